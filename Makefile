@@ -1,0 +1,77 @@
+# Front door over the CMake presets. `make help` lists what there is.
+SHELL   := /bin/sh
+PREFIX  ?= /usr/local
+T       ?= 60
+N       ?= 200
+SEED    ?= 1
+MAKEFLAGS += --no-print-directory
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := all
+.PHONY: all demo check test debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
+        install clean help setup-build setup-test setup-lint
+
+all: setup-build ## build the library, the programs, the tests and the examples in build/
+	@tools/build.sh release
+
+demo: setup-build ## build what the demonstration needs, and run it
+	@tools/build.sh release quern_program examples
+	@tools/demo.sh
+
+check: setup-test all ## the quick tests: unit tests and one pass of the operation driver (under a minute)
+	@tools/test.sh quick
+
+test: setup-test ## everything CI runs (at most 15 minutes on two cores)
+	@tools/test.sh all
+
+debug: setup-build ## build with assertions in build/debug/
+	@tools/build.sh debug
+
+asan: setup-test ## unit tests and quick driver under the address and undefined-behaviour sanitizers
+	@tools/sanitize.sh asan
+
+tsan: setup-test ## unit tests and quick driver under the thread sanitizer
+	@tools/sanitize.sh tsan
+
+fuzz: setup-test ## run every fuzz target for T=60 seconds
+	@tools/fuzz.sh $(T)
+
+mutate: setup-test ## plant N=200 mutations (SEED=1); 95 % of them must be noticed by the tests
+	@/usr/bin/python3 tools/mutate.py --n $(N) --seed $(SEED) $(MUTATE)
+
+mutate-tests: setup-test all ## the tests that mutants have to pass, on the unchanged sources
+	@tools/kill.sh build
+
+soak: setup-test ## property tests with new seeds under the sanitizer, then fuzzing, for T seconds each
+	@tools/soak.sh $(T)
+
+fmt: setup-lint ## format all C sources
+	@tools/fmt.sh
+
+fmt-check: setup-lint ## say which C sources are not formatted
+	@tools/fmt.sh --check
+
+lint: setup-test setup-lint fmt-check ## formatting and clang-tidy
+	@tools/lint.sh
+
+docs: setup-test all ## rewrite the generated parts of docs/, and check the examples in the text
+	@/usr/bin/python3 tools/docs.py --update
+
+symbols: all ## rewrite tools/symbols.txt, the list of exported symbols
+	@tools/check_symbols.sh --update
+
+install: all ## install under PREFIX=/usr/local (DESTDIR is honoured)
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+setup-build:
+	@tools/setup.sh build
+setup-test:
+	@tools/setup.sh build test
+setup-lint:
+	@tools/setup.sh build lint

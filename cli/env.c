@@ -1,0 +1,16 @@
+/* cli/env.c -- the command env: the environment variables that Quern reads */
+#include "cli.h"
+
+static int run(const struct cli_call *call) {
+  (void)call;
+  for (size_t i = 0; i < quern_env_count(); i++) {
+    quern_env_entry entry;
+    if (quern_env_get(i, &entry) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
+    printf("%s=%s\n    %s (%s; default: %s)\n", entry.name, entry.value, entry.help, entry.form,
+           entry.fallback[0] != 0 ? entry.fallback : "unset");
+  }
+  return CLI_OK;
+}
+
+const struct cli_command cli_command_env = {
+    .name = "env", .usage = "", .help = "the environment variables that Quern reads, and their values", .run = run};

@@ -1,0 +1,116 @@
+/* cli/option.c -- the arguments of a command by its table of options */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct cli_option help_option = {"--help", 'h', NULL, "this text"};
+
+static const struct cli_option *option_at(const struct cli_command *command, size_t i) {
+  static const struct cli_option none = {0};
+  const struct cli_option *options = command->options != NULL ? command->options : &none;
+  size_t n = 0;
+  while (options[n].name != NULL) n++;
+  return i < n ? &options[i] : i == n ? &help_option : NULL;
+}
+
+void cli_print_help(FILE *out, const struct cli_command *command) {
+  fprintf(out, "usage: quern %s%s%s\n\n%s\n\noptions:\n", command->name, command->usage[0] != 0 ? " " : "", command->usage,
+          command->help);
+  const struct cli_option *option;
+  for (size_t i = 0; (option = option_at(command, i)) != NULL; i++) {
+    char left[64];
+    int n = option->letter != 0 ? snprintf(left, sizeof left, "-%c, %s", option->letter, option->name)
+                                : snprintf(left, sizeof left, "%s", option->name);
+    if (option->argument != NULL) snprintf(left + n, sizeof left - (size_t)n, " %s", option->argument);
+    fprintf(out, "  %-22s %s\n", left, option->help);
+  }
+  if (command->more != NULL) fprintf(out, "\n%s", command->more);
+}
+
+/* The option that an argument names: --set, --set=..., -o, -oFILE; *rest is what follows it, or NULL. */
+static const struct cli_option *find_option(const struct cli_command *command, const char *argument, const char **rest) {
+  const struct cli_option *option;
+  for (size_t i = 0; (option = option_at(command, i)) != NULL; i++) {
+    size_t n = strlen(option->name);
+    *rest = NULL;
+    if (strcmp(argument, option->name) == 0) return option;
+    *rest = argument + n + 1;
+    if (strncmp(argument, option->name, n) == 0 && argument[n] == '=') return option;
+    *rest = argument[1] != 0 && argument[2] != 0 ? argument + 2 : NULL;
+    if (option->letter != 0 && argument[1] == option->letter && (*rest == NULL || option->argument != NULL)) return option;
+  }
+  return NULL;
+}
+
+static int unknown_option(const struct cli_command *command, const char *argument) {
+  const char *names[32];
+  size_t n = 0;
+  for (const struct cli_option *option; n < 32 && (option = option_at(command, n)) != NULL; n++) names[n] = option->name;
+  char word[64];
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
+  const char *nearest = cli_nearest(word, n, names);
+  return cli_usage(command, "there is no option '%s'%s%s%s", word, nearest != NULL ? "; did you mean '" : "",
+                   nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+}
+
+/* Reads all arguments into call, whose lists have room for them. */
+static int read_arguments(struct cli_call *call, int argc, char **argv) {
+  bool options = true;
+  for (int i = 0; i < argc; i++) {
+    const char *argument = argv[i], *rest;
+    if (!options || argument[0] != '-' || argument[1] == 0) {
+      call->files[call->n_files++] = argument;
+      continue;
+    }
+    if (strcmp(argument, "--") == 0) {
+      options = false;
+      continue;
+    }
+    const struct cli_option *option = find_option(call->command, argument, &rest);
+    if (option == NULL) return unknown_option(call->command, argument);
+    if (option->argument == NULL && rest != NULL) return cli_usage(call->command, "%s takes no value", option->name);
+    if (option->argument != NULL && rest == NULL) {
+      if (++i == argc) return cli_usage(call->command, "%s needs %s", option->name, option->argument);
+      rest = argv[i];
+    }
+    call->given[call->n_given++] = (struct cli_given){.option = option, .value = rest};
+  }
+  return CLI_OK;
+}
+
+static int run_call(struct cli_call *call, int argc, char **argv) {
+  const struct cli_command *command = call->command;
+  int status = read_arguments(call, argc, argv);
+  if (status != CLI_OK) return status;
+  if (cli_has(call, "--help", NULL)) {
+    cli_print_help(stdout, command);
+    return CLI_OK;
+  }
+  if (call->n_files < command->least_files)
+    return cli_usage(command, "takes %zu argument%s, got %zu", command->least_files, command->least_files == 1 ? "" : "s",
+                     call->n_files);
+  if (call->n_files > command->most_files)
+    return cli_usage(command, "takes at most %zu argument%s, '%s' is one more", command->most_files,
+                     command->most_files == 1 ? "" : "s", call->files[command->most_files]);
+  return command->run(call);
+}
+
+int cli_run(const struct cli_command *command, int argc, char **argv) {
+  size_t n = (size_t)argc + 1;
+  struct cli_call call = {.command = command, .given = calloc(n, sizeof *call.given), .files = calloc(n, sizeof *call.files)};
+  int status = call.given != NULL && call.files != NULL ? run_call(&call, argc, argv) : cli_fail("no memory");
+  free(call.files);
+  free(call.given);
+  return status;
+}
+
+bool cli_has(const struct cli_call *call, const char *name, const char **value) {
+  bool found = false;
+  for (size_t i = 0; i < call->n_given; i++) {
+    if (strcmp(call->given[i].option->name, name) != 0) continue;
+    found = true;
+    if (value != NULL) *value = call->given[i].value;
+  }
+  return found;
+}

@@ -1,0 +1,52 @@
+/* quern/status.h -- what a call that can fail returns, and how to read why it failed
+** Every function that can fail for a reason outside the program returns a quern_status. The message of the last
+** failure in this thread says what went wrong with the values involved.
+*/
+#ifndef QUERN_STATUS_H
+#define QUERN_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define QUERN_API
+#else
+#define QUERN_API __attribute__((visibility("default")))
+#endif
+
+#if defined(__GNUC__)
+#define QUERN_NODISCARD __attribute__((warn_unused_result))
+#else
+#define QUERN_NODISCARD
+#endif
+
+typedef enum quern_status {
+  QUERN_STATUS_OK = 0,
+  QUERN_STATUS_INVALID,     /* an argument makes no sense: null handle, bad name, bad option */
+  QUERN_STATUS_SHAPE,       /* shapes, axes or ranks do not fit */
+  QUERN_STATUS_DTYPE,       /* an operation does not admit a dtype, or dtypes differ */
+  QUERN_STATUS_OVERFLOW,    /* a size does not fit */
+  QUERN_STATUS_MEMORY,      /* the allocator returned no memory */
+  QUERN_STATUS_IO,          /* a file could not be read or written */
+  QUERN_STATUS_PARSE,       /* a text or a file is malformed */
+  QUERN_STATUS_UNBOUND,     /* an input has no value */
+  QUERN_STATUS_UNSUPPORTED, /* asked for something that is defined to be impossible, such as a gradient of while */
+  QUERN_STATUS_STATE,       /* called at the wrong time */
+  QUERN_STATUS_INTERNAL,    /* a broken invariant: a bug in Quern */
+  QUERN_STATUS_COUNT
+} quern_status;
+
+/* The name of a status, such as "shape". Never NULL. */
+QUERN_API const char *quern_status_name(quern_status status);
+
+/* The message of the last failure in this thread ("" when there was none). Valid until the next failure. */
+QUERN_API const char *quern_last_error(void);
+
+/* The status of the last failure in this thread. */
+QUERN_API quern_status quern_last_status(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+/* base/map.c -- hash map with open addressing and linear probing, and the hashes
+** keeps: at most three quarters full; nothing is ever removed; hashes do not depend on the machine
+** see:   the mixing step is the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
+** tests: tests/base/test_map.c
+*/
+#include "base/base.h"
+
+#include <string.h>
+
+enum { FEWEST = 16 };
+
+void base_map_init(struct base_map *map, struct base_heap *heap) { *map = (struct base_map){.heap = heap}; }
+
+void base_map_fini(struct base_map *map) {
+  base_free(map->heap, map->slots, map->cap * sizeof *map->slots);
+  base_map_init(map, map->heap);
+}
+
+void *base_map_find(const struct base_map *map, uint64_t hash, base_map_equal *equal, const void *key) {
+  if (map->cap == 0) return NULL;
+  for (size_t i = hash & (map->cap - 1); map->slots[i].item; i = (i + 1) & (map->cap - 1)) {
+    if (map->slots[i].hash == hash && equal(map->slots[i].item, key)) return map->slots[i].item;
+  }
+  return NULL;
+}
+
+/* Puts an item into the first free slot of its run. */
+static void put(struct base_map_slot *slots, size_t cap, uint64_t hash, void *item) {
+  size_t i = hash & (cap - 1);
+  while (slots[i].item) i = (i + 1) & (cap - 1);
+  slots[i] = (struct base_map_slot){hash, item};
+}
+
+static bool grow(struct base_map *map) {
+  size_t bytes, cap = map->cap ? 2 * map->cap : FEWEST;
+  if (cap < map->cap || !base_size(cap, sizeof *map->slots, 0, &bytes)) {
+    base_error(QUERN_STATUS_MEMORY, "no memory for a map of more than %zu items", map->n);
+    return false;
+  }
+  struct base_map_slot *slots = base_alloc_zero(map->heap, bytes);
+  if (!slots) return false;
+  for (size_t i = 0; i < map->cap; i++) {
+    if (map->slots[i].item) put(slots, cap, map->slots[i].hash, map->slots[i].item);
+  }
+  base_free(map->heap, map->slots, map->cap * sizeof *map->slots);
+  map->slots = slots;
+  map->cap = cap;
+  return true;
+}
+
+bool base_map_add(struct base_map *map, uint64_t hash, void *item) {
+  if (map->n >= map->cap / 4 * 3 && !grow(map)) return false;
+  put(map->slots, map->cap, hash, item);
+  map->n++;
+  return true;
+}
+
+uint64_t base_hash_u64(uint64_t hash, uint64_t word) {
+  uint64_t x = (hash ^ word) + UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+  return x ^ (x >> 31);
+}
+
+/* Words of 8 bytes, lowest first, the last padded with zeros; then the length. */
+uint64_t base_hash_bytes(uint64_t hash, const void *bytes, size_t n) {
+  const unsigned char *at = bytes;
+  uint64_t word = 0;
+  for (size_t i = 0; i < n; i++) {
+    word |= (uint64_t)at[i] << (i % 8 * 8);
+    if (i % 8 == 7 || i + 1 == n) {
+      hash = base_hash_u64(hash, word);
+      word = 0;
+    }
+  }
+  return base_hash_u64(hash, n);
+}
+
+uint64_t base_hash_string(uint64_t hash, const char *text) {
+  return base_hash_bytes(hash, text, strlen(text));
+}

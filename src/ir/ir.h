@@ -1,0 +1,323 @@
+/* ir/ir.h -- the graph IR: immutable, interned, multi-result nodes of primitive operations
+** A quern_tensor is one result of a node: an edge of the graph. Equal nodes are the same pointer, so common subexpressions
+** never exist. Sources have smaller ids than their users, so increasing id is a topological order.
+** see: docs/ir.md (every op's equation), docs/design/001-ground.md
+*/
+#ifndef IR_IR_H
+#define IR_IR_H
+#include "base/base.h"
+#include "quern/graph.h"
+#include "quern/tensor.h"
+
+/* ---- ops and attributes --------------------------------------------------------------------------------------------- */
+
+enum ir_op {
+#define OP(NAME, ...) IR_##NAME,
+#include "ir/ops.def"
+#undef OP
+  IR_OP_COUNT
+};
+
+enum ir_attr_id {
+#define ATTR(field, KIND) IR_ATTR_##field,
+#include "ir/attrs.def"
+#undef ATTR
+  IR_ATTR_COUNT
+};
+
+enum ir_attr_kind {
+  IR_KIND_INT, IR_KIND_INTS, IR_KIND_REALS, IR_KIND_DTYPE, IR_KIND_REDUCE, IR_KIND_COMBINE, IR_KIND_NAME, IR_KIND_GRAPH,
+  IR_KIND_DATA, IR_KIND_BUFFER
+};
+
+enum ir_reduce { IR_SUM, IR_PROD, IR_REDUCE_MAX, IR_REDUCE_MIN, IR_SET, IR_REDUCE_COUNT };
+enum ir_combine { IR_COMBINE_MUL, IR_COMBINE_ADD, IR_COMBINE_MAX, IR_COMBINE_MIN, IR_COMBINE_COUNT };
+extern const char *const ir_reduce_names[IR_REDUCE_COUNT];   /* "sum", "prod", "max", "min", "set" */
+extern const char *const ir_combine_names[IR_COMBINE_COUNT]; /* "mul", "add", "max", "min" */
+
+struct ir_ints { int n; const int64_t *at; };
+struct ir_reals { int n; const double *at; };
+struct ir_data { size_t n; const void *at; }; /* n bytes */
+struct ir_buffer { void *data; size_t bytes; bool owned; }; /* data NULL: unbound, must be bound to be evaluated */
+
+#define IR_INTS(...) \
+  ((struct ir_ints){(int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}})
+
+#define IR_FIELD_INT int64_t
+#define IR_FIELD_INTS struct ir_ints
+#define IR_FIELD_REALS struct ir_reals
+#define IR_FIELD_DTYPE quern_dtype
+#define IR_FIELD_REDUCE enum ir_reduce
+#define IR_FIELD_COMBINE enum ir_combine
+#define IR_FIELD_NAME const char *
+#define IR_FIELD_GRAPH const struct ir_graph *
+#define IR_FIELD_DATA struct ir_data
+#define IR_FIELD_BUFFER struct ir_buffer *
+
+/* Fields an op does not have are zero. Fill with designated initialisers; ir_make copies what it keeps. */
+struct ir_attrs {
+#define ATTR(field, KIND) IR_FIELD_##KIND field;
+#include "ir/attrs.def"
+#undef ATTR
+};
+
+enum { IR_COMM = 1, IR_IDENTITY = 2 }; /* flags */
+enum { IR_CONST_BYTES = 65536, IR_MAX_DEPTH = 32 }; /* limits: of a constant, of sub-graphs in sub-graphs */
+
+struct ir_op_info {
+  const char *name;              /* "add" */
+  int n_src, n_out;              /* -1: varies */
+  enum base_dtype_class dtypes;  /* of source 0 */
+  bool grad;                     /* false: the gradient is zero */
+  int flags;
+  uint64_t attrs;                /* bit IR_ATTR_x set: the op has attribute x */
+  const char *equation;
+};
+extern const struct ir_op_info ir_ops[IR_OP_COUNT];
+
+struct ir_attr_info { const char *name; enum ir_attr_kind kind; size_t offset; /* in struct ir_attrs */ };
+extern const struct ir_attr_info ir_attr_table[IR_ATTR_COUNT];
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------------ */
+
+struct ir_type { quern_dtype dtype; int rank; int64_t dims[QUERN_MAX_RANK]; };
+
+struct quern_tensor {
+  struct ir_node *node; /* NULL: the poison tensor */
+  int result;           /* which result of the node */
+  quern_dtype dtype;
+  int rank;
+  const int64_t *dims;
+};
+
+struct ir_node {
+  quern_context *ctx;
+  uint64_t hash;
+  uint32_t id;   /* grows; larger than the ids of all sources */
+  uint32_t mark, place; /* scratch of ir_topo: which order it was last found in, and where */
+  enum ir_op op;
+  int n_src, n_out;
+  quern_tensor **src;
+  const struct ir_attrs *attrs; /* never NULL */
+  quern_tensor *out;            /* n_out results */
+};
+
+/* A closed sub-graph: its results reach no leaf but PARAM, CONST and IOTA. Interned: equal graphs are the same pointer. */
+struct ir_graph {
+  quern_context *ctx;
+  uint64_t hash;
+  uint32_t id;
+  int n_params, n_results;
+  quern_tensor **params; /* PARAM nodes 0..n_params-1, whether the results use them or not */
+  quern_tensor **results;
+  int depth; /* of sub-graphs inside: 0 for none */
+};
+
+/* A kind of composite node, known by name. */
+struct ir_composite {
+  const char *name;
+  int n_results;
+  /* Builds the meaning on fresh leaves args; attrs has the node's ints and reals. NULL of a rule that a user registered. */
+  void (*body)(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args, quern_tensor **results);
+  /* dx[i] = the gradient of source i given dy[j] of result j (NULL when result j is no float); dx[i] comes as NULL, which
+  ** means zero. Errors are recorded in the node's context by the builders used. No vjp: the gradient is that of the body. */
+  void (*vjp)(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy, quern_tensor **dx);
+  /* True when body may be called with these: the public builder could have made them. Asked when a node comes from a text;
+  ** a kind without it cannot be read from text. */
+  bool (*admits)(const struct ir_attrs *attrs, int n, quern_tensor *const *src);
+  void (*rule)(void); /* of a user's rule: the function, as quern_vjp_rule, and its argument */
+  void *user;
+};
+
+struct quern_context {
+  struct base_heap heap;
+  struct base_arena arena;
+  struct base_map nodes, graphs;
+  struct base_map composites; /* by name */
+  struct base_map bodies;     /* of composites, by name, attributes and source types */
+  BASE_VEC(struct ir_buffer *) buffers; /* owned ones are freed with the context */
+  BASE_VEC(struct ir_type) types;       /* scratch of ir_make */
+  uint32_t n_nodes, n_graphs, epoch, next_stream;
+  uint64_t seed;
+  quern_status error; /* the first a builder recorded, until it is reported */
+  char message[BASE_MESSAGE_BYTES];
+};
+
+/* ---- building (context.c, node.c, infer.c) ----------------------------------------------------------------------- */
+
+/* A context without composites; quern_context_new adds those of tensor/. */
+quern_status ir_context_new(quern_context **ctx, const quern_context_options *options) QUERN_NODISCARD;
+
+extern quern_tensor ir_poison;
+
+static inline bool ir_is_poison(const quern_tensor *t) { return t == NULL || t->node == NULL; }
+
+/* Records the first error of a context with the caller's place (ctx NULL: only in this thread) and returns the poison. */
+quern_tensor *ir_fail(quern_context *ctx, quern_status status, const char *fmt, ...) BASE_PRINTF(3, 4);
+/* The same for an error that base_error has recorded in this thread already. */
+quern_tensor *ir_fail_last(quern_context *ctx);
+
+/* The error behind a poison tensor: the one that a builder recorded in the context, or INTERNAL when there is none. */
+quern_status ir_poison_error(quern_context *ctx) QUERN_NODISCARD;
+
+/* The node with these sources and attributes: the one there is, or a new one. Its result 0, or the poison with the error
+** recorded. Any poison source gives the poison. */
+quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src, const struct ir_attrs *attrs);
+
+#define IR_MAKE(ctx, op, attrs, ...) \
+  ir_make((ctx), (op), (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)), \
+          (quern_tensor *[]){__VA_ARGS__}, (attrs))
+
+/* True when making the node again would give the same pointer. */
+bool ir_node_is_interned(const struct ir_node *node);
+
+/* A buffer of that many bytes that is freed with the context (buffer.c), or NULL with the error recorded in this thread. */
+struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes);
+/* Frees its memory at once; no node may have it. */
+void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer);
+
+/* Another result of the same node; the poison of the poison. */
+static inline quern_tensor *ir_result(quern_tensor *t, int i) { return ir_is_poison(t) ? t : &t->node->out[i]; }
+
+/* The results an op would have; *types is valid until the next call. */
+quern_status ir_infer(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src, const struct ir_attrs *attrs,
+                      int *n_out, struct ir_type **types) QUERN_NODISCARD;
+
+/* Elements and bytes of a type, or OVERFLOW when they exceed INT64_MAX. */
+quern_status ir_type_count(quern_dtype dtype, int rank, const int64_t *dims, int64_t *count) QUERN_NODISCARD;
+int64_t ir_count(const quern_tensor *t);
+size_t ir_bytes(const quern_tensor *t);
+bool ir_same_shape(const quern_tensor *a, const quern_tensor *b);
+bool ir_same_type(const quern_tensor *a, const quern_tensor *b);
+
+/* "f32(2, 3)" in a caller's buffer, for messages. */
+enum { IR_TYPE_TEXT = 320 };
+char *ir_type_text(char buffer[IR_TYPE_TEXT], const quern_tensor *t);
+
+/* A scalar or small constant. value is converted from double with one rounding; the i64 form is exact for integers. */
+quern_tensor *ir_const(quern_context *ctx, quern_dtype dtype, double value);
+quern_tensor *ir_const_int(quern_context *ctx, quern_dtype dtype, int64_t value);
+
+/* True when t is a CONST, or a BROADCAST or RESHAPE of one, whose elements all equal value (-0 differs from 0). */
+bool ir_is_const(const quern_tensor *t, double value);
+
+/* ---- walking and rebuilding (graph.c) ------------------------------------------------------------------------------ */
+
+struct ir_order { struct ir_node **at; size_t n, cap; uint32_t epoch; };
+
+/* The nodes that roots reach, in increasing id. Free with ir_order_fini. Does not enter sub-graphs. */
+quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, struct ir_order *order) QUERN_NODISCARD;
+void ir_order_fini(quern_context *ctx, struct ir_order *order);
+/* The place of a node in an order, or -1. */
+ptrdiff_t ir_order_find(const struct ir_order *order, const struct ir_node *node);
+
+/* Gives the results of a node anew from its rebuilt sources; out has node->n_out places. */
+typedef quern_status ir_visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out);
+
+/* The node itself when src are its own sources, else the same op on src. The plainest visit; others fall back on it. */
+quern_status ir_rebuild(struct ir_node *node, quern_tensor *const *src, quern_tensor **out) QUERN_NODISCARD;
+
+/* out[i] = roots[i] after visiting every node they reach, sources first. */
+quern_status ir_transform(quern_context *ctx, size_t n, quern_tensor *const *roots, ir_visit *visit, void *user,
+                          quern_tensor **out) QUERN_NODISCARD;
+
+/* out[i] = roots[i] with every from[k] replaced by to[k] (same type). */
+quern_status ir_substitute(quern_context *ctx, size_t n, quern_tensor *const *roots, size_t n_pairs,
+                           quern_tensor *const *from, quern_tensor *const *to, quern_tensor **out) QUERN_NODISCARD;
+
+/* The closed graph from params (distinct leaves made for it, such as inputs) to results. Fails when the results reach
+** another INPUT, STATE or BUFFER, or a PARAM. */
+quern_status ir_graph_make(quern_context *ctx, int n_params, quern_tensor *const *params, int n_results,
+                           quern_tensor *const *results, const struct ir_graph **graph) QUERN_NODISCARD;
+
+/* True when making the graph again would give the same pointer. */
+bool ir_graph_is_interned(const struct ir_graph *graph);
+
+/* A fresh leaf to build a sub-graph on. */
+quern_tensor *ir_leaf(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims);
+quern_tensor *ir_leaf_like(quern_tensor *t);
+
+/* results[i] = the graph's results with its params replaced by args. */
+quern_status ir_inline(quern_context *ctx, const struct ir_graph *graph, quern_tensor *const *args,
+                       quern_tensor **results) QUERN_NODISCARD;
+
+/* The graph after visiting its nodes; the visit leaves PARAM nodes alone and keeps the results' types. */
+quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph, ir_visit *visit, void *user,
+                                const struct ir_graph **out) QUERN_NODISCARD;
+
+/* out[i] = roots[i] with every composite replaced by its body, also inside sub-graphs. */
+quern_status ir_inline_composites(quern_context *ctx, size_t n, quern_tensor *const *roots,
+                                  quern_tensor **out) QUERN_NODISCARD;
+
+/* Checks every node that roots reach, sub-graphs included: sources, types, attributes, interning, closedness. */
+quern_status ir_verify(quern_context *ctx, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
+
+/* ---- composites (composite.c) ---------------------------------------------------------------------------------------- */
+
+/* Registers a kind of composite; the struct must outlive the context. INVALID when the name is taken. */
+quern_status ir_composite_add(quern_context *ctx, const struct ir_composite *kind) QUERN_NODISCARD;
+const struct ir_composite *ir_composite_find(quern_context *ctx, const char *name);
+
+/* The graph of a kind with a body for these attributes and operand types; built once, then found again. */
+quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *kind, const struct ir_attrs *attrs, int n,
+                               quern_tensor *const *src, const struct ir_graph **body) QUERN_NODISCARD;
+
+/* The composite node of that kind: result 0, or the poison with the error recorded. */
+quern_tensor *ir_composite_make(quern_context *ctx, const struct ir_composite *kind, struct ir_ints ints, struct ir_reals reals,
+                                int n, quern_tensor *const *src);
+
+/* ---- text (print.c, parse.c, dot.c) --------------------------------------------------------------------------------- */
+
+/* Prints the graph that roots reach; names[i] may be NULL, and so may names. */
+quern_status ir_print(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
+                      const char *const *names) QUERN_NODISCARD;
+quern_status ir_print_dot(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
+                          const char *const *names) QUERN_NODISCARD;
+
+struct ir_module {
+  size_t n_outputs;
+  quern_tensor **outputs; /* in the context's arena, as are names; names[i] may be NULL */
+  const char **names;
+  size_t n_inputs;
+  quern_tensor **inputs; /* INPUT and STATE nodes of the main graph in order of the text */
+};
+/* Parses a text; a malformed one gives PARSE with line and column. Needs no terminating 0. */
+quern_status ir_parse(quern_context *ctx, const char *text, size_t bytes, struct ir_module *module) QUERN_NODISCARD;
+
+/* ---- evaluation (eval.c and eval_*.c): the meaning of every op, slow and plain ---------------------------------- */
+
+struct ir_binding { const quern_tensor *leaf; const void *data; };
+
+/* dst[i] = the elements of roots[i], densely in row-major order. */
+quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
+                     const struct ir_binding *bindings) QUERN_NODISCARD;
+
+/* ---- rewriting (rewrite.c, rules.c) ------------------------------------------------------------------------------------ */
+
+/* A rule looks at a node whose sources are rewritten already. It is a pattern unless one of the two functions is set. */
+struct ir_rule {
+  const char *name;
+  enum ir_op op;    /* the root it looks at */
+  bool exact;       /* false: may change the last bits, or values where the left side overflows or is not defined */
+  const char *says; /* the identity; of a pattern the rule itself, such as "mul(x, 1) = x": see rules.def */
+  enum base_dtype_class dtypes; /* of a pattern: what its first variable may be */
+  /* The replacement for the node (of the same type), or NULL when the rule does not apply. Single-result ops only. */
+  quern_tensor *(*apply)(quern_context *ctx, struct ir_node *node);
+  /* The same for all results of a node, which out has room for; false when the rule does not apply. */
+  bool (*apply_all)(quern_context *ctx, struct ir_node *node, quern_tensor **out);
+};
+extern const struct ir_rule ir_rules[];
+extern const size_t ir_rule_count;
+
+struct ir_rewrite_options {
+  bool approximate;            /* also apply rules that are not exact */
+  const bool *enabled;         /* one a rule, or NULL for all */
+  uint64_t *fired;             /* counts one a rule, or NULL */
+  const struct ir_rule *extra; /* n_extra more rules, tried after the others */
+  size_t n_extra;
+};
+/* out[i] = roots[i] rewritten by the rules until none applies; also inside sub-graphs. */
+quern_status ir_rewrite(quern_context *ctx, size_t n, quern_tensor *const *roots, const struct ir_rewrite_options *options,
+                        quern_tensor **out) QUERN_NODISCARD;
+
+#endif

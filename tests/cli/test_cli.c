@@ -1,0 +1,252 @@
+/* tests/cli/test_cli.c -- the program quern: what it prints and how it ends
+** The program is the one two folders above this test's own (the build folder); a row is run by the shell in a fresh folder.
+*/
+#define _XOPEN_SOURCE 700 /* realpath */
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/quern_cli_XXXXXX";
+static char program[PATH_MAX];
+
+static void put(const char *name, const char *text) {
+  char path[PATH_MAX];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  fputs(text, file);
+  fclose(file);
+}
+
+/* Runs a shell command in the folder, "quern" being the program; what it prints is left in text. Its exit status. */
+static int shell(const char *command, char text[16384]) {
+  char line[PATH_MAX + 1024];
+  snprintf(line, sizeof line, "cd %s && quern() { \"%s\" \"$@\"; } && { %s; } 2>&1", folder, program, command);
+  FILE *pipe = popen(line, "r");
+  assert_non_null(pipe);
+  size_t n = fread(text, 1, 16383, pipe);
+  text[n] = 0;
+  int status = pclose(pipe);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+struct row {
+  const char *command;
+  int status;
+  const char *prints; /* all of it; with ... at the end: the beginning */
+};
+
+static void run_rows(const struct row *rows, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    static char text[16384];
+    int status = shell(rows[i].command, text);
+    size_t length = strlen(rows[i].prints);
+    bool open = length >= 3 && strcmp(rows[i].prints + length - 3, "...") == 0;
+    bool same = open ? strncmp(text, rows[i].prints, length - 3) == 0 : strcmp(text, rows[i].prints) == 0;
+    if (status != rows[i].status || !same)
+      fail_msg("$ %s\nexit status %d, expected %d; prints:\n%s\nexpected:\n%s", rows[i].command, status, rows[i].status, text,
+               rows[i].prints);
+  }
+}
+#define RUN(rows) run_rows(rows, sizeof rows / sizeof *rows)
+
+static const char small[] = "quern 1\n"
+                            "%0 = input name=\"x\" dtype=f32 shape=[2,2]\n"
+                            "%1 = state name=\"n\" dtype=i8 shape=[]\n"
+                            "%2 = const dtype=f32 shape=[2,2] data={1, 1, 1, 1}\n"
+                            "%3 = mul %0 %2 : f32[2,2]\n"
+                            "%4 = neg %1 : i8[]\n"
+                            "return y=%3 %4\n";
+
+static int write_files(void **state) {
+  (void)state;
+  if (mkdtemp(folder) == NULL) return -1;
+  put("small.qir", small);
+  put("bad.qir", "quern 1\n%0 = inptu\nreturn\n");
+  put("types.qir", "quern 1\n%0 = const dtype=f64 shape=[3] data={0.1, -0, 12345.678901234}\n"
+                   "%1 = const dtype=f16 shape=[2] data={0.1, inf}\n%2 = const dtype=bool shape=[2] data={true, false}\n"
+                   "%3 = const dtype=u64 shape=[1,1] data={18446744073709551615}\n"
+                   "%4 = const dtype=i8 shape=[2,0] data={}\n%5 = const dtype=f32 shape=[] data={nan}\n"
+                   "%6 = const dtype=i64 shape=[] data={-9223372036854775808}\nreturn %0 %1 %2 %3 %4 %5 %6\n");
+  put("long.qir", "quern 1\n%0 = iota dtype=i64 shape=[7,200] axis=1\n%1 = iota dtype=i32 shape=[30] axis=0\n"
+                  "%2 = iota dtype=u8 shape=[2,2,2] axis=0\nreturn %0 %1 %2\n");
+  put("narrow.qir", "quern 1\n%0 = const dtype=bf16 shape=[] data={1}\nreturn %0\n");
+  put("names.qir", "quern 1\n%0 = input name=\"b\" dtype=bool shape=[2]\n%1 = input name=\"u\" dtype=u8 shape=[]\n"
+                   "%2 = input name=\"u\" dtype=f64 shape=[]\n%3 = not %0 : bool[2]\nreturn \"a/b\"=%3 %1 %2\n");
+  return 0;
+}
+
+static int remove_files(void **state) {
+  (void)state;
+  char line[128];
+  snprintf(line, sizeof line, "rm -r %s", folder);
+  return system(line);
+}
+
+/* ---- tests ---------------------------------------------------------------------------------------------- */
+
+#define OVERVIEW                                                                                              \
+  "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                           \
+  "  eval   evaluate a graph and show its outputs\n"                                                          \
+  "  graph  print a graph: its text form, or a picture\n"                                                     \
+  "  env    the environment variables that Quern reads, and their values\n"                                   \
+  "  help   what there is, or how a command is called\n\n"                                                    \
+  "options:\n  --help     this text; after a command, how it is called\n  --version  the version\n"
+
+static void help(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern", 2, OVERVIEW},
+      {"quern --help", 0, OVERVIEW},
+      {"quern -h", 0, OVERVIEW},
+      {"quern help", 0, OVERVIEW},
+      {"quern --version", 0, "quern 0...."},
+      {"quern help graph", 0,
+       "usage: quern graph FILE.qir [--dot] [--inline] [--rewrite] [-o FILE]\n\nprint a graph: its text form, or a picture\n\n"
+       "options:\n  --dot                  Graphviz instead of the text form\n..."},
+      {"quern graph --help", 0, "usage: quern graph FILE.qir..."},
+      {"quern eval x y z -h", 0, "usage: quern eval FILE.qir [--set NAME=VALUE ...]..."},
+      {"quern env --help", 0, "usage: quern env\n\nthe environment..."},
+      {"quern help help", 0, "usage: quern help [COMMAND]\n..."},
+      {"quern evla", 2, "quern: there is no command 'evla'; did you mean 'eval'?\n  HINT: quern --help lists them\n"},
+      {"quern frobnicate", 2, "quern: there is no command 'frobnicate'\n  HINT: quern --help lists them\n"},
+      {"quern help grph", 2, "quern: there is no command 'grph'; did you mean 'graph'?\n..."},
+      {"quern help graph eval", 2, "quern help: takes at most 1 argument, 'eval' is one more\n  HINT: quern help help\n"},
+      {"quern graph", 2, "quern graph: takes 1 argument, got 0\n  HINT: quern help graph\n"},
+      {"quern graph a b", 2, "quern graph: takes at most 1 argument, 'b' is one more\n..."},
+      {"quern graph --dto a", 2, "quern graph: there is no option '--dto'; did you mean '--dot'?\n..."},
+      {"quern graph --xyzzy=3 a", 2, "quern graph: there is no option '--xyzzy'\n..."},
+      {"quern graph -x a", 2, "quern graph: there is no option '-x'\n..."},
+      {"quern graph --dot=1 a", 2, "quern graph: --dot takes no value\n..."},
+      {"quern graph a -o", 2, "quern graph: --output needs FILE\n..."},
+      {"quern eval small.qir --set", 2, "quern eval: --set needs NAME=VALUE\n..."},
+      {"quern env x", 2, "quern env: takes at most 0 arguments, 'x' is one more\n..."},
+  };
+  RUN(rows);
+}
+
+static void environment(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern env | grep -A1 '^QUERN_DEBUG='", 0, "QUERN_DEBUG=0\n    how much to tell on stderr..."},
+      {"QUERN_SEED=7 quern env | grep SEED", 0, "QUERN_SEED=7\n"},
+      {"QUERN_SEED=x quern eval types.qir", 1, "quern: QUERN_SEED is \"x\"; expected..."},
+      {"QUERN_FAULT=alloc:1 quern eval types.qir", 1, "quern: no memory for..."},
+      {"QUERN_FAULT=alloc:5 quern eval types.qir 2>&1 | grep -c 'no memory'", 0, "1\n"},
+  };
+  RUN(rows);
+}
+
+static void graph(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern graph small.qir", 0, small},
+      {"quern graph - < small.qir", 0, small},
+      {"quern graph -- small.qir", 0, small},
+      {"quern graph small.qir -o out.qir && quern graph out.qir", 0, small},
+      {"quern graph small.qir -oout2.qir && cat out2.qir", 0, small},
+      {"quern graph small.qir --output=out3.qir && cat out3.qir", 0, small},
+      {"quern graph small.qir --output - ", 0, small},
+      {"quern graph --rewrite small.qir", 0,
+       "quern 1\n%0 = input name=\"x\" dtype=f32 shape=[2,2]\n%1 = state name=\"n\" dtype=i8 shape=[]\n%2 = neg %1 : i8[]\n"
+       "return y=%0 %2\n"},
+      {"quern graph --inline small.qir", 0, small},
+      {"quern graph --dot small.qir", 0, "digraph quern {\n..."},
+      {"quern graph none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
+      {"quern graph .", 1, "quern: .: cannot be read: Is a directory\n"},
+      {"quern graph bad.qir", 1, "quern: bad.qir:2:6: expected an operation, found 'inptu' HINT: did you mean 'input'?\n"},
+      {"quern graph small.qir -o none/x", 1, "quern: none/x: cannot be made: No such file or directory\n"},
+      {"quern graph small.qir > /dev/full", 1, "quern: standard output cannot be written\n"},
+      {"quern graph small.qir -o /dev/full", 1, "quern: /dev/full: cannot be written: No space left on device\n"},
+  };
+  RUN(rows);
+}
+
+static void evaluate(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern eval small.qir --set x=1.5 --set n=-3", 0, "y: f32[2,2]\n[[1.5 1.5]\n [1.5 1.5]]\n1: i8[]\n3\n"},
+      {"quern eval small.qir --set=x=-0 --set=n=127 --rewrite", 0, "y: f32[2,2]\n[[-0 -0]\n [-0 -0]]\n1: i8[]\n-127\n"},
+      {"quern eval types.qir", 0,
+       "0: f64[3]\n[      0.1        -0 12345.679]\n1: f16[2]\n[0.1 inf]\n2: bool[2]\n[ true false]\n"
+       "3: u64[1,1]\n[[18446744073709551615]]\n4: i8[2,0]\n[]\n5: f32[]\nnan\n6: i64[]\n-9223372036854775808\n"},
+      {"quern eval long.qir", 0,
+       "0: i64[7,200]\n[[  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]\n ...\n"
+       " [  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]]\n"
+       "1: i32[30]\n[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25\n 26 27 28 29]\n"
+       "2: u8[2,2,2]\n[[[0 0]\n  [0 0]]\n [[1 1]\n  [1 1]]]\n"},
+      {"quern eval names.qir --set b=true --set u=255", 0,
+       "a/b: bool[2]\n[false false]\n1: u8[]\n255\n2: f64[]\n255\n"},
+      {"quern eval names.qir --set b=0 --set u=1 | head -2", 0, "a/b: bool[2]\n[true true]\n"},
+      {"quern eval small.qir --set x=1", 1,
+       "quern: small.qir: eval: the state \"n\", i8(), has no value\n  HINT: --set NAME=VALUE, or --set NAME=@FILE.npy\n"},
+      {"quern eval small.qir --set x", 2, "quern eval: --set x: expected NAME=VALUE or NAME=@FILE.npy\n..."},
+      {"quern eval small.qir --set z=1", 1, "quern: --set z: the graph has no such input; did you mean..."},
+      {"quern eval small.qir --set weights=1", 1, "quern: --set weights: the graph has no such input\n"},
+      {"quern eval small.qir --set x=1 --set x=2", 1, "quern: --set x: it is set twice\n"},
+      {"quern eval small.qir --set x=", 1, "quern: --set x=: that is no f32 HINT: @FILE.npy reads a file\n"},
+      {"quern eval small.qir --set x=1x", 1, "quern: --set x=1x: that is no f32..."},
+      {"quern eval small.qir --set 'x= 1'", 1, "quern: --set x= 1: that is no f32..."},
+      {"quern eval small.qir --set n=128", 1, "quern: --set n=128: that is no i8..."},
+      {"quern eval small.qir --set n=1.5", 1, "quern: --set n=1.5: that is no i8..."},
+      {"quern eval names.qir --set u=-1", 1, "quern: --set u=-1: that is no u8..."},
+      {"quern eval names.qir --set u=99999999999999999999", 1, "quern: --set u=99999999999999999999: that is no u8..."},
+      {"quern eval names.qir --set b=2", 1, "quern: --set b=2: that is no bool..."},
+      {"quern eval bad.qir", 1, "quern: bad.qir:2:6: expected an operation..."},
+      {"quern eval types.qir > /dev/full", 1, "quern: standard output cannot be written\n"},
+  };
+  RUN(rows);
+}
+
+static void arrays_in_files(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern eval small.qir --set x=2 --set n=1 --out y=y.npy", 0, "y: f32[2,2] written to y.npy\n1: i8[]\n-1\n"},
+      {"quern eval small.qir --set x=@y.npy --set n=1", 0, "y: f32[2,2]\n[[2 2]\n [2 2]]\n1: i8[]\n-1\n"},
+      {"mkdir d && quern eval small.qir --set x=3 --set n=1 --out-dir d && ls d", 0,
+       "y: f32[2,2] written to d/y.npy\n1: i8[] written to d/1.npy\n1.npy\ny.npy\n"},
+      {"quern eval small.qir --set x=@d/y.npy --set n=@d/1.npy", 0, "y: f32[2,2]\n[[3 3]\n [3 3]]\n1: i8[]\n1\n"},
+      {"quern eval small.qir --set x=4 --set n=1 --out-dir d --out 1=n.npy && ls n.npy", 0,
+       "y: f32[2,2] written to d/y.npy\n1: i8[] written to n.npy\nn.npy\n"},
+      {"quern eval names.qir --set b=0 --set u=1 --out-dir d | head -1", 0, "a/b: bool[2] written to d/a_b.npy\n"},
+      {"quern eval small.qir --set x=@n.npy", 1, "quern: --set x: the input is f32[2,2], n.npy holds i8[]\n"},
+      {"quern eval small.qir --set x=@none.npy", 1, "quern: none.npy: cannot be opened: No such file or directory\n"},
+      {"quern eval small.qir --set x=@small.qir", 1, "quern: small.qir: is no .npy file..."},
+      {"quern eval small.qir --set x=1 --set n=1 --out z=z.npy", 1,
+       "quern: --out z: the graph has no such output\n  HINT: it has y 1\n"},
+      {"quern eval small.qir --set x=1 --set n=1 --out y=a --out y=b", 1, "quern: --out y: it is given twice\n"},
+      {"quern eval small.qir --out y", 2, "quern eval: --out y: expected NAME=FILE.npy\n..."},
+      {"quern eval small.qir --out y=", 2, "quern eval: --out y=: expected NAME=FILE.npy\n..."},
+      {"quern eval small.qir --set x=1 --set n=1 --out-dir none", 1, "quern: none/y.npy...."},
+      {"quern eval narrow.qir --out 0=x.npy", 1, "quern: npy_write: bf16 has no NumPy dtype HINT: quern_cast to f32 first\n"},
+      {"ls *.tmp d/*.tmp 2>/dev/null", 2, ""},
+  };
+  RUN(rows);
+}
+
+int main(int argc, char **argv) {
+  (void)argc;
+  char own[PATH_MAX];
+  if (realpath(argv[0], own) == NULL) return 1;
+  for (int up = 0; up < 3; up++) *strrchr(own, '/') = 0;
+  snprintf(program, sizeof program, "%.*s/quern", PATH_MAX - 8, own);
+  if (access(program, X_OK) != 0) {
+    fprintf(stderr, "%s is not there\n", program);
+    return 1;
+  }
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(help),     cmocka_unit_test(environment),     cmocka_unit_test(graph),
+      cmocka_unit_test(evaluate), cmocka_unit_test(arrays_in_files),
+  };
+  return cmocka_run_group_tests(tests, write_files, remove_files);
+}

@@ -1,0 +1,160 @@
+/* driver/mode_value.c -- results against an outside judge, and the modes that only print
+** Inputs and outputs of all cases go to one file of a folder; the judge, a Python program that knows the
+** operations by their definitions, writes a verdict a case: "N ok ERROR", "N fail WHY" or "N skip WHY". The
+** file: a header line "case N OP DTYPE SHAPES key=value ...", a line "leaf ROLE VIEW DTYPE SHAPE BYTES" or
+** "out DTYPE SHAPE BYTES" before the bytes of each array, and a line "end" after the last.
+*/
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver/driver.h"
+
+enum { TEXT = 1024 };
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+static void write_array(FILE *file, const quern_tensor *t, const void *data) {
+  char shape[TEXT];
+  size_t bytes = quern_tensor_bytes(t);
+  fprintf(file, "%s %s %zu\n", quern_dtype_name(quern_tensor_dtype(t)),
+          shape_print(shape, sizeof shape, quern_tensor_rank(t), quern_tensor_dims(t)), bytes);
+  fwrite(data, 1, bytes, file);
+}
+
+static void write_case(FILE *file, size_t number, const struct instance *in, void *const *outputs) {
+  const struct test_case *c = in->c;
+  char view[64];
+  fprintf(file, "case %zu %s %s %s\n", number, c->builder->name, quern_dtype_name(c->dtype), c->text);
+  for (int i = 0; i < in->n_leaves; i++) {
+    case_item(c, "view", i, view, sizeof view);
+    fprintf(file, "leaf %c %s ", builder_role(c->builder, i), view[0] == 0 ? "none" : view);
+    write_array(file, in->leaf[i], in->data[i]);
+  }
+  for (int i = 0; i < in->n_out; i++) {
+    fprintf(file, "out ");
+    write_array(file, in->out[i], outputs[i]);
+  }
+  fprintf(file, "end\n");
+}
+
+/* Builds, evaluates and writes a case; false after counting it as failed. */
+static bool run_case(FILE *file, size_t number, const struct test_case *c, struct tally *tally) {
+  struct instance in;
+  void *dst[CASE_OUTPUTS];
+  if (!instance_open(&in, c)) {
+    tally_fail(tally, c, "value", "%s", quern_last_error());
+    return false;
+  }
+  buffers_new((size_t)in.n_out, in.out, dst);
+  bool ok = instance_eval(&in, (size_t)in.n_out, in.out, dst, 0, NULL) == QUERN_STATUS_OK;
+  if (ok)
+    write_case(file, number, &in, dst);
+  else
+    tally_fail(tally, c, "value", "%s", quern_last_error());
+  buffers_free((size_t)in.n_out, dst);
+  instance_close(&in);
+  return ok;
+}
+
+/* ---- judging ------------------------------------------------------------------------------------------- */
+
+/* Counts the verdicts; every case that was written needs one. */
+static void read_verdicts(const struct options *options, const char *path, const struct case_list *cases,
+                          char *state, struct tally *tally) {
+  char line[TEXT];
+  FILE *file = fopen(path, "r");
+  while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    size_t number;
+    char word[16];
+    int at = 0;
+    line[strcspn(line, "\n")] = 0;
+    if (sscanf(line, "%zu %15s %n", &number, word, &at) != 2 || number >= cases->n || state[number] != 'w')
+      continue;
+    const struct test_case *c = &cases->at[number];
+    state[number] = 'j';
+    if (strcmp(word, "ok") == 0)
+      tally_pass(tally);
+    else if (strcmp(word, "skip") == 0)
+      tally_skip(tally);
+    else
+      tally_fail(tally, c, "value", "%s", line + at);
+    if (options->verbose)
+      printf("%s %s %s: %s %s\n", c->builder->name, quern_dtype_name(c->dtype), c->text, word, line + at);
+  }
+  if (file != NULL) fclose(file);
+  for (size_t i = 0; i < cases->n; i++)
+    if (state[i] == 'w') tally_fail(tally, &cases->at[i], "value", "the judge gave no verdict");
+}
+
+void mode_value(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], judge[TEXT],
+       command[TEXT * 4];
+  char *state = grab(cases->n);
+  if (options->keep != NULL)
+    snprintf(folder, sizeof folder, "%s", options->keep);
+  else if (mkdtemp(folder) == NULL)
+    folder[0] = 0;
+  snprintf(stream, sizeof stream, "%s/cases.bin", folder);
+  snprintf(verdicts, sizeof verdicts, "%s/verdicts.txt", folder);
+  FILE *file = fopen(stream, "wb");
+  if (file == NULL) {
+    printf("cannot write %s\n", stream);
+    tally->failed++;
+    free(state);
+    return;
+  }
+  for (size_t i = 0; i < cases->n; i++) state[i] = run_case(file, i, &cases->at[i], tally) ? 'w' : 'f';
+  if (fclose(file) != 0) tally->failed++;
+  if (options->judge != NULL)
+    snprintf(judge, sizeof judge, "%s", options->judge);
+  else
+    snprintf(judge, sizeof judge, "%s/tests/oracle/judge.py", options->root);
+  snprintf(command, sizeof command, "'%s' '%s' '%s'", options->python, judge, folder);
+  fflush(stdout);
+  int rc = system(command);
+  read_verdicts(options, verdicts, cases, state, tally);
+  if (rc != 0) {
+    printf("the judge failed: %s\n", command);
+    tally->failed++;
+  }
+  if (options->keep == NULL) {
+    remove(stream);
+    remove(verdicts);
+    rmdir(folder);
+  }
+  free(state);
+}
+
+/* ---- printing ------------------------------------------------------------------------------------------ */
+
+void mode_list(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  (void)options;
+  for (size_t i = 0; i < cases->n; i++) {
+    const struct test_case *c = &cases->at[i];
+    printf("%s %s %s\n", c->builder->name, quern_dtype_name(c->dtype), c->text);
+    tally_pass(tally);
+  }
+}
+
+void mode_dump(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  (void)options;
+  for (size_t i = 0; i < cases->n; i++) {
+    struct instance in;
+    struct base_str text;
+    if (!instance_open(&in, &cases->at[i])) {
+      tally_fail(tally, &cases->at[i], "dump", "%s", quern_last_error());
+      continue;
+    }
+    base_str_init(&text, &in.ctx->heap);
+    if (ir_print(in.ctx, &text, (size_t)in.n_out, in.out, NULL) == QUERN_STATUS_OK) {
+      printf("# %s %s %s\n%s\n", in.c->builder->name, quern_dtype_name(in.c->dtype), in.c->text, text.at);
+      tally_pass(tally);
+    } else {
+      tally_fail(tally, in.c, "dump", "%s", quern_last_error());
+    }
+    base_str_fini(&text);
+    instance_close(&in);
+  }
+}

@@ -1,0 +1,91 @@
+#!/bin/sh
+# tools/test.sh quick|all -- run the steps of a table, all of them whatever fails, and sum up their tests.
+# A step's output is build/logs/<step>.log, shown when it fails. A step counts the tests that its log reports (lines of
+# cmocka, and closing lines "N passed, N failed"); one that reports none counts as one test.
+set -eu
+export LC_ALL=C
+cd "$(dirname "$0")/.."
+python=/usr/bin/python3 # Debian's, which has numpy
+
+steps_quick() {
+  cat <<EOF
+unit             ctest --test-dir build --no-tests=error -j2 -V
+value            build/querntest --mode value
+grad             build/querntest --mode grad
+EOF
+}
+
+steps_all() {
+  cat <<EOF
+build            tools/build.sh release
+build-clang      tools/build.sh clang
+layers-self      tools/check_layers.sh --selftest
+layers           tools/check_layers.sh
+place-self       tools/check_place.sh --selftest
+place            tools/check_place.sh
+headers-self     tools/check_headers.sh --selftest
+headers          tools/check_headers.sh
+symbols-self     tools/check_symbols.sh --selftest
+symbols          tools/check_symbols.sh
+mutate-self      $python tools/mutate.py --selftest
+docs-self        $python tools/docs.py --selftest
+unit             ctest --test-dir build --no-tests=error -j2 -V
+unit-clang       ctest --test-dir build/clang --no-tests=error -j2 -V
+value            build/querntest --mode value
+grad             build/querntest --mode grad
+grad2            build/querntest --mode grad2
+jvp              build/querntest --mode jvp
+bits             build/querntest --mode bits
+ulp              build/querntest --mode ulp
+coverage         build/querntest --mode coverage
+property         build/quernprop --graphs 20000
+judge-self       $python tests/oracle/judge.py --selftest
+plant            tests/driver/plant.sh build
+program          build/quern --help
+install          tests/install/run.sh
+docs             $python tools/docs.py
+asan             tools/sanitize.sh asan
+fuzz             tools/fuzz.sh 10
+EOF
+}
+
+# Prints "passed failed skipped" of a log.
+count() { # log
+  awk '
+    { sub(/^[0-9]+: /, "") }
+    /^\[  PASSED  \] [0-9]+ test/ { passed += $4 }
+    /^\[  FAILED  \] [0-9]+ test/ { failed += $4 }
+    /^\[  SKIPPED \] [0-9]+ test/ { skipped += $4 }
+    /^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?\.?$/ { passed += $1; failed += $3; skipped += $5 }
+    END { print passed + 0, failed + 0, skipped + 0 }' "$1"
+}
+
+mkdir -p build/logs
+passed=0 failed=0 skipped=0 broken=
+while read -r name command; do
+  log=build/logs/$name.log
+  start=$(date +%s)
+  rc=0
+  sh -c "$command" >"$log" 2>&1 </dev/null || rc=$?
+  seconds=$(($(date +%s) - start))
+  read -r p f s <<EOF
+$(count "$log")
+EOF
+  if [ $rc != 0 ] && [ "$f" = 0 ]; then f=1; fi
+  if [ "$((p + f + s))" = 0 ]; then p=1; fi
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  if [ "$f" = 0 ]; then
+    printf '  ok      %-14s %6d passed %5d s\n' "$name" "$p" "$seconds"
+  else
+    broken="$broken $name"
+    printf '  FAILED  %-14s %6d passed, %d failed, exit %d: %s\n' "$name" "$p" "$f" "$rc" "$command"
+    { grep -E '\[  ERROR|\[   LINE|\[  FAILED|\*\*\*|error:|Sanitizer' "$log" | head -n 40; echo ...; tail -n 40 "$log"; } |
+      sed 's/^/  | /'
+  fi
+done <<EOF
+$("steps_$1")
+EOF
+
+[ -z "$broken" ] || echo "failed steps:$broken (whole output in build/logs/)"
+if [ "$skipped" = 0 ]; then echo "$passed passed, $failed failed"; else echo "$passed passed, $failed failed, $skipped skipped"; fi
+[ "$failed" = 0 ]
