@@ -43,9 +43,9 @@ struct cli_call {
 
 struct cli_command {
   const char *name;
-  const char *usage; /* after the name */
-  const char *help;  /* a line */
-  const char *more;  /* lines for its own --help, or NULL */
+  const char *usage;                /* after the name */
+  const char *help;                 /* a line */
+  const char *more;                 /* lines for its own --help, or NULL */
   const struct cli_option *options; /* ended by a row without a name; NULL: none */
   size_t least_files, most_files;
   int (*run)(const struct cli_call *call);

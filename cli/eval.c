@@ -15,9 +15,9 @@ struct evaluation {
   const struct cli_call *call;
   struct cli_graph graph;
   size_t n_feeds, n_outputs;
-  quern_feed *feeds; /* one an input, in their order; data NULL: not set */
-  void **fills;      /* memory made here for them, or NULL */
-  void **results;    /* one an output */
+  quern_feed *feeds;  /* one an input, in their order; data NULL: not set */
+  void **fills;       /* memory made here for them, or NULL */
+  void **results;     /* one an output */
   const char **paths; /* of --out, one an output; NULL: none */
 };
 

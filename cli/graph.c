@@ -26,11 +26,12 @@ static int print_graph(const struct cli_call *call, struct cli_graph *graph) {
   const char *path = call->files[0], *out = "-";
   char *text = NULL;
   cli_has(call, "--output", &out);
-  if (cli_has(call, "--inline", NULL) && quern_graph_inline(graph->graph) != QUERN_STATUS_OK) return cli_fail_last(path);
+  if (cli_has(call, "--inline", NULL) && quern_graph_inline(graph->graph) != QUERN_STATUS_OK)
+    return cli_fail_last(path);
   if (cli_has(call, "--rewrite", NULL) && quern_graph_rewrite(graph->graph, false) != QUERN_STATUS_OK)
     return cli_fail_last(path);
-  quern_status status = cli_has(call, "--dot", NULL) ? quern_graph_dot(graph->graph, &text)
-                                                     : quern_graph_print(graph->graph, &text);
+  quern_status status =
+      cli_has(call, "--dot", NULL) ? quern_graph_dot(graph->graph, &text) : quern_graph_print(graph->graph, &text);
   if (status != QUERN_STATUS_OK) return cli_fail_last(path);
   int result = cli_write(out, text);
   quern_text_free(graph->ctx, text);

@@ -7,8 +7,11 @@
 
 static int run_help(const struct cli_call *call);
 
-static const struct cli_command command_help = {
-    .name = "help", .usage = "[COMMAND]", .help = "what there is, or how a command is called", .most_files = 1, .run = run_help};
+static const struct cli_command command_help = {.name = "help",
+                                                .usage = "[COMMAND]",
+                                                .help = "what there is, or how a command is called",
+                                                .most_files = 1,
+                                                .run = run_help};
 
 static const struct cli_command *const commands[] = {&cli_command_eval, &cli_command_graph, &cli_command_env,
                                                      &command_help};

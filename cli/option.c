@@ -15,8 +15,8 @@ static const struct cli_option *option_at(const struct cli_command *command, siz
 }
 
 void cli_print_help(FILE *out, const struct cli_command *command) {
-  fprintf(out, "usage: quern %s%s%s\n\n%s\n\noptions:\n", command->name, command->usage[0] != 0 ? " " : "", command->usage,
-          command->help);
+  fprintf(out, "usage: quern %s%s%s\n\n%s\n\noptions:\n", command->name, command->usage[0] != 0 ? " " : "",
+          command->usage, command->help);
   const struct cli_option *option;
   for (size_t i = 0; (option = option_at(command, i)) != NULL; i++) {
     char left[64];
@@ -29,7 +29,8 @@ void cli_print_help(FILE *out, const struct cli_command *command) {
 }
 
 /* The option that an argument names: --set, --set=..., -o, -oFILE; *rest is what follows it, or NULL. */
-static const struct cli_option *find_option(const struct cli_command *command, const char *argument, const char **rest) {
+static const struct cli_option *find_option(const struct cli_command *command, const char *argument,
+                                            const char **rest) {
   const struct cli_option *option;
   for (size_t i = 0; (option = option_at(command, i)) != NULL; i++) {
     size_t n = strlen(option->name);
@@ -38,7 +39,8 @@ static const struct cli_option *find_option(const struct cli_command *command, c
     *rest = argument + n + 1;
     if (strncmp(argument, option->name, n) == 0 && argument[n] == '=') return option;
     *rest = argument[1] != 0 && argument[2] != 0 ? argument + 2 : NULL;
-    if (option->letter != 0 && argument[1] == option->letter && (*rest == NULL || option->argument != NULL)) return option;
+    if (option->letter != 0 && argument[1] == option->letter && (*rest == NULL || option->argument != NULL))
+      return option;
   }
   return NULL;
 }
@@ -46,7 +48,8 @@ static const struct cli_option *find_option(const struct cli_command *command, c
 static int unknown_option(const struct cli_command *command, const char *argument) {
   const char *names[32];
   size_t n = 0;
-  for (const struct cli_option *option; n < 32 && (option = option_at(command, n)) != NULL; n++) names[n] = option->name;
+  for (const struct cli_option *option; n < 32 && (option = option_at(command, n)) != NULL; n++)
+    names[n] = option->name;
   char word[64];
   snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
   const char *nearest = cli_nearest(word, n, names);
@@ -88,8 +91,8 @@ static int run_call(struct cli_call *call, int argc, char **argv) {
     return CLI_OK;
   }
   if (call->n_files < command->least_files)
-    return cli_usage(command, "takes %zu argument%s, got %zu", command->least_files, command->least_files == 1 ? "" : "s",
-                     call->n_files);
+    return cli_usage(command, "takes %zu argument%s, got %zu", command->least_files,
+                     command->least_files == 1 ? "" : "s", call->n_files);
   if (call->n_files > command->most_files)
     return cli_usage(command, "takes at most %zu argument%s, '%s' is one more", command->most_files,
                      command->most_files == 1 ? "" : "s", call->files[command->most_files]);
@@ -98,7 +101,8 @@ static int run_call(struct cli_call *call, int argc, char **argv) {
 
 int cli_run(const struct cli_command *command, int argc, char **argv) {
   size_t n = (size_t)argc + 1;
-  struct cli_call call = {.command = command, .given = calloc(n, sizeof *call.given), .files = calloc(n, sizeof *call.files)};
+  struct cli_call call = {
+      .command = command, .given = calloc(n, sizeof *call.given), .files = calloc(n, sizeof *call.files)};
   int status = call.given != NULL && call.files != NULL ? run_call(&call, argc, argv) : cli_fail("no memory");
   free(call.files);
   free(call.given);

@@ -33,7 +33,7 @@ Mutation = collections.namedtuple("Mutation", "file start end new kind line")
 
 # Calls whose arguments only make a message, and how many leading arguments count nevertheless.
 MESSAGES = {"QUERN_CHECK": 1, "QUERN_ASSERT": 0, "_Static_assert": 0, "base_error": 0, "base_error_v": 0, "base_log": 0,
-            "ir_fail": 0}
+            "ir_fail": 0, "TENSOR_CHECK": 2}
 NOT_CODE = re.compile(r"""/\*.*?\*/ | //[^\n]* | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | ^[ \t]*\#(?:\\\n|[^\n])*""",
                       re.X | re.S | re.M)
 

@@ -23,6 +23,8 @@ layers-self      tools/check_layers.sh --selftest
 layers           tools/check_layers.sh
 place-self       tools/check_place.sh --selftest
 place            tools/check_place.sh
+wrong-calls-self tools/check_wrong_calls.sh --selftest
+wrong-calls      tools/check_wrong_calls.sh
 headers-self     tools/check_headers.sh --selftest
 headers          tools/check_headers.sh
 symbols-self     tools/check_symbols.sh --selftest

@@ -4,7 +4,7 @@
 */
 #ifndef QUERN_PLACE_H
 #define QUERN_PLACE_H
-#include "quern/context.h"
+#include "quern/tensor.h"
 
 /* clang-format off */
 #define quern_input(...) (quern_place_set(__FILE__, __LINE__), quern_input(__VA_ARGS__))

@@ -155,7 +155,7 @@ ELEMENTWISE(SELECT)
 
 /* Between floats the derivative is 1; from a float to anything else the result is piecewise constant. */
 quern_status grad_vjp_CAST(const struct grad_back *g) {
-  if (g->dy[0] != NULL && g->need[0]) g->dx[0] = quern_cast(g->dy[0], g->node->src[0]->dtype);
+  g->dx[0] = quern_cast(g->dy[0], g->node->src[0]->dtype);
   return QUERN_STATUS_OK;
 }
 quern_status grad_jvp_CAST(const struct grad_fore *g) {

@@ -34,8 +34,7 @@ static quern_tensor *shift_in_one(quern_tensor *x, int axis, bool to_end) {
   int64_t lo[QUERN_MAX_RANK] = {0}, hi[QUERN_MAX_RANK] = {0};
   (to_end ? lo : hi)[axis] = 1;
   quern_tensor *padded = quern_pad(x, x->rank, lo, hi, 1);
-  int64_t n = x->dims[axis];
-  return to_end ? quern_slice(padded, axis, 0, n, 1) : quern_slice(padded, axis, 1, n + 1, 1);
+  return to_end ? quern_slice(padded, axis, 0, x->dims[axis], 1) : quern_slice(padded, axis, 1, QUERN_END, 1);
 }
 
 /* The product of all others over the reduced axes, in x's shape: what comes before times what comes after. */

@@ -18,10 +18,10 @@
 #include "ir/ir.h"
 
 enum {
-  HEAD_BYTES = 8,         /* magic and version */
-  HEADER_MOST = 1 << 16,  /* bytes of the dictionary; NumPy writes about 100 */
-  HEADER_WRITTEN = 1024,  /* room for the longest that is written */
-  ALIGNMENT = 64,         /* of the elements in a file */
+  HEAD_BYTES = 8,        /* magic and version */
+  HEADER_MOST = 1 << 16, /* bytes of the dictionary; NumPy writes about 100 */
+  HEADER_WRITTEN = 1024, /* room for the longest that is written */
+  ALIGNMENT = 64,        /* of the elements in a file */
 };
 
 static const unsigned char magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -90,7 +90,8 @@ static quern_status expected(const struct scan *scan, const char *what) {
   if (c < 0x20 || c >= 0x7f)
     return base_error(QUERN_STATUS_PARSE, "%s: byte %ld of the header: expected %s, found the byte 0x%02x", scan->path,
                       place, what, c);
-  return base_error(QUERN_STATUS_PARSE, "%s: byte %ld of the header: expected %s, found '%c'", scan->path, place, what, c);
+  return base_error(QUERN_STATUS_PARSE, "%s: byte %ld of the header: expected %s, found '%c'", scan->path, place, what,
+                    c);
 }
 
 /* A string without escapes; its text is [*text, *text + *n). */
@@ -123,8 +124,8 @@ static quern_status read_descr(struct scan *scan, struct layout *layout) {
   char shown[32] = {0};
   for (size_t i = 0; i < n && i < sizeof shown - 1; i++) shown[i] = text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?';
   return base_error(QUERN_STATUS_PARSE,
-                    "%s: the dtype '%s' is none of f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1 with < or > before it", scan->path,
-                    shown);
+                    "%s: the dtype '%s' is none of f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1 with < or > before it",
+                    scan->path, shown);
 }
 
 static quern_status read_order(struct scan *scan, struct layout *layout) {
@@ -139,8 +140,8 @@ static quern_status read_size(struct scan *scan, int64_t *size) {
   *size = 0;
   for (; scan->at < scan->stop && *scan->at >= '0' && *scan->at <= '9'; scan->at++) {
     int digit = *scan->at - '0';
-    QUERN_CHECK(*size <= (INT64_MAX - digit) / 10, PARSE, "%s: byte %ld of the header: a size exceeds 2^63 - 1", scan->path,
-                (long)(start - scan->begin));
+    QUERN_CHECK(*size <= (INT64_MAX - digit) / 10, PARSE, "%s: byte %ld of the header: a size exceeds 2^63 - 1",
+                scan->path, (long)(start - scan->begin));
     *size = *size * 10 + digit;
   }
   return scan->at > start ? QUERN_STATUS_OK : expected(scan, "a size");
@@ -150,7 +151,8 @@ static quern_status read_shape(struct scan *scan, struct layout *layout) {
   layout->rank = 0;
   if (!take(scan, '(')) return expected(scan, "'(' of the shape");
   while (!take(scan, ')')) {
-    QUERN_CHECK(layout->rank < QUERN_MAX_RANK, PARSE, "%s: the shape has more than %d axes", scan->path, QUERN_MAX_RANK);
+    QUERN_CHECK(layout->rank < QUERN_MAX_RANK, PARSE, "%s: the shape has more than %d axes", scan->path,
+                QUERN_MAX_RANK);
     QUERN_TRY(read_size(scan, &layout->dims[layout->rank++]));
     if (take(scan, ',')) continue;
     if (!take(scan, ')')) return expected(scan, "',' or ')' in the shape");
@@ -199,14 +201,13 @@ struct source {
 };
 
 static quern_status take_bytes(struct source *source, const char *what, void *dst, size_t n) {
-  QUERN_CHECK(n <= source->left, PARSE,
-              "%s: the %s takes %zu bytes after byte %" PRIu64 ", but %" PRIu64 " are left", source->path, what, n,
-              source->done, source->left);
+  QUERN_CHECK(n <= source->left, PARSE, "%s: the %s takes %zu bytes after byte %" PRIu64 ", but %" PRIu64 " are left",
+              source->path, what, n, source->done, source->left);
   if (n == 0) return QUERN_STATUS_OK;
   if (source->file != NULL) {
     size_t got = fread(dst, 1, n, source->file);
-    QUERN_CHECK(got == n, IO, "%s: read %zu bytes of the %s after byte %" PRIu64 ", expected %zu", source->path, got, what,
-                source->done, n);
+    QUERN_CHECK(got == n, IO, "%s: read %zu bytes of the %s after byte %" PRIu64 ", expected %zu", source->path, got,
+                what, source->done, n);
   } else {
     memcpy(dst, source->at, n);
     source->at += n;
@@ -223,8 +224,8 @@ static quern_status take_layout(quern_context *ctx, struct source *source, struc
   QUERN_CHECK(memcmp(head, magic, sizeof magic) == 0, PARSE, "%s: is no .npy file: it does not begin with \\x93NUMPY",
               source->path);
   int version = head[6];
-  QUERN_CHECK(version >= 1 && version <= 3, PARSE, "%s: has format version %d.%d, known are 1 to 3", source->path, version,
-              head[7]);
+  QUERN_CHECK(version >= 1 && version <= 3, PARSE, "%s: has format version %d.%d, known are 1 to 3", source->path,
+              version, head[7]);
   QUERN_TRY(take_bytes(source, "header's length", length, version == 1 ? 2 : 4));
   uint32_t bytes = length[0] | (uint32_t)length[1] << 8 | (uint32_t)length[2] << 16 | (uint32_t)length[3] << 24;
   QUERN_CHECK(bytes <= HEADER_MOST, PARSE, "%s: the header has %" PRIu32 " bytes, at most %d make sense", source->path,
@@ -352,8 +353,8 @@ static size_t make_header(char text[HEADER_WRITTEN], quern_dtype dtype, int rank
   char order = base_dtypes[dtype].size == 1 ? '|' : native_order();
   char *dictionary = text + HEAD_BYTES + 2;
   size_t room = HEADER_WRITTEN - HEAD_BYTES - 2, n;
-  n = (size_t)snprintf(dictionary, room, "{'descr': '%c%c%c', 'fortran_order': False, 'shape': ", order, codes[dtype].kind,
-                       codes[dtype].size);
+  n = (size_t)snprintf(dictionary, room, "{'descr': '%c%c%c', 'fortran_order': False, 'shape': ", order,
+                       codes[dtype].kind, codes[dtype].size);
   base_shape_text(dictionary + n, room - n, rank, dims);
   n += strlen(dictionary + n);
   n += (size_t)snprintf(dictionary + n, room - n, ", }");

@@ -21,9 +21,7 @@ static bool is_identity(const struct ir_node *node) { return (ir_ops[node->op].f
 
 static uint64_t hash_graph(const struct ir_graph *graph) { return base_hash_u64(BASE_HASH_SEED, graph->id); }
 
-static bool is_block_of(const void *item, const void *graph) {
-  return ((const struct ir_block *)item)->graph == graph;
-}
+static bool is_block_of(const void *item, const void *graph) { return ((const struct ir_block *)item)->graph == graph; }
 
 const struct ir_block *ir_blocks_find(const struct ir_blocks *blocks, const struct ir_graph *graph) {
   return base_map_find(&blocks->graphs, hash_graph(graph), is_block_of, graph);
@@ -128,15 +126,13 @@ static void hash_block(const struct ir_blocks *blocks, struct ir_block *block) {
 
 /* ---- numbers -------------------------------------------------------------------------------------------- */
 
-enum { NOT_MET = 0, OPEN = 1, DONE = 2 };
-
 struct step {
   size_t place;
   int next; /* source */
 };
 
 struct walk {
-  unsigned char *met; /* by place */
+  bool *done; /* by place */
   BASE_VEC(struct step) stack;
 };
 
@@ -159,39 +155,36 @@ static quern_status walk_from(struct ir_blocks *blocks, struct ir_block *block, 
                               const struct ir_node *root, size_t *next) {
   struct base_heap *heap = &blocks->ctx->heap;
   struct step start = {.place = (size_t)ir_order_find(&block->order, root)};
-  if (walk->met[start.place] != NOT_MET) return QUERN_STATUS_OK;
-  walk->met[start.place] = OPEN;
+  if (walk->done[start.place]) return QUERN_STATUS_OK;
   if (!base_vec_push(heap, &walk->stack, start)) return QUERN_STATUS_MEMORY;
   while (walk->stack.n > 0) {
     struct step *top = &walk->stack.at[walk->stack.n - 1];
     const struct ir_node *node = block->order.at[top->place];
     if (top->next == node->n_src) {
-      walk->met[top->place] = DONE;
+      walk->done[top->place] = true;
       give_number(block, top->place, next);
       walk->stack.n--;
       continue;
     }
     const quern_tensor *source = visited_source(block, node, top->next++);
     struct step step = {.place = (size_t)ir_order_find(&block->order, source->node)};
-    if (walk->met[step.place] != NOT_MET) continue;
-    walk->met[step.place] = OPEN;
-    if (!base_vec_push(heap, &walk->stack, step)) return QUERN_STATUS_MEMORY;
+    if (!walk->done[step.place] && !base_vec_push(heap, &walk->stack, step)) return QUERN_STATUS_MEMORY;
   }
   return QUERN_STATUS_OK;
 }
 
 static quern_status number_block(struct ir_blocks *blocks, struct ir_block *block) {
-  struct walk walk = {.met = base_arena_alloc(&blocks->scratch, block->order.n)};
+  struct walk walk = {.done = base_arena_alloc(&blocks->scratch, block->order.n * sizeof *walk.done)};
   size_t next = block->graph != NULL ? (size_t)block->graph->n_params : 0;
-  if (walk.met == NULL) return QUERN_STATUS_MEMORY;
+  if (walk.done == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < block->order.n; i++) {
     const struct ir_node *node = block->order.at[i];
     if (node->op == IR_PARAM && block->graph != NULL) {
       block->number[i] = (size_t)node->attrs->index;
-      walk.met[i] = DONE;
+      walk.done[i] = true;
     } else if (is_identity(node)) {
       give_number(block, i, &next);
-      walk.met[i] = DONE;
+      walk.done[i] = true;
     }
   }
   quern_status status = QUERN_STATUS_OK;

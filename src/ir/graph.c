@@ -79,7 +79,7 @@ quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, s
 }
 
 ptrdiff_t ir_order_find(const struct ir_order *order, const struct ir_node *node) {
-  if (order->n > 0 && node->mark == order->epoch) return node->place;
+  if (node->mark == order->epoch && node->place < order->n && order->at[node->place] == node) return node->place;
   size_t lo = 0, hi = order->n; /* found in a later order since, or not in this one */
   while (lo < hi) {
     size_t mid = lo + (hi - lo) / 2;

@@ -107,8 +107,8 @@ quern_status ir_cursor_int(struct ir_cursor *cursor, const char *what, int64_t l
   n += word_length(at + n, cursor->stop);
   if (n == 0 || (at[0] != '-' && (at[0] < '0' || at[0] > '9'))) return ir_cursor_expected(cursor, what);
   if (!base_element_parse(at, at + n, &end, QUERN_DTYPE_I64, x, 0) || end != at + n)
-    return ir_cursor_error(cursor, at, QUERN_STATUS_PARSE, "expected %s, found '%.*s', which is no 64-bit integer", what,
-                           (int)BASE_MIN(n, 32), at);
+    return ir_cursor_error(cursor, at, QUERN_STATUS_PARSE, "expected %s, found '%.*s', which is no 64-bit integer",
+                           what, (int)BASE_MIN(n, 32), at);
   if (*x < least || *x > most)
     return ir_cursor_error(cursor, at, QUERN_STATUS_PARSE,
                            "expected %s from %" PRId64 " to %" PRId64 ", found %" PRId64, what, least, most, *x);
@@ -155,7 +155,8 @@ quern_status ir_cursor_string(struct ir_cursor *cursor, struct base_arena *arena
   const char *open = cursor->at;
   if (!ir_cursor_take(cursor, '"')) return ir_cursor_expected(cursor, "a quoted string");
   const char *close = cursor->at;
-  while (close < cursor->stop && *close != '"' && *close != '\n') close += *close == '\\' && close + 1 < cursor->stop ? 2 : 1;
+  while (close < cursor->stop && *close != '"' && *close != '\n')
+    close += *close == '\\' && close + 1 < cursor->stop ? 2 : 1;
   char *copy = base_arena_alloc(arena, (size_t)(close - open)), *to = copy;
   if (copy == NULL) return QUERN_STATUS_MEMORY;
   while (!ir_cursor_is(cursor, '"')) {
@@ -174,8 +175,7 @@ quern_status ir_cursor_string(struct ir_cursor *cursor, struct base_arena *arena
   return QUERN_STATUS_OK;
 }
 
-quern_status ir_cursor_name(struct ir_cursor *cursor, const char *what, size_t n, const char *const *names,
-                            size_t *i) {
+quern_status ir_cursor_name(struct ir_cursor *cursor, const char *what, size_t n, const char *const *names, size_t *i) {
   const char *start = cursor->at;
   struct ir_span span;
   char word[64];

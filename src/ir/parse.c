@@ -77,7 +77,8 @@ static quern_status read_ref(struct ir_parser *p, quern_tensor **t) {
   QUERN_TRY(read_ref_numbers(p, &number, &result));
   const struct value *value = find_value(p, number);
   if (value == NULL)
-    return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE, "%%%" PRId64 " is not defined before this line", number);
+    return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE, "%%%" PRId64 " is not defined before this line",
+                           number);
   if (result >= value->node->n_out)
     return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE, "%%%" PRId64 " (%s) has %d result%s, no .%" PRId64,
                            number, ir_ops[value->node->op].name, value->node->n_out, value->node->n_out == 1 ? "" : "s",
@@ -94,7 +95,8 @@ static quern_status read_refs(struct ir_parser *p) {
     ir_cursor_skip_space(&p->cursor);
     if (!ir_cursor_is(&p->cursor, '%')) return QUERN_STATUS_OK;
     QUERN_TRY(read_ref(p, &t));
-    if (p->operands.n == INT_MAX) return ir_cursor_error(&p->cursor, p->cursor.at, QUERN_STATUS_OVERFLOW, "too many operands");
+    if (p->operands.n == INT_MAX)
+      return ir_cursor_error(&p->cursor, p->cursor.at, QUERN_STATUS_OVERFLOW, "too many operands");
     if (!base_vec_push(&p->cursor.ctx->heap, &p->operands, t)) return QUERN_STATUS_MEMORY;
   }
 }
@@ -136,7 +138,8 @@ static quern_status read_op(struct ir_parser *p, enum ir_op *op) {
   QUERN_TRY(ir_cursor_name(&p->cursor, "an operation", IR_OP_COUNT, names, &i));
   *op = (enum ir_op)i;
   if (*op == IR_PARAM)
-    return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE, "param is written in the head of a fn: (%%0: f32[2,3])");
+    return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE,
+                           "param is written in the head of a fn: (%%0: f32[2,3])");
   return QUERN_STATUS_OK;
 }
 
@@ -161,8 +164,8 @@ static quern_status check_types(struct ir_parser *p, const struct ir_node *node)
                              ir_ops[node->op].name, ir_type_text(is, &node->out[n]), ir_type_text(said, &like));
   }
   if (n != node->n_out)
-    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "%s has %d result%s, the text says %d", ir_ops[node->op].name,
-                           node->n_out, node->n_out == 1 ? "" : "s", n);
+    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "%s has %d result%s, the text says %d",
+                           ir_ops[node->op].name, node->n_out, node->n_out == 1 ? "" : "s", n);
   return QUERN_STATUS_OK;
 }
 
@@ -206,7 +209,8 @@ static quern_status read_statement(struct ir_parser *p, bool closed) {
   const char *start = cursor->at;
   QUERN_TRY(read_op(p, &op));
   if (closed && (ir_ops[op].flags & IR_IDENTITY))
-    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "%s cannot stand in a fn: make it a parameter", ir_ops[op].name);
+    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "%s cannot stand in a fn: make it a parameter",
+                           ir_ops[op].name);
   QUERN_TRY(read_refs(p));
   QUERN_TRY(check_operands(p, start, op));
   QUERN_TRY(ir_parse_attrs(p, op, &attrs));
@@ -279,7 +283,8 @@ static quern_status read_fn(struct ir_parser *p) {
   const struct ir_named_graph *found;
   QUERN_TRY(read_graph_name(p, &name, &found));
   if (found != NULL)
-    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "@%.*s is defined twice", (int)BASE_MIN(name.n, 64), name.at);
+    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "@%.*s is defined twice", (int)BASE_MIN(name.n, 64),
+                           name.at);
   begin_block(p);
   ir_cursor_skip_space(cursor);
   QUERN_TRY(read_params(p));
@@ -297,8 +302,7 @@ static quern_status read_fn(struct ir_parser *p) {
   if (!ir_cursor_take(cursor, '}')) return ir_cursor_expected(cursor, "'}' after return");
   QUERN_TRY(ir_cursor_take_end_of_line(cursor));
   made->name = name;
-  quern_status status =
-      ir_graph_make(cursor->ctx, n_params, params, (int)p->operands.n, p->operands.at, &made->graph);
+  quern_status status = ir_graph_make(cursor->ctx, n_params, params, (int)p->operands.n, p->operands.at, &made->graph);
   if (status != QUERN_STATUS_OK) return ir_parse_failed(p, start, status);
   return base_map_add(&p->graphs, hash_name(name), made) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
@@ -334,8 +338,8 @@ static quern_status read_version(struct ir_parser *p) {
   const char *start = p->cursor.at;
   QUERN_TRY(ir_cursor_int(&p->cursor, "a version", 0, INT64_MAX, &version));
   if (version != IR_TEXT_VERSION)
-    return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE, "the text is of version %" PRId64 ", this Quern reads %d",
-                           version, IR_TEXT_VERSION);
+    return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE,
+                           "the text is of version %" PRId64 ", this Quern reads %d", version, IR_TEXT_VERSION);
   return ir_cursor_take_end_of_line(&p->cursor);
 }
 

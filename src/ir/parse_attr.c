@@ -97,15 +97,15 @@ static quern_status read_elements(struct reading *r) {
     QUERN_TRY(ir_cursor_next(cursor, n == 0, '}', &more));
     if (!more) break;
     if (n == want)
-      return ir_cursor_error(cursor, cursor->at, QUERN_STATUS_PARSE, "the shape has %" PRId64 " elements, there are more",
-                             want);
+      return ir_cursor_error(cursor, cursor->at, QUERN_STATUS_PARSE,
+                             "the shape has %" PRId64 " elements, there are more", want);
     if (!base_vec_reserve(&cursor->ctx->heap, &p->bytes, size)) return QUERN_STATUS_MEMORY;
     QUERN_TRY(ir_cursor_element(cursor, r->attrs->dtype, p->bytes.at + p->bytes.n));
     p->bytes.n += size;
   }
   if (n != want)
-    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "the shape has %" PRId64 " elements, found %" PRId64, want,
-                           n);
+    return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "the shape has %" PRId64 " elements, found %" PRId64,
+                           want, n);
   return QUERN_STATUS_OK;
 }
 
@@ -155,9 +155,9 @@ static quern_status read_NAME(struct reading *r, void *field) {
 static quern_status read_GRAPH(struct reading *r, void *field) { return ir_parse_graph_ref(r->p, field); }
 
 static quern_status (*const readers[])(struct reading *r, void *field) = {
-    [IR_KIND_INT] = read_INT,         [IR_KIND_INTS] = read_INTS,     [IR_KIND_REALS] = read_REALS,
-    [IR_KIND_DTYPE] = read_DTYPE,     [IR_KIND_REDUCE] = read_REDUCE, [IR_KIND_COMBINE] = read_COMBINE,
-    [IR_KIND_NAME] = read_NAME,       [IR_KIND_GRAPH] = read_GRAPH,   [IR_KIND_DATA] = read_DATA,
+    [IR_KIND_INT] = read_INT,       [IR_KIND_INTS] = read_INTS,     [IR_KIND_REALS] = read_REALS,
+    [IR_KIND_DTYPE] = read_DTYPE,   [IR_KIND_REDUCE] = read_REDUCE, [IR_KIND_COMBINE] = read_COMBINE,
+    [IR_KIND_NAME] = read_NAME,     [IR_KIND_GRAPH] = read_GRAPH,   [IR_KIND_DATA] = read_DATA,
     [IR_KIND_BUFFER] = read_BUFFER,
 };
 
@@ -210,7 +210,8 @@ quern_status ir_parse_attrs(struct ir_parser *p, enum ir_op op, struct ir_attrs 
     enum ir_attr_id attr;
     QUERN_TRY(read_attr_name(&r, &attr));
     if (has_seen(&r, attr))
-      return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "the attribute %s is given twice", ir_attr_table[attr].name);
+      return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "the attribute %s is given twice",
+                             ir_attr_table[attr].name);
     ir_cursor_skip_space(cursor);
     if (!ir_cursor_take(cursor, '=')) return ir_cursor_expected(cursor, "'=' and the attribute's value");
     ir_cursor_skip_space(cursor);

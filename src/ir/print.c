@@ -117,8 +117,7 @@ static size_t elements_of(const struct ir_node *node, enum ir_attr_kind kind, co
   return whole ? (size_t)ir_count(node->out) : SIZE_MAX;
 }
 
-void ir_text_add_attrs(struct base_str *str, const struct ir_blocks *blocks, const struct ir_node *node,
-                       size_t most) {
+void ir_text_add_attrs(struct base_str *str, const struct ir_blocks *blocks, const struct ir_node *node, size_t most) {
   for (int k = 0; k < IR_ATTR_COUNT; k++) {
     if ((ir_ops[node->op].attrs >> k & 1) == 0) continue;
     const void *field = (const char *)node->attrs + ir_attr_table[k].offset;

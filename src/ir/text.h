@@ -60,8 +60,7 @@ void ir_text_add_ref(struct base_str *str, const struct ir_block *block, quern_t
 void ir_text_add_string(struct base_str *str, const char *text);                           /* "x" */
 
 /* " name=value" of each attribute of a node; values of more than `most` elements are left out. */
-void ir_text_add_attrs(struct base_str *str, const struct ir_blocks *blocks, const struct ir_node *node,
-                       size_t most);
+void ir_text_add_attrs(struct base_str *str, const struct ir_blocks *blocks, const struct ir_node *node, size_t most);
 
 /* ---- the cursor (lex.c): each function takes what it reads, or fails with PARSE at line:column ---------- */
 
@@ -76,8 +75,8 @@ struct ir_span {
 };
 
 /* Fails at a place of the text: "3:8: ..." before the message. */
-quern_status ir_cursor_error(const struct ir_cursor *cursor, const char *at, quern_status status, const char *fmt,
-                             ...) BASE_PRINTF(4, 5);
+quern_status ir_cursor_error(const struct ir_cursor *cursor, const char *at, quern_status status, const char *fmt, ...)
+    BASE_PRINTF(4, 5);
 /* Fails with "expected <what>, found <what is there>". */
 quern_status ir_cursor_expected(const struct ir_cursor *cursor, const char *what);
 

@@ -30,9 +30,9 @@ bool tensor_admits_smooth(const struct ir_attrs *attrs, int n, quern_tensor *con
     const struct ir_composite *kind;
     quern_tensor *(*build)(quern_tensor *x);
   } table[] = {
-      {&tensor_kind_sigmoid, quern_sigmoid},       {&tensor_kind_softplus, quern_softplus},
-      {&tensor_kind_silu, quern_silu},             {&tensor_kind_gelu, quern_gelu},
-      {&tensor_kind_gelu_tanh, quern_gelu_tanh},   {&tensor_kind_gelu_quick, quern_gelu_quick},
+      {&tensor_kind_sigmoid, quern_sigmoid},     {&tensor_kind_softplus, quern_softplus},
+      {&tensor_kind_silu, quern_silu},           {&tensor_kind_gelu, quern_gelu},
+      {&tensor_kind_gelu_tanh, quern_gelu_tanh}, {&tensor_kind_gelu_quick, quern_gelu_quick},
       {&tensor_kind_mish, quern_mish},
   };
   if (!has_counts(attrs, n, 1, 1, 0, 0)) return false;
@@ -86,7 +86,8 @@ bool tensor_admits_conv(const struct ir_attrs *attrs, int n, quern_tensor *const
 
 bool tensor_admits_attention(const struct ir_attrs *attrs, int n, quern_tensor *const *src) {
   if (!has_counts(attrs, n, 3, 4, 2, 1) || !is_flag(attrs->ints.at[0])) return false;
-  quern_attention_options options = {.size = sizeof options, .causal = attrs->ints.at[0] != 0, .scale = attrs->reals.at[0]};
+  quern_attention_options options = {
+      .size = sizeof options, .causal = attrs->ints.at[0] != 0, .scale = attrs->reals.at[0]};
   return is_composite(quern_attention(src[0], src[1], src[2], n == 4 ? src[3] : NULL, &options, NULL), attrs, n, src);
 }
 
@@ -102,8 +103,11 @@ bool tensor_admits_cross_entropy(const struct ir_attrs *attrs, int n, quern_tens
   if (!has_counts(attrs, n, count, count, 3, 1)) return false;
   const int64_t *ints = attrs->ints.at;
   if (ints[0] < 0 || ints[0] > QUERN_REDUCTION_NONE || !is_flag(ints[1])) return false;
-  quern_cross_entropy_options options = {.size = sizeof options, .reduction = (quern_reduction)ints[0], .ignore = ints[1] != 0,
-                                         .ignore_index = ints[2], .label_smoothing = attrs->reals.at[0]};
+  quern_cross_entropy_options options = {.size = sizeof options,
+                                         .reduction = (quern_reduction)ints[0],
+                                         .ignore = ints[1] != 0,
+                                         .ignore_index = ints[2],
+                                         .label_smoothing = attrs->reals.at[0]};
   quern_tensor *y = linear ? quern_linear_cross_entropy(src[0], src[1], src[2], &options)
                            : quern_cross_entropy(src[0], src[1], &options);
   return is_composite(y, attrs, n, src);

@@ -35,8 +35,8 @@ static quern_status check_feeds(quern_context *ctx, size_t n, const quern_feed *
     QUERN_CHECK(feeds[i].data != NULL || ir_count(leaf) == 0, INVALID, "eval: the data of feed %zu, %s %s, is null", i,
                 ir_ops[op].name, TENSOR_TYPE(leaf));
     for (size_t k = 0; k < i; k++) {
-      QUERN_CHECK(feeds[k].leaf != leaf, INVALID, "eval: feeds %zu and %zu are for the same %s%s%s", k, i, ir_ops[op].name,
-                  op == IR_BUFFER ? "" : " ", op == IR_BUFFER ? "" : leaf->node->attrs->name);
+      QUERN_CHECK(feeds[k].leaf != leaf, INVALID, "eval: feeds %zu and %zu are for the same %s%s%s", k, i,
+                  ir_ops[op].name, op == IR_BUFFER ? "" : " ", op == IR_BUFFER ? "" : leaf->node->attrs->name);
     }
   }
   return QUERN_STATUS_OK;
@@ -213,7 +213,9 @@ quern_status quern_graph_rewrite(quern_graph *graph, bool approximate) {
                         &(struct ir_rewrite_options){.approximate = approximate});
 }
 
-quern_status quern_graph_inline(quern_graph *graph) { return change_outputs("graph_inline", graph, apply_inline, NULL); }
+quern_status quern_graph_inline(quern_graph *graph) {
+  return change_outputs("graph_inline", graph, apply_inline, NULL);
+}
 
 /* ---- text: the size of the block stands before it, for quern_text_free ---------------------------------- */
 

@@ -256,7 +256,8 @@ quern_tensor *quern_pad(quern_tensor *x, int rank, const int64_t *lo, const int6
   }
   if (!tensor_type_ok("pad", ctx, x->dtype, rank, dims)) return &ir_poison;
   quern_tensor *fill = tensor_scalar("pad", ctx, x->dtype, value);
-  if (ir_is_poison(fill) || !pads) return pads ? &ir_poison : x;
+  if (ir_is_poison(fill)) return &ir_poison;
+  if (!pads) return x;
   return IR_MAKE(ctx, IR_PAD, TENSOR_ATTRS(.lo = {rank, lo}, .hi = {rank, hi}, .mid = {rank, mid}), x, fill);
 }
 

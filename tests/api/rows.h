@@ -5,15 +5,15 @@
 #define TESTS_API_ROWS_H
 #include "api/wrong.h"
 
-#define WRONG(function, mistake, STATUS, words, ...) \
+#define WRONG(function, mistake, STATUS, words, ...)                                                                   \
   static quern_tensor *function##__##mistake(void) { return __VA_ARGS__; }
 #define INSIDE WRONG
 #define LOST WRONG
 #define SILENT(function, mistake, ...) WRONG(function, mistake, OK, "", __VA_ARGS__)
-#define FAILS(function, mistake, STATUS, words, ...) \
+#define FAILS(function, mistake, STATUS, words, ...)                                                                   \
   static quern_status function##__##mistake(void) { return __VA_ARGS__; }
 #define FAILS_AT FAILS
-#define HOLDS(function, mistake, ...) \
+#define HOLDS(function, mistake, ...)                                                                                  \
   static bool function##__##mistake(void) { return __VA_ARGS__; }
 #include ROWS
 #undef WRONG
@@ -24,16 +24,16 @@
 #undef FAILS_AT
 #undef HOLDS
 
-#define WRONG(function, mistake, STATUS, words, ...) \
+#define WRONG(function, mistake, STATUS, words, ...)                                                                   \
   {#function, #mistake, QUERN_STATUS_##STATUS, words, true, __FILE__, __LINE__, .build = function##__##mistake},
-#define INSIDE(function, mistake, STATUS, words, ...) \
+#define INSIDE(function, mistake, STATUS, words, ...)                                                                  \
   {#function, #mistake, QUERN_STATUS_##STATUS, words, false, __FILE__, __LINE__, .build = function##__##mistake},
-#define LOST(function, mistake, STATUS, words, ...) \
+#define LOST(function, mistake, STATUS, words, ...)                                                                    \
   {#function, #mistake, QUERN_STATUS_##STATUS, words, true, NULL, 0, .build_lost = function##__##mistake},
 #define SILENT(function, mistake, ...) {#function, #mistake, .build_silent = function##__##mistake},
-#define FAILS(function, mistake, STATUS, words, ...) \
+#define FAILS(function, mistake, STATUS, words, ...)                                                                   \
   {#function, #mistake, QUERN_STATUS_##STATUS, words, false, NULL, 0, .run = function##__##mistake},
-#define FAILS_AT(function, mistake, STATUS, words, ...) \
+#define FAILS_AT(function, mistake, STATUS, words, ...)                                                                \
   {#function, #mistake, QUERN_STATUS_##STATUS, words, true, __FILE__, __LINE__, .run = function##__##mistake},
 #define HOLDS(function, mistake, ...) {#function, #mistake, .holds = function##__##mistake},
 static struct wrong rows[] = {

@@ -1,9 +1,9 @@
-/* tests/api/test_wrong_base.c -- wrong calls of status.h, dtype.h, env.h and context.h, and of what a tensor is */
+/* tests/api/test_wrong_base.c -- wrong calls of status, version, dtype, env and context.h, and of what a tensor is */
 #include "api/wrong.h"
 
 #include <pthread.h>
 
-/* ---- status.h ------------------------------------------------------------------------------------------------------ */
+/* ---- status.h ------------------------------------------------------------------------------------------ */
 
 static void *look(void *fresh) {
   *(bool *)fresh = quern_last_status() == QUERN_STATUS_OK && strcmp(quern_last_error(), "") == 0;
@@ -40,7 +40,7 @@ static quern_status convert_overlapping(void) {
   return quern_dtype_convert(both + 1, QUERN_DTYPE_F32, both, QUERN_DTYPE_F32, 2);
 }
 
-/* ---- context.h ----------------------------------------------------------------------------------------------------- */
+/* ---- context.h ----------------------------------------------------------------------------------------- */
 
 static void *no_memory(void *self, size_t bytes) {
   (void)self, (void)bytes;
@@ -76,7 +76,8 @@ static bool wrong_call_adds_none(void) {
   quern_tensor *x = T(F32, 2, 3);
   size_t nodes = quern_context_nodes(ctx);
   quern_tensor *y = quern_reshape(x, QUERN_LIST(5));
-  return quern_tensor_is_poison(y) && quern_context_check(ctx) == QUERN_STATUS_SHAPE && quern_context_nodes(ctx) == nodes;
+  return quern_tensor_is_poison(y) && quern_context_check(ctx) == QUERN_STATUS_SHAPE &&
+         quern_context_nodes(ctx) == nodes;
 }
 
 /* An error of this context would have that message. */
@@ -92,7 +93,8 @@ static bool long_place(void) {
   (void)ir_fail(ctx, QUERN_STATUS_SHAPE, "broken: %d", 1);
   quern_status status = quern_context_check(ctx);
   const char *message = quern_last_error();
-  return status == QUERN_STATUS_SHAPE && strncmp(message, "broken: 1\n  at fff", 18) == 0 && strstr(message, "fff:7") != NULL;
+  return status == QUERN_STATUS_SHAPE && strncmp(message, "broken: 1\n  at fff", 18) == 0 &&
+         strstr(message, "fff:7") != NULL;
 }
 
 #define ROWS "api/wrong_base.def"

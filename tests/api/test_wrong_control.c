@@ -5,15 +5,19 @@ static quern_tensor *results[8];
 
 #define LOOP(...) (&(quern_loop_options){.size = sizeof(quern_loop_options), __VA_ARGS__})
 
-/* ---- bodies: of a loop, whose argument 0 is the index, and of the others ---------------------------------------------- */
+/* ---- bodies: of a loop, whose argument 0 is the index, and of the others ------------------------------- */
 
 static void same(void *user, quern_tensor *const *args, quern_tensor **out) { (void)user, out[0] = args[1]; }
 
-static void grows(void *user, quern_tensor *const *args, quern_tensor **out) { (void)user, out[0] = quern_unsqueeze(args[1], 0); }
+static void grows(void *user, quern_tensor *const *args, quern_tensor **out) {
+  (void)user, out[0] = quern_unsqueeze(args[1], 0);
+}
 
 static void same_first(void *user, quern_tensor *const *args, quern_tensor **out) { (void)user, out[0] = args[0]; }
 
-static void grows_first(void *user, quern_tensor *const *args, quern_tensor **out) { (void)user, out[0] = quern_unsqueeze(args[0], 0); }
+static void grows_first(void *user, quern_tensor *const *args, quern_tensor **out) {
+  (void)user, out[0] = quern_unsqueeze(args[0], 0);
+}
 
 static void truth(void *user, quern_tensor *const *args, quern_tensor **out) {
   (void)user, (void)args;
@@ -32,9 +36,12 @@ static void gives_input(void *user, quern_tensor *const *args, quern_tensor **ou
   out[0] = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_SCALAR);
 }
 
-static void breaks(void *user, quern_tensor *const *args, quern_tensor **out) { (void)user, out[0] = quern_add(args[0], T(F32, 3)); }
+static void breaks(void *user, quern_tensor *const *args, quern_tensor **out) {
+  (void)user, out[0] = quern_add(args[0], T(F32, 3));
+}
 
-static void rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y, quern_tensor *const *dy, quern_tensor **dx) {
+static void rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y,
+                 quern_tensor *const *dy, quern_tensor **dx) {
   (void)user, (void)n, (void)x, (void)n_results, (void)y;
   dx[0] = dy[0];
 }

@@ -8,7 +8,7 @@ static char *text;
 
 static quern_tensor *input(void) { return quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(2)); }
 
-/* ---- graphs: made in `graph` before a condition or a call, freed after it --------------------------------------------- */
+/* ---- graphs: made in `graph` before a condition or a call, freed after it ------------------------------ */
 
 static quern_graph *make_graph(void) {
   quern_tensor *x = T(F32, 2);
@@ -22,7 +22,8 @@ static quern_status free_after(quern_status status) {
   return status;
 }
 
-#define with_graph(condition) (make_graph(), free_after((condition) ? QUERN_STATUS_OK : QUERN_STATUS_INTERNAL) == QUERN_STATUS_OK)
+#define with_graph(condition)                                                                                          \
+  (make_graph(), free_after((condition) ? QUERN_STATUS_OK : QUERN_STATUS_INTERNAL) == QUERN_STATUS_OK)
 #define after_error(call) (make_graph(), (void)quern_reshape(T(F32, 2), QUERN_LIST(3)), free_after(call))
 
 static bool graph_is_null_after_failure(void) {
@@ -38,7 +39,7 @@ static bool empty_graph_verifies(void) {
   return free_after(quern_graph_verify(graph)) == QUERN_STATUS_OK;
 }
 
-/* ---- files ----------------------------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 /* Parses an .npy of that header without elements. */
 static quern_status parse_npy(const char *header) {

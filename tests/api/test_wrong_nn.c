@@ -1,4 +1,4 @@
-/* tests/api/test_wrong_nn.c -- wrong calls of activations, norms, convolution, attention, positions and losses */
+/* tests/api/test_wrong_nn.c -- wrong calls of activations, norms, convolution, attention and losses */
 #include "api/wrong.h"
 
 static quern_tensor *beside; /* the second result */

@@ -46,7 +46,7 @@ struct wrong {
   bool (*holds)(void);
 };
 
-/* ---- operands ------------------------------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------------------------------------ */
 
 static quern_context *ctx, *other;
 
@@ -59,14 +59,15 @@ static quern_context *ctx, *other;
 #define SCALAR(DTYPE) quern_zeros(ctx, QUERN_DTYPE_##DTYPE, QUERN_SCALAR)
 #define FOREIGN(DTYPE, ...) quern_zeros(other, QUERN_DTYPE_##DTYPE, QUERN_LIST(__VA_ARGS__))
 #define POISON (&ir_poison)
-#define TENSORS(...) (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)), (quern_tensor *[]){__VA_ARGS__}
+#define TENSORS(...)                                                                                                   \
+  (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)), (quern_tensor *[]) { __VA_ARGS__ }
 #define DEEP(DTYPE) T(DTYPE, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1) /* of the highest rank */
 #define DIMS17 QUERN_LIST(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 #define NOTHING ((const int64_t *)NULL)
 /* A dtype, a mode, ... that there is not. */
 #define NO_DTYPE ((quern_dtype)99)
 
-/* ---- a row as a test ---------------------------------------------------------------------------------------------- */
+/* ---- a row as a test ----------------------------------------------------------------------------------- */
 
 static inline int wrong_setup(void **state) {
   (void)state;
@@ -133,7 +134,8 @@ static inline void run_row(void **state) {
     expect_error(row, row->run());
   } else {
     bool held = row->holds();
-    if (!held) print_error("%s, %s: does not hold; the last error is: %s\n", row->function, row->mistake, quern_last_error());
+    if (!held)
+      print_error("%s, %s: does not hold; the last error is: %s\n", row->function, row->mistake, quern_last_error());
     assert_true(held);
   }
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);

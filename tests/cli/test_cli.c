@@ -54,8 +54,8 @@ static void run_rows(const struct row *rows, size_t n) {
     bool open = length >= 3 && strcmp(rows[i].prints + length - 3, "...") == 0;
     bool same = open ? strncmp(text, rows[i].prints, length - 3) == 0 : strcmp(text, rows[i].prints) == 0;
     if (status != rows[i].status || !same)
-      fail_msg("$ %s\nexit status %d, expected %d; prints:\n%s\nexpected:\n%s", rows[i].command, status, rows[i].status, text,
-               rows[i].prints);
+      fail_msg("$ %s\nexit status %d, expected %d; prints:\n%s\nexpected:\n%s", rows[i].command, status, rows[i].status,
+               text, rows[i].prints);
   }
 }
 #define RUN(rows) run_rows(rows, sizeof rows / sizeof *rows)
@@ -73,11 +73,12 @@ static int write_files(void **state) {
   if (mkdtemp(folder) == NULL) return -1;
   put("small.qir", small);
   put("bad.qir", "quern 1\n%0 = inptu\nreturn\n");
-  put("types.qir", "quern 1\n%0 = const dtype=f64 shape=[3] data={0.1, -0, 12345.678901234}\n"
-                   "%1 = const dtype=f16 shape=[2] data={0.1, inf}\n%2 = const dtype=bool shape=[2] data={true, false}\n"
-                   "%3 = const dtype=u64 shape=[1,1] data={18446744073709551615}\n"
-                   "%4 = const dtype=i8 shape=[2,0] data={}\n%5 = const dtype=f32 shape=[] data={nan}\n"
-                   "%6 = const dtype=i64 shape=[] data={-9223372036854775808}\nreturn %0 %1 %2 %3 %4 %5 %6\n");
+  put("types.qir",
+      "quern 1\n%0 = const dtype=f64 shape=[3] data={0.1, -0, 12345.678901234}\n"
+      "%1 = const dtype=f16 shape=[2] data={0.1, inf}\n%2 = const dtype=bool shape=[2] data={true, false}\n"
+      "%3 = const dtype=u64 shape=[1,1] data={18446744073709551615}\n"
+      "%4 = const dtype=i8 shape=[2,0] data={}\n%5 = const dtype=f32 shape=[] data={nan}\n"
+      "%6 = const dtype=i64 shape=[] data={-9223372036854775808}\nreturn %0 %1 %2 %3 %4 %5 %6\n");
   put("long.qir", "quern 1\n%0 = iota dtype=i64 shape=[7,200] axis=1\n%1 = iota dtype=i32 shape=[30] axis=0\n"
                   "%2 = iota dtype=u8 shape=[2,2,2] axis=0\nreturn %0 %1 %2\n");
   put("narrow.qir", "quern 1\n%0 = const dtype=bf16 shape=[] data={1}\nreturn %0\n");
@@ -95,12 +96,12 @@ static int remove_files(void **state) {
 
 /* ---- tests ---------------------------------------------------------------------------------------------- */
 
-#define OVERVIEW                                                                                              \
-  "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                           \
-  "  eval   evaluate a graph and show its outputs\n"                                                          \
-  "  graph  print a graph: its text form, or a picture\n"                                                     \
-  "  env    the environment variables that Quern reads, and their values\n"                                   \
-  "  help   what there is, or how a command is called\n\n"                                                    \
+#define OVERVIEW                                                                                                       \
+  "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                                    \
+  "  eval   evaluate a graph and show its outputs\n"                                                                   \
+  "  graph  print a graph: its text form, or a picture\n"                                                              \
+  "  env    the environment variables that Quern reads, and their values\n"                                            \
+  "  help   what there is, or how a command is called\n\n"                                                             \
   "options:\n  --help     this text; after a command, how it is called\n  --version  the version\n"
 
 static void help(void **state) {
@@ -112,7 +113,8 @@ static void help(void **state) {
       {"quern help", 0, OVERVIEW},
       {"quern --version", 0, "quern 0...."},
       {"quern help graph", 0,
-       "usage: quern graph FILE.qir [--dot] [--inline] [--rewrite] [-o FILE]\n\nprint a graph: its text form, or a picture\n\n"
+       "usage: quern graph FILE.qir [--dot] [--inline] [--rewrite] [-o FILE]\n\nprint a graph: its text form, or a "
+       "picture\n\n"
        "options:\n  --dot                  Graphviz instead of the text form\n..."},
       {"quern graph --help", 0, "usage: quern graph FILE.qir..."},
       {"quern eval x y z -h", 0, "usage: quern eval FILE.qir [--set NAME=VALUE ...]..."},
@@ -121,7 +123,8 @@ static void help(void **state) {
       {"quern evla", 2, "quern: there is no command 'evla'; did you mean 'eval'?\n  HINT: quern --help lists them\n"},
       {"quern frobnicate", 2, "quern: there is no command 'frobnicate'\n  HINT: quern --help lists them\n"},
       {"quern help grph", 2, "quern: there is no command 'grph'; did you mean 'graph'?\n..."},
-      {"quern help graph eval", 2, "quern help: takes at most 1 argument, 'eval' is one more\n  HINT: quern help help\n"},
+      {"quern help graph eval", 2,
+       "quern help: takes at most 1 argument, 'eval' is one more\n  HINT: quern help help\n"},
       {"quern graph", 2, "quern graph: takes 1 argument, got 0\n  HINT: quern help graph\n"},
       {"quern graph a b", 2, "quern graph: takes at most 1 argument, 'b' is one more\n..."},
       {"quern graph --dto a", 2, "quern graph: there is no option '--dto'; did you mean '--dot'?\n..."},
@@ -158,13 +161,15 @@ static void graph(void **state) {
       {"quern graph small.qir --output=out3.qir && cat out3.qir", 0, small},
       {"quern graph small.qir --output - ", 0, small},
       {"quern graph --rewrite small.qir", 0,
-       "quern 1\n%0 = input name=\"x\" dtype=f32 shape=[2,2]\n%1 = state name=\"n\" dtype=i8 shape=[]\n%2 = neg %1 : i8[]\n"
+       "quern 1\n%0 = input name=\"x\" dtype=f32 shape=[2,2]\n%1 = state name=\"n\" dtype=i8 shape=[]\n%2 = neg %1 : "
+       "i8[]\n"
        "return y=%0 %2\n"},
       {"quern graph --inline small.qir", 0, small},
       {"quern graph --dot small.qir", 0, "digraph quern {\n..."},
       {"quern graph none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
       {"quern graph .", 1, "quern: .: cannot be read: Is a directory\n"},
-      {"quern graph bad.qir", 1, "quern: bad.qir:2:6: expected an operation, found 'inptu' HINT: did you mean 'input'?\n"},
+      {"quern graph bad.qir", 1,
+       "quern: bad.qir:2:6: expected an operation, found 'inptu' HINT: did you mean 'input'?\n"},
       {"quern graph small.qir -o none/x", 1, "quern: none/x: cannot be made: No such file or directory\n"},
       {"quern graph small.qir > /dev/full", 1, "quern: standard output cannot be written\n"},
       {"quern graph small.qir -o /dev/full", 1, "quern: /dev/full: cannot be written: No space left on device\n"},
@@ -181,7 +186,8 @@ static void evaluate(void **state) {
        "0: f64[3]\n[      0.1        -0 12345.679]\n1: f16[2]\n[0.1 inf]\n2: bool[2]\n[ true false]\n"
        "3: u64[1,1]\n[[18446744073709551615]]\n4: i8[2,0]\n[]\n5: f32[]\nnan\n6: i64[]\n-9223372036854775808\n"},
       {"quern eval long.qir", 0,
-       "0: i64[7,200]\n[[  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]\n ...\n"
+       "0: i64[7,200]\n[[  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 "
+       "199]\n ...\n"
        " [  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]\n [  0   1   2 ... 197 198 199]]\n"
        "1: i32[30]\n[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25\n 26 27 28 29]\n"
        "2: u8[2,2,2]\n[[[0 0]\n  [0 0]]\n [[1 1]\n  [1 1]]]\n"},
@@ -189,7 +195,8 @@ static void evaluate(void **state) {
        "a/b: bool[2]\n[false false]\n1: u8[]\n255\n2: f64[]\n255\n"},
       {"quern eval names.qir --set b=0 --set u=1 | head -2", 0, "a/b: bool[2]\n[true true]\n"},
       {"quern eval small.qir --set x=1", 1,
-       "quern: small.qir: eval: the state \"n\", i8(), has no value\n  HINT: --set NAME=VALUE, or --set NAME=@FILE.npy\n"},
+       "quern: small.qir: eval: the state \"n\", i8(), has no value\n  HINT: --set NAME=VALUE, or --set "
+       "NAME=@FILE.npy\n"},
       {"quern eval small.qir --set x", 2, "quern eval: --set x: expected NAME=VALUE or NAME=@FILE.npy\n..."},
       {"quern eval small.qir --set z=1", 1, "quern: --set z: the graph has no such input; did you mean..."},
       {"quern eval small.qir --set weights=1", 1, "quern: --set weights: the graph has no such input\n"},
@@ -228,7 +235,8 @@ static void arrays_in_files(void **state) {
       {"quern eval small.qir --out y", 2, "quern eval: --out y: expected NAME=FILE.npy\n..."},
       {"quern eval small.qir --out y=", 2, "quern eval: --out y=: expected NAME=FILE.npy\n..."},
       {"quern eval small.qir --set x=1 --set n=1 --out-dir none", 1, "quern: none/y.npy...."},
-      {"quern eval narrow.qir --out 0=x.npy", 1, "quern: npy_write: bf16 has no NumPy dtype HINT: quern_cast to f32 first\n"},
+      {"quern eval narrow.qir --out 0=x.npy", 1,
+       "quern: npy_write: bf16 has no NumPy dtype HINT: quern_cast to f32 first\n"},
       {"ls *.tmp d/*.tmp 2>/dev/null", 2, ""},
   };
   RUN(rows);

@@ -7,12 +7,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define REQUIRE(cond)                                                                                         \
-  do {                                                                                                        \
-    if (!(cond)) {                                                                                            \
-      fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #cond, quern_last_error());                    \
-      abort();                                                                                                \
-    }                                                                                                         \
+#define REQUIRE(cond)                                                                                                  \
+  do {                                                                                                                 \
+    if (!(cond)) {                                                                                                     \
+      fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #cond, quern_last_error());                             \
+      abort();                                                                                                         \
+    }                                                                                                                  \
   } while (0)
 
 /* The sum of all bytes: the order of elements and of their bytes does not change it. */

@@ -9,17 +9,19 @@ enum { WORK_MOST = 100000 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define REQUIRE(cond)                                                                                         \
-  do {                                                                                                        \
-    if (!(cond)) {                                                                                            \
-      fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #cond, quern_last_error());                    \
-      abort();                                                                                                \
-    }                                                                                                         \
+#define REQUIRE(cond)                                                                                                  \
+  do {                                                                                                                 \
+    if (!(cond)) {                                                                                                     \
+      fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #cond, quern_last_error());                             \
+      abort();                                                                                                         \
+    }                                                                                                                  \
   } while (0)
 
 /* ---- how much work evaluating would be ------------------------------------------------------------------ */
 
-static void add(uint64_t *work, uint64_t more) { *work = more > WORK_MOST || *work > WORK_MOST ? WORK_MOST + 1 : *work + more; }
+static void add(uint64_t *work, uint64_t more) {
+  *work = more > WORK_MOST || *work > WORK_MOST ? WORK_MOST + 1 : *work + more;
+}
 
 static uint64_t times(uint64_t a, uint64_t b) { return a != 0 && b > WORK_MOST / a ? WORK_MOST + 1 : a * b; }
 
@@ -64,7 +66,8 @@ static void evaluate(quern_context *ctx, const struct ir_module *module) {
   size_t n = 0;
   for (size_t i = 0; i < order.n; i++) {
     const struct ir_node *node = order.at[i];
-    bool unbound = node->op == IR_INPUT || node->op == IR_STATE || (node->op == IR_BUFFER && node->attrs->buffer->data == NULL);
+    bool unbound =
+        node->op == IR_INPUT || node->op == IR_STATE || (node->op == IR_BUFFER && node->attrs->buffer->data == NULL);
     if (unbound) bindings[n++] = (struct ir_binding){.leaf = &node->out[0], .data = zeros};
   }
   for (size_t i = 0; i < module->n_outputs; i++) dst[i] = malloc(ir_bytes(module->outputs[i]) + 1);

@@ -39,13 +39,15 @@ static inline size_t test_doubles(quern_tensor *t, size_t n_bindings, const stru
 }
 
 /* Fails unless t has these elements up to a relative and absolute tolerance; NaN equals NaN. */
-static inline void test_near(quern_tensor *t, double tolerance, size_t n, const double *want, const char *file, int line) {
+static inline void test_near(quern_tensor *t, double tolerance, size_t n, const double *want, const char *file,
+                             int line) {
   double got[MAX_ELEMENTS];
   size_t count = test_doubles(t, 0, NULL, got, file, line);
   if (count != n) print_error("%zu elements expected, there are %zu\n", n, count);
   if (count != n) _fail(file, line);
   for (size_t i = 0; i < n; i++) {
-    bool near = isnan(want[i]) ? isnan(got[i]) : got[i] == want[i] || fabs(got[i] - want[i]) <= tolerance * (1 + fabs(want[i]));
+    bool near =
+        isnan(want[i]) ? isnan(got[i]) : got[i] == want[i] || fabs(got[i] - want[i]) <= tolerance * (1 + fabs(want[i]));
     if (near) continue;
     for (size_t k = 0; k < n; k++) print_error("element %zu is %.12g, expected %.12g\n", k, got[k], want[k]);
     _fail(file, line);
@@ -73,7 +75,8 @@ static inline void test_ok(quern_status status, const char *file, int line) {
 /* ---- derivatives of one expression ------------------------------------------------------------------------------ */
 
 /* d y / d x weighted by dy (a list of numbers, in the type of y). */
-static inline quern_tensor *test_vjp_of(quern_tensor *y, quern_tensor *x, size_t n, const double *dy, const char *file, int line) {
+static inline quern_tensor *test_vjp_of(quern_tensor *y, quern_tensor *x, size_t n, const double *dy, const char *file,
+                                        int line) {
   if (ir_is_poison(y)) print_error("poison: %s\n", ctx->message);
   if (ir_is_poison(y) || (size_t)ir_count(y) != n) _fail(file, line);
   quern_tensor *d = test_const(y->dtype, (struct ir_ints){y->rank, y->dims}, QUERN_DTYPE_F64, n, dy), *dx = NULL;
@@ -84,7 +87,8 @@ static inline quern_tensor *test_vjp_of(quern_tensor *y, quern_tensor *x, size_t
 #define VJP(y, x, ...) test_vjp_of((y), (x), REALS_OF(__VA_ARGS__), __FILE__, __LINE__)
 
 /* The tangent of y when x has the tangent tx. */
-static inline quern_tensor *test_jvp_of(quern_tensor *y, quern_tensor *x, size_t n, const double *tx, const char *file, int line) {
+static inline quern_tensor *test_jvp_of(quern_tensor *y, quern_tensor *x, size_t n, const double *tx, const char *file,
+                                        int line) {
   if (ir_is_poison(y)) print_error("poison: %s\n", ctx->message);
   if (ir_is_poison(y) || (size_t)ir_count(x) != n) _fail(file, line);
   quern_tensor *t = test_const(x->dtype, (struct ir_ints){x->rank, x->dims}, QUERN_DTYPE_F64, n, tx), *ty = NULL;
@@ -110,10 +114,10 @@ typedef void test_build(quern_tensor *const *x, quern_tensor **y);
 struct derivatives {
   test_build *build;
   int n_x, n_y;
-  struct ir_ints shapes[MAX_TENSORS];   /* of x */
-  const double *at[MAX_TENSORS];        /* where; NULL: numbers of [-1, 1) */
-  double scale, shift;                  /* of these numbers; 0: 1 and 0 */
-  bool first_only;                      /* no second derivatives */
+  struct ir_ints shapes[MAX_TENSORS]; /* of x */
+  const double *at[MAX_TENSORS];      /* where; NULL: numbers of [-1, 1) */
+  double scale, shift;                /* of these numbers; 0: 1 and 0 */
+  bool first_only;                    /* no second derivatives */
 };
 
 struct point {
@@ -136,8 +140,8 @@ static inline void test_equal(const char *what, double got, double want, double 
 }
 
 /* d scalar / d x[k] against (scalar(x + h) - scalar(x - h)) / 2h. */
-static inline void test_central(const char *what, struct point *p, quern_tensor *scalar, quern_tensor *const *dx, double tolerance,
-                                const char *file, int line) {
+static inline void test_central(const char *what, struct point *p, quern_tensor *scalar, quern_tensor *const *dx,
+                                double tolerance, const char *file, int line) {
   for (size_t k = 0; k < p->n; k++) {
     double got[MAX_ELEMENTS];
     size_t n = test_doubles(dx[k], p->n, p->bindings, got, file, line);
@@ -178,7 +182,8 @@ static inline quern_tensor *test_inner(size_t n, quern_tensor *const *a, quern_t
 
 static inline void test_derivatives(const struct derivatives *c, const char *file, int line) {
   static struct point p;
-  quern_tensor *y[MAX_TENSORS] = {0}, *dy[MAX_TENSORS], *dx[MAX_TENSORS], *tx[MAX_TENSORS], *ty[MAX_TENSORS], *w[MAX_TENSORS];
+  quern_tensor *y[MAX_TENSORS] = {0}, *dy[MAX_TENSORS], *dx[MAX_TENSORS], *tx[MAX_TENSORS], *ty[MAX_TENSORS],
+               *w[MAX_TENSORS];
   size_t n_x = (size_t)c->n_x, n_y = (size_t)c->n_y;
   p.n = n_x;
   for (size_t k = 0; k < n_x; k++) {

@@ -20,7 +20,13 @@ static bool backwards;
 
 static void loop(quern_tensor *const *x, quern_tensor **y) {
   quern_tensor *results[4], *operands[] = {x[0], INT(I64, 2), x[1], x[2], INT(I64, 3)};
-  quern_loop_options options = {.size = sizeof options, .trip = trip, .reverse = backwards, .n_carries = 2, .n_scanned = 1, .n_captures = 2, .n_stacked = 2};
+  quern_loop_options options = {.size = sizeof options,
+                                .trip = trip,
+                                .reverse = backwards,
+                                .n_carries = 2,
+                                .n_scanned = 1,
+                                .n_captures = 2,
+                                .n_stacked = 2};
   OK(quern_loop(ctx, &options, operands, turn, NULL, results));
   y[0] = quern_square(results[0]);
   y[1] = quern_exp(results[2]);
@@ -49,7 +55,9 @@ static void loop_of_scanned(quern_tensor *const *x, quern_tensor **y) {
 }
 static void loop_of_capture(quern_tensor *const *x, quern_tensor **y) {
   trip = 2, backwards = true;
-  loop((quern_tensor *[]){REALS(F64, DIMS(3), 1, 0.5, -1), REALS(F64, DIMS(2, 3), 0.1, 0.2, -0.3, 0.4, -0.5, 0.6), x[0]}, y);
+  loop(
+      (quern_tensor *[]){REALS(F64, DIMS(3), 1, 0.5, -1), REALS(F64, DIMS(2, 3), 0.1, 0.2, -0.3, 0.4, -0.5, 0.6), x[0]},
+      y);
 }
 
 static void test_loop_of_one_kind(void **state) {
@@ -105,7 +113,8 @@ static void pass_through(void *user, quern_tensor *const *args, quern_tensor **r
 static void test_loop_of_operands(void **state) {
   (void)state;
   quern_tensor *c = REAL(F64, 2), *xs = REALS(F64, DIMS(2), 3, 5), *p = REAL(F64, 7), *unused = REAL(F64, 1), *y[4];
-  quern_loop_options options = {.size = sizeof options, .trip = 2, .n_carries = 1, .n_scanned = 1, .n_captures = 2, .n_stacked = 3};
+  quern_loop_options options = {
+      .size = sizeof options, .trip = 2, .n_carries = 1, .n_scanned = 1, .n_captures = 2, .n_stacked = 3};
   OK(quern_loop(ctx, &options, (quern_tensor *[]){c, xs, p, unused}, pass_through, NULL, y));
   EXPECT_EXACT(GRAD(y[0], c), 1);
   EXPECT_EXACT(VJP(y[1], p, 3, 4), 7);
@@ -125,14 +134,16 @@ static void inner_turn(void *user, quern_tensor *const *args, quern_tensor **res
 static void outer_turn(void *user, quern_tensor *const *args, quern_tensor **results) {
   (void)user;
   quern_tensor *inner[1];
-  quern_loop_options options = {.size = sizeof options, .trip = 2, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .reverse = true};
+  quern_loop_options options = {
+      .size = sizeof options, .trip = 2, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .reverse = true};
   OK(quern_loop(ctx, &options, (quern_tensor *[]){args[1], args[2], args[3]}, inner_turn, NULL, inner));
   results[0] = quern_tanh(inner[0]);
   results[1] = quern_mul(inner[0], args[3]);
 }
 
 static void nested(quern_tensor *const *x, quern_tensor **y) {
-  quern_loop_options options = {.size = sizeof options, .trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1};
+  quern_loop_options options = {
+      .size = sizeof options, .trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1};
   OK(quern_loop(ctx, &options, x, outer_turn, NULL, y));
 }
 
@@ -180,14 +191,16 @@ static int64_t taken;
 
 static void branches(quern_tensor *const *x, quern_tensor **y) {
   quern_tensor *results[2];
-  OK(quern_if(INT(BOOL, taken), 3, (quern_tensor *[]){x[0], x[1], INT(I32, 5)}, 2, first_branch, second_branch, NULL, results));
+  OK(quern_if(INT(BOOL, taken), 3, (quern_tensor *[]){x[0], x[1], INT(I32, 5)}, 2, first_branch, second_branch, NULL,
+              results));
   y[0] = results[0];
   y[1] = quern_mul(quern_cast(results[1], QUERN_DTYPE_F64), x[0]);
 }
 
 static void test_if(void **state) {
   (void)state;
-  for (taken = 0; taken < 2; taken++) CHECK_DERIVATIVES(.build = branches, .n_x = 2, .shapes = {SCALAR, SCALAR}, .n_y = 2);
+  for (taken = 0; taken < 2; taken++)
+    CHECK_DERIVATIVES(.build = branches, .n_x = 2, .shapes = {SCALAR, SCALAR}, .n_y = 2);
 }
 
 static void test_if_values(void **state) {
@@ -223,7 +236,8 @@ static void test_while(void **state) {
   EXPECT_INTS(y[1], 4);
   EXPECT_EXACT(JVP(y[0], c, 1), 81);
   EXPECT_EXACT(JVP(y[0], p, 1), 4 * 2 * 27);
-  EXPECT_ERROR(quern_grad(y[0], 1, &c, &dx), UNSUPPORTED, "while has no gradient, since the number of its turns is not known HINT: quern_loop has one");
+  EXPECT_ERROR(quern_grad(y[0], 1, &c, &dx), UNSUPPORTED,
+               "while has no gradient, since the number of its turns is not known HINT: quern_loop has one");
   EXPECT_ERROR(quern_grad(quern_square(y[0]), 1, &p, &dx), UNSUPPORTED, "quern_jvp goes through while");
   assert_null(dx);
   OK(quern_context_check(ctx));
@@ -275,8 +289,8 @@ static void cube_body(void *user, quern_tensor *const *args, quern_tensor **resu
   results[2] = quern_add(args[0], args[1]);
 }
 
-static void cube_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y, quern_tensor *const *dy,
-                      quern_tensor **dx) {
+static void cube_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y,
+                      quern_tensor *const *dy, quern_tensor **dx) {
   rule_calls++;
   assert_int_equal(n, 2);
   assert_int_equal(n_results, 3);
@@ -313,8 +327,8 @@ static void linear_body(void *user, quern_tensor *const *args, quern_tensor **re
   results[1] = quern_mul(args[0], args[1]);
 }
 
-static void linear_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y, quern_tensor *const *dy,
-                        quern_tensor **dx) {
+static void linear_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y,
+                        quern_tensor *const *dy, quern_tensor **dx) {
   (void)user, (void)n, (void)n_results;
   dx[0] = quern_add(quern_mul(dy[0], quern_mul(quern_cos(x[0]), quern_exp(x[1]))), quern_mul(dy[1], x[1]));
   dx[1] = quern_add(quern_mul(dy[0], y[0]), quern_mul(dy[1], x[0]));
@@ -333,14 +347,14 @@ static void test_right_rule(void **state) {
 
 static quern_tensor *wrong; /* what the rule below gives */
 
-static void wrong_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y, quern_tensor *const *dy,
-                       quern_tensor **dx) {
+static void wrong_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y,
+                       quern_tensor *const *dy, quern_tensor **dx) {
   (void)user, (void)n, (void)n_results, (void)y, (void)x, (void)dy;
   dx[0] = wrong;
 }
 
-static void failing_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y, quern_tensor *const *dy,
-                         quern_tensor **dx) {
+static void failing_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y,
+                         quern_tensor *const *dy, quern_tensor **dx) {
   (void)user, (void)n, (void)n_results, (void)y;
   dx[0] = quern_add(dy[0], quern_cast(x[0], QUERN_DTYPE_F32));
 }
@@ -419,11 +433,21 @@ static void test_own_composites(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_loop),            GRAD_TEST(test_loop_of_one_kind), GRAD_TEST(test_loop_values),
-      GRAD_TEST(test_loop_of_operands), GRAD_TEST(test_nested_loops),    GRAD_TEST(test_loop_three_times),
-      GRAD_TEST(test_if),              GRAD_TEST(test_if_values),        GRAD_TEST(test_while),
-      GRAD_TEST(test_composite),       GRAD_TEST(test_user_rule),        GRAD_TEST(test_right_rule),
-      GRAD_TEST(test_wrong_rules),     GRAD_TEST(test_loop_of_composites), GRAD_TEST(test_own_composites),
+      GRAD_TEST(test_loop),
+      GRAD_TEST(test_loop_of_one_kind),
+      GRAD_TEST(test_loop_values),
+      GRAD_TEST(test_loop_of_operands),
+      GRAD_TEST(test_nested_loops),
+      GRAD_TEST(test_loop_three_times),
+      GRAD_TEST(test_if),
+      GRAD_TEST(test_if_values),
+      GRAD_TEST(test_while),
+      GRAD_TEST(test_composite),
+      GRAD_TEST(test_user_rule),
+      GRAD_TEST(test_right_rule),
+      GRAD_TEST(test_wrong_rules),
+      GRAD_TEST(test_loop_of_composites),
+      GRAD_TEST(test_own_composites),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,8 @@ static void scaled(void *user, quern_tensor *const *args, quern_tensor **results
   results[1] = quern_add(args[0], args[1]);
 }
 
-static void scaled_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y, quern_tensor *const *dy,
-                        quern_tensor **dx) {
+static void scaled_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y,
+                        quern_tensor *const *dy, quern_tensor **dx) {
   (void)user, (void)n, (void)n_results, (void)y;
   dx[0] = quern_add(quern_mul(quern_mul(dy[0], quern_cos(x[0])), x[1]), dy[1]);
   dx[1] = quern_add(quern_mul(dy[0], quern_sin(x[0])), dy[1]);
@@ -38,8 +38,10 @@ static void doubled(void *user, quern_tensor *const *args, quern_tensor **result
 
 static quern_status build(quern_tensor *x, quern_tensor **loss) {
   quern_tensor *parts[2], *branch[1], *index = NULL;
-  quern_tensor *c = quern_slice(x, 0, 0, 2, 1), *w = quern_tanh(quern_slice(x, 0, 1, 3, 1)), *rows = quern_reshape(quern_concat(2, (quern_tensor *[]){x, x}, 0), QUERN_LIST(3, 2));
-  quern_loop_options options = {.size = sizeof options, .trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1};
+  quern_tensor *c = quern_slice(x, 0, 0, 2, 1), *w = quern_tanh(quern_slice(x, 0, 1, 3, 1)),
+               *rows = quern_reshape(quern_concat(2, (quern_tensor *[]){x, x}, 0), QUERN_LIST(3, 2));
+  quern_loop_options options = {
+      .size = sizeof options, .trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1};
   QUERN_TRY(quern_composite_rule(ctx, "ruled", scaled_rule, NULL));
   QUERN_TRY(quern_loop(ctx, &options, (quern_tensor *[]){c, rows, w}, turn, "ruled", parts));
   quern_tensor *stacked = parts[1];
@@ -47,11 +49,14 @@ static quern_status build(quern_tensor *x, quern_tensor **loss) {
   quern_tensor *yes = quern_gt(quern_sum(x, QUERN_ALL, false), quern_scalar(ctx, QUERN_DTYPE_F64, 0));
   QUERN_TRY(quern_context_check(ctx));
   QUERN_TRY(quern_if(yes, 1, parts, 1, negative, doubled, NULL, branch));
-  quern_tensor *dot = quern_einsum_over("ij,kj->ik", 2, (quern_tensor *[]){stacked, rows}, QUERN_REDUCE_MAX, QUERN_COMBINE_ADD);
+  quern_tensor *dot =
+      quern_einsum_over("ij,kj->ik", 2, (quern_tensor *[]){stacked, rows}, QUERN_REDUCE_MAX, QUERN_COMBINE_ADD);
   quern_tensor *scanned = quern_cumprod(quern_gelu(dot), 0), *sorted = quern_sort(scanned, 1, true, &index);
-  quern_tensor *picked = quern_gather(sorted, quern_constant(ctx, QUERN_DTYPE_I32, QUERN_LIST(2), (int32_t[]){2, 0}), 0);
+  quern_tensor *picked =
+      quern_gather(sorted, quern_constant(ctx, QUERN_DTYPE_I32, QUERN_LIST(2), (int32_t[]){2, 0}), 0);
   quern_tensor *prod = quern_prod(quern_softmax(picked, 1), QUERN_LIST(1), false);
-  *loss = quern_add(quern_sum(prod, QUERN_ALL, false), quern_sum(quern_mul(branch[0], quern_max(stacked, QUERN_LIST(0), false)), QUERN_ALL, false));
+  *loss = quern_add(quern_sum(prod, QUERN_ALL, false),
+                    quern_sum(quern_mul(branch[0], quern_max(stacked, QUERN_LIST(0), false)), QUERN_ALL, false));
   return quern_context_check(ctx);
 }
 
@@ -141,7 +146,9 @@ static bool chunks_fail;
 static int tight_phase;
 static size_t tight_blocks; /* that are left when that phase begins */
 
-static void *small_alloc(void *self, size_t bytes) { return chunks_fail && bytes >= CHUNK ? NULL : counted_alloc(self, bytes); }
+static void *small_alloc(void *self, size_t bytes) {
+  return chunks_fail && bytes >= CHUNK ? NULL : counted_alloc(self, bytes);
+}
 
 static int small_setup(void) {
   quern_context_options options = {.size = sizeof options, .allocator = {small_alloc, counted_free, NULL}};
@@ -198,6 +205,7 @@ static void test_chunks_fail(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {GRAD_TEST(test_values), GRAD_TEST(test_every_allocation_fails), GRAD_TEST(test_chunks_fail)};
+  const struct CMUnitTest tests[] = {GRAD_TEST(test_values), GRAD_TEST(test_every_allocation_fails),
+                                     GRAD_TEST(test_chunks_fail)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

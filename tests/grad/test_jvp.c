@@ -5,14 +5,16 @@
 
 static void test_wrong_calls(void **state) {
   (void)state;
-  quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *y = quern_exp(x), *one = REAL(F32, 1), *i = INT(I32, 1), *ty = NULL, *null = NULL;
+  quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *y = quern_exp(x), *one = REAL(F32, 1), *i = INT(I32, 1), *ty = NULL,
+               *null = NULL;
   quern_tensor *poison = &ir_poison;
   EXPECT_ERROR(quern_jvp(1, NULL, &x, 1, &y, &ty), INVALID, "jvp: the list x of 1 is null");
   EXPECT_ERROR(quern_jvp(1, &x, NULL, 1, &y, &ty), INVALID, "jvp: the list tx of 1 is null");
   EXPECT_ERROR(quern_jvp(1, &x, &null, 1, &y, &ty), INVALID, "jvp: tx[0] is null");
   EXPECT_ERROR(quern_jvp(1, &x, &x, 1, NULL, &ty), INVALID, "jvp: the list y of 1 is null");
   EXPECT_ERROR(quern_jvp(1, &x, &x, 1, &y, NULL), INVALID, "jvp: the list ty of 1 is null");
-  EXPECT_ERROR(quern_jvp(1, &x, &one, 1, &y, &ty), SHAPE, "jvp: tx[0] is f32(), x[0] is f32(2,): their types must be equal");
+  EXPECT_ERROR(quern_jvp(1, &x, &one, 1, &y, &ty), SHAPE,
+               "jvp: tx[0] is f32(), x[0] is f32(2,): their types must be equal");
   EXPECT_ERROR(quern_jvp(1, &i, &i, 1, &y, &ty), DTYPE, "jvp: x[0] is i32(): derivatives need a float dtype");
   EXPECT_ERROR(quern_jvp(1, &x, &x, 1, &i, &ty), DTYPE, "jvp: y[0] is i32()");
   EXPECT_ERROR(quern_jvp(1, &x, &poison, 1, &y, &ty), INVALID, "jvp: tx[0] is the result of a call that failed");
@@ -138,7 +140,8 @@ static void test_transposed(void **state) {
   quern_tensor *node = quern_neg(y);
   ty = NULL;
   g = (struct grad_fore){ctx, node->node, t, &ty};
-  EXPECT_ERROR(grad_jvp_transposed(&g, wrong_vjp), INTERNAL, "the derivative rule of neg gives f32(7,) for source 0, which is f64(2,)");
+  EXPECT_ERROR(grad_jvp_transposed(&g, wrong_vjp), INTERNAL,
+               "the derivative rule of neg gives f32(7,) for source 0, which is f64(2,)");
   EXPECT_ERROR(grad_jvp_transposed(&g, failing_vjp), DTYPE, "not");
   OK(grad_jvp_transposed(&g, no_vjp));
   assert_null(ty);
@@ -156,8 +159,8 @@ static void test_curves(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_wrong_calls), GRAD_TEST(test_travel),     GRAD_TEST(test_intermediate), GRAD_TEST(test_same_x_twice),
-      GRAD_TEST(test_several),     GRAD_TEST(test_results),    GRAD_TEST(test_no_tangent),   GRAD_TEST(test_some_sources),
+      GRAD_TEST(test_wrong_calls), GRAD_TEST(test_travel),  GRAD_TEST(test_intermediate), GRAD_TEST(test_same_x_twice),
+      GRAD_TEST(test_several),     GRAD_TEST(test_results), GRAD_TEST(test_no_tangent),   GRAD_TEST(test_some_sources),
       GRAD_TEST(test_transposed),  GRAD_TEST(test_curves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

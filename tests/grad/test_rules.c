@@ -100,7 +100,8 @@ static void views(quern_tensor *const *x, quern_tensor **y) {
 
 static void blocks(quern_tensor *const *x, quern_tensor **y) {
   quern_tensor *a = x[0], *u = x[1]; /* (4, 5), (2, 3) */
-  quern_tensor *inside[] = {INT(I64, 1), INT(I32, 2)}, *outside[] = {INT(I64, -3), INT(I32, 9)}; /* the second is clamped */
+  quern_tensor *inside[] = {INT(I64, 1), INT(I32, 2)},
+               *outside[] = {INT(I64, -3), INT(I32, 9)}; /* the second is clamped */
   y[0] = quern_square(quern_slice_at(a, 2, inside, (int64_t[]){2, 3}));
   y[1] = quern_square(quern_slice_at(a, 2, outside, (int64_t[]){3, 2}));
   y[2] = quern_square(quern_update_at(a, u, 2, inside));
@@ -123,8 +124,10 @@ static void padding(quern_tensor *const *x, quern_tensor **y) {
   struct ir_attrs slice = {.lo = DIMS(1, 0), .hi = DIMS(5, 7), .step = DIMS(3, 2)};
   y[1] = quern_exp(IR_MAKE(ctx, IR_SLICE, &slice, y[0]));
   struct ir_attrs none = {.lo = DIMS(0, 1), .hi = DIMS(0, 3), .step = DIMS(1, 1)}; /* of an axis whose size becomes 0 */
-  y[2] = IR_MAKE(ctx, IR_PAD, ATTRS(.lo = DIMS(2, 0), .hi = DIMS(1, 0), .mid = DIMS(3, 0)), IR_MAKE(ctx, IR_SLICE, &none, a), quern_square(fill));
-  y[3] = IR_MAKE(ctx, IR_PAD, ATTRS(.lo = SCALAR), quern_sum(a, QUERN_ALL, false), fill); /* of a scalar: no fill shows */
+  y[2] = IR_MAKE(ctx, IR_PAD, ATTRS(.lo = DIMS(2, 0), .hi = DIMS(1, 0), .mid = DIMS(3, 0)),
+                 IR_MAKE(ctx, IR_SLICE, &none, a), quern_square(fill));
+  y[3] =
+      IR_MAKE(ctx, IR_PAD, ATTRS(.lo = SCALAR), quern_sum(a, QUERN_ALL, false), fill); /* of a scalar: no fill shows */
 }
 
 static void test_movement(void **state) {
@@ -145,7 +148,8 @@ static void test_gaps(void **state) {
   EXPECT_EXACT(VJP(y, fill, 1, 2, 3, 4, 5, 6, 7, 8), 1 + 3 + 5 + 7 + 8);
   EXPECT_EXACT(VJP(quern_slice(x, 0, 1, 3, 5), x, 7), 0, 7, 0);
   EXPECT_EXACT(VJP(quern_slice(x, 0, 0, 3, 2), x, 7, 8), 7, 0, 8);
-  quern_tensor *empty = IR_MAKE(ctx, IR_SLICE, ATTRS(.lo = DIMS(3), .hi = DIMS(3), .step = DIMS(2)), x), *d = EMPTY(F64, DIMS(0)), *dx;
+  quern_tensor *empty = IR_MAKE(ctx, IR_SLICE, ATTRS(.lo = DIMS(3), .hi = DIMS(3), .step = DIMS(2)), x),
+               *d = EMPTY(F64, DIMS(0)), *dx;
   OK(quern_vjp(1, &empty, &d, 1, &x, &dx));
   EXPECT_EXACT(dx, 0, 0, 0);
   quern_tensor *padded = IR_MAKE(ctx, IR_PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(1), .mid = DIMS(4)), empty, fill);
@@ -210,7 +214,8 @@ static void test_scatter_ties(void **state) {
   (void)state;
   quern_tensor *x = REALS(F64, DIMS(3), 5, 2, 0), *u = REALS(F64, DIMS(6), 5, 5, 1, 7, 0, 0);
   quern_tensor *index = INTS(I64, DIMS(6), 0, 0, 1, 1, 9, -1);
-  quern_tensor *most = quern_scatter(x, index, u, 0, QUERN_SCATTER_MAX), *least = quern_scatter(x, index, u, 0, QUERN_SCATTER_MIN);
+  quern_tensor *most = quern_scatter(x, index, u, 0, QUERN_SCATTER_MAX),
+               *least = quern_scatter(x, index, u, 0, QUERN_SCATTER_MIN);
   EXPECT_EXACT(most, 5, 7, 0);
   EXPECT_EXACT(VJP(most, x, 6, 6, 6), 2, 0, 6);
   EXPECT_EXACT(VJP(most, u, 6, 6, 6), 2, 2, 0, 6, 0, 0); /* a 0 out of range is not taken for the 0 it would gather */
@@ -234,8 +239,11 @@ static void reductions(quern_tensor *const *x, quern_tensor **y) {
 }
 
 static void scans(quern_tensor *const *x, quern_tensor **y) {
-  static const struct { enum ir_reduce reduce; bool reverse; } kinds[MAX_TENSORS] = {
-      {IR_SUM, true}, {IR_PROD, false}, {IR_PROD, true}, {IR_REDUCE_MAX, false}, {IR_REDUCE_MIN, true}, {IR_SUM, false}};
+  static const struct {
+    enum ir_reduce reduce;
+    bool reverse;
+  } kinds[MAX_TENSORS] = {{IR_SUM, true},         {IR_PROD, false},      {IR_PROD, true},
+                          {IR_REDUCE_MAX, false}, {IR_REDUCE_MIN, true}, {IR_SUM, false}};
   for (size_t k = 0; k < MAX_TENSORS; k++) {
     struct ir_attrs attrs = {.reduce = kinds[k].reduce, .axis = 1, .reverse = kinds[k].reverse};
     y[k] = quern_square(IR_MAKE(ctx, IR_SCAN, &attrs, x[0]));
@@ -353,12 +361,18 @@ static void dots(quern_tensor *const *x, quern_tensor **y) {
   static const enum ir_reduce reduces[] = {IR_SUM, IR_REDUCE_MAX, IR_PROD};
   static const enum ir_combine combines[] = {IR_COMBINE_MUL, IR_COMBINE_ADD, IR_COMBINE_MAX};
   for (int k = 0; k < 3; k++) {
-    struct ir_attrs dot = {.a_batch = DIMS(3, 1), .b_batch = DIMS(2, 0), .a_sum = DIMS(2, 0), .b_sum = DIMS(3, 1),
-                           .reduce = reduces[k], .combine = combines[k]};
+    struct ir_attrs dot = {.a_batch = DIMS(3, 1),
+                           .b_batch = DIMS(2, 0),
+                           .a_sum = DIMS(2, 0),
+                           .b_sum = DIMS(3, 1),
+                           .reduce = reduces[k],
+                           .combine = combines[k]};
     y[k] = quern_square(IR_MAKE(ctx, IR_DOT, &dot, x[0], x[1]));
   }
-  y[3] = quern_exp(IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = DIMS(1, 0), .b_sum = DIMS(0, 1)), x[2], x[3])); /* all but one axis of b */
-  y[4] = quern_square(IR_MAKE(ctx, IR_DOT, ATTRS(.reduce = IR_REDUCE_MIN, .combine = IR_COMBINE_MIN), x[2], x[4])); /* nothing summed */
+  y[3] = quern_exp(
+      IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = DIMS(1, 0), .b_sum = DIMS(0, 1)), x[2], x[3])); /* all but one axis of b */
+  y[4] = quern_square(
+      IR_MAKE(ctx, IR_DOT, ATTRS(.reduce = IR_REDUCE_MIN, .combine = IR_COMBINE_MIN), x[2], x[4])); /* nothing summed */
   y[5] = quern_square(IR_MAKE(ctx, IR_DOT, ATTRS(.a_batch = DIMS(1, 0), .b_batch = DIMS(0, 1)), x[2], x[3]));
 }
 
@@ -369,8 +383,12 @@ static void test_dot(void **state) {
 }
 
 static void plain_dots(quern_tensor *const *x, quern_tensor **y) {
-  y[0] = IR_MAKE(ctx, IR_DOT, ATTRS(.a_batch = DIMS(1), .b_batch = DIMS(2), .a_sum = DIMS(2, 0), .b_sum = DIMS(0, 1)), x[0], x[1]);
-  y[1] = IR_MAKE(ctx, IR_DOT, ATTRS(.a_batch = DIMS(1), .b_batch = DIMS(2), .a_sum = DIMS(2, 0), .b_sum = DIMS(0, 1), .reduce = IR_PROD, .combine = IR_COMBINE_ADD), x[0], x[1]);
+  y[0] = IR_MAKE(ctx, IR_DOT, ATTRS(.a_batch = DIMS(1), .b_batch = DIMS(2), .a_sum = DIMS(2, 0), .b_sum = DIMS(0, 1)),
+                 x[0], x[1]);
+  y[1] = IR_MAKE(ctx, IR_DOT,
+                 ATTRS(.a_batch = DIMS(1), .b_batch = DIMS(2), .a_sum = DIMS(2, 0), .b_sum = DIMS(0, 1),
+                       .reduce = IR_PROD, .combine = IR_COMBINE_ADD),
+                 x[0], x[1]);
   y[2] = quern_matmul(x[0], quern_permute(x[0], QUERN_LIST(0, 2, 1)));
 }
 
@@ -385,7 +403,8 @@ static void test_dot_with_itself(void **state) {
   quern_tensor *x = REALS(F64, DIMS(3), 1, 2, 3);
   EXPECT_EXACT(VJP(quern_matmul(x, x), x, 10), 20, 40, 60);
   EXPECT_EXACT(JVP(quern_matmul(x, x), x, 1, 10, 100), 2 * (1 + 20 + 300));
-  quern_tensor *y = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0), .reduce = IR_REDUCE_MAX, .combine = IR_COMBINE_ADD), x, x);
+  quern_tensor *y = IR_MAKE(
+      ctx, IR_DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0), .reduce = IR_REDUCE_MAX, .combine = IR_COMBINE_ADD), x, x);
   EXPECT_EXACT(y, 6);
   EXPECT_EXACT(VJP(y, x, 10), 0, 0, 20);
   EXPECT_EXACT(JVP(y, x, 1, 10, 100), 200);
@@ -395,25 +414,43 @@ static void test_dot_with_itself(void **state) {
 static void test_dot_ties(void **state) {
   (void)state;
   quern_tensor *a = REALS(F64, DIMS(3), 1, 2, 0), *b = REALS(F64, DIMS(3), 2, 1, 0), *c = REALS(F64, DIMS(3), 4, 5, 6);
-  quern_tensor *y = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0), .reduce = IR_REDUCE_MAX, .combine = IR_COMBINE_ADD), a, b);
+  quern_tensor *y = IR_MAKE(
+      ctx, IR_DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0), .reduce = IR_REDUCE_MAX, .combine = IR_COMBINE_ADD), a, b);
   EXPECT_EXACT(VJP(y, a, 8), 4, 4, 0);
   EXPECT_EXACT(VJP(y, b, 8), 4, 4, 0);
   /* only one side is asked for */
-  quern_tensor *z = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0), .reduce = IR_REDUCE_MIN, .combine = IR_COMBINE_MUL), a, quern_exp(c));
+  quern_tensor *z = IR_MAKE(
+      ctx, IR_DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0), .reduce = IR_REDUCE_MIN, .combine = IR_COMBINE_MUL), a,
+      quern_exp(c));
   EXPECT_NEAR(VJP(z, c, 1), 1e-14, 0, 0, 0);
   EXPECT_EXACT(JVP(z, a, 0, 0, 0), 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_elementwise),     GRAD_TEST(test_abs),           GRAD_TEST(test_mod),
-      GRAD_TEST(test_pow),             GRAD_TEST(test_ties),          GRAD_TEST(test_select),
-      GRAD_TEST(test_movement),        GRAD_TEST(test_gaps),          GRAD_TEST(test_indices),
-      GRAD_TEST(test_gather_outside),  GRAD_TEST(test_scatter_set),   GRAD_TEST(test_scatter_ties),
-      GRAD_TEST(test_reductions),      GRAD_TEST(test_reduce_ties),   GRAD_TEST(test_prod_of_zeros),
-      GRAD_TEST(test_empty),           GRAD_TEST(test_running_extremes), GRAD_TEST(test_cumprod_of_zeros),
-      GRAD_TEST(test_sort_is_stable),  GRAD_TEST(test_dot),           GRAD_TEST(test_dot_twice),
-      GRAD_TEST(test_dot_with_itself), GRAD_TEST(test_dot_ties),
+      GRAD_TEST(test_elementwise),
+      GRAD_TEST(test_abs),
+      GRAD_TEST(test_mod),
+      GRAD_TEST(test_pow),
+      GRAD_TEST(test_ties),
+      GRAD_TEST(test_select),
+      GRAD_TEST(test_movement),
+      GRAD_TEST(test_gaps),
+      GRAD_TEST(test_indices),
+      GRAD_TEST(test_gather_outside),
+      GRAD_TEST(test_scatter_set),
+      GRAD_TEST(test_scatter_ties),
+      GRAD_TEST(test_reductions),
+      GRAD_TEST(test_reduce_ties),
+      GRAD_TEST(test_prod_of_zeros),
+      GRAD_TEST(test_empty),
+      GRAD_TEST(test_running_extremes),
+      GRAD_TEST(test_cumprod_of_zeros),
+      GRAD_TEST(test_sort_is_stable),
+      GRAD_TEST(test_dot),
+      GRAD_TEST(test_dot_twice),
+      GRAD_TEST(test_dot_with_itself),
+      GRAD_TEST(test_dot_ties),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,10 +5,12 @@
 
 static void test_wrong_grad(void **state) {
   (void)state;
-  quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *loss = quern_sum(x, QUERN_ALL, false), *i = INT(I32, 1), *dx[2] = {NULL, NULL};
+  quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *loss = quern_sum(x, QUERN_ALL, false), *i = INT(I32, 1),
+               *dx[2] = {NULL, NULL};
   quern_tensor *null = NULL, *poison = &ir_poison;
   EXPECT_ERROR(quern_grad(NULL, 1, &x, dx), INVALID, "grad: loss[0] is null");
-  EXPECT_ERROR(quern_grad(x, 1, &x, dx), SHAPE, "grad: the loss is f32(2,), must have one element HINT: quern_sum or quern_mean");
+  EXPECT_ERROR(quern_grad(x, 1, &x, dx), SHAPE,
+               "grad: the loss is f32(2,), must have one element HINT: quern_sum or quern_mean");
   EXPECT_ERROR(quern_grad(i, 1, &x, dx), DTYPE, "grad: loss[0] is i32(): derivatives need a float dtype");
   EXPECT_ERROR(quern_grad(loss, 1, NULL, dx), INVALID, "grad: the list x of 1 is null");
   EXPECT_ERROR(quern_grad(loss, 1, &null, dx), INVALID, "grad: x[0] is null");
@@ -26,12 +28,14 @@ static void test_wrong_grad(void **state) {
 
 static void test_wrong_vjp(void **state) {
   (void)state;
-  quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *y = quern_exp(x), *one = REAL(F32, 1), *wide = REALS(F64, DIMS(2), 1, 1), *dx;
+  quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *y = quern_exp(x), *one = REAL(F32, 1),
+               *wide = REALS(F64, DIMS(2), 1, 1), *dx;
   quern_tensor *null = NULL, *i = INT(I32, 1);
   EXPECT_ERROR(quern_vjp(1, NULL, &y, 1, &x, &dx), INVALID, "vjp: the list y of 1 is null");
   EXPECT_ERROR(quern_vjp(1, &y, NULL, 1, &x, &dx), INVALID, "vjp: the list dy of 1 is null");
   EXPECT_ERROR(quern_vjp(1, &y, &null, 1, &x, &dx), INVALID, "vjp: dy[0] is null");
-  EXPECT_ERROR(quern_vjp(1, &y, &one, 1, &x, &dx), SHAPE, "vjp: dy[0] is f32(), y[0] is f32(2,): their types must be equal");
+  EXPECT_ERROR(quern_vjp(1, &y, &one, 1, &x, &dx), SHAPE,
+               "vjp: dy[0] is f32(), y[0] is f32(2,): their types must be equal");
   EXPECT_ERROR(quern_vjp(1, &y, &wide, 1, &x, &dx), SHAPE, "vjp: dy[0] is f64(2,), y[0] is f32(2,)");
   EXPECT_ERROR(quern_vjp(1, &i, &i, 1, &x, &dx), DTYPE, "vjp: y[0] is i32()");
   EXPECT_ERROR(quern_vjp(1, &y, &y, 1, &x, NULL), INVALID, "vjp: the list dx of 1 is null");
@@ -117,7 +121,8 @@ static void test_several_y(void **state) {
 /* The same y twice counts twice, and y may be on the way to another y. */
 static void test_repeated_y(void **state) {
   (void)state;
-  quern_tensor *x = REAL(F64, 3), *y = quern_square(x), *z = quern_neg(y), *one = REAL(F64, 1), *ten = REAL(F64, 10), *dx;
+  quern_tensor *x = REAL(F64, 3), *y = quern_square(x), *z = quern_neg(y), *one = REAL(F64, 1), *ten = REAL(F64, 10),
+               *dx;
   OK(quern_vjp(2, (quern_tensor *[]){y, y}, (quern_tensor *[]){one, ten}, 1, &x, &dx));
   EXPECT_EXACT(dx, 66);
   OK(quern_vjp(2, (quern_tensor *[]){y, z}, (quern_tensor *[]){one, ten}, 1, &x, &dx));
@@ -176,7 +181,8 @@ static void test_no_gradient(void **state) {
 
 static void test_dtypes(void **state) {
   (void)state;
-  static const quern_dtype dtypes[] = {QUERN_DTYPE_F64, QUERN_DTYPE_F32, QUERN_DTYPE_F16, QUERN_DTYPE_BF16, QUERN_DTYPE_F8E4M3, QUERN_DTYPE_F8E5M2};
+  static const quern_dtype dtypes[] = {QUERN_DTYPE_F64,  QUERN_DTYPE_F32,    QUERN_DTYPE_F16,
+                                       QUERN_DTYPE_BF16, QUERN_DTYPE_F8E4M3, QUERN_DTYPE_F8E5M2};
   for (size_t k = 0; k < BASE_COUNT(dtypes); k++) {
     quern_tensor *x = test_const(dtypes[k], DIMS(2), QUERN_DTYPE_F64, REALS_OF(2, -3));
     EXPECT_EXACT(VJP(quern_square(x), x, 1, 0.5), 4, -3);
@@ -226,12 +232,12 @@ static void test_network(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_wrong_grad),      GRAD_TEST(test_wrong_vjp),     GRAD_TEST(test_contexts),
-      GRAD_TEST(test_earlier_errors),  GRAD_TEST(test_unreached),     GRAD_TEST(test_sum_over_uses),
-      GRAD_TEST(test_intermediate),    GRAD_TEST(test_same_x_twice),  GRAD_TEST(test_several_y),
-      GRAD_TEST(test_repeated_y),      GRAD_TEST(test_results),       GRAD_TEST(test_result_as_x),
-      GRAD_TEST(test_no_gradient),     GRAD_TEST(test_dtypes),        GRAD_TEST(test_same_expressions),
-      GRAD_TEST(test_long_chain),      GRAD_TEST(test_network),
+      GRAD_TEST(test_wrong_grad),     GRAD_TEST(test_wrong_vjp),    GRAD_TEST(test_contexts),
+      GRAD_TEST(test_earlier_errors), GRAD_TEST(test_unreached),    GRAD_TEST(test_sum_over_uses),
+      GRAD_TEST(test_intermediate),   GRAD_TEST(test_same_x_twice), GRAD_TEST(test_several_y),
+      GRAD_TEST(test_repeated_y),     GRAD_TEST(test_results),      GRAD_TEST(test_result_as_x),
+      GRAD_TEST(test_no_gradient),    GRAD_TEST(test_dtypes),       GRAD_TEST(test_same_expressions),
+      GRAD_TEST(test_long_chain),     GRAD_TEST(test_network),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

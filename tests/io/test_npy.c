@@ -131,8 +131,10 @@ static void dtypes(void **state) {
       char header[128];
       quern_tensor *x;
       unsigned char expected[16];
-      for (size_t k = 0; k < 2 * size; k++) expected[k] = data[*order == '>' ? k / size * size + (size - 1 - k % size) : k];
-      snprintf(header, sizeof header, "{'descr': '%c%s', 'fortran_order': False, 'shape': (2,), }", *order, rows[i].code);
+      for (size_t k = 0; k < 2 * size; k++)
+        expected[k] = data[*order == '>' ? k / size * size + (size - 1 - k % size) : k];
+      snprintf(header, sizeof header, "{'descr': '%c%s', 'fortran_order': False, 'shape': (2,), }", *order,
+               rows[i].code);
       EXPECT_OK(parse(1, header, 2 * size, data, &x));
       expect_tensor(x, rows[i].dtype, 1, (int64_t[]){2}, expected);
     }
@@ -185,16 +187,20 @@ static void malformed(void **state) {
       {1, "{'descr': '<f3'}", 0, "the dtype '<f3' is none of", QUERN_STATUS_PARSE},
       {1, "{'descr': 'f4'}", 0, "the dtype 'f4' is none of", QUERN_STATUS_PARSE},
       {1, "{'descr': '!f4'}", 0, "the dtype '!f4' is none of", QUERN_STATUS_PARSE},
-      {1, "{'descr': '<\x02" "4'}", 0, "the dtype '<?4' is none of", QUERN_STATUS_PARSE},
+      {1,
+       "{'descr': '<\x02"
+       "4'}",
+       0, "the dtype '<?4' is none of", QUERN_STATUS_PARSE},
       {1, "{'fortran_order': 0}", 0, "expected True or False, found '0'", QUERN_STATUS_PARSE},
       {1, HEAD "'shape': 3}", 0, "expected '(' of the shape, found '3'", QUERN_STATUS_PARSE},
       {1, HEAD "'shape': (3 3)}", 0, "expected ',' or ')' in the shape, found '3'", QUERN_STATUS_PARSE},
       {1, HEAD "'shape': (-3,)}", 0, "expected a size, found '-'", QUERN_STATUS_PARSE},
       {1, HEAD "'shape': (99999999999999999999,)}", 0, "a size exceeds 2^63 - 1", QUERN_STATUS_PARSE},
-      {1, HEAD "'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 0, "the shape has more than 16 axes", QUERN_STATUS_PARSE},
-      {1, HEAD "'shape': (9223372036854775807, 2)}", 0, "more than 2^63 - 1 bytes", QUERN_STATUS_OVERFLOW},
-      {1, HEAD "'shape': (1000000000000,)}", 8, "elements of f32(1000000000000,) take 4000000000000 bytes, but 8 follow",
+      {1, HEAD "'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}", 0, "the shape has more than 16 axes",
        QUERN_STATUS_PARSE},
+      {1, HEAD "'shape': (9223372036854775807, 2)}", 0, "more than 2^63 - 1 bytes", QUERN_STATUS_OVERFLOW},
+      {1, HEAD "'shape': (1000000000000,)}", 8,
+       "elements of f32(1000000000000,) take 4000000000000 bytes, but 8 follow", QUERN_STATUS_PARSE},
       {1, HEAD "'shape': (2,)}", 4, "elements of f32(2,) take 8 bytes, but 4 follow the header", QUERN_STATUS_PARSE},
       {1, HEAD "'shape': (2,)}", 9, "elements of f32(2,) take 8 bytes, but 9 follow the header", QUERN_STATUS_PARSE},
       {1, HEAD "'shape': (1,)} x", 4, "expected the end of the header, found 'x'", QUERN_STATUS_PARSE},
@@ -212,7 +218,8 @@ static void malformed(void **state) {
   }
   quern_tensor *x;
   EXPECT_ERROR(quern_npy_parse(ctx, "\x93NUMPX\x01\0\0\0", 10, &x), PARSE, "does not begin with \\x93NUMPY");
-  EXPECT_ERROR(quern_npy_parse(ctx, "\x93NUMPY\x02\0\xff\xff\xff\xff", 12, &x), PARSE, "the header has 4294967295 bytes, at most");
+  EXPECT_ERROR(quern_npy_parse(ctx, "\x93NUMPY\x02\0\xff\xff\xff\xff", 12, &x), PARSE,
+               "the header has 4294967295 bytes, at most");
 }
 
 static void wrong_calls(void **state) {
@@ -226,22 +233,28 @@ static void wrong_calls(void **state) {
   EXPECT_ERROR(quern_npy_read(NULL, "x", &x), INVALID, "npy_read: the context is null");
   EXPECT_ERROR(quern_npy_read(ctx, NULL, &x), INVALID, "npy_read: the path is null");
   EXPECT_ERROR(quern_npy_read(ctx, "x", NULL), INVALID, "npy_read: the place for the tensor is null");
-  EXPECT_ERROR(quern_npy_read(ctx, "tests/no such file.npy", &x), IO, "tests/no such file.npy: cannot be opened: No such file");
+  EXPECT_ERROR(quern_npy_read(ctx, "tests/no such file.npy", &x), IO,
+               "tests/no such file.npy: cannot be opened: No such file");
   EXPECT_ERROR(quern_npy_read(ctx, "tests", &x), IO, "tests: is no regular file");
   EXPECT_ERROR(quern_npy_write(NULL, QUERN_DTYPE_F32, QUERN_LIST(2), data), INVALID, "npy_write: the path is null");
   EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_COUNT, QUERN_LIST(2), data), INVALID, "npy_write: 15 is no dtype");
-  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_BF16, QUERN_LIST(2), data), DTYPE, "npy_write: bf16 has no NumPy dtype HINT: quern_cast");
-  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F8E4M3, QUERN_LIST(2), data), DTYPE, "npy_write: f8e4m3 has no NumPy dtype");
+  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_BF16, QUERN_LIST(2), data), DTYPE,
+               "npy_write: bf16 has no NumPy dtype HINT: quern_cast");
+  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F8E4M3, QUERN_LIST(2), data), DTYPE,
+               "npy_write: f8e4m3 has no NumPy dtype");
   EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, 17, NULL, data), SHAPE, "npy_write: rank 17 is not in 0..16");
   EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, -1, NULL, data), SHAPE, "npy_write: rank -1 is not in 0..16");
   EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, 1, NULL, data), INVALID, "npy_write: the shape of rank 1 is null");
-  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, QUERN_LIST(2, -1), data), SHAPE, "npy_write: axis 1 of (2, -1) is negative");
-  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, QUERN_LIST(2), NULL), INVALID, "npy_write: the data of (2,) is null");
+  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, QUERN_LIST(2, -1), data), SHAPE,
+               "npy_write: axis 1 of (2, -1) is negative");
+  EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, QUERN_LIST(2), NULL), INVALID,
+               "npy_write: the data of (2,) is null");
   EXPECT_ERROR(quern_npy_write("x", QUERN_DTYPE_F32, QUERN_LIST(INT64_MAX, 2), data), OVERFLOW, "2^63 - 1");
   char *path = malloc(5001);
   memset(path, 'x', 5000);
   path[5000] = 0;
-  EXPECT_ERROR(quern_npy_write(path, QUERN_DTYPE_F32, QUERN_LIST(2), data), IO, "the path has 5000 bytes, which is too long");
+  EXPECT_ERROR(quern_npy_write(path, QUERN_DTYPE_F32, QUERN_LIST(2), data), IO,
+               "the path has 5000 bytes, which is too long");
   free(path);
   ir_fail(ctx, QUERN_STATUS_SHAPE, "earlier");
   EXPECT_ERROR(quern_npy_parse(ctx, "", 0, &x), SHAPE, "earlier");
@@ -325,7 +338,8 @@ static void same_bytes_as_numpy(void **state) {
     snprintf(from, sizeof from, FILES "%s", names[i]);
     snprintf(to, sizeof to, "%s/%s", folder, names[i]);
     EXPECT_OK(quern_npy_read(ctx, from, &x));
-    EXPECT_OK(quern_npy_write(to, quern_tensor_dtype(x), quern_tensor_rank(x), quern_tensor_dims(x), quern_tensor_data(x)));
+    EXPECT_OK(
+        quern_npy_write(to, quern_tensor_dtype(x), quern_tensor_rank(x), quern_tensor_dims(x), quern_tensor_data(x)));
     size_t n = load(from, expected);
     assert_int_equal(load(to, got), n);
     assert_memory_equal(got, expected, n);
@@ -356,6 +370,46 @@ static void write_and_read(void **state) {
   expect_tensor(x, QUERN_DTYPE_F32, QUERN_MAX_RANK, ones, data);
   assert_int_equal(count_files(), 1);
   unlink(path);
+}
+
+/* Headers of every length: the elements begin at the next multiple of 64 bytes, after a line's end. */
+static void header_lengths(void **state) {
+  (void)state;
+  char path[64];
+  snprintf(path, sizeof path, "%s/y.npy", folder);
+  int64_t dims[QUERN_MAX_RANK] = {0};
+  for (int step = 0; step < 15 * 16; step++) {
+    unsigned char bytes[1024];
+    quern_tensor *x;
+    int rank = 2 + step / 16;
+    dims[rank - 1] = step % 16 == 0 ? 1 : dims[rank - 1] * 10;
+    EXPECT_OK(quern_npy_write(path, QUERN_DTYPE_F32, rank, dims, NULL));
+    size_t n = load(path, bytes), end = n;
+    while (bytes[end - 1] != '}') end--;
+    assert_int_equal(n % 64, 0);
+    assert_int_equal(bytes[n - 1], '\n');
+    assert_in_range(n - end, 1, 64);
+    EXPECT_OK(quern_npy_read(ctx, path, &x));
+    expect_tensor(x, QUERN_DTYPE_F32, rank, dims, NULL);
+  }
+  unlink(path);
+}
+
+/* Files are closed, whatever was in them. */
+static void closes_files(void **state) {
+  (void)state;
+  struct rlimit limit, few;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  few = limit;
+  few.rlim_cur = 64;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (int i = 0; i < 100; i++) {
+    quern_tensor *x;
+    EXPECT_OK(quern_npy_read(ctx, FILES "bool.npy", &x));
+    EXPECT_ERROR(quern_npy_read(ctx, "tests", &x), IO, "is no regular file");
+    EXPECT_ERROR(quern_npy_read(ctx, "CMakeLists.txt", &x), PARSE, "is no .npy file");
+  }
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 /* What cannot be written leaves the old file as it was and no other. */
@@ -404,8 +458,12 @@ static int remove_folder(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(written_by_numpy), TEST(dtypes),    TEST(free_forms),          TEST(malformed),      TEST(wrong_calls),
-      TEST(cut_anywhere),     TEST(no_memory), TEST(same_bytes_as_numpy), TEST(write_and_read), TEST(whole_or_not_there),
+      TEST(written_by_numpy), TEST(dtypes),
+      TEST(free_forms),       TEST(malformed),
+      TEST(wrong_calls),      TEST(cut_anywhere),
+      TEST(no_memory),        TEST(same_bytes_as_numpy),
+      TEST(write_and_read),   TEST(whole_or_not_there),
+      TEST(header_lengths),   TEST(closes_files),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

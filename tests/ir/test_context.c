@@ -245,10 +245,18 @@ static void test_poison_error(void **state) {
 int main(int argc, char **argv) {
   if (argc == 2) return seed_of_context(strtoull(argv[1], NULL, 10));
   const struct CMUnitTest tests[] = {
-      TEST(test_wrong_calls),       TEST(test_defaults),          TEST(test_seed_of_environment),
-      TEST(test_kinds_are_registered), TEST(test_memory_is_counted), TEST(test_nodes_are_counted),
-      TEST(test_no_memory),         TEST(test_first_error_stands), TEST(test_error_without_context),
-      TEST(test_place),             TEST(test_long_messages),     TEST(test_place_of_builders),
+      TEST(test_wrong_calls),
+      TEST(test_defaults),
+      TEST(test_seed_of_environment),
+      TEST(test_kinds_are_registered),
+      TEST(test_memory_is_counted),
+      TEST(test_nodes_are_counted),
+      TEST(test_no_memory),
+      TEST(test_first_error_stands),
+      TEST(test_error_without_context),
+      TEST(test_place),
+      TEST(test_long_messages),
+      TEST(test_place_of_builders),
       TEST(test_poison_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,8 @@ static void test_topo(void **state) {
   expect_order(TENSORS(d, a), TENSORS(a, b, c, d));
   expect_order(TENSORS(a, d, d, a), TENSORS(a, b, c, d)); /* each node once */
   expect_order(TENSORS(b), TENSORS(b));
+  expect_order(TENSORS(a, b), TENSORS(a, b));
+  expect_order(TENSORS(b, a), TENSORS(a, b));
   expect_order(TENSORS(f, unused), TENSORS(a, b, unused, c, d, e, f));
   expect_order(0, NULL, 0, NULL);
 
@@ -36,6 +38,38 @@ static void test_topo(void **state) {
   assert_int_equal(ir_order_find(&order, unused->node), -1);
   ir_order_fini(ctx, &order);
   assert_int_equal(ir_order_find(&order, a->node), -1);
+}
+
+/* An order stays good while others are made, and does not take nodes of another context for its own. */
+static void test_orders_at_once(void **state) {
+  (void)state;
+  quern_tensor *a = INPUT(F32, "a", DIMS(2)), *b = INPUT(F32, "b", DIMS(2)), *c = B(SUB, b, a), *d = U(NEG, b);
+  struct ir_order first, second;
+  assert_int_equal(ir_topo(ctx, 1, &c, &first), QUERN_STATUS_OK);
+  assert_int_equal(ir_topo(ctx, 1, &d, &second), QUERN_STATUS_OK);
+  quern_tensor *const in_first[] = {a, b, c}, *const in_second[] = {b, d};
+  for (int i = 0; i < 3; i++) assert_int_equal(ir_order_find(&first, in_first[i]->node), i);
+  for (int i = 0; i < 2; i++) assert_int_equal(ir_order_find(&second, in_second[i]->node), i);
+  assert_int_equal(ir_order_find(&first, d->node), -1);
+  assert_int_equal(ir_order_find(&second, a->node), -1);
+  assert_int_equal(ir_order_find(&second, c->node), -1);
+  ir_order_fini(ctx, &first);
+  assert_int_equal(ir_order_find(&second, d->node), 1);
+
+  quern_context *other = NULL;
+  assert_int_equal(ir_context_new(&other, NULL), QUERN_STATUS_OK);
+  quern_tensor *foreign = ir_const(other, QUERN_DTYPE_F32, 1);
+  for (int i = 0; i < 3; i++) { /* the walks of both have the same numbers */
+    struct ir_order abroad;
+    assert_int_equal(ir_topo(other, 1, &foreign, &abroad), QUERN_STATUS_OK);
+    assert_int_equal(ir_order_find(&second, foreign->node), -1);
+    assert_int_equal(ir_order_find(&abroad, foreign->node), 0);
+    assert_int_equal(ir_order_find(&abroad, a->node), -1);
+    assert_int_equal(ir_order_find(&abroad, b->node), -1);
+    ir_order_fini(other, &abroad);
+  }
+  ir_order_fini(ctx, &second);
+  quern_context_free(other);
 }
 
 /* A node with several results is one node; sub-graphs are not entered. */
@@ -106,7 +140,8 @@ static void test_substitute(void **state) {
   assert_ptr_equal(out[0], B(SUB, U(EXP, B(ADD, c, b)), c));
   assert_ptr_equal(out[1], b);
   /* both at once, not one after the other */
-  assert_int_equal(ir_substitute(ctx, 1, &y, 2, (quern_tensor *[]){a, b}, (quern_tensor *[]){b, a}, out), QUERN_STATUS_OK);
+  assert_int_equal(ir_substitute(ctx, 1, &y, 2, (quern_tensor *[]){a, b}, (quern_tensor *[]){b, a}, out),
+                   QUERN_STATUS_OK);
   assert_ptr_equal(out[0], B(SUB, U(EXP, sum), b));
   /* an inner node, and a root */
   assert_int_equal(ir_substitute(ctx, 1, &y, 1, &sum, &c, out), QUERN_STATUS_OK);
@@ -130,7 +165,8 @@ static void test_substitute_a_result(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, "x", DIMS(2)), *sorted = IR_MAKE(ctx, IR_SORT, NULL, x), *index = ir_result(sorted, 1);
   quern_tensor *c = INPUT(F32, "c", DIMS(2)), *out[2], *taken = IR_MAKE(ctx, IR_GATHER, NULL, x, index);
-  assert_int_equal(ir_substitute(ctx, 2, (quern_tensor *[]){U(NEG, sorted), taken}, 1, &sorted, &c, out), QUERN_STATUS_OK);
+  assert_int_equal(ir_substitute(ctx, 2, (quern_tensor *[]){U(NEG, sorted), taken}, 1, &sorted, &c, out),
+                   QUERN_STATUS_OK);
   assert_ptr_equal(out[0], U(NEG, c));
   assert_ptr_equal(out[1], taken);
 }
@@ -200,7 +236,8 @@ static void test_graph_make(void **state) {
   assert_ptr_equal(g->results[1], g->params[0]);
   assert_ptr_equal(g->results[2], one);
   assert_true(ir_graph_is_interned(g));
-  quern_tensor *roots[] = {IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "g", .body = g), REALS(F32, DIMS(2), 5, 7), REALS(F32, DIMS(2), 1, 2), INT(I64, 0))};
+  quern_tensor *roots[] = {IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "g", .body = g), REALS(F32, DIMS(2), 5, 7),
+                                   REALS(F32, DIMS(2), 1, 2), INT(I64, 0))};
   EXPECT_REALS(roots[0], 4, 5);
   EXPECT_REALS(ir_result(roots[0], 1), 5, 7);
   EXPECT_REALS(ir_result(roots[0], 2), 1);
@@ -230,25 +267,67 @@ static void test_graphs_are_interned(void **state) {
   assert_false(ir_graph_is_interned(&other));
 }
 
+/* Swaps two items of a map, so that each is met when the other is looked for, as if their hashes were equal. */
+static void swap_items(struct base_map *map, const void *a, const void *b) {
+  struct base_map_slot *at[2] = {NULL, NULL};
+  for (size_t i = 0; i < map->cap; i++) {
+    if (map->slots[i].item == a) at[0] = &map->slots[i];
+    if (map->slots[i].item == b) at[1] = &map->slots[i];
+  }
+  assert_true(at[0] != NULL && at[1] != NULL);
+  void *item = at[0]->item;
+  at[0]->item = at[1]->item;
+  at[1]->item = item;
+}
+
+/* Graphs whose hashes are equal, but nothing else: each lookup meets another graph. */
+static void test_graphs_of_equal_hashes(void **state) {
+  (void)state;
+  quern_tensor *a = LEAF0(F32), *b = LEAF0(F32), *c = LEAF0(I32);
+  for (int k = 0; k < 4; k++) {
+    const struct ir_graph *g[2], *again;
+    for (int turn = 0; turn < 2; turn++) {
+      const struct ir_graph *plain = GRAPH(TENSORS(a, b), TENSORS(a));
+      const struct ir_graph *other = k == 0   ? GRAPH(TENSORS(a, b), TENSORS(b))
+                                     : k == 1 ? GRAPH(TENSORS(a, b), TENSORS(a, a))
+                                     : k == 2 ? GRAPH(TENSORS(a, b, c), TENSORS(a))
+                                              : GRAPH(TENSORS(a, c), TENSORS(a));
+      if (turn == 0) {
+        g[0] = plain, g[1] = other;
+        swap_items(&ctx->graphs, plain, other);
+      } else {
+        assert_true(plain != g[0] && plain != g[1] && other != g[0] && other != g[1]);
+        swap_items(&ctx->graphs, g[0], g[1]);
+      }
+    }
+    again = GRAPH(TENSORS(a, b), TENSORS(a));
+    assert_ptr_equal(again, g[0]);
+  }
+}
+
 static void test_graphs_are_closed(void **state) {
   (void)state;
   const struct ir_graph *g = NULL;
   quern_tensor *p = LEAF0(F32), *q = LEAF0(F32), *y = B(ADD, p, q);
-  EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 1, &y, &g), INVALID, "a body uses input '' f32(), which is not among its operands HINT: pass it");
+  EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 1, &y, &g), INVALID,
+               "a body uses input '' f32(), which is not among its operands HINT: pass it");
   quern_tensor *x = INPUT(F32, "weights", SCALAR);
   y = B(ADD, p, x);
   EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 1, &y, &g), INVALID, "a body uses input 'weights' f32()");
   quern_tensor *s = ir_make(ctx, IR_STATE, 0, NULL, ATTRS(.name = "step", .dtype = QUERN_DTYPE_F32));
   y = B(ADD, p, s);
   EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 1, &y, &g), INVALID, "a body uses state 'step'");
-  quern_tensor *buffer = ir_make(ctx, IR_BUFFER, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .buffer = ir_buffer_new(ctx, 4)));
+  quern_tensor *buffer =
+      ir_make(ctx, IR_BUFFER, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .buffer = ir_buffer_new(ctx, 4)));
   y = B(ADD, p, buffer);
   EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 1, &y, &g), INVALID, "a body uses buffer ''");
   quern_tensor *param = ir_make(ctx, IR_PARAM, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32));
   y = B(ADD, p, param);
   EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 1, &y, &g), INVALID, "a body uses param ''");
   assert_null(g);
-  y = B(ADD, p, IR_MAKE(ctx, IR_REDUCE, ATTRS(.axes = DIMS(0)), ir_make(ctx, IR_IOTA, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = DIMS(3)))));
+  y = B(ADD, p,
+        IR_MAKE(ctx, IR_REDUCE, ATTRS(.axes = DIMS(0)),
+                ir_make(ctx, IR_IOTA, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = DIMS(3)))));
   GRAPH(TENSORS(p), TENSORS(y)); /* constants and iota may stand inside */
 }
 
@@ -265,7 +344,8 @@ static void test_wrong_graphs(void **state) {
   quern_context *other = NULL;
   assert_int_equal(ir_context_new(&other, NULL), QUERN_STATUS_OK);
   quern_tensor *foreign = ir_const(other, QUERN_DTYPE_F32, 1);
-  EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 2, (quern_tensor *[]){p, foreign}, &g), INVALID, "a body's result 1 belongs to another context");
+  EXPECT_ERROR(ir_graph_make(ctx, 1, &p, 2, (quern_tensor *[]){p, foreign}, &g), INVALID,
+               "a body's result 1 belongs to another context");
   quern_context_free(other);
   assert_null(g);
   assert_ptr_equal(ir_leaf_like(&ir_poison), &ir_poison);
@@ -314,14 +394,16 @@ static void test_inline_composites(void **state) {
   quern_tensor *x = INPUT(F32, "x", SCALAR), *out[3];
   quern_tensor *y = U(EXP, composite("four", four, x));
   quern_tensor *z = IR_MAKE(ctx, IR_IF, ATTRS(.body = four, .other = twice), INT(BOOL, 1), y);
-  const struct ir_graph *body = GRAPH(TENSORS(i, p, yes), TENSORS(IR_MAKE(ctx, IR_IF, ATTRS(.body = four, .other = twice), yes, p)));
+  const struct ir_graph *body =
+      GRAPH(TENSORS(i, p, yes), TENSORS(IR_MAKE(ctx, IR_IF, ATTRS(.body = four, .other = twice), yes, p)));
   assert_int_equal(body->depth, 2);
   quern_tensor *w = IR_MAKE(ctx, IR_LOOP, ATTRS(.trip = 3, .carries = 1, .body = body), x, INT(BOOL, 1));
   assert_int_equal(ir_inline_composites(ctx, 3, (quern_tensor *[]){y, z, w}, out), QUERN_STATUS_OK);
   quern_tensor *two = B(ADD, x, x), *flat = U(EXP, B(ADD, two, two));
   assert_ptr_equal(out[0], flat);
   assert_ptr_equal(out[1], IR_MAKE(ctx, IR_IF, ATTRS(.body = plain, .other = twice), INT(BOOL, 1), flat));
-  const struct ir_graph *inside = GRAPH(TENSORS(i, p, yes), TENSORS(IR_MAKE(ctx, IR_IF, ATTRS(.body = plain, .other = twice), yes, p)));
+  const struct ir_graph *inside =
+      GRAPH(TENSORS(i, p, yes), TENSORS(IR_MAKE(ctx, IR_IF, ATTRS(.body = plain, .other = twice), yes, p)));
   assert_int_equal(inside->depth, 1);
   assert_ptr_equal(out[2], IR_MAKE(ctx, IR_LOOP, ATTRS(.trip = 3, .carries = 1, .body = inside), x, INT(BOOL, 1)));
   quern_tensor *same[3];
@@ -388,6 +470,7 @@ static void test_every_allocation_fails(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_topo),
+      TEST(test_orders_at_once),
       TEST(test_topo_of_results_and_bodies),
       TEST(test_topo_of_large_graphs),
       TEST(test_topo_after_many_walks),
@@ -398,6 +481,7 @@ int main(void) {
       TEST(test_rebuild),
       TEST(test_graph_make),
       TEST(test_graphs_are_interned),
+      TEST(test_graphs_of_equal_hashes),
       TEST(test_graphs_are_closed),
       TEST(test_wrong_graphs),
       TEST(test_inline),

@@ -24,12 +24,13 @@ static const char *const inputs[] = {
     "dtype=f32 shape=[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", /* %17: rank 16 */
     "dtype=f32 shape=[7]",                               /* %18 */
     "dtype=i8 shape=[4611686018427387904]",              /* %19: 2^62 */
-    "dtype=f32 shape=[3,2,2]",                           /* %20: windows of %18 with step 2 (3 of them), and one more axis */
-    "dtype=f32 shape=[3,3]",                             /* %21: windows of 3 of %18 with step 2 */
-    "dtype=u32 shape=[2]",                               /* %22 */
-    "dtype=bool shape=[3,2]",                            /* %23 */
-    "dtype=f32 shape=[3]",                               /* %24 */
-    "dtype=u64 shape=[1]",                               /* %25 */
+    "dtype=f32 shape=[3,2,2]", /* %20: windows of %18 with step 2 (3 of them), and one more axis */
+    "dtype=f32 shape=[3,3]",   /* %21: windows of 3 of %18 with step 2 */
+    "dtype=u32 shape=[2]",     /* %22 */
+    "dtype=bool shape=[3,2]",  /* %23 */
+    "dtype=f32 shape=[3]",     /* %24 */
+    "dtype=u64 shape=[1]",     /* %25 */
+    "dtype=i32 shape=[1,5]",   /* %26 */
 };
 
 static const char graphs[] =
@@ -85,10 +86,12 @@ static void check_good(const struct good *cases, size_t n) {
     base_str_init(&types, &ctx->heap);
     for (int k = 0; k < node->n_out; k++) {
       base_str_printf(&types, "%s%s[", k > 0 ? " " : "", base_dtypes[node->out[k].dtype].name);
-      for (int a = 0; a < node->out[k].rank; a++) base_str_printf(&types, "%s%lld", a > 0 ? "," : "", (long long)node->out[k].dims[a]);
+      for (int a = 0; a < node->out[k].rank; a++)
+        base_str_printf(&types, "%s%lld", a > 0 ? "," : "", (long long)node->out[k].dims[a]);
       base_str_add(&types, "]");
     }
-    if (strcmp(types.at, cases[i].types) != 0) print_error("%s: the types are %s, expected %s\n", cases[i].line, types.at, cases[i].types);
+    if (strcmp(types.at, cases[i].types) != 0)
+      print_error("%s: the types are %s, expected %s\n", cases[i].line, types.at, cases[i].types);
     assert_string_equal(types.at, cases[i].types);
     base_str_fini(&types);
   }
@@ -99,14 +102,15 @@ static void check_bad(const struct bad *cases, size_t n) {
     struct ir_module module;
     quern_status status = parse_line(cases[i].line, &module);
     bool right = status == cases[i].status && strstr(quern_last_error(), cases[i].message) != NULL;
-    if (!right) print_error("%s: expected %s \"%s\", got %s: %s\n", cases[i].line, quern_status_name(cases[i].status), cases[i].message,
-                            quern_status_name(status), status == QUERN_STATUS_OK ? "" : quern_last_error());
+    if (!right)
+      print_error("%s: expected %s \"%s\", got %s: %s\n", cases[i].line, quern_status_name(cases[i].status),
+                  cases[i].message, quern_status_name(status), status == QUERN_STATUS_OK ? "" : quern_last_error());
     assert_true(right);
     assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
   }
 }
 
-#define CHECK(list) _Generic((list)[0], struct good: check_good, struct bad: check_bad)
+#define CHECK(list) _Generic((list)[0], struct good : check_good, struct bad : check_bad)
 
 /* ---- leaves and elementwise ------------------------------------------------------------------------------------- */
 
@@ -126,7 +130,8 @@ static void test_leaves(void **state) {
   static const struct bad bad[] = {
       {"input name=\"\" dtype=f32 shape=[2,-1]", "input: axis 1 would have size -1", S},
       {"input name=\"\" dtype=f32 shape=[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "input: rank 17 exceeds 16", S},
-      {"state name=\"\" dtype=f64 shape=[4611686018427387904]", "state: a tensor of shape (4611686018427387904,) and dtype f64 has more", O},
+      {"state name=\"\" dtype=f64 shape=[4611686018427387904]",
+       "state: a tensor of shape (4611686018427387904,) and dtype f64 has more", O},
       {"iota dtype=bool shape=[2] axis=0", "iota: does not admit bool, only numbers", D},
       {"iota dtype=i32 shape=[2] axis=1", "iota: axis 1 is out of range for rank 1", S},
       {"iota dtype=i32 shape=[2] axis=-1", "iota: axis -1 is out of range for rank 1", S},
@@ -144,21 +149,50 @@ static void test_leaves(void **state) {
 static void test_elementwise(void **state) {
   (void)state;
   static const struct good good[] = {
-      {"neg %0", "f32[2,3]"},          {"neg %3", "i32[2,3]"},           {"abs %3", "i32[2,3]"},
-      {"sign %0", "f32[2,3]"},         {"floor %2", "f64[2,3]"},         {"ceil %0", "f32[2,3]"},
-      {"round %0", "f32[2,3]"},        {"trunc %0", "f32[2,3]"},         {"exp %13", "f32[0,3]"},
-      {"expm1 %0", "f32[2,3]"},        {"log %0", "f32[2,3]"},           {"log1p %0", "f32[2,3]"},
-      {"sqrt %0", "f32[2,3]"},         {"sin %5", "f32[]"},              {"cos %0", "f32[2,3]"},
-      {"tanh %0", "f32[2,3]"},         {"erf %0", "f32[2,3]"},           {"not %3", "i32[2,3]"},
-      {"not %4", "bool[2,3]"},         {"stop_grad %4", "bool[2,3]"},    {"stop_grad %0", "f32[2,3]"},
-      {"cast %0 dtype=i8", "i8[2,3]"}, {"cast %4 dtype=f32", "f32[2,3]"}, {"bitcast %0 dtype=i32", "i32[2,3]"},
-      {"bitcast %4 dtype=u8", "u8[2,3]"}, {"bitcast %4 dtype=bool", "bool[2,3]"},
-      {"add %0 %0", "f32[2,3]"},       {"sub %3 %3", "i32[2,3]"},        {"mul %0 %0", "f32[2,3]"},
-      {"div %3 %3", "i32[2,3]"},       {"mod %0 %0", "f32[2,3]"},        {"pow %0 %0", "f32[2,3]"},
-      {"atan2 %0 %0", "f32[2,3]"},     {"max %4 %4", "bool[2,3]"},       {"min %0 %0", "f32[2,3]"},
-      {"and %4 %4", "bool[2,3]"},      {"or %3 %3", "i32[2,3]"},         {"xor %4 %4", "bool[2,3]"},
-      {"shl %3 %3", "i32[2,3]"},       {"shr %3 %3", "i32[2,3]"},        {"eq %0 %0", "bool[2,3]"},
-      {"lt %3 %3", "bool[2,3]"},       {"le %4 %4", "bool[2,3]"},        {"select %4 %0 %0", "f32[2,3]"},
+      {"neg %0", "f32[2,3]"},
+      {"neg %3", "i32[2,3]"},
+      {"abs %3", "i32[2,3]"},
+      {"sign %0", "f32[2,3]"},
+      {"floor %2", "f64[2,3]"},
+      {"ceil %0", "f32[2,3]"},
+      {"round %0", "f32[2,3]"},
+      {"trunc %0", "f32[2,3]"},
+      {"exp %13", "f32[0,3]"},
+      {"expm1 %0", "f32[2,3]"},
+      {"log %0", "f32[2,3]"},
+      {"log1p %0", "f32[2,3]"},
+      {"sqrt %0", "f32[2,3]"},
+      {"sin %5", "f32[]"},
+      {"cos %0", "f32[2,3]"},
+      {"tanh %0", "f32[2,3]"},
+      {"erf %0", "f32[2,3]"},
+      {"not %3", "i32[2,3]"},
+      {"not %4", "bool[2,3]"},
+      {"stop_grad %4", "bool[2,3]"},
+      {"stop_grad %0", "f32[2,3]"},
+      {"cast %0 dtype=i8", "i8[2,3]"},
+      {"cast %4 dtype=f32", "f32[2,3]"},
+      {"bitcast %0 dtype=i32", "i32[2,3]"},
+      {"bitcast %4 dtype=u8", "u8[2,3]"},
+      {"bitcast %4 dtype=bool", "bool[2,3]"},
+      {"add %0 %0", "f32[2,3]"},
+      {"sub %3 %3", "i32[2,3]"},
+      {"mul %0 %0", "f32[2,3]"},
+      {"div %3 %3", "i32[2,3]"},
+      {"mod %0 %0", "f32[2,3]"},
+      {"pow %0 %0", "f32[2,3]"},
+      {"atan2 %0 %0", "f32[2,3]"},
+      {"max %4 %4", "bool[2,3]"},
+      {"min %0 %0", "f32[2,3]"},
+      {"and %4 %4", "bool[2,3]"},
+      {"or %3 %3", "i32[2,3]"},
+      {"xor %4 %4", "bool[2,3]"},
+      {"shl %3 %3", "i32[2,3]"},
+      {"shr %3 %3", "i32[2,3]"},
+      {"eq %0 %0", "bool[2,3]"},
+      {"lt %3 %3", "bool[2,3]"},
+      {"le %4 %4", "bool[2,3]"},
+      {"select %4 %0 %0", "f32[2,3]"},
       {"select %8 %8 %8", "bool[]"},
   };
   static const struct bad bad[] = {
@@ -238,7 +272,8 @@ static void test_movement(void **state) {
       {"pad %0 %5 lo=[0,-1] hi=[0,0] mid=[0,0]", "pad: lo[1] is -1, must be at least 0", S},
       {"pad %0 %5 lo=[0,0] hi=[-1,0] mid=[0,0]", "pad: hi[0] is -1, must be at least 0", S},
       {"pad %0 %5 lo=[0,0] hi=[0,0] mid=[-1,0]", "pad: mid[0] is -1, must be at least 0", S},
-      {"pad %12 %5 lo=[0,0,0] hi=[0,0,0] mid=[0,9223372036854775807,0]", "pad: axis 1 of f32(2, 3, 4) padded by 0, 0, 9223372036854775807 is too large", O},
+      {"pad %12 %5 lo=[0,0,0] hi=[0,0,0] mid=[0,9223372036854775807,0]",
+       "pad: axis 1 of f32(2, 3, 4) padded by 0, 0, 9223372036854775807 is too large", O},
       {"pad %0 %5 lo=[9223372036854775807,0] hi=[0,0] mid=[0,0]", "is too large", O},
       {"pad %0 %5 lo=[9223372036854775800,0] hi=[100,0] mid=[0,0]", "is too large", O},
       {"slice %0 lo=[0] hi=[2,3] step=[1,1]", "slice: lo has 1 numbers, expected 2", S},
@@ -256,7 +291,8 @@ static void test_movement(void **state) {
       {"concat %0 %0 axis=2", "concat: axis 2 is out of range for rank 2", S},
       {"concat %0 %2 axis=0", "concat: source 0 is f32(2, 3), source 1 is f64(2, 3) HINT: quern_cast", D},
       {"concat %0 %12 axis=0", "source 1 is f32(2, 3, 4): ranks differ", S},
-      {"concat %0 %0 %1 axis=0", "concat along axis 0: source 0 is f32(2, 3), source 2 is f32(3, 2): axis 1 differs", S},
+      {"concat %0 %0 %1 axis=0", "concat along axis 0: source 0 is f32(2, 3), source 2 is f32(3, 2): axis 1 differs",
+       S},
       {"concat %19 %19 axis=0", "concat: axis 0 is too large", O},
       {"slice_at shape=[1]", "slice_at: no sources", I},
       {"slice_at %0 %6 shape=[1,1]", "slice_at: 1 starts for f32(2, 3), needs one an axis", I},
@@ -279,12 +315,16 @@ static void test_movement(void **state) {
       {"window %18 axes=[0] size=[0] step=[2] dilate=[1]", "window: size[0] is 0, must be at least 1", S},
       {"window %18 axes=[0] size=[3] step=[0] dilate=[1]", "window: step[0] is 0, must be at least 1", S},
       {"window %18 axes=[0] size=[3] step=[2] dilate=[0]", "window: dilate[0] is 0, must be at least 1", S},
-      {"window %18 axes=[0] size=[3] step=[1] dilate=[4]", "window: a window of 3 dilated by 4 spans 9, axis 0 of f32(7,) has 7", S},
-      {"window %18 axes=[0] size=[3] step=[1] dilate=[9223372036854775807]", "window: a window of 3 dilated by 9223372036854775807 is too large", O},
+      {"window %18 axes=[0] size=[3] step=[1] dilate=[4]",
+       "window: a window of 3 dilated by 4 spans 9, axis 0 of f32(7,) has 7", S},
+      {"window %18 axes=[0] size=[3] step=[1] dilate=[9223372036854775807]",
+       "window: a window of 3 dilated by 9223372036854775807 is too large", O},
       {"window %17 axes=[3] size=[1] step=[1] dilate=[1]", "window: rank 17 exceeds 16", S},
       {"fold %4 shape=[7] axes=[0] step=[2] dilate=[1]", "fold: does not admit bool", D},
-      {"fold %21 shape=[7,1] axes=[0] step=[2] dilate=[1]", "fold: f32(3, 3) has rank 2, (7, 1) with 1 windows needs 3", S},
-      {"fold %21 shape=[9] axes=[0] step=[2] dilate=[1]", "fold: axis 0 of f32(3, 3) has 3, folding to (9,) needs 4", S},
+      {"fold %21 shape=[7,1] axes=[0] step=[2] dilate=[1]", "fold: f32(3, 3) has rank 2, (7, 1) with 1 windows needs 3",
+       S},
+      {"fold %21 shape=[9] axes=[0] step=[2] dilate=[1]", "fold: axis 0 of f32(3, 3) has 3, folding to (9,) needs 4",
+       S},
       {"fold %20 shape=[7,3] axes=[0] step=[2] dilate=[1]", "fold: axis 1 of f32(3, 2, 2) has 2", S},
       {"fold %21 shape=[2] axes=[0] step=[2] dilate=[1]", "fold: windows of f32(3, 3) do not fit into (2,)", S},
       {"fold %21 shape=[7] axes=[0] step=[0] dilate=[1]", "fold: step[0] is 0", S},
@@ -304,6 +344,7 @@ static void test_indices(void **state) {
       {"gather %12 %11 axis=2 batch=0", "f32[2,3,2,5]"},
       {"gather %12 %11 axis=2 batch=1", "f32[2,3,5]"},
       {"gather %12 %6 axis=0 batch=0", "f32[3,4]"},
+      {"gather %17 %26 axis=1 batch=1", "f32[1,5,1,1,1,1,1,1,1,1,1,1,1,1,1,1]"},
       {"gather %4 %22 axis=0 batch=0", "bool[2,3]"},
       {"scatter %12 %10 %15 axis=1 batch=0 reduce=sum", "f32[2,3,4]"},
       {"scatter %12 %11 %15 axis=1 batch=1 reduce=set", "f32[2,3,4]"},
@@ -322,7 +363,8 @@ static void test_indices(void **state) {
       {"scatter %12 %10 %15 axis=1 batch=0 reduce=prod", "scatter: reduce is 1, must be sum, max, min or set", I},
       {"scatter %4 %22 %4 axis=0 batch=0 reduce=sum", "scatter: sum of bool HINT: max is or", D},
       {"scatter %0 %22 %2 axis=0 batch=0 reduce=sum", "scatter: f64(2, 3) into f32(2, 3): dtypes differ", D},
-      {"scatter %0 %22 %1 axis=0 batch=0 reduce=sum", "scatter: updates are f32(3, 2), must have shape (2, 3) for f32(2, 3) at indices u32(2,)", S},
+      {"scatter %0 %22 %1 axis=0 batch=0 reduce=sum",
+       "scatter: updates are f32(3, 2), must have shape (2, 3) for f32(2, 3) at indices u32(2,)", S},
       {"scatter %0 %22 %12 axis=0 batch=0 reduce=sum", "scatter: updates are f32(2, 3, 4)", S},
       {"scatter %0 %0 %0 axis=0 batch=0 reduce=sum", "scatter: the index is f32(2, 3)", D},
   };
@@ -372,17 +414,27 @@ static void test_reductions(void **state) {
       {"dot %0 %2 a_batch=[] b_batch=[] a_sum=[] b_sum=[] reduce=sum combine=mul", "dot: dtypes differ", D},
       {"dot %0 %1 a_batch=[] b_batch=[] a_sum=[1] b_sum=[0] reduce=set combine=mul", "dot: reduce is 4", I},
       {"dot %4 %4 a_batch=[] b_batch=[] a_sum=[1] b_sum=[1] reduce=sum combine=min", "dot: sum of bool", D},
-      {"dot %4 %4 a_batch=[] b_batch=[] a_sum=[1] b_sum=[1] reduce=max combine=mul", "dot: mul of bool HINT: max is or, min is and", D},
+      {"dot %4 %4 a_batch=[] b_batch=[] a_sum=[1] b_sum=[1] reduce=max combine=mul",
+       "dot: mul of bool HINT: max is or, min is and", D},
       {"dot %4 %4 a_batch=[] b_batch=[] a_sum=[1] b_sum=[1] reduce=max combine=add", "dot: add of bool", D},
-      {"dot %0 %0 a_batch=[0] b_batch=[] a_sum=[] b_sum=[] reduce=sum combine=mul", "dot: b_batch has 0 numbers, expected 1", S},
-      {"dot %0 %0 a_batch=[] b_batch=[] a_sum=[1] b_sum=[] reduce=sum combine=mul", "dot: b_sum has 0 numbers, expected 1", S},
-      {"dot %0 %0 a_batch=[] b_batch=[] a_sum=[2] b_sum=[0] reduce=sum combine=mul", "dot: axis 2 is out of range for rank 2", S},
-      {"dot %0 %24 a_batch=[] b_batch=[] a_sum=[1] b_sum=[1] reduce=sum combine=mul", "dot: axis 1 is out of range for rank 1", S},
-      {"dot %0 %0 a_batch=[0] b_batch=[0] a_sum=[0] b_sum=[1] reduce=sum combine=mul", "dot: axis 0 of a or 1 of b is named twice", S},
-      {"dot %0 %0 a_batch=[0] b_batch=[0] a_sum=[1] b_sum=[0] reduce=sum combine=mul", "dot: axis 1 of a or 0 of b is named twice", S},
-      {"dot %0 %0 a_batch=[] b_batch=[] a_sum=[1] b_sum=[0] reduce=sum combine=mul", "dot: sum axis 1 of a and 0 of b differ: f32(2, 3) and f32(2, 3)", S},
-      {"dot %0 %1 a_batch=[0] b_batch=[0] a_sum=[] b_sum=[] reduce=sum combine=mul", "dot: batch axis 0 of a and 0 of b differ", S},
-      {"dot %17 %5 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=sum combine=mul", "dot: axis 0 is out of range for rank 0", S},
+      {"dot %0 %0 a_batch=[0] b_batch=[] a_sum=[] b_sum=[] reduce=sum combine=mul",
+       "dot: b_batch has 0 numbers, expected 1", S},
+      {"dot %0 %0 a_batch=[] b_batch=[] a_sum=[1] b_sum=[] reduce=sum combine=mul",
+       "dot: b_sum has 0 numbers, expected 1", S},
+      {"dot %0 %0 a_batch=[] b_batch=[] a_sum=[2] b_sum=[0] reduce=sum combine=mul",
+       "dot: axis 2 is out of range for rank 2", S},
+      {"dot %0 %24 a_batch=[] b_batch=[] a_sum=[1] b_sum=[1] reduce=sum combine=mul",
+       "dot: axis 1 is out of range for rank 1", S},
+      {"dot %0 %0 a_batch=[0] b_batch=[0] a_sum=[0] b_sum=[1] reduce=sum combine=mul",
+       "dot: axis 0 of a or 1 of b is named twice", S},
+      {"dot %0 %0 a_batch=[0] b_batch=[0] a_sum=[1] b_sum=[0] reduce=sum combine=mul",
+       "dot: axis 1 of a or 0 of b is named twice", S},
+      {"dot %0 %0 a_batch=[] b_batch=[] a_sum=[1] b_sum=[0] reduce=sum combine=mul",
+       "dot: sum axis 1 of a and 0 of b differ: f32(2, 3) and f32(2, 3)", S},
+      {"dot %0 %1 a_batch=[0] b_batch=[0] a_sum=[] b_sum=[] reduce=sum combine=mul",
+       "dot: batch axis 0 of a and 0 of b differ", S},
+      {"dot %17 %5 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=sum combine=mul",
+       "dot: axis 0 is out of range for rank 0", S},
       {"dot %17 %18 a_batch=[] b_batch=[] a_sum=[] b_sum=[] reduce=sum combine=mul", "dot: rank 17 exceeds 16", S},
       {"dot %19 %19 a_batch=[] b_batch=[] a_sum=[] b_sum=[] reduce=sum combine=mul", "has more than 2^63 - 1 bytes", O},
   };
@@ -411,13 +463,20 @@ static void test_control(void **state) {
       {"loop %5 trip=1 carries=0 scanned=-1 reverse=0 body=@index", "loop: 0 carries and -1 scanned", I},
       {"loop trip=1 carries=0 scanned=0 reverse=2 body=@index", "loop: reverse is 2", I},
       {"loop %5 trip=1 carries=1 scanned=0 reverse=0 body=@index", "loop: the body takes 1 operands, there are 2", I},
-      {"loop trip=1 carries=0 scanned=0 reverse=0 body=@float_index", "loop: the body's operand 0 is f32(), must be the i64 scalar index", S},
-      {"loop %5 %0 %0 trip=2 carries=1 scanned=1 reverse=0 body=@turn", "loop: operand 3 of a body is f32(2, 3), the body takes f64(2, 3)", S},
-      {"loop %6 %0 %2 trip=2 carries=1 scanned=1 reverse=0 body=@turn", "loop: operand 1 of a body is i64(), the body takes f32()", S},
-      {"loop %5 %0 %2 trip=3 carries=1 scanned=1 reverse=0 body=@turn", "loop: scanned source 1 is f32(2, 3), its first axis must be trip = 3", S},
-      {"loop %5 %5 %2 trip=2 carries=1 scanned=1 reverse=0 body=@turn", "loop: scanned source 1 is f32(), its first axis", S},
-      {"loop %5 %14 %2 trip=2 carries=1 scanned=1 reverse=0 body=@turn", "loop: operand 2 of a body is f32(5,), the body takes f32(3,)", S},
-      {"loop %5 trip=2 carries=1 scanned=0 reverse=0 body=@grows", "loop: carry 0 starts as f32(), the body gives f32(1,)", S},
+      {"loop trip=1 carries=0 scanned=0 reverse=0 body=@float_index",
+       "loop: the body's operand 0 is f32(), must be the i64 scalar index", S},
+      {"loop %5 %0 %0 trip=2 carries=1 scanned=1 reverse=0 body=@turn",
+       "loop: operand 3 of a body is f32(2, 3), the body takes f64(2, 3)", S},
+      {"loop %6 %0 %2 trip=2 carries=1 scanned=1 reverse=0 body=@turn",
+       "loop: operand 1 of a body is i64(), the body takes f32()", S},
+      {"loop %5 %0 %2 trip=3 carries=1 scanned=1 reverse=0 body=@turn",
+       "loop: scanned source 1 is f32(2, 3), its first axis must be trip = 3", S},
+      {"loop %5 %5 %2 trip=2 carries=1 scanned=1 reverse=0 body=@turn",
+       "loop: scanned source 1 is f32(), its first axis", S},
+      {"loop %5 %14 %2 trip=2 carries=1 scanned=1 reverse=0 body=@turn",
+       "loop: operand 2 of a body is f32(5,), the body takes f32(3,)", S},
+      {"loop %5 trip=2 carries=1 scanned=0 reverse=0 body=@grows",
+       "loop: carry 0 starts as f32(), the body gives f32(1,)", S},
       {"loop %5 trip=1 carries=1 scanned=0 reverse=0 body=@drop", "loop: the body gives 0 results for 1 carries", I},
       {"loop %17 trip=2 carries=0 scanned=0 reverse=0 body=@deep_rank", "loop: stacked result 0 would have rank 17", S},
       {"loop trip=2 carries=0 scanned=0 reverse=0 body=@turn_none", "loop: the body has no result", I},
@@ -444,7 +503,8 @@ static void test_control(void **state) {
       {"if %8 %5 body=@neg other=@wide", "if: result 0 is f32() in one branch, f32(1,) in the other", S},
       {"composite %5 name=\"\" ints=[] reals=[] body=@neg", "composite: the name is empty", I},
       {"composite name=\"c\" ints=[] reals=[] body=@neg", "composite: the body takes 1 operands, there are 0", I},
-      {"composite %6 name=\"c\" ints=[] reals=[] body=@neg", "composite: operand 0 of a body is i64(), the body takes f32()", S},
+      {"composite %6 name=\"c\" ints=[] reals=[] body=@neg",
+       "composite: operand 0 of a body is i64(), the body takes f32()", S},
       {"composite %5 name=\"c\" ints=[] reals=[] body=@none", "composite c: the body has no result", I},
   };
   CHECK(good)(good, BASE_COUNT(good));
@@ -453,26 +513,29 @@ static void test_control(void **state) {
 
 /* ---- what no text can say --------------------------------------------------------------------------------------- */
 
-#define EXPECT_FAIL(t, STATUS, words)                      \
-  do {                                                     \
-    assert_true(ir_is_poison(t));                          \
-    EXPECT_ERROR(quern_context_check(ctx), STATUS, words); \
+#define EXPECT_FAIL(t, STATUS, words)                                                                                  \
+  do {                                                                                                                 \
+    assert_true(ir_is_poison(t));                                                                                      \
+    EXPECT_ERROR(quern_context_check(ctx), STATUS, words);                                                             \
   } while (0)
 
 static void test_wrong_numbers(void **state) {
   (void)state;
   quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *word = INT(U64, 0);
-  EXPECT_FAIL(ir_make(ctx, IR_PARAM, 0, NULL, ATTRS(.index = -1, .dtype = QUERN_DTYPE_F32)), INVALID, "param: index is -1");
+  EXPECT_FAIL(ir_make(ctx, IR_PARAM, 0, NULL, ATTRS(.index = -1, .dtype = QUERN_DTYPE_F32)), INVALID,
+              "param: index is -1");
   EXPECT_FAIL(IR_MAKE(ctx, IR_CAST, ATTRS(.dtype = (quern_dtype)99), x), DTYPE, "cast: 99 is no dtype");
-  EXPECT_FAIL(IR_MAKE(ctx, IR_REDUCE, ATTRS(.reduce = (enum ir_reduce)9, .axes = DIMS(0)), x), INVALID, "reduce: reduce is 9");
-  EXPECT_FAIL(IR_MAKE(ctx, IR_SCATTER, ATTRS(.reduce = IR_REDUCE_COUNT), x, word, REAL(F32, 1)), INVALID, "scatter: reduce is 5");
+  EXPECT_FAIL(IR_MAKE(ctx, IR_REDUCE, ATTRS(.reduce = (enum ir_reduce)9, .axes = DIMS(0)), x), INVALID,
+              "reduce: reduce is 9");
+  EXPECT_FAIL(IR_MAKE(ctx, IR_SCATTER, ATTRS(.reduce = IR_REDUCE_COUNT), x, word, REAL(F32, 1)), INVALID,
+              "scatter: reduce is 5");
   EXPECT_FAIL(IR_MAKE(ctx, IR_DOT, ATTRS(.combine = IR_COMBINE_COUNT), x, x), INVALID, "dot: combine is 4");
   unsigned char two = 2;
   EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_BOOL, .data = {1, &two})), INVALID,
               "const: a bool is 0 or 1, element 0 is 2");
   float data[2] = {1, 2};
-  EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = DIMS(3), .data = {8, data})), INVALID,
-              "const: 8 bytes of data, the type needs 12");
+  EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = DIMS(3), .data = {8, data})),
+              INVALID, "const: 8 bytes of data, the type needs 12");
 }
 
 static void test_size_of_constants(void **state) {
@@ -480,8 +543,10 @@ static void test_size_of_constants(void **state) {
   static unsigned char zeros[IR_CONST_BYTES + 1];
   struct ir_attrs attrs = {.dtype = QUERN_DTYPE_I8, .shape = DIMS(IR_CONST_BYTES), .data = {IR_CONST_BYTES, zeros}};
   assert_false(ir_is_poison(ir_make(ctx, IR_CONST, 0, NULL, &attrs)));
-  attrs = (struct ir_attrs){.dtype = QUERN_DTYPE_I8, .shape = DIMS(IR_CONST_BYTES + 1), .data = {IR_CONST_BYTES + 1, zeros}};
-  EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, &attrs), OVERFLOW, "const: 65537 bytes exceed 65536 HINT: quern_tensor_copy");
+  attrs = (struct ir_attrs){
+      .dtype = QUERN_DTYPE_I8, .shape = DIMS(IR_CONST_BYTES + 1), .data = {IR_CONST_BYTES + 1, zeros}};
+  EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, &attrs), OVERFLOW,
+              "const: 65537 bytes exceed 65536 HINT: quern_tensor_copy");
 }
 
 static void test_wrong_graphs(void **state) {
@@ -500,7 +565,8 @@ static void test_wrong_graphs(void **state) {
   quern_tensor *foreign = LEAF0(F32);
   const struct ir_graph *abroad = GRAPH(TENSORS(foreign), TENSORS(foreign));
   ctx = mine;
-  EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "c", .body = abroad), x), INVALID, "composite: the body belongs to another context");
+  EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "c", .body = abroad), x), INVALID,
+              "composite: the body belongs to another context");
   quern_context_free(other);
 }
 
@@ -515,13 +581,15 @@ static void test_depth(void **state) {
     assert_false(ir_is_poison(y));
     graph = GRAPH(TENSORS(p), TENSORS(y));
   }
-  EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "nest", .body = graph), x), OVERFLOW, "composite: sub-graphs nest deeper than 32");
+  EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "nest", .body = graph), x), OVERFLOW,
+              "composite: sub-graphs nest deeper than 32");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_leaves),        TEST(test_elementwise),       TEST(test_movement),     TEST(test_indices), TEST(test_reductions),
-      TEST(test_control),       TEST(test_wrong_numbers),     TEST(test_size_of_constants), TEST(test_wrong_graphs), TEST(test_depth),
+      TEST(test_leaves),       TEST(test_elementwise), TEST(test_movement),      TEST(test_indices),
+      TEST(test_reductions),   TEST(test_control),     TEST(test_wrong_numbers), TEST(test_size_of_constants),
+      TEST(test_wrong_graphs), TEST(test_depth),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

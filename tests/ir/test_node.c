@@ -8,9 +8,22 @@
 
 enum { MAX_VARIANTS = 12 };
 
+/* Swaps two items of a map, so that each is met when the other is looked for, as if their hashes were equal. */
+static void swap_items(struct base_map *map, const void *a, const void *b) {
+  struct base_map_slot *at[2] = {NULL, NULL};
+  for (size_t i = 0; i < map->cap; i++) {
+    if (map->slots[i].item == a) at[0] = &map->slots[i];
+    if (map->slots[i].item == b) at[1] = &map->slots[i];
+  }
+  assert_true(at[0] != NULL && at[1] != NULL);
+  void *item = at[0]->item;
+  at[0]->item = at[1]->item;
+  at[1]->item = item;
+}
+
 /* All variants of an op's attributes on the same sources are different nodes, each found again by equal attributes. */
-static void expect_distinct(enum ir_op op, int n_src, quern_tensor *const *src, size_t n, const struct ir_attrs *variants,
-                            const char *file, int line) {
+static void expect_distinct(enum ir_op op, int n_src, quern_tensor *const *src, size_t n,
+                            const struct ir_attrs *variants, const char *file, int line) {
   quern_tensor *made[MAX_VARIANTS];
   if (n > MAX_VARIANTS) _fail(file, line);
   for (size_t i = 0; i < n; i++) {
@@ -32,30 +45,44 @@ static void expect_distinct(enum ir_op op, int n_src, quern_tensor *const *src, 
     if (!ir_node_is_interned(made[i]->node)) _fail(file, line);
   }
   assert_int_equal(quern_context_nodes(ctx), nodes);
+  for (size_t i = 1; i < n; i++) { /* not only their hashes differ */
+    swap_items(&ctx->nodes, made[i - 1]->node, made[i]->node);
+    quern_tensor *a = ir_make(ctx, op, n_src, src, &variants[i - 1]), *b = ir_make(ctx, op, n_src, src, &variants[i]);
+    if (a == made[i] || b == made[i - 1])
+      print_error("%s: variants %zu and %zu are taken for equal\n", ir_ops[op].name, i - 1, i);
+    if (a == made[i] || b == made[i - 1]) _fail(file, line);
+    swap_items(&ctx->nodes, made[i - 1]->node, made[i]->node);
+  }
 }
 
-#define A(...) {__VA_ARGS__}
-#define DISTINCT(OP, sources, ...)                                                                                         \
-  expect_distinct(IR_##OP, sources, sizeof((struct ir_attrs[]){__VA_ARGS__}) / sizeof(struct ir_attrs),                    \
+#define A(...)                                                                                                         \
+  { __VA_ARGS__ }
+#define DISTINCT(OP, sources, ...)                                                                                     \
+  expect_distinct(IR_##OP, sources, sizeof((struct ir_attrs[]){__VA_ARGS__}) / sizeof(struct ir_attrs),                \
                   (struct ir_attrs[]){__VA_ARGS__}, __FILE__, __LINE__)
 #define NO_SOURCES 0, NULL
 
 static void test_numbers_and_lists(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, "x", DIMS(4, 4)), *zero = REAL(F32, 0);
-  DISTINCT(IOTA, NO_SOURCES, A(.dtype = QUERN_DTYPE_I32, .shape = DIMS(2, 2)), A(.dtype = QUERN_DTYPE_I32, .shape = DIMS(2, 2), .axis = 1),
+  DISTINCT(IOTA, NO_SOURCES, A(.dtype = QUERN_DTYPE_I32, .shape = DIMS(2, 2)),
+           A(.dtype = QUERN_DTYPE_I32, .shape = DIMS(2, 2), .axis = 1),
            A(.dtype = QUERN_DTYPE_I64, .shape = DIMS(2, 2)), A(.dtype = QUERN_DTYPE_I32, .shape = DIMS(2)),
            A(.dtype = QUERN_DTYPE_I32, .shape = DIMS(2, 3)), A(.dtype = QUERN_DTYPE_I32, .shape = DIMS(2, 2, 1)));
-  DISTINCT(PARAM, NO_SOURCES, A(.dtype = QUERN_DTYPE_F32), A(.dtype = QUERN_DTYPE_F32, .index = 1), A(.dtype = QUERN_DTYPE_F64),
-           A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(1)));
+  DISTINCT(PARAM, NO_SOURCES, A(.dtype = QUERN_DTYPE_F32), A(.dtype = QUERN_DTYPE_F32, .index = 1),
+           A(.dtype = QUERN_DTYPE_F64), A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(1)));
   DISTINCT(CAST, TENSORS(x), A(.dtype = QUERN_DTYPE_F64), A(.dtype = QUERN_DTYPE_F16), A(.dtype = QUERN_DTYPE_F32));
-  DISTINCT(RESHAPE, TENSORS(x), A(.shape = DIMS(16)), A(.shape = DIMS(2, 8)), A(.shape = DIMS(8, 2)), A(.shape = DIMS(4, 4)));
+  DISTINCT(RESHAPE, TENSORS(x), A(.shape = DIMS(16)), A(.shape = DIMS(2, 8)), A(.shape = DIMS(8, 2)),
+           A(.shape = DIMS(4, 4)));
   DISTINCT(FLIP, TENSORS(x), A(.axes = DIMS(0)), A(.axes = DIMS(1)), A(.axes = DIMS(0, 1)), A(.axes = SCALAR));
   DISTINCT(SLICE, TENSORS(x), A(.lo = DIMS(0, 0), .hi = DIMS(2, 2), .step = DIMS(1, 1)),
-           A(.lo = DIMS(1, 0), .hi = DIMS(2, 2), .step = DIMS(1, 1)), A(.lo = DIMS(0, 0), .hi = DIMS(2, 1), .step = DIMS(1, 1)),
-           A(.lo = DIMS(0, 0), .hi = DIMS(2, 2), .step = DIMS(2, 1)), A(.lo = DIMS(0, 0), .hi = DIMS(2, 2), .step = DIMS(1, 2)));
+           A(.lo = DIMS(1, 0), .hi = DIMS(2, 2), .step = DIMS(1, 1)),
+           A(.lo = DIMS(0, 0), .hi = DIMS(2, 1), .step = DIMS(1, 1)),
+           A(.lo = DIMS(0, 0), .hi = DIMS(2, 2), .step = DIMS(2, 1)),
+           A(.lo = DIMS(0, 0), .hi = DIMS(2, 2), .step = DIMS(1, 2)));
   DISTINCT(PAD, TENSORS(x, zero), A(.lo = DIMS(1, 0), .hi = DIMS(0, 0), .mid = DIMS(0, 0)),
-           A(.lo = DIMS(0, 0), .hi = DIMS(1, 0), .mid = DIMS(0, 0)), A(.lo = DIMS(0, 0), .hi = DIMS(0, 0), .mid = DIMS(1, 0)));
+           A(.lo = DIMS(0, 0), .hi = DIMS(1, 0), .mid = DIMS(0, 0)),
+           A(.lo = DIMS(0, 0), .hi = DIMS(0, 0), .mid = DIMS(1, 0)));
   DISTINCT(WINDOW, TENSORS(x), A(.axes = DIMS(0), .size = DIMS(2), .step = DIMS(1), .dilate = DIMS(1)),
            A(.axes = DIMS(1), .size = DIMS(2), .step = DIMS(1), .dilate = DIMS(1)),
            A(.axes = DIMS(0), .size = DIMS(1), .step = DIMS(1), .dilate = DIMS(1)),
@@ -73,7 +100,8 @@ static void test_reductions(void **state) {
   DISTINCT(SORT, TENSORS(x), A(.axis = 0), A(.axis = 0, .reverse = 1), A(.axis = 2));
   DISTINCT(SCAN, TENSORS(x), A(.axis = 0), A(.axis = 0, .reverse = 1), A(.axis = 0, .reduce = IR_PROD));
   DISTINCT(GATHER, TENSORS(x, index), A(.axis = 1), A(.axis = 1, .batch = 1), A(.axis = 2));
-  DISTINCT(SCATTER, TENSORS(x, index, u), A(.axis = 0), A(.axis = 0, .reduce = IR_SET), A(.axis = 0, .reduce = IR_REDUCE_MAX));
+  DISTINCT(SCATTER, TENSORS(x, index, u), A(.axis = 0), A(.axis = 0, .reduce = IR_SET),
+           A(.axis = 0, .reduce = IR_REDUCE_MAX));
   DISTINCT(DOT, TENSORS(x, y), A(.a_batch = DIMS(0), .b_batch = DIMS(0), .a_sum = DIMS(1), .b_sum = DIMS(1)),
            A(.a_batch = DIMS(2), .b_batch = DIMS(0), .a_sum = DIMS(1), .b_sum = DIMS(1)),
            A(.a_batch = DIMS(0), .b_batch = DIMS(2), .a_sum = DIMS(1), .b_sum = DIMS(1)),
@@ -83,7 +111,8 @@ static void test_reductions(void **state) {
            A(.a_batch = DIMS(0), .b_batch = DIMS(0), .a_sum = DIMS(1), .b_sum = DIMS(1), .reduce = IR_REDUCE_MAX),
            A(.a_sum = DIMS(1), .b_sum = DIMS(1)), A(.a_batch = DIMS(1), .b_batch = DIMS(1)));
   quern_tensor *word = INT(U64, 1);
-  DISTINCT(RANDOM, TENSORS(word, word), A(.shape = DIMS(2), .stream = 1), A(.shape = DIMS(2), .stream = 2), A(.shape = DIMS(3), .stream = 1));
+  DISTINCT(RANDOM, TENSORS(word, word), A(.shape = DIMS(2), .stream = 1), A(.shape = DIMS(2), .stream = 2),
+           A(.shape = DIMS(3), .stream = 1));
 }
 
 static void test_data(void **state) {
@@ -96,8 +125,8 @@ static void test_data(void **state) {
            A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(2), .data = {8, minus}),
            A(.dtype = QUERN_DTYPE_U32, .shape = DIMS(2), .data = {8, bits}), /* the same bytes as minus */
            A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(1, 2), .data = {8, two}),
-           A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(1), .data = {4, two}), A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(0)),
-           A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(0, 3)));
+           A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(1), .data = {4, two}),
+           A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(0)), A(.dtype = QUERN_DTYPE_F32, .shape = DIMS(0, 3)));
 }
 
 static const struct ir_graph *shifted(double by) {
@@ -110,12 +139,14 @@ static void test_names_graphs_and_reals(void **state) {
   quern_tensor *x = REAL(F32, 1), *yes = INT(BOOL, 1);
   const struct ir_graph *one = shifted(1), *two = shifted(2);
   double half[] = {0.5}, third[] = {0.25}, nan_bits[] = {NAN}, none[] = {-0.0}, zero[] = {0.0};
-  DISTINCT(COMPOSITE, TENSORS(x), A(.name = "a", .body = one), A(.name = "b", .body = one), A(.name = "ab", .body = one),
-           A(.name = "a", .body = two), A(.name = "a", .body = one, .ints = DIMS(1)), A(.name = "a", .body = one, .ints = DIMS(1, 1)),
-           A(.name = "a", .body = one, .ints = DIMS(2)), A(.name = "a", .body = one, .reals = {1, half}),
-           A(.name = "a", .body = one, .reals = {1, third}), A(.name = "a", .body = one, .reals = {1, nan_bits}),
-           A(.name = "a", .body = one, .reals = {1, none}), A(.name = "a", .body = one, .reals = {1, zero}));
-  DISTINCT(IF, TENSORS(yes, x), A(.body = one, .other = two), A(.body = two, .other = one), A(.body = one, .other = one));
+  DISTINCT(COMPOSITE, TENSORS(x), A(.name = "a", .body = one), A(.name = "b", .body = one),
+           A(.name = "ab", .body = one), A(.name = "a", .body = two), A(.name = "a", .body = one, .ints = DIMS(1)),
+           A(.name = "a", .body = one, .ints = DIMS(1, 1)), A(.name = "a", .body = one, .ints = DIMS(2)),
+           A(.name = "a", .body = one, .reals = {1, half}), A(.name = "a", .body = one, .reals = {1, third}),
+           A(.name = "a", .body = one, .reals = {1, nan_bits}), A(.name = "a", .body = one, .reals = {1, none}),
+           A(.name = "a", .body = one, .reals = {1, zero}));
+  DISTINCT(IF, TENSORS(yes, x), A(.body = one, .other = two), A(.body = two, .other = one),
+           A(.body = one, .other = one));
 
   quern_tensor *i = LEAF0(I64), *c = LEAF0(F32);
   const struct ir_graph *body = GRAPH(TENSORS(i, c), TENSORS(IR_MAKE(ctx, IR_NEG, NULL, c)));
@@ -141,8 +172,10 @@ static void test_attributes_are_copied(void **state) {
   double reals[] = {0.5};
   float data[] = {1, 2, 3};
   char name[] = "kind";
-  quern_tensor *c = ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = {2, dims}, .data = {12, data}));
-  quern_tensor *k = IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = name, .ints = {1, ints}, .reals = {1, reals}, .body = shifted(1)), REAL(F32, 1));
+  quern_tensor *c =
+      ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = {2, dims}, .data = {12, data}));
+  quern_tensor *k = IR_MAKE(
+      ctx, IR_COMPOSITE, ATTRS(.name = name, .ints = {1, ints}, .reals = {1, reals}, .body = shifted(1)), REAL(F32, 1));
   dims[0] = ints[0] = 77, reals[0] = 7, data[0] = 70, name[0] = 'K';
   EXPECT_SHAPE(c, 3, 1);
   assert_int_equal(c->node->attrs->shape.at[0], 3);
@@ -185,8 +218,9 @@ static void test_order_of_sources(void **state) {
   }
   static const enum ir_op commuting[] = {IR_ADD, IR_MUL, IR_MAX, IR_MIN, IR_AND, IR_OR, IR_XOR, IR_EQ};
   for (size_t i = 0; i < BASE_COUNT(commuting); i++) assert_true((ir_ops[commuting[i]].flags & IR_COMM) != 0);
-  static const enum ir_op not[] = {IR_SUB, IR_DIV, IR_MOD, IR_POW, IR_ATAN2, IR_SHL, IR_SHR, IR_LT, IR_LE, IR_SELECT, IR_DOT};
-  for (size_t i = 0; i < BASE_COUNT(not); i++) assert_true((ir_ops[not[i]].flags & IR_COMM) == 0);
+  static const enum ir_op not [] = {IR_SUB, IR_DIV, IR_MOD, IR_POW,    IR_ATAN2, IR_SHL,
+                                    IR_SHR, IR_LT,  IR_LE,  IR_SELECT, IR_DOT};
+  for (size_t i = 0; i < BASE_COUNT(not ); i++) assert_true((ir_ops[not [i]].flags & IR_COMM) == 0);
 }
 
 /* Two results of one node: ordered by result. */
@@ -204,6 +238,22 @@ static void test_order_of_results(void **state) {
   assert_ptr_equal(ir_result(&ir_poison, 1), &ir_poison);
 }
 
+/* Nodes with other ops, other sources or more of them are not taken for equal. */
+static void test_equal_hashes(void **state) {
+  (void)state;
+  quern_tensor *a = INPUT(F32, "a", DIMS(3)), *b = INPUT(F32, "b", DIMS(3)), *made[6];
+  for (int turn = 0; turn < 2; turn++) {
+    quern_tensor *const now[] = {IR_MAKE(ctx, IR_SUB, NULL, a, b),       IR_MAKE(ctx, IR_SUB, NULL, b, a),
+                                 IR_MAKE(ctx, IR_DIV, NULL, a, b),       IR_MAKE(ctx, IR_CONCAT, NULL, a, b),
+                                 IR_MAKE(ctx, IR_CONCAT, NULL, a, b, a), IR_MAKE(ctx, IR_CONCAT, NULL, a)};
+    if (turn == 0) memcpy(made, now, sizeof made);
+    for (int i = 0; i < 6; i++) {
+      for (int k = 0; k < 6 && turn == 1; k++) assert_ptr_not_equal(now[i], made[k]);
+    }
+    for (int i = 1; i < 6 && turn == 0; i++) swap_items(&ctx->nodes, made[i - 1]->node, made[i]->node);
+  }
+}
+
 static void test_ids_grow(void **state) {
   (void)state;
   quern_tensor *a = INPUT(F32, "a", DIMS(3)), *b = IR_MAKE(ctx, IR_EXP, NULL, a), *c = IR_MAKE(ctx, IR_ADD, NULL, b, a);
@@ -216,10 +266,10 @@ static void test_ids_grow(void **state) {
   assert_ptr_equal(c->node->out[0].node, c->node);
 }
 
-#define EXPECT_FAIL(t, STATUS, words)                      \
-  do {                                                     \
-    assert_true(ir_is_poison(t));                          \
-    EXPECT_ERROR(quern_context_check(ctx), STATUS, words); \
+#define EXPECT_FAIL(t, STATUS, words)                                                                                  \
+  do {                                                                                                                 \
+    assert_true(ir_is_poison(t));                                                                                      \
+    EXPECT_ERROR(quern_context_check(ctx), STATUS, words);                                                             \
   } while (0)
 
 static void test_wrong_sources(void **state) {
@@ -248,7 +298,8 @@ static void test_poison_sources(void **state) {
   assert_true(ir_is_poison(bad) && ir_is_poison(NULL) && !ir_is_poison(x));
   assert_ptr_equal(IR_MAKE(ctx, IR_ADD, NULL, x, bad), &ir_poison);
   assert_ptr_equal(IR_MAKE(ctx, IR_ADD, NULL, IR_MAKE(ctx, IR_NEG, NULL, bad), x), &ir_poison);
-  EXPECT_ERROR(quern_context_check(ctx), DTYPE, "not: does not admit f32, only integers and bool HINT: quern_cast converts");
+  EXPECT_ERROR(quern_context_check(ctx), DTYPE,
+               "not: does not admit f32, only integers and bool HINT: quern_cast converts");
   assert_ptr_equal(IR_MAKE(ctx, IR_ADD, NULL, x, bad), &ir_poison); /* no error of its own */
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
 }
@@ -259,11 +310,14 @@ static void test_wrong_attributes(void **state) {
   EXPECT_FAIL(ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32)), INVALID, "input: the name is null");
   EXPECT_FAIL(ir_make(ctx, IR_INPUT, 0, NULL, NULL), INVALID, "input: the name is null");
   EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, NULL, x), INVALID, "composite: the name is null");
-  EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "a", .reals = {1, NULL}), x), INVALID, "composite: the reals is null");
+  EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "a", .reals = {1, NULL}), x), INVALID,
+              "composite: the reals is null");
   EXPECT_FAIL(IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = {2, NULL}), x), INVALID, "reshape: the shape is null");
   EXPECT_FAIL(IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = {-2, NULL}), x), INVALID, "reshape: shape has -2 numbers");
-  EXPECT_FAIL(IR_MAKE(ctx, IR_PAD, ATTRS(.lo = DIMS(1), .hi = {1, NULL}, .mid = DIMS(0)), x, z), INVALID, "pad: the hi is null");
-  EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .data = {4, NULL})), INVALID, "const: the data is null");
+  EXPECT_FAIL(IR_MAKE(ctx, IR_PAD, ATTRS(.lo = DIMS(1), .hi = {1, NULL}, .mid = DIMS(0)), x, z), INVALID,
+              "pad: the hi is null");
+  EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .data = {4, NULL})), INVALID,
+              "const: the data is null");
   EXPECT_FAIL(ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_COUNT)), DTYPE, "const: 15 is no dtype");
 }
 
@@ -282,21 +336,32 @@ static void test_context_is_full(void **state) {
 static void test_no_memory(void **state) {
   (void)state;
   quern_tensor *x = REAL(F32, 1);
-  int64_t many[1 << 14]; /* more than a chunk of the arena */
+  static int64_t many[1 << 17]; /* these lists are more than a chunk of the arena has left */
   for (size_t i = 0; i < BASE_COUNT(many); i++) many[i] = (int64_t)i;
-  struct ir_attrs attrs = {.name = "big", .ints = {BASE_COUNT(many), many}, .body = shifted(1)};
-  for (size_t n = 1;; n++) {
-    size_t nodes = quern_context_nodes(ctx);
-    ctx->heap.fail_at = ctx->heap.count + n;
-    quern_tensor *t = IR_MAKE(ctx, IR_COMPOSITE, &attrs, x);
-    ctx->heap.fail_at = 0;
-    if (!ir_is_poison(t)) {
-      assert_true(n > 1);
-      assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
-      break;
+  static double reals[IR_CONST_BYTES / sizeof(double)];
+  static char name[1 << 17];
+  memset(name, 'n', sizeof name - 1);
+  const struct ir_graph *body = shifted(1);
+  const struct ir_attrs big[] = {
+      {.name = "big", .ints = {BASE_COUNT(many), many}, .body = body},
+      {.name = "big", .reals = {BASE_COUNT(reals), reals}, .body = body},
+      {.name = name, .body = body},
+      {.dtype = QUERN_DTYPE_F64, .shape = DIMS(BASE_COUNT(reals)), .data = {sizeof reals, reals}}};
+  for (size_t k = 0; k < BASE_COUNT(big); k++) {
+    for (size_t n = 1;; n++) {
+      size_t nodes = quern_context_nodes(ctx);
+      bool is_const = big[k].body == NULL;
+      ctx->heap.fail_at = ctx->heap.count + n;
+      quern_tensor *t = ir_make(ctx, is_const ? IR_CONST : IR_COMPOSITE, is_const ? 0 : 1, &x, &big[k]);
+      ctx->heap.fail_at = 0;
+      if (!ir_is_poison(t)) {
+        assert_true(n > 1);
+        assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
+        break;
+      }
+      EXPECT_ERROR(quern_context_check(ctx), MEMORY, "no memory");
+      assert_int_equal(quern_context_nodes(ctx), nodes);
     }
-    EXPECT_ERROR(quern_context_check(ctx), MEMORY, "no memory");
-    assert_int_equal(quern_context_nodes(ctx), nodes);
   }
 }
 
@@ -324,7 +389,8 @@ static void test_is_const(void **state) {
   quern_tensor *wide = IR_MAKE(ctx, IR_BROADCAST, ATTRS(.shape = DIMS(3, 2)), row);
   quern_tensor *flat = IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = DIMS(6)), wide);
   assert_true(ir_is_const(one, 1) && ir_is_const(row, 1) && ir_is_const(wide, 1) && ir_is_const(flat, 1));
-  assert_false(ir_is_const(one, 2) || ir_is_const(flat, 0) || ir_is_const(one, NAN) || ir_is_const(one, 1 + DBL_EPSILON));
+  assert_false(ir_is_const(one, 2) || ir_is_const(flat, 0) || ir_is_const(one, NAN) ||
+               ir_is_const(one, 1 + DBL_EPSILON));
   assert_false(ir_is_const(&ir_poison, 1) || ir_is_const(NULL, 1));
   assert_false(ir_is_const(IR_MAKE(ctx, IR_NEG, NULL, one), -1));
   assert_false(ir_is_const(INPUT(F32, "x", SCALAR), 1));
@@ -350,7 +416,11 @@ static void test_is_const(void **state) {
 
 static void test_sizes(void **state) {
   (void)state;
-  const struct { quern_dtype dtype; int rank; int64_t dims[3], count; } good[] = {
+  const struct {
+    quern_dtype dtype;
+    int rank;
+    int64_t dims[3], count;
+  } good[] = {
       {QUERN_DTYPE_F32, 0, {0}, 1},
       {QUERN_DTYPE_F32, 2, {3, 4}, 12},
       {QUERN_DTYPE_F32, 3, {INT64_MAX, 0, INT64_MAX}, 0},
@@ -365,7 +435,10 @@ static void test_sizes(void **state) {
     assert_int_equal(ir_count(&t), good[i].count);
     assert_int_equal(ir_bytes(&t), (size_t)good[i].count * base_dtypes[good[i].dtype].size);
   }
-  const struct { quern_dtype dtype; int64_t dims[3]; } bad[] = {
+  const struct {
+    quern_dtype dtype;
+    int64_t dims[3];
+  } bad[] = {
       {QUERN_DTYPE_F64, {INT64_C(1) << 30, INT64_C(1) << 30, 1}},
       {QUERN_DTYPE_F64, {INT64_C(1) << 60, 1, 1}},
       {QUERN_DTYPE_I8, {INT64_C(1) << 32, INT64_C(1) << 31, 1}},
@@ -413,13 +486,27 @@ static void test_tables(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_numbers_and_lists), TEST(test_reductions),      TEST(test_data),
-      TEST(test_names_graphs_and_reals), TEST(test_foreign_attributes), TEST(test_attributes_are_copied),
-      TEST(test_identity_ops),      TEST(test_order_of_sources), TEST(test_order_of_results),
-      TEST(test_ids_grow),          TEST(test_wrong_sources),   TEST(test_poison_sources),
-      TEST(test_wrong_attributes),  TEST(test_context_is_full), TEST(test_no_memory),
-      TEST(test_constants),         TEST(test_is_const),        TEST(test_sizes),
-      TEST(test_same_type),         TEST(test_tables),
+      TEST(test_numbers_and_lists),
+      TEST(test_reductions),
+      TEST(test_data),
+      TEST(test_names_graphs_and_reals),
+      TEST(test_foreign_attributes),
+      TEST(test_attributes_are_copied),
+      TEST(test_identity_ops),
+      TEST(test_order_of_sources),
+      TEST(test_order_of_results),
+      TEST(test_equal_hashes),
+      TEST(test_ids_grow),
+      TEST(test_wrong_sources),
+      TEST(test_poison_sources),
+      TEST(test_wrong_attributes),
+      TEST(test_context_is_full),
+      TEST(test_no_memory),
+      TEST(test_constants),
+      TEST(test_is_const),
+      TEST(test_sizes),
+      TEST(test_same_type),
+      TEST(test_tables),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,8 @@ static void every_op(void **state) {
   for (int k = 0; k < IR_ATTR_COUNT; k++) {
     char attr[64];
     snprintf(attr, sizeof attr, " %s=", ir_attr_table[k].name);
-    if (k != IR_ATTR_index && strstr(text, attr) == NULL) fail_msg("all.qir has no attribute %s", ir_attr_table[k].name);
+    if (k != IR_ATTR_index && strstr(text, attr) == NULL)
+      fail_msg("all.qir has no attribute %s", ir_attr_table[k].name);
   }
   expect_same(ctx, text);
   expect_same(ctx, text);
@@ -183,7 +184,8 @@ static void buffers(void **state) {
   free(text);
   expect_text(buffer_of(2, false), "quern 1\n%0 = buffer dtype=u8 shape=[2]\nreturn %0\n");
   expect_text(buffer_of(0, true), "quern 1\n%0 = buffer dtype=u8 shape=[0] buffer={}\nreturn %0\n");
-  EXPECT_INTS(parse_in(ctx, "quern 1\n%0 = buffer dtype=i16 shape=[3] buffer={-1, 2, 3}\nreturn %0").outputs[0], -1, 2, 3);
+  EXPECT_INTS(parse_in(ctx, "quern 1\n%0 = buffer dtype=i16 shape=[3] buffer={-1, 2, 3}\nreturn %0").outputs[0], -1, 2,
+              3);
 }
 
 /* f(x) = c + x inside another graph with the same constant: each graph has its own lines, each sub-graph one text. */
@@ -233,16 +235,41 @@ static quern_tensor *build_in_order(quern_context *in, bool constants_first) {
   return y;
 }
 
+/* The graph that applies `inner` to its parameter as a composite. */
+static const struct ir_graph *wrapped(const struct ir_graph *inner) {
+  quern_tensor *p = LEAF0(F32);
+  return GRAPH(TENSORS(p), TENSORS(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "c", .body = inner), p)));
+}
+
+/* max(if(1, f, g)(2), if(1, g, f)(2)), where f and g differ in a graph inside a graph only, built in two orders. */
+static quern_tensor *build_nested(quern_context *in, bool swapped) {
+  quern_context *outside = ctx;
+  ctx = in;
+  quern_tensor *p = LEAF0(F32), *c = INT(BOOL, 1), *two = REAL(F32, 2), *y[2];
+  const struct ir_graph *f = wrapped(GRAPH(TENSORS(p), TENSORS(IR_MAKE(ctx, IR_EXP, NULL, p))));
+  const struct ir_graph *g = wrapped(GRAPH(TENSORS(p), TENSORS(IR_MAKE(ctx, IR_SIN, NULL, p))));
+  for (int turn = 0; turn < 2; turn++) {
+    bool first = (turn == 0) != swapped;
+    y[turn] = IR_MAKE(ctx, IR_IF, ATTRS(.body = first ? f : g, .other = first ? g : f), c, two);
+  }
+  quern_tensor *x = IR_MAKE(ctx, IR_MAX, NULL, y[0], y[1]);
+  ctx = outside;
+  return x;
+}
+
 static void order_of_building(void **state) {
   (void)state;
-  quern_context *other;
-  assert_int_equal(ir_context_new(&other, NULL), QUERN_STATUS_OK);
-  quern_tensor *a = build_in_order(ctx, false), *b = build_in_order(other, true);
-  char *text = round_trip(1, &a, NULL), *same = print_in(other, 1, &b, NULL);
-  assert_string_equal(text, same);
-  free(same);
-  free(text);
-  quern_context_free(other);
+  for (int nested = 0; nested < 2; nested++) {
+    quern_tensor *(*build)(quern_context *, bool) = nested ? build_nested : build_in_order;
+    quern_context *other;
+    assert_int_equal(ir_context_new(&other, NULL), QUERN_STATUS_OK);
+    quern_tensor *a = build(ctx, false), *b = build(other, true);
+    char *text = round_trip(1, &a, NULL), *same = print_in(other, 1, &b, NULL);
+    assert_string_equal(text, same);
+    free(same);
+    free(text);
+    quern_context_free(other);
+  }
 }
 
 /* Nodes that differ in nothing but a sub-graph, an attribute list's split or a result keep their places. */
@@ -257,7 +284,8 @@ static void near_equals(void **state) {
   quern_tensor *w = IR_MAKE(ctx, IR_MAX, NULL, u, v);
   quern_tensor *sorted = IR_MAKE(ctx, IR_SORT, ATTRS(.axis = 0), w);
   quern_tensor *i = ir_result(sorted, 1), *j = IR_MAKE(ctx, IR_ADD, NULL, i, i);
-  quern_tensor *roots[] = {sorted, j, IR_MAKE(ctx, IR_MIN, NULL, v, u), IR_MAKE(ctx, IR_FLIP, ATTRS(.axes = DIMS(0)), w)};
+  quern_tensor *roots[] = {sorted, j, IR_MAKE(ctx, IR_MIN, NULL, v, u),
+                           IR_MAKE(ctx, IR_FLIP, ATTRS(.axes = DIMS(0)), w)};
   free(round_trip(4, roots, NULL));
 }
 
@@ -297,7 +325,8 @@ static void pictures(void **state) {
   quern_tensor *y = IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "c", .body = body), x);
   quern_tensor *z = IR_MAKE(ctx, IR_SUB, NULL, y, REALS(F32, DIMS(2), 1, 2));
   quern_tensor *big = IR_MAKE(ctx, IR_NEG, NULL, REALS(F32, DIMS(9), 1, 2, 3, 4, 5, 6, 7, 8, 9));
-  assert_int_equal(ir_print_dot(ctx, &str, 2, (quern_tensor *[]){z, big}, (const char *[]){"y\"", NULL}), QUERN_STATUS_OK);
+  assert_int_equal(ir_print_dot(ctx, &str, 2, (quern_tensor *[]){z, big}, (const char *[]){"y\"", NULL}),
+                   QUERN_STATUS_OK);
   static const char *const expected[] = {
       "digraph quern {\n",
       "subgraph cluster_f0 {\n  label=\"@f0\";\n  f0_n0 [label=\"%0\\nf32[2]\"",
@@ -344,9 +373,9 @@ static void no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(every_op),     TEST(exact_lines), TEST(bits_of_constants), TEST(special_elements), TEST(strings),
-      TEST(buffers),      TEST(sub_graphs),  TEST(order_of_building), TEST(near_equals),      TEST(large_graphs),
-      TEST(wrong_roots),  TEST(pictures),    TEST(no_memory),
+      TEST(every_op),    TEST(exact_lines), TEST(bits_of_constants), TEST(special_elements), TEST(strings),
+      TEST(buffers),     TEST(sub_graphs),  TEST(order_of_building), TEST(near_equals),      TEST(large_graphs),
+      TEST(wrong_roots), TEST(pictures),    TEST(no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

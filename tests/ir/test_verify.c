@@ -29,13 +29,13 @@ static struct parts make_parts(void) {
 }
 
 /* Changes a place, expects the verifier's words, and changes it back. */
-#define PLANT(p, place, value, words)                                               \
-  do {                                                                              \
-    __typeof__(place) kept_ = (place);                                              \
-    (place) = (value);                                                              \
-    EXPECT_ERROR(ir_verify(ctx, 3, (p).roots), INTERNAL, words);                    \
-    (place) = kept_;                                                                \
-    assert_int_equal(ir_verify(ctx, 3, (p).roots), QUERN_STATUS_OK);                \
+#define PLANT(p, place, value, words)                                                                                  \
+  do {                                                                                                                 \
+    __typeof__(place) kept_ = (place);                                                                                 \
+    (place) = (value);                                                                                                 \
+    EXPECT_ERROR(ir_verify(ctx, 3, (p).roots), INTERNAL, words);                                                       \
+    (place) = kept_;                                                                                                   \
+    assert_int_equal(ir_verify(ctx, 3, (p).roots), QUERN_STATUS_OK);                                                   \
   } while (0)
 
 static void test_nodes(void **state) {
@@ -120,7 +120,8 @@ static void test_closedness(void **state) {
   struct parts p = make_parts();
   struct ir_graph *body = (struct ir_graph *)(uintptr_t)p.body, *twice = (struct ir_graph *)(uintptr_t)p.twice;
   PLANT(p, body->results[1], ir_leaf(ctx, QUERN_DTYPE_I64, 0, NULL), "(input): stands in a closed sub-graph");
-  PLANT(p, body->results[1], ir_make(ctx, IR_STATE, 0, NULL, ATTRS(.name = "s", .dtype = QUERN_DTYPE_I64)), "(state): stands in a closed sub-graph");
+  PLANT(p, body->results[1], ir_make(ctx, IR_STATE, 0, NULL, ATTRS(.name = "s", .dtype = QUERN_DTYPE_I64)),
+        "(state): stands in a closed sub-graph");
   PLANT(p, twice->results[0], p.sum, "stands in a closed sub-graph");
   PLANT(p, p.roots[0], p.body->params[1], "(param): stands outside a sub-graph");
   quern_tensor *stray = ir_make(ctx, IR_PARAM, 0, NULL, ATTRS(.index = 5, .dtype = QUERN_DTYPE_I64));
@@ -145,6 +146,23 @@ static void test_graphs(void **state) {
   PLANT(p, body->n_results, 1, "wrong number of results");
   PLANT(p, twice->ctx, other, "the body belongs to another context");
   quern_context_free(other);
+}
+
+/* The depth counts both sub-graphs of a node. */
+static void test_depth_of_both(void **state) {
+  (void)state;
+  struct parts p = make_parts();
+  quern_tensor *c = LEAF(F32, 1, (int64_t[]){3}), *yes = LEAF0(BOOL);
+  quern_tensor *doubled = IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "twice", .body = p.twice), c);
+  const struct ir_graph *deep = GRAPH(TENSORS(c), TENSORS(doubled)), *flat = GRAPH(TENSORS(c), TENSORS(c));
+  for (int first = 0; first < 2; first++) {
+    struct ir_attrs attrs = {.body = first != 0 ? deep : flat, .other = first != 0 ? flat : deep};
+    const struct ir_graph *both = GRAPH(TENSORS(yes, c), TENSORS(IR_MAKE(ctx, IR_IF, &attrs, yes, c)));
+    assert_int_equal(both->depth, 2);
+    p.roots[0] = IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "both", .body = both), INT(BOOL, 1), p.a);
+    assert_int_equal(ir_verify(ctx, 3, p.roots), QUERN_STATUS_OK);
+    PLANT(p, ((struct ir_graph *)(uintptr_t)both)->depth, 1, "says it is 1 deep, it is 2");
+  }
 }
 
 /* A defect deep inside a body is found. */
@@ -190,8 +208,17 @@ static void test_every_allocation_fails(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_nodes),       TEST(test_sources), TEST(test_order_of_results), TEST(test_types), TEST(test_attributes),
-      TEST(test_closedness),  TEST(test_graphs),  TEST(test_inner_nodes),      TEST(test_roots), TEST(test_every_allocation_fails),
+      TEST(test_nodes),
+      TEST(test_sources),
+      TEST(test_order_of_results),
+      TEST(test_types),
+      TEST(test_attributes),
+      TEST(test_closedness),
+      TEST(test_graphs),
+      TEST(test_depth_of_both),
+      TEST(test_inner_nodes),
+      TEST(test_roots),
+      TEST(test_every_allocation_fails),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

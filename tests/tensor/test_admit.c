@@ -33,11 +33,13 @@ static quern_tensor *labels(int64_t n) { return quern_input(ctx, "labels", QUERN
 
 static quern_tensor *make_conv(bool transposed, int spatial, bool bias) {
   int64_t x[] = {1, 4, 5, 6, 7}, w[] = {4, 2, 3, 2, 1}, outputs = 4;
-  quern_conv_options options = {.size = sizeof options, .groups = 2, .stride = {2, 1, 2}, .dilation = {1, 2, 1}, .pad_lo = {1}};
+  quern_conv_options options = {
+      .size = sizeof options, .groups = 2, .stride = {2, 1, 2}, .dilation = {1, 2, 1}, .pad_lo = {1}};
   quern_tensor *b = bias ? in(1, &outputs) : NULL, *a = in(2 + spatial, x), *c = in(2 + spatial, w);
   if (transposed) options.output_pad[0] = 1;
   if (transposed && spatial == 1) return quern_conv_transpose1d(a, c, b, &options);
-  if (transposed) return spatial == 2 ? quern_conv_transpose2d(a, c, b, &options) : quern_conv_transpose3d(a, c, b, &options);
+  if (transposed)
+    return spatial == 2 ? quern_conv_transpose2d(a, c, b, &options) : quern_conv_transpose3d(a, c, b, &options);
   if (spatial == 1) return quern_conv1d(a, c, b, &options);
   return spatial == 2 ? quern_conv2d(a, c, b, &options) : quern_conv3d(a, c, b, &options);
 }
@@ -45,7 +47,8 @@ static quern_tensor *make_conv(bool transposed, int spatial, bool bias) {
 static quern_tensor *make_attention(bool masked) {
   quern_tensor *q = in(QUERN_LIST(1, 4, 3, 2)), *k = in(QUERN_LIST(1, 2, 5, 2));
   quern_attention_options options = {.size = sizeof options, .causal = masked, .scale = 0.25};
-  return quern_attention(q, k, k, masked ? quern_input(ctx, "m", QUERN_DTYPE_BOOL, QUERN_LIST(3, 5)) : NULL, &options, NULL);
+  return quern_attention(q, k, k, masked ? quern_input(ctx, "m", QUERN_DTYPE_BOOL, QUERN_LIST(3, 5)) : NULL, &options,
+                         NULL);
 }
 
 static quern_tensor *make_batch_norm(void) {
@@ -54,7 +57,10 @@ static quern_tensor *make_batch_norm(void) {
 }
 
 static quern_tensor *make_kind(size_t i) {
-  quern_cross_entropy_options ignoring = {.size = sizeof ignoring, .ignore = true, .ignore_index = -100, .label_smoothing = 0.1,
+  quern_cross_entropy_options ignoring = {.size = sizeof ignoring,
+                                          .ignore = true,
+                                          .ignore_index = -100,
+                                          .label_smoothing = 0.1,
                                           .reduction = QUERN_REDUCTION_SUM};
   quern_tensor *x = in(QUERN_LIST(2, 3)), *w = in(QUERN_LIST(3));
   switch (i) {
@@ -124,12 +130,14 @@ static void every_kind(void **state) {
     if (ir_is_poison(y)) fail_msg("case %zu: %s", i, ctx->message);
     const struct ir_node *node = composite_of(y);
     if (node == NULL) fail_msg("case %zu: no composite", i);
-    for (size_t k = 0; tensor_composites[k] != NULL; k++) seen[k] |= strcmp(tensor_composites[k]->name, node->attrs->name) == 0;
+    for (size_t k = 0; tensor_composites[k] != NULL; k++)
+      seen[k] |= strcmp(tensor_composites[k]->name, node->attrs->name) == 0;
     char *text = print_in(ctx, y);
     quern_context *fresh;
     struct ir_module module;
     assert_int_equal(quern_context_new(&fresh, NULL), QUERN_STATUS_OK);
-    if (ir_parse(fresh, text, strlen(text), &module) != QUERN_STATUS_OK) fail_msg("case %zu: %s\n%s", i, quern_last_error(), text);
+    if (ir_parse(fresh, text, strlen(text), &module) != QUERN_STATUS_OK)
+      fail_msg("case %zu: %s\n%s", i, quern_last_error(), text);
     char *again = print_in(fresh, module.outputs[0]);
     assert_string_equal(again, text);
     assert_int_equal(ir_verify(fresh, 1, module.outputs), QUERN_STATUS_OK);
@@ -143,7 +151,8 @@ static void every_kind(void **state) {
 }
 
 /* Asks the node's kind about these; an error it records is forgotten. */
-static bool ask(const struct ir_node *node, struct ir_ints ints, struct ir_reals reals, int n, quern_tensor *const *src) {
+static bool ask(const struct ir_node *node, struct ir_ints ints, struct ir_reals reals, int n,
+                quern_tensor *const *src) {
   const struct ir_composite *kind = ir_composite_find(ctx, node->attrs->name);
   bool admits = kind->admits(&(struct ir_attrs){.name = kind->name, .ints = ints, .reals = reals}, n, src);
   if (!admits) (void)!quern_context_check(ctx);
@@ -192,11 +201,39 @@ static void other_attributes(void **state) {
   }
 }
 
+/* One attribute that the builder would not have written. */
+static void refused_attributes(void **state) {
+  (void)state;
+  static const struct {
+    size_t kind; /* of make_kind */
+    int place;
+    int64_t value;
+  } rows[] = {
+      {10, 0, -1}, {10, 0, 2},  {10, 0, 16}, {12, 0, 0},  {12, 0, 3},  {12, 0, 17}, {12, 1, 0}, {12, 1, 2}, {12, 2, -1},
+      {13, 1, 1},  {15, 2, 1},  {16, 0, 3},  {16, 0, 0},  {17, 0, 1},  {18, 0, 0},  {18, 0, 3}, {18, 1, 0}, {18, 2, 2},
+      {18, 7, -1}, {18, 13, 1}, {18, 16, 1}, {19, 16, 0}, {21, 13, 2}, {24, 0, 2},  {24, 1, 1}, {25, 1, 0}, {27, 0, -1},
+      {27, 0, 3},  {27, 1, 2},  {27, 2, 1},  {28, 0, 3},  {29, 0, -1}, {29, 1, 2},
+  };
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    const struct ir_node *node = composite_of(make_kind(rows[i].kind));
+    int64_t ints[64] = {0};
+    struct ir_ints old = node->attrs->ints;
+    memcpy(ints, old.at, (size_t)old.n * sizeof *ints);
+    assert_true(rows[i].place < old.n && ints[rows[i].place] != rows[i].value);
+    ints[rows[i].place] = rows[i].value;
+    if (ask(node, (struct ir_ints){old.n, ints}, node->attrs->reals, node->n_src, node->src)) fail_msg("row %zu", i);
+  }
+}
+
 /* Other operands, fewer and more: refused, or such that the body can be built. */
 static void other_operands(void **state) {
   (void)state;
-  quern_tensor *others[] = {in(QUERN_SCALAR), in(QUERN_LIST(3)), in(QUERN_LIST(0, 3)), labels(2),
-                            quern_input(ctx, "b", QUERN_DTYPE_BOOL, QUERN_LIST(2, 3)), in(QUERN_LIST(1, 1, 1, 1, 1, 1))};
+  quern_tensor *others[] = {in(QUERN_SCALAR),
+                            in(QUERN_LIST(3)),
+                            in(QUERN_LIST(0, 3)),
+                            labels(2),
+                            quern_input(ctx, "b", QUERN_DTYPE_BOOL, QUERN_LIST(2, 3)),
+                            in(QUERN_LIST(1, 1, 1, 1, 1, 1))};
   quern_tensor *y;
   for (size_t i = 0; (y = make_kind(i)) != NULL; i++) {
     const struct ir_node *node = composite_of(y);
@@ -219,8 +256,9 @@ static void other_operands(void **state) {
 /* The message tells why: it is the builder's. */
 static void reasons(void **state) {
   (void)state;
-  static const char text[] = "quern 1\nfn @f (%0: f32[2]) {\n  return %0\n}\n%0 = input name=\"x\" dtype=f32 shape=[2]\n"
-                             "%1 = composite %0 name=\"softmax\" ints=[1] reals=[] body=@f\nreturn %1\n";
+  static const char text[] =
+      "quern 1\nfn @f (%0: f32[2]) {\n  return %0\n}\n%0 = input name=\"x\" dtype=f32 shape=[2]\n"
+      "%1 = composite %0 name=\"softmax\" ints=[1] reals=[] body=@f\nreturn %1\n";
   struct ir_module module;
   assert_int_not_equal(ir_parse(ctx, text, sizeof text - 1, &module), QUERN_STATUS_OK);
   assert_non_null(strstr(quern_last_error(), "6:6: softmax: axis 1"));
@@ -230,6 +268,7 @@ static void reasons(void **state) {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(every_kind), TEST(other_attributes), TEST(other_operands), TEST(reasons)};
+  const struct CMUnitTest tests[] = {TEST(every_kind), TEST(other_attributes), TEST(refused_attributes),
+                                     TEST(other_operands), TEST(reasons)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,6 +240,10 @@ static void values(void **state) {
   EXPECT(quern_einsum("ij,jk,kl,lm->im", XS(a, a, a, a)), 199, 290, 435, 634);
   EXPECT(quern_einsum_over("ij,jk->ik", XS(a, a), QUERN_REDUCE_MAX, QUERN_COMBINE_ADD), 5, 6, 7, 8);
   EXPECT(quern_einsum_over("ij,jk->ik", XS(a, a), QUERN_REDUCE_MIN, QUERN_COMBINE_ADD), 2, 3, 4, 5);
+  /* of nothing: the neutral element, to which nothing is added */
+  quern_tensor *empty = ZEROS(I32, 0), *some = REALS(I32, DIMS(2), -5, 7);
+  EXPECT(quern_einsum_over("i,j->j", XS(empty, some), QUERN_REDUCE_MAX, QUERN_COMBINE_ADD), INT32_MIN,
+         INT32_MIN);
   quern_tensor *m = REALS(BOOL, DIMS(2, 2), 0, 1, 0, 0), *l = REALS(BOOL, DIMS(2), 0, 1);
   EXPECT(quern_einsum_over("ij,j->i", XS(m, l), QUERN_REDUCE_MAX, QUERN_COMBINE_MIN), 1, 0);
   EXPECT(quern_einsum("ij,jk->ik", XS(REALS(I32, DIMS(1, 2), 2, 3), REALS(I32, DIMS(2, 1), 4, 5))), 23);

@@ -58,6 +58,8 @@ static void feeds(void **state) {
   EXPECT_OK(quern_eval(ctx, 0, NULL, NULL, 0, NULL));
   quern_tensor *empty = quern_zeros(ctx, QUERN_DTYPE_F32, QUERN_LIST(0, 3));
   EXPECT_OK(quern_eval(ctx, 1, &empty, (void *[]){NULL}, 0, NULL));
+  quern_tensor *none = quern_input(ctx, "none", QUERN_DTYPE_F32, QUERN_LIST(0));
+  EXPECT_OK(quern_eval(ctx, 1, &none, (void *[]){NULL}, 1, &(quern_feed){none, NULL}));
 }
 
 static void wrong_evaluations(void **state) {
@@ -76,9 +78,12 @@ static void wrong_evaluations(void **state) {
   EXPECT_ERROR(quern_eval(ctx, 1, &y, &nowhere, 0, NULL), INVALID, "eval: the place for output 0, f32(2,), is null");
   EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, NULL), INVALID, "eval: the list of 1 feeds is null");
   EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){NULL, data}), INVALID, "eval: the leaf of feed 0 is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){far, data}), INVALID, "the leaf of feed 0 belongs to another context");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){y, data}), INVALID, "eval: feed 0 is for the result of neg; only");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){x, NULL}), INVALID, "eval: the data of feed 0, input f32(2,), is null");
+  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){far, data}), INVALID,
+               "the leaf of feed 0 belongs to another context");
+  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){y, data}), INVALID,
+               "eval: feed 0 is for the result of neg; only");
+  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){x, NULL}), INVALID,
+               "eval: the data of feed 0, input f32(2,), is null");
   EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 2, (quern_feed[]){{x, data}, {x, data}}), INVALID,
                "eval: feeds 0 and 1 are for the same input x");
   EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 0, NULL), UNBOUND, "x");
@@ -269,6 +274,7 @@ static quern_status use_all(quern_tensor *y, quern_tensor *x) {
   if (status == QUERN_STATUS_OK) status = quern_graph_parse(&parsed, ctx, text, sizeof text - 1);
   if (status == QUERN_STATUS_OK) status = quern_eval(ctx, 1, &y, (void *[]){out}, 1, &(quern_feed){x, in});
   if (status == QUERN_STATUS_OK) status = quern_tensor_realize(&copy);
+  if (status == QUERN_STATUS_OK) assert_non_null(quern_tensor_data(copy));
   quern_text_free(ctx, dot);
   quern_text_free(ctx, printed);
   quern_graph_free(parsed);
@@ -298,8 +304,8 @@ static void no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(feeds),        TEST(wrong_evaluations), TEST(pending_errors), TEST(realising), TEST(inputs_and_outputs),
-      TEST(texts),        TEST(wrong_graphs),      TEST(no_memory),
+      TEST(feeds), TEST(wrong_evaluations), TEST(pending_errors), TEST(realising), TEST(inputs_and_outputs),
+      TEST(texts), TEST(wrong_graphs),      TEST(no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

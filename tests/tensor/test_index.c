@@ -39,6 +39,10 @@ static void scatters(void **state) {
          2, 3);
   EXPECT(quern_scatter(cube, REALS(I32, SCALAR, 1), row, 1, QUERN_SCATTER_ADD), 0, 0, 0, 1, 2, 3, 0, 0, 0, 1,
          2, 3);
+  EXPECT(quern_scatter(x, REALS(I32, SCALAR, 2), REALS(F32, SCALAR, 9), 0, QUERN_SCATTER_SET), 1, 2, 9);
+  quern_tensor *deep = quern_reshape(i, QUERN_LIST(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4));
+  EXPECT_ERROR(quern_scatter(m, deep, u, 0, QUERN_SCATTER_SET), SHAPE,
+               "scatter: axis 0 of (2, 3) at indices");
   EXPECT_ERROR(quern_scatter(x, i, u, 1, QUERN_SCATTER_SET), SHAPE, "scatter: axis 1 is out of range");
   EXPECT_ERROR(quern_scatter(x, i, u, 0, (quern_scatter_mode)4), INVALID, "scatter: 4 is no scatter mode");
   EXPECT_ERROR(quern_scatter(x, i, u, 0, (quern_scatter_mode)-1), INVALID, "is no scatter mode");

@@ -41,6 +41,10 @@ static quern_tensor *focal_bare(quern_tensor *a, quern_tensor *b, quern_reductio
   return quern_focal_loss(a, b, -1, 0, r);
 }
 
+static quern_tensor *focal_root(quern_tensor *a, quern_tensor *b, quern_reduction r) {
+  return quern_focal_loss(a, b, 0, 0.5, r);
+}
+
 static double bce(double a, double b) {
   return -b * log(1 / (1 + exp(-a))) - (1 - b) * log(1 / (1 + exp(a)));
 }
@@ -71,6 +75,11 @@ static void pairs(void **state) {
     want[i] = (0.3 * t[i] + 0.7 * (1 - t[i])) * pow(1 - p_t, 2.5) * bce(x[i], t[i]);
   }
   check_reductions(focal, want, 1e-14);
+  for (int i = 0; i < N; i++) {
+    double p = 1 / (1 + exp(-x[i])), p_t = p * t[i] + (1 - p) * (1 - t[i]);
+    want[i] = (1 - t[i]) * sqrt(1 - p_t) * bce(x[i], t[i]);
+  }
+  check_reductions(focal_root, want, 1e-14);
 }
 
 /* One rounding at the end: sums and squares do not fit f16. */

@@ -147,6 +147,8 @@ static void group_and_instance(void **state) {
   EXPECT_ARRAY(quern_group_norm(t, 1, NULL, tb, 1e-2), 1e-14, NB * C * S, want);
   naive_groups(C, x, w, NULL, 1e-2, want);
   EXPECT_ARRAY(quern_instance_norm(t, tw, NULL, 1e-2), 1e-14, NB * C * S, want);
+  EXPECT_RELATIVE(quern_group_norm(REALS(F64, DIMS(1, 4), 1, 3, 10, 30), 2, NULL, NULL, 0), 1e-15, -1, 1, -1,
+                  1);
   naive_groups(C, x, NULL, NULL, 0, want);
   EXPECT_ARRAY(quern_instance_norm(t, NULL, NULL, 0), 1e-14, NB * C * S, want);
 }

@@ -124,6 +124,7 @@ static void dtypes(void **state) {
   EXPECT(quern_max_pool(REALS(I32, DIMS(1, 1, 1), -2147483648.0), &o), -2147483648.0, -2147483648.0);
   EXPECT(quern_max_pool(REALS(U8, DIMS(1, 1, 2), 0, 7), &o), 0, 7, 7);
   EXPECT(quern_max_pool(REALS(F32, DIMS(1, 1, 2), NAN, 1), &o), NAN, NAN, 1);
+  EXPECT(quern_avg_pool(REALS(F32, DIMS(1, 1, 2), 2, 4), &o), 2, 3, 4);
   const quern_pool_options three = {.size = sizeof three, .window = {3}};
   EXPECT(quern_avg_pool(REALS(F16, DIMS(1, 1, 3), 60000, 60000, 30000), &three), 50000);
   EXPECT_TYPE(quern_avg_pool(ZEROS(BF16, 1, 1, 3), &three), BF16, DIMS(1, 1, 1));
@@ -210,6 +211,8 @@ static void wrong_calls(void **state) {
   EXPECT_ERROR(
       quern_avg_pool(x, &o), SHAPE,
       "avg_pool: the window of size 7 and dilation 1 needs 7 places of spatial axis 0, x f32(1, 2, 6) has 6");
+  o = (quern_pool_options){.size = sizeof o, .window = {2, 5}};
+  EXPECT_ERROR(quern_max_pool(ZEROS(F32, 1, 6, 6, 4), &o), SHAPE, "needs 5 places of spatial axis 1");
   o.window[0] = 0;
   EXPECT_ERROR(quern_max_pool(x, &o), INVALID, "max_pool: window[0] is 0, must be in 1..2^31-1");
   o.window[0] = 2;
@@ -223,6 +226,8 @@ static void wrong_calls(void **state) {
   EXPECT_ERROR(quern_adaptive_avg_pool(x, 1, NULL), INVALID, "adaptive_avg_pool: a list of 1 sizes is null");
   EXPECT_ERROR(quern_adaptive_max_pool(x, QUERN_LIST(0)), SHAPE,
                "adaptive_max_pool: sizes[0] is 0, must be in 1..2^31-1");
+  EXPECT_ERROR(quern_adaptive_max_pool(x, QUERN_LIST(65537)), SHAPE,
+               "at most 65536 where sizes do not divide x");
   EXPECT_ERROR(quern_adaptive_max_pool(ZEROS(F32, 1, 2, 0), QUERN_LIST(1)), SHAPE,
                "adaptive_max_pool: spatial axis 0 of x f32(1, 2, 0) is empty");
   EXPECT_ERROR(quern_adaptive_max_pool(ZEROS(BOOL, 1, 2, 3), QUERN_LIST(1)), DTYPE,

@@ -69,6 +69,7 @@ static void orders(void **state) {
   EXPECT(quern_transpose(x, 0, 1), 0, 3, 1, 4, 2, 5);
   assert_ptr_equal(quern_transpose(x, 0, 1), quern_permute(x, QUERN_LIST(-1, -2)));
   assert_ptr_equal(quern_transpose(x, 1, 1), x);
+  assert_ptr_equal(quern_transpose(x, 1, 0), quern_transpose(x, 0, 1));
   EXPECT_TYPE(quern_transpose(ZEROS(F32, 2, 3, 4), 0, -1), F32, DIMS(4, 3, 2));
   EXPECT_ERROR(quern_permute(x, QUERN_LIST(0)), SHAPE, "permute: 1 axes for (2, 3) of rank 2");
   EXPECT_ERROR(quern_permute(x, QUERN_LIST(0, -2)), SHAPE, "permute: (0, -2) lists axis 0 twice");
@@ -166,6 +167,7 @@ static void padding_and_tiles(void **state) {
   quern_tensor *x = REALS(F32, DIMS(1, 2), 1, 2);
   EXPECT(quern_pad(x, 2, (int64_t[]){1, 0}, (int64_t[]){0, 1}, 9), 9, 9, 9, 1, 2, 9);
   assert_ptr_equal(quern_pad(x, 2, (int64_t[]){0, 0}, (int64_t[]){0, 0}, 9), x);
+  EXPECT(quern_pad(REALS(F32, DIMS(1), 1), 1, (int64_t[]){1}, (int64_t[]){1}, 9), 9, 1, 9);
   EXPECT_ERROR(quern_pad(x, 1, (int64_t[]){0}, (int64_t[]){0}, 9), SHAPE, "pad: 1 axes for (1, 2) of rank 2");
   EXPECT_ERROR(quern_pad(x, 2, (int64_t[]){0, -1}, (int64_t[]){0, 0}, 9), SHAPE,
                "pad: axis 1 of (1, 2) by -1 and 0");
@@ -277,6 +279,7 @@ static void blocks(void **state) {
                *far = quern_scalar(ctx, QUERN_DTYPE_I64, 9);
   quern_tensor *start[] = {one, far}, *u = REALS(I32, DIMS(1, 2), 70, 71);
   EXPECT(quern_slice_at(x, 2, start, (int64_t[]){2, 2}), 6, 7, 10, 11);
+  EXPECT_TYPE(quern_slice_at(x, 2, start, (int64_t[]){0, 4}), I32, DIMS(0, 4));
   EXPECT(quern_update_at(x, u, 2, start), 0, 1, 2, 3, 4, 5, 70, 71, 8, 9, 10, 11);
   EXPECT_ERROR(quern_slice_at(x, 1, start, (int64_t[]){2}), SHAPE, "slice_at: 1 starts for (3, 4) of rank 2");
   EXPECT_ERROR(quern_slice_at(x, 2, NULL, (int64_t[]){2, 2}), INVALID,
