@@ -99,15 +99,19 @@ static int train(quern_context *ctx, struct memory *m, int steps) {
   quern_tensor *fix2 = quern_sub(one, quern_pow(quern_scalar(ctx, QUERN_DTYPE_F32, beta2), step));
   for (int i = 0; i < PARAMS; i++) {
     quern_tensor *m1 = quern_add(quern_mul_scalar(old[PARAMS + i], beta1), quern_mul_scalar(grad[i], 1 - beta1));
-    quern_tensor *m2 = quern_add(quern_mul_scalar(old[2 * PARAMS + i], beta2), quern_mul_scalar(quern_square(grad[i]), 1 - beta2));
+    quern_tensor *m2 =
+        quern_add(quern_mul_scalar(old[2 * PARAMS + i], beta2), quern_mul_scalar(quern_square(grad[i]), 1 - beta2));
     quern_tensor *size = quern_add_scalar(quern_sqrt(quern_div(m2, fix2)), 1e-8);
     out[1 + i] = quern_sub(old[i], quern_mul_scalar(quern_div(quern_div(m1, fix1), size), rate));
     out[1 + PARAMS + i] = m1;
     out[1 + 2 * PARAMS + i] = m2;
   }
-  quern_tensor *right = quern_mean(quern_cast(quern_eq(quern_argmax(logits, 1, false), quern_cast(y, QUERN_DTYPE_I64)), QUERN_DTYPE_F32), QUERN_ALL, false);
+  quern_tensor *right =
+      quern_mean(quern_cast(quern_eq(quern_argmax(logits, 1, false), quern_cast(y, QUERN_DTYPE_I64)), QUERN_DTYPE_F32),
+                 QUERN_ALL, false);
   if (quern_context_check(ctx) != QUERN_STATUS_OK) return fail("the step");
-  printf("one step is a graph of %zu nodes; %d points, %d steps on the reference evaluator\n", quern_context_nodes(ctx), POINTS, steps);
+  printf("one step is a graph of %zu nodes; %d points, %d steps on the reference evaluator\n", quern_context_nodes(ctx),
+         POINTS, steps);
 
   quern_feed feeds[1 + 3 * PARAMS];
   int now = 0;

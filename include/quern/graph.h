@@ -16,8 +16,8 @@ typedef struct quern_feed {
 } quern_feed;
 
 /* dst[i] = the elements of outputs[i]: quern_tensor_bytes(outputs[i]) bytes each. */
-QUERN_API quern_status quern_eval(quern_context *ctx, size_t n, quern_tensor *const *outputs, void *const *dst, size_t n_feeds,
-                                  const quern_feed *feeds) QUERN_NODISCARD;
+QUERN_API quern_status quern_eval(quern_context *ctx, size_t n, quern_tensor *const *outputs, void *const *dst,
+                                  size_t n_feeds, const quern_feed *feeds) QUERN_NODISCARD;
 
 /* Evaluates *x, which must need no feed, and replaces it by a tensor that holds the elements. */
 QUERN_API quern_status quern_tensor_realize(quern_tensor **x) QUERN_NODISCARD;
@@ -28,7 +28,8 @@ typedef struct quern_graph quern_graph;
 /* names may be NULL, and so may each of them. */
 QUERN_API quern_status quern_graph_new(quern_graph **graph, quern_context *ctx, size_t n, quern_tensor *const *outputs,
                                        const char *const *names) QUERN_NODISCARD;
-QUERN_API quern_status quern_graph_parse(quern_graph **graph, quern_context *ctx, const char *text, size_t bytes) QUERN_NODISCARD;
+QUERN_API quern_status quern_graph_parse(quern_graph **graph, quern_context *ctx, const char *text,
+                                         size_t bytes) QUERN_NODISCARD;
 QUERN_API void quern_graph_free(quern_graph *graph);
 
 QUERN_API size_t quern_graph_inputs(const quern_graph *graph);

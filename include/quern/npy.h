@@ -13,9 +13,11 @@ extern "C" {
 /* Reads a file as a tensor that the context owns. Fortran order and big-endian files are converted. */
 QUERN_API quern_status quern_npy_read(quern_context *ctx, const char *path, quern_tensor **x) QUERN_NODISCARD;
 /* The same from memory. */
-QUERN_API quern_status quern_npy_parse(quern_context *ctx, const void *bytes, size_t n, quern_tensor **x) QUERN_NODISCARD;
+QUERN_API quern_status quern_npy_parse(quern_context *ctx, const void *bytes, size_t n,
+                                       quern_tensor **x) QUERN_NODISCARD;
 /* Writes elements to a temporary name beside path, then renames: the file is whole or not there. */
-QUERN_API quern_status quern_npy_write(const char *path, quern_dtype dtype, int rank, const int64_t *dims, const void *data) QUERN_NODISCARD;
+QUERN_API quern_status quern_npy_write(const char *path, quern_dtype dtype, int rank, const int64_t *dims,
+                                       const void *data) QUERN_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -24,17 +24,18 @@ enum { QUERN_MAX_RANK = 16 };
 typedef struct quern_tensor quern_tensor;
 
 #define QUERN_COUNT(...) ((int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
-#define QUERN_LIST(...) QUERN_COUNT(__VA_ARGS__), (const int64_t[]){__VA_ARGS__}
+#define QUERN_LIST(...)                                                                                                \
+  QUERN_COUNT(__VA_ARGS__), (const int64_t[]) { __VA_ARGS__ }
 #define QUERN_SCALAR 0, (const int64_t *)0 /* the shape of rank 0 */
 #define QUERN_ALL 0, (const int64_t *)0    /* all axes, in reductions */
 
 /* ---- what a tensor is --------------------------------------------------------------------------------------------- */
 
-QUERN_API bool quern_tensor_is_poison(const quern_tensor *x); /* NULL counts */
+QUERN_API bool quern_tensor_is_poison(const quern_tensor *x);         /* NULL counts */
 QUERN_API quern_context *quern_tensor_context(const quern_tensor *x); /* NULL of the poison */
-QUERN_API quern_dtype quern_tensor_dtype(const quern_tensor *x);       /* of the poison some dtype */
-QUERN_API int quern_tensor_rank(const quern_tensor *x);                /* 0 of the poison */
-QUERN_API int64_t quern_tensor_dim(const quern_tensor *x, int axis);   /* negative from the end; -1 when out of range */
+QUERN_API quern_dtype quern_tensor_dtype(const quern_tensor *x);      /* of the poison some dtype */
+QUERN_API int quern_tensor_rank(const quern_tensor *x);               /* 0 of the poison */
+QUERN_API int64_t quern_tensor_dim(const quern_tensor *x, int axis);  /* negative from the end; -1 when out of range */
 QUERN_API const int64_t *quern_tensor_dims(const quern_tensor *x);
 QUERN_API int64_t quern_tensor_count(const quern_tensor *x); /* elements; 0 of the poison */
 QUERN_API size_t quern_tensor_bytes(const quern_tensor *x);
@@ -45,14 +46,19 @@ QUERN_API const void *quern_tensor_data(const quern_tensor *x);
 /* ---- creation (create.c) ------------------------------------------------------------------------------------------- */
 
 /* Each call makes a new leaf. Names are neither NULL nor empty; two leaves may have the same. */
-QUERN_API quern_tensor *quern_input(quern_context *ctx, const char *name, quern_dtype dtype, int rank, const int64_t *dims);
-QUERN_API quern_tensor *quern_state(quern_context *ctx, const char *name, quern_dtype dtype, int rank, const int64_t *dims);
+QUERN_API quern_tensor *quern_input(quern_context *ctx, const char *name, quern_dtype dtype, int rank,
+                                    const int64_t *dims);
+QUERN_API quern_tensor *quern_state(quern_context *ctx, const char *name, quern_dtype dtype, int rank,
+                                    const int64_t *dims);
 /* Uses the caller's memory without a copy: it must stay as long as the context. */
-QUERN_API quern_tensor *quern_tensor_wrap(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims, void *data);
+QUERN_API quern_tensor *quern_tensor_wrap(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims,
+                                          void *data);
 /* A copy of data, freed with the context. */
-QUERN_API quern_tensor *quern_tensor_copy(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims, const void *data);
+QUERN_API quern_tensor *quern_tensor_copy(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims,
+                                          const void *data);
 /* A constant that is part of the expression: equal ones are the same tensor. At most 64 KiB. */
-QUERN_API quern_tensor *quern_constant(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims, const void *data);
+QUERN_API quern_tensor *quern_constant(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims,
+                                       const void *data);
 /* Of a float dtype the value is rounded; of an integer dtype it must be one the dtype holds, of bool 0 or 1. */
 QUERN_API quern_tensor *quern_scalar(quern_context *ctx, quern_dtype dtype, double value);
 /* The same, exact for 64-bit integers; of u64 the same 64 bits, so that -1 is the largest. */
@@ -139,8 +145,9 @@ QUERN_API quern_tensor *quern_where(quern_tensor *cond, quern_tensor *a, quern_t
 
 QUERN_API quern_tensor *quern_reshape(quern_tensor *x, int rank, const int64_t *dims); /* one dim may be -1 */
 QUERN_API quern_tensor *quern_flatten(quern_tensor *x, int first_axis, int last_axis); /* both included */
-QUERN_API quern_tensor *quern_squeeze(quern_tensor *x, int axis);   /* an axis of size 1 disappears */
-QUERN_API quern_tensor *quern_unsqueeze(quern_tensor *x, int axis); /* a new axis of size 1, at that place of the result */
+QUERN_API quern_tensor *quern_squeeze(quern_tensor *x, int axis); /* an axis of size 1 disappears */
+QUERN_API quern_tensor *quern_unsqueeze(quern_tensor *x,
+                                        int axis); /* a new axis of size 1, at that place of the result */
 QUERN_API quern_tensor *quern_permute(quern_tensor *x, int rank, const int64_t *axes);
 QUERN_API quern_tensor *quern_transpose(quern_tensor *x, int axis_a, int axis_b);
 QUERN_API quern_tensor *quern_broadcast_to(quern_tensor *x, int rank, const int64_t *dims);
@@ -148,7 +155,8 @@ QUERN_API quern_tensor *quern_broadcast_to(quern_tensor *x, int rank, const int6
 ** may be negative. QUERN_END as stop: to the end (with a negative step, to the beginning). */
 #define QUERN_END INT64_MAX
 QUERN_API quern_tensor *quern_slice(quern_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
-QUERN_API quern_tensor *quern_select(quern_tensor *x, int axis, int64_t index); /* x[.., index, ..]; the axis disappears */
+QUERN_API quern_tensor *quern_select(quern_tensor *x, int axis,
+                                     int64_t index); /* x[.., index, ..]; the axis disappears */
 /* lo before and hi after, one number an axis. */
 QUERN_API quern_tensor *quern_pad(quern_tensor *x, int rank, const int64_t *lo, const int64_t *hi, double value);
 QUERN_API quern_tensor *quern_flip(quern_tensor *x, int n_axes, const int64_t *axes); /* QUERN_ALL: all axes */
@@ -159,7 +167,8 @@ QUERN_API quern_tensor *quern_tile(quern_tensor *x, int rank, const int64_t *tim
 QUERN_API quern_tensor *quern_concat(int n, quern_tensor *const *xs, int axis);
 QUERN_API quern_tensor *quern_stack(int n, quern_tensor *const *xs, int axis);
 /* parts[i] = the i-th part of sizes[i] along axis; the sizes add up to the axis. */
-QUERN_API quern_status quern_split(quern_tensor *x, int axis, int n, const int64_t *sizes, quern_tensor **parts) QUERN_NODISCARD;
+QUERN_API quern_status quern_split(quern_tensor *x, int axis, int n, const int64_t *sizes,
+                                   quern_tensor **parts) QUERN_NODISCARD;
 /* A block at a run-time place (integer scalars, one an axis), clamped to lie inside x. */
 QUERN_API quern_tensor *quern_slice_at(quern_tensor *x, int rank, quern_tensor *const *start, const int64_t *sizes);
 QUERN_API quern_tensor *quern_update_at(quern_tensor *x, quern_tensor *u, int rank, quern_tensor *const *start);
@@ -172,17 +181,25 @@ QUERN_API quern_tensor *quern_tril(quern_tensor *x, int64_t diagonal);
 
 /* ---- indexing (index.c) ------------------------------------------------------------------------------------------------ */
 
-typedef enum quern_scatter_mode { QUERN_SCATTER_SET, QUERN_SCATTER_ADD, QUERN_SCATTER_MAX, QUERN_SCATTER_MIN } quern_scatter_mode;
+typedef enum quern_scatter_mode {
+  QUERN_SCATTER_SET,
+  QUERN_SCATTER_ADD,
+  QUERN_SCATTER_MAX,
+  QUERN_SCATTER_MIN
+} quern_scatter_mode;
 
 /* y[p, i.., q] = x[p, indices[i..], q]: the axis is replaced by the axes of indices. Outside: 0. */
 QUERN_API quern_tensor *quern_gather(quern_tensor *x, quern_tensor *indices, int axis);
 /* x with rows of u written to (or added to, ...) x[p, indices[i..], q]. Outside: dropped; SET: the last one
 ** stays. u broadcasts to the shape of quern_gather(x, indices, axis). */
-QUERN_API quern_tensor *quern_scatter(quern_tensor *x, quern_tensor *indices, quern_tensor *u, int axis, quern_scatter_mode mode);
+QUERN_API quern_tensor *quern_scatter(quern_tensor *x, quern_tensor *indices, quern_tensor *u, int axis,
+                                      quern_scatter_mode mode);
 /* y[p, i, q] = x[p, indices[p, i, q], q]: indices has x's rank and, but for axis, its shape; u has that of indices. */
 QUERN_API quern_tensor *quern_take_along(quern_tensor *x, quern_tensor *indices, int axis);
-QUERN_API quern_tensor *quern_scatter_along(quern_tensor *x, quern_tensor *indices, quern_tensor *u, int axis, quern_scatter_mode mode);
-QUERN_API quern_tensor *quern_one_hot(quern_tensor *indices, int64_t classes, quern_dtype dtype); /* a new last axis; outside: all 0 */
+QUERN_API quern_tensor *quern_scatter_along(quern_tensor *x, quern_tensor *indices, quern_tensor *u, int axis,
+                                            quern_scatter_mode mode);
+QUERN_API quern_tensor *quern_one_hot(quern_tensor *indices, int64_t classes,
+                                      quern_dtype dtype); /* a new last axis; outside: all 0 */
 
 /* ---- reductions, scans, order (reduce.c) ---------------------------------------------------------------------------- */
 
@@ -229,7 +246,8 @@ QUERN_API quern_tensor *quern_einsum(const char *spec, int n, quern_tensor *cons
 ** operands are contracted two by two in the order with the fewest operations where combine distributes over reduce: (sum, mul),
 ** (max, add), (min, add), (max, min), (min, max); of integers (max, add) and (min, add) must not overflow on the way. Otherwise
 ** all operands are combined from left to right, then reduced. */
-QUERN_API quern_tensor *quern_einsum_over(const char *spec, int n, quern_tensor *const *xs, quern_reduce reduce, quern_combine combine);
+QUERN_API quern_tensor *quern_einsum_over(const char *spec, int n, quern_tensor *const *xs, quern_reduce reduce,
+                                          quern_combine combine);
 
 /* ---- random (random.c) --------------------------------------------------------------------------------------------------- */
 
@@ -241,12 +259,16 @@ typedef struct quern_random {
   uint32_t stream; /* 0: the next one */
 } quern_random;
 
-QUERN_API quern_tensor *quern_random_bits(quern_context *ctx, int rank, const int64_t *dims, const quern_random *from); /* u32 */
+QUERN_API quern_tensor *quern_random_bits(quern_context *ctx, int rank, const int64_t *dims,
+                                          const quern_random *from); /* u32 */
 /* lo + u (hi - lo) with u in [0, 1): 24 bits in f32, then rounded to a narrower dtype (which may give hi); 53 bits in f64. */
-QUERN_API quern_tensor *quern_random_uniform(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims, double lo, double hi, const quern_random *from);
+QUERN_API quern_tensor *quern_random_uniform(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims,
+                                             double lo, double hi, const quern_random *from);
 /* mean + z std with z of f32 precision, computed in f32, or in f64 for f64. */
-QUERN_API quern_tensor *quern_random_normal(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims, double mean, double std, const quern_random *from);
-QUERN_API quern_tensor *quern_random_bernoulli(quern_context *ctx, int rank, const int64_t *dims, double p, const quern_random *from); /* bool, true with probability p */
+QUERN_API quern_tensor *quern_random_normal(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims,
+                                            double mean, double std, const quern_random *from);
+QUERN_API quern_tensor *quern_random_bernoulli(quern_context *ctx, int rank, const int64_t *dims, double p,
+                                               const quern_random *from); /* bool, true with probability p */
 /* x / (1 - p) where a mask drawn with probability 1 - p is set, else 0. 0 <= p < 1; p = 0 is x, and still takes a stream. */
 QUERN_API quern_tensor *quern_dropout(quern_tensor *x, double p, const quern_random *from);
 
@@ -263,17 +285,18 @@ QUERN_API quern_tensor *quern_silu(quern_tensor *x);       /* x sigmoid(x), also
 QUERN_API quern_tensor *quern_mish(quern_tensor *x);       /* x tanh(softplus(x)) */
 QUERN_API quern_tensor *quern_softplus(quern_tensor *x);   /* ln(1 + e^x) */
 /* The axis is split in halves a, b; the result is a times f(b) (glu), f(a) times b (swiglu, geglu, reglu). */
-QUERN_API quern_tensor *quern_glu(quern_tensor *x, int axis);    /* a sigmoid(b) */
-QUERN_API quern_tensor *quern_swiglu(quern_tensor *x, int axis); /* silu(a) b */
-QUERN_API quern_tensor *quern_geglu(quern_tensor *x, int axis);  /* gelu(a) b */
-QUERN_API quern_tensor *quern_reglu(quern_tensor *x, int axis);  /* relu(a) b */
+QUERN_API quern_tensor *quern_glu(quern_tensor *x, int axis);     /* a sigmoid(b) */
+QUERN_API quern_tensor *quern_swiglu(quern_tensor *x, int axis);  /* silu(a) b */
+QUERN_API quern_tensor *quern_geglu(quern_tensor *x, int axis);   /* gelu(a) b */
+QUERN_API quern_tensor *quern_reglu(quern_tensor *x, int axis);   /* relu(a) b */
 QUERN_API quern_tensor *quern_softmax(quern_tensor *x, int axis); /* NaN where all of a row is -inf */
 QUERN_API quern_tensor *quern_log_softmax(quern_tensor *x, int axis);
 
 /* ---- norms (norm.c): weight and bias may be NULL ---------------------------------------------------------------------------- */
 
 /* Over the last n_axes axes; weight and bias have their shape. */
-QUERN_API quern_tensor *quern_layer_norm(quern_tensor *x, int n_axes, quern_tensor *weight, quern_tensor *bias, double eps);
+QUERN_API quern_tensor *quern_layer_norm(quern_tensor *x, int n_axes, quern_tensor *weight, quern_tensor *bias,
+                                         double eps);
 QUERN_API quern_tensor *quern_rms_norm(quern_tensor *x, int n_axes, quern_tensor *weight, double eps);
 /* Statistics over all axes but 1. Training: of this batch, and *new_mean, *new_var (may be NULL) are the running ones moved
 ** by momentum (variance with count - 1). Otherwise: running_mean and running_var are used. */
@@ -282,10 +305,12 @@ typedef struct quern_batch_norm_options {
   bool train;
   double momentum, eps;
 } quern_batch_norm_options;
-QUERN_API quern_tensor *quern_batch_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, quern_tensor *running_mean,
-                                         quern_tensor *running_var, const quern_batch_norm_options *options,
-                                         quern_tensor **new_mean, quern_tensor **new_var);
-QUERN_API quern_tensor *quern_group_norm(quern_tensor *x, int64_t groups, quern_tensor *weight, quern_tensor *bias, double eps);
+QUERN_API quern_tensor *quern_batch_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
+                                         quern_tensor *running_mean, quern_tensor *running_var,
+                                         const quern_batch_norm_options *options, quern_tensor **new_mean,
+                                         quern_tensor **new_var);
+QUERN_API quern_tensor *quern_group_norm(quern_tensor *x, int64_t groups, quern_tensor *weight, quern_tensor *bias,
+                                         double eps);
 QUERN_API quern_tensor *quern_instance_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, double eps);
 
 /* ---- convolution and pooling (conv.c, pool.c): 1 to 3 spatial axes, (N, C, ...) ------------------------------------- */
@@ -300,13 +325,19 @@ typedef struct quern_conv_options {
 } quern_conv_options;
 
 /* x (N, C, ..), weight (O, C / groups, ..), bias (O,) or NULL. options may be NULL. */
-QUERN_API quern_tensor *quern_conv1d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, const quern_conv_options *options);
-QUERN_API quern_tensor *quern_conv2d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, const quern_conv_options *options);
-QUERN_API quern_tensor *quern_conv3d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, const quern_conv_options *options);
+QUERN_API quern_tensor *quern_conv1d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
+                                     const quern_conv_options *options);
+QUERN_API quern_tensor *quern_conv2d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
+                                     const quern_conv_options *options);
+QUERN_API quern_tensor *quern_conv3d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
+                                     const quern_conv_options *options);
 /* x (N, C, ..), weight (C, O / groups, ..). */
-QUERN_API quern_tensor *quern_conv_transpose1d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, const quern_conv_options *options);
-QUERN_API quern_tensor *quern_conv_transpose2d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, const quern_conv_options *options);
-QUERN_API quern_tensor *quern_conv_transpose3d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, const quern_conv_options *options);
+QUERN_API quern_tensor *quern_conv_transpose1d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
+                                               const quern_conv_options *options);
+QUERN_API quern_tensor *quern_conv_transpose2d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
+                                               const quern_conv_options *options);
+QUERN_API quern_tensor *quern_conv_transpose3d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
+                                               const quern_conv_options *options);
 
 /* Zero stride means the window's size. Padding counts in averages when count_pad is set. */
 typedef struct quern_pool_options {
@@ -325,8 +356,8 @@ QUERN_API quern_tensor *quern_adaptive_max_pool(quern_tensor *x, int n, const in
 
 typedef struct quern_attention_options {
   size_t size;
-  double scale;  /* 0: 1 / sqrt(D) */
-  bool causal;   /* query i sees keys up to i + (keys - queries) */
+  double scale; /* 0: 1 / sqrt(D) */
+  bool causal;  /* query i sees keys up to i + (keys - queries) */
 } quern_attention_options;
 /* q (B, H, S, D), k (B, G, T, D), v (B, G, T, E) with H a multiple of G. mask: bool (true: seen) or a float added to the
 ** scores, broadcast to (B, H, S, T), or NULL. *lse (may be NULL): the log-sum-exp of each row of scores, (B, H, S), f32 of
@@ -336,7 +367,8 @@ QUERN_API quern_tensor *quern_attention(quern_tensor *q, quern_tensor *k, quern_
 /* Rotary positions of x (.., S, D), D even; pairs (i, i + D/2), or (2i, 2i + 1) when interleaved. start: i64 scalar or NULL. */
 QUERN_API quern_tensor *quern_rope(quern_tensor *x, quern_tensor *start, double base, bool interleaved);
 /* (S, D): sin in even columns, cos in odd ones. */
-QUERN_API quern_tensor *quern_sinusoidal(quern_context *ctx, quern_dtype dtype, int64_t positions, int64_t width, double base);
+QUERN_API quern_tensor *quern_sinusoidal(quern_context *ctx, quern_dtype dtype, int64_t positions, int64_t width,
+                                         double base);
 
 /* ---- losses (loss.c) ---------------------------------------------------------------------------------------------------------- */
 
@@ -345,29 +377,37 @@ typedef struct quern_cross_entropy_options {
   size_t size;
   quern_reduction reduction; /* mean: over the labels that count */
   double label_smoothing;
-  bool ignore;               /* labels equal to ignore_index do not count */
+  bool ignore; /* labels equal to ignore_index do not count */
   int64_t ignore_index;
 } quern_cross_entropy_options;
 /* logits (.., C), labels (..) of an integer dtype. options may be NULL. A label that counts but is no class gives NaN, and so
 ** does the mean over no label that counts. */
-QUERN_API quern_tensor *quern_cross_entropy(quern_tensor *logits, quern_tensor *labels, const quern_cross_entropy_options *options);
+QUERN_API quern_tensor *quern_cross_entropy(quern_tensor *logits, quern_tensor *labels,
+                                            const quern_cross_entropy_options *options);
 /* cross_entropy(linear(x, weight), labels) as one composite, so that a device need not hold the logits. */
-QUERN_API quern_tensor *quern_linear_cross_entropy(quern_tensor *x, quern_tensor *weight, quern_tensor *labels, const quern_cross_entropy_options *options);
-QUERN_API quern_tensor *quern_nll_loss(quern_tensor *log_p, quern_tensor *labels, const quern_cross_entropy_options *options);
+QUERN_API quern_tensor *quern_linear_cross_entropy(quern_tensor *x, quern_tensor *weight, quern_tensor *labels,
+                                                   const quern_cross_entropy_options *options);
+QUERN_API quern_tensor *quern_nll_loss(quern_tensor *log_p, quern_tensor *labels,
+                                       const quern_cross_entropy_options *options);
 QUERN_API quern_tensor *quern_mse_loss(quern_tensor *x, quern_tensor *target, quern_reduction reduction);
 QUERN_API quern_tensor *quern_l1_loss(quern_tensor *x, quern_tensor *target, quern_reduction reduction);
-QUERN_API quern_tensor *quern_huber_loss(quern_tensor *x, quern_tensor *target, double delta, quern_reduction reduction);
-QUERN_API quern_tensor *quern_bce_loss(quern_tensor *logits, quern_tensor *target, quern_reduction reduction); /* with logits */
+QUERN_API quern_tensor *quern_huber_loss(quern_tensor *x, quern_tensor *target, double delta,
+                                         quern_reduction reduction);
+QUERN_API quern_tensor *quern_bce_loss(quern_tensor *logits, quern_tensor *target,
+                                       quern_reduction reduction); /* with logits */
 /* target (log target - log_p), targets are probabilities; 0 where the target is 0. */
 QUERN_API quern_tensor *quern_kl_loss(quern_tensor *log_p, quern_tensor *target, quern_reduction reduction);
 /* Binary focal loss on logits; alpha < 0: no class weight. */
-QUERN_API quern_tensor *quern_focal_loss(quern_tensor *logits, quern_tensor *target, double alpha, double gamma, quern_reduction reduction);
+QUERN_API quern_tensor *quern_focal_loss(quern_tensor *logits, quern_tensor *target, double alpha, double gamma,
+                                         quern_reduction reduction);
 /* Cosine of the angle between a and b along axis; norms below eps count as eps. */
 QUERN_API quern_tensor *quern_cosine_similarity(quern_tensor *a, quern_tensor *b, int axis, double eps);
 /* sign 1: 1 - cos; sign -1: max(0, cos - margin); a, b (N, D), sign (N,). */
-QUERN_API quern_tensor *quern_cosine_loss(quern_tensor *a, quern_tensor *b, quern_tensor *sign, double margin, quern_reduction reduction);
+QUERN_API quern_tensor *quern_cosine_loss(quern_tensor *a, quern_tensor *b, quern_tensor *sign, double margin,
+                                          quern_reduction reduction);
 /* max(0, |anchor - positive| - |anchor - negative| + margin), Euclidean along the last axis. */
-QUERN_API quern_tensor *quern_triplet_loss(quern_tensor *anchor, quern_tensor *positive, quern_tensor *negative, double margin, quern_reduction reduction);
+QUERN_API quern_tensor *quern_triplet_loss(quern_tensor *anchor, quern_tensor *positive, quern_tensor *negative,
+                                           double margin, quern_reduction reduction);
 
 /* ---- control and composites (control.c): bodies are closed, what they need comes as operands ------------------------ */
 
@@ -378,7 +418,7 @@ typedef void quern_body(void *user, quern_tensor *const *args, quern_tensor **re
 typedef struct quern_loop_options {
   size_t size;
   int64_t trip;
-  bool reverse;                    /* i from trip - 1 down to 0 */
+  bool reverse;                                    /* i from trip - 1 down to 0 */
   int n_carries, n_scanned, n_captures, n_stacked; /* how many of each */
 } quern_loop_options;
 /* for i: (carries, y[i]) = body(i, carries, x[i], captures); i is an i64 scalar, a carry keeps its type. operands: carries, scanned (first axis: trip), captures. results:
@@ -387,18 +427,22 @@ QUERN_API quern_status quern_loop(quern_context *ctx, const quern_loop_options *
                                   quern_body *body, void *user, quern_tensor **results) QUERN_NODISCARD;
 /* while cond(carries, captures): carries = body(carries, captures); cond gives a bool scalar. Has jvp, but no vjp. */
 QUERN_API quern_status quern_while(quern_context *ctx, int n_carries, int n_captures, quern_tensor *const *operands,
-                                   quern_body *cond, quern_body *body, void *user, quern_tensor **results) QUERN_NODISCARD;
+                                   quern_body *cond, quern_body *body, void *user,
+                                   quern_tensor **results) QUERN_NODISCARD;
 /* cond is a bool scalar; both branches give results of the same types. */
-QUERN_API quern_status quern_if(quern_tensor *cond, int n, quern_tensor *const *operands, int n_results, quern_body *then_body,
-                                quern_body *else_body, void *user, quern_tensor **results) QUERN_NODISCARD;
+QUERN_API quern_status quern_if(quern_tensor *cond, int n, quern_tensor *const *operands, int n_results,
+                                quern_body *then_body, quern_body *else_body, void *user,
+                                quern_tensor **results) QUERN_NODISCARD;
 /* A node whose meaning is body(operands), known by name, which is not one of Quern's own composites (softmax, ...). */
-QUERN_API quern_status quern_composite(quern_context *ctx, const char *name, int n, quern_tensor *const *operands, int n_results,
-                                       quern_body *body, void *user, quern_tensor **results) QUERN_NODISCARD;
+QUERN_API quern_status quern_composite(quern_context *ctx, const char *name, int n, quern_tensor *const *operands,
+                                       int n_results, quern_body *body, void *user,
+                                       quern_tensor **results) QUERN_NODISCARD;
 /* The gradient of every composite of that name, made before or after: dx[i] of operand x[i], which comes as NULL, for zero, from
 ** the results y and their gradients dy (NULL of a result that is no float). Once a name and context. */
 typedef void quern_vjp_rule(void *user, int n, quern_tensor *const *x, int n_results, quern_tensor *const *y,
                             quern_tensor *const *dy, quern_tensor **dx);
-QUERN_API quern_status quern_composite_rule(quern_context *ctx, const char *name, quern_vjp_rule *vjp, void *user) QUERN_NODISCARD;
+QUERN_API quern_status quern_composite_rule(quern_context *ctx, const char *name, quern_vjp_rule *vjp,
+                                            void *user) QUERN_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -15,9 +15,7 @@ struct base_arena_chunk {
   size_t next_bytes; /* of the shared chunk made after this one */
 };
 
-void base_arena_init(struct base_arena *arena, struct base_heap *heap) {
-  *arena = (struct base_arena){.heap = heap};
-}
+void base_arena_init(struct base_arena *arena, struct base_heap *heap) { *arena = (struct base_arena){.heap = heap}; }
 
 void base_arena_fini(struct base_arena *arena) {
   while (arena->chunks) {

@@ -33,15 +33,15 @@ quern_status base_error_v(quern_status status, const char *fmt, va_list args);
 /* The caller's place, as quern_place_set left it: file may be NULL. */
 void base_place_get(const char **file, int *line);
 
-#define QUERN_TRY(call)                                                                                              \
-  do {                                                                                                               \
-    quern_status status_ = (call);                                                                                   \
-    if (status_ != QUERN_STATUS_OK) return status_;                                                                  \
+#define QUERN_TRY(call)                                                                                                \
+  do {                                                                                                                 \
+    quern_status status_ = (call);                                                                                     \
+    if (status_ != QUERN_STATUS_OK) return status_;                                                                    \
   } while (0)
 
-#define QUERN_CHECK(cond, CODE, ...)                                                                                 \
-  do {                                                                                                               \
-    if (!(cond)) return base_error(QUERN_STATUS_##CODE, __VA_ARGS__);                                                \
+#define QUERN_CHECK(cond, CODE, ...)                                                                                   \
+  do {                                                                                                                 \
+    if (!(cond)) return base_error(QUERN_STATUS_##CODE, __VA_ARGS__);                                                  \
   } while (0)
 
 /* An invariant of Quern itself; checked in builds made for tests. */
@@ -93,21 +93,21 @@ char *base_arena_string(struct base_arena *arena, const char *text, size_t n);
 
 /* ---- vector (vec.c) ------------------------------------------------------------------------------------------------- */
 
-#define BASE_VEC(T)                                                                                                  \
-  struct {                                                                                                           \
-    T *at;                                                                                                           \
-    size_t n, cap;                                                                                                   \
+#define BASE_VEC(T)                                                                                                    \
+  struct {                                                                                                             \
+    T *at;                                                                                                             \
+    size_t n, cap;                                                                                                     \
   }
 
 /* Makes room for `more` items; false when there is no memory (the vector is unchanged). */
-#define base_vec_reserve(heap, vec, more)                                                                            \
+#define base_vec_reserve(heap, vec, more)                                                                              \
   base_vec_grow((heap), &(vec)->at, (vec)->n, &(vec)->cap, sizeof *(vec)->at, (more))
 
 /* Appends an item; false when there is no memory. */
-#define base_vec_push(heap, vec, item)                                                                               \
+#define base_vec_push(heap, vec, item)                                                                                 \
   (base_vec_reserve((heap), (vec), 1) ? ((vec)->at[(vec)->n++] = (item), true) : false)
 
-#define base_vec_fini(heap, vec)                                                                                     \
+#define base_vec_fini(heap, vec)                                                                                       \
   (base_free((heap), (vec)->at, (vec)->cap * sizeof *(vec)->at), (vec)->at = NULL, (vec)->n = (vec)->cap = 0)
 
 bool base_vec_grow(struct base_heap *heap, void *at, size_t n, size_t *cap, size_t item, size_t more);
@@ -222,16 +222,25 @@ float base_random_normal(uint32_t bits0, uint32_t bits1);
 
 /* ---- dtypes (dtype.c, dtypes.def) --------------------------------------------------------------------------------------- */
 
-enum base_dtype_class { BASE_FLOAT = 1, BASE_SIGNED = 2, BASE_UNSIGNED = 4, BASE_BOOL = 8, BASE_INT = 6, BASE_NUM = 7, BASE_BITS = 14, BASE_ANY = 15 };
+enum base_dtype_class {
+  BASE_FLOAT = 1,
+  BASE_SIGNED = 2,
+  BASE_UNSIGNED = 4,
+  BASE_BOOL = 8,
+  BASE_INT = 6,
+  BASE_NUM = 7,
+  BASE_BITS = 14,
+  BASE_ANY = 15
+};
 
 struct base_dtype_info {
   const char *name;
   size_t size;
   enum base_dtype_class class;
-  int bits;             /* integers: value bits with sign; floats: of the format */
-  int mantissa;         /* floats: explicit fraction bits */
-  int exponent;         /* floats: exponent bits */
-  bool inf;             /* floats: has infinities */
+  int bits;     /* integers: value bits with sign; floats: of the format */
+  int mantissa; /* floats: explicit fraction bits */
+  int exponent; /* floats: exponent bits */
+  bool inf;     /* floats: has infinities */
 };
 extern const struct base_dtype_info base_dtypes[QUERN_DTYPE_COUNT];
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 const struct base_dtype_info base_dtypes[QUERN_DTYPE_COUNT] = {
-#define DTYPE(NAME, TEXT, CLASS, BYTES, BITS, MANTISSA, EXPONENT, INF)                                       \
+#define DTYPE(NAME, TEXT, CLASS, BYTES, BITS, MANTISSA, EXPONENT, INF)                                                 \
   [QUERN_DTYPE_##NAME] = {TEXT, BYTES, BASE_##CLASS, BITS, MANTISSA, EXPONENT, INF},
 #include "base/dtypes.def"
 #undef DTYPE
@@ -193,8 +193,7 @@ static uint64_t float_to_int(quern_dtype dtype, double x) {
   return x < power_of_two(bits - 1) ? (uint64_t)(int64_t)x : (UINT64_C(1) << (bits - 1)) - 1;
 }
 
-void base_convert(quern_dtype dst_dtype, void *dst, size_t di, quern_dtype src_dtype, const void *src,
-                  size_t si) {
+void base_convert(quern_dtype dst_dtype, void *dst, size_t di, quern_dtype src_dtype, const void *src, size_t si) {
   bool to_float = base_dtype_is(dst_dtype, BASE_FLOAT);
   if (base_dtype_is(src_dtype, BASE_FLOAT)) {
     double x = base_load_float(src_dtype, src, si);
@@ -240,22 +239,19 @@ static bool apart(const void *dst, size_t dst_bytes, const void *src, size_t src
   return (d == s && dst_bytes == src_bytes) || (d < s ? s - d >= dst_bytes : d - s >= src_bytes);
 }
 
-quern_status quern_dtype_convert(void *dst, quern_dtype dst_dtype, const void *src, quern_dtype src_dtype,
-                                 size_t n) {
+quern_status quern_dtype_convert(void *dst, quern_dtype dst_dtype, const void *src, quern_dtype src_dtype, size_t n) {
   size_t dst_bytes, src_bytes;
   QUERN_CHECK(known(dst_dtype), DTYPE, "quern_dtype_convert: dst_dtype %d is unknown", (int)dst_dtype);
   QUERN_CHECK(known(src_dtype), DTYPE, "quern_dtype_convert: src_dtype %d is unknown", (int)src_dtype);
   if (n == 0) return QUERN_STATUS_OK;
   QUERN_CHECK(dst && src, INVALID, "quern_dtype_convert: %s is null", dst ? "src" : "dst");
   QUERN_CHECK(base_size(n, base_dtypes[dst_dtype].size, 0, &dst_bytes), OVERFLOW,
-              "quern_dtype_convert: %zu elements of %s do not fit into memory", n,
-              base_dtypes[dst_dtype].name);
+              "quern_dtype_convert: %zu elements of %s do not fit into memory", n, base_dtypes[dst_dtype].name);
   QUERN_CHECK(base_size(n, base_dtypes[src_dtype].size, 0, &src_bytes), OVERFLOW,
-              "quern_dtype_convert: %zu elements of %s do not fit into memory", n,
-              base_dtypes[src_dtype].name);
+              "quern_dtype_convert: %zu elements of %s do not fit into memory", n, base_dtypes[src_dtype].name);
   QUERN_CHECK(apart(dst, dst_bytes, src, src_bytes), INVALID,
-              "quern_dtype_convert: src and dst of %zu elements overlap, %s to %s", n,
-              base_dtypes[src_dtype].name, base_dtypes[dst_dtype].name);
+              "quern_dtype_convert: src and dst of %zu elements overlap, %s to %s", n, base_dtypes[src_dtype].name,
+              base_dtypes[dst_dtype].name);
   for (size_t i = 0; i < n; i++) base_convert(dst_dtype, dst, i, src_dtype, src, i);
   return QUERN_STATUS_OK;
 }

@@ -158,8 +158,7 @@ static bool is_inside_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.';
 }
 
-bool base_element_parse(const char *text, const char *stop, const char **end, quern_dtype dtype, void *data,
-                        size_t i) {
+bool base_element_parse(const char *text, const char *stop, const char **end, quern_dtype dtype, void *data, size_t i) {
   uint64_t element = 0;
   const char *at = base_dtype_is(dtype, BASE_FLOAT) ? parse_float(text, stop, dtype, &element)
                    : dtype == QUERN_DTYPE_BOOL      ? parse_bool(text, stop, dtype, &element)

@@ -53,8 +53,8 @@ static bool valid_DEBUG(const char *text, const char *form) {
 static bool valid_FAULT(const char *text, const char *form) {
   uint64_t number;
   size_t n = strcspn(form, ":") + 1;
-  return strncmp(text, form, n) == 0 && text[n + strspn(text + n, "0123456789")] == 0 &&
-         parse_u64(text + n, &number) && number > 0;
+  return strncmp(text, form, n) == 0 && text[n + strspn(text + n, "0123456789")] == 0 && parse_u64(text + n, &number) &&
+         number > 0;
 }
 
 static bool valid_SEED(const char *text, const char *form) {
@@ -133,20 +133,16 @@ int64_t base_env_int(enum base_env var) {
   return (int64_t)values[var].number;
 }
 
-bool base_env_has(enum base_env var, const char *word) {
-  return list_has(base_env_get(var), word, strlen(word));
-}
+bool base_env_has(enum base_env var, const char *word) { return list_has(base_env_get(var), word, strlen(word)); }
 
 quern_status base_env_read(void) {
   pthread_once(&once, read_all);
   for (size_t i = 0; i < BASE_ENV_COUNT; i++) {
-    QUERN_CHECK(!values[i].malformed, INVALID, "%s is \"%s\"; expected %s", rows[i].name, values[i].text,
-                rows[i].form);
+    QUERN_CHECK(!values[i].malformed, INVALID, "%s is \"%s\"; expected %s", rows[i].name, values[i].text, rows[i].form);
     const char *now = current(rows[i].name);
-    QUERN_CHECK(
-        strcmp(now, values[i].text) == 0, STATE,
-        "%s has changed from \"%s\" to \"%s\" after it was read; set it before the first use of Quern",
-        rows[i].name, values[i].text, now);
+    QUERN_CHECK(strcmp(now, values[i].text) == 0, STATE,
+                "%s has changed from \"%s\" to \"%s\" after it was read; set it before the first use of Quern",
+                rows[i].name, values[i].text, now);
   }
   return QUERN_STATUS_OK;
 }
@@ -156,7 +152,7 @@ size_t quern_env_count(void) { return BASE_ENV_COUNT; }
 quern_status quern_env_get(size_t i, quern_env_entry *entry) {
   QUERN_CHECK(entry, INVALID, "quern_env_get: entry is null");
   QUERN_CHECK(i < BASE_ENV_COUNT, INVALID, "quern_env_get: variable %zu of %d", i, (int)BASE_ENV_COUNT);
-  *entry = (quern_env_entry){rows[i].name, base_env_get((enum base_env)i), rows[i].fallback, rows[i].form,
-                             rows[i].help};
+  *entry =
+      (quern_env_entry){rows[i].name, base_env_get((enum base_env)i), rows[i].fallback, rows[i].form, rows[i].help};
   return QUERN_STATUS_OK;
 }

@@ -51,8 +51,8 @@ void *base_alloc(struct base_heap *heap, size_t bytes) {
   }
   if ((uintptr_t)memory % ALIGNMENT != 0) {
     heap->user.free(heap->user.self, memory, BASE_MAX(bytes, 1));
-    base_error(QUERN_STATUS_INVALID, "the allocator gave memory for %zu bytes that is not %d-byte aligned",
-               bytes, ALIGNMENT);
+    base_error(QUERN_STATUS_INVALID, "the allocator gave memory for %zu bytes that is not %d-byte aligned", bytes,
+               ALIGNMENT);
     return NULL;
   }
   raise_peak(heap, atomic_fetch_add(&heap->live, bytes) + bytes);

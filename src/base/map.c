@@ -76,6 +76,4 @@ uint64_t base_hash_bytes(uint64_t hash, const void *bytes, size_t n) {
   return base_hash_u64(hash, n);
 }
 
-uint64_t base_hash_string(uint64_t hash, const char *text) {
-  return base_hash_bytes(hash, text, strlen(text));
-}
+uint64_t base_hash_string(uint64_t hash, const char *text) { return base_hash_bytes(hash, text, strlen(text)); }

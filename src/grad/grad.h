@@ -26,8 +26,8 @@ struct grad_fore {
 };
 typedef quern_status grad_jvp_rule(const struct grad_fore *g);
 
-#define GRAD_GRAD(NAME)           \
-  grad_vjp_rule grad_vjp_##NAME;  \
+#define GRAD_GRAD(NAME)                                                                                                \
+  grad_vjp_rule grad_vjp_##NAME;                                                                                       \
   grad_jvp_rule grad_jvp_##NAME;
 #define GRAD_NO_GRAD(NAME)
 #define OP(NAME, text, src, out, INFER, DTYPES, GRAD, ...) GRAD_##GRAD(NAME)
@@ -39,7 +39,9 @@ typedef quern_status grad_jvp_rule(const struct grad_fore *g);
 static inline bool grad_is_float(const quern_tensor *t) { return base_dtype_is(t->dtype, BASE_FLOAT); }
 
 /* t, or zeros of like's type when t is NULL. */
-static inline quern_tensor *grad_or_zero(quern_tensor *t, quern_tensor *like) { return t != NULL ? t : quern_zeros_like(like); }
+static inline quern_tensor *grad_or_zero(quern_tensor *t, quern_tensor *like) {
+  return t != NULL ? t : quern_zeros_like(like);
+}
 
 /* The node again with source i replaced: the tangent of an op that is linear in that source. */
 quern_tensor *grad_again(const struct ir_node *node, int i, quern_tensor *t);

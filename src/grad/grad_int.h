@@ -13,7 +13,8 @@ struct grad_list {
 
 /* Every operand of the lists is a float tensor of one context, which has no error to report; *ctx is that context, or NULL
 ** when there are no operands. what: the function the caller used. */
-quern_status grad_check_lists(const char *what, size_t n, const struct grad_list *lists, quern_context **ctx) QUERN_NODISCARD;
+quern_status grad_check_lists(const char *what, size_t n, const struct grad_list *lists,
+                              quern_context **ctx) QUERN_NODISCARD;
 
 /* a[i] and b[i] have one type. */
 quern_status grad_check_types(const char *what, const char *list, const char *like, size_t n, quern_tensor *const *a,

@@ -35,7 +35,8 @@ static quern_status built(quern_context *ctx, const struct list *const *lists, s
 /* ---- composite and if: operands (sources, dy) -> the wanted dx ------------------------------------------------------ */
 
 /* A graph from (the sources' leaves, leaves of float dy) to the gradients of the sources that need says. */
-static quern_status vjp_graph(quern_context *ctx, const struct ir_graph *body, const bool *need, const struct ir_graph **out) {
+static quern_status vjp_graph(quern_context *ctx, const struct ir_graph *body, const bool *need,
+                              const struct ir_graph **out) {
   struct list args = {.ctx = ctx}, y = {.ctx = ctx}, dy = {.ctx = ctx}, x = {.ctx = ctx}, dx = {.ctx = ctx};
   const struct list *const all[] = {&args, &y, &dy, &x, &dx};
   size_t bytes = (size_t)body->n_results * sizeof(quern_tensor *);
@@ -171,7 +172,8 @@ static quern_tensor *add_carry(struct back_loop *b, quern_tensor *t) {
 }
 
 /* The turn again: args = (i, carries, x[i], captures) as leaves, and the lists that the backward loop carries. */
-static void build_operands(const struct grad_back *g, struct back_loop *b, struct loop l, quern_tensor *const *saved, quern_tensor *index) {
+static void build_operands(const struct grad_back *g, struct back_loop *b, struct loop l, quern_tensor *const *saved,
+                           quern_tensor *index) {
   add(&b->args, index);
   for (int i = 0; i < l.carries; i++) add(&b->args, add_scan(b, saved[i]));
   for (int i = 0; i < l.scanned; i++) add(&b->args, add_scan(b, SRC[l.carries + i]));
@@ -187,8 +189,8 @@ static void build_operands(const struct grad_back *g, struct back_loop *b, struc
 
 static quern_status build_turn(const struct grad_back *g, struct back_loop *b, struct loop l) {
   const struct ir_graph *body = ATTRS->body;
-  const struct list *const all[] = {&b->carry, &b->carry_leaf, &b->scan, &b->scan_leaf, &b->capture, &b->capture_leaf,
-                                    &b->args, &b->results, &b->dy};
+  const struct list *const all[] = {&b->carry,        &b->carry_leaf, &b->scan,    &b->scan_leaf, &b->capture,
+                                    &b->capture_leaf, &b->args,       &b->results, &b->dy};
   for (int i = 0; i < body->n_results; i++) add(&b->results, NULL);
   QUERN_TRY(built(g->ctx, all, BASE_COUNT(all)));
   QUERN_TRY(ir_inline(g->ctx, body, b->args.v.at, b->results.v.at));
@@ -213,7 +215,8 @@ static quern_status close_loop(const struct grad_back *g, struct back_loop *b, s
   const struct list *const groups[3][2] = {
       {&b->carry_leaf, &b->carry}, {&b->scan_leaf, &b->scan}, {&b->capture_leaf, &b->capture}};
   for (size_t k = 0; k < 3; k++) {
-    for (size_t i = 0; i < groups[k][0]->v.n; i++) add(&params, groups[k][0]->v.at[i]), add(&operands, groups[k][1]->v.at[i]);
+    for (size_t i = 0; i < groups[k][0]->v.n; i++)
+      add(&params, groups[k][0]->v.at[i]), add(&operands, groups[k][1]->v.at[i]);
   }
   /* dx holds: float carries, wanted scanned, wanted captures; the results are carries, captures, scanned */
   int n_carry = 0, n_scan = 0, n_capture = 0;
@@ -221,10 +224,12 @@ static quern_status close_loop(const struct grad_back *g, struct back_loop *b, s
   for (int i = 0; i < l.scanned; i++) n_scan += g->need[l.carries + i];
   for (int i = 0; i < l.captures; i++) n_capture += g->need[l.carries + l.scanned + i];
   for (int i = 0; i < n_carry; i++) add(&results, b->dx.v.at[i]);
-  for (int i = 0; i < n_capture; i++) add(&results, quern_add(b->carry_leaf.v.at[n_carry + i], b->dx.v.at[n_carry + n_scan + i]));
+  for (int i = 0; i < n_capture; i++)
+    add(&results, quern_add(b->carry_leaf.v.at[n_carry + i], b->dx.v.at[n_carry + n_scan + i]));
   for (int i = 0; i < n_scan; i++) add(&results, b->dx.v.at[n_carry + i]);
 
-  struct ir_attrs attrs = {.trip = ATTRS->trip, .carries = n_carry + n_capture, .scanned = (int64_t)b->scan.v.n, .reverse = !ATTRS->reverse};
+  struct ir_attrs attrs = {
+      .trip = ATTRS->trip, .carries = n_carry + n_capture, .scanned = (int64_t)b->scan.v.n, .reverse = !ATTRS->reverse};
   quern_status status = built(g->ctx, all, BASE_COUNT(all));
   if (status == QUERN_STATUS_OK) {
     status = ir_graph_make(g->ctx, (int)params.v.n, params.v.at, (int)results.v.n, results.v.at, &attrs.body);
@@ -252,9 +257,18 @@ quern_status grad_vjp_LOOP(const struct grad_back *g) {
   size_t bytes = (size_t)l.carries * sizeof(quern_tensor *);
   quern_tensor **saved = base_alloc(&ctx->heap, bytes);
   if (saved == NULL) return QUERN_STATUS_MEMORY;
-  struct back_loop b = {.carry = {.ctx = ctx}, .carry_leaf = {.ctx = ctx}, .scan = {.ctx = ctx}, .scan_leaf = {.ctx = ctx},
-                        .capture = {.ctx = ctx}, .capture_leaf = {.ctx = ctx}, .args = {.ctx = ctx}, .results = {.ctx = ctx},
-                        .y = {.ctx = ctx}, .dy = {.ctx = ctx}, .x = {.ctx = ctx}, .dx = {.ctx = ctx}};
+  struct back_loop b = {.carry = {.ctx = ctx},
+                        .carry_leaf = {.ctx = ctx},
+                        .scan = {.ctx = ctx},
+                        .scan_leaf = {.ctx = ctx},
+                        .capture = {.ctx = ctx},
+                        .capture_leaf = {.ctx = ctx},
+                        .args = {.ctx = ctx},
+                        .results = {.ctx = ctx},
+                        .y = {.ctx = ctx},
+                        .dy = {.ctx = ctx},
+                        .x = {.ctx = ctx},
+                        .dx = {.ctx = ctx}};
   quern_tensor *index = ir_leaf(ctx, QUERN_DTYPE_I64, 0, NULL);
   quern_status status = saving_loop(g, l, saved);
   if (status == QUERN_STATUS_OK) {
@@ -273,9 +287,9 @@ quern_status grad_vjp_LOOP(const struct grad_back *g) {
 
 quern_status grad_vjp_WHILE(const struct grad_back *g) {
   (void)g;
-  return base_error(QUERN_STATUS_UNSUPPORTED,
-                    "grad: while has no gradient, since the number of its turns is not known HINT: quern_loop has one; quern_jvp goes "
-                    "through while");
+  return base_error(QUERN_STATUS_UNSUPPORTED, "grad: while has no gradient, since the number of its turns is not known "
+                                              "HINT: quern_loop has one; quern_jvp goes "
+                                              "through while");
 }
 
 /* ---- forward mode: each float value travels with its tangent -------------------------------------------------------- */
@@ -339,7 +353,8 @@ static int float_sources(const struct grad_fore *g, int first, int last) {
 
 /* Makes the node from operands, and finds the tangents among its results: the first first_group results of the old node are
 ** followed by the tangents of the float ones, and so are the others. */
-static quern_status push_node(const struct grad_fore *g, struct list *operands, const struct ir_attrs *attrs, int first_group) {
+static quern_status push_node(const struct grad_fore *g, struct list *operands, const struct ir_attrs *attrs,
+                              int first_group) {
   if (operands->failed) return QUERN_STATUS_MEMORY;
   QUERN_TRY(quern_context_check(g->ctx));
   quern_tensor *made = ir_make(g->ctx, NODE->op, (int)operands->v.n, operands->v.at, attrs);
@@ -390,7 +405,8 @@ quern_status grad_jvp_LOOP(const struct grad_fore *g) {
 
 /* The graph with tangents: params before split, their tangents, the other params, their tangents; results, then (unless
 ** with_tangents is false) theirs. */
-static quern_status push_graph(quern_context *ctx, const struct ir_graph *body, int split, bool with_tangents, const struct ir_graph **out) {
+static quern_status push_graph(quern_context *ctx, const struct ir_graph *body, int split, bool with_tangents,
+                               const struct ir_graph **out) {
   struct pushed p;
   struct list params = {.ctx = ctx}, results = {.ctx = ctx};
   quern_status status = push_body(ctx, body, &p);

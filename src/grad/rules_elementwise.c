@@ -128,8 +128,8 @@ static quern_status jvp_along(const struct grad_fore *g, along_rule *along) {
   return QUERN_STATUS_OK;
 }
 
-#define ELEMENTWISE(NAME)                                                                                     \
-  quern_status grad_vjp_##NAME(const struct grad_back *g) { return vjp_along(g, along_##NAME); }              \
+#define ELEMENTWISE(NAME)                                                                                              \
+  quern_status grad_vjp_##NAME(const struct grad_back *g) { return vjp_along(g, along_##NAME); }                       \
   quern_status grad_jvp_##NAME(const struct grad_fore *g) { return jvp_along(g, along_##NAME); }
 ELEMENTWISE(NEG)
 ELEMENTWISE(ABS)

@@ -17,10 +17,10 @@ quern_tensor *grad_again(const struct ir_node *node, int i, quern_tensor *t) {
   return ir_make(node->ctx, node->op, node->n_src, src, node->attrs);
 }
 
-#define LINEAR(NAME)                                          \
-  quern_status grad_jvp_##NAME(const struct grad_fore *g) {   \
-    g->ty[0] = grad_again(NODE, 0, g->tx[0]);                 \
-    return QUERN_STATUS_OK;                                   \
+#define LINEAR(NAME)                                                                                                   \
+  quern_status grad_jvp_##NAME(const struct grad_fore *g) {                                                            \
+    g->ty[0] = grad_again(NODE, 0, g->tx[0]);                                                                          \
+    return QUERN_STATUS_OK;                                                                                            \
   }
 LINEAR(RESHAPE)
 LINEAR(PERMUTE)
@@ -147,10 +147,12 @@ quern_status grad_vjp_FOLD(const struct grad_back *g) {
 /* ---- gather and scatter --------------------------------------------------------------------------------------------- */
 
 static quern_tensor *gather(const struct ir_node *node, quern_tensor *x, quern_tensor *index) {
-  return IR_MAKE(node->ctx, IR_GATHER, (&(struct ir_attrs){.axis = node->attrs->axis, .batch = node->attrs->batch}), x, index);
+  return IR_MAKE(node->ctx, IR_GATHER, (&(struct ir_attrs){.axis = node->attrs->axis, .batch = node->attrs->batch}), x,
+                 index);
 }
 
-static quern_tensor *scatter(const struct ir_node *node, quern_tensor *x, quern_tensor *index, quern_tensor *u, enum ir_reduce reduce) {
+static quern_tensor *scatter(const struct ir_node *node, quern_tensor *x, quern_tensor *index, quern_tensor *u,
+                             enum ir_reduce reduce) {
   struct ir_attrs attrs = {.axis = node->attrs->axis, .batch = node->attrs->batch, .reduce = reduce};
   return IR_MAKE(node->ctx, IR_SCATTER, &attrs, x, index, u);
 }

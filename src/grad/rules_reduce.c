@@ -140,13 +140,18 @@ static quern_status vjp_running_product(const struct grad_back *g) {
     g->dx[0] = quern_zeros_like(x);
     return QUERN_STATUS_OK;
   }
-  quern_tensor *next = axis_first(shift_in_one(x, axis, reverse), axis); /* the factor after each place, in scan order */
+  quern_tensor *next =
+      axis_first(shift_in_one(x, axis, reverse), axis); /* the factor after each place, in scan order */
   quern_tensor *rows = axis_first(DY, axis);
   if (ir_is_poison(next) || ir_is_poison(rows)) return ir_poison_error(g->ctx);
   quern_tensor *none = quern_zeros(g->ctx, x->dtype, rows->rank - 1, rows->dims + 1);
   quern_tensor *operands[] = {none, rows, next}, *results[2];
-  quern_loop_options options = {
-      .size = sizeof options, .trip = x->dims[axis], .reverse = !reverse, .n_carries = 1, .n_scanned = 2, .n_stacked = 1};
+  quern_loop_options options = {.size = sizeof options,
+                                .trip = x->dims[axis],
+                                .reverse = !reverse,
+                                .n_carries = 1,
+                                .n_scanned = 2,
+                                .n_stacked = 1};
   QUERN_TRY(quern_loop(g->ctx, &options, operands, weighted_tail, NULL, results));
   quern_tensor *before = scan_product(shift_in_one(x, axis, !reverse), axis, reverse);
   g->dx[0] = quern_mul(before, axis_first(results[1], axis));
@@ -156,7 +161,8 @@ static quern_status vjp_running_product(const struct grad_back *g) {
 quern_status grad_vjp_SCAN(const struct grad_back *g) {
   if (ATTRS->reduce == IR_PROD) return vjp_running_product(g);
   if (ATTRS->reduce == IR_SUM) {
-    g->dx[0] = IR_MAKE(g->ctx, IR_SCAN, (&(struct ir_attrs){.reduce = IR_SUM, .axis = ATTRS->axis, .reverse = !ATTRS->reverse}), DY);
+    g->dx[0] = IR_MAKE(g->ctx, IR_SCAN,
+                       (&(struct ir_attrs){.reduce = IR_SUM, .axis = ATTRS->axis, .reverse = !ATTRS->reverse}), DY);
   } else {
     g->dx[0] = quern_scatter_along(quern_zeros_like(DY), source_index(NODE), DY, (int)ATTRS->axis, QUERN_SCATTER_ADD);
   }
@@ -214,13 +220,18 @@ static int free_axes(struct side s, int64_t *out) {
 }
 
 /* The gradient of one side: contract dy with the other over the other's free axes, then put the axes in place. */
-static quern_tensor *dot_gradient(quern_context *ctx, quern_tensor *dy, struct side own, struct side other, bool own_first) {
+static quern_tensor *dot_gradient(quern_context *ctx, quern_tensor *dy, struct side own, struct side other,
+                                  bool own_first) {
   int64_t own_free[QUERN_MAX_RANK], other_free[QUERN_MAX_RANK], dy_batch[QUERN_MAX_RANK], dy_sum[QUERN_MAX_RANK];
   int n_batch = own.batch.n, n_own = free_axes(own, own_free), n_other = free_axes(other, other_free);
   for (int i = 0; i < n_batch; i++) dy_batch[i] = i;
   for (int i = 0; i < n_other; i++) dy_sum[i] = n_batch + (own_first ? n_own : 0) + i;
-  struct ir_attrs dot = {.a_batch = {n_batch, dy_batch}, .b_batch = other.batch, .a_sum = {n_other, dy_sum}, .b_sum = {n_other, other_free}};
-  quern_tensor *d = IR_MAKE(ctx, IR_DOT, &dot, dy, other.x); /* axes: batch, own free, then other's summed in increasing order */
+  struct ir_attrs dot = {.a_batch = {n_batch, dy_batch},
+                         .b_batch = other.batch,
+                         .a_sum = {n_other, dy_sum},
+                         .b_sum = {n_other, other_free}};
+  quern_tensor *d =
+      IR_MAKE(ctx, IR_DOT, &dot, dy, other.x); /* axes: batch, own free, then other's summed in increasing order */
   int64_t place[QUERN_MAX_RANK];
   for (int k = 0, at; k < own.x->rank; k++) {
     if (holds(own.batch, k, &at)) {
@@ -257,14 +268,17 @@ static quern_tensor *dot_expanded(const struct ir_node *n, quern_tensor *a, quer
     for (int i = 0; i < own.sum.n; i++) order[at++] = own.sum.at[i], shape[rank++] = own.x->dims[own.sum.at[i]];
     wide[s] = quern_reshape(quern_permute(own.x, own.x->rank, order), rank, shape);
   }
-  quern_tensor *(*const combine[IR_COMBINE_COUNT])(quern_tensor *, quern_tensor *) = {quern_mul, quern_add, quern_maximum, quern_minimum};
+  quern_tensor *(*const combine[IR_COMBINE_COUNT])(quern_tensor *, quern_tensor *) = {quern_mul, quern_add,
+                                                                                      quern_maximum, quern_minimum};
   quern_tensor *all = combine[t->combine](wide[0], wide[1]);
   int64_t axes[QUERN_MAX_RANK];
   for (int i = 0; i < t->a_sum.n; i++) axes[i] = n->out[0].rank + i;
   return IR_MAKE(n->ctx, IR_REDUCE, (&(struct ir_attrs){.reduce = t->reduce, .axes = {t->a_sum.n, axes}}), all);
 }
 
-static bool is_plain(const struct ir_node *n) { return n->attrs->reduce == IR_SUM && n->attrs->combine == IR_COMBINE_MUL; }
+static bool is_plain(const struct ir_node *n) {
+  return n->attrs->reduce == IR_SUM && n->attrs->combine == IR_COMBINE_MUL;
+}
 
 /* Another semiring: the gradient of the contraction written out. */
 static quern_status vjp_expanded(const struct grad_back *g) {
@@ -291,7 +305,8 @@ quern_status grad_vjp_DOT(const struct grad_back *g) {
 quern_status grad_jvp_DOT(const struct grad_fore *g) {
   if (!is_plain(NODE)) {
     quern_tensor *leaf[] = {ir_leaf_like(SRC[0]), ir_leaf_like(SRC[1]), ir_leaf_like(SRC[0]), ir_leaf_like(SRC[1])};
-    quern_tensor *stands[] = {SRC[0], SRC[1], grad_or_zero(g->tx[0], SRC[0]), grad_or_zero(g->tx[1], SRC[1])}, *t = NULL;
+    quern_tensor *stands[] = {SRC[0], SRC[1], grad_or_zero(g->tx[0], SRC[0]), grad_or_zero(g->tx[1], SRC[1])},
+                 *t = NULL;
     QUERN_TRY(quern_context_check(g->ctx));
     quern_tensor *y = dot_expanded(NODE, leaf[0], leaf[1]);
     if (ir_is_poison(y)) return ir_poison_error(g->ctx);

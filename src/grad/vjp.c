@@ -17,10 +17,10 @@ static grad_vjp_rule *const rules[IR_OP_COUNT] = {
 struct sweep {
   quern_context *ctx;
   struct ir_order order;
-  size_t *first;        /* where the results of node i start in sum and wanted */
-  quern_tensor **sum;   /* one a result: its gradient so far, or NULL */
-  bool *wanted;         /* one a result: it is one of x */
-  bool *active;         /* one a node: its results carry gradients on to some x */
+  size_t *first;      /* where the results of node i start in sum and wanted */
+  quern_tensor **sum; /* one a result: its gradient so far, or NULL */
+  bool *wanted;       /* one a result: it is one of x */
+  bool *active;       /* one a node: its results carry gradients on to some x */
   quern_tensor **dy, **dx;
   bool *need;
   size_t n_results, most_src, most_out;
@@ -59,7 +59,8 @@ static quern_status sweep_init(struct sweep *s, quern_context *ctx, size_t n_y, 
   s->dy = base_alloc(heap, s->most_out * sizeof(quern_tensor *));
   s->dx = base_alloc(heap, s->most_src * sizeof(quern_tensor *));
   s->need = base_alloc(heap, s->most_src * sizeof *s->need);
-  if (s->first == NULL || s->sum == NULL || s->wanted == NULL || s->active == NULL || s->dy == NULL || s->dx == NULL || s->need == NULL) {
+  if (s->first == NULL || s->sum == NULL || s->wanted == NULL || s->active == NULL || s->dy == NULL || s->dx == NULL ||
+      s->need == NULL) {
     sweep_fini(s);
     return QUERN_STATUS_MEMORY;
   }
@@ -80,7 +81,8 @@ static bool reaches(const struct sweep *s, const quern_tensor *t) {
 static void mark_active(struct sweep *s) {
   for (size_t i = 0; i < s->order.n; i++) {
     const struct ir_node *node = s->order.at[i];
-    for (int k = 0; k < node->n_src && rules[node->op] != NULL && !s->active[i]; k++) s->active[i] = reaches(s, node->src[k]);
+    for (int k = 0; k < node->n_src && rules[node->op] != NULL && !s->active[i]; k++)
+      s->active[i] = reaches(s, node->src[k]);
   }
 }
 
@@ -118,8 +120,8 @@ quern_status grad_check_given(const struct ir_node *node, const char *from, int 
                               const quern_tensor *like) {
   if (ir_is_poison(given)) return ir_poison_error(node->ctx);
   const char *name = node->op == IR_COMPOSITE ? node->attrs->name : ir_ops[node->op].name;
-  QUERN_CHECK(given->node->ctx == node->ctx, INVALID, "the derivative rule of %s gives a tensor of another context for %s %d", name, from,
-              i);
+  QUERN_CHECK(given->node->ctx == node->ctx, INVALID,
+              "the derivative rule of %s gives a tensor of another context for %s %d", name, from, i);
   QUERN_CHECK(ir_same_type(given, like), INTERNAL, "the derivative rule of %s gives %s for %s %d, which is %s", name,
               ir_type_text((char[IR_TYPE_TEXT]){0}, given), from, i, ir_type_text((char[IR_TYPE_TEXT]){0}, like));
   return QUERN_STATUS_OK;
@@ -176,8 +178,9 @@ quern_status grad_check_lists(const char *what, size_t n, const struct grad_list
 quern_status grad_check_types(const char *what, const char *list, const char *like, size_t n, quern_tensor *const *a,
                               quern_tensor *const *b) {
   for (size_t i = 0; i < n; i++) {
-    QUERN_CHECK(ir_same_type(a[i], b[i]), SHAPE, "%s: %s[%zu] is %s, %s[%zu] is %s: their types must be equal", what, list, i,
-                ir_type_text((char[IR_TYPE_TEXT]){0}, a[i]), like, i, ir_type_text((char[IR_TYPE_TEXT]){0}, b[i]));
+    QUERN_CHECK(ir_same_type(a[i], b[i]), SHAPE, "%s: %s[%zu] is %s, %s[%zu] is %s: their types must be equal", what,
+                list, i, ir_type_text((char[IR_TYPE_TEXT]){0}, a[i]), like, i,
+                ir_type_text((char[IR_TYPE_TEXT]){0}, b[i]));
   }
   return QUERN_STATUS_OK;
 }
@@ -188,8 +191,8 @@ quern_status grad_status(quern_context *ctx, quern_status status) {
 }
 
 /* quern_vjp; what: the function the caller used. */
-static quern_status vjp(const char *what, const char *y_name, size_t n_y, quern_tensor *const *y, quern_tensor *const *dy, size_t n_x,
-                        quern_tensor *const *x, quern_tensor **dx) {
+static quern_status vjp(const char *what, const char *y_name, size_t n_y, quern_tensor *const *y,
+                        quern_tensor *const *dy, size_t n_x, quern_tensor *const *x, quern_tensor **dx) {
   quern_context *ctx;
   QUERN_TRY(grad_check_lists(what, 3, (struct grad_list[]){{y_name, n_y, y}, {"dy", n_y, dy}, {"x", n_x, x}}, &ctx));
   QUERN_CHECK(n_x == 0 || dx != NULL, INVALID, "%s: the list dx of %zu is null", what, n_x);

@@ -6,7 +6,9 @@
 
 #include "ir/ir.h"
 
-static bool kind_equals(const void *item, const void *name) { return strcmp(((const struct ir_composite *)item)->name, name) == 0; }
+static bool kind_equals(const void *item, const void *name) {
+  return strcmp(((const struct ir_composite *)item)->name, name) == 0;
+}
 
 const struct ir_composite *ir_composite_find(quern_context *ctx, const char *name) {
   return base_map_find(&ctx->composites, base_hash_string(BASE_HASH_SEED, name), kind_equals, name);
@@ -80,14 +82,15 @@ quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *ki
     found->src = key.graph->params;
     found->ints.at = base_arena_copy(&ctx->arena, key.ints.at, (size_t)key.ints.n * sizeof *key.ints.at);
     found->reals.at = base_arena_copy(&ctx->arena, key.reals.at, (size_t)key.reals.n * sizeof *key.reals.at);
-    if (found->ints.at == NULL || found->reals.at == NULL || !base_map_add(&ctx->bodies, hash, found)) return QUERN_STATUS_MEMORY;
+    if (found->ints.at == NULL || found->reals.at == NULL || !base_map_add(&ctx->bodies, hash, found))
+      return QUERN_STATUS_MEMORY;
   }
   *graph = found->graph;
   return QUERN_STATUS_OK;
 }
 
-quern_tensor *ir_composite_make(quern_context *ctx, const struct ir_composite *kind, struct ir_ints ints, struct ir_reals reals, int n,
-                                quern_tensor *const *src) {
+quern_tensor *ir_composite_make(quern_context *ctx, const struct ir_composite *kind, struct ir_ints ints,
+                                struct ir_reals reals, int n, quern_tensor *const *src) {
   for (int i = 0; i < n; i++) {
     if (src[i] == NULL) return ir_fail(ctx, QUERN_STATUS_INVALID, "%s: operand %d is null", kind->name, i);
     if (ir_is_poison(src[i])) return &ir_poison;

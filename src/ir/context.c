@@ -15,8 +15,8 @@ quern_status ir_context_new(quern_context **out, const quern_context_options *op
   QUERN_TRY(base_env_read());
   static const quern_context_options defaults = {.size = sizeof defaults};
   if (options == NULL) options = &defaults;
-  QUERN_CHECK(options->size == sizeof *options, INVALID, "context_new: options.size is %zu, expected %zu", options->size,
-              sizeof *options);
+  QUERN_CHECK(options->size == sizeof *options, INVALID, "context_new: options.size is %zu, expected %zu",
+              options->size, sizeof *options);
   const quern_allocator *user = &options->allocator;
   QUERN_CHECK((user->alloc == NULL) == (user->free == NULL), INVALID,
               "context_new: an allocator needs both alloc and free");
@@ -81,7 +81,8 @@ quern_tensor *ir_fail_last(quern_context *ctx) {
     int head = hint != NULL ? (int)(hint - text) : (int)strlen(text);
     int room = BASE_MESSAGE_BYTES - 300;
     if (head > room) head = room;
-    snprintf(ctx->message, sizeof ctx->message, "%.*s\n  at %.200s:%d%s", head, text, file, line, hint != NULL ? hint : "");
+    snprintf(ctx->message, sizeof ctx->message, "%.*s\n  at %.200s:%d%s", head, text, file, line,
+             hint != NULL ? hint : "");
   } else {
     snprintf(ctx->message, sizeof ctx->message, "%s", quern_last_error());
   }

@@ -22,8 +22,7 @@ static const bool lends[IR_OP_COUNT] = {
 /* ---- elements --------------------------------------------------------------------------------------- */
 
 union eval_scalar eval_load(quern_dtype dtype, const void *data, int64_t i) {
-  if (base_dtype_is(dtype, BASE_FLOAT))
-    return (union eval_scalar){.f = base_load_float(dtype, data, (size_t)i)};
+  if (base_dtype_is(dtype, BASE_FLOAT)) return (union eval_scalar){.f = base_load_float(dtype, data, (size_t)i)};
   return (union eval_scalar){.i = base_load_int(dtype, data, (size_t)i)};
 }
 
@@ -56,8 +55,7 @@ static const void *bound(const struct eval_call *call) {
 static quern_status unbound(const struct ir_node *node) {
   char type[IR_TYPE_TEXT];
   const char *op = ir_ops[node->op].name, *name = node->attrs->name;
-  QUERN_CHECK(name == NULL, UNBOUND, "eval: the %s \"%s\", %s, has no value", op, name,
-              ir_type_text(type, node->out));
+  QUERN_CHECK(name == NULL, UNBOUND, "eval: the %s \"%s\", %s, has no value", op, name, ir_type_text(type, node->out));
   return base_error(QUERN_STATUS_UNBOUND, "eval: a %s, %s, has no value", op, ir_type_text(type, node->out));
 }
 
@@ -117,9 +115,7 @@ struct eval_plan {
 };
 
 /* Room for n numbers, zero, or NULL with the error recorded. */
-static size_t *numbers(struct eval_run *run, size_t n) {
-  return base_arena_alloc(&run->arena, n * sizeof(size_t));
-}
+static size_t *numbers(struct eval_run *run, size_t n) { return base_arena_alloc(&run->arena, n * sizeof(size_t)); }
 
 /* The slot of a tensor that the plan's order holds, with one use more. */
 static size_t use(struct eval_plan *plan, const quern_tensor *t) {
@@ -155,8 +151,8 @@ static quern_status build_plan(struct eval_run *run, struct eval_plan *plan) {
 }
 
 /* Adds a plan to the run, so that its order is freed whatever happens. */
-static quern_status add_plan(struct eval_run *run, const struct ir_graph *graph, size_t n,
-                             quern_tensor *const *roots, const struct eval_plan **out) {
+static quern_status add_plan(struct eval_run *run, const struct ir_graph *graph, size_t n, quern_tensor *const *roots,
+                             const struct eval_plan **out) {
   struct eval_plan *plan = base_arena_new(&run->arena, struct eval_plan);
   if (plan == NULL) return quern_last_status();
   *plan = (struct eval_plan){.graph = graph, .next = run->plans, .n_roots = n, .roots = roots};
@@ -193,7 +189,8 @@ static quern_status eval_node(struct eval_call *call, struct slot *out, void **d
   if (lends[node->op]) {
     out[0].data = call->lent;
   } else if (call->run->debug >= 2) {
-    base_log(2, "eval: node %u %s, %s, %.3f ms", node->id, node->op == IR_COMPOSITE ? node->attrs->name : ir_ops[node->op].name,
+    base_log(2, "eval: node %u %s, %s, %.3f ms", node->id,
+             node->op == IR_COMPOSITE ? node->attrs->name : ir_ops[node->op].name,
              ir_type_text((char[IR_TYPE_TEXT]){0}, node->out), 1e3 * (base_clock() - start));
   }
   return QUERN_STATUS_OK;
@@ -237,8 +234,7 @@ static quern_status eval_plan(struct eval_run *run, const struct eval_plan *plan
   return status;
 }
 
-quern_status eval_graph(struct eval_run *run, const struct ir_graph *graph, const void *const *args,
-                        void *const *dst) {
+quern_status eval_graph(struct eval_run *run, const struct ir_graph *graph, const void *const *args, void *const *dst) {
   const struct eval_plan *plan = run->plans;
   while (plan != NULL && plan->graph != graph) plan = plan->next;
   if (plan == NULL) QUERN_TRY(add_plan(run, graph, (size_t)graph->n_results, graph->results, &plan));
@@ -247,39 +243,37 @@ quern_status eval_graph(struct eval_run *run, const struct ir_graph *graph, cons
 
 /* ---- the door --------------------------------------------------------------------------------------- */
 
-static quern_status check_tensor(const quern_context *ctx, const char *what, size_t i,
-                                 const quern_tensor *t) {
+static quern_status check_tensor(const quern_context *ctx, const char *what, size_t i, const quern_tensor *t) {
   QUERN_CHECK(t != NULL, INVALID, "eval: %s %zu is null", what, i);
   QUERN_CHECK(!ir_is_poison(t), INVALID, "eval: %s %zu is the result of a call that failed", what, i);
   QUERN_CHECK(t->node->ctx == ctx, INVALID, "eval: %s %zu belongs to another context", what, i);
   return QUERN_STATUS_OK;
 }
 
-static quern_status check_arguments(quern_context *ctx, size_t n, quern_tensor *const *roots,
-                                    void *const *dst, size_t n_bindings, const struct ir_binding *bindings) {
+static quern_status check_arguments(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst,
+                                    size_t n_bindings, const struct ir_binding *bindings) {
   QUERN_TRY(quern_context_check(ctx));
   QUERN_CHECK(n == 0 || (roots != NULL && dst != NULL), INVALID, "eval: the list of %s is null",
               roots == NULL ? "roots" : "places for results");
-  QUERN_CHECK(n_bindings == 0 || bindings != NULL, INVALID, "eval: the list of %zu bindings is null",
-              n_bindings);
+  QUERN_CHECK(n_bindings == 0 || bindings != NULL, INVALID, "eval: the list of %zu bindings is null", n_bindings);
   for (size_t i = 0; i < n; i++) {
     char type[IR_TYPE_TEXT];
     QUERN_TRY(check_tensor(ctx, "root", i, roots[i]));
-    QUERN_CHECK(dst[i] != NULL || ir_count(roots[i]) == 0, INVALID,
-                "eval: the place for root %zu, %s, is null", i, ir_type_text(type, roots[i]));
+    QUERN_CHECK(dst[i] != NULL || ir_count(roots[i]) == 0, INVALID, "eval: the place for root %zu, %s, is null", i,
+                ir_type_text(type, roots[i]));
   }
   for (size_t i = 0; i < n_bindings; i++) {
     const quern_tensor *leaf = bindings[i].leaf;
     QUERN_TRY(check_tensor(ctx, "bound leaf", i, leaf));
-    QUERN_CHECK(leaf->node->op == IR_INPUT || leaf->node->op == IR_STATE || leaf->node->op == IR_BUFFER,
-                INVALID, "eval: binding %zu is to a %s; only an input, a state or a buffer can be bound", i,
+    QUERN_CHECK(leaf->node->op == IR_INPUT || leaf->node->op == IR_STATE || leaf->node->op == IR_BUFFER, INVALID,
+                "eval: binding %zu is to a %s; only an input, a state or a buffer can be bound", i,
                 ir_ops[leaf->node->op].name);
   }
   return QUERN_STATUS_OK;
 }
 
-quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst,
-                     size_t n_bindings, const struct ir_binding *bindings) {
+quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
+                     const struct ir_binding *bindings) {
   QUERN_TRY(check_arguments(ctx, n, roots, dst, n_bindings, bindings));
   struct eval_run run = {.ctx = ctx, .n_bindings = n_bindings, .bindings = bindings};
   run.check = base_env_has(BASE_ENV_VERBOSE, "check");

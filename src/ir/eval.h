@@ -56,8 +56,7 @@ struct eval_pair {
 extern const struct eval_pair eval_reduce_pairs[IR_REDUCE_COUNT]; /* but set */
 extern const struct eval_pair eval_combine_pairs[IR_COMBINE_COUNT];
 
-union eval_scalar eval_apply(const struct eval_pair *pair, quern_dtype dtype, union eval_scalar a,
-                             union eval_scalar b);
+union eval_scalar eval_apply(const struct eval_pair *pair, quern_dtype dtype, union eval_scalar a, union eval_scalar b);
 
 /* True when a comes before b in increasing order; NaN is greatest, -0 equals 0. */
 bool eval_before(quern_dtype dtype, union eval_scalar a, union eval_scalar b);
@@ -69,8 +68,7 @@ struct eval_acc {
 };
 
 void eval_acc_add(struct eval_acc *acc, quern_dtype dtype, enum ir_reduce reduce, union eval_scalar x);
-void eval_acc_store(const struct eval_acc *acc, quern_dtype dtype, enum ir_reduce reduce, void *data,
-                    int64_t i);
+void eval_acc_store(const struct eval_acc *acc, quern_dtype dtype, enum ir_reduce reduce, void *data, int64_t i);
 
 /* ---- places ----------------------------------------------------------------------------------------- */
 

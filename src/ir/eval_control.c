@@ -74,8 +74,7 @@ static quern_status while_turns(struct eval_call *call, struct turn *turn) {
   }
 }
 
-static quern_status with_turns(struct eval_call *call,
-                               quern_status (*turns)(struct eval_call *, struct turn *)) {
+static quern_status with_turns(struct eval_call *call, quern_status (*turns)(struct eval_call *, struct turn *)) {
   struct turn turn;
   quern_status status = turn_init(&turn, call, call->node->attrs->body);
   if (status == QUERN_STATUS_OK) status = turns(call, &turn);

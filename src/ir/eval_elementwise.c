@@ -42,9 +42,7 @@ static bool float_le(double a, double b) { return a <= b; }
 
 /* ---- integers and bools: 64 bits, sign-extended when the dtype is signed ---------------------------- */
 
-static bool is_negative(quern_dtype dtype, uint64_t x) {
-  return base_dtype_is(dtype, BASE_SIGNED) && x >> 63 != 0;
-}
+static bool is_negative(quern_dtype dtype, uint64_t x) { return base_dtype_is(dtype, BASE_SIGNED) && x >> 63 != 0; }
 static uint64_t magnitude(quern_dtype dtype, uint64_t x) { return is_negative(dtype, x) ? 0 - x : x; }
 
 static uint64_t int_neg(quern_dtype dtype, uint64_t x) { return (void)dtype, 0 - x; }
@@ -69,9 +67,7 @@ static uint64_t int_div(quern_dtype dtype, uint64_t a, uint64_t b) {
   return 0 - (size / by + (size % by != 0));
 }
 
-static uint64_t int_mod(quern_dtype dtype, uint64_t a, uint64_t b) {
-  return b == 0 ? 0 : a - b * int_div(dtype, a, b);
-}
+static uint64_t int_mod(quern_dtype dtype, uint64_t a, uint64_t b) { return b == 0 ? 0 : a - b * int_div(dtype, a, b); }
 
 static uint64_t int_eq(quern_dtype dtype, uint64_t a, uint64_t b) { return (void)dtype, a == b; }
 
@@ -89,13 +85,9 @@ static uint64_t int_or(quern_dtype dtype, uint64_t a, uint64_t b) { return (void
 static uint64_t int_xor(quern_dtype dtype, uint64_t a, uint64_t b) { return (void)dtype, a ^ b; }
 
 /* A negative count, sign-extended, is beyond every width. */
-static bool shifts_out(quern_dtype dtype, uint64_t count) {
-  return count >= (uint64_t)base_dtypes[dtype].bits;
-}
+static bool shifts_out(quern_dtype dtype, uint64_t count) { return count >= (uint64_t)base_dtypes[dtype].bits; }
 
-static uint64_t int_shl(quern_dtype dtype, uint64_t a, uint64_t b) {
-  return shifts_out(dtype, b) ? 0 : a << b;
-}
+static uint64_t int_shl(quern_dtype dtype, uint64_t a, uint64_t b) { return shifts_out(dtype, b) ? 0 : a << b; }
 
 static uint64_t int_shr(quern_dtype dtype, uint64_t a, uint64_t b) {
   uint64_t sign = is_negative(dtype, a) ? UINT64_MAX : 0;
@@ -144,7 +136,7 @@ static quern_status unary(struct eval_call *call, double (*f)(double), uint64_t 
   return QUERN_STATUS_OK;
 }
 
-#define UNARY(NAME, f, i)                                                                                    \
+#define UNARY(NAME, f, i)                                                                                              \
   quern_status eval_##NAME(struct eval_call *call) { return unary(call, f, i); }
 
 UNARY(NEG, float_neg, int_neg)
@@ -194,7 +186,7 @@ static quern_status binary(struct eval_call *call, struct eval_pair pair) {
   return QUERN_STATUS_OK;
 }
 
-#define BINARY(NAME, f, i)                                                                                   \
+#define BINARY(NAME, f, i)                                                                                             \
   quern_status eval_##NAME(struct eval_call *call) { return binary(call, (struct eval_pair){f, i}); }
 
 BINARY(ADD, float_add, int_add)

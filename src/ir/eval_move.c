@@ -93,8 +93,8 @@ quern_status eval_CONCAT(struct eval_call *call) {
 /* ---- blocks at a run-time place --------------------------------------------------------------------- */
 
 /* j = i + s with s from the scalar sources `first` and on, clamped so that block lies inside whole. */
-static void shift(const struct eval_call *call, int first, const quern_tensor *whole,
-                  const quern_tensor *block, const int64_t *i, int64_t *j) {
+static void shift(const struct eval_call *call, int first, const quern_tensor *whole, const quern_tensor *block,
+                  const int64_t *i, int64_t *j) {
   for (int k = 0; k < whole->rank; k++) {
     quern_dtype dtype = call->node->src[first + k]->dtype;
     uint64_t start = base_load_int(dtype, call->src[first + k], 0);
@@ -185,8 +185,8 @@ static quern_status check_indices(const struct eval_call *call) {
                 "eval: %s: index %" PRId64 ", number %" PRId64 ", is outside an axis of size %" PRId64, op,
                 (int64_t)index, n, size);
     return base_error(QUERN_STATUS_INVALID,
-                      "eval: %s: index %" PRIu64 ", number %" PRId64 ", is outside an axis of size %" PRId64,
-                      op, index, n, size);
+                      "eval: %s: index %" PRIu64 ", number %" PRId64 ", is outside an axis of size %" PRId64, op, index,
+                      n, size);
   }
   return QUERN_STATUS_OK;
 }
@@ -214,8 +214,7 @@ static quern_status scatter_reduce(struct eval_call *call, enum ir_reduce reduce
   size_t bytes = (size_t)n_y * sizeof(struct eval_acc);
   struct eval_acc *accs = base_alloc_zero(&call->run->ctx->heap, bytes);
   if (accs == NULL) return quern_last_status();
-  for (int64_t n = 0; n < n_y; n++)
-    eval_acc_add(&accs[n], y->dtype, reduce, eval_load(y->dtype, call->src[0], n));
+  for (int64_t n = 0; n < n_y; n++) eval_acc_add(&accs[n], y->dtype, reduce, eval_load(y->dtype, call->src[0], n));
   for (int64_t n = 0; n < n_u; n++, eval_step(u, i)) {
     if (!indexed(call, i, j)) continue;
     int64_t at = eval_offset(y, j);

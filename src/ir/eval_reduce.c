@@ -40,8 +40,7 @@ void eval_acc_add(struct eval_acc *acc, quern_dtype dtype, enum ir_reduce reduce
   acc->any = true;
 }
 
-void eval_acc_store(const struct eval_acc *acc, quern_dtype dtype, enum ir_reduce reduce, void *data,
-                    int64_t i) {
+void eval_acc_store(const struct eval_acc *acc, quern_dtype dtype, enum ir_reduce reduce, void *data, int64_t i) {
   eval_store(dtype, data, i, acc->any ? acc->value : neutral[reduce](dtype));
 }
 
@@ -61,8 +60,8 @@ static int64_t stride(const quern_tensor *t, int64_t axis) {
   return distance;
 }
 
-static quern_status offsets_over(struct base_arena *arena, const quern_tensor *t, int n_axes,
-                                 const int64_t *axes, struct offsets *out) {
+static quern_status offsets_over(struct base_arena *arena, const quern_tensor *t, int n_axes, const int64_t *axes,
+                                 struct offsets *out) {
   int64_t dims[QUERN_MAX_RANK];
   for (int k = 0; k < n_axes; k++) dims[k] = t->dims[axes[k]];
   QUERN_TRY(ir_type_count(QUERN_DTYPE_I64, n_axes, dims, &out->n));
@@ -92,8 +91,8 @@ static int other_axes(const quern_tensor *t, struct ir_ints a, struct ir_ints b,
 }
 
 /* kept: over the axes that are not listed; gone: over those that are, in increasing order. */
-static quern_status split(struct base_arena *arena, const quern_tensor *t, struct ir_ints axes,
-                          struct offsets *kept, struct offsets *gone) {
+static quern_status split(struct base_arena *arena, const quern_tensor *t, struct ir_ints axes, struct offsets *kept,
+                          struct offsets *gone) {
   int64_t others[QUERN_MAX_RANK], listed[QUERN_MAX_RANK];
   int n = other_axes(t, axes, (struct ir_ints){0}, others);
   int m = other_axes(t, (struct ir_ints){n, others}, (struct ir_ints){0}, listed);
@@ -131,8 +130,7 @@ static quern_status argreduce_in(struct eval_call *call, struct base_arena *aren
     for (int64_t k = 1; k < along.n; k++) {
       union eval_scalar a = eval_load(x->dtype, call->src[0], lines.at[i] + along.at[best]);
       union eval_scalar b = eval_load(x->dtype, call->src[0], lines.at[i] + along.at[k]);
-      bool better =
-          attrs->reduce == IR_REDUCE_MAX ? eval_before(x->dtype, a, b) : eval_before(x->dtype, b, a);
+      bool better = attrs->reduce == IR_REDUCE_MAX ? eval_before(x->dtype, a, b) : eval_before(x->dtype, b, a);
       if (is_float && isnan(a.f) != isnan(b.f)) better = isnan(b.f);
       if (better) best = k;
     }
@@ -158,8 +156,8 @@ static quern_status scan_in(struct eval_call *call, struct base_arena *arena) {
 }
 
 /* Merges order[lo..mid-1] and order[mid..hi-1], each sorted by keys; of equals the left one is first. */
-static void merge(quern_dtype dtype, const union eval_scalar *keys, bool reverse, int64_t *order,
-                  int64_t *spare, int64_t lo, int64_t mid, int64_t hi) {
+static void merge(quern_dtype dtype, const union eval_scalar *keys, bool reverse, int64_t *order, int64_t *spare,
+                  int64_t lo, int64_t mid, int64_t hi) {
   int64_t left = lo, right = mid;
   for (int64_t k = lo; k < hi; k++) {
     bool take_right = left == mid;
@@ -179,8 +177,7 @@ static quern_status sort_in(struct eval_call *call, struct base_arena *arena) {
   QUERN_TRY(split(arena, x, (struct ir_ints){1, &attrs->axis}, &lines, &along));
   size_t n = (size_t)along.n;
   union eval_scalar *keys = base_arena_alloc(arena, n * sizeof *keys);
-  int64_t *order = base_arena_alloc(arena, n * sizeof *order),
-          *spare = base_arena_alloc(arena, n * sizeof *spare);
+  int64_t *order = base_arena_alloc(arena, n * sizeof *order), *spare = base_arena_alloc(arena, n * sizeof *spare);
   if (keys == NULL || order == NULL || spare == NULL) return quern_last_status();
   for (int64_t i = 0; i < lines.n; i++) {
     for (int64_t k = 0; k < along.n; k++) {
@@ -219,7 +216,8 @@ static quern_status operand_of(struct base_arena *arena, const quern_tensor *t, 
 }
 
 /* What is combined wraps to the dtype before it is reduced, so that a contraction is what it is when written out. */
-static union eval_scalar combined(const struct eval_pair *pair, quern_dtype dtype, union eval_scalar a, union eval_scalar b) {
+static union eval_scalar combined(const struct eval_pair *pair, quern_dtype dtype, union eval_scalar a,
+                                  union eval_scalar b) {
   union eval_scalar y = eval_apply(pair, dtype, a, b);
   if (base_dtype_is(dtype, BASE_FLOAT)) return y;
   uint64_t bits;
@@ -253,8 +251,7 @@ static quern_status dot_in(struct eval_call *call, struct base_arena *arena) {
 
 /* ---- the rules, each with memory of its own --------------------------------------------------------- */
 
-static quern_status with_arena(struct eval_call *call,
-                               quern_status (*rule)(struct eval_call *, struct base_arena *)) {
+static quern_status with_arena(struct eval_call *call, quern_status (*rule)(struct eval_call *, struct base_arena *)) {
   struct base_arena arena;
   if (ir_count(call->node->out) == 0) return QUERN_STATUS_OK;
   base_arena_init(&arena, &call->run->ctx->heap);

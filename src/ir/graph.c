@@ -63,7 +63,8 @@ quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, s
   for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) status = order_add(ctx, order, roots[i], epoch);
   for (size_t next = 0; next < order->n; next++) {
     const struct ir_node *node = order->at[next];
-    for (int i = 0; i < node->n_src && status == QUERN_STATUS_OK; i++) status = order_add(ctx, order, node->src[i], epoch);
+    for (int i = 0; i < node->n_src && status == QUERN_STATUS_OK; i++)
+      status = order_add(ctx, order, node->src[i], epoch);
     if (status != QUERN_STATUS_OK) break;
   }
   for (size_t i = 0; i < order->n / 2; i++) { /* users came first: nearly sorted the other way round */
@@ -160,11 +161,11 @@ static quern_status visit_pairs(void *user, struct ir_node *node, quern_tensor *
   return QUERN_STATUS_OK;
 }
 
-quern_status ir_substitute(quern_context *ctx, size_t n, quern_tensor *const *roots, size_t n_pairs, quern_tensor *const *from,
-                           quern_tensor *const *to, quern_tensor **out) {
+quern_status ir_substitute(quern_context *ctx, size_t n, quern_tensor *const *roots, size_t n_pairs,
+                           quern_tensor *const *from, quern_tensor *const *to, quern_tensor **out) {
   for (size_t k = 0; k < n_pairs; k++) {
-    QUERN_CHECK(ir_same_type(from[k], to[k]), INTERNAL, "substitute: %s by %s", ir_type_text((char[IR_TYPE_TEXT]){0}, from[k]),
-                ir_type_text((char[IR_TYPE_TEXT]){0}, to[k]));
+    QUERN_CHECK(ir_same_type(from[k], to[k]), INTERNAL, "substitute: %s by %s",
+                ir_type_text((char[IR_TYPE_TEXT]){0}, from[k]), ir_type_text((char[IR_TYPE_TEXT]){0}, to[k]));
   }
   return ir_transform(ctx, n, roots, visit_pairs, &(struct pairs){n_pairs, from, to}, out);
 }
@@ -195,7 +196,8 @@ static quern_status check_closed(quern_context *ctx, int n_params, quern_tensor 
     bool leaf = node->op == IR_INPUT || node->op == IR_STATE || node->op == IR_BUFFER || node->op == IR_PARAM;
     for (int k = 0; k < n_params && leaf; k++) leaf = params[k]->node != node;
     if (leaf) {
-      status = base_error(QUERN_STATUS_INVALID, "a body uses %s '%s' %s, which is not among its operands HINT: pass it as an operand",
+      status = base_error(QUERN_STATUS_INVALID,
+                          "a body uses %s '%s' %s, which is not among its operands HINT: pass it as an operand",
                           ir_ops[node->op].name, node->attrs->name == NULL ? "" : node->attrs->name,
                           ir_type_text((char[IR_TYPE_TEXT]){0}, &node->out[0]));
     }
@@ -221,7 +223,8 @@ static uint64_t hash_graph(const struct ir_graph *graph) {
 }
 
 bool ir_graph_is_interned(const struct ir_graph *graph) {
-  return hash_graph(graph) == graph->hash && base_map_find(&graph->ctx->graphs, graph->hash, graph_equals, graph) == graph;
+  return hash_graph(graph) == graph->hash &&
+         base_map_find(&graph->ctx->graphs, graph->hash, graph_equals, graph) == graph;
 }
 
 /* The interned graph of these params and results, which are final. */
@@ -233,7 +236,8 @@ static quern_status intern_graph(quern_context *ctx, const struct ir_graph *like
     if (graph == NULL) return QUERN_STATUS_MEMORY;
     graph->params = base_arena_copy(&ctx->arena, like->params, (size_t)like->n_params * sizeof *like->params);
     graph->results = base_arena_copy(&ctx->arena, like->results, (size_t)like->n_results * sizeof *like->results);
-    if (graph->params == NULL || graph->results == NULL || !base_map_add(&ctx->graphs, h, graph)) return QUERN_STATUS_MEMORY;
+    if (graph->params == NULL || graph->results == NULL || !base_map_add(&ctx->graphs, h, graph))
+      return QUERN_STATUS_MEMORY;
     graph->hash = h;
     graph->id = ctx->n_graphs++;
   }
@@ -241,8 +245,8 @@ static quern_status intern_graph(quern_context *ctx, const struct ir_graph *like
   return QUERN_STATUS_OK;
 }
 
-quern_status ir_graph_make(quern_context *ctx, int n_params, quern_tensor *const *params, int n_results, quern_tensor *const *results,
-                           const struct ir_graph **out) {
+quern_status ir_graph_make(quern_context *ctx, int n_params, quern_tensor *const *params, int n_results,
+                           quern_tensor *const *results, const struct ir_graph **out) {
   for (int i = 0; i < n_params + n_results; i++) {
     const quern_tensor *t = i < n_params ? params[i] : results[i - n_params];
     const char *what = i < n_params ? "parameter" : "result";
@@ -260,7 +264,8 @@ quern_status ir_graph_make(quern_context *ctx, int n_params, quern_tensor *const
   graph.results = graph.params + n_params;
   for (int i = 0; i < n_params; i++) {
     const quern_tensor *p = params[i];
-    graph.params[i] = ir_make(ctx, IR_PARAM, 0, NULL, &(struct ir_attrs){.index = i, .dtype = p->dtype, .shape = {p->rank, p->dims}});
+    graph.params[i] =
+        ir_make(ctx, IR_PARAM, 0, NULL, &(struct ir_attrs){.index = i, .dtype = p->dtype, .shape = {p->rank, p->dims}});
     if (ir_is_poison(graph.params[i])) {
       status = ir_poison_error(ctx);
       goto done;
@@ -273,8 +278,10 @@ done:
   return status;
 }
 
-quern_status ir_inline(quern_context *ctx, const struct ir_graph *graph, quern_tensor *const *args, quern_tensor **results) {
-  return ir_substitute(ctx, (size_t)graph->n_results, graph->results, (size_t)graph->n_params, graph->params, args, results);
+quern_status ir_inline(quern_context *ctx, const struct ir_graph *graph, quern_tensor *const *args,
+                       quern_tensor **results) {
+  return ir_substitute(ctx, (size_t)graph->n_results, graph->results, (size_t)graph->n_params, graph->params, args,
+                       results);
 }
 
 /* ---- sub-graphs inside, and composites out -------------------------------------------------------------------------- */

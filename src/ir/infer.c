@@ -53,7 +53,8 @@ static quern_status give_shape(const struct infer *in, quern_dtype dtype, struct
 }
 
 static quern_status need_axis(const struct infer *in, int64_t axis, int rank) {
-  QUERN_CHECK(axis >= 0 && axis < rank, SHAPE, "%s: axis %lld is out of range for rank %d", in->name, (long long)axis, rank);
+  QUERN_CHECK(axis >= 0 && axis < rank, SHAPE, "%s: axis %lld is out of range for rank %d", in->name, (long long)axis,
+              rank);
   return QUERN_STATUS_OK;
 }
 
@@ -62,7 +63,8 @@ static quern_status need_axes(const struct infer *in, struct ir_ints axes, int r
   QUERN_CHECK(axes.n <= rank, SHAPE, "%s: %d axes for rank %d", in->name, axes.n, rank);
   for (int i = 0; i < axes.n; i++) {
     QUERN_TRY(need_axis(in, axes.at[i], rank));
-    QUERN_CHECK(i == 0 || axes.at[i - 1] < axes.at[i], SHAPE, "%s: axes %s are not increasing", in->name, LIST_TEXT(axes));
+    QUERN_CHECK(i == 0 || axes.at[i - 1] < axes.at[i], SHAPE, "%s: axes %s are not increasing", in->name,
+                LIST_TEXT(axes));
   }
   return QUERN_STATUS_OK;
 }
@@ -81,14 +83,15 @@ static quern_status need_at_least(const struct infer *in, const char *what, stru
 }
 
 static quern_status need_same_type(const struct infer *in, const quern_tensor *a, const quern_tensor *b) {
-  QUERN_CHECK(a->dtype == b->dtype, DTYPE, "%s: dtypes differ: %s and %s HINT: quern_cast makes them equal", in->name, TEXT(a),
-              TEXT(b));
+  QUERN_CHECK(a->dtype == b->dtype, DTYPE, "%s: dtypes differ: %s and %s HINT: quern_cast makes them equal", in->name,
+              TEXT(a), TEXT(b));
   QUERN_CHECK(ir_same_shape(a, b), SHAPE, "%s: shapes differ: %s and %s", in->name, TEXT(a), TEXT(b));
   return QUERN_STATUS_OK;
 }
 
 static quern_status need_int(const struct infer *in, const quern_tensor *t, const char *what) {
-  QUERN_CHECK(base_dtype_is(t->dtype, BASE_INT), DTYPE, "%s: %s is %s, must be of an integer dtype", in->name, what, TEXT(t));
+  QUERN_CHECK(base_dtype_is(t->dtype, BASE_INT), DTYPE, "%s: %s is %s, must be of an integer dtype", in->name, what,
+              TEXT(t));
   return QUERN_STATUS_OK;
 }
 
@@ -114,8 +117,8 @@ static quern_status infer_CONST(const struct infer *in) {
   int64_t count;
   QUERN_TRY(ir_type_count(a->dtype, a->shape.n, a->shape.at, &count));
   size_t bytes = (size_t)count * base_dtypes[a->dtype].size;
-  QUERN_CHECK(bytes <= IR_CONST_BYTES, OVERFLOW, "%s: %zu bytes exceed %d HINT: quern_tensor_copy holds any size", in->name, bytes,
-              (int)IR_CONST_BYTES);
+  QUERN_CHECK(bytes <= IR_CONST_BYTES, OVERFLOW, "%s: %zu bytes exceed %d HINT: quern_tensor_copy holds any size",
+              in->name, bytes, (int)IR_CONST_BYTES);
   QUERN_CHECK(a->data.n == bytes, INVALID, "%s: %zu bytes of data, the type needs %zu", in->name, a->data.n, bytes);
   if (a->dtype == QUERN_DTYPE_BOOL) {
     for (size_t i = 0; i < bytes; i++) {
@@ -137,8 +140,8 @@ static quern_status infer_RANDOM(const struct infer *in) {
     QUERN_CHECK(t->dtype == QUERN_DTYPE_U64 && t->rank == 0, DTYPE, "%s: the %s is %s, must be a u64 scalar", in->name,
                 i == 0 ? "seed" : "step", TEXT(t));
   }
-  QUERN_CHECK(in->attrs->stream >= 0 && in->attrs->stream <= UINT32_MAX, INVALID, "%s: stream %lld is not in 0..2^32-1", in->name,
-              (long long)in->attrs->stream);
+  QUERN_CHECK(in->attrs->stream >= 0 && in->attrs->stream <= UINT32_MAX, INVALID, "%s: stream %lld is not in 0..2^32-1",
+              in->name, (long long)in->attrs->stream);
   QUERN_TRY(give_shape(in, QUERN_DTYPE_U32, in->attrs->shape));
   int64_t count;
   QUERN_TRY(ir_type_count(QUERN_DTYPE_U32, in->attrs->shape.n, in->attrs->shape.at, &count));
@@ -185,8 +188,8 @@ static quern_status infer_RESHAPE(const struct infer *in) {
   QUERN_TRY(give_shape(in, x->dtype, shape));
   int64_t count;
   QUERN_TRY(ir_type_count(x->dtype, shape.n, shape.at, &count));
-  QUERN_CHECK(count == ir_count(x), SHAPE, "%s: %s has %lld elements, %s has %lld", in->name, TEXT(x), (long long)ir_count(x),
-              LIST_TEXT(shape), (long long)count);
+  QUERN_CHECK(count == ir_count(x), SHAPE, "%s: %s has %lld elements, %s has %lld", in->name, TEXT(x),
+              (long long)ir_count(x), LIST_TEXT(shape), (long long)count);
   return QUERN_STATUS_OK;
 }
 
@@ -198,7 +201,8 @@ static quern_status infer_PERMUTE(const struct infer *in) {
   unsigned seen = 0;
   for (int k = 0; k < axes.n; k++) {
     QUERN_TRY(need_axis(in, axes.at[k], x->rank));
-    QUERN_CHECK((seen >> axes.at[k] & 1) == 0, SHAPE, "%s: axes %s repeat %lld", in->name, LIST_TEXT(axes), (long long)axes.at[k]);
+    QUERN_CHECK((seen >> axes.at[k] & 1) == 0, SHAPE, "%s: axes %s repeat %lld", in->name, LIST_TEXT(axes),
+                (long long)axes.at[k]);
     seen |= 1u << axes.at[k];
     type.dims[k] = x->dims[axes.at[k]];
   }
@@ -210,8 +214,9 @@ static quern_status infer_BROADCAST(const struct infer *in) {
   struct ir_ints shape = in->attrs->shape;
   QUERN_TRY(need_length(in, "shape", shape, x->rank));
   for (int k = 0; k < shape.n; k++) {
-    QUERN_CHECK(x->dims[k] == shape.at[k] || x->dims[k] == 1, SHAPE, "%s: %s does not stretch to %s: axis %d is %lld, not 1",
-                in->name, TEXT(x), LIST_TEXT(shape), k, (long long)x->dims[k]);
+    QUERN_CHECK(x->dims[k] == shape.at[k] || x->dims[k] == 1, SHAPE,
+                "%s: %s does not stretch to %s: axis %d is %lld, not 1", in->name, TEXT(x), LIST_TEXT(shape), k,
+                (long long)x->dims[k]);
   }
   return give_shape(in, x->dtype, shape);
 }
@@ -219,9 +224,12 @@ static quern_status infer_BROADCAST(const struct infer *in) {
 static quern_status infer_PAD(const struct infer *in) {
   const quern_tensor *x = in->src[0], *fill = in->src[1];
   const struct ir_attrs *a = in->attrs;
-  QUERN_CHECK(fill->rank == 0 && fill->dtype == x->dtype, DTYPE, "%s: the fill is %s, must be a %s scalar", in->name, TEXT(fill),
-              base_dtypes[x->dtype].name);
-  const struct { const char *name; struct ir_ints list; } lists[] = {{"lo", a->lo}, {"hi", a->hi}, {"mid", a->mid}};
+  QUERN_CHECK(fill->rank == 0 && fill->dtype == x->dtype, DTYPE, "%s: the fill is %s, must be a %s scalar", in->name,
+              TEXT(fill), base_dtypes[x->dtype].name);
+  const struct {
+    const char *name;
+    struct ir_ints list;
+  } lists[] = {{"lo", a->lo}, {"hi", a->hi}, {"mid", a->mid}};
   for (size_t i = 0; i < BASE_COUNT(lists); i++) {
     QUERN_TRY(need_length(in, lists[i].name, lists[i].list, x->rank));
     QUERN_TRY(need_at_least(in, lists[i].name, lists[i].list, 0));
@@ -270,15 +278,17 @@ static quern_status infer_CONCAT(const struct infer *in) {
   struct ir_type type = type_of(x);
   for (int i = 1; i < in->n_src; i++) {
     const quern_tensor *y = in->src[i];
-    QUERN_CHECK(y->dtype == x->dtype, DTYPE, "%s: source 0 is %s, source %d is %s HINT: quern_cast makes them equal", in->name,
-                TEXT(x), i, TEXT(y));
-    QUERN_CHECK(y->rank == x->rank, SHAPE, "%s: source 0 is %s, source %d is %s: ranks differ", in->name, TEXT(x), i, TEXT(y));
+    QUERN_CHECK(y->dtype == x->dtype, DTYPE, "%s: source 0 is %s, source %d is %s HINT: quern_cast makes them equal",
+                in->name, TEXT(x), i, TEXT(y));
+    QUERN_CHECK(y->rank == x->rank, SHAPE, "%s: source 0 is %s, source %d is %s: ranks differ", in->name, TEXT(x), i,
+                TEXT(y));
     for (int k = 0; k < x->rank; k++) {
-      QUERN_CHECK(k == axis || y->dims[k] == x->dims[k], SHAPE, "%s along axis %lld: source 0 is %s, source %d is %s: axis %d differs",
-                  in->name, (long long)axis, TEXT(x), i, TEXT(y), k);
+      QUERN_CHECK(k == axis || y->dims[k] == x->dims[k], SHAPE,
+                  "%s along axis %lld: source 0 is %s, source %d is %s: axis %d differs", in->name, (long long)axis,
+                  TEXT(x), i, TEXT(y), k);
     }
-    QUERN_CHECK(!__builtin_add_overflow(type.dims[axis], y->dims[axis], &type.dims[axis]), OVERFLOW, "%s: axis %lld is too large",
-                in->name, (long long)axis);
+    QUERN_CHECK(!__builtin_add_overflow(type.dims[axis], y->dims[axis], &type.dims[axis]), OVERFLOW,
+                "%s: axis %lld is too large", in->name, (long long)axis);
   }
   return give(in, &type);
 }
@@ -286,10 +296,12 @@ static quern_status infer_CONCAT(const struct infer *in) {
 /* Sources from first on are integer scalars, one an axis. */
 static quern_status need_starts(const struct infer *in, int first) {
   const quern_tensor *x = in->src[0];
-  QUERN_CHECK(in->n_src == first + x->rank, INVALID, "%s: %d starts for %s, needs one an axis", in->name, in->n_src - first, TEXT(x));
+  QUERN_CHECK(in->n_src == first + x->rank, INVALID, "%s: %d starts for %s, needs one an axis", in->name,
+              in->n_src - first, TEXT(x));
   for (int i = first; i < in->n_src; i++) {
     QUERN_TRY(need_int(in, in->src[i], "a start"));
-    QUERN_CHECK(in->src[i]->rank == 0, SHAPE, "%s: start %d is %s, must be a scalar", in->name, i - first, TEXT(in->src[i]));
+    QUERN_CHECK(in->src[i]->rank == 0, SHAPE, "%s: start %d is %s, must be a scalar", in->name, i - first,
+                TEXT(in->src[i]));
   }
   return QUERN_STATUS_OK;
 }
@@ -330,7 +342,8 @@ static quern_status need_window(const struct infer *in, int rank) {
 
 /* How far a window of that size reaches, or an error when that does not fit. */
 static quern_status window_span(const struct infer *in, int i, int64_t size, int64_t *span) {
-  bool wrong = __builtin_mul_overflow(size - 1, in->attrs->dilate.at[i], span) || __builtin_add_overflow(*span, 1, span);
+  bool wrong =
+      __builtin_mul_overflow(size - 1, in->attrs->dilate.at[i], span) || __builtin_add_overflow(*span, 1, span);
   QUERN_CHECK(!wrong, OVERFLOW, "%s: a window of %lld dilated by %lld is too large", in->name, (long long)size,
               (long long)in->attrs->dilate.at[i]);
   return QUERN_STATUS_OK;
@@ -342,13 +355,16 @@ static quern_status infer_WINDOW(const struct infer *in) {
   QUERN_TRY(need_window(in, x->rank));
   QUERN_TRY(need_length(in, "size", a->size, a->axes.n));
   QUERN_TRY(need_at_least(in, "size", a->size, 1));
-  QUERN_CHECK(x->rank + a->axes.n <= QUERN_MAX_RANK, SHAPE, "%s: rank %d exceeds %d", in->name, x->rank + a->axes.n, (int)QUERN_MAX_RANK);
+  QUERN_CHECK(x->rank + a->axes.n <= QUERN_MAX_RANK, SHAPE, "%s: rank %d exceeds %d", in->name, x->rank + a->axes.n,
+              (int)QUERN_MAX_RANK);
   struct ir_type type = type_of(x);
   for (int i = 0; i < a->axes.n; i++) {
     int64_t axis = a->axes.at[i], span;
     QUERN_TRY(window_span(in, i, a->size.at[i], &span));
-    QUERN_CHECK(span <= x->dims[axis], SHAPE, "%s: a window of %lld dilated by %lld spans %lld, axis %lld of %s has %lld", in->name,
-                (long long)a->size.at[i], (long long)a->dilate.at[i], (long long)span, (long long)axis, TEXT(x), (long long)x->dims[axis]);
+    QUERN_CHECK(span <= x->dims[axis], SHAPE,
+                "%s: a window of %lld dilated by %lld spans %lld, axis %lld of %s has %lld", in->name,
+                (long long)a->size.at[i], (long long)a->dilate.at[i], (long long)span, (long long)axis, TEXT(x),
+                (long long)x->dims[axis]);
     type.dims[axis] = (x->dims[axis] - span) / a->step.at[i] + 1;
     type.dims[type.rank++] = a->size.at[i];
   }
@@ -361,20 +377,20 @@ static quern_status infer_FOLD(const struct infer *in) {
   int rank = a->shape.n;
   QUERN_TRY(give_shape(in, x->dtype, a->shape));
   QUERN_TRY(need_window(in, rank));
-  QUERN_CHECK(x->rank == rank + a->axes.n, SHAPE, "%s: %s has rank %d, %s with %d windows needs %d", in->name, TEXT(x), x->rank,
-              LIST_TEXT(a->shape), a->axes.n, rank + a->axes.n);
+  QUERN_CHECK(x->rank == rank + a->axes.n, SHAPE, "%s: %s has rank %d, %s with %d windows needs %d", in->name, TEXT(x),
+              x->rank, LIST_TEXT(a->shape), a->axes.n, rank + a->axes.n);
   struct ir_type want = {.rank = rank};
   if (rank > 0) memcpy(want.dims, a->shape.at, (size_t)rank * sizeof *want.dims);
   for (int i = 0; i < a->axes.n; i++) {
     int64_t axis = a->axes.at[i], span;
     QUERN_TRY(window_span(in, i, x->dims[rank + i], &span));
-    QUERN_CHECK(x->dims[rank + i] > 0 && span <= a->shape.at[axis], SHAPE, "%s: windows of %s do not fit into %s", in->name, TEXT(x),
-                LIST_TEXT(a->shape));
+    QUERN_CHECK(x->dims[rank + i] > 0 && span <= a->shape.at[axis], SHAPE, "%s: windows of %s do not fit into %s",
+                in->name, TEXT(x), LIST_TEXT(a->shape));
     want.dims[axis] = (a->shape.at[axis] - span) / a->step.at[i] + 1;
   }
   for (int k = 0; k < rank; k++) {
-    QUERN_CHECK(want.dims[k] == x->dims[k], SHAPE, "%s: axis %d of %s has %lld, folding to %s needs %lld", in->name, k, TEXT(x),
-                (long long)x->dims[k], LIST_TEXT(a->shape), (long long)want.dims[k]);
+    QUERN_CHECK(want.dims[k] == x->dims[k], SHAPE, "%s: axis %d of %s has %lld, folding to %s needs %lld", in->name, k,
+                TEXT(x), (long long)x->dims[k], LIST_TEXT(a->shape), (long long)want.dims[k]);
   }
   return QUERN_STATUS_OK;
 }
@@ -385,10 +401,12 @@ static quern_status gathered(const struct infer *in, struct ir_type *type) {
   int64_t axis = in->attrs->axis, batch = in->attrs->batch;
   QUERN_TRY(need_int(in, index, "the index"));
   QUERN_TRY(need_axis(in, axis, x->rank));
-  QUERN_CHECK(batch >= 0 && batch <= axis && batch <= index->rank, SHAPE, "%s: batch is %lld with axis %lld of %s and indices %s", in->name,
-              (long long)batch, (long long)axis, TEXT(x), TEXT(index));
+  QUERN_CHECK(batch >= 0 && batch <= axis && batch <= index->rank, SHAPE,
+              "%s: batch is %lld with axis %lld of %s and indices %s", in->name, (long long)batch, (long long)axis,
+              TEXT(x), TEXT(index));
   for (int k = 0; k < batch; k++) {
-    QUERN_CHECK(x->dims[k] == index->dims[k], SHAPE, "%s: batch axis %d of %s and of indices %s differ", in->name, k, TEXT(x), TEXT(index));
+    QUERN_CHECK(x->dims[k] == index->dims[k], SHAPE, "%s: batch axis %d of %s and of indices %s differ", in->name, k,
+                TEXT(x), TEXT(index));
   }
   int rank = x->rank - 1 + index->rank - (int)batch;
   QUERN_CHECK(rank <= QUERN_MAX_RANK, SHAPE, "%s: rank %d exceeds %d", in->name, rank, (int)QUERN_MAX_RANK);
@@ -408,7 +426,8 @@ static quern_status infer_GATHER(const struct infer *in) {
 static quern_status infer_SCATTER(const struct infer *in) {
   const quern_tensor *x = in->src[0], *u = in->src[2];
   enum ir_reduce kind = in->attrs->reduce;
-  QUERN_CHECK(kind < IR_REDUCE_COUNT && kind != IR_PROD, INVALID, "%s: reduce is %d, must be sum, max, min or set", in->name, (int)kind);
+  QUERN_CHECK(kind < IR_REDUCE_COUNT && kind != IR_PROD, INVALID, "%s: reduce is %d, must be sum, max, min or set",
+              in->name, (int)kind);
   QUERN_CHECK(x->dtype != QUERN_DTYPE_BOOL || kind != IR_SUM, DTYPE, "%s: sum of bool HINT: max is or", in->name);
   QUERN_CHECK(x->dtype == u->dtype, DTYPE, "%s: %s into %s: dtypes differ", in->name, TEXT(u), TEXT(x));
   struct ir_type type;
@@ -442,7 +461,8 @@ static quern_status infer_ARGREDUCE(const struct infer *in) {
   const quern_tensor *x = in->src[0];
   int64_t axis = in->attrs->axis;
   enum ir_reduce kind = in->attrs->reduce;
-  QUERN_CHECK(kind == IR_REDUCE_MAX || kind == IR_REDUCE_MIN, INVALID, "%s: reduce is %d, must be max or min", in->name, (int)kind);
+  QUERN_CHECK(kind == IR_REDUCE_MAX || kind == IR_REDUCE_MIN, INVALID, "%s: reduce is %d, must be max or min", in->name,
+              (int)kind);
   QUERN_TRY(need_axis(in, axis, x->rank));
   QUERN_CHECK(x->dims[axis] > 0, SHAPE, "%s: axis %lld of %s is empty", in->name, (long long)axis, TEXT(x));
   struct ir_type type = {.dtype = QUERN_DTYPE_I64};
@@ -453,8 +473,8 @@ static quern_status infer_ARGREDUCE(const struct infer *in) {
 }
 
 static quern_status need_flag(const struct infer *in) {
-  QUERN_CHECK(in->attrs->reverse == 0 || in->attrs->reverse == 1, INVALID, "%s: reverse is %lld, must be 0 or 1", in->name,
-              (long long)in->attrs->reverse);
+  QUERN_CHECK(in->attrs->reverse == 0 || in->attrs->reverse == 1, INVALID, "%s: reverse is %lld, must be 0 or 1",
+              in->name, (long long)in->attrs->reverse);
   return QUERN_STATUS_OK;
 }
 
@@ -475,14 +495,18 @@ static quern_status infer_SORT(const struct infer *in) {
 static quern_status infer_DOT(const struct infer *in) {
   const quern_tensor *a = in->src[0], *b = in->src[1];
   const struct ir_attrs *t = in->attrs;
-  QUERN_CHECK(a->dtype == b->dtype, DTYPE, "%s: dtypes differ: %s and %s HINT: quern_cast makes them equal", in->name, TEXT(a), TEXT(b));
+  QUERN_CHECK(a->dtype == b->dtype, DTYPE, "%s: dtypes differ: %s and %s HINT: quern_cast makes them equal", in->name,
+              TEXT(a), TEXT(b));
   QUERN_TRY(need_reduce(in, a->dtype));
   QUERN_CHECK(t->combine < IR_COMBINE_COUNT, INVALID, "%s: combine is %d", in->name, (int)t->combine);
   QUERN_CHECK(a->dtype != QUERN_DTYPE_BOOL || t->combine == IR_COMBINE_MAX || t->combine == IR_COMBINE_MIN, DTYPE,
               "%s: %s of bool HINT: max is or, min is and", in->name, ir_combine_names[t->combine]);
   QUERN_TRY(need_length(in, "b_batch", t->b_batch, t->a_batch.n));
   QUERN_TRY(need_length(in, "b_sum", t->b_sum, t->a_sum.n));
-  const struct { const char *name; struct ir_ints a, b; } pairs[] = {{"batch", t->a_batch, t->b_batch}, {"sum", t->a_sum, t->b_sum}};
+  const struct {
+    const char *name;
+    struct ir_ints a, b;
+  } pairs[] = {{"batch", t->a_batch, t->b_batch}, {"sum", t->a_sum, t->b_sum}};
   unsigned used_a = 0, used_b = 0;
   struct ir_type type = {.dtype = a->dtype};
   for (size_t p = 0; p < BASE_COUNT(pairs); p++) {
@@ -490,12 +514,12 @@ static quern_status infer_DOT(const struct infer *in) {
       int64_t ka = pairs[p].a.at[i], kb = pairs[p].b.at[i];
       QUERN_TRY(need_axis(in, ka, a->rank));
       QUERN_TRY(need_axis(in, kb, b->rank));
-      QUERN_CHECK((used_a >> ka & 1) == 0 && (used_b >> kb & 1) == 0, SHAPE, "%s: axis %lld of a or %lld of b is named twice", in->name,
-                  (long long)ka, (long long)kb);
+      QUERN_CHECK((used_a >> ka & 1) == 0 && (used_b >> kb & 1) == 0, SHAPE,
+                  "%s: axis %lld of a or %lld of b is named twice", in->name, (long long)ka, (long long)kb);
       used_a |= 1u << ka;
       used_b |= 1u << kb;
-      QUERN_CHECK(a->dims[ka] == b->dims[kb], SHAPE, "%s: %s axis %lld of a and %lld of b differ: %s and %s", in->name, pairs[p].name,
-                  (long long)ka, (long long)kb, TEXT(a), TEXT(b));
+      QUERN_CHECK(a->dims[ka] == b->dims[kb], SHAPE, "%s: %s axis %lld of a and %lld of b differ: %s and %s", in->name,
+                  pairs[p].name, (long long)ka, (long long)kb, TEXT(a), TEXT(b));
       if (p == 0) type.dims[type.rank++] = a->dims[ka];
     }
   }
@@ -515,15 +539,16 @@ static quern_status infer_DOT(const struct infer *in) {
 static quern_status need_graph(const struct infer *in, const struct ir_graph *graph, const char *what, int n_params) {
   QUERN_CHECK(graph != NULL, INVALID, "%s: the %s is null", in->name, what);
   QUERN_CHECK(graph->ctx == in->ctx, INVALID, "%s: the %s belongs to another context", in->name, what);
-  QUERN_CHECK(graph->n_params == n_params, INVALID, "%s: the %s takes %d operands, there are %d", in->name, what, graph->n_params,
-              n_params);
+  QUERN_CHECK(graph->n_params == n_params, INVALID, "%s: the %s takes %d operands, there are %d", in->name, what,
+              graph->n_params, n_params);
   QUERN_CHECK(graph->depth < IR_MAX_DEPTH, OVERFLOW, "%s: sub-graphs nest deeper than %d", in->name, (int)IR_MAX_DEPTH);
   return QUERN_STATUS_OK;
 }
 
-static quern_status need_param(const struct infer *in, const struct ir_graph *graph, int i, const quern_tensor *operand) {
-  QUERN_CHECK(ir_same_type(graph->params[i], operand), SHAPE, "%s: operand %d of a body is %s, the body takes %s", in->name, i,
-              TEXT(operand), TEXT(graph->params[i]));
+static quern_status need_param(const struct infer *in, const struct ir_graph *graph, int i,
+                               const quern_tensor *operand) {
+  QUERN_CHECK(ir_same_type(graph->params[i], operand), SHAPE, "%s: operand %d of a body is %s, the body takes %s",
+              in->name, i, TEXT(operand), TEXT(graph->params[i]));
   return QUERN_STATUS_OK;
 }
 
@@ -532,7 +557,8 @@ static quern_status infer_LOOP(const struct infer *in) {
   int64_t carries = a->carries, scanned = a->scanned;
   QUERN_CHECK(a->trip >= 0, INVALID, "%s: trip is %lld", in->name, (long long)a->trip);
   QUERN_CHECK(carries >= 0 && scanned >= 0 && carries <= in->n_src && scanned <= in->n_src - carries, INVALID,
-              "%s: %lld carries and %lld scanned of %d sources", in->name, (long long)carries, (long long)scanned, in->n_src);
+              "%s: %lld carries and %lld scanned of %d sources", in->name, (long long)carries, (long long)scanned,
+              in->n_src);
   QUERN_TRY(need_flag(in));
   QUERN_TRY(need_graph(in, a->body, "body", in->n_src + 1));
   const struct ir_graph *body = a->body;
@@ -544,18 +570,20 @@ static quern_status infer_LOOP(const struct infer *in) {
       QUERN_TRY(need_param(in, body, i + 1, x));
       continue;
     }
-    QUERN_CHECK(x->rank > 0 && x->dims[0] == a->trip, SHAPE, "%s: scanned source %d is %s, its first axis must be trip = %lld", in->name,
-                i, TEXT(x), (long long)a->trip);
+    QUERN_CHECK(x->rank > 0 && x->dims[0] == a->trip, SHAPE,
+                "%s: scanned source %d is %s, its first axis must be trip = %lld", in->name, i, TEXT(x),
+                (long long)a->trip);
     quern_tensor row = {.node = x->node, .dtype = x->dtype, .rank = x->rank - 1, .dims = x->dims + 1};
     QUERN_TRY(need_param(in, body, i + 1, &row));
   }
-  QUERN_CHECK(body->n_results >= carries, INVALID, "%s: the body gives %d results for %lld carries", in->name, body->n_results,
-              (long long)carries);
+  QUERN_CHECK(body->n_results >= carries, INVALID, "%s: the body gives %d results for %lld carries", in->name,
+              body->n_results, (long long)carries);
   QUERN_CHECK(body->n_results > 0, INVALID, "%s: the body has no result", in->name);
   for (int i = 0; i < body->n_results; i++) {
     const quern_tensor *y = body->results[i];
     if (i < carries) {
-      QUERN_CHECK(ir_same_type(y, in->src[i]), SHAPE, "%s: carry %d starts as %s, the body gives %s", in->name, i, TEXT(in->src[i]), TEXT(y));
+      QUERN_CHECK(ir_same_type(y, in->src[i]), SHAPE, "%s: carry %d starts as %s, the body gives %s", in->name, i,
+                  TEXT(in->src[i]), TEXT(y));
       QUERN_TRY(give_like(in, y, y->dtype));
       continue;
     }
@@ -569,21 +597,23 @@ static quern_status infer_LOOP(const struct infer *in) {
 
 static quern_status infer_WHILE(const struct infer *in) {
   const struct ir_attrs *a = in->attrs;
-  QUERN_CHECK(a->carries > 0 && a->carries <= in->n_src, INVALID, "%s: %lld carries of %d sources", in->name, (long long)a->carries,
-              in->n_src);
+  QUERN_CHECK(a->carries > 0 && a->carries <= in->n_src, INVALID, "%s: %lld carries of %d sources", in->name,
+              (long long)a->carries, in->n_src);
   QUERN_TRY(need_graph(in, a->body, "body", in->n_src));
   QUERN_TRY(need_graph(in, a->other, "condition", in->n_src));
   for (int i = 0; i < in->n_src; i++) {
     QUERN_TRY(need_param(in, a->body, i, in->src[i]));
     QUERN_TRY(need_param(in, a->other, i, in->src[i]));
   }
-  QUERN_CHECK(a->other->n_results == 1 && a->other->results[0]->dtype == QUERN_DTYPE_BOOL && a->other->results[0]->rank == 0, SHAPE,
-              "%s: the condition must give one bool scalar", in->name);
+  QUERN_CHECK(a->other->n_results == 1 && a->other->results[0]->dtype == QUERN_DTYPE_BOOL &&
+                  a->other->results[0]->rank == 0,
+              SHAPE, "%s: the condition must give one bool scalar", in->name);
   QUERN_CHECK(a->body->n_results == a->carries, INVALID, "%s: the body gives %d results for %lld carries", in->name,
               a->body->n_results, (long long)a->carries);
   for (int i = 0; i < a->body->n_results; i++) {
     const quern_tensor *y = a->body->results[i];
-    QUERN_CHECK(ir_same_type(y, in->src[i]), SHAPE, "%s: carry %d starts as %s, the body gives %s", in->name, i, TEXT(in->src[i]), TEXT(y));
+    QUERN_CHECK(ir_same_type(y, in->src[i]), SHAPE, "%s: carry %d starts as %s, the body gives %s", in->name, i,
+                TEXT(in->src[i]), TEXT(y));
     QUERN_TRY(give_like(in, y, y->dtype));
   }
   return QUERN_STATUS_OK;
@@ -602,7 +632,8 @@ static quern_status infer_IF(const struct infer *in) {
               "%s: the branches give %d and %d results", in->name, a->body->n_results, a->other->n_results);
   for (int i = 0; i < a->body->n_results; i++) {
     const quern_tensor *y = a->body->results[i], *z = a->other->results[i];
-    QUERN_CHECK(ir_same_type(y, z), SHAPE, "%s: result %d is %s in one branch, %s in the other", in->name, i, TEXT(y), TEXT(z));
+    QUERN_CHECK(ir_same_type(y, z), SHAPE, "%s: result %d is %s in one branch, %s in the other", in->name, i, TEXT(y),
+                TEXT(z));
     QUERN_TRY(give_like(in, y, y->dtype));
   }
   return QUERN_STATUS_OK;
@@ -627,24 +658,31 @@ static infer_rule *const rules[IR_OP_COUNT] = {
 };
 
 static const char *class_text(enum base_dtype_class class) {
-  static const struct { enum base_dtype_class class; const char *text; } table[] = {
-      {BASE_FLOAT, "floats"}, {BASE_INT, "integers"}, {BASE_NUM, "numbers"}, {BASE_BOOL, "bool"}, {BASE_BITS, "integers and bool"}};
+  static const struct {
+    enum base_dtype_class class;
+    const char *text;
+  } table[] = {{BASE_FLOAT, "floats"},
+               {BASE_INT, "integers"},
+               {BASE_NUM, "numbers"},
+               {BASE_BOOL, "bool"},
+               {BASE_BITS, "integers and bool"}};
   for (size_t i = 0; i < BASE_COUNT(table); i++) {
     if (table[i].class == class) return table[i].text;
   }
   return "all dtypes";
 }
 
-quern_status ir_infer(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src, const struct ir_attrs *attrs,
-                      int *n_out, struct ir_type **types) {
+quern_status ir_infer(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src,
+                      const struct ir_attrs *attrs, int *n_out, struct ir_type **types) {
   const struct ir_op_info *info = &ir_ops[op];
   struct infer in = {ctx, info->name, n_src, src, attrs};
   bool has_dtype = (info->attrs >> IR_ATTR_dtype & 1) != 0;
-  QUERN_CHECK(!has_dtype || attrs->dtype < QUERN_DTYPE_COUNT, DTYPE, "%s: %d is no dtype", info->name, (int)attrs->dtype);
+  QUERN_CHECK(!has_dtype || attrs->dtype < QUERN_DTYPE_COUNT, DTYPE, "%s: %d is no dtype", info->name,
+              (int)attrs->dtype);
   if (n_src > 0 || has_dtype) {
     quern_dtype dtype = n_src > 0 ? src[0]->dtype : attrs->dtype;
-    QUERN_CHECK(base_dtype_is(dtype, info->dtypes), DTYPE, "%s: does not admit %s, only %s HINT: quern_cast converts", info->name,
-                base_dtypes[dtype].name, class_text(info->dtypes));
+    QUERN_CHECK(base_dtype_is(dtype, info->dtypes), DTYPE, "%s: does not admit %s, only %s HINT: quern_cast converts",
+                info->name, base_dtypes[dtype].name, class_text(info->dtypes));
   }
   ctx->types.n = 0;
   QUERN_TRY(rules[op](&in));

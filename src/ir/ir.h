@@ -26,8 +26,16 @@ enum ir_attr_id {
 };
 
 enum ir_attr_kind {
-  IR_KIND_INT, IR_KIND_INTS, IR_KIND_REALS, IR_KIND_DTYPE, IR_KIND_REDUCE, IR_KIND_COMBINE, IR_KIND_NAME, IR_KIND_GRAPH,
-  IR_KIND_DATA, IR_KIND_BUFFER
+  IR_KIND_INT,
+  IR_KIND_INTS,
+  IR_KIND_REALS,
+  IR_KIND_DTYPE,
+  IR_KIND_REDUCE,
+  IR_KIND_COMBINE,
+  IR_KIND_NAME,
+  IR_KIND_GRAPH,
+  IR_KIND_DATA,
+  IR_KIND_BUFFER
 };
 
 enum ir_reduce { IR_SUM, IR_PROD, IR_REDUCE_MAX, IR_REDUCE_MIN, IR_SET, IR_REDUCE_COUNT };
@@ -35,12 +43,25 @@ enum ir_combine { IR_COMBINE_MUL, IR_COMBINE_ADD, IR_COMBINE_MAX, IR_COMBINE_MIN
 extern const char *const ir_reduce_names[IR_REDUCE_COUNT];   /* "sum", "prod", "max", "min", "set" */
 extern const char *const ir_combine_names[IR_COMBINE_COUNT]; /* "mul", "add", "max", "min" */
 
-struct ir_ints { int n; const int64_t *at; };
-struct ir_reals { int n; const double *at; };
-struct ir_data { size_t n; const void *at; }; /* n bytes */
-struct ir_buffer { void *data; size_t bytes; bool owned; }; /* data NULL: unbound, must be bound to be evaluated */
+struct ir_ints {
+  int n;
+  const int64_t *at;
+};
+struct ir_reals {
+  int n;
+  const double *at;
+};
+struct ir_data {
+  size_t n;
+  const void *at;
+}; /* n bytes */
+struct ir_buffer {
+  void *data;
+  size_t bytes;
+  bool owned;
+}; /* data NULL: unbound, must be bound to be evaluated */
 
-#define IR_INTS(...) \
+#define IR_INTS(...)                                                                                                   \
   ((struct ir_ints){(int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}})
 
 #define IR_FIELD_INT int64_t
@@ -61,26 +82,34 @@ struct ir_attrs {
 #undef ATTR
 };
 
-enum { IR_COMM = 1, IR_IDENTITY = 2 }; /* flags */
+enum { IR_COMM = 1, IR_IDENTITY = 2 };              /* flags */
 enum { IR_CONST_BYTES = 65536, IR_MAX_DEPTH = 32 }; /* limits: of a constant, of sub-graphs in sub-graphs */
 
 struct ir_op_info {
-  const char *name;              /* "add" */
-  int n_src, n_out;              /* -1: varies */
-  enum base_dtype_class dtypes;  /* of source 0 */
-  bool grad;                     /* false: the gradient is zero */
+  const char *name;             /* "add" */
+  int n_src, n_out;             /* -1: varies */
+  enum base_dtype_class dtypes; /* of source 0 */
+  bool grad;                    /* false: the gradient is zero */
   int flags;
-  uint64_t attrs;                /* bit IR_ATTR_x set: the op has attribute x */
+  uint64_t attrs; /* bit IR_ATTR_x set: the op has attribute x */
   const char *equation;
 };
 extern const struct ir_op_info ir_ops[IR_OP_COUNT];
 
-struct ir_attr_info { const char *name; enum ir_attr_kind kind; size_t offset; /* in struct ir_attrs */ };
+struct ir_attr_info {
+  const char *name;
+  enum ir_attr_kind kind;
+  size_t offset; /* in struct ir_attrs */
+};
 extern const struct ir_attr_info ir_attr_table[IR_ATTR_COUNT];
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------ */
 
-struct ir_type { quern_dtype dtype; int rank; int64_t dims[QUERN_MAX_RANK]; };
+struct ir_type {
+  quern_dtype dtype;
+  int rank;
+  int64_t dims[QUERN_MAX_RANK];
+};
 
 struct quern_tensor {
   struct ir_node *node; /* NULL: the poison tensor */
@@ -93,7 +122,7 @@ struct quern_tensor {
 struct ir_node {
   quern_context *ctx;
   uint64_t hash;
-  uint32_t id;   /* grows; larger than the ids of all sources */
+  uint32_t id;          /* grows; larger than the ids of all sources */
   uint32_t mark, place; /* scratch of ir_topo: which order it was last found in, and where */
   enum ir_op op;
   int n_src, n_out;
@@ -133,8 +162,8 @@ struct quern_context {
   struct base_heap heap;
   struct base_arena arena;
   struct base_map nodes, graphs;
-  struct base_map composites; /* by name */
-  struct base_map bodies;     /* of composites, by name, attributes and source types */
+  struct base_map composites;           /* by name */
+  struct base_map bodies;               /* of composites, by name, attributes and source types */
   BASE_VEC(struct ir_buffer *) buffers; /* owned ones are freed with the context */
   BASE_VEC(struct ir_type) types;       /* scratch of ir_make */
   uint32_t n_nodes, n_graphs, epoch, next_stream;
@@ -162,10 +191,11 @@ quern_status ir_poison_error(quern_context *ctx) QUERN_NODISCARD;
 
 /* The node with these sources and attributes: the one there is, or a new one. Its result 0, or the poison with the error
 ** recorded. Any poison source gives the poison. */
-quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src, const struct ir_attrs *attrs);
+quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src,
+                      const struct ir_attrs *attrs);
 
-#define IR_MAKE(ctx, op, attrs, ...) \
-  ir_make((ctx), (op), (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)), \
+#define IR_MAKE(ctx, op, attrs, ...)                                                                                   \
+  ir_make((ctx), (op), (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)),                        \
           (quern_tensor *[]){__VA_ARGS__}, (attrs))
 
 /* True when making the node again would give the same pointer. */
@@ -180,8 +210,8 @@ void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer);
 static inline quern_tensor *ir_result(quern_tensor *t, int i) { return ir_is_poison(t) ? t : &t->node->out[i]; }
 
 /* The results an op would have; *types is valid until the next call. */
-quern_status ir_infer(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src, const struct ir_attrs *attrs,
-                      int *n_out, struct ir_type **types) QUERN_NODISCARD;
+quern_status ir_infer(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src,
+                      const struct ir_attrs *attrs, int *n_out, struct ir_type **types) QUERN_NODISCARD;
 
 /* Elements and bytes of a type, or OVERFLOW when they exceed INT64_MAX. */
 quern_status ir_type_count(quern_dtype dtype, int rank, const int64_t *dims, int64_t *count) QUERN_NODISCARD;
@@ -203,7 +233,11 @@ bool ir_is_const(const quern_tensor *t, double value);
 
 /* ---- walking and rebuilding (graph.c) ------------------------------------------------------------------------------ */
 
-struct ir_order { struct ir_node **at; size_t n, cap; uint32_t epoch; };
+struct ir_order {
+  struct ir_node **at;
+  size_t n, cap;
+  uint32_t epoch;
+};
 
 /* The nodes that roots reach, in increasing id. Free with ir_order_fini. Does not enter sub-graphs. */
 quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, struct ir_order *order) QUERN_NODISCARD;
@@ -263,8 +297,8 @@ quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *ki
                                quern_tensor *const *src, const struct ir_graph **body) QUERN_NODISCARD;
 
 /* The composite node of that kind: result 0, or the poison with the error recorded. */
-quern_tensor *ir_composite_make(quern_context *ctx, const struct ir_composite *kind, struct ir_ints ints, struct ir_reals reals,
-                                int n, quern_tensor *const *src);
+quern_tensor *ir_composite_make(quern_context *ctx, const struct ir_composite *kind, struct ir_ints ints,
+                                struct ir_reals reals, int n, quern_tensor *const *src);
 
 /* ---- text (print.c, parse.c, dot.c) --------------------------------------------------------------------------------- */
 
@@ -286,7 +320,10 @@ quern_status ir_parse(quern_context *ctx, const char *text, size_t bytes, struct
 
 /* ---- evaluation (eval.c and eval_*.c): the meaning of every op, slow and plain ---------------------------------- */
 
-struct ir_binding { const quern_tensor *leaf; const void *data; };
+struct ir_binding {
+  const quern_tensor *leaf;
+  const void *data;
+};
 
 /* dst[i] = the elements of roots[i], densely in row-major order. */
 quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
@@ -317,7 +354,7 @@ struct ir_rewrite_options {
   size_t n_extra;
 };
 /* out[i] = roots[i] rewritten by the rules until none applies; also inside sub-graphs. */
-quern_status ir_rewrite(quern_context *ctx, size_t n, quern_tensor *const *roots, const struct ir_rewrite_options *options,
-                        quern_tensor **out) QUERN_NODISCARD;
+quern_status ir_rewrite(quern_context *ctx, size_t n, quern_tensor *const *roots,
+                        const struct ir_rewrite_options *options, quern_tensor **out) QUERN_NODISCARD;
 
 #endif

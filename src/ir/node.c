@@ -13,7 +13,7 @@ const struct ir_op_info ir_ops[IR_OP_COUNT] = {
 #define IDENTITY IR_IDENTITY
 #define HAS_GRAD true
 #define HAS_NO_GRAD false
-#define OP(NAME, text, src, out, INFER, DTYPES, GRAD, FLAGS, attrs, equation) \
+#define OP(NAME, text, src, out, INFER, DTYPES, GRAD, FLAGS, attrs, equation)                                          \
   [IR_##NAME] = {#text, src, out, BASE_##DTYPES, HAS_##GRAD, FLAGS, attrs, equation},
 #include "ir/ops.def"
 #undef OP
@@ -210,7 +210,8 @@ static uint64_t hash_key(const struct key *key) {
   }
   uint64_t mask = ir_ops[key->op].attrs;
   for (int k = 0; k < IR_ATTR_COUNT; k++) {
-    if ((mask >> k & 1) != 0) h = hash_field(h, ir_attr_table[k].kind, (const char *)key->attrs + ir_attr_table[k].offset);
+    if ((mask >> k & 1) != 0)
+      h = hash_field(h, ir_attr_table[k].kind, (const char *)key->attrs + ir_attr_table[k].offset);
   }
   return h;
 }
@@ -245,7 +246,8 @@ static struct ir_node *new_node(quern_context *ctx, const struct key *key, uint6
   for (int i = 0; i < n_out; i++) {
     const int64_t *dims = base_arena_copy(&ctx->arena, types[i].dims, (size_t)types[i].rank * sizeof *dims);
     if (dims == NULL) return NULL;
-    node->out[i] = (quern_tensor){.node = node, .result = i, .dtype = types[i].dtype, .rank = types[i].rank, .dims = dims};
+    node->out[i] =
+        (quern_tensor){.node = node, .result = i, .dtype = types[i].dtype, .rank = types[i].rank, .dims = dims};
   }
   return node;
 }
@@ -298,7 +300,8 @@ static bool attrs_ok(quern_context *ctx, enum ir_op op, const struct ir_attrs *a
   return true;
 }
 
-quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src, const struct ir_attrs *attrs) {
+quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src,
+                      const struct ir_attrs *attrs) {
   QUERN_ASSERT(ctx != NULL && op < IR_OP_COUNT);
   if (attrs == NULL) attrs = &no_attrs;
   if (!sources_ok(ctx, op, n_src, src) || !attrs_ok(ctx, op, attrs)) return &ir_poison;
@@ -323,7 +326,8 @@ quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor
   int n_out = 0;
   struct ir_type *types = NULL;
   if (ir_infer(ctx, op, n_src, src, attrs, &n_out, &types) != QUERN_STATUS_OK) return ir_fail_last(ctx);
-  if (ctx->n_nodes == UINT32_MAX) return ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: the context holds 2^32 - 1 nodes", info->name);
+  if (ctx->n_nodes == UINT32_MAX)
+    return ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: the context holds 2^32 - 1 nodes", info->name);
   struct ir_node *node = new_node(ctx, &key, hash, n_out, types);
   if (node == NULL || !base_map_add(&ctx->nodes, hash, node)) return ir_fail_last(ctx);
   node->id = ctx->n_nodes++;

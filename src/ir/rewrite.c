@@ -68,8 +68,8 @@ static bool key_equals(const void *item, const void *key) { return ((const struc
 /* The entry of a node or graph, made when there is none; NULL when there is no memory. */
 static struct entry *entry_of(struct rewrite *rw, struct item item) {
   const void *key = item.node != NULL ? (const void *)item.node : item.graph;
-  uint64_t hash = item.node != NULL ? base_hash_u64(BASE_HASH_SEED, item.node->id)
-                                    : base_hash_u64(~BASE_HASH_SEED, item.graph->id);
+  uint64_t hash =
+      item.node != NULL ? base_hash_u64(BASE_HASH_SEED, item.node->id) : base_hash_u64(~BASE_HASH_SEED, item.graph->id);
   struct entry *entry = base_map_find(&rw->entries, hash, key_equals, key);
   if (entry != NULL) return entry;
   entry = base_arena_new(&rw->arena, struct entry);
@@ -127,8 +127,7 @@ static int open_graphs(const struct ir_node *node, const struct ir_graph *graphs
 /* Asks for what a node needs to be done first. */
 static quern_status need_parts(struct rewrite *rw, const struct ir_node *node, bool *ready) {
   const struct ir_graph *graphs[2];
-  for (int i = open_graphs(node, graphs); i-- > 0;)
-    QUERN_TRY(need(rw, (struct item){.graph = graphs[i]}, ready));
+  for (int i = open_graphs(node, graphs); i-- > 0;) QUERN_TRY(need(rw, (struct item){.graph = graphs[i]}, ready));
   for (int i = node->n_src; i-- > 0;) QUERN_TRY(need(rw, (struct item){.node = node->src[i]->node}, ready));
   return QUERN_STATUS_OK;
 }
@@ -158,8 +157,8 @@ static quern_status rebuild(struct rewrite *rw, struct ir_node *node, struct ir_
 }
 
 /* The results a rule gives for a node in out; *fits turns false when it does not apply. */
-static quern_status try_rule(struct rewrite *rw, const struct ir_rule *rule, struct ir_node *node,
-                             quern_tensor **out, bool *fits) {
+static quern_status try_rule(struct rewrite *rw, const struct ir_rule *rule, struct ir_node *node, quern_tensor **out,
+                             bool *fits) {
   *fits = false;
   if (rule->apply_all != NULL) {
     *fits = rule->apply_all(rw->ctx, node, out);
@@ -169,9 +168,8 @@ static quern_status try_rule(struct rewrite *rw, const struct ir_rule *rule, str
   }
   for (int i = 0; *fits && i < node->n_out; i++) {
     if (ir_is_poison(out[i])) return quern_context_check(rw->ctx);
-    QUERN_CHECK(ir_same_type(out[i], &node->out[i]), INTERNAL,
-                "rewrite: rule %s turns a result of %s from %s into %s", rule->name, ir_ops[node->op].name,
-                ir_type_text((char[IR_TYPE_TEXT]){0}, &node->out[i]),
+    QUERN_CHECK(ir_same_type(out[i], &node->out[i]), INTERNAL, "rewrite: rule %s turns a result of %s from %s into %s",
+                rule->name, ir_ops[node->op].name, ir_type_text((char[IR_TYPE_TEXT]){0}, &node->out[i]),
                 ir_type_text((char[IR_TYPE_TEXT]){0}, out[i]));
   }
   return QUERN_STATUS_OK;
@@ -188,14 +186,13 @@ static quern_status apply_rules(struct rewrite *rw, struct ir_node *node, struct
     QUERN_TRY(try_rule(rw, rw->rules[r], node, out, &fits));
     if (!fits) continue;
     count_firing(rw, rw->rules[r]);
-    QUERN_CHECK(rw->steps++ < rw->most_steps, INTERNAL,
-                "rewrite: no end after %zu steps, the last by rule %s", rw->most_steps, rw->rules[r]->name);
+    QUERN_CHECK(rw->steps++ < rw->most_steps, INTERNAL, "rewrite: no end after %zu steps, the last by rule %s",
+                rw->most_steps, rw->rules[r]->name);
     entry->state = RULED;
     entry->to = base_arena_copy(&rw->arena, out, (size_t)node->n_out * sizeof *out);
     if (entry->to == NULL) return QUERN_STATUS_MEMORY;
     bool ready = true;
-    for (int i = node->n_out; i-- > 0;)
-      QUERN_TRY(need(rw, (struct item){.node = entry->to[i]->node}, &ready));
+    for (int i = node->n_out; i-- > 0;) QUERN_TRY(need(rw, (struct item){.node = entry->to[i]->node}, &ready));
     return QUERN_STATUS_OK;
   }
   for (int i = 0; i < node->n_out; i++) out[i] = &node->out[i];
@@ -226,8 +223,7 @@ static quern_status visit_node(struct rewrite *rw, struct ir_node *node, struct 
 
 static quern_status visit_graph(struct rewrite *rw, const struct ir_graph *graph, struct entry *entry) {
   bool ready = true, same = true;
-  for (int i = graph->n_results; i-- > 0;)
-    QUERN_TRY(need(rw, (struct item){.node = graph->results[i]->node}, &ready));
+  for (int i = graph->n_results; i-- > 0;) QUERN_TRY(need(rw, (struct item){.node = graph->results[i]->node}, &ready));
   if (!ready) return QUERN_STATUS_OK;
   rw->scratch.n = 0;
   for (int i = 0; i < graph->n_results; i++) {
@@ -237,8 +233,7 @@ static quern_status visit_graph(struct rewrite *rw, const struct ir_graph *graph
   }
   entry->graph = graph;
   if (!same) {
-    QUERN_TRY(ir_graph_make(rw->ctx, graph->n_params, graph->params, graph->n_results, rw->scratch.at,
-                            &entry->graph));
+    QUERN_TRY(ir_graph_make(rw->ctx, graph->n_params, graph->params, graph->n_results, rw->scratch.at, &entry->graph));
     struct entry *made = entry_of(rw, (struct item){.graph = entry->graph});
     if (made == NULL) return QUERN_STATUS_MEMORY;
     made->graph = entry->graph;
@@ -267,8 +262,7 @@ static quern_status settle(struct rewrite *rw) {
   return QUERN_STATUS_OK;
 }
 
-static quern_status rewrite_all(struct rewrite *rw, size_t n, quern_tensor *const *roots,
-                                quern_tensor **out) {
+static quern_status rewrite_all(struct rewrite *rw, size_t n, quern_tensor *const *roots, quern_tensor **out) {
   QUERN_TRY(init_rules(rw));
   struct ir_order order = {0};
   QUERN_TRY(ir_topo(rw->ctx, n, roots, &order));
@@ -287,8 +281,7 @@ static quern_status rewrite_all(struct rewrite *rw, size_t n, quern_tensor *cons
 quern_status ir_rewrite(quern_context *ctx, size_t n, quern_tensor *const *roots,
                         const struct ir_rewrite_options *options, quern_tensor **out) {
   QUERN_TRY(quern_context_check(ctx));
-  for (size_t i = 0; i < n; i++)
-    QUERN_CHECK(!ir_is_poison(roots[i]), INVALID, "rewrite: root %zu is poison", i);
+  for (size_t i = 0; i < n; i++) QUERN_CHECK(!ir_is_poison(roots[i]), INVALID, "rewrite: root %zu is poison", i);
   static const struct ir_rewrite_options defaults = {0};
   struct rewrite rw = {.ctx = ctx, .options = options != NULL ? options : &defaults};
   base_arena_init(&rw.arena, &ctx->heap);

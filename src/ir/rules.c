@@ -45,8 +45,7 @@ quern_tensor *ir_full(quern_context *ctx, quern_dtype dtype, int rank, const int
                       const unsigned char bits[8]) {
   int64_t units[QUERN_MAX_RANK];
   for (int k = 0; k < rank; k++) units[k] = 1;
-  struct ir_attrs attrs = {
-      .dtype = dtype, .shape = {rank, units}, .data = {.n = base_dtypes[dtype].size, .at = bits}};
+  struct ir_attrs attrs = {.dtype = dtype, .shape = {rank, units}, .data = {.n = base_dtypes[dtype].size, .at = bits}};
   return ir_broadcast_to(ir_make(ctx, IR_CONST, 0, NULL, &attrs), rank, dims);
 }
 

@@ -29,8 +29,7 @@ quern_tensor *ir_rule_div_power(quern_context *ctx, struct ir_node *node) {
   if (!base_dtype_is(x->dtype, BASE_FLOAT) || !ir_uniform(k, bits)) return NULL;
   int exponent;
   double value = base_load_float(k->dtype, bits, 0), inverse = 1 / value;
-  if (!isfinite(value) || value == 0 || fabs(frexp(value, &exponent)) != 0.5 || !isfinite(inverse))
-    return NULL;
+  if (!isfinite(value) || value == 0 || fabs(frexp(value, &exponent)) != 0.5 || !isfinite(inverse)) return NULL;
   base_store_float(k->dtype, bits, 0, inverse);
   if (base_load_float(k->dtype, bits, 0) != inverse) return NULL;
   return IR_MAKE(ctx, IR_MUL, NULL, x, ir_full(ctx, x->dtype, x->rank, x->dims, bits));
@@ -92,17 +91,14 @@ quern_tensor *ir_rule_cast_cast(quern_context *ctx, struct ir_node *node) {
   if (node->src[0]->node->op != IR_CAST) return NULL;
   quern_tensor *x = node->src[0]->node->src[0];
   quern_dtype a = x->dtype, b = node->src[0]->dtype, c = node->attrs->dtype;
-  bool a_int = base_dtype_is(a, BASE_INT), b_int = base_dtype_is(b, BASE_INT),
-       c_int = base_dtype_is(c, BASE_INT);
+  bool a_int = base_dtype_is(a, BASE_INT), b_int = base_dtype_is(b, BASE_INT), c_int = base_dtype_is(c, BASE_INT);
   bool wraps = a_int && b_int && c_int && base_dtypes[c].bits <= base_dtypes[b].bits;
   /* Floats saturate where integers wrap: through a float, the last dtype must hold all values. */
   bool keeps = holds(b, a) && (!a_int || b_int || !c_int || holds(c, a));
   return wraps || keeps ? convert(ctx, IR_CAST, x, c) : NULL;
 }
 
-quern_tensor *ir_rule_bitcast_same(quern_context *ctx, struct ir_node *node) {
-  return ir_rule_cast_same(ctx, node);
-}
+quern_tensor *ir_rule_bitcast_same(quern_context *ctx, struct ir_node *node) { return ir_rule_cast_same(ctx, node); }
 
 quern_tensor *ir_rule_bitcast_bitcast(quern_context *ctx, struct ir_node *node) {
   if (node->src[0]->node->op != IR_BITCAST) return NULL;
@@ -125,8 +121,7 @@ quern_tensor *ir_rule_fold(quern_context *ctx, struct ir_node *node) {
   }
   _Alignas(64) unsigned char data[IR_FOLD_COUNT * 8];
   if (ir_eval(ctx, 1, &y, &(void *){data}, 0, NULL) != QUERN_STATUS_OK) return ir_fail_last(ctx);
-  struct ir_attrs attrs = {
-      .dtype = y->dtype, .shape = {y->rank, y->dims}, .data = {.n = ir_bytes(y), .at = data}};
+  struct ir_attrs attrs = {.dtype = y->dtype, .shape = {y->rank, y->dims}, .data = {.n = ir_bytes(y), .at = data}};
   return ir_make(ctx, IR_CONST, 0, NULL, &attrs);
 }
 

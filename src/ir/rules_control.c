@@ -9,8 +9,7 @@ static bool give_up(struct ir_node *node, quern_tensor **out) {
   return true;
 }
 
-static bool give_branch(quern_context *ctx, struct ir_node *node, const struct ir_graph *branch,
-                        quern_tensor **out) {
+static bool give_branch(quern_context *ctx, struct ir_node *node, const struct ir_graph *branch, quern_tensor **out) {
   return ir_inline(ctx, branch, node->src + 1, out) == QUERN_STATUS_OK || give_up(node, out);
 }
 
@@ -55,8 +54,8 @@ bool ir_rule_loop_once(quern_context *ctx, struct ir_node *node, quern_tensor **
   bool ok = true;
   for (int i = 0; i <= node->n_src; i++) {
     const quern_tensor *param = a->body->params[i];
-    args[i] = i == 0 ? ir_const_int(ctx, QUERN_DTYPE_I64, 0)
-                     : ir_reshape_to(node->src[i - 1], param->rank, param->dims);
+    args[i] =
+        i == 0 ? ir_const_int(ctx, QUERN_DTYPE_I64, 0) : ir_reshape_to(node->src[i - 1], param->rank, param->dims);
     ok &= !ir_is_poison(args[i]);
   }
   ok = ok && ir_inline(ctx, a->body, args, out) == QUERN_STATUS_OK;

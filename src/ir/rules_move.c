@@ -11,9 +11,7 @@ static struct ir_node *inner(const struct ir_node *node, enum ir_op op) {
   return node->src[0]->node->op == op ? node->src[0]->node : NULL;
 }
 
-static bool same_dims(const struct ir_node *node, const quern_tensor *x) {
-  return ir_same_shape(&node->out[0], x);
-}
+static bool same_dims(const struct ir_node *node, const quern_tensor *x) { return ir_same_shape(&node->out[0], x); }
 
 /* ---- reshape, permute, broadcast --------------------------------------------------------------------- */
 
@@ -78,9 +76,7 @@ quern_tensor *ir_rule_broadcast_broadcast(quern_context *ctx, struct ir_node *no
 
 /* ---- pad --------------------------------------------------------------------------------------------- */
 
-quern_tensor *ir_rule_pad_none(quern_context *ctx, struct ir_node *node) {
-  return ir_rule_reshape_same(ctx, node);
-}
+quern_tensor *ir_rule_pad_none(quern_context *ctx, struct ir_node *node) { return ir_rule_reshape_same(ctx, node); }
 
 quern_tensor *ir_rule_pad_pad(quern_context *ctx, struct ir_node *node) {
   const struct ir_node *in = inner(node, IR_PAD);
@@ -124,9 +120,7 @@ static quern_tensor *make_slice(quern_tensor *x, const struct cut *cut) {
   return IR_MAKE(x->node->ctx, IR_SLICE, &attrs, x);
 }
 
-quern_tensor *ir_rule_slice_all(quern_context *ctx, struct ir_node *node) {
-  return ir_rule_reshape_same(ctx, node);
-}
+quern_tensor *ir_rule_slice_all(quern_context *ctx, struct ir_node *node) { return ir_rule_reshape_same(ctx, node); }
 
 quern_tensor *ir_rule_slice_slice(quern_context *ctx, struct ir_node *node) {
   (void)ctx;
@@ -345,9 +339,7 @@ quern_tensor *ir_rule_concat_slices(quern_context *ctx, struct ir_node *node) {
 
 /* ---- blocks, windows, indices ------------------------------------------------------------------------ */
 
-quern_tensor *ir_rule_slice_at_all(quern_context *ctx, struct ir_node *node) {
-  return ir_rule_reshape_same(ctx, node);
-}
+quern_tensor *ir_rule_slice_at_all(quern_context *ctx, struct ir_node *node) { return ir_rule_reshape_same(ctx, node); }
 
 quern_tensor *ir_rule_slice_at_constant(quern_context *ctx, struct ir_node *node) {
   (void)ctx;
@@ -399,8 +391,7 @@ quern_tensor *ir_rule_gather_iota(quern_context *ctx, struct ir_node *node) {
   (void)ctx;
   const quern_tensor *x = node->src[0], *index = node->src[1];
   int64_t n = x->dims[node->attrs->axis];
-  if (index->node->op != IR_IOTA || index->rank != 1 || index->dims[0] != n || node->attrs->batch != 0)
-    return NULL;
+  if (index->node->op != IR_IOTA || index->rank != 1 || index->dims[0] != n || node->attrs->batch != 0) return NULL;
   unsigned char bits[8]; /* the last index must be one that the dtype can hold */
   base_store_int(index->dtype, bits, 0, (uint64_t)(n - 1));
   return n == 0 || (int64_t)base_load_int(index->dtype, bits, 0) == n - 1 ? node->src[0] : NULL;

@@ -64,8 +64,7 @@ quern_tensor *ir_rule_reduce_permute(quern_context *ctx, struct ir_node *node) {
     if (!is_free(node) && i > 0 && order.at[axes.at[i]] < order.at[axes.at[i - 1]]) return NULL;
     gone |= 1u << order.at[axes.at[i]];
   }
-  int64_t left[QUERN_MAX_RANK],
-      places[QUERN_MAX_RANK]; /* places[k]: where axis k of x is after the reduction */
+  int64_t left[QUERN_MAX_RANK], places[QUERN_MAX_RANK]; /* places[k]: where axis k of x is after the reduction */
   int n = 0, rank = 0;
   for (int k = 0; k < order.n; k++) {
     if ((gone >> k & 1) == 0) places[k] = rank++;
@@ -93,9 +92,7 @@ static quern_tensor *without_copies(struct ir_node *node, int64_t *copies) {
     if (__builtin_mul_overflow(*copies, *dim, copies)) return NULL;
     *dim = 1;
   }
-  return *copies == 1
-             ? NULL
-             : make_reduce(ir_broadcast_to(x, x->rank, dims), node->attrs->reduce, ir_axes_set(axes));
+  return *copies == 1 ? NULL : make_reduce(ir_broadcast_to(x, x->rank, dims), node->attrs->reduce, ir_axes_set(axes));
 }
 
 quern_tensor *ir_rule_reduce_broadcast(quern_context *ctx, struct ir_node *node) {

@@ -6,8 +6,8 @@
 
 /* A broken node: which, and what about it. */
 static quern_status broken(const struct ir_node *node, const char *what) {
-  return base_error(QUERN_STATUS_INTERNAL, "verify: node %u (%s): %s", node->id, node->op < IR_OP_COUNT ? ir_ops[node->op].name : "?",
-                    what);
+  return base_error(QUERN_STATUS_INTERNAL, "verify: node %u (%s): %s", node->id,
+                    node->op < IR_OP_COUNT ? ir_ops[node->op].name : "?", what);
 }
 
 /* True when t is one of its node's results, not a copy of it. */
@@ -70,11 +70,13 @@ static quern_status find_graph(quern_context *ctx, struct found *found, const st
   if (graph == NULL) return QUERN_STATUS_OK;
   uint64_t hash = base_hash_u64(BASE_HASH_SEED, graph->id);
   if (base_map_find(&found->seen, hash, is_item, graph) != NULL) return QUERN_STATUS_OK;
-  bool kept = base_map_add(&found->seen, hash, (void *)(uintptr_t)graph) && base_vec_push(&ctx->heap, &found->graphs, graph);
+  bool kept =
+      base_map_add(&found->seen, hash, (void *)(uintptr_t)graph) && base_vec_push(&ctx->heap, &found->graphs, graph);
   return kept ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-static quern_status verify_roots(quern_context *ctx, struct found *found, size_t n, quern_tensor *const *roots, bool closed) {
+static quern_status verify_roots(quern_context *ctx, struct found *found, size_t n, quern_tensor *const *roots,
+                                 bool closed) {
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, n, roots, &order));
   quern_status status = QUERN_STATUS_OK;
@@ -92,8 +94,8 @@ static quern_status verify_roots(quern_context *ctx, struct found *found, size_t
 static quern_status verify_reached(quern_context *ctx, const struct ir_graph *graph, int *depth) {
   for (int i = 0; i < graph->n_params; i++) {
     const struct ir_node *node = graph->params[i]->node;
-    QUERN_CHECK(node->op == IR_PARAM && node->attrs->index == i, INTERNAL, "verify: parameter %d of graph %u is node %u (%s)", i,
-                graph->id, node->id, ir_ops[node->op].name);
+    QUERN_CHECK(node->op == IR_PARAM && node->attrs->index == i, INTERNAL,
+                "verify: parameter %d of graph %u is node %u (%s)", i, graph->id, node->id, ir_ops[node->op].name);
   }
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, (size_t)graph->n_results, graph->results, &order));
@@ -116,7 +118,8 @@ static quern_status verify_graph(quern_context *ctx, struct found *found, const 
   QUERN_TRY(verify_roots(ctx, found, (size_t)graph->n_results, graph->results, true));
   int depth = 0;
   QUERN_TRY(verify_reached(ctx, graph, &depth));
-  QUERN_CHECK(depth == graph->depth, INTERNAL, "verify: graph %u says it is %d deep, it is %d", graph->id, graph->depth, depth);
+  QUERN_CHECK(depth == graph->depth, INTERNAL, "verify: graph %u says it is %d deep, it is %d", graph->id, graph->depth,
+              depth);
   QUERN_CHECK(ir_graph_is_interned(graph), INTERNAL, "verify: graph %u is not the interned one", graph->id);
   return QUERN_STATUS_OK;
 }
@@ -124,7 +127,8 @@ static quern_status verify_graph(quern_context *ctx, struct found *found, const 
 quern_status ir_verify(quern_context *ctx, size_t n, quern_tensor *const *roots) {
   QUERN_TRY(quern_context_check(ctx));
   for (size_t i = 0; i < n; i++) QUERN_CHECK(!ir_is_poison(roots[i]), INVALID, "verify: root %zu is poison or null", i);
-  for (size_t i = 0; i < n; i++) QUERN_CHECK(is_result(roots[i]), INTERNAL, "verify: root %zu is no result of its node", i);
+  for (size_t i = 0; i < n; i++)
+    QUERN_CHECK(is_result(roots[i]), INTERNAL, "verify: root %zu is no result of its node", i);
   struct found found = {0};
   base_map_init(&found.seen, &ctx->heap);
   quern_status status = verify_roots(ctx, &found, n, roots, false);

@@ -39,8 +39,7 @@ quern_tensor *quern_elu(quern_tensor *x, double alpha) {
   if (!tensor_need_real(ctx, "elu", "alpha", alpha, -DBL_MAX)) return &ir_poison;
   quern_tensor *w = tensor_widen(x), *zero = tensor_scalar_of(w, 0);
   quern_tensor *positive = quern_gt(w, zero);
-  quern_tensor *left =
-      quern_where(positive, zero, w); /* never large, so that e^x of the branch not taken is finite */
+  quern_tensor *left = quern_where(positive, zero, w); /* never large, so that e^x of the branch not taken is finite */
   return tensor_to(quern_where(positive, w, quern_mul_scalar(quern_expm1(left), alpha)), x->dtype);
 }
 
@@ -55,9 +54,7 @@ static quern_tensor *sigmoid(quern_tensor *x) {
   quern_tensor *t = decay(x), *one = tensor_scalar_of(x, 1);
   return quern_div(quern_where(negative(x), t, one), quern_add(t, one));
 }
-static quern_tensor *sigmoid_slope(quern_tensor *x) {
-  return quern_mul(quern_sigmoid(x), quern_sigmoid(quern_neg(x)));
-}
+static quern_tensor *sigmoid_slope(quern_tensor *x) { return quern_mul(quern_sigmoid(x), quern_sigmoid(quern_neg(x))); }
 
 static quern_tensor *softplus(quern_tensor *x) {
   return quern_add(quern_where(negative(x), tensor_scalar_of(x, 0), x), quern_log1p(decay(x)));
@@ -85,8 +82,7 @@ static quern_tensor *gelu_quick_slope(quern_tensor *x) {
 static const double cubic = 0.044715, flat = 30;
 static quern_tensor *tanh_argument(quern_tensor *x) {
   quern_tensor *z = quern_clip(x, -flat, flat);
-  return quern_mul_scalar(quern_add(z, quern_mul_scalar(quern_mul(quern_square(z), z), cubic)),
-                          sqrt_8_over_pi);
+  return quern_mul_scalar(quern_add(z, quern_mul_scalar(quern_mul(quern_square(z), z), cubic)), sqrt_8_over_pi);
 }
 static quern_tensor *gelu_tanh(quern_tensor *x) { return gate(x, tanh_argument(x)); }
 static quern_tensor *gelu_tanh_slope(quern_tensor *x) {
@@ -119,11 +115,11 @@ static void apply(function *f, quern_tensor *const *args, quern_tensor **results
   results[0] = tensor_to(f(tensor_widen(args[0])), args[0]->dtype);
 }
 
-#define BODY(f)                                                                                              \
-  static void f##_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,          \
-                       quern_tensor **results) {                                                             \
-    (void)ctx, (void)attrs;                                                                                  \
-    apply(f, args, results);                                                                                 \
+#define BODY(f)                                                                                                        \
+  static void f##_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,                    \
+                       quern_tensor **results) {                                                                       \
+    (void)ctx, (void)attrs;                                                                                            \
+    apply(f, args, results);                                                                                           \
   }
 BODY(sigmoid)
 BODY(softplus)
@@ -151,30 +147,18 @@ static void smooth_vjp(const struct ir_composite *self, const struct ir_node *no
   }
 }
 
-const struct ir_composite tensor_kind_sigmoid = {.name = "sigmoid",
-                                                 .n_results = 1,
-                                                 .body = sigmoid_body,
-                                                 .vjp = smooth_vjp,
-                                                 .admits = tensor_admits_smooth};
-const struct ir_composite tensor_kind_softplus = {.name = "softplus",
-                                                  .n_results = 1,
-                                                  .body = softplus_body,
-                                                  .vjp = smooth_vjp,
-                                                  .admits = tensor_admits_smooth};
+const struct ir_composite tensor_kind_sigmoid = {
+    .name = "sigmoid", .n_results = 1, .body = sigmoid_body, .vjp = smooth_vjp, .admits = tensor_admits_smooth};
+const struct ir_composite tensor_kind_softplus = {
+    .name = "softplus", .n_results = 1, .body = softplus_body, .vjp = smooth_vjp, .admits = tensor_admits_smooth};
 const struct ir_composite tensor_kind_silu = {
     .name = "silu", .n_results = 1, .body = silu_body, .vjp = smooth_vjp, .admits = tensor_admits_smooth};
 const struct ir_composite tensor_kind_gelu = {
     .name = "gelu", .n_results = 1, .body = gelu_body, .vjp = smooth_vjp, .admits = tensor_admits_smooth};
-const struct ir_composite tensor_kind_gelu_tanh = {.name = "gelu_tanh",
-                                                   .n_results = 1,
-                                                   .body = gelu_tanh_body,
-                                                   .vjp = smooth_vjp,
-                                                   .admits = tensor_admits_smooth};
-const struct ir_composite tensor_kind_gelu_quick = {.name = "gelu_quick",
-                                                    .n_results = 1,
-                                                    .body = gelu_quick_body,
-                                                    .vjp = smooth_vjp,
-                                                    .admits = tensor_admits_smooth};
+const struct ir_composite tensor_kind_gelu_tanh = {
+    .name = "gelu_tanh", .n_results = 1, .body = gelu_tanh_body, .vjp = smooth_vjp, .admits = tensor_admits_smooth};
+const struct ir_composite tensor_kind_gelu_quick = {
+    .name = "gelu_quick", .n_results = 1, .body = gelu_quick_body, .vjp = smooth_vjp, .admits = tensor_admits_smooth};
 const struct ir_composite tensor_kind_mish = {
     .name = "mish", .n_results = 1, .body = mish_body, .vjp = smooth_vjp, .admits = tensor_admits_smooth};
 
@@ -200,9 +184,8 @@ static quern_tensor *gated(const char *what, function *f, bool gate_last, quern_
   if (!tensor_need_float(what, "x", x)) return &ir_poison;
   int at = tensor_axis(what, x, axis);
   if (at < 0) return &ir_poison;
-  TENSOR_CHECK(ctx, x->dims[at] % 2 == 0, SHAPE,
-               "%s: axis %d of %s has odd size %lld, must split into two halves", what, at, TENSOR_TYPE(x),
-               (long long)x->dims[at]);
+  TENSOR_CHECK(ctx, x->dims[at] % 2 == 0, SHAPE, "%s: axis %d of %s has odd size %lld, must split into two halves",
+               what, at, TENSOR_TYPE(x), (long long)x->dims[at]);
   int64_t half = x->dims[at] / 2;
   quern_tensor *a = quern_slice(x, at, 0, half, 1), *b = quern_slice(x, at, half, QUERN_END, 1);
   return gate_last ? quern_mul(a, f(b)) : quern_mul(f(a), b);
@@ -246,19 +229,16 @@ static void log_softmax_body(quern_context *ctx, const struct ir_attrs *attrs, q
   results[0] = tensor_to(quern_sub(z, log_sum), args[0]->dtype);
 }
 
-static void log_softmax_vjp(const struct ir_composite *self, const struct ir_node *node,
-                            quern_tensor *const *dy, quern_tensor **dx) {
+static void log_softmax_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                            quern_tensor **dx) {
   (void)self;
   int64_t axis = node->attrs->ints.at[0];
   quern_tensor *x = node->src[0], *g = tensor_widen(dy[0]), *p = quern_softmax(tensor_widen(x), (int)axis);
   dx[0] = tensor_to(quern_sub(g, quern_mul(p, quern_sum(g, 1, &axis, true))), x->dtype);
 }
 
-const struct ir_composite tensor_kind_softmax = {.name = "softmax",
-                                                 .n_results = 1,
-                                                 .body = softmax_body,
-                                                 .vjp = softmax_vjp,
-                                                 .admits = tensor_admits_softmax};
+const struct ir_composite tensor_kind_softmax = {
+    .name = "softmax", .n_results = 1, .body = softmax_body, .vjp = softmax_vjp, .admits = tensor_admits_softmax};
 const struct ir_composite tensor_kind_log_softmax = {.name = "log_softmax",
                                                      .n_results = 1,
                                                      .body = log_softmax_body,
@@ -274,6 +254,4 @@ static quern_tensor *along(const struct ir_composite *kind, quern_tensor *x, int
 }
 
 quern_tensor *quern_softmax(quern_tensor *x, int axis) { return along(&tensor_kind_softmax, x, axis); }
-quern_tensor *quern_log_softmax(quern_tensor *x, int axis) {
-  return along(&tensor_kind_log_softmax, x, axis);
-}
+quern_tensor *quern_log_softmax(quern_tensor *x, int axis) { return along(&tensor_kind_log_softmax, x, axis); }

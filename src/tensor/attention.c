@@ -45,13 +45,13 @@ static quern_tensor *ungrouped(const struct attention *a, quern_tensor *t, int64
   return tensor_reshape(t, 4, (int64_t[]){a->batch, a->heads, n, m});
 }
 
-static quern_tensor *dot(quern_tensor *x, const int *x_labels, quern_tensor *y, const int *y_labels,
-                         int n_out, const int *out) {
+static quern_tensor *dot(quern_tensor *x, const int *x_labels, quern_tensor *y, const int *y_labels, int n_out,
+                         const int *out) {
   return tensor_contract("attention", x, x_labels, y, y_labels, n_out, out, IR_SUM, IR_COMBINE_MUL);
 }
 
-static const int of_q[] = {B, G, R, S, D}, of_k[] = {B, G, T, D}, of_v[] = {B, G, T, E},
-                 of_p[] = {B, G, R, S, T}, of_out[] = {B, G, R, S, E};
+static const int of_q[] = {B, G, R, S, D}, of_k[] = {B, G, T, D}, of_v[] = {B, G, T, E}, of_p[] = {B, G, R, S, T},
+                 of_out[] = {B, G, R, S, E};
 
 /* What may be seen, broadcastable to (B, H, S, T), or NULL for everything. */
 static quern_tensor *seen(quern_context *ctx, const struct attention *a, quern_tensor *mask) {
@@ -101,8 +101,8 @@ static void attention_body(quern_context *ctx, const struct ir_attrs *attrs, que
 
 /* With dP = dout v' and D = rowsum(dout out): dS = P (dP - D + dlse); then dq = scale dS k, dk = scale dS' q,
 ** dv = P' dout. */
-static void attention_vjp(const struct ir_composite *self, const struct ir_node *node,
-                          quern_tensor *const *dy, quern_tensor **dx) {
+static void attention_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                          quern_tensor **dx) {
   (void)self;
   struct attention a = attention_of(node->attrs, node->src);
   quern_context *ctx = node->ctx;
@@ -117,8 +117,7 @@ static void attention_vjp(const struct ir_composite *self, const struct ir_node 
     quern_tensor *nothing = quern_eq(lse, tensor_scalar_of(lse, -(double)INFINITY));
     shift = quern_sub(shift, quern_where(nothing, tensor_scalar_of(lse, 0), tensor_reshape(dy[1], 4, row)));
   }
-  quern_tensor *dp =
-      ungrouped(&a, dot(dout_grouped, of_out, tensor_widen(v), of_v, 5, of_p), a.queries, a.keys);
+  quern_tensor *dp = ungrouped(&a, dot(dout_grouped, of_out, tensor_widen(v), of_v, 5, of_p), a.queries, a.keys);
   quern_tensor *ds = quern_mul(p, quern_sub(dp, shift));
   if (a.mask && node->src[3]->dtype != QUERN_DTYPE_BOOL)
     dx[3] = tensor_to(tensor_unbroadcast(ds, node->src[3]), node->src[3]->dtype);
@@ -141,11 +140,10 @@ const struct ir_composite tensor_kind_attention = {.name = "attention",
 /* ---- builder --------------------------------------------------------------------------------- */
 
 /* The mask with four axes, each 1 or that of the scores; the poison with the error recorded. */
-static quern_tensor *check_mask(quern_context *ctx, quern_tensor *mask, const quern_tensor *q,
-                                const quern_tensor *k) {
+static quern_tensor *check_mask(quern_context *ctx, quern_tensor *mask, const quern_tensor *q, const quern_tensor *k) {
   TENSOR_CHECK(ctx, mask->dtype == QUERN_DTYPE_BOOL || mask->dtype == q->dtype, DTYPE,
-               "attention: mask is %s, must be bool or of q's dtype %s HINT: quern_cast converts",
-               TENSOR_TYPE(mask), base_dtypes[q->dtype].name);
+               "attention: mask is %s, must be bool or of q's dtype %s HINT: quern_cast converts", TENSOR_TYPE(mask),
+               base_dtypes[q->dtype].name);
   const int64_t full[] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
   int64_t dims[] = {1, 1, 1, 1};
   bool fits = mask->rank <= 4;
@@ -154,8 +152,8 @@ static quern_tensor *check_mask(quern_context *ctx, quern_tensor *mask, const qu
     dims[at] = mask->dims[i];
     fits = dims[at] == 1 || dims[at] == full[at];
   }
-  TENSOR_CHECK(ctx, fits, SHAPE, "attention: mask is %s, does not broadcast to (B, H, S, T) = %s",
-               TENSOR_TYPE(mask), TENSOR_DIMS(4, full));
+  TENSOR_CHECK(ctx, fits, SHAPE, "attention: mask is %s, does not broadcast to (B, H, S, T) = %s", TENSOR_TYPE(mask),
+               TENSOR_DIMS(4, full));
   return tensor_reshape(mask, 4, dims);
 }
 
@@ -166,28 +164,24 @@ quern_tensor *quern_attention(quern_tensor *q, quern_tensor *k, quern_tensor *v,
   if (options == NULL) options = &defaults;
   quern_tensor *src[] = {q, k, v, mask};
   quern_context *ctx = tensor_enter_some("attention", 3, 4, src);
-  if (ctx == NULL || !tensor_need_options(ctx, "attention", options->size, sizeof *options))
-    return &ir_poison;
-  if (!tensor_need_float("attention", "q", q) ||
-      !tensor_need_real(ctx, "attention", "scale", options->scale, -DBL_MAX))
+  if (ctx == NULL || !tensor_need_options(ctx, "attention", options->size, sizeof *options)) return &ir_poison;
+  if (!tensor_need_float("attention", "q", q) || !tensor_need_real(ctx, "attention", "scale", options->scale, -DBL_MAX))
     return &ir_poison;
   TENSOR_CHECK(ctx, q->dtype == k->dtype && q->dtype == v->dtype, DTYPE,
-               "attention: dtypes differ: q is %s, k is %s, v is %s HINT: quern_cast makes them equal",
-               TENSOR_TYPE(q), TENSOR_TYPE(k), TENSOR_TYPE(v));
+               "attention: dtypes differ: q is %s, k is %s, v is %s HINT: quern_cast makes them equal", TENSOR_TYPE(q),
+               TENSOR_TYPE(k), TENSOR_TYPE(v));
   TENSOR_CHECK(ctx, q->rank == 4 && k->rank == 4 && v->rank == 4, SHAPE,
                "attention: q is %s, k is %s, v is %s; they must be (B, H, S, D), (B, G, T, D), (B, G, T, E)",
                TENSOR_TYPE(q), TENSOR_TYPE(k), TENSOR_TYPE(v));
   TENSOR_CHECK(ctx, q->dims[0] == k->dims[0] && q->dims[0] == v->dims[0], SHAPE,
-               "attention: batches differ: q is %s, k is %s, v is %s", TENSOR_TYPE(q), TENSOR_TYPE(k),
-               TENSOR_TYPE(v));
+               "attention: batches differ: q is %s, k is %s, v is %s", TENSOR_TYPE(q), TENSOR_TYPE(k), TENSOR_TYPE(v));
   TENSOR_CHECK(ctx, q->dims[3] == k->dims[3], SHAPE,
-               "attention: q %s and k %s differ in width: the last axes must be equal", TENSOR_TYPE(q),
-               TENSOR_TYPE(k));
+               "attention: q %s and k %s differ in width: the last axes must be equal", TENSOR_TYPE(q), TENSOR_TYPE(k));
   TENSOR_CHECK(ctx, k->dims[1] == v->dims[1] && k->dims[2] == v->dims[2], SHAPE,
                "attention: k %s and v %s must agree in heads and keys", TENSOR_TYPE(k), TENSOR_TYPE(v));
   TENSOR_CHECK(ctx, k->dims[1] >= 1 && q->dims[1] % k->dims[1] == 0, SHAPE,
-               "attention: %lld heads of q %s are no multiple of the %lld heads of k %s",
-               (long long)q->dims[1], TENSOR_TYPE(q), (long long)k->dims[1], TENSOR_TYPE(k));
+               "attention: %lld heads of q %s are no multiple of the %lld heads of k %s", (long long)q->dims[1],
+               TENSOR_TYPE(q), (long long)k->dims[1], TENSOR_TYPE(k));
   if (mask != NULL) {
     src[3] = check_mask(ctx, mask, q, k);
     if (ir_is_poison(src[3])) return &ir_poison;

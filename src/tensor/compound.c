@@ -20,18 +20,17 @@ quern_context *tensor_enter_some(const char *what, int n_required, int n, quern_
 
 bool tensor_need_float(const char *what, const char *name, const quern_tensor *x) {
   if (base_dtype_is(x->dtype, BASE_FLOAT)) return true;
-  ir_fail(x->node->ctx, QUERN_STATUS_DTYPE,
-          "%s: %s is %s, must be of a float dtype HINT: quern_cast converts", what, name, TENSOR_TYPE(x));
+  ir_fail(x->node->ctx, QUERN_STATUS_DTYPE, "%s: %s is %s, must be of a float dtype HINT: quern_cast converts", what,
+          name, TENSOR_TYPE(x));
   return false;
 }
 
-bool tensor_need_like(const char *what, const char *name, const quern_tensor *operand, const quern_tensor *x,
-                      int rank, const int64_t *dims) {
+bool tensor_need_like(const char *what, const char *name, const quern_tensor *operand, const quern_tensor *x, int rank,
+                      const int64_t *dims) {
   if (operand == NULL) return true;
   if (operand->dtype != x->dtype) {
-    ir_fail(x->node->ctx, QUERN_STATUS_DTYPE,
-            "%s: dtypes differ: x is %s, %s is %s HINT: quern_cast makes them equal", what, TENSOR_TYPE(x),
-            name, TENSOR_TYPE(operand));
+    ir_fail(x->node->ctx, QUERN_STATUS_DTYPE, "%s: dtypes differ: x is %s, %s is %s HINT: quern_cast makes them equal",
+            what, TENSOR_TYPE(x), name, TENSOR_TYPE(operand));
     return false;
   }
   bool same = operand->rank == rank;
@@ -45,8 +44,7 @@ bool tensor_need_like(const char *what, const char *name, const quern_tensor *op
 bool tensor_need_options(quern_context *ctx, const char *what, size_t size, size_t needed) {
   if (size >= needed) return true;
   ir_fail(ctx, QUERN_STATUS_INVALID,
-          "%s: options.size is %zu, this version needs %zu HINT: set it to sizeof of the struct", what, size,
-          needed);
+          "%s: options.size is %zu, this version needs %zu HINT: set it to sizeof of the struct", what, size, needed);
   return false;
 }
 
@@ -62,9 +60,7 @@ bool tensor_need_real(quern_context *ctx, const char *what, const char *name, do
 
 quern_tensor *tensor_widen(quern_tensor *x) { return tensor_to(x, tensor_wide(x->dtype)); }
 
-quern_tensor *tensor_to(quern_tensor *x, quern_dtype dtype) {
-  return x->dtype == dtype ? x : quern_cast(x, dtype);
-}
+quern_tensor *tensor_to(quern_tensor *x, quern_dtype dtype) { return x->dtype == dtype ? x : quern_cast(x, dtype); }
 
 quern_tensor *tensor_row_scale(quern_tensor *x, int n_axes, const int64_t *axes, double floor) {
   if (ir_is_poison(x)) return &ir_poison;
@@ -73,8 +69,7 @@ quern_tensor *tensor_row_scale(quern_tensor *x, int n_axes, const int64_t *axes,
   QUERN_ASSERT(narrow || x->dtype == QUERN_DTYPE_F64);
   quern_dtype bits = narrow ? QUERN_DTYPE_U32 : QUERN_DTYPE_U64;
   double least = narrow ? FLT_MIN : DBL_MIN, most = 1 / least; /* so that 1 / s is a normal number, too */
-  quern_tensor *exponent =
-      ir_const_int(ctx, bits, narrow ? INT64_C(0x7f800000) : INT64_C(0x7ff0000000000000));
+  quern_tensor *exponent = ir_const_int(ctx, bits, narrow ? INT64_C(0x7f800000) : INT64_C(0x7ff0000000000000));
   quern_tensor *size = quern_max(quern_abs(x), n_axes, axes, true);
   size = quern_maximum(size, ir_const(ctx, x->dtype, fmax(floor, least)));
   size = quern_minimum(size, ir_const(ctx, x->dtype, most));

@@ -14,8 +14,8 @@ bool tensor_need_float(const char *what, const char *name, const quern_tensor *x
 
 /* False with the error recorded unless an operand that goes with x (NULL is fine) has x's dtype and that
 ** shape. */
-bool tensor_need_like(const char *what, const char *name, const quern_tensor *operand, const quern_tensor *x,
-                      int rank, const int64_t *dims);
+bool tensor_need_like(const char *what, const char *name, const quern_tensor *operand, const quern_tensor *x, int rank,
+                      const int64_t *dims);
 
 /* False with the error recorded unless an options struct has the size of this version or of a later one. */
 bool tensor_need_options(quern_context *ctx, const char *what, size_t size, size_t needed);

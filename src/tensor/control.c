@@ -20,17 +20,16 @@ static quern_status report(const char *what, quern_context *ctx) {
 static quern_status check_lists(const char *what, quern_context *ctx, int n, quern_tensor *const *operands,
                                 int n_results, quern_tensor **results) {
   TENSOR_CHECK_STATUS(ctx, ctx != NULL, INVALID, "%s: the context is null", what);
-  TENSOR_CHECK_STATUS(ctx, n >= 0 && n_results >= 1, INVALID,
-                      "%s: %d operands and %d results; one result is needed", what, n, n_results);
+  TENSOR_CHECK_STATUS(ctx, n >= 0 && n_results >= 1, INVALID, "%s: %d operands and %d results; one result is needed",
+                      what, n, n_results);
   TENSOR_CHECK_STATUS(ctx, results != NULL, INVALID, "%s: the place for the results is null", what);
   for (int i = 0; i < n_results; i++) results[i] = &ir_poison;
-  TENSOR_CHECK_STATUS(ctx, n == 0 || operands != NULL, INVALID, "%s: the list of %d operands is null", what,
-                      n);
+  TENSOR_CHECK_STATUS(ctx, n == 0 || operands != NULL, INVALID, "%s: the list of %d operands is null", what, n);
   for (int i = 0; i < n; i++) {
     TENSOR_CHECK_STATUS(ctx, operands[i] != NULL, INVALID, "%s: operand %d is null", what, i);
     if (ir_is_poison(operands[i])) return report(what, ctx);
-    TENSOR_CHECK_STATUS(ctx, operands[i]->node->ctx == ctx, INVALID,
-                        "%s: operand %d belongs to another context", what, i);
+    TENSOR_CHECK_STATUS(ctx, operands[i]->node->ctx == ctx, INVALID, "%s: operand %d belongs to another context", what,
+                        i);
   }
   return quern_context_check(ctx);
 }
@@ -46,9 +45,8 @@ static quern_status give_results(const char *what, quern_context *ctx, quern_ten
 /* ---- bodies -------------------------------------------------------------------------------------------- */
 
 /* A closed graph from what a caller's function builds on leaves; role names it in messages. */
-static quern_status close_body(const char *what, const char *role, quern_context *ctx, quern_body *body,
-                               void *user, int n_args, quern_tensor *const *args, int n_results,
-                               const struct ir_graph **graph) {
+static quern_status close_body(const char *what, const char *role, quern_context *ctx, quern_body *body, void *user,
+                               int n_args, quern_tensor *const *args, int n_results, const struct ir_graph **graph) {
   size_t bytes;
   TENSOR_CHECK_STATUS(ctx, base_size((size_t)n_results, sizeof(quern_tensor *), 0, &bytes), OVERFLOW,
                       "%s: %d results are too many", what, n_results);
@@ -69,8 +67,7 @@ static quern_status close_body(const char *what, const char *role, quern_context
     ir_fail(ctx, QUERN_STATUS_INVALID, "%s: result %d of the %s is %s", what, i, role, wrong);
     status = quern_context_check(ctx);
   }
-  if (status == QUERN_STATUS_OK &&
-      ir_graph_make(ctx, n_args, args, n_results, results, graph) != QUERN_STATUS_OK) {
+  if (status == QUERN_STATUS_OK && ir_graph_make(ctx, n_args, args, n_results, results, graph) != QUERN_STATUS_OK) {
     ir_fail(ctx, quern_last_status(), "%s: %s", what, quern_last_error());
     status = quern_context_check(ctx);
   }
@@ -119,8 +116,7 @@ static quern_status loop_body(quern_context *ctx, const quern_loop_options *opti
     leaves[1 + i] = ir_leaf(ctx, x->dtype, x->rank - 1, x->dims + 1);
   }
   quern_status status = leaves_ok("loop", ctx, 1 + n, leaves);
-  if (status == QUERN_STATUS_OK)
-    status = close_body("loop", "body", ctx, body, user, 1 + n, leaves, n_results, graph);
+  if (status == QUERN_STATUS_OK) status = close_body("loop", "body", ctx, body, user, 1 + n, leaves, n_results, graph);
   base_free(&ctx->heap, leaves, bytes);
   return status;
 }
@@ -130,15 +126,13 @@ quern_status quern_loop(quern_context *ctx, const quern_loop_options *options, q
   TENSOR_CHECK_STATUS(ctx, options != NULL, INVALID, "loop: the options are null");
   quern_loop_options o = *options;
   TENSOR_CHECK_STATUS(ctx, o.size == sizeof o, INVALID,
-                      "loop: options.size is %zu, must be %zu HINT: sizeof(quern_loop_options)", o.size,
-                      sizeof o);
+                      "loop: options.size is %zu, must be %zu HINT: sizeof(quern_loop_options)", o.size, sizeof o);
   TENSOR_CHECK_STATUS(ctx, o.trip >= 0, INVALID, "loop: the trip is %lld", (long long)o.trip);
   const int64_t counts[] = {o.n_carries, o.n_scanned, o.n_captures, o.n_stacked};
   for (size_t i = 0; i < BASE_COUNT(counts); i++) {
-    TENSOR_CHECK_STATUS(
-        ctx, counts[i] >= 0 && counts[i] <= INT32_MAX / 8, INVALID,
-        "loop: %d carries, %d scanned, %d captures, %d stacked; each must be at least 0 and below 2^28",
-        o.n_carries, o.n_scanned, o.n_captures, o.n_stacked);
+    TENSOR_CHECK_STATUS(ctx, counts[i] >= 0 && counts[i] <= INT32_MAX / 8, INVALID,
+                        "loop: %d carries, %d scanned, %d captures, %d stacked; each must be at least 0 and below 2^28",
+                        o.n_carries, o.n_scanned, o.n_captures, o.n_stacked);
   }
   TENSOR_CHECK_STATUS(ctx, body != NULL, INVALID, "loop: the body is null");
   int n = o.n_carries + o.n_scanned + o.n_captures, n_results = o.n_carries + o.n_stacked;
@@ -146,8 +140,8 @@ quern_status quern_loop(quern_context *ctx, const quern_loop_options *options, q
   for (int i = o.n_carries; i < o.n_carries + o.n_scanned; i++) {
     const quern_tensor *x = operands[i];
     TENSOR_CHECK_STATUS(ctx, x->rank >= 1 && x->dims[0] == o.trip, SHAPE,
-                        "loop: scanned operand %d is %s, its first axis must be the trip, %lld", i,
-                        TENSOR_SHAPE(x), (long long)o.trip);
+                        "loop: scanned operand %d is %s, its first axis must be the trip, %lld", i, TENSOR_SHAPE(x),
+                        (long long)o.trip);
   }
   const struct ir_graph *graph = NULL;
   QUERN_TRY(loop_body(ctx, &o, n, operands, body, user, n_results, &graph));
@@ -161,16 +155,15 @@ quern_status quern_loop(quern_context *ctx, const quern_loop_options *options, q
 /* ---- while and if -------------------------------------------------------------------------------------- */
 
 /* Two graphs on leaves like the operands. */
-static quern_status close_two(const char *what, quern_context *ctx, int n, quern_tensor *const *operands,
-                              void *user, const char *role, quern_body *body, int n_results,
-                              const struct ir_graph **graph, const char *other_role, quern_body *other_body,
-                              int n_others, const struct ir_graph **other) {
+static quern_status close_two(const char *what, quern_context *ctx, int n, quern_tensor *const *operands, void *user,
+                              const char *role, quern_body *body, int n_results, const struct ir_graph **graph,
+                              const char *other_role, quern_body *other_body, int n_others,
+                              const struct ir_graph **other) {
   quern_tensor **leaves = NULL;
   size_t bytes = 0;
   QUERN_TRY(make_leaves(ctx, 0, n, operands, &leaves, &bytes));
   quern_status status = leaves_ok(what, ctx, n, leaves);
-  if (status == QUERN_STATUS_OK)
-    status = close_body(what, role, ctx, body, user, n, leaves, n_results, graph);
+  if (status == QUERN_STATUS_OK) status = close_body(what, role, ctx, body, user, n, leaves, n_results, graph);
   if (status == QUERN_STATUS_OK)
     status = close_body(what, other_role, ctx, other_body, user, n, leaves, n_others, other);
   base_free(&ctx->heap, leaves, bytes);
@@ -180,15 +173,14 @@ static quern_status close_two(const char *what, quern_context *ctx, int n, quern
 quern_status quern_while(quern_context *ctx, int n_carries, int n_captures, quern_tensor *const *operands,
                          quern_body *cond, quern_body *body, void *user, quern_tensor **results) {
   TENSOR_CHECK_STATUS(ctx, n_carries >= 1 && n_captures >= 0 && n_captures <= INT32_MAX - n_carries, INVALID,
-                      "while: %d carries and %d captures; one carry is needed, and less than 2^31 in all",
-                      n_carries, n_captures);
+                      "while: %d carries and %d captures; one carry is needed, and less than 2^31 in all", n_carries,
+                      n_captures);
   TENSOR_CHECK_STATUS(ctx, cond != NULL && body != NULL, INVALID, "while: the %s is null",
                       cond == NULL ? "condition" : "body");
   int n = n_carries + n_captures;
   QUERN_TRY(check_lists("while", ctx, n, operands, n_carries, results));
   const struct ir_graph *graph = NULL, *test = NULL;
-  QUERN_TRY(close_two("while", ctx, n, operands, user, "body", body, n_carries, &graph, "condition", cond, 1,
-                      &test));
+  QUERN_TRY(close_two("while", ctx, n, operands, user, "body", body, n_carries, &graph, "condition", cond, 1, &test));
   const quern_tensor *answer = test->results[0];
   TENSOR_CHECK_STATUS(ctx, answer->dtype == QUERN_DTYPE_BOOL && answer->rank == 0, DTYPE,
                       "while: the condition gives %s, must be a bool scalar", TENSOR_TYPE(answer));
@@ -211,8 +203,8 @@ static quern_tensor *make_if(quern_context *ctx, quern_tensor *cond, int n, quer
   return y;
 }
 
-quern_status quern_if(quern_tensor *cond, int n, quern_tensor *const *operands, int n_results,
-                      quern_body *then_body, quern_body *else_body, void *user, quern_tensor **results) {
+quern_status quern_if(quern_tensor *cond, int n, quern_tensor *const *operands, int n_results, quern_body *then_body,
+                      quern_body *else_body, void *user, quern_tensor **results) {
   for (int i = 0; results != NULL && i < n_results; i++) results[i] = &ir_poison;
   quern_context *ctx = quern_tensor_context(cond);
   TENSOR_CHECK_STATUS(ctx, ctx != NULL, INVALID, "if: the condition is %s",
@@ -221,18 +213,16 @@ quern_status quern_if(quern_tensor *cond, int n, quern_tensor *const *operands, 
                       then_body == NULL ? "first" : "second");
   TENSOR_CHECK_STATUS(ctx, n < INT32_MAX, INVALID, "if: %d operands are too many", n);
   QUERN_TRY(check_lists("if", ctx, n, operands, n_results, results));
-  TENSOR_CHECK_STATUS(
-      ctx, cond->dtype == QUERN_DTYPE_BOOL && cond->rank == 0, DTYPE,
-      "if: the condition is %s, must be a bool scalar HINT: quern_where chooses element by element",
-      TENSOR_TYPE(cond));
+  TENSOR_CHECK_STATUS(ctx, cond->dtype == QUERN_DTYPE_BOOL && cond->rank == 0, DTYPE,
+                      "if: the condition is %s, must be a bool scalar HINT: quern_where chooses element by element",
+                      TENSOR_TYPE(cond));
   const struct ir_graph *body = NULL, *other = NULL;
-  QUERN_TRY(close_two("if", ctx, n, operands, user, "first branch", then_body, n_results, &body,
-                      "second branch", else_body, n_results, &other));
+  QUERN_TRY(close_two("if", ctx, n, operands, user, "first branch", then_body, n_results, &body, "second branch",
+                      else_body, n_results, &other));
   for (int i = 0; i < n_results; i++) {
     const quern_tensor *a = body->results[i], *b = other->results[i];
-    TENSOR_CHECK_STATUS(ctx, ir_same_type(a, b), SHAPE,
-                        "if: result %d is %s in the first branch, %s in the second", i, TENSOR_TYPE(a),
-                        TENSOR_TYPE(b));
+    TENSOR_CHECK_STATUS(ctx, ir_same_type(a, b), SHAPE, "if: result %d is %s in the first branch, %s in the second", i,
+                        TENSOR_TYPE(a), TENSOR_TYPE(b));
   }
   return give_results("if", ctx, make_if(ctx, cond, n, operands, body, other), n_results, results);
 }
@@ -244,14 +234,14 @@ static quern_status name_ok(const char *what, quern_context *ctx, const char *na
   TENSOR_CHECK_STATUS(ctx, name != NULL && name[0] != '\0', INVALID, "%s: the name is %s", what,
                       name == NULL ? "null" : "empty");
   for (const struct ir_composite *const *kind = tensor_composites; *kind != NULL; kind++) {
-    TENSOR_CHECK_STATUS(ctx, strcmp((*kind)->name, name) != 0, INVALID,
-                        "%s: the name \"%s\" is one of Quern's own", what, name);
+    TENSOR_CHECK_STATUS(ctx, strcmp((*kind)->name, name) != 0, INVALID, "%s: the name \"%s\" is one of Quern's own",
+                        what, name);
   }
   return QUERN_STATUS_OK;
 }
 
-quern_status quern_composite(quern_context *ctx, const char *name, int n, quern_tensor *const *operands,
-                             int n_results, quern_body *body, void *user, quern_tensor **results) {
+quern_status quern_composite(quern_context *ctx, const char *name, int n, quern_tensor *const *operands, int n_results,
+                             quern_body *body, void *user, quern_tensor **results) {
   for (int i = 0; results != NULL && i < n_results; i++) results[i] = &ir_poison;
   QUERN_TRY(name_ok("composite", ctx, name));
   TENSOR_CHECK_STATUS(ctx, body != NULL, INVALID, "composite: the body of \"%s\" is null", name);
@@ -283,9 +273,8 @@ static void call_rule(const struct ir_composite *self, const struct ir_node *nod
   base_free(&node->ctx->heap, y, bytes);
   for (int i = 0; i < node->n_src; i++) {
     if (ir_is_poison(dx[i]) || ir_same_type(dx[i], node->src[i])) continue;
-    dx[i] = ir_fail(node->ctx, QUERN_STATUS_SHAPE,
-                    "composite \"%s\": its rule gives dx[%d] as %s, the operand is %s", self->name, i,
-                    TENSOR_TYPE(dx[i]), TENSOR_TYPE(node->src[i]));
+    dx[i] = ir_fail(node->ctx, QUERN_STATUS_SHAPE, "composite \"%s\": its rule gives dx[%d] as %s, the operand is %s",
+                    self->name, i, TENSOR_TYPE(dx[i]), TENSOR_TYPE(node->src[i]));
   }
 }
 
@@ -293,8 +282,8 @@ quern_status quern_composite_rule(quern_context *ctx, const char *name, quern_vj
   TENSOR_CHECK_STATUS(ctx, ctx != NULL, INVALID, "composite_rule: the context is null");
   QUERN_TRY(name_ok("composite_rule", ctx, name));
   TENSOR_CHECK_STATUS(ctx, vjp != NULL, INVALID, "composite_rule: the rule of \"%s\" is null", name);
-  TENSOR_CHECK_STATUS(ctx, ir_composite_find(ctx, name) == NULL, INVALID,
-                      "composite_rule: \"%s\" has a rule already", name);
+  TENSOR_CHECK_STATUS(ctx, ir_composite_find(ctx, name) == NULL, INVALID, "composite_rule: \"%s\" has a rule already",
+                      name);
   struct ir_composite *kind = base_arena_new(&ctx->arena, struct ir_composite);
   char *copy = base_arena_string(&ctx->arena, name, strlen(name));
   if (kind == NULL || copy == NULL) return tensor_status(ctx, QUERN_STATUS_MEMORY);

@@ -46,11 +46,11 @@ static void axes_add_many(struct axes *axes, int label, int n, const int64_t *di
 }
 
 /* The contraction of a and b, seen with those axes, to out's axes. */
-static quern_tensor *contract(quern_tensor *a, const struct axes *a_axes, quern_tensor *b,
-                              const struct axes *b_axes, const struct axes *out) {
+static quern_tensor *contract(quern_tensor *a, const struct axes *a_axes, quern_tensor *b, const struct axes *b_axes,
+                              const struct axes *out) {
   return tensor_contract("conv", tensor_reshape(a, a_axes->n, a_axes->dims), a_axes->labels,
-                         tensor_reshape(b, b_axes->n, b_axes->dims), b_axes->labels, out->n, out->labels,
-                         IR_SUM, IR_COMBINE_MUL);
+                         tensor_reshape(b, b_axes->n, b_axes->dims), b_axes->labels, out->n, out->labels, IR_SUM,
+                         IR_COMBINE_MUL);
 }
 
 static quern_tensor *add_bias(quern_tensor *y, quern_tensor *bias, int spatial) {
@@ -73,8 +73,7 @@ static void conv_body(quern_context *ctx, const struct ir_attrs *attrs, quern_te
     hi[2 + i] = g.hi[i];
     padded |= g.lo[i] > 0 || g.hi[i] > 0;
     axes[i] = 2 + i;
-    dims[2 + i] =
-        (x->dims[2 + i] + g.lo[i] + g.hi[i] - g.dilation[i] * (w->dims[2 + i] - 1) - 1) / g.stride[i] + 1;
+    dims[2 + i] = (x->dims[2 + i] + g.lo[i] + g.hi[i] - g.dilation[i] * (w->dims[2 + i] - 1) - 1) / g.stride[i] + 1;
   }
   quern_tensor *windows = padded ? quern_pad(args[0], x->rank, lo, hi, 0) : args[0];
   windows = quern_window(windows, spatial, axes, w->dims + 2, g.stride, g.dilation);
@@ -128,8 +127,7 @@ static void conv_transpose_body(quern_context *ctx, const struct ir_attrs *attrs
 
   /* Folded, then lo and hi cut off and what output_pad asks for beyond that filled with 0. */
   int64_t cols[2 + 2 * MAX_SPATIAL], full[2 + MAX_SPATIAL], axes[MAX_SPATIAL];
-  int64_t zero[2 + MAX_SPATIAL] = {0}, beyond[2 + MAX_SPATIAL] = {0}, from[2 + MAX_SPATIAL] = {0},
-                   to[2 + MAX_SPATIAL];
+  int64_t zero[2 + MAX_SPATIAL] = {0}, beyond[2 + MAX_SPATIAL] = {0}, from[2 + MAX_SPATIAL] = {0}, to[2 + MAX_SPATIAL];
   static const int64_t ones[2 + MAX_SPATIAL] = {1, 1, 1, 1, 1};
   cols[0] = full[0] = to[0] = x->dims[0];
   cols[1] = full[1] = to[1] = outputs * g.groups;
@@ -153,8 +151,8 @@ static void conv_transpose_body(quern_context *ctx, const struct ir_attrs *attrs
                               windows);
   if (grows) out = quern_pad(out, x->rank, zero, beyond, 0);
   if (cut) {
-    out = IR_MAKE(ctx, IR_SLICE,
-                  TENSOR_ATTRS(.lo = {x->rank, from}, .hi = {x->rank, to}, .step = {x->rank, ones}), out);
+    out =
+        IR_MAKE(ctx, IR_SLICE, TENSOR_ATTRS(.lo = {x->rank, from}, .hi = {x->rank, to}, .step = {x->rank, ones}), out);
   }
   results[0] = attrs->ints.at[GEOMETRY_INTS] != 0 ? add_bias(out, args[2], spatial) : out;
 }
@@ -179,9 +177,8 @@ static bool read_options(quern_context *ctx, const char *what, int spatial, bool
       const char *name;
       int64_t value;
     } fields[] = {
-        {"stride", options->stride[i]},         {"dilation", options->dilation[i]},
-        {"pad_lo", options->pad_lo[i]},         {"pad_hi", options->pad_hi[i]},
-        {"output_pad", options->output_pad[i]},
+        {"stride", options->stride[i]}, {"dilation", options->dilation[i]},     {"pad_lo", options->pad_lo[i]},
+        {"pad_hi", options->pad_hi[i]}, {"output_pad", options->output_pad[i]},
     };
     for (size_t f = 0; f < BASE_COUNT(fields); f++) {
       if (fields[f].value >= 0 && fields[f].value <= INT32_MAX) continue;
@@ -195,14 +192,13 @@ static bool read_options(quern_context *ctx, const char *what, int spatial, bool
     g->hi[i] = options->pad_hi[i];
     g->more[i] = options->output_pad[i];
     if (!transposed && g->more[i] != 0) {
-      ir_fail(ctx, QUERN_STATUS_INVALID, "%s: output_pad[%d] is %lld; only transposed convolution has it",
-              what, i, (long long)g->more[i]);
+      ir_fail(ctx, QUERN_STATUS_INVALID, "%s: output_pad[%d] is %lld; only transposed convolution has it", what, i,
+              (long long)g->more[i]);
       return false;
     }
     if (transposed && g->more[i] >= BASE_MAX(g->stride[i], g->dilation[i])) {
-      ir_fail(ctx, QUERN_STATUS_INVALID,
-              "%s: output_pad[%d] is %lld, must be below stride %lld or dilation %lld", what, i,
-              (long long)g->more[i], (long long)g->stride[i], (long long)g->dilation[i]);
+      ir_fail(ctx, QUERN_STATUS_INVALID, "%s: output_pad[%d] is %lld, must be below stride %lld or dilation %lld", what,
+              i, (long long)g->more[i], (long long)g->stride[i], (long long)g->dilation[i]);
       return false;
     }
   }
@@ -210,29 +206,26 @@ static bool read_options(quern_context *ctx, const char *what, int spatial, bool
 }
 
 /* False with the error recorded unless each spatial axis gives at least one place. */
-static bool extents_ok(quern_context *ctx, const char *what, int spatial, bool transposed,
-                       const quern_tensor *x, const quern_tensor *w, const struct geometry *g) {
+static bool extents_ok(quern_context *ctx, const char *what, int spatial, bool transposed, const quern_tensor *x,
+                       const quern_tensor *w, const struct geometry *g) {
   for (int i = 0; i < spatial; i++) {
     int64_t n = x->dims[2 + i], k = w->dims[2 + i], window, places;
     if (n < 1 || k < 1) {
-      ir_fail(ctx, QUERN_STATUS_SHAPE, "%s: spatial axis %d is empty: x is %s, weight is %s", what, i,
-              TENSOR_TYPE(x), TENSOR_TYPE(w));
+      ir_fail(ctx, QUERN_STATUS_SHAPE, "%s: spatial axis %d is empty: x is %s, weight is %s", what, i, TENSOR_TYPE(x),
+              TENSOR_TYPE(w));
       return false;
     }
-    bool fits = !__builtin_mul_overflow(k - 1, g->dilation[i], &window) &&
-                !__builtin_add_overflow(window, 1, &window);
+    bool fits = !__builtin_mul_overflow(k - 1, g->dilation[i], &window) && !__builtin_add_overflow(window, 1, &window);
     if (transposed) {
       fits = fits && !__builtin_mul_overflow(n - 1, g->stride[i], &places) &&
-             !__builtin_add_overflow(places, window, &places) &&
-             !__builtin_add_overflow(places, g->more[i], &places);
+             !__builtin_add_overflow(places, window, &places) && !__builtin_add_overflow(places, g->more[i], &places);
     } else {
       fits = fits && !__builtin_add_overflow(n, g->lo[i] + g->hi[i], &places);
     }
     if (!fits) {
-      ir_fail(
-          ctx, QUERN_STATUS_OVERFLOW,
-          "%s: spatial axis %d of x %s and weight %s with stride %lld, dilation %lld: its size does not fit",
-          what, i, TENSOR_TYPE(x), TENSOR_TYPE(w), (long long)g->stride[i], (long long)g->dilation[i]);
+      ir_fail(ctx, QUERN_STATUS_OVERFLOW,
+              "%s: spatial axis %d of x %s and weight %s with stride %lld, dilation %lld: its size does not fit", what,
+              i, TENSOR_TYPE(x), TENSOR_TYPE(w), (long long)g->stride[i], (long long)g->dilation[i]);
       return false;
     }
     if (transposed && places - g->lo[i] - g->hi[i] < 1) {
@@ -246,25 +239,23 @@ static bool extents_ok(quern_context *ctx, const char *what, int spatial, bool t
               "%s: spatial axis %d has %lld + %lld + %lld = %lld places with padding, the window of size "
               "%lld and dilation %lld needs "
               "%lld HINT: set pad_lo and pad_hi",
-              what, i, (long long)n, (long long)g->lo[i], (long long)g->hi[i], (long long)places,
-              (long long)k, (long long)g->dilation[i], (long long)window);
+              what, i, (long long)n, (long long)g->lo[i], (long long)g->hi[i], (long long)places, (long long)k,
+              (long long)g->dilation[i], (long long)window);
       return false;
     }
   }
   return true;
 }
 
-static quern_tensor *convolve(const char *what, int spatial, bool transposed, quern_tensor *x,
-                              quern_tensor *weight, quern_tensor *bias, const quern_conv_options *options) {
+static quern_tensor *convolve(const char *what, int spatial, bool transposed, quern_tensor *x, quern_tensor *weight,
+                              quern_tensor *bias, const quern_conv_options *options) {
   static const char *const layouts[] = {"", "(N, C, W)", "(N, C, H, W)", "(N, C, D, H, W)"};
   quern_tensor *src[] = {x, weight, bias};
   quern_context *ctx = tensor_enter_some(what, 2, 3, src);
   if (ctx == NULL || !tensor_admits(what, x, BASE_NUM)) return &ir_poison;
-  TENSOR_CHECK(ctx, x->rank == 2 + spatial, SHAPE, "%s: x is %s, must be %s", what, TENSOR_TYPE(x),
-               layouts[spatial]);
-  TENSOR_CHECK(ctx, weight->rank == 2 + spatial, SHAPE, "%s: weight is %s, must be %s with %d window axes",
-               what, TENSOR_TYPE(weight), transposed ? "(C, O / groups, ..)" : "(O, C / groups, ..)",
-               spatial);
+  TENSOR_CHECK(ctx, x->rank == 2 + spatial, SHAPE, "%s: x is %s, must be %s", what, TENSOR_TYPE(x), layouts[spatial]);
+  TENSOR_CHECK(ctx, weight->rank == 2 + spatial, SHAPE, "%s: weight is %s, must be %s with %d window axes", what,
+               TENSOR_TYPE(weight), transposed ? "(C, O / groups, ..)" : "(O, C / groups, ..)", spatial);
   if (!tensor_need_like(what, "weight", weight, x, weight->rank, weight->dims)) return &ir_poison;
   struct geometry g;
   if (!read_options(ctx, what, spatial, transposed, options, &g)) return &ir_poison;
@@ -273,17 +264,15 @@ static quern_tensor *convolve(const char *what, int spatial, bool transposed, qu
   TENSOR_CHECK(ctx, g.groups >= 1 && g.groups <= BASE_MAX(channels, 1) && channels % g.groups == 0, SHAPE,
                "%s: %lld groups do not divide the %lld channels of x %s", what, (long long)g.groups,
                (long long)channels, TENSOR_TYPE(x));
-  TENSOR_CHECK(ctx, divided % g.groups == 0, SHAPE,
-               "%s: %lld groups do not divide the %lld outputs of weight %s", what, (long long)g.groups,
-               (long long)divided, TENSOR_TYPE(weight));
+  TENSOR_CHECK(ctx, divided % g.groups == 0, SHAPE, "%s: %lld groups do not divide the %lld outputs of weight %s", what,
+               (long long)g.groups, (long long)divided, TENSOR_TYPE(weight));
   int64_t wanted = weight->dims[0], outputs = weight->dims[0];
-  TENSOR_CHECK(ctx, !__builtin_mul_overflow(weight->dims[1], g.groups, transposed ? &outputs : &wanted),
-               OVERFLOW, "%s: weight %s with %lld groups has too many channels", what, TENSOR_TYPE(weight),
-               (long long)g.groups);
+  TENSOR_CHECK(ctx, !__builtin_mul_overflow(weight->dims[1], g.groups, transposed ? &outputs : &wanted), OVERFLOW,
+               "%s: weight %s with %lld groups has too many channels", what, TENSOR_TYPE(weight), (long long)g.groups);
   TENSOR_CHECK(ctx, wanted == channels, SHAPE,
                "%s: x %s has %lld channels, weight %s with %lld groups takes %lld HINT: weight is %s", what,
-               TENSOR_TYPE(x), (long long)channels, TENSOR_TYPE(weight), (long long)g.groups,
-               (long long)wanted, transposed ? "(C, O / groups, ..)" : "(O, C / groups, ..)");
+               TENSOR_TYPE(x), (long long)channels, TENSOR_TYPE(weight), (long long)g.groups, (long long)wanted,
+               transposed ? "(C, O / groups, ..)" : "(O, C / groups, ..)");
   if (!tensor_need_like(what, "bias", bias, x, 1, &outputs)) return &ir_poison;
   if (!extents_ok(ctx, what, spatial, transposed, x, weight, &g)) return &ir_poison;
 

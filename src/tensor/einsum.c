@@ -44,9 +44,8 @@ static uint64_t set_of(int n, const int *labels) {
 static quern_tensor *diagonal(const struct einsum *e, quern_tensor *x, int first, int second) {
   int rank = x->rank;
   int64_t n = x->dims[first], dims[QUERN_MAX_RANK];
-  TENSOR_CHECK(e->ctx, n == 0 || n <= INT64_MAX / n, OVERFLOW,
-               "%s: a diagonal of %lld by %lld in %s is too large", e->what, (long long)n, (long long)n,
-               TENSOR_SHAPE(x));
+  TENSOR_CHECK(e->ctx, n == 0 || n <= INT64_MAX / n, OVERFLOW, "%s: a diagonal of %lld by %lld in %s is too large",
+               e->what, (long long)n, (long long)n, TENSOR_SHAPE(x));
   quern_tensor *y = tensor_move_axis(tensor_move_axis(x, second, rank - 1), first, rank - 2);
   if (ir_is_poison(y)) return y;
   for (int k = 0; k < rank - 2; k++) dims[k] = y->dims[k];
@@ -105,9 +104,9 @@ static void reduce_labels(struct einsum_operand *operand, uint64_t keep, enum ir
 /* ---- many operands ------------------------------------------------------------------------------------- */
 
 /* The product of two operands with the labels of needed that they have, in the order DOT gives them. */
-static void contract_pair(const struct einsum *e, const struct einsum_operand *a,
-                          const struct einsum_operand *b, uint64_t needed, enum ir_reduce reduce,
-                          enum ir_combine combine, struct einsum_operand *result) {
+static void contract_pair(const struct einsum *e, const struct einsum_operand *a, const struct einsum_operand *b,
+                          uint64_t needed, enum ir_reduce reduce, enum ir_combine combine,
+                          struct einsum_operand *result) {
   int labels[2 * QUERN_MAX_RANK], n = 0;
   if (ir_is_poison(a->x) || ir_is_poison(b->x)) {
     *result = (struct einsum_operand){.x = &ir_poison};
@@ -180,8 +179,8 @@ static quern_tensor *joint_product(struct einsum *e, enum ir_reduce reduce, enum
   for (int k = 0; k < e->n_labels; k++) {
     if (summed >> k & 1) labels[n++] = k;
   }
-  TENSOR_CHECK(e->ctx, n <= QUERN_MAX_RANK, SHAPE, "%s: \"%s\" needs a product of %d axes, at most %d",
-               e->what, e->shown, n, (int)QUERN_MAX_RANK);
+  TENSOR_CHECK(e->ctx, n <= QUERN_MAX_RANK, SHAPE, "%s: \"%s\" needs a product of %d axes, at most %d", e->what,
+               e->shown, n, (int)QUERN_MAX_RANK);
   int64_t dims[QUERN_MAX_RANK];
   for (int k = 0; k < n; k++) dims[k] = e->labels[labels[k]].size;
   if (!tensor_type_ok(e->what, e->ctx, e->operands[0].x->dtype, n, dims)) return &ir_poison;
@@ -219,10 +218,8 @@ static quern_tensor *einsum_over(const char *what, const char *spec, int n, quer
   quern_context *ctx = tensor_enter(what, n, xs);
   if (ctx == NULL) return &ir_poison;
   TENSOR_CHECK(ctx, spec != NULL, INVALID, "%s: the spec is null", what);
-  TENSOR_CHECK(ctx, (unsigned)reduce < BASE_COUNT(reduces), INVALID, "%s: %d is no reduction", what,
-               (int)reduce);
-  TENSOR_CHECK(ctx, (unsigned)combine < BASE_COUNT(combines), INVALID, "%s: %d is no combination", what,
-               (int)combine);
+  TENSOR_CHECK(ctx, (unsigned)reduce < BASE_COUNT(reduces), INVALID, "%s: %d is no reduction", what, (int)reduce);
+  TENSOR_CHECK(ctx, (unsigned)combine < BASE_COUNT(combines), INVALID, "%s: %d is no combination", what, (int)combine);
   if (!tensor_same_dtype(what, n, xs)) return &ir_poison;
   bool logic = reduce >= QUERN_REDUCE_MAX && combine >= QUERN_COMBINE_MAX;
   if (!tensor_admits(what, xs[0], logic ? BASE_ANY : BASE_NUM)) return &ir_poison;
@@ -231,8 +228,7 @@ static quern_tensor *einsum_over(const char *what, const char *spec, int n, quer
   if (!base_size((size_t)n, 2 * sizeof(struct einsum_operand), 0, &bytes)) {
     return ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: %d operands are too many", what, n);
   }
-  struct einsum e = {
-      .what = what, .ctx = ctx, .spec = spec, .n = n, .operands = base_alloc_zero(&ctx->heap, bytes)};
+  struct einsum e = {.what = what, .ctx = ctx, .spec = spec, .n = n, .operands = base_alloc_zero(&ctx->heap, bytes)};
   if (e.operands == NULL) return ir_fail_last(ctx);
   for (int i = 0; i < n; i++) e.operands[i].x = xs[i];
   quern_tensor *y = build(&e, reduces[reduce], combines[combine]);

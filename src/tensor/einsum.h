@@ -45,7 +45,6 @@ bool tensor_einsum_parse(struct einsum *e);
 /* The n - 1 pairs to contract, results being numbered from n on: with the fewest multiply-adds when n is
 ** at most EINSUM_EXACT, else chosen greedily among the first EINSUM_WINDOW operands left. size has one
 ** number a label. */
-void tensor_einsum_order(int n, const uint64_t *sets, uint64_t out, const int64_t *size,
-                         struct einsum_pair *pairs);
+void tensor_einsum_order(int n, const uint64_t *sets, uint64_t out, const int64_t *size, struct einsum_pair *pairs);
 
 #endif

@@ -27,8 +27,7 @@ struct subsets {
 };
 
 /* Writes the pairs that make a subset; the number of its product. As deep as there are operands. */
-static int write_pairs(const struct subsets *s, unsigned subset, int n, struct einsum_pair *pairs,
-                       int *n_pairs) {
+static int write_pairs(const struct subsets *s, unsigned subset, int n, struct einsum_pair *pairs, int *n_pairs) {
   if ((subset & (subset - 1)) == 0) {
     int i = 0;
     while (subset >> i != 1) i++;
@@ -40,8 +39,7 @@ static int write_pairs(const struct subsets *s, unsigned subset, int n, struct e
   return n + (*n_pairs)++;
 }
 
-static void order_exactly(int n, const uint64_t *sets, uint64_t out, const int64_t *size,
-                          struct einsum_pair *pairs) {
+static void order_exactly(int n, const uint64_t *sets, uint64_t out, const int64_t *size, struct einsum_pair *pairs) {
   struct subsets s;
   unsigned all = (1u << n) - 1;
   for (unsigned subset = 1; subset <= all; subset++) {
@@ -70,8 +68,7 @@ static void order_exactly(int n, const uint64_t *sets, uint64_t out, const int64
 
 /* ---- many operands: the cheapest pair at hand, again and again ----------------------------------------- */
 
-static void order_greedily(int n, const uint64_t *sets, uint64_t out, const int64_t *size,
-                           struct einsum_pair *pairs) {
+static void order_greedily(int n, const uint64_t *sets, uint64_t out, const int64_t *size, struct einsum_pair *pairs) {
   int window[EINSUM_WINDOW], live = 0, next = 0;
   uint64_t held[EINSUM_WINDOW];
   for (int done = 0; done < n - 1; done++) {
@@ -98,8 +95,7 @@ static void order_greedily(int n, const uint64_t *sets, uint64_t out, const int6
   }
 }
 
-void tensor_einsum_order(int n, const uint64_t *sets, uint64_t out, const int64_t *size,
-                         struct einsum_pair *pairs) {
+void tensor_einsum_order(int n, const uint64_t *sets, uint64_t out, const int64_t *size, struct einsum_pair *pairs) {
   if (n <= EINSUM_EXACT) {
     order_exactly(n, sets, out, size, pairs);
   } else {

@@ -17,8 +17,8 @@ struct term {
 };
 
 static bool fail(const struct einsum *e, const char *at, const char *message) {
-  ir_fail(e->ctx, QUERN_STATUS_PARSE, "%s: \"%s\", character %d: %s", e->what, e->shown,
-          (int)(at - e->spec) + 1, message);
+  ir_fail(e->ctx, QUERN_STATUS_PARSE, "%s: \"%s\", character %d: %s", e->what, e->shown, (int)(at - e->spec) + 1,
+          message);
   return false;
 }
 
@@ -103,15 +103,14 @@ static bool give_axis(struct einsum *e, int i, int axis, int number) {
   char text[300];
   for (int k = 0; k < axis; k++) {
     if (operand->labels[k] != number || operand->x->dims[k] == size) continue;
-    ir_fail(e->ctx, QUERN_STATUS_SHAPE,
-            "%s: %s is %lld and %lld in operand %d, %s; a diagonal needs equal sizes", e->what,
-            label_text(text, sizeof text, label), (long long)operand->x->dims[k], (long long)size, i,
+    ir_fail(e->ctx, QUERN_STATUS_SHAPE, "%s: %s is %lld and %lld in operand %d, %s; a diagonal needs equal sizes",
+            e->what, label_text(text, sizeof text, label), (long long)operand->x->dims[k], (long long)size, i,
             TENSOR_SHAPE(operand->x));
     return false;
   }
   if (label->size != 1 && size != 1 && label->size != size) {
-    ir_fail(e->ctx, QUERN_STATUS_SHAPE, "%s: %s is %lld in operand %d, %s, and %lld in operand %d, %s",
-            e->what, label_text(text, sizeof text, label), (long long)label->size, label->operand,
+    ir_fail(e->ctx, QUERN_STATUS_SHAPE, "%s: %s is %lld in operand %d, %s, and %lld in operand %d, %s", e->what,
+            label_text(text, sizeof text, label), (long long)label->size, label->operand,
             TENSOR_SHAPE(e->operands[label->operand].x), (long long)size, i, TENSOR_SHAPE(operand->x));
     return false;
   }
@@ -173,13 +172,11 @@ static bool read_result(struct einsum *e, const char *at, int n_dots) {
   if (!read_term(e, &at, false, &term)) return false;
   if (*at != '\0') return fail(e, at, "expected the end");
   if (n_dots > 0 && !term.ellipsis) {
-    return fail(
-        e, start,
-        "the result lacks the \"...\" of the operands HINT: write ... in the result, or name the axes");
+    return fail(e, start,
+                "the result lacks the \"...\" of the operands HINT: write ... in the result, or name the axes");
   }
   for (int k = 0; k < term.n; k++) {
-    if (!(term.items[k] == ELLIPSIS ? add_dots(e, start, n_dots) : add_out(e, start, term.items[k])))
-      return false;
+    if (!(term.items[k] == ELLIPSIS ? add_dots(e, start, n_dots) : add_out(e, start, term.items[k]))) return false;
   }
   return true;
 }
@@ -224,8 +221,8 @@ bool tensor_einsum_parse(struct einsum *e) {
     if (*at == ',' || i + 1 < e->n) {
       int named = i + 1;
       for (const char *c = at; *c != '\0'; c++) named += *c == ',';
-      ir_fail(e->ctx, QUERN_STATUS_INVALID, "%s: \"%s\" is for %d operands, there are %d", e->what, e->shown,
-              named, e->n);
+      ir_fail(e->ctx, QUERN_STATUS_INVALID, "%s: \"%s\" is for %d operands, there are %d", e->what, e->shown, named,
+              e->n);
       return false;
     }
     break;

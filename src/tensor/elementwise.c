@@ -15,7 +15,7 @@ static quern_tensor *unary(const char *what, enum ir_op op, quern_tensor *x) {
   return IR_MAKE(ctx, op, NULL, x);
 }
 
-#define UNARY(name, OP)                                                                                      \
+#define UNARY(name, OP)                                                                                                \
   quern_tensor *quern_##name(quern_tensor *x) { return unary(#name, IR_##OP, x); }
 UNARY(neg, NEG)
 UNARY(abs, ABS)
@@ -38,16 +38,15 @@ UNARY(stop_gradient, STOP_GRAD)
 #undef UNARY
 
 /* Compositions of one operand of a class: the expression of x. */
-#define COMPOSED(name, CLASS, expression)                                                                    \
-  quern_tensor *quern_##name(quern_tensor *x) {                                                              \
-    TENSOR_ENTER(ctx, #name, x);                                                                             \
-    return tensor_admits(#name, x, CLASS) ? (expression) : &ir_poison;                                       \
+#define COMPOSED(name, CLASS, expression)                                                                              \
+  quern_tensor *quern_##name(quern_tensor *x) {                                                                        \
+    TENSOR_ENTER(ctx, #name, x);                                                                                       \
+    return tensor_admits(#name, x, CLASS) ? (expression) : &ir_poison;                                                 \
   }
 COMPOSED(reciprocal, BASE_FLOAT, IR_MAKE(ctx, IR_DIV, NULL, tensor_full_of(x, 1), x))
 COMPOSED(rsqrt, BASE_FLOAT, IR_MAKE(ctx, IR_DIV, NULL, tensor_full_of(x, 1), IR_MAKE(ctx, IR_SQRT, NULL, x)))
 COMPOSED(square, BASE_NUM, IR_MAKE(ctx, IR_MUL, NULL, x, x))
-COMPOSED(tan, BASE_FLOAT,
-         IR_MAKE(ctx, IR_DIV, NULL, IR_MAKE(ctx, IR_SIN, NULL, x), IR_MAKE(ctx, IR_COS, NULL, x)))
+COMPOSED(tan, BASE_FLOAT, IR_MAKE(ctx, IR_DIV, NULL, IR_MAKE(ctx, IR_SIN, NULL, x), IR_MAKE(ctx, IR_COS, NULL, x)))
 COMPOSED(isnan, BASE_FLOAT, IR_MAKE(ctx, IR_NOT, NULL, IR_MAKE(ctx, IR_EQ, NULL, x, x)))
 COMPOSED(isinf, BASE_FLOAT,
          IR_MAKE(ctx, IR_EQ, NULL, IR_MAKE(ctx, IR_ABS, NULL, x), tensor_full_of(x, (double)INFINITY)))
@@ -76,14 +75,13 @@ quern_tensor *quern_bitcast(quern_tensor *x, quern_dtype dtype) {
 static quern_tensor *binary(const char *what, enum ir_op op, bool swap, quern_tensor *a, quern_tensor *b) {
   TENSOR_ENTER(ctx, what, a, b);
   quern_tensor *xs[2] = {a, b};
-  if (!tensor_same_dtype(what, 2, xs) || !tensor_admits(what, a, ir_ops[op].dtypes) ||
-      !tensor_broadcast(what, 2, xs)) {
+  if (!tensor_same_dtype(what, 2, xs) || !tensor_admits(what, a, ir_ops[op].dtypes) || !tensor_broadcast(what, 2, xs)) {
     return &ir_poison;
   }
   return IR_MAKE(ctx, op, NULL, xs[swap], xs[!swap]);
 }
 
-#define BINARY(name, OP, swap)                                                                               \
+#define BINARY(name, OP, swap)                                                                                         \
   quern_tensor *quern_##name(quern_tensor *a, quern_tensor *b) { return binary(#name, IR_##OP, swap, a, b); }
 BINARY(add, ADD, false)
 BINARY(sub, SUB, false)
@@ -119,17 +117,11 @@ static quern_tensor *with_scalar(const char *what, enum ir_op op, quern_tensor *
   return ir_is_poison(scalar) ? scalar : binary(what, op, false, x, scalar);
 }
 
-quern_tensor *quern_add_scalar(quern_tensor *x, double value) {
-  return with_scalar("add_scalar", IR_ADD, x, value);
-}
+quern_tensor *quern_add_scalar(quern_tensor *x, double value) { return with_scalar("add_scalar", IR_ADD, x, value); }
 
-quern_tensor *quern_mul_scalar(quern_tensor *x, double value) {
-  return with_scalar("mul_scalar", IR_MUL, x, value);
-}
+quern_tensor *quern_mul_scalar(quern_tensor *x, double value) { return with_scalar("mul_scalar", IR_MUL, x, value); }
 
-quern_tensor *quern_div_scalar(quern_tensor *x, double value) {
-  return with_scalar("div_scalar", IR_DIV, x, value);
-}
+quern_tensor *quern_div_scalar(quern_tensor *x, double value) { return with_scalar("div_scalar", IR_DIV, x, value); }
 
 quern_tensor *quern_pow_scalar(quern_tensor *x, double value) {
   TENSOR_ENTER(ctx, "pow_scalar", x);

@@ -14,22 +14,22 @@ static const enum ir_reduce modes[] = {
 /* The checked axis of x, or -1 with the error recorded; indices must be integers. */
 static int indexed_axis(const char *what, const quern_tensor *x, const quern_tensor *indices, int axis) {
   if (base_dtype_is(indices->dtype, BASE_INT)) return tensor_axis(what, x, axis);
-  ir_fail(x->node->ctx, QUERN_STATUS_DTYPE,
-          "%s: the indices are %s, must be integers HINT: quern_cast to i64", what, TENSOR_TYPE(indices));
+  ir_fail(x->node->ctx, QUERN_STATUS_DTYPE, "%s: the indices are %s, must be integers HINT: quern_cast to i64", what,
+          TENSOR_TYPE(indices));
   return -1;
 }
 
 /* The same of a scatter, with the checks of mode and dtypes. */
-static int scattered_axis(const char *what, const quern_tensor *x, const quern_tensor *indices,
-                          const quern_tensor *u, int axis, quern_scatter_mode mode) {
+static int scattered_axis(const char *what, const quern_tensor *x, const quern_tensor *indices, const quern_tensor *u,
+                          int axis, quern_scatter_mode mode) {
   quern_context *ctx = x->node->ctx;
   if ((unsigned)mode >= BASE_COUNT(modes)) {
     ir_fail(ctx, QUERN_STATUS_INVALID, "%s: %d is no scatter mode", what, (int)mode);
     return -1;
   }
   if (x->dtype != u->dtype) {
-    ir_fail(ctx, QUERN_STATUS_DTYPE, "%s: dtypes differ: x is %s, u is %s HINT: quern_cast makes them equal",
-            what, TENSOR_TYPE(x), TENSOR_TYPE(u));
+    ir_fail(ctx, QUERN_STATUS_DTYPE, "%s: dtypes differ: x is %s, u is %s HINT: quern_cast makes them equal", what,
+            TENSOR_TYPE(x), TENSOR_TYPE(u));
     return -1;
   }
   if (mode == QUERN_SCATTER_ADD && !tensor_admits(what, x, BASE_NUM)) return -1;
@@ -41,9 +41,8 @@ static int gathered_dims(const char *what, const quern_tensor *x, const quern_te
                          int64_t *dims) {
   int rank = x->rank - 1 + indices->rank, n = 0;
   if (rank > QUERN_MAX_RANK) {
-    ir_fail(x->node->ctx, QUERN_STATUS_SHAPE,
-            "%s: axis %d of %s at indices %s would have rank %d, at most %d", what, axis, TENSOR_SHAPE(x),
-            TENSOR_SHAPE(indices), rank, (int)QUERN_MAX_RANK);
+    ir_fail(x->node->ctx, QUERN_STATUS_SHAPE, "%s: axis %d of %s at indices %s would have rank %d, at most %d", what,
+            axis, TENSOR_SHAPE(x), TENSOR_SHAPE(indices), rank, (int)QUERN_MAX_RANK);
     return -1;
   }
   for (int k = 0; k < axis; k++) dims[n++] = x->dims[k];
@@ -73,11 +72,10 @@ quern_tensor *quern_scatter(quern_tensor *x, quern_tensor *indices, quern_tensor
     int64_t want = dims[rank - u->rank + k];
     fits = u->dims[k] == want || u->dims[k] == 1;
   }
-  TENSOR_CHECK(ctx, fits, SHAPE, "scatter: u is %s, x is %s at indices %s on axis %d needs %s",
-               TENSOR_SHAPE(u), TENSOR_SHAPE(x), TENSOR_SHAPE(indices), at, TENSOR_DIMS(rank, dims));
+  TENSOR_CHECK(ctx, fits, SHAPE, "scatter: u is %s, x is %s at indices %s on axis %d needs %s", TENSOR_SHAPE(u),
+               TENSOR_SHAPE(x), TENSOR_SHAPE(indices), at, TENSOR_DIMS(rank, dims));
   quern_tensor *rows = quern_broadcast_to(u, rank, dims);
-  return IR_MAKE(ctx, IR_SCATTER, TENSOR_ATTRS(.axis = at, .batch = 0, .reduce = modes[mode]), x, indices,
-                 rows);
+  return IR_MAKE(ctx, IR_SCATTER, TENSOR_ATTRS(.axis = at, .batch = 0, .reduce = modes[mode]), x, indices, rows);
 }
 
 /* False with the error recorded unless indices has x's rank and, but for axis, its shape. */
@@ -85,9 +83,8 @@ static bool along_ok(const char *what, const quern_tensor *x, const quern_tensor
   bool fits = x->rank == indices->rank;
   for (int k = 0; k < x->rank && fits; k++) fits = k == axis || x->dims[k] == indices->dims[k];
   if (!fits) {
-    ir_fail(x->node->ctx, QUERN_STATUS_SHAPE,
-            "%s: the indices are %s, must have the shape of x, %s, but for axis %d", what,
-            TENSOR_SHAPE(indices), TENSOR_SHAPE(x), axis);
+    ir_fail(x->node->ctx, QUERN_STATUS_SHAPE, "%s: the indices are %s, must have the shape of x, %s, but for axis %d",
+            what, TENSOR_SHAPE(indices), TENSOR_SHAPE(x), axis);
   }
   return fits;
 }
@@ -96,8 +93,8 @@ quern_tensor *quern_take_along(quern_tensor *x, quern_tensor *indices, int axis)
   TENSOR_ENTER(ctx, "take_along", x, indices);
   int at = indexed_axis("take_along", x, indices, axis), last = x->rank - 1;
   if (at < 0 || !along_ok("take_along", x, indices, at)) return &ir_poison;
-  quern_tensor *y = IR_MAKE(ctx, IR_GATHER, TENSOR_ATTRS(.axis = last, .batch = last),
-                            tensor_move_axis(x, at, last), tensor_move_axis(indices, at, last));
+  quern_tensor *y = IR_MAKE(ctx, IR_GATHER, TENSOR_ATTRS(.axis = last, .batch = last), tensor_move_axis(x, at, last),
+                            tensor_move_axis(indices, at, last));
   return tensor_move_axis(y, last, at);
 }
 
@@ -106,12 +103,11 @@ quern_tensor *quern_scatter_along(quern_tensor *x, quern_tensor *indices, quern_
   TENSOR_ENTER(ctx, "scatter_along", x, indices, u);
   int at = scattered_axis("scatter_along", x, indices, u, axis, mode), last = x->rank - 1;
   if (at < 0 || !along_ok("scatter_along", x, indices, at)) return &ir_poison;
-  TENSOR_CHECK(ctx, ir_same_shape(indices, u), SHAPE,
-               "scatter_along: u is %s, must have the shape of the indices, %s", TENSOR_SHAPE(u),
-               TENSOR_SHAPE(indices));
-  quern_tensor *y = IR_MAKE(ctx, IR_SCATTER, TENSOR_ATTRS(.axis = last, .batch = last, .reduce = modes[mode]),
-                            tensor_move_axis(x, at, last), tensor_move_axis(indices, at, last),
-                            tensor_move_axis(u, at, last));
+  TENSOR_CHECK(ctx, ir_same_shape(indices, u), SHAPE, "scatter_along: u is %s, must have the shape of the indices, %s",
+               TENSOR_SHAPE(u), TENSOR_SHAPE(indices));
+  quern_tensor *y =
+      IR_MAKE(ctx, IR_SCATTER, TENSOR_ATTRS(.axis = last, .batch = last, .reduce = modes[mode]),
+              tensor_move_axis(x, at, last), tensor_move_axis(indices, at, last), tensor_move_axis(u, at, last));
   return tensor_move_axis(y, last, at);
 }
 

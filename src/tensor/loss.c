@@ -12,8 +12,7 @@
 #include <math.h>
 
 static bool reduction_ok(quern_context *ctx, const char *what, quern_reduction reduction) {
-  if (reduction == QUERN_REDUCTION_MEAN || reduction == QUERN_REDUCTION_SUM ||
-      reduction == QUERN_REDUCTION_NONE)
+  if (reduction == QUERN_REDUCTION_MEAN || reduction == QUERN_REDUCTION_SUM || reduction == QUERN_REDUCTION_NONE)
     return true;
   ir_fail(ctx, QUERN_STATUS_INVALID, "%s: reduction is %d, must be QUERN_REDUCTION_MEAN, _SUM or _NONE", what,
           (int)reduction);
@@ -27,15 +26,13 @@ static quern_tensor *reduced(quern_tensor *x, quern_reduction reduction) {
 }
 
 /* The context of float operands of one type, which names[i] calls, or NULL with the error recorded. */
-static quern_context *enter_equal(const char *what, int n, quern_tensor *const *xs,
-                                  const char *const *names) {
+static quern_context *enter_equal(const char *what, int n, quern_tensor *const *xs, const char *const *names) {
   quern_context *ctx = tensor_enter(what, n, xs);
   if (ctx == NULL || !tensor_need_float(what, names[0], xs[0])) return NULL;
   for (int i = 1; i < n; i++) {
     if (xs[i]->dtype != xs[0]->dtype) {
-      ir_fail(ctx, QUERN_STATUS_DTYPE,
-              "%s: dtypes differ: %s is %s, %s is %s HINT: quern_cast makes them equal", what, names[0],
-              TENSOR_TYPE(xs[0]), names[i], TENSOR_TYPE(xs[i]));
+      ir_fail(ctx, QUERN_STATUS_DTYPE, "%s: dtypes differ: %s is %s, %s is %s HINT: quern_cast makes them equal", what,
+              names[0], TENSOR_TYPE(xs[0]), names[i], TENSOR_TYPE(xs[i]));
       return NULL;
     }
     if (!ir_same_shape(xs[i], xs[0])) {
@@ -54,8 +51,8 @@ static quern_context *enter_equal(const char *what, int n, quern_tensor *const *
 static const char *const x_target[] = {"x", "target"};
 static const char *const logits_target[] = {"logits", "target"};
 
-static quern_context *enter_pair(const char *what, quern_tensor *x, quern_tensor *target,
-                                 const char *const *names, quern_reduction reduction) {
+static quern_context *enter_pair(const char *what, quern_tensor *x, quern_tensor *target, const char *const *names,
+                                 quern_reduction reduction) {
   quern_context *ctx = enter_equal(what, 2, (quern_tensor *[]){x, target}, names);
   return ctx != NULL && reduction_ok(ctx, what, reduction) ? ctx : NULL;
 }
@@ -74,12 +71,11 @@ quern_tensor *quern_l1_loss(quern_tensor *x, quern_tensor *target, quern_reducti
   return tensor_to(reduced(quern_abs(difference(x, target)), reduction), x->dtype);
 }
 
-quern_tensor *quern_huber_loss(quern_tensor *x, quern_tensor *target, double delta,
-                               quern_reduction reduction) {
+quern_tensor *quern_huber_loss(quern_tensor *x, quern_tensor *target, double delta, quern_reduction reduction) {
   quern_context *ctx = enter_pair("huber_loss", x, target, x_target, reduction);
   if (ctx == NULL) return &ir_poison;
-  TENSOR_CHECK(ctx, isfinite(delta) && delta > 0, INVALID,
-               "huber_loss: delta is %g, must be finite and above 0", delta);
+  TENSOR_CHECK(ctx, isfinite(delta) && delta > 0, INVALID, "huber_loss: delta is %g, must be finite and above 0",
+               delta);
   quern_tensor *d = difference(x, target), *size = quern_abs(d);
   quern_tensor *inner = quern_mul_scalar(quern_square(d), 0.5);
   quern_tensor *outer = quern_mul_scalar(quern_add_scalar(size, -0.5 * delta), delta);
@@ -138,18 +134,16 @@ quern_tensor *quern_focal_loss(quern_tensor *logits, quern_tensor *target, doubl
                                quern_reduction reduction) {
   quern_context *ctx = enter_pair("focal_loss", logits, target, logits_target, reduction);
   if (ctx == NULL) return &ir_poison;
-  TENSOR_CHECK(ctx, alpha <= 1, INVALID,
-               "focal_loss: alpha is %g, must be at most 1, or negative for no class weight", alpha);
+  TENSOR_CHECK(ctx, alpha <= 1, INVALID, "focal_loss: alpha is %g, must be at most 1, or negative for no class weight",
+               alpha);
   if (!tensor_need_real(ctx, "focal_loss", "gamma", gamma, 0)) return &ir_poison;
   quern_tensor *x = tensor_widen(logits), *t = tensor_widen(target), *one = tensor_scalar_of(x, 1),
                *rest = quern_sub(one, t);
   quern_tensor *y = bce(x, t);
   if (gamma > 0) {
-    quern_tensor *miss =
-        quern_add(quern_mul(quern_sigmoid(x), rest), quern_mul(quern_sigmoid(quern_neg(x)), t));
-    double least = tensor_wide(logits->dtype) == QUERN_DTYPE_F32
-                       ? FLT_MIN
-                       : DBL_MIN; /* keeps the slope of the power finite */
+    quern_tensor *miss = quern_add(quern_mul(quern_sigmoid(x), rest), quern_mul(quern_sigmoid(quern_neg(x)), t));
+    double least =
+        tensor_wide(logits->dtype) == QUERN_DTYPE_F32 ? FLT_MIN : DBL_MIN; /* keeps the slope of the power finite */
     y = quern_mul(y, quern_pow_scalar(quern_maximum(miss, tensor_scalar_of(x, least)), gamma));
   }
   if (alpha >= 0) y = quern_mul(y, quern_add(quern_mul_scalar(t, alpha), quern_mul_scalar(rest, 1 - alpha)));
@@ -182,8 +176,7 @@ struct labels {
 static struct labels labels_of(quern_tensor *labels, int64_t classes, const quern_cross_entropy_options *o) {
   struct labels l = {.index = quern_cast(labels, QUERN_DTYPE_I64)};
   quern_context *ctx = labels->node->ctx;
-  quern_tensor *first = ir_const_int(ctx, QUERN_DTYPE_I64, 0),
-               *end = ir_const_int(ctx, QUERN_DTYPE_I64, classes);
+  quern_tensor *first = ir_const_int(ctx, QUERN_DTYPE_I64, 0), *end = ir_const_int(ctx, QUERN_DTYPE_I64, classes);
   l.valid = quern_and(quern_le(first, l.index), quern_lt(l.index, end));
   if (o->ignore) {
     l.counted = quern_ne(l.index, ir_const_int(ctx, QUERN_DTYPE_I64, o->ignore_index));
@@ -205,8 +198,7 @@ static quern_tensor *pick(quern_tensor *log_p, quern_tensor *labels, const quern
   if (ir_is_poison(log_p)) return &ir_poison;
   const int last = log_p->rank - 1;
   struct labels l = labels_of(labels, log_p->dims[last], o);
-  quern_tensor *y =
-      quern_neg(quern_squeeze(quern_take_along(log_p, quern_unsqueeze(l.index, -1), last), last));
+  quern_tensor *y = quern_neg(quern_squeeze(quern_take_along(log_p, quern_unsqueeze(l.index, -1), last), last));
   if (o->label_smoothing > 0) {
     quern_tensor *even = quern_neg(quern_mean(log_p, 1, (int64_t[]){last}, false));
     y = quern_add(quern_mul_scalar(y, 1 - o->label_smoothing), quern_mul_scalar(even, o->label_smoothing));
@@ -226,20 +218,18 @@ static void cross_entropy_body(quern_context *ctx, const struct ir_attrs *attrs,
 
 /* dlogits = dy (softmax - (1 - eps) onehot - eps / C) where a label counts, over their number for the
 ** mean. */
-static void cross_entropy_vjp(const struct ir_composite *self, const struct ir_node *node,
-                              quern_tensor *const *dy, quern_tensor **dx) {
+static void cross_entropy_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                              quern_tensor **dx) {
   (void)self;
   quern_cross_entropy_options o = options_of(node->attrs);
-  quern_tensor *logits = node->src[0], *labels = node->src[1], *x = tensor_widen(logits),
-               *g = tensor_widen(dy[0]);
+  quern_tensor *logits = node->src[0], *labels = node->src[1], *x = tensor_widen(logits), *g = tensor_widen(dy[0]);
   int64_t classes = logits->dims[logits->rank - 1];
   struct labels l = labels_of(labels, classes, &o);
   if (o.reduction == QUERN_REDUCTION_MEAN) g = quern_div(g, count_of(&l, labels, x->dtype));
   if (o.reduction == QUERN_REDUCTION_NONE) g = quern_unsqueeze(g, -1);
   quern_tensor *target = quern_one_hot(l.index, classes, x->dtype);
   if (o.label_smoothing > 0) {
-    target = quern_add_scalar(quern_mul_scalar(target, 1 - o.label_smoothing),
-                              o.label_smoothing / (double)classes);
+    target = quern_add_scalar(quern_mul_scalar(target, 1 - o.label_smoothing), o.label_smoothing / (double)classes);
   }
   quern_tensor *d = quern_mul(g, quern_sub(quern_softmax(x, -1), target));
   dx[0] = tensor_to(quern_where(quern_unsqueeze(l.valid, -1), d, tensor_scalar_of(d, 0)), logits->dtype);
@@ -252,12 +242,11 @@ const struct ir_composite tensor_kind_cross_entropy = {.name = "cross_entropy",
                                                        .admits = tensor_admits_cross_entropy};
 
 /* x (.., D), weight (C, D): the logits exist in f32 inside only. */
-static void linear_cross_entropy_body(quern_context *ctx, const struct ir_attrs *attrs,
-                                      quern_tensor *const *args, quern_tensor **results) {
+static void linear_cross_entropy_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,
+                                      quern_tensor **results) {
   quern_cross_entropy_options o = options_of(attrs);
   quern_tensor *logits = quern_linear(tensor_widen(args[0]), tensor_widen(args[1]), NULL);
-  quern_tensor *y =
-      make_labelled(ctx, &tensor_kind_cross_entropy, &o, 2, (quern_tensor *[]){logits, args[2]});
+  quern_tensor *y = make_labelled(ctx, &tensor_kind_cross_entropy, &o, 2, (quern_tensor *[]){logits, args[2]});
   results[0] = tensor_to(y, args[0]->dtype);
 }
 
@@ -272,26 +261,22 @@ static const quern_cross_entropy_options default_options = {.size = sizeof defau
 ** shape. */
 static bool labels_ok(quern_context *ctx, const char *what, const char *name, const quern_tensor *x,
                       const quern_tensor *labels, const quern_cross_entropy_options *o) {
-  if (!tensor_need_options(ctx, what, o->size, sizeof *o) || !reduction_ok(ctx, what, o->reduction))
-    return false;
+  if (!tensor_need_options(ctx, what, o->size, sizeof *o) || !reduction_ok(ctx, what, o->reduction)) return false;
   if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1)) {
-    ir_fail(ctx, QUERN_STATUS_INVALID, "%s: label_smoothing is %g, must be in 0..1", what,
-            o->label_smoothing);
+    ir_fail(ctx, QUERN_STATUS_INVALID, "%s: label_smoothing is %g, must be in 0..1", what, o->label_smoothing);
     return false;
   }
   if (!tensor_need_float(what, name, x)) return false;
   if (!base_dtype_is(labels->dtype, BASE_INT)) {
-    ir_fail(ctx, QUERN_STATUS_DTYPE,
-            "%s: labels are %s, must be of an integer dtype HINT: quern_cast converts", what,
+    ir_fail(ctx, QUERN_STATUS_DTYPE, "%s: labels are %s, must be of an integer dtype HINT: quern_cast converts", what,
             TENSOR_TYPE(labels));
     return false;
   }
   bool same = x->rank >= 1 && labels->rank == x->rank - 1;
   for (int k = 0; same && k < labels->rank; k++) same = labels->dims[k] == x->dims[k];
   if (!same) {
-    ir_fail(ctx, QUERN_STATUS_SHAPE,
-            "%s: labels are %s, %s is %s; labels must have its shape without the last axis", what,
-            TENSOR_TYPE(labels), name, TENSOR_TYPE(x));
+    ir_fail(ctx, QUERN_STATUS_SHAPE, "%s: labels are %s, %s is %s; labels must have its shape without the last axis",
+            what, TENSOR_TYPE(labels), name, TENSOR_TYPE(x));
   }
   return same;
 }
@@ -311,17 +296,15 @@ quern_tensor *quern_linear_cross_entropy(quern_tensor *x, quern_tensor *weight, 
   if (options == NULL) options = &default_options;
   if (!labels_ok(ctx, what, "x", x, labels, options)) return &ir_poison;
   TENSOR_CHECK(ctx, weight->dtype == x->dtype, DTYPE,
-               "%s: dtypes differ: x is %s, weight is %s HINT: quern_cast makes them equal", what,
-               TENSOR_TYPE(x), TENSOR_TYPE(weight));
+               "%s: dtypes differ: x is %s, weight is %s HINT: quern_cast makes them equal", what, TENSOR_TYPE(x),
+               TENSOR_TYPE(weight));
   TENSOR_CHECK(ctx, weight->rank == 2 && weight->dims[1] == x->dims[x->rank - 1], SHAPE,
                "%s: weight is %s, must be (classes, %lld) for x %s", what, TENSOR_TYPE(weight),
                (long long)x->dims[x->rank - 1], TENSOR_TYPE(x));
-  return make_labelled(ctx, &tensor_kind_linear_cross_entropy, options, 3,
-                       (quern_tensor *[]){x, weight, labels});
+  return make_labelled(ctx, &tensor_kind_linear_cross_entropy, options, 3, (quern_tensor *[]){x, weight, labels});
 }
 
-quern_tensor *quern_nll_loss(quern_tensor *log_p, quern_tensor *labels,
-                             const quern_cross_entropy_options *options) {
+quern_tensor *quern_nll_loss(quern_tensor *log_p, quern_tensor *labels, const quern_cross_entropy_options *options) {
   TENSOR_ENTER(ctx, "nll_loss", log_p, labels);
   if (options == NULL) options = &default_options;
   if (!labels_ok(ctx, "nll_loss", "log_p", log_p, labels, options)) return &ir_poison;
@@ -363,12 +346,10 @@ quern_tensor *quern_cosine_loss(quern_tensor *a, quern_tensor *b, quern_tensor *
   const char *what = "cosine_loss";
   static const char *const names[] = {"a", "b"};
   TENSOR_ENTER(ctx, what, a, b, sign);
-  if (enter_pair(what, a, b, names, reduction) == NULL ||
-      !tensor_need_real(ctx, what, "margin", margin, -DBL_MAX))
+  if (enter_pair(what, a, b, names, reduction) == NULL || !tensor_need_real(ctx, what, "margin", margin, -DBL_MAX))
     return &ir_poison;
   TENSOR_CHECK(ctx, a->rank == 2 && sign->rank == 1 && sign->dims[0] == a->dims[0], SHAPE,
-               "cosine_loss: a is %s, sign is %s; they must be (N, D) and (N,)", TENSOR_TYPE(a),
-               TENSOR_TYPE(sign));
+               "cosine_loss: a is %s, sign is %s; they must be (N, D) and (N,)", TENSOR_TYPE(a), TENSOR_TYPE(sign));
   TENSOR_CHECK(ctx, base_dtype_is(sign->dtype, BASE_FLOAT | BASE_SIGNED), DTYPE,
                "cosine_loss: sign is %s, must hold 1 and -1", TENSOR_TYPE(sign));
   quern_tensor *c = cosine(tensor_widen(a), tensor_widen(b), 1, cosine_eps);
@@ -388,16 +369,15 @@ static quern_tensor *length(quern_tensor *x) {
   return quern_squeeze(quern_mul(quern_where(none, tensor_scalar_of(square, 0), root), scale), (int)axis);
 }
 
-quern_tensor *quern_triplet_loss(quern_tensor *anchor, quern_tensor *positive, quern_tensor *negative,
-                                 double margin, quern_reduction reduction) {
+quern_tensor *quern_triplet_loss(quern_tensor *anchor, quern_tensor *positive, quern_tensor *negative, double margin,
+                                 quern_reduction reduction) {
   const char *what = "triplet_loss";
   static const char *const names[] = {"anchor", "positive", "negative"};
   quern_context *ctx = enter_equal(what, 3, (quern_tensor *[]){anchor, positive, negative}, names);
   if (ctx == NULL || !reduction_ok(ctx, what, reduction) || !tensor_need_real(ctx, what, "margin", margin, 0))
     return &ir_poison;
-  TENSOR_CHECK(ctx, anchor->rank >= 1, SHAPE,
-               "triplet_loss: anchor is %s, must have an axis to measure along", TENSOR_TYPE(anchor));
+  TENSOR_CHECK(ctx, anchor->rank >= 1, SHAPE, "triplet_loss: anchor is %s, must have an axis to measure along",
+               TENSOR_TYPE(anchor));
   quern_tensor *near = length(difference(anchor, positive)), *far = length(difference(anchor, negative));
-  return tensor_to(reduced(quern_relu(quern_add_scalar(quern_sub(near, far), margin)), reduction),
-                   anchor->dtype);
+  return tensor_to(reduced(quern_relu(quern_add_scalar(quern_sub(near, far), margin)), reduction), anchor->dtype);
 }

@@ -25,11 +25,11 @@ quern_tensor *tensor_align(quern_tensor *x, const int *labels, int n_out, const 
 }
 
 quern_tensor *tensor_combine(enum ir_combine combine, quern_tensor *a, quern_tensor *b) {
-  static quern_tensor *(*const builders[IR_COMBINE_COUNT])(quern_tensor *, quern_tensor *) = {
-      [IR_COMBINE_MUL] = quern_mul,
-      [IR_COMBINE_ADD] = quern_add,
-      [IR_COMBINE_MAX] = quern_maximum,
-      [IR_COMBINE_MIN] = quern_minimum};
+  static quern_tensor *(*const builders[IR_COMBINE_COUNT])(quern_tensor *,
+                                                           quern_tensor *) = {[IR_COMBINE_MUL] = quern_mul,
+                                                                              [IR_COMBINE_ADD] = quern_add,
+                                                                              [IR_COMBINE_MAX] = quern_maximum,
+                                                                              [IR_COMBINE_MIN] = quern_minimum};
   return builders[combine](a, b);
 }
 
@@ -38,9 +38,8 @@ quern_tensor *tensor_contract(const char *what, quern_tensor *a, const int *a_la
                               enum ir_combine combine) {
   if (ir_is_poison(a) || ir_is_poison(b)) return &ir_poison;
   quern_context *ctx = a->node->ctx;
-  TENSOR_CHECK(ctx, n_out <= QUERN_MAX_RANK, SHAPE,
-               "%s: a product of %s and %s would have rank %d, at most %d", what, TENSOR_SHAPE(a),
-               TENSOR_SHAPE(b), n_out, (int)QUERN_MAX_RANK);
+  TENSOR_CHECK(ctx, n_out <= QUERN_MAX_RANK, SHAPE, "%s: a product of %s and %s would have rank %d, at most %d", what,
+               TENSOR_SHAPE(a), TENSOR_SHAPE(b), n_out, (int)QUERN_MAX_RANK);
   int64_t dims[QUERN_MAX_RANK] = {0};
   for (int k = 0; k < n_out; k++) {
     int in_a = find_label(out[k], a->rank, a_labels), in_b = find_label(out[k], b->rank, b_labels);
@@ -75,16 +74,15 @@ quern_tensor *tensor_contract(const char *what, quern_tensor *a, const int *a_la
     }
   }
   if (n_sum == 0)
-    return tensor_combine(combine, tensor_align(a, a_labels, n_out, out),
-                          tensor_align(b, b_labels, n_out, out));
+    return tensor_combine(combine, tensor_align(a, a_labels, n_out, out), tensor_align(b, b_labels, n_out, out));
   for (int k = 0; k < b->rank; k++) {
     if (find_label(b_labels[k], a->rank, a_labels) < 0) given[n++] = b_labels[k];
   }
-  quern_tensor *y = IR_MAKE(ctx, IR_DOT,
-                            TENSOR_ATTRS(.a_batch = {n_batch, a_batch}, .b_batch = {n_batch, b_batch},
-                                         .a_sum = {n_sum, a_sum}, .b_sum = {n_sum, b_sum}, .reduce = reduce,
-                                         .combine = combine),
-                            a, b);
+  quern_tensor *y =
+      IR_MAKE(ctx, IR_DOT,
+              TENSOR_ATTRS(.a_batch = {n_batch, a_batch}, .b_batch = {n_batch, b_batch}, .a_sum = {n_sum, a_sum},
+                           .b_sum = {n_sum, b_sum}, .reduce = reduce, .combine = combine),
+              a, b);
   int64_t order[QUERN_MAX_RANK];
   for (int k = 0; k < n_out; k++) order[k] = find_label(out[k], n, given);
   return tensor_permute(y, order);
@@ -96,8 +94,8 @@ enum { ROW = -1, COLUMN = -2, INNER = -3 }; /* labels; a batch axis has its plac
 
 /* An operand's labels: batch axes, then the matrix's; and the operand without batch axes of size 1 that the
 ** other stretches. */
-static quern_tensor *label_operand(quern_tensor *x, const quern_tensor *other, int n_matrix,
-                                   const int *matrix, int other_matrix, int *labels) {
+static quern_tensor *label_operand(quern_tensor *x, const quern_tensor *other, int n_matrix, const int *matrix,
+                                   int other_matrix, int *labels) {
   int64_t dims[QUERN_MAX_RANK];
   int n = 0, batch = x->rank - n_matrix;
   for (int k = 0; k < batch; k++) {
@@ -125,8 +123,8 @@ quern_tensor *quern_matmul(quern_tensor *a, quern_tensor *b) {
   if (a_inner != b_inner) {
     bool weight = b->rank == 2 && a_inner == b->dims[1];
     return ir_fail(ctx, QUERN_STATUS_SHAPE,
-                   "matmul: inner dimensions differ: a is %s, b is %s; a's last must equal b's %s%s",
-                   TENSOR_SHAPE(a), TENSOR_SHAPE(b), b->rank <= 2 ? "first" : "second last",
+                   "matmul: inner dimensions differ: a is %s, b is %s; a's last must equal b's %s%s", TENSOR_SHAPE(a),
+                   TENSOR_SHAPE(b), b->rank <= 2 ? "first" : "second last",
                    weight ? " HINT: did you mean quern_linear, which takes weight as (out, in)?" : "");
   }
   int a_labels[QUERN_MAX_RANK], b_labels[QUERN_MAX_RANK], out[QUERN_MAX_RANK + 2], n = 0;
@@ -135,8 +133,8 @@ quern_tensor *quern_matmul(quern_tensor *a, quern_tensor *b) {
     if (in_a >= 0 && in_b >= 0) {
       int64_t size_a = a->dims[in_a], size_b = b->dims[in_b];
       TENSOR_CHECK(ctx, size_a == size_b || size_a == 1 || size_b == 1, SHAPE,
-                   "matmul: batch axes do not broadcast: a is %s, b is %s; %lld and %lld differ",
-                   TENSOR_SHAPE(a), TENSOR_SHAPE(b), (long long)size_a, (long long)size_b);
+                   "matmul: batch axes do not broadcast: a is %s, b is %s; %lld and %lld differ", TENSOR_SHAPE(a),
+                   TENSOR_SHAPE(b), (long long)size_a, (long long)size_b);
     }
     out[n++] = place;
   }
@@ -144,8 +142,8 @@ quern_tensor *quern_matmul(quern_tensor *a, quern_tensor *b) {
   if (b_matrix == 2) out[n++] = COLUMN;
   quern_tensor *x =
       label_operand(a, b, a_matrix, a_matrix == 2 ? (int[]){ROW, INNER} : (int[]){INNER}, b_matrix, a_labels);
-  quern_tensor *y = label_operand(b, a, b_matrix, b_matrix == 2 ? (int[]){INNER, COLUMN} : (int[]){INNER},
-                                  a_matrix, b_labels);
+  quern_tensor *y =
+      label_operand(b, a, b_matrix, b_matrix == 2 ? (int[]){INNER, COLUMN} : (int[]){INNER}, a_matrix, b_labels);
   return tensor_contract("matmul", x, a_labels, y, b_labels, n, out, IR_SUM, IR_COMBINE_MUL);
 }
 
@@ -156,12 +154,10 @@ quern_tensor *quern_linear(quern_tensor *x, quern_tensor *weight, quern_tensor *
     return &ir_poison;
   }
   TENSOR_CHECK(ctx, x->rank >= 1 && weight->rank == 2 && x->dims[x->rank - 1] == weight->dims[1], SHAPE,
-               "linear: x is %s, weight is %s; weight must be (out, in), x's last must equal in",
-               TENSOR_SHAPE(x), TENSOR_SHAPE(weight));
-  TENSOR_CHECK(ctx, bias == NULL || (bias->rank == 1 && bias->dims[0] == weight->dims[0]), SHAPE,
-               "linear: bias is %s, weight is %s; bias must be (out,)", TENSOR_SHAPE(bias),
+               "linear: x is %s, weight is %s; weight must be (out, in), x's last must equal in", TENSOR_SHAPE(x),
                TENSOR_SHAPE(weight));
-  quern_tensor *y =
-      IR_MAKE(ctx, IR_DOT, TENSOR_ATTRS(.a_sum = IR_INTS(x->rank - 1), .b_sum = IR_INTS(1)), x, weight);
+  TENSOR_CHECK(ctx, bias == NULL || (bias->rank == 1 && bias->dims[0] == weight->dims[0]), SHAPE,
+               "linear: bias is %s, weight is %s; bias must be (out,)", TENSOR_SHAPE(bias), TENSOR_SHAPE(weight));
+  quern_tensor *y = IR_MAKE(ctx, IR_DOT, TENSOR_ATTRS(.a_sum = IR_INTS(x->rank - 1), .b_sum = IR_INTS(1)), x, weight);
   return bias == NULL ? y : quern_add(y, bias);
 }

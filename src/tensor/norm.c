@@ -42,12 +42,8 @@ static int64_t product(const quern_tensor *x, int from, int to) {
 static struct view view_rows(const quern_tensor *x, int64_t n_axes, bool center) {
   int split = x->rank - (int)n_axes;
   int64_t n = product(x, split, x->rank);
-  return (struct view){.rank = 2,
-                       .dims = {product(x, 0, split), n},
-                       .n_axes = 1,
-                       .axes = {1},
-                       .param = {1, n},
-                       .center = center};
+  return (struct view){
+      .rank = 2, .dims = {product(x, 0, split), n}, .n_axes = 1, .axes = {1}, .param = {1, n}, .center = center};
 }
 
 static struct view view_groups(const quern_tensor *x, int64_t groups) {
@@ -124,8 +120,7 @@ static quern_tensor *param_grad(quern_tensor *t, const struct view *v, const que
 }
 
 /* With g = dy weight: dx = (g - mean(g) - hat mean(g hat)) / std, the means over the normalised axes. */
-static void differentiate(const struct view *v, const struct ir_node *node, quern_tensor *dy,
-                          quern_tensor **dx) {
+static void differentiate(const struct view *v, const struct ir_node *node, quern_tensor *dy, quern_tensor **dx) {
   struct norm norm = norm_of(node->attrs);
   quern_tensor *x = node->src[0], *g = viewed(dy, v);
   struct rows r = standardise(viewed(x, v), v, norm.eps);
@@ -149,8 +144,8 @@ static void layer_norm_body(quern_context *ctx, const struct ir_attrs *attrs, qu
   struct view v = view_rows(args[0], norm.n, true);
   build(&v, &norm, args, results);
 }
-static void layer_norm_vjp(const struct ir_composite *self, const struct ir_node *node,
-                           quern_tensor *const *dy, quern_tensor **dx) {
+static void layer_norm_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                           quern_tensor **dx) {
   (void)self;
   struct view v = view_rows(node->src[0], norm_of(node->attrs).n, true);
   differentiate(&v, node, dy[0], dx);
@@ -177,8 +172,8 @@ static void group_norm_body(quern_context *ctx, const struct ir_attrs *attrs, qu
   struct view v = view_groups(args[0], norm.n);
   build(&v, &norm, args, results);
 }
-static void group_norm_vjp(const struct ir_composite *self, const struct ir_node *node,
-                           quern_tensor *const *dy, quern_tensor **dx) {
+static void group_norm_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                           quern_tensor **dx) {
   (void)self;
   struct view v = view_groups(node->src[0], norm_of(node->attrs).n);
   differentiate(&v, node, dy[0], dx);
@@ -192,14 +187,13 @@ static void batch_norm_body(quern_context *ctx, const struct ir_attrs *attrs, qu
   struct view v = view_channels(args[0]);
   struct rows r = build(&v, &norm, args, results);
   double count = (double)v.dims[0] * (double)v.dims[2];
-  quern_tensor *var =
-      quern_div_scalar(quern_sum(quern_square(r.deviation), v.n_axes, v.axes, true), count - 1);
+  quern_tensor *var = quern_div_scalar(quern_sum(quern_square(r.deviation), v.n_axes, v.axes, true), count - 1);
   results[1] = tensor_reshape(quern_mul(r.mean, r.scale), 1, &v.dims[1]);
   results[2] = tensor_reshape(quern_mul(quern_mul(var, r.scale), r.scale), 1, &v.dims[1]);
 }
 
-static void batch_norm_vjp(const struct ir_composite *self, const struct ir_node *node,
-                           quern_tensor *const *dy, quern_tensor **dx) {
+static void batch_norm_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                           quern_tensor **dx) {
   (void)self;
   quern_tensor *x = node->src[0];
   struct view v = view_channels(x);
@@ -217,46 +211,33 @@ static void batch_norm_vjp(const struct ir_composite *self, const struct ir_node
   if (more != NULL) dx[0] = quern_add(dx[0], back(more, x));
 }
 
-const struct ir_composite tensor_kind_layer_norm = {.name = "layer_norm",
-                                                    .n_results = 1,
-                                                    .body = layer_norm_body,
-                                                    .vjp = layer_norm_vjp,
-                                                    .admits = tensor_admits_norm};
-const struct ir_composite tensor_kind_rms_norm = {.name = "rms_norm",
-                                                  .n_results = 1,
-                                                  .body = rms_norm_body,
-                                                  .vjp = rms_norm_vjp,
-                                                  .admits = tensor_admits_norm};
-const struct ir_composite tensor_kind_group_norm = {.name = "group_norm",
-                                                    .n_results = 1,
-                                                    .body = group_norm_body,
-                                                    .vjp = group_norm_vjp,
-                                                    .admits = tensor_admits_norm};
-const struct ir_composite tensor_kind_batch_norm = {.name = "batch_norm",
-                                                    .n_results = 3,
-                                                    .body = batch_norm_body,
-                                                    .vjp = batch_norm_vjp,
-                                                    .admits = tensor_admits_norm};
+const struct ir_composite tensor_kind_layer_norm = {
+    .name = "layer_norm", .n_results = 1, .body = layer_norm_body, .vjp = layer_norm_vjp, .admits = tensor_admits_norm};
+const struct ir_composite tensor_kind_rms_norm = {
+    .name = "rms_norm", .n_results = 1, .body = rms_norm_body, .vjp = rms_norm_vjp, .admits = tensor_admits_norm};
+const struct ir_composite tensor_kind_group_norm = {
+    .name = "group_norm", .n_results = 1, .body = group_norm_body, .vjp = group_norm_vjp, .admits = tensor_admits_norm};
+const struct ir_composite tensor_kind_batch_norm = {
+    .name = "batch_norm", .n_results = 3, .body = batch_norm_body, .vjp = batch_norm_vjp, .admits = tensor_admits_norm};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-static quern_tensor *make(quern_context *ctx, const struct ir_composite *kind, quern_tensor *x,
-                          quern_tensor *weight, quern_tensor *bias, int64_t n, double eps) {
+static quern_tensor *make(quern_context *ctx, const struct ir_composite *kind, quern_tensor *x, quern_tensor *weight,
+                          quern_tensor *bias, int64_t n, double eps) {
   quern_tensor *src[3] = {x};
   int count = 1;
   if (weight != NULL) src[count++] = weight;
   if (bias != NULL) src[count++] = bias;
-  return ir_composite_make(ctx, kind, IR_INTS(n, weight != NULL, bias != NULL), (struct ir_reals){1, &eps},
-                           count, src);
+  return ir_composite_make(ctx, kind, IR_INTS(n, weight != NULL, bias != NULL), (struct ir_reals){1, &eps}, count, src);
 }
 
-static quern_tensor *norm_rows(const struct ir_composite *kind, quern_tensor *x, int n_axes,
-                               quern_tensor *weight, quern_tensor *bias, double eps) {
+static quern_tensor *norm_rows(const struct ir_composite *kind, quern_tensor *x, int n_axes, quern_tensor *weight,
+                               quern_tensor *bias, double eps) {
   const char *what = kind->name;
   quern_context *ctx = tensor_enter_some(what, 1, 3, (quern_tensor *[]){x, weight, bias});
   if (ctx == NULL || !tensor_need_float(what, "x", x)) return &ir_poison;
-  TENSOR_CHECK(ctx, n_axes >= 1 && n_axes <= x->rank, SHAPE, "%s: n_axes is %d, must be in 1..%d for x %s",
-               what, n_axes, x->rank, TENSOR_TYPE(x));
+  TENSOR_CHECK(ctx, n_axes >= 1 && n_axes <= x->rank, SHAPE, "%s: n_axes is %d, must be in 1..%d for x %s", what,
+               n_axes, x->rank, TENSOR_TYPE(x));
   const int64_t *dims = x->dims + (x->rank - n_axes);
   if (!tensor_need_like(what, "weight", weight, x, n_axes, dims) ||
       !tensor_need_like(what, "bias", bias, x, n_axes, dims) || !tensor_need_real(ctx, what, "eps", eps, 0)) {
@@ -265,8 +246,7 @@ static quern_tensor *norm_rows(const struct ir_composite *kind, quern_tensor *x,
   return make(ctx, kind, x, weight, bias, n_axes, eps);
 }
 
-quern_tensor *quern_layer_norm(quern_tensor *x, int n_axes, quern_tensor *weight, quern_tensor *bias,
-                               double eps) {
+quern_tensor *quern_layer_norm(quern_tensor *x, int n_axes, quern_tensor *weight, quern_tensor *bias, double eps) {
   return norm_rows(&tensor_kind_layer_norm, x, n_axes, weight, bias, eps);
 }
 
@@ -285,13 +265,11 @@ static quern_context *enter_channels(const char *what, int least_rank, quern_ten
     return NULL;
   }
   bool ok = tensor_need_like(what, "weight", weight, x, 1, x->dims + 1) &&
-            tensor_need_like(what, "bias", bias, x, 1, x->dims + 1) &&
-            tensor_need_real(ctx, what, "eps", eps, 0);
+            tensor_need_like(what, "bias", bias, x, 1, x->dims + 1) && tensor_need_real(ctx, what, "eps", eps, 0);
   return ok ? ctx : NULL;
 }
 
-quern_tensor *quern_group_norm(quern_tensor *x, int64_t groups, quern_tensor *weight, quern_tensor *bias,
-                               double eps) {
+quern_tensor *quern_group_norm(quern_tensor *x, int64_t groups, quern_tensor *weight, quern_tensor *bias, double eps) {
   quern_context *ctx = enter_channels("group_norm", 2, x, weight, bias, eps);
   if (ctx == NULL) return &ir_poison;
   TENSOR_CHECK(ctx, groups >= 1 && x->dims[1] % groups == 0, SHAPE,
@@ -322,8 +300,8 @@ static quern_tensor *moved(quern_tensor *old, quern_tensor *batch, double moment
 }
 
 /* (x - mean) / sqrt(var + eps) with given statistics. */
-static quern_tensor *normalise_by(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                                  quern_tensor *mean, quern_tensor *var, double eps) {
+static quern_tensor *normalise_by(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, quern_tensor *mean,
+                                  quern_tensor *var, double eps) {
   struct view v = view_channels(x);
   quern_tensor *factor = quern_rsqrt(quern_add_scalar(as_param(var, &v), eps));
   if (weight != NULL) factor = quern_mul(factor, as_param(weight, &v));
@@ -332,21 +310,19 @@ static quern_tensor *normalise_by(quern_tensor *x, quern_tensor *weight, quern_t
   return back(y, x);
 }
 
-quern_tensor *quern_batch_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                               quern_tensor *running_mean, quern_tensor *running_var,
-                               const quern_batch_norm_options *options, quern_tensor **new_mean,
-                               quern_tensor **new_var) {
+quern_tensor *quern_batch_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, quern_tensor *running_mean,
+                               quern_tensor *running_var, const quern_batch_norm_options *options,
+                               quern_tensor **new_mean, quern_tensor **new_var) {
   const char *what = "batch_norm";
   if (new_mean != NULL) *new_mean = &ir_poison;
   if (new_var != NULL) *new_var = &ir_poison;
   quern_tensor *all[] = {x, weight, bias, running_mean, running_var};
   quern_context *ctx = tensor_enter_some(what, 1, 5, all);
   if (ctx == NULL) return &ir_poison;
-  TENSOR_CHECK(ctx, options != NULL, INVALID,
-               "batch_norm: options is null; it says train or not, momentum and eps");
+  TENSOR_CHECK(ctx, options != NULL, INVALID, "batch_norm: options is null; it says train or not, momentum and eps");
   if (!tensor_need_options(ctx, what, options->size, sizeof *options) ||
-      enter_channels(what, 2, x, weight, bias, options->eps) == NULL ||
-      !running_ok("running_mean", running_mean, x) || !running_ok("running_var", running_var, x)) {
+      enter_channels(what, 2, x, weight, bias, options->eps) == NULL || !running_ok("running_mean", running_mean, x) ||
+      !running_ok("running_var", running_var, x)) {
     return &ir_poison;
   }
   if (!options->train) {

@@ -11,8 +11,7 @@
 enum { CONSTANT_BYTES = 65536 }; /* of quern_constant */
 
 /* base^(-2 i / width) for i in 0..n-1, as a constant where it fits one. */
-static quern_tensor *frequencies(quern_context *ctx, quern_dtype dtype, int64_t n, int64_t width,
-                                 double base) {
+static quern_tensor *frequencies(quern_context *ctx, quern_dtype dtype, int64_t n, int64_t width, double base) {
   size_t size = base_dtypes[dtype].size;
   if (n > CONSTANT_BYTES / (int64_t)size) {
     quern_tensor *i = quern_cast(quern_iota(ctx, QUERN_DTYPE_I64, 1, &n, 0), QUERN_DTYPE_F64);
@@ -22,8 +21,7 @@ static quern_tensor *frequencies(quern_context *ctx, quern_dtype dtype, int64_t 
   size_t bytes = (size_t)n * size;
   void *data = base_alloc(&ctx->heap, bytes);
   if (data == NULL) return ir_fail_last(ctx);
-  for (int64_t i = 0; i < n; i++)
-    base_store_float(dtype, data, (size_t)i, pow(base, -2 * (double)i / (double)width));
+  for (int64_t i = 0; i < n; i++) base_store_float(dtype, data, (size_t)i, pow(base, -2 * (double)i / (double)width));
   quern_tensor *y = quern_constant(ctx, dtype, 1, &n, data);
   base_free(&ctx->heap, data, bytes);
   return y;
@@ -32,25 +30,22 @@ static quern_tensor *frequencies(quern_context *ctx, quern_dtype dtype, int64_t 
 /* False with the error recorded unless base is a finite number above 0. */
 static bool base_ok(quern_context *ctx, const char *what, double base) {
   if (isfinite(base) && base > 0) return true;
-  ir_fail(ctx, QUERN_STATUS_INVALID, "%s: base is %g, must be finite and above 0 HINT: 10000 is usual", what,
-          base);
+  ir_fail(ctx, QUERN_STATUS_INVALID, "%s: base is %g, must be finite and above 0 HINT: 10000 is usual", what, base);
   return false;
 }
 
 quern_tensor *quern_rope(quern_tensor *x, quern_tensor *start, double base, bool interleaved) {
   quern_context *ctx = tensor_enter_some("rope", 1, 2, (quern_tensor *[]){x, start});
   if (ctx == NULL || !tensor_need_float("rope", "x", x) || !base_ok(ctx, "rope", base)) return &ir_poison;
-  TENSOR_CHECK(ctx, x->rank >= 2 && x->rank < QUERN_MAX_RANK, SHAPE,
-               "rope: x is %s, must be (.., S, D) of rank 2..%d", TENSOR_TYPE(x), QUERN_MAX_RANK - 1);
+  TENSOR_CHECK(ctx, x->rank >= 2 && x->rank < QUERN_MAX_RANK, SHAPE, "rope: x is %s, must be (.., S, D) of rank 2..%d",
+               TENSOR_TYPE(x), QUERN_MAX_RANK - 1);
   int64_t places = x->dims[x->rank - 2], width = x->dims[x->rank - 1], half = width / 2;
-  TENSOR_CHECK(ctx, width % 2 == 0, SHAPE,
-               "rope: the last axis of x %s has odd size %lld, must split into pairs", TENSOR_TYPE(x),
-               (long long)width);
+  TENSOR_CHECK(ctx, width % 2 == 0, SHAPE, "rope: the last axis of x %s has odd size %lld, must split into pairs",
+               TENSOR_TYPE(x), (long long)width);
   TENSOR_CHECK(ctx, start == NULL || (start->rank == 0 && base_dtype_is(start->dtype, BASE_INT)), DTYPE,
                "rope: start is %s, must be an integer scalar", TENSOR_TYPE(start));
 
-  quern_tensor *w = tensor_widen(x),
-               *position = quern_iota(ctx, QUERN_DTYPE_I64, 2, (int64_t[]){places, 1}, 0);
+  quern_tensor *w = tensor_widen(x), *position = quern_iota(ctx, QUERN_DTYPE_I64, 2, (int64_t[]){places, 1}, 0);
   if (start != NULL) position = quern_add(position, quern_cast(start, QUERN_DTYPE_I64));
   quern_tensor *angle = quern_mul(quern_cast(position, tensor_wide(x->dtype)),
                                   frequencies(ctx, tensor_wide(x->dtype), half, width, base));
@@ -64,13 +59,11 @@ quern_tensor *quern_rope(quern_tensor *x, quern_tensor *start, double base, bool
   dims[x->rank] = interleaved ? 2 : half;
   quern_tensor *pairs = tensor_reshape(w, x->rank + 1, dims);
   quern_tensor *a = quern_select(pairs, axis, 0), *b = quern_select(pairs, axis, 1);
-  quern_tensor *turned[] = {quern_sub(quern_mul(a, c), quern_mul(b, s)),
-                            quern_add(quern_mul(b, c), quern_mul(a, s))};
+  quern_tensor *turned[] = {quern_sub(quern_mul(a, c), quern_mul(b, s)), quern_add(quern_mul(b, c), quern_mul(a, s))};
   return tensor_to(tensor_reshape(quern_stack(2, turned, axis), x->rank, x->dims), x->dtype);
 }
 
-quern_tensor *quern_sinusoidal(quern_context *ctx, quern_dtype dtype, int64_t positions, int64_t width,
-                               double base) {
+quern_tensor *quern_sinusoidal(quern_context *ctx, quern_dtype dtype, int64_t positions, int64_t width, double base) {
   const int64_t dims[] = {positions, width};
   if (!tensor_type_ok("sinusoidal", ctx, dtype, 2, dims)) return &ir_poison;
   TENSOR_CHECK(ctx, base_dtype_is(dtype, BASE_FLOAT), DTYPE, "sinusoidal: dtype is %s, must be a float",

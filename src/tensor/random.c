@@ -16,8 +16,7 @@ struct source {
   uint32_t stream;
 };
 
-static bool u64_scalar(const char *what, const char *name, quern_context *ctx, quern_tensor **x,
-                       uint64_t otherwise) {
+static bool u64_scalar(const char *what, const char *name, quern_context *ctx, quern_tensor **x, uint64_t otherwise) {
   if (*x == NULL) *x = ir_const_int(ctx, QUERN_DTYPE_U64, (int64_t)otherwise);
   if (ir_is_poison(*x)) return false;
   if ((*x)->node->ctx != ctx) {
@@ -25,18 +24,16 @@ static bool u64_scalar(const char *what, const char *name, quern_context *ctx, q
     return false;
   }
   if ((*x)->dtype == QUERN_DTYPE_U64 && (*x)->rank == 0) return true;
-  ir_fail(ctx, QUERN_STATUS_DTYPE, "%s: the %s is %s, must be a u64 scalar HINT: quern_cast to u64", what,
-          name, TENSOR_TYPE(*x));
+  ir_fail(ctx, QUERN_STATUS_DTYPE, "%s: the %s is %s, must be a u64 scalar HINT: quern_cast to u64", what, name,
+          TENSOR_TYPE(*x));
   return false;
 }
 
 /* Where the numbers come from; takes the context's next stream when none is given. False with the error
 ** recorded. */
-static bool source_init(struct source *source, const char *what, quern_context *ctx,
-                        const quern_random *from) {
+static bool source_init(struct source *source, const char *what, quern_context *ctx, const quern_random *from) {
   *source = from == NULL ? (struct source){0} : (struct source){from->seed, from->step, from->stream};
-  if (!u64_scalar(what, "seed", ctx, &source->seed, ctx->seed) ||
-      !u64_scalar(what, "step", ctx, &source->step, 0))
+  if (!u64_scalar(what, "seed", ctx, &source->seed, ctx->seed) || !u64_scalar(what, "step", ctx, &source->step, 0))
     return false;
   if (source->stream == 0) {
     if (ctx->next_stream == UINT32_MAX) {
@@ -52,13 +49,13 @@ static bool source_init(struct source *source, const char *what, quern_context *
 static bool stream_has(const char *what, quern_context *ctx, int rank, const int64_t *dims, int each) {
   int64_t count = 0, most = (INT64_C(1) << 34) / each;
   if (ir_type_count(QUERN_DTYPE_U8, rank, dims, &count) == QUERN_STATUS_OK && count <= most) return true;
-  ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: %s has more elements than the %lld that a stream has numbers for",
-          what, TENSOR_DIMS(rank, dims), (long long)most);
+  ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: %s has more elements than the %lld that a stream has numbers for", what,
+          TENSOR_DIMS(rank, dims), (long long)most);
   return false;
 }
 
-static quern_tensor *words(quern_context *ctx, quern_tensor *seed, quern_tensor *step, int64_t stream,
-                           int rank, const int64_t *dims) {
+static quern_tensor *words(quern_context *ctx, quern_tensor *seed, quern_tensor *step, int64_t stream, int rank,
+                           const int64_t *dims) {
   return IR_MAKE(ctx, IR_RANDOM, TENSOR_ATTRS(.shape = {rank, dims}, .stream = stream), seed, step);
 }
 
@@ -77,8 +74,7 @@ static void word_pairs(quern_context *ctx, quern_tensor *seed, quern_tensor *ste
 
 /* ---- operations with a constant ------------------------------------------------------------------------ */
 
-static quern_tensor *with_int(quern_tensor *(*op)(quern_tensor *, quern_tensor *), quern_tensor *x,
-                              uint32_t value) {
+static quern_tensor *with_int(quern_tensor *(*op)(quern_tensor *, quern_tensor *), quern_tensor *x, uint32_t value) {
   return ir_is_poison(x) ? x : op(x, ir_const_int(x->node->ctx, x->dtype, value));
 }
 
@@ -121,8 +117,8 @@ static bool float_ok(const char *what, quern_context *ctx, quern_dtype dtype, in
   return false;
 }
 
-quern_tensor *quern_random_uniform(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims,
-                                   double lo, double hi, const quern_random *from) {
+quern_tensor *quern_random_uniform(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims, double lo,
+                                   double hi, const quern_random *from) {
   if (!float_ok("random_uniform", ctx, dtype, rank, dims)) return &ir_poison;
   double most = dtype == QUERN_DTYPE_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127;
   TENSOR_CHECK(ctx, lo <= hi && fabs(lo) <= most && fabs(hi) <= most && hi - lo <= most, INVALID,
@@ -140,8 +136,7 @@ static quern_tensor *bernoulli(quern_context *ctx, const struct source *source, 
                                double p) {
   uint64_t below = (uint64_t)ldexp(p, 32);
   if (below == 0) return quern_zeros(ctx, QUERN_DTYPE_BOOL, rank, dims);
-  return with_int(quern_le, words(ctx, source->seed, source->step, source->stream, rank, dims),
-                  (uint32_t)(below - 1));
+  return with_int(quern_le, words(ctx, source->seed, source->step, source->stream, rank, dims), (uint32_t)(below - 1));
 }
 
 quern_tensor *quern_random_bernoulli(quern_context *ctx, int rank, const int64_t *dims, double p,
@@ -149,8 +144,7 @@ quern_tensor *quern_random_bernoulli(quern_context *ctx, int rank, const int64_t
   if (!tensor_type_ok("random_bernoulli", ctx, QUERN_DTYPE_U32, rank, dims)) return &ir_poison;
   TENSOR_CHECK(ctx, p >= 0 && p <= 1, INVALID, "random_bernoulli: p is %g, must be in [0, 1]", p);
   struct source source;
-  if (!stream_has("random_bernoulli", ctx, rank, dims, 1) ||
-      !source_init(&source, "random_bernoulli", ctx, from)) {
+  if (!stream_has("random_bernoulli", ctx, rank, dims, 1) || !source_init(&source, "random_bernoulli", ctx, from)) {
     return &ir_poison;
   }
   return bernoulli(ctx, &source, rank, dims, p);
@@ -202,8 +196,7 @@ static quern_tensor *normal_radius(quern_tensor *bits) {
 
 /* cos(2 pi v), v = top 24 bits / 2^24. */
 static quern_tensor *normal_cosine(quern_tensor *bits) {
-  static const double sine_terms[] = {0x1.11076p-7, -0x1.555546p-3},
-                      cosine_terms[] = {-0x1.6c0c8cp-10, 0x1.55554ap-5};
+  static const double sine_terms[] = {0x1.11076p-7, -0x1.555546p-3}, cosine_terms[] = {-0x1.6c0c8cp-10, 0x1.55554ap-5};
   quern_tensor *t = with_int(quern_add, with_int(quern_shr, bits, 8), 0x00200000u);
   quern_tensor *q = with_int(quern_shr, t, 22);
   quern_tensor *x = quern_cast(with_int(quern_and, t, 0x003fffffu), QUERN_DTYPE_F32);
@@ -242,8 +235,8 @@ static void random_normal_body(quern_context *ctx, const struct ir_attrs *attrs,
 const struct ir_composite tensor_kind_random_normal = {
     .name = "random_normal", .n_results = 1, .body = random_normal_body, .admits = random_normal_admits};
 
-quern_tensor *quern_random_normal(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims,
-                                  double mean, double std, const quern_random *from) {
+quern_tensor *quern_random_normal(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims, double mean,
+                                  double std, const quern_random *from) {
   if (!float_ok("random_normal", ctx, dtype, rank, dims)) return &ir_poison;
   TENSOR_CHECK(ctx, isfinite(mean) && isfinite(std) && std >= 0, INVALID,
                "random_normal: mean %g and std %g must be finite, std at least 0", mean, std);

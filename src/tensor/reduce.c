@@ -34,16 +34,16 @@ static quern_tensor *over_apply(const struct over *over, enum ir_reduce reduce, 
   return keep ? tensor_restore_axes(y, over->x, over->n, over->axes) : y;
 }
 
-static quern_tensor *reduction(const char *what, enum ir_reduce reduce, enum base_dtype_class classes,
-                               quern_tensor *x, int n_axes, const int64_t *axes, bool keep) {
+static quern_tensor *reduction(const char *what, enum ir_reduce reduce, enum base_dtype_class classes, quern_tensor *x,
+                               int n_axes, const int64_t *axes, bool keep) {
   struct over over;
   if (!over_init(&over, what, x, n_axes, axes, classes)) return &ir_poison;
   return over_apply(&over, reduce, x, keep);
 }
 
-#define REDUCTION(name, REDUCE, CLASSES)                                                                     \
-  quern_tensor *quern_##name(quern_tensor *x, int n_axes, const int64_t *axes, bool keep) {                  \
-    return reduction(#name, REDUCE, CLASSES, x, n_axes, axes, keep);                                         \
+#define REDUCTION(name, REDUCE, CLASSES)                                                                               \
+  quern_tensor *quern_##name(quern_tensor *x, int n_axes, const int64_t *axes, bool keep) {                            \
+    return reduction(#name, REDUCE, CLASSES, x, n_axes, axes, keep);                                                   \
   }
 REDUCTION(sum, IR_SUM, BASE_NUM)
 REDUCTION(prod, IR_PROD, BASE_NUM)
@@ -112,8 +112,8 @@ static void logsumexp_body(quern_context *ctx, const struct ir_attrs *attrs, que
 }
 
 /* dx = dy e^(x - y): the softmax; 0 where all of a row is -inf. */
-static void logsumexp_vjp(const struct ir_composite *self, const struct ir_node *node,
-                          quern_tensor *const *dy, quern_tensor **dx) {
+static void logsumexp_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                          quern_tensor **dx) {
   (void)self;
   quern_tensor *x = node->src[0], *y = &node->out[0];
   struct ir_ints axes = node->attrs->ints;
@@ -123,27 +123,23 @@ static void logsumexp_vjp(const struct ir_composite *self, const struct ir_node 
   dx[0] = quern_mul(tensor_restore_axes(dy[0], x, axes.n, axes.at), weight);
 }
 
-const struct ir_composite tensor_kind_logsumexp = {.name = "logsumexp",
-                                                   .n_results = 1,
-                                                   .body = logsumexp_body,
-                                                   .vjp = logsumexp_vjp,
-                                                   .admits = logsumexp_admits};
+const struct ir_composite tensor_kind_logsumexp = {
+    .name = "logsumexp", .n_results = 1, .body = logsumexp_body, .vjp = logsumexp_vjp, .admits = logsumexp_admits};
 
 quern_tensor *quern_logsumexp(quern_tensor *x, int n_axes, const int64_t *axes, bool keep) {
   struct over over;
   if (!over_init(&over, "logsumexp", x, n_axes, axes, BASE_FLOAT)) return &ir_poison;
   if (over.n == 0) return x;
   quern_tensor *wide = quern_cast(x, tensor_wide(x->dtype));
-  quern_tensor *y = ir_composite_make(x->node->ctx, &tensor_kind_logsumexp,
-                                      (struct ir_ints){over.n, over.axes}, (struct ir_reals){0}, 1, &wide);
+  quern_tensor *y = ir_composite_make(x->node->ctx, &tensor_kind_logsumexp, (struct ir_ints){over.n, over.axes},
+                                      (struct ir_reals){0}, 1, &wide);
   if (keep) y = tensor_restore_axes(y, x, over.n, over.axes);
   return quern_cast(y, x->dtype);
 }
 
 /* ---- along one axis ------------------------------------------------------------------------------------ */
 
-static quern_tensor *arg_reduction(const char *what, enum ir_reduce reduce, quern_tensor *x, int axis,
-                                   bool keep) {
+static quern_tensor *arg_reduction(const char *what, enum ir_reduce reduce, quern_tensor *x, int axis, bool keep) {
   TENSOR_ENTER(ctx, what, x);
   int at = tensor_axis(what, x, axis);
   if (at < 0) return &ir_poison;
@@ -160,8 +156,8 @@ quern_tensor *quern_argmin(quern_tensor *x, int axis, bool keep) {
   return arg_reduction("argmin", IR_REDUCE_MIN, x, axis, keep);
 }
 
-static quern_tensor *scan(const char *what, enum ir_reduce reduce, enum base_dtype_class classes,
-                          quern_tensor *x, int axis) {
+static quern_tensor *scan(const char *what, enum ir_reduce reduce, enum base_dtype_class classes, quern_tensor *x,
+                          int axis) {
   TENSOR_ENTER(ctx, what, x);
   int at = tensor_axis(what, x, axis);
   if (at < 0 || !tensor_admits(what, x, classes)) return &ir_poison;
@@ -172,13 +168,9 @@ quern_tensor *quern_cumsum(quern_tensor *x, int axis) { return scan("cumsum", IR
 
 quern_tensor *quern_cumprod(quern_tensor *x, int axis) { return scan("cumprod", IR_PROD, BASE_NUM, x, axis); }
 
-quern_tensor *quern_cummax(quern_tensor *x, int axis) {
-  return scan("cummax", IR_REDUCE_MAX, BASE_ANY, x, axis);
-}
+quern_tensor *quern_cummax(quern_tensor *x, int axis) { return scan("cummax", IR_REDUCE_MAX, BASE_ANY, x, axis); }
 
-quern_tensor *quern_cummin(quern_tensor *x, int axis) {
-  return scan("cummin", IR_REDUCE_MIN, BASE_ANY, x, axis);
-}
+quern_tensor *quern_cummin(quern_tensor *x, int axis) { return scan("cummin", IR_REDUCE_MIN, BASE_ANY, x, axis); }
 
 /* ---- order --------------------------------------------------------------------------------------------- */
 
@@ -213,15 +205,14 @@ static void topk_body(quern_context *ctx, const struct ir_attrs *attrs, quern_te
   for (int i = 0; i < 2; i++) results[i] = quern_slice(ir_result(y, i), (int)ints[1], 0, ints[0], 1);
 }
 
-const struct ir_composite tensor_kind_topk = {
-    .name = "topk", .n_results = 2, .body = topk_body, .admits = topk_admits};
+const struct ir_composite tensor_kind_topk = {.name = "topk", .n_results = 2, .body = topk_body, .admits = topk_admits};
 
 static quern_tensor *topk(quern_tensor *x, int64_t k, int axis, bool largest) {
   TENSOR_ENTER(ctx, "topk", x);
   int at = tensor_axis("topk", x, axis);
   if (at < 0) return &ir_poison;
-  TENSOR_CHECK(ctx, k >= 0 && k <= x->dims[at], SHAPE, "topk: %lld of axis %d of %s, which has %lld",
-               (long long)k, at, TENSOR_SHAPE(x), (long long)x->dims[at]);
+  TENSOR_CHECK(ctx, k >= 0 && k <= x->dims[at], SHAPE, "topk: %lld of axis %d of %s, which has %lld", (long long)k, at,
+               TENSOR_SHAPE(x), (long long)x->dims[at]);
   return ir_composite_make(ctx, &tensor_kind_topk, IR_INTS(k, at, largest), (struct ir_reals){0}, 1, &x);
 }
 

@@ -23,9 +23,7 @@ quern_context *tensor_enter(const char *what, int n, quern_tensor *const *xs) {
   for (int i = 0; i < n; i++) {
     if (ir_is_poison(xs[i])) return NULL;
     if (xs[i]->node->ctx != ctx) {
-      return ir_fail(ctx, QUERN_STATUS_INVALID, "%s: operands 0 and %d belong to different contexts", what,
-                     i),
-             NULL;
+      return ir_fail(ctx, QUERN_STATUS_INVALID, "%s: operands 0 and %d belong to different contexts", what, i), NULL;
     }
   }
   return ctx;
@@ -39,8 +37,8 @@ quern_status tensor_status(quern_context *ctx, quern_status otherwise) {
 
 int tensor_axis(const char *what, const quern_tensor *x, int64_t axis) {
   if (axis >= -x->rank && axis < x->rank) return (int)(axis < 0 ? axis + x->rank : axis);
-  ir_fail(x->node->ctx, QUERN_STATUS_SHAPE, "%s: axis %lld is out of range for %s of rank %d", what,
-          (long long)axis, TENSOR_SHAPE(x), x->rank);
+  ir_fail(x->node->ctx, QUERN_STATUS_SHAPE, "%s: axis %lld is out of range for %s of rank %d", what, (long long)axis,
+          TENSOR_SHAPE(x), x->rank);
   return -1;
 }
 
@@ -85,8 +83,7 @@ bool tensor_admits(const char *what, const quern_tensor *x, enum base_dtype_clas
                      : classes == BASE_BOOL ? "a comparison such as quern_ne gives a bool"
                      : classes == BASE_NUM  ? "quern_cast to a number"
                                             : "quern_cast to an integer dtype";
-  ir_fail(x->node->ctx, QUERN_STATUS_DTYPE, "%s: does not admit %s HINT: %s", what,
-          base_dtypes[x->dtype].name, hint);
+  ir_fail(x->node->ctx, QUERN_STATUS_DTYPE, "%s: does not admit %s HINT: %s", what, base_dtypes[x->dtype].name, hint);
   return false;
 }
 
@@ -114,8 +111,8 @@ bool tensor_type_ok(const char *what, quern_context *ctx, quern_dtype dtype, int
   }
   int64_t count;
   if (ir_type_count(dtype, rank, dims, &count) == QUERN_STATUS_OK) return true;
-  ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: %s of %s has more than 2^63 - 1 bytes", what,
-          TENSOR_DIMS(rank, dims), base_dtypes[dtype].name);
+  ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: %s of %s has more than 2^63 - 1 bytes", what, TENSOR_DIMS(rank, dims),
+          base_dtypes[dtype].name);
   return false;
 }
 
@@ -124,12 +121,11 @@ bool tensor_type_ok(const char *what, quern_context *ctx, quern_dtype dtype, int
 quern_tensor *tensor_scalar(const char *what, quern_context *ctx, quern_dtype dtype, double value) {
   const struct base_dtype_info *info = &base_dtypes[dtype];
   if (info->class == BASE_FLOAT) return ir_const(ctx, dtype, value);
-  TENSOR_CHECK(ctx, isfinite(value) && value == trunc(value), INVALID, "%s: %g is not a value of %s", what,
-               value, info->name);
+  TENSOR_CHECK(ctx, isfinite(value) && value == trunc(value), INVALID, "%s: %g is not a value of %s", what, value,
+               info->name);
   double lo = info->class == BASE_SIGNED ? -ldexp(1, info->bits - 1) : 0;
   double above = ldexp(1, info->class == BASE_SIGNED ? info->bits - 1 : info->bits);
-  TENSOR_CHECK(ctx, value >= lo && value < above, INVALID, "%s: %.17g does not fit %s", what, value,
-               info->name);
+  TENSOR_CHECK(ctx, value >= lo && value < above, INVALID, "%s: %.17g does not fit %s", what, value, info->name);
   return ir_const(ctx, dtype, value);
 }
 
@@ -181,8 +177,7 @@ quern_tensor *tensor_reduce(quern_tensor *x, enum ir_reduce reduce, int n_axes, 
   return IR_MAKE(x->node->ctx, IR_REDUCE, TENSOR_ATTRS(.reduce = reduce, .axes = {n_axes, axes}), x);
 }
 
-quern_tensor *tensor_restore_axes(quern_tensor *x, const quern_tensor *shape_of, int n_axes,
-                                  const int64_t *axes) {
+quern_tensor *tensor_restore_axes(quern_tensor *x, const quern_tensor *shape_of, int n_axes, const int64_t *axes) {
   if (ir_is_poison(x) || ir_is_poison(shape_of)) return &ir_poison;
   int64_t dims[QUERN_MAX_RANK];
   for (int k = 0; k < shape_of->rank; k++) dims[k] = shape_of->dims[k];

@@ -10,24 +10,24 @@
 ** ("matmul: operand 1 is null"). A poison operand adds no error: the first one stands. */
 quern_context *tensor_enter(const char *what, int n, quern_tensor *const *xs);
 
-#define TENSOR_ENTER(ctx, what, ...)                                                                                        \
-  quern_context *ctx = tensor_enter((what), (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)),        \
-                                    (quern_tensor *[]){__VA_ARGS__});                                                       \
+#define TENSOR_ENTER(ctx, what, ...)                                                                                   \
+  quern_context *ctx = tensor_enter((what), (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)),   \
+                                    (quern_tensor *[]){__VA_ARGS__});                                                  \
   if (ctx == NULL) return &ir_poison
 
 /* Fails with the poison when a condition does not hold: TENSOR_CHECK(ctx, cond, SHAPE, "what: ...", ...). */
-#define TENSOR_CHECK(ctx, cond, CODE, ...)                                                                                  \
-  do {                                                                                                                      \
-    if (!(cond)) return ir_fail((ctx), QUERN_STATUS_##CODE, __VA_ARGS__);                                                   \
+#define TENSOR_CHECK(ctx, cond, CODE, ...)                                                                             \
+  do {                                                                                                                 \
+    if (!(cond)) return ir_fail((ctx), QUERN_STATUS_##CODE, __VA_ARGS__);                                              \
   } while (0)
 
 /* The same in a call that returns a status: reports the context's first error. ctx may be NULL. */
-#define TENSOR_CHECK_STATUS(ctx, cond, CODE, ...)                                                                           \
-  do {                                                                                                                      \
-    if (!(cond)) {                                                                                                          \
-      ir_fail((ctx), QUERN_STATUS_##CODE, __VA_ARGS__);                                                                     \
-      return tensor_status((ctx), QUERN_STATUS_##CODE);                                                                     \
-    }                                                                                                                       \
+#define TENSOR_CHECK_STATUS(ctx, cond, CODE, ...)                                                                      \
+  do {                                                                                                                 \
+    if (!(cond)) {                                                                                                     \
+      ir_fail((ctx), QUERN_STATUS_##CODE, __VA_ARGS__);                                                                \
+      return tensor_status((ctx), QUERN_STATUS_##CODE);                                                                \
+    }                                                                                                                  \
   } while (0)
 
 /* The error that a context holds, reported; otherwise when it is NULL or holds none. */
@@ -80,8 +80,9 @@ quern_dtype tensor_wide(quern_dtype dtype);
 
 /* reduce over k of combine(a, b), where axes of one label go together: those not in out are reduced over, the result has
 ** out's order. A label has one size; one that is not in out is in both a and b; none is twice in a list. */
-quern_tensor *tensor_contract(const char *what, quern_tensor *a, const int *a_labels, quern_tensor *b, const int *b_labels,
-                              int n_out, const int *out, enum ir_reduce reduce, enum ir_combine combine);
+quern_tensor *tensor_contract(const char *what, quern_tensor *a, const int *a_labels, quern_tensor *b,
+                              const int *b_labels, int n_out, const int *out, enum ir_reduce reduce,
+                              enum ir_combine combine);
 
 /* x with its axes in the order of out, of which its labels are a subset; the others get size 1. */
 quern_tensor *tensor_align(quern_tensor *x, const int *labels, int n_out, const int *out);

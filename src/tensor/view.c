@@ -25,8 +25,8 @@ quern_tensor *quern_reshape(quern_tensor *x, int rank, const int64_t *dims) {
   int64_t have = ir_count(x);
   if (open >= 0) {
     TENSOR_CHECK(ctx, count > 0 && have % count == 0, SHAPE,
-                 "reshape: %s of %lld elements has no size for the -1 of %s", TENSOR_SHAPE(x),
-                 (long long)have, TENSOR_DIMS(rank, dims));
+                 "reshape: %s of %lld elements has no size for the -1 of %s", TENSOR_SHAPE(x), (long long)have,
+                 TENSOR_DIMS(rank, dims));
     full[open] = have / count;
     count = have;
   }
@@ -37,11 +37,10 @@ quern_tensor *quern_reshape(quern_tensor *x, int rank, const int64_t *dims) {
 
 quern_tensor *quern_flatten(quern_tensor *x, int first_axis, int last_axis) {
   TENSOR_ENTER(ctx, "flatten", x);
-  int first = tensor_axis("flatten", x, first_axis),
-      last = first < 0 ? -1 : tensor_axis("flatten", x, last_axis);
+  int first = tensor_axis("flatten", x, first_axis), last = first < 0 ? -1 : tensor_axis("flatten", x, last_axis);
   if (last < 0) return &ir_poison;
-  TENSOR_CHECK(ctx, first <= last, SHAPE, "flatten: the first axis %d comes after the last %d of %s", first,
-               last, TENSOR_SHAPE(x));
+  TENSOR_CHECK(ctx, first <= last, SHAPE, "flatten: the first axis %d comes after the last %d of %s", first, last,
+               TENSOR_SHAPE(x));
   int64_t dims[QUERN_MAX_RANK], together = 1;
   for (int k = first; k <= last; k++) {
     if (x->dims[k] == 0) together = 0; /* the product of the others may not fit */
@@ -70,8 +69,8 @@ quern_tensor *quern_squeeze(quern_tensor *x, int axis) {
   TENSOR_ENTER(ctx, "squeeze", x);
   int at = tensor_axis("squeeze", x, axis);
   if (at < 0) return &ir_poison;
-  TENSOR_CHECK(ctx, x->dims[at] == 1, SHAPE, "squeeze: axis %d of %s has size %lld, must be 1", at,
-               TENSOR_SHAPE(x), (long long)x->dims[at]);
+  TENSOR_CHECK(ctx, x->dims[at] == 1, SHAPE, "squeeze: axis %d of %s has size %lld, must be 1", at, TENSOR_SHAPE(x),
+               (long long)x->dims[at]);
   return drop_axis(x, at);
 }
 
@@ -79,10 +78,10 @@ quern_tensor *quern_squeeze(quern_tensor *x, int axis) {
 static quern_tensor *insert_axis(const char *what, quern_tensor *x, int axis) {
   quern_context *ctx = x->node->ctx;
   int rank = x->rank + 1, at = axis < 0 ? axis + rank : axis;
-  TENSOR_CHECK(ctx, rank <= QUERN_MAX_RANK, SHAPE, "%s: %s would have rank %d, at most %d", what,
-               TENSOR_SHAPE(x), rank, (int)QUERN_MAX_RANK);
-  TENSOR_CHECK(ctx, at >= 0 && at < rank, SHAPE, "%s: axis %d is out of range for a result of rank %d", what,
-               axis, rank);
+  TENSOR_CHECK(ctx, rank <= QUERN_MAX_RANK, SHAPE, "%s: %s would have rank %d, at most %d", what, TENSOR_SHAPE(x), rank,
+               (int)QUERN_MAX_RANK);
+  TENSOR_CHECK(ctx, at >= 0 && at < rank, SHAPE, "%s: axis %d is out of range for a result of rank %d", what, axis,
+               rank);
   int64_t dims[QUERN_MAX_RANK];
   for (int k = 0; k < rank; k++) dims[k] = k == at ? 1 : x->dims[k - (k > at)];
   return tensor_reshape(x, rank, dims);
@@ -95,8 +94,7 @@ quern_tensor *quern_unsqueeze(quern_tensor *x, int axis) {
 
 quern_tensor *quern_permute(quern_tensor *x, int rank, const int64_t *axes) {
   TENSOR_ENTER(ctx, "permute", x);
-  TENSOR_CHECK(ctx, rank == x->rank, SHAPE, "permute: %d axes for %s of rank %d", rank, TENSOR_SHAPE(x),
-               x->rank);
+  TENSOR_CHECK(ctx, rank == x->rank, SHAPE, "permute: %d axes for %s of rank %d", rank, TENSOR_SHAPE(x), x->rank);
   TENSOR_CHECK(ctx, rank == 0 || axes != NULL, INVALID, "permute: a list of %d axes is null", rank);
   int64_t order[QUERN_MAX_RANK];
   bool seen[QUERN_MAX_RANK] = {0};
@@ -128,10 +126,9 @@ quern_tensor *quern_broadcast_to(quern_tensor *x, int rank, const int64_t *dims)
   int64_t own[QUERN_MAX_RANK];
   for (int k = 0; k < rank; k++) {
     own[k] = k < more ? 1 : x->dims[k - more];
-    TENSOR_CHECK(
-        ctx, own[k] == 1 || own[k] == dims[k], SHAPE,
-        "broadcast_to: %s does not stretch to %s: axis %d of the result is %lld, the operand has %lld",
-        TENSOR_SHAPE(x), TENSOR_DIMS(rank, dims), k, (long long)dims[k], (long long)own[k]);
+    TENSOR_CHECK(ctx, own[k] == 1 || own[k] == dims[k], SHAPE,
+                 "broadcast_to: %s does not stretch to %s: axis %d of the result is %lld, the operand has %lld",
+                 TENSOR_SHAPE(x), TENSOR_DIMS(rank, dims), k, (long long)dims[k], (long long)own[k]);
   }
   return tensor_stretch(tensor_reshape(x, rank, own), dims);
 }
@@ -285,10 +282,9 @@ quern_tensor *quern_tile(quern_tensor *x, int rank, const int64_t *times) {
   for (int k = 0; k < full; k++) {
     counts[k] = k < full - rank ? 1 : times[k - (full - rank)];
     dims[k] = k < full - x->rank ? 1 : x->dims[k - (full - x->rank)];
-    TENSOR_CHECK(ctx, counts[k] >= 0, SHAPE, "tile: counts %s are not all at least 0",
-                 TENSOR_DIMS(rank, times));
-    TENSOR_CHECK(ctx, dims[k] == 0 || counts[k] <= INT64_MAX / dims[k], OVERFLOW,
-                 "tile: %s %lld times is too large", TENSOR_SHAPE(x), (long long)counts[k]);
+    TENSOR_CHECK(ctx, counts[k] >= 0, SHAPE, "tile: counts %s are not all at least 0", TENSOR_DIMS(rank, times));
+    TENSOR_CHECK(ctx, dims[k] == 0 || counts[k] <= INT64_MAX / dims[k], OVERFLOW, "tile: %s %lld times is too large",
+                 TENSOR_SHAPE(x), (long long)counts[k]);
     result[k] = dims[k] * counts[k];
   }
   if (!tensor_type_ok("tile", ctx, x->dtype, full, result)) return &ir_poison;
@@ -307,8 +303,7 @@ static bool list_ok(const char *what, int n, quern_tensor *const *xs) {
   return false;
 }
 
-static quern_tensor *concat_along(const char *what, quern_context *ctx, int n, quern_tensor *const *xs,
-                                  int axis) {
+static quern_tensor *concat_along(const char *what, quern_context *ctx, int n, quern_tensor *const *xs, int axis) {
   const quern_tensor *x = xs[0];
   int at = tensor_axis(what, x, axis);
   if (at < 0 || !tensor_same_dtype(what, n, xs)) return &ir_poison;
@@ -317,11 +312,11 @@ static quern_tensor *concat_along(const char *what, quern_context *ctx, int n, q
   for (int i = 1; i < n; i++) {
     bool fits = xs[i]->rank == x->rank;
     for (int k = 0; k < x->rank && fits; k++) fits = k == at || xs[i]->dims[k] == x->dims[k];
-    TENSOR_CHECK(ctx, fits, SHAPE, "%s: shapes differ beyond axis %d: operand 0 is %s, operand %d is %s",
-                 what, at, TENSOR_SHAPE(x), i, TENSOR_SHAPE(xs[i]));
+    TENSOR_CHECK(ctx, fits, SHAPE, "%s: shapes differ beyond axis %d: operand 0 is %s, operand %d is %s", what, at,
+                 TENSOR_SHAPE(x), i, TENSOR_SHAPE(xs[i]));
     TENSOR_CHECK(ctx, xs[i]->dims[at] <= INT64_MAX - dims[at], OVERFLOW,
-                 "%s: axis %d is too large: operand %d is %s after %lld places", what, at, i,
-                 TENSOR_SHAPE(xs[i]), (long long)dims[at]);
+                 "%s: axis %d is too large: operand %d is %s after %lld places", what, at, i, TENSOR_SHAPE(xs[i]),
+                 (long long)dims[at]);
     dims[at] += xs[i]->dims[at];
   }
   if (!tensor_type_ok(what, ctx, x->dtype, x->rank, dims)) return &ir_poison;
@@ -337,9 +332,8 @@ quern_tensor *quern_stack(int n, quern_tensor *const *xs, int axis) {
   quern_context *ctx = list_ok("stack", n, xs) ? tensor_enter("stack", n, xs) : NULL;
   if (ctx == NULL || !tensor_same_dtype("stack", n, xs)) return &ir_poison;
   for (int i = 1; i < n; i++) {
-    TENSOR_CHECK(ctx, ir_same_shape(xs[0], xs[i]), SHAPE,
-                 "stack: shapes differ: operand 0 is %s, operand %d is %s", TENSOR_SHAPE(xs[0]), i,
-                 TENSOR_SHAPE(xs[i]));
+    TENSOR_CHECK(ctx, ir_same_shape(xs[0], xs[i]), SHAPE, "stack: shapes differ: operand 0 is %s, operand %d is %s",
+                 TENSOR_SHAPE(xs[0]), i, TENSOR_SHAPE(xs[i]));
   }
   size_t bytes = (size_t)n * sizeof *xs;
   quern_tensor **list = base_alloc(&ctx->heap, bytes), *y = &ir_poison;
@@ -360,8 +354,7 @@ quern_tensor *quern_stack(int n, quern_tensor *const *xs, int axis) {
 static quern_tensor *block_op(const char *what, enum ir_op op, quern_tensor *x, quern_tensor *u, int rank,
                               quern_tensor *const *start, const int64_t *sizes) {
   quern_context *ctx = x->node->ctx;
-  TENSOR_CHECK(ctx, rank == x->rank, SHAPE, "%s: %d starts for %s of rank %d", what, rank, TENSOR_SHAPE(x),
-               x->rank);
+  TENSOR_CHECK(ctx, rank == x->rank, SHAPE, "%s: %d starts for %s of rank %d", what, rank, TENSOR_SHAPE(x), x->rank);
   TENSOR_CHECK(ctx, rank == 0 || start != NULL, INVALID, "%s: the list of starts is null", what);
   TENSOR_CHECK(ctx, rank == 0 || sizes != NULL, INVALID, "%s: the list of sizes is null", what);
   quern_tensor *src[QUERN_MAX_RANK + 2] = {x, u};
@@ -369,12 +362,11 @@ static quern_tensor *block_op(const char *what, enum ir_op op, quern_tensor *x, 
   for (int k = 0; k < rank; k++) {
     TENSOR_CHECK(ctx, start[k] != NULL, INVALID, "%s: start %d is null", what, k);
     if (ir_is_poison(start[k])) return &ir_poison;
-    TENSOR_CHECK(ctx, start[k]->node->ctx == ctx, INVALID, "%s: start %d belongs to another context", what,
-                 k);
+    TENSOR_CHECK(ctx, start[k]->node->ctx == ctx, INVALID, "%s: start %d belongs to another context", what, k);
     TENSOR_CHECK(ctx, start[k]->rank == 0 && base_dtype_is(start[k]->dtype, BASE_INT), DTYPE,
                  "%s: start %d is %s, must be an integer scalar", what, k, TENSOR_TYPE(start[k]));
-    TENSOR_CHECK(ctx, sizes[k] >= 0 && sizes[k] <= x->dims[k], SHAPE,
-                 "%s: a block of %s does not fit into %s", what, TENSOR_DIMS(rank, sizes), TENSOR_SHAPE(x));
+    TENSOR_CHECK(ctx, sizes[k] >= 0 && sizes[k] <= x->dims[k], SHAPE, "%s: a block of %s does not fit into %s", what,
+                 TENSOR_DIMS(rank, sizes), TENSOR_SHAPE(x));
     src[first + k] = start[k];
   }
   return ir_make(ctx, op, first + rank, src, TENSOR_ATTRS(.shape = {rank, sizes}));
@@ -397,8 +389,8 @@ quern_tensor *quern_update_at(quern_tensor *x, quern_tensor *u, int rank, quern_
 
 /* ---- windows and triangles ----------------------------------------------------------------------------- */
 
-quern_tensor *quern_window(quern_tensor *x, int n_axes, const int64_t *axes, const int64_t *size,
-                           const int64_t *stride, const int64_t *dilation) {
+quern_tensor *quern_window(quern_tensor *x, int n_axes, const int64_t *axes, const int64_t *size, const int64_t *stride,
+                           const int64_t *dilation) {
   TENSOR_ENTER(ctx, "window", x);
   const char *wrong = n_axes < 1     ? "no axes"
                       : axes == NULL ? "the axes are null"
@@ -409,26 +401,25 @@ quern_tensor *quern_window(quern_tensor *x, int n_axes, const int64_t *axes, con
   int64_t order[QUERN_MAX_RANK];
   if (tensor_axes("window", x, n_axes, axes, sorted) < 0) return &ir_poison;
   TENSOR_CHECK(ctx, x->rank + n_axes <= QUERN_MAX_RANK, SHAPE,
-               "window: %d windows of %s would have rank %d, at most %d", n_axes, TENSOR_SHAPE(x),
-               x->rank + n_axes, (int)QUERN_MAX_RANK);
+               "window: %d windows of %s would have rank %d, at most %d", n_axes, TENSOR_SHAPE(x), x->rank + n_axes,
+               (int)QUERN_MAX_RANK);
   for (int k = 0; k < x->rank; k++) order[k] = k;
   for (int i = 0; i < n_axes; i++) { /* the primitive takes axes in increasing order */
     int axis = tensor_axis("window", x, axes[i]), at = 0;
     while (sorted[at] != axis) at++;
     int64_t n = x->dims[axis];
-    sizes[at] = size[i], steps[at] = stride == NULL ? 1 : stride[i],
-    dilates[at] = dilation == NULL ? 1 : dilation[i];
+    sizes[at] = size[i], steps[at] = stride == NULL ? 1 : stride[i], dilates[at] = dilation == NULL ? 1 : dilation[i];
     order[x->rank + i] = x->rank + at;
     TENSOR_CHECK(ctx, sizes[at] >= 1 && steps[at] >= 1 && dilates[at] >= 1, SHAPE,
-                 "window: size %lld, stride %lld, dilation %lld of axis %d must be at least 1",
-                 (long long)sizes[at], (long long)steps[at], (long long)dilates[at], axis);
+                 "window: size %lld, stride %lld, dilation %lld of axis %d must be at least 1", (long long)sizes[at],
+                 (long long)steps[at], (long long)dilates[at], axis);
     TENSOR_CHECK(ctx, n >= 1 && (sizes[at] == 1 || sizes[at] - 1 <= (n - 1) / dilates[at]), SHAPE,
                  "window: a window of %lld dilated by %lld does not fit axis %d of %s", (long long)sizes[at],
                  (long long)dilates[at], axis, TENSOR_SHAPE(x));
   }
   quern_tensor *y = IR_MAKE(ctx, IR_WINDOW,
-                            TENSOR_ATTRS(.axes = {n_axes, sorted}, .size = {n_axes, sizes},
-                                         .step = {n_axes, steps}, .dilate = {n_axes, dilates}),
+                            TENSOR_ATTRS(.axes = {n_axes, sorted}, .size = {n_axes, sizes}, .step = {n_axes, steps},
+                                         .dilate = {n_axes, dilates}),
                             x);
   return tensor_permute(y, order);
 }
@@ -436,8 +427,7 @@ quern_tensor *quern_window(quern_tensor *x, int n_axes, const int64_t *axes, con
 /* x where column - row - diagonal has a sign, else 0. */
 static quern_tensor *triangle(const char *what, quern_tensor *x, int64_t diagonal, bool upper) {
   TENSOR_ENTER(ctx, what, x);
-  TENSOR_CHECK(ctx, x->rank >= 2, SHAPE, "%s: %s has rank %d, must be at least 2", what, TENSOR_SHAPE(x),
-               x->rank);
+  TENSOR_CHECK(ctx, x->rank >= 2, SHAPE, "%s: %s has rank %d, must be at least 2", what, TENSOR_SHAPE(x), x->rank);
   const int64_t *dims = x->dims + x->rank - 2;
   if (!tensor_type_ok(what, ctx, QUERN_DTYPE_I64, 2, dims)) return &ir_poison;
   if (diagonal < -dims[0]) diagonal = -dims[0];

@@ -78,12 +78,12 @@ static inline int in_child(void (*body)(void), char *text, size_t bytes) {
 }
 
 /* For the body of a child: ends it with the line's number, modulo 250, when the condition does not hold. */
-#define CHILD_CHECK(cond)                                                                                    \
-  do {                                                                                                       \
-    if (!(cond)) {                                                                                           \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                             \
-      exit(1 + __LINE__ % 250);                                                                              \
-    }                                                                                                        \
+#define CHILD_CHECK(cond)                                                                                              \
+  do {                                                                                                                 \
+    if (!(cond)) {                                                                                                     \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                                       \
+      exit(1 + __LINE__ % 250);                                                                                        \
+    }                                                                                                                  \
   } while (0)
 
 #endif

@@ -229,8 +229,7 @@ static void test_all_pairs(void **state) {
         base_convert(to, dst, 3, from, src, 2);
         base_convert(QUERN_DTYPE_F64, out, 1, to, dst, 3);
         if (out[1] != want) {
-          fail_msg("%d from %s to %s is %g", numbers[i], quern_dtype_name(from), quern_dtype_name(to),
-                   out[1]);
+          fail_msg("%d from %s to %s is %g", numbers[i], quern_dtype_name(from), quern_dtype_name(to), out[1]);
         }
       }
     }

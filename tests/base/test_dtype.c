@@ -148,9 +148,8 @@ static void test_rounding(void **state) {
       check_store(format, -far[i]);
     }
     for (uint64_t i = 0; i < 100000; i++) { /* random doubles over somewhat more than the format's range */
-      double x =
-          ldexp(1 + base_random_bits(3, f, 0, i) * 0x1p-32 + base_random_bits(3, f, 1, i) * 0x1p-52,
-                (int)(base_random_bits(3, f, 2, i) % (2 * (unsigned)format->bias + 30)) - format->bias - 20);
+      double x = ldexp(1 + base_random_bits(3, f, 0, i) * 0x1p-32 + base_random_bits(3, f, 1, i) * 0x1p-52,
+                       (int)(base_random_bits(3, f, 2, i) % (2 * (unsigned)format->bias + 30)) - format->bias - 20);
       check_store(format, i % 2 ? x : -x);
     }
   }
@@ -187,8 +186,7 @@ static void test_famous(void **state) {
     base_store_float(cases[i].dtype, &data, 0, cases[i].x);
     uint16_t code = 0;
     memcpy(&code, &data, quern_dtype_size(cases[i].dtype));
-    if (code != cases[i].code)
-      fail_msg("%s of %a is %#x", quern_dtype_name(cases[i].dtype), cases[i].x, code);
+    if (code != cases[i].code) fail_msg("%s of %a is %#x", quern_dtype_name(cases[i].dtype), cases[i].x, code);
   }
 }
 
@@ -254,9 +252,8 @@ static void test_ints(void **state) {
     size_t size;
     bool is_signed;
   } types[] = {
-      {QUERN_DTYPE_I8, 1, true},   {QUERN_DTYPE_I16, 2, true},  {QUERN_DTYPE_I32, 4, true},
-      {QUERN_DTYPE_I64, 8, true},  {QUERN_DTYPE_U8, 1, false},  {QUERN_DTYPE_U16, 2, false},
-      {QUERN_DTYPE_U32, 4, false}, {QUERN_DTYPE_U64, 8, false},
+      {QUERN_DTYPE_I8, 1, true},  {QUERN_DTYPE_I16, 2, true},  {QUERN_DTYPE_I32, 4, true},  {QUERN_DTYPE_I64, 8, true},
+      {QUERN_DTYPE_U8, 1, false}, {QUERN_DTYPE_U16, 2, false}, {QUERN_DTYPE_U32, 4, false}, {QUERN_DTYPE_U64, 8, false},
   };
   for (size_t t = 0; t < BASE_COUNT(types); t++) {
     size_t size = types[t].size;
@@ -314,8 +311,7 @@ static void test_table(void **state) {
     assert_int_equal(info->inf, want[i].inf);
     assert_true(base_dtype_is(dtype, BASE_ANY));
     assert_int_equal(base_dtype_is(dtype, BASE_NUM), want[i].class != BASE_BOOL);
-    assert_int_equal(base_dtype_is(dtype, BASE_INT),
-                     want[i].class == BASE_SIGNED || want[i].class == BASE_UNSIGNED);
+    assert_int_equal(base_dtype_is(dtype, BASE_INT), want[i].class == BASE_SIGNED || want[i].class == BASE_UNSIGNED);
     assert_int_equal(quern_dtype_from_name(want[i].name, &found), QUERN_STATUS_OK);
     assert_int_equal(found, dtype);
   }

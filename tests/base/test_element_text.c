@@ -85,8 +85,7 @@ static void check_print(quern_dtype dtype, double x, const char *want) {
 
 static void test_print(void **state) {
   (void)state;
-  const quern_dtype f64 = QUERN_DTYPE_F64, f32 = QUERN_DTYPE_F32, f16 = QUERN_DTYPE_F16,
-                    bf16 = QUERN_DTYPE_BF16;
+  const quern_dtype f64 = QUERN_DTYPE_F64, f32 = QUERN_DTYPE_F32, f16 = QUERN_DTYPE_F16, bf16 = QUERN_DTYPE_BF16;
   check_print(f32, 1.5, "1.5");
   check_print(f32, -0.0, "-0");
   check_print(f64, 0, "0");
@@ -240,8 +239,7 @@ static void test_parse(void **state) {
     if (parsed) {
       base_convert(QUERN_DTYPE_F64, &value, 0, one->dtype, data, 1);
       if (value != one->value || end != exact + one->used) {
-        fail_msg("%s \"%s\" is %a after %d", quern_dtype_name(one->dtype), one->text, value,
-                 (int)(end - exact));
+        fail_msg("%s \"%s\" is %a after %d", quern_dtype_name(one->dtype), one->text, value, (int)(end - exact));
       }
     } else {
       assert_memory_equal(data, before, sizeof data);
@@ -296,8 +294,7 @@ static void test_long_text(void **state) {
 /* A program that runs in a locale with a decimal comma reads and writes points, and keeps its locale. */
 static void test_locale(void **state) {
   (void)state;
-  static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8",  "fr_FR.UTF-8",
-                                      "fr_FR.utf8",  "nl_NL.UTF-8", "de_DE"};
+  static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8", "nl_NL.UTF-8", "de_DE"};
   bool found = false;
   for (size_t i = 0; i < BASE_COUNT(names) && !found; i++) found = setlocale(LC_ALL, names[i]) != NULL;
   if (!found) skip();
@@ -331,11 +328,9 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_all_patterns), cmocka_unit_test(test_random_patterns),
-      cmocka_unit_test(test_print),        cmocka_unit_test(test_parse),
-      cmocka_unit_test(test_parse_nan),    cmocka_unit_test(test_stop),
-      cmocka_unit_test(test_long_text),    cmocka_unit_test(test_locale),
-      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_all_patterns), cmocka_unit_test(test_random_patterns), cmocka_unit_test(test_print),
+      cmocka_unit_test(test_parse),        cmocka_unit_test(test_parse_nan),       cmocka_unit_test(test_stop),
+      cmocka_unit_test(test_long_text),    cmocka_unit_test(test_locale),          cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -216,11 +216,11 @@ static size_t lines_with(const char *part) {
 static void test_unknown(void **state) {
   (void)state;
   expect_pass(unknown);
-  assert_int_equal(
-      lines_with("quern: warning: unknown environment variable QUERN_DEBGU; did you mean QUERN_DEBUG?\n"), 1);
+  assert_int_equal(lines_with("quern: warning: unknown environment variable QUERN_DEBGU; did you mean QUERN_DEBUG?\n"),
+                   1);
   assert_int_equal(lines_with("quern: warning: unknown environment variable QUERN_PURPLE_COW\n"), 1);
-  assert_int_equal(
-      lines_with("quern: warning: unknown environment variable QUERN_seed; did you mean QUERN_SEED?\n"), 1);
+  assert_int_equal(lines_with("quern: warning: unknown environment variable QUERN_seed; did you mean QUERN_SEED?\n"),
+                   1);
   assert_int_equal(lines_with("quern: warning: unknown environment variable QUERN_" LONG_NAME "\n"), 1);
   assert_int_equal(lines_with("\n"), 4);
 }
@@ -245,8 +245,7 @@ static void silent(void) {
 
 static void test_log(void **state) {
   (void)state;
-  static const char want[] =
-      "quern: warning: level 0 of 4\nquern: level 1 of 4\nquern: level 2 of 4\nquern: xxx";
+  static const char want[] = "quern: warning: level 0 of 4\nquern: level 1 of 4\nquern: level 2 of 4\nquern: xxx";
   expect_pass(log_lines);
   assert_memory_equal(text, want, sizeof want - 1);
   assert_int_equal(lines_with("\n"), 5);
@@ -289,8 +288,7 @@ static void threads(void) {
   setenv("QUERN_SEED", "99", 1);
   struct base_thread thread[4];
   int64_t seen[4] = {0};
-  for (size_t i = 0; i < 4; i++)
-    CHILD_CHECK(base_thread_start(&thread[i], reader, &seen[i]) == QUERN_STATUS_OK);
+  for (size_t i = 0; i < 4; i++) CHILD_CHECK(base_thread_start(&thread[i], reader, &seen[i]) == QUERN_STATUS_OK);
   for (size_t i = 0; i < 4; i++) base_thread_join(&thread[i]);
   for (size_t i = 0; i < 4; i++) CHILD_CHECK(seen[i] == 99);
 }

@@ -175,8 +175,7 @@ static void test_threads(void **state) {
   struct base_heap heap;
   struct base_thread threads[4];
   base_heap_init(&heap, NULL);
-  for (size_t i = 0; i < 4; i++)
-    assert_int_equal(base_thread_start(&threads[i], churn, &heap), QUERN_STATUS_OK);
+  for (size_t i = 0; i < 4; i++) assert_int_equal(base_thread_start(&threads[i], churn, &heap), QUERN_STATUS_OK);
   for (size_t i = 0; i < 4; i++) base_thread_join(&threads[i]);
   assert_int_equal(heap.live, 0);
   assert_int_equal(heap.count, 4 * 2 * ROUNDS);

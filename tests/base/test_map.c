@@ -6,13 +6,9 @@ struct entry {
   int key;
 };
 
-static bool equal(const void *item, const void *key) {
-  return ((const struct entry *)item)->key == *(const int *)key;
-}
+static bool equal(const void *item, const void *key) { return ((const struct entry *)item)->key == *(const int *)key; }
 
-static void *find(const struct base_map *map, uint64_t hash, int key) {
-  return base_map_find(map, hash, equal, &key);
-}
+static void *find(const struct base_map *map, uint64_t hash, int key) { return base_map_find(map, hash, equal, &key); }
 
 static void test_empty(void **state) {
   (void)state;

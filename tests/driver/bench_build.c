@@ -50,8 +50,8 @@ static quern_tensor *heads(quern_tensor *qkv, int64_t part) {
 static quern_tensor *layer(struct model *m, quern_tensor *x) {
   quern_attention_options causal = {.size = sizeof causal, .causal = true};
   quern_tensor *qkv = linear(m, norm(m, x), C, 3 * C); /* (B, T, 3C) */
-  quern_tensor *y = quern_attention(heads(qkv, 0), heads(qkv, 1), heads(qkv, 2), NULL, &causal,
-                                    NULL); /* (B, H, T, C / H) */
+  quern_tensor *y =
+      quern_attention(heads(qkv, 0), heads(qkv, 1), heads(qkv, 2), NULL, &causal, NULL); /* (B, H, T, C / H) */
   y = quern_reshape(quern_transpose(y, 1, 2), QUERN_LIST(B, T, C));
   x = quern_add(x, linear(m, y, C, C));
   return quern_add(x, linear(m, quern_gelu_tanh(linear(m, norm(m, x), C, 4 * C)), 4 * C, C));
@@ -99,8 +99,7 @@ static double time_build(const char *name, const char *aim, quern_status (*build
     quern_context_free(ctx);
   }
   qsort(ms, RUNS, sizeof *ms, by_value);
-  printf("%-28s %9.2f ms %8zu nodes %7.1f MiB  aim %s\n", name, ms[RUNS / 2], nodes,
-         (double)bytes / (1 << 20), aim);
+  printf("%-28s %9.2f ms %8zu nodes %7.1f MiB  aim %s\n", name, ms[RUNS / 2], nodes, (double)bytes / (1 << 20), aim);
   return ms[RUNS / 2];
 }
 

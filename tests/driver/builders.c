@@ -3,7 +3,7 @@
 
 #include "driver/builders.h"
 
-#define BUILD(name, roles, domain, ...)                                                                      \
+#define BUILD(name, roles, domain, ...)                                                                                \
   static int make_##name(struct args *a) { return (__VA_ARGS__); }
 #include "driver/builders.def"
 #undef BUILD

@@ -51,8 +51,7 @@ static void nested_inner(void *user, quern_tensor *const *in, quern_tensor **out
 static void loop_nested(void *user, quern_tensor *const *in, quern_tensor **out) {
   quern_loop_options o = {.size = sizeof o, .trip = 2, .n_carries = 1, .n_captures = 1};
   quern_tensor *operands[] = {in[1], in[2]};
-  if (quern_loop(quern_tensor_context(in[1]), &o, operands, nested_inner, user, out) != QUERN_STATUS_OK)
-    out[0] = in[1];
+  if (quern_loop(quern_tensor_context(in[1]), &o, operands, nested_inner, user, out) != QUERN_STATUS_OK) out[0] = in[1];
   out[1] = out[0];
 }
 
@@ -194,7 +193,6 @@ int build_composite(struct args *a) {
   bool smooth = WORD(body, "pick", "smooth") == 1, rule = FLAG(rule);
   const char *name = !smooth ? "pick" : rule ? "smooth_rule" : "smooth";
   if (rule && quern_composite_rule(a->ctx, name, smooth_rule, NULL) != QUERN_STATUS_OK) return 0;
-  quern_status status =
-      quern_composite(a->ctx, name, 2, a->x, 2, smooth ? smooth_body : pick_body, NULL, a->y);
+  quern_status status = quern_composite(a->ctx, name, 2, a->x, 2, smooth ? smooth_body : pick_body, NULL, a->y);
   return status == QUERN_STATUS_OK ? 2 : 0;
 }

@@ -21,20 +21,17 @@ int build_slice_at(struct args *a) { return ONE(quern_slice_at(X(0), a->n - 1, a
 int build_update_at(struct args *a) { return ONE(quern_update_at(X(0), X(1), a->n - 2, a->x + 2)); }
 
 int build_random(struct args *a) {
-  return ONE(
-      IR_MAKE(a->ctx, IR_RANDOM, ATTRS(.shape = IR_LIST(shape), .stream = INT(stream, 1)), X(0), X(1)));
+  return ONE(IR_MAKE(a->ctx, IR_RANDOM, ATTRS(.shape = IR_LIST(shape), .stream = INT(stream, 1)), X(0), X(1)));
 }
 
 int build_fold(struct args *a) {
   return ONE(IR_MAKE(
       a->ctx, IR_FOLD,
-      ATTRS(.shape = IR_LIST(shape), .axes = IR_LIST(axes), .step = IR_LIST(step), .dilate = IR_LIST(dilate)),
-      X(0)));
+      ATTRS(.shape = IR_LIST(shape), .axes = IR_LIST(axes), .step = IR_LIST(step), .dilate = IR_LIST(dilate)), X(0)));
 }
 
 int build_pad_mid(struct args *a) {
-  return ONE(
-      IR_MAKE(a->ctx, IR_PAD, ATTRS(.lo = IR_LIST(lo), .hi = IR_LIST(hi), .mid = IR_LIST(mid)), X(0), X(1)));
+  return ONE(IR_MAKE(a->ctx, IR_PAD, ATTRS(.lo = IR_LIST(lo), .hi = IR_LIST(hi), .mid = IR_LIST(mid)), X(0), X(1)));
 }
 
 int build_gather_batch(struct args *a) {
@@ -42,14 +39,13 @@ int build_gather_batch(struct args *a) {
 }
 
 int build_scatter_batch(struct args *a) {
-  return ONE(IR_MAKE(a->ctx, IR_SCATTER,
-                     ATTRS(.axis = INT(axis, 0), .batch = INT(batch, 0), .reduce = REDUCE_BY), X(0), X(1),
-                     X(2)));
+  return ONE(IR_MAKE(a->ctx, IR_SCATTER, ATTRS(.axis = INT(axis, 0), .batch = INT(batch, 0), .reduce = REDUCE_BY), X(0),
+                     X(1), X(2)));
 }
 
 int build_scan(struct args *a) {
-  return ONE(IR_MAKE(a->ctx, IR_SCAN,
-                     ATTRS(.reduce = REDUCE_BY, .axis = INT(axis, 0), .reverse = INT(reverse, 0)), X(0)));
+  return ONE(
+      IR_MAKE(a->ctx, IR_SCAN, ATTRS(.reduce = REDUCE_BY, .axis = INT(axis, 0), .reverse = INT(reverse, 0)), X(0)));
 }
 
 int build_reduce(struct args *a) {

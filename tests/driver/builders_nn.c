@@ -29,24 +29,21 @@ static quern_conv_options conv_options(struct args *a) {
   return o;
 }
 
-static quern_tensor *conv(quern_tensor *x, quern_tensor *w, quern_tensor *bias, const quern_conv_options *o,
-                          int axes) {
+static quern_tensor *conv(quern_tensor *x, quern_tensor *w, quern_tensor *bias, const quern_conv_options *o, int axes) {
   return axes == 1   ? quern_conv1d(x, w, bias, o)
          : axes == 2 ? quern_conv2d(x, w, bias, o)
                      : quern_conv3d(x, w, bias, o);
 }
 
-static quern_tensor *conv_transpose(quern_tensor *x, quern_tensor *w, quern_tensor *bias,
-                                    const quern_conv_options *o, int axes) {
+static quern_tensor *conv_transpose(quern_tensor *x, quern_tensor *w, quern_tensor *bias, const quern_conv_options *o,
+                                    int axes) {
   return axes == 1   ? quern_conv_transpose1d(x, w, bias, o)
          : axes == 2 ? quern_conv_transpose2d(x, w, bias, o)
                      : quern_conv_transpose3d(x, w, bias, o);
 }
 
 /* The number of spatial axes is in the operation's name: "conv2d". */
-static int axes_of(const struct args *a) {
-  return a->c->builder->name[strlen(a->c->builder->name) - 2] - '0';
-}
+static int axes_of(const struct args *a) { return a->c->builder->name[strlen(a->c->builder->name) - 2] - '0'; }
 
 int build_conv(struct args *a) {
   quern_conv_options o = conv_options(a);

@@ -120,8 +120,7 @@ static const struct {
   const char *name;
   enum base_dtype_class class;
 } groups[] = {
-    {"float", BASE_FLOAT},          {"int", BASE_INT}, {"num", BASE_NUM},
-    {"bits", BASE_INT | BASE_BOOL}, {"any", BASE_ANY},
+    {"float", BASE_FLOAT}, {"int", BASE_INT}, {"num", BASE_NUM}, {"bits", BASE_INT | BASE_BOOL}, {"any", BASE_ANY},
 };
 
 /* Sets the bits of the dtypes a word means; false when it means none. */
@@ -228,6 +227,6 @@ bool case_read(struct case_list *list, const char *path) {
 }
 
 void case_repro(const struct test_case *c, const char *mode) {
-  printf("  repro: querntest --mode %s --op %s --dtype %s %s\n", mode, c->builder->name,
-         quern_dtype_name(c->dtype), c->text);
+  printf("  repro: querntest --mode %s --op %s --dtype %s %s\n", mode, c->builder->name, quern_dtype_name(c->dtype),
+         c->text);
 }

@@ -67,8 +67,7 @@ bool case_differentiable(const struct test_case *c, const char *mode);
 
 /* Fills n elements by a generator, a function of the case, the operand and the element only; false: no such
 ** generator. */
-bool gen_fill(const struct test_case *c, const char *generator, int operand, quern_dtype dtype, int64_t n,
-              void *data);
+bool gen_fill(const struct test_case *c, const char *generator, int operand, quern_dtype dtype, int64_t n, void *data);
 /* n doubles of a standard normal, for weights and tangents. */
 void gen_normal(const struct test_case *c, uint32_t stream, int64_t n, double *data);
 
@@ -134,8 +133,7 @@ struct tally {
 };
 
 typedef void mode_run(const struct options *options, const struct case_list *cases, struct tally *tally);
-mode_run mode_value, mode_grad, mode_grad2, mode_jvp, mode_bits, mode_ulp, mode_list, mode_coverage,
-    mode_dump;
+mode_run mode_value, mode_grad, mode_grad2, mode_jvp, mode_bits, mode_ulp, mode_list, mode_coverage, mode_dump;
 int bench_build(void);
 
 /* Counts a case; a failed one prints the message and its repro line. */

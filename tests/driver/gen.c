@@ -101,8 +101,7 @@ static void fill_distinct(const struct fill *f) {
     order[i] = order[j];
     order[j] = i;
   }
-  for (int64_t i = 0; i < f->n; i++)
-    put(f, i, 0.1 * ((double)order[i] - (double)f->n / 2) + 0.023 * (f->operand + 1));
+  for (int64_t i = 0; i < f->n; i++) put(f, i, 0.1 * ((double)order[i] - (double)f->n / 2) + 0.023 * (f->operand + 1));
   free(order);
 }
 
@@ -172,15 +171,13 @@ static const struct {
   const char *name;
   void (*fill)(const struct fill *f);
 } generators[] = {
-    {"normal", fill_normal},     {"uniform", fill_uniform}, {"positive", fill_positive},
-    {"away", fill_away},         {"int", fill_int},         {"fraction", fill_fraction},
-    {"ties", fill_ties},         {"const", fill_const},     {"sign", fill_sign},
-    {"distinct", fill_distinct}, {"index", fill_index},     {"label", fill_label},
+    {"normal", fill_normal},   {"uniform", fill_uniform},   {"positive", fill_positive}, {"away", fill_away},
+    {"int", fill_int},         {"fraction", fill_fraction}, {"ties", fill_ties},         {"const", fill_const},
+    {"sign", fill_sign},       {"distinct", fill_distinct}, {"index", fill_index},       {"label", fill_label},
     {"special", fill_special},
 };
 
-bool gen_fill(const struct test_case *c, const char *generator, int operand, quern_dtype dtype, int64_t n,
-              void *data) {
+bool gen_fill(const struct test_case *c, const char *generator, int operand, quern_dtype dtype, int64_t n, void *data) {
   struct fill f = {c, seed_of(c), operand, dtype, n, data, 0, 0};
   size_t name = strcspn(generator, ":");
   if (generator[name] == ':') sscanf(generator + name + 1, "%lf:%lf", &f.a, &f.b);

@@ -54,9 +54,8 @@ static quern_tensor *apply_broadcast(quern_tensor *leaf, const struct shape *s) 
 }
 
 static const struct view views[] = {
-    {"", shape_same, apply_none},          {"T", shape_reverse, apply_transpose},
-    {"flip", shape_same, apply_flip},      {"step2", shape_double, apply_step},
-    {"bcast", shape_one, apply_broadcast},
+    {"", shape_same, apply_none},        {"T", shape_reverse, apply_transpose}, {"flip", shape_same, apply_flip},
+    {"step2", shape_double, apply_step}, {"bcast", shape_one, apply_broadcast},
 };
 
 static const struct view *view_find(const char *name) {
@@ -153,8 +152,7 @@ static quern_status open_all(struct instance *in) {
   QUERN_TRY(quern_context_check(in->ctx));
   QUERN_CHECK(in->n_out > 0, INVALID, "the builder made no result: %s", quern_last_error());
   for (int i = 0; i < in->n_out; i++) {
-    QUERN_CHECK(!quern_tensor_is_poison(a.y[i]), INTERNAL, "result %d is poison, but no error is recorded",
-                i);
+    QUERN_CHECK(!quern_tensor_is_poison(a.y[i]), INTERNAL, "result %d is poison, but no error is recorded", i);
     in->out[i] = a.y[i];
   }
   return ir_verify(in->ctx, (size_t)in->n_out, in->out);

@@ -30,12 +30,11 @@ static const struct {
 };
 
 static void usage(void) {
-  printf(
-      "usage: querntest [--mode MODE] [--op NAME] [--dtype DTYPE] [--cases FILE...] [SHAPES key=value...]\n"
-      "       querntest bench-build\n\n"
-      "SHAPES are those of the operands: 64x32,32x128; - is a scalar. With SHAPES, --op and --dtype make one "
-      "case; without,\n"
-      "they choose among the cases of files.\n\nmodes:\n");
+  printf("usage: querntest [--mode MODE] [--op NAME] [--dtype DTYPE] [--cases FILE...] [SHAPES key=value...]\n"
+         "       querntest bench-build\n\n"
+         "SHAPES are those of the operands: 64x32,32x128; - is a scalar. With SHAPES, --op and --dtype make one "
+         "case; without,\n"
+         "they choose among the cases of files.\n\nmodes:\n");
   for (size_t i = 0; i < BASE_COUNT(modes); i++) printf("  %-9s %s\n", modes[i].name, modes[i].help);
   printf("\n  --root DIR     the folder that holds tests/ (default: found above the program or the current "
          "folder)\n"
@@ -206,8 +205,7 @@ static bool find_cases(struct command *command) {
     fprintf(stderr, "querntest: --op is needed with%s\n", command->words);
     return false;
   }
-  snprintf(line, sizeof line, "%s %s%s", command->op, command->dtype == NULL ? "f64" : command->dtype,
-           command->words);
+  snprintf(line, sizeof line, "%s %s%s", command->op, command->dtype == NULL ? "f64" : command->dtype, command->words);
   return case_parse(&command->cases, line, NULL, 0);
 }
 

@@ -22,8 +22,7 @@ static quern_status roots_of(const struct instance *in, quern_tensor **roots, si
     quern_tensor *sum = quern_cast(quern_sum(quern_sin(in->out[i]), QUERN_ALL, false), QUERN_DTYPE_F64);
     loss = loss == NULL ? sum : quern_add(loss, sum);
   }
-  if (loss == NULL || in->n_diff == 0 || !case_differentiable(in->c, "grad"))
-    return quern_context_check(in->ctx);
+  if (loss == NULL || in->n_diff == 0 || !case_differentiable(in->c, "grad")) return quern_context_check(in->ctx);
   for (int i = 0; i < in->n_diff; i++) x[i] = in->leaf[in->diff[i]];
   QUERN_TRY(quern_grad(loss, (size_t)in->n_diff, x, roots + *n));
   *n += (size_t)in->n_diff;
@@ -56,8 +55,7 @@ static quern_status same(const char *way, const struct instance *in, size_t n, q
   for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
     int64_t at = difference(types[i], dst[i], expected[i]);
     if (at >= 0)
-      status =
-          base_error(QUERN_STATUS_INTERNAL, "%s: result %zu differs at element %lld", way, i, (long long)at);
+      status = base_error(QUERN_STATUS_INTERNAL, "%s: result %zu differs at element %lld", way, i, (long long)at);
   }
   buffers_free(n, dst);
   return status;
@@ -82,14 +80,12 @@ static quern_status match_leaves(struct instance *parsed, const struct ir_module
     parsed->leaf[i] = NULL;
     for (size_t k = 0; k < module->n_inputs; k++)
       if (strcmp(quern_tensor_name(module->inputs[k]), name) == 0) parsed->leaf[i] = module->inputs[k];
-    if (parsed->leaf[i] == NULL)
-      parsed->leaf[i] = quern_input(parsed->ctx, name, QUERN_DTYPE_U8, QUERN_SCALAR);
+    if (parsed->leaf[i] == NULL) parsed->leaf[i] = quern_input(parsed->ctx, name, QUERN_DTYPE_U8, QUERN_SCALAR);
   }
   return quern_context_check(parsed->ctx);
 }
 
-static quern_status reparsed(const struct instance *in, size_t n, quern_tensor *const *roots,
-                             void *const *expected) {
+static quern_status reparsed(const struct instance *in, size_t n, quern_tensor *const *roots, void *const *expected) {
   struct instance parsed = *in;
   struct base_str text, second;
   struct ir_module module;
@@ -102,8 +98,7 @@ static quern_status reparsed(const struct instance *in, size_t n, quern_tensor *
     if (status == QUERN_STATUS_OK && module.n_outputs != n)
       status = base_error(QUERN_STATUS_INTERNAL, "parse: results missing");
     if (status == QUERN_STATUS_OK) status = match_leaves(&parsed, &module);
-    if (status == QUERN_STATUS_OK)
-      status = same("print and parse", &parsed, n, module.outputs, roots, expected);
+    if (status == QUERN_STATUS_OK) status = same("print and parse", &parsed, n, module.outputs, roots, expected);
     if (status == QUERN_STATUS_OK) status = ir_print(parsed.ctx, &second, n, module.outputs, NULL);
     if (status == QUERN_STATUS_OK && strcmp(text.at, second.at) != 0)
       status = base_error(QUERN_STATUS_INTERNAL, "print and parse: the second text differs");
@@ -114,8 +109,7 @@ static quern_status reparsed(const struct instance *in, size_t n, quern_tensor *
   return status;
 }
 
-static quern_status all_ways(const struct instance *in, size_t n, quern_tensor *const *roots,
-                             void *const *expected) {
+static quern_status all_ways(const struct instance *in, size_t n, quern_tensor *const *roots, void *const *expected) {
   quern_tensor *other[ROOTS];
   const char *leaf = case_text(in->c, "leaf", "input");
   QUERN_TRY(instance_eval(in, n, roots, expected, 0, NULL));

@@ -127,8 +127,7 @@ static void judge_op(struct tally *tally, enum ir_op op, const struct seen *seen
   const char *name = ir_ops[op].name;
   uint32_t needed = dtypes_needed(op);
   for (int d = 0; d < QUERN_DTYPE_COUNT; d++)
-    if ((needed >> d & 1) != 0)
-      demand(tally, (seen->dtypes >> d & 1) != 0, name, quern_dtype_name((quern_dtype)d));
+    if ((needed >> d & 1) != 0) demand(tally, (seen->dtypes >> d & 1) != 0, name, quern_dtype_name((quern_dtype)d));
   if (ir_ops[op].grad) {
     demand(tally, seen->jvp, name, "mode jvp");
     if (has_vjp(op)) demand(tally, seen->grad, name, "mode grad");
@@ -167,8 +166,7 @@ void mode_coverage(const struct options *options, const struct case_list *cases,
     struct instance in;
     const struct test_case *c = &cases->at[i];
     bool open = instance_open(&in, c);
-    if (!open || see_case(seen, &in) != QUERN_STATUS_OK)
-      tally_fail(tally, c, "coverage", "%s", quern_last_error());
+    if (!open || see_case(seen, &in) != QUERN_STATUS_OK) tally_fail(tally, c, "coverage", "%s", quern_last_error());
     if (open) instance_close(&in);
     built[c->builder - builders] = true;
   }

@@ -27,8 +27,7 @@ struct form {
 
 /* Weights for the float tensors among those given; name is a letter that no other form of the instance uses.
  */
-static void form_open(struct form *f, const struct instance *in, char name, int n,
-                      quern_tensor *const *tensors) {
+static void form_open(struct form *f, const struct instance *in, char name, int n, quern_tensor *const *tensors) {
   *f = (struct form){0};
   for (int i = 0; i < n; i++) {
     quern_tensor *t = tensors[i];
@@ -78,8 +77,7 @@ static double form_difference(const struct form *f, void *const *up, void *const
   long double sum = 0;
   for (int i = 0; i < f->n; i++)
     for (int64_t e = 0; e < quern_tensor_count(f->t[i]); e++)
-      sum += (long double)f->weight[i][e] *
-             ((long double)((double *)up[i])[e] - (long double)((double *)down[i])[e]);
+      sum += (long double)f->weight[i][e] * ((long double)((double *)up[i])[e] - (long double)((double *)down[i])[e]);
   return (double)sum;
 }
 
@@ -106,9 +104,8 @@ static void compare(struct comparison *c, int leaf, int64_t element, double got,
 static bool judge(const struct comparison *c, double bound, const struct instance *in, const char *mode,
                   struct tally *tally) {
   if (c->error <= bound * fmax(1, c->reference)) return true;
-  tally_fail(tally, in->c, mode,
-             "%s: operand %d element %lld: %.10g, expected %.10g (error %.3g, bound %.3g)", c->where, c->leaf,
-             (long long)c->element, c->got, c->expected, c->error, bound * fmax(1, c->reference));
+  tally_fail(tally, in->c, mode, "%s: operand %d element %lld: %.10g, expected %.10g (error %.3g, bound %.3g)",
+             c->where, c->leaf, (long long)c->element, c->got, c->expected, c->error, bound * fmax(1, c->reference));
   return false;
 }
 
@@ -127,9 +124,8 @@ static int leaves(const struct instance *in, quern_tensor **x) {
 
 /* Compares dx, the gradient of a form by the leaves, with central differences of the form at up to `samples`
 ** elements. */
-static quern_status differences(const struct instance *in, const struct form *f, size_t n_more,
-                                const quern_feed *more, void *const *dx, int samples,
-                                struct comparison *out) {
+static quern_status differences(const struct instance *in, const struct form *f, size_t n_more, const quern_feed *more,
+                                void *const *dx, int samples, struct comparison *out) {
   void *up[CASE_OPERANDS], *down[CASE_OPERANDS];
   quern_status status = QUERN_STATUS_OK;
   buffers_new((size_t)f->n, f->t, up);
@@ -162,14 +158,13 @@ static quern_status gradients(const struct instance *in, quern_tensor *loss, que
   size_t n = (size_t)leaves(in, x);
   QUERN_TRY(quern_grad(loss, n, x, dx));
   for (size_t i = 0; i < n; i++)
-    QUERN_CHECK(ir_same_type(x[i], dx[i]), INTERNAL,
-                "the gradient of operand %d has another type than the operand", in->diff[i]);
+    QUERN_CHECK(ir_same_type(x[i], dx[i]), INTERNAL, "the gradient of operand %d has another type than the operand",
+                in->diff[i]);
   return ir_verify(in->ctx, n, dx);
 }
 
 /* Evaluates the gradient of a case of any float dtype into new buffers; the form stays open. */
-static quern_status gradient_values(const struct instance *in, struct form *f, quern_tensor **dx,
-                                    void **values) {
+static quern_status gradient_values(const struct instance *in, struct form *f, quern_tensor **dx, void **values) {
   quern_feed feeds[CASE_OPERANDS];
   QUERN_TRY(gradients(in, f->sum, dx));
   buffers_new((size_t)in->n_diff, dx, values);
@@ -206,8 +201,7 @@ static bool check_grad2(const struct instance *in, struct form *f, struct tally 
     buffers_free((size_t)in->n_diff, values);
   }
   form_close(&g);
-  return status == QUERN_STATUS_OK ? judge(&c, bound_grad2, in, "grad2", tally)
-                                   : fail_last(in, "grad2", tally);
+  return status == QUERN_STATUS_OK ? judge(&c, bound_grad2, in, "grad2", tally) : fail_last(in, "grad2", tally);
 }
 
 /* The gradient in a narrower float dtype: it builds, evaluates and, in f32, is near that of f64 on the same
@@ -248,8 +242,8 @@ static bool check_narrow(const struct instance *in, struct form *f, struct tally
 /* ---- jvp ----------------------------------------------------------------------------------------------- */
 
 /* y at x + h t, for all leaves at once. */
-static quern_status eval_along(const struct instance *in, const struct form *t, const struct form *f,
-                               double h, void **y) {
+static quern_status eval_along(const struct instance *in, const struct form *t, const struct form *f, double h,
+                               void **y) {
   double *saved[CASE_OPERANDS];
   for (int i = 0; i < in->n_diff; i++) {
     size_t n = (size_t)quern_tensor_count(in->leaf[in->diff[i]]);
@@ -260,8 +254,7 @@ static quern_status eval_along(const struct instance *in, const struct form *t, 
   }
   quern_status status = instance_eval(in, (size_t)f->n, f->t, y, 0, NULL);
   for (int i = 0; i < in->n_diff; i++) {
-    memcpy(in->data[in->diff[i]], saved[i],
-           (size_t)quern_tensor_count(in->leaf[in->diff[i]]) * sizeof(double));
+    memcpy(in->data[in->diff[i]], saved[i], (size_t)quern_tensor_count(in->leaf[in->diff[i]]) * sizeof(double));
     free(saved[i]);
   }
   return status;
@@ -279,8 +272,8 @@ static quern_status adjoint(const struct instance *in, struct form *f, const str
   return QUERN_STATUS_OK;
 }
 
-static quern_status jvp_values(const struct instance *in, struct form *f, const struct form *t, void **ty,
-                               void **up, void **down, struct comparison *direct, struct comparison *paired) {
+static quern_status jvp_values(const struct instance *in, struct form *f, const struct form *t, void **ty, void **up,
+                               void **down, struct comparison *direct, struct comparison *paired) {
   quern_tensor *x[CASE_OPERANDS] = {0}, *tangent[CASE_OPERANDS];
   quern_feed feeds[CASE_OPERANDS];
   size_t n = (size_t)leaves(in, x);
@@ -294,15 +287,13 @@ static quern_status jvp_values(const struct instance *in, struct form *f, const 
   QUERN_TRY(eval_along(in, t, f, -step, down));
   for (int i = 0; i < f->n; i++)
     for (int64_t e = 0; e < quern_tensor_count(f->t[i]); e++)
-      compare(direct, i, e, ((double *)ty[i])[e],
-              (((double *)up[i])[e] - ((double *)down[i])[e]) / (2 * step));
+      compare(direct, i, e, ((double *)ty[i])[e], (((double *)up[i])[e] - ((double *)down[i])[e]) / (2 * step));
   return adjoint(in, f, t, form_dot(f, ty), paired);
 }
 
 static bool check_jvp(const struct instance *in, struct form *f, struct tally *tally) {
   void *ty[CASE_OPERANDS], *up[CASE_OPERANDS], *down[CASE_OPERANDS];
-  struct comparison direct = {.where = "forward derivative"},
-                    paired = {.where = "<w, J t> against <J' w, t>"};
+  struct comparison direct = {.where = "forward derivative"}, paired = {.where = "<w, J t> against <J' w, t>"};
   quern_tensor *x[CASE_OPERANDS] = {0};
   struct form t;
   form_open(&t, in, 't', leaves(in, x), x);

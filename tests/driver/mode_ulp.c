@@ -111,11 +111,10 @@ static quern_status measure(const struct function *f, quern_dtype dtype, struct 
   }
   quern_status status = eval(f->name, dtype, a, f->two == NULL ? NULL : b, y);
   for (size_t i = 0; i < SAMPLES && status == QUERN_STATUS_OK; i++) {
-    double xa = base_load_float(dtype, a, i), xb = base_load_float(dtype, b, i),
-           got = base_load_float(dtype, y, i);
+    double xa = base_load_float(dtype, a, i), xb = base_load_float(dtype, b, i), got = base_load_float(dtype, y, i);
     long double expected = f->two == NULL ? f->one(xa) : f->two(xa, xb);
-    double error = (double)(fabsl((long double)got - expected) /
-                            ulp(dtype, f->measure == OF_X ? (long double)xa : expected));
+    double error =
+        (double)(fabsl((long double)got - expected) / ulp(dtype, f->measure == OF_X ? (long double)xa : expected));
     if (!(error <= worst->ulps)) *worst = (struct worst){error, xa, xb};
   }
   free(a);
@@ -155,19 +154,17 @@ void mode_ulp(const struct options *options, const struct case_list *cases, stru
       printf("%-10s %s %8.3f ulp%s at %.9g", f->name, quern_dtype_name(dtype), worst.ulps,
              f->measure == OF_X ? " of x" : "", worst.at_a);
       if (f->two != NULL) printf(", %.9g", worst.at_b);
-      printf(" (bound %g)%s%s\n", f->bound, ok ? "" : " FAIL ",
-             status == QUERN_STATUS_OK ? "" : quern_last_error());
+      printf(" (bound %g)%s%s\n", f->bound, ok ? "" : " FAIL ", status == QUERN_STATUS_OK ? "" : quern_last_error());
       if (ok)
         tally_pass(tally);
       else
         tally->failed++;
     }
   }
-  bool ok = gelu_error("gelu", &exact) == QUERN_STATUS_OK &&
-            gelu_error("gelu_tanh", &approximate) == QUERN_STATUS_OK;
+  bool ok = gelu_error("gelu", &exact) == QUERN_STATUS_OK && gelu_error("gelu_tanh", &approximate) == QUERN_STATUS_OK;
   ok = ok && approximate >= gelu_factor * exact;
-  printf("gelu       f32 |error| %.3g; of the tanh form %.3g: %.0f times (at least %.0f)%s\n", exact,
-         approximate, approximate / exact, gelu_factor, ok ? "" : " FAIL");
+  printf("gelu       f32 |error| %.3g; of the tanh form %.3g: %.0f times (at least %.0f)%s\n", exact, approximate,
+         approximate / exact, gelu_factor, ok ? "" : " FAIL");
   if (ok)
     tally_pass(tally);
   else

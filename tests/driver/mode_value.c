@@ -61,8 +61,8 @@ static bool run_case(FILE *file, size_t number, const struct test_case *c, struc
 /* ---- judging ------------------------------------------------------------------------------------------- */
 
 /* Counts the verdicts; every case that was written needs one. */
-static void read_verdicts(const struct options *options, const char *path, const struct case_list *cases,
-                          char *state, struct tally *tally) {
+static void read_verdicts(const struct options *options, const char *path, const struct case_list *cases, char *state,
+                          struct tally *tally) {
   char line[TEXT];
   FILE *file = fopen(path, "r");
   while (file != NULL && fgets(line, sizeof line, file) != NULL) {
@@ -70,8 +70,7 @@ static void read_verdicts(const struct options *options, const char *path, const
     char word[16];
     int at = 0;
     line[strcspn(line, "\n")] = 0;
-    if (sscanf(line, "%zu %15s %n", &number, word, &at) != 2 || number >= cases->n || state[number] != 'w')
-      continue;
+    if (sscanf(line, "%zu %15s %n", &number, word, &at) != 2 || number >= cases->n || state[number] != 'w') continue;
     const struct test_case *c = &cases->at[number];
     state[number] = 'j';
     if (strcmp(word, "ok") == 0)
@@ -89,8 +88,7 @@ static void read_verdicts(const struct options *options, const char *path, const
 }
 
 void mode_value(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], judge[TEXT],
-       command[TEXT * 4];
+  char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], judge[TEXT], command[TEXT * 4];
   char *state = grab(cases->n);
   if (options->keep != NULL)
     snprintf(folder, sizeof folder, "%s", options->keep);

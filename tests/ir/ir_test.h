@@ -69,27 +69,25 @@ static inline quern_tensor *test_const(quern_dtype dtype, struct ir_ints shape, 
   unsigned char data[4096];
   assert_true(n * base_dtypes[dtype].size <= sizeof data);
   for (size_t i = 0; i < n; i++) base_convert(dtype, data, i, from, values, i);
-  quern_tensor *t =
-      ir_make(ctx, IR_CONST, 0, NULL,
-              ATTRS(.dtype = dtype, .shape = shape, .data = {n * base_dtypes[dtype].size, data}));
+  quern_tensor *t = ir_make(ctx, IR_CONST, 0, NULL,
+                            ATTRS(.dtype = dtype, .shape = shape, .data = {n * base_dtypes[dtype].size, data}));
   if (ir_is_poison(t)) print_error("%s\n", ctx->message);
   assert_false(ir_is_poison(t));
   return t;
 }
 
-#define REALS_OF(...)                                                                                        \
+#define REALS_OF(...)                                                                                                  \
   sizeof((double[]){__VA_ARGS__}) / sizeof(double), (double[]) { __VA_ARGS__ }
-#define INTS_OF(...)                                                                                         \
+#define INTS_OF(...)                                                                                                   \
   sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]) { __VA_ARGS__ }
 
-#define REALS(DTYPE, SHAPE, ...)                                                                             \
-  test_const(QUERN_DTYPE_##DTYPE, SHAPE, QUERN_DTYPE_F64, REALS_OF(__VA_ARGS__))
+#define REALS(DTYPE, SHAPE, ...) test_const(QUERN_DTYPE_##DTYPE, SHAPE, QUERN_DTYPE_F64, REALS_OF(__VA_ARGS__))
 #define INTS(DTYPE, SHAPE, ...) test_const(QUERN_DTYPE_##DTYPE, SHAPE, QUERN_DTYPE_I64, INTS_OF(__VA_ARGS__))
 #define REAL(DTYPE, x) REALS(DTYPE, SCALAR, x)
 #define INT(DTYPE, x) INTS(DTYPE, SCALAR, x)
 /* A tensor without elements. */
 #define EMPTY(DTYPE, SHAPE) test_const(QUERN_DTYPE_##DTYPE, SHAPE, QUERN_DTYPE_I64, 0, NULL)
-#define INPUT(DTYPE, NAME, SHAPE)                                                                            \
+#define INPUT(DTYPE, NAME, SHAPE)                                                                                      \
   ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.name = (NAME), .dtype = QUERN_DTYPE_##DTYPE, .shape = SHAPE))
 #define LEAF(DTYPE, ...) ir_leaf(ctx, QUERN_DTYPE_##DTYPE, __VA_ARGS__) /* rank, dims */
 #define LEAF0(DTYPE) ir_leaf(ctx, QUERN_DTYPE_##DTYPE, 0, NULL)
@@ -104,7 +102,7 @@ static inline const struct ir_graph *test_graph(int n_params, quern_tensor *cons
   return graph;
 }
 
-#define TENSORS(...)                                                                                         \
+#define TENSORS(...)                                                                                                   \
   (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)), (quern_tensor *[]) { __VA_ARGS__ }
 #define GRAPH(params, results) test_graph(params, results) /* GRAPH(TENSORS(a, b), TENSORS(y)) */
 
@@ -141,8 +139,8 @@ static inline void test_expect_bits(quern_tensor *t, const void *expected, const
 }
 
 /* The same with values of another dtype, each converted to that of t. */
-static inline void test_expect(quern_tensor *t, quern_dtype from, size_t n, const void *values,
-                               const char *file, int line) {
+static inline void test_expect(quern_tensor *t, quern_dtype from, size_t n, const void *values, const char *file,
+                               int line) {
   unsigned char expected[4096];
   if (!ir_is_poison(t) && (size_t)ir_count(t) != n) {
     print_error("%zu values expected, there are %lld\n", n, (long long)ir_count(t));
@@ -159,8 +157,7 @@ static inline void test_expect(quern_tensor *t, quern_dtype from, size_t n, cons
 #define EXPECT_EMPTY(t) test_expect((t), QUERN_DTYPE_I64, 0, NULL, __FILE__, __LINE__)
 #define EXPECT_BITS(t, bytes) test_expect_bits((t), (bytes), __FILE__, __LINE__)
 
-static inline void test_expect_shape(const quern_tensor *t, struct ir_ints shape, const char *file,
-                                     int line) {
+static inline void test_expect_shape(const quern_tensor *t, struct ir_ints shape, const char *file, int line) {
   bool same = !ir_is_poison(t) && t->rank == shape.n;
   for (int k = 0; same && k < shape.n; k++) same = t->dims[k] == shape.at[k];
   if (!same) _fail(file, line);
@@ -168,14 +165,13 @@ static inline void test_expect_shape(const quern_tensor *t, struct ir_ints shape
 #define EXPECT_SHAPE(t, ...) test_expect_shape((t), DIMS(__VA_ARGS__), __FILE__, __LINE__)
 
 /* The call fails with that status, and the message has these words. */
-static inline void test_expect_error(quern_status got, quern_status status, const char *words,
-                                     const char *file, int line) {
+static inline void test_expect_error(quern_status got, quern_status status, const char *words, const char *file,
+                                     int line) {
   if (got == status && strstr(quern_last_error(), words) != NULL) return;
-  print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(status), words,
-              quern_status_name(got), quern_last_error());
+  print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(status), words, quern_status_name(got),
+              quern_last_error());
   _fail(file, line);
 }
-#define EXPECT_ERROR(call, STATUS, words)                                                                    \
-  test_expect_error((call), QUERN_STATUS_##STATUS, (words), __FILE__, __LINE__)
+#define EXPECT_ERROR(call, STATUS, words) test_expect_error((call), QUERN_STATUS_##STATUS, (words), __FILE__, __LINE__)
 
 #endif

@@ -54,11 +54,10 @@ static void test_loop_without_sources(void **state) {
 /* Rows in, rows out; two scanned sources and two captures, of unlike types. */
 static void test_rows(void **state) {
   (void)state;
-  quern_tensor *i = LEAF0(I64), *c = LEAF(F32, 1, (int64_t[]){2}), *x = LEAF(F32, 1, (int64_t[]){2}),
-               *s = LEAF0(F32);
+  quern_tensor *i = LEAF0(I64), *c = LEAF(F32, 1, (int64_t[]){2}), *x = LEAF(F32, 1, (int64_t[]){2}), *s = LEAF0(F32);
   quern_tensor *k = LEAF(F32, 1, (int64_t[]){2}), *flag = LEAF0(BOOL);
-  quern_tensor *wide = IR_MAKE(ctx, IR_BROADCAST, ATTRS(.shape = DIMS(2)),
-                               IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = DIMS(1)), s));
+  quern_tensor *wide =
+      IR_MAKE(ctx, IR_BROADCAST, ATTRS(.shape = DIMS(2)), IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = DIMS(1)), s));
   quern_tensor *next = B(ADD, c, B(MUL, x, wide));
   const struct ir_graph *body = GRAPH(TENSORS(i, c, x, s, k, flag), TENSORS(next, flag, B(SUB, next, k)));
   quern_tensor *xs = REALS(F32, DIMS(3, 2), 1, 2, 3, 4, 5, 6), *ss = REALS(F32, DIMS(3), 1, 10, 100);
@@ -76,8 +75,7 @@ static void test_nested_loops(void **state) {
   quern_tensor *i = LEAF0(I64), *c = LEAF0(I64), *k = LEAF0(I64);
   const struct ir_graph *inner = GRAPH(TENSORS(i, c, k), TENSORS(B(ADD, c, B(MUL, i, k))));
   quern_tensor *p = LEAF0(I64), *q = LEAF0(I64), *r = LEAF0(I64);
-  quern_tensor *sum =
-      IR_MAKE(ctx, IR_LOOP, ATTRS(.trip = 4, .carries = 1, .body = inner), q, p); /* q + 6 p */
+  quern_tensor *sum = IR_MAKE(ctx, IR_LOOP, ATTRS(.trip = 4, .carries = 1, .body = inner), q, p); /* q + 6 p */
   const struct ir_graph *outer = GRAPH(TENSORS(p, q, r), TENSORS(B(ADD, sum, r), B(SUB, sum, q)));
   assert_ptr_equal(inner->params[0], outer->params[0]);
   quern_tensor *y = IR_MAKE(ctx, IR_LOOP, ATTRS(.trip = 3, .carries = 1, .body = outer), C64(1000), C64(5));
@@ -140,8 +138,7 @@ static void test_if(void **state) {
     EXPECT_INTS(ir_result(y, 1), cond ? 9 : -1);
   }
   /* A branch not taken is not evaluated: this one would never end. */
-  const struct ir_graph *forever = GRAPH(TENSORS(a), TENSORS(INT(BOOL, 1))),
-                        *same = GRAPH(TENSORS(a), TENSORS(a));
+  const struct ir_graph *forever = GRAPH(TENSORS(a), TENSORS(INT(BOOL, 1))), *same = GRAPH(TENSORS(a), TENSORS(a));
   quern_tensor *stuck = IR_MAKE(ctx, IR_WHILE, ATTRS(.carries = 1, .body = same, .other = forever), b);
   const struct ir_graph *trap = GRAPH(TENSORS(b), TENSORS(stuck));
   EXPECT_INTS(IR_MAKE(ctx, IR_IF, ATTRS(.body = same, .other = trap), INT(BOOL, 1), C64(6)), 6);
@@ -182,8 +179,7 @@ static void test_depth(void **state) {
   quern_tensor *a = LEAF0(I64);
   const struct ir_graph *graph = GRAPH(TENSORS(a), TENSORS(B(ADD, a, C64(1))));
   for (int depth = 0; depth < 20; depth++) {
-    quern_tensor *yes = INT(BOOL, 1),
-                 *inner = IR_MAKE(ctx, IR_IF, ATTRS(.body = graph, .other = graph), yes, a);
+    quern_tensor *yes = INT(BOOL, 1), *inner = IR_MAKE(ctx, IR_IF, ATTRS(.body = graph, .other = graph), yes, a);
     graph = GRAPH(TENSORS(a), TENSORS(B(ADD, inner, a)));
   }
   EXPECT_INTS(IR_MAKE(ctx, IR_IF, ATTRS(.body = graph, .other = graph), INT(BOOL, 0), C64(3)), 3 * 21 + 1);

@@ -7,8 +7,7 @@
 static quern_tensor *busy(void) {
   struct ir_ints three = DIMS(3);
   quern_tensor *i = LEAF0(I64), *c = LEAF(I64, 1, three.at), *x = LEAF0(I64), *on = LEAF0(BOOL);
-  const struct ir_graph *sorted =
-      GRAPH(TENSORS(c), TENSORS(ir_result(IR_MAKE(ctx, IR_SORT, ATTRS(.axis = 0), c), 1)));
+  const struct ir_graph *sorted = GRAPH(TENSORS(c), TENSORS(ir_result(IR_MAKE(ctx, IR_SORT, ATTRS(.axis = 0), c), 1)));
   const struct ir_graph *scanned =
       GRAPH(TENSORS(c), TENSORS(IR_MAKE(ctx, IR_SCAN, ATTRS(.reduce = IR_SUM, .axis = 0), c)));
   quern_tensor *either = IR_MAKE(ctx, IR_IF, ATTRS(.body = sorted, .other = scanned), on, c);
@@ -23,10 +22,10 @@ static quern_tensor *busy(void) {
   quern_tensor *grown =
       IR_MAKE(ctx, IR_WHILE, ATTRS(.carries = 1, .body = twice, .other = small), loop); /* (48, 32, 16) */
   quern_tensor *dot = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0)), grown, start);
-  quern_tensor *windows = IR_MAKE(
-      ctx, IR_WINDOW, ATTRS(.axes = DIMS(0), .size = DIMS(2), .step = DIMS(1), .dilate = DIMS(1)), grown);
-  quern_tensor *fold = IR_MAKE(
-      ctx, IR_FOLD, ATTRS(.shape = three, .axes = DIMS(0), .step = DIMS(1), .dilate = DIMS(1)), windows);
+  quern_tensor *windows =
+      IR_MAKE(ctx, IR_WINDOW, ATTRS(.axes = DIMS(0), .size = DIMS(2), .step = DIMS(1), .dilate = DIMS(1)), grown);
+  quern_tensor *fold =
+      IR_MAKE(ctx, IR_FOLD, ATTRS(.shape = three, .axes = DIMS(0), .step = DIMS(1), .dilate = DIMS(1)), windows);
   quern_tensor *best = IR_MAKE(ctx, IR_ARGREDUCE, ATTRS(.reduce = IR_REDUCE_MAX, .axis = 0), fold);
   quern_tensor *scatter = IR_MAKE(ctx, IR_SCATTER, ATTRS(.reduce = IR_SUM, .axis = 0), fold, best, dot);
   /* Long enough for every scratch block to be an allocation of its own. */
@@ -96,8 +95,8 @@ static void test_too_large(void **state) {
   (void)state;
   int64_t y;
   void *dst = &y;
-  quern_tensor *x = ir_make(ctx, IR_IOTA, 0, NULL,
-                            ATTRS(.dtype = QUERN_DTYPE_I64, .shape = DIMS(INT64_C(1) << 58), .axis = 0));
+  quern_tensor *x =
+      ir_make(ctx, IR_IOTA, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_I64, .shape = DIMS(INT64_C(1) << 58), .axis = 0));
   quern_tensor *t = IR_MAKE(ctx, IR_REDUCE, ATTRS(.reduce = IR_SUM, .axes = DIMS(0)), x);
   size_t live = ctx->heap.live;
   EXPECT_ERROR(ir_eval(ctx, 1, &t, &dst, 0, NULL), MEMORY, "2305843009213693952 bytes");

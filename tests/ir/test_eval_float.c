@@ -35,8 +35,7 @@ static void check_function(enum ir_op op, double x, double y) {
   void *dst = &got;
   quern_tensor *t = IR_MAKE(ctx, op, NULL, REAL(F64, x));
   assert_int_equal(ir_eval(ctx, 1, &t, &dst, 0, NULL), QUERN_STATUS_OK);
-  if (!(fabs(got - y) <= 4e-16 * fabs(y)))
-    fail_msg("%s(%.17g) = %.17g, expected %.17g", ir_ops[op].name, x, got, y);
+  if (!(fabs(got - y) <= 4e-16 * fabs(y))) fail_msg("%s(%.17g) = %.17g, expected %.17g", ir_ops[op].name, x, got, y);
 }
 
 static void test_functions(void **state) {
@@ -179,16 +178,15 @@ static void test_shapes(void **state) {
   EXPECT_EMPTY(B(ADD, EMPTY(F32, DIMS(0)), EMPTY(F32, DIMS(0))));
   EXPECT_EMPTY(B(LT, EMPTY(F32, DIMS(0)), EMPTY(F32, DIMS(0))));
   EXPECT_REALS(U(NEG, REAL(F64, 2)), -2);
-  EXPECT_REALS(IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = DIMS(3, 2)), REALS(F32, DIMS(2, 3), 1, 2, 3, 4, 5, 6)),
-               1, 2, 3, 4, 5, 6);
+  EXPECT_REALS(IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = DIMS(3, 2)), REALS(F32, DIMS(2, 3), 1, 2, 3, 4, 5, 6)), 1, 2, 3,
+               4, 5, 6);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_signs),  TEST(test_rounding),  TEST(test_functions), TEST(test_arithmetic),
-      TEST(test_mod),    TEST(test_pow_atan2), TEST(test_max_min),   TEST(test_compare),
-      TEST(test_select), TEST(test_nan_bits),  TEST(test_cast),      TEST(test_bitcast),
-      TEST(test_shapes),
+      TEST(test_signs),     TEST(test_rounding), TEST(test_functions), TEST(test_arithmetic), TEST(test_mod),
+      TEST(test_pow_atan2), TEST(test_max_min),  TEST(test_compare),   TEST(test_select),     TEST(test_nan_bits),
+      TEST(test_cast),      TEST(test_bitcast),  TEST(test_shapes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

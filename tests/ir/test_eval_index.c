@@ -19,16 +19,14 @@ static void test_gather(void **state) {
   EXPECT_SHAPE(z, 3, 1, 2);
   EXPECT_INTS(z, 2, 1, 4, 3, 6, 5);
   quern_tensor *w = INTS(I32, DIMS(2, 2, 2), 0, 1, 2, 3, 4, 5, 6, 7);
-  EXPECT_INTS(M(GATHER, ATTRS(.axis = 1), w, INTS(I32, DIMS(3), 1, 0, 1)), 2, 3, 0, 1, 2, 3, 6, 7, 4, 5, 6,
-              7);
+  EXPECT_INTS(M(GATHER, ATTRS(.axis = 1), w, INTS(I32, DIMS(3), 1, 0, 1)), 2, 3, 0, 1, 2, 3, 6, 7, 4, 5, 6, 7);
   EXPECT_INTS(M(GATHER, ATTRS(.axis = 1), w, INTS(I32, DIMS(2, 1), 1, 0)), 2, 3, 0, 1, 6, 7, 4, 5);
 }
 
 static void test_gather_outside(void **state) {
   (void)state;
   quern_tensor *x = INTS(I32, DIMS(3), 7, 8, 9);
-  EXPECT_INTS(M(GATHER, ATTRS(.axis = 0), x, INTS(I64, DIMS(6), -1, 3, 2, INT64_MIN, INT64_MAX, 0)), 0, 0, 9,
-              0, 0, 7);
+  EXPECT_INTS(M(GATHER, ATTRS(.axis = 0), x, INTS(I64, DIMS(6), -1, 3, 2, INT64_MIN, INT64_MAX, 0)), 0, 0, 9, 0, 0, 7);
   EXPECT_INTS(M(GATHER, ATTRS(.axis = 0), x, INTS(U64, DIMS(3), -1, 3, 1)), 0, 0, 8);
   EXPECT_INTS(M(GATHER, ATTRS(.axis = 0), x, INTS(I8, DIMS(2), -3, -1)), 0, 0);
   EXPECT_REALS(M(GATHER, ATTRS(.axis = 0), REALS(F64, DIMS(2), 1, 2), INTS(I8, DIMS(2), 2, 1)), 0.0, 2);
@@ -51,14 +49,12 @@ static void test_gather_batch(void **state) {
   quern_tensor *g = M(GATHER, ATTRS(.axis = 2, .batch = 1), z, INTS(I32, DIMS(2, 1), 2, 0));
   EXPECT_SHAPE(g, 2, 2, 1, 2);
   EXPECT_INTS(g, 4, 5, 10, 11, 12, 13, 18, 19);
-  quern_tensor *h =
-      M(GATHER, ATTRS(.axis = 2, .batch = 2), z, INTS(I32, DIMS(2, 2, 2), 0, 1, 2, 0, 1, 2, 2, 9));
+  quern_tensor *h = M(GATHER, ATTRS(.axis = 2, .batch = 2), z, INTS(I32, DIMS(2, 2, 2), 0, 1, 2, 0, 1, 2, 2, 9));
   EXPECT_SHAPE(h, 2, 2, 2, 2);
   EXPECT_INTS(h, 0, 1, 2, 3, 10, 11, 6, 7, 14, 15, 16, 17, 22, 23, 0, 0);
 }
 
-#define SCATTER(KIND, AXIS, BATCH, a, b, u)                                                                  \
-  M(SCATTER, ATTRS(.reduce = KIND, .axis = AXIS, .batch = BATCH), a, b, u)
+#define SCATTER(KIND, AXIS, BATCH, a, b, u) M(SCATTER, ATTRS(.reduce = KIND, .axis = AXIS, .batch = BATCH), a, b, u)
 
 static void test_scatter(void **state) {
   (void)state;
@@ -72,9 +68,7 @@ static void test_scatter(void **state) {
   EXPECT_INTS(SCATTER(IR_SUM, 0, 0, a, EMPTY(I64, DIMS(0)), EMPTY(I32, DIMS(0))), 10, 20, 30, 40);
   EXPECT_EMPTY(SCATTER(IR_SUM, 0, 0, EMPTY(I32, DIMS(0)), b, u));
   EXPECT_INTS(SCATTER(IR_SET, 0, 0, a, INT(U8, 2), INT(I32, 5)), 10, 20, 5, 40);
-  EXPECT_INTS(
-      SCATTER(IR_SUM, 0, 0, INTS(U8, DIMS(2), 250, 1), INTS(I8, DIMS(2), 0, 0), INTS(U8, DIMS(2), 5, 3)), 2,
-      1);
+  EXPECT_INTS(SCATTER(IR_SUM, 0, 0, INTS(U8, DIMS(2), 250, 1), INTS(I8, DIMS(2), 0, 0), INTS(U8, DIMS(2), 5, 3)), 2, 1);
   quern_tensor *p = INTS(BOOL, DIMS(3), 1, 0, 1), *at = INTS(I8, DIMS(3), 0, 1, 2);
   EXPECT_INTS(SCATTER(IR_REDUCE_MAX, 0, 0, p, at, INTS(BOOL, DIMS(3), 0, 1, 0)), 1, 1, 1);
   EXPECT_INTS(SCATTER(IR_REDUCE_MIN, 0, 0, p, at, INTS(BOOL, DIMS(3), 0, 1, 1)), 0, 0, 1);
@@ -84,12 +78,10 @@ static void test_scatter(void **state) {
 static void test_scatter_axes(void **state) {
   (void)state;
   quern_tensor *a = INTS(I32, DIMS(2, 3), 1, 2, 3, 4, 5, 6);
-  EXPECT_INTS(SCATTER(IR_SET, 0, 0, a, INTS(I8, DIMS(1), 1), INTS(I32, DIMS(1, 3), 7, 8, 9)), 1, 2, 3, 7, 8,
-              9);
-  EXPECT_INTS(SCATTER(IR_SUM, 1, 0, a, INTS(I8, DIMS(2), 2, 2), INTS(I32, DIMS(2, 2), 10, 20, 30, 40)), 1, 2,
-              33, 4, 5, 76);
-  EXPECT_INTS(SCATTER(IR_SET, 1, 1, a, INTS(I8, DIMS(2, 1), 2, 0), INTS(I32, DIMS(2, 1), 70, 80)), 1, 2, 70,
-              80, 5, 6);
+  EXPECT_INTS(SCATTER(IR_SET, 0, 0, a, INTS(I8, DIMS(1), 1), INTS(I32, DIMS(1, 3), 7, 8, 9)), 1, 2, 3, 7, 8, 9);
+  EXPECT_INTS(SCATTER(IR_SUM, 1, 0, a, INTS(I8, DIMS(2), 2, 2), INTS(I32, DIMS(2, 2), 10, 20, 30, 40)), 1, 2, 33, 4, 5,
+              76);
+  EXPECT_INTS(SCATTER(IR_SET, 1, 1, a, INTS(I8, DIMS(2, 1), 2, 0), INTS(I32, DIMS(2, 1), 70, 80)), 1, 2, 70, 80, 5, 6);
   quern_tensor *z = INTS(I32, DIMS(2, 1, 2, 2), 0, 1, 2, 3, 4, 5, 6, 7);
   EXPECT_INTS(SCATTER(IR_SUM, 2, 1, z, INTS(I8, DIMS(2, 2), 0, 0, 1, 5),
                       INTS(I32, DIMS(2, 1, 2, 2), 10, 20, 30, 40, 50, 60, 70, 80)),
@@ -101,12 +93,11 @@ static void test_scatter_rounding(void **state) {
   (void)state;
   quern_tensor *a = REALS(F16, DIMS(2), 2048, 1), *b = INTS(I8, DIMS(2), 0, 0);
   EXPECT_REALS(SCATTER(IR_SUM, 0, 0, a, b, REALS(F16, DIMS(2), 1, 1)), 2050, 1);
+  EXPECT_REALS(SCATTER(IR_SUM, 0, 0, REALS(F32, DIMS(2), -0.0, -0.0), INTS(I8, DIMS(1), 1), REALS(F32, DIMS(1), -0.0)),
+               -0.0, -0.0);
   EXPECT_REALS(
-      SCATTER(IR_SUM, 0, 0, REALS(F32, DIMS(2), -0.0, -0.0), INTS(I8, DIMS(1), 1), REALS(F32, DIMS(1), -0.0)),
-      -0.0, -0.0);
-  EXPECT_REALS(SCATTER(IR_REDUCE_MAX, 0, 0, REALS(F32, DIMS(2), 1, 2), INTS(I8, DIMS(1), 1),
-                       REALS(F32, DIMS(1), NOT_A_NUMBER)),
-               1, NOT_A_NUMBER);
+      SCATTER(IR_REDUCE_MAX, 0, 0, REALS(F32, DIMS(2), 1, 2), INTS(I8, DIMS(1), 1), REALS(F32, DIMS(1), NOT_A_NUMBER)),
+      1, NOT_A_NUMBER);
   const uint32_t odd[2] = {0xffc12345u, 0x7fc54321u};
   quern_tensor *nan =
       ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = DIMS(2), .data = {8, odd}));
@@ -117,14 +108,13 @@ static void test_scatter_rounding(void **state) {
 
 static void test_window(void **state) {
   (void)state;
-#define WINDOW(x, AXES, SIZE, STEP, DILATE)                                                                  \
+#define WINDOW(x, AXES, SIZE, STEP, DILATE)                                                                            \
   M(WINDOW, ATTRS(.axes = AXES, .size = SIZE, .step = STEP, .dilate = DILATE), x)
   quern_tensor *x = INTS(I32, DIMS(7), 0, 1, 2, 3, 4, 5, 6);
   EXPECT_INTS(WINDOW(x, DIMS(0), DIMS(3), DIMS(2), DIMS(1)), 0, 1, 2, 2, 3, 4, 4, 5, 6);
   EXPECT_INTS(WINDOW(x, DIMS(0), DIMS(2), DIMS(3), DIMS(2)), 0, 2, 3, 5);
   EXPECT_INTS(WINDOW(x, DIMS(0), DIMS(2), DIMS(1), DIMS(5)), 0, 5, 1, 6);
-  quern_tensor *y = INTS(I32, DIMS(2, 3), 1, 2, 3, 4, 5, 6),
-               *w = WINDOW(y, DIMS(1), DIMS(2), DIMS(1), DIMS(1));
+  quern_tensor *y = INTS(I32, DIMS(2, 3), 1, 2, 3, 4, 5, 6), *w = WINDOW(y, DIMS(1), DIMS(2), DIMS(1), DIMS(1));
   EXPECT_SHAPE(w, 2, 2, 2);
   EXPECT_INTS(w, 1, 2, 2, 3, 4, 5, 5, 6);
   quern_tensor *v = WINDOW(y, DIMS(0), DIMS(2), DIMS(1), DIMS(1)); /* the window's axis comes last */
@@ -137,19 +127,18 @@ static void test_window(void **state) {
 
 static void test_fold(void **state) {
   (void)state;
-#define FOLD(x, SHAPE, AXES, STEP, DILATE)                                                                   \
+#define FOLD(x, SHAPE, AXES, STEP, DILATE)                                                                             \
   M(FOLD, ATTRS(.shape = SHAPE, .axes = AXES, .step = STEP, .dilate = DILATE), x)
   quern_tensor *x = INTS(I32, DIMS(3, 3), 1, 2, 3, 4, 5, 6, 7, 8, 9);
   EXPECT_INTS(FOLD(x, DIMS(7), DIMS(0), DIMS(2), DIMS(1)), 1, 2, 7, 5, 13, 8, 9);
-  EXPECT_INTS(FOLD(x, DIMS(8), DIMS(0), DIMS(2), DIMS(1)), 1, 2, 7, 5, 13, 8, 9,
-              0); /* nothing reaches the last */
+  EXPECT_INTS(FOLD(x, DIMS(8), DIMS(0), DIMS(2), DIMS(1)), 1, 2, 7, 5, 13, 8, 9, 0); /* nothing reaches the last */
   EXPECT_INTS(FOLD(INTS(I32, DIMS(2, 2), 1, 2, 3, 4), DIMS(6), DIMS(0), DIMS(3), DIMS(2)), 1, 0, 2, 3, 0, 4);
-  EXPECT_INTS(FOLD(INTS(I32, DIMS(1, 3, 2), 1, 2, 3, 4, 5, 6), DIMS(2, 3), DIMS(0), DIMS(1), DIMS(1)), 1, 3,
-              5, 2, 4, 6);
+  EXPECT_INTS(FOLD(INTS(I32, DIMS(1, 3, 2), 1, 2, 3, 4, 5, 6), DIMS(2, 3), DIMS(0), DIMS(1), DIMS(1)), 1, 3, 5, 2, 4,
+              6);
   EXPECT_REALS(FOLD(REALS(F32, DIMS(2, 1), -0.0, 1), DIMS(3), DIMS(0), DIMS(2), DIMS(1)), -0.0, 0.0, 1);
   /* 2048 + 1 + 1, rounded once. */
-  EXPECT_REALS(FOLD(REALS(F16, DIMS(3, 3), 0, 0, 2048, 0, 1, 0, 1, 0, 0), DIMS(5), DIMS(0), DIMS(1), DIMS(1)),
-               0, 0, 2050, 0, 0);
+  EXPECT_REALS(FOLD(REALS(F16, DIMS(3, 3), 0, 0, 2048, 0, 1, 0, 1, 0, 0), DIMS(5), DIMS(0), DIMS(1), DIMS(1)), 0, 0,
+               2050, 0, 0);
 }
 
 /* <window(x), y> = <x, fold(y)>, for two axes with steps and dilations. */

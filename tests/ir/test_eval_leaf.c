@@ -10,8 +10,7 @@ static quern_status eval1(quern_tensor *t, void *dst, size_t n_bindings, const s
 static void test_bindings(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, "x", DIMS(2));
-  quern_tensor *s =
-      ir_make(ctx, IR_STATE, 0, NULL, ATTRS(.name = "s", .dtype = QUERN_DTYPE_F32, .shape = DIMS(2)));
+  quern_tensor *s = ir_make(ctx, IR_STATE, 0, NULL, ATTRS(.name = "s", .dtype = QUERN_DTYPE_F32, .shape = DIMS(2)));
   const float x_data[2] = {1, 2}, s_data[2] = {10, 20};
   float y[2] = {0, 0};
   struct ir_binding bindings[] = {{s, s_data}, {x, x_data}};
@@ -100,15 +99,15 @@ static void test_bad_calls(void **state) {
 
 static void test_iota(void **state) {
   (void)state;
-#define IOTA(DTYPE, SHAPE, AXIS)                                                                             \
+#define IOTA(DTYPE, SHAPE, AXIS)                                                                                       \
   ir_make(ctx, IR_IOTA, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_##DTYPE, .shape = SHAPE, .axis = AXIS))
   EXPECT_INTS(IOTA(I32, DIMS(2, 3), 0), 0, 0, 0, 1, 1, 1);
   EXPECT_INTS(IOTA(I64, DIMS(2, 3), 1), 0, 1, 2, 0, 1, 2);
   EXPECT_REALS(IOTA(F32, DIMS(2, 2, 2), 1), 0, 0, 1, 1, 0, 0, 1, 1);
   EXPECT_EMPTY(IOTA(F32, DIMS(2, 0), 0));
   quern_tensor *wrapped = IOTA(U8, DIMS(258), 0);
-  EXPECT_INTS(IR_MAKE(ctx, IR_SLICE, ATTRS(.lo = DIMS(254), .hi = DIMS(258), .step = DIMS(1)), wrapped), 254,
-              255, 0, 1);
+  EXPECT_INTS(IR_MAKE(ctx, IR_SLICE, ATTRS(.lo = DIMS(254), .hi = DIMS(258), .step = DIMS(1)), wrapped), 254, 255, 0,
+              1);
 }
 
 static void test_random(void **state) {
@@ -147,8 +146,7 @@ static void check_unused_results(int used) {
   static int64_t data[N], y[N];
   quern_tensor *x = INPUT(I64, "x", DIMS(1, N)), *t = x;
   for (int i = 0; i < N; i++) data[i] = i;
-  for (int i = 0; i < LINKS; i++)
-    t = ir_result(IR_MAKE(ctx, IR_SORT, ATTRS(.axis = 0, .reverse = i % 2), t), used);
+  for (int i = 0; i < LINKS; i++) t = ir_result(IR_MAKE(ctx, IR_SORT, ATTRS(.axis = 0, .reverse = i % 2), t), used);
   size_t live = ctx->heap.live;
   ctx->heap.peak = live;
   assert_int_equal(eval1(t, y, 1, &(struct ir_binding){x, data}), QUERN_STATUS_OK);

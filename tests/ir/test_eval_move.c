@@ -10,8 +10,7 @@ static void test_permute(void **state) {
   EXPECT_INTS(M(PERMUTE, ATTRS(.axes = DIMS(1, 0)), two_by_three()), 1, 4, 2, 5, 3, 6);
   EXPECT_INTS(M(PERMUTE, ATTRS(.axes = DIMS(0, 1)), two_by_three()), 1, 2, 3, 4, 5, 6);
   /* y[i0, i1, i2] = x[j] with j[2] = i0, j[0] = i1, j[1] = i2: not its own inverse. */
-  quern_tensor *x = INTS(I32, DIMS(1, 2, 3), 1, 2, 3, 4, 5, 6),
-               *y = M(PERMUTE, ATTRS(.axes = DIMS(2, 0, 1)), x);
+  quern_tensor *x = INTS(I32, DIMS(1, 2, 3), 1, 2, 3, 4, 5, 6), *y = M(PERMUTE, ATTRS(.axes = DIMS(2, 0, 1)), x);
   EXPECT_SHAPE(y, 3, 1, 2);
   EXPECT_INTS(y, 1, 4, 2, 5, 3, 6);
   quern_tensor *z = INTS(I32, DIMS(2, 2, 2), 0, 1, 2, 3, 4, 5, 6, 7);
@@ -32,21 +31,18 @@ static void test_broadcast(void **state) {
 static void test_pad(void **state) {
   (void)state;
   quern_tensor *fill = INT(I32, -9);
-  EXPECT_INTS(M(PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(2), .mid = DIMS(0)), INTS(I32, DIMS(2), 1, 2), fill), -9,
-              1, 2, -9, -9);
-  EXPECT_INTS(M(PAD, ATTRS(.lo = DIMS(0), .hi = DIMS(1), .mid = DIMS(2)), INTS(I32, DIMS(3), 1, 2, 3), fill),
-              1, -9, -9, 2, -9, -9, 3, -9);
-  quern_tensor *y =
-      M(PAD, ATTRS(.lo = DIMS(1, 0), .hi = DIMS(0, 1), .mid = DIMS(0, 1)), two_by_three(), fill);
+  EXPECT_INTS(M(PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(2), .mid = DIMS(0)), INTS(I32, DIMS(2), 1, 2), fill), -9, 1, 2, -9,
+              -9);
+  EXPECT_INTS(M(PAD, ATTRS(.lo = DIMS(0), .hi = DIMS(1), .mid = DIMS(2)), INTS(I32, DIMS(3), 1, 2, 3), fill), 1, -9, -9,
+              2, -9, -9, 3, -9);
+  quern_tensor *y = M(PAD, ATTRS(.lo = DIMS(1, 0), .hi = DIMS(0, 1), .mid = DIMS(0, 1)), two_by_three(), fill);
   EXPECT_SHAPE(y, 3, 6);
   EXPECT_INTS(y, -9, -9, -9, -9, -9, -9, 1, -9, 2, -9, 3, -9, 4, -9, 5, -9, 6, -9);
-  EXPECT_INTS(
-      M(PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(1), .mid = DIMS(INT64_MAX)), INTS(I32, DIMS(1), 5), fill), -9, 5,
-      -9);
+  EXPECT_INTS(M(PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(1), .mid = DIMS(INT64_MAX)), INTS(I32, DIMS(1), 5), fill), -9, 5,
+              -9);
   EXPECT_INTS(M(PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(1), .mid = DIMS(3)), EMPTY(I32, DIMS(0)), fill), -9, -9);
-  EXPECT_REALS(
-      M(PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(0), .mid = DIMS(0)), REALS(F16, DIMS(1), 3), REAL(F16, -0.0)),
-      -0.0, 3);
+  EXPECT_REALS(M(PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(0), .mid = DIMS(0)), REALS(F16, DIMS(1), 3), REAL(F16, -0.0)),
+               -0.0, 3);
 }
 
 static void test_slice(void **state) {
@@ -72,8 +68,7 @@ static void test_flip(void **state) {
 
 static void test_concat(void **state) {
   (void)state;
-  quern_tensor *x = two_by_three(), *row = INTS(I32, DIMS(1, 3), 7, 8, 9),
-               *column = INTS(I32, DIMS(2, 1), 10, 11);
+  quern_tensor *x = two_by_three(), *row = INTS(I32, DIMS(1, 3), 7, 8, 9), *column = INTS(I32, DIMS(2, 1), 10, 11);
   EXPECT_INTS(M(CONCAT, ATTRS(.axis = 0), x, row, row), 1, 2, 3, 4, 5, 6, 7, 8, 9, 7, 8, 9);
   EXPECT_INTS(M(CONCAT, ATTRS(.axis = 0), row, x), 7, 8, 9, 1, 2, 3, 4, 5, 6);
   EXPECT_INTS(M(CONCAT, ATTRS(.axis = 1), x, column), 1, 2, 3, 10, 4, 5, 6, 11);
@@ -98,8 +93,7 @@ static void test_slice_at(void **state) {
   quern_tensor *y = two_by_three();
   EXPECT_INTS(M(SLICE_AT, ATTRS(.shape = DIMS(1, 2)), y, INT(I32, 1), INT(U16, 1)), 5, 6);
   EXPECT_INTS(M(SLICE_AT, ATTRS(.shape = DIMS(2, 1)), y, INT(I32, 1), INT(U16, 1)), 2, 5);
-  EXPECT_INTS(M(SLICE_AT, ATTRS(.shape = DIMS(1, 2)), y, INT(I8, -1), INT(U64, -1)), 2,
-              3); /* each of its own dtype */
+  EXPECT_INTS(M(SLICE_AT, ATTRS(.shape = DIMS(1, 2)), y, INT(I8, -1), INT(U64, -1)), 2, 3); /* each of its own dtype */
   EXPECT_INTS(M(SLICE_AT, ATTRS(.shape = SCALAR), INT(I32, 6)), 6);
   EXPECT_EMPTY(M(SLICE_AT, ATTRS(.shape = DIMS(0)), x, INT(I32, 9)));
 }
@@ -129,9 +123,8 @@ static void test_wide_elements(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_permute),  TEST(test_broadcast), TEST(test_pad),
-      TEST(test_slice),    TEST(test_flip),      TEST(test_concat),
-      TEST(test_slice_at), TEST(test_update_at), TEST(test_wide_elements),
+      TEST(test_permute), TEST(test_broadcast), TEST(test_pad),       TEST(test_slice),         TEST(test_flip),
+      TEST(test_concat),  TEST(test_slice_at),  TEST(test_update_at), TEST(test_wide_elements),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,10 +76,8 @@ static void test_reduce_nothing(void **state) {
   EXPECT_EMPTY(REDUCE(IR_SUM, DIMS(1), NONE(F32)));
   EXPECT_INTS(REDUCE(IR_SUM, DIMS(0, 1), NONE(I32)), 0);
   /* Sizes whose product would not fit. */
-  EXPECT_INTS(REDUCE(IR_SUM, DIMS(1, 2, 3), EMPTY(I32, DIMS(2, INT64_C(1) << 40, INT64_C(1) << 40, 0))), 0,
-              0);
-  EXPECT_EMPTY(
-      M(SCAN, ATTRS(.reduce = IR_SUM, .axis = 2), EMPTY(I32, DIMS(INT64_C(1) << 40, INT64_C(1) << 40, 0))));
+  EXPECT_INTS(REDUCE(IR_SUM, DIMS(1, 2, 3), EMPTY(I32, DIMS(2, INT64_C(1) << 40, INT64_C(1) << 40, 0))), 0, 0);
+  EXPECT_EMPTY(M(SCAN, ATTRS(.reduce = IR_SUM, .axis = 2), EMPTY(I32, DIMS(INT64_C(1) << 40, INT64_C(1) << 40, 0))));
 }
 
 static void test_argreduce(void **state) {
@@ -117,10 +115,8 @@ static void test_scan(void **state) {
   EXPECT_INTS(SCAN(IR_REDUCE_MAX, 1, 1, x), 5, 5, 3, 6, 6, 6);
   EXPECT_INTS(SCAN(IR_REDUCE_MIN, 1, 0, x), 1, 1, 1, 4, 2, 2);
   EXPECT_INTS(SCAN(IR_REDUCE_MAX, 0, 0, INTS(BOOL, DIMS(3), 0, 1, 0)), 0, 1, 1);
-  EXPECT_REALS(SCAN(IR_REDUCE_MAX, 0, 0, REALS(F32, DIMS(3), 1, NOT_A_NUMBER, 3)), 1, NOT_A_NUMBER,
-               NOT_A_NUMBER);
-  EXPECT_REALS(SCAN(IR_SUM, 0, 0, REALS(F16, DIMS(3), 2048, 1, 1)), 2048, 2048,
-               2050); /* the sum itself is wide */
+  EXPECT_REALS(SCAN(IR_REDUCE_MAX, 0, 0, REALS(F32, DIMS(3), 1, NOT_A_NUMBER, 3)), 1, NOT_A_NUMBER, NOT_A_NUMBER);
+  EXPECT_REALS(SCAN(IR_SUM, 0, 0, REALS(F16, DIMS(3), 2048, 1, 1)), 2048, 2048, 2050); /* the sum itself is wide */
   EXPECT_EMPTY(SCAN(IR_SUM, 1, 0, EMPTY(F32, DIMS(2, 0))));
 }
 
@@ -164,8 +160,7 @@ static void test_sort_lengths(void **state) {
     for (int reverse = 0; reverse < 2; reverse++) {
       quern_tensor *y = SORT(0, reverse, x);
       void *dst[] = {sorted, order};
-      assert_int_equal(ir_eval(ctx, 2, (quern_tensor *[]){y, ir_result(y, 1)}, dst, 0, NULL),
-                       QUERN_STATUS_OK);
+      assert_int_equal(ir_eval(ctx, 2, (quern_tensor *[]){y, ir_result(y, 1)}, dst, 0, NULL), QUERN_STATUS_OK);
       bool seen[33] = {false};
       for (int64_t i = 0; i < n; i++) {
         assert_in_range(order[i], 0, n - 1);
@@ -187,15 +182,13 @@ static void test_large(void **state) {
   static int64_t sums[N], firsts[N], scans[2 * N], sorted[2 * N], order[2 * N];
   for (int axis = 0; axis < 2; axis++) {
     struct ir_ints shape = axis == 0 ? DIMS(2, N) : DIMS(N, 2);
-    quern_tensor *count =
-        ir_make(ctx, IR_IOTA, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_I64, .shape = DIMS(2 * N)));
+    quern_tensor *count = ir_make(ctx, IR_IOTA, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_I64, .shape = DIMS(2 * N)));
     quern_tensor *seven = M(BROADCAST, ATTRS(.shape = DIMS(2 * N)), INTS(I64, DIMS(1), 7));
     quern_tensor *x = M(RESHAPE, ATTRS(.shape = shape), M(MOD, NULL, count, seven)); /* x[m] = m mod 7 */
     quern_tensor *sort = M(SORT, ATTRS(.axis = axis), x);
-    quern_tensor *roots[] = {REDUCE(IR_SUM, DIMS(axis), x), ARG(IR_REDUCE_MIN, axis, x),
-                             SCAN(IR_SUM, axis, 0, x), sort, ir_result(sort, 1)};
-    assert_int_equal(ir_eval(ctx, 5, roots, (void *[]){sums, firsts, scans, sorted, order}, 0, NULL),
-                     QUERN_STATUS_OK);
+    quern_tensor *roots[] = {REDUCE(IR_SUM, DIMS(axis), x), ARG(IR_REDUCE_MIN, axis, x), SCAN(IR_SUM, axis, 0, x), sort,
+                             ir_result(sort, 1)};
+    assert_int_equal(ir_eval(ctx, 5, roots, (void *[]){sums, firsts, scans, sorted, order}, 0, NULL), QUERN_STATUS_OK);
     for (int64_t i = 0; i < N; i++) {
       int64_t first = axis == 0 ? i : 2 * i, second = axis == 0 ? N + i : 2 * i + 1;
       int64_t a = first % 7, b = second % 7;
@@ -212,8 +205,7 @@ static void test_large(void **state) {
   quern_tensor *x = M(MOD, NULL, count, seven), *sort = M(SORT, ATTRS(.axis = 0), x);
   quern_tensor *dot = M(DOT, ATTRS(.a_sum = DIMS(0), .b_sum = DIMS(0)), x, sort);
   quern_tensor *roots[] = {sort, ir_result(sort, 1), REDUCE(IR_SUM, DIMS(0), x), dot};
-  assert_int_equal(ir_eval(ctx, 4, roots, (void *[]){sorted, order, &sums[0], &sums[1]}, 0, NULL),
-                   QUERN_STATUS_OK);
+  assert_int_equal(ir_eval(ctx, 4, roots, (void *[]){sorted, order, &sums[0], &sums[1]}, 0, NULL), QUERN_STATUS_OK);
   int64_t place = 0, product = 0;
   for (int64_t value = 0; value < 7; value++) {
     for (int64_t i = value; i < N; i += 7, place++) assert_true(sorted[place] == value && order[place] == i);

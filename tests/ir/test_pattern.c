@@ -41,14 +41,12 @@ static quern_tensor *build(struct expr *e, quern_dtype dtype) {
     if (e->first == 0) e->first = letter[0];
     bool is_constant = letter[0] == 'k' || letter[0] == 'l';
     if (*t == NULL && is_constant) *t = constant(e, dtype, e->constants[letter[0] == 'l']);
-    if (*t == NULL)
-      *t = ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.name = letter, .dtype = dtype, .shape = e->shape));
+    if (*t == NULL) *t = ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.name = letter, .dtype = dtype, .shape = e->shape));
     return (*t)->dtype == dtype ? *t : NULL;
   }
   if (e->at[n] != '(') {
     unsigned char bits[8];
-    return ir_pattern_literal(&e->at, dtype, bits) ? ir_full(ctx, dtype, e->shape.n, e->shape.at, bits)
-                                                   : NULL;
+    return ir_pattern_literal(&e->at, dtype, bits) ? ir_full(ctx, dtype, e->shape.n, e->shape.at, bits) : NULL;
   }
   int op = 0;
   while (op < IR_OP_COUNT && (strncmp(e->at, ir_ops[op].name, n) != 0 || ir_ops[op].name[n] != '\0')) op++;
@@ -94,10 +92,10 @@ static quern_tensor *rewrite_by(const struct ir_rule *rule, quern_tensor *t) {
   return t;
 }
 
-static const quern_dtype every_dtype[] = {
-    QUERN_DTYPE_F8E4M3, QUERN_DTYPE_F8E5M2, QUERN_DTYPE_I8,  QUERN_DTYPE_U8,  QUERN_DTYPE_BOOL,
-    QUERN_DTYPE_F16,    QUERN_DTYPE_BF16,   QUERN_DTYPE_F32, QUERN_DTYPE_F64, QUERN_DTYPE_I16,
-    QUERN_DTYPE_U16,    QUERN_DTYPE_I32,    QUERN_DTYPE_U32, QUERN_DTYPE_I64, QUERN_DTYPE_U64};
+static const quern_dtype every_dtype[] = {QUERN_DTYPE_F8E4M3, QUERN_DTYPE_F8E5M2, QUERN_DTYPE_I8,   QUERN_DTYPE_U8,
+                                          QUERN_DTYPE_BOOL,   QUERN_DTYPE_F16,    QUERN_DTYPE_BF16, QUERN_DTYPE_F32,
+                                          QUERN_DTYPE_F64,    QUERN_DTYPE_I16,    QUERN_DTYPE_U16,  QUERN_DTYPE_I32,
+                                          QUERN_DTYPE_U32,    QUERN_DTYPE_I64,    QUERN_DTYPE_U64};
 
 /* ---- each pattern fires ------------------------------------------------------------------------------ */
 
@@ -113,17 +111,14 @@ static void expect_fires(bool backwards) {
       for (int i = 25; backwards && i >= 0; i--) {
         char letter[2] = {(char)('a' + i), 0};
         if (i == 'k' - 'a' || i == 'l' - 'a' || strncmp(rule->says, "select", 6) == 0) continue;
-        quern_dtype type = strstr(rule->says, "lt(") || strstr(rule->says, "le(") || strstr(rule->says, "eq(")
-                               ? operand
-                               : dtype;
-        e.letters[i] =
-            ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.name = letter, .dtype = type, .shape = DIMS(2)));
+        quern_dtype type =
+            strstr(rule->says, "lt(") || strstr(rule->says, "le(") || strstr(rule->says, "eq(") ? operand : dtype;
+        e.letters[i] = ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.name = letter, .dtype = type, .shape = DIMS(2)));
       }
       quern_tensor *left, *right;
       if (!build_sides(rule, &e, dtype, &left, &right)) continue;
       fits++;
-      if (rewrite_by(rule, left) != right)
-        fail_msg("%s does not fire for %s", rule->name, base_dtypes[operand].name);
+      if (rewrite_by(rule, left) != right) fail_msg("%s does not fire for %s", rule->name, base_dtypes[operand].name);
       if (left->node->op != rule->op) fail_msg("%s stands under the wrong op", rule->name);
     }
     if (is_pattern(rule) && fits == 0) fail_msg("%s fits no dtype", rule->name);
@@ -146,8 +141,7 @@ enum { ALL = 256, PAIRS = ALL * ALL, WIDE = 4096 };
 
 /* Element i of letter number j. 8 bits: every pair of values; else zeros, ones, extremes and random bits. */
 static void fill(quern_dtype dtype, int j, size_t n, void *data) {
-  static const double few[] = {0,        -0.0,      1,   -1,   2,      -2,  0.5,  3,
-                               INFINITY, -INFINITY, NAN, 1e30, -1e-30, 127, -128, 255};
+  static const double few[] = {0, -0.0, 1, -1, 2, -2, 0.5, 3, INFINITY, -INFINITY, NAN, 1e30, -1e-30, 127, -128, 255};
   size_t size = base_dtypes[dtype].size;
   for (size_t i = 0; i < n; i++) {
     uint32_t random = base_random_bits(9, 0, (uint32_t)j, i);
@@ -187,8 +181,7 @@ static void evaluate(struct expr *e, size_t n, quern_tensor *const *sides, void 
 static bool same_element(quern_dtype dtype, const unsigned char *a, const unsigned char *b, size_t i) {
   size_t size = base_dtypes[dtype].size;
   if (memcmp(a + i * size, b + i * size, size) == 0) return true;
-  return base_dtype_is(dtype, BASE_FLOAT) && isnan(base_load_float(dtype, a, i)) &&
-         isnan(base_load_float(dtype, b, i));
+  return base_dtype_is(dtype, BASE_FLOAT) && isnan(base_load_float(dtype, a, i)) && isnan(base_load_float(dtype, b, i));
 }
 
 static void exact_patterns_hold(void **state) {
@@ -203,8 +196,7 @@ static void exact_patterns_hold(void **state) {
       if (operand == QUERN_DTYPE_BOOL && d % 2 == 1) continue;
       int64_t n = base_dtypes[operand].size == 1 && !has_constants ? PAIRS : WIDE;
       for (size_t c = 0; c < (has_constants ? BASE_COUNT(constants) : 1); c++) {
-        struct expr e = {
-            .operand = operand, .shape = {1, &n}, .constants = {constants[c][0], constants[c][1]}};
+        struct expr e = {.operand = operand, .shape = {1, &n}, .constants = {constants[c][0], constants[c][1]}};
         quern_tensor *sides[2];
         if (!build_sides(rule, &e, dtype, &sides[0], &sides[1])) continue;
         evaluate(&e, (size_t)n, sides, both);
@@ -308,13 +300,11 @@ static const struct {
   const char *text;
 } kept_bools[] = {
     {QUERN_DTYPE_F32, "eq(x, x)"}, /* NaN */
-    {QUERN_DTYPE_F32, "le(x, x)"},          {QUERN_DTYPE_F32, "not(lt(a, b))"},
-    {QUERN_DTYPE_F32, "not(le(a, b))"},     {QUERN_DTYPE_F32, "not(eq(a, b))"},
-    {QUERN_DTYPE_F32, "lt(x, 0)"},          {QUERN_DTYPE_F32, "le(0, x)"},
+    {QUERN_DTYPE_F32, "le(x, x)"},          {QUERN_DTYPE_F32, "not(lt(a, b))"}, {QUERN_DTYPE_F32, "not(le(a, b))"},
+    {QUERN_DTYPE_F32, "not(eq(a, b))"},     {QUERN_DTYPE_F32, "lt(x, 0)"},      {QUERN_DTYPE_F32, "le(0, x)"},
     {QUERN_DTYPE_I8, "lt(neg(a), neg(b))"}, /* -(-128) = -128 */
-    {QUERN_DTYPE_I8, "le(neg(a), neg(b))"}, {QUERN_DTYPE_I8, "lt(x, 0)"},
-    {QUERN_DTYPE_I8, "le(0, x)"},           {QUERN_DTYPE_U8, "lt(0, x)"},
-    {QUERN_DTYPE_U8, "le(x, 0)"},
+    {QUERN_DTYPE_I8, "le(neg(a), neg(b))"}, {QUERN_DTYPE_I8, "lt(x, 0)"},       {QUERN_DTYPE_I8, "le(0, x)"},
+    {QUERN_DTYPE_U8, "lt(0, x)"},           {QUERN_DTYPE_U8, "le(x, 0)"},
 };
 
 static void expect_kept(quern_dtype operand, quern_dtype dtype, const char *text) {
@@ -330,8 +320,7 @@ static void exact_rules_leave_alone(void **state) {
   for (size_t i = 0; i < BASE_COUNT(kept); i++) expect_kept(kept[i].operand, kept[i].operand, kept[i].text);
   for (size_t i = 0; i < BASE_COUNT(kept_bools); i++)
     expect_kept(kept_bools[i].operand, QUERN_DTYPE_BOOL, kept_bools[i].text);
-  struct expr e = {
-      .at = "select(eq(a, b), a, b)", .operand = QUERN_DTYPE_F32, .shape = DIMS(3)}; /* 0 equals -0 */
+  struct expr e = {.at = "select(eq(a, b), a, b)", .operand = QUERN_DTYPE_F32, .shape = DIMS(3)}; /* 0 equals -0 */
   quern_tensor *t = build(&e, QUERN_DTYPE_F32), *out;
   assert_int_equal(ir_rewrite(ctx, 1, &t, NULL, &out), QUERN_STATUS_OK);
   assert_ptr_equal(out, t);

@@ -21,8 +21,7 @@ static size_t rule_number(const char *name) {
   return i;
 }
 
-#define ONE(x)                                                                                               \
-  ir_full(ctx, (x)->dtype, (x)->rank, (x)->dims, (const unsigned char[8]){0, 0, 0x80, 0x3f}) /* 1.0f */
+#define ONE(x) ir_full(ctx, (x)->dtype, (x)->rank, (x)->dims, (const unsigned char[8]){0, 0, 0x80, 0x3f}) /* 1.0f */
 
 /* ---- what is rewritten ------------------------------------------------------------------------------- */
 
@@ -30,8 +29,7 @@ static void what_rules_make_is_rewritten(void **state) {
   (void)state;
   quern_tensor *a = INPUT(F32, "a", DIMS(2)), *b = INPUT(F32, "b", DIMS(2));
   /* add_neg makes sub(a, neg(b)), which sub_neg makes add(a, b) */
-  quern_tensor *t =
-      IR_MAKE(ctx, IR_NEG, NULL, IR_MAKE(ctx, IR_MUL, NULL, IR_MAKE(ctx, IR_NEG, NULL, b), ONE(b)));
+  quern_tensor *t = IR_MAKE(ctx, IR_NEG, NULL, IR_MAKE(ctx, IR_MUL, NULL, IR_MAKE(ctx, IR_NEG, NULL, b), ONE(b)));
   assert_ptr_equal(rewritten(IR_MAKE(ctx, IR_SUB, NULL, a, IR_MAKE(ctx, IR_NEG, NULL, t))),
                    IR_MAKE(ctx, IR_ADD, NULL, a, b));
   assert_ptr_equal(rewritten(IR_MAKE(ctx, IR_ADD, NULL, a, t)), IR_MAKE(ctx, IR_ADD, NULL, a, b));
@@ -153,8 +151,7 @@ static void composites_keep_what_their_name_promises(void **state) {
 
 static void options_choose_rules(void **state) {
   (void)state;
-  quern_tensor *x = INPUT(F32, "x", SCALAR), *t = IR_MAKE(ctx, IR_NEG, NULL, IR_MAKE(ctx, IR_NEG, NULL, x)),
-               *out;
+  quern_tensor *x = INPUT(F32, "x", SCALAR), *t = IR_MAKE(ctx, IR_NEG, NULL, IR_MAKE(ctx, IR_NEG, NULL, x)), *out;
   bool *enabled = calloc(ir_rule_count, sizeof *enabled);
   uint64_t *fired = zero_counts();
   struct ir_rewrite_options options = {.enabled = enabled, .fired = fired};
@@ -189,9 +186,7 @@ static quern_tensor *to_cosine(quern_context *c, struct ir_node *node) {
   return IR_MAKE(c, IR_COS, NULL, node->src[0]);
 }
 
-static quern_tensor *to_sine(quern_context *c, struct ir_node *node) {
-  return IR_MAKE(c, IR_SIN, NULL, node->src[0]);
-}
+static quern_tensor *to_sine(quern_context *c, struct ir_node *node) { return IR_MAKE(c, IR_SIN, NULL, node->src[0]); }
 
 static quern_tensor *to_more(quern_context *c, struct ir_node *node) {
   return IR_MAKE(c, IR_SIN, NULL, IR_MAKE(c, IR_EXP, NULL, node->src[0]));
@@ -224,12 +219,12 @@ static void wrong_rules_are_errors(void **state) {
   expect_error(2, circle, QUERN_STATUS_INTERNAL, "by what contains it");
   expect_error(1, &(struct ir_rule){.name = "same", .op = IR_SIN, .apply = to_itself}, QUERN_STATUS_INTERNAL,
                "by what contains it");
-  expect_error(1, &(struct ir_rule){.name = "around", .op = IR_SIN, .apply = around_itself},
-               QUERN_STATUS_INTERNAL, "by what contains it");
+  expect_error(1, &(struct ir_rule){.name = "around", .op = IR_SIN, .apply = around_itself}, QUERN_STATUS_INTERNAL,
+               "by what contains it");
   expect_error(1, &(struct ir_rule){.name = "endless", .op = IR_SIN, .apply = to_more}, QUERN_STATUS_INTERNAL,
                "no end after");
-  expect_error(1, &(struct ir_rule){.name = "typed", .op = IR_SIN, .apply = to_another_type},
-               QUERN_STATUS_INTERNAL, "from f32() into f64()");
+  expect_error(1, &(struct ir_rule){.name = "typed", .op = IR_SIN, .apply = to_another_type}, QUERN_STATUS_INTERNAL,
+               "from f32() into f64()");
   expect_error(1, &(struct ir_rule){.name = "poison", .op = IR_SIN, .apply = to_poison}, QUERN_STATUS_DTYPE,
                "not: does not admit f32");
 }
@@ -262,10 +257,9 @@ static quern_tensor *many_rules(void) {
       IR_MAKE(ctx, IR_CONCAT, ATTRS(.axis = 0), lo, hi, IR_MAKE(ctx, IR_CONCAT, ATTRS(.axis = 0), lo, hi));
   quern_tensor *folded = IR_MAKE(ctx, IR_ADD, NULL, REALS(F32, DIMS(8), 1, 2, 3, 4, 5, 6, 7, 8),
                                  REALS(F32, DIMS(8), 1, 2, 3, 4, 5, 6, 7, 9));
-  quern_tensor *sum =
-      IR_MAKE(ctx, IR_REDUCE, ATTRS(.axes = DIMS(0)), IR_MAKE(ctx, IR_ADD, NULL, joined, folded));
-  quern_tensor *one = IR_MAKE(
-      ctx, IR_LOOP, ATTRS(.trip = 1, .carries = 1, .body = GRAPH(TENSORS(LEAF0(I64), s), TENSORS(s))), s);
+  quern_tensor *sum = IR_MAKE(ctx, IR_REDUCE, ATTRS(.axes = DIMS(0)), IR_MAKE(ctx, IR_ADD, NULL, joined, folded));
+  quern_tensor *one =
+      IR_MAKE(ctx, IR_LOOP, ATTRS(.trip = 1, .carries = 1, .body = GRAPH(TENSORS(LEAF0(I64), s), TENSORS(s))), s);
   quern_tensor *inner = branch(IR_MAKE(ctx, IR_NOT, NULL, c), s, wasteful(), thrifty());
   return IR_MAKE(ctx, IR_ADD, NULL, IR_MAKE(ctx, IR_ADD, NULL, sum, one), inner);
 }

@@ -6,8 +6,7 @@
 #include "ir/ir_test.h"
 #include "ir/rules.h"
 
-#define IN(number, name, dtype, shape)                                                                       \
-  "%" #number " = input name=\"" #name "\" dtype=" #dtype " shape=" shape "\n"
+#define IN(number, name, dtype, shape) "%" #number " = input name=\"" #name "\" dtype=" #dtype " shape=" shape "\n"
 #define RETURN(number) "return %" #number "\n"
 
 struct row {
@@ -17,36 +16,26 @@ struct row {
 static const struct row conversions[] = {
     {"div_power", IN(0, x, f32, "[]") "%1 = const dtype=f32 shape=[] data={-4}\n%2 = div %0 %1\n" RETURN(2),
      IN(0, x, f32, "[]") "%1 = const dtype=f32 shape=[] data={-0.25}\n%2 = mul %0 %1\n" RETURN(2)},
-    {"div_power", IN(0, x, f32, "[]") "%1 = const dtype=f32 shape=[] data={6}\n%2 = div %0 %1\n" RETURN(2),
-     NULL},
-    {"div_power",
-     IN(0, x, f32, "[2]") "%1 = const dtype=f32 shape=[2] data={2, 4}\n%2 = div %0 %1\n" RETURN(2), NULL},
-    {"div_power",
-     IN(0, x, f8e5m2, "[]") "%1 = const dtype=f8e5m2 shape=[] data={32768}\n%2 = div %0 %1\n" RETURN(2),
-     IN(0, x, f8e5m2,
-        "[]") "%1 = const dtype=f8e5m2 shape=[] data={3.0517578125e-05}\n%2 = mul %0 %1\n" RETURN(2)},
+    {"div_power", IN(0, x, f32, "[]") "%1 = const dtype=f32 shape=[] data={6}\n%2 = div %0 %1\n" RETURN(2), NULL},
+    {"div_power", IN(0, x, f32, "[2]") "%1 = const dtype=f32 shape=[2] data={2, 4}\n%2 = div %0 %1\n" RETURN(2), NULL},
+    {"div_power", IN(0, x, f8e5m2, "[]") "%1 = const dtype=f8e5m2 shape=[] data={32768}\n%2 = div %0 %1\n" RETURN(2),
+     IN(0, x, f8e5m2, "[]") "%1 = const dtype=f8e5m2 shape=[] data={3.0517578125e-05}\n%2 = mul %0 %1\n" RETURN(2)},
     {"div_power",
      IN(0, x, f8e4m3, "[]") "%1 = const dtype=f8e4m3 shape=[] data={0.00390625}\n%2 = div %0 %1\n" RETURN(2),
      IN(0, x, f8e4m3, "[]") "%1 = const dtype=f8e4m3 shape=[] data={256}\n%2 = mul %0 %1\n" RETURN(2)},
     {"div_power",
-     IN(0, x, f8e4m3, "[]") "%1 = const dtype=f8e4m3 shape=[] data={0.001953125}\n%2 = div %0 %1\n" RETURN(2),
-     NULL},
-    {"div_power", IN(0, x, i32, "[]") "%1 = const dtype=i32 shape=[] data={4}\n%2 = div %0 %1\n" RETURN(2),
-     NULL},
+     IN(0, x, f8e4m3, "[]") "%1 = const dtype=f8e4m3 shape=[] data={0.001953125}\n%2 = div %0 %1\n" RETURN(2), NULL},
+    {"div_power", IN(0, x, i32, "[]") "%1 = const dtype=i32 shape=[] data={4}\n%2 = div %0 %1\n" RETURN(2), NULL},
     {"div_shift", IN(0, x, i32, "[]") "%1 = const dtype=i32 shape=[] data={8}\n%2 = div %0 %1\n" RETURN(2),
      IN(0, x, i32, "[]") "%1 = const dtype=i32 shape=[] data={3}\n%2 = shr %0 %1\n" RETURN(2)},
     {"div_shift", IN(0, x, u8, "[]") "%1 = const dtype=u8 shape=[] data={128}\n%2 = div %0 %1\n" RETURN(2),
      IN(0, x, u8, "[]") "%1 = const dtype=u8 shape=[] data={7}\n%2 = shr %0 %1\n" RETURN(2)},
-    {"div_shift", IN(0, x, i8, "[]") "%1 = const dtype=i8 shape=[] data={-128}\n%2 = div %0 %1\n" RETURN(2),
-     NULL},
-    {"div_shift", IN(0, x, i8, "[]") "%1 = const dtype=i8 shape=[] data={6}\n%2 = div %0 %1\n" RETURN(2),
-     NULL},
+    {"div_shift", IN(0, x, i8, "[]") "%1 = const dtype=i8 shape=[] data={-128}\n%2 = div %0 %1\n" RETURN(2), NULL},
+    {"div_shift", IN(0, x, i8, "[]") "%1 = const dtype=i8 shape=[] data={6}\n%2 = div %0 %1\n" RETURN(2), NULL},
     {"mod_mask", IN(0, x, i64, "[]") "%1 = const dtype=i64 shape=[] data={16}\n%2 = mod %0 %1\n" RETURN(2),
      IN(0, x, i64, "[]") "%1 = const dtype=i64 shape=[] data={15}\n%2 = and %0 %1\n" RETURN(2)},
-    {"mod_mask", IN(0, x, i64, "[]") "%1 = const dtype=i64 shape=[] data={-16}\n%2 = mod %0 %1\n" RETURN(2),
-     NULL},
-    {"mod_mask", IN(0, x, f64, "[]") "%1 = const dtype=f64 shape=[] data={16}\n%2 = mod %0 %1\n" RETURN(2),
-     NULL},
+    {"mod_mask", IN(0, x, i64, "[]") "%1 = const dtype=i64 shape=[] data={-16}\n%2 = mod %0 %1\n" RETURN(2), NULL},
+    {"mod_mask", IN(0, x, f64, "[]") "%1 = const dtype=f64 shape=[] data={16}\n%2 = mod %0 %1\n" RETURN(2), NULL},
     {"floor_whole", IN(0, x, f32, "[]") "%1 = round %0\n%2 = floor %1\n" RETURN(2),
      IN(0, x, f32, "[]") "%1 = round %0\n" RETURN(1)},
     {"floor_whole", IN(0, x, f32, "[]") "%1 = sqrt %0\n%2 = floor %1\n" RETURN(2), NULL},
@@ -59,13 +48,10 @@ static const struct row conversions[] = {
      IN(0, x, bool, "[]") "%1 = cast %0 dtype=f32\n" RETURN(1)},
     {"cast_same", IN(0, x, f32, "[]") "%1 = cast %0 dtype=f32\n" RETURN(1), IN(0, x, f32, "[]") RETURN(0)},
     {"cast_same", IN(0, x, f32, "[]") "%1 = cast %0 dtype=f64\n" RETURN(1), NULL},
-    {"bitcast_same", IN(0, x, f32, "[]") "%1 = bitcast %0 dtype=f32\n" RETURN(1),
-     IN(0, x, f32, "[]") RETURN(0)},
-    {"bitcast_bitcast",
-     IN(0, x, f32, "[]") "%1 = bitcast %0 dtype=u32\n%2 = bitcast %1 dtype=i32\n" RETURN(2),
+    {"bitcast_same", IN(0, x, f32, "[]") "%1 = bitcast %0 dtype=f32\n" RETURN(1), IN(0, x, f32, "[]") RETURN(0)},
+    {"bitcast_bitcast", IN(0, x, f32, "[]") "%1 = bitcast %0 dtype=u32\n%2 = bitcast %1 dtype=i32\n" RETURN(2),
      IN(0, x, f32, "[]") "%1 = bitcast %0 dtype=i32\n" RETURN(1)},
-    {"bitcast_bitcast",
-     IN(0, x, f32, "[]") "%1 = bitcast %0 dtype=u32\n%2 = bitcast %1 dtype=f32\n" RETURN(2),
+    {"bitcast_bitcast", IN(0, x, f32, "[]") "%1 = bitcast %0 dtype=u32\n%2 = bitcast %1 dtype=f32\n" RETURN(2),
      IN(0, x, f32, "[]") RETURN(0)},
     {"stop_grad_leaf", "%0 = iota dtype=f32 shape=[3] axis=0\n%1 = stop_grad %0\n" RETURN(1),
      "%0 = iota dtype=f32 shape=[3] axis=0\n" RETURN(0)},
@@ -76,13 +62,11 @@ static const struct row movement[] = {
     {"reshape_same", IN(0, x, f32, "[2,3]") "%1 = reshape %0 shape=[2,3]\n" RETURN(1),
      IN(0, x, f32, "[2,3]") RETURN(0)},
     {"reshape_same", IN(0, x, f32, "[2,3]") "%1 = reshape %0 shape=[3,2]\n" RETURN(1), NULL},
-    {"reshape_reshape",
-     IN(0, x, f32, "[2,3]") "%1 = reshape %0 shape=[3,2]\n%2 = reshape %1 shape=[6]\n" RETURN(2),
+    {"reshape_reshape", IN(0, x, f32, "[2,3]") "%1 = reshape %0 shape=[3,2]\n%2 = reshape %1 shape=[6]\n" RETURN(2),
      IN(0, x, f32, "[2,3]") "%1 = reshape %0 shape=[6]\n" RETURN(1)},
     {"reshape_const", "%0 = const dtype=i8 shape=[2] data={1, 2}\n%1 = reshape %0 shape=[2,1]\n" RETURN(1),
      "%0 = const dtype=i8 shape=[2,1] data={1, 2}\n" RETURN(0)},
-    {"permute_same", IN(0, x, f32, "[2,3]") "%1 = permute %0 axes=[0,1]\n" RETURN(1),
-     IN(0, x, f32, "[2,3]") RETURN(0)},
+    {"permute_same", IN(0, x, f32, "[2,3]") "%1 = permute %0 axes=[0,1]\n" RETURN(1), IN(0, x, f32, "[2,3]") RETURN(0)},
     {"permute_same", IN(0, x, f32, "[2,2]") "%1 = permute %0 axes=[1,0]\n" RETURN(1), NULL},
     {"permute_permute",
      IN(0, x, f32, "[2,3,4]") "%1 = permute %0 axes=[1,2,0]\n%2 = permute %1 axes=[1,0,2]\n" RETURN(2),
@@ -95,63 +79,50 @@ static const struct row movement[] = {
     {"broadcast_broadcast",
      IN(0, x, f32, "[1,1]") "%1 = broadcast %0 shape=[2,1]\n%2 = broadcast %1 shape=[2,3]\n" RETURN(2),
      IN(0, x, f32, "[1,1]") "%1 = broadcast %0 shape=[2,3]\n" RETURN(1)},
-    {"pad_none",
-     IN(0, x, f32, "[2,1]") IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[0,0] hi=[0,0] mid=[0,5]\n" RETURN(2),
+    {"pad_none", IN(0, x, f32, "[2,1]") IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[0,0] hi=[0,0] mid=[0,5]\n" RETURN(2),
      IN(0, x, f32, "[2,1]") RETURN(0)},
-    {"pad_none",
-     IN(0, x, f32, "[2,1]") IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[0,0] hi=[0,0] mid=[1,0]\n" RETURN(2),
+    {"pad_none", IN(0, x, f32, "[2,1]") IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[0,0] hi=[0,0] mid=[1,0]\n" RETURN(2),
      NULL},
     {"pad_pad",
      IN(0, x, f32, "[2]")
-         IN(1, y, f32,
-            "[]") "%2 = pad %0 %1 lo=[1] hi=[0] mid=[2]\n%3 = pad %2 %1 lo=[3] hi=[1] mid=[0]\n" RETURN(3),
+         IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[1] hi=[0] mid=[2]\n%3 = pad %2 %1 lo=[3] hi=[1] mid=[0]\n" RETURN(3),
      IN(0, x, f32, "[2]") IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[4] hi=[1] mid=[2]\n" RETURN(2)},
     {"pad_pad",
      IN(0, x, f32, "[2]")
-         IN(1, y, f32,
-            "[]") "%2 = pad %0 %1 lo=[1] hi=[0] mid=[0]\n%3 = pad %2 %1 lo=[3] hi=[1] mid=[1]\n" RETURN(3),
+         IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[1] hi=[0] mid=[0]\n%3 = pad %2 %1 lo=[3] hi=[1] mid=[1]\n" RETURN(3),
      NULL},
     {"pad_pad",
      IN(0, x, f32, "[2]") IN(1, y, f32, "[]")
-         IN(2, z, f32,
-            "[]") "%3 = pad %0 %1 lo=[1] hi=[0] mid=[0]\n%4 = pad %3 %2 lo=[3] hi=[1] mid=[0]\n" RETURN(4),
+         IN(2, z, f32, "[]") "%3 = pad %0 %1 lo=[1] hi=[0] mid=[0]\n%4 = pad %3 %2 lo=[3] hi=[1] mid=[0]\n" RETURN(4),
      NULL},
     {"slice_all", IN(0, x, f32, "[3,1]") "%1 = slice %0 lo=[0,0] hi=[3,1] step=[1,7]\n" RETURN(1),
      IN(0, x, f32, "[3,1]") RETURN(0)},
     {"slice_all", IN(0, x, f32, "[3,1]") "%1 = slice %0 lo=[1,0] hi=[3,1] step=[1,1]\n" RETURN(1), NULL},
     {"slice_slice",
-     IN(0, x, f32,
-        "[20]") "%1 = slice %0 lo=[2] hi=[19] step=[3]\n%2 = slice %1 lo=[1] hi=[6] step=[2]\n" RETURN(2),
+     IN(0, x, f32, "[20]") "%1 = slice %0 lo=[2] hi=[19] step=[3]\n%2 = slice %1 lo=[1] hi=[6] step=[2]\n" RETURN(2),
      IN(0, x, f32, "[20]") "%1 = slice %0 lo=[5] hi=[18] step=[6]\n" RETURN(1)},
     {"slice_slice",
-     IN(0, x, f32,
-        "[4]") "%1 = slice %0 lo=[1] hi=[4] step=[2]\n%2 = slice %1 lo=[2] hi=[2] step=[1]\n" RETURN(2),
+     IN(0, x, f32, "[4]") "%1 = slice %0 lo=[1] hi=[4] step=[2]\n%2 = slice %1 lo=[2] hi=[2] step=[1]\n" RETURN(2),
      IN(0, x, f32, "[4]") "%1 = slice %0 lo=[0] hi=[0] step=[1]\n" RETURN(1)},
     {"slice_pad",
      IN(0, x, f32, "[4]")
-         IN(1, y, f32,
-            "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[1]\n%3 = slice %2 lo=[4] hi=[9] step=[2]\n" RETURN(3),
+         IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[1]\n%3 = slice %2 lo=[4] hi=[9] step=[2]\n" RETURN(3),
      IN(0, x, f32, "[4]") "%1 = slice %0 lo=[1] hi=[4] step=[1]\n" RETURN(1)},
     {"slice_pad",
      IN(0, x, f32, "[4]")
-         IN(1, y, f32,
-            "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[0]\n%3 = slice %2 lo=[1] hi=[5] step=[1]\n" RETURN(3),
+         IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[0]\n%3 = slice %2 lo=[1] hi=[5] step=[1]\n" RETURN(3),
      NULL},
     {"slice_pad",
      IN(0, x, f32, "[4]")
-         IN(1, y, f32,
-            "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[0]\n%3 = slice %2 lo=[2] hi=[7] step=[1]\n" RETURN(3),
+         IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[0]\n%3 = slice %2 lo=[2] hi=[7] step=[1]\n" RETURN(3),
      NULL},
     {"slice_pad",
      IN(0, x, f32, "[4]")
-         IN(1, y, f32,
-            "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[1]\n%3 = slice %2 lo=[2] hi=[4] step=[1]\n" RETURN(3),
+         IN(1, y, f32, "[]") "%2 = pad %0 %1 lo=[2] hi=[1] mid=[1]\n%3 = slice %2 lo=[2] hi=[4] step=[1]\n" RETURN(3),
      NULL},
     {"slice_broadcast",
-     IN(0, x, f32,
-        "[1,4]") "%1 = broadcast %0 shape=[6,4]\n%2 = slice %1 lo=[1,2] hi=[5,4] step=[2,1]\n" RETURN(2),
-     IN(0, x, f32,
-        "[1,4]") "%1 = slice %0 lo=[0,2] hi=[1,4] step=[1,1]\n%2 = broadcast %1 shape=[2,2]\n" RETURN(2)},
+     IN(0, x, f32, "[1,4]") "%1 = broadcast %0 shape=[6,4]\n%2 = slice %1 lo=[1,2] hi=[5,4] step=[2,1]\n" RETURN(2),
+     IN(0, x, f32, "[1,4]") "%1 = slice %0 lo=[0,2] hi=[1,4] step=[1,1]\n%2 = broadcast %1 shape=[2,2]\n" RETURN(2)},
     {"slice_concat",
      IN(0, x, f32, "[3]")
          IN(1, y, f32, "[4]") "%2 = concat %0 %1 axis=0\n%3 = slice %2 lo=[4] hi=[7] step=[2]\n" RETURN(3),
@@ -160,28 +131,23 @@ static const struct row movement[] = {
      IN(0, x, f32, "[3]")
          IN(1, y, f32, "[4]") "%2 = concat %0 %1 axis=0\n%3 = slice %2 lo=[2] hi=[4] step=[1]\n" RETURN(3),
      NULL},
-    {"slice_flip",
-     IN(0, x, f32, "[6]") "%1 = flip %0 axes=[0]\n%2 = slice %1 lo=[1] hi=[6] step=[3]\n" RETURN(2),
+    {"slice_flip", IN(0, x, f32, "[6]") "%1 = flip %0 axes=[0]\n%2 = slice %1 lo=[1] hi=[6] step=[3]\n" RETURN(2),
      IN(0, x, f32, "[6]") "%1 = slice %0 lo=[1] hi=[5] step=[3]\n%2 = flip %1 axes=[0]\n" RETURN(2)},
-    {"flip_none", IN(0, x, f32, "[2,1]") "%1 = flip %0 axes=[1]\n" RETURN(1),
-     IN(0, x, f32, "[2,1]") RETURN(0)},
+    {"flip_none", IN(0, x, f32, "[2,1]") "%1 = flip %0 axes=[1]\n" RETURN(1), IN(0, x, f32, "[2,1]") RETURN(0)},
     {"flip_none", IN(0, x, f32, "[2,1]") "%1 = flip %0 axes=[0,1]\n" RETURN(1), NULL},
     {"flip_flip", IN(0, x, f32, "[2,3,4]") "%1 = flip %0 axes=[0,1]\n%2 = flip %1 axes=[1,2]\n" RETURN(2),
      IN(0, x, f32, "[2,3,4]") "%1 = flip %0 axes=[0,2]\n" RETURN(1)},
     {"flip_flip", IN(0, x, f32, "[2]") "%1 = flip %0 axes=[0]\n%2 = flip %1 axes=[0]\n" RETURN(2),
      IN(0, x, f32, "[2]") RETURN(0)},
-    {"flip_broadcast",
-     IN(0, x, f32, "[1,4]") "%1 = broadcast %0 shape=[6,4]\n%2 = flip %1 axes=[0,1]\n" RETURN(2),
+    {"flip_broadcast", IN(0, x, f32, "[1,4]") "%1 = broadcast %0 shape=[6,4]\n%2 = flip %1 axes=[0,1]\n" RETURN(2),
      IN(0, x, f32, "[1,4]") "%1 = flip %0 axes=[1]\n%2 = broadcast %1 shape=[6,4]\n" RETURN(2)},
     {"concat_one", IN(0, x, f32, "[3]") "%1 = concat %0 axis=0\n" RETURN(1), IN(0, x, f32, "[3]") RETURN(0)},
     {"concat_empty", IN(0, x, f32, "[3]") IN(1, y, f32, "[0]") "%2 = concat %0 %1 %0 axis=0\n" RETURN(2),
      IN(0, x, f32, "[3]") "%1 = concat %0 %0 axis=0\n" RETURN(1)},
-    {"concat_empty", IN(0, x, f32, "[3,0]") IN(1, y, f32, "[2,0]") "%2 = concat %0 %1 axis=0\n" RETURN(2),
-     NULL},
+    {"concat_empty", IN(0, x, f32, "[3,0]") IN(1, y, f32, "[2,0]") "%2 = concat %0 %1 axis=0\n" RETURN(2), NULL},
     {"concat_concat", IN(0, x, f32, "[3]") "%1 = concat %0 %0 axis=0\n%2 = concat %0 %1 axis=0\n" RETURN(2),
      IN(0, x, f32, "[3]") "%1 = concat %0 %0 %0 axis=0\n" RETURN(1)},
-    {"concat_concat", IN(0, x, f32, "[3,3]") "%1 = concat %0 %0 axis=0\n%2 = concat %1 %1 axis=1\n" RETURN(2),
-     NULL},
+    {"concat_concat", IN(0, x, f32, "[3,3]") "%1 = concat %0 %0 axis=0\n%2 = concat %1 %1 axis=1\n" RETURN(2), NULL},
     {"concat_slices",
      IN(0, x, f32, "[9]") "%1 = slice %0 lo=[1] hi=[4] step=[1]\n%2 = slice %0 lo=[4] hi=[7] step=[1]\n%3 = "
                           "concat %0 %1 %2 axis=0\n" RETURN(3),
@@ -191,55 +157,43 @@ static const struct row movement[] = {
                           "concat %1 %2 axis=0\n" RETURN(3),
      NULL},
     {"concat_slices",
-     IN(0, x, f32,
-        "[9,2]") "%1 = slice %0 lo=[1,0] hi=[4,1] step=[1,1]\n%2 = slice %0 lo=[4,1] hi=[7,2] step=[1,1]\n"
-                 "%3 = concat %1 %2 axis=0\n" RETURN(3),
+     IN(0, x, f32, "[9,2]") "%1 = slice %0 lo=[1,0] hi=[4,1] step=[1,1]\n%2 = slice %0 lo=[4,1] hi=[7,2] step=[1,1]\n"
+                            "%3 = concat %1 %2 axis=0\n" RETURN(3),
      NULL},
     {"slice_at_constant",
      IN(0, x, f32, "[5,5]") "%1 = const dtype=i8 shape=[] data={-3}\n%2 = const dtype=u64 shape=[] "
                             "data={18446744073709551615}\n"
                             "%3 = slice_at %0 %1 %2 shape=[2,3]\n" RETURN(3),
      IN(0, x, f32, "[5,5]") "%1 = slice %0 lo=[0,2] hi=[2,5] step=[1,1]\n" RETURN(1)},
-    {"slice_at_constant",
-     IN(0, x, f32, "[5]") IN(1, i, i32, "[]") "%2 = slice_at %0 %1 shape=[2]\n" RETURN(2), NULL},
+    {"slice_at_constant", IN(0, x, f32, "[5]") IN(1, i, i32, "[]") "%2 = slice_at %0 %1 shape=[2]\n" RETURN(2), NULL},
     {"slice_at_all", IN(0, x, f32, "[5]") IN(1, i, i32, "[]") "%2 = slice_at %0 %1 shape=[5]\n" RETURN(2),
      IN(0, x, f32, "[5]") RETURN(0)},
     {"update_at_all",
      IN(0, x, f32, "[5]") IN(1, u, f32, "[5]") IN(2, i, i32, "[]") "%3 = update_at %0 %1 %2\n" RETURN(3),
      IN(0, u, f32, "[5]") RETURN(0)},
     {"update_at_all",
-     IN(0, x, f32, "[5]") IN(1, u, f32, "[4]") IN(2, i, i32, "[]") "%3 = update_at %0 %1 %2\n" RETURN(3),
-     NULL},
+     IN(0, x, f32, "[5]") IN(1, u, f32, "[4]") IN(2, i, i32, "[]") "%3 = update_at %0 %1 %2\n" RETURN(3), NULL},
     {"update_at_empty",
      IN(0, x, f32, "[5]") IN(1, u, f32, "[0]") IN(2, i, i32, "[]") "%3 = update_at %0 %1 %2\n" RETURN(3),
      IN(0, x, f32, "[5]") RETURN(0)},
     {"window_unit", IN(0, x, f32, "[5,4]") "%1 = window %0 axes=[1] size=[1] step=[1] dilate=[3]\n" RETURN(1),
      IN(0, x, f32, "[5,4]") "%1 = reshape %0 shape=[5,4,1]\n" RETURN(1)},
-    {"window_unit", IN(0, x, f32, "[5,4]") "%1 = window %0 axes=[1] size=[1] step=[2] dilate=[1]\n" RETURN(1),
-     NULL},
-    {"fold_unit",
-     IN(0, x, f32, "[5,4,1]") "%1 = fold %0 shape=[5,4] axes=[1] step=[1] dilate=[1]\n" RETURN(1),
+    {"window_unit", IN(0, x, f32, "[5,4]") "%1 = window %0 axes=[1] size=[1] step=[2] dilate=[1]\n" RETURN(1), NULL},
+    {"fold_unit", IN(0, x, f32, "[5,4,1]") "%1 = fold %0 shape=[5,4] axes=[1] step=[1] dilate=[1]\n" RETURN(1),
      IN(0, x, f32, "[5,4,1]") "%1 = reshape %0 shape=[5,4]\n" RETURN(1)},
-    {"fold_unit",
-     IN(0, x, f32, "[5,2,1]") "%1 = fold %0 shape=[5,4] axes=[1] step=[2] dilate=[1]\n" RETURN(1), NULL},
+    {"fold_unit", IN(0, x, f32, "[5,2,1]") "%1 = fold %0 shape=[5,4] axes=[1] step=[2] dilate=[1]\n" RETURN(1), NULL},
     {"gather_iota",
-     IN(0, x, f32,
-        "[2,5]") "%1 = iota dtype=u8 shape=[5] axis=0\n%2 = gather %0 %1 axis=1 batch=0\n" RETURN(2),
+     IN(0, x, f32, "[2,5]") "%1 = iota dtype=u8 shape=[5] axis=0\n%2 = gather %0 %1 axis=1 batch=0\n" RETURN(2),
      IN(0, x, f32, "[2,5]") RETURN(0)},
     {"gather_iota",
-     IN(0, x, f32,
-        "[2,5]") "%1 = iota dtype=u8 shape=[4] axis=0\n%2 = gather %0 %1 axis=1 batch=0\n" RETURN(2),
-     NULL},
+     IN(0, x, f32, "[2,5]") "%1 = iota dtype=u8 shape=[4] axis=0\n%2 = gather %0 %1 axis=1 batch=0\n" RETURN(2), NULL},
     {"gather_iota",
-     IN(0, x, i8,
-        "[129]") "%1 = iota dtype=i8 shape=[129] axis=0\n%2 = gather %0 %1 axis=0 batch=0\n" RETURN(2),
-     NULL},
+     IN(0, x, i8, "[129]") "%1 = iota dtype=i8 shape=[129] axis=0\n%2 = gather %0 %1 axis=0 batch=0\n" RETURN(2), NULL},
     {"scatter_nothing",
      IN(0, x, f32, "[5]") IN(1, i, i32, "[0]")
          IN(2, u, f32, "[0]") "%3 = scatter %0 %1 %2 axis=0 batch=0 reduce=sum\n" RETURN(3),
      IN(0, x, f32, "[5]") RETURN(0)},
-    {"fold_permute",
-     "%0 = const dtype=i8 shape=[2,2] data={1, 2, 3, 4}\n%1 = permute %0 axes=[1,0]\n" RETURN(1),
+    {"fold_permute", "%0 = const dtype=i8 shape=[2,2] data={1, 2, 3, 4}\n%1 = permute %0 axes=[1,0]\n" RETURN(1),
      "%0 = const dtype=i8 shape=[2,2] data={1, 3, 2, 4}\n" RETURN(0)},
     {"fold_pad",
      "%0 = const dtype=i8 shape=[1] data={1}\n%1 = const dtype=i8 shape=[] data={9}\n%2 = pad %0 %1 lo=[1] "
@@ -249,8 +203,7 @@ static const struct row movement[] = {
      "%0 = const dtype=i8 shape=[1] data={1}\n%1 = const dtype=i8 shape=[] data={9}\n%2 = pad %0 %1 lo=[99] "
      "hi=[0] mid=[0]\n" RETURN(2),
      NULL},
-    {"fold_slice",
-     "%0 = const dtype=i8 shape=[3] data={1, 2, 3}\n%1 = slice %0 lo=[0] hi=[3] step=[2]\n" RETURN(1),
+    {"fold_slice", "%0 = const dtype=i8 shape=[3] data={1, 2, 3}\n%1 = slice %0 lo=[0] hi=[3] step=[2]\n" RETURN(1),
      "%0 = const dtype=i8 shape=[2] data={1, 3}\n" RETURN(0)},
     {"fold_flip", "%0 = const dtype=i8 shape=[3] data={1, 2, 3}\n%1 = flip %0 axes=[0]\n" RETURN(1),
      "%0 = const dtype=i8 shape=[3] data={3, 2, 1}\n" RETURN(0)},
@@ -263,59 +216,47 @@ static const struct row reductions[] = {
      IN(0, x, f32, "[2,1,3]") "%1 = reshape %0 shape=[2,3]\n" RETURN(1)},
     {"reduce_unit", IN(0, x, f32, "[2,1,3]") "%1 = reduce %0 axes=[0,1] reduce=sum\n" RETURN(1), NULL},
     {"reduce_reduce",
-     IN(0, x, f32,
-        "[2,3,4]") "%1 = reduce %0 axes=[1] reduce=max\n%2 = reduce %1 axes=[1] reduce=max\n" RETURN(2),
+     IN(0, x, f32, "[2,3,4]") "%1 = reduce %0 axes=[1] reduce=max\n%2 = reduce %1 axes=[1] reduce=max\n" RETURN(2),
      IN(0, x, f32, "[2,3,4]") "%1 = reduce %0 axes=[1,2] reduce=max\n" RETURN(1)},
     {"reduce_reduce",
-     IN(0, x, i32,
-        "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
+     IN(0, x, i32, "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
      IN(0, x, i32, "[2,3,4]") "%1 = reduce %0 axes=[0,1] reduce=sum\n" RETURN(1)},
     {"reduce_reduce",
-     IN(0, x, f32,
-        "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
+     IN(0, x, f32, "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
      NULL},
     {"reduce_reduce",
-     IN(0, x, i32,
-        "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=prod\n" RETURN(2),
+     IN(0, x, i32, "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=prod\n" RETURN(2),
      NULL},
     {"reduce_float_reduce",
-     IN(0, x, f32,
-        "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
+     IN(0, x, f32, "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
      IN(0, x, f32, "[2,3,4]") "%1 = reduce %0 axes=[0,1] reduce=sum\n" RETURN(1)},
     {"reduce_permute",
      IN(0, x, f32, "[2,3,4]") "%1 = permute %0 axes=[2,0,1]\n%2 = reduce %1 axes=[1] reduce=sum\n" RETURN(2),
      IN(0, x, f32, "[2,3,4]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = permute %1 axes=[1,0]\n" RETURN(2)},
     {"reduce_permute",
-     IN(0, x, f32,
-        "[2,3,4]") "%1 = permute %0 axes=[2,0,1]\n%2 = reduce %1 axes=[0,1] reduce=sum\n" RETURN(2),
-     NULL},
+     IN(0, x, f32, "[2,3,4]") "%1 = permute %0 axes=[2,0,1]\n%2 = reduce %1 axes=[0,1] reduce=sum\n" RETURN(2), NULL},
     {"reduce_permute",
-     IN(0, x, f32,
-        "[2,3,4]") "%1 = permute %0 axes=[2,0,1]\n%2 = reduce %1 axes=[0,1] reduce=min\n" RETURN(2),
+     IN(0, x, f32, "[2,3,4]") "%1 = permute %0 axes=[2,0,1]\n%2 = reduce %1 axes=[0,1] reduce=min\n" RETURN(2),
      IN(0, x, f32, "[2,3,4]") "%1 = reduce %0 axes=[0,2] reduce=min\n%2 = permute %1 axes=[0]\n" RETURN(2)},
     {"reduce_broadcast",
      IN(0, x, f32, "[1,3]") "%1 = broadcast %0 shape=[4,3]\n%2 = reduce %1 axes=[0,1] reduce=max\n" RETURN(2),
      IN(0, x, f32, "[1,3]") "%1 = reduce %0 axes=[0,1] reduce=max\n" RETURN(1)},
     {"reduce_broadcast",
-     IN(0, x, f32, "[1,3]") "%1 = broadcast %0 shape=[0,3]\n%2 = reduce %1 axes=[0] reduce=max\n" RETURN(2),
-     NULL},
+     IN(0, x, f32, "[1,3]") "%1 = broadcast %0 shape=[0,3]\n%2 = reduce %1 axes=[0] reduce=max\n" RETURN(2), NULL},
     {"reduce_broadcast",
-     IN(0, x, f32, "[1,3]") "%1 = broadcast %0 shape=[4,3]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
-     NULL},
+     IN(0, x, f32, "[1,3]") "%1 = broadcast %0 shape=[4,3]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2), NULL},
     {"sum_broadcast",
      IN(0, x, i8, "[1]") "%1 = broadcast %0 shape=[300]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
      IN(0, x, i8, "[1]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = const dtype=i8 shape=[] data={44}\n%3 = "
                          "mul %1 %2\n" RETURN(3)},
     {"sum_broadcast",
-     IN(0, x, f32, "[1]") "%1 = broadcast %0 shape=[300]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
-     NULL},
+     IN(0, x, f32, "[1]") "%1 = broadcast %0 shape=[300]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2), NULL},
     {"sum_float_broadcast",
      IN(0, x, f32, "[1]") "%1 = broadcast %0 shape=[300]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
      IN(0, x, f32, "[1]") "%1 = reduce %0 axes=[0] reduce=sum\n%2 = const dtype=f32 shape=[] data={300}\n%3 "
                           "= mul %1 %2\n" RETURN(3)},
     {"sum_float_broadcast",
-     IN(0, x, f8e4m3, "[1]") "%1 = broadcast %0 shape=[500]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2),
-     NULL},
+     IN(0, x, f8e4m3, "[1]") "%1 = broadcast %0 shape=[500]\n%2 = reduce %1 axes=[0] reduce=sum\n" RETURN(2), NULL},
     {"reduce_neg", IN(0, x, f32, "[3]") "%1 = neg %0\n%2 = reduce %1 axes=[0] reduce=max\n" RETURN(2),
      IN(0, x, f32, "[3]") "%1 = reduce %0 axes=[0] reduce=min\n%2 = neg %1\n" RETURN(2)},
     {"reduce_neg", IN(0, x, i8, "[3]") "%1 = neg %0\n%2 = reduce %1 axes=[0] reduce=max\n" RETURN(2), NULL},
@@ -327,45 +268,43 @@ static const struct row reductions[] = {
      "%0 = const dtype=i64 shape=[1] data={0}\n%1 = broadcast %0 shape=[3]\n" RETURN(1)},
     {"argreduce_unit", IN(0, x, f32, "[3,1]") "%1 = argreduce %0 axis=0 reduce=max\n" RETURN(1), NULL},
     {"dot_permute",
-     IN(0, x, f32, "[2,3,4]") IN(
-         1, y, f32,
-         "[5,4]") "%2 = permute %0 axes=[2,0,1]\n%3 = permute %1 axes=[1,0]\n"
-                  "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=sum combine=mul\n" RETURN(
-                      4),
+     IN(0, x, f32, "[2,3,4]")
+         IN(1, y, f32,
+            "[5,4]") "%2 = permute %0 axes=[2,0,1]\n%3 = permute %1 axes=[1,0]\n"
+                     "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=sum combine=mul\n" RETURN(4),
      IN(0, x, f32, "[2,3,4]") IN(1, y, f32, "[5,4]") "%2 = dot %0 %1 a_batch=[] b_batch=[] a_sum=[2] "
                                                      "b_sum=[1] reduce=sum combine=mul\n" RETURN(2)},
     {"dot_permute",
-     IN(0, x, f32, "[2,3,4]") IN(
-         1, y, f32,
-         "[4]") "%2 = permute %0 axes=[1,0,2]\n"
-                "%3 = dot %2 %1 a_batch=[] b_batch=[] a_sum=[2] b_sum=[0] reduce=sum combine=mul\n" RETURN(3),
+     IN(0, x, f32, "[2,3,4]")
+         IN(1, y, f32,
+            "[4]") "%2 = permute %0 axes=[1,0,2]\n"
+                   "%3 = dot %2 %1 a_batch=[] b_batch=[] a_sum=[2] b_sum=[0] reduce=sum combine=mul\n" RETURN(3),
      NULL},
     {"dot_neg",
-     IN(0, x, f32, "[4]") IN(
-         1, y, f32,
-         "[4]") "%2 = neg %0\n%3 = neg %1\n"
-                "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=max combine=mul\n" RETURN(4),
+     IN(0, x, f32, "[4]")
+         IN(1, y, f32,
+            "[4]") "%2 = neg %0\n%3 = neg %1\n"
+                   "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=max combine=mul\n" RETURN(4),
      IN(0, x, f32, "[4]") IN(1, y, f32, "[4]") "%2 = dot %0 %1 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] "
                                                "reduce=max combine=mul\n" RETURN(2)},
     {"dot_neg",
      IN(0, x, i8, "[4]") IN(
-         1, y, i8,
-         "[4]") "%2 = neg %0\n%3 = neg %1\n"
-                "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=max combine=mul\n" RETURN(4),
+         1, y, i8, "[4]") "%2 = neg %0\n%3 = neg %1\n"
+                          "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=max combine=mul\n" RETURN(4),
      IN(0, x, i8, "[4]") IN(1, y, i8, "[4]") "%2 = dot %0 %1 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] "
                                              "reduce=max combine=mul\n" RETURN(2)},
     {"dot_neg",
-     IN(0, x, f32, "[4]") IN(
-         1, y, f32,
-         "[4]") "%2 = neg %0\n%3 = neg %1\n"
-                "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=sum combine=add\n" RETURN(4),
+     IN(0, x, f32, "[4]")
+         IN(1, y, f32,
+            "[4]") "%2 = neg %0\n%3 = neg %1\n"
+                   "%4 = dot %2 %3 a_batch=[] b_batch=[] a_sum=[0] b_sum=[0] reduce=sum combine=add\n" RETURN(4),
      NULL},
 };
 
-#define BRANCHES                                                                                             \
+#define BRANCHES                                                                                                       \
   "fn @f0 (%0: f32[]) {\n%1 = neg %0\nreturn %1 %0\n}\nfn @f1 (%0: f32[]) {\n%1 = abs %0\nreturn %1 %1\n}\n"
-#define STEP                                                                                                 \
-  "fn @f0 (%0: i64[], %1: f32[], %2: f32[3], %3: f32[]) {\n%4 = cast %0 dtype=f32\n%5 = add %1 %4\nreturn "  \
+#define STEP                                                                                                           \
+  "fn @f0 (%0: i64[], %1: f32[], %2: f32[3], %3: f32[]) {\n%4 = cast %0 dtype=f32\n%5 = add %1 %4\nreturn "            \
   "%5 %2\n}\n"
 #define ROUND "fn @f0 (%0: i64[], %1: f32[], %2: f32[]) {\n%3 = mul %1 %2\nreturn %3\n}\n"
 
@@ -375,24 +314,20 @@ static const struct row control[] = {
                                   "other=@f1\nreturn %2.0 %2.1\n",
      IN(0, x, f32, "[]") "%1 = neg %0\nreturn %1 %0\n"},
     {"if_constant",
-     BRANCHES IN(
-         0, x, f32,
-         "[]") "%1 = const dtype=bool shape=[] data={false}\n%2 = if %1 %0 body=@f0 other=@f1\nreturn %2.1\n",
+     BRANCHES IN(0, x, f32,
+                 "[]") "%1 = const dtype=bool shape=[] data={false}\n%2 = if %1 %0 body=@f0 other=@f1\nreturn %2.1\n",
      IN(0, x, f32, "[]") "%1 = abs %0\nreturn %1\n"},
-    {"if_constant",
-     BRANCHES IN(0, x, f32, "[]") IN(1, c, bool, "[]") "%2 = if %1 %0 body=@f0 other=@f1\nreturn %2.1\n",
+    {"if_constant", BRANCHES IN(0, x, f32, "[]") IN(1, c, bool, "[]") "%2 = if %1 %0 body=@f0 other=@f1\nreturn %2.1\n",
      NULL},
     {"if_same",
      BRANCHES IN(0, x, f32, "[]") IN(1, c, bool, "[]") "%2 = if %1 %0 body=@f0 other=@f0\nreturn %2.1 %2.0\n",
      IN(0, x, f32, "[]") "%1 = neg %0\nreturn %0 %1\n"},
-    {"if_same",
-     BRANCHES IN(0, x, f32, "[]") IN(1, c, bool, "[]") "%2 = if %1 %0 body=@f0 other=@f1\nreturn %2.1\n",
+    {"if_same", BRANCHES IN(0, x, f32, "[]") IN(1, c, bool, "[]") "%2 = if %1 %0 body=@f0 other=@f1\nreturn %2.1\n",
      NULL},
     {"if_not",
      BRANCHES IN(0, x, f32, "[]")
          IN(1, c, bool, "[]") "%2 = not %1\n%3 = if %2 %0 body=@f0 other=@f1\nreturn %3.0 %3.1\n",
-     BRANCHES IN(0, x, f32, "[]")
-         IN(1, c, bool, "[]") "%2 = if %1 %0 body=@f1 other=@f0\nreturn %2.0 %2.1\n"},
+     BRANCHES IN(0, x, f32, "[]") IN(1, c, bool, "[]") "%2 = if %1 %0 body=@f1 other=@f0\nreturn %2.0 %2.1\n"},
     {"loop_none",
      ROUND IN(0, x, f32, "[]")
          IN(1, y, f32, "[]") "%2 = loop %0 %1 trip=0 carries=1 scanned=0 reverse=0 body=@f0\n" RETURN(2),
@@ -403,16 +338,14 @@ static const struct row control[] = {
      NULL},
     {"loop_once",
      STEP IN(0, x, f32, "[]")
-         IN(1, y, f32,
-            "[1,3]") "%2 = loop %0 %1 %0 trip=1 carries=1 scanned=1 reverse=1 body=@f0\nreturn %2.0 %2.1\n",
+         IN(1, y, f32, "[1,3]") "%2 = loop %0 %1 %0 trip=1 carries=1 scanned=1 reverse=1 body=@f0\nreturn %2.0 %2.1\n",
      IN(0, x, f32, "[]")
          IN(1, y, f32, "[1,3]") "%2 = reshape %1 shape=[3]\n%3 = const dtype=i64 shape=[] data={0}\n%4 = "
                                 "cast %3 dtype=f32\n"
                                 "%5 = add %0 %4\n%6 = reshape %2 shape=[1,3]\nreturn %5 %6\n"},
     {"loop_once",
      STEP IN(0, x, f32, "[]")
-         IN(1, y, f32,
-            "[2,3]") "%2 = loop %0 %1 %0 trip=2 carries=1 scanned=1 reverse=1 body=@f0\nreturn %2.0 %2.1\n",
+         IN(1, y, f32, "[2,3]") "%2 = loop %0 %1 %0 trip=2 carries=1 scanned=1 reverse=1 body=@f0\nreturn %2.0 %2.1\n",
      NULL},
     {"while_never",
      "fn @f0 (%0: f32[], %1: f32[]) {\n%2 = const dtype=bool shape=[] data={false}\nreturn %2\n}\n"
@@ -453,14 +386,13 @@ static const struct ir_rule *find_rule(const char *name) {
 }
 
 /* Rewrites with one rule alone; how often it fired. */
-static uint64_t rewrite_by(const struct ir_rule *rule, size_t n, quern_tensor *const *roots,
-                           quern_tensor **out) {
+static uint64_t rewrite_by(const struct ir_rule *rule, size_t n, quern_tensor *const *roots, quern_tensor **out) {
   bool *enabled = calloc(ir_rule_count, sizeof *enabled);
   uint64_t *fired = calloc(ir_rule_count, sizeof *fired);
   enabled[rule - ir_rules] = true;
-  quern_status status = ir_rewrite(
-      ctx, n, roots,
-      &(struct ir_rewrite_options){.approximate = !rule->exact, .enabled = enabled, .fired = fired}, out);
+  quern_status status =
+      ir_rewrite(ctx, n, roots,
+                 &(struct ir_rewrite_options){.approximate = !rule->exact, .enabled = enabled, .fired = fired}, out);
   uint64_t times = fired[rule - ir_rules];
   free(enabled);
   free(fired);
@@ -481,8 +413,7 @@ static void check_row(const struct row *row) {
   struct ir_module module = parse(ctx, row->before);
   quern_tensor *out[4];
   uint64_t fired = rewrite_by(find_rule(row->rule), module.n_outputs, module.outputs, out);
-  if ((fired > 0) != (row->after != NULL))
-    fail_msg("%s fired %d times:\n%s", row->rule, (int)fired, row->before);
+  if ((fired > 0) != (row->after != NULL)) fail_msg("%s fired %d times:\n%s", row->rule, (int)fired, row->before);
   assert_int_equal(ir_verify(ctx, module.n_outputs, out), QUERN_STATUS_OK);
   struct base_str got, want;
   base_str_init(&got, &ctx->heap);
@@ -578,9 +509,9 @@ static quern_tensor *corners(quern_dtype dtype) {
     else
       base_convert(dtype, data, (size_t)i, QUERN_DTYPE_F64, few, (size_t)i);
   }
-  return ir_make(ctx, IR_CONST, 0, NULL,
-                 ATTRS(.dtype = dtype, .shape = {1, &n},
-                       .data = {.n = (size_t)n * base_dtypes[dtype].size, .at = data}));
+  return ir_make(
+      ctx, IR_CONST, 0, NULL,
+      ATTRS(.dtype = dtype, .shape = {1, &n}, .data = {.n = (size_t)n * base_dtypes[dtype].size, .at = data}));
 }
 
 static void casts_through_casts(void **state) {
@@ -592,23 +523,19 @@ static void casts_through_casts(void **state) {
                 b = (quern_dtype)(abc / QUERN_DTYPE_COUNT % QUERN_DTYPE_COUNT);
     quern_dtype c = (quern_dtype)(abc % QUERN_DTYPE_COUNT);
     quern_tensor *x = corners(a),
-                 *before =
-                     IR_MAKE(ctx, IR_CAST, ATTRS(.dtype = c), IR_MAKE(ctx, IR_CAST, ATTRS(.dtype = b), x)),
+                 *before = IR_MAKE(ctx, IR_CAST, ATTRS(.dtype = c), IR_MAKE(ctx, IR_CAST, ATTRS(.dtype = b), x)),
                  *after;
     unsigned char data[2][8 * 256];
     if (rewrite_by(rule, 1, &before, &after) == 0) continue;
     fired++;
-    assert_int_equal(
-        ir_eval(ctx, 2, (quern_tensor *[]){before, after}, (void *[]){data[0], data[1]}, 0, NULL),
-        QUERN_STATUS_OK);
+    assert_int_equal(ir_eval(ctx, 2, (quern_tensor *[]){before, after}, (void *[]){data[0], data[1]}, 0, NULL),
+                     QUERN_STATUS_OK);
     for (size_t i = 0; i < (size_t)ir_count(before); i++) {
       size_t size = base_dtypes[c].size;
-      bool nan =
-          base_dtype_is(c, BASE_FLOAT) && base_load_float(c, data[0], i) != base_load_float(c, data[0], i);
+      bool nan = base_dtype_is(c, BASE_FLOAT) && base_load_float(c, data[0], i) != base_load_float(c, data[0], i);
       if (nan && base_load_float(c, data[1], i) != base_load_float(c, data[1], i)) continue;
       if (memcmp(data[0] + i * size, data[1] + i * size, size) == 0) continue;
-      fail_msg("%s -> %s -> %s: element %zu", base_dtypes[a].name, base_dtypes[b].name, base_dtypes[c].name,
-               i);
+      fail_msg("%s -> %s -> %s: element %zu", base_dtypes[a].name, base_dtypes[b].name, base_dtypes[c].name, i);
     }
   }
   assert_true(fired > 500); /* of 3375 triples */
@@ -616,16 +543,12 @@ static void casts_through_casts(void **state) {
 
 static void casts_that_lose_stay(void **state) {
   (void)state;
-  static const quern_dtype triples[][3] = {{QUERN_DTYPE_F64, QUERN_DTYPE_F32, QUERN_DTYPE_F64},
-                                           {QUERN_DTYPE_F64, QUERN_DTYPE_F32, QUERN_DTYPE_F16},
-                                           {QUERN_DTYPE_F16, QUERN_DTYPE_BF16, QUERN_DTYPE_F32},
-                                           {QUERN_DTYPE_I8, QUERN_DTYPE_F32, QUERN_DTYPE_U8},
-                                           {QUERN_DTYPE_I32, QUERN_DTYPE_F32, QUERN_DTYPE_I32},
-                                           {QUERN_DTYPE_I64, QUERN_DTYPE_I8, QUERN_DTYPE_I64},
-                                           {QUERN_DTYPE_F32, QUERN_DTYPE_I32, QUERN_DTYPE_F32},
-                                           {QUERN_DTYPE_I32, QUERN_DTYPE_BOOL, QUERN_DTYPE_I32},
-                                           {QUERN_DTYPE_I8, QUERN_DTYPE_U8, QUERN_DTYPE_F32},
-                                           {QUERN_DTYPE_F8E5M2, QUERN_DTYPE_F8E4M3, QUERN_DTYPE_F16}};
+  static const quern_dtype triples[][3] = {
+      {QUERN_DTYPE_F64, QUERN_DTYPE_F32, QUERN_DTYPE_F64},  {QUERN_DTYPE_F64, QUERN_DTYPE_F32, QUERN_DTYPE_F16},
+      {QUERN_DTYPE_F16, QUERN_DTYPE_BF16, QUERN_DTYPE_F32}, {QUERN_DTYPE_I8, QUERN_DTYPE_F32, QUERN_DTYPE_U8},
+      {QUERN_DTYPE_I32, QUERN_DTYPE_F32, QUERN_DTYPE_I32},  {QUERN_DTYPE_I64, QUERN_DTYPE_I8, QUERN_DTYPE_I64},
+      {QUERN_DTYPE_F32, QUERN_DTYPE_I32, QUERN_DTYPE_F32},  {QUERN_DTYPE_I32, QUERN_DTYPE_BOOL, QUERN_DTYPE_I32},
+      {QUERN_DTYPE_I8, QUERN_DTYPE_U8, QUERN_DTYPE_F32},    {QUERN_DTYPE_F8E5M2, QUERN_DTYPE_F8E4M3, QUERN_DTYPE_F16}};
   for (size_t i = 0; i < BASE_COUNT(triples); i++) {
     quern_tensor *x = ir_leaf(ctx, triples[i][0], 0, NULL),
                  *y = IR_MAKE(ctx, IR_CAST, ATTRS(.dtype = triples[i][1]), x), *out;
@@ -642,10 +565,8 @@ static quern_tensor *on_sources(const struct ir_rule *rule, quern_tensor *(*sour
   quern_dtype dtype = QUERN_DTYPE_F64;
   while (op != IR_SELECT && !base_dtype_is(dtype, ir_ops[op].dtypes)) dtype++;
   quern_tensor *src[3];
-  for (int i = 0; i < ir_ops[op].n_src; i++)
-    src[i] = source(op == IR_SELECT && i == 0 ? QUERN_DTYPE_BOOL : dtype, i);
-  return ir_make(ctx, op, ir_ops[op].n_src, src,
-                 ATTRS(.dtype = op == IR_BITCAST ? QUERN_DTYPE_U64 : QUERN_DTYPE_F16));
+  for (int i = 0; i < ir_ops[op].n_src; i++) src[i] = source(op == IR_SELECT && i == 0 ? QUERN_DTYPE_BOOL : dtype, i);
+  return ir_make(ctx, op, ir_ops[op].n_src, src, ATTRS(.dtype = op == IR_BITCAST ? QUERN_DTYPE_U64 : QUERN_DTYPE_F16));
 }
 
 static quern_tensor *small_const(quern_dtype dtype, int i) {
@@ -702,8 +623,7 @@ static void elementwise_rules(void **state) {
       expect_op(rule, on_sources(rule, stretched_more), IR_BROADCAST);
       kept = on_sources(rule, ir_ops[rule->op].n_src == 1 ? input : crosswise);
     }
-    if (kept != NULL && rewrite_by(rule, 1, &kept, &out) != 0)
-      fail_msg("%s fires where it must not", rule->name);
+    if (kept != NULL && rewrite_by(rule, 1, &kept, &out) != 0) fail_msg("%s fires where it must not", rule->name);
   }
   assert_int_equal(stretches, IR_SELECT - IR_NEG + 1);
   assert_int_equal(folds, stretches - 1); /* all but stop_grad, which has a rule of its own */

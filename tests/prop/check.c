@@ -10,8 +10,7 @@
 
 /* The elements of each root, in the context's arena; leaves get the values that the seed and their names
 ** stand for. */
-static quern_status evaluate(quern_context *ctx, uint64_t seed, size_t n, quern_tensor *const *roots,
-                             void **dst) {
+static quern_status evaluate(quern_context *ctx, uint64_t seed, size_t n, quern_tensor *const *roots, void **dst) {
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, n, roots, &order));
   size_t n_bindings = 0;
@@ -37,8 +36,7 @@ static quern_status evaluate(quern_context *ctx, uint64_t seed, size_t n, quern_
 static bool same_element(quern_dtype dtype, const void *a, const void *b, size_t i) {
   size_t size = base_dtypes[dtype].size;
   if (memcmp((const char *)a + i * size, (const char *)b + i * size, size) == 0) return true;
-  return base_dtype_is(dtype, BASE_FLOAT) && isnan(base_load_float(dtype, a, i)) &&
-         isnan(base_load_float(dtype, b, i));
+  return base_dtype_is(dtype, BASE_FLOAT) && isnan(base_load_float(dtype, a, i)) && isnan(base_load_float(dtype, b, i));
 }
 
 /* Fails when two evaluations differ in a bit; NaNs are all alike. */
@@ -52,8 +50,8 @@ static quern_status same_values(quern_context *ctx, const char *what, size_t n, 
       base_element_print(&str, roots[i]->dtype, a[i], k);
       base_str_add(&str, " became ");
       base_element_print(&str, roots[i]->dtype, b[i], k);
-      quern_status status = base_error(QUERN_STATUS_INTERNAL, "%s: element %zu of output %zu (%s): %s", what,
-                                       k, i, base_dtypes[roots[i]->dtype].name, str.at);
+      quern_status status = base_error(QUERN_STATUS_INTERNAL, "%s: element %zu of output %zu (%s): %s", what, k, i,
+                                       base_dtypes[roots[i]->dtype].name, str.at);
       base_str_fini(&str);
       return status;
     }
@@ -70,16 +68,15 @@ static quern_status named(quern_status status, const char *what) {
 
 /* ---- text -------------------------------------------------------------------------------------------- */
 
-static quern_status check_parsed(const struct check *check, quern_context *other, const struct base_str *text,
-                                 size_t n, quern_tensor *const *roots, void *const *values) {
+static quern_status check_parsed(const struct check *check, quern_context *other, const struct base_str *text, size_t n,
+                                 quern_tensor *const *roots, void *const *values) {
   struct ir_module module;
   QUERN_TRY(named(ir_parse(other, text->at, text->n, &module), "parse"));
   QUERN_CHECK(module.n_outputs == n, INTERNAL, "parse: %zu outputs became %zu", n, module.n_outputs);
   QUERN_TRY(named(ir_verify(other, n, module.outputs), "verify what was parsed"));
   struct base_str again;
   base_str_init(&again, &other->heap);
-  quern_status status =
-      named(ir_print(other, &again, n, module.outputs, module.names), "print what was parsed");
+  quern_status status = named(ir_print(other, &again, n, module.outputs, module.names), "print what was parsed");
   if (status == QUERN_STATUS_OK && (again.n != text->n || memcmp(again.at, text->at, text->n) != 0)) {
     status = base_error(QUERN_STATUS_INTERNAL, "print, parse, print: the texts differ");
   }
@@ -91,8 +88,7 @@ static quern_status check_parsed(const struct check *check, quern_context *other
   return same_values(check->ctx, "print and parse", n, roots, values, parsed);
 }
 
-static quern_status check_text(const struct check *check, size_t n, quern_tensor *const *roots,
-                               void *const *values) {
+static quern_status check_text(const struct check *check, size_t n, quern_tensor *const *roots, void *const *values) {
   struct base_str text;
   base_str_init(&text, &check->ctx->heap);
   quern_status status = named(ir_print(check->ctx, &text, n, roots, NULL), "print");
@@ -155,8 +151,7 @@ static bool has_while(const struct ir_order *order);
 
 static bool graph_has_while(const struct ir_graph *graph) {
   struct ir_order order;
-  if (graph == NULL ||
-      ir_topo(graph->ctx, (size_t)graph->n_results, graph->results, &order) != QUERN_STATUS_OK)
+  if (graph == NULL || ir_topo(graph->ctx, (size_t)graph->n_results, graph->results, &order) != QUERN_STATUS_OK)
     return false;
   bool found = has_while(&order);
   ir_order_fini(graph->ctx, &order);

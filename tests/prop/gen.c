@@ -12,8 +12,7 @@ quern_tensor *gen_keep(struct gen *g, quern_tensor *t) {
   return t;
 }
 
-quern_tensor *gen_make(struct gen *g, enum ir_op op, int n, quern_tensor *const *src,
-                       const struct ir_attrs *attrs) {
+quern_tensor *gen_make(struct gen *g, enum ir_op op, int n, quern_tensor *const *src, const struct ir_attrs *attrs) {
   quern_tensor *t = gen_keep(g, ir_make(g->ctx, op, n, src, attrs));
   for (int i = 1; !ir_is_poison(t) && i < t->node->n_out; i++) gen_keep(g, ir_result(t, i));
   return t;
@@ -73,18 +72,16 @@ quern_tensor *gen_const(struct gen *g, quern_dtype dtype, int rank, const int64_
   size_t n = (size_t)ir_count(&like), bytes = n * base_dtypes[dtype].size;
   if (bytes > sizeof data) return gen_special(g, dtype, rank, dims);
   values_fill(g->rng, dtype, n, data, rng_chance(g->rng, 50));
-  return gen_make(
-      g, IR_CONST, 0, NULL,
-      &(struct ir_attrs){.dtype = dtype, .shape = {rank, dims}, .data = {.n = bytes, .at = data}});
+  return gen_make(g, IR_CONST, 0, NULL,
+                  &(struct ir_attrs){.dtype = dtype, .shape = {rank, dims}, .data = {.n = bytes, .at = data}});
 }
 
 quern_tensor *gen_full(struct gen *g, quern_dtype dtype, int rank, const int64_t *dims, const void *bits) {
   int64_t units[QUERN_MAX_RANK];
   for (int k = 0; k < rank; k++) units[k] = 1;
   bool direct = rng_chance(g->rng, 50);
-  struct ir_attrs attrs = {.dtype = dtype,
-                           .shape = {direct ? rank : 0, units},
-                           .data = {.n = base_dtypes[dtype].size, .at = bits}};
+  struct ir_attrs attrs = {
+      .dtype = dtype, .shape = {direct ? rank : 0, units}, .data = {.n = base_dtypes[dtype].size, .at = bits}};
   quern_tensor *t = gen_make(g, IR_CONST, 0, NULL, &attrs);
   if (!direct && rank > 0) t = GEN_MAKE(g, IR_RESHAPE, (&(struct ir_attrs){.shape = {rank, units}}), t);
   return rank == 0 ? t : GEN_MAKE(g, IR_BROADCAST, (&(struct ir_attrs){.shape = {rank, dims}}), t);
@@ -102,8 +99,7 @@ quern_tensor *gen_special(struct gen *g, quern_dtype dtype, int rank, const int6
   return gen_full(g, dtype, rank, dims, bits);
 }
 
-static quern_tensor *named_leaf(struct gen *g, enum ir_op op, quern_dtype dtype, int rank,
-                                const int64_t *dims) {
+static quern_tensor *named_leaf(struct gen *g, enum ir_op op, quern_dtype dtype, int rank, const int64_t *dims) {
   char name[24];
   snprintf(name, sizeof name, "%s%d", op == IR_INPUT ? "x" : "s", (*g->n_names)++);
   return gen_make(g, op, 0, NULL, &(struct ir_attrs){.name = name, .dtype = dtype, .shape = {rank, dims}});
@@ -114,8 +110,7 @@ static quern_tensor *buffer_leaf(struct gen *g, quern_dtype dtype, int rank, con
   struct ir_buffer *buffer = ir_buffer_new(g->ctx, ir_bytes(&like));
   if (buffer == NULL) return ir_fail_last(g->ctx);
   values_fill(g->rng, dtype, (size_t)ir_count(&like), buffer->data, rng_chance(g->rng, 50));
-  return gen_make(g, IR_BUFFER, 0, NULL,
-                  &(struct ir_attrs){.dtype = dtype, .shape = {rank, dims}, .buffer = buffer});
+  return gen_make(g, IR_BUFFER, 0, NULL, &(struct ir_attrs){.dtype = dtype, .shape = {rank, dims}, .buffer = buffer});
 }
 
 quern_tensor *gen_leaf(struct gen *g, quern_dtype dtype, int rank, const int64_t *dims) {
@@ -152,8 +147,8 @@ static quern_status gen_roots(struct gen *g, size_t *n_roots, quern_tensor ***ro
   return QUERN_STATUS_OK;
 }
 
-quern_status gen_graph(quern_context *ctx, uint64_t seed, size_t n_nodes, const struct ir_rule *plant,
-                       size_t *n_roots, quern_tensor ***roots) {
+quern_status gen_graph(quern_context *ctx, uint64_t seed, size_t n_nodes, const struct ir_rule *plant, size_t *n_roots,
+                       quern_tensor ***roots) {
   struct rng rng = {.seed = seed};
   int n_names = 0;
   struct gen g = {.ctx = ctx, .rng = &rng, .n_names = &n_names, .plant = plant};

@@ -43,8 +43,7 @@ static quern_tensor *body_any(struct body *b) { return gen_pick(&b->gen, BASE_AN
 
 static const struct ir_graph *body_end(struct body *b, int n, quern_tensor *const *results) {
   const struct ir_graph *graph = NULL;
-  if (ir_graph_make(b->gen.ctx, b->n, b->params, n, results, &graph) != QUERN_STATUS_OK)
-    ir_fail_last(b->gen.ctx);
+  if (ir_graph_make(b->gen.ctx, b->n, b->params, n, results, &graph) != QUERN_STATUS_OK) ir_fail_last(b->gen.ctx);
   base_vec_fini(&b->gen.ctx->heap, &b->gen.pool);
   return graph;
 }
@@ -102,8 +101,7 @@ static void make_loop(struct gen *g, int64_t trip, bool stacks) {
   for (int i = 0; i < captures; i++) body_param_like(&b, src[n++] = gen_pick(g, BASE_ANY, 0));
   body_grow(&b);
   for (int i = 0; i < carries; i++) results[n_results++] = gen_pick_like(&b.gen, src[i]);
-  for (int i = stacks ? rng_below(g->rng, 2) + (carries == 0) : 0; i > 0; i--)
-    results[n_results++] = body_any(&b);
+  for (int i = stacks ? rng_below(g->rng, 2) + (carries == 0) : 0; i > 0; i--) results[n_results++] = body_any(&b);
   const struct ir_graph *body = body_end(&b, n_results, results);
   if (body == NULL) return;
   struct ir_attrs attrs = {
@@ -125,11 +123,9 @@ static void make_while(struct gen *g, bool never) {
   for (int i = 0; i < n; i++) body_param_like(&b, src[i]);
   quern_tensor *count = b.params[0];
   quern_tensor *limit = ir_const_int(g->ctx, QUERN_DTYPE_I64, rng_below(g->rng, 4));
-  quern_tensor *go =
-      never ? ir_const_int(g->ctx, QUERN_DTYPE_BOOL, 0) : GEN_MAKE(&b.gen, IR_LT, NULL, count, limit);
+  quern_tensor *go = never ? ir_const_int(g->ctx, QUERN_DTYPE_BOOL, 0) : GEN_MAKE(&b.gen, IR_LT, NULL, count, limit);
   if (never && rng_chance(g->rng, 50)) go = GEN_MAKE(&b.gen, IR_LT, NULL, count, count);
-  if (!never && rng_chance(g->rng, 30))
-    go = GEN_MAKE(&b.gen, IR_AND, NULL, go, gen_scalar(&b.gen, QUERN_DTYPE_BOOL));
+  if (!never && rng_chance(g->rng, 30)) go = GEN_MAKE(&b.gen, IR_AND, NULL, go, gen_scalar(&b.gen, QUERN_DTYPE_BOOL));
   const struct ir_graph *other = body_end(&b, 1, &go);
 
   body_begin(&b, g);
@@ -157,15 +153,13 @@ static void make_user_composite(struct gen *g) {
   char name[16];
   snprintf(name, sizeof name, "mine%d", rng_below(g->rng, 3));
   static const double reals[] = {0.5, -0.0, 3};
-  struct ir_attrs attrs = {
-      .name = name, .ints = IR_INTS(1, -2), .reals = {rng_below(g->rng, 4), reals}, .body = body};
+  struct ir_attrs attrs = {.name = name, .ints = IR_INTS(1, -2), .reals = {rng_below(g->rng, 4), reals}, .body = body};
   gen_make(g, IR_COMPOSITE, n, src, &attrs);
 }
 
 /* A composite that the library defines. */
 static void make_library_composite(struct gen *g) {
-  static quern_tensor *(*const unary[])(quern_tensor *) = {quern_gelu, quern_silu, quern_softplus,
-                                                           quern_sigmoid};
+  static quern_tensor *(*const unary[])(quern_tensor *) = {quern_gelu, quern_silu, quern_softplus, quern_sigmoid};
   quern_tensor *x = gen_pick(g, BASE_FLOAT, 1), *indices = NULL;
   if (ir_count(x) == 0) return;
   int axis = rng_below(g->rng, x->rank), kind = rng_below(g->rng, 4 + (int)BASE_COUNT(unary));

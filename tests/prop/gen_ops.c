@@ -7,9 +7,7 @@ typedef void op_maker(struct gen *g, enum ir_op op);
 
 #define INTS(n, at) ((struct ir_ints){(n), (at)})
 
-static int64_t between(struct gen *g, int64_t lo, int64_t hi) {
-  return lo + rng_below(g->rng, (int)(hi - lo + 1));
-}
+static int64_t between(struct gen *g, int64_t lo, int64_t hi) { return lo + rng_below(g->rng, (int)(hi - lo + 1)); }
 
 /* Each axis with that chance; their number. */
 static int some_axes(struct gen *g, int rank, int percent, int64_t *axes) {
@@ -55,9 +53,7 @@ static void gen_RANDOM(struct gen *g, enum ir_op op) {
 
 /* ---- elementwise ------------------------------------------------------------------------------------- */
 
-static void gen_SAME(struct gen *g, enum ir_op op) {
-  GEN_MAKE(g, op, NULL, gen_pick(g, ir_ops[op].dtypes, 0));
-}
+static void gen_SAME(struct gen *g, enum ir_op op) { GEN_MAKE(g, op, NULL, gen_pick(g, ir_ops[op].dtypes, 0)); }
 
 static void gen_CAST(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 0);
@@ -238,10 +234,8 @@ static void gen_WINDOW(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, rng_chance(g->rng, 90) ? 1 : 0);
   int64_t lists[4][QUERN_MAX_RANK];
   int n = windows(g, x->rank, x->dims, lists);
-  struct ir_attrs attrs = {.axes = INTS(n, lists[0]),
-                           .size = INTS(n, lists[1]),
-                           .step = INTS(n, lists[2]),
-                           .dilate = INTS(n, lists[3])};
+  struct ir_attrs attrs = {
+      .axes = INTS(n, lists[0]), .size = INTS(n, lists[1]), .step = INTS(n, lists[2]), .dilate = INTS(n, lists[3])};
   GEN_MAKE(g, op, &attrs, x);
 }
 
@@ -257,10 +251,8 @@ static void gen_FOLD(struct gen *g, enum ir_op op) {
     dims[rank + i] = lists[1][i];
   }
   quern_tensor *x = gen_pick_type(g, rng_dtype(g->rng, BASE_NUM), rank + n, dims);
-  struct ir_attrs attrs = {.shape = {rank, shape},
-                           .axes = INTS(n, lists[0]),
-                           .step = INTS(n, lists[2]),
-                           .dilate = INTS(n, lists[3])};
+  struct ir_attrs attrs = {
+      .shape = {rank, shape}, .axes = INTS(n, lists[0]), .step = INTS(n, lists[2]), .dilate = INTS(n, lists[3])};
   GEN_MAKE(g, op, &attrs, x);
 }
 
@@ -269,8 +261,7 @@ static quern_tensor *indices(struct gen *g, const quern_tensor *x, int axis, int
   int64_t dims[QUERN_MAX_RANK];
   *batch = rng_chance(g->rng, 70) ? 0 : rng_below(g->rng, axis + 1);
   int rank = *batch + rng_below(g->rng, 3);
-  for (int k = 0; k < rank; k++)
-    dims[k] = k < *batch ? x->dims[k] : between(g, rng_chance(g->rng, 20) ? 0 : 1, 3);
+  for (int k = 0; k < rank; k++) dims[k] = k < *batch ? x->dims[k] : between(g, rng_chance(g->rng, 20) ? 0 : 1, 3);
   quern_dtype dtype = rng_dtype(g->rng, BASE_INT);
   return rng_chance(g->rng, 50) ? gen_pick_type(g, dtype, rank, dims) : gen_leaf(g, dtype, rank, dims);
 }
@@ -326,16 +317,14 @@ static void gen_ARGREDUCE(struct gen *g, enum ir_op op) {
 
 static void gen_SCAN(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 1);
-  struct ir_attrs attrs = {.reduce = reduce_kind(g, x->dtype),
-                           .axis = rng_below(g->rng, x->rank),
-                           .reverse = rng_below(g->rng, 2)};
+  struct ir_attrs attrs = {
+      .reduce = reduce_kind(g, x->dtype), .axis = rng_below(g->rng, x->rank), .reverse = rng_below(g->rng, 2)};
   GEN_MAKE(g, op, &attrs, x);
 }
 
 static void gen_SORT(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 1);
-  GEN_MAKE(g, op, (&(struct ir_attrs){.axis = rng_below(g->rng, x->rank), .reverse = rng_below(g->rng, 2)}),
-           x);
+  GEN_MAKE(g, op, (&(struct ir_attrs){.axis = rng_below(g->rng, x->rank), .reverse = rng_below(g->rng, 2)}), x);
 }
 
 static void gen_DOT(struct gen *g, enum ir_op op) {

@@ -41,8 +41,8 @@ static quern_tensor *letter(struct instance *in, quern_dtype dtype) {
   if (in->bound[i] == NULL) {
     bool constant = i == 'k' - 'a' || i == 'l' - 'a';
     const quern_tensor *s = in->shape;
-    in->bound[i] = constant ? gen_special(in->g, dtype, s->rank, s->dims)
-                            : gen_pick_type(in->g, dtype, s->rank, s->dims);
+    in->bound[i] =
+        constant ? gen_special(in->g, dtype, s->rank, s->dims) : gen_pick_type(in->g, dtype, s->rank, s->dims);
   }
   return in->bound[i];
 }
@@ -57,8 +57,7 @@ static quern_tensor *call(struct instance *in, quern_dtype dtype) {
   if (compares) in->fits &= dtype == QUERN_DTYPE_BOOL;
   quern_dtype inner = compares ? in->operand : dtype;
   if (op != IR_SELECT) in->fits &= base_dtype_is(inner, ir_ops[op].dtypes);
-  for (int i = 0; i < ir_ops[op].n_src; i++)
-    src[i] = term(in, op == IR_SELECT && i == 0 ? QUERN_DTYPE_BOOL : inner);
+  for (int i = 0; i < ir_ops[op].n_src; i++) src[i] = term(in, op == IR_SELECT && i == 0 ? QUERN_DTYPE_BOOL : inner);
   while (*in->at == ' ') in->at++;
   in->at++;
   return in->g == NULL ? NULL : gen_make(in->g, (enum ir_op)op, ir_ops[op].n_src, src, NULL);
@@ -88,8 +87,7 @@ void gen_pattern(struct gen *g) {
     struct instance dry = {.at = rule->says, .operand = operand, .shape = shape, .fits = true};
     term(&dry, dtype);
     if (!dry.fits || !base_dtype_is(dry.dtypes[dry.first - 'a'], rule->dtypes)) continue;
-    term(&(struct instance){.g = g, .at = rule->says, .operand = operand, .shape = shape, .fits = true},
-         dtype);
+    term(&(struct instance){.g = g, .at = rule->says, .operand = operand, .shape = shape, .fits = true}, dtype);
     return;
   }
 }
@@ -97,18 +95,15 @@ void gen_pattern(struct gen *g) {
 /* ---- chains ------------------------------------------------------------------------------------------ */
 
 static const enum ir_op chains[][2] = {
-    {IR_RESHAPE, IR_RESHAPE}, {IR_PERMUTE, IR_PERMUTE},  {IR_BROADCAST, IR_BROADCAST},
-    {IR_PAD, IR_SLICE},       {IR_SLICE, IR_SLICE},      {IR_BROADCAST, IR_SLICE},
-    {IR_CONCAT, IR_SLICE},    {IR_FLIP, IR_SLICE},       {IR_FLIP, IR_FLIP},
-    {IR_BROADCAST, IR_FLIP},  {IR_CONCAT, IR_CONCAT},    {IR_REDUCE, IR_REDUCE},
-    {IR_PERMUTE, IR_REDUCE},  {IR_BROADCAST, IR_REDUCE}, {IR_NEG, IR_REDUCE},
-    {IR_PERMUTE, IR_DOT},     {IR_CAST, IR_CAST},        {IR_BITCAST, IR_BITCAST},
-    {IR_CAST, IR_FLOOR},      {IR_CAST, IR_CEIL},        {IR_CAST, IR_ROUND},
-    {IR_CAST, IR_TRUNC},      {IR_ROUND, IR_FLOOR},      {IR_FLOOR, IR_ROUND},
-    {IR_SIGN, IR_TRUNC},      {IR_TRUNC, IR_CEIL},       {IR_IOTA, IR_STOP_GRAD},
-    {IR_CONST, IR_STOP_GRAD}, {IR_CONST, IR_RESHAPE},    {IR_CONST, IR_PERMUTE},
-    {IR_CONST, IR_SLICE},     {IR_CONST, IR_FLIP},       {IR_CONST, IR_PAD},
-    {IR_CONST, IR_CONCAT},    {IR_CONST, IR_CAST},       {IR_RANDOM, IR_BITCAST},
+    {IR_RESHAPE, IR_RESHAPE}, {IR_PERMUTE, IR_PERMUTE},  {IR_BROADCAST, IR_BROADCAST}, {IR_PAD, IR_SLICE},
+    {IR_SLICE, IR_SLICE},     {IR_BROADCAST, IR_SLICE},  {IR_CONCAT, IR_SLICE},        {IR_FLIP, IR_SLICE},
+    {IR_FLIP, IR_FLIP},       {IR_BROADCAST, IR_FLIP},   {IR_CONCAT, IR_CONCAT},       {IR_REDUCE, IR_REDUCE},
+    {IR_PERMUTE, IR_REDUCE},  {IR_BROADCAST, IR_REDUCE}, {IR_NEG, IR_REDUCE},          {IR_PERMUTE, IR_DOT},
+    {IR_CAST, IR_CAST},       {IR_BITCAST, IR_BITCAST},  {IR_CAST, IR_FLOOR},          {IR_CAST, IR_CEIL},
+    {IR_CAST, IR_ROUND},      {IR_CAST, IR_TRUNC},       {IR_ROUND, IR_FLOOR},         {IR_FLOOR, IR_ROUND},
+    {IR_SIGN, IR_TRUNC},      {IR_TRUNC, IR_CEIL},       {IR_IOTA, IR_STOP_GRAD},      {IR_CONST, IR_STOP_GRAD},
+    {IR_CONST, IR_RESHAPE},   {IR_CONST, IR_PERMUTE},    {IR_CONST, IR_SLICE},         {IR_CONST, IR_FLIP},
+    {IR_CONST, IR_PAD},       {IR_CONST, IR_CONCAT},     {IR_CONST, IR_CAST},          {IR_RANDOM, IR_BITCAST},
 };
 
 /* op on the tensors of its own pool; the last new one, or NULL. */
@@ -149,8 +144,7 @@ static enum ir_op elementwise(struct gen *g) {
 }
 
 /* An elementwise op on sources made by a function. */
-static void on_sources(struct gen *g,
-                       quern_tensor *(*source)(struct gen *, quern_dtype, int, const int64_t *)) {
+static void on_sources(struct gen *g, quern_tensor *(*source)(struct gen *, quern_dtype, int, const int64_t *)) {
   enum ir_op op = elementwise(g);
   int64_t dims[GEN_RANK];
   int rank = gen_shape(g, dims, 0);
@@ -171,8 +165,7 @@ static void fold(struct gen *g) { on_sources(g, gen_const); }
 static quern_tensor *stretched(struct gen *g, quern_dtype dtype, int rank, const int64_t *dims) {
   int64_t narrow[QUERN_MAX_RANK];
   for (int k = 0; k < rank; k++) narrow[k] = k == 0 || rng_chance(g->rng, 30) ? 1 : dims[k];
-  return GEN_MAKE(g, IR_BROADCAST, (&(struct ir_attrs){.shape = {rank, dims}}),
-                  gen_pick_type(g, dtype, rank, narrow));
+  return GEN_MAKE(g, IR_BROADCAST, (&(struct ir_attrs){.shape = {rank, dims}}), gen_pick_type(g, dtype, rank, narrow));
 }
 
 static void stretch(struct gen *g) { on_sources(g, stretched); }
@@ -183,8 +176,7 @@ static void powers(struct gen *g) {
   unsigned char bits[8] = {0};
   if (base_dtype_is(x->dtype, BASE_FLOAT) && rng_chance(g->rng, 50)) value = -0.25;
   base_convert(x->dtype, bits, 0, QUERN_DTYPE_F64, &value, 0);
-  GEN_MAKE(g, rng_chance(g->rng, 50) ? IR_DIV : IR_MOD, NULL, x,
-           gen_full(g, x->dtype, x->rank, x->dims, bits));
+  GEN_MAKE(g, rng_chance(g->rng, 50) ? IR_DIV : IR_MOD, NULL, x, gen_full(g, x->dtype, x->rank, x->dims, bits));
 }
 
 static void same_dtype(struct gen *g) {
@@ -197,8 +189,8 @@ static void round_trip(struct gen *g) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 0);
   quern_dtype through = rng_dtype(g->rng, BASE_ANY);
   quern_tensor *y = GEN_MAKE(g, IR_CAST, (&(struct ir_attrs){.dtype = through}), x);
-  GEN_MAKE(g, IR_CAST,
-           (&(struct ir_attrs){.dtype = rng_chance(g->rng, 60) ? x->dtype : rng_dtype(g->rng, BASE_ANY)}), y);
+  GEN_MAKE(g, IR_CAST, (&(struct ir_attrs){.dtype = rng_chance(g->rng, 60) ? x->dtype : rng_dtype(g->rng, BASE_ANY)}),
+           y);
 }
 
 static void pads(struct gen *g) {
@@ -209,8 +201,7 @@ static void pads(struct gen *g) {
       for (int i = 0; i < 2; i++) lists[i][k] = rng_chance(g->rng, 70) ? 0 : 1;
       lists[2][k] = rng_chance(g->rng, 90) ? 0 : 1;
     }
-    struct ir_attrs attrs = {
-        .lo = {x->rank, lists[0]}, .hi = {x->rank, lists[1]}, .mid = {x->rank, lists[2]}};
+    struct ir_attrs attrs = {.lo = {x->rank, lists[0]}, .hi = {x->rank, lists[1]}, .mid = {x->rank, lists[2]}};
     x = GEN_MAKE(g, IR_PAD, &attrs, x, fill);
   }
 }
@@ -225,9 +216,8 @@ static void neighbours(struct gen *g) {
     lo[axis] = at;
     int64_t count = 1 + rng_below(g->rng, 2);
     hi[axis] = BASE_MIN(x->dims[axis], at + (count - 1) * step[axis] + 1);
-    parts[n++] =
-        GEN_MAKE(g, IR_SLICE,
-                 (&(struct ir_attrs){.lo = {x->rank, lo}, .hi = {x->rank, hi}, .step = {x->rank, step}}), x);
+    parts[n++] = GEN_MAKE(g, IR_SLICE,
+                          (&(struct ir_attrs){.lo = {x->rank, lo}, .hi = {x->rank, hi}, .step = {x->rank, step}}), x);
     at += count * step[axis] + (rng_chance(g->rng, 10) ? 1 : 0);
   }
   if (n > 0) gen_make(g, IR_CONCAT, n, parts, &(struct ir_attrs){.axis = axis});
@@ -247,8 +237,7 @@ static void no_scatter(struct gen *g) {
   memcpy(dims, x->dims, (size_t)x->rank * sizeof *dims);
   dims[0] = 0;
   quern_tensor *index = gen_pick_type(g, rng_dtype(g->rng, BASE_INT), 1, dims);
-  GEN_MAKE(g, IR_SCATTER, (&(struct ir_attrs){.reduce = IR_SET}), x, index,
-           gen_pick_type(g, x->dtype, x->rank, dims));
+  GEN_MAKE(g, IR_SCATTER, (&(struct ir_attrs){.reduce = IR_SET}), x, index, gen_pick_type(g, x->dtype, x->rank, dims));
 }
 
 static void negated_dot(struct gen *g) {
@@ -297,11 +286,10 @@ static void units(struct gen *g) {
 }
 
 void gen_motif(struct gen *g) {
-  static void (*const motifs[])(struct gen *) = {
-      chain,      chain,      chain,       chain,      chain,
-      chain,      fold,       fold,        fold,       stretch,
-      stretch,    stretch,    powers,      same_dtype, round_trip,
-      pads,       neighbours, iota_gather, no_scatter, negated_dot,
-      reductions, reductions, units,       units,      gen_control_motif};
+  static void (*const motifs[])(struct gen *) = {chain,      chain,      chain,       chain,      chain,
+                                                 chain,      fold,       fold,        fold,       stretch,
+                                                 stretch,    stretch,    powers,      same_dtype, round_trip,
+                                                 pads,       neighbours, iota_gather, no_scatter, negated_dot,
+                                                 reductions, reductions, units,       units,      gen_control_motif};
   motifs[rng_below(g->rng, (int)BASE_COUNT(motifs))](g);
 }

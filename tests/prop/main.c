@@ -35,8 +35,8 @@ static void print_graph(quern_context *ctx, size_t n, quern_tensor *const *roots
 }
 
 /* Checks the graph of a seed: OK or what is wrong, reported unless quiet. nodes may be NULL. */
-static quern_status run_graph(const struct options *options, uint64_t seed, bool gradient,
-                              const struct ir_rule *plant, struct counts *counts, uint32_t *nodes) {
+static quern_status run_graph(const struct options *options, uint64_t seed, bool gradient, const struct ir_rule *plant,
+                              struct counts *counts, uint32_t *nodes) {
   quern_context *ctx;
   QUERN_TRY(quern_context_new(&ctx, NULL));
   struct rng rng = {.seed = ~seed};
@@ -51,8 +51,7 @@ static quern_status run_graph(const struct options *options, uint64_t seed, bool
     status = check_graph(&check, n, roots);
   }
   if (status != QUERN_STATUS_OK && plant == NULL) {
-    printf("\nFAILED seed %llu: %s: %s\n", (unsigned long long)seed, quern_status_name(status),
-           quern_last_error());
+    printf("\nFAILED seed %llu: %s: %s\n", (unsigned long long)seed, quern_status_name(status), quern_last_error());
     if (roots != NULL) {
       check_shrink(&check, &n, roots);
       if (check_graph(&check, n, roots) != QUERN_STATUS_OK) printf("smaller: %s\n", quern_last_error());
@@ -89,8 +88,7 @@ static const struct ir_rule plants[] = {
     {"forgets NaN", IR_EQ, true, "eq(x, x) = true", BASE_FLOAT, NULL, NULL},
     {"forgets the least integer", IR_LT, true, "lt(neg(a), neg(b)) = lt(b, a)", BASE_SIGNED, NULL, NULL},
     {"gives -0 for 0", IR_NEG, true, "neg(sub(a, b)) = sub(b, a), of floats", BASE_FLOAT, swap_sub, NULL},
-    {"forgets the direction of a scan", IR_SCAN, true, "scan does not depend on reverse", BASE_ANY, turn_scan,
-     NULL},
+    {"forgets the direction of a scan", IR_SCAN, true, "scan does not depend on reverse", BASE_ANY, turn_scan, NULL},
 };
 
 static int run_plants(const struct options *options) {
@@ -121,8 +119,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Prints the least of some counts, and those under the bar; gives how many are. */
-static size_t print_least(const char *what, size_t n, const uint64_t *counts, const char *const *names,
-                          bool needed) {
+static size_t print_least(const char *what, size_t n, const uint64_t *counts, const char *const *names, bool needed) {
   size_t least = 0, rare = 0;
   for (size_t i = 0; i < n; i++) {
     if (counts[i] < counts[least]) least = i;
@@ -146,8 +143,8 @@ static size_t print_counts(const struct options *options, const struct counts *c
   size_t rare = print_least("ops", IR_OP_COUNT, counts->ops, names, needed);
   rare += print_least("rules", ir_rule_count, counts->rules, rules, needed);
   qsort(nodes, options->graphs, sizeof *nodes, by_size);
-  printf("nodes  median %u, at most %u; gradients %llu\n", nodes[options->graphs / 2],
-         nodes[options->graphs - 1], (unsigned long long)counts->gradients);
+  printf("nodes  median %u, at most %u; gradients %llu\n", nodes[options->graphs / 2], nodes[options->graphs - 1],
+         (unsigned long long)counts->gradients);
   free(rules);
   return rare;
 }
@@ -170,8 +167,7 @@ static int run_all(const struct options *options) {
   size_t rare = print_counts(options, &counts, nodes);
   free(nodes);
   free(counts.rules);
-  printf("%llu passed, %llu failed\n", (unsigned long long)(done - failed),
-         (unsigned long long)(failed + rare));
+  printf("%llu passed, %llu failed\n", (unsigned long long)(done - failed), (unsigned long long)(failed + rare));
   return failed + rare == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -27,11 +27,7 @@ void values_of_leaf(uint64_t seed, const char *name, quern_dtype dtype, size_t n
 
 /* ---- generation (gen.c, gen_ops.c, gen_control.c, gen_rules.c) --------------------------------------- */
 
-enum {
-  GEN_COUNT = 48,
-  GEN_RANK = 5,
-  GEN_DEPTH = 2
-}; /* elements and rank of a tensor, nested sub-graphs: at most */
+enum { GEN_COUNT = 48, GEN_RANK = 5, GEN_DEPTH = 2 }; /* elements and rank of a tensor, nested sub-graphs: at most */
 
 struct gen {
   quern_context *ctx;
@@ -43,15 +39,14 @@ struct gen {
 };
 
 /* Fills roots with a random graph of at least n_nodes nodes. plant may be NULL. */
-quern_status gen_graph(quern_context *ctx, uint64_t seed, size_t n_nodes, const struct ir_rule *plant,
-                       size_t *n_roots, quern_tensor ***roots) QUERN_NODISCARD;
+quern_status gen_graph(quern_context *ctx, uint64_t seed, size_t n_nodes, const struct ir_rule *plant, size_t *n_roots,
+                       quern_tensor ***roots) QUERN_NODISCARD;
 
 /* Keeps a tensor for later use; one that is too large is dropped. Gives it back. */
 quern_tensor *gen_keep(struct gen *g, quern_tensor *t);
-quern_tensor *gen_make(struct gen *g, enum ir_op op, int n, quern_tensor *const *src,
-                       const struct ir_attrs *attrs);
-#define GEN_MAKE(g, op, attrs, ...)                                                                          \
-  gen_make((g), (op), (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)),               \
+quern_tensor *gen_make(struct gen *g, enum ir_op op, int n, quern_tensor *const *src, const struct ir_attrs *attrs);
+#define GEN_MAKE(g, op, attrs, ...)                                                                                    \
+  gen_make((g), (op), (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)),                         \
            (quern_tensor *[]){__VA_ARGS__}, (attrs))
 
 /* A tensor of a dtype class and of at least that rank, mostly a recent one. */

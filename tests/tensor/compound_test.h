@@ -61,7 +61,7 @@ static inline int test_teardown(void **state) {
 
 #define DIMS(...) IR_INTS(__VA_ARGS__)
 #define SCALAR ((struct ir_ints){0, NULL})
-#define LIST_OF(T, ...)                                                                                      \
+#define LIST_OF(T, ...)                                                                                                \
   sizeof((T[]){__VA_ARGS__}) / sizeof(T), (T[]) { __VA_ARGS__ }
 
 static inline void test_ok(quern_tensor *t, const char *file, int line) {
@@ -72,8 +72,8 @@ static inline void test_ok(quern_tensor *t, const char *file, int line) {
 }
 
 /* A tensor that holds n elements converted from doubles. */
-static inline quern_tensor *test_reals(quern_dtype dtype, struct ir_ints shape, size_t n,
-                                       const double *values, const char *file, int line) {
+static inline quern_tensor *test_reals(quern_dtype dtype, struct ir_ints shape, size_t n, const double *values,
+                                       const char *file, int line) {
   size_t bytes = n * base_dtypes[dtype].size;
   unsigned char *data = malloc(bytes + 1);
   for (size_t i = 0; i < n; i++) base_convert(dtype, data, i, QUERN_DTYPE_F64, values, i);
@@ -83,10 +83,9 @@ static inline quern_tensor *test_reals(quern_dtype dtype, struct ir_ints shape, 
   if ((size_t)ir_count(t) != n) _fail(file, line);
   return t;
 }
-#define REALS(DTYPE, SHAPE, ...)                                                                             \
+#define REALS(DTYPE, SHAPE, ...)                                                                                       \
   test_reals(QUERN_DTYPE_##DTYPE, SHAPE, LIST_OF(double, __VA_ARGS__), __FILE__, __LINE__)
-#define ARRAY(DTYPE, SHAPE, n, at)                                                                           \
-  test_reals(QUERN_DTYPE_##DTYPE, SHAPE, (size_t)(n), (at), __FILE__, __LINE__)
+#define ARRAY(DTYPE, SHAPE, n, at) test_reals(QUERN_DTYPE_##DTYPE, SHAPE, (size_t)(n), (at), __FILE__, __LINE__)
 /* A tensor whose elements do not matter. */
 #define ZEROS(DTYPE, ...) quern_zeros(ctx, QUERN_DTYPE_##DTYPE, QUERN_LIST(__VA_ARGS__))
 
@@ -139,11 +138,11 @@ static inline void test_near(quern_tensor *t, double relative, double absolute, 
   free(got);
   if (bad) _fail(file, line);
 }
-#define EXPECT_NEAR(t, tolerance, ...)                                                                       \
+#define EXPECT_NEAR(t, tolerance, ...)                                                                                 \
   test_near((t), (tolerance), (tolerance), LIST_OF(double, __VA_ARGS__), __FILE__, __LINE__)
-#define EXPECT_RELATIVE(t, tolerance, ...)                                                                   \
+#define EXPECT_RELATIVE(t, tolerance, ...)                                                                             \
   test_near((t), (tolerance), 0, LIST_OF(double, __VA_ARGS__), __FILE__, __LINE__)
-#define EXPECT_ARRAY(t, tolerance, n, at)                                                                    \
+#define EXPECT_ARRAY(t, tolerance, n, at)                                                                              \
   test_near((t), (tolerance), (tolerance), (size_t)(n), (at), __FILE__, __LINE__)
 
 /* Exactly these values, each rounded to the dtype of t; -0 equals 0. */
@@ -160,8 +159,7 @@ static inline void test_exact(quern_tensor *t, size_t n, const double *want, con
 }
 #define EXPECT(t, ...) test_exact((t), LIST_OF(double, __VA_ARGS__), __FILE__, __LINE__)
 
-static inline void test_type(quern_tensor *t, quern_dtype dtype, struct ir_ints shape, const char *file,
-                             int line) {
+static inline void test_type(quern_tensor *t, quern_dtype dtype, struct ir_ints shape, const char *file, int line) {
   test_ok(t, file, line);
   bool same = t->dtype == dtype && t->rank == shape.n;
   for (int k = 0; same && k < shape.n; k++) same = t->dims[k] == shape.at[k];
@@ -177,8 +175,8 @@ static inline void test_error(const quern_tensor *t, quern_status status, const 
                               int line) {
   quern_status got = quern_context_check(ctx);
   if (ir_is_poison(t) && got == status && strstr(quern_last_error(), words) != NULL) return;
-  print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(status), words,
-              quern_status_name(got), got == QUERN_STATUS_OK ? "" : quern_last_error());
+  print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(status), words, quern_status_name(got),
+              got == QUERN_STATUS_OK ? "" : quern_last_error());
   _fail(file, line);
 }
 #define EXPECT_ERROR(t, STATUS, words) test_error((t), QUERN_STATUS_##STATUS, (words), __FILE__, __LINE__)
@@ -209,8 +207,7 @@ static inline quern_tensor *weighted(quern_tensor *y, uint64_t seed) {
   return y->rank == 0 ? product : quern_sum(product, QUERN_ALL, false);
 }
 
-static inline double at_point(quern_tensor *scalar, size_t n, const quern_feed *feeds, const char *file,
-                              int line) {
+static inline double at_point(quern_tensor *scalar, size_t n, const quern_feed *feeds, const char *file, int line) {
   double *value = test_values(scalar, n, feeds, file, line), v = value[0];
   free(value);
   return v;
@@ -222,8 +219,8 @@ static inline void test_status(quern_status status, const char *file, int line) 
   _fail(file, line);
 }
 
-static inline void test_difference(const char *what, int leaf, size_t i, double got, double want,
-                                   double tolerance, const char *file, int line) {
+static inline void test_difference(const char *what, int leaf, size_t i, double got, double want, double tolerance,
+                                   const char *file, int line) {
   if (fabs(got - want) <= tolerance * (1 + fabs(want))) return;
   print_error("%s: element %zu of operand %d: %.12g, expected %.12g\n", what, i, leaf, got, want);
   _fail(file, line);
@@ -231,8 +228,8 @@ static inline void test_difference(const char *what, int leaf, size_t i, double 
 
 /* d scalar / d leaf against central differences, for the first n leaves. */
 static inline void test_central(const char *what, quern_tensor *scalar, int n, quern_tensor *const *x,
-                                quern_tensor *const *dx, double *const *data, double tolerance,
-                                const char *file, int line) {
+                                quern_tensor *const *dx, double *const *data, double tolerance, const char *file,
+                                int line) {
   quern_feed feeds[MAX_LEAVES];
   for (int k = 0; k < n; k++) feeds[k] = (quern_feed){x[k], data[k]};
   for (int k = 0; k < n; k++) {
@@ -296,7 +293,7 @@ static inline void test_gradients(expression *f, const void *user, int n, const 
   test_status(quern_grad(sum, (size_t)n, x, ddx), file, line);
   test_central("second derivative", sum, n, x, ddx, data, 1e-7, file, line);
 }
-#define CHECK_GRADIENTS(f, user, n, shapes, data, second)                                                    \
+#define CHECK_GRADIENTS(f, user, n, shapes, data, second)                                                              \
   test_gradients((f), (user), (n), (shapes), (data), (second), __FILE__, __LINE__)
 
 /* d sum(y) / dx; x need not be an input. */

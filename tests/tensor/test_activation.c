@@ -7,9 +7,7 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
 static double silu(double x) { return x / (1 + exp(-x)); }
 static double gelu(double x) { return 0.5 * x * erfc(-x / sqrt(2)); }
-static double gelu_tanh(double x) {
-  return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
-}
+static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x))); }
 static double gelu_quick(double x) { return x / (1 + exp(-1.702 * x)); }
 static double mish(double x) { return x * tanh(softplus(x)); }
 
@@ -51,24 +49,20 @@ static void narrow_interior(void **state) {
     test_exact(y, N, want, __FILE__, __LINE__);
     free(want);
   }
-  EXPECT(quern_sigmoid(REALS(F16, DIMS(2), -12, -16)), sigmoid(-12),
-         sigmoid(-16)); /* e^12 is too large for f16 */
+  EXPECT(quern_sigmoid(REALS(F16, DIMS(2), -12, -16)), sigmoid(-12), sigmoid(-16)); /* e^12 is too large for f16 */
   EXPECT(quern_softmax(REALS(BF16, DIMS(3), 1, 2, 4), 0), 0.0420101, 0.1141952, 0.8437947);
   EXPECT(quern_log_softmax(REALS(BF16, DIMS(3), 1, 2, 4), 0), -3.1698461, -2.1698461, -0.1698461);
   EXPECT(quern_elu(REALS(BF16, DIMS(2), -1, 2), 0.3), 0.3 * expm1(-1.0), 2);
   EXPECT(quern_leaky_relu(REALS(BF16, DIMS(2), -3, 2), 0.01), -0.03, 2);
 }
 
-static quern_tensor *apply(quern_tensor *const *x, const void *user) {
-  return (*(builder *const *)user)(x[0]);
-}
+static quern_tensor *apply(quern_tensor *const *x, const void *user) { return (*(builder *const *)user)(x[0]); }
 
 static void smooth_gradients(void **state) {
   (void)state;
   double data[N], *at[] = {data};
   memcpy(data, places, sizeof places);
-  for (size_t f = 0; f < BASE_COUNT(smooth); f++)
-    CHECK_GRADIENTS(apply, &smooth[f].build, 1, &DIMS(N), at, true);
+  for (size_t f = 0; f < BASE_COUNT(smooth); f++) CHECK_GRADIENTS(apply, &smooth[f].build, 1, &DIMS(N), at, true);
 }
 
 /* A third derivative, by differentiating three times: of softplus it is s (1 - s) (1 - 2 s). */
@@ -89,8 +83,8 @@ static void sigmoid_tails(void **state) {
   quern_tensor *y = quern_sigmoid(x), *dy = GRAD_OF_SUM(y, x);
   EXPECT(y, 0, exp(-100), exp(-87), 1, 1, 1);
   EXPECT_RELATIVE(dy, 1e-6, 0, (double)(float)exp(-100), exp(-87), exp(-87), (double)(float)exp(-100), 0);
-  EXPECT_RELATIVE(GRAD_OF_SUM(dy, x), 1e-6, 0, (double)(float)exp(-100), exp(-87), -exp(-87),
-                  (double)-(float)exp(-100), 0);
+  EXPECT_RELATIVE(GRAD_OF_SUM(dy, x), 1e-6, 0, (double)(float)exp(-100), exp(-87), -exp(-87), (double)-(float)exp(-100),
+                  0);
   EXPECT(quern_sigmoid(REALS(F32, DIMS(3), -INFINITY, INFINITY, NAN)), 0, 1, NAN);
 }
 
@@ -192,8 +186,7 @@ static void softmax_values(void **state) {
   }
   EXPECT_ARRAY(quern_softmax(x, -1), 1e-15, 6, want);
   EXPECT_ARRAY(quern_log_softmax(x, 1), 1e-15, 6, log_want);
-  EXPECT_ARRAY(quern_permute(quern_softmax(quern_permute(x, QUERN_LIST(1, 0)), 0), QUERN_LIST(1, 0)), 1e-15,
-               6, want);
+  EXPECT_ARRAY(quern_permute(quern_softmax(quern_permute(x, QUERN_LIST(1, 0)), 0), QUERN_LIST(1, 0)), 1e-15, 6, want);
   EXPECT_TYPE(quern_softmax(ZEROS(F32, 2, 0), 1), F32, DIMS(2, 0));
 }
 
@@ -220,10 +213,8 @@ static void softmax_range(void **state) {
   quern_tensor *y = quern_softmax(x, 1), *log_y = quern_log_softmax(x, 1);
   EXPECT(y, 1, 0, 0, 0.5, 0.5, 0, (double)(1 / 3.0f), (double)(1 / 3.0f), (double)(1 / 3.0f));
   EXPECT_RELATIVE(log_y, 1e-7, 0, -2e4, -1e4, -log(2), -log(2), -2e4 - log(2), -log(3), -log(3), -log(3));
-  EXPECT_NEAR(GRAD_OF_SUM(quern_mul(y, weight), x), 1e-6, 0, 0, 0, -0.25, 0.25, 0, -4.0 / 9, -1.0 / 9,
-              5.0 / 9);
-  EXPECT_NEAR(GRAD_OF_SUM(quern_mul(log_y, weight), x), 1e-6, -6, 2, 4, -2.5, -1.5, 4, -4.0 / 3, -1.0 / 3,
-              5.0 / 3);
+  EXPECT_NEAR(GRAD_OF_SUM(quern_mul(y, weight), x), 1e-6, 0, 0, 0, -0.25, 0.25, 0, -4.0 / 9, -1.0 / 9, 5.0 / 9);
+  EXPECT_NEAR(GRAD_OF_SUM(quern_mul(log_y, weight), x), 1e-6, -6, 2, 4, -2.5, -1.5, 4, -4.0 / 3, -1.0 / 3, 5.0 / 3);
   quern_tensor *holes = REALS(F32, DIMS(2, 2), -INFINITY, 3, -INFINITY, -INFINITY);
   EXPECT(quern_softmax(holes, 1), 0, 1, NAN, NAN);
   EXPECT(quern_log_softmax(holes, 1), -INFINITY, 0, NAN, NAN);

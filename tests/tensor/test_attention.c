@@ -6,8 +6,8 @@ struct sizes {
 };
 
 /* seen and added, (B, H, S, T), may be NULL. */
-static void naive(struct sizes z, double scale, bool causal, const double *q, const double *k,
-                  const double *v, const bool *seen, const double *added, double *out, double *lse) {
+static void naive(struct sizes z, double scale, bool causal, const double *q, const double *k, const double *v,
+                  const bool *seen, const double *added, double *out, double *lse) {
   for (int64_t b = 0; b < z.b; b++) {
     for (int64_t h = 0; h < z.h; h++) {
       int64_t group = b * z.g + h / (z.h / z.g);
@@ -72,8 +72,7 @@ static void values(void **state) {
     quern_tensor *y = quern_attention(o.q, o.k, o.v, NULL, NULL, &l);
     expect(z, y, l);
     assert_ptr_equal(y, quern_attention(o.q, o.k, o.v, NULL,
-                                        &(quern_attention_options){.size = sizeof(quern_attention_options)},
-                                        NULL));
+                                        &(quern_attention_options){.size = sizeof(quern_attention_options)}, NULL));
     naive(z, 0.3, true, q, k, v, NULL, NULL, out, lse);
     const quern_attention_options causal = {.size = sizeof causal, .scale = 0.3, .causal = true};
     y = quern_attention(o.q, o.k, o.v, NULL, &causal, &l);
@@ -99,8 +98,7 @@ static void rows_without_keys(void **state) {
 
   /* Their gradient is 0, also with a gradient of lse; those of the others are finite. */
   quern_tensor *finite = quern_where(quern_isfinite(l), l, quern_zeros_like(l));
-  quern_tensor *loss =
-      quern_add(quern_sum(quern_square(y), QUERN_ALL, false), quern_sum(finite, QUERN_ALL, false));
+  quern_tensor *loss = quern_add(quern_sum(quern_square(y), QUERN_ALL, false), quern_sum(finite, QUERN_ALL, false));
   assert_int_equal(quern_grad(loss, 3, (quern_tensor *[]){o.q, o.k, o.v}, dx), QUERN_STATUS_OK);
   for (int i = 0; i < 3; i++) {
     double *d = VALUES(dx[i]);
@@ -164,8 +162,7 @@ static void masks(void **state) {
 static void range(void **state) {
   (void)state;
   const quern_attention_options one = {.size = sizeof one, .scale = 1};
-  quern_tensor *l, *a = REALS(F32, DIMS(1, 1, 2, 1), 100, -100),
-                   *b = REALS(F32, DIMS(1, 1, 3, 1), 100, -100, 100);
+  quern_tensor *l, *a = REALS(F32, DIMS(1, 1, 2, 1), 100, -100), *b = REALS(F32, DIMS(1, 1, 3, 1), 100, -100, 100);
   quern_tensor *values_of = REALS(F32, DIMS(1, 1, 3, 1), 1, 2, 5);
   quern_tensor *y = quern_attention(a, b, values_of, NULL, &one, &l);
   EXPECT(y, 3, 2);
@@ -179,8 +176,7 @@ static void range(void **state) {
   EXPECT_RELATIVE(GRAD_OF_SUM(l, zero), 1e-6, 2);
   EXPECT(GRAD_OF_SUM(l, keys), 0, 0);
 
-  quern_tensor *h = REALS(F16, DIMS(1, 1, 1, 2), 200, 150),
-               *i = REALS(F16, DIMS(1, 1, 2, 2), 200, 150, 200, 149);
+  quern_tensor *h = REALS(F16, DIMS(1, 1, 1, 2), 200, 150), *i = REALS(F16, DIMS(1, 1, 2, 2), 200, 150, 200, 149);
   y = quern_attention(h, i, REALS(F16, DIMS(1, 1, 2, 1), 1, 2), NULL, &one, &l); /* scores of 62500 */
   EXPECT_TYPE(y, F16, DIMS(1, 1, 1, 1));
   EXPECT_TYPE(l, F32, DIMS(1, 1, 1));
@@ -218,8 +214,7 @@ static void gradients(void **state) {
 
 static void wrong_calls(void **state) {
   (void)state;
-  quern_tensor *a = ZEROS(F32, 2, 4, 3, 8), *b = ZEROS(F32, 2, 2, 5, 8), *c = ZEROS(F32, 2, 2, 5, 6),
-               *l = NULL;
+  quern_tensor *a = ZEROS(F32, 2, 4, 3, 8), *b = ZEROS(F32, 2, 2, 5, 8), *c = ZEROS(F32, 2, 2, 5, 6), *l = NULL;
   EXPECT_ERROR(quern_attention(a, NULL, c, NULL, NULL, &l), INVALID, "attention: operand 1 is null");
   assert_true(l != NULL && quern_tensor_is_poison(l));
   EXPECT_ERROR(quern_attention(ZEROS(I32, 2, 4, 3, 8), b, c, NULL, NULL, NULL), DTYPE,
@@ -228,8 +223,7 @@ static void wrong_calls(void **state) {
                "attention: dtypes differ: q is f32(2, 4, 3, 8), k is f32(2, 2, 5, 8), v is f16(2, 2, 5, 6)");
   EXPECT_ERROR(quern_attention(a, ZEROS(F32, 2, 5, 8), c, NULL, NULL, NULL), SHAPE,
                "k is f32(2, 5, 8), v is f32(2, 2, 5, 6); they must be (B, H, S, D)");
-  EXPECT_ERROR(quern_attention(a, ZEROS(F32, 1, 2, 5, 8), c, NULL, NULL, NULL), SHAPE,
-               "attention: batches differ");
+  EXPECT_ERROR(quern_attention(a, ZEROS(F32, 1, 2, 5, 8), c, NULL, NULL, NULL), SHAPE, "attention: batches differ");
   EXPECT_ERROR(quern_attention(a, ZEROS(F32, 2, 2, 5, 7), c, NULL, NULL, NULL), SHAPE,
                "q f32(2, 4, 3, 8) and k f32(2, 2, 5, 7) differ in width");
   EXPECT_ERROR(quern_attention(a, b, ZEROS(F32, 2, 2, 4, 6), NULL, NULL, NULL), SHAPE,

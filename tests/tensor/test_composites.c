@@ -16,11 +16,9 @@ static void the_table(void **state) {
   assert_true(n >= 3);
 }
 
-static bool admits(const struct ir_composite *kind, struct ir_ints ints, int n_reals, int n,
-                   quern_tensor *const *src) {
+static bool admits(const struct ir_composite *kind, struct ir_ints ints, int n_reals, int n, quern_tensor *const *src) {
   static const double reals[1] = {0};
-  return kind->admits(&(struct ir_attrs){.name = kind->name, .ints = ints, .reals = {n_reals, reals}}, n,
-                      src);
+  return kind->admits(&(struct ir_attrs){.name = kind->name, .ints = ints, .reals = {n_reals, reals}}, n, src);
 }
 
 static void what_is_admitted(void **state) {
@@ -70,8 +68,7 @@ static void what_is_admitted(void **state) {
 /* What a builder made prints as text that another context reads back to the same values. */
 static void through_text(void **state) {
   (void)state;
-  quern_tensor *x = quern_constant(ctx, QUERN_DTYPE_F32, QUERN_LIST(2, 3), (float[]){3, 1, 2, 6, 5, 4}),
-               *indices;
+  quern_tensor *x = quern_constant(ctx, QUERN_DTYPE_F32, QUERN_LIST(2, 3), (float[]){3, 1, 2, 6, 5, 4}), *indices;
   quern_tensor *out[] = {quern_logsumexp(x, QUERN_LIST(1), false), quern_topk(x, 2, 1, true, &indices), NULL,
                          quern_random_normal(ctx, QUERN_DTYPE_F32, QUERN_LIST(4), 0, 1, NULL)};
   out[2] = indices;

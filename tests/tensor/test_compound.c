@@ -27,9 +27,7 @@ static quern_tensor *layer_norm(void) {
   return quern_layer_norm(rows(), 1, input(QUERN_LIST(4)), input(QUERN_LIST(4)), 1e-5);
 }
 static quern_tensor *rms_norm(void) { return quern_rms_norm(rows(), 1, input(QUERN_LIST(4)), 1e-5); }
-static quern_tensor *group_norm(void) {
-  return quern_group_norm(planes(), 2, NULL, input(QUERN_LIST(4)), 1e-5);
-}
+static quern_tensor *group_norm(void) { return quern_group_norm(planes(), 2, NULL, input(QUERN_LIST(4)), 1e-5); }
 static quern_tensor *batch_norm(void) {
   const quern_batch_norm_options o = {.size = sizeof o, .train = true, .momentum = 0.1, .eps = 1e-5};
   quern_tensor *mean, *var, *four = input(QUERN_LIST(4)),
@@ -41,17 +39,16 @@ static quern_tensor *conv1d(void) {
   return quern_conv1d(planes(), input(QUERN_LIST(6, 2, 3)), input(QUERN_LIST(6)), &o);
 }
 static quern_tensor *conv_transpose1d(void) {
-  const quern_conv_options o = {
-      .size = sizeof o, .stride = {2}, .pad_lo = {1}, .output_pad = {1}, .groups = 2};
+  const quern_conv_options o = {.size = sizeof o, .stride = {2}, .pad_lo = {1}, .output_pad = {1}, .groups = 2};
   return quern_conv_transpose1d(planes(), input(QUERN_LIST(4, 2, 3)), input(QUERN_LIST(4)), &o);
 }
 static quern_tensor *max_pool(void) {
-  return quern_max_pool(
-      planes(), &(quern_pool_options){.size = sizeof(quern_pool_options), .window = {3}, .pad_lo = {1}});
+  return quern_max_pool(planes(),
+                        &(quern_pool_options){.size = sizeof(quern_pool_options), .window = {3}, .pad_lo = {1}});
 }
 static quern_tensor *avg_pool(void) {
-  return quern_avg_pool(
-      planes(), &(quern_pool_options){.size = sizeof(quern_pool_options), .window = {3}, .pad_lo = {1}});
+  return quern_avg_pool(planes(),
+                        &(quern_pool_options){.size = sizeof(quern_pool_options), .window = {3}, .pad_lo = {1}});
 }
 static quern_tensor *adaptive(void) { return quern_adaptive_avg_pool(planes(), QUERN_LIST(4)); }
 static quern_tensor *attention(void) {
@@ -60,24 +57,17 @@ static quern_tensor *attention(void) {
   quern_tensor *y = quern_attention(input(QUERN_LIST(1, 2, 3, 2)), kv, kv, input(QUERN_LIST(3, 3)), &o, &lse);
   return quern_add(y, quern_unsqueeze(quern_cast(lse, QUERN_DTYPE_BF16), -1));
 }
-static quern_tensor *rope(void) {
-  return quern_rope(rows(), quern_scalar_int(ctx, QUERN_DTYPE_I64, 3), 100, true);
-}
-static quern_tensor *sinusoidal(void) {
-  return quern_mul(rows(), quern_sinusoidal(ctx, QUERN_DTYPE_BF16, 3, 4, 100));
-}
+static quern_tensor *rope(void) { return quern_rope(rows(), quern_scalar_int(ctx, QUERN_DTYPE_I64, 3), 100, true); }
+static quern_tensor *sinusoidal(void) { return quern_mul(rows(), quern_sinusoidal(ctx, QUERN_DTYPE_BF16, 3, 4, 100)); }
 static quern_tensor *cross_entropy(void) { return quern_cross_entropy(rows(), ids(), NULL); }
 static quern_tensor *linear_cross_entropy(void) {
-  const quern_cross_entropy_options o = {
-      .size = sizeof o, .label_smoothing = 0.1, .ignore = true, .ignore_index = 7};
+  const quern_cross_entropy_options o = {.size = sizeof o, .label_smoothing = 0.1, .ignore = true, .ignore_index = 7};
   return quern_linear_cross_entropy(rows(), input(QUERN_LIST(5, 4)), ids(), &o);
 }
 static quern_tensor *bce(void) { return quern_bce_loss(rows(), rows(), QUERN_REDUCTION_MEAN); }
 static quern_tensor *focal(void) { return quern_focal_loss(rows(), rows(), 0.5, 2, QUERN_REDUCTION_MEAN); }
 static quern_tensor *cosine(void) { return quern_cosine_similarity(rows(), rows(), 1, 1e-4); }
-static quern_tensor *triplet(void) {
-  return quern_triplet_loss(rows(), rows(), rows(), 1, QUERN_REDUCTION_MEAN);
-}
+static quern_tensor *triplet(void) { return quern_triplet_loss(rows(), rows(), rows(), 1, QUERN_REDUCTION_MEAN); }
 
 static builder *const all[] = {
     sigmoid,
@@ -203,15 +193,13 @@ static void inlined(void **state) {
       double *reals = malloc(count * sizeof *reals);
       data[k] = malloc(count * sizeof *data[k]);
       fill(count, reals, 40 + k);
-      assert_int_equal(quern_dtype_convert(data[k], QUERN_DTYPE_BF16, reals, QUERN_DTYPE_F64, count),
-                       QUERN_STATUS_OK);
+      assert_int_equal(quern_dtype_convert(data[k], QUERN_DTYPE_BF16, reals, QUERN_DTYPE_F64, count), QUERN_STATUS_OK);
       free(reals);
       feeds[k] = (quern_feed){leaves[k], data[k]};
     }
     test_status(ir_inline_composites(ctx, 1, &y, &plain), __FILE__, __LINE__);
     test_status(ir_rewrite(ctx, 1, &plain, &(struct ir_rewrite_options){0}, &simple), __FILE__, __LINE__);
-    double *a = test_values(y, n, feeds, __FILE__, __LINE__),
-           *b = test_values(plain, n, feeds, __FILE__, __LINE__);
+    double *a = test_values(y, n, feeds, __FILE__, __LINE__), *b = test_values(plain, n, feeds, __FILE__, __LINE__);
     double *c = test_values(simple, n, feeds, __FILE__, __LINE__);
     size_t bytes = (size_t)ir_count(y) * sizeof *a;
     assert_memory_equal(a, b, bytes);
@@ -224,7 +212,6 @@ static void inlined(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(memory_runs_out), TEST(arena_runs_out), TEST(verified),
-                                     TEST(inlined)};
+  const struct CMUnitTest tests[] = {TEST(memory_runs_out), TEST(arena_runs_out), TEST(verified), TEST(inlined)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

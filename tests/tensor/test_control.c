@@ -4,17 +4,17 @@
 #define F32 QUERN_DTYPE_F32
 #define LOOP(...) (&(quern_loop_options){.size = sizeof(quern_loop_options), __VA_ARGS__})
 
-static void expect_status(quern_status got, quern_status want, const char *words,
-                          quern_tensor *const *results, int line) {
+static void expect_status(quern_status got, quern_status want, const char *words, quern_tensor *const *results,
+                          int line) {
   if (got != want || strstr(quern_last_error(), words) == NULL) {
-    print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(want), words,
-                quern_status_name(got), quern_last_error());
+    print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(want), words, quern_status_name(got),
+                quern_last_error());
     _fail(__FILE__, line);
   }
   if (results != NULL && !ir_is_poison(results[0])) _fail(__FILE__, line);
   if (ctx->error != QUERN_STATUS_OK) _fail(__FILE__, line); /* reported means forgotten */
 }
-#define EXPECT_STATUS(call, STATUS, words)                                                                   \
+#define EXPECT_STATUS(call, STATUS, words)                                                                             \
   (results[0] = NULL, expect_status((call), QUERN_STATUS_##STATUS, (words), results, __LINE__))
 #define OK(call) assert_int_equal((call), QUERN_STATUS_OK)
 
@@ -29,23 +29,20 @@ static void running(void *user, quern_tensor *const *args, quern_tensor **result
 
 static void loops(void **state) {
   (void)state;
-  quern_tensor *operands[] = {REALS(F32, SCALAR, 1), REALS(F32, DIMS(3), 1, 2, 3), REALS(F32, SCALAR, 2)},
-               *results[2];
+  quern_tensor *operands[] = {REALS(F32, SCALAR, 1), REALS(F32, DIMS(3), 1, 2, 3), REALS(F32, SCALAR, 2)}, *results[2];
   int calls = 0;
-  OK(quern_loop(ctx, LOOP(.trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
-                operands, running, &calls, results));
+  OK(quern_loop(ctx, LOOP(.trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1), operands,
+                running, &calls, results));
   assert_int_equal(calls, 1);
   EXPECT(results[0], 13);
   EXPECT(results[1], 10, 31, 72);
-  OK(quern_loop(
-      ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
-      operands, running, &calls, results));
+  OK(quern_loop(ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
+                operands, running, &calls, results));
   EXPECT(results[0], 13);
   EXPECT(results[1], 110, 71, 12);
   quern_tensor *again[2];
-  OK(quern_loop(
-      ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
-      operands, running, &calls, again));
+  OK(quern_loop(ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
+                operands, running, &calls, again));
   assert_ptr_equal(again[0], results[0]); /* equal bodies are one graph */
   quern_tensor *dx;
   OK(quern_grad(results[0], 1, &operands[2], &dx));
@@ -69,9 +66,7 @@ static void loops_of_nothing(void **state) {
 static void gives_null(void *user, quern_tensor *const *args, quern_tensor **results) {
   (void)user, (void)args, (void)results;
 }
-static void gives_user(void *user, quern_tensor *const *args, quern_tensor **results) {
-  (void)args, results[0] = user;
-}
+static void gives_user(void *user, quern_tensor *const *args, quern_tensor **results) { (void)args, results[0] = user; }
 static void gives_wrong(void *user, quern_tensor *const *args, quern_tensor **results) {
   (void)user, results[0] = quern_exp(args[0]);
 }
@@ -95,8 +90,7 @@ static void wrong_loops(void **state) {
   const quern_loop_options *carry = LOOP(.trip = 2, .n_carries = 1), *stack = LOOP(.trip = 2, .n_stacked = 1);
   EXPECT_STATUS(quern_loop(ctx, carry, one, gives_first, NULL, results), SHAPE,
                 "loop: carry 0 starts as f32(3,), the body gives i64(); a carry keeps its type");
-  EXPECT_STATUS(quern_loop(ctx, stack, NULL, gives_null, NULL, results), INVALID,
-                "loop: result 0 of the body is null");
+  EXPECT_STATUS(quern_loop(ctx, stack, NULL, gives_null, NULL, results), INVALID, "loop: result 0 of the body is null");
   EXPECT_STATUS(quern_loop(ctx, stack, NULL, gives_user, &ir_poison, results), INVALID,
                 "loop: result 0 of the body is poison");
   EXPECT_STATUS(quern_loop(ctx, stack, NULL, gives_wrong, NULL, results), DTYPE, "exp: does not admit i64");
@@ -104,31 +98,29 @@ static void wrong_loops(void **state) {
   EXPECT_STATUS(quern_loop(ctx, carry, bad, gives_first, NULL, results), INVALID, "loop: operand 0 is null");
   EXPECT_STATUS(quern_loop(ctx, carry, NULL, gives_first, NULL, results), INVALID,
                 "loop: the list of 1 operands is null");
-  EXPECT_STATUS(
-      quern_loop(ctx, LOOP(.trip = 2, .n_scanned = 1, .n_stacked = 1), one, gives_first, NULL, results),
-      SHAPE, "loop: scanned operand 0 is (3,), its first axis must be the trip, 2");
+  EXPECT_STATUS(quern_loop(ctx, LOOP(.trip = 2, .n_scanned = 1, .n_stacked = 1), one, gives_first, NULL, results),
+                SHAPE, "loop: scanned operand 0 is (3,), its first axis must be the trip, 2");
   results[0] = NULL;
-  expect_status(quern_loop(ctx, LOOP(.trip = -1, .n_stacked = 1), NULL, counts, NULL, results),
-                QUERN_STATUS_INVALID, "loop: the trip is -1", NULL, __LINE__);
+  expect_status(quern_loop(ctx, LOOP(.trip = -1, .n_stacked = 1), NULL, counts, NULL, results), QUERN_STATUS_INVALID,
+                "loop: the trip is -1", NULL, __LINE__);
   expect_status(quern_loop(ctx, LOOP(.trip = 1), NULL, counts, NULL, results), QUERN_STATUS_INVALID,
                 "one result is needed", NULL, __LINE__);
   expect_status(quern_loop(ctx, LOOP(.n_carries = -1), NULL, counts, NULL, results), QUERN_STATUS_INVALID,
                 "each must be at least 0", NULL, __LINE__);
-  expect_status(quern_loop(ctx, NULL, NULL, counts, NULL, results), QUERN_STATUS_INVALID,
-                "loop: the options are null", NULL, __LINE__);
+  expect_status(quern_loop(ctx, NULL, NULL, counts, NULL, results), QUERN_STATUS_INVALID, "loop: the options are null",
+                NULL, __LINE__);
   expect_status(quern_loop(ctx, &(quern_loop_options){.n_stacked = 1}, NULL, counts, NULL, results),
                 QUERN_STATUS_INVALID, "loop: options.size is 0", NULL, __LINE__);
-  expect_status(quern_loop(ctx, stack, NULL, NULL, NULL, results), QUERN_STATUS_INVALID,
-                "loop: the body is null", NULL, __LINE__);
+  expect_status(quern_loop(ctx, stack, NULL, NULL, NULL, results), QUERN_STATUS_INVALID, "loop: the body is null", NULL,
+                __LINE__);
   expect_status(quern_loop(ctx, stack, NULL, counts, NULL, NULL), QUERN_STATUS_INVALID,
                 "loop: the place for the results is null", NULL, __LINE__);
-  expect_status(quern_loop(NULL, stack, NULL, counts, NULL, results), QUERN_STATUS_INVALID,
-                "loop: the context is null", NULL, __LINE__);
+  expect_status(quern_loop(NULL, stack, NULL, counts, NULL, results), QUERN_STATUS_INVALID, "loop: the context is null",
+                NULL, __LINE__);
   /* poison: the first error, or, when that was reported before, that there was one */
   bad[0] = quern_exp(ZEROS(I32, 1));
   EXPECT_STATUS(quern_loop(ctx, carry, bad, gives_second, NULL, results), DTYPE, "exp: does not admit i32");
-  EXPECT_STATUS(quern_loop(ctx, carry, bad, gives_second, NULL, results), INVALID,
-                "loop: an operand is poison");
+  EXPECT_STATUS(quern_loop(ctx, carry, bad, gives_second, NULL, results), INVALID, "loop: an operand is poison");
   char place[100];
   snprintf(place, sizeof place, "at %s:%d", __FILE__, __LINE__ + 1);
   assert_int_equal(quern_loop(ctx, LOOP(.trip = -1), NULL, counts, NULL, results), QUERN_STATUS_INVALID);
@@ -153,10 +145,10 @@ static void whiles(void **state) {
   quern_tensor *rows[] = {ZEROS(F32, 2), ZEROS(F32, 2)};
   EXPECT_STATUS(quern_while(ctx, 1, 1, rows, gives_less, gives_double, NULL, results), DTYPE,
                 "while: the condition gives bool(2,)");
-  expect_status(quern_while(ctx, 0, 1, operands, gives_less, gives_double, NULL, results),
-                QUERN_STATUS_INVALID, "while: 0 carries and 1 captures; one carry is needed", NULL, __LINE__);
-  expect_status(quern_while(ctx, 1, -1, operands, gives_less, gives_double, NULL, results),
-                QUERN_STATUS_INVALID, "while: 1 carries and -1 captures", NULL, __LINE__);
+  expect_status(quern_while(ctx, 0, 1, operands, gives_less, gives_double, NULL, results), QUERN_STATUS_INVALID,
+                "while: 0 carries and 1 captures; one carry is needed", NULL, __LINE__);
+  expect_status(quern_while(ctx, 1, -1, operands, gives_less, gives_double, NULL, results), QUERN_STATUS_INVALID,
+                "while: 1 carries and -1 captures", NULL, __LINE__);
   expect_status(quern_while(ctx, 1, 1, operands, NULL, gives_double, NULL, results), QUERN_STATUS_INVALID,
                 "while: the condition is null", NULL, __LINE__);
   expect_status(quern_while(ctx, 1, 1, operands, gives_less, NULL, NULL, results), QUERN_STATUS_INVALID,
@@ -185,14 +177,11 @@ static void branches(void **state) {
                 "if: the condition is poison");
   EXPECT_STATUS(quern_if(yes, 1, NULL, 1, gives_double, gives_first, NULL, results), INVALID,
                 "if: the list of 1 operands is null");
-  EXPECT_STATUS(quern_if(yes, -1, one, 1, gives_double, gives_first, NULL, results), INVALID,
-                "if: -1 operands");
+  EXPECT_STATUS(quern_if(yes, -1, one, 1, gives_double, gives_first, NULL, results), INVALID, "if: -1 operands");
   EXPECT_STATUS(quern_if(yes, 1, one, 1, gives_double, gives_null, NULL, results), INVALID,
                 "if: result 0 of the second branch is null");
-  EXPECT_STATUS(quern_if(yes, 1, one, 1, NULL, gives_first, NULL, results), INVALID,
-                "if: the first branch is null");
-  EXPECT_STATUS(quern_if(yes, 1, one, 1, gives_double, NULL, NULL, results), INVALID,
-                "if: the second branch is null");
+  EXPECT_STATUS(quern_if(yes, 1, one, 1, NULL, gives_first, NULL, results), INVALID, "if: the first branch is null");
+  EXPECT_STATUS(quern_if(yes, 1, one, 1, gives_double, NULL, NULL, results), INVALID, "if: the second branch is null");
   expect_status(quern_if(yes, 1, one, 0, gives_double, gives_first, NULL, results), QUERN_STATUS_INVALID,
                 "one result is needed", NULL, __LINE__);
 }
@@ -240,8 +229,8 @@ static void composites(void **state) {
   OK(quern_composite(ctx, "rows", 2, operands, 2, both, NULL, results));
   OK(quern_composite_rule(ctx, "rows", rows, NULL));
   assert_int_equal(quern_grad(quern_sum(results[0], QUERN_ALL, false), 2, operands, dx), QUERN_STATUS_SHAPE);
-  assert_non_null(strstr(quern_last_error(),
-                         "composite \"rows\": its rule gives dx[1] as f32(1, 2), the operand is f32(2,)"));
+  assert_non_null(
+      strstr(quern_last_error(), "composite \"rows\": its rule gives dx[1] as f32(1, 2), the operand is f32(2,)"));
 }
 
 static void wrong_composites(void **state) {
@@ -265,8 +254,8 @@ static void wrong_composites(void **state) {
   EXPECT_STATUS(quern_composite(ctx, "mine", 1, one, 1, gives_user, stranger, results), INVALID, "stranger");
   expect_status(quern_composite_rule(NULL, "mine", seven, NULL), QUERN_STATUS_INVALID,
                 "composite_rule: the context is null", NULL, __LINE__);
-  expect_status(quern_composite_rule(ctx, NULL, seven, NULL), QUERN_STATUS_INVALID,
-                "composite_rule: the name is null", NULL, __LINE__);
+  expect_status(quern_composite_rule(ctx, NULL, seven, NULL), QUERN_STATUS_INVALID, "composite_rule: the name is null",
+                NULL, __LINE__);
   expect_status(quern_composite_rule(ctx, "logsumexp", seven, NULL), QUERN_STATUS_INVALID,
                 "composite_rule: the name \"logsumexp\" is one of Quern's own", NULL, __LINE__);
   expect_status(quern_composite_rule(ctx, "mine", NULL, NULL), QUERN_STATUS_INVALID,
@@ -277,8 +266,7 @@ static void wrong_composites(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(loops),           TEST(loops_of_nothing), TEST(wrong_loops),
-                                     TEST(whiles),          TEST(branches),         TEST(composites),
-                                     TEST(wrong_composites)};
+  const struct CMUnitTest tests[] = {TEST(loops),    TEST(loops_of_nothing), TEST(wrong_loops),     TEST(whiles),
+                                     TEST(branches), TEST(composites),       TEST(wrong_composites)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,8 +24,8 @@ static int64_t places_transposed(const struct sizes *c, int i) {
 
 /* y[n, o, p] = bias[o] + the sum of x[n, c, q] w[.., k] over all q and k that meet at p: a place of the
 ** smaller side times stride plus k times dilation is the place of the larger side plus padding. */
-static void naive(const struct sizes *c, bool transposed, const double *x, const double *w,
-                  const double *bias, double *y) {
+static void naive(const struct sizes *c, bool transposed, const double *x, const double *w, const double *bias,
+                  double *y) {
   int64_t groups = option(c->o.groups), in_each = c->in / groups, out_each = c->out / groups, m[3];
   for (int i = 0; i < 3; i++) m[i] = transposed ? places_transposed(c, i) : places(c, i);
   int64_t size = m[0] * m[1] * m[2], from = c->n[0] * c->n[1] * c->n[2], window = c->k[0] * c->k[1] * c->k[2];
@@ -43,12 +43,11 @@ static void naive(const struct sizes *c, bool transposed, const double *x, const
               bool meets = true;
               for (int i = 0; i < 3; i++) {
                 int64_t small = transposed ? qi[i] : pi[i], large = transposed ? pi[i] : qi[i];
-                meets &= small * option(c->o.stride[i]) + ki[i] * option(c->o.dilation[i]) ==
-                         large + c->o.pad_lo[i];
+                meets &= small * option(c->o.stride[i]) + ki[i] * option(c->o.dilation[i]) == large + c->o.pad_lo[i];
               }
               if (!meets) continue;
-              double weight = transposed ? w[(channel * out_each + o % out_each) * window + k]
-                                         : w[(o * in_each + ch) * window + k];
+              double weight =
+                  transposed ? w[(channel * out_each + o % out_each) * window + k] : w[(o * in_each + ch) * window + k];
               y[(n * c->out + o) * size + p] += x[(n * c->in + channel) * from + q] * weight;
             }
           }
@@ -60,8 +59,7 @@ static void naive(const struct sizes *c, bool transposed, const double *x, const
 
 typedef quern_tensor *builder(quern_tensor *, quern_tensor *, quern_tensor *, const quern_conv_options *);
 static builder *const conv[] = {NULL, quern_conv1d, quern_conv2d, quern_conv3d};
-static builder *const conv_transpose[] = {NULL, quern_conv_transpose1d, quern_conv_transpose2d,
-                                          quern_conv_transpose3d};
+static builder *const conv_transpose[] = {NULL, quern_conv_transpose1d, quern_conv_transpose2d, quern_conv_transpose3d};
 
 enum { MOST = 4096 };
 
@@ -82,13 +80,7 @@ static const struct sizes cases[] = {
      {9, 1, 1},
      {3, 1, 1},
      {.size = sizeof(quern_conv_options), .dilation = {2}, .stride = {3}, .pad_lo = {2}, .groups = 2}},
-    {2,
-     2,
-     3,
-     2,
-     {4, 5, 1},
-     {3, 2, 1},
-     {.size = sizeof(quern_conv_options), .pad_lo = {1, 0}, .pad_hi = {1, 1}}},
+    {2, 2, 3, 2, {4, 5, 1}, {3, 2, 1}, {.size = sizeof(quern_conv_options), .pad_lo = {1, 0}, .pad_hi = {1, 1}}},
     {2,
      1,
      4,
@@ -115,13 +107,7 @@ static const struct sizes cases[] = {
      {3, 4, 3},
      {2, 3, 2},
      {.size = sizeof(quern_conv_options), .stride = {1, 2, 1}, .pad_lo = {1, 0, 1}, .pad_hi = {0, 2, 0}}},
-    {3,
-     1,
-     2,
-     4,
-     {4, 3, 3},
-     {2, 1, 2},
-     {.size = sizeof(quern_conv_options), .dilation = {2, 1, 1}, .groups = 2}},
+    {3, 1, 2, 4, {4, 3, 3}, {2, 1, 2}, {.size = sizeof(quern_conv_options), .dilation = {2, 1, 1}, .groups = 2}},
 };
 
 static void shape(int64_t *dims, int spatial, int64_t a, int64_t b, const int64_t *rest) {
@@ -161,14 +147,11 @@ static void values(void **state) {
   for (size_t i = 0; i < BASE_COUNT(cases); i++) check_case(&cases[i], false);
   EXPECT(quern_conv1d(REALS(F32, DIMS(1, 1, 3), 1, 2, 4), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, NULL), 12,
          24); /* not flipped */
-  EXPECT(quern_conv1d(REALS(I8, DIMS(1, 1, 3), 1, 2, 4), REALS(I8, DIMS(1, 1, 2), 3, -1),
-                      REALS(I8, DIMS(1), 5), NULL),
+  EXPECT(quern_conv1d(REALS(I8, DIMS(1, 1, 3), 1, 2, 4), REALS(I8, DIMS(1, 1, 2), 3, -1), REALS(I8, DIMS(1), 5), NULL),
          6, 7);
   const quern_conv_options far = {.size = sizeof far, .stride = {INT32_MAX}, .dilation = {2}};
-  EXPECT(quern_conv1d(REALS(F32, DIMS(1, 1, 4), 1, 2, 4, 8), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, &far),
-         14);
-  EXPECT_TYPE(quern_conv2d(ZEROS(BF16, 0, 2, 4, 4), ZEROS(BF16, 3, 2, 3, 3), NULL, NULL), BF16,
-              DIMS(0, 3, 2, 2));
+  EXPECT(quern_conv1d(REALS(F32, DIMS(1, 1, 4), 1, 2, 4, 8), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, &far), 14);
+  EXPECT_TYPE(quern_conv2d(ZEROS(BF16, 0, 2, 4, 4), ZEROS(BF16, 3, 2, 3, 3), NULL, NULL), BF16, DIMS(0, 3, 2, 2));
 }
 
 static void transposed_values(void **state) {
@@ -182,24 +165,19 @@ static void transposed_values(void **state) {
     }
     check_case(&c, true);
   }
-  EXPECT(
-      quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, NULL),
-      10, 21, 2);
+  EXPECT(quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, NULL), 10, 21,
+         2);
   const quern_conv_options cut = {.size = sizeof cut, .pad_lo = {1}};
-  EXPECT(
-      quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, &cut),
-      21, 2);
+  EXPECT(quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, &cut), 21, 2);
   const quern_conv_options one_left = {.size = sizeof one_left, .pad_lo = {1}, .pad_hi = {1}};
-  EXPECT(quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL,
-                                &one_left),
+  EXPECT(quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 2), 10, 1), NULL, &one_left),
          21);
   const quern_conv_options second = {.size = sizeof second, .stride = {1, 2}, .output_pad = {0, 1}};
-  EXPECT(quern_conv_transpose2d(REALS(F32, DIMS(1, 1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 1, 1), 5), NULL,
-                                &second),
-         5, 0, 10, 0);
+  EXPECT(quern_conv_transpose2d(REALS(F32, DIMS(1, 1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 1, 1), 5), NULL, &second), 5,
+         0, 10, 0);
   quern_conv_options more = {.size = sizeof more, .stride = {3}, .output_pad = {2}};
-  EXPECT(quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 1), 5),
-                                REALS(F32, DIMS(1), 1), &more),
+  EXPECT(quern_conv_transpose1d(REALS(F32, DIMS(1, 1, 2), 1, 2), REALS(F32, DIMS(1, 1, 1), 5), REALS(F32, DIMS(1), 1),
+                                &more),
          6, 1, 1, 11, 1, 1);
 }
 
@@ -207,12 +185,8 @@ static void transposed_values(void **state) {
 ** transposed one. */
 static void adjoint(void **state) {
   (void)state;
-  quern_conv_options o = {.size = sizeof o,
-                          .stride = {2, 1},
-                          .dilation = {1, 2},
-                          .pad_lo = {1, 2},
-                          .pad_hi = {0, 1},
-                          .groups = 2};
+  quern_conv_options o = {
+      .size = sizeof o, .stride = {2, 1}, .dilation = {1, 2}, .pad_lo = {1, 2}, .pad_hi = {0, 1}, .groups = 2};
   double x[120], w[72], y[108];
   fill(120, x, 1);
   fill(72, w, 2);
@@ -246,12 +220,8 @@ static void gradients(void **state) {
   fill(64, x, 1);
   fill(64, w, 2);
   fill(4, b, 3);
-  const quern_conv_options o = {.size = sizeof o,
-                                .stride = {2, 1},
-                                .dilation = {1, 2},
-                                .pad_lo = {1, 1},
-                                .pad_hi = {1, 0},
-                                .groups = 2};
+  const quern_conv_options o = {
+      .size = sizeof o, .stride = {2, 1}, .dilation = {1, 2}, .pad_lo = {1, 1}, .pad_hi = {1, 0}, .groups = 2};
   const quern_conv_options t = {
       .size = sizeof t, .stride = {2, 2}, .pad_lo = {1, 0}, .output_pad = {1, 1}, .groups = 2};
   struct gradient g = {quern_conv2d, o};
@@ -274,11 +244,9 @@ static void wrong_calls(void **state) {
                "x f32(1, 4, 8) has 4 channels, weight f32(6, 3, 3) with 1 groups takes 3");
   EXPECT_ERROR(quern_conv1d(x1, ZEROS(F64, 6, 4, 3), NULL, NULL), DTYPE,
                "conv1d: dtypes differ: x is f32(1, 4, 8), weight is f64(6, 4, 3)");
-  EXPECT_ERROR(quern_conv1d(x1, w1, ZEROS(F32, 4), NULL), SHAPE,
-               "conv1d: bias is f32(4,), must have shape (6,)");
-  EXPECT_ERROR(
-      quern_conv1d(x1, ZEROS(F32, 6, 4, 9), NULL, NULL), SHAPE,
-      "spatial axis 0 has 8 + 0 + 0 = 8 places with padding, the window of size 9 and dilation 1 needs 9");
+  EXPECT_ERROR(quern_conv1d(x1, w1, ZEROS(F32, 4), NULL), SHAPE, "conv1d: bias is f32(4,), must have shape (6,)");
+  EXPECT_ERROR(quern_conv1d(x1, ZEROS(F32, 6, 4, 9), NULL, NULL), SHAPE,
+               "spatial axis 0 has 8 + 0 + 0 = 8 places with padding, the window of size 9 and dilation 1 needs 9");
   EXPECT_ERROR(quern_conv1d(ZEROS(BOOL, 1, 4, 8), w1, NULL, NULL), DTYPE, "conv1d: does not admit bool");
   EXPECT_ERROR(quern_conv1d(x1, ZEROS(F32, 6, 4, 0), NULL, NULL), SHAPE, "conv1d: spatial axis 0 is empty");
   EXPECT_ERROR(quern_conv2d(x2, NULL, NULL, NULL), INVALID, "conv2d: operand 1 is null");
@@ -306,8 +274,7 @@ static void wrong_calls(void **state) {
   EXPECT_ERROR(quern_conv3d(x3, w3, NULL, &o), SHAPE,
                "conv3d: spatial axis 2 has 8 + 0 + 0 = 8 places with padding, the window of size 3 and "
                "dilation 4 needs 9");
-  EXPECT_ERROR(quern_conv3d(x2, w3, NULL, NULL), SHAPE,
-               "conv3d: x is f32(1, 4, 8, 8), must be (N, C, D, H, W)");
+  EXPECT_ERROR(quern_conv3d(x2, w3, NULL, NULL), SHAPE, "conv3d: x is f32(1, 4, 8, 8), must be (N, C, D, H, W)");
   o.size = 16;
   EXPECT_ERROR(quern_conv3d(x3, w3, NULL, &o), INVALID, "conv3d: options.size is 16, this version needs 136");
 
@@ -325,8 +292,7 @@ static void wrong_calls(void **state) {
   o = (quern_conv_options){.size = sizeof o, .groups = 3};
   EXPECT_ERROR(quern_conv_transpose3d(x3, t3, NULL, &o), SHAPE,
                "conv_transpose3d: 3 groups do not divide the 4 channels");
-  EXPECT_ERROR(quern_conv_transpose3d(x3, t2, NULL, NULL), SHAPE,
-               "conv_transpose3d: weight is f32(4, 2, 3, 3)");
+  EXPECT_ERROR(quern_conv_transpose3d(x3, t2, NULL, NULL), SHAPE, "conv_transpose3d: weight is f32(4, 2, 3, 3)");
   o = (quern_conv_options){.size = sizeof o, .stride = {INT32_MAX}};
   quern_tensor *long_x = quern_input(ctx, "long", QUERN_DTYPE_F32, QUERN_LIST(1, 0, INT64_C(1) << 40));
   EXPECT_ERROR(quern_conv_transpose1d(long_x, ZEROS(F32, 0, 2, 3), NULL, &o), OVERFLOW,

@@ -53,15 +53,11 @@ static void memory(void **state) {
   EXPECT_TYPE(quern_tensor_wrap(ctx, F32, QUERN_LIST(0), NULL), F32, DIMS(0));
   EXPECT_TYPE(quern_tensor_copy(ctx, F32, QUERN_LIST(2, 0), NULL), F32, DIMS(2, 0));
   unsigned char bools[3] = {0, 7, 1};
-  const unsigned char *kept =
-      quern_tensor_data(quern_tensor_copy(ctx, QUERN_DTYPE_BOOL, QUERN_LIST(3), bools));
+  const unsigned char *kept = quern_tensor_data(quern_tensor_copy(ctx, QUERN_DTYPE_BOOL, QUERN_LIST(3), bools));
   assert_memory_equal(kept, ((unsigned char[]){0, 1, 1}), 3);
-  EXPECT_ERROR(quern_tensor_wrap(ctx, F32, QUERN_LIST(3), NULL), INVALID,
-               "tensor_wrap: the data of (3,) is null");
-  EXPECT_ERROR(quern_tensor_wrap(ctx, F32, QUERN_LIST(-3), data), SHAPE,
-               "tensor_wrap: dim 0 of (-3,) is negative");
-  EXPECT_ERROR(quern_tensor_copy(ctx, F32, QUERN_LIST(2, 2), NULL), INVALID,
-               "tensor_copy: the data of (2, 2) is null");
+  EXPECT_ERROR(quern_tensor_wrap(ctx, F32, QUERN_LIST(3), NULL), INVALID, "tensor_wrap: the data of (3,) is null");
+  EXPECT_ERROR(quern_tensor_wrap(ctx, F32, QUERN_LIST(-3), data), SHAPE, "tensor_wrap: dim 0 of (-3,) is negative");
+  EXPECT_ERROR(quern_tensor_copy(ctx, F32, QUERN_LIST(2, 2), NULL), INVALID, "tensor_copy: the data of (2, 2) is null");
   EXPECT_ERROR(quern_tensor_copy(ctx, NO_DTYPE, QUERN_LIST(3), data), DTYPE, "tensor_copy: 15 is no dtype");
 }
 
@@ -95,8 +91,7 @@ static void constants(void **state) {
   EXPECT(quern_scalar_int(ctx, QUERN_DTYPE_U64, -1), 0x1p64);
   EXPECT(quern_scalar_int(ctx, QUERN_DTYPE_U32, UINT32_MAX), UINT32_MAX);
   EXPECT_ERROR(quern_scalar_int(ctx, QUERN_DTYPE_U8, 256), INVALID, "scalar_int: 256 does not fit u8");
-  EXPECT_ERROR(quern_scalar_int(ctx, QUERN_DTYPE_I16, -32769), INVALID,
-               "scalar_int: -32769 does not fit i16");
+  EXPECT_ERROR(quern_scalar_int(ctx, QUERN_DTYPE_I16, -32769), INVALID, "scalar_int: -32769 does not fit i16");
   EXPECT_NULL_ERROR(quern_scalar_int(NULL, F32, 1), "scalar_int: the context is null");
   int64_t big = (INT64_C(1) << 62) + 1, got;
   quern_tensor *exact = quern_scalar_int(ctx, QUERN_DTYPE_I64, big);
@@ -132,8 +127,7 @@ static void iotas(void **state) {
   EXPECT(quern_iota(ctx, F32, QUERN_LIST(2, 3), 1), 0, 1, 2, 0, 1, 2);
   assert_ptr_equal(quern_iota(ctx, I32, QUERN_LIST(2, 3), -2), quern_iota(ctx, I32, QUERN_LIST(2, 3), 0));
   EXPECT(quern_iota(ctx, I32, QUERN_LIST(2, 2), 0), 0, 0, 1, 1);
-  EXPECT_ERROR(quern_iota(ctx, I32, QUERN_LIST(2, 3), 2), SHAPE,
-               "iota: axis 2 is out of range for (2, 3) of rank 2");
+  EXPECT_ERROR(quern_iota(ctx, I32, QUERN_LIST(2, 3), 2), SHAPE, "iota: axis 2 is out of range for (2, 3) of rank 2");
   EXPECT_ERROR(quern_iota(ctx, I32, QUERN_SCALAR, 0), SHAPE, "iota: axis 0 is out of range for () of rank 0");
   EXPECT_ERROR(quern_iota(ctx, QUERN_DTYPE_BOOL, QUERN_LIST(2), 0), DTYPE, "iota: does not admit bool");
   EXPECT(quern_eye(ctx, F32, 2, 3), 1, 0, 0, 0, 1, 0);
@@ -160,19 +154,15 @@ static void ranges(void **state) {
   EXPECT_TYPE(quern_linspace(ctx, F32, 0, 3, 9), F32, DIMS(0));
   EXPECT_ERROR(quern_arange(ctx, F32, -1, 0, 1), SHAPE, "arange: dim 0 of (-1,) is negative");
   EXPECT_ERROR(quern_arange(ctx, I32, 3, 0.5, 1), INVALID, "arange: 0.5 is not a value of i32");
-  EXPECT_ERROR(quern_arange(ctx, I32, 3, 0, 0.5), INVALID,
-               "arange: the step 0.5 is no integer, but the dtype is i32");
+  EXPECT_ERROR(quern_arange(ctx, I32, 3, 0, 0.5), INVALID, "arange: the step 0.5 is no integer, but the dtype is i32");
   EXPECT_ERROR(quern_arange(ctx, I32, 3, 0, (double)NAN), INVALID, "arange: the step");
-  EXPECT_ERROR(quern_arange(ctx, QUERN_DTYPE_I8, 3, 0, 64), OVERFLOW,
-               "arange: element 2 of 0 + i 64 does not fit i8");
-  EXPECT_ERROR(quern_arange(ctx, QUERN_DTYPE_U8, 2, 0, -1), OVERFLOW,
-               "arange: element 1 of 0 + i -1 does not fit u8");
+  EXPECT_ERROR(quern_arange(ctx, QUERN_DTYPE_I8, 3, 0, 64), OVERFLOW, "arange: element 2 of 0 + i 64 does not fit i8");
+  EXPECT_ERROR(quern_arange(ctx, QUERN_DTYPE_U8, 2, 0, -1), OVERFLOW, "arange: element 1 of 0 + i -1 does not fit u8");
   EXPECT_ERROR(quern_arange(ctx, QUERN_DTYPE_I64, 3, 0, 0x1p62), OVERFLOW, "does not fit i64");
   EXPECT_ERROR(quern_arange(ctx, QUERN_DTYPE_U64, 3, 0x1p63, 0x1p62), OVERFLOW, "does not fit u64");
   EXPECT_ERROR(quern_arange(ctx, QUERN_DTYPE_BOOL, 2, 0, 1), DTYPE, "arange: does not admit bool");
   EXPECT_ERROR(quern_linspace(ctx, I32, 2, 0, 1), DTYPE, "linspace: does not admit i32");
-  EXPECT_ERROR(quern_linspace(ctx, F32, 2, 0, (double)INFINITY), INVALID,
-               "linspace: 0 to inf is no finite range");
+  EXPECT_ERROR(quern_linspace(ctx, F32, 2, 0, (double)INFINITY), INVALID, "linspace: 0 to inf is no finite range");
   EXPECT_ERROR(quern_linspace(ctx, F32, 3, -DBL_MAX, DBL_MAX), INVALID, "is no finite range");
 }
 
@@ -207,8 +197,7 @@ static void short_and_long_ranges_agree(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(leaves), TEST(wrong_leaves), TEST(memory), TEST(constants),
-      TEST(filled), TEST(iotas),        TEST(ranges), TEST(short_and_long_ranges_agree)};
+  const struct CMUnitTest tests[] = {TEST(leaves), TEST(wrong_leaves), TEST(memory), TEST(constants),
+                                     TEST(filled), TEST(iotas),        TEST(ranges), TEST(short_and_long_ranges_agree)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,11 +11,9 @@ static int count_ops(quern_tensor *t, enum ir_op op) {
   return count;
 }
 
-static quern_tensor *input(int rank, const int64_t *dims) {
-  return quern_input(ctx, "x", QUERN_DTYPE_F32, rank, dims);
-}
+static quern_tensor *input(int rank, const int64_t *dims) { return quern_input(ctx, "x", QUERN_DTYPE_F32, rank, dims); }
 #define INPUT(...) input(QUERN_LIST(__VA_ARGS__))
-#define XS(...)                                                                                              \
+#define XS(...)                                                                                                        \
   (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)), (quern_tensor *[]) { __VA_ARGS__ }
 
 /* ---- random specs -------------------------------------------------------------------------------------- */
@@ -26,12 +24,7 @@ static int draw(int n) {
   return (int)(seed >> 33) % n;
 }
 
-enum {
-  LETTERS = 4,
-  DOTS = 2,
-  LABELS = LETTERS + DOTS,
-  OPERANDS = 4
-}; /* labels from LETTERS on are places of "..." */
+enum { LETTERS = 4, DOTS = 2, LABELS = LETTERS + DOTS, OPERANDS = 4 }; /* labels from LETTERS on are places of "..." */
 
 struct problem {
   char spec[200];
@@ -73,8 +66,7 @@ static void add_operand(struct problem *p, int i) {
     if (k == letters) break;
     int label = draw(LETTERS);
     int64_t size = draw(5) == 0 ? 1 : p->size[label];
-    for (int j = 0; j < p->x[i].rank; j++)
-      size = p->x[i].labels[j] == label ? p->x[i].dims[j] : size; /* a diagonal */
+    for (int j = 0; j < p->x[i].rank; j++) size = p->x[i].labels[j] == label ? p->x[i].dims[j] : size; /* a diagonal */
     put_letter(p, label);
     add_axis(p, i, label, size);
   }
@@ -186,13 +178,11 @@ static void check_problem(quern_reduce reduce, quern_combine combine) {
   double *got = VALUES(y);
   bool same = (size_t)ir_count(y) == n && y->rank == p.n_out;
   for (int k = 0; k < p.n_out && same; k++) same = y->dims[k] == joint_size(&p, p.out[k]);
-  for (size_t i = 0; i < n && same; i++)
-    same = got[i] == want[i] || fabs(got[i] - want[i]) <= 1e-12 * fabs(want[i]);
+  for (size_t i = 0; i < n && same; i++) same = got[i] == want[i] || fabs(got[i] - want[i]) <= 1e-12 * fabs(want[i]);
   free(got);
   if (same) return;
   print_error("reduce %d, combine %d: \"%s\"", (int)reduce, (int)combine, p.spec);
-  for (int i = 0; i < p.n; i++)
-    print_error(" %s", base_shape_text((char[100]){0}, 100, p.x[i].rank, p.x[i].dims));
+  for (int i = 0; i < p.n; i++) print_error(" %s", base_shape_text((char[100]){0}, 100, p.x[i].rank, p.x[i].dims));
   print_error("\n");
   fail();
 }
@@ -213,8 +203,7 @@ static void every_semiring_equals_the_loop(void **state) {
 
 static void values(void **state) {
   (void)state;
-  quern_tensor *a = REALS(F32, DIMS(2, 2), 1, 2, 3, 4), *v = REALS(F32, DIMS(2), 10, 20),
-               *s = REALS(F32, SCALAR, 3);
+  quern_tensor *a = REALS(F32, DIMS(2, 2), 1, 2, 3, 4), *v = REALS(F32, DIMS(2), 10, 20), *s = REALS(F32, SCALAR, 3);
   EXPECT(quern_einsum("ij,jk->ik", XS(a, a)), 7, 10, 15, 22);
   EXPECT(quern_einsum("ij,jk", XS(a, a)), 7, 10, 15, 22);
   EXPECT(quern_einsum("ba", XS(a)), 1, 3, 2, 4);
@@ -242,8 +231,7 @@ static void values(void **state) {
   EXPECT(quern_einsum_over("ij,jk->ik", XS(a, a), QUERN_REDUCE_MIN, QUERN_COMBINE_ADD), 2, 3, 4, 5);
   /* of nothing: the neutral element, to which nothing is added */
   quern_tensor *empty = ZEROS(I32, 0), *some = REALS(I32, DIMS(2), -5, 7);
-  EXPECT(quern_einsum_over("i,j->j", XS(empty, some), QUERN_REDUCE_MAX, QUERN_COMBINE_ADD), INT32_MIN,
-         INT32_MIN);
+  EXPECT(quern_einsum_over("i,j->j", XS(empty, some), QUERN_REDUCE_MAX, QUERN_COMBINE_ADD), INT32_MIN, INT32_MIN);
   quern_tensor *m = REALS(BOOL, DIMS(2, 2), 0, 1, 0, 0), *l = REALS(BOOL, DIMS(2), 0, 1);
   EXPECT(quern_einsum_over("ij,j->i", XS(m, l), QUERN_REDUCE_MAX, QUERN_COMBINE_MIN), 1, 0);
   EXPECT(quern_einsum("ij,jk->ik", XS(REALS(I32, DIMS(1, 2), 2, 3), REALS(I32, DIMS(2, 1), 4, 5))), 23);
@@ -280,8 +268,7 @@ static void graphs(void **state) {
   quern_tensor *joint = quern_einsum_over("i,i,i->", XS(v, v, v), QUERN_REDUCE_MAX, QUERN_COMBINE_MUL);
   assert_int_equal(joint->node->op, IR_REDUCE);
   assert_int_equal(count_ops(joint, IR_DOT), 0);
-  assert_int_equal(quern_einsum_over("ij,jk->ik", XS(a, b), QUERN_REDUCE_PROD, QUERN_COMBINE_MAX)->node->op,
-                   IR_DOT);
+  assert_int_equal(quern_einsum_over("ij,jk->ik", XS(a, b), QUERN_REDUCE_PROD, QUERN_COMBINE_MAX)->node->op, IR_DOT);
 }
 
 /* (10, 2) (2, 100) (100, 1): from the right, though the result is the same. */
@@ -304,8 +291,7 @@ static void many_operands(void **state) {
     double x[4], next[4];
     fill(4, x, (uint64_t)i);
     xs[i] = ARRAY(F64, DIMS(2, 2), 4, x);
-    for (int k = 0; k < 4; k++)
-      next[k] = product[k / 2 * 2] * x[k % 2] + product[k / 2 * 2 + 1] * x[2 + k % 2];
+    for (int k = 0; k < 4; k++) next[k] = product[k / 2 * 2] * x[k % 2] + product[k / 2 * 2 + 1] * x[2 + k % 2];
     memcpy(product, next, sizeof next);
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     char term[5];
@@ -323,20 +309,16 @@ static void wrong_specs(void **state) {
   EXPECT_ERROR(quern_einsum("ij,jk->ik", XS(a, b)), SHAPE,
                "einsum: index j is 3 in operand 0, (2, 3), and 4 in operand 1, (4, 5)");
   EXPECT_ERROR(quern_einsum("[row][in],[in][out]", XS(a, b)), SHAPE, "einsum: index in is 3 in operand 0");
-  EXPECT_ERROR(quern_einsum("...,...", XS(a, b)), SHAPE,
-               "einsum: axis 2 from the end of \"...\" is 2 in operand 0");
+  EXPECT_ERROR(quern_einsum("...,...", XS(a, b)), SHAPE, "einsum: axis 2 from the end of \"...\" is 2 in operand 0");
   EXPECT_ERROR(quern_einsum("ii", XS(a)), SHAPE,
                "einsum: index i is 2 and 3 in operand 0, (2, 3); a diagonal needs equal sizes");
   EXPECT_ERROR(quern_einsum("ii", XS(INPUT(1, 3))), SHAPE, "a diagonal needs equal sizes");
-  EXPECT_ERROR(quern_einsum("ijk", XS(a)), SHAPE,
-               "einsum: operand 0 is (2, 3) of rank 2, \"ijk\" names 3 axes of it");
+  EXPECT_ERROR(quern_einsum("ijk", XS(a)), SHAPE, "einsum: operand 0 is (2, 3) of rank 2, \"ijk\" names 3 axes of it");
   EXPECT_ERROR(quern_einsum("i", XS(a)), SHAPE, "\"i\" names 1 axes of it");
   EXPECT_ERROR(quern_einsum("...ijk->...", XS(a)), SHAPE, "names 3 axes beside \"...\"");
-  EXPECT_ERROR(quern_einsum("ij->ik", XS(a)), PARSE,
-               "einsum: \"ij->ik\", character 6: no operand has this index");
+  EXPECT_ERROR(quern_einsum("ij->ik", XS(a)), PARSE, "einsum: \"ij->ik\", character 6: no operand has this index");
   EXPECT_ERROR(quern_einsum("ij->ii", XS(a)), PARSE, "einsum: \"ij->ii\": the result has index i twice");
-  EXPECT_ERROR(quern_einsum("ij,jk->ik", XS(a)), INVALID,
-               "einsum: \"ij,jk->ik\" is for 2 operands, there are 1");
+  EXPECT_ERROR(quern_einsum("ij,jk->ik", XS(a)), INVALID, "einsum: \"ij,jk->ik\" is for 2 operands, there are 1");
   EXPECT_ERROR(quern_einsum("ij->ij", XS(a, a)), INVALID, "is for 1 operands, there are 2");
   EXPECT_ERROR(quern_einsum("ij,ij,ij", XS(a, a)), INVALID, "is for 3 operands, there are 2");
   EXPECT_ERROR(quern_einsum("i!", XS(a)), PARSE, "character 2: expected an index");
@@ -359,20 +341,18 @@ static void wrong_specs(void **state) {
   EXPECT_NULL_ERROR(quern_einsum("i", 1, NULL), "einsum: the list of operands is null");
   EXPECT_ERROR(quern_einsum_over("i,i", XS(v, v), (quern_reduce)4, QUERN_COMBINE_MUL), INVALID,
                "einsum_over: 4 is no reduction");
-  EXPECT_ERROR(quern_einsum_over("i,i", XS(v, v), QUERN_REDUCE_SUM, (quern_combine)-1), INVALID,
-               "is no combination");
+  EXPECT_ERROR(quern_einsum_over("i,i", XS(v, v), QUERN_REDUCE_SUM, (quern_combine)-1), INVALID, "is no combination");
   quern_tensor *t = ZEROS(BOOL, 2);
   EXPECT_ERROR(quern_einsum_over("i,i", XS(t, t), QUERN_REDUCE_MAX, QUERN_COMBINE_MUL), DTYPE,
                "einsum_over: does not admit bool");
   EXPECT_ERROR(quern_einsum_over("i,i", XS(t, t), QUERN_REDUCE_PROD, QUERN_COMBINE_MAX), DTYPE,
                "einsum_over: does not admit bool");
   quern_tensor *none = INPUT(INT64_C(1) << 40, INT64_C(1) << 40, 0);
-  EXPECT_ERROR(quern_einsum("iij->ij", XS(none)), OVERFLOW,
-               "einsum: a diagonal of 1099511627776 by 1099511627776 in");
+  EXPECT_ERROR(quern_einsum("iij->ij", XS(none)), OVERFLOW, "einsum: a diagonal of 1099511627776 by 1099511627776 in");
   quern_tensor *d = INPUT(1, 1, 1, 1, 1, 1, 1, 1, 1);
   EXPECT_ERROR(quern_einsum("abcdefghi,jklmnopqr", XS(d, d)), PARSE, "the result has more than 16 axes");
-  EXPECT_ERROR(quern_einsum_over("abcdefghi,jklmnopqr->", XS(d, d), QUERN_REDUCE_PROD, QUERN_COMBINE_ADD),
-               SHAPE, "needs a product of 18 axes, at most 16");
+  EXPECT_ERROR(quern_einsum_over("abcdefghi,jklmnopqr->", XS(d, d), QUERN_REDUCE_PROD, QUERN_COMBINE_ADD), SHAPE,
+               "needs a product of 18 axes, at most 16");
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
 }
 

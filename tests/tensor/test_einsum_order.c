@@ -35,8 +35,7 @@ static double least(int n, const uint64_t *sets, uint64_t out, const int64_t *si
 }
 
 /* The cost of pairs; fails unless each operand and each result but the last is used once. */
-static double cost_of(int n, const uint64_t *sets, uint64_t out, const int64_t *size,
-                      const struct einsum_pair *pairs) {
+static double cost_of(int n, const uint64_t *sets, uint64_t out, const int64_t *size, const struct einsum_pair *pairs) {
   uint64_t held[200];
   bool used[200] = {0};
   double cost = 0;
@@ -95,7 +94,6 @@ static void many_operands(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_of_all_orders),
-                                     cmocka_unit_test(many_operands)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_of_all_orders), cmocka_unit_test(many_operands)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

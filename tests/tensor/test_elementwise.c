@@ -14,7 +14,7 @@ static const struct {
   double at_half;
   int refuses; /* a dtype, or -1 */
 } unaries[] = {
-#define ROW(name, value, refuses)                                                                            \
+#define ROW(name, value, refuses)                                                                                      \
   { #name, quern_##name, value, refuses }
     ROW(neg, -0.5, QUERN_DTYPE_BOOL),
     ROW(abs, 0.5, QUERN_DTYPE_BOOL),
@@ -54,10 +54,8 @@ static void one_operand(void **state) {
     snprintf(words, sizeof words, "%s: the operand is null", unaries[i].name);
     EXPECT_NULL_ERROR(unaries[i].build(NULL), words);
     if (unaries[i].refuses < 0) continue;
-    snprintf(words, sizeof words, "%s: does not admit %s", unaries[i].name,
-             base_dtypes[unaries[i].refuses].name);
-    EXPECT_ERROR(unaries[i].build(quern_zeros(ctx, (quern_dtype)unaries[i].refuses, QUERN_LIST(2))), DTYPE,
-                 words);
+    snprintf(words, sizeof words, "%s: does not admit %s", unaries[i].name, base_dtypes[unaries[i].refuses].name);
+    EXPECT_ERROR(unaries[i].build(quern_zeros(ctx, (quern_dtype)unaries[i].refuses, QUERN_LIST(2))), DTYPE, words);
   }
 }
 
@@ -88,7 +86,7 @@ static const struct {
   double first, second;
   int refuses;
 } binaries[] = {
-#define ROW(name, DTYPE, first, second, refuses)                                                             \
+#define ROW(name, DTYPE, first, second, refuses)                                                                       \
   { #name, quern_##name, QUERN_DTYPE_##DTYPE, first, second, refuses }
     ROW(add, I32, 9, -5, QUERN_DTYPE_BOOL),
     ROW(sub, I32, 5, -9, QUERN_DTYPE_BOOL),
@@ -128,13 +126,11 @@ static void two_operands(void **state) {
     char words[160];
     snprintf(words, sizeof words, "%s: operand 1 is null", binaries[i].name);
     EXPECT_ERROR(build(a, NULL), INVALID, words);
-    snprintf(words, sizeof words, "%s: dtypes differ: operand 0 is f32(2,), operand 1 is f64(2,)",
-             binaries[i].name);
+    snprintf(words, sizeof words, "%s: dtypes differ: operand 0 is f32(2,), operand 1 is f64(2,)", binaries[i].name);
     EXPECT_ERROR(build(ZEROS(F32, 2), ZEROS(F64, 2)), DTYPE, words);
     if (binaries[i].refuses >= 0) {
       quern_tensor *wrong = quern_zeros(ctx, (quern_dtype)binaries[i].refuses, QUERN_LIST(2));
-      snprintf(words, sizeof words, "%s: does not admit %s", binaries[i].name,
-               base_dtypes[binaries[i].refuses].name);
+      snprintf(words, sizeof words, "%s: does not admit %s", binaries[i].name, base_dtypes[binaries[i].refuses].name);
       EXPECT_ERROR(build(wrong, wrong), DTYPE, words);
     }
     snprintf(words, sizeof words,
@@ -159,8 +155,7 @@ static void broadcasting(void **state) {
   EXPECT_ERROR(quern_add(ZEROS(F32, 0), ZEROS(F32, 2)), SHAPE, "axis 1 from the end is 0 and 2");
   quern_tensor *wide = quern_input(ctx, "wide", QUERN_DTYPE_F32, QUERN_LIST(INT64_C(1) << 32, 1));
   quern_tensor *tall = quern_input(ctx, "tall", QUERN_DTYPE_F32, QUERN_LIST(INT64_C(1) << 32));
-  EXPECT_ERROR(quern_add(wide, tall), OVERFLOW,
-               "add: (4294967296, 4294967296) of f32 has more than 2^63 - 1 bytes");
+  EXPECT_ERROR(quern_add(wide, tall), OVERFLOW, "add: (4294967296, 4294967296) of f32 has more than 2^63 - 1 bytes");
 }
 
 static void scalars(void **state) {
@@ -219,8 +214,7 @@ static void choice(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(one_operand),  TEST(special_values), TEST(two_operands),
-                                     TEST(broadcasting), TEST(scalars),        TEST(casts),
-                                     TEST(choice)};
+  const struct CMUnitTest tests[] = {TEST(one_operand), TEST(special_values), TEST(two_operands), TEST(broadcasting),
+                                     TEST(scalars),     TEST(casts),          TEST(choice)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,10 +26,8 @@ static quern_status build(quern_context *c, quern_tensor **y) {
   static const float data[6] = {1, 2, 3, 4, 5, 6};
   static float kept[6];
   const quern_dtype f = QUERN_DTYPE_F32;
-  quern_tensor *x = quern_input(c, "x", f, QUERN_LIST(2, 3)),
-               *w = quern_tensor_copy(c, f, QUERN_LIST(2, 3), data);
-  quern_tensor *k = quern_constant(c, f, QUERN_LIST(3), data),
-               *v = quern_tensor_wrap(c, f, QUERN_LIST(3), kept);
+  quern_tensor *x = quern_input(c, "x", f, QUERN_LIST(2, 3)), *w = quern_tensor_copy(c, f, QUERN_LIST(2, 3), data);
+  quern_tensor *k = quern_constant(c, f, QUERN_LIST(3), data), *v = quern_tensor_wrap(c, f, QUERN_LIST(3), kept);
   quern_tensor *i = quern_argmax(x, 1, true), *parts[2], *indices;
   quern_tensor *sums[] = {
       quern_mul(x, k),
@@ -54,8 +52,8 @@ static quern_status build(quern_context *c, quern_tensor **y) {
       quern_topk(x, 3, 1, true, &indices),
       quern_slice(x, 1, -1, QUERN_END, -1),
       quern_linspace(c, f, 3, 0, 1),
-      quern_sum(quern_window(quern_pad(x, 2, (int64_t[]){0, 1}, (int64_t[]){0, 1}, 0), QUERN_LIST(1),
-                             (int64_t[]){3}, NULL, NULL),
+      quern_sum(quern_window(quern_pad(x, 2, (int64_t[]){0, 1}, (int64_t[]){0, 1}, 0), QUERN_LIST(1), (int64_t[]){3},
+                             NULL, NULL),
                 QUERN_LIST(2), false)};
   quern_tensor *total = sums[0];
   for (size_t n = 1; n < BASE_COUNT(sums); n++) total = quern_add(total, sums[n]);
@@ -65,8 +63,8 @@ static quern_status build(quern_context *c, quern_tensor **y) {
   quern_tensor *one = quern_sum(parts[0], QUERN_ALL, false),
                *carries[] = {one, quern_sum(parts[1], QUERN_LIST(0), false)}, *z;
   QUERN_TRY(quern_loop(
-      c, &(quern_loop_options){.size = sizeof(quern_loop_options), .trip = 3, .n_carries = 1, .n_scanned = 1},
-      carries, step, NULL, &z));
+      c, &(quern_loop_options){.size = sizeof(quern_loop_options), .trip = 3, .n_carries = 1, .n_scanned = 1}, carries,
+      step, NULL, &z));
   quern_tensor *pair[] = {z, one};
   QUERN_TRY(quern_while(c, 1, 1, pair, gives_less, gives_sum, NULL, &z));
   quern_tensor *less = quern_lt(z, one);

@@ -27,22 +27,17 @@ static void scatters(void **state) {
   EXPECT(quern_scatter(x, i, u, 0, QUERN_SCATTER_MAX), 20, 2, 3);
   EXPECT(quern_scatter(x, i, u, 0, QUERN_SCATTER_MIN), 1, 2, -30);
   quern_tensor *m = ZEROS(F32, 2, 3);
-  EXPECT(
-      quern_scatter(m, REALS(I32, DIMS(2), 2, 0), REALS(F32, DIMS(2, 2), 1, 2, 3, 4), 1, QUERN_SCATTER_SET),
-      2, 0, 1, 4, 0, 3);
-  EXPECT(quern_scatter(m, REALS(I32, DIMS(2), 2, 0), REALS(F32, DIMS(2, 1), 7, 8), 1, QUERN_SCATTER_SET), 7,
-         0, 7, 8, 0, 8); /* u is stretched */
-  EXPECT(quern_scatter(m, REALS(I32, SCALAR, 1), REALS(F32, SCALAR, 5), 0, QUERN_SCATTER_ADD), 0, 0, 0, 5, 5,
-         5);
+  EXPECT(quern_scatter(m, REALS(I32, DIMS(2), 2, 0), REALS(F32, DIMS(2, 2), 1, 2, 3, 4), 1, QUERN_SCATTER_SET), 2, 0, 1,
+         4, 0, 3);
+  EXPECT(quern_scatter(m, REALS(I32, DIMS(2), 2, 0), REALS(F32, DIMS(2, 1), 7, 8), 1, QUERN_SCATTER_SET), 7, 0, 7, 8, 0,
+         8); /* u is stretched */
+  EXPECT(quern_scatter(m, REALS(I32, SCALAR, 1), REALS(F32, SCALAR, 5), 0, QUERN_SCATTER_ADD), 0, 0, 0, 5, 5, 5);
   quern_tensor *cube = ZEROS(F32, 2, 2, 3), *row = REALS(F32, DIMS(3), 1, 2, 3);
-  EXPECT(quern_scatter(cube, REALS(I32, SCALAR, 1), row, 0, QUERN_SCATTER_ADD), 0, 0, 0, 0, 0, 0, 1, 2, 3, 1,
-         2, 3);
-  EXPECT(quern_scatter(cube, REALS(I32, SCALAR, 1), row, 1, QUERN_SCATTER_ADD), 0, 0, 0, 1, 2, 3, 0, 0, 0, 1,
-         2, 3);
+  EXPECT(quern_scatter(cube, REALS(I32, SCALAR, 1), row, 0, QUERN_SCATTER_ADD), 0, 0, 0, 0, 0, 0, 1, 2, 3, 1, 2, 3);
+  EXPECT(quern_scatter(cube, REALS(I32, SCALAR, 1), row, 1, QUERN_SCATTER_ADD), 0, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3);
   EXPECT(quern_scatter(x, REALS(I32, SCALAR, 2), REALS(F32, SCALAR, 9), 0, QUERN_SCATTER_SET), 1, 2, 9);
   quern_tensor *deep = quern_reshape(i, QUERN_LIST(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4));
-  EXPECT_ERROR(quern_scatter(m, deep, u, 0, QUERN_SCATTER_SET), SHAPE,
-               "scatter: axis 0 of (2, 3) at indices");
+  EXPECT_ERROR(quern_scatter(m, deep, u, 0, QUERN_SCATTER_SET), SHAPE, "scatter: axis 0 of (2, 3) at indices");
   EXPECT_ERROR(quern_scatter(x, i, u, 1, QUERN_SCATTER_SET), SHAPE, "scatter: axis 1 is out of range");
   EXPECT_ERROR(quern_scatter(x, i, u, 0, (quern_scatter_mode)4), INVALID, "scatter: 4 is no scatter mode");
   EXPECT_ERROR(quern_scatter(x, i, u, 0, (quern_scatter_mode)-1), INVALID, "is no scatter mode");
@@ -66,8 +61,7 @@ static void along(void **state) {
   quern_tensor *i = REALS(I32, DIMS(2, 2), 2, 2, 0, 9), *u = REALS(F32, DIMS(2, 2), 10, 20, 30, 40);
   EXPECT(quern_scatter_along(x, i, u, 1, QUERN_SCATTER_ADD), 1, 2, 33, 34, 5, 6);
   EXPECT(quern_scatter_along(x, i, u, 1, QUERN_SCATTER_SET), 1, 2, 20, 30, 5, 6);
-  EXPECT(quern_scatter_along(x, REALS(I32, DIMS(1, 3), 1, 0, 1), REALS(F32, DIMS(1, 3), 7, 8, 9), 0,
-                             QUERN_SCATTER_MAX),
+  EXPECT(quern_scatter_along(x, REALS(I32, DIMS(1, 3), 1, 0, 1), REALS(F32, DIMS(1, 3), 7, 8, 9), 0, QUERN_SCATTER_MAX),
          1, 8, 3, 7, 5, 9);
   quern_tensor *cube = quern_reshape(quern_arange(ctx, QUERN_DTYPE_F32, 8, 0, 1), QUERN_LIST(2, 2, 2));
   EXPECT(quern_take_along(cube, REALS(I64, DIMS(2, 1, 2), 0, 1, 1, 0), 1), 0, 3, 6, 5);
@@ -82,8 +76,7 @@ static void along(void **state) {
                "scatter_along: dtypes differ");
   EXPECT_ERROR(quern_scatter_along(x, i, u, 0, QUERN_SCATTER_SET), SHAPE,
                "scatter_along: the indices are (2, 2), must have the shape of x, (2, 3), but for axis 0");
-  EXPECT_ERROR(quern_scatter_along(x, i, u, 1, (quern_scatter_mode)9), INVALID,
-               "scatter_along: 9 is no scatter mode");
+  EXPECT_ERROR(quern_scatter_along(x, i, u, 1, (quern_scatter_mode)9), INVALID, "scatter_along: 9 is no scatter mode");
 }
 
 static void one_hots(void **state) {
@@ -99,8 +92,8 @@ static void one_hots(void **state) {
                "one_hot: the indices are f32(2,), must be integers");
   EXPECT_ERROR(quern_one_hot(ZEROS(I64, 2), -1, QUERN_DTYPE_F32), INVALID, "one_hot: -1 classes");
   EXPECT_ERROR(quern_one_hot(ZEROS(I64, 2), 2, (quern_dtype)77), DTYPE, "one_hot: 77 is no dtype");
-  EXPECT_ERROR(quern_one_hot(ZEROS(I64, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), 2, QUERN_DTYPE_F32),
-               SHAPE, "leave no room for an axis");
+  EXPECT_ERROR(quern_one_hot(ZEROS(I64, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), 2, QUERN_DTYPE_F32), SHAPE,
+               "leave no room for an axis");
   EXPECT_ERROR(quern_one_hot(ZEROS(I64, 4), INT64_MAX, QUERN_DTYPE_F32), OVERFLOW, "one_hot: ");
 }
 

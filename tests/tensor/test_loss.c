@@ -45,9 +45,7 @@ static quern_tensor *focal_root(quern_tensor *a, quern_tensor *b, quern_reductio
   return quern_focal_loss(a, b, 0, 0.5, r);
 }
 
-static double bce(double a, double b) {
-  return -b * log(1 / (1 + exp(-a))) - (1 - b) * log(1 / (1 + exp(a)));
-}
+static double bce(double a, double b) { return -b * log(1 / (1 + exp(-a))) - (1 - b) * log(1 / (1 + exp(a))); }
 
 static void pairs(void **state) {
   (void)state;
@@ -149,8 +147,7 @@ enum { ROWS = 5, CLASSES = 4 };
 static const double label_values[ROWS] = {2, 0, 3, 0, 1};
 
 /* The loss of each row; ignored ones are 0 and do not count. */
-static double naive_cross_entropy(const double *logits, bool already_log, double eps, int ignore,
-                                  double *rows) {
+static double naive_cross_entropy(const double *logits, bool already_log, double eps, int ignore, double *rows) {
   double sum = 0, count = 0;
   for (int r = 0; r < ROWS; r++) {
     const double *row = logits + r * CLASSES;
@@ -158,8 +155,7 @@ static double naive_cross_entropy(const double *logits, bool already_log, double
     for (int c = 0; c < CLASSES; c++) total += exp(row[c]);
     double shift = already_log ? 0 : log(total);
     for (int c = 0; c < CLASSES; c++) even -= (row[c] - shift) / CLASSES;
-    rows[r] =
-        (int)label_values[r] == ignore ? 0 : (1 - eps) * (shift - row[(int)label_values[r]]) + eps * even;
+    rows[r] = (int)label_values[r] == ignore ? 0 : (1 - eps) * (shift - row[(int)label_values[r]]) + eps * even;
     sum += rows[r];
     count += (int)label_values[r] != ignore;
   }
@@ -171,8 +167,7 @@ static void labels(void **state) {
   double logits[ROWS * CLASSES], rows[ROWS];
   fill(ROWS * CLASSES, logits, 3);
   quern_tensor *a = ARRAY(F64, DIMS(ROWS, CLASSES), ROWS * CLASSES, logits);
-  quern_tensor *ids[] = {ARRAY(I64, DIMS(ROWS), ROWS, label_values),
-                         ARRAY(U8, DIMS(ROWS), ROWS, label_values),
+  quern_tensor *ids[] = {ARRAY(I64, DIMS(ROWS), ROWS, label_values), ARRAY(U8, DIMS(ROWS), ROWS, label_values),
                          ARRAY(I8, DIMS(ROWS), ROWS, label_values)};
   const struct {
     double eps;
@@ -186,8 +181,7 @@ static void labels(void **state) {
                                        .label_smoothing = cases[i].eps,
                                        .ignore = cases[i].ignore,
                                        .ignore_index = cases[i].ignore ? 0 : 3};
-      double mean = naive_cross_entropy(logits, kind == 1, cases[i].eps, cases[i].ignore ? 0 : -1, rows),
-             sum = 0;
+      double mean = naive_cross_entropy(logits, kind == 1, cases[i].eps, cases[i].ignore ? 0 : -1, rows), sum = 0;
       for (int r = 0; r < ROWS; r++) sum += rows[r];
       EXPECT_TYPE(build(a, ids[0], &o), F64, SCALAR);
       for (size_t k = 0; k < BASE_COUNT(ids); k++) EXPECT_NEAR(build(a, ids[k], &o), 1e-14, mean);
@@ -210,18 +204,15 @@ static void linear(void **state) {
   fill(CLASSES * 3, w, 5);
   quern_tensor *a = ARRAY(F64, DIMS(ROWS, 3), ROWS * 3, h), *b = ARRAY(F64, DIMS(CLASSES, 3), CLASSES * 3, w);
   quern_tensor *ids = ARRAY(I64, DIMS(ROWS), ROWS, label_values);
-  const quern_cross_entropy_options o = {
-      .size = sizeof o, .label_smoothing = 0.2, .ignore = true, .ignore_index = 3};
+  const quern_cross_entropy_options o = {.size = sizeof o, .label_smoothing = 0.2, .ignore = true, .ignore_index = 3};
   double logits[ROWS * CLASSES] = {0}, rows[ROWS];
   for (int r = 0; r < ROWS; r++) {
     for (int c = 0; c < CLASSES; c++) {
       for (int d = 0; d < 3; d++) logits[r * CLASSES + c] += h[r * 3 + d] * w[c * 3 + d];
     }
   }
-  EXPECT_NEAR(quern_linear_cross_entropy(a, b, ids, &o), 1e-14,
-              naive_cross_entropy(logits, false, 0.2, 3, rows));
-  EXPECT_NEAR(quern_linear_cross_entropy(a, b, ids, NULL), 1e-14,
-              naive_cross_entropy(logits, false, 0, -1, rows));
+  EXPECT_NEAR(quern_linear_cross_entropy(a, b, ids, &o), 1e-14, naive_cross_entropy(logits, false, 0.2, 3, rows));
+  EXPECT_NEAR(quern_linear_cross_entropy(a, b, ids, NULL), 1e-14, naive_cross_entropy(logits, false, 0, -1, rows));
   assert_string_equal(quern_linear_cross_entropy(a, b, ids, NULL)->node->attrs->name, "linear_cross_entropy");
 }
 
@@ -233,8 +224,7 @@ static void odd_labels(void **state) {
   quern_cross_entropy_options o = {.size = sizeof o, .ignore = true, .ignore_index = -100};
   EXPECT_RELATIVE(quern_cross_entropy(a, ids, &o), 2e-7, (log1p(exp(1)) + log(2)) / 2);
   double s = 1 / (1 + exp(1));
-  EXPECT_NEAR(GRAD_OF_SUM(quern_cross_entropy(a, ids, &o), a), 1e-7, (s - 1) / 2, (1 - s) / 2, 0, 0, 0.25,
-              -0.25);
+  EXPECT_NEAR(GRAD_OF_SUM(quern_cross_entropy(a, ids, &o), a), 1e-7, (s - 1) / 2, (1 - s) / 2, 0, 0, 0.25, -0.25);
   EXPECT(quern_cross_entropy(a, REALS(I32, DIMS(3), -100, -100, -100), &o), NAN);
   o.reduction = QUERN_REDUCTION_SUM;
   EXPECT(quern_cross_entropy(a, REALS(I32, DIMS(3), -100, -100, -100), &o), 0);
@@ -257,8 +247,7 @@ static void cosine(void **state) {
   EXPECT_NEAR(quern_cosine_similarity(a, b, -1, 1e-8), 1e-15, 24.0 / 25, -1);
   EXPECT_NEAR(quern_cosine_similarity(a, b, 0, 1e-8), 1e-15, (12 - 2) / sqrt(10 * 20), 1);
   EXPECT_NEAR(quern_cosine_similarity(a, REALS(F64, DIMS(2), 1, 0), 1, 1e-8), 1e-15, 0.6, 1); /* broadcasts */
-  EXPECT_NEAR(quern_cosine_similarity(a, b, 1, 10), 1e-15, 24.0 / 100,
-              -2.0 / 100); /* eps is the least length */
+  EXPECT_NEAR(quern_cosine_similarity(a, b, 1, 10), 1e-15, 24.0 / 100, -2.0 / 100); /* eps is the least length */
   EXPECT_NEAR(quern_cosine_similarity(a, b, 1, 4), 1e-15, 24.0 / 25, -2.0 / 16);
   EXPECT(quern_cosine_similarity(ZEROS(F32, 2), REALS(F32, DIMS(2), 1, 2), 0, 1e-8), 0);
 
@@ -271,8 +260,7 @@ static void cosine(void **state) {
   for (int i = 0; i < 6; i++) assert_true(isfinite(g[i]));
   free(g);
   quern_tensor *zero = ZEROS(F32, 1, 2);
-  EXPECT_RELATIVE(GRAD_OF_SUM(quern_cosine_similarity(zero, REALS(F32, DIMS(1, 2), 1, 0), 1, 0.5), zero),
-                  1e-6, 2, 0);
+  EXPECT_RELATIVE(GRAD_OF_SUM(quern_cosine_similarity(zero, REALS(F32, DIMS(1, 2), 1, 0), 1, 0.5), zero), 1e-6, 2, 0);
 
   quern_tensor *sign = REALS(F64, DIMS(2), 1, -1);
   EXPECT_NEAR(quern_cosine_loss(a, b, sign, 0.5, QUERN_REDUCTION_NONE), 1e-15, 0.04, 0);
@@ -290,12 +278,11 @@ static void triplet(void **state) {
   EXPECT_NEAR(quern_triplet_loss(a, p, n, 2.5, QUERN_REDUCTION_MEAN), 1e-15, 2);
   EXPECT_NEAR(quern_triplet_loss(a, p, n, 2.5, QUERN_REDUCTION_SUM), 1e-15, 6);
   /* A distance of 0 has gradient 0, and distances of 1e20 or 1e-25 are right in f32. */
-  EXPECT_NEAR(GRAD_OF_SUM(quern_triplet_loss(a, p, n, 2.5, QUERN_REDUCTION_SUM), p), 1e-15, 0.6, 0.8, 0, 0, 0,
-              0);
+  EXPECT_NEAR(GRAD_OF_SUM(quern_triplet_loss(a, p, n, 2.5, QUERN_REDUCTION_SUM), p), 1e-15, 0.6, 0.8, 0, 0, 0, 0);
   quern_tensor *zero = ZEROS(F32, 2, 2), *far = REALS(F32, DIMS(2, 2), 3e20, 4e20, 3e-25, 4e-25);
   EXPECT_RELATIVE(quern_triplet_loss(zero, far, zero, 0, QUERN_REDUCTION_NONE), 1e-6, 5e20, 5e-25);
-  EXPECT_RELATIVE(GRAD_OF_SUM(quern_triplet_loss(zero, far, zero, 0, QUERN_REDUCTION_SUM), far), 1e-6, 0.6,
-                  0.8, 0.6, 0.8);
+  EXPECT_RELATIVE(GRAD_OF_SUM(quern_triplet_loss(zero, far, zero, 0, QUERN_REDUCTION_SUM), far), 1e-6, 0.6, 0.8, 0.6,
+                  0.8);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------- */
@@ -351,12 +338,8 @@ static void wrong_pairs(void **state) {
     const char *name, *first;
     loss *build;
   } table[] = {
-      {"mse_loss", "x", quern_mse_loss},
-      {"l1_loss", "x", quern_l1_loss},
-      {"huber_loss", "x", huber},
-      {"kl_loss", "log_p", quern_kl_loss},
-      {"bce_loss", "logits", quern_bce_loss},
-      {"focal_loss", "logits", focal},
+      {"mse_loss", "x", quern_mse_loss},   {"l1_loss", "x", quern_l1_loss},        {"huber_loss", "x", huber},
+      {"kl_loss", "log_p", quern_kl_loss}, {"bce_loss", "logits", quern_bce_loss}, {"focal_loss", "logits", focal},
   };
   quern_tensor *a = ZEROS(F32, 2, 3), *b = ZEROS(F32, 3), *d = ZEROS(F64, 2, 3), *i = ZEROS(I32, 2, 3);
   for (size_t k = 0; k < BASE_COUNT(table); k++) {
@@ -367,8 +350,7 @@ static void wrong_pairs(void **state) {
     snprintf(text, sizeof text, "%s: dtypes differ: %s is f32(2, 3), target is f64(2, 3)", table[k].name,
              table[k].first);
     EXPECT_ERROR(table[k].build(a, d, QUERN_REDUCTION_MEAN), DTYPE, text);
-    snprintf(text, sizeof text, "%s: %s is i32(2, 3), must be of a float dtype", table[k].name,
-             table[k].first);
+    snprintf(text, sizeof text, "%s: %s is i32(2, 3), must be of a float dtype", table[k].name, table[k].first);
     EXPECT_ERROR(table[k].build(i, i, QUERN_REDUCTION_MEAN), DTYPE, text);
     snprintf(text, sizeof text, "%s: reduction is 7", table[k].name);
     EXPECT_ERROR(table[k].build(a, a, (quern_reduction)7), INVALID, text);
@@ -392,11 +374,9 @@ static void wrong_labels(void **state) {
   EXPECT_ERROR(quern_cross_entropy(a, ZEROS(I64, 4), NULL), SHAPE,
                "cross_entropy: labels are i64(4,), logits is f32(5, 3); labels must have its shape");
   EXPECT_ERROR(quern_cross_entropy(ZEROS(I32, 5, 3), ids, NULL), DTYPE, "cross_entropy: logits is i32(5, 3)");
-  EXPECT_ERROR(quern_cross_entropy(a, ids, &o), INVALID,
-               "cross_entropy: label_smoothing is 1.5, must be in 0..1");
+  EXPECT_ERROR(quern_cross_entropy(a, ids, &o), INVALID, "cross_entropy: label_smoothing is 1.5, must be in 0..1");
   EXPECT_ERROR(quern_cross_entropy(a, NULL, NULL), INVALID, "cross_entropy: operand 1 is null");
-  EXPECT_ERROR(quern_nll_loss(a, ZEROS(I64, 5, 3), NULL), SHAPE,
-               "nll_loss: labels are i64(5, 3), log_p is f32(5, 3)");
+  EXPECT_ERROR(quern_nll_loss(a, ZEROS(I64, 5, 3), NULL), SHAPE, "nll_loss: labels are i64(5, 3), log_p is f32(5, 3)");
   EXPECT_ERROR(quern_nll_loss(a, ids, &o), INVALID, "nll_loss: label_smoothing is 1.5");
   o = (quern_cross_entropy_options){.size = sizeof o, .reduction = (quern_reduction)9};
   EXPECT_ERROR(quern_cross_entropy(a, ids, &o), INVALID, "cross_entropy: reduction is 9");
@@ -415,8 +395,7 @@ static void wrong_labels(void **state) {
 static void wrong_angles(void **state) {
   (void)state;
   quern_tensor *a = ZEROS(F32, 2, 3), *s = ZEROS(F32, 2);
-  EXPECT_ERROR(quern_cosine_similarity(a, ZEROS(F32, 2, 4), 1, 0), SHAPE,
-               "cosine_similarity: shapes do not broadcast");
+  EXPECT_ERROR(quern_cosine_similarity(a, ZEROS(F32, 2, 4), 1, 0), SHAPE, "cosine_similarity: shapes do not broadcast");
   EXPECT_ERROR(quern_cosine_similarity(a, a, 2, 0), SHAPE, "cosine_similarity: axis 2 is out of range");
   EXPECT_ERROR(quern_cosine_similarity(a, a, 1, -1), INVALID, "cosine_similarity: eps is -1");
   EXPECT_ERROR(quern_cosine_similarity(a, ZEROS(F64, 2, 3), 1, 0), DTYPE, "cosine_similarity: dtypes differ");
@@ -427,8 +406,7 @@ static void wrong_angles(void **state) {
   EXPECT_ERROR(quern_cosine_loss(a, ZEROS(F32, 2), s, 0, QUERN_REDUCTION_MEAN), SHAPE,
                "cosine_loss: shapes differ: a is f32(2, 3), b is f32(2,)");
   EXPECT_ERROR(quern_cosine_loss(a, a, s, NAN, QUERN_REDUCTION_MEAN), INVALID, "cosine_loss: margin is nan");
-  EXPECT_ERROR(quern_cosine_loss(a, a, NULL, 0, QUERN_REDUCTION_MEAN), INVALID,
-               "cosine_loss: operand 2 is null");
+  EXPECT_ERROR(quern_cosine_loss(a, a, NULL, 0, QUERN_REDUCTION_MEAN), INVALID, "cosine_loss: operand 2 is null");
   EXPECT_ERROR(quern_triplet_loss(a, a, s, 1, QUERN_REDUCTION_MEAN), SHAPE,
                "triplet_loss: shapes differ: anchor is f32(2, 3), negative is f32(2,)");
   EXPECT_ERROR(quern_triplet_loss(a, a, a, -1, QUERN_REDUCTION_MEAN), INVALID, "triplet_loss: margin is -1");

@@ -12,9 +12,7 @@ static int count_ops(quern_tensor *t, enum ir_op op) {
   return count;
 }
 
-static quern_tensor *input(int rank, const int64_t *dims) {
-  return quern_input(ctx, "x", QUERN_DTYPE_F32, rank, dims);
-}
+static quern_tensor *input(int rank, const int64_t *dims) { return quern_input(ctx, "x", QUERN_DTYPE_F32, rank, dims); }
 #define INPUT(...) input(QUERN_LIST(__VA_ARGS__))
 
 static void values(void **state) {
@@ -68,8 +66,7 @@ static void batches(void **state) {
     assert_true(count_ops(y, IR_DOT) == 1);
     assert_true(count_ops(y, IR_BROADCAST) == 0);
     int am = BASE_MIN(sa.n, 2), bm = BASE_MIN(sb.n, 2);
-    int64_t inner = sa.at[sa.n - 1], rows = am == 2 ? sa.at[sa.n - 2] : 1,
-            columns = bm == 2 ? sb.at[sb.n - 1] : 1;
+    int64_t inner = sa.at[sa.n - 1], rows = am == 2 ? sa.at[sa.n - 2] : 1, columns = bm == 2 ? sb.at[sb.n - 1] : 1;
     int batch = sy.n - (am == 2) - (bm == 2);
     for (size_t i = 0; i < ny; i++) {
       size_t column = i % (size_t)columns, row = i / (size_t)columns % (size_t)rows,
@@ -109,9 +106,8 @@ static void graphs(void **state) {
 static void wrong_products(void **state) {
   (void)state;
   quern_tensor *s = quern_scalar(ctx, QUERN_DTYPE_F32, 1);
-  EXPECT_ERROR(
-      quern_matmul(INPUT(32, 768), INPUT(512, 64)), SHAPE,
-      "matmul: inner dimensions differ: a is (32, 768), b is (512, 64); a's last must equal b's first");
+  EXPECT_ERROR(quern_matmul(INPUT(32, 768), INPUT(512, 64)), SHAPE,
+               "matmul: inner dimensions differ: a is (32, 768), b is (512, 64); a's last must equal b's first");
   EXPECT_ERROR(quern_matmul(INPUT(32, 768), INPUT(64, 768)), SHAPE, "HINT: did you mean quern_linear");
   (void)quern_matmul(INPUT(32, 768), INPUT(512, 64));
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_SHAPE);

@@ -9,8 +9,7 @@ static void naive_rows(size_t rows, size_t n, const double *x, const double *w, 
     for (size_t i = 0; i < n && center; i++) mean += x[r * n + i] / (double)n;
     for (size_t i = 0; i < n; i++) var += (x[r * n + i] - mean) * (x[r * n + i] - mean) / (double)n;
     for (size_t i = 0; i < n; i++) {
-      y[r * n + i] =
-          (x[r * n + i] - mean) / sqrt(var + eps) * (w == NULL ? 1 : w[i]) + (b == NULL ? 0 : b[i]);
+      y[r * n + i] = (x[r * n + i] - mean) / sqrt(var + eps) * (w == NULL ? 1 : w[i]) + (b == NULL ? 0 : b[i]);
     }
   }
 }
@@ -106,8 +105,7 @@ static void narrow_interior(void **state) {
   double at[] = {100, 101, 104}, ww[] = {1, 2, 3}, want[3];
   naive_rows(1, 3, at, ww, ww, true, 1e-5, want);
   test_exact(y, 3, want, __FILE__, __LINE__);
-  EXPECT(quern_rms_norm(REALS(F16, DIMS(2), 60000, 60000), 1, NULL, 0), 1,
-         1); /* the square is too large for f16 */
+  EXPECT(quern_rms_norm(REALS(F16, DIMS(2), 60000, 60000), 1, NULL, 0), 1, 1); /* the square is too large for f16 */
 }
 
 /* ---- channels -------------------------------------------------------------------------------- */
@@ -115,8 +113,7 @@ static void narrow_interior(void **state) {
 enum { NB = 2, C = 4, S = 6 };
 
 /* Groups of channels of (NB, C, S). */
-static void naive_groups(int groups, const double *x, const double *w, const double *b, double eps,
-                         double *y) {
+static void naive_groups(int groups, const double *x, const double *w, const double *b, double eps, double *y) {
   int each = C / groups;
   for (int n = 0; n < NB; n++) {
     for (int g = 0; g < groups; g++) {
@@ -147,8 +144,7 @@ static void group_and_instance(void **state) {
   EXPECT_ARRAY(quern_group_norm(t, 1, NULL, tb, 1e-2), 1e-14, NB * C * S, want);
   naive_groups(C, x, w, NULL, 1e-2, want);
   EXPECT_ARRAY(quern_instance_norm(t, tw, NULL, 1e-2), 1e-14, NB * C * S, want);
-  EXPECT_RELATIVE(quern_group_norm(REALS(F64, DIMS(1, 4), 1, 3, 10, 30), 2, NULL, NULL, 0), 1e-15, -1, 1, -1,
-                  1);
+  EXPECT_RELATIVE(quern_group_norm(REALS(F64, DIMS(1, 4), 1, 3, 10, 30), 2, NULL, NULL, 0), 1e-15, -1, 1, -1, 1);
   naive_groups(C, x, NULL, NULL, 0, want);
   EXPECT_ARRAY(quern_instance_norm(t, NULL, NULL, 0), 1e-14, NB * C * S, want);
 }
@@ -201,8 +197,8 @@ static void batch(void **state) {
 /* Running statistics of a narrow x may be f32; (N, C) has no spatial axes. */
 static void batch_types(void **state) {
   (void)state;
-  quern_tensor *x = REALS(BF16, DIMS(4, 1), 1, 2, 3, 6), *mean = REALS(F32, DIMS(1), 0),
-               *var = REALS(F32, DIMS(1), 1), *m, *v;
+  quern_tensor *x = REALS(BF16, DIMS(4, 1), 1, 2, 3, 6), *mean = REALS(F32, DIMS(1), 0), *var = REALS(F32, DIMS(1), 1),
+               *m, *v;
   quern_batch_norm_options o = {.size = sizeof o, .train = true, .momentum = 0.125, .eps = 0};
   quern_tensor *y = quern_batch_norm(x, NULL, NULL, mean, var, &o, &m, &v);
   EXPECT_TYPE(y, BF16, DIMS(4, 1));
@@ -262,8 +258,7 @@ static void gradients(void **state) {
   fill(4, v, 5);
   CHECK_GRADIENTS(layer, NULL, 3, ((struct ir_ints[]){DIMS(2, 3, 4), DIMS(3, 4), DIMS(3, 4)}), at, true);
   CHECK_GRADIENTS(layer_bare, NULL, 1, ((struct ir_ints[]){DIMS(4, 6)}), at, true);
-  CHECK_GRADIENTS(layer_bias, NULL, 2, ((struct ir_ints[]){DIMS(2, 3, 4), DIMS(3, 4)}), without_weight,
-                  false);
+  CHECK_GRADIENTS(layer_bias, NULL, 2, ((struct ir_ints[]){DIMS(2, 3, 4), DIMS(3, 4)}), without_weight, false);
   CHECK_GRADIENTS(rms, NULL, 2, ((struct ir_ints[]){DIMS(2, 3, 4), DIMS(3, 4)}), at, true);
   CHECK_GRADIENTS(group, NULL, 3, ((struct ir_ints[]){DIMS(2, 4, 3), DIMS(4), DIMS(4)}), at, true);
   CHECK_GRADIENTS(instance, NULL, 3, ((struct ir_ints[]){DIMS(3, 2, 4), DIMS(2), DIMS(2)}), at, true);
@@ -279,8 +274,7 @@ static void wrong_calls(void **state) {
   (void)state;
   quern_tensor *x = ZEROS(F32, 2, 3, 4), *i = ZEROS(I32, 2, 3), *w4 = ZEROS(F32, 4), *w3 = ZEROS(F32, 3),
                *d4 = ZEROS(F64, 4);
-  EXPECT_ERROR(quern_layer_norm(i, 1, NULL, NULL, 0), DTYPE,
-               "layer_norm: x is i32(2, 3), must be of a float dtype");
+  EXPECT_ERROR(quern_layer_norm(i, 1, NULL, NULL, 0), DTYPE, "layer_norm: x is i32(2, 3), must be of a float dtype");
   EXPECT_ERROR(quern_layer_norm(x, 4, NULL, NULL, 0), SHAPE,
                "layer_norm: n_axes is 4, must be in 1..3 for x f32(2, 3, 4)");
   EXPECT_ERROR(quern_layer_norm(x, 0, NULL, NULL, 0), SHAPE, "layer_norm: n_axes is 0");
@@ -288,10 +282,8 @@ static void wrong_calls(void **state) {
                "layer_norm: weight is f32(3,), must have shape (4,) for x f32(2, 3, 4)");
   EXPECT_ERROR(quern_layer_norm(x, 1, w4, d4, 0), DTYPE,
                "layer_norm: dtypes differ: x is f32(2, 3, 4), bias is f64(4,)");
-  EXPECT_ERROR(quern_layer_norm(x, 2, NULL, w4, 0), SHAPE,
-               "layer_norm: bias is f32(4,), must have shape (3, 4)");
-  EXPECT_ERROR(quern_layer_norm(x, 1, NULL, NULL, -1), INVALID,
-               "layer_norm: eps is -1, must be finite and at least 0");
+  EXPECT_ERROR(quern_layer_norm(x, 2, NULL, w4, 0), SHAPE, "layer_norm: bias is f32(4,), must have shape (3, 4)");
+  EXPECT_ERROR(quern_layer_norm(x, 1, NULL, NULL, -1), INVALID, "layer_norm: eps is -1, must be finite and at least 0");
   EXPECT_NULL_ERROR(quern_layer_norm(NULL, 1, NULL, NULL, 0), "layer_norm: the operand is null");
   EXPECT_ERROR(quern_rms_norm(x, 5, NULL, 0), SHAPE, "rms_norm: n_axes is 5");
   EXPECT_ERROR(quern_rms_norm(x, 1, w3, 0), SHAPE, "rms_norm: weight is f32(3,)");
@@ -299,35 +291,27 @@ static void wrong_calls(void **state) {
   EXPECT_ERROR(quern_group_norm(x, 2, NULL, NULL, 0), SHAPE,
                "group_norm: 2 groups do not divide the 3 channels of f32(2, 3, 4)");
   EXPECT_ERROR(quern_group_norm(x, 0, NULL, NULL, 0), SHAPE, "group_norm: 0 groups");
-  EXPECT_ERROR(quern_group_norm(x, 3, w4, NULL, 0), SHAPE,
-               "group_norm: weight is f32(4,), must have shape (3,)");
+  EXPECT_ERROR(quern_group_norm(x, 3, w4, NULL, 0), SHAPE, "group_norm: weight is f32(4,), must have shape (3,)");
   EXPECT_ERROR(quern_group_norm(w4, 1, NULL, NULL, 0), SHAPE, "group_norm: x is f32(4,), must be (N, C, ..)");
   EXPECT_ERROR(quern_instance_norm(ZEROS(F32, 2, 3), NULL, NULL, 0), SHAPE,
                "instance_norm: x is f32(2, 3), must be (N, C, ..) with spatial");
-  EXPECT_ERROR(quern_instance_norm(x, NULL, w4, 0), SHAPE,
-               "instance_norm: bias is f32(4,), must have shape (3,)");
+  EXPECT_ERROR(quern_instance_norm(x, NULL, w4, 0), SHAPE, "instance_norm: bias is f32(4,), must have shape (3,)");
   EXPECT_ERROR(quern_instance_norm(ZEROS(F32, 2, 0, 3), NULL, NULL, 0), SHAPE, "without channels");
 
-  EXPECT_ERROR(quern_group_norm(i, 1, NULL, NULL, 0), DTYPE,
-               "group_norm: x is i32(2, 3), must be of a float dtype");
-  EXPECT_ERROR(quern_instance_norm(ZEROS(I32, 2, 3, 4), NULL, NULL, 0), DTYPE,
-               "instance_norm: x is i32(2, 3, 4)");
+  EXPECT_ERROR(quern_group_norm(i, 1, NULL, NULL, 0), DTYPE, "group_norm: x is i32(2, 3), must be of a float dtype");
+  EXPECT_ERROR(quern_instance_norm(ZEROS(I32, 2, 3, 4), NULL, NULL, 0), DTYPE, "instance_norm: x is i32(2, 3, 4)");
   EXPECT_ERROR(quern_group_norm(x, 3, NULL, NULL, NAN), INVALID, "group_norm: eps is nan");
 
   quern_batch_norm_options o = {.size = sizeof o, .momentum = 0.1, .eps = 1e-5};
   quern_tensor *m = NULL, *v = NULL;
-  EXPECT_ERROR(quern_batch_norm(i, NULL, NULL, NULL, NULL, &o, NULL, NULL), DTYPE,
-               "batch_norm: x is i32(2, 3)");
+  EXPECT_ERROR(quern_batch_norm(i, NULL, NULL, NULL, NULL, &o, NULL, NULL), DTYPE, "batch_norm: x is i32(2, 3)");
   EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, w3, NULL, &m, &v), INVALID, "batch_norm: options is null");
   assert_true(quern_tensor_is_poison(m) && quern_tensor_is_poison(v) && m != NULL);
-  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, NULL, w3, &o, NULL, NULL), INVALID,
-               "batch_norm: running_mean is null");
-  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, NULL, &o, NULL, NULL), INVALID,
-               "batch_norm: running_var is null");
+  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, NULL, w3, &o, NULL, NULL), INVALID, "batch_norm: running_mean is null");
+  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, NULL, &o, NULL, NULL), INVALID, "batch_norm: running_var is null");
   EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w4, w3, &o, NULL, NULL), SHAPE,
                "batch_norm: running_mean is f32(4,), must have shape (3,)");
-  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, ZEROS(BF16, 3), &o, NULL, NULL), DTYPE,
-               "running_var is bf16(3,)");
+  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, ZEROS(BF16, 3), &o, NULL, NULL), DTYPE, "running_var is bf16(3,)");
   EXPECT_ERROR(quern_batch_norm(x, w4, NULL, w3, w3, &o, NULL, NULL), SHAPE, "batch_norm: weight is f32(4,)");
   EXPECT_ERROR(quern_batch_norm(w3, NULL, NULL, w3, w3, &o, NULL, NULL), SHAPE, "batch_norm: x is f32(3,)");
   o.train = true;
@@ -335,14 +319,12 @@ static void wrong_calls(void **state) {
                "new_mean is asked for, but running_mean is null");
   EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, NULL, &o, NULL, &v), INVALID,
                "new_var is asked for, but running_var is null");
-  EXPECT_ERROR(quern_batch_norm(ZEROS(F32, 1, 3), NULL, NULL, w3, w3, &o, NULL, NULL), SHAPE,
-               "has 1 values a channel");
+  EXPECT_ERROR(quern_batch_norm(ZEROS(F32, 1, 3), NULL, NULL, w3, w3, &o, NULL, NULL), SHAPE, "has 1 values a channel");
   o.momentum = 1.5;
-  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, w3, &o, NULL, NULL), INVALID,
-               "batch_norm: momentum is 1.5");
+  EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, w3, &o, NULL, NULL), INVALID, "batch_norm: momentum is 1.5");
   o.momentum = 1;
-  EXPECT(quern_batch_norm(x, NULL, NULL, w3, w3, &o, &m, NULL), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-         0, 0, 0, 0, 0, 0, 0, 0, 0);
+  EXPECT(quern_batch_norm(x, NULL, NULL, w3, w3, &o, &m, NULL), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+         0, 0, 0, 0, 0);
   EXPECT(m, 0, 0, 0);
   o.size = 8;
   EXPECT_ERROR(quern_batch_norm(x, NULL, NULL, w3, w3, &o, NULL, NULL), INVALID,

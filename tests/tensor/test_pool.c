@@ -8,12 +8,8 @@ struct sizes {
   quern_pool_options o;
 };
 
-static int64_t stride_of(const struct sizes *c, int i) {
-  return c->o.stride[i] == 0 ? c->o.window[i] : c->o.stride[i];
-}
-static int64_t dilation_of(const struct sizes *c, int i) {
-  return c->o.dilation[i] == 0 ? 1 : c->o.dilation[i];
-}
+static int64_t stride_of(const struct sizes *c, int i) { return c->o.stride[i] == 0 ? c->o.window[i] : c->o.stride[i]; }
+static int64_t dilation_of(const struct sizes *c, int i) { return c->o.dilation[i] == 0 ? 1 : c->o.dilation[i]; }
 
 static int64_t places(const struct sizes *c, int i) {
   if (i >= c->spatial) return 1;
@@ -37,8 +33,7 @@ static void naive(const struct sizes *c, bool average, const double *x, double *
         int64_t at = 0;
         bool inside = true;
         for (int i = 0; i < 3; i++) {
-          int64_t q =
-              i < c->spatial ? pi[i] * stride_of(c, i) + ji[i] * dilation_of(c, i) - c->o.pad_lo[i] : 0;
+          int64_t q = i < c->spatial ? pi[i] * stride_of(c, i) + ji[i] * dilation_of(c, i) - c->o.pad_lo[i] : 0;
           inside &= q >= 0 && q < c->n[i];
           at = at * c->n[i] + q;
         }
@@ -55,10 +50,7 @@ static void naive(const struct sizes *c, bool average, const double *x, double *
 
 static const struct sizes cases[] = {
     {1, 6, {8, 1, 1}, {.size = sizeof(quern_pool_options), .window = {2}}},
-    {1,
-     6,
-     {9, 1, 1},
-     {.size = sizeof(quern_pool_options), .window = {3}, .stride = {2}, .pad_lo = {1}, .pad_hi = {2}}},
+    {1, 6, {9, 1, 1}, {.size = sizeof(quern_pool_options), .window = {3}, .stride = {2}, .pad_lo = {1}, .pad_hi = {2}}},
     {1,
      6,
      {9, 1, 1},
@@ -66,11 +58,7 @@ static const struct sizes cases[] = {
     {2,
      6,
      {5, 4, 1},
-     {.size = sizeof(quern_pool_options),
-      .window = {2, 3},
-      .stride = {1, 2},
-      .pad_lo = {1, 0},
-      .pad_hi = {0, 2}}},
+     {.size = sizeof(quern_pool_options), .window = {2, 3}, .stride = {1, 2}, .pad_lo = {1, 0}, .pad_hi = {0, 2}}},
     {2, 6, {4, 6, 1}, {.size = sizeof(quern_pool_options), .window = {2, 2}}},
     {3,
      6,
@@ -89,8 +77,7 @@ static void values(void **state) {
   fill(MOST, x, 1);
   for (size_t i = 0; i < BASE_COUNT(cases); i++) {
     struct sizes c = cases[i];
-    int64_t dims[5] = {2, 3, c.n[0], c.n[1], c.n[2]},
-            out[5] = {2, 3, places(&c, 0), places(&c, 1), places(&c, 2)};
+    int64_t dims[5] = {2, 3, c.n[0], c.n[1], c.n[2]}, out[5] = {2, 3, places(&c, 0), places(&c, 1), places(&c, 2)};
     int64_t nx = 6 * c.n[0] * c.n[1] * c.n[2], ny = 6 * out[2] * out[3] * out[4];
     int rank = 2 + c.spatial;
     quern_tensor *t = ARRAY(F64, ((struct ir_ints){rank, dims}), nx, x);
@@ -208,9 +195,8 @@ static void wrong_calls(void **state) {
   o.pad_hi[0] = 2;
   EXPECT_ERROR(quern_avg_pool(x, &o), INVALID, "avg_pool: padding 0, 2 of spatial axis 0");
   o = (quern_pool_options){.size = sizeof o, .window = {7}};
-  EXPECT_ERROR(
-      quern_avg_pool(x, &o), SHAPE,
-      "avg_pool: the window of size 7 and dilation 1 needs 7 places of spatial axis 0, x f32(1, 2, 6) has 6");
+  EXPECT_ERROR(quern_avg_pool(x, &o), SHAPE,
+               "avg_pool: the window of size 7 and dilation 1 needs 7 places of spatial axis 0, x f32(1, 2, 6) has 6");
   o = (quern_pool_options){.size = sizeof o, .window = {2, 5}};
   EXPECT_ERROR(quern_max_pool(ZEROS(F32, 1, 6, 6, 4), &o), SHAPE, "needs 5 places of spatial axis 1");
   o.window[0] = 0;
@@ -226,8 +212,7 @@ static void wrong_calls(void **state) {
   EXPECT_ERROR(quern_adaptive_avg_pool(x, 1, NULL), INVALID, "adaptive_avg_pool: a list of 1 sizes is null");
   EXPECT_ERROR(quern_adaptive_max_pool(x, QUERN_LIST(0)), SHAPE,
                "adaptive_max_pool: sizes[0] is 0, must be in 1..2^31-1");
-  EXPECT_ERROR(quern_adaptive_max_pool(x, QUERN_LIST(65537)), SHAPE,
-               "at most 65536 where sizes do not divide x");
+  EXPECT_ERROR(quern_adaptive_max_pool(x, QUERN_LIST(65537)), SHAPE, "at most 65536 where sizes do not divide x");
   EXPECT_ERROR(quern_adaptive_max_pool(ZEROS(F32, 1, 2, 0), QUERN_LIST(1)), SHAPE,
                "adaptive_max_pool: spatial axis 0 of x f32(1, 2, 0) is empty");
   EXPECT_ERROR(quern_adaptive_max_pool(ZEROS(BOOL, 1, 2, 3), QUERN_LIST(1)), DTYPE,

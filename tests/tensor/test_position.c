@@ -8,8 +8,7 @@ static void turn(const double *x, int64_t start, double base, bool interleaved, 
     for (int p = 0; p < S; p++) {
       for (int i = 0; i < D / 2; i++) {
         double angle = (double)(start + p) * pow(base, -2.0 * i / D);
-        int row = (r * S + p) * D, a = row + (interleaved ? 2 * i : i),
-            b = row + (interleaved ? 2 * i + 1 : i + D / 2);
+        int row = (r * S + p) * D, a = row + (interleaved ? 2 * i : i), b = row + (interleaved ? 2 * i + 1 : i + D / 2);
         y[a] = x[a] * cos(angle) - x[b] * sin(angle);
         y[b] = x[a] * sin(angle) + x[b] * cos(angle);
       }
@@ -29,12 +28,12 @@ static void rope(void **state) {
     turn(x, 0, 0.5, interleaved, want);
     EXPECT_ARRAY(quern_rope(t, NULL, 0.5, interleaved), 1e-14, ROWS * S * D, want);
     turn(x, 1000, 50, interleaved, want);
-    EXPECT_ARRAY(quern_rope(t, quern_scalar_int(ctx, QUERN_DTYPE_I64, 1000), 50, interleaved), 1e-12,
-                 ROWS * S * D, want);
-    EXPECT_ARRAY(quern_rope(t, quern_scalar_int(ctx, QUERN_DTYPE_U16, 1000), 50, interleaved), 1e-12,
-                 ROWS * S * D, want);
-    EXPECT_ARRAY(quern_rope(ARRAY(F32, DIMS(ROWS, S, D), ROWS * S * D, x),
-                            quern_scalar_int(ctx, QUERN_DTYPE_I32, 1000), 50, interleaved),
+    EXPECT_ARRAY(quern_rope(t, quern_scalar_int(ctx, QUERN_DTYPE_I64, 1000), 50, interleaved), 1e-12, ROWS * S * D,
+                 want);
+    EXPECT_ARRAY(quern_rope(t, quern_scalar_int(ctx, QUERN_DTYPE_U16, 1000), 50, interleaved), 1e-12, ROWS * S * D,
+                 want);
+    EXPECT_ARRAY(quern_rope(ARRAY(F32, DIMS(ROWS, S, D), ROWS * S * D, x), quern_scalar_int(ctx, QUERN_DTYPE_I32, 1000),
+                            50, interleaved),
                  2e-4, ROWS * S * D, want);
   }
 }
@@ -63,8 +62,7 @@ static void rope_narrow(void **state) {
   (void)state;
   quern_tensor *x = REALS(BF16, DIMS(3, 2), 1, 2, 3, 4, 5, 6), *y = quern_rope(x, NULL, 10000, false);
   EXPECT_TYPE(y, BF16, DIMS(3, 2));
-  EXPECT(y, 1, 2, 3 * cos(1) - 4 * sin(1), 3 * sin(1) + 4 * cos(1), 5 * cos(2) - 6 * sin(2),
-         5 * sin(2) + 6 * cos(2));
+  EXPECT(y, 1, 2, 3 * cos(1) - 4 * sin(1), 3 * sin(1) + 4 * cos(1), 5 * cos(2) - 6 * sin(2), 5 * sin(2) + 6 * cos(2));
 }
 
 /* So wide that the frequencies are no constant. */
@@ -78,9 +76,8 @@ static void rope_wide(void **state) {
     want[i] = x[i] * cos(angle) - x[i + WIDE / 2] * sin(angle);
     want[i + WIDE / 2] = x[i] * sin(angle) + x[i + WIDE / 2] * cos(angle);
   }
-  EXPECT_ARRAY(
-      quern_rope(ARRAY(F64, DIMS(1, WIDE), WIDE, x), quern_scalar_int(ctx, QUERN_DTYPE_I64, 3), 100, false),
-      1e-13, WIDE, want);
+  EXPECT_ARRAY(quern_rope(ARRAY(F64, DIMS(1, WIDE), WIDE, x), quern_scalar_int(ctx, QUERN_DTYPE_I64, 3), 100, false),
+               1e-13, WIDE, want);
   free(x);
   free(want);
 }
@@ -127,19 +124,15 @@ static void wrong_calls(void **state) {
   quern_tensor *x = ZEROS(F32, 3, 4);
   EXPECT_ERROR(quern_rope(ZEROS(F32, 3, 5), NULL, 10000, false), SHAPE,
                "rope: the last axis of x f32(3, 5) has odd size 5");
-  EXPECT_ERROR(quern_rope(ZEROS(F32, 4), NULL, 10000, false), SHAPE,
-               "rope: x is f32(4,), must be (.., S, D)");
+  EXPECT_ERROR(quern_rope(ZEROS(F32, 4), NULL, 10000, false), SHAPE, "rope: x is f32(4,), must be (.., S, D)");
   EXPECT_ERROR(quern_rope(ZEROS(I32, 3, 4), NULL, 10000, false), DTYPE, "rope: x is i32(3, 4)");
-  EXPECT_ERROR(quern_rope(x, ZEROS(I64, 1), 10000, false), DTYPE,
-               "rope: start is i64(1,), must be an integer scalar");
+  EXPECT_ERROR(quern_rope(x, ZEROS(I64, 1), 10000, false), DTYPE, "rope: start is i64(1,), must be an integer scalar");
   EXPECT_ERROR(quern_rope(x, quern_scalar(ctx, QUERN_DTYPE_F32, 1), 10000, false), DTYPE,
                "rope: start is f32(), must be an integer scalar");
   EXPECT_ERROR(quern_rope(x, NULL, 0, false), INVALID, "rope: base is 0, must be finite and above 0");
   EXPECT_NULL_ERROR(quern_rope(NULL, NULL, 10000, false), "rope: the operand is null");
-  EXPECT_ERROR(quern_sinusoidal(ctx, QUERN_DTYPE_I32, 3, 4, 10000), DTYPE,
-               "sinusoidal: dtype is i32, must be a float");
-  EXPECT_ERROR(quern_sinusoidal(ctx, QUERN_DTYPE_F32, -3, 4, 10000), SHAPE,
-               "sinusoidal: dim 0 of (-3, 4) is negative");
+  EXPECT_ERROR(quern_sinusoidal(ctx, QUERN_DTYPE_I32, 3, 4, 10000), DTYPE, "sinusoidal: dtype is i32, must be a float");
+  EXPECT_ERROR(quern_sinusoidal(ctx, QUERN_DTYPE_F32, -3, 4, 10000), SHAPE, "sinusoidal: dim 0 of (-3, 4) is negative");
   EXPECT_ERROR(quern_sinusoidal(ctx, QUERN_DTYPE_F32, 3, 4, NAN), INVALID, "sinusoidal: base is nan");
   EXPECT_NULL_ERROR(quern_sinusoidal(NULL, QUERN_DTYPE_F32, 3, 4, 10000), "sinusoidal: the context is null");
 }

@@ -39,8 +39,7 @@ static void normal_bit_for_bit(void **state) {
   evaluate(quern_random_normal(ctx, F32, QUERN_LIST(100, MANY / 100), 0, 1, &source), z);
   double sum = 0, squares = 0;
   for (uint64_t i = 0; i < MANY; i++) {
-    float want = base_random_normal(base_random_bits(SEED, STEP, 7, 2 * i),
-                                    base_random_bits(SEED, STEP, 7, 2 * i + 1));
+    float want = base_random_normal(base_random_bits(SEED, STEP, 7, 2 * i), base_random_bits(SEED, STEP, 7, 2 * i + 1));
     assert_memory_equal(&z[i], &want, sizeof want);
     sum += (double)want;
     squares += (double)want * (double)want;
@@ -70,8 +69,8 @@ static void f64_and_narrow(void **state) {
     assert_true(z[i] == wide + 10);
   }
   quern_tensor *narrow = quern_random_uniform(ctx, QUERN_DTYPE_BF16, QUERN_LIST(50), -3, 5, &source);
-  assert_ptr_equal(
-      narrow, quern_cast(quern_random_uniform(ctx, F32, QUERN_LIST(50), -3, 5, &source), QUERN_DTYPE_BF16));
+  assert_ptr_equal(narrow,
+                   quern_cast(quern_random_uniform(ctx, F32, QUERN_LIST(50), -3, 5, &source), QUERN_DTYPE_BF16));
   EXPECT_TYPE(quern_random_normal(ctx, QUERN_DTYPE_F16, QUERN_LIST(3), 0, 1, NULL), F16, DIMS(3));
   EXPECT_TYPE(quern_random_normal(ctx, F32, QUERN_SCALAR, 0, 1, NULL), F32, SCALAR);
   EXPECT_TYPE(quern_random_uniform(ctx, QUERN_DTYPE_F64, QUERN_LIST(2, 0), 0, 1, NULL), F64, DIMS(2, 0));
@@ -101,9 +100,9 @@ static void streams(void **state) {
   void *dst = x;
   assert_int_equal(quern_eval(seeded, 1, &y, &dst, 0, NULL), QUERN_STATUS_OK);
   for (uint64_t i = 0; i < 4; i++) assert_true(x[i] == base_random_bits(UINT64_MAX - 1, 0, 1, i));
-  EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(4),
-                                 &(quern_random){.seed = quern_scalar_int(seeded, QUERN_DTYPE_U64, 1)}),
-               INVALID, "random_bits: the seed belongs to another context");
+  EXPECT_ERROR(
+      quern_random_bits(ctx, QUERN_LIST(4), &(quern_random){.seed = quern_scalar_int(seeded, QUERN_DTYPE_U64, 1)}),
+      INVALID, "random_bits: the seed belongs to another context");
   quern_context_free(seeded);
 }
 
@@ -134,8 +133,7 @@ static void dropout(void **state) {
   quern_tensor *t = ARRAY(F64, DIMS(N), N, x);
   evaluate(quern_random_bernoulli(ctx, QUERN_LIST(N), 0.75, &source), mask);
   y = VALUES(quern_dropout(t, 0.25, &source));
-  for (int i = 0; i < N; i++)
-    assert_true(mask[i] ? (isnan(x[i]) ? isnan(y[i]) : y[i] == x[i] / 0.75) : y[i] == 0);
+  for (int i = 0; i < N; i++) assert_true(mask[i] ? (isnan(x[i]) ? isnan(y[i]) : y[i] == x[i] / 0.75) : y[i] == 0);
   free(x);
   free(y);
   uint32_t before = ctx->next_stream;
@@ -150,20 +148,16 @@ static void wrong_calls(void **state) {
                poisoned = {.seed = &ir_poison};
   quern_random none = {0};
   EXPECT_NULL_ERROR(quern_random_bits(NULL, QUERN_LIST(2), NULL), "random_bits: the context is null");
-  EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(-2), NULL), SHAPE,
-               "random_bits: dim 0 of (-2,) is negative");
+  EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(-2), NULL), SHAPE, "random_bits: dim 0 of (-2,) is negative");
   EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(2), &no_seed), DTYPE,
                "random_bits: the seed is f32(), must be a u64 scalar");
-  EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(INT64_C(1) << 40), NULL), OVERFLOW,
-               "that a stream has numbers for");
+  EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(INT64_C(1) << 40), NULL), OVERFLOW, "that a stream has numbers for");
   EXPECT_ERROR(quern_random_uniform(ctx, QUERN_DTYPE_I32, QUERN_LIST(2), 0, 1, NULL), DTYPE,
                "random_uniform: does not admit i32");
   EXPECT_ERROR(quern_random_uniform(ctx, F32, QUERN_LIST(2), 1, 0, NULL), INVALID,
                "random_uniform: from 1 to 0 is no range of f32");
-  EXPECT_ERROR(quern_random_uniform(ctx, F32, QUERN_LIST(2), 0, (double)NAN, NULL), INVALID,
-               "is no range of f32");
-  EXPECT_ERROR(quern_random_uniform(ctx, F32, QUERN_LIST(2), -3e38, 3e38, NULL), INVALID,
-               "is no range of f32");
+  EXPECT_ERROR(quern_random_uniform(ctx, F32, QUERN_LIST(2), 0, (double)NAN, NULL), INVALID, "is no range of f32");
+  EXPECT_ERROR(quern_random_uniform(ctx, F32, QUERN_LIST(2), -3e38, 3e38, NULL), INVALID, "is no range of f32");
   EXPECT_ERROR(quern_random_uniform(ctx, F32, QUERN_LIST(2), 0, 1, &no_step), DTYPE,
                "random_uniform: the step is u64(2,), must be a u64 scalar");
   EXPECT_ERROR(quern_random_normal(ctx, QUERN_DTYPE_BOOL, QUERN_LIST(2), 0, 1, NULL), DTYPE,
@@ -172,18 +166,14 @@ static void wrong_calls(void **state) {
                "random_normal: mean 0 and std -1 must be finite");
   EXPECT_ERROR(quern_random_normal(ctx, F32, QUERN_LIST(2), (double)INFINITY, 1, NULL), INVALID,
                "random_normal: mean inf");
-  EXPECT_ERROR(quern_random_normal(ctx, F32, QUERN_LIST(2), 0, 1, &no_seed), DTYPE,
-               "random_normal: the seed");
+  EXPECT_ERROR(quern_random_normal(ctx, F32, QUERN_LIST(2), 0, 1, &no_seed), DTYPE, "random_normal: the seed");
   EXPECT_ERROR(quern_random_normal(ctx, F32, QUERN_LIST((INT64_C(1) << 33) + 1), 0, 1, NULL), OVERFLOW,
                "random_normal: (8589934593,) has more elements than the 8589934592");
-  EXPECT_TYPE(quern_random_normal(ctx, F32, QUERN_LIST(INT64_C(1) << 33), 0, 1, NULL), F32,
-              DIMS(INT64_C(1) << 33));
-  EXPECT_ERROR(quern_random_normal(ctx, F32, 1, NULL, 0, 1, NULL), INVALID,
-               "random_normal: a list of 1 dims is null");
+  EXPECT_TYPE(quern_random_normal(ctx, F32, QUERN_LIST(INT64_C(1) << 33), 0, 1, NULL), F32, DIMS(INT64_C(1) << 33));
+  EXPECT_ERROR(quern_random_normal(ctx, F32, 1, NULL, 0, 1, NULL), INVALID, "random_normal: a list of 1 dims is null");
   EXPECT_ERROR(quern_random_bernoulli(ctx, QUERN_LIST(2), 1.5, NULL), INVALID,
                "random_bernoulli: p is 1.5, must be in [0, 1]");
-  EXPECT_ERROR(quern_random_bernoulli(ctx, QUERN_LIST(2), (double)NAN, NULL), INVALID,
-               "random_bernoulli: p is nan");
+  EXPECT_ERROR(quern_random_bernoulli(ctx, QUERN_LIST(2), (double)NAN, NULL), INVALID, "random_bernoulli: p is nan");
   EXPECT_ERROR(quern_random_bernoulli(ctx, 20, NULL, 0.5, NULL), SHAPE, "random_bernoulli: rank 20");
   EXPECT_ERROR(quern_dropout(ZEROS(F32, 2), 1, NULL), INVALID, "dropout: p is 1, must be in [0, 1)");
   EXPECT_ERROR(quern_dropout(ZEROS(F32, 2), -0.1, NULL), INVALID, "dropout: p is -0.1");
@@ -191,8 +181,7 @@ static void wrong_calls(void **state) {
   assert_true(quern_tensor_is_poison(quern_random_bits(ctx, QUERN_LIST(2), &poisoned)));
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
   ctx->next_stream = UINT32_MAX;
-  EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(2), &none), OVERFLOW,
-               "random_bits: the context has no stream left");
+  EXPECT_ERROR(quern_random_bits(ctx, QUERN_LIST(2), &none), OVERFLOW, "random_bits: the context has no stream left");
 }
 
 int main(void) {

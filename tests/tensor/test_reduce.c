@@ -27,11 +27,7 @@ static const struct {
     {"mean", quern_mean, {2, 6}, 4, QUERN_DTYPE_I32},
     {"var", var0, {2.0 / 3, 14.0 / 3}, 20.0 / 3, QUERN_DTYPE_I32},
     {"std", std0, {0.81649658092772603, 2.1602468994692869}, 2.5819888974716112, QUERN_DTYPE_I64},
-    {"logsumexp",
-     quern_logsumexp,
-     {3.4076059644443806, 9.0247448901388232},
-     9.0283733257233418,
-     QUERN_DTYPE_I32},
+    {"logsumexp", quern_logsumexp, {3.4076059644443806, 9.0247448901388232}, 9.0283733257233418, QUERN_DTYPE_I32},
 };
 
 static void every_reduction(void **state) {
@@ -60,10 +56,9 @@ static void every_reduction(void **state) {
     snprintf(words, sizeof words, "%s: the operand is null", reductions[i].name);
     EXPECT_NULL_ERROR(build(NULL, QUERN_ALL, false), words);
     if (reductions[i].refuses < 0) continue;
-    snprintf(words, sizeof words, "%s: does not admit %s", reductions[i].name,
-             base_dtypes[reductions[i].refuses].name);
-    EXPECT_ERROR(build(quern_zeros(ctx, (quern_dtype)reductions[i].refuses, QUERN_LIST(2)), QUERN_ALL, false),
-                 DTYPE, words);
+    snprintf(words, sizeof words, "%s: does not admit %s", reductions[i].name, base_dtypes[reductions[i].refuses].name);
+    EXPECT_ERROR(build(quern_zeros(ctx, (quern_dtype)reductions[i].refuses, QUERN_LIST(2)), QUERN_ALL, false), DTYPE,
+                 words);
   }
 }
 
@@ -116,8 +111,7 @@ static quern_tensor *rows_logsumexp(quern_tensor *const *x, const void *user) {
 
 static void log_sum_exp(void **state) {
   (void)state;
-  quern_tensor *x =
-      REALS(F32, DIMS(6, 2), -INF, -INF, INF, 0, 1000, 1000, -1000, -1000, NOT_A_NUMBER, 1, 0, -INF);
+  quern_tensor *x = REALS(F32, DIMS(6, 2), -INF, -INF, INF, 0, 1000, 1000, -1000, -1000, NOT_A_NUMBER, 1, 0, -INF);
   EXPECT_NEAR(quern_logsumexp(x, QUERN_LIST(1), false), 1e-6, -INF, INF, 1000.6931471805599, -999.30685281944,
               NOT_A_NUMBER, 0);
   EXPECT(quern_logsumexp(ZEROS(F32, 1, 0), QUERN_LIST(1), false), -INF);
@@ -133,8 +127,7 @@ static void log_sum_exp(void **state) {
   EXPECT_NEAR(ddz, 1e-6, 0, 0, 0, 0, -0.25, 0.25);
   double data[6];
   fill(6, data, 3);
-  CHECK_GRADIENTS(rows_logsumexp, NULL, 1, (&(struct ir_ints){2, (int64_t[]){2, 3}}), (double *[]){data},
-                  true);
+  CHECK_GRADIENTS(rows_logsumexp, NULL, 1, (&(struct ir_ints){2, (int64_t[]){2, 3}}), (double *[]){data}, true);
 }
 
 static void positions(void **state) {

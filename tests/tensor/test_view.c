@@ -21,14 +21,12 @@ static void shapes(void **state) {
   EXPECT_TYPE(quern_reshape(ZEROS(F32, 0, 3), QUERN_LIST(-1, 3)), F32, DIMS(0, 3));
   assert_ptr_equal(quern_reshape(x, QUERN_LIST(2, 3, 4)), x);
   assert_ptr_equal(quern_reshape(x, QUERN_LIST(2, -1, 4)), x);
-  EXPECT_ERROR(quern_reshape(x, QUERN_LIST(5, 5)), SHAPE,
-               "reshape: (2, 3, 4) has 24 elements, (5, 5) has 25");
+  EXPECT_ERROR(quern_reshape(x, QUERN_LIST(5, 5)), SHAPE, "reshape: (2, 3, 4) has 24 elements, (5, 5) has 25");
   EXPECT_ERROR(quern_reshape(x, QUERN_LIST(-1, 5)), SHAPE,
                "reshape: (2, 3, 4) of 24 elements has no size for the -1 of (-1, 5)");
   EXPECT_ERROR(quern_reshape(x, QUERN_LIST(-1, -1)), SHAPE, "reshape: (-1, -1) has -1 twice");
   EXPECT_ERROR(quern_reshape(x, QUERN_LIST(-2, 12)), SHAPE, "reshape: dim 0 of (-2, 12) is negative");
-  EXPECT_ERROR(quern_reshape(ZEROS(F32, 0, 3), QUERN_LIST(-1, 0)), SHAPE,
-               "has no size for the -1 of (-1, 0)");
+  EXPECT_ERROR(quern_reshape(ZEROS(F32, 0, 3), QUERN_LIST(-1, 0)), SHAPE, "has no size for the -1 of (-1, 0)");
   EXPECT_ERROR(quern_reshape(x, QUERN_LIST(INT64_MAX, 4)), OVERFLOW, "reshape: ");
   EXPECT_ERROR(quern_reshape(x, 3, NULL), INVALID, "reshape: a list of 3 dims is null");
   EXPECT_ERROR(quern_reshape(x, 17, NULL), SHAPE, "reshape: rank 17 is not in 0..16");
@@ -36,8 +34,7 @@ static void shapes(void **state) {
   EXPECT_TYPE(quern_flatten(x, 1, -1), I32, DIMS(2, 12));
   EXPECT_TYPE(quern_flatten(x, 0, -1), I32, DIMS(24));
   assert_ptr_equal(quern_flatten(x, 1, 1), x);
-  EXPECT_ERROR(quern_flatten(x, 2, 1), SHAPE,
-               "flatten: the first axis 2 comes after the last 1 of (2, 3, 4)");
+  EXPECT_ERROR(quern_flatten(x, 2, 1), SHAPE, "flatten: the first axis 2 comes after the last 1 of (2, 3, 4)");
   EXPECT_ERROR(quern_flatten(x, 0, 3), SHAPE, "flatten: axis 3 is out of range for (2, 3, 4) of rank 3");
   EXPECT_ERROR(quern_flatten(x, -4, 1), SHAPE, "flatten: axis -4 is out of range");
   EXPECT_TYPE(quern_squeeze(ZEROS(F32, 2, 1, 3), 1), F32, DIMS(2, 3));
@@ -49,13 +46,10 @@ static void shapes(void **state) {
   EXPECT_TYPE(quern_unsqueeze(x, -1), I32, DIMS(2, 3, 4, 1));
   EXPECT_ERROR(quern_unsqueeze(x, 4), SHAPE, "unsqueeze: axis 4 is out of range for a result of rank 4");
   EXPECT_ERROR(quern_unsqueeze(x, -5), SHAPE, "unsqueeze: axis -5 is out of range");
-  quern_tensor *most =
-      quern_unsqueeze(quern_reshape(x, QUERN_LIST(2, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)), -1);
+  quern_tensor *most = quern_unsqueeze(quern_reshape(x, QUERN_LIST(2, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)), -1);
   EXPECT_TYPE(most, I32, DIMS(2, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1));
-  quern_tensor *none =
-      quern_input(ctx, "none", QUERN_DTYPE_F32, QUERN_LIST(INT64_C(1) << 40, INT64_C(1) << 40, 0));
-  EXPECT_ERROR(quern_flatten(none, 0, 1), OVERFLOW,
-               "flatten: axes 0 to 1 of (1099511627776, 1099511627776, 0)");
+  quern_tensor *none = quern_input(ctx, "none", QUERN_DTYPE_F32, QUERN_LIST(INT64_C(1) << 40, INT64_C(1) << 40, 0));
+  EXPECT_ERROR(quern_flatten(none, 0, 1), OVERFLOW, "flatten: axes 0 to 1 of (1099511627776, 1099511627776, 0)");
   EXPECT_TYPE(quern_flatten(none, 0, 2), F32, DIMS(0));
   quern_tensor *deep = quern_reshape(x, QUERN_LIST(2, 3, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1));
   EXPECT_ERROR(quern_unsqueeze(deep, 0), SHAPE, "would have rank 17, at most 16");
@@ -169,13 +163,11 @@ static void padding_and_tiles(void **state) {
   assert_ptr_equal(quern_pad(x, 2, (int64_t[]){0, 0}, (int64_t[]){0, 0}, 9), x);
   EXPECT(quern_pad(REALS(F32, DIMS(1), 1), 1, (int64_t[]){1}, (int64_t[]){1}, 9), 9, 1, 9);
   EXPECT_ERROR(quern_pad(x, 1, (int64_t[]){0}, (int64_t[]){0}, 9), SHAPE, "pad: 1 axes for (1, 2) of rank 2");
-  EXPECT_ERROR(quern_pad(x, 2, (int64_t[]){0, -1}, (int64_t[]){0, 0}, 9), SHAPE,
-               "pad: axis 1 of (1, 2) by -1 and 0");
+  EXPECT_ERROR(quern_pad(x, 2, (int64_t[]){0, -1}, (int64_t[]){0, 0}, 9), SHAPE, "pad: axis 1 of (1, 2) by -1 and 0");
   EXPECT_ERROR(quern_pad(x, 2, (int64_t[]){0, INT64_MAX}, (int64_t[]){0, 0}, 9), OVERFLOW,
                "pad: axis 1 of (1, 2) by 9223372036854775807");
   EXPECT_ERROR(quern_pad(x, 2, (int64_t[]){0, 0}, (int64_t[]){0, INT64_MAX - 2}, 9), OVERFLOW, "pad: ");
-  EXPECT_ERROR(quern_pad(x, 2, (int64_t[]){0, 1}, (int64_t[]){0, INT64_MAX - 2}, 9), OVERFLOW,
-               "pad: axis 1 of");
+  EXPECT_ERROR(quern_pad(x, 2, (int64_t[]){0, 1}, (int64_t[]){0, INT64_MAX - 2}, 9), OVERFLOW, "pad: axis 1 of");
   EXPECT_ERROR(quern_pad(COUNTED(2), 1, NULL, NULL, 0), INVALID, "pad: the list lo is null");
   EXPECT(quern_pad(quern_scalar(ctx, QUERN_DTYPE_F32, 4), 0, NULL, NULL, 0), 4);
   EXPECT_ERROR(quern_pad(x, 2, NULL, (int64_t[]){0, 0}, 9), INVALID, "pad: the list lo is null");
@@ -191,22 +183,19 @@ static void padding_and_tiles(void **state) {
   EXPECT_TYPE(quern_tile(y, QUERN_LIST(0, 3)), I32, DIMS(0, 6));
   assert_ptr_equal(quern_tile(y, QUERN_LIST(1, 1)), y);
   EXPECT(quern_tile(REALS(F32, DIMS(1, 2), 5, 6), QUERN_LIST(1, 2)), 5, 6, 5, 6);
-  quern_tensor *deep =
-      quern_reshape(COUNTED(2, 2), QUERN_LIST(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2));
-  EXPECT_TYPE(quern_reshape(quern_tile(deep, QUERN_LIST(2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2)),
-                            QUERN_LIST(-1)),
-              I32, DIMS(64));
+  quern_tensor *deep = quern_reshape(COUNTED(2, 2), QUERN_LIST(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2));
+  EXPECT_TYPE(
+      quern_reshape(quern_tile(deep, QUERN_LIST(2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2)), QUERN_LIST(-1)), I32,
+      DIMS(64));
   EXPECT_ERROR(quern_tile(y, QUERN_LIST(1, -1)), SHAPE, "tile: counts (1, -1) are not all at least 0");
   EXPECT_ERROR(quern_tile(y, 2, NULL), INVALID, "tile: a list of 2 counts is null");
   EXPECT_ERROR(quern_tile(y, 17, NULL), SHAPE, "tile: rank 17 is not in 0..16");
-  EXPECT_ERROR(quern_tile(y, QUERN_LIST(INT64_MAX)), OVERFLOW,
-               "tile: (2, 2) 9223372036854775807 times is too large");
+  EXPECT_ERROR(quern_tile(y, QUERN_LIST(INT64_MAX)), OVERFLOW, "tile: (2, 2) 9223372036854775807 times is too large");
 }
 
 static void joins(void **state) {
   (void)state;
-  quern_tensor *x = COUNTED(2, 2), *y = quern_add_scalar(COUNTED(2, 1), 10), *list[] = {x, y},
-               *same[] = {x, x};
+  quern_tensor *x = COUNTED(2, 2), *y = quern_add_scalar(COUNTED(2, 1), 10), *list[] = {x, y}, *same[] = {x, x};
   EXPECT(quern_concat(2, list, 1), 0, 1, 10, 2, 3, 11);
   EXPECT_TYPE(quern_concat(2, list, -1), I32, DIMS(2, 3));
   assert_ptr_equal(quern_concat(1, list, 0), x);
@@ -222,8 +211,7 @@ static void joins(void **state) {
                "concat: axis 0 is out of range");
   EXPECT_NULL_ERROR(quern_concat(0, list, 0), "concat: no operands");
   EXPECT_NULL_ERROR(quern_concat(2, NULL, 0), "concat: the list of operands is null");
-  EXPECT_ERROR(quern_stack(2, list, 0), SHAPE,
-               "stack: shapes differ: operand 0 is (2, 2), operand 1 is (2, 1)");
+  EXPECT_ERROR(quern_stack(2, list, 0), SHAPE, "stack: shapes differ: operand 0 is (2, 2), operand 1 is (2, 1)");
   EXPECT_ERROR(quern_stack(2, same, 3), SHAPE, "stack: axis 3 is out of range for a result of rank 3");
   EXPECT_ERROR(quern_stack(2, (quern_tensor *[]){x, ZEROS(F32, 2, 2)}, 0), DTYPE, "stack: dtypes differ");
   EXPECT_NULL_ERROR(quern_stack(-1, list, 0), "stack: no operands");
@@ -247,8 +235,7 @@ static void parts(void **state) {
     quern_status status;
     const char *words;
   } wrong[] = {
-      {x, 1, 2, (int64_t[]){1, 1}, p, QUERN_STATUS_SHAPE,
-       "split: 2 sizes (1, 1) are no parts of axis 1 of (2, 3)"},
+      {x, 1, 2, (int64_t[]){1, 1}, p, QUERN_STATUS_SHAPE, "split: 2 sizes (1, 1) are no parts of axis 1 of (2, 3)"},
       {x, 1, 2, (int64_t[]){4, -1}, p, QUERN_STATUS_SHAPE, "split: 2 sizes (4, -1) are no parts"},
       {x, 1, 2, (int64_t[]){INT64_MAX, 4}, p, QUERN_STATUS_SHAPE, "are no parts"},
       {x, 2, 1, (int64_t[]){1}, p, QUERN_STATUS_SHAPE, "split: axis 2 is out of range"},
@@ -264,8 +251,7 @@ static void parts(void **state) {
                      wrong[i].status);
     if (strstr(quern_last_error(), wrong[i].words) == NULL) print_error("%s\n", quern_last_error());
     assert_non_null(strstr(quern_last_error(), wrong[i].words));
-    if (wrong[i].n > 0 && wrong[i].sizes != NULL && wrong[i].parts != NULL)
-      assert_ptr_equal(p[0], &ir_poison);
+    if (wrong[i].n > 0 && wrong[i].sizes != NULL && wrong[i].parts != NULL) assert_ptr_equal(p[0], &ir_poison);
   }
   /* an earlier error is reported first */
   (void)quern_exp(x);
@@ -282,8 +268,7 @@ static void blocks(void **state) {
   EXPECT_TYPE(quern_slice_at(x, 2, start, (int64_t[]){0, 4}), I32, DIMS(0, 4));
   EXPECT(quern_update_at(x, u, 2, start), 0, 1, 2, 3, 4, 5, 70, 71, 8, 9, 10, 11);
   EXPECT_ERROR(quern_slice_at(x, 1, start, (int64_t[]){2}), SHAPE, "slice_at: 1 starts for (3, 4) of rank 2");
-  EXPECT_ERROR(quern_slice_at(x, 2, NULL, (int64_t[]){2, 2}), INVALID,
-               "slice_at: the list of starts is null");
+  EXPECT_ERROR(quern_slice_at(x, 2, NULL, (int64_t[]){2, 2}), INVALID, "slice_at: the list of starts is null");
   EXPECT_ERROR(quern_slice_at(x, 2, start, NULL), INVALID, "slice_at: the list of sizes is null");
   EXPECT_ERROR(quern_slice_at(x, 2, start, (int64_t[]){2, 5}), SHAPE,
                "slice_at: a block of (2, 5) does not fit into (3, 4)");
@@ -292,18 +277,15 @@ static void blocks(void **state) {
                "slice_at: start 1 is null");
   EXPECT_ERROR(quern_slice_at(x, 2, (quern_tensor *[]){one, x}, (int64_t[]){1, 1}), DTYPE,
                "slice_at: start 1 is i32(3, 4), must be an integer scalar");
-  EXPECT_ERROR(
-      quern_slice_at(x, 2, (quern_tensor *[]){quern_scalar(ctx, QUERN_DTYPE_F32, 1), one}, (int64_t[]){1, 1}),
-      DTYPE, "start 0 is f32()");
+  EXPECT_ERROR(quern_slice_at(x, 2, (quern_tensor *[]){quern_scalar(ctx, QUERN_DTYPE_F32, 1), one}, (int64_t[]){1, 1}),
+               DTYPE, "start 0 is f32()");
   EXPECT_ERROR(quern_update_at(x, ZEROS(F32, 1, 2), 2, start), DTYPE,
                "update_at: dtypes differ: x is i32(3, 4), u is f32(1, 2)");
-  EXPECT_ERROR(quern_update_at(x, ZEROS(I32, 2), 2, start), SHAPE,
-               "update_at: ranks differ: x is (3, 4), u is (2,)");
+  EXPECT_ERROR(quern_update_at(x, ZEROS(I32, 2), 2, start), SHAPE, "update_at: ranks differ: x is (3, 4), u is (2,)");
   EXPECT_ERROR(quern_update_at(x, ZEROS(I32, 1, 5), 2, start), SHAPE,
                "update_at: a block of (1, 5) does not fit into (3, 4)");
   EXPECT_ERROR(quern_update_at(x, u, 2, NULL), INVALID, "update_at: the list of starts is null");
-  assert_true(
-      quern_tensor_is_poison(quern_slice_at(x, 2, (quern_tensor *[]){one, &ir_poison}, (int64_t[]){1, 1})));
+  assert_true(quern_tensor_is_poison(quern_slice_at(x, 2, (quern_tensor *[]){one, &ir_poison}, (int64_t[]){1, 1})));
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
 }
 
@@ -314,15 +296,14 @@ static void windows(void **state) {
   EXPECT(quern_window(x, QUERN_LIST(0), (int64_t[]){3}, NULL, (int64_t[]){2}), 0, 2, 4, 1, 3, 5);
   quern_tensor *both = quern_window(m, QUERN_LIST(0, 1), (int64_t[]){2, 3}, NULL, NULL);
   EXPECT_TYPE(both, I32, DIMS(2, 2, 2, 3));
-  assert_ptr_equal(quern_window(m, QUERN_LIST(1, 0), (int64_t[]){3, 2}, NULL, NULL),
-                   quern_transpose(both, 2, 3));
+  assert_ptr_equal(quern_window(m, QUERN_LIST(1, 0), (int64_t[]){3, 2}, NULL, NULL), quern_transpose(both, 2, 3));
   EXPECT_TYPE(quern_window(m, QUERN_LIST(-1), (int64_t[]){1}, (int64_t[]){3}, (int64_t[]){INT64_MAX}), I32,
               DIMS(3, 2, 1));
-  EXPECT_TYPE(quern_window(quern_reshape(x, QUERN_LIST(6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)),
-                           QUERN_LIST(0), (int64_t[]){2}, NULL, NULL),
+  EXPECT_TYPE(quern_window(quern_reshape(x, QUERN_LIST(6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)), QUERN_LIST(0),
+                           (int64_t[]){2}, NULL, NULL),
               I32, DIMS(5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2));
-  EXPECT_ERROR(quern_window(quern_reshape(x, QUERN_LIST(6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)),
-                            QUERN_LIST(0), (int64_t[]){2}, NULL, NULL),
+  EXPECT_ERROR(quern_window(quern_reshape(x, QUERN_LIST(6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)), QUERN_LIST(0),
+                            (int64_t[]){2}, NULL, NULL),
                SHAPE, "would have rank 17, at most 16");
   EXPECT_ERROR(quern_window(x, QUERN_LIST(0), (int64_t[]){7}, NULL, NULL), SHAPE,
                "window: a window of 7 dilated by 1 does not fit axis 0 of (6,)");
@@ -332,8 +313,7 @@ static void windows(void **state) {
                "does not fit axis 0");
   EXPECT_ERROR(quern_window(x, QUERN_LIST(0), (int64_t[]){0}, NULL, NULL), SHAPE,
                "size 0, stride 1, dilation 1 of axis 0 must be at least 1");
-  EXPECT_ERROR(quern_window(x, QUERN_LIST(0), (int64_t[]){1}, (int64_t[]){0}, NULL), SHAPE,
-               "must be at least 1");
+  EXPECT_ERROR(quern_window(x, QUERN_LIST(0), (int64_t[]){1}, (int64_t[]){0}, NULL), SHAPE, "must be at least 1");
   EXPECT_ERROR(quern_window(m, QUERN_LIST(0, -2), (int64_t[]){1, 1}, NULL, NULL), SHAPE,
                "window: axis 0 of (3, 4) is listed twice");
   EXPECT_ERROR(quern_window(x, 0, NULL, NULL, NULL, NULL), INVALID, "window: no axes");
