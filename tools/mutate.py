@@ -81,6 +81,7 @@ MINMAX = re.compile(r"(?<![A-Za-z])(min|max|MIN|MAX)(?![A-Za-z])|\bf(min|max)f?\
 NUMBER = re.compile(r"(?<![\w.])(\d+\.\d*(?:e-?\d+)?|\d+)([uUlLfF]*)(?![\w.])")
 STATEMENT = re.compile(r"^[ \t]+((?:[\w.\[\]]|->)+ [-+*/|&^]?= .*;|(?:[\w.\[\]]|->)+\(.*\);|(?:[\w.\[\]]|->)+(?:\+\+|--);)$",
                        re.M)
+CLASSES = {"FLOAT": 1, "SIGNED": 2, "UNSIGNED": 4, "INT": 6, "NUM": 7, "BOOL": 8, "BITS": 14, "ANY": 15}  # as in base.h
 DTYPES = ("FLOAT", "INT", "NUM", "BOOL", "BITS", "ANY")
 
 
@@ -116,13 +117,25 @@ def in_code(code):
         yield match.start(), match.end(), new, "minmax"
 
 
+OPS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src", "ir", "ops.def")
+
+
+def admitted(op):
+    """What an operation admits, as a sum of CLASSES; SELECT's row speaks of its condition only."""
+    with open(OPS) as file:
+        row = re.search(r"^OP\(%s,(?:[^,]*,){4} (\w+)," % op, file.read(), re.M)
+    return CLASSES["ANY"] if row is None or op == "SELECT" else CLASSES[row.group(1)]
+
+
 def in_table(code):
     """The mutations of the masked rows of a .def file."""
     for match in re.finditer(r"\b(?:COMM|IDENTITY)\b", code):
         yield match.start(), match.end(), "0", "table"
     for match in re.finditer(r"(?<=, )(%s)(?=,)" % "|".join(DTYPES), code):
+        pattern = re.search(r"^PATTERN\(\w+, (\w+), \w+, $", code[code.rfind("\n", 0, match.start()) + 1:match.start()])
+        counts = admitted(pattern.group(1)) if pattern else CLASSES["ANY"]
         for new in DTYPES:
-            if new != match.group():
+            if CLASSES[new] & counts != CLASSES[match.group()] & counts:  # else it is the same rule
                 yield match.start(), match.end(), new, "table"
     for match in NUMBER.finditer(code):
         if match.group(1) != "0":  # 0: none

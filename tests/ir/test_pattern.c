@@ -66,17 +66,33 @@ static quern_tensor *build(struct expr *e, quern_dtype dtype) {
   return ir_make(ctx, (enum ir_op)op, ir_ops[op].n_src, src, NULL);
 }
 
+static bool compares(const struct ir_rule *rule) {
+  return strstr(rule->says, "lt(") || strstr(rule->says, "le(") || strstr(rule->says, "eq(");
+}
+
 static bool is_pattern(const struct ir_rule *rule) { return rule->apply == NULL && rule->apply_all == NULL; }
 
-/* Both sides of a rule; false when it is not about these dtypes. */
-static bool build_sides(const struct ir_rule *rule, struct expr *e, quern_dtype dtype, quern_tensor **left,
-                        quern_tensor **right) {
+/* Both sides of a rule as its text says; false when that makes no sense for these dtypes. */
+static bool build_text(const struct ir_rule *rule, struct expr *e, quern_dtype dtype, quern_tensor **left,
+                       quern_tensor **right) {
   e->at = rule->says;
   *left = build(e, dtype);
-  if (*left == NULL || !base_dtype_is(e->letters[e->first - 'a']->dtype, rule->dtypes)) return false;
+  if (*left == NULL) return false;
   e->at = strchr(rule->says, '=') + 1;
   *right = build(e, dtype);
-  assert_non_null(*right);
+  return *right != NULL;
+}
+
+static bool is_about(const struct ir_rule *rule, const struct expr *e) {
+  return base_dtype_is(e->letters[e->first - 'a']->dtype, rule->dtypes);
+}
+
+/* The same; false also when the rule is not about these dtypes. */
+static bool build_sides(const struct ir_rule *rule, struct expr *e, quern_dtype dtype, quern_tensor **left,
+                        quern_tensor **right) {
+  bool sense = build_text(rule, e, dtype, left, right);
+  if (*left == NULL || !is_about(rule, e)) return false;
+  assert_true(sense);
   return true;
 }
 
@@ -111,8 +127,7 @@ static void expect_fires(bool backwards) {
       for (int i = 25; backwards && i >= 0; i--) {
         char letter[2] = {(char)('a' + i), 0};
         if (i == 'k' - 'a' || i == 'l' - 'a' || strncmp(rule->says, "select", 6) == 0) continue;
-        quern_dtype type =
-            strstr(rule->says, "lt(") || strstr(rule->says, "le(") || strstr(rule->says, "eq(") ? operand : dtype;
+        quern_dtype type = compares(rule) ? operand : dtype;
         e.letters[i] = ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.name = letter, .dtype = type, .shape = DIMS(2)));
       }
       quern_tensor *left, *right;
@@ -205,6 +220,53 @@ static void exact_patterns_hold(void **state) {
           fail_msg("%s is wrong for %s, element %zu", rule->name, base_dtypes[operand].name, i);
         }
       }
+    }
+  }
+  free(both[0]);
+  free(both[1]);
+}
+
+/* Rules whose identity also holds for other dtypes, where another row says it or, of stop_grad, must not be used. */
+static const struct {
+  const char *name;
+  enum base_dtype_class others;
+} narrow[] = {{"add_negative_zero", BASE_INT},  {"sub_from_negative_zero", BASE_INT},
+              {"abs_neg", BASE_SIGNED},         {"abs_neg_int", BASE_FLOAT},
+              {"abs_square", BASE_UNSIGNED},    {"max_min", BASE_BOOL},
+              {"max_unsigned_zero", BASE_BOOL}, {"max_constants", BASE_BOOL},
+              {"min_max", BASE_BOOL},           {"min_unsigned_zero", BASE_BOOL},
+              {"min_constants", BASE_BOOL},     {"and_zero", BASE_BOOL},
+              {"and_not_int", BASE_BOOL},       {"or_zero", BASE_BOOL},
+              {"xor_zero", BASE_BOOL},          {"xor_self_int", BASE_BOOL},
+              {"lt_unsigned_zero", BASE_BOOL},  {"le_unsigned_zero", BASE_BOOL},
+              {"stop_grad_none", BASE_FLOAT}};
+
+static bool may_be_narrow(const struct ir_rule *rule, quern_dtype dtype) {
+  for (size_t i = 0; i < BASE_COUNT(narrow); i++) {
+    if (strcmp(narrow[i].name, rule->name) == 0) return base_dtype_is(dtype, narrow[i].others);
+  }
+  return false;
+}
+
+/* A rule whose identity also holds for a dtype that it is not about is narrower than it could be. */
+static void exact_patterns_are_as_wide_as_the_truth(void **state) {
+  (void)state;
+  void *both[2] = {malloc(PAIRS * 8), malloc(PAIRS * 8)};
+  for (size_t r = 0; r < ir_rule_count; r++) {
+    const struct ir_rule *rule = &ir_rules[r];
+    for (size_t d = 0; d < 2 * BASE_COUNT(every_dtype) && is_pattern(rule) && rule->exact; d++) {
+      quern_dtype operand = every_dtype[d / 2], dtype = d % 2 == 0 ? operand : QUERN_DTYPE_BOOL;
+      if (base_dtypes[operand].size > 2) continue;
+      if (d % 2 == 1 && (operand == QUERN_DTYPE_BOOL || !compares(rule))) continue;
+      int64_t n = base_dtypes[operand].size == 1 ? PAIRS : WIDE;
+      struct expr e = {.operand = operand, .shape = {1, &n}, .constants = {3, 5}};
+      quern_tensor *sides[2];
+      if (!build_text(rule, &e, dtype, &sides[0], &sides[1]) || is_about(rule, &e)) continue;
+      evaluate(&e, (size_t)n, sides, both);
+      bool holds = true;
+      for (size_t i = 0; i < (size_t)n && holds; i++) holds = same_element(dtype, both[0], both[1], i);
+      if (holds && !may_be_narrow(rule, operand))
+        fail_msg("%s holds for %s too", rule->name, base_dtypes[operand].name);
     }
   }
   free(both[0]);
@@ -354,8 +416,12 @@ static void literals(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(patterns_fire),           TEST(patterns_fire_swapped),
-                                     TEST(exact_patterns_hold),     TEST(approximate_patterns_are_near),
-                                     TEST(exact_rules_leave_alone), TEST(literals)};
+  const struct CMUnitTest tests[] = {TEST(patterns_fire),
+                                     TEST(patterns_fire_swapped),
+                                     TEST(exact_patterns_hold),
+                                     TEST(exact_patterns_are_as_wide_as_the_truth),
+                                     TEST(approximate_patterns_are_near),
+                                     TEST(exact_rules_leave_alone),
+                                     TEST(literals)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
