@@ -68,36 +68,97 @@ done:
   return status;
 }
 
-/* Makes the node's op over all its sources followed by the float dy; its results are the wanted dx in order. */
+/* Makes the node's op over operands; its results are the wanted dx in order. */
+static quern_status wanted_results(const struct grad_back *g, const struct ir_attrs *attrs,
+                                   const struct list *operands) {
+  if (operands->failed) return QUERN_STATUS_MEMORY;
+  quern_tensor *made = ir_make(g->ctx, NODE->op, (int)operands->v.n, operands->v.at, attrs);
+  for (int i = 0, k = 0; i < NODE->n_src; i++) {
+    if (g->need[i]) g->dx[i] = ir_result(made, k++);
+  }
+  return quern_context_check(g->ctx);
+}
+
+/* The same over all sources followed by the float dy. */
 static quern_status vjp_node(const struct grad_back *g, const struct ir_attrs *attrs) {
-  struct list src = {.ctx = g->ctx};
-  for (int i = 0; i < NODE->n_src; i++) add(&src, SRC[i]);
+  struct list operands = {.ctx = g->ctx};
+  for (int i = 0; i < NODE->n_src; i++) add(&operands, SRC[i]);
   for (int i = 0; i < NODE->n_out; i++) {
-    if (g->dy[i] != NULL) add(&src, g->dy[i]);
+    if (g->dy[i] != NULL) add(&operands, g->dy[i]);
   }
-  quern_status status = src.failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
-  if (status == QUERN_STATUS_OK) {
-    quern_tensor *made = ir_make(g->ctx, NODE->op, (int)src.v.n, src.v.at, attrs);
-    for (int i = 0, k = 0; i < NODE->n_src; i++) {
-      if (g->need[i]) g->dx[i] = ir_result(made, k++);
-    }
-    status = quern_context_check(g->ctx);
-  }
-  fini(&src);
+  quern_status status = wanted_results(g, attrs, &operands);
+  fini(&operands);
   return status;
 }
 
+static bool is_given(const quern_tensor *dy) { return dy != NULL && !ir_is_const(dy, 0); }
+
+/* What a kind's own rule says, as a graph from (sources, results, dy that are not zero) to the wanted dx. */
+static quern_status rule_graph(const struct grad_back *g, const struct ir_composite *kind,
+                               const struct ir_graph **out) {
+  quern_context *ctx = g->ctx;
+  struct list params = {.ctx = ctx}, from = {.ctx = ctx}, to = {.ctx = ctx}, dy = {.ctx = ctx}, dx = {.ctx = ctx};
+  struct list wanted = {.ctx = ctx};
+  const struct list *const all[] = {&params, &from, &to, &dy, &dx, &wanted};
+  for (int i = 0; i < NODE->n_src; i++) add(&params, ir_leaf_like(SRC[i])), add(&dx, NULL);
+  quern_status status = built(ctx, all, BASE_COUNT(all));
+  if (status != QUERN_STATUS_OK) goto done;
+  quern_tensor *again = ir_make(ctx, NODE->op, NODE->n_src, params.v.at, ATTRS);
+  for (int i = 0; i < NODE->n_out; i++) { /* the rule sees the results of a node; the graph gets them as operands */
+    quern_tensor *leaf = ir_leaf_like(&NODE->out[i]);
+    add(&from, ir_result(again, i)), add(&to, leaf), add(&params, leaf);
+  }
+  for (int i = 0; i < NODE->n_out; i++) {
+    bool given = is_given(g->dy[i]);
+    quern_tensor *leaf = given ? ir_leaf_like(g->dy[i]) : g->dy[i] == NULL ? NULL : quern_zeros_like(g->dy[i]);
+    add(&dy, leaf);
+    if (given) add(&params, leaf);
+  }
+  status = built(ctx, all, BASE_COUNT(all));
+  if (status != QUERN_STATUS_OK) goto done;
+  kind->vjp(kind, again->node, dy.v.at, dx.v.at);
+  for (int i = 0; i < NODE->n_src; i++) {
+    if (g->need[i]) add(&wanted, grad_or_zero(dx.v.at[i], params.v.at[i]));
+  }
+  status = built(ctx, all, BASE_COUNT(all));
+  if (status == QUERN_STATUS_OK) {
+    status = ir_substitute(ctx, wanted.v.n, wanted.v.at, from.v.n, from.v.at, to.v.at, wanted.v.at);
+  }
+  if (status == QUERN_STATUS_OK) {
+    status = ir_graph_make(ctx, (int)params.v.n, params.v.at, (int)wanted.v.n, wanted.v.at, out);
+  }
+done:
+  fini(&params), fini(&from), fini(&to), fini(&dy), fini(&dx), fini(&wanted);
+  return status;
+}
+
+/* The gradient of a composite is a composite, "<name>.vjp", so that a device may know that one as well. Its body is the rule
+** of the kind, over (sources, results, dy that are not zero), or the gradient of the body, over (sources, float dy). A user's
+** rule may use anything, so what it gives stays as it is. */
 quern_status grad_vjp_COMPOSITE(const struct grad_back *g) {
   const struct ir_composite *kind = ir_composite_find(g->ctx, ATTRS->name);
-  if (kind != NULL && kind->vjp != NULL) {
+  bool has_rule = kind != NULL && kind->vjp != NULL;
+  if (has_rule && kind->body == NULL) {
     kind->vjp(kind, NODE, g->dy, g->dx);
     return quern_context_check(g->ctx);
   }
   char name[256];
   snprintf(name, sizeof name, "%.240s.vjp", ATTRS->name);
   struct ir_attrs attrs = {.name = name, .ints = ATTRS->ints, .reals = ATTRS->reals};
-  QUERN_TRY(vjp_graph(g->ctx, ATTRS->body, g->need, &attrs.body));
-  return vjp_node(g, &attrs);
+  if (!has_rule) {
+    QUERN_TRY(vjp_graph(g->ctx, ATTRS->body, g->need, &attrs.body));
+    return vjp_node(g, &attrs);
+  }
+  QUERN_TRY(rule_graph(g, kind, &attrs.body));
+  struct list operands = {.ctx = g->ctx};
+  for (int i = 0; i < NODE->n_src; i++) add(&operands, SRC[i]);
+  for (int i = 0; i < NODE->n_out; i++) add(&operands, &NODE->out[i]);
+  for (int i = 0; i < NODE->n_out; i++) {
+    if (is_given(g->dy[i])) add(&operands, g->dy[i]);
+  }
+  quern_status status = wanted_results(g, &attrs, &operands);
+  fini(&operands);
+  return status;
 }
 
 quern_status grad_vjp_IF(const struct grad_back *g) {

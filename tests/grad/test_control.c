@@ -27,7 +27,7 @@ static void loop(quern_tensor *const *x, quern_tensor **y) {
                                 .n_scanned = 1,
                                 .n_captures = 2,
                                 .n_stacked = 2};
-  OK(quern_loop(ctx, &options, operands, turn, NULL, results));
+  EXPECT_OK(quern_loop(ctx, &options, operands, turn, NULL, results));
   y[0] = quern_square(results[0]);
   y[1] = quern_exp(results[2]);
   y[2] = quern_cast(results[1], QUERN_DTYPE_F64); /* no gradient, but a use of the loop */
@@ -76,7 +76,7 @@ static void multiply(void *user, quern_tensor *const *args, quern_tensor **resul
 
 static void product_loop(int64_t n, quern_tensor *c, quern_tensor *xs, quern_tensor **results) {
   quern_loop_options options = {.size = sizeof options, .trip = n, .n_carries = 1, .n_scanned = 1, .n_stacked = 1};
-  OK(quern_loop(ctx, &options, (quern_tensor *[]){c, xs}, multiply, NULL, results));
+  EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){c, xs}, multiply, NULL, results));
 }
 
 static void test_loop_values(void **state) {
@@ -115,7 +115,7 @@ static void test_loop_of_operands(void **state) {
   quern_tensor *c = REAL(F64, 2), *xs = REALS(F64, DIMS(2), 3, 5), *p = REAL(F64, 7), *unused = REAL(F64, 1), *y[4];
   quern_loop_options options = {
       .size = sizeof options, .trip = 2, .n_carries = 1, .n_scanned = 1, .n_captures = 2, .n_stacked = 3};
-  OK(quern_loop(ctx, &options, (quern_tensor *[]){c, xs, p, unused}, pass_through, NULL, y));
+  EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){c, xs, p, unused}, pass_through, NULL, y));
   EXPECT_EXACT(GRAD(y[0], c), 1);
   EXPECT_EXACT(VJP(y[1], p, 3, 4), 7);
   EXPECT_EXACT(VJP(y[2], xs, 3, 4), 3, 4);
@@ -136,7 +136,7 @@ static void outer_turn(void *user, quern_tensor *const *args, quern_tensor **res
   quern_tensor *inner[1];
   quern_loop_options options = {
       .size = sizeof options, .trip = 2, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .reverse = true};
-  OK(quern_loop(ctx, &options, (quern_tensor *[]){args[1], args[2], args[3]}, inner_turn, NULL, inner));
+  EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){args[1], args[2], args[3]}, inner_turn, NULL, inner));
   results[0] = quern_tanh(inner[0]);
   results[1] = quern_mul(inner[0], args[3]);
 }
@@ -144,7 +144,7 @@ static void outer_turn(void *user, quern_tensor *const *args, quern_tensor **res
 static void nested(quern_tensor *const *x, quern_tensor **y) {
   quern_loop_options options = {
       .size = sizeof options, .trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1};
-  OK(quern_loop(ctx, &options, x, outer_turn, NULL, y));
+  EXPECT_OK(quern_loop(ctx, &options, x, outer_turn, NULL, y));
 }
 
 static void test_nested_loops(void **state) {
@@ -162,7 +162,7 @@ static void test_loop_three_times(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 2), *one = REAL(F64, 1), *y;
   quern_loop_options options = {.size = sizeof options, .trip = 4, .n_carries = 1, .n_captures = 1};
-  OK(quern_loop(ctx, &options, (quern_tensor *[]){one, x}, times_capture, NULL, &y));
+  EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){one, x}, times_capture, NULL, &y));
   quern_tensor *d = GRAD(y, x), *dd = GRAD(d, x), *ddd = GRAD(dd, x);
   EXPECT_EXACT(y, 16);
   EXPECT_EXACT(d, 32);
@@ -176,7 +176,7 @@ static void first_branch(void *user, quern_tensor *const *args, quern_tensor **r
   quern_tensor *out[1];
   quern_loop_options options = {.size = sizeof options, .trip = 2, .n_carries = 1, .n_captures = 1};
   (void)user;
-  OK(quern_loop(ctx, &options, (quern_tensor *[]){args[0], args[1]}, times_capture, NULL, out));
+  EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){args[0], args[1]}, times_capture, NULL, out));
   results[0] = out[0];
   results[1] = args[2];
 }
@@ -191,8 +191,8 @@ static int64_t taken;
 
 static void branches(quern_tensor *const *x, quern_tensor **y) {
   quern_tensor *results[2];
-  OK(quern_if(INT(BOOL, taken), 3, (quern_tensor *[]){x[0], x[1], INT(I32, 5)}, 2, first_branch, second_branch, NULL,
-              results));
+  EXPECT_OK(quern_if(INT(BOOL, taken), 3, (quern_tensor *[]){x[0], x[1], INT(I32, 5)}, 2, first_branch, second_branch,
+                     NULL, results));
   y[0] = results[0];
   y[1] = quern_mul(quern_cast(results[1], QUERN_DTYPE_F64), x[0]);
 }
@@ -206,10 +206,11 @@ static void test_if(void **state) {
 static void test_if_values(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *p = REAL(F64, 2), *y[2], *condition = quern_gt(x, p);
-  OK(quern_if(condition, 3, (quern_tensor *[]){x, p, INT(I32, 5)}, 2, first_branch, second_branch, NULL, y));
+  EXPECT_OK(quern_if(condition, 3, (quern_tensor *[]){x, p, INT(I32, 5)}, 2, first_branch, second_branch, NULL, y));
   EXPECT_EXACT(GRAD(y[0], x), 4);
   EXPECT_EXACT(GRAD(y[0], p), 12);
-  OK(quern_if(quern_not(condition), 3, (quern_tensor *[]){x, p, INT(I32, 5)}, 2, first_branch, second_branch, NULL, y));
+  EXPECT_OK(quern_if(quern_not(condition), 3, (quern_tensor *[]){x, p, INT(I32, 5)}, 2, first_branch, second_branch,
+                     NULL, y));
   EXPECT_EXACT(GRAD(y[0], x), 0);
   EXPECT_NEAR(GRAD(y[0], p), 1e-15, exp(2));
   EXPECT_NEAR(JVP(y[0], p, 3), 1e-15, 3 * exp(2));
@@ -231,7 +232,7 @@ static void grow(void *user, quern_tensor *const *args, quern_tensor **results) 
 static void test_while(void **state) {
   (void)state;
   quern_tensor *c = REAL(F64, 2), *p = REAL(F64, 3), *n = INT(I64, 0), *y[2], *dx = NULL;
-  OK(quern_while(ctx, 2, 2, (quern_tensor *[]){c, n, p, INT(I64, 1)}, below, grow, NULL, y));
+  EXPECT_OK(quern_while(ctx, 2, 2, (quern_tensor *[]){c, n, p, INT(I64, 1)}, below, grow, NULL, y));
   EXPECT_EXACT(y[0], 162); /* 2 3^4 */
   EXPECT_INTS(y[1], 4);
   EXPECT_EXACT(JVP(y[0], c, 1), 81);
@@ -240,14 +241,14 @@ static void test_while(void **state) {
                "while has no gradient, since the number of its turns is not known HINT: quern_loop has one");
   EXPECT_ERROR(quern_grad(quern_square(y[0]), 1, &p, &dx), UNSUPPORTED, "quern_jvp goes through while");
   assert_null(dx);
-  OK(quern_context_check(ctx));
+  EXPECT_OK(quern_context_check(ctx));
   /* no gradient is asked through it: no error */
   EXPECT_EXACT(GRAD(quern_add(quern_stop_gradient(y[0]), c), c), 1);
   EXPECT_EXACT(GRAD(quern_mul(y[0], p), y[0]), 3);
   EXPECT_EXACT(GRAD(quern_mul(quern_cast(y[1], QUERN_DTYPE_F64), c), c), 4);
   quern_tensor *square = quern_square(p), *ty;
-  OK(quern_while(ctx, 2, 2, (quern_tensor *[]){c, n, square, INT(I64, 1)}, below, grow, NULL, y)); /* 2 p^4 */
-  OK(quern_jvp(2, (quern_tensor *[]){c, p}, (quern_tensor *[]){REAL(F64, 1), REAL(F64, 1)}, 1, y, &ty));
+  EXPECT_OK(quern_while(ctx, 2, 2, (quern_tensor *[]){c, n, square, INT(I64, 1)}, below, grow, NULL, y)); /* 2 p^4 */
+  EXPECT_OK(quern_jvp(2, (quern_tensor *[]){c, p}, (quern_tensor *[]){REAL(F64, 1), REAL(F64, 1)}, 1, y, &ty));
   EXPECT_EXACT(ty, 81 + 8 * 27);
 }
 
@@ -262,7 +263,7 @@ static void energy_body(void *user, quern_tensor *const *args, quern_tensor **re
 
 static void energy(quern_tensor *const *x, quern_tensor **y) {
   quern_tensor *out[3];
-  OK(quern_composite(ctx, "energy", 3, (quern_tensor *[]){x[0], x[1], INT(I32, 3)}, 3, energy_body, NULL, out));
+  EXPECT_OK(quern_composite(ctx, "energy", 3, (quern_tensor *[]){x[0], x[1], INT(I32, 3)}, 3, energy_body, NULL, out));
   y[0] = quern_mul(out[0], quern_cast(out[1], QUERN_DTYPE_F64));
   y[1] = out[2];
 }
@@ -303,11 +304,11 @@ static void cube_rule(void *user, int n, quern_tensor *const *x, int n_results, 
 
 static void test_user_rule(void **state) {
   (void)state;
-  OK(quern_composite_rule(ctx, "cube", cube_rule, "user"));
+  EXPECT_OK(quern_composite_rule(ctx, "cube", cube_rule, "user"));
   quern_tensor *x = REAL(F64, 2), *b = REAL(F64, 5), *y[3], *dx[2];
-  OK(quern_composite(ctx, "cube", 2, (quern_tensor *[]){x, b}, 3, cube_body, NULL, y));
+  EXPECT_OK(quern_composite(ctx, "cube", 2, (quern_tensor *[]){x, b}, 3, cube_body, NULL, y));
   rule_calls = 0;
-  OK(quern_grad(y[0], 2, (quern_tensor *[]){x, b}, dx));
+  EXPECT_OK(quern_grad(y[0], 2, (quern_tensor *[]){x, b}, dx));
   assert_int_equal(rule_calls, 1);
   EXPECT_EXACT(y[0], 8);
   EXPECT_EXACT(dx[0], 200);
@@ -335,13 +336,13 @@ static void linear_rule(void *user, int n, quern_tensor *const *x, int n_results
 }
 
 static void with_rule(quern_tensor *const *x, quern_tensor **y) {
-  OK(quern_composite(ctx, "with_rule", 2, x, 2, linear_body, NULL, y));
+  EXPECT_OK(quern_composite(ctx, "with_rule", 2, x, 2, linear_body, NULL, y));
 }
 
 /* A right rule: all derivatives agree with differences, also those of the rule and those of y inside it. */
 static void test_right_rule(void **state) {
   (void)state;
-  OK(quern_composite_rule(ctx, "with_rule", linear_rule, NULL));
+  EXPECT_OK(quern_composite_rule(ctx, "with_rule", linear_rule, NULL));
   CHECK_DERIVATIVES(.build = with_rule, .n_x = 2, .shapes = {DIMS(2), DIMS(2)}, .n_y = 2);
 }
 
@@ -367,9 +368,9 @@ static void same_body(void *user, quern_tensor *const *args, quern_tensor **resu
 static void test_wrong_rules(void **state) {
   (void)state;
   quern_tensor *x = REALS(F64, DIMS(2), 1, 2), *y, *out, *one = quern_ones_like(x);
-  OK(quern_composite_rule(ctx, "wrong", wrong_rule, NULL));
-  OK(quern_composite_rule(ctx, "failing", failing_rule, NULL));
-  OK(quern_composite(ctx, "wrong", 1, &x, 1, same_body, NULL, &y));
+  EXPECT_OK(quern_composite_rule(ctx, "wrong", wrong_rule, NULL));
+  EXPECT_OK(quern_composite_rule(ctx, "failing", failing_rule, NULL));
+  EXPECT_OK(quern_composite(ctx, "wrong", 1, &x, 1, same_body, NULL, &y));
   quern_tensor *const wrongs[] = {REALS(F32, DIMS(2), 1, 2), REALS(F64, DIMS(3), 1, 2, 3), INTS(I64, DIMS(2), 1, 2)};
   static const char *const types[] = {"f32(2,)", "f64(3,)", "i64(2,)"};
   for (size_t k = 0; k < BASE_COUNT(wrongs); k++) {
@@ -378,28 +379,28 @@ static void test_wrong_rules(void **state) {
     assert_non_null(strstr(quern_last_error(), types[k]));
     assert_non_null(strstr(quern_last_error(), "the operand is f64(2,)"));
     EXPECT_ERROR(quern_jvp(1, &x, &one, 1, &y, &out), SHAPE, "\"wrong\": its rule gives dx[0] as");
-    OK(quern_context_check(ctx));
+    EXPECT_OK(quern_context_check(ctx));
   }
   wrong = NULL; /* zero */
   EXPECT_EXACT(VJP(y, x, 1, 1), 0, 0);
   EXPECT_EXACT(JVP(y, x, 1, 1), 0, 0);
   quern_context *other = NULL;
-  OK(quern_context_new(&other, NULL));
+  EXPECT_OK(quern_context_new(&other, NULL));
   wrong = quern_zeros(other, QUERN_DTYPE_F64, QUERN_LIST(2));
   EXPECT_ERROR(quern_vjp(1, &y, &one, 1, &x, &out), INVALID, "another context");
   EXPECT_ERROR(quern_jvp(1, &x, &one, 1, &y, &out), INVALID, "another context");
   quern_context_free(other);
 
-  OK(quern_composite(ctx, "failing", 1, &x, 1, same_body, NULL, &y));
+  EXPECT_OK(quern_composite(ctx, "failing", 1, &x, 1, same_body, NULL, &y));
   EXPECT_ERROR(quern_vjp(1, &y, &one, 1, &x, &out), DTYPE, "add: dtypes differ");
   EXPECT_ERROR(quern_jvp(1, &x, &one, 1, &y, &out), DTYPE, "add: dtypes differ");
-  OK(quern_context_check(ctx));
+  EXPECT_OK(quern_context_check(ctx));
 }
 
 /* A composite in a loop, with and without a rule. */
 static void composite_turn(void *user, quern_tensor *const *args, quern_tensor **results) {
   quern_tensor *out[2];
-  OK(quern_composite(ctx, user, 2, (quern_tensor *[]){args[1], args[2]}, 2, linear_body, NULL, out));
+  EXPECT_OK(quern_composite(ctx, user, 2, (quern_tensor *[]){args[1], args[2]}, 2, linear_body, NULL, out));
   results[0] = quern_tanh(out[0]);
   results[1] = out[1];
 }
@@ -408,13 +409,13 @@ static void loop_of_composites(quern_tensor *const *x, quern_tensor **y) {
   static const char *const names[] = {"with_rule", "without_rule"};
   for (int k = 0; k < 2; k++) {
     quern_loop_options options = {.size = sizeof options, .trip = 2, .n_carries = 1, .n_captures = 1, .n_stacked = 1};
-    OK(quern_loop(ctx, &options, x, composite_turn, (void *)(uintptr_t)names[k], y + 2 * k));
+    EXPECT_OK(quern_loop(ctx, &options, x, composite_turn, (void *)(uintptr_t)names[k], y + 2 * k));
   }
 }
 
 static void test_loop_of_composites(void **state) {
   (void)state;
-  OK(quern_composite_rule(ctx, "with_rule", linear_rule, NULL));
+  EXPECT_OK(quern_composite_rule(ctx, "with_rule", linear_rule, NULL));
   CHECK_DERIVATIVES(.build = loop_of_composites, .n_x = 2, .shapes = {DIMS(2), DIMS(2)}, .n_y = 4);
 }
 
@@ -431,23 +432,47 @@ static void test_own_composites(void **state) {
   CHECK_DERIVATIVES(.build = own_composites, .n_x = 1, .shapes = {DIMS(2, 3)}, .n_y = 4);
 }
 
+/* Their gradients are composites of a name that a device may know; operands: sources, results, dy that are not zero. */
+static void test_gradients_of_own_composites(void **state) {
+  (void)state;
+  quern_tensor *q = INPUT(F64, "q", DIMS(1, 2, 3, 4)), *k = INPUT(F64, "k", DIMS(1, 1, 5, 4)), *y[2], *dy[2], *dq;
+  y[0] = quern_attention(q, k, k, NULL, NULL, &y[1]);
+  dy[0] = INPUT(F64, "dout", DIMS(1, 2, 3, 4)), dy[1] = INPUT(F64, "dlse", DIMS(1, 2, 3));
+  EXPECT_OK(quern_vjp(2, y, dy, 1, &q, &dq));
+  assert_int_equal(dq->node->op, IR_COMPOSITE);
+  assert_string_equal(dq->node->attrs->name, "attention.vjp");
+  assert_int_equal(dq->node->n_src, 3 + 2 + 2);
+  assert_int_equal(dq->node->n_out, 1); /* only q's is wanted */
+  assert_ptr_equal(dq->node->src[4], y[1]);
+  assert_ptr_equal(dq->node->src[6], dy[1]);
+  assert_memory_equal(dq->node->attrs->reals.at, y[0]->node->attrs->reals.at, sizeof(double));
+
+  EXPECT_OK(quern_vjp(1, y, dy, 1, &q, &dq));
+  assert_int_equal(dq->node->n_src, 3 + 2 + 1);
+  quern_tensor *both[2];
+  EXPECT_OK(quern_vjp(1, y, dy, 2, (quern_tensor *[]){q, k}, both));
+  assert_int_equal(both[0]->node->n_out, 3); /* q, and k as keys and as values */
+  EXPECT_OK(ir_verify(ctx, 2, both));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_loop),
-      GRAD_TEST(test_loop_of_one_kind),
-      GRAD_TEST(test_loop_values),
-      GRAD_TEST(test_loop_of_operands),
-      GRAD_TEST(test_nested_loops),
-      GRAD_TEST(test_loop_three_times),
-      GRAD_TEST(test_if),
-      GRAD_TEST(test_if_values),
-      GRAD_TEST(test_while),
-      GRAD_TEST(test_composite),
-      GRAD_TEST(test_user_rule),
-      GRAD_TEST(test_right_rule),
-      GRAD_TEST(test_wrong_rules),
-      GRAD_TEST(test_loop_of_composites),
-      GRAD_TEST(test_own_composites),
+      TEST(test_loop),
+      TEST(test_loop_of_one_kind),
+      TEST(test_loop_values),
+      TEST(test_loop_of_operands),
+      TEST(test_nested_loops),
+      TEST(test_loop_three_times),
+      TEST(test_if),
+      TEST(test_if_values),
+      TEST(test_while),
+      TEST(test_composite),
+      TEST(test_user_rule),
+      TEST(test_right_rule),
+      TEST(test_wrong_rules),
+      TEST(test_loop_of_composites),
+      TEST(test_own_composites),
+      TEST(test_gradients_of_own_composites),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
