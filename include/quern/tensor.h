@@ -238,7 +238,7 @@ QUERN_API quern_tensor *quern_matmul(quern_tensor *a, quern_tensor *b);
 /* x weight' + bias with weight (out, in); bias may be NULL. */
 QUERN_API quern_tensor *quern_linear(quern_tensor *x, quern_tensor *weight, quern_tensor *bias);
 /* Any number of operands. Indices are letters, "ij,jk->ik", or names of letters, digits and _, "[batch][in],[out][in]->[batch][out]";
-** i and [i] are the same; at most 64 different ones; blanks between them mean nothing. "..." stands for the axes not named,
+** i and [i] are the same; blanks between them mean nothing. "..." stands for the axes not named,
 ** which broadcast; then the result has "..." too. An index twice in one operand takes its diagonal. Axes of size 1 broadcast.
 ** Without "->" the result has the axes of "...", then the indices that occur once, in alphabetical order, capitals first. */
 QUERN_API quern_tensor *quern_einsum(const char *spec, int n, quern_tensor *const *xs);

@@ -32,12 +32,6 @@ static bool distributes(enum ir_reduce reduce, enum ir_combine combine) {
   return table[reduce][combine];
 }
 
-static uint64_t set_of(int n, const int *labels) {
-  uint64_t set = 0;
-  for (int k = 0; k < n; k++) set |= UINT64_C(1) << labels[k];
-  return set;
-}
-
 /* ---- one operand --------------------------------------------------------------------------------------- */
 
 /* Two axes of one size as their diagonal, which becomes the last axis. */
@@ -53,141 +47,169 @@ static quern_tensor *diagonal(const struct einsum *e, quern_tensor *x, int first
   return quern_slice(tensor_reshape(y, rank - 1, dims), -1, 0, QUERN_END, n + 1);
 }
 
-static void remove_label(int *n, int *labels, int at) {
-  (*n)--;
-  for (int k = at; k < *n; k++) labels[k] = labels[k + 1];
+static void remove_label(struct einsum_term *term, int at) {
+  term->n--;
+  for (int k = at; k < term->n; k++) term->labels[k] = term->labels[k + 1];
 }
 
 /* Makes the labels of an operand distinct by diagonals; drops axes of size 1 that other operands stretch. */
 static void simplify(const struct einsum *e, struct einsum_operand *operand) {
-  int n = operand->x->rank, *labels = operand->labels;
-  for (int k = 0; k < n; k++) {
-    for (int j = k + 1; j < n; j++) {
-      if (labels[j] != labels[k]) continue;
-      int label = labels[k];
+  struct einsum_term *term = &operand->term;
+  term->n = operand->x->rank;
+  for (int k = 0; k < term->n; k++) {
+    for (int j = k + 1; j < term->n; j++) {
+      int label = term->labels[k];
+      if (term->labels[j] != label) continue;
       operand->x = diagonal(e, operand->x, k, j);
       if (ir_is_poison(operand->x)) return;
-      remove_label(&n, labels, j);
-      remove_label(&n, labels, k);
-      labels[n++] = label;
+      remove_label(term, j);
+      remove_label(term, k);
+      term->labels[term->n++] = label;
       k = -1;
       break;
     }
   }
   int64_t dims[QUERN_MAX_RANK];
   int rank = 0;
-  for (int k = 0; k < n; k++) {
-    if (operand->x->dims[k] == 1 && e->labels[labels[k]].size != 1) continue;
+  for (int k = 0; k < term->n; k++) {
+    if (operand->x->dims[k] == 1 && e->labels.at[term->labels[k]].size != 1) continue;
     dims[rank] = operand->x->dims[k];
-    labels[rank++] = labels[k];
+    term->labels[rank++] = term->labels[k];
   }
+  term->n = rank;
   operand->x = tensor_reshape(operand->x, rank, dims);
-  operand->set = set_of(rank, labels);
 }
 
-/* Reduces the axes whose labels are not in keep. */
-static void reduce_labels(struct einsum_operand *operand, uint64_t keep, enum ir_reduce reduce) {
-  if (ir_is_poison(operand->x)) return;
+/* Reduces the axes whose labels nothing else uses. */
+static void reduce_alone(struct einsum_operand *operand, int *uses, enum ir_reduce reduce) {
   int64_t axes[QUERN_MAX_RANK];
   int n = 0, rank = 0;
-  for (int k = 0; k < operand->x->rank; k++) {
-    if (keep >> operand->labels[k] & 1) {
-      operand->labels[rank++] = operand->labels[k];
+  for (int k = 0; k < operand->term.n; k++) {
+    int label = operand->term.labels[k];
+    if (uses[label] > 1) {
+      operand->term.labels[rank++] = label;
     } else {
       axes[n++] = k;
+      uses[label] = 0;
     }
   }
+  operand->term.n = rank;
   operand->x = tensor_reduce(operand->x, reduce, n, axes);
-  operand->set &= keep;
 }
 
 /* ---- many operands ------------------------------------------------------------------------------------- */
 
-/* The product of two operands with the labels of needed that they have, in the order DOT gives them. */
+/* The product of two operands with those of their labels that are used elsewhere, in the order DOT gives them: those of both,
+** then a's, then b's. */
 static void contract_pair(const struct einsum *e, const struct einsum_operand *a, const struct einsum_operand *b,
-                          uint64_t needed, enum ir_reduce reduce, enum ir_combine combine,
+                          const int *uses, enum ir_reduce reduce, enum ir_combine combine,
                           struct einsum_operand *result) {
   int labels[2 * QUERN_MAX_RANK], n = 0;
-  if (ir_is_poison(a->x) || ir_is_poison(b->x)) {
-    *result = (struct einsum_operand){.x = &ir_poison};
-    return;
+  *result = (struct einsum_operand){.x = &ir_poison};
+  if (ir_is_poison(a->x) || ir_is_poison(b->x)) return;
+  const struct {
+    const struct einsum_term *own, *other;
+    bool shared;
+  } groups[] = {{&a->term, &b->term, true}, {&a->term, &b->term, false}, {&b->term, &a->term, false}};
+  for (size_t g = 0; g < BASE_COUNT(groups); g++) {
+    for (int k = 0; k < groups[g].own->n; k++) {
+      int label = groups[g].own->labels[k];
+      bool shared = tensor_einsum_has(groups[g].other, label);
+      if (shared == groups[g].shared && uses[label] > (shared ? 2 : 1)) labels[n++] = label;
+    }
   }
-  for (int k = 0; k < a->x->rank; k++) {
-    if (b->set & needed & UINT64_C(1) << a->labels[k]) labels[n++] = a->labels[k];
+  result->x = tensor_contract(e->what, a->x, a->term.labels, b->x, b->term.labels, n, labels, reduce, combine);
+  for (int k = 0; k < n && k < QUERN_MAX_RANK; k++) result->term.labels[result->term.n++] = labels[k];
+}
+
+/* uses[label] over the operands and the result, for the n_labels of the spec. */
+static void count_uses(const struct einsum *e, int *uses) {
+  for (size_t k = 0; k < e->labels.n; k++) uses[k] = 0;
+  for (int i = 0; i < e->n; i++) {
+    for (int k = 0; k < e->operands[i].term.n; k++) uses[e->operands[i].term.labels[k]]++;
   }
-  for (int k = 0; k < a->x->rank; k++) {
-    if (needed & ~b->set & UINT64_C(1) << a->labels[k]) labels[n++] = a->labels[k];
+  for (int k = 0; k < e->out.n; k++) uses[e->out.labels[k]]++;
+}
+
+/* Memory of contract_pairs. */
+struct pairs {
+  struct einsum_pair *pair;  /* n - 1 */
+  struct einsum_term *terms; /* n */
+  int64_t *size;             /* one a label, as are the next */
+  int *uses, *planned;
+};
+
+static quern_tensor *contract_in_order(struct einsum *e, const struct pairs *p, enum ir_reduce reduce,
+                                       enum ir_combine combine) {
+  int n = e->n;
+  count_uses(e, p->uses);
+  for (int i = 0; i < n; i++) reduce_alone(&e->operands[i], p->uses, reduce);
+  if (n == 1) return tensor_align(e->operands[0].x, e->operands[0].term.labels, e->out.n, e->out.labels);
+  for (size_t k = 0; k < e->labels.n; k++) p->size[k] = e->labels.at[k].size, p->planned[k] = p->uses[k];
+  for (int i = 0; i < n; i++) p->terms[i] = e->operands[i].term;
+  tensor_einsum_order(n, p->terms, p->size, p->planned, p->pair);
+  for (int i = 0; i < n - 2; i++) {
+    const struct einsum_operand *a = &e->operands[p->pair[i].a], *b = &e->operands[p->pair[i].b];
+    contract_pair(e, a, b, p->uses, reduce, combine, &e->operands[n + i]);
+    if (ir_is_poison(e->operands[n + i].x)) return &ir_poison;
+    tensor_einsum_join(&a->term, &b->term, &e->operands[n + i].term, p->uses);
   }
-  for (int k = 0; k < b->x->rank; k++) {
-    if (needed & ~a->set & UINT64_C(1) << b->labels[k]) labels[n++] = b->labels[k];
-  }
-  result->x = tensor_contract(e->what, a->x, a->labels, b->x, b->labels, n, labels, reduce, combine);
-  for (int k = 0; k < n && k < QUERN_MAX_RANK; k++) result->labels[k] = labels[k];
-  result->set = (a->set | b->set) & needed;
+  const struct einsum_operand *a = &e->operands[p->pair[n - 2].a], *b = &e->operands[p->pair[n - 2].b];
+  return tensor_contract(e->what, a->x, a->term.labels, b->x, b->term.labels, e->out.n, e->out.labels, reduce, combine);
 }
 
 /* Pair by pair, in a cheap order. */
 static quern_tensor *contract_pairs(struct einsum *e, enum ir_reduce reduce, enum ir_combine combine) {
-  uint64_t out = set_of(e->n_out, e->out);
-  int n = e->n;
-  for (int i = 0; i < n; i++) {
-    uint64_t keep = out;
-    for (int j = 0; j < n; j++) keep |= i == j ? 0 : e->operands[j].set;
-    reduce_labels(&e->operands[i], keep, reduce);
-  }
-  if (n == 1) return tensor_align(e->operands[0].x, e->operands[0].labels, e->n_out, e->out);
-
-  size_t bytes = (size_t)n * (sizeof(uint64_t) + sizeof(struct einsum_pair));
-  uint64_t *sets = base_alloc(&e->ctx->heap, bytes);
-  if (sets == NULL) return ir_fail_last(e->ctx);
-  struct einsum_pair *pairs = (struct einsum_pair *)(sets + n);
-  int64_t sizes[EINSUM_MAX_LABELS];
-  for (int k = 0; k < e->n_labels; k++) sizes[k] = e->labels[k].size;
-  for (int i = 0; i < n; i++) sets[i] = e->operands[i].set;
-  tensor_einsum_order(n, sets, out, sizes, pairs);
-
-  quern_tensor *y = &ir_poison;
-  for (int i = 0; i < n - 1; i++) {
-    struct einsum_operand *a = &e->operands[pairs[i].a], *b = &e->operands[pairs[i].b];
-    if (i == n - 2) {
-      y = tensor_contract(e->what, a->x, a->labels, b->x, b->labels, e->n_out, e->out, reduce, combine);
-      break;
-    }
-    uint64_t needed = out;
-    for (int j = 0; j < n + i; j++) needed |= j == pairs[i].a || j == pairs[i].b ? 0 : e->operands[j].set;
-    contract_pair(e, a, b, needed, reduce, combine, &e->operands[n + i]);
-    a->set = b->set = 0; /* used up */
-  }
-  base_free(&e->ctx->heap, sets, bytes);
+  struct base_heap *heap = &e->ctx->heap;
+  size_t n = (size_t)e->n, n_labels = e->labels.n;
+  struct pairs p = {.pair = base_alloc(heap, n * sizeof *p.pair),
+                    .terms = base_alloc(heap, n * sizeof *p.terms),
+                    .size = base_alloc(heap, n_labels * sizeof *p.size),
+                    .uses = base_alloc(heap, n_labels * sizeof *p.uses),
+                    .planned = base_alloc(heap, n_labels * sizeof *p.planned)};
+  bool memory = p.pair != NULL && p.terms != NULL && p.size != NULL && p.uses != NULL && p.planned != NULL;
+  quern_tensor *y = memory ? contract_in_order(e, &p, reduce, combine) : ir_fail_last(e->ctx);
+  base_free(heap, p.pair, n * sizeof *p.pair);
+  base_free(heap, p.terms, n * sizeof *p.terms);
+  base_free(heap, p.size, n_labels * sizeof *p.size);
+  base_free(heap, p.uses, n_labels * sizeof *p.uses);
+  base_free(heap, p.planned, n_labels * sizeof *p.planned);
   return y;
+}
+
+/* True when an operand still has the label, and the result has not. */
+static bool is_summed(const struct einsum *e, int label) {
+  bool found = false;
+  for (int i = 0; i < e->n && !found; i++) found = tensor_einsum_has(&e->operands[i].term, label);
+  return found && !tensor_einsum_has(&e->out, label);
 }
 
 /* All operands combined from left to right over all labels, then reduced. */
 static quern_tensor *joint_product(struct einsum *e, enum ir_reduce reduce, enum ir_combine combine) {
-  uint64_t out = set_of(e->n_out, e->out), summed = 0, both = ~UINT64_C(0);
-  for (int i = 0; i < e->n; i++) {
-    summed |= e->operands[i].set & ~out;
-    both &= e->operands[i].set;
+  const struct einsum_operand *first = &e->operands[0], *second = &e->operands[1];
+  int labels[QUERN_MAX_RANK], n = e->out.n, n_sum = 0;
+  bool in_both = e->n == 2;
+  for (int k = 0; k < e->out.n; k++) labels[k] = e->out.labels[k];
+  for (int k = 0; k < (int)e->labels.n; k++) {
+    if (!is_summed(e, k)) continue;
+    in_both = in_both && tensor_einsum_has(&first->term, k) && tensor_einsum_has(&second->term, k);
+    if (n < QUERN_MAX_RANK) labels[n] = k;
+    n++;
   }
-  if (e->n == 2 && summed != 0 && (summed & ~both) == 0) {
-    const struct einsum_operand *a = &e->operands[0], *b = &e->operands[1];
-    return tensor_contract(e->what, a->x, a->labels, b->x, b->labels, e->n_out, e->out, reduce, combine);
-  }
-  int labels[EINSUM_MAX_LABELS + QUERN_MAX_RANK], n = e->n_out, n_sum = 0;
-  int64_t axes[QUERN_MAX_RANK];
-  for (int k = 0; k < e->n_out; k++) labels[k] = e->out[k];
-  for (int k = 0; k < e->n_labels; k++) {
-    if (summed >> k & 1) labels[n++] = k;
+  if (in_both && n > e->out.n) {
+    return tensor_contract(e->what, first->x, first->term.labels, second->x, second->term.labels, e->out.n,
+                           e->out.labels, reduce, combine);
   }
   TENSOR_CHECK(e->ctx, n <= QUERN_MAX_RANK, SHAPE, "%s: \"%s\" needs a product of %d axes, at most %d", e->what,
                e->shown, n, (int)QUERN_MAX_RANK);
-  int64_t dims[QUERN_MAX_RANK];
-  for (int k = 0; k < n; k++) dims[k] = e->labels[labels[k]].size;
-  if (!tensor_type_ok(e->what, e->ctx, e->operands[0].x->dtype, n, dims)) return &ir_poison;
-  for (int k = e->n_out; k < n; k++) axes[n_sum++] = k;
-  quern_tensor *y = tensor_align(e->operands[0].x, e->operands[0].labels, n, labels);
-  for (int i = 1; i < e->n; i++)
-    y = tensor_combine(combine, y, tensor_align(e->operands[i].x, e->operands[i].labels, n, labels));
+  int64_t dims[QUERN_MAX_RANK], axes[QUERN_MAX_RANK];
+  for (int k = 0; k < n; k++) dims[k] = e->labels.at[labels[k]].size;
+  if (!tensor_type_ok(e->what, e->ctx, first->x->dtype, n, dims)) return &ir_poison;
+  for (int k = e->out.n; k < n; k++) axes[n_sum++] = k;
+  quern_tensor *y = tensor_align(first->x, first->term.labels, n, labels);
+  for (int i = 1; i < e->n; i++) {
+    y = tensor_combine(combine, y, tensor_align(e->operands[i].x, e->operands[i].term.labels, n, labels));
+  }
   return tensor_reduce(y, reduce, n_sum, axes);
 }
 
@@ -195,16 +217,13 @@ static quern_tensor *joint_product(struct einsum *e, enum ir_reduce reduce, enum
 
 static quern_tensor *build(struct einsum *e, enum ir_reduce reduce, enum ir_combine combine) {
   if (!tensor_einsum_parse(e)) return &ir_poison;
-  uint64_t all = 0;
   for (int i = 0; i < e->n; i++) {
     simplify(e, &e->operands[i]);
     if (ir_is_poison(e->operands[i].x)) return &ir_poison;
-    all |= e->operands[i].set;
   }
   bool in_pairs = distributes(reduce, combine);
-  for (int k = 0; k < e->n_labels; k++) {
-    bool summed = (all & ~set_of(e->n_out, e->out)) >> k & 1;
-    if (summed && e->labels[k].size == 0) in_pairs = false; /* the reduction of nothing */
+  for (int k = 0; k < (int)e->labels.n && in_pairs; k++) {
+    if (e->labels.at[k].size == 0) in_pairs = !is_summed(e, k); /* the reduction of nothing */
   }
   return in_pairs ? contract_pairs(e, reduce, combine) : joint_product(e, reduce, combine);
 }
@@ -232,6 +251,7 @@ static quern_tensor *einsum_over(const char *what, const char *spec, int n, quer
   if (e.operands == NULL) return ir_fail_last(ctx);
   for (int i = 0; i < n; i++) e.operands[i].x = xs[i];
   quern_tensor *y = build(&e, reduces[reduce], combines[combine]);
+  base_vec_fini(&ctx->heap, &e.labels);
   base_free(&ctx->heap, e.operands, bytes);
   return y;
 }

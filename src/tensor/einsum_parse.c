@@ -31,17 +31,21 @@ static const char *skip_blanks(const char *at) {
   return at;
 }
 
-/* The label of a name (length 0: a place of "..."), a new one when add is set; -1 when there is none, or no
-** more. */
+/* The label of a name (length 0: a place of "..."), a new one when add is set; -1 when there is none, or with the error
+** recorded when there is no memory for it. */
 static int find_label(struct einsum *e, const char *name, int length, int place, bool add) {
-  for (int k = 0; k < e->n_labels; k++) {
-    const struct einsum_label *label = &e->labels[k];
+  for (size_t k = 0; k < e->labels.n; k++) {
+    const struct einsum_label *label = &e->labels.at[k];
     if (label->length != length) continue;
-    if (length > 0 ? memcmp(label->name, name, (size_t)length) == 0 : label->place == place) return k;
+    if (length > 0 ? memcmp(label->name, name, (size_t)length) == 0 : label->place == place) return (int)k;
   }
-  if (!add || e->n_labels == EINSUM_MAX_LABELS) return -1;
-  e->labels[e->n_labels] = (struct einsum_label){.name = name, .length = length, .place = place, .size = 1};
-  return e->n_labels++;
+  if (!add) return -1;
+  struct einsum_label label = {.name = name, .length = length, .place = place, .size = 1};
+  if (!base_vec_push(&e->ctx->heap, &e->labels, label)) {
+    ir_fail_last(e->ctx);
+    return -1;
+  }
+  return (int)e->labels.n - 1;
 }
 
 /* Reads an index or "..." into item; *at is left after it. */
@@ -66,8 +70,8 @@ static bool read_item(struct einsum *e, const char **at, bool add, int *item) {
   }
   if (end - name > 255) return fail(e, name, "the name has more than 255 characters");
   *item = find_label(e, name, (int)(end - name), 0, add);
-  if (*item < 0) return fail(e, name, add ? "more than 64 different indices" : "no operand has this index");
-  return true;
+  if (*item < 0 && !add) return fail(e, name, "no operand has this index");
+  return *item >= 0;
 }
 
 /* Reads indices up to "," or "->" or the end. */
@@ -98,11 +102,11 @@ static const char *label_text(char *buffer, size_t bytes, const struct einsum_la
 /* Gives an axis its label and the label its size. */
 static bool give_axis(struct einsum *e, int i, int axis, int number) {
   struct einsum_operand *operand = &e->operands[i];
-  struct einsum_label *label = &e->labels[number];
+  struct einsum_label *label = &e->labels.at[number];
   int64_t size = operand->x->dims[axis];
   char text[300];
   for (int k = 0; k < axis; k++) {
-    if (operand->labels[k] != number || operand->x->dims[k] == size) continue;
+    if (operand->term.labels[k] != number || operand->x->dims[k] == size) continue;
     ir_fail(e->ctx, QUERN_STATUS_SHAPE, "%s: %s is %lld and %lld in operand %d, %s; a diagonal needs equal sizes",
             e->what, label_text(text, sizeof text, label), (long long)operand->x->dims[k], (long long)size, i,
             TENSOR_SHAPE(operand->x));
@@ -116,7 +120,7 @@ static bool give_axis(struct einsum *e, int i, int axis, int number) {
   }
   if (label->size == 1) label->size = size, label->operand = i;
   label->count++;
-  operand->labels[axis] = number;
+  operand->term.labels[axis] = number;
   return true;
 }
 
@@ -138,8 +142,7 @@ static bool give_labels(struct einsum *e, int i, const struct term *term, int *n
     }
     for (int place = dots - 1; place >= 0; place--) {
       int label = find_label(e, NULL, 0, place, true);
-      if (label < 0) return fail(e, e->spec, "more than 64 different indices");
-      if (!give_axis(e, i, axis++, label)) return false;
+      if (label < 0 || !give_axis(e, i, axis++, label)) return false;
     }
   }
   return true;
@@ -147,14 +150,13 @@ static bool give_labels(struct einsum *e, int i, const struct term *term, int *n
 
 static bool add_out(struct einsum *e, const char *at, int label) {
   char text[300];
-  for (int k = 0; k < e->n_out; k++) {
-    if (e->out[k] != label) continue;
+  if (tensor_einsum_has(&e->out, label)) {
     ir_fail(e->ctx, QUERN_STATUS_PARSE, "%s: \"%s\": the result has %s twice", e->what, e->shown,
-            label_text(text, sizeof text, &e->labels[label]));
+            label_text(text, sizeof text, &e->labels.at[label]));
     return false;
   }
-  if (e->n_out == QUERN_MAX_RANK) return fail(e, at, "the result has more than 16 axes");
-  e->out[e->n_out++] = label;
+  if (e->out.n == QUERN_MAX_RANK) return fail(e, at, "the result has more than 16 axes");
+  e->out.labels[e->out.n++] = label;
   return true;
 }
 
@@ -192,12 +194,10 @@ static bool imply_result(struct einsum *e, const char *at, int n_dots) {
   if (!add_dots(e, at, n_dots)) return false;
   for (;;) {
     int next = -1;
-    for (int k = 0; k < e->n_labels; k++) {
-      const struct einsum_label *label = &e->labels[k];
-      bool taken = false;
-      for (int j = n_dots; j < e->n_out; j++) taken |= e->out[j] == k;
-      if (label->length == 0 || label->count != 1 || taken) continue;
-      if (next < 0 || before(label, &e->labels[next])) next = k;
+    for (int k = 0; k < (int)e->labels.n; k++) {
+      const struct einsum_label *label = &e->labels.at[k];
+      if (label->length == 0 || label->count != 1 || tensor_einsum_has(&e->out, k)) continue;
+      if (next < 0 || before(label, &e->labels.at[next])) next = k;
     }
     if (next < 0) return true;
     if (!add_out(e, at, next)) return false;

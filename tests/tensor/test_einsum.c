@@ -2,17 +2,6 @@
 #include "tensor/compound_test.h"
 #include "tensor/einsum.h"
 
-static int count_ops(quern_tensor *t, enum ir_op op) {
-  struct ir_order order = {0};
-  int count = 0;
-  assert_int_equal(ir_topo(ctx, 1, &t, &order), QUERN_STATUS_OK);
-  for (size_t i = 0; i < order.n; i++) count += order.at[i]->op == op;
-  ir_order_fini(ctx, &order);
-  return count;
-}
-
-static quern_tensor *input(int rank, const int64_t *dims) { return quern_input(ctx, "x", QUERN_DTYPE_F32, rank, dims); }
-#define INPUT(...) input(QUERN_LIST(__VA_ARGS__))
 #define XS(...)                                                                                                        \
   (int)(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *)), (quern_tensor *[]) { __VA_ARGS__ }
 
@@ -255,19 +244,19 @@ static void graphs(void **state) {
   assert_ptr_equal(turned->node->src[0], b);
   quern_tensor *outer = quern_einsum("i,j->ij", XS(v, v));
   assert_int_equal(outer->node->op, IR_MUL);
-  assert_int_equal(count_ops(outer, IR_DOT), 0);
+  assert_int_equal(test_count_ops(outer, IR_DOT), 0);
   /* an index of one operand that the result lacks is summed before the product */
   quern_tensor *early = quern_einsum("ij,k->k", XS(a, v));
   assert_int_equal(early->node->op, IR_MUL);
-  assert_int_equal(count_ops(early, IR_REDUCE), 1);
+  assert_int_equal(test_count_ops(early, IR_REDUCE), 1);
   /* a batch axis of size 1 is not stretched */
   quern_tensor *thin = quern_einsum("bij,bjk->bik", XS(INPUT(1, 4, 5), y));
-  assert_int_equal(count_ops(thin, IR_BROADCAST), 0);
-  assert_int_equal(count_ops(thin, IR_DOT), 1);
+  assert_int_equal(test_count_ops(thin, IR_BROADCAST), 0);
+  assert_int_equal(test_count_ops(thin, IR_DOT), 1);
   /* mul under max is not distributive: the product of three comes first, then one reduction */
   quern_tensor *joint = quern_einsum_over("i,i,i->", XS(v, v, v), QUERN_REDUCE_MAX, QUERN_COMBINE_MUL);
   assert_int_equal(joint->node->op, IR_REDUCE);
-  assert_int_equal(count_ops(joint, IR_DOT), 0);
+  assert_int_equal(test_count_ops(joint, IR_DOT), 0);
   assert_int_equal(quern_einsum_over("ij,jk->ik", XS(a, b), QUERN_REDUCE_PROD, QUERN_COMBINE_MAX)->node->op, IR_DOT);
 }
 
@@ -289,7 +278,7 @@ static void many_operands(void **state) {
   double product[4] = {1, 0, 0, 1};
   for (int i = 0; i < N; i++) {
     double x[4], next[4];
-    fill(4, x, (uint64_t)i);
+    test_fill(4, x, (uint64_t)i);
     xs[i] = ARRAY(F64, DIMS(2, 2), 4, x);
     for (int k = 0; k < 4; k++) next[k] = product[k / 2 * 2] * x[k % 2] + product[k / 2 * 2 + 1] * x[2 + k % 2];
     memcpy(product, next, sizeof next);
@@ -306,74 +295,75 @@ static void many_operands(void **state) {
 static void wrong_specs(void **state) {
   (void)state;
   quern_tensor *a = INPUT(2, 3), *b = INPUT(4, 5), *v = INPUT(3);
-  EXPECT_ERROR(quern_einsum("ij,jk->ik", XS(a, b)), SHAPE,
-               "einsum: index j is 3 in operand 0, (2, 3), and 4 in operand 1, (4, 5)");
-  EXPECT_ERROR(quern_einsum("[row][in],[in][out]", XS(a, b)), SHAPE, "einsum: index in is 3 in operand 0");
-  EXPECT_ERROR(quern_einsum("...,...", XS(a, b)), SHAPE, "einsum: axis 2 from the end of \"...\" is 2 in operand 0");
-  EXPECT_ERROR(quern_einsum("ii", XS(a)), SHAPE,
-               "einsum: index i is 2 and 3 in operand 0, (2, 3); a diagonal needs equal sizes");
-  EXPECT_ERROR(quern_einsum("ii", XS(INPUT(1, 3))), SHAPE, "a diagonal needs equal sizes");
-  EXPECT_ERROR(quern_einsum("ijk", XS(a)), SHAPE, "einsum: operand 0 is (2, 3) of rank 2, \"ijk\" names 3 axes of it");
-  EXPECT_ERROR(quern_einsum("i", XS(a)), SHAPE, "\"i\" names 1 axes of it");
-  EXPECT_ERROR(quern_einsum("...ijk->...", XS(a)), SHAPE, "names 3 axes beside \"...\"");
-  EXPECT_ERROR(quern_einsum("ij->ik", XS(a)), PARSE, "einsum: \"ij->ik\", character 6: no operand has this index");
-  EXPECT_ERROR(quern_einsum("ij->ii", XS(a)), PARSE, "einsum: \"ij->ii\": the result has index i twice");
-  EXPECT_ERROR(quern_einsum("ij,jk->ik", XS(a)), INVALID, "einsum: \"ij,jk->ik\" is for 2 operands, there are 1");
-  EXPECT_ERROR(quern_einsum("ij->ij", XS(a, a)), INVALID, "is for 1 operands, there are 2");
-  EXPECT_ERROR(quern_einsum("ij,ij,ij", XS(a, a)), INVALID, "is for 3 operands, there are 2");
-  EXPECT_ERROR(quern_einsum("i!", XS(a)), PARSE, "character 2: expected an index");
-  EXPECT_ERROR(quern_einsum("i1", XS(a)), PARSE, "character 2: expected an index");
-  EXPECT_ERROR(quern_einsum("ij-ij", XS(a)), PARSE, "character 3: expected \"->\"");
-  EXPECT_ERROR(quern_einsum("ij->ij->", XS(a)), PARSE, "character 7: expected the end");
-  EXPECT_ERROR(quern_einsum("ij->i,j", XS(a)), PARSE, "character 6: expected the end");
-  EXPECT_ERROR(quern_einsum("i..j", XS(a)), PARSE, "character 2: expected \"...\"");
-  EXPECT_ERROR(quern_einsum("...i...", XS(a)), PARSE, "character 5: a second \"...\"");
-  EXPECT_ERROR(quern_einsum("...j->j", XS(a)), PARSE, "the result lacks the \"...\" of the operands");
-  EXPECT_ERROR(quern_einsum("[i", XS(v)), PARSE, "a name in brackets");
-  EXPECT_ERROR(quern_einsum("[i j]", XS(v)), PARSE, "character 3: a name in brackets");
-  EXPECT_ERROR(quern_einsum("[]", XS(v)), PARSE, "the name is empty");
-  EXPECT_ERROR(quern_einsum("ijklmnopqrstuvwxyz", XS(v)), PARSE, "more indices than a tensor can have axes");
-  EXPECT_ERROR(quern_einsum(NULL, XS(a)), INVALID, "einsum: the spec is null");
-  EXPECT_ERROR(quern_einsum("ij,ij", XS(a, NULL)), INVALID, "einsum: operand 1 is null");
-  EXPECT_ERROR(quern_einsum("i,i", XS(v, ZEROS(F64, 3))), DTYPE, "einsum: dtypes differ");
-  EXPECT_ERROR(quern_einsum("i,i", XS(ZEROS(BOOL, 2), ZEROS(BOOL, 2))), DTYPE, "einsum: does not admit bool");
+  EXPECT_POISON(quern_einsum("ij,jk->ik", XS(a, b)), SHAPE,
+                "einsum: index j is 3 in operand 0, (2, 3), and 4 in operand 1, (4, 5)");
+  EXPECT_POISON(quern_einsum("[row][in],[in][out]", XS(a, b)), SHAPE, "einsum: index in is 3 in operand 0");
+  EXPECT_POISON(quern_einsum("...,...", XS(a, b)), SHAPE, "einsum: axis 2 from the end of \"...\" is 2 in operand 0");
+  EXPECT_POISON(quern_einsum("ii", XS(a)), SHAPE,
+                "einsum: index i is 2 and 3 in operand 0, (2, 3); a diagonal needs equal sizes");
+  EXPECT_POISON(quern_einsum("ii", XS(INPUT(1, 3))), SHAPE, "a diagonal needs equal sizes");
+  EXPECT_POISON(quern_einsum("ijk", XS(a)), SHAPE, "einsum: operand 0 is (2, 3) of rank 2, \"ijk\" names 3 axes of it");
+  EXPECT_POISON(quern_einsum("i", XS(a)), SHAPE, "\"i\" names 1 axes of it");
+  EXPECT_POISON(quern_einsum("...ijk->...", XS(a)), SHAPE, "names 3 axes beside \"...\"");
+  EXPECT_POISON(quern_einsum("ij->ik", XS(a)), PARSE, "einsum: \"ij->ik\", character 6: no operand has this index");
+  EXPECT_POISON(quern_einsum("ij->ii", XS(a)), PARSE, "einsum: \"ij->ii\": the result has index i twice");
+  EXPECT_POISON(quern_einsum("ij,jk->ik", XS(a)), INVALID, "einsum: \"ij,jk->ik\" is for 2 operands, there are 1");
+  EXPECT_POISON(quern_einsum("ij->ij", XS(a, a)), INVALID, "is for 1 operands, there are 2");
+  EXPECT_POISON(quern_einsum("ij,ij,ij", XS(a, a)), INVALID, "is for 3 operands, there are 2");
+  EXPECT_POISON(quern_einsum("i!", XS(a)), PARSE, "character 2: expected an index");
+  EXPECT_POISON(quern_einsum("i1", XS(a)), PARSE, "character 2: expected an index");
+  EXPECT_POISON(quern_einsum("ij-ij", XS(a)), PARSE, "character 3: expected \"->\"");
+  EXPECT_POISON(quern_einsum("ij->ij->", XS(a)), PARSE, "character 7: expected the end");
+  EXPECT_POISON(quern_einsum("ij->i,j", XS(a)), PARSE, "character 6: expected the end");
+  EXPECT_POISON(quern_einsum("i..j", XS(a)), PARSE, "character 2: expected \"...\"");
+  EXPECT_POISON(quern_einsum("...i...", XS(a)), PARSE, "character 5: a second \"...\"");
+  EXPECT_POISON(quern_einsum("...j->j", XS(a)), PARSE, "the result lacks the \"...\" of the operands");
+  EXPECT_POISON(quern_einsum("[i", XS(v)), PARSE, "a name in brackets");
+  EXPECT_POISON(quern_einsum("[i j]", XS(v)), PARSE, "character 3: a name in brackets");
+  EXPECT_POISON(quern_einsum("[]", XS(v)), PARSE, "the name is empty");
+  EXPECT_POISON(quern_einsum("ijklmnopqrstuvwxyz", XS(v)), PARSE, "more indices than a tensor can have axes");
+  EXPECT_POISON(quern_einsum(NULL, XS(a)), INVALID, "einsum: the spec is null");
+  EXPECT_POISON(quern_einsum("ij,ij", XS(a, NULL)), INVALID, "einsum: operand 1 is null");
+  EXPECT_POISON(quern_einsum("i,i", XS(v, ZEROS(F64, 3))), DTYPE, "einsum: dtypes differ");
+  EXPECT_POISON(quern_einsum("i,i", XS(ZEROS(BOOL, 2), ZEROS(BOOL, 2))), DTYPE, "einsum: does not admit bool");
   EXPECT_NULL_ERROR(quern_einsum("i", 0, NULL), "einsum: no operands");
   EXPECT_NULL_ERROR(quern_einsum("i", 1, NULL), "einsum: the list of operands is null");
-  EXPECT_ERROR(quern_einsum_over("i,i", XS(v, v), (quern_reduce)4, QUERN_COMBINE_MUL), INVALID,
-               "einsum_over: 4 is no reduction");
-  EXPECT_ERROR(quern_einsum_over("i,i", XS(v, v), QUERN_REDUCE_SUM, (quern_combine)-1), INVALID, "is no combination");
+  EXPECT_POISON(quern_einsum_over("i,i", XS(v, v), (quern_reduce)4, QUERN_COMBINE_MUL), INVALID,
+                "einsum_over: 4 is no reduction");
+  EXPECT_POISON(quern_einsum_over("i,i", XS(v, v), QUERN_REDUCE_SUM, (quern_combine)-1), INVALID, "is no combination");
   quern_tensor *t = ZEROS(BOOL, 2);
-  EXPECT_ERROR(quern_einsum_over("i,i", XS(t, t), QUERN_REDUCE_MAX, QUERN_COMBINE_MUL), DTYPE,
-               "einsum_over: does not admit bool");
-  EXPECT_ERROR(quern_einsum_over("i,i", XS(t, t), QUERN_REDUCE_PROD, QUERN_COMBINE_MAX), DTYPE,
-               "einsum_over: does not admit bool");
+  EXPECT_POISON(quern_einsum_over("i,i", XS(t, t), QUERN_REDUCE_MAX, QUERN_COMBINE_MUL), DTYPE,
+                "einsum_over: does not admit bool");
+  EXPECT_POISON(quern_einsum_over("i,i", XS(t, t), QUERN_REDUCE_PROD, QUERN_COMBINE_MAX), DTYPE,
+                "einsum_over: does not admit bool");
   quern_tensor *none = INPUT(INT64_C(1) << 40, INT64_C(1) << 40, 0);
-  EXPECT_ERROR(quern_einsum("iij->ij", XS(none)), OVERFLOW, "einsum: a diagonal of 1099511627776 by 1099511627776 in");
+  EXPECT_POISON(quern_einsum("iij->ij", XS(none)), OVERFLOW, "einsum: a diagonal of 1099511627776 by 1099511627776 in");
   quern_tensor *d = INPUT(1, 1, 1, 1, 1, 1, 1, 1, 1);
-  EXPECT_ERROR(quern_einsum("abcdefghi,jklmnopqr", XS(d, d)), PARSE, "the result has more than 16 axes");
-  EXPECT_ERROR(quern_einsum_over("abcdefghi,jklmnopqr->", XS(d, d), QUERN_REDUCE_PROD, QUERN_COMBINE_ADD), SHAPE,
-               "needs a product of 18 axes, at most 16");
+  EXPECT_POISON(quern_einsum("abcdefghi,jklmnopqr", XS(d, d)), PARSE, "the result has more than 16 axes");
+  EXPECT_POISON(quern_einsum_over("abcdefghi,jklmnopqr->", XS(d, d), QUERN_REDUCE_PROD, QUERN_COMBINE_ADD), SHAPE,
+                "needs a product of 18 axes, at most 16");
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
 }
 
-/* 65 different indices are one too many. */
-static void too_many_indices(void **state) {
+/* There is no limit to operands and indices: a chain of 100 matrices, all 0.5, has 101 indices and is 0.5 again. */
+static void many_indices(void **state) {
   (void)state;
-  quern_tensor *xs[9];
-  char spec[1000] = "";
-  for (int i = 0; i < 9; i++) {
-    xs[i] = i < 8 ? INPUT(1, 1, 1, 1, 1, 1, 1, 1) : INPUT(1);
-    if (i > 0) strcat(spec, ",");
-    for (int k = 0; k < (i < 8 ? 8 : 1); k++) {
-      char name[10];
-      snprintf(name, sizeof name, "[n%d]", 8 * i + k);
-      strcat(spec, name);
-    }
+  enum { N = 100 };
+  quern_tensor *xs[N];
+  char spec[32 * N] = "";
+  for (int i = 0; i < N; i++) {
+    char names[40];
+    xs[i] = quern_full(ctx, QUERN_DTYPE_F64, QUERN_LIST(2, 2), 0.5);
+    snprintf(names, sizeof names, "%s[n%d][n%d]", i > 0 ? "," : "", i, i + 1);
+    strcat(spec, names);
   }
-  strcat(spec, "->");
-  EXPECT_ERROR(quern_einsum(spec, 9, xs), PARSE, "more than 64 different indices");
-  spec[strlen(spec) - 8] = '\0';
-  EXPECT_TYPE(quern_einsum(strcat(spec, "->[n63][n0]"), 8, xs), F32, DIMS(1, 1));
+  strcat(spec, "->[n100][n0]");
+  quern_tensor *y = quern_einsum(spec, N, xs);
+  EXPECT_TYPE(y, F64, DIMS(2, 2));
+  double got[4];
+  void *dst = got;
+  assert_int_equal(quern_eval(ctx, 1, &y, &dst, 0, NULL), QUERN_STATUS_OK);
+  for (int i = 0; i < 4; i++) assert_true(got[i] == 0.5);
 }
 
 int main(void) {
@@ -383,6 +373,6 @@ int main(void) {
                                      TEST(the_cheap_order_is_taken),
                                      TEST(many_operands),
                                      TEST(wrong_specs),
-                                     TEST(too_many_indices)};
+                                     TEST(many_indices)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
