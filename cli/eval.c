@@ -155,16 +155,28 @@ static int write_output(const struct evaluation *ev, size_t i, const char *path)
   return CLI_OK;
 }
 
-/* Writes to the folder of --out-dir; a slash in a name does not lead out of it. */
-static int write_to_folder(const struct evaluation *ev, size_t i, const char *folder) {
-  char path[4096], number[24];
+enum { PATH_BYTES = 4096 };
+
+/* The file of output i in the folder of --out-dir; a slash in a name does not lead out of it. */
+static int folder_path(const struct evaluation *ev, size_t i, const char *folder, char path[PATH_BYTES]) {
+  char number[24];
   const char *name = output_name(ev, i, number);
-  int n = snprintf(path, sizeof path, "%s/%s.npy", folder, name);
-  if (n < 0 || (size_t)n >= sizeof path) return cli_fail("%s/%s.npy: the path is too long", folder, name);
+  int n = snprintf(path, PATH_BYTES, "%s/%s.npy", folder, name);
+  if (n < 0 || n >= PATH_BYTES) return cli_fail("%s/%s.npy: the path is too long", folder, name);
   for (char *c = path + strlen(folder) + 1; *c != 0; c++) {
     if (*c == '/') *c = '_';
   }
-  return write_output(ev, i, path);
+  return CLI_OK;
+}
+
+static int write_to_folder(const struct evaluation *ev, size_t i, const char *folder) {
+  char path[PATH_BYTES], other[PATH_BYTES];
+  int status = folder_path(ev, i, folder, path);
+  for (size_t j = 0; j < i && status == CLI_OK; j++) {
+    if (ev->paths[j] == NULL && folder_path(ev, j, folder, other) == CLI_OK && strcmp(path, other) == 0)
+      status = cli_fail("outputs %zu and %zu both go to %s HINT: --out NAME=FILE.npy for one of them", j, i, path);
+  }
+  return status == CLI_OK ? write_output(ev, i, path) : status;
 }
 
 static int show_results(const struct evaluation *ev) {

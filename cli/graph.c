@@ -1,6 +1,7 @@
 /* cli/graph.c -- reading graphs, and the command graph */
 #include "cli.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 
 int cli_graph_begin(struct cli_graph *graph, const char *path) {
@@ -12,7 +13,7 @@ int cli_graph_begin(struct cli_graph *graph, const char *path) {
   if (quern_context_new(&graph->ctx, NULL) != QUERN_STATUS_OK)
     status = cli_fail("%s", quern_last_error());
   else if (quern_graph_parse(&graph->graph, graph->ctx, text, n) != QUERN_STATUS_OK)
-    status = cli_fail("%s:%s", path, quern_last_error());
+    status = cli_fail("%s:%s%s", path, isdigit((unsigned char)quern_last_error()[0]) ? "" : " ", quern_last_error());
   free(text);
   return status;
 }

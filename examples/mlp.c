@@ -39,8 +39,8 @@ static quern_tensor *network(quern_tensor *x, quern_tensor *const *param) {
 /* Two spirals of one and a half turns, a little noise. */
 static void make_spirals(float *points, int32_t *labels) {
   for (int i = 0; i < POINTS; i++) {
-    int arm = i % 2;
-    float t = 0.15f + 0.85f * (float)(i / 2) / (POINTS / 2);
+    int arm = i % 2, place = i / 2, places = POINTS / 2;
+    float t = 0.15f + 0.85f * (float)place / (float)places;
     float angle = 9.5f * t + 3.14159265f * (float)arm;
     points[2 * i] = t * cosf(angle) + 0.01f * sinf(91.0f * (float)i);
     points[2 * i + 1] = t * sinf(angle) + 0.01f * cosf(57.0f * (float)i);

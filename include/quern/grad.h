@@ -1,6 +1,7 @@
 /* quern/grad.h -- derivatives as expressions, of any order
 ** At ties of max, min and reductions by them the gradient is shared equally; sort follows its permutation (stable); running
-** max and min give it to the first of equals; abs has 0 at 0. Integer and bool results carry no gradient.
+** max and min give it to the first of equals; abs has 0 at 0, std of equal elements 0. Integer and bool results
+** carry no gradient.
 */
 #ifndef QUERN_GRAD_H
 #define QUERN_GRAD_H

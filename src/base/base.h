@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "quern/context.h"
 #include "quern/dtype.h"
@@ -41,7 +42,10 @@ void base_place_get(const char **file, int *line);
 
 #define QUERN_CHECK(cond, CODE, ...)                                                                                   \
   do {                                                                                                                 \
-    if (!(cond)) return base_error(QUERN_STATUS_##CODE, __VA_ARGS__);                                                  \
+    if (!(cond)) {                                                                                                     \
+      (void)base_error(QUERN_STATUS_##CODE, __VA_ARGS__);                                                              \
+      return QUERN_STATUS_##CODE;                                                                                      \
+    }                                                                                                                  \
   } while (0)
 
 /* An invariant of Quern itself; checked in builds made for tests. */
@@ -246,6 +250,18 @@ extern const struct base_dtype_info base_dtypes[QUERN_DTYPE_COUNT];
 
 static inline bool base_dtype_is(quern_dtype dtype, enum base_dtype_class class) {
   return (base_dtypes[dtype].class & class) != 0;
+}
+
+/* The bits of a float, and back. */
+static inline uint32_t base_float_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+static inline float base_bits_float(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
 }
 
 /* One element, as the widest type of its class. Floats: exact into double. store rounds to nearest even; every NaN is

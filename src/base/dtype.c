@@ -30,18 +30,6 @@ static uint64_t double_to_bits(double x) {
   return bits;
 }
 
-static float float_from_bits(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-static uint32_t float_to_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
 static double power_of_two(int n) { return double_from_bits((uint64_t)(n + DOUBLE_BIAS) << DOUBLE_MANTISSA); }
 
 /* ---- raw elements of 1, 2, 4 or 8 bytes ---------------------------------------------------------------- */
@@ -134,7 +122,7 @@ static uint64_t encode(quern_dtype dtype, double x) {
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
 double base_load_float(quern_dtype dtype, const void *data, size_t i) {
-  if (dtype == QUERN_DTYPE_F32) return (double)float_from_bits((uint32_t)load_raw(4, data, i));
+  if (dtype == QUERN_DTYPE_F32) return (double)base_bits_float((uint32_t)load_raw(4, data, i));
   uint64_t raw = load_raw(base_dtypes[dtype].size, data, i);
   return dtype == QUERN_DTYPE_F64 ? double_from_bits(raw) : decode(dtype, raw);
 }
@@ -146,7 +134,7 @@ void base_store_float(quern_dtype dtype, void *data, size_t i, double x) {
   else if (dtype == QUERN_DTYPE_F64)
     raw = double_to_bits(x);
   else if (dtype == QUERN_DTYPE_F32)
-    raw = float_to_bits((float)x);
+    raw = base_float_bits((float)x);
   else
     raw = encode(dtype, x);
   store_raw(base_dtypes[dtype].size, data, i, raw);

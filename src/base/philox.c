@@ -31,22 +31,10 @@ uint32_t base_random_bits(uint64_t seed, uint64_t step, uint32_t stream, uint64_
 
 float base_random_uniform(uint32_t bits) { return (float)(bits >> 8) * 0x1p-24f; }
 
-static float as_float(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-static uint32_t as_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
 /* z = sqrt(-2 ln u) cos(2 pi v), u = ((bits0 >> 8) + 1) / 2^24 in (0, 1], v = (bits1 >> 8) / 2^24 in [0, 1).
 ** Every line below is one operation: + - * sqrt of f32, each rounded to nearest; + & ^ << >> != of u32;
-** select (?:); the cast of a u32 of at most 2^24 to f32, which is exact; as_float, as_bits, which keep bits.
-** tensor/random.c builds the same list.
+** select (?:); the cast of a u32 of at most 2^24 to f32, which is exact; base_bits_float, base_float_bits, which keep
+** bits. tensor/random.c builds the same list.
 **
 **   ln u = k ln 2 + ln(1 + f) with 1 + f in [sqrt 1/2, sqrt 2): u's bits + 0x004afb0d (the bits of 1 minus
 **   those of sqrt 1/2) have k + 127 as exponent; their fraction + the bits of sqrt 1/2 are the bits of 1 + f.
@@ -64,14 +52,14 @@ float base_random_normal(uint32_t bits0, uint32_t bits1) {
   uint32_t u_int = u_top + 1u;
   float u_flt = (float)u_int;
   float u = u_flt * 0x1p-24f;
-  uint32_t u_bits = as_bits(u);
+  uint32_t u_bits = base_float_bits(u);
   uint32_t w = u_bits + 0x004afb0du;
   uint32_t k_int = w >> 23;
   float k_flt = (float)k_int;
   float k = k_flt - 127.0f;
   uint32_t w_frac = w & 0x007fffffu;
   uint32_t m_bits = w_frac + 0x3f3504f3u;
-  float m = as_float(m_bits);
+  float m = base_bits_float(m_bits);
   float f = m - 1.0f;
   float f2 = f * f;
   float f3 = f2 * f;
@@ -130,8 +118,8 @@ float base_random_normal(uint32_t bits0, uint32_t bits1) {
   uint32_t q_next = q + 1u;
   uint32_t q_minus = q_next & 2u;
   uint32_t sign = q_minus << 30;
-  uint32_t turned_bits = as_bits(turned);
+  uint32_t turned_bits = base_float_bits(turned);
   uint32_t signed_bits = turned_bits ^ sign;
-  float cosine = as_float(signed_bits);
+  float cosine = base_bits_float(signed_bits);
   return radius * cosine;
 }

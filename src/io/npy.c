@@ -171,8 +171,8 @@ static quern_status read_header(struct scan *scan, struct layout *layout) {
   bool seen[BASE_COUNT(keys)] = {0};
   if (!take(scan, '{')) return expected(scan, "'{'");
   while (!take(scan, '}')) {
-    const char *text;
-    size_t n, k = 0;
+    const char *text = "";
+    size_t n = 0, k = 0;
     QUERN_TRY(take_string(scan, "a key", &text, &n));
     while (k < BASE_COUNT(keys) && (strlen(keys[k].key) != n || memcmp(keys[k].key, text, n) != 0)) k++;
     QUERN_CHECK(k < BASE_COUNT(keys) && !seen[k], PARSE, "%s: byte %ld of the header: the key %s", scan->path,
@@ -410,6 +410,8 @@ quern_status quern_npy_write(const char *path, quern_dtype dtype, int rank, cons
   }
   QUERN_CHECK(data != NULL || count == 0, INVALID, "npy_write: the data of %s is null",
               base_shape_text(shape, sizeof shape, rank, dims));
+  struct stat there; /* a device, a pipe or a folder is not replaced */
+  QUERN_CHECK(stat(path, &there) != 0 || S_ISREG(there.st_mode), IO, "%s: is no regular file", path);
   int n = snprintf(temporary, sizeof temporary, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
   QUERN_CHECK(n > 0 && (size_t)n < sizeof temporary, IO, "npy_write: the path has %zu bytes, which is too long",
               strlen(path));

@@ -72,30 +72,13 @@ static int by_graph_id(const void *a, const void *b) {
 
 /* ---- hashes of meaning ---------------------------------------------------------------------------------- */
 
+/* A sub-graph hashes as what it computes, whatever its number; a buffer not at all. */
 static uint64_t hash_attr(const struct ir_blocks *blocks, uint64_t h, enum ir_attr_kind kind, const void *field) {
-  const struct ir_ints *ints = field;
-  const struct ir_reals *reals = field;
-  const struct ir_data *data = field;
-  switch (kind) {
-  case IR_KIND_INT: return base_hash_u64(h, (uint64_t) * (const int64_t *)field);
-  case IR_KIND_DTYPE: return base_hash_u64(h, (uint64_t) * (const quern_dtype *)field);
-  case IR_KIND_REDUCE: return base_hash_u64(h, (uint64_t) * (const enum ir_reduce *)field);
-  case IR_KIND_COMBINE: return base_hash_u64(h, (uint64_t) * (const enum ir_combine *)field);
-  case IR_KIND_NAME: return base_hash_string(h, *(const char *const *)field);
-  case IR_KIND_INTS:
-    return base_hash_bytes(base_hash_u64(h, (uint64_t)ints->n), ints->at, (size_t)ints->n * sizeof *ints->at);
-  case IR_KIND_REALS:
-    return base_hash_bytes(base_hash_u64(h, (uint64_t)reals->n), reals->at, (size_t)reals->n * sizeof *reals->at);
-  case IR_KIND_DATA: return base_hash_bytes(base_hash_u64(h, data->n), data->at, data->n);
-  case IR_KIND_GRAPH: {
-    const struct ir_block *inner = ir_blocks_find(blocks, *(const struct ir_graph *const *)field);
-    for (size_t i = 0; i < inner->n_roots; i++) {
-      ptrdiff_t place = ir_order_find(&inner->order, inner->roots[i]->node);
-      h = base_hash_u64(base_hash_u64(h, inner->hash[place]), (uint64_t)inner->roots[i]->result);
-    }
-    return h;
-  }
-  case IR_KIND_BUFFER: return h;
+  if (kind != IR_KIND_GRAPH) return ir_attr_hash(h, kind, field);
+  const struct ir_block *inner = ir_blocks_find(blocks, *(const struct ir_graph *const *)field);
+  for (size_t i = 0; i < inner->n_roots; i++) {
+    ptrdiff_t place = ir_order_find(&inner->order, inner->roots[i]->node);
+    h = base_hash_u64(base_hash_u64(h, inner->hash[place]), (uint64_t)inner->roots[i]->result);
   }
   return h;
 }

@@ -280,8 +280,9 @@ quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, v
   run.debug = base_env_int(BASE_ENV_DEBUG);
   double start = base_clock();
   base_arena_init(&run.arena, &ctx->heap);
-  const struct eval_plan *plan;
+  const struct eval_plan *plan = NULL;
   quern_status status = add_plan(&run, NULL, n, roots, &plan);
+  QUERN_ASSERT(status != QUERN_STATUS_OK || plan != NULL);
   if (status == QUERN_STATUS_OK) status = eval_plan(&run, plan, NULL, dst);
   if (run.debug >= 1 && status == QUERN_STATUS_OK) {
     base_log(1, "eval: %zu results of %zu nodes, %.3f ms, at most %zu bytes held by the context", n, plan->order.n,

@@ -112,7 +112,9 @@ const struct eval_pair eval_combine_pairs[IR_COMBINE_COUNT] = {
 
 union eval_scalar eval_apply(const struct eval_pair *pair, quern_dtype dtype, union eval_scalar a,
                              union eval_scalar b) {
-  if (base_dtype_is(dtype, BASE_FLOAT)) return (union eval_scalar){.f = pair->f(a.f, b.f)};
+  bool is_float = base_dtype_is(dtype, BASE_FLOAT);
+  QUERN_ASSERT(is_float ? pair->f != NULL : pair->i != NULL); /* inference admits no other dtype */
+  if (is_float) return (union eval_scalar){.f = pair->f(a.f, b.f)};
   return (union eval_scalar){.i = pair->i(dtype, a.i, b.i)};
 }
 
@@ -126,6 +128,7 @@ bool eval_before(quern_dtype dtype, union eval_scalar a, union eval_scalar b) {
 static quern_status unary(struct eval_call *call, double (*f)(double), uint64_t (*i)(quern_dtype, uint64_t)) {
   quern_dtype dtype = call->node->out->dtype;
   bool is_float = base_dtype_is(dtype, BASE_FLOAT);
+  QUERN_ASSERT(is_float ? f != NULL : i != NULL); /* inference admits no other dtype */
   int64_t count = ir_count(call->node->out);
   for (int64_t n = 0; n < count; n++) {
     union eval_scalar x = eval_load(dtype, call->src[0], n);
@@ -208,6 +211,7 @@ static quern_status compare(struct eval_call *call, bool (*f)(double, double),
                             uint64_t (*i)(quern_dtype, uint64_t, uint64_t)) {
   quern_dtype dtype = call->node->src[0]->dtype;
   bool is_float = base_dtype_is(dtype, BASE_FLOAT);
+  QUERN_ASSERT(is_float ? f != NULL : i != NULL); /* inference admits no other dtype */
   int64_t count = ir_count(call->node->out);
   for (int64_t n = 0; n < count; n++) {
     union eval_scalar a = eval_load(dtype, call->src[0], n), b = eval_load(dtype, call->src[1], n);

@@ -162,7 +162,7 @@ quern_status eval_FOLD(struct eval_call *call) {
 static bool indexed(const struct eval_call *call, const int64_t *i, int64_t *j) {
   const quern_tensor *a = call->node->src[0], *b = call->node->src[1];
   int axis = (int)call->node->attrs->axis, batch = (int)call->node->attrs->batch, width = b->rank - batch;
-  int64_t at[QUERN_MAX_RANK];
+  int64_t at[QUERN_MAX_RANK] = {0};
   copy_index(at, i, batch);
   copy_index(at + batch, i + axis, width);
   uint64_t index = base_load_int(b->dtype, call->src[1], (size_t)eval_offset(b, at));
@@ -200,7 +200,7 @@ quern_status eval_GATHER(struct eval_call *call) {
 /* The last of the elements for one place stays. */
 static quern_status scatter_set(struct eval_call *call) {
   const quern_tensor *u = call->node->src[2], *y = call->node->out;
-  int64_t i[QUERN_MAX_RANK] = {0}, j[QUERN_MAX_RANK], count = ir_count(u);
+  int64_t i[QUERN_MAX_RANK] = {0}, j[QUERN_MAX_RANK] = {0}, count = ir_count(u);
   for (int64_t n = 0; n < count; n++, eval_step(u, i)) {
     if (indexed(call, i, j)) eval_copy(y->dtype, call->dst[0], eval_offset(y, j), call->src[2], n);
   }
@@ -210,7 +210,7 @@ static quern_status scatter_set(struct eval_call *call) {
 /* A place that is met several times is rounded once. */
 static quern_status scatter_reduce(struct eval_call *call, enum ir_reduce reduce) {
   const quern_tensor *u = call->node->src[2], *y = call->node->out;
-  int64_t i[QUERN_MAX_RANK] = {0}, j[QUERN_MAX_RANK], n_u = ir_count(u), n_y = ir_count(y);
+  int64_t i[QUERN_MAX_RANK] = {0}, j[QUERN_MAX_RANK] = {0}, n_u = ir_count(u), n_y = ir_count(y);
   size_t bytes = (size_t)n_y * sizeof(struct eval_acc);
   struct eval_acc *accs = base_alloc_zero(&call->run->ctx->heap, bytes);
   if (accs == NULL) return quern_last_status();

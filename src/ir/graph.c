@@ -280,6 +280,7 @@ done:
 
 quern_status ir_inline(quern_context *ctx, const struct ir_graph *graph, quern_tensor *const *args,
                        quern_tensor **results) {
+  QUERN_ASSERT(graph != NULL);
   return ir_substitute(ctx, (size_t)graph->n_results, graph->results, (size_t)graph->n_params, graph->params, args,
                        results);
 }

@@ -103,6 +103,9 @@ struct ir_attr_info {
 };
 extern const struct ir_attr_info ir_attr_table[IR_ATTR_COUNT];
 
+/* Chains the hash of one field of ir_attrs; a buffer adds nothing. */
+uint64_t ir_attr_hash(uint64_t h, enum ir_attr_kind kind, const void *field);
+
 /* ---- nodes ------------------------------------------------------------------------------------------------------------ */
 
 struct ir_type {

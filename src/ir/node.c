@@ -76,7 +76,7 @@ char *ir_type_text(char buffer[IR_TYPE_TEXT], const quern_tensor *t) {
 
 /* ---- attributes: what each kind's field holds, how it is hashed, compared and copied ------------------------------- */
 
-static uint64_t hash_field(uint64_t h, enum ir_attr_kind kind, const void *field) {
+uint64_t ir_attr_hash(uint64_t h, enum ir_attr_kind kind, const void *field) {
   switch (kind) {
   case IR_KIND_INT: return base_hash_u64(h, (uint64_t) * (const int64_t *)field);
   case IR_KIND_DTYPE: return base_hash_u64(h, (uint64_t) * (const quern_dtype *)field);
@@ -211,7 +211,7 @@ static uint64_t hash_key(const struct key *key) {
   uint64_t mask = ir_ops[key->op].attrs;
   for (int k = 0; k < IR_ATTR_COUNT; k++) {
     if ((mask >> k & 1) != 0)
-      h = hash_field(h, ir_attr_table[k].kind, (const char *)key->attrs + ir_attr_table[k].offset);
+      h = ir_attr_hash(h, ir_attr_table[k].kind, (const char *)key->attrs + ir_attr_table[k].offset);
   }
   return h;
 }
@@ -310,6 +310,7 @@ quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor
 
   quern_tensor *swapped[2];
   if ((info->flags & IR_COMM) != 0) {
+    QUERN_ASSERT(n_src == 2);
     bool in_order = edge_number(src[0]) <= edge_number(src[1]);
     swapped[0] = src[in_order ? 0 : 1];
     swapped[1] = src[in_order ? 1 : 0];

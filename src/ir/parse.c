@@ -72,7 +72,7 @@ static quern_status read_ref_numbers(struct ir_parser *p, int64_t *number, int64
 
 static quern_status read_ref(struct ir_parser *p, quern_tensor **t) {
   const char *start = p->cursor.at;
-  int64_t number, result;
+  int64_t number = 0, result = 0;
   if (!ir_cursor_take(&p->cursor, '%')) return ir_cursor_expected(&p->cursor, "a value such as %0");
   QUERN_TRY(read_ref_numbers(p, &number, &result));
   const struct value *value = find_value(p, number);
@@ -91,7 +91,7 @@ static quern_status read_ref(struct ir_parser *p, quern_tensor **t) {
 static quern_status read_refs(struct ir_parser *p) {
   p->operands.n = 0;
   for (;;) {
-    quern_tensor *t;
+    quern_tensor *t = NULL;
     ir_cursor_skip_space(&p->cursor);
     if (!ir_cursor_is(&p->cursor, '%')) return QUERN_STATUS_OK;
     QUERN_TRY(read_ref(p, &t));
@@ -119,8 +119,8 @@ static quern_status read_graph_name(struct ir_parser *p, struct ir_span *name, c
 
 quern_status ir_parse_graph_ref(struct ir_parser *p, const struct ir_graph **graph) {
   const char *start = p->cursor.at;
-  struct ir_span name;
-  const struct ir_named_graph *found;
+  struct ir_span name = {0};
+  const struct ir_named_graph *found = NULL;
   QUERN_TRY(read_graph_name(p, &name, &found));
   if (found == NULL)
     return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE, "@%.*s is not defined before this line",
@@ -255,7 +255,7 @@ static quern_status read_params(struct ir_parser *p) {
   p->operands.n = 0;
   if (!ir_cursor_take(cursor, '(')) return ir_cursor_expected(cursor, "'(' of the parameters");
   for (bool more;;) {
-    int64_t number;
+    int64_t number = 0;
     struct ir_type type;
     QUERN_TRY(ir_cursor_next(cursor, p->operands.n == 0, ')', &more));
     if (!more) return QUERN_STATUS_OK;
@@ -279,8 +279,8 @@ static quern_status read_fn(struct ir_parser *p) {
   struct ir_cursor *cursor = &p->cursor;
   ir_cursor_skip_space(cursor);
   const char *start = cursor->at;
-  struct ir_span name;
-  const struct ir_named_graph *found;
+  struct ir_span name = {0};
+  const struct ir_named_graph *found = NULL;
   QUERN_TRY(read_graph_name(p, &name, &found));
   if (found != NULL)
     return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "@%.*s is defined twice", (int)BASE_MIN(name.n, 64),
@@ -313,7 +313,7 @@ static quern_status read_outputs(struct ir_parser *p) {
   struct base_heap *heap = &cursor->ctx->heap;
   for (p->operands.n = 0;;) {
     const char *name = NULL;
-    quern_tensor *t;
+    quern_tensor *t = NULL;
     ir_cursor_skip_space(cursor);
     if (cursor->at == cursor->stop || *cursor->at == '\n') return QUERN_STATUS_OK;
     if (ir_cursor_is(cursor, '"')) {

@@ -89,7 +89,7 @@ static quern_status read_elements(struct reading *r) {
   struct ir_cursor *cursor = &p->cursor;
   size_t size = base_dtypes[r->attrs->dtype].size;
   const char *start = cursor->at;
-  int64_t want, n = 0;
+  int64_t want = 0, n = 0;
   QUERN_TRY(count_elements(r, start, &want));
   QUERN_TRY(open_list(p, '{', "'{' of the elements"));
   p->bytes.n = 0;

@@ -7,7 +7,6 @@
 */
 #include <ctype.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ir/rules.h"
@@ -54,9 +53,8 @@ bool ir_pattern_literal(const char **at, quern_dtype dtype, unsigned char bits[8
     memset(bits, is_bool ? 1 : 0xff, base_dtypes[dtype].size);
     return !is_float;
   }
-  char *end;
-  double value = strtod(*at, &end);
-  *at = end;
+  double value = 0;
+  if (!base_element_parse(*at, *at + strlen(*at), at, QUERN_DTYPE_F64, &value, 0)) return false;
   if (isinf(value) && (!is_float || !base_dtypes[dtype].inf)) return false;
   double back = 0;
   base_convert(dtype, bits, 0, QUERN_DTYPE_F64, &value, 0);
@@ -141,7 +139,9 @@ static quern_tensor *build_term(struct match *m, const quern_tensor *root) {
 
 static quern_dtype first_dtype(const struct match *m, const char *text) {
   while (!is_letter(text)) text += word_length(text) > 0 ? word_length(text) : 1;
-  return m->bound[*text - 'a']->dtype;
+  const quern_tensor *bound = m->bound[*text - 'a'];
+  QUERN_ASSERT(bound != NULL);
+  return bound->dtype;
 }
 
 quern_tensor *ir_pattern_apply(quern_context *ctx, const struct ir_rule *rule, struct ir_node *node) {

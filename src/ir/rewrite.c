@@ -67,6 +67,7 @@ static bool key_equals(const void *item, const void *key) { return ((const struc
 
 /* The entry of a node or graph, made when there is none; NULL when there is no memory. */
 static struct entry *entry_of(struct rewrite *rw, struct item item) {
+  QUERN_ASSERT(item.node != NULL || item.graph != NULL);
   const void *key = item.node != NULL ? (const void *)item.node : item.graph;
   uint64_t hash =
       item.node != NULL ? base_hash_u64(BASE_HASH_SEED, item.node->id) : base_hash_u64(~BASE_HASH_SEED, item.graph->id);

@@ -37,6 +37,7 @@ static quern_status check_lists(const char *what, quern_context *ctx, int n, que
 /* The results of a node, or the context's error. */
 static quern_status give_results(const char *what, quern_context *ctx, quern_tensor *y, int n_results,
                                  quern_tensor **results) {
+  QUERN_ASSERT(results != NULL);
   if (ir_is_poison(y)) return report(what, ctx);
   for (int i = 0; i < n_results; i++) results[i] = ir_result(y, i);
   return QUERN_STATUS_OK;
@@ -87,6 +88,7 @@ static quern_status make_leaves(quern_context *ctx, int extra, int n, quern_tens
 }
 
 static quern_status leaves_ok(const char *what, quern_context *ctx, int n, quern_tensor *const *leaves) {
+  QUERN_ASSERT(leaves != NULL);
   for (int i = 0; i < n; i++) {
     if (ir_is_poison(leaves[i])) return report(what, ctx);
   }

@@ -284,27 +284,15 @@ static quern_tensor *convolve(const char *what, int spatial, bool transposed, qu
                            bias != NULL ? 3 : 2, src);
 }
 
-quern_tensor *quern_conv1d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                           const quern_conv_options *options) {
-  return convolve("conv1d", 1, false, x, weight, bias, options);
-}
-quern_tensor *quern_conv2d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                           const quern_conv_options *options) {
-  return convolve("conv2d", 2, false, x, weight, bias, options);
-}
-quern_tensor *quern_conv3d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                           const quern_conv_options *options) {
-  return convolve("conv3d", 3, false, x, weight, bias, options);
-}
-quern_tensor *quern_conv_transpose1d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                                     const quern_conv_options *options) {
-  return convolve("conv_transpose1d", 1, true, x, weight, bias, options);
-}
-quern_tensor *quern_conv_transpose2d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                                     const quern_conv_options *options) {
-  return convolve("conv_transpose2d", 2, true, x, weight, bias, options);
-}
-quern_tensor *quern_conv_transpose3d(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,
-                                     const quern_conv_options *options) {
-  return convolve("conv_transpose3d", 3, true, x, weight, bias, options);
-}
+#define CONVOLUTION(name, spatial, transposed)                                                                         \
+  quern_tensor *quern_##name(quern_tensor *x, quern_tensor *weight, quern_tensor *bias,                                \
+                             const quern_conv_options *options) {                                                      \
+    return convolve(#name, spatial, transposed, x, weight, bias, options);                                             \
+  }
+CONVOLUTION(conv1d, 1, false)
+CONVOLUTION(conv2d, 2, false)
+CONVOLUTION(conv3d, 3, false)
+CONVOLUTION(conv_transpose1d, 1, true)
+CONVOLUTION(conv_transpose2d, 2, true)
+CONVOLUTION(conv_transpose3d, 3, true)
+#undef CONVOLUTION

@@ -171,7 +171,7 @@ static double range_at(const struct range *range, int64_t i) {
 }
 
 static quern_tensor *small_range(const struct range *range, quern_context *ctx, quern_dtype dtype) {
-  double elements[SMALL];
+  double elements[SMALL] = {0};
   for (int64_t i = 0; i < range->n; i++) {
     double x = range_at(range, i);
     base_convert(dtype, elements, (size_t)i, QUERN_DTYPE_F64, &x, 0);

@@ -127,7 +127,7 @@ quern_tensor *quern_matmul(quern_tensor *a, quern_tensor *b) {
                    TENSOR_SHAPE(b), b->rank <= 2 ? "first" : "second last",
                    weight ? " HINT: did you mean quern_linear, which takes weight as (out, in)?" : "");
   }
-  int a_labels[QUERN_MAX_RANK], b_labels[QUERN_MAX_RANK], out[QUERN_MAX_RANK + 2], n = 0;
+  int a_labels[QUERN_MAX_RANK] = {0}, b_labels[QUERN_MAX_RANK] = {0}, out[QUERN_MAX_RANK + 2] = {0}, n = 0;
   for (int place = BASE_MAX(a->rank - a_matrix, b->rank - b_matrix) - 1; place >= 0; place--) {
     int in_a = a->rank - a_matrix - 1 - place, in_b = b->rank - b_matrix - 1 - place;
     if (in_a >= 0 && in_b >= 0) {

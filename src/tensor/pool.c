@@ -67,8 +67,8 @@ static bool read_options(quern_context *ctx, const char *what, const quern_tenso
       ir_fail(ctx, QUERN_STATUS_SHAPE,
               "%s: the window of size %lld and dilation %lld needs %lld places of spatial axis %d, x %s has "
               "%lld with padding %lld, %lld",
-              what, (long long)window, (long long)p->dilation[i], (long long)span, i, TENSOR_TYPE(x),
-              (long long)(n + lo + hi), (long long)lo, (long long)hi);
+              what, (long long)window, (long long)p->dilation[i], (long long)span, i, TENSOR_TYPE(x), (long long)places,
+              (long long)lo, (long long)hi);
       return false;
     }
   }

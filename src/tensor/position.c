@@ -76,7 +76,8 @@ quern_tensor *quern_sinusoidal(quern_context *ctx, quern_dtype dtype, int64_t po
     void *data = base_alloc(&ctx->heap, bytes);
     if (data == NULL) return ir_fail_last(ctx);
     for (int64_t i = 0; i < count; i++) {
-      double angle = (double)(i / width) * pow(base, -2 * (double)(i % width / 2) / (double)width);
+      int64_t position = i / width, pair = i % width / 2;
+      double angle = (double)position * pow(base, -2 * (double)pair / (double)width);
       base_store_float(dtype, data, (size_t)i, i % width % 2 == 0 ? sin(angle) : cos(angle));
     }
     quern_tensor *y = quern_constant(ctx, dtype, 2, dims, data);

@@ -84,7 +84,10 @@ quern_tensor *quern_var(quern_tensor *x, int n_axes, const int64_t *axes, bool k
 
 quern_tensor *quern_std(quern_tensor *x, int n_axes, const int64_t *axes, bool keep, int64_t correction) {
   quern_tensor *y = variance("std", x, n_axes, axes, keep, correction);
-  return ir_is_poison(y) ? y : quern_cast(quern_sqrt(y), x->dtype);
+  if (ir_is_poison(y)) return y;
+  quern_tensor *none = quern_eq(y, tensor_scalar_of(y, 0)); /* where the gradient is 0, not that of the root */
+  quern_tensor *root = quern_sqrt(quern_where(none, tensor_scalar_of(y, 1), y));
+  return quern_cast(quern_where(none, tensor_scalar_of(y, 0), root), x->dtype);
 }
 
 /* ---- log-sum-exp: ln of the sum of e^x, shifted by the largest x where that is finite ------------------ */

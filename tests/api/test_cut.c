@@ -2,34 +2,12 @@
 ** Each cut copy is a block of exactly its size, so that AddressSanitizer sees a read behind its end. A cut .npy file is always
 ** refused; a cut graph is refused, or is a graph that verifies. Every refusal has a message, and the context stays usable.
 */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "api/memory.h"
 #include "quern/quern.h"
+#include "unit.h"
 
-static quern_context *ctx;
 static char path[] = "/tmp/quern_cut_XXXXXX";
-
-static int setup(void **state) {
-  (void)state;
-  quern_context_options options = {.size = sizeof options, .allocator = memory_allocator};
-  return quern_context_new(&ctx, &options) == QUERN_STATUS_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  quern_context_free(ctx);
-  return memory_live == 0 ? 0 : -1;
-}
 
 static unsigned char *copy_of(const void *bytes, size_t n) {
   unsigned char *copy = malloc(n > 0 ? n : 1);
@@ -197,10 +175,10 @@ static void changed_graph(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(cut_npy, setup, teardown),
-      cmocka_unit_test_setup_teardown(changed_npy, setup, teardown),
-      cmocka_unit_test_setup_teardown(cut_graph, setup, teardown),
-      cmocka_unit_test_setup_teardown(changed_graph, setup, teardown),
+      TEST(cut_npy),
+      TEST(changed_npy),
+      TEST(cut_graph),
+      TEST(changed_graph),
   };
   return cmocka_run_group_tests_name("api/cut", tests, NULL, NULL);
 }

@@ -9,22 +9,14 @@
 */
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "api/memory.h"
 #include "ir/ir.h"
 #include "quern/quern.h"
+#include "unit.h"
 
 enum { ROUNDS = 200, SMALL = 10000, MOST_TURNS = 100, LIST = 24 };
 
-static quern_context *ctx, *other;
+static quern_context *other;
 
 /* ---- random numbers (splitmix64) ------------------------------------------------------------------------- */
 
@@ -459,9 +451,8 @@ static void draw_call(size_t row, int round) {
 }
 
 static void round_of_calls(int round) {
-  quern_context_options options = {.size = sizeof options, .allocator = memory_allocator};
-  assert_int_equal(quern_context_new(&ctx, &options), QUERN_STATUS_OK);
-  assert_int_equal(quern_context_new(&other, &options), QUERN_STATUS_OK);
+  assert_non_null(ctx = test_context());
+  assert_non_null(other = test_context());
   for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
     now_function = rows[row].function;
     now_round = round;

@@ -17,19 +17,10 @@
 #define TESTS_API_WRONG_H
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "api/memory.h"
 #include "ir/ir.h"
 #include "quern/quern.h"
+#include "unit.h"
 
 struct wrong {
   const char *function, *mistake;
@@ -48,7 +39,7 @@ struct wrong {
 
 /* ---- operands ------------------------------------------------------------------------------------------ */
 
-static quern_context *ctx, *other;
+static quern_context *other;
 
 #define ONE (INT64_C(1))
 #define NOT_A_NUMBER ((double)NAN)
@@ -70,19 +61,14 @@ static quern_context *ctx, *other;
 /* ---- a row as a test ----------------------------------------------------------------------------------- */
 
 static inline int wrong_setup(void **state) {
-  (void)state;
-  quern_context_options options = {.size = sizeof options, .allocator = memory_allocator};
-  if (quern_context_new(&ctx, &options) != QUERN_STATUS_OK) return -1;
-  return quern_context_new(&other, &options) == QUERN_STATUS_OK ? 0 : -1;
+  other = test_context();
+  return other != NULL ? test_setup(state) : -1;
 }
 
 static inline int wrong_teardown(void **state) {
-  (void)state;
-  quern_context_free(ctx);
   quern_context_free(other);
-  ctx = other = NULL;
-  if (memory_live != 0) print_error("%zu bytes are not freed\n", memory_live);
-  return memory_live == 0 ? 0 : -1;
+  other = NULL;
+  return test_teardown(state);
 }
 
 /* The context builds and evaluates as ever, and has no error left. */

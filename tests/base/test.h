@@ -1,23 +1,15 @@
-/* tests/base/test.h -- what the tests of base/ share: cmocka, an allocator that watches, a child process
+/* tests/base/test.h -- what the tests of base/ share: a record of allocations, a child process
  */
 #ifndef TESTS_BASE_TEST_H
 #define TESTS_BASE_TEST_H
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/base.h"
+#include "unit.h"
 
-/* An allocator that dirties memory, remembers every size, and checks that free gets the same size. */
+/* The allocator of unit.h, and a record of every size. */
 struct watch {
   size_t n, live; /* allocations made, blocks held */
   size_t sizes[256];
@@ -28,8 +20,8 @@ struct watch {
 static inline void *watch_alloc(void *self, size_t bytes) {
   struct watch *watch = self;
   assert_true(watch->n < BASE_COUNT(watch->sizes));
-  char *block = aligned_alloc(64, (bytes + watch->shift + 63) / 64 * 64);
-  memset(block, 0xa5, bytes + watch->shift);
+  char *block = memory_alloc(NULL, bytes + watch->shift);
+  assert_non_null(block);
   watch->sizes[watch->n] = bytes;
   watch->blocks[watch->n++] = block + watch->shift;
   watch->live++;
@@ -44,7 +36,7 @@ static inline void watch_free(void *self, void *memory, size_t bytes) {
   assert_int_equal(watch->sizes[i - 1], bytes);
   watch->blocks[i - 1] = NULL;
   watch->live--;
-  free((char *)memory - watch->shift);
+  memory_free(NULL, (char *)memory - watch->shift, bytes + watch->shift);
 }
 
 static inline void watch_init(struct watch *watch, struct base_heap *heap) {

@@ -3,6 +3,16 @@
 
 enum { KIB = 1024 };
 
+static struct watch watch;
+static struct base_heap heap;
+static struct base_arena arena;
+
+/* A new arena, all of whose memory is watched. */
+static void begin(void) {
+  watch_init(&watch, &heap);
+  base_arena_init(&arena, &heap);
+}
+
 static bool is_zero(const unsigned char *at, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (at[i] != 0) return false;
@@ -12,11 +22,7 @@ static bool is_zero(const unsigned char *at, size_t n) {
 
 static void test_small(void **state) {
   (void)state;
-  struct watch watch;
-  struct base_heap heap;
-  struct base_arena arena;
-  watch_init(&watch, &heap);
-  base_arena_init(&arena, &heap);
+  begin();
   assert_int_equal(watch.n, 0);
   char *before = base_arena_alloc(&arena, 0);
   for (size_t n = 0; n < 300; n++) {
@@ -44,11 +50,7 @@ static void test_small(void **state) {
 /* Fills chunk after chunk with blocks of 4 KiB: every chunk is twice the one before, up to 4 MiB. */
 static void test_growth(void **state) {
   (void)state;
-  struct watch watch;
-  struct base_heap heap;
-  struct base_arena arena;
-  watch_init(&watch, &heap);
-  base_arena_init(&arena, &heap);
+  begin();
   while (watch.n < 10) {
     size_t n = watch.n;
     unsigned char *at = base_arena_alloc(&arena, 4 * KIB);
@@ -67,11 +69,7 @@ static void test_growth(void **state) {
 
 static void test_exact_fill(void **state) {
   (void)state;
-  struct watch watch;
-  struct base_heap heap;
-  struct base_arena arena;
-  watch_init(&watch, &heap);
-  base_arena_init(&arena, &heap);
+  begin();
   base_arena_alloc(&arena, 16);
   while (64 * KIB - arena.used >= 4096) base_arena_alloc(&arena, 4096);
   char *last = base_arena_alloc(&arena, 64 * KIB - arena.used);
@@ -85,11 +83,7 @@ static void test_exact_fill(void **state) {
 
 static void test_big(void **state) {
   (void)state;
-  struct watch watch;
-  struct base_heap heap;
-  struct base_arena arena;
-  watch_init(&watch, &heap);
-  base_arena_init(&arena, &heap);
+  begin();
   char *a = base_arena_alloc(&arena, 16);
   unsigned char *big = base_arena_alloc(&arena, 1000 * KIB);
   assert_int_equal((uintptr_t)big % 16, 0);
@@ -112,11 +106,7 @@ static void test_big(void **state) {
 static void test_share(void **state) {
   (void)state;
   for (size_t extra = 0; extra <= 1; extra++) {
-    struct watch watch;
-    struct base_heap heap;
-    struct base_arena arena;
-    watch_init(&watch, &heap);
-    base_arena_init(&arena, &heap);
+    begin();
     assert_non_null(base_arena_alloc(&arena, 16 * KIB + extra));
     if (extra == 0) assert_int_equal(watch.sizes[0], 64 * KIB);
     if (extra == 1) assert_in_range(watch.sizes[0], 16 * KIB + 16, 16 * KIB + 80);
@@ -130,10 +120,7 @@ static void test_share(void **state) {
 
 static void test_copy(void **state) {
   (void)state;
-  struct base_heap heap;
-  struct base_arena arena;
-  base_heap_init(&heap, NULL);
-  base_arena_init(&arena, &heap);
+  begin();
   int numbers[5] = {1, -2, 3, -4, 5};
   int *copy = base_arena_copy(&arena, numbers, sizeof numbers);
   assert_memory_equal(copy, numbers, sizeof numbers);
@@ -158,8 +145,6 @@ static void test_copy(void **state) {
 
 static void test_failure(void **state) {
   (void)state;
-  struct base_heap heap;
-  struct base_arena arena;
   base_heap_init(&heap, NULL);
   base_arena_init(&arena, &heap);
   static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 15, SIZE_MAX - 64, SIZE_MAX / 2};

@@ -81,6 +81,7 @@ static int write_files(void **state) {
       "%6 = const dtype=i64 shape=[] data={-9223372036854775808}\nreturn %0 %1 %2 %3 %4 %5 %6\n");
   put("long.qir", "quern 1\n%0 = iota dtype=i64 shape=[7,200] axis=1\n%1 = iota dtype=i32 shape=[30] axis=0\n"
                   "%2 = iota dtype=u8 shape=[2,2,2] axis=0\nreturn %0 %1 %2\n");
+  put("twice.qir", "quern 1\n%0 = iota dtype=i8 shape=[2] axis=0\nreturn %0 \"a/b\"=%0 a_b=%0\n");
   put("narrow.qir", "quern 1\n%0 = const dtype=bf16 shape=[] data={1}\nreturn %0\n");
   put("names.qir", "quern 1\n%0 = input name=\"b\" dtype=bool shape=[2]\n%1 = input name=\"u\" dtype=u8 shape=[]\n"
                    "%2 = input name=\"u\" dtype=f64 shape=[]\n%3 = not %0 : bool[2]\nreturn \"a/b\"=%3 %1 %2\n");
@@ -143,9 +144,11 @@ static void environment(void **state) {
   static const struct row rows[] = {
       {"quern env | grep -A1 '^QUERN_DEBUG='", 0, "QUERN_DEBUG=0\n    how much to tell on stderr..."},
       {"QUERN_SEED=7 quern env | grep SEED", 0, "QUERN_SEED=7\n"},
+      {"QUERN_SEED=x quern env > /dev/null", 1, "quern: QUERN_SEED is \"x\"; expected..."},
+      {"QUERN_FAULT=alloc:1 quern env | grep FAULT", 0, "QUERN_FAULT=alloc:1\n"},
       {"QUERN_SEED=x quern eval types.qir", 1, "quern: QUERN_SEED is \"x\"; expected..."},
       {"QUERN_FAULT=alloc:1 quern eval types.qir", 1, "quern: no memory for..."},
-      {"QUERN_FAULT=alloc:5 quern eval types.qir 2>&1 | grep -c 'no memory'", 0, "1\n"},
+      {"QUERN_FAULT=alloc:5 quern eval types.qir 2>&1 | grep -c '^quern: types.qir: no memory'", 0, "1\n"},
   };
   RUN(rows);
 }
@@ -235,6 +238,9 @@ static void arrays_in_files(void **state) {
       {"quern eval small.qir --out y", 2, "quern eval: --out y: expected NAME=FILE.npy\n..."},
       {"quern eval small.qir --out y=", 2, "quern eval: --out y=: expected NAME=FILE.npy\n..."},
       {"quern eval small.qir --set x=1 --set n=1 --out-dir none", 1, "quern: none/y.npy...."},
+      {"quern eval twice.qir --out-dir d > /dev/null", 1, "quern: outputs 1 and 2 both go to d/a_b.npy HINT..."},
+      {"quern eval twice.qir --out-dir d --out a/b=n.npy > /dev/null", 0, ""},
+      {"mkfifo p && quern eval small.qir --set x=1 --set n=1 --out y=p", 1, "quern: p: is no regular file\n"},
       {"quern eval narrow.qir --out 0=x.npy", 1,
        "quern: npy_write: bf16 has no NumPy dtype HINT: quern_cast to f32 first\n"},
       {"ls *.tmp d/*.tmp 2>/dev/null", 2, ""},

@@ -108,7 +108,7 @@ static bool read_root(struct case_list *cases, const char *root) {
     size_t length = strlen(entry->d_name);
     if (length > 4 && strcmp(entry->d_name + length - 4, ".txt") == 0) {
       names[n] = grab(length + 1);
-      strcpy(names[n++], entry->d_name);
+      memcpy(names[n++], entry->d_name, length + 1);
     }
   }
   closedir(folder);

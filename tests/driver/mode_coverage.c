@@ -75,6 +75,10 @@ static void see_params(struct seen *seen, const struct ir_graph *graph) {
     seen[IR_PARAM].dtypes |= UINT32_C(1) << graph->params[i]->dtype;
 }
 
+static bool same_shape(const struct shape *a, const struct shape *b) {
+  return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+}
+
 static void see_families(struct seen *seen, const struct test_case *c, const quern_tensor *result) {
   bool *family = seen[result->node->op].family;
   int64_t n = ir_count(result);
@@ -83,7 +87,7 @@ static void see_families(struct seen *seen, const struct test_case *c, const que
   if (n > 1 && n % 2 == 1) family[ODD] = true;
   if (strpbrk(case_text(c, "view", ""), "Tfs") != NULL) family[STRIDED] = true;
   for (int i = 1; i < c->n_shapes; i++)
-    if (memcmp(&c->shapes[i], &c->shapes[0], sizeof c->shapes[0]) != 0) family[BROADCAST] = true;
+    if (!same_shape(&c->shapes[i], &c->shapes[0])) family[BROADCAST] = true;
   if (strstr(case_text(c, "in", ""), "special") != NULL) family[SPECIAL] = true;
 }
 

@@ -1,19 +1,6 @@
 /* tests/fuzz/fuzz_npy.c -- any bytes as a .npy file: accepted ones hold the elements they say */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "fuzz/fuzz.h"
 #include "quern/quern.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond)                                                                                                  \
-  do {                                                                                                                 \
-    if (!(cond)) {                                                                                                     \
-      fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #cond, quern_last_error());                             \
-      abort();                                                                                                         \
-    }                                                                                                                  \
-  } while (0)
 
 /* The sum of all bytes: the order of elements and of their bytes does not change it. */
 static uint64_t sum(size_t n, const unsigned char *bytes) {

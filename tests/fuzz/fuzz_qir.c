@@ -1,21 +1,8 @@
 /* tests/fuzz/fuzz_qir.c -- any bytes as a text: accepted ones verify, print as a text that prints as itself, and evaluate */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "fuzz/fuzz.h"
 #include "ir/ir.h"
 
 enum { WORK_MOST = 100000 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define REQUIRE(cond)                                                                                                  \
-  do {                                                                                                                 \
-    if (!(cond)) {                                                                                                     \
-      fprintf(stderr, "%s:%d: %s\n  %s\n", __FILE__, __LINE__, #cond, quern_last_error());                             \
-      abort();                                                                                                         \
-    }                                                                                                                  \
-  } while (0)
 
 /* ---- how much work evaluating would be ------------------------------------------------------------------ */
 

@@ -1,23 +1,16 @@
 /* tests/grad/grad_test.h -- what the tests of grad/ share: a context with Quern's composites, values as doubles, and a check of
 ** derivatives against central differences
-** A test is GRAD_TEST(function); it finds a fresh context in `ctx`, which is freed after it, and then no byte may be held.
+** A test is TEST(function) of unit.h.
 **   CHECK_DERIVATIVES(.build = product, .n_x = 2, .shapes = {DIMS(2, 3), DIMS(3)}, .n_y = 1);
 */
 #ifndef TESTS_GRAD_GRAD_TEST_H
 #define TESTS_GRAD_GRAD_TEST_H
+#define TEST_CONTEXT_NEW quern_context_new
 #include "ir/ir_test.h"
 
 #include <math.h>
 
 #include "quern/grad.h"
-
-static inline int grad_setup(void **state) {
-  (void)state;
-  quern_context_options options = {.size = sizeof options, .allocator = {counted_alloc, counted_free, NULL}};
-  return quern_context_new(&ctx, &options) == QUERN_STATUS_OK ? 0 : -1;
-}
-
-#define GRAD_TEST(function) cmocka_unit_test_setup_teardown(function, grad_setup, test_teardown)
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
@@ -56,22 +49,6 @@ static inline void test_near(quern_tensor *t, double tolerance, size_t n, const 
 #define EXPECT_NEAR(t, tolerance, ...) test_near((t), (tolerance), REALS_OF(__VA_ARGS__), __FILE__, __LINE__)
 #define EXPECT_EXACT(t, ...) test_near((t), 0, REALS_OF(__VA_ARGS__), __FILE__, __LINE__) /* -0 equals 0 */
 
-/* Numbers of [-1, 1) that look random; the same in each run. */
-static inline void test_fill(size_t n, double *at, uint64_t seed) {
-  uint64_t s = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-  for (size_t i = 0; i < n; i++) {
-    s = s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    at[i] = (double)(s >> 11) / 4503599627370496.0 - 1;
-  }
-}
-
-static inline void test_ok(quern_status status, const char *file, int line) {
-  if (status == QUERN_STATUS_OK) return;
-  print_error("%s: %s\n", quern_status_name(status), quern_last_error());
-  _fail(file, line);
-}
-#define OK(call) test_ok((call), __FILE__, __LINE__)
-
 /* ---- derivatives of one expression ------------------------------------------------------------------------------ */
 
 /* d y / d x weighted by dy (a list of numbers, in the type of y). */
@@ -80,7 +57,7 @@ static inline quern_tensor *test_vjp_of(quern_tensor *y, quern_tensor *x, size_t
   if (ir_is_poison(y)) print_error("poison: %s\n", ctx->message);
   if (ir_is_poison(y) || (size_t)ir_count(y) != n) _fail(file, line);
   quern_tensor *d = test_const(y->dtype, (struct ir_ints){y->rank, y->dims}, QUERN_DTYPE_F64, n, dy), *dx = NULL;
-  test_ok(quern_vjp(1, &y, &d, 1, &x, &dx), file, line);
+  test_expect_ok(quern_vjp(1, &y, &d, 1, &x, &dx), file, line);
   if (!ir_same_type(dx, x)) _fail(file, line);
   return dx;
 }
@@ -92,7 +69,7 @@ static inline quern_tensor *test_jvp_of(quern_tensor *y, quern_tensor *x, size_t
   if (ir_is_poison(y)) print_error("poison: %s\n", ctx->message);
   if (ir_is_poison(y) || (size_t)ir_count(x) != n) _fail(file, line);
   quern_tensor *t = test_const(x->dtype, (struct ir_ints){x->rank, x->dims}, QUERN_DTYPE_F64, n, tx), *ty = NULL;
-  test_ok(quern_jvp(1, &x, &t, 1, &y, &ty), file, line);
+  test_expect_ok(quern_jvp(1, &x, &t, 1, &y, &ty), file, line);
   if (!ir_same_type(ty, y)) _fail(file, line);
   return ty;
 }
@@ -101,7 +78,7 @@ static inline quern_tensor *test_jvp_of(quern_tensor *y, quern_tensor *x, size_t
 /* d loss / d x of a loss of one element. */
 static inline quern_tensor *test_grad_of(quern_tensor *loss, quern_tensor *x, const char *file, int line) {
   quern_tensor *dx = NULL;
-  test_ok(quern_grad(loss, 1, &x, &dx), file, line);
+  test_expect_ok(quern_grad(loss, 1, &x, &dx), file, line);
   return dx;
 }
 #define GRAD(loss, x) test_grad_of((loss), (x), __FILE__, __LINE__)
@@ -204,10 +181,10 @@ static inline void test_derivatives(const struct derivatives *c, const char *fil
   test_constants_like(n_y, y, dy, 200);
   test_constants_like(n_x, p.x, tx, 300);
   test_constants_like(n_x, p.x, w, 400);
-  test_ok(quern_vjp(n_y, y, dy, n_x, p.x, dx), file, line);
-  test_ok(quern_jvp(n_x, p.x, tx, n_y, y, ty), file, line);
-  test_ok(ir_verify(ctx, n_x, dx), file, line);
-  test_ok(ir_verify(ctx, n_y, ty), file, line);
+  test_expect_ok(quern_vjp(n_y, y, dy, n_x, p.x, dx), file, line);
+  test_expect_ok(quern_jvp(n_x, p.x, tx, n_y, y, ty), file, line);
+  test_expect_ok(ir_verify(ctx, n_x, dx), file, line);
+  test_expect_ok(ir_verify(ctx, n_y, ty), file, line);
   for (size_t k = 0; k < n_x; k++) {
     if (!ir_same_type(dx[k], p.x[k])) _fail(file, line);
   }
@@ -221,12 +198,12 @@ static inline void test_derivatives(const struct derivatives *c, const char *fil
 
   /* the derivative of <dx, w>: reverse over reverse, forward over reverse, reverse over forward */
   quern_tensor *g = test_inner(n_x, dx, w), *ddx[MAX_TENSORS], *tg, *dt[MAX_TENSORS], *slope = test_inner(n_y, ty, dy);
-  test_ok(quern_grad(g, n_x, p.x, ddx), file, line);
+  test_expect_ok(quern_grad(g, n_x, p.x, ddx), file, line);
   test_central("second derivative", &p, g, ddx, 1e-7, file, line);
-  test_ok(quern_jvp(n_x, p.x, tx, 1, &g, &tg), file, line);
+  test_expect_ok(quern_jvp(n_x, p.x, tx, 1, &g, &tg), file, line);
   double curve = test_at(&p, test_inner(n_x, ddx, tx), file, line);
   test_equal("forward over reverse", test_at(&p, tg, file, line), curve, 1e-10, file, line);
-  test_ok(quern_grad(slope, n_x, p.x, dt), file, line);
+  test_expect_ok(quern_grad(slope, n_x, p.x, dt), file, line);
   test_equal("reverse over forward", test_at(&p, test_inner(n_x, dt, w), file, line), curve, 1e-10, file, line);
 }
 

@@ -19,19 +19,19 @@ static void test_wrong_calls(void **state) {
   EXPECT_ERROR(quern_jvp(1, &x, &x, 1, &i, &ty), DTYPE, "jvp: y[0] is i32()");
   EXPECT_ERROR(quern_jvp(1, &x, &poison, 1, &y, &ty), INVALID, "jvp: tx[0] is the result of a call that failed");
   assert_null(ty);
-  OK(quern_jvp(0, NULL, NULL, 0, NULL, NULL));
-  OK(quern_jvp(1, &x, &x, 0, NULL, NULL));
-  OK(quern_jvp(0, NULL, NULL, 1, &y, &ty));
+  EXPECT_OK(quern_jvp(0, NULL, NULL, 0, NULL, NULL));
+  EXPECT_OK(quern_jvp(1, &x, &x, 0, NULL, NULL));
+  EXPECT_OK(quern_jvp(0, NULL, NULL, 1, &y, &ty));
   EXPECT_EXACT(ty, 0, 0);
 
   quern_context *other = NULL;
-  OK(quern_context_new(&other, NULL));
+  EXPECT_OK(quern_context_new(&other, NULL));
   quern_tensor *foreign = ir_const(other, QUERN_DTYPE_F32, 1);
   EXPECT_ERROR(quern_jvp(1, &x, &x, 1, &foreign, &ty), INVALID, "jvp: y[0] belongs to another context");
   quern_context_free(other);
   quern_add(x, REALS(F32, DIMS(3), 1, 2, 3));
   EXPECT_ERROR(quern_jvp(1, &x, &x, 1, &y, &ty), SHAPE, "add");
-  OK(quern_jvp(1, &x, &x, 1, &y, &ty));
+  EXPECT_OK(quern_jvp(1, &x, &x, 1, &y, &ty));
 }
 
 static void test_travel(void **state) {
@@ -49,16 +49,16 @@ static void test_intermediate(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *middle = quern_square(x), *y = quern_mul(middle, quern_add(middle, x)), *ty;
   quern_tensor *tx[] = {REAL(F64, 10), REAL(F64, 1)};
-  OK(quern_jvp(2, (quern_tensor *[]){middle, x}, tx, 1, &y, &ty));
+  EXPECT_OK(quern_jvp(2, (quern_tensor *[]){middle, x}, tx, 1, &y, &ty));
   EXPECT_EXACT(ty, (2 * 9 + 3) * 10 + (9 + (2 * 9 + 3) * 6));
-  OK(quern_jvp(2, (quern_tensor *[]){x, middle}, (quern_tensor *[]){tx[1], tx[0]}, 1, &y, &ty));
+  EXPECT_OK(quern_jvp(2, (quern_tensor *[]){x, middle}, (quern_tensor *[]){tx[1], tx[0]}, 1, &y, &ty));
   EXPECT_EXACT(ty, (2 * 9 + 3) * 10 + (9 + (2 * 9 + 3) * 6));
 }
 
 static void test_same_x_twice(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *y = quern_square(x), *ty, *tx[] = {REAL(F64, 1), REAL(F64, 10)};
-  OK(quern_jvp(2, (quern_tensor *[]){x, x}, tx, 1, &y, &ty));
+  EXPECT_OK(quern_jvp(2, (quern_tensor *[]){x, x}, tx, 1, &y, &ty));
   EXPECT_EXACT(ty, 66);
 }
 
@@ -66,7 +66,7 @@ static void test_several(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *s = REAL(F64, 2), *ty[3];
   quern_tensor *y[] = {quern_mul(x, s), x, quern_mul(x, s)}, *tx[] = {REAL(F64, 1), REAL(F64, 10)};
-  OK(quern_jvp(2, (quern_tensor *[]){x, s}, tx, 3, y, ty));
+  EXPECT_OK(quern_jvp(2, (quern_tensor *[]){x, s}, tx, 3, y, ty));
   EXPECT_EXACT(ty[0], 2 + 30);
   EXPECT_EXACT(ty[1], 1);
   assert_ptr_equal(ty[2], ty[0]);
@@ -129,12 +129,12 @@ static void test_transposed(void **state) {
   quern_tensor *t[] = {REALS(F64, DIMS(2), 1, 2), NULL};
   quern_tensor *product = quern_mul(x, REALS(F64, DIMS(2), 7, 8));
   struct grad_fore g = {ctx, product->node, product->node->src[0] == x ? t : (quern_tensor *[]){NULL, t[0]}, &ty};
-  OK(grad_jvp_transposed(&g, grad_vjp_MUL));
+  EXPECT_OK(grad_jvp_transposed(&g, grad_vjp_MUL));
   EXPECT_EXACT(ty, 7, 16);
   quern_tensor *both[] = {t[0], t[0]};
   quern_tensor *square = IR_MAKE(ctx, IR_MUL, NULL, x, x);
   g = (struct grad_fore){ctx, square->node, both, &ty};
-  OK(grad_jvp_transposed(&g, grad_vjp_MUL));
+  EXPECT_OK(grad_jvp_transposed(&g, grad_vjp_MUL));
   EXPECT_EXACT(ty, 6, 20);
 
   quern_tensor *node = quern_neg(y);
@@ -143,7 +143,7 @@ static void test_transposed(void **state) {
   EXPECT_ERROR(grad_jvp_transposed(&g, wrong_vjp), INTERNAL,
                "the derivative rule of neg gives f32(7,) for source 0, which is f64(2,)");
   EXPECT_ERROR(grad_jvp_transposed(&g, failing_vjp), DTYPE, "not");
-  OK(grad_jvp_transposed(&g, no_vjp));
+  EXPECT_OK(grad_jvp_transposed(&g, no_vjp));
   assert_null(ty);
 }
 
@@ -159,9 +159,9 @@ static void test_curves(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_wrong_calls), GRAD_TEST(test_travel),  GRAD_TEST(test_intermediate), GRAD_TEST(test_same_x_twice),
-      GRAD_TEST(test_several),     GRAD_TEST(test_results), GRAD_TEST(test_no_tangent),   GRAD_TEST(test_some_sources),
-      GRAD_TEST(test_transposed),  GRAD_TEST(test_curves),
+      TEST(test_wrong_calls), TEST(test_travel),  TEST(test_intermediate), TEST(test_same_x_twice),
+      TEST(test_several),     TEST(test_results), TEST(test_no_tangent),   TEST(test_some_sources),
+      TEST(test_transposed),  TEST(test_curves),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -150,7 +150,7 @@ static void test_gaps(void **state) {
   EXPECT_EXACT(VJP(quern_slice(x, 0, 0, 3, 2), x, 7, 8), 7, 0, 8);
   quern_tensor *empty = IR_MAKE(ctx, IR_SLICE, ATTRS(.lo = DIMS(3), .hi = DIMS(3), .step = DIMS(2)), x),
                *d = EMPTY(F64, DIMS(0)), *dx;
-  OK(quern_vjp(1, &empty, &d, 1, &x, &dx));
+  EXPECT_OK(quern_vjp(1, &empty, &d, 1, &x, &dx));
   EXPECT_EXACT(dx, 0, 0, 0);
   quern_tensor *padded = IR_MAKE(ctx, IR_PAD, ATTRS(.lo = DIMS(1), .hi = DIMS(1), .mid = DIMS(4)), empty, fill);
   EXPECT_EXACT(VJP(padded, fill, 3, 4), 7);
@@ -297,19 +297,19 @@ static void test_empty(void **state) {
     VJP(y, x, 1, 2);
     if (kinds[k] == IR_SUM || kinds[k] == IR_PROD) {
       quern_tensor *ty;
-      OK(quern_jvp(1, &x, &none, 1, &y, &ty));
+      EXPECT_OK(quern_jvp(1, &x, &none, 1, &y, &ty));
       EXPECT_EXACT(ty, 0, 0);
     }
     for (int64_t reverse = 0; reverse < 2; reverse++) {
       quern_tensor *scan = IR_MAKE(ctx, IR_SCAN, ATTRS(.reduce = kinds[k], .reverse = reverse), x);
-      OK(quern_vjp(1, &scan, &none, 1, &x, &dx));
+      EXPECT_OK(quern_vjp(1, &scan, &none, 1, &x, &dx));
       EXPECT_EMPTY(dx);
-      OK(quern_jvp(1, &x, &none, 1, &scan, &dx));
+      EXPECT_OK(quern_jvp(1, &x, &none, 1, &scan, &dx));
       EXPECT_EMPTY(dx);
     }
   }
   quern_tensor *sorted = quern_sort(x, 0, false, NULL);
-  OK(quern_vjp(1, &sorted, &none, 1, &x, &dx));
+  EXPECT_OK(quern_vjp(1, &sorted, &none, 1, &x, &dx));
   EXPECT_EMPTY(dx);
 }
 
@@ -428,29 +428,29 @@ static void test_dot_ties(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_elementwise),
-      GRAD_TEST(test_abs),
-      GRAD_TEST(test_mod),
-      GRAD_TEST(test_pow),
-      GRAD_TEST(test_ties),
-      GRAD_TEST(test_select),
-      GRAD_TEST(test_movement),
-      GRAD_TEST(test_gaps),
-      GRAD_TEST(test_indices),
-      GRAD_TEST(test_gather_outside),
-      GRAD_TEST(test_scatter_set),
-      GRAD_TEST(test_scatter_ties),
-      GRAD_TEST(test_reductions),
-      GRAD_TEST(test_reduce_ties),
-      GRAD_TEST(test_prod_of_zeros),
-      GRAD_TEST(test_empty),
-      GRAD_TEST(test_running_extremes),
-      GRAD_TEST(test_cumprod_of_zeros),
-      GRAD_TEST(test_sort_is_stable),
-      GRAD_TEST(test_dot),
-      GRAD_TEST(test_dot_twice),
-      GRAD_TEST(test_dot_with_itself),
-      GRAD_TEST(test_dot_ties),
+      TEST(test_elementwise),
+      TEST(test_abs),
+      TEST(test_mod),
+      TEST(test_pow),
+      TEST(test_ties),
+      TEST(test_select),
+      TEST(test_movement),
+      TEST(test_gaps),
+      TEST(test_indices),
+      TEST(test_gather_outside),
+      TEST(test_scatter_set),
+      TEST(test_scatter_ties),
+      TEST(test_reductions),
+      TEST(test_reduce_ties),
+      TEST(test_prod_of_zeros),
+      TEST(test_empty),
+      TEST(test_running_extremes),
+      TEST(test_cumprod_of_zeros),
+      TEST(test_sort_is_stable),
+      TEST(test_dot),
+      TEST(test_dot_twice),
+      TEST(test_dot_with_itself),
+      TEST(test_dot_ties),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

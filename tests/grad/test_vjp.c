@@ -21,8 +21,8 @@ static void test_wrong_grad(void **state) {
   EXPECT_ERROR(quern_grad(poison, 0, NULL, dx), INVALID, "grad: loss[0] is the result of a call that failed");
   EXPECT_ERROR(quern_grad(EMPTY(F32, DIMS(0)), 1, &x, dx), SHAPE, "grad: the loss is f32(0,)");
   assert_null(dx[0]);
-  OK(quern_grad(loss, 0, NULL, NULL));
-  OK(quern_grad(quern_reshape(loss, QUERN_LIST(1, 1)), 1, &x, dx)); /* one element, whatever the rank */
+  EXPECT_OK(quern_grad(loss, 0, NULL, NULL));
+  EXPECT_OK(quern_grad(quern_reshape(loss, QUERN_LIST(1, 1)), 1, &x, dx)); /* one element, whatever the rank */
   EXPECT_EXACT(dx[0], 1, 1);
 }
 
@@ -39,15 +39,15 @@ static void test_wrong_vjp(void **state) {
   EXPECT_ERROR(quern_vjp(1, &y, &wide, 1, &x, &dx), SHAPE, "vjp: dy[0] is f64(2,), y[0] is f32(2,)");
   EXPECT_ERROR(quern_vjp(1, &i, &i, 1, &x, &dx), DTYPE, "vjp: y[0] is i32()");
   EXPECT_ERROR(quern_vjp(1, &y, &y, 1, &x, NULL), INVALID, "vjp: the list dx of 1 is null");
-  OK(quern_vjp(0, NULL, NULL, 0, NULL, NULL));
-  OK(quern_vjp(0, NULL, NULL, 1, &x, &dx));
+  EXPECT_OK(quern_vjp(0, NULL, NULL, 0, NULL, NULL));
+  EXPECT_OK(quern_vjp(0, NULL, NULL, 1, &x, &dx));
   EXPECT_EXACT(dx, 0, 0);
 }
 
 static void test_contexts(void **state) {
   (void)state;
   quern_context *other = NULL;
-  OK(quern_context_new(&other, NULL));
+  EXPECT_OK(quern_context_new(&other, NULL));
   quern_tensor *x = REAL(F32, 1), *foreign = ir_const(other, QUERN_DTYPE_F32, 1), *dx;
   EXPECT_ERROR(quern_grad(x, 1, &foreign, &dx), INVALID, "grad: x[0] belongs to another context");
   EXPECT_ERROR(quern_vjp(1, &x, &foreign, 1, &x, &dx), INVALID, "vjp: dy[0] belongs to another context");
@@ -59,11 +59,11 @@ static void test_earlier_errors(void **state) {
   (void)state;
   quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *y = REALS(F32, DIMS(3), 1, 2, 3), *dx;
   EXPECT_ERROR(quern_grad(quern_sum(quern_add(x, y), QUERN_ALL, false), 1, &x, &dx), SHAPE, "add");
-  OK(quern_context_check(ctx)); /* it was reported */
+  EXPECT_OK(quern_context_check(ctx)); /* it was reported */
   quern_tensor *loss = quern_sum(x, QUERN_ALL, false), *bad = quern_add(x, y);
   assert_true(quern_tensor_is_poison(bad));
   EXPECT_ERROR(quern_grad(loss, 1, &x, &dx), SHAPE, "add");
-  OK(quern_grad(loss, 1, &x, &dx));
+  EXPECT_OK(quern_grad(loss, 1, &x, &dx));
 }
 
 /* ---- collecting ------------------------------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ static void test_earlier_errors(void **state) {
 static void test_unreached(void **state) {
   (void)state;
   quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *other = REALS(F16, DIMS(2, 2), 1, 2, 3, 4), *dx[2];
-  OK(quern_grad(quern_sum(quern_square(x), QUERN_ALL, false), 2, (quern_tensor *[]){other, x}, dx));
+  EXPECT_OK(quern_grad(quern_sum(quern_square(x), QUERN_ALL, false), 2, (quern_tensor *[]){other, x}, dx));
   assert_true(ir_same_type(dx[0], other));
   EXPECT_EXACT(dx[0], 0, 0, 0, 0);
   EXPECT_EXACT(dx[1], 2, 4);
@@ -94,7 +94,7 @@ static void test_sum_over_uses(void **state) {
 static void test_intermediate(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *middle = quern_square(x), *loss = quern_mul(middle, quern_add(middle, x)), *dx[3];
-  OK(quern_grad(loss, 3, (quern_tensor *[]){middle, x, loss}, dx));
+  EXPECT_OK(quern_grad(loss, 3, (quern_tensor *[]){middle, x, loss}, dx));
   EXPECT_EXACT(dx[0], 2 * 9 + 3);
   EXPECT_EXACT(dx[1], 9 + (2 * 9 + 3) * 6); /* also through middle */
   EXPECT_EXACT(dx[2], 1);
@@ -103,7 +103,7 @@ static void test_intermediate(void **state) {
 static void test_same_x_twice(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *dx[2];
-  OK(quern_grad(quern_square(x), 2, (quern_tensor *[]){x, x}, dx));
+  EXPECT_OK(quern_grad(quern_square(x), 2, (quern_tensor *[]){x, x}, dx));
   assert_ptr_equal(dx[0], dx[1]);
   EXPECT_EXACT(dx[0], 6);
 }
@@ -113,7 +113,7 @@ static void test_several_y(void **state) {
   quern_tensor *x = REALS(F64, DIMS(2), 3, 5), *s = REAL(F64, 2), *dx[2];
   quern_tensor *y[] = {quern_square(x), quern_mul(s, s), quern_mul(x, quern_broadcast_to(s, QUERN_LIST(2)))};
   quern_tensor *dy[] = {REALS(F64, DIMS(2), 1, 2), REAL(F64, 10), REALS(F64, DIMS(2), 100, 1000)};
-  OK(quern_vjp(3, y, dy, 2, (quern_tensor *[]){x, s}, dx));
+  EXPECT_OK(quern_vjp(3, y, dy, 2, (quern_tensor *[]){x, s}, dx));
   EXPECT_EXACT(dx[0], 6 + 200, 20 + 2000);
   EXPECT_EXACT(dx[1], 40 + 300 + 5000);
 }
@@ -123,11 +123,11 @@ static void test_repeated_y(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *y = quern_square(x), *z = quern_neg(y), *one = REAL(F64, 1), *ten = REAL(F64, 10),
                *dx;
-  OK(quern_vjp(2, (quern_tensor *[]){y, y}, (quern_tensor *[]){one, ten}, 1, &x, &dx));
+  EXPECT_OK(quern_vjp(2, (quern_tensor *[]){y, y}, (quern_tensor *[]){one, ten}, 1, &x, &dx));
   EXPECT_EXACT(dx, 66);
-  OK(quern_vjp(2, (quern_tensor *[]){y, z}, (quern_tensor *[]){one, ten}, 1, &x, &dx));
+  EXPECT_OK(quern_vjp(2, (quern_tensor *[]){y, z}, (quern_tensor *[]){one, ten}, 1, &x, &dx));
   EXPECT_EXACT(dx, 6 - 60);
-  OK(quern_vjp(2, (quern_tensor *[]){y, z}, (quern_tensor *[]){one, ten}, 1, &y, &dx));
+  EXPECT_OK(quern_vjp(2, (quern_tensor *[]){y, z}, (quern_tensor *[]){one, ten}, 1, &y, &dx));
   EXPECT_EXACT(dx, 1 - 10);
 }
 
@@ -141,7 +141,7 @@ static void test_results(void **state) {
   EXPECT_EXACT(VJP(quern_gather(x, index, 0), x, 10, 20, 30), 30, 10, 20);
   /* only some of the results have a gradient */
   quern_tensor *rows = REALS(F64, DIMS(2, 2), 1, 2, 3, 4), *parts[2];
-  OK(quern_split(rows, 1, 2, (int64_t[]){1, 1}, parts));
+  EXPECT_OK(quern_split(rows, 1, 2, (int64_t[]){1, 1}, parts));
   EXPECT_EXACT(VJP(parts[1], rows, 5, 6), 0, 5, 0, 6);
 }
 
@@ -155,9 +155,9 @@ static void two_results(void *user, quern_tensor *const *args, quern_tensor **re
 static void test_result_as_x(void **state) {
   (void)state;
   quern_tensor *x = REAL(F64, 3), *y[2], *dx[3];
-  OK(quern_composite(ctx, "two", 1, &x, 2, two_results, NULL, y));
+  EXPECT_OK(quern_composite(ctx, "two", 1, &x, 2, two_results, NULL, y));
   quern_tensor *loss = quern_mul(y[0], y[1]); /* -x^3 */
-  OK(quern_grad(loss, 3, (quern_tensor *[]){y[0], y[1], x}, dx));
+  EXPECT_OK(quern_grad(loss, 3, (quern_tensor *[]){y[0], y[1], x}, dx));
   EXPECT_EXACT(dx[0], -3);
   EXPECT_EXACT(dx[1], 9);
   EXPECT_EXACT(dx[2], -27);
@@ -198,7 +198,7 @@ static void test_same_expressions(void **state) {
   size_t nodes = quern_context_nodes(ctx);
   assert_ptr_equal(GRAD(y, x), first);
   assert_int_equal(quern_context_nodes(ctx), nodes);
-  OK(ir_verify(ctx, 2, (quern_tensor *[]){y, first}));
+  EXPECT_OK(ir_verify(ctx, 2, (quern_tensor *[]){y, first}));
 }
 
 /* A long chain: no recursion. x is far from the root, and only what leads to x is worked on. */
@@ -232,12 +232,11 @@ static void test_network(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      GRAD_TEST(test_wrong_grad),     GRAD_TEST(test_wrong_vjp),    GRAD_TEST(test_contexts),
-      GRAD_TEST(test_earlier_errors), GRAD_TEST(test_unreached),    GRAD_TEST(test_sum_over_uses),
-      GRAD_TEST(test_intermediate),   GRAD_TEST(test_same_x_twice), GRAD_TEST(test_several_y),
-      GRAD_TEST(test_repeated_y),     GRAD_TEST(test_results),      GRAD_TEST(test_result_as_x),
-      GRAD_TEST(test_no_gradient),    GRAD_TEST(test_dtypes),       GRAD_TEST(test_same_expressions),
-      GRAD_TEST(test_long_chain),     GRAD_TEST(test_network),
+      TEST(test_wrong_grad),  TEST(test_wrong_vjp),     TEST(test_contexts),         TEST(test_earlier_errors),
+      TEST(test_unreached),   TEST(test_sum_over_uses), TEST(test_intermediate),     TEST(test_same_x_twice),
+      TEST(test_several_y),   TEST(test_repeated_y),    TEST(test_results),          TEST(test_result_as_x),
+      TEST(test_no_gradient), TEST(test_dtypes),        TEST(test_same_expressions), TEST(test_long_chain),
+      TEST(test_network),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,61 +1,15 @@
-/* tests/ir/ir_test.h -- what the tests of ir/ share: a context that must not leak, short names
-** A test is TEST(function); it finds a fresh context in `ctx`, which is freed after it without a byte held.
+/* tests/ir/ir_test.h -- what the tests of ir/ share: short names
+** A test is TEST(function) of unit.h; its context knows no composites.
 **   quern_tensor *x = REALS(F32, DIMS(2, 2), 1, 2, 3, 4);
 **   EXPECT_REALS(IR_MAKE(ctx, IR_REDUCE, ATTRS(.axes = DIMS(0)), x), 4, 6);
 */
 #ifndef TESTS_IR_IR_TEST_H
 #define TESTS_IR_IR_TEST_H
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
+#ifndef TEST_CONTEXT_NEW
+#define TEST_CONTEXT_NEW ir_context_new
+#endif
 #include "ir/ir.h"
-
-static quern_context *ctx;
-static size_t test_live; /* bytes that contexts hold */
-static size_t test_fail; /* n: the n-th allocation from now fails, and only that one; 0: none */
-
-enum { TEST_GUARD = 64 }; /* bytes behind each block that nobody may touch */
-
-static inline void *counted_alloc(void *self, size_t bytes) {
-  (void)self;
-  if (test_fail > 0 && --test_fail == 0) return NULL;
-  if (bytes > (size_t)1 << 30) return NULL; /* sanitizers would stop the program */
-  unsigned char *memory = aligned_alloc(64, (bytes + TEST_GUARD + 63) / 64 * 64);
-  if (memory == NULL) return NULL;
-  memset(memory, 0xa5, bytes + TEST_GUARD);
-  test_live += bytes;
-  return memory;
-}
-
-static inline void counted_free(void *self, void *memory, size_t bytes) {
-  (void)self;
-  for (size_t i = bytes; i < bytes + TEST_GUARD; i++) assert_int_equal(((unsigned char *)memory)[i], 0xa5);
-  memset(memory, 0x5a, bytes);
-  test_live -= bytes;
-  free(memory);
-}
-
-static inline int test_setup(void **state) {
-  (void)state;
-  quern_context_options options = {.size = sizeof options, .allocator = {counted_alloc, counted_free, NULL}};
-  return ir_context_new(&ctx, &options) == QUERN_STATUS_OK ? 0 : -1;
-}
-
-static inline int test_teardown(void **state) {
-  (void)state;
-  quern_context_free(ctx);
-  ctx = NULL;
-  return test_live == 0 ? 0 : -1;
-}
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, test_setup, test_teardown)
+#include "unit.h"
 
 /* ---- building --------------------------------------------------------------------------------------- */
 
@@ -164,14 +118,17 @@ static inline void test_expect_shape(const quern_tensor *t, struct ir_ints shape
 }
 #define EXPECT_SHAPE(t, ...) test_expect_shape((t), DIMS(__VA_ARGS__), __FILE__, __LINE__)
 
-/* The call fails with that status, and the message has these words. */
-static inline void test_expect_error(quern_status got, quern_status status, const char *words, const char *file,
-                                     int line) {
-  if (got == status && strstr(quern_last_error(), words) != NULL) return;
-  print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(status), words, quern_status_name(got),
-              quern_last_error());
-  _fail(file, line);
+/* Swaps two items of a map, so that each is met when the other is looked for, as if their hashes were equal. */
+static inline void test_swap_items(struct base_map *map, const void *a, const void *b) {
+  struct base_map_slot *at[2] = {NULL, NULL};
+  for (size_t i = 0; i < map->cap; i++) {
+    if (map->slots[i].item == a) at[0] = &map->slots[i];
+    if (map->slots[i].item == b) at[1] = &map->slots[i];
+  }
+  assert_true(at[0] != NULL && at[1] != NULL);
+  void *item = at[0]->item;
+  at[0]->item = at[1]->item;
+  at[1]->item = item;
 }
-#define EXPECT_ERROR(call, STATUS, words) test_expect_error((call), QUERN_STATUS_##STATUS, (words), __FILE__, __LINE__)
 
 #endif

@@ -16,9 +16,9 @@ static void test_wrong_calls(void **state) {
   quern_context_options options = {.size = sizeof options - 1};
   EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "options.size is");
   assert_null(c);
-  options = (quern_context_options){.size = sizeof options, .allocator = {.alloc = counted_alloc}};
+  options = (quern_context_options){.size = sizeof options, .allocator = {.alloc = memory_alloc}};
   EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "needs both alloc and free");
-  options = (quern_context_options){.size = sizeof options, .allocator = {.free = counted_free}};
+  options = (quern_context_options){.size = sizeof options, .allocator = {.free = memory_free}};
   EXPECT_ERROR(quern_context_new(&c, &options), INVALID, "needs both alloc and free");
   assert_null(c);
   EXPECT_ERROR(quern_context_check(NULL), INVALID, "the context is null");
@@ -89,14 +89,14 @@ static void test_kinds_are_registered(void **state) {
 static void test_memory_is_counted(void **state) {
   (void)state;
   quern_memory_stats before = quern_context_memory(ctx);
-  assert_int_equal(before.live_bytes, test_live);
+  assert_int_equal(before.live_bytes, memory_live);
   assert_true(before.live_bytes >= sizeof(struct quern_context));
   struct ir_buffer *buffer = ir_buffer_new(ctx, 1 << 20);
   assert_non_null(buffer);
   assert_true(buffer->owned);
   quern_memory_stats after = quern_context_memory(ctx);
   assert_true(after.live_bytes >= before.live_bytes + (1 << 20));
-  assert_int_equal(after.live_bytes, test_live);
+  assert_int_equal(after.live_bytes, memory_live);
   assert_true(after.allocations > before.allocations);
   ir_buffer_free(ctx, buffer);
   quern_memory_stats freed = quern_context_memory(ctx);
@@ -118,47 +118,23 @@ static void test_nodes_are_counted(void **state) {
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_DTYPE);
 }
 
-/* An allocator with memory for a few blocks. */
-struct limit {
-  size_t left, live;
-};
-
-static void *limited_alloc(void *self, size_t bytes) {
-  struct limit *limit = self;
-  if (limit->left == 0) return NULL;
-  limit->left--;
-  limit->live += bytes;
-  return aligned_alloc(64, (bytes + 63) / 64 * 64);
-}
-
-static void limited_free(void *self, void *memory, size_t bytes) {
-  struct limit *limit = self;
-  limit->live -= bytes;
-  free(memory);
-}
-
 /* Each allocation of quern_context_new fails once. */
 static void test_no_memory(void **state) {
   (void)state;
-  size_t held = test_live;
-  struct limit limit = {0};
-  for (size_t n = 0; n < 1000; n++) {
-    limit.left = n;
-    quern_context_options options = {.size = sizeof options, .allocator = {limited_alloc, limited_free, &limit}};
+  size_t held = memory_live;
+  struct fault fault = {0};
+  while (fault_next(&fault)) {
+    quern_context_options options = {.size = sizeof options, .allocator = memory_allocator};
     quern_context *c = (quern_context *)&c;
+    fault_begin(&fault);
     quern_status status = quern_context_new(&c, &options);
-    if (status == QUERN_STATUS_OK) {
-      quern_context_free(c);
-      assert_int_equal(limit.live, 0);
-      assert_true(n >= 2); /* the context, and the map of composites at least */
-      assert_int_equal(test_live, held);
-      return;
-    }
-    EXPECT_ERROR(status, MEMORY, "no memory");
-    assert_null(c);
-    assert_int_equal(limit.live, 0);
+    fault_end(&fault);
+    EXPECT_FAULT(&fault, status);
+    assert_int_equal(c == NULL, fault.met);
+    quern_context_free(c);
+    assert_int_equal(memory_live, held);
   }
-  fail();
+  assert_true(fault.n > 2); /* the context, and the map of composites at least */
 }
 
 /* ---- errors of builders ----------------------------------------------------------------------------------------- */

@@ -143,7 +143,7 @@ static quern_status gen_roots(struct gen *g, size_t *n_roots, quern_tensor ***ro
     if (!used[t->node->id] ? rng_chance(g->rng, is_leaf ? 10 : 100) : rng_chance(g->rng, 10))
       (*roots)[(*n_roots)++] = t;
   }
-  if (*n_roots == 0) (*roots)[(*n_roots)++] = g->pool.at[g->pool.n - 1];
+  if (*n_roots == 0 && g->pool.n > 0) (*roots)[(*n_roots)++] = g->pool.at[g->pool.n - 1];
   return QUERN_STATUS_OK;
 }
 

@@ -113,7 +113,7 @@ static void make_loop(struct gen *g, int64_t trip, bool stacks) {
 
 /* Carry 0 counts from at least 0 to at most 3. */
 static void make_while(struct gen *g, bool never) {
-  quern_tensor *zero = ir_const_int(g->ctx, QUERN_DTYPE_I64, 0), *src[MOST_PARAMS], *results[MOST_RESULTS];
+  quern_tensor *zero = ir_const_int(g->ctx, QUERN_DTYPE_I64, 0), *src[MOST_PARAMS] = {0}, *results[MOST_RESULTS];
   int carries = 1 + rng_below(g->rng, 3), n = carries + rng_below(g->rng, 2);
   src[0] = GEN_MAKE(g, IR_MAX, NULL, gen_scalar(g, QUERN_DTYPE_I64), zero);
   for (int i = 1; i < n; i++) src[i] = gen_pick(g, BASE_ANY, 0);

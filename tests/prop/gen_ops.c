@@ -122,7 +122,7 @@ static void gen_RESHAPE(struct gen *g, enum ir_op op) {
 
 static void gen_PERMUTE(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, rng_chance(g->rng, 80) ? 2 : 0);
-  int64_t axes[QUERN_MAX_RANK];
+  int64_t axes[QUERN_MAX_RANK] = {0};
   for (int k = 0; k < x->rank; k++) {
     int at = rng_chance(g->rng, 80) ? rng_below(g->rng, k + 1) : k;
     axes[k] = axes[at];

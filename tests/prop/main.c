@@ -152,7 +152,11 @@ static size_t print_counts(const struct options *options, const struct counts *c
 static int run_all(const struct options *options) {
   struct counts counts = {.rules = calloc(ir_rule_count, sizeof *counts.rules)};
   uint32_t *nodes = calloc(options->graphs, sizeof *nodes);
-  if (counts.rules == NULL || nodes == NULL) return EXIT_FAILURE;
+  if (counts.rules == NULL || nodes == NULL) {
+    free(nodes);
+    free(counts.rules);
+    return EXIT_FAILURE;
+  }
   uint64_t failed = 0, done = 0;
   bool shows = isatty(STDERR_FILENO) != 0;
   for (; done < options->graphs && failed < MOST_FAILURES; done++) {

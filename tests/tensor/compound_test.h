@@ -1,6 +1,5 @@
 /* tests/tensor/compound_test.h -- what the tests of compound operations share
-** A test is TEST(function); it finds a fresh context in `ctx`, which is freed after it, and then no byte
-** may be held.
+** A test is TEST(function) of unit.h.
 **   quern_tensor *x = REALS(F32, DIMS(2, 2), 1, 2, 3, 4);
 **   EXPECT_NEAR(quern_softmax(x, -1), 1e-6, ...);
 ** CHECK_GRADIENTS compares the gradient of an expression with central differences, with the gradient of
@@ -9,53 +8,10 @@
 #ifndef TESTS_TENSOR_COMPOUND_TEST_H
 #define TESTS_TENSOR_COMPOUND_TEST_H
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "ir/ir.h"
 #include "quern/grad.h"
-
-static quern_context *ctx;
-static size_t test_live;               /* bytes that the context holds */
-static size_t test_largest = SIZE_MAX; /* larger requests are refused */
-
-static inline void *counted_alloc(void *self, size_t bytes) {
-  (void)self;
-  void *memory = bytes > test_largest ? NULL : aligned_alloc(64, (bytes + 63) / 64 * 64);
-  if (memory != NULL) {
-    memset(memory, 0xa5, bytes);
-    test_live += bytes;
-  }
-  return memory;
-}
-
-static inline void counted_free(void *self, void *memory, size_t bytes) {
-  (void)self;
-  test_live -= bytes;
-  free(memory);
-}
-
-static inline int test_setup(void **state) {
-  (void)state;
-  quern_context_options options = {.size = sizeof options, .allocator = {counted_alloc, counted_free, NULL}};
-  return quern_context_new(&ctx, &options) == QUERN_STATUS_OK ? 0 : -1;
-}
-
-static inline int test_teardown(void **state) {
-  (void)state;
-  quern_context_free(ctx);
-  ctx = NULL;
-  return test_live == 0 ? 0 : -1;
-}
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, test_setup, test_teardown)
+#include "unit.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -88,15 +44,8 @@ static inline quern_tensor *test_reals(quern_dtype dtype, struct ir_ints shape, 
 #define ARRAY(DTYPE, SHAPE, n, at) test_reals(QUERN_DTYPE_##DTYPE, SHAPE, (size_t)(n), (at), __FILE__, __LINE__)
 /* A tensor whose elements do not matter. */
 #define ZEROS(DTYPE, ...) quern_zeros(ctx, QUERN_DTYPE_##DTYPE, QUERN_LIST(__VA_ARGS__))
-
-/* Numbers of [-1, 1) that look random; the same in each run. */
-static inline void fill(size_t n, double *at, uint64_t seed) {
-  uint64_t s = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-  for (size_t i = 0; i < n; i++) {
-    s = s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    at[i] = (double)(s >> 11) / 4503599627370496.0 - 1;
-  }
-}
+/* A tensor that has no elements yet. */
+#define INPUT(...) quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(__VA_ARGS__))
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
@@ -173,13 +122,10 @@ static inline void test_type(quern_tensor *t, quern_dtype dtype, struct ir_ints 
 /* The call gave the poison and an error of that status whose message has these words. */
 static inline void test_error(const quern_tensor *t, quern_status status, const char *words, const char *file,
                               int line) {
-  quern_status got = quern_context_check(ctx);
-  if (ir_is_poison(t) && got == status && strstr(quern_last_error(), words) != NULL) return;
-  print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(status), words, quern_status_name(got),
-              got == QUERN_STATUS_OK ? "" : quern_last_error());
-  _fail(file, line);
+  test_expect_error(quern_context_check(ctx), status, words, file, line);
+  if (!ir_is_poison(t)) _fail(file, line);
 }
-#define EXPECT_ERROR(t, STATUS, words) test_error((t), QUERN_STATUS_##STATUS, (words), __FILE__, __LINE__)
+#define EXPECT_POISON(t, STATUS, words) test_error((t), QUERN_STATUS_##STATUS, (words), __FILE__, __LINE__)
 
 /* The only operand is null, so that there is no context: the poison, and the message in this thread. */
 static inline void test_null(const quern_tensor *t, const char *words, const char *file, int line) {
@@ -188,6 +134,16 @@ static inline void test_null(const quern_tensor *t, const char *words, const cha
   _fail(file, line);
 }
 #define EXPECT_NULL_ERROR(t, words) test_null((t), (words), __FILE__, __LINE__)
+
+/* How many nodes of an op a tensor is made of. */
+static inline int test_count_ops(quern_tensor *t, enum ir_op op) {
+  struct ir_order order = {0};
+  int count = 0;
+  assert_int_equal(ir_topo(ctx, 1, &t, &order), QUERN_STATUS_OK);
+  for (size_t i = 0; i < order.n; i++) count += order.at[i]->op == op;
+  ir_order_fini(ctx, &order);
+  return count;
+}
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
@@ -200,7 +156,7 @@ typedef quern_tensor *expression(quern_tensor *const *x, const void *user);
 static inline quern_tensor *weighted(quern_tensor *y, uint64_t seed) {
   size_t n = (size_t)ir_count(y);
   double *w = malloc((n + 1) * sizeof *w);
-  fill(n, w, seed);
+  test_fill(n, w, seed);
   quern_tensor *t = test_reals(QUERN_DTYPE_F64, (struct ir_ints){y->rank, y->dims}, n, w, __FILE__, __LINE__);
   free(w);
   quern_tensor *product = quern_mul(y, t);
@@ -211,12 +167,6 @@ static inline double at_point(quern_tensor *scalar, size_t n, const quern_feed *
   double *value = test_values(scalar, n, feeds, file, line), v = value[0];
   free(value);
   return v;
-}
-
-static inline void test_status(quern_status status, const char *file, int line) {
-  if (status == QUERN_STATUS_OK) return;
-  print_error("%s\n", quern_last_error());
-  _fail(file, line);
 }
 
 static inline void test_difference(const char *what, int leaf, size_t i, double got, double want, double tolerance,
@@ -261,18 +211,18 @@ static inline void test_gradients(expression *f, const void *user, int n, const 
   quern_tensor *y = f(x, user);
   test_ok(y, file, line);
   loss = weighted(y, 7);
-  test_status(quern_grad(loss, (size_t)n, x, dx), file, line);
+  test_expect_ok(quern_grad(loss, (size_t)n, x, dx), file, line);
   test_central("gradient", loss, n, x, dx, data, 1e-8, file, line);
 
-  test_status(ir_inline_composites(ctx, 1, &loss, &plain), file, line);
-  test_status(quern_grad(plain, (size_t)n, x, inlined), file, line);
+  test_expect_ok(ir_inline_composites(ctx, 1, &loss, &plain), file, line);
+  test_expect_ok(quern_grad(plain, (size_t)n, x, inlined), file, line);
   double slope = 0;
   for (int k = 0; k < n; k++) {
     size_t count = (size_t)ir_count(x[k]);
     double *a = test_values(dx[k], (size_t)n, feeds, file, line),
            *b = test_values(inlined[k], (size_t)n, feeds, file, line);
     double *t = malloc((count + 1) * sizeof *t);
-    fill(count, t, 11 + (uint64_t)k);
+    test_fill(count, t, 11 + (uint64_t)k);
     for (size_t i = 0; i < count; i++) {
       test_difference("gradient of the inlined body", k, i, b[i], a[i], 1e-11, file, line);
       slope += a[i] * t[i];
@@ -283,14 +233,14 @@ static inline void test_gradients(expression *f, const void *user, int n, const 
     free(t);
   }
   quern_tensor *tangent;
-  test_status(quern_jvp((size_t)n, x, tx, 1, &loss, &tangent), file, line);
+  test_expect_ok(quern_jvp((size_t)n, x, tx, 1, &loss, &tangent), file, line);
   test_difference("jvp", 0, 0, at_point(tangent, (size_t)n, feeds, file, line), slope, 1e-11, file, line);
   if (!second) return;
 
   quern_tensor *sum = NULL, *ddx[MAX_LEAVES];
   for (int k = 0; k < n; k++)
     sum = sum == NULL ? weighted(dx[k], 23) : quern_add(sum, weighted(dx[k], 29 + (uint64_t)k));
-  test_status(quern_grad(sum, (size_t)n, x, ddx), file, line);
+  test_expect_ok(quern_grad(sum, (size_t)n, x, ddx), file, line);
   test_central("second derivative", sum, n, x, ddx, data, 1e-7, file, line);
 }
 #define CHECK_GRADIENTS(f, user, n, shapes, data, second)                                                              \
@@ -300,7 +250,7 @@ static inline void test_gradients(expression *f, const void *user, int n, const 
 static inline quern_tensor *test_grad_of_sum(quern_tensor *y, quern_tensor *x, const char *file, int line) {
   quern_tensor *dx = NULL;
   test_ok(y, file, line);
-  test_status(quern_grad(y->rank == 0 ? y : quern_sum(y, QUERN_ALL, false), 1, &x, &dx), file, line);
+  test_expect_ok(quern_grad(y->rank == 0 ? y : quern_sum(y, QUERN_ALL, false), 1, &x, &dx), file, line);
   return dx;
 }
 #define GRAD_OF_SUM(y, x) test_grad_of_sum((y), (x), __FILE__, __LINE__)

@@ -1,30 +1,9 @@
 /* tests/tensor/test_admit.c -- composites in texts: each kind is read back, and nothing but what its builder makes */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "quern/quern.h"
 #include "tensor/kinds.h"
-
-static quern_context *ctx;
-
-static int setup(void **state) {
-  (void)state;
-  return quern_context_new(&ctx, NULL) == QUERN_STATUS_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  quern_context_free(ctx);
-  return 0;
-}
+#include "unit.h"
 
 static quern_tensor *in(int rank, const int64_t *dims) { return quern_input(ctx, "x", QUERN_DTYPE_F32, rank, dims); }
 static quern_tensor *labels(int64_t n) { return quern_input(ctx, "labels", QUERN_DTYPE_I32, 1, &n); }
@@ -264,8 +243,6 @@ static void reasons(void **state) {
   assert_non_null(strstr(quern_last_error(), "6:6: softmax: axis 1"));
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
 }
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(every_kind), TEST(other_attributes), TEST(refused_attributes),

@@ -123,20 +123,18 @@ static quern_status build_all(builder *build) {
   return quern_grad(quern_sum(y, QUERN_ALL, false), n, leaves, dx);
 }
 
-/* Fails the n-th allocation, n = 1, 2, ...: MEMORY each time, until all goes well. Nothing is left (see
-** teardown). */
+/* Each allocation fails once: MEMORY each time, and nothing is left. */
 static void memory_runs_out(void **state) {
   (void)state;
   for (size_t i = 0; i < BASE_COUNT(all); i++) {
-    quern_status status = QUERN_STATUS_MEMORY;
-    for (uint64_t n = 1; status != QUERN_STATUS_OK; n++) {
-      quern_context_free(ctx);
-      assert_int_equal(test_live, 0);
-      assert_int_equal(test_setup(NULL), 0);
-      ctx->heap.fail_at = ctx->heap.count + n;
-      status = build_all(all[i]);
-      assert_true(status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY);
-      assert_true(n < 100000);
+    struct fault fault = {0};
+    while (fault_next(&fault)) {
+      test_renew();
+      fault_begin(&fault);
+      quern_status status = build_all(all[i]);
+      fault_end(&fault);
+      EXPECT_FAULT(&fault, status);
+      assert_true(fault.n < 100000);
     }
   }
 }
@@ -149,18 +147,16 @@ static void arena_runs_out(void **state) {
     const size_t chunk = 64 << 10, step = 400;
     int failures = 0;
     for (size_t used = chunk / step * step; status != QUERN_STATUS_OK && used >= step; used -= step) {
-      quern_context_free(ctx);
-      assert_int_equal(test_live, 0);
-      assert_int_equal(test_setup(NULL), 0);
+      test_renew();
       assert_non_null(base_arena_alloc(&ctx->arena, 1)); /* the first chunk */
-      test_largest = chunk - 1;
+      memory_largest = chunk - 1;
       if (used <= chunk - ctx->arena.used) {
         assert_non_null(base_arena_alloc(&ctx->arena, used));
         status = build_all(all[i]);
         assert_true(status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY);
         failures += status != QUERN_STATUS_OK;
       }
-      test_largest = SIZE_MAX;
+      memory_largest = MEMORY_LARGEST;
     }
     assert_true(failures > 5);
   }
@@ -174,8 +170,8 @@ static void verified(void **state) {
     roots[0] = all[i]();
     test_ok(roots[0], __FILE__, __LINE__);
     size_t n = leaves_of(roots[0], leaves, 8);
-    test_status(quern_grad(quern_sum(roots[0], QUERN_ALL, false), n, leaves, roots + 1), __FILE__, __LINE__);
-    test_status(ir_verify(ctx, n + 1, roots), __FILE__, __LINE__);
+    test_expect_ok(quern_grad(quern_sum(roots[0], QUERN_ALL, false), n, leaves, roots + 1), __FILE__, __LINE__);
+    test_expect_ok(ir_verify(ctx, n + 1, roots), __FILE__, __LINE__);
     for (size_t k = 0; k < n; k++) assert_true(ir_same_type(roots[1 + k], leaves[k]));
   }
 }
@@ -192,13 +188,13 @@ static void inlined(void **state) {
       size_t count = (size_t)ir_count(leaves[k]);
       double *reals = malloc(count * sizeof *reals);
       data[k] = malloc(count * sizeof *data[k]);
-      fill(count, reals, 40 + k);
+      test_fill(count, reals, 40 + k);
       assert_int_equal(quern_dtype_convert(data[k], QUERN_DTYPE_BF16, reals, QUERN_DTYPE_F64, count), QUERN_STATUS_OK);
       free(reals);
       feeds[k] = (quern_feed){leaves[k], data[k]};
     }
-    test_status(ir_inline_composites(ctx, 1, &y, &plain), __FILE__, __LINE__);
-    test_status(ir_rewrite(ctx, 1, &plain, &(struct ir_rewrite_options){0}, &simple), __FILE__, __LINE__);
+    test_expect_ok(ir_inline_composites(ctx, 1, &y, &plain), __FILE__, __LINE__);
+    test_expect_ok(ir_rewrite(ctx, 1, &plain, &(struct ir_rewrite_options){0}, &simple), __FILE__, __LINE__);
     double *a = test_values(y, n, feeds, __FILE__, __LINE__), *b = test_values(plain, n, feeds, __FILE__, __LINE__);
     double *c = test_values(simple, n, feeds, __FILE__, __LINE__);
     size_t bytes = (size_t)ir_count(y) * sizeof *a;

@@ -6,17 +6,12 @@
 
 static void expect_status(quern_status got, quern_status want, const char *words, quern_tensor *const *results,
                           int line) {
-  if (got != want || strstr(quern_last_error(), words) == NULL) {
-    print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(want), words, quern_status_name(got),
-                quern_last_error());
-    _fail(__FILE__, line);
-  }
+  test_expect_error(got, want, words, __FILE__, line);
   if (results != NULL && !ir_is_poison(results[0])) _fail(__FILE__, line);
   if (ctx->error != QUERN_STATUS_OK) _fail(__FILE__, line); /* reported means forgotten */
 }
 #define EXPECT_STATUS(call, STATUS, words)                                                                             \
   (results[0] = NULL, expect_status((call), QUERN_STATUS_##STATUS, (words), results, __LINE__))
-#define OK(call) assert_int_equal((call), QUERN_STATUS_OK)
 
 /* ---- loop ---------------------------------------------------------------------------------------------- */
 
@@ -31,21 +26,23 @@ static void loops(void **state) {
   (void)state;
   quern_tensor *operands[] = {REALS(F32, SCALAR, 1), REALS(F32, DIMS(3), 1, 2, 3), REALS(F32, SCALAR, 2)}, *results[2];
   int calls = 0;
-  OK(quern_loop(ctx, LOOP(.trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1), operands,
-                running, &calls, results));
+  EXPECT_OK(quern_loop(ctx, LOOP(.trip = 3, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1), operands,
+                       running, &calls, results));
   assert_int_equal(calls, 1);
   EXPECT(results[0], 13);
   EXPECT(results[1], 10, 31, 72);
-  OK(quern_loop(ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
-                operands, running, &calls, results));
+  EXPECT_OK(
+      quern_loop(ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
+                 operands, running, &calls, results));
   EXPECT(results[0], 13);
   EXPECT(results[1], 110, 71, 12);
   quern_tensor *again[2];
-  OK(quern_loop(ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
-                operands, running, &calls, again));
+  EXPECT_OK(
+      quern_loop(ctx, LOOP(.trip = 3, .reverse = true, .n_carries = 1, .n_scanned = 1, .n_captures = 1, .n_stacked = 1),
+                 operands, running, &calls, again));
   assert_ptr_equal(again[0], results[0]); /* equal bodies are one graph */
   quern_tensor *dx;
-  OK(quern_grad(results[0], 1, &operands[2], &dx));
+  EXPECT_OK(quern_grad(results[0], 1, &operands[2], &dx));
   EXPECT(dx, 6);
 }
 
@@ -57,9 +54,9 @@ static void counts(void *user, quern_tensor *const *args, quern_tensor **results
 static void loops_of_nothing(void **state) {
   (void)state;
   quern_tensor *results[1];
-  OK(quern_loop(ctx, LOOP(.trip = 4, .n_stacked = 1), NULL, counts, NULL, results));
+  EXPECT_OK(quern_loop(ctx, LOOP(.trip = 4, .n_stacked = 1), NULL, counts, NULL, results));
   EXPECT(results[0], 0, 1, 2, 3);
-  OK(quern_loop(ctx, LOOP(.trip = 0, .n_stacked = 1), NULL, counts, NULL, results));
+  EXPECT_OK(quern_loop(ctx, LOOP(.trip = 0, .n_stacked = 1), NULL, counts, NULL, results));
   EXPECT_TYPE(results[0], I64, DIMS(0));
 }
 
@@ -132,7 +129,7 @@ static void wrong_loops(void **state) {
 static void whiles(void **state) {
   (void)state;
   quern_tensor *operands[] = {REALS(F32, SCALAR, 3), REALS(F32, SCALAR, 50)}, *results[1];
-  OK(quern_while(ctx, 1, 1, operands, gives_less, gives_double, NULL, results));
+  EXPECT_OK(quern_while(ctx, 1, 1, operands, gives_less, gives_double, NULL, results));
   EXPECT(results[0], 96);
   EXPECT_STATUS(quern_while(ctx, 1, 1, operands, gives_first, gives_double, NULL, results), DTYPE,
                 "while: the condition gives f32(), must be a bool scalar");
@@ -159,11 +156,11 @@ static void branches(void **state) {
   (void)state;
   quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *one[] = {x}, *results[1];
   quern_tensor *yes = quern_scalar(ctx, QUERN_DTYPE_BOOL, 1), *no = quern_scalar(ctx, QUERN_DTYPE_BOOL, 0);
-  OK(quern_if(yes, 1, one, 1, gives_double, gives_first, NULL, results));
+  EXPECT_OK(quern_if(yes, 1, one, 1, gives_double, gives_first, NULL, results));
   EXPECT(results[0], 2, 4);
-  OK(quern_if(no, 1, one, 1, gives_double, gives_first, NULL, results));
+  EXPECT_OK(quern_if(no, 1, one, 1, gives_double, gives_first, NULL, results));
   EXPECT(results[0], 1, 2);
-  OK(quern_if(no, 0, NULL, 1, gives_user, gives_user, quern_scalar(ctx, F32, 8), results));
+  EXPECT_OK(quern_if(no, 0, NULL, 1, gives_user, gives_user, quern_scalar(ctx, F32, 8), results));
   EXPECT(results[0], 8);
   EXPECT_STATUS(quern_if(x, 1, one, 1, gives_double, gives_first, NULL, results), DTYPE,
                 "if: the condition is f32(2,), must be a bool scalar");
@@ -213,21 +210,21 @@ static void rows(void *user, int n, quern_tensor *const *x, int n_results, quern
 static void composites(void **state) {
   (void)state;
   quern_tensor *operands[] = {REALS(F32, DIMS(2), 3, 4), REALS(F32, DIMS(2), 5, 6)}, *results[2], *dx[2];
-  OK(quern_composite(ctx, "both", 2, operands, 2, both, NULL, results));
+  EXPECT_OK(quern_composite(ctx, "both", 2, operands, 2, both, NULL, results));
   EXPECT(results[0], 15, 24);
   EXPECT(results[1], 8, 10);
   assert_int_equal(results[0]->node->op, IR_COMPOSITE);
   assert_string_equal(results[0]->node->attrs->name, "both");
-  OK(quern_grad(quern_sum(results[0], QUERN_ALL, false), 2, operands, dx));
+  EXPECT_OK(quern_grad(quern_sum(results[0], QUERN_ALL, false), 2, operands, dx));
   EXPECT(dx[0], 5, 6);
   EXPECT(dx[1], 3, 4);
   double factor = 7;
-  OK(quern_composite_rule(ctx, "both", seven, &factor));
-  OK(quern_grad(quern_sum(results[0], QUERN_ALL, false), 2, operands, dx));
+  EXPECT_OK(quern_composite_rule(ctx, "both", seven, &factor));
+  EXPECT_OK(quern_grad(quern_sum(results[0], QUERN_ALL, false), 2, operands, dx));
   EXPECT(dx[0], 7, 7);
   EXPECT(dx[1], 0, 0);
-  OK(quern_composite(ctx, "rows", 2, operands, 2, both, NULL, results));
-  OK(quern_composite_rule(ctx, "rows", rows, NULL));
+  EXPECT_OK(quern_composite(ctx, "rows", 2, operands, 2, both, NULL, results));
+  EXPECT_OK(quern_composite_rule(ctx, "rows", rows, NULL));
   assert_int_equal(quern_grad(quern_sum(results[0], QUERN_ALL, false), 2, operands, dx), QUERN_STATUS_SHAPE);
   assert_non_null(
       strstr(quern_last_error(), "composite \"rows\": its rule gives dx[1] as f32(1, 2), the operand is f32(2,)"));
@@ -260,7 +257,7 @@ static void wrong_composites(void **state) {
                 "composite_rule: the name \"logsumexp\" is one of Quern's own", NULL, __LINE__);
   expect_status(quern_composite_rule(ctx, "mine", NULL, NULL), QUERN_STATUS_INVALID,
                 "composite_rule: the rule of \"mine\" is null", NULL, __LINE__);
-  OK(quern_composite_rule(ctx, "mine", seven, NULL));
+  EXPECT_OK(quern_composite_rule(ctx, "mine", seven, NULL));
   expect_status(quern_composite_rule(ctx, "mine", seven, NULL), QUERN_STATUS_INVALID,
                 "composite_rule: \"mine\" has a rule already", NULL, __LINE__);
 }

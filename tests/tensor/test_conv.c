@@ -118,9 +118,9 @@ static void shape(int64_t *dims, int spatial, int64_t a, int64_t b, const int64_
 
 static void check_case(const struct sizes *c, bool transposed) {
   static double x[MOST], w[MOST], b[16], want[MOST];
-  fill(MOST, x, 1);
-  fill(MOST, w, 2);
-  fill(16, b, 3);
+  test_fill(MOST, x, 1);
+  test_fill(MOST, w, 2);
+  test_fill(16, b, 3);
   int64_t groups = option(c->o.groups), xd[5], wd[5], yd[5], m[3], nx, nw, ny;
   for (int i = 0; i < 3; i++) m[i] = transposed ? places_transposed(c, i) : places(c, i);
   shape(xd, c->spatial, c->batch, c->in, c->n);
@@ -188,9 +188,9 @@ static void adjoint(void **state) {
   quern_conv_options o = {
       .size = sizeof o, .stride = {2, 1}, .dilation = {1, 2}, .pad_lo = {1, 2}, .pad_hi = {0, 1}, .groups = 2};
   double x[120], w[72], y[108];
-  fill(120, x, 1);
-  fill(72, w, 2);
-  fill(108, y, 3);
+  test_fill(120, x, 1);
+  test_fill(72, w, 2);
+  test_fill(108, y, 3);
   quern_tensor *tx = ARRAY(F64, DIMS(1, 4, 6, 5), 120, x), *tw = ARRAY(F64, DIMS(6, 2, 3, 2), 72, w);
   quern_tensor *ty = ARRAY(F64, DIMS(1, 6, 3, 6), 108, y);
   quern_tensor *forward = quern_conv2d(tx, tw, NULL, &o);
@@ -217,9 +217,9 @@ static quern_tensor *apply(quern_tensor *const *x, const void *user) {
 static void gradients(void **state) {
   (void)state;
   double x[64], w[64], b[4], *at[] = {x, w, b};
-  fill(64, x, 1);
-  fill(64, w, 2);
-  fill(4, b, 3);
+  test_fill(64, x, 1);
+  test_fill(64, w, 2);
+  test_fill(4, b, 3);
   const quern_conv_options o = {
       .size = sizeof o, .stride = {2, 1}, .dilation = {1, 2}, .pad_lo = {1, 1}, .pad_hi = {1, 0}, .groups = 2};
   const quern_conv_options t = {
@@ -237,66 +237,66 @@ static void wrong_calls(void **state) {
   quern_tensor *x1 = ZEROS(F32, 1, 4, 8), *x2 = ZEROS(F32, 1, 4, 8, 8), *x3 = ZEROS(F32, 1, 4, 8, 8, 8);
   quern_tensor *w1 = ZEROS(F32, 6, 4, 3), *w2 = ZEROS(F32, 6, 4, 3, 3), *w3 = ZEROS(F32, 6, 4, 3, 3, 3);
   quern_conv_options o = {.size = sizeof o};
-  EXPECT_ERROR(quern_conv1d(x2, w1, NULL, NULL), SHAPE, "conv1d: x is f32(1, 4, 8, 8), must be (N, C, W)");
-  EXPECT_ERROR(quern_conv1d(x1, w2, NULL, NULL), SHAPE,
-               "conv1d: weight is f32(6, 4, 3, 3), must be (O, C / groups, ..)");
-  EXPECT_ERROR(quern_conv1d(x1, ZEROS(F32, 6, 3, 3), NULL, NULL), SHAPE,
-               "x f32(1, 4, 8) has 4 channels, weight f32(6, 3, 3) with 1 groups takes 3");
-  EXPECT_ERROR(quern_conv1d(x1, ZEROS(F64, 6, 4, 3), NULL, NULL), DTYPE,
-               "conv1d: dtypes differ: x is f32(1, 4, 8), weight is f64(6, 4, 3)");
-  EXPECT_ERROR(quern_conv1d(x1, w1, ZEROS(F32, 4), NULL), SHAPE, "conv1d: bias is f32(4,), must have shape (6,)");
-  EXPECT_ERROR(quern_conv1d(x1, ZEROS(F32, 6, 4, 9), NULL, NULL), SHAPE,
-               "spatial axis 0 has 8 + 0 + 0 = 8 places with padding, the window of size 9 and dilation 1 needs 9");
-  EXPECT_ERROR(quern_conv1d(ZEROS(BOOL, 1, 4, 8), w1, NULL, NULL), DTYPE, "conv1d: does not admit bool");
-  EXPECT_ERROR(quern_conv1d(x1, ZEROS(F32, 6, 4, 0), NULL, NULL), SHAPE, "conv1d: spatial axis 0 is empty");
-  EXPECT_ERROR(quern_conv2d(x2, NULL, NULL, NULL), INVALID, "conv2d: operand 1 is null");
-  EXPECT_ERROR(quern_conv2d(x1, w2, NULL, NULL), SHAPE, "conv2d: x is f32(1, 4, 8), must be (N, C, H, W)");
+  EXPECT_POISON(quern_conv1d(x2, w1, NULL, NULL), SHAPE, "conv1d: x is f32(1, 4, 8, 8), must be (N, C, W)");
+  EXPECT_POISON(quern_conv1d(x1, w2, NULL, NULL), SHAPE,
+                "conv1d: weight is f32(6, 4, 3, 3), must be (O, C / groups, ..)");
+  EXPECT_POISON(quern_conv1d(x1, ZEROS(F32, 6, 3, 3), NULL, NULL), SHAPE,
+                "x f32(1, 4, 8) has 4 channels, weight f32(6, 3, 3) with 1 groups takes 3");
+  EXPECT_POISON(quern_conv1d(x1, ZEROS(F64, 6, 4, 3), NULL, NULL), DTYPE,
+                "conv1d: dtypes differ: x is f32(1, 4, 8), weight is f64(6, 4, 3)");
+  EXPECT_POISON(quern_conv1d(x1, w1, ZEROS(F32, 4), NULL), SHAPE, "conv1d: bias is f32(4,), must have shape (6,)");
+  EXPECT_POISON(quern_conv1d(x1, ZEROS(F32, 6, 4, 9), NULL, NULL), SHAPE,
+                "spatial axis 0 has 8 + 0 + 0 = 8 places with padding, the window of size 9 and dilation 1 needs 9");
+  EXPECT_POISON(quern_conv1d(ZEROS(BOOL, 1, 4, 8), w1, NULL, NULL), DTYPE, "conv1d: does not admit bool");
+  EXPECT_POISON(quern_conv1d(x1, ZEROS(F32, 6, 4, 0), NULL, NULL), SHAPE, "conv1d: spatial axis 0 is empty");
+  EXPECT_POISON(quern_conv2d(x2, NULL, NULL, NULL), INVALID, "conv2d: operand 1 is null");
+  EXPECT_POISON(quern_conv2d(x1, w2, NULL, NULL), SHAPE, "conv2d: x is f32(1, 4, 8), must be (N, C, H, W)");
   o.groups = 3;
-  EXPECT_ERROR(quern_conv2d(x2, w2, NULL, &o), SHAPE,
-               "conv2d: 3 groups do not divide the 4 channels of x f32(1, 4, 8, 8)");
+  EXPECT_POISON(quern_conv2d(x2, w2, NULL, &o), SHAPE,
+                "conv2d: 3 groups do not divide the 4 channels of x f32(1, 4, 8, 8)");
   o.groups = 4;
-  EXPECT_ERROR(quern_conv2d(x2, ZEROS(F32, 6, 1, 3, 3), NULL, &o), SHAPE,
-               "conv2d: 4 groups do not divide the 6 outputs");
+  EXPECT_POISON(quern_conv2d(x2, ZEROS(F32, 6, 1, 3, 3), NULL, &o), SHAPE,
+                "conv2d: 4 groups do not divide the 6 outputs");
   o.groups = -1;
-  EXPECT_ERROR(quern_conv2d(x2, w2, NULL, &o), SHAPE, "conv2d: -1 groups");
+  EXPECT_POISON(quern_conv2d(x2, w2, NULL, &o), SHAPE, "conv2d: -1 groups");
   o.groups = 0;
   o.stride[1] = -2;
-  EXPECT_ERROR(quern_conv2d(x2, w2, NULL, &o), INVALID, "conv2d: stride[1] is -2, must be in 0..2^31-1");
+  EXPECT_POISON(quern_conv2d(x2, w2, NULL, &o), INVALID, "conv2d: stride[1] is -2, must be in 0..2^31-1");
   o.stride[1] = 0;
   o.pad_hi[0] = INT64_MAX;
-  EXPECT_ERROR(quern_conv2d(x2, w2, NULL, &o), INVALID, "conv2d: pad_hi[0] is 9223372036854775807");
+  EXPECT_POISON(quern_conv2d(x2, w2, NULL, &o), INVALID, "conv2d: pad_hi[0] is 9223372036854775807");
   o.pad_hi[0] = 0;
   o.output_pad[0] = 1;
-  EXPECT_ERROR(quern_conv2d(x2, w2, NULL, &o), INVALID,
-               "conv2d: output_pad[0] is 1; only transposed convolution has it");
+  EXPECT_POISON(quern_conv2d(x2, w2, NULL, &o), INVALID,
+                "conv2d: output_pad[0] is 1; only transposed convolution has it");
   o.output_pad[0] = 0;
   o.dilation[2] = 4;
-  EXPECT_ERROR(quern_conv3d(x3, w3, NULL, &o), SHAPE,
-               "conv3d: spatial axis 2 has 8 + 0 + 0 = 8 places with padding, the window of size 3 and "
-               "dilation 4 needs 9");
-  EXPECT_ERROR(quern_conv3d(x2, w3, NULL, NULL), SHAPE, "conv3d: x is f32(1, 4, 8, 8), must be (N, C, D, H, W)");
+  EXPECT_POISON(quern_conv3d(x3, w3, NULL, &o), SHAPE,
+                "conv3d: spatial axis 2 has 8 + 0 + 0 = 8 places with padding, the window of size 3 and "
+                "dilation 4 needs 9");
+  EXPECT_POISON(quern_conv3d(x2, w3, NULL, NULL), SHAPE, "conv3d: x is f32(1, 4, 8, 8), must be (N, C, D, H, W)");
   o.size = 16;
-  EXPECT_ERROR(quern_conv3d(x3, w3, NULL, &o), INVALID, "conv3d: options.size is 16, this version needs 136");
+  EXPECT_POISON(quern_conv3d(x3, w3, NULL, &o), INVALID, "conv3d: options.size is 16, this version needs 136");
 
   quern_tensor *t1 = ZEROS(F32, 4, 2, 3), *t2 = ZEROS(F32, 4, 2, 3, 3), *t3 = ZEROS(F32, 4, 2, 3, 3, 3);
   o = (quern_conv_options){.size = sizeof o, .output_pad = {1}};
-  EXPECT_ERROR(quern_conv_transpose1d(x1, t1, NULL, &o), INVALID,
-               "conv_transpose1d: output_pad[0] is 1, must be below stride 1 or dilation 1");
-  EXPECT_ERROR(quern_conv_transpose1d(x1, ZEROS(F32, 3, 2, 3), NULL, NULL), SHAPE,
-               "has 4 channels, weight f32(3, 2, 3) with 1 groups takes 3");
-  EXPECT_ERROR(quern_conv_transpose2d(x2, t2, ZEROS(F32, 3), NULL), SHAPE,
-               "conv_transpose2d: bias is f32(3,), must have shape (2,)");
+  EXPECT_POISON(quern_conv_transpose1d(x1, t1, NULL, &o), INVALID,
+                "conv_transpose1d: output_pad[0] is 1, must be below stride 1 or dilation 1");
+  EXPECT_POISON(quern_conv_transpose1d(x1, ZEROS(F32, 3, 2, 3), NULL, NULL), SHAPE,
+                "has 4 channels, weight f32(3, 2, 3) with 1 groups takes 3");
+  EXPECT_POISON(quern_conv_transpose2d(x2, t2, ZEROS(F32, 3), NULL), SHAPE,
+                "conv_transpose2d: bias is f32(3,), must have shape (2,)");
   o = (quern_conv_options){.size = sizeof o, .pad_lo = {5, 0}, .pad_hi = {5, 0}};
-  EXPECT_ERROR(quern_conv_transpose2d(x2, t2, NULL, &o), SHAPE,
-               "conv_transpose2d: spatial axis 0 gives 10 places, padding 5 + 5 cuts off all");
+  EXPECT_POISON(quern_conv_transpose2d(x2, t2, NULL, &o), SHAPE,
+                "conv_transpose2d: spatial axis 0 gives 10 places, padding 5 + 5 cuts off all");
   o = (quern_conv_options){.size = sizeof o, .groups = 3};
-  EXPECT_ERROR(quern_conv_transpose3d(x3, t3, NULL, &o), SHAPE,
-               "conv_transpose3d: 3 groups do not divide the 4 channels");
-  EXPECT_ERROR(quern_conv_transpose3d(x3, t2, NULL, NULL), SHAPE, "conv_transpose3d: weight is f32(4, 2, 3, 3)");
+  EXPECT_POISON(quern_conv_transpose3d(x3, t3, NULL, &o), SHAPE,
+                "conv_transpose3d: 3 groups do not divide the 4 channels");
+  EXPECT_POISON(quern_conv_transpose3d(x3, t2, NULL, NULL), SHAPE, "conv_transpose3d: weight is f32(4, 2, 3, 3)");
   o = (quern_conv_options){.size = sizeof o, .stride = {INT32_MAX}};
   quern_tensor *long_x = quern_input(ctx, "long", QUERN_DTYPE_F32, QUERN_LIST(1, 0, INT64_C(1) << 40));
-  EXPECT_ERROR(quern_conv_transpose1d(long_x, ZEROS(F32, 0, 2, 3), NULL, &o), OVERFLOW,
-               "conv_transpose1d: spatial axis 0");
+  EXPECT_POISON(quern_conv_transpose1d(long_x, ZEROS(F32, 0, 2, 3), NULL, &o), OVERFLOW,
+                "conv_transpose1d: spatial axis 0");
 }
 
 int main(void) {

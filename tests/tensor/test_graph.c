@@ -1,44 +1,7 @@
 /* tests/tensor/test_graph.c -- quern/graph.h: evaluation, realising, graphs as text; wrong calls; failing allocations */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "ir/ir.h"
 #include "quern/quern.h"
-
-static quern_context *ctx;
-
-static int setup(void **state) {
-  (void)state;
-  return quern_context_new(&ctx, NULL) == QUERN_STATUS_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-  (void)state;
-  quern_context_free(ctx);
-  return 0;
-}
-
-static void expect_error(quern_status got, quern_status status, const char *words, int line) {
-  if (got == status && strstr(quern_last_error(), words) != NULL) return;
-  print_error("expected %s with \"%s\", got %s: %s\n", quern_status_name(status), words, quern_status_name(got),
-              quern_last_error());
-  _fail(__FILE__, line);
-}
-#define EXPECT_ERROR(call, STATUS, words) expect_error((call), QUERN_STATUS_##STATUS, (words), __LINE__)
-
-static void expect_ok(quern_status got, int line) {
-  if (got == QUERN_STATUS_OK) return;
-  print_error("%s: %s\n", quern_status_name(got), quern_last_error());
-  _fail(__FILE__, line);
-}
-#define EXPECT_OK(call) expect_ok((call), __LINE__)
+#include "unit.h"
 
 static quern_tensor *input(const char *name) { return quern_input(ctx, name, QUERN_DTYPE_F32, QUERN_LIST(2)); }
 
@@ -284,23 +247,18 @@ static quern_status use_all(quern_tensor *y, quern_tensor *x) {
 
 static void no_memory(void **state) {
   (void)state;
-  int failures = 0;
-  for (uint64_t n = 1;; n++) {
+  struct fault fault = {0};
+  while (fault_next(&fault)) {
+    test_renew();
     quern_tensor *x = input("x"), *y = quern_softmax(x, 0);
-    ctx->heap.fail_at = ctx->heap.count + n;
+    fault_begin(&fault);
     quern_status status = use_all(y, x);
-    ctx->heap.fail_at = 0;
-    if (status == QUERN_STATUS_OK) break;
-    if (status != QUERN_STATUS_MEMORY) fail_msg("allocation %d: %s", (int)n, quern_last_error());
+    fault_end(&fault);
+    EXPECT_FAULT(&fault, status);
     EXPECT_OK(quern_context_check(ctx));
-    failures++;
-    teardown(NULL);
-    setup(NULL);
   }
-  assert_true(failures > 20);
+  assert_true(fault.n > 21);
 }
-
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -74,7 +74,7 @@ enum { MOST = 1024 };
 static void values(void **state) {
   (void)state;
   static double x[MOST], want[MOST];
-  fill(MOST, x, 1);
+  test_fill(MOST, x, 1);
   for (size_t i = 0; i < BASE_COUNT(cases); i++) {
     struct sizes c = cases[i];
     int64_t dims[5] = {2, 3, c.n[0], c.n[1], c.n[2]}, out[5] = {2, 3, places(&c, 0), places(&c, 1), places(&c, 2)};
@@ -122,7 +122,7 @@ static void dtypes(void **state) {
 static void adaptive(void **state) {
   (void)state;
   static double x[MOST], want[2][MOST];
-  fill(MOST, x, 2);
+  test_fill(MOST, x, 2);
   static const int64_t sizes[][4] = {{7, 5, 3, 2}, {8, 6, 4, 3}, {5, 4, 5, 1}, {3, 2, 5, 4}, {6, 4, 3, 3}};
   for (size_t i = 0; i < BASE_COUNT(sizes); i++) {
     int64_t h = sizes[i][0], w = sizes[i][1], a = sizes[i][2], b = sizes[i][3];
@@ -166,7 +166,7 @@ static quern_tensor *adaptive_max(quern_tensor *const *x, const void *user) {
 static void gradients(void **state) {
   (void)state;
   double data[40], *at[] = {data};
-  fill(40, data, 3);
+  test_fill(40, data, 3);
   const struct ir_ints dims = DIMS(1, 2, 4, 5);
   CHECK_GRADIENTS(max_pool, &cases[3].o, 1, &dims, at, true);
   CHECK_GRADIENTS(avg_pool, &cases[3].o, 1, &dims, at, false);
@@ -182,41 +182,41 @@ static void wrong_calls(void **state) {
   (void)state;
   quern_tensor *x = ZEROS(F32, 1, 2, 6), *i = ZEROS(I32, 1, 2, 6), *flat = ZEROS(F32, 2, 3);
   quern_pool_options o = {.size = sizeof o, .window = {2}};
-  EXPECT_ERROR(quern_max_pool(flat, &o), SHAPE,
-               "max_pool: x is f32(2, 3), must be (N, C, ..) with 1 to 3 spatial axes");
-  EXPECT_ERROR(quern_max_pool(x, NULL), INVALID, "max_pool: options is null");
-  EXPECT_ERROR(quern_max_pool(ZEROS(BOOL, 1, 2, 6), &o), DTYPE, "max_pool: does not admit bool");
+  EXPECT_POISON(quern_max_pool(flat, &o), SHAPE,
+                "max_pool: x is f32(2, 3), must be (N, C, ..) with 1 to 3 spatial axes");
+  EXPECT_POISON(quern_max_pool(x, NULL), INVALID, "max_pool: options is null");
+  EXPECT_POISON(quern_max_pool(ZEROS(BOOL, 1, 2, 6), &o), DTYPE, "max_pool: does not admit bool");
   EXPECT_NULL_ERROR(quern_max_pool(NULL, &o), "max_pool: the operand is null");
-  EXPECT_ERROR(quern_avg_pool(i, &o), DTYPE, "avg_pool: x is i32(1, 2, 6), must be of a float dtype");
+  EXPECT_POISON(quern_avg_pool(i, &o), DTYPE, "avg_pool: x is i32(1, 2, 6), must be of a float dtype");
   o.pad_lo[0] = 2;
-  EXPECT_ERROR(quern_max_pool(x, &o), INVALID,
-               "max_pool: padding 2, 0 of spatial axis 0 must be less than the window's size 2");
+  EXPECT_POISON(quern_max_pool(x, &o), INVALID,
+                "max_pool: padding 2, 0 of spatial axis 0 must be less than the window's size 2");
   o.pad_lo[0] = 0;
   o.pad_hi[0] = 2;
-  EXPECT_ERROR(quern_avg_pool(x, &o), INVALID, "avg_pool: padding 0, 2 of spatial axis 0");
+  EXPECT_POISON(quern_avg_pool(x, &o), INVALID, "avg_pool: padding 0, 2 of spatial axis 0");
   o = (quern_pool_options){.size = sizeof o, .window = {7}};
-  EXPECT_ERROR(quern_avg_pool(x, &o), SHAPE,
-               "avg_pool: the window of size 7 and dilation 1 needs 7 places of spatial axis 0, x f32(1, 2, 6) has 6");
+  EXPECT_POISON(quern_avg_pool(x, &o), SHAPE,
+                "avg_pool: the window of size 7 and dilation 1 needs 7 places of spatial axis 0, x f32(1, 2, 6) has 6");
   o = (quern_pool_options){.size = sizeof o, .window = {2, 5}};
-  EXPECT_ERROR(quern_max_pool(ZEROS(F32, 1, 6, 6, 4), &o), SHAPE, "needs 5 places of spatial axis 1");
+  EXPECT_POISON(quern_max_pool(ZEROS(F32, 1, 6, 6, 4), &o), SHAPE, "needs 5 places of spatial axis 1");
   o.window[0] = 0;
-  EXPECT_ERROR(quern_max_pool(x, &o), INVALID, "max_pool: window[0] is 0, must be in 1..2^31-1");
+  EXPECT_POISON(quern_max_pool(x, &o), INVALID, "max_pool: window[0] is 0, must be in 1..2^31-1");
   o.window[0] = 2;
   o.stride[0] = -1;
-  EXPECT_ERROR(quern_max_pool(x, &o), INVALID, "max_pool: stride[0] is -1, must be in 0..2^31-1");
+  EXPECT_POISON(quern_max_pool(x, &o), INVALID, "max_pool: stride[0] is -1, must be in 0..2^31-1");
   o.size = 0;
-  EXPECT_ERROR(quern_max_pool(x, &o), INVALID, "max_pool: options.size is 0, this version needs 136");
-  EXPECT_ERROR(quern_adaptive_avg_pool(x, QUERN_LIST(2, 2)), SHAPE,
-               "adaptive_avg_pool: 2 sizes for the 1 spatial axes of x f32(1, 2, 6)");
-  EXPECT_ERROR(quern_adaptive_avg_pool(i, QUERN_LIST(2)), DTYPE, "adaptive_avg_pool: x is i32(1, 2, 6)");
-  EXPECT_ERROR(quern_adaptive_avg_pool(x, 1, NULL), INVALID, "adaptive_avg_pool: a list of 1 sizes is null");
-  EXPECT_ERROR(quern_adaptive_max_pool(x, QUERN_LIST(0)), SHAPE,
-               "adaptive_max_pool: sizes[0] is 0, must be in 1..2^31-1");
-  EXPECT_ERROR(quern_adaptive_max_pool(x, QUERN_LIST(65537)), SHAPE, "at most 65536 where sizes do not divide x");
-  EXPECT_ERROR(quern_adaptive_max_pool(ZEROS(F32, 1, 2, 0), QUERN_LIST(1)), SHAPE,
-               "adaptive_max_pool: spatial axis 0 of x f32(1, 2, 0) is empty");
-  EXPECT_ERROR(quern_adaptive_max_pool(ZEROS(BOOL, 1, 2, 3), QUERN_LIST(1)), DTYPE,
-               "adaptive_max_pool: does not admit bool");
+  EXPECT_POISON(quern_max_pool(x, &o), INVALID, "max_pool: options.size is 0, this version needs 136");
+  EXPECT_POISON(quern_adaptive_avg_pool(x, QUERN_LIST(2, 2)), SHAPE,
+                "adaptive_avg_pool: 2 sizes for the 1 spatial axes of x f32(1, 2, 6)");
+  EXPECT_POISON(quern_adaptive_avg_pool(i, QUERN_LIST(2)), DTYPE, "adaptive_avg_pool: x is i32(1, 2, 6)");
+  EXPECT_POISON(quern_adaptive_avg_pool(x, 1, NULL), INVALID, "adaptive_avg_pool: a list of 1 sizes is null");
+  EXPECT_POISON(quern_adaptive_max_pool(x, QUERN_LIST(0)), SHAPE,
+                "adaptive_max_pool: sizes[0] is 0, must be in 1..2^31-1");
+  EXPECT_POISON(quern_adaptive_max_pool(x, QUERN_LIST(65537)), SHAPE, "at most 65536 where sizes do not divide x");
+  EXPECT_POISON(quern_adaptive_max_pool(ZEROS(F32, 1, 2, 0), QUERN_LIST(1)), SHAPE,
+                "adaptive_max_pool: spatial axis 0 of x f32(1, 2, 0) is empty");
+  EXPECT_POISON(quern_adaptive_max_pool(ZEROS(BOOL, 1, 2, 3), QUERN_LIST(1)), DTYPE,
+                "adaptive_max_pool: does not admit bool");
 }
 
 int main(void) {
