@@ -109,6 +109,8 @@ def in_code(code):
             yield match.start(1), match.end(1), RETURNS[match.group(1)], "return"
     for match in NUMBER.finditer(code):
         line = code[code.rfind("\n", 0, match.start()) + 1:match.start()]
+        if line.endswith("return -"):  # -1 says failure, as does -2
+            continue
         if not re.match(r"\s*(?:static )?(?:const )?(?:unsigned |struct )?\w+ \**\w+\[[^\]=]*$", line):  # an array's size
             yield match.start(1), match.end(1), next_number(match.group(1)), "constant"
     for match in MINMAX.finditer(code):
@@ -120,19 +122,23 @@ def in_code(code):
 OPS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src", "ir", "ops.def")
 
 
-def admitted(op):
-    """What an operation admits, as a sum of CLASSES; SELECT's row speaks of its condition only."""
+def admitted(pattern):
+    """What the operations of a pattern's left side all admit, as a sum of CLASSES. A select is of bools first."""
     with open(OPS) as file:
-        row = re.search(r"^OP\(%s,(?:[^,]*,){4} (\w+)," % op, file.read(), re.M)
-    return CLASSES["ANY"] if row is None or op == "SELECT" else CLASSES[row.group(1)]
+        rows = dict(re.findall(r"^OP\(\w+, (\w+),(?:[^,]*,){3} (\w+),", file.read(), re.M))
+    mask = CLASSES["BOOL"] if pattern.startswith("select(") else CLASSES["ANY"]
+    for op in re.findall(r"(\w+)\(", pattern.split("=")[0]):
+        mask &= CLASSES["ANY"] if op == "select" else CLASSES[rows[op]]
+    return mask
 
 
-def in_table(code):
-    """The mutations of the masked rows of a .def file."""
+def in_table(code, text):
+    """The mutations of the masked rows of a .def file, whose text is given too."""
     for match in re.finditer(r"\b(?:COMM|IDENTITY)\b", code):
         yield match.start(), match.end(), "0", "table"
     for match in re.finditer(r"(?<=, )(%s)(?=,)" % "|".join(DTYPES), code):
-        pattern = re.search(r"^PATTERN\(\w+, (\w+), \w+, $", code[code.rfind("\n", 0, match.start()) + 1:match.start()])
+        row = text[text.rfind("\n", 0, match.start()) + 1:text.find("\n", match.start())]
+        pattern = re.match(r'PATTERN\(.*"(.*)"\)$', row)
         counts = admitted(pattern.group(1)) if pattern else CLASSES["ANY"]
         for new in DTYPES:
             if CLASSES[new] & counts != CLASSES[match.group()] & counts:  # else it is the same rule
@@ -146,7 +152,7 @@ def mutations(file, text):
     """All mutations of a file."""
     code = mask(text)
     lines = [match.start() for match in re.finditer("^", text, re.M)]
-    for start, end, new, kind in (in_table if file.endswith(".def") else in_code)(code):
+    for start, end, new, kind in in_table(code, text) if file.endswith(".def") else in_code(code):
         if kind == "condition":
             new = "!(%s)" % text[start:end]
         yield Mutation(file, start, end, new, kind, bisect.bisect_right(lines, start))

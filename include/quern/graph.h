@@ -40,7 +40,8 @@ QUERN_API const char *quern_graph_output_name(const quern_graph *graph, size_t i
 
 /* Checks every node; a failure is a bug in Quern or in memory. */
 QUERN_API quern_status quern_graph_verify(const quern_graph *graph) QUERN_NODISCARD;
-/* Simplifies by the rewrite rules; exact rules only unless approximate. */
+/* Simplifies by the rewrite rules; exact rules only, which keep every bit, unless approximate: then results are rounded
+** otherwise, and differ where a number on the way overflows, underflows or is a NaN on one side only. */
 QUERN_API quern_status quern_graph_rewrite(quern_graph *graph, bool approximate) QUERN_NODISCARD;
 /* Replaces composites by their bodies. */
 QUERN_API quern_status quern_graph_inline(quern_graph *graph) QUERN_NODISCARD;

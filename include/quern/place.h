@@ -1,5 +1,6 @@
 /* quern/place.h -- makes the errors of builders carry the caller's file and line
-** Included by tensor.h unless QUERN_NO_PLACE is defined. A name without parentheses is still the function.
+** Included by tensor.h unless QUERN_NO_PLACE is defined. A name without parentheses is still the function: a call through a
+** pointer leaves the place of the thread's last call by name. In C++ no :: stands before a name that is called.
 ** tests: tools/check_place.sh proves that every builder has its line
 */
 #ifndef QUERN_PLACE_H

@@ -128,9 +128,9 @@ static bool equal_field(enum ir_attr_kind kind, const void *x, const void *y) {
     return same_bytes(a->n, a->at, b->n, b->at);
   }
   case IR_KIND_GRAPH: return *(const struct ir_graph *const *)x == *(const struct ir_graph *const *)y;
-  case IR_KIND_BUFFER: return *(struct ir_buffer *const *)x == *(struct ir_buffer *const *)y;
+  case IR_KIND_BUFFER: break;
   }
-  return false;
+  return *(struct ir_buffer *const *)x == *(struct ir_buffer *const *)y;
 }
 
 static const struct ir_attrs no_attrs;

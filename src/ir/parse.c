@@ -261,8 +261,6 @@ static quern_status read_params(struct ir_parser *p) {
     if (!more) return QUERN_STATUS_OK;
     const char *start = cursor->at;
     QUERN_TRY(read_new_number(p, "a parameter such as %0", &number));
-    if (p->operands.n == IR_TEXT_PARAMS)
-      return ir_cursor_error(cursor, start, QUERN_STATUS_PARSE, "a fn has at most %d parameters", IR_TEXT_PARAMS);
     ir_cursor_skip_lines(cursor);
     if (!ir_cursor_take(cursor, ':')) return ir_cursor_expected(cursor, "':' and the parameter's type");
     ir_cursor_skip_lines(cursor);

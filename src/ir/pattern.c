@@ -1,8 +1,9 @@
 /* ir/pattern.c -- rewrite rules written as text
 ** in:    "sub(a, neg(b)) = add(a, b)"          out: the right side built of what the left side matched
 ** keeps: a letter is the same tensor wherever it stands; k and l match small constants only, v and w what is
-**        no constant; a constant on the right has the root's type; sources of commutative ops match in either
-**        order
+**        no constant; a constant on the right has the root's type; a rule that is not exact
+**        does not fire where it would make a constant out of the dtype's range of others; sources of commutative
+**        ops match in either order
 ** see:   rules.def                             tests: tests/ir/test_pattern.c
 */
 #include <ctype.h>
@@ -14,6 +15,7 @@
 struct match {
   quern_context *ctx;
   const char *at; /* what is left of the text */
+  bool exact;     /* the rule is */
   quern_tensor *bound[26];
   unsigned swaps; /* bit i: sources of the i-th commutative op are swapped */
   int n_swaps;    /* commutative ops met */
@@ -116,6 +118,29 @@ static enum ir_op find_op(const char *at, size_t n) {
   return (enum ir_op)op;
 }
 
+/* True when x is a normal number of the dtype: neither too large nor so small that digits are lost. */
+static bool is_normal(quern_dtype dtype, double x) {
+  uint64_t bits = 0;
+  base_store_float(dtype, &bits, 0, x);
+  double back = base_load_float(dtype, &bits, 0);
+  return isfinite(back) && fabs(back) >= ldexp(1, 2 - (1 << (base_dtypes[dtype].exponent - 1)));
+}
+
+/* False when a sum, product or quotient of two constants leaves the range of their float dtype: (x 1e-4) 1e-4 of f16 is
+** something, x 1e-8 is 0. */
+static bool stays_in_range(enum ir_op op, quern_tensor *const *src) {
+  if (op != IR_ADD && op != IR_MUL && op != IR_DIV) return true;
+  const quern_tensor *a = ir_const_of(src[0]), *b = ir_const_of(src[1]);
+  if (!ir_is_small_const(src[0]) || !ir_is_small_const(src[1]) || !base_dtype_is(a->dtype, BASE_FLOAT)) return true;
+  for (int64_t i = 0; i < ir_count(a) * ir_count(b); i++) {
+    double x = base_load_float(a->dtype, a->node->attrs->data.at, (size_t)(i / ir_count(b)));
+    double y = base_load_float(b->dtype, b->node->attrs->data.at, (size_t)(i % ir_count(b)));
+    if (!isfinite(x) || !isfinite(y) || x == 0 || y == 0 || (op == IR_ADD && x == -y)) continue;
+    if (!is_normal(a->dtype, op == IR_ADD ? x + y : op == IR_MUL ? x * y : x / y)) return false;
+  }
+  return true;
+}
+
 static quern_tensor *build_term(struct match *m, const quern_tensor *root) {
   skip(m);
   if (is_letter(m->at)) return m->bound[*m->at++ - 'a'];
@@ -134,7 +159,7 @@ static quern_tensor *build_term(struct match *m, const quern_tensor *root) {
   }
   skip(m);
   m->at++;
-  return ir_make(m->ctx, op, ir_ops[op].n_src, src, NULL);
+  return m->exact || stays_in_range(op, src) ? ir_make(m->ctx, op, ir_ops[op].n_src, src, NULL) : NULL;
 }
 
 static quern_dtype first_dtype(const struct match *m, const char *text) {
@@ -147,7 +172,7 @@ static quern_dtype first_dtype(const struct match *m, const char *text) {
 quern_tensor *ir_pattern_apply(quern_context *ctx, const struct ir_rule *rule, struct ir_node *node) {
   unsigned orders = 1;
   for (unsigned swaps = 0; swaps < orders; swaps++) {
-    struct match m = {.ctx = ctx, .at = rule->says, .swaps = swaps};
+    struct match m = {.ctx = ctx, .at = rule->says, .exact = rule->exact, .swaps = swaps};
     bool fits = match_term(&m, &node->out[0]);
     if (1u << m.n_swaps > orders) orders = 1u << m.n_swaps;
     if (!fits || !base_dtype_is(first_dtype(&m, rule->says), rule->dtypes)) continue;

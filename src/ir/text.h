@@ -8,7 +8,6 @@
 enum {
   IR_TEXT_VERSION = 1,
   IR_TEXT_BUFFER_BYTES = 4096, /* larger buffers are printed without their elements */
-  IR_TEXT_PARAMS = 4096,       /* of a sub-graph, at most */
 };
 
 /* True of the characters of a word, such as an attribute's name. */

@@ -40,9 +40,10 @@ static size_t bytes_of(quern_dtype dtype, int rank, const int64_t *dims) {
 
 /* Elements as they are kept: a bool is 0 or 1. */
 static void copy_elements(quern_dtype dtype, void *dst, const void *src, size_t bytes) {
+  if (bytes == 0) return; /* src may be null */
   if (dtype == QUERN_DTYPE_BOOL) {
     for (size_t i = 0; i < bytes; i++) base_store_int(dtype, dst, i, ((const unsigned char *)src)[i]);
-  } else if (bytes > 0) {
+  } else {
     memcpy(dst, src, bytes);
   }
 }

@@ -53,20 +53,22 @@ static int gathered_dims(const char *what, const quern_tensor *x, const quern_te
 
 quern_tensor *quern_gather(quern_tensor *x, quern_tensor *indices, int axis) {
   TENSOR_ENTER(ctx, "gather", x, indices);
-  int at = indexed_axis("gather", x, indices, axis), rank = 0;
+  int at = indexed_axis("gather", x, indices, axis);
+  if (at < 0) return &ir_poison;
   int64_t dims[QUERN_MAX_RANK];
-  if (at >= 0) rank = gathered_dims("gather", x, indices, at, dims);
-  if (at < 0 || rank < 0 || !tensor_type_ok("gather", ctx, x->dtype, rank, dims)) return &ir_poison;
+  int rank = gathered_dims("gather", x, indices, at, dims);
+  if (rank < 0 || !tensor_type_ok("gather", ctx, x->dtype, rank, dims)) return &ir_poison;
   return IR_MAKE(ctx, IR_GATHER, TENSOR_ATTRS(.axis = at, .batch = 0), x, indices);
 }
 
 quern_tensor *quern_scatter(quern_tensor *x, quern_tensor *indices, quern_tensor *u, int axis,
                             quern_scatter_mode mode) {
   TENSOR_ENTER(ctx, "scatter", x, indices, u);
-  int at = scattered_axis("scatter", x, indices, u, axis, mode), rank = 0;
+  int at = scattered_axis("scatter", x, indices, u, axis, mode);
+  if (at < 0) return &ir_poison;
   int64_t dims[QUERN_MAX_RANK];
-  if (at >= 0) rank = gathered_dims("scatter", x, indices, at, dims);
-  if (at < 0 || rank < 0 || !tensor_type_ok("scatter", ctx, x->dtype, rank, dims)) return &ir_poison;
+  int rank = gathered_dims("scatter", x, indices, at, dims);
+  if (rank < 0 || !tensor_type_ok("scatter", ctx, x->dtype, rank, dims)) return &ir_poison;
   bool fits = u->rank <= rank;
   for (int k = 0; k < u->rank && fits; k++) {
     int64_t want = dims[rank - u->rank + k];

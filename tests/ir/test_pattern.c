@@ -389,6 +389,34 @@ static void exact_rules_leave_alone(void **state) {
   assert_ptr_equal(out, t);
 }
 
+/* (x 2^-10) 2^-20 of f16 is something where x 2^-30 is nothing. */
+static void approximate_rules_stay_in_range(void **state) {
+  (void)state;
+  static const struct {
+    quern_dtype dtype;
+    const char *text;
+    bool simplified;
+  } rows[] = {{QUERN_DTYPE_F16, "mul(mul(x, 0.0009765625), 9.5367431640625e-07)", false},
+              {QUERN_DTYPE_F16, "mul(mul(x, 0.0625), 0.0009765625)", true},   /* 2^-14 is normal */
+              {QUERN_DTYPE_F16, "mul(mul(x, 0.0625), 0.00048828125)", false}, /* 2^-15 is not */
+              {QUERN_DTYPE_F16, "mul(mul(x, 0.0625), 0)", true},
+              {QUERN_DTYPE_F32, "mul(mul(x, 7.888609052210118e-31), 7.888609052210118e-31)", false},
+              {QUERN_DTYPE_F64, "mul(mul(x, 1e200), 1e200)", false},
+              {QUERN_DTYPE_F64, "mul(mul(x, 1e200), 1e-200)", true},
+              {QUERN_DTYPE_F16, "add(add(x, 65504), 65504)", false},
+              {QUERN_DTYPE_F16, "add(add(x, 65504), -65504)", true},
+              {QUERN_DTYPE_F16, "div(x, 5.9604644775390625e-08)", false},
+              {QUERN_DTYPE_F16, "div(x, 3)", true},
+              {QUERN_DTYPE_F16, "mul(mul(mul(mul(x, 0.5), 2), 0.5), 2)", true}};
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    struct expr e = {.at = rows[i].text, .shape = DIMS(3)};
+    quern_tensor *t = build(&e, rows[i].dtype), *out;
+    assert_non_null(t);
+    assert_int_equal(ir_rewrite(ctx, 1, &t, &(struct ir_rewrite_options){.approximate = true}, &out), QUERN_STATUS_OK);
+    if ((out != t) != rows[i].simplified) fail_msg("%s", rows[i].text);
+  }
+}
+
 /* ---- the text ---------------------------------------------------------------------------------------- */
 
 static void literals(void **state) {
@@ -428,6 +456,7 @@ int main(void) {
                                      TEST(exact_patterns_are_as_wide_as_the_truth),
                                      TEST(approximate_patterns_are_near),
                                      TEST(exact_rules_leave_alone),
+                                     TEST(approximate_rules_stay_in_range),
                                      TEST(literals)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

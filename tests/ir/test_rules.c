@@ -131,6 +131,10 @@ static const struct row movement[] = {
      IN(0, x, f32, "[3]")
          IN(1, y, f32, "[4]") "%2 = concat %0 %1 axis=0\n%3 = slice %2 lo=[2] hi=[4] step=[1]\n" RETURN(3),
      NULL},
+    {"slice_concat", /* positions 0, 2 and 4: the last is in the second part */
+     IN(0, x, f32, "[3]")
+         IN(1, y, f32, "[4]") "%2 = concat %0 %1 axis=0\n%3 = slice %2 lo=[0] hi=[5] step=[2]\n" RETURN(3),
+     NULL},
     {"slice_flip", IN(0, x, f32, "[6]") "%1 = flip %0 axes=[0]\n%2 = slice %1 lo=[1] hi=[6] step=[3]\n" RETURN(2),
      IN(0, x, f32, "[6]") "%1 = slice %0 lo=[1] hi=[5] step=[3]\n%2 = flip %1 axes=[0]\n" RETURN(2)},
     {"flip_none", IN(0, x, f32, "[2,1]") "%1 = flip %0 axes=[1]\n" RETURN(1), IN(0, x, f32, "[2,1]") RETURN(0)},

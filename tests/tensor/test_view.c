@@ -178,6 +178,7 @@ static void padding_and_tiles(void **state) {
   EXPECT(quern_tile(y, QUERN_LIST(2, 1)), 0, 1, 2, 3, 0, 1, 2, 3);
   EXPECT(quern_tile(y, QUERN_LIST(1, 2)), 0, 1, 0, 1, 2, 3, 2, 3);
   EXPECT(quern_tile(y, QUERN_LIST(3)), 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3);
+  assert_ptr_equal(quern_tile(y, QUERN_ALL), y);
   EXPECT_TYPE(quern_tile(y, QUERN_LIST(3)), I32, DIMS(2, 6));
   EXPECT_TYPE(quern_tile(y, QUERN_LIST(2, 1, 3)), I32, DIMS(2, 2, 6));
   EXPECT_TYPE(quern_tile(y, QUERN_LIST(0, 3)), I32, DIMS(0, 6));
