@@ -30,26 +30,34 @@ static struct geometry geometry_of(const struct ir_attrs *attrs) {
 ** window. */
 enum { LABEL_N, LABEL_G, LABEL_C, LABEL_O, LABEL_PLACE, LABEL_WINDOW = LABEL_PLACE + MAX_SPATIAL };
 
+struct labels {
+  int n, at[QUERN_MAX_RANK];
+};
+
+static void labels_add(struct labels *labels, int first, int n) {
+  for (int i = 0; i < n; i++) labels->at[labels->n++] = first + i;
+}
+
+/* An operand's axes, each with a label. */
 struct axes {
-  int n;
+  struct labels labels;
   int64_t dims[QUERN_MAX_RANK];
-  int labels[QUERN_MAX_RANK];
 };
 
 static void axes_add(struct axes *axes, int label, int64_t dim) {
-  axes->labels[axes->n] = label;
-  axes->dims[axes->n++] = dim;
+  axes->dims[axes->labels.n] = dim;
+  labels_add(&axes->labels, label, 1);
 }
 
 static void axes_add_many(struct axes *axes, int label, int n, const int64_t *dims) {
   for (int i = 0; i < n; i++) axes_add(axes, label + i, dims[i]);
 }
 
-/* The contraction of a and b, seen with those axes, to out's axes. */
+/* The contraction of a and b, seen with those axes, to the axes of out. */
 static quern_tensor *contract(quern_tensor *a, const struct axes *a_axes, quern_tensor *b, const struct axes *b_axes,
-                              const struct axes *out) {
-  return tensor_contract("conv", tensor_reshape(a, a_axes->n, a_axes->dims), a_axes->labels,
-                         tensor_reshape(b, b_axes->n, b_axes->dims), b_axes->labels, out->n, out->labels, IR_SUM,
+                              const struct labels *out) {
+  return tensor_contract("conv", tensor_reshape(a, a_axes->labels.n, a_axes->dims), a_axes->labels.at,
+                         tensor_reshape(b, b_axes->labels.n, b_axes->dims), b_axes->labels.at, out->n, out->at, IR_SUM,
                          IR_COMBINE_MUL);
 }
 
@@ -78,14 +86,15 @@ static void conv_body(quern_context *ctx, const struct ir_attrs *attrs, quern_te
   quern_tensor *windows = padded ? quern_pad(args[0], x->rank, lo, hi, 0) : args[0];
   windows = quern_window(windows, spatial, axes, w->dims + 2, g.stride, g.dilation);
 
-  struct axes a = {0}, b = {0}, y = {0};
+  struct axes a = {0}, b = {0};
+  struct labels y = {0};
   int64_t channels = w->dims[1], outputs = w->dims[0] / g.groups;
   axes_add(&a, LABEL_N, x->dims[0]);
-  axes_add(&y, LABEL_N, x->dims[0]);
+  labels_add(&y, LABEL_N, 1);
   if (g.groups > 1) {
     axes_add(&a, LABEL_G, g.groups);
     axes_add(&b, LABEL_G, g.groups);
-    axes_add(&y, LABEL_G, g.groups);
+    labels_add(&y, LABEL_G, 1);
   }
   axes_add(&a, LABEL_C, channels);
   axes_add_many(&a, LABEL_PLACE, spatial, dims + 2);
@@ -93,8 +102,8 @@ static void conv_body(quern_context *ctx, const struct ir_attrs *attrs, quern_te
   axes_add(&b, LABEL_O, outputs);
   axes_add(&b, LABEL_C, channels);
   axes_add_many(&b, LABEL_WINDOW, spatial, w->dims + 2);
-  axes_add(&y, LABEL_O, outputs);
-  axes_add_many(&y, LABEL_PLACE, spatial, dims + 2);
+  labels_add(&y, LABEL_O, 1);
+  labels_add(&y, LABEL_PLACE, spatial);
   quern_tensor *out = tensor_reshape(contract(windows, &a, args[1], &b, &y), x->rank, dims);
   results[0] = attrs->ints.at[GEOMETRY_INTS] != 0 ? add_bias(out, args[2], spatial) : out;
 }
@@ -107,22 +116,23 @@ static void conv_transpose_body(quern_context *ctx, const struct ir_attrs *attrs
   int spatial = x->rank - 2;
   int64_t channels = w->dims[0] / g.groups, outputs = w->dims[1];
 
-  struct axes a = {0}, b = {0}, y = {0};
+  struct axes a = {0}, b = {0};
+  struct labels y = {0};
   axes_add(&a, LABEL_N, x->dims[0]);
-  axes_add(&y, LABEL_N, x->dims[0]);
+  labels_add(&y, LABEL_N, 1);
   if (g.groups > 1) {
     axes_add(&a, LABEL_G, g.groups);
     axes_add(&b, LABEL_G, g.groups);
-    axes_add(&y, LABEL_G, g.groups);
+    labels_add(&y, LABEL_G, 1);
   }
   axes_add(&a, LABEL_C, channels);
   axes_add_many(&a, LABEL_PLACE, spatial, x->dims + 2);
   axes_add(&b, LABEL_C, channels);
   axes_add(&b, LABEL_O, outputs);
   axes_add_many(&b, LABEL_WINDOW, spatial, w->dims + 2);
-  axes_add(&y, LABEL_O, outputs);
-  axes_add_many(&y, LABEL_PLACE, spatial, x->dims + 2);
-  axes_add_many(&y, LABEL_WINDOW, spatial, w->dims + 2);
+  labels_add(&y, LABEL_O, 1);
+  labels_add(&y, LABEL_PLACE, spatial);
+  labels_add(&y, LABEL_WINDOW, spatial);
   quern_tensor *windows = contract(args[0], &a, args[1], &b, &y);
 
   /* Folded, then lo and hi cut off and what output_pad asks for beyond that filled with 0. */
