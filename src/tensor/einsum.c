@@ -122,7 +122,7 @@ static void contract_pair(const struct einsum *e, const struct einsum_operand *a
   for (int k = 0; k < n && k < QUERN_MAX_RANK; k++) result->term.labels[result->term.n++] = labels[k];
 }
 
-/* uses[label] over the operands and the result, for the n_labels of the spec. */
+/* uses[label] over the operands and the result, for every label. */
 static void count_uses(const struct einsum *e, int *uses) {
   for (size_t k = 0; k < e->labels.n; k++) uses[k] = 0;
   for (int i = 0; i < e->n; i++) {
