@@ -4,12 +4,13 @@ PREFIX  ?= /usr/local
 T       ?= 60
 N       ?= 200
 SEED    ?= 1
+SUITE   ?= gemm
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo check test debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
-        install clean help setup-build setup-test setup-lint
+.PHONY: all demo check test test-neon golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
+        install bench clean help setup-build setup-test setup-neon setup-lint setup-bench
 
 all: setup-build ## build the library, the programs, the tests and the examples in build/
 	@tools/build.sh release
@@ -21,8 +22,14 @@ demo: setup-build ## build what the demonstration needs, and run it
 check: setup-test all ## the quick tests: unit tests and one pass of the operation driver (under a minute)
 	@tools/test.sh quick
 
-test: setup-test ## everything CI runs (at most 15 minutes on two cores)
+test: setup-test setup-neon ## everything CI runs (about 20 minutes on two cores)
 	@tools/test.sh all
+
+test-neon: setup-test setup-neon ## the operation driver on AArch64: cross compiler and qemu-user
+	@tools/neon.sh
+
+golden: setup-test all ## rewrite tests/golden/: kernels as the compiler makes them now
+	@build/tests/golden/test_golden --update
 
 debug: setup-build ## build with assertions in build/debug/
 	@tools/build.sh debug
@@ -54,6 +61,9 @@ fmt-check: setup-lint ## say which C sources are not formatted
 lint: setup-test setup-lint fmt-check ## formatting and clang-tidy
 	@tools/lint.sh
 
+bench: setup-bench all ## measure SUITE=gemm against the peers; JSON to build/bench-SUITE.json (BENCH: more options)
+	@build/quern bench $(SUITE) --json build/bench-$(SUITE).json $(BENCH)
+
 docs: setup-test all ## rewrite the generated parts of docs/, and check the examples in the text
 	@/usr/bin/python3 tools/docs.py --update
 
@@ -73,5 +83,9 @@ setup-build:
 	@tools/setup.sh build
 setup-test:
 	@tools/setup.sh build test
+setup-neon:
+	@tools/setup.sh build neon
 setup-lint:
 	@tools/setup.sh build lint
+setup-bench:
+	@tools/setup.sh build bench

@@ -13,9 +13,9 @@ enum {
   ELEMENT_BYTES = 40,
 };
 
-void cli_print_type(FILE *out, const quern_tensor *x) {
-  fprintf(out, "%s[", quern_dtype_name(quern_tensor_dtype(x)));
-  for (int i = 0; i < quern_tensor_rank(x); i++) fprintf(out, i > 0 ? ",%" PRId64 : "%" PRId64, quern_tensor_dim(x, i));
+void cli_print_type(FILE *out, quern_dtype dtype, int rank, const int64_t *dims) {
+  fprintf(out, "%s[", quern_dtype_name(dtype));
+  for (int i = 0; i < rank; i++) fprintf(out, i > 0 ? ",%" PRId64 : "%" PRId64, dims[i]);
   fputc(']', out);
 }
 

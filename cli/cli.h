@@ -57,6 +57,11 @@ int cli_run(const struct cli_command *command, int argc, char **argv);
 /* True when an option is given; its last value is left in *value (which may be NULL). */
 bool cli_has(const struct cli_call *call, const char *name, const char **value);
 
+/* The value of an option as a number from least to most; without the option *number stays. */
+int cli_number(const struct cli_call *call, const char *name, int64_t least, int64_t most, int64_t *number);
+/* The same of bytes: 1000, 64KiB, 1.5GiB. */
+int cli_bytes(const struct cli_call *call, const char *name, int64_t *bytes);
+
 void cli_print_help(FILE *out, const struct cli_command *command);
 
 /* ---- messages and files (file.c) ------------------------------------------------------------------------ */
@@ -76,6 +81,12 @@ int cli_read(const char *path, char **bytes, size_t *n);
 /* Writes a text to a file, "-" for standard output. */
 int cli_write(const char *path, const char *text);
 
+/* ---- Ctrl-C (interrupt.c) ------------------------------------------------------------------------------- */
+
+/* From now on the first Ctrl-C is only noted, the second ends the program. */
+void cli_catch_interrupt(void);
+bool cli_interrupted(void);
+
 /* ---- graphs and arrays (graph.c, array.c) --------------------------------------------------------------- */
 
 /* A graph read from a file in a context of its own; end it with cli_graph_end whatever happened. */
@@ -87,12 +98,74 @@ int cli_graph_begin(struct cli_graph *graph, const char *path);
 void cli_graph_end(struct cli_graph *graph);
 
 /* "f32[2,3]" */
-void cli_print_type(FILE *out, const quern_tensor *x);
+void cli_print_type(FILE *out, quern_dtype dtype, int rank, const int64_t *dims);
 /* The elements as nested lists, the middle of long ones left out. */
 void cli_print_array(FILE *out, quern_dtype dtype, int rank, const int64_t *dims, const void *data);
 
+/* ---- what goes in and what comes out (values.c) --------------------------------------------------------- */
+
+/* clang-format off */
+#define CLI_VALUE_OPTIONS                                                                                              \
+  {"--set", 0, "NAME=VALUE", "fill an input with a number, or with a file's elements: NAME=@FILE.npy"},                \
+  {"--out", 0, "NAME=FILE", "write an output to a .npy file instead of showing it"},                                   \
+  {"--out-dir", 0, "DIR", "write every output to DIR/NAME.npy"}
+/* clang-format on */
+
+/* An input or a state with its value, or an output with its elements. */
+struct cli_slot {
+  quern_slot type;
+  const void *data; /* of an input; NULL: not set */
+  void *fill;       /* memory made here for it, or NULL */
+  const char *path; /* of an output: what --out says; NULL: nothing */
+};
+
+/* A graph or a program with the values of its inputs and states, and room for its outputs. */
+struct cli_values {
+  const struct cli_call *call;
+  struct cli_graph graph; /* of a program: a context only */
+  size_t n_ins, n_outs;
+  struct cli_slot *ins, *outs; /* inputs and states in their order; of a program inputs, then states */
+  quern_tensor **outputs;      /* of a graph */
+};
+/* Reads the graph and what the options say of its values; end it with cli_values_end whatever happened. */
+int cli_values_begin(struct cli_values *values, const struct cli_call *call);
+/* The same of a program. */
+int cli_values_begin_program(struct cli_values *values, const struct cli_call *call, const quern_program *program);
+/* Gives every input and state that is not set numbers: floats in [-1, 1), others 0 and 1. */
+int cli_values_fill(struct cli_values *values);
+/* The input or state of that name and type, or NULL. Those of one name have one value. */
+const struct cli_slot *cli_values_find(const struct cli_values *values, const quern_slot *type);
+/* Shows or writes the outputs as the options say. */
+int cli_values_show(const struct cli_values *values);
+void cli_values_end(struct cli_values *values);
+
+/* ---- programs (program.c) ------------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define CLI_PROGRAM_OPTIONS                                                                                            \
+  {"--device", 0, "NAME", "compile for this device (cpu); quern devices lists them"},                                  \
+  {"--threads", 0, "N", "threads of a run; without it as many as the machine grants"},                                 \
+  {"--optimise", 0, "0|1", "0: a kernel an operation, in scalar code (1)"},                                            \
+  {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
+  {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
+  {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise)"},                                       \
+  {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"}
+/* clang-format on */
+#define CLI_PROGRAM_USAGE                                                                                              \
+  "[--device NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--numerics KIND] [--inference]"
+
+/* Compiles outputs as the options of the call say, for the device unless they name one, with passes besides (or NULL). */
+int cli_compile(quern_program **program, const struct cli_call *call, quern_context *ctx, size_t n,
+                quern_tensor *const *outputs, const char *device, const char *passes);
+/* Writes what a program is made of to a file, "-" for standard output. */
+int cli_print_explained(const quern_program *program, const quern_instance *instance, quern_explain_form form,
+                        const char *path);
+/* The number of bytes in the unit that suits it. */
+const char *cli_bytes_text(char text[24], int64_t bytes);
+
 /* ---- the commands --------------------------------------------------------------------------------------- */
 
-extern const struct cli_command cli_command_env, cli_command_eval, cli_command_graph;
+extern const struct cli_command cli_command_bench, cli_command_compile, cli_command_devices, cli_command_env,
+    cli_command_eval, cli_command_explain, cli_command_graph, cli_command_plan, cli_command_run;
 
 #endif

@@ -1,6 +1,7 @@
 /* cli/option.c -- the arguments of a command by its table of options */
 #include "cli.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,4 +118,34 @@ bool cli_has(const struct cli_call *call, const char *name, const char **value) 
     if (value != NULL) *value = call->given[i].value;
   }
   return found;
+}
+
+int cli_number(const struct cli_call *call, const char *name, int64_t least, int64_t most, int64_t *number) {
+  const char *text;
+  if (!cli_has(call, name, &text)) return CLI_OK;
+  char *end = NULL;
+  errno = 0;
+  long long x = strtoll(text, &end, 10);
+  if (errno != 0 || end == text || *end != 0 || x < least || x > most)
+    return cli_usage(call->command, "%s takes a number from %lld to %lld, got '%s'", name, (long long)least,
+                     (long long)most, text);
+  *number = x;
+  return CLI_OK;
+}
+
+int cli_bytes(const struct cli_call *call, const char *name, int64_t *bytes) {
+  static const struct {
+    const char *text;
+    double factor;
+  } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}};
+  const char *text;
+  if (!cli_has(call, name, &text)) return CLI_OK;
+  char *end = NULL;
+  double x = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
+  for (size_t i = 0; i < sizeof units / sizeof *units && x >= 0; i++) {
+    if (strcmp(end, units[i].text) != 0 || x * units[i].factor >= 0x1p62) continue;
+    *bytes = (int64_t)(x * units[i].factor);
+    return CLI_OK;
+  }
+  return cli_usage(call->command, "%s takes bytes such as 1000, 64KiB, 1.5MiB or 2GiB, got '%s'", name, text);
 }

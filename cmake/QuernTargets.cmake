@@ -9,7 +9,7 @@ function(quern_library target kind)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(${target} PUBLIC m Threads::Threads)
+  target_link_libraries(${target} PUBLIC m ${CMAKE_DL_LIBS} Threads::Threads)
 endfunction()
 
 # quern_program(<name> <glob> [INTERNAL]): one program from all files of the glob, if there are any.
@@ -55,7 +55,7 @@ function(quern_unit_tests)
     target_link_libraries(${folder}_${name}_program PRIVATE cmocka)
     add_dependencies(unit_tests ${folder}_${name}_program)
     add_test(NAME ${folder}/${name} COMMAND ${folder}_${name}_program WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT 300)
+    set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT 300 ENVIRONMENT QUERN_CACHE=${PROJECT_BINARY_DIR}/cache)
   endforeach()
 endfunction()
 

@@ -1,11 +1,28 @@
 #!/bin/sh
-# tools/sanitize.sh asan|tsan -- unit tests and quick driver runs in a build with a sanitizer.
+# tools/sanitize.sh asan|tsan -- tests and quick driver runs in a build with a sanitizer.
+# asan: generated code is compiled with it too (QUERN_CC): all values, and gradients of ops that make all kinds of kernels.
+# tsan: the tests of threads, and programs with threads that yield and sleep at random.
 set -eu
 cd "$(dirname "$0")/.."
 build=build/$1
 export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+export QUERN_CACHE="$PWD/$build/cache"
 tools/build.sh "$1"
-ctest --test-dir "$build" --no-tests=error -j2 -V
+if [ "$1" = tsan ]; then
+  ctest --test-dir "$build" --no-tests=error -j2 -V -R '^(base|runtime|engine)/|thread'
+  "$build/querntest" --mode bits --device interp
+  "$build/quernbits" reduce gpt2
+  exit
+fi
+ctest --test-dir "$build" --no-tests=error -j2 -V -E '^bits/'
 "$build/querntest" --mode value
 "$build/querntest" --mode grad
+"$build/querntest" --mode value --device interp
+"$build/querntest" --mode grad --device interp
 "$build/quernprop" --graphs 200
+"$build/quernprop" --device interp --graphs 200
+export QUERN_CC="gcc -fsanitize=address,undefined -fno-sanitize-recover=all"
+"$build/querntest" --mode value --device cpu
+for op in softmax layer_norm attention conv2d cumsum sort scatter; do
+  "$build/querntest" --mode grad --device cpu --op $op
+done

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tools/setup.sh [build|test|lint] ... -- install the Debian packages these groups need and that are missing.
+# tools/setup.sh [build|test|neon|lint|bench] ... -- install the Debian packages these groups need and that are missing.
 # The table below is the only list of packages: group, package, a test that succeeds when it is there.
 set -eu
 
@@ -16,8 +16,15 @@ test  libclang-rt-dev  test -e "$(clang -print-runtime-dir)/libclang_rt.fuzzer-$
 test  python3          test -x /usr/bin/python3
 test  python3-numpy    /usr/bin/python3 -c 'import numpy'
 test  python3-scipy    /usr/bin/python3 -c 'import scipy'
+neon  gcc-aarch64-linux-gnu   command -v aarch64-linux-gnu-gcc
+neon  libc6-dev-arm64-cross   test -e /usr/aarch64-linux-gnu/include/stdio.h
+neon  qemu-user        command -v qemu-aarch64
 lint  clang-format     command -v clang-format
 lint  clang-tidy       command -v clang-tidy
+bench libdnnl-dev      test -e /usr/include/oneapi/dnnl/dnnl.h
+bench libopenblas-dev  test -e "/usr/include/$(uname -m)-linux-gnu/cblas.h"
+bench python3-numpy    /usr/bin/python3 -c 'import numpy'
+bench python3-torch    /usr/bin/python3 -c 'import torch'
 EOF
 }
 

@@ -4,6 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 seconds=$1
+export QUERN_CACHE=$PWD/build/asan/cache
 tools/build.sh asan
 end=$(($(date +%s) + seconds))
 while [ "$(date +%s)" -lt $end ]; do

@@ -5,6 +5,7 @@
 set -eu
 export LC_ALL=C
 cd "$(dirname "$0")/.."
+export QUERN_CACHE="$PWD/build/cache"
 python=/usr/bin/python3 # Debian's, which has numpy
 
 steps_quick() {
@@ -12,9 +13,14 @@ steps_quick() {
 unit             ctest --test-dir build --no-tests=error -j2 -V
 value            build/querntest --mode value
 grad             build/querntest --mode grad
+value-interp     build/querntest --mode value --device interp
+grad-interp      build/querntest --mode grad --device interp
+bits-interp      build/querntest --mode bits --device interp
 EOF
 }
 
+# Every case runs on every device, optimised and not. Programs that are compiled share a cache, which the first of those steps
+# removes, so that each kernel is compiled once. Of random graphs as many run on the cpu as fit.
 steps_all() {
   cat <<EOF
 build            tools/build.sh release
@@ -40,13 +46,28 @@ jvp              build/querntest --mode jvp
 bits             build/querntest --mode bits
 ulp              build/querntest --mode ulp
 coverage         build/querntest --mode coverage
+value-interp     build/querntest --mode value --device interp
+value-interp-0   build/querntest --mode value --device interp --optimise 0
+grad-interp      build/querntest --mode grad --device interp
+grad-interp-0    build/querntest --mode grad --device interp --optimise 0
+bits-interp      build/querntest --mode bits --device interp
+cache            rm -rf build/cache
+value-cpu        build/querntest --mode value --device cpu
+value-cpu-0      build/querntest --mode value --device cpu --optimise 0
+grad-cpu         build/querntest --mode grad --device cpu
+grad-cpu-0       build/querntest --mode grad --device cpu --optimise 0
+bits-cpu         build/querntest --mode bits --device cpu
+ref-cpu          QUERN_REF=1 build/querntest --mode value --device cpu
 property         build/quernprop --graphs 20000
+property-interp  build/quernprop --device interp --graphs 20000
+property-cpu     build/quernprop --device cpu --graphs 1000
 judge-self       $python tests/oracle/judge.py --selftest
 plant            tests/driver/plant.sh build
 program          build/quern --help
 install          tests/install/run.sh
 docs             $python tools/docs.py
 asan             tools/sanitize.sh asan
+neon             tools/neon.sh
 fuzz             tools/fuzz.sh 10
 EOF
 }
@@ -77,10 +98,10 @@ EOF
   if [ "$((p + f + s))" = 0 ]; then p=1; fi
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   if [ "$f" = 0 ]; then
-    printf '  ok      %-14s %6d passed %5d s\n' "$name" "$p" "$seconds"
+    printf '  ok      %-16s %6d passed %5d s\n' "$name" "$p" "$seconds"
   else
     broken="$broken $name"
-    printf '  FAILED  %-14s %6d passed, %d failed, exit %d: %s\n' "$name" "$p" "$f" "$rc" "$command"
+    printf '  FAILED  %-16s %6d passed, %d failed, exit %d: %s\n' "$name" "$p" "$f" "$rc" "$command"
     { grep -E '\[  ERROR|\[   LINE|\[  FAILED|\*\*\*|error:|Sanitizer' "$log" | head -n 40; echo ...; tail -n 40 "$log"; } |
       sed 's/^/  | /'
   fi

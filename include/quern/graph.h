@@ -3,6 +3,7 @@
 */
 #ifndef QUERN_GRAPH_H
 #define QUERN_GRAPH_H
+#include "quern/eager.h"
 #include "quern/tensor.h"
 
 #ifdef __cplusplus
@@ -18,9 +19,6 @@ typedef struct quern_feed {
 /* dst[i] = the elements of outputs[i]: quern_tensor_bytes(outputs[i]) bytes each. */
 QUERN_API quern_status quern_eval(quern_context *ctx, size_t n, quern_tensor *const *outputs, void *const *dst,
                                   size_t n_feeds, const quern_feed *feeds) QUERN_NODISCARD;
-
-/* Evaluates *x, which must need no feed, and replaces it by a tensor that holds the elements. */
-QUERN_API quern_status quern_tensor_realize(quern_tensor **x) QUERN_NODISCARD;
 
 /* Outputs with names, and the inputs they reach. */
 typedef struct quern_graph quern_graph;

@@ -1,5 +1,5 @@
 /* base/arena.c -- memory that is freed all at once: a list of chunks, bump allocation in the newest
-** keeps: chunks double from 64 KiB to 4 MiB; a request too big to share one gets its own
+** keeps: chunks double from 64 KiB (or what the arena says) to 4 MiB; a request too big to share one gets its own
 **        behind the newest
 ** tests: tests/base/test_arena.c
 */
@@ -17,13 +17,43 @@ struct base_arena_chunk {
 
 void base_arena_init(struct base_arena *arena, struct base_heap *heap) { *arena = (struct base_arena){.heap = heap}; }
 
-void base_arena_fini(struct base_arena *arena) {
-  while (arena->chunks) {
-    struct base_arena_chunk *chunk = arena->chunks;
-    arena->chunks = chunk->next;
+/* Frees the chunks of a list before one of them. */
+static void free_chunks(struct base_arena *arena, struct base_arena_chunk **list, const struct base_arena_chunk *end) {
+  while (*list != end) {
+    struct base_arena_chunk *chunk = *list;
+    *list = chunk->next;
     base_free(arena->heap, chunk, chunk->bytes);
   }
+}
+
+void base_arena_fini(struct base_arena *arena) {
+  free_chunks(arena, &arena->chunks, NULL);
   arena->used = 0;
+}
+
+struct base_arena_mark base_arena_mark(const struct base_arena *arena) {
+  struct base_arena_chunk *newest = arena->chunks;
+  return (struct base_arena_mark){.newest = newest, .next = newest ? newest->next : NULL, .used = arena->used};
+}
+
+/* What came since: chunks before the newest of then, and big requests right behind it. */
+void base_arena_rewind(struct base_arena *arena, struct base_arena_mark mark) {
+  free_chunks(arena, &arena->chunks, mark.newest);
+  if (mark.newest) free_chunks(arena, &mark.newest->next, mark.next);
+  arena->used = mark.used;
+}
+
+void base_arena_join(struct base_arena *arena, struct base_arena *from) {
+  QUERN_ASSERT(arena->heap == from->heap);
+  struct base_arena_chunk *newest = arena->chunks, *last = from->chunks;
+  if (!newest) {
+    *arena = *from;
+  } else if (last) {
+    while (last->next) last = last->next;
+    last->next = newest->next;
+    newest->next = from->chunks;
+  }
+  base_arena_init(from, from->heap);
 }
 
 /* A chunk for one big request. It becomes the newest only when there is none. */
@@ -60,7 +90,7 @@ void *base_arena_alloc(struct base_arena *arena, size_t bytes) {
   size_t need = (BASE_MAX(bytes, 1) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   struct base_arena_chunk *newest = arena->chunks;
   if (!newest || need > newest->bytes - arena->used) {
-    size_t share = newest ? newest->next_bytes : CHUNK_FIRST;
+    size_t share = newest ? newest->next_bytes : arena->first ? arena->first : CHUNK_FIRST;
     if (need > share / 4) {
       char *memory = alloc_own(arena, need);
       return memory ? memset(memory, 0, need) : NULL;

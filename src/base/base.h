@@ -83,6 +83,7 @@ struct base_arena {
   struct base_heap *heap;
   struct base_arena_chunk *chunks; /* newest first */
   size_t used;                     /* bytes of the newest chunk */
+  size_t first;                    /* bytes of the first chunk; 0: 64 KiB. Of many small arenas, set it after init */
 };
 
 void base_arena_init(struct base_arena *arena, struct base_heap *heap);
@@ -94,6 +95,18 @@ void *base_arena_copy(struct base_arena *arena, const void *src, size_t bytes);
 char *base_arena_string(struct base_arena *arena, const char *text, size_t n);
 
 #define base_arena_new(arena, T) ((T *)base_arena_alloc((arena), sizeof(T)))
+
+/* A moment of an arena: rewinding to it frees everything that was allocated since, and nothing else. It holds until the arena
+** is rewound to an earlier one. */
+struct base_arena_mark {
+  struct base_arena_chunk *newest, *next; /* next: behind the newest */
+  size_t used;
+};
+struct base_arena_mark base_arena_mark(const struct base_arena *arena);
+void base_arena_rewind(struct base_arena *arena, struct base_arena_mark mark);
+
+/* Moves everything of an arena of the same heap into another. */
+void base_arena_join(struct base_arena *arena, struct base_arena *from);
 
 /* ---- vector (vec.c) ------------------------------------------------------------------------------------------------- */
 
@@ -137,6 +150,9 @@ void *base_map_find(const struct base_map *map, uint64_t hash, base_map_equal *e
 
 /* Adds an item that is not there; false when there is no memory. */
 bool base_map_add(struct base_map *map, uint64_t hash, void *item);
+
+/* Takes out an item that is there, by its address. Adding one afterwards needs no memory. */
+void base_map_remove(struct base_map *map, uint64_t hash, const void *item);
 
 /* Hashes that are the same on every machine. Start with BASE_HASH_SEED and chain. */
 #define BASE_HASH_SEED UINT64_C(0x243f6a8885a308d3)
@@ -206,6 +222,17 @@ void base_thread_join(struct base_thread *thread);
 
 /* How many processors this process may use: at least 1. */
 int base_thread_processors(void);
+
+/* ---- targets: what passes and schedules may know of a device ------------------------------------------------------- */
+
+struct base_target {
+  const char *name;                     /* a row of codegen/targets.def: "avx512", "avx2", "neon", "generic" */
+  int vector_bytes;                     /* of a register */
+  int registers;                        /* vector registers */
+  bool fma, vnni, f16c;                 /* has instructions for: a b + c, dot4, f16 conversions */
+  int64_t l1_bytes, l2_bytes, l3_bytes; /* of caches: of a core, of a core, of all */
+  int threads;                          /* that a program may use */
+};
 
 /* ---- Philox-4x32-10 (philox.c): Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 ------------- */
 

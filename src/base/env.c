@@ -15,7 +15,7 @@
 extern char **environ;
 
 #define PREFIX "QUERN_"
-enum { PREFIX_BYTES = sizeof PREFIX - 1, NAME_BYTES = 256, VALUE_BYTES = 256 };
+enum { PREFIX_BYTES = sizeof PREFIX - 1, NAME_BYTES = 256, VALUE_BYTES = 4096 };
 
 /* A whole text as a number of 64 bits: decimal, or hexadecimal after 0x. */
 static bool parse_u64(const char *text, uint64_t *number) {
@@ -45,10 +45,20 @@ static bool list_has(const char *list, const char *word, size_t n) {
 
 /* ---- the checks: is that text a value of the variable, whose form is given? ---------------------------- */
 
+/* Names of files and commands: not blank. */
+static bool valid_CACHE(const char *text, const char *form) {
+  (void)form;
+  return text[strspn(text, " ")] != 0;
+}
+
+static bool valid_CC(const char *text, const char *form) { return valid_CACHE(text, form); }
+
 static bool valid_DEBUG(const char *text, const char *form) {
   (void)form;
   return text[0] >= '0' && text[0] <= '4' && text[1] == 0;
 }
+
+static bool valid_DUMP_DIR(const char *text, const char *form) { return valid_CACHE(text, form); }
 
 static bool valid_FAULT(const char *text, const char *form) {
   uint64_t number;
@@ -57,11 +67,29 @@ static bool valid_FAULT(const char *text, const char *form) {
          number > 0;
 }
 
+static bool valid_PASS(const char *text, const char *form) {
+  (void)form;
+  return text[0] == '-' || text[0] == '+';
+}
+
+static bool valid_REF(const char *text, const char *form) {
+  (void)form;
+  return (text[0] == '0' || text[0] == '1') && text[1] == 0;
+}
+
 static bool valid_SEED(const char *text, const char *form) {
   (void)form;
   uint64_t number;
   return parse_u64(text, &number);
 }
+
+static bool valid_THREADS(const char *text, const char *form) {
+  uint64_t number;
+  (void)form;
+  return parse_u64(text, &number) && number >= 1 && number <= 1024;
+}
+
+static bool valid_WISDOM(const char *text, const char *form) { return valid_CACHE(text, form); }
 
 static bool valid_VERBOSE(const char *text, const char *form) {
   for (;;) {

@@ -1,5 +1,5 @@
 /* base/map.c -- hash map with open addressing and linear probing, and the hashes
-** keeps: at most three quarters full; nothing is ever removed; hashes do not depend on the machine
+** keeps: at most three quarters full; no empty slot between an item and the slot of its hash; hashes do not depend on the machine
 ** see:   the mixing step is the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
 ** tests: tests/base/test_map.c
 */
@@ -53,6 +53,20 @@ bool base_map_add(struct base_map *map, uint64_t hash, void *item) {
   put(map->slots, map->cap, hash, item);
   map->n++;
   return true;
+}
+
+void base_map_remove(struct base_map *map, uint64_t hash, const void *item) {
+  size_t mask = map->cap - 1, hole = hash & mask;
+  while (map->slots[hole].item != item) hole = (hole + 1) & mask;
+  /* Later items of the run that may not stand after an empty slot move into it. */
+  for (size_t i = (hole + 1) & mask; map->slots[i].item; i = (i + 1) & mask) {
+    size_t home = map->slots[i].hash & mask;
+    if (((i - home) & mask) < ((i - hole) & mask)) continue;
+    map->slots[hole] = map->slots[i];
+    hole = i;
+  }
+  map->slots[hole] = (struct base_map_slot){0};
+  map->n--;
 }
 
 uint64_t base_hash_u64(uint64_t hash, uint64_t word) {

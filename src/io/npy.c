@@ -9,12 +9,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/io.h"
 #include "ir/ir.h"
 
 enum {
@@ -369,31 +369,8 @@ static size_t make_header(char text[HEADER_WRITTEN], quern_dtype dtype, int rank
   return whole;
 }
 
-static bool write_all(int fd, const char *at, size_t n) {
-  while (n > 0) {
-    ssize_t done = write(fd, at, BASE_MIN(n, (size_t)1 << 30));
-    if (done < 0 && errno == EINTR) continue;
-    if (done <= 0) return false;
-    at += done;
-    n -= (size_t)done;
-  }
-  return true;
-}
-
-/* Makes the rename last: the folder is written out as well. Some file systems cannot, and lose nothing by it. */
-static void sync_folder(const char *path) {
-  char folder[4096];
-  const char *slash = strrchr(path, '/');
-  snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1, slash == NULL ? "." : path);
-  int fd = open(folder, O_RDONLY);
-  if (fd < 0) return;
-  (void)fsync(fd);
-  close(fd);
-}
-
 quern_status quern_npy_write(const char *path, quern_dtype dtype, int rank, const int64_t *dims, const void *data) {
-  static atomic_uint number;
-  char temporary[4096], header[HEADER_WRITTEN], shape[256];
+  char header[HEADER_WRITTEN], shape[256];
   int64_t count = 0;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "npy_write: the path is %s", path == NULL ? "null" : "empty");
   QUERN_CHECK((unsigned)dtype < QUERN_DTYPE_COUNT, INVALID, "npy_write: %d is no dtype", (int)dtype);
@@ -410,25 +387,6 @@ quern_status quern_npy_write(const char *path, quern_dtype dtype, int rank, cons
   }
   QUERN_CHECK(data != NULL || count == 0, INVALID, "npy_write: the data of %s is null",
               base_shape_text(shape, sizeof shape, rank, dims));
-  struct stat there; /* a device, a pipe or a folder is not replaced */
-  QUERN_CHECK(stat(path, &there) != 0 || S_ISREG(there.st_mode), IO, "%s: is no regular file", path);
-  int n = snprintf(temporary, sizeof temporary, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
-  QUERN_CHECK(n > 0 && (size_t)n < sizeof temporary, IO, "npy_write: the path has %zu bytes, which is too long",
-              strlen(path));
-
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", temporary, strerror(errno));
   size_t head = make_header(header, dtype, rank, dims), bytes = (size_t)count * base_dtypes[dtype].size;
-  const char *step = "written";
-  bool good = write_all(fd, header, head) && write_all(fd, data, bytes);
-  if (good) good = (step = "synchronised", fsync(fd) == 0);
-  int why = errno;
-  if (close(fd) != 0 && good) good = false, step = "closed", why = errno;
-  if (good && rename(temporary, path) != 0) good = false, step = "renamed", why = errno;
-  if (good) {
-    sync_folder(path);
-    return QUERN_STATUS_OK;
-  }
-  unlink(temporary);
-  return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", path, step, strerror(why));
+  return io_file_write("npy_write", path, 2, (const struct io_part[]){{header, head}, {data, bytes}});
 }

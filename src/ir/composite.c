@@ -16,7 +16,7 @@ const struct ir_composite *ir_composite_find(quern_context *ctx, const char *nam
 
 quern_status ir_composite_add(quern_context *ctx, const struct ir_composite *kind) {
   QUERN_CHECK(ir_composite_find(ctx, kind->name) == NULL, INVALID, "composite: the name '%s' is taken", kind->name);
-  bool added = base_map_add(&ctx->composites, base_hash_string(BASE_HASH_SEED, kind->name), (void *)(uintptr_t)kind);
+  bool added = ir_intern(ctx, &ctx->composites, base_hash_string(BASE_HASH_SEED, kind->name), (void *)(uintptr_t)kind);
   return added ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
@@ -82,7 +82,7 @@ quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *ki
     found->src = key.graph->params;
     found->ints.at = base_arena_copy(&ctx->arena, key.ints.at, (size_t)key.ints.n * sizeof *key.ints.at);
     found->reals.at = base_arena_copy(&ctx->arena, key.reals.at, (size_t)key.reals.n * sizeof *key.reals.at);
-    if (found->ints.at == NULL || found->reals.at == NULL || !base_map_add(&ctx->bodies, hash, found))
+    if (found->ints.at == NULL || found->reals.at == NULL || !ir_intern(ctx, &ctx->bodies, hash, found))
       return QUERN_STATUS_MEMORY;
   }
   *graph = found->graph;

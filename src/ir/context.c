@@ -31,6 +31,7 @@ quern_status ir_context_new(quern_context **out, const quern_context_options *op
   base_map_init(&ctx->graphs, &ctx->heap);
   base_map_init(&ctx->composites, &ctx->heap);
   base_map_init(&ctx->bodies, &ctx->heap);
+  ir_pool_init(&ctx->pool);
   ctx->seed = options->seed != 0 ? options->seed : (uint64_t)base_env_int(BASE_ENV_SEED);
   *out = ctx;
   return QUERN_STATUS_OK;
@@ -38,9 +39,13 @@ quern_status ir_context_new(quern_context **out, const quern_context_options *op
 
 void quern_context_free(quern_context *ctx) {
   if (ctx == NULL) return;
+  if (ctx->eager.state != NULL) ctx->eager.free(ctx->eager.state);
   for (size_t i = 0; i < ctx->buffers.n; i++) {
-    base_free(&ctx->heap, ctx->buffers.at[i]->data, ctx->buffers.at[i]->bytes);
+    base_free(&ctx->heap, ctx->buffers.at[i]->data, ctx->buffers.at[i]->room);
   }
+  ir_pool_fini(ctx);
+  base_vec_fini(&ctx->heap, &ctx->entries);
+  base_vec_fini(&ctx->heap, &ctx->marks);
   base_vec_fini(&ctx->heap, &ctx->buffers);
   base_vec_fini(&ctx->heap, &ctx->types);
   base_map_fini(&ctx->bodies);

@@ -52,7 +52,7 @@ static const void *bound(const struct eval_call *call) {
   return NULL;
 }
 
-static quern_status unbound(const struct ir_node *node) {
+quern_status ir_unbound(const struct ir_node *node) {
   char type[IR_TYPE_TEXT];
   const char *op = ir_ops[node->op].name, *name = node->attrs->name;
   QUERN_CHECK(name == NULL, UNBOUND, "eval: the %s \"%s\", %s, has no value", op, name, ir_type_text(type, node->out));
@@ -63,7 +63,7 @@ static quern_status unbound(const struct ir_node *node) {
 static quern_status lend(struct eval_call *call, const void *data) {
   static const char nothing[1];
   call->lent = data == NULL && ir_count(call->node->out) == 0 ? nothing : data;
-  return call->lent != NULL ? QUERN_STATUS_OK : unbound(call->node);
+  return call->lent != NULL ? QUERN_STATUS_OK : ir_unbound(call->node);
 }
 
 quern_status eval_INPUT(struct eval_call *call) { return lend(call, bound(call)); }

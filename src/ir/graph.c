@@ -36,8 +36,7 @@ static quern_status sort_by_id(quern_context *ctx, struct ir_order *order) {
 
 void ir_order_fini(quern_context *ctx, struct ir_order *order) { base_vec_fini(&ctx->heap, order); }
 
-/* A number that no node is marked with. */
-static uint32_t next_epoch(quern_context *ctx) {
+uint32_t ir_epoch(quern_context *ctx) {
   if (ctx->epoch == UINT32_MAX) { /* all numbers were used once: begin again */
     for (size_t i = 0; i < ctx->nodes.cap; i++) {
       struct ir_node *node = ctx->nodes.slots[i].item;
@@ -58,7 +57,7 @@ static quern_status order_add(quern_context *ctx, struct ir_order *order, const 
 
 quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, struct ir_order *order) {
   *order = (struct ir_order){0};
-  uint32_t epoch = next_epoch(ctx);
+  uint32_t epoch = ir_epoch(ctx);
   quern_status status = QUERN_STATUS_OK;
   for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) status = order_add(ctx, order, roots[i], epoch);
   for (size_t next = 0; next < order->n; next++) {
@@ -236,7 +235,7 @@ static quern_status intern_graph(quern_context *ctx, const struct ir_graph *like
     if (graph == NULL) return QUERN_STATUS_MEMORY;
     graph->params = base_arena_copy(&ctx->arena, like->params, (size_t)like->n_params * sizeof *like->params);
     graph->results = base_arena_copy(&ctx->arena, like->results, (size_t)like->n_results * sizeof *like->results);
-    if (graph->params == NULL || graph->results == NULL || !base_map_add(&ctx->graphs, h, graph))
+    if (graph->params == NULL || graph->results == NULL || !ir_intern(ctx, &ctx->graphs, h, graph))
       return QUERN_STATUS_MEMORY;
     graph->hash = h;
     graph->id = ctx->n_graphs++;

@@ -6,6 +6,7 @@
 #ifndef IR_IR_H
 #define IR_IR_H
 #include "base/base.h"
+#include "quern/eager.h"
 #include "quern/graph.h"
 #include "quern/tensor.h"
 
@@ -57,7 +58,7 @@ struct ir_data {
 }; /* n bytes */
 struct ir_buffer {
   void *data;
-  size_t bytes;
+  size_t bytes, room; /* room: of the block it lies in, when it is owned */
   bool owned;
 }; /* data NULL: unbound, must be bound to be evaluated */
 
@@ -161,6 +162,34 @@ struct ir_composite {
   void *user;
 };
 
+/* Blocks of memory for elements: those that no tensor holds any more are kept to be used again (pool.c). */
+struct ir_pool_block {
+  void *data;
+  size_t bytes;
+  uint64_t age; /* grows: when it came back */
+};
+struct ir_pool {
+  BASE_VEC(struct ir_pool_block) kept; /* by bytes, then by age */
+  size_t n_used;                       /* blocks that were taken */
+  quern_pool_stats stats;
+  uint64_t age;
+};
+
+/* What the context was when it was marked (rewind.c). */
+struct ir_mark {
+  uint64_t number;
+  struct base_arena_mark arena;
+  uint32_t n_nodes, n_graphs;
+  size_t n_buffers, n_entries;
+};
+
+/* An item that one of the context's maps was given since the first mark. */
+struct ir_entry {
+  struct base_map *map;
+  uint64_t hash;
+  void *item;
+};
+
 struct quern_context {
   struct base_heap heap;
   struct base_arena arena;
@@ -168,11 +197,19 @@ struct quern_context {
   struct base_map composites;           /* by name */
   struct base_map bodies;               /* of composites, by name, attributes and source types */
   BASE_VEC(struct ir_buffer *) buffers; /* owned ones are freed with the context */
+  struct ir_pool pool;
+  BASE_VEC(struct ir_mark) marks;
+  BASE_VEC(struct ir_entry) entries;
+  uint64_t next_mark;
   BASE_VEC(struct ir_type) types;       /* scratch of ir_make */
   uint32_t n_nodes, n_graphs, epoch, next_stream;
   uint64_t seed;
   quern_status error; /* the first a builder recorded, until it is reported */
   char message[BASE_MESSAGE_BYTES];
+  struct {
+    void *state; /* of engine/eager.c: what was compiled for eager use; NULL: nothing */
+    void (*free)(void *state);
+  } eager;
 };
 
 /* ---- building (context.c, node.c, infer.c) ----------------------------------------------------------------------- */
@@ -204,10 +241,19 @@ quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor
 /* True when making the node again would give the same pointer. */
 bool ir_node_is_interned(const struct ir_node *node);
 
+/* Adds an item to a map of the context, and remembers that when there is a mark; false when there is no memory (rewind.c). */
+bool ir_intern(quern_context *ctx, struct base_map *map, uint64_t hash, void *item);
+
 /* A buffer of that many bytes that is freed with the context (buffer.c), or NULL with the error recorded in this thread. */
 struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes);
-/* Frees its memory at once; no node may have it. */
+/* Gives its memory back at once; nodes that have it are unbound from now on. */
 void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer);
+
+/* A block of at least that many bytes, *room in fact, or NULL with the error recorded; and giving it back (pool.c). */
+void *ir_pool_take(quern_context *ctx, size_t bytes, size_t *room);
+void ir_pool_give(quern_context *ctx, void *data, size_t room);
+void ir_pool_init(struct ir_pool *pool);
+void ir_pool_fini(quern_context *ctx);
 
 /* Another result of the same node; the poison of the poison. */
 static inline quern_tensor *ir_result(quern_tensor *t, int i) { return ir_is_poison(t) ? t : &t->node->out[i]; }
@@ -245,6 +291,8 @@ struct ir_order {
 /* The nodes that roots reach, in increasing id. Free with ir_order_fini. Does not enter sub-graphs. */
 quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, struct ir_order *order) QUERN_NODISCARD;
 void ir_order_fini(quern_context *ctx, struct ir_order *order);
+/* A number that no node is marked with. */
+uint32_t ir_epoch(quern_context *ctx);
 /* The place of a node in an order, or -1. */
 ptrdiff_t ir_order_find(const struct ir_order *order, const struct ir_node *node);
 
@@ -331,6 +379,9 @@ struct ir_binding {
 /* dst[i] = the elements of roots[i], densely in row-major order. */
 quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
                      const struct ir_binding *bindings) QUERN_NODISCARD;
+
+/* Records that a leaf has no value. */
+quern_status ir_unbound(const struct ir_node *node);
 
 /* ---- rewriting (rewrite.c, rules.c) ------------------------------------------------------------------------------------ */
 

@@ -330,7 +330,7 @@ quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor
   if (ctx->n_nodes == UINT32_MAX)
     return ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: the context holds 2^32 - 1 nodes", info->name);
   struct ir_node *node = new_node(ctx, &key, hash, n_out, types);
-  if (node == NULL || !base_map_add(&ctx->nodes, hash, node)) return ir_fail_last(ctx);
+  if (node == NULL || !ir_intern(ctx, &ctx->nodes, hash, node)) return ir_fail_last(ctx);
   node->id = ctx->n_nodes++;
   return &node->out[0];
 }

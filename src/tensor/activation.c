@@ -208,7 +208,8 @@ static void softmax_body(quern_context *ctx, const struct ir_attrs *attrs, quern
   (void)ctx;
   int64_t axis = attrs->ints.at[0];
   quern_tensor *e = quern_exp(shifted(tensor_widen(args[0]), axis));
-  results[0] = tensor_to(quern_div(e, quern_sum(e, 1, &axis, true)), args[0]->dtype);
+  quern_tensor *inverse = quern_reciprocal(quern_sum(e, 1, &axis, true)); /* one division a row, not one an element */
+  results[0] = tensor_to(quern_mul(e, inverse), args[0]->dtype);
 }
 
 static void softmax_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,

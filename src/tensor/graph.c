@@ -60,26 +60,6 @@ quern_status quern_eval(quern_context *ctx, size_t n, quern_tensor *const *outpu
   return status;
 }
 
-quern_status quern_tensor_realize(quern_tensor **x) {
-  QUERN_CHECK(x != NULL && *x != NULL, INVALID, "tensor_realize: the tensor is null");
-  const quern_tensor *t = *x;
-  QUERN_CHECK(!ir_is_poison(t), INVALID, "tensor_realize: the tensor is the result of a call that failed");
-  quern_context *ctx = t->node->ctx;
-  QUERN_TRY(quern_context_check(ctx));
-  if (t->node->op == IR_BUFFER && t->node->attrs->buffer->data != NULL) return QUERN_STATUS_OK;
-  struct ir_buffer *buffer = ir_buffer_new(ctx, ir_bytes(t));
-  if (buffer == NULL) return QUERN_STATUS_MEMORY;
-  quern_status status = ir_eval(ctx, 1, x, &buffer->data, 0, NULL);
-  if (status == QUERN_STATUS_OK) {
-    struct ir_attrs attrs = {.dtype = t->dtype, .shape = {t->rank, t->dims}, .buffer = buffer};
-    quern_tensor *made = ir_make(ctx, IR_BUFFER, 0, NULL, &attrs);
-    status = quern_context_check(ctx);
-    if (status == QUERN_STATUS_OK) *x = made;
-  }
-  if (status != QUERN_STATUS_OK) ir_buffer_free(ctx, buffer);
-  return status;
-}
-
 /* ---- graphs --------------------------------------------------------------------------------------------- */
 
 struct quern_graph {

@@ -71,6 +71,7 @@ struct rows {
   quern_tensor *hat;                      /* (x - mean) / sqrt(var + eps) */
   quern_tensor *inv_std;                  /* 1 / sqrt(var + eps), kept axes */
   quern_tensor *scale, *mean, *deviation; /* s, mean / s, (x - mean) / s */
+  quern_tensor *inv_deviation;            /* s / sqrt(var + eps): hat = deviation inv_deviation */
 };
 
 static struct rows standardise(quern_tensor *x, const struct view *v, double eps) {
@@ -81,9 +82,9 @@ static struct rows standardise(quern_tensor *x, const struct view *v, double eps
   r.deviation = v->center ? quern_sub(scaled, r.mean) : scaled;
   quern_tensor *square = quern_mean(quern_square(r.deviation), v->n_axes, v->axes, true);
   if (eps > 0) square = quern_add(square, quern_mul(quern_mul_scalar(inv, eps), inv));
-  quern_tensor *std = quern_sqrt(square);
-  r.hat = quern_div(r.deviation, std);
-  r.inv_std = quern_div(inv, std);
+  r.inv_deviation = quern_reciprocal(quern_sqrt(square)); /* one division a row, not one an element */
+  r.hat = quern_mul(r.deviation, r.inv_deviation);
+  r.inv_std = quern_mul(inv, r.inv_deviation);
   return r;
 }
 
@@ -130,7 +131,9 @@ static void differentiate(const struct view *v, const struct ir_node *node, quer
     dx[1] = param_grad(quern_mul(g, r.hat), v, node->src[1]);
     g = quern_mul(g, as_param(node->src[1], v));
   }
-  quern_tensor *along = quern_mul(r.hat, quern_mean(quern_mul(g, r.hat), v->n_axes, v->axes, true));
+  /* mean(g hat), from a mean that needs the rows' means only and can be taken along with their variances */
+  quern_tensor *slope = quern_mul(quern_mean(quern_mul(g, r.deviation), v->n_axes, v->axes, true), r.inv_deviation);
+  quern_tensor *along = quern_mul(r.hat, slope);
   if (v->center) g = quern_sub(g, quern_mean(g, v->n_axes, v->axes, true));
   dx[0] = back(quern_mul(quern_sub(g, along), r.inv_std), x);
 }

@@ -1,4 +1,4 @@
-/* tests/base/test_arena.c -- chunk sizes, own chunks, cleared memory, failures */
+/* tests/base/test_arena.c -- chunk sizes, own chunks, cleared memory, failures, going back, joining */
 #include "base/test.h"
 
 enum { KIB = 1024 };
@@ -175,11 +175,89 @@ static void test_failure(void **state) {
   assert_int_equal(fail_at, 5);
 }
 
+/* What an arena has allocated at a moment, and its bytes. */
+struct moment {
+  struct base_arena_mark mark;
+  size_t live, used;
+};
+
+static struct moment moment_now(void) { return (struct moment){base_arena_mark(&arena), heap.live, arena.used}; }
+
+static void expect_moment(const struct moment *then) {
+  assert_int_equal(heap.live, then->live);
+  assert_int_equal(arena.used, then->used);
+  assert_ptr_equal(arena.chunks, then->mark.newest);
+}
+
+/* Allocations of all kinds, from a seed: small ones, such as make new chunks, such as have their own. */
+static void allocate(int n, uint64_t seed) {
+  for (int i = 0; i < n; i++) {
+    uint64_t r = base_hash_u64(seed, (uint64_t)i);
+    size_t bytes = r % 16 == 0 ? 20 * KIB + r % 100000 : r % 4 == 0 ? 3 * KIB : r % 100;
+    unsigned char *at = base_arena_alloc(&arena, bytes);
+    assert_true(is_zero(at, bytes));
+    memset(at, 0xff, bytes);
+  }
+}
+
+static void test_rewind(void **state) {
+  (void)state;
+  for (int before = 0; before < 40; before++) {
+    base_heap_init(&heap, &memory_allocator);
+    base_arena_init(&arena, &heap);
+    allocate(before, 7);
+    struct moment outer = moment_now();
+    char *kept = before > 0 ? base_arena_string(&arena, "kept", 4) : NULL;
+    struct moment inner = moment_now();
+    for (int turn = 0; turn < 3; turn++) {
+      for (int n = 0; n < 60; n += 7) {
+        allocate(n, (uint64_t)n);
+        base_arena_rewind(&arena, inner.mark);
+        expect_moment(&inner);
+      }
+    }
+    if (kept != NULL) assert_string_equal(kept, "kept");
+    base_arena_rewind(&arena, outer.mark);
+    expect_moment(&outer);
+    base_arena_fini(&arena);
+    assert_int_equal(memory_live, 0);
+  }
+}
+
+/* Everything of both is there, and going back to before frees what was joined. */
+static void test_join(void **state) {
+  (void)state;
+  for (int n = 0; n < 32; n++) {
+    struct base_arena side;
+    base_heap_init(&heap, &memory_allocator);
+    base_arena_init(&arena, &heap);
+    base_arena_init(&side, &heap);
+    if ((n & 1) != 0) allocate(5, 1);
+    struct moment then = moment_now();
+    if ((n & 2) != 0) allocate(30, 2);
+    char *text = (n & 4) != 0 ? base_arena_string(&side, "text", 4) : NULL;
+    char *big = (n & 8) != 0 ? base_arena_alloc(&side, 500 * KIB) : NULL;
+    size_t live = heap.live;
+    base_arena_join(&arena, &side);
+    assert_null(side.chunks);
+    assert_int_equal(side.used, 0);
+    base_arena_fini(&side);
+    assert_int_equal(heap.live, live);
+    if ((n & 16) != 0) allocate(30, 3);
+    if (text != NULL) assert_string_equal(text, "text");
+    if (big != NULL) assert_true(is_zero((unsigned char *)big, 500 * KIB));
+    base_arena_rewind(&arena, then.mark);
+    expect_moment(&then);
+    base_arena_fini(&arena);
+    assert_int_equal(memory_live, 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_small),   cmocka_unit_test(test_growth), cmocka_unit_test(test_exact_fill),
       cmocka_unit_test(test_big),     cmocka_unit_test(test_share),  cmocka_unit_test(test_copy),
-      cmocka_unit_test(test_failure),
+      cmocka_unit_test(test_failure), cmocka_unit_test(test_rewind), cmocka_unit_test(test_join),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

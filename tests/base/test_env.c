@@ -6,7 +6,8 @@
 static char text[8192];
 
 static void clear(void) {
-  static const char *const names[] = {"QUERN_DEBUG", "QUERN_FAULT", "QUERN_SEED", "QUERN_VERBOSE"};
+  static const char *const names[] = {"QUERN_CACHE", "QUERN_CC",   "QUERN_DEBUG",   "QUERN_DUMP_DIR",
+                                      "QUERN_FAULT", "QUERN_SEED", "QUERN_THREADS", "QUERN_VERBOSE"};
   for (size_t i = 0; i < BASE_COUNT(names); i++) unsetenv(names[i]);
 }
 
@@ -65,6 +66,11 @@ static const struct value {
   bool good;
   uint64_t number;
 } values[] = {
+    {"QUERN_CACHE", "/some/where", true, 0},
+    {"QUERN_CACHE", "0", true, 0},
+    {"QUERN_CACHE", "  ", false, 0},
+    {"QUERN_CC", "ccache gcc", true, 0},
+    {"QUERN_CC", " ", false, 0},
     {"QUERN_DEBUG", "0", true, 0},
     {"QUERN_DEBUG", "1", true, 1},
     {"QUERN_DEBUG", "4", true, 4},
@@ -73,6 +79,8 @@ static const struct value {
     {"QUERN_DEBUG", "/", false, 0},
     {"QUERN_DEBUG", "10", false, 0},
     {"QUERN_DEBUG", "yes", false, 0},
+    {"QUERN_DUMP_DIR", "here", true, 0},
+    {"QUERN_DUMP_DIR", " ", false, 0},
     {"QUERN_FAULT", "alloc:1", true, 0},
     {"QUERN_FAULT", "alloc:18446744073709551615", true, 0},
     {"QUERN_FAULT", "alloc:18446744073709551616", false, 0},
@@ -97,6 +105,11 @@ static const struct value {
     {"QUERN_SEED", "0x1g", false, 0},
     {"QUERN_SEED", "-3", false, 0},
     {"QUERN_SEED", " 3", false, 0},
+    {"QUERN_THREADS", "1", true, 1},
+    {"QUERN_THREADS", "1024", true, 1024},
+    {"QUERN_THREADS", "0", false, 0},
+    {"QUERN_THREADS", "1025", false, 0},
+    {"QUERN_THREADS", "two", false, 0},
     {"QUERN_VERBOSE", "check", true, 0},
     {"QUERN_VERBOSE", "check,", false, 0},
     {"QUERN_VERBOSE", "check,mem", false, 0},
@@ -143,20 +156,20 @@ static void test_values(void **state) {
 }
 
 static void too_long(void) {
-  char seed[300];
+  char seed[5000];
   clear();
   memset(seed, '0', sizeof seed);
-  seed[255] = 0;
+  seed[4095] = 0;
   setenv("QUERN_SEED", seed, 1);
   CHILD_CHECK(base_env_read() == QUERN_STATUS_OK);
-  CHILD_CHECK(strlen(base_env_get(BASE_ENV_SEED)) == 255);
+  CHILD_CHECK(strlen(base_env_get(BASE_ENV_SEED)) == 4095);
 }
 
 static void longer_still(void) {
-  char seed[300];
+  char seed[5000];
   clear();
   memset(seed, '0', sizeof seed);
-  seed[256] = 0;
+  seed[4096] = 0;
   setenv("QUERN_SEED", seed, 1);
   CHILD_CHECK(base_env_read() == QUERN_STATUS_INVALID);
   CHILD_CHECK(strcmp(base_env_get(BASE_ENV_SEED), "0") == 0);

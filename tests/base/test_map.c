@@ -58,6 +58,45 @@ static void test_find(void **state) {
   }
 }
 
+/* Items leave in some order, under good hashes and under bad ones; the others are found, and as many fit again
+** without memory. */
+static void test_remove(void **state) {
+  (void)state;
+  enum { N = 192 }; /* as many as a map of 256 slots holds */
+  static struct entry entries[N];
+  for (int kind = 0; kind < 4; kind++) {
+    struct base_heap heap;
+    struct base_map map;
+    base_heap_init(&heap, NULL);
+    base_map_init(&map, &heap);
+    for (size_t i = 0; i < N; i++) {
+      uint64_t hash = kind == 0   ? base_hash_u64(BASE_HASH_SEED, i)
+                      : kind == 1 ? i % 3
+                      : kind == 2 ? UINT64_MAX - i % 7
+                                  : i / 2;
+      entries[i] = (struct entry){hash, (int)i};
+      assert_true(base_map_add(&map, hash, &entries[i]));
+    }
+    assert_int_equal(map.cap, 256);
+    bool there[N];
+    memset(there, true, sizeof there);
+    for (size_t k = 0; k < N; k++) {
+      size_t leaves = (k * 55 + 5) % N; /* each once */
+      base_map_remove(&map, entries[leaves].hash, &entries[leaves]);
+      there[leaves] = false;
+      assert_int_equal(map.n, N - 1 - k);
+      for (size_t i = 0; i < N; i++) {
+        const struct entry *found = find(&map, entries[i].hash, (int)i);
+        assert_ptr_equal(found, there[i] ? &entries[i] : NULL);
+      }
+    }
+    heap.fail_at = 1;
+    for (size_t i = 0; i < N; i++) assert_true(base_map_add(&map, entries[i].hash, &entries[i]));
+    base_map_fini(&map);
+    assert_int_equal(heap.live, 0);
+  }
+}
+
 static void test_growth(void **state) {
   (void)state;
   struct base_heap heap;
@@ -133,6 +172,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_empty),   cmocka_unit_test(test_find),        cmocka_unit_test(test_growth),
       cmocka_unit_test(test_failure), cmocka_unit_test(test_hash_values), cmocka_unit_test(test_hash_spread),
+      cmocka_unit_test(test_remove),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,8 @@ static void put(const char *name, const char *text) {
 /* Runs a shell command in the folder, "quern" being the program; what it prints is left in text. Its exit status. */
 static int shell(const char *command, char text[16384]) {
   char line[PATH_MAX + 1024];
-  snprintf(line, sizeof line, "cd %s && quern() { \"%s\" \"$@\"; } && { %s; } 2>&1", folder, program, command);
+  snprintf(line, sizeof line, "cd %s && Q=\"%s\" && quern() { \"$Q\" \"$@\"; } && { %s; } 2>&1", folder, program,
+           command);
   FILE *pipe = popen(line, "r");
   assert_non_null(pipe);
   size_t n = fread(text, 1, 16383, pipe);
@@ -71,6 +72,9 @@ static const char small[] = "quern 1\n"
 static int write_files(void **state) {
   (void)state;
   if (mkdtemp(folder) == NULL) return -1;
+  char cache[sizeof folder + 8];
+  snprintf(cache, sizeof cache, "%s/cache", folder);
+  if (setenv("QUERN_CACHE", cache, 1) != 0) return -1;
   put("small.qir", small);
   put("bad.qir", "quern 1\n%0 = inptu\nreturn\n");
   put("types.qir",
@@ -85,6 +89,21 @@ static int write_files(void **state) {
   put("narrow.qir", "quern 1\n%0 = const dtype=bf16 shape=[] data={1}\nreturn %0\n");
   put("names.qir", "quern 1\n%0 = input name=\"b\" dtype=bool shape=[2]\n%1 = input name=\"u\" dtype=u8 shape=[]\n"
                    "%2 = input name=\"u\" dtype=f64 shape=[]\n%3 = not %0 : bool[2]\nreturn \"a/b\"=%3 %1 %2\n");
+  put("dense.qir",
+      "quern 1\n%0 = input name=\"x\" dtype=f32 shape=[4,8]\n%1 = input name=\"w\" dtype=f32 shape=[8,16]\n"
+      "%2 = dot %0 %1 a_batch=[] b_batch=[] a_sum=[1] b_sum=[0] reduce=sum combine=mul\n"
+      "%3 = neg %2\n%4 = reduce %3 reduce=max axes=[1]\nreturn y=%4 z=%3\n");
+  /* the form that all benchmarks have */
+  put("form.py", "import json, sys\n"
+                 "d = json.load(open(sys.argv[1]))\n"
+                 "assert list(d) == ['machine', 'date', 'suite', 'rows', 'geomean'], list(d)\n"
+                 "assert d['suite'] == sys.argv[2] and len(d['rows']) == int(sys.argv[3]), d\n"
+                 "keys = 'name params threads median_ms spread gflops gbs limit_pct planned_bytes'.split()\n"
+                 "for r in d['rows']:\n"
+                 "    assert list(r)[:9] == keys and list(r)[-1] == 'peers', list(r)\n"
+                 "    assert r['median_ms'] > 0 and r['spread'] >= 0, r\n"
+                 "    for p in r['peers'].values(): assert p['median_ms'] > 0 and p['ratio'] > 0, r\n"
+                 "    print(r['name'], r['params'], *[k for k in list(r)[9:-1]])\n");
   return 0;
 }
 
@@ -99,10 +118,16 @@ static int remove_files(void **state) {
 
 #define OVERVIEW                                                                                                       \
   "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                                    \
-  "  eval   evaluate a graph and show its outputs\n"                                                                   \
-  "  graph  print a graph: its text form, or a picture\n"                                                              \
-  "  env    the environment variables that Quern reads, and their values\n"                                            \
-  "  help   what there is, or how a command is called\n\n"                                                             \
+  "  eval    evaluate a graph and show its outputs\n"                                                                  \
+  "  run     compile a graph, run it and show its outputs\n"                                                           \
+  "  compile compile a graph, and save it if asked to\n"                                                               \
+  "  plan    memory, kernels and operations of a graph; runs nothing, and needs no C compiler\n"                       \
+  "  explain what a graph compiles to: each kernel's work and the least time it can take on this machine\n"            \
+  "  graph   print a graph: its text form, or a picture\n"                                                             \
+  "  bench   measure a suite against the peers that are installed, all sides in turn\n"                                \
+  "  devices what programs can be compiled for, and what the processor can do\n"                                       \
+  "  env     the environment variables that Quern reads, and their values\n"                                           \
+  "  help    what there is, or how a command is called\n\n"                                                            \
   "options:\n  --help     this text; after a command, how it is called\n  --version  the version\n"
 
 static void help(void **state) {
@@ -144,6 +169,8 @@ static void environment(void **state) {
   static const struct row rows[] = {
       {"quern env | grep -A1 '^QUERN_DEBUG='", 0, "QUERN_DEBUG=0\n    how much to tell on stderr..."},
       {"QUERN_SEED=7 quern env | grep SEED", 0, "QUERN_SEED=7\n"},
+      {"QUERN_THREADS=3 quern env | grep ^QUERN_THREADS", 0, "QUERN_THREADS=3\n"},
+      {"QUERN_THREADS=0 quern env > /dev/null", 1, "quern: QUERN_THREADS is \"0\"; expected 1..1024..."},
       {"QUERN_SEED=x quern env > /dev/null", 1, "quern: QUERN_SEED is \"x\"; expected..."},
       {"QUERN_FAULT=alloc:1 quern env | grep FAULT", 0, "QUERN_FAULT=alloc:1\n"},
       {"QUERN_SEED=x quern eval types.qir", 1, "quern: QUERN_SEED is \"x\"; expected..."},
@@ -248,6 +275,141 @@ static void arrays_in_files(void **state) {
   RUN(rows);
 }
 
+static void run_programs(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern run small.qir --set x=1.5 --set n=-3", 0, "y: f32[2,2]\n[[1.5 1.5]\n [1.5 1.5]]\n1: i8[]\n3\n"},
+      {"quern run small.qir --set x=1.5", 0, "y: f32[2,2]\n[[1.5 1.5]\n [1.5 1.5]]\n1: i8[]\n0\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --out z=z.npy", 0,
+       "y: f32[4]\n[-8 -8 -8 -8]\nz: f32[4,16] written to z.npy\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --device interp | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --optimise 0 --threads 2 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --pass -fuse --numerics fast --inference --runs 3 | head -2", 0,
+       "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --fill --out y=a.npy --out z=b.npy && quern run dense.qir --fill --device interp "
+       "--out y=c.npy --out z=d.npy && cmp a.npy c.npy && cmp b.npy d.npy",
+       0, "y: f32[4] written to a.npy\nz: f32[4,16] written to b.npy\ny: f32[4] written to c.npy\n..."},
+      {"quern run small.qir --fill --quiet", 0, ""},
+      {"quern run dense.qir", 1,
+       "quern: dense.qir: input 'x' is not set\n  HINT: --set NAME=VALUE, --set NAME=@FILE.npy, or --fill for all\n"},
+      {"quern run dense.qir --set xx=1", 1, "quern: --set xx: the graph has no such input; did you mean..."},
+      {"quern run bad.qir", 1, "quern: bad.qir:2:6: expected an operation..."},
+      {"quern run dense.qir --fill --device cpuu", 2,
+       "quern run: --device: there is no 'cpuu'; did you mean 'cpu'?\n  HINT: quern help run\n"},
+      {"quern run dense.qir --fill --device null", 1, "quern: dense.qir: device null: ..."},
+      {"quern run dense.qir --fill --numerics quick", 2, "quern run: --numerics: there is no 'quick'\n..."},
+      {"quern run dense.qir --fill --threads 0", 2, "quern run: --threads takes a number from 1 to 1024, got '0'\n..."},
+      {"quern run dense.qir --fill --threads two", 2, "quern run: --threads takes a number..."},
+      {"quern run dense.qir --fill --optimise 2", 2, "quern run: --optimise takes a number from 0 to 1, got '2'\n..."},
+      {"quern run dense.qir --fill --runs 0", 2, "quern run: --runs takes a number from 1..."},
+      {"quern run dense.qir --fill --pass -fues", 1, "quern: dense.qir: there is no pass 'fues'..."},
+      {"quern run dense.qir --fill --memory 1MB", 2,
+       "quern run: --memory takes bytes such as 1000, 64KiB, 1.5MiB or 2GiB, got '1MB'\n..."},
+      {"quern run dense.qir --fill --memory -1", 2, "quern run: --memory takes bytes..."},
+      {"quern run dense.qir --fill --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes cannot be met..."},
+      {"quern run dense.qir --fill --quiet --memory 1.5GiB", 0, ""},
+      {"quern run dense.qir --fill > /dev/full", 1, "quern: standard output cannot be written\n"},
+  };
+  RUN(rows);
+}
+
+static void saved_programs(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern compile dense.qir -o dense.qprg | sed 's/[0-9.]* ms/T/g; 3s/:.*/:/'", 0, "dense.qir: 5 nodes, ..."},
+      {"quern compile dense.qir -o dense.qprg | tail -1", 0, "written to dense.qprg\n"},
+      {"QUERN_CC=/none QUERN_CACHE=0 quern run dense.qprg --set x=2 --set w=0.5 | head -2", 0,
+       "0: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qprg --fill --out 1=s.npy --out 0=t.npy && cmp s.npy b.npy", 0,
+       "0: f32[4] written to t.npy\n1: f32[4,16] written to s.npy\n"},
+      {"quern run dense.qprg --fill --device cpu", 1,
+       "quern: dense.qprg is compiled already: --device comes too late\n"},
+      {"quern run dense.qprg", 1, "quern: dense.qprg: input 'x' is not set\n..."},
+      {"head -c 100 dense.qprg > cut.qprg; quern run cut.qprg --fill", 1, "quern: cut.qprg: ..."},
+      {"quern compile dense.qir --device interp -o x.qprg > /dev/null", 1, "quern: program_save: ..."},
+      {"quern compile dense.qir -o none/x > /dev/null", 1, "quern: ..."},
+      {"quern explain dense.qprg --plan | grep -c '^steps'", 0, "1\n"},
+      {"quern explain dense.qprg --fusion --run 3", 1, "quern: dense.qprg is compiled already: fusion..."},
+      {"quern explain dense.qprg --run 3 | tail -1 | grep -c 'over 3 runs'", 0, "1\n"},
+      {"quern explain dense.qprg --source", 1, "quern: explain: program_explain: the program comes from a file..."},
+  };
+  RUN(rows);
+}
+
+static void plans(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern plan dense.qir | sed -n '3,4p'", 0, "memory\n  arena ..."},
+      {"quern plan dense.qir --optimise 0 | grep -c ' k_'", 0, "3\n"},
+      {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
+      {"quern plan small.qir --memory 100GiB | grep -c ^steps", 0, "1\n"},
+      {"quern plan dense.qir --optimise 0 --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes..."},
+      {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
+      {"quern explain dense.qir | grep -c ' k_'", 0, "..."},
+      {"quern explain dense.qir --dot | head -1", 0, "digraph program {\n"},
+      {"quern explain dense.qir --source | grep -c '^void k_'", 0, "..."},
+      {"quern explain dense.qir --fusion | head -1", 0,
+       "  step kind     group              estimate  threshold  kernel\n"},
+      {"quern explain dense.qir --plan -o plan.txt && grep -c ^steps plan.txt", 0, "1\n"},
+      {"quern explain dense.qir --run 3 | tail -1 | grep -c 'over 3 runs'", 0, "1\n"},
+      {"quern explain dense.qir --fusion --run 3 | tail -1 | grep -c '^all .* us, before .* us: .*x$'", 0, "1\n"},
+      {"quern explain dense.qir --dot --plan", 2, "quern explain: --dot, --source, --fusion and --plan exclude..."},
+      {"quern explain dense.qir --run none", 2, "quern explain: --run takes a number..."},
+      {"quern devices | head -2 | tail -1 | cut -c1-4", 0, "cpu \n"},
+      {"quern devices | grep -c 'GB/s\\|GFLOP/s'", 0, "7\n"},
+      {"quern devices --threads 1 | grep -c 'with 1 thread, as measured'", 0, "1\n"},
+      {"quern devices --threads 1 > a.txt; quern devices --threads 1 | cmp - a.txt", 0, ""},
+      {"quern devices --threads 1 --again | cmp -s - a.txt", 1, ""},
+      {"quern devices --threads none", 2, "quern devices: --threads takes a number from 1 to 1024, got 'none'\n..."},
+  };
+  RUN(rows);
+}
+
+static void profiles(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern run dense.qir --fill --quiet --profile --runs 7 | head -1 | cut -c1-15", 0, "program: 7 runs\n"},
+      {"quern run dense.qir --fill --quiet --trace t.json --folded t.txt --runs 2", 0, ""},
+      {"/usr/bin/python3 -c \"import json; e = json.load(open('t.json'))['traceEvents']; "
+       "print(e[0]['ph'], {x['ph'] for x in e[1:]}, all(x['dur'] >= 0 for x in e[1:]))\"",
+       0, "M {'X'} True\n"},
+      {"grep -c '^program;[a-z]*;[a-z_0-9]* [0-9]*$' t.txt", 0, "..."},
+      {"quern run dense.qir --fill --quiet --trace none/t.json", 1, "quern: none/t.json: cannot be made..."},
+      {"(timeout -s INT 2 \"$Q\" run dense.qir --fill --quiet --profile --runs 1000000000 | head -1 | cut -c1-9) 2>&1",
+       0, "quern: interrupted\nprogram: \n"},
+  };
+  RUN(rows);
+}
+
+static void bench(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern bench opps", 2, "quern bench: there is no suite 'opps'; did you mean 'ops'?\n..."},
+      {"quern bench", 2, "quern bench: takes 1 argument, got 0\n..."},
+      {"quern bench ops --rounds 2", 2, "quern bench: --rounds takes a number from 3 to 101, got '2'\n..."},
+      {"quern bench ops --only nothing", 1, "quern: no case of ops contains 'nothing'\n"},
+      {"quern bench ops --only 'gelu rows=1000' --rounds 3 --json o.json > /dev/null 2>&1; "
+       "/usr/bin/python3 form.py o.json ops 1",
+       0, "gelu rows=1000 cols=512\n"},
+      {"quern bench gemm-off-by-one --only 'm=255 k=768 n=2304' --rounds 3 --json g.json > /dev/null && "
+       "/usr/bin/python3 form.py g.json gemm-off-by-one 1 && grep -c shape g.json",
+       0, "gemm m=255 k=768 n=2304\n2\n"},
+      {"quern bench fusion --only residual --rounds 3 --json f.json > /dev/null && "
+       "/usr/bin/python3 form.py f.json fusion 1",
+       0, "residual_norm m=1024 k=768 kernels kernels_unfused kernels_by_hand bytes bytes_unfused\n"},
+      {"quern bench memory --only n=256 --rounds 3 --json m.json > /dev/null && /usr/bin/python3 form.py m.json memory "
+       "4",
+       0, "fused n=256 kernels arena unshared bound allocations\nunfused n=256..."},
+      {"quern bench graph --only nodes=1000 --rounds 3 --json c.json | grep -c '^chain' && "
+       "/usr/bin/python3 form.py c.json graph 3 | sed -n 1p",
+       0, "3\nchain nodes=1000 nodes_before nodes_after steps kernels passes_ms plan_ms cold_ms warm_ms\n"},
+      {"quern bench memory --only 'unfused n=256' --rounds 3 --json none/x > /dev/null", 1,
+       "quern: none/x.part cannot be written\n"},
+      {"ls *.part /tmp/quern_bench_* 2>/dev/null", 2, ""},
+  };
+  RUN(rows);
+}
+
 int main(int argc, char **argv) {
   (void)argc;
   char own[PATH_MAX];
@@ -259,8 +421,10 @@ int main(int argc, char **argv) {
     return 1;
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(help),     cmocka_unit_test(environment),     cmocka_unit_test(graph),
-      cmocka_unit_test(evaluate), cmocka_unit_test(arrays_in_files),
+      cmocka_unit_test(help),           cmocka_unit_test(environment),     cmocka_unit_test(graph),
+      cmocka_unit_test(evaluate),       cmocka_unit_test(arrays_in_files), cmocka_unit_test(run_programs),
+      cmocka_unit_test(saved_programs), cmocka_unit_test(plans),           cmocka_unit_test(profiles),
+      cmocka_unit_test(bench),
   };
   return cmocka_run_group_tests(tests, write_files, remove_files);
 }

@@ -6,67 +6,13 @@
 #include <stdlib.h>
 
 #include "driver/driver.h"
+#include "gpt2.h"
 
-enum {
-  LAYERS = 12,
-  B = 1,
-  T = 1024,
-  C = 768,
-  H = 12,
-  V = 50257,
-  RUNS = 5,
-  PER_LAYER = 12,
-  MAX_PARAMETERS = LAYERS * PER_LAYER + 8
-};
-
-struct model {
-  quern_context *ctx;
-  size_t n;
-  quern_tensor *parameter[MAX_PARAMETERS];
-};
-
-static quern_tensor *parameter(struct model *m, int rank, const int64_t *dims) {
-  char name[32];
-  snprintf(name, sizeof name, "p%zu", m->n);
-  return m->parameter[m->n++] = quern_state(m->ctx, name, QUERN_DTYPE_F32, rank, dims);
-}
-
-static quern_tensor *linear(struct model *m, quern_tensor *x, int64_t in, int64_t out) {
-  quern_tensor *weight = parameter(m, QUERN_LIST(out, in)), *bias = parameter(m, QUERN_LIST(out));
-  return quern_linear(x, weight, bias);
-}
-
-static quern_tensor *norm(struct model *m, quern_tensor *x) {
-  quern_tensor *weight = parameter(m, QUERN_LIST(C)), *bias = parameter(m, QUERN_LIST(C));
-  return quern_layer_norm(x, 1, weight, bias, 1e-5);
-}
-
-/* Third `part` of qkv (B, T, 3C) as heads (B, H, T, C / H). */
-static quern_tensor *heads(quern_tensor *qkv, int64_t part) {
-  quern_tensor *x = quern_slice(qkv, 2, part * C, (part + 1) * C, 1);
-  return quern_transpose(quern_reshape(x, QUERN_LIST(B, T, H, C / H)), 1, 2);
-}
-
-static quern_tensor *layer(struct model *m, quern_tensor *x) {
-  quern_attention_options causal = {.size = sizeof causal, .causal = true};
-  quern_tensor *qkv = linear(m, norm(m, x), C, 3 * C); /* (B, T, 3C) */
-  quern_tensor *y =
-      quern_attention(heads(qkv, 0), heads(qkv, 1), heads(qkv, 2), NULL, &causal, NULL); /* (B, H, T, C / H) */
-  y = quern_reshape(quern_transpose(y, 1, 2), QUERN_LIST(B, T, C));
-  x = quern_add(x, linear(m, y, C, C));
-  return quern_add(x, linear(m, quern_gelu_tanh(linear(m, norm(m, x), C, 4 * C)), 4 * C, C));
-}
+enum { RUNS = 5 };
 
 static quern_status gpt2(quern_context *ctx) {
-  struct model m = {.ctx = ctx};
-  quern_tensor *dx[MAX_PARAMETERS];
-  quern_tensor *tokens = quern_input(ctx, "tokens", QUERN_DTYPE_I32, QUERN_LIST(B, T));
-  quern_tensor *labels = quern_input(ctx, "labels", QUERN_DTYPE_I32, QUERN_LIST(B, T));
-  quern_tensor *embedding = parameter(&m, QUERN_LIST(V, C)), *positions = parameter(&m, QUERN_LIST(T, C));
-  quern_tensor *x = quern_add(quern_gather(embedding, tokens, 0), positions); /* (B, T, C) */
-  for (int i = 0; i < LAYERS; i++) x = layer(&m, x);
-  quern_tensor *logits = quern_linear(norm(&m, x), embedding, NULL); /* (B, T, V) */
-  return quern_grad(quern_cross_entropy(logits, labels, NULL), m.n, m.parameter, dx);
+  struct gpt2 m = gpt2_small(ctx);
+  return gpt2_build(&m);
 }
 
 static quern_status chain(quern_context *ctx, int nodes) {

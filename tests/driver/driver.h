@@ -110,10 +110,13 @@ struct instance {
   void *data[CASE_OPERANDS];
   quern_tensor *out[CASE_OUTPUTS];
   int n_diff, diff[CASE_OPERANDS]; /* the leaves to differentiate by */
+  bool shares;                     /* its context is that of others too */
 };
 
 /* Builds a case in a new context; false after printing what failed. */
 bool instance_open(struct instance *in, const struct test_case *c);
+/* The same in a context that others share, if it can be; random numbers are as in a context of its own. */
+bool instance_open_in(struct instance *in, const struct test_case *c, quern_context *ctx);
 void instance_close(struct instance *in);
 /* dst[i] = the elements of roots[i]; more feeds may follow those of the leaves. */
 quern_status instance_eval(const struct instance *in, size_t n, quern_tensor *const *roots, void *const *dst,
@@ -121,11 +124,41 @@ quern_status instance_eval(const struct instance *in, size_t n, quern_tensor *co
 /* Memory for the elements of n tensors, to be freed by buffers_free. */
 void buffers_new(size_t n, quern_tensor *const *tensors, void **dst);
 void buffers_free(size_t n, void **dst);
+/* The feeds of its leaves, as far as they are not constants. */
+size_t instance_feeds(const struct instance *in, quern_feed *feeds);
+
+/* ---- programs (device.c) ------------------------------------------------------------------------------- */
+
+/* A way to compile and run. */
+struct way {
+  const char *name, *device;
+  int optimise, threads;
+  const char *passes; /* or NULL */
+  bool poison;        /* dead bytes are overwritten */
+  bool tight;         /* the memory limit is a little less than needed otherwise; if nothing fits that, no limit */
+};
+
+/* What of an instance is to be computed. */
+struct job {
+  const struct instance *in;
+  size_t n;
+  quern_tensor *const *roots;
+  void *const *dst;
+  size_t n_more;
+  const quern_feed *more; /* beside those of the leaves */
+};
+
+/* Compiles all jobs, those of one context as one program, and runs them twice; both times the bits must be the same. */
+quern_status device_run(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
+
+enum { BATCH = 48 };
 
 /* ---- modes --------------------------------------------------------------------------------------------- */
 
 struct options {
   const char *mode, *root, *python, *judge, *keep;
+  const char *device; /* "ref": the evaluator; else that of programs */
+  int optimise;
   bool verbose;
 };
 struct tally {
@@ -133,6 +166,15 @@ struct tally {
 };
 
 typedef void mode_run(const struct options *options, const struct case_list *cases, struct tally *tally);
+/* Whether the mode runs programs on a device. */
+static inline bool on_device(const struct options *options) { return strcmp(options->device, "ref") != 0; }
+mode_run mode_grad_device, mode_bits_device;
+/* The outputs of an instance, and its gradients: those of the sum of its float results (mode_bits.c). */
+enum { ROOTS = CASE_OUTPUTS + CASE_OPERANDS };
+quern_status roots_of(const struct instance *in, quern_tensor **roots, size_t *n) QUERN_NODISCARD;
+/* The first element in which two results of a type differ, NaNs being equal, or -1 (mode_bits.c). */
+int64_t first_difference(const quern_tensor *t, const void *a, const void *b);
+
 mode_run mode_value, mode_grad, mode_grad2, mode_jvp, mode_bits, mode_ulp, mode_list, mode_coverage, mode_dump;
 int bench_build(void);
 

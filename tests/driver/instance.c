@@ -142,7 +142,7 @@ static quern_tensor *open_operand(struct instance *in, int i) {
 static quern_status open_all(struct instance *in) {
   const struct test_case *c = in->c;
   struct args a = {.c = c, .dtype = c->dtype};
-  QUERN_TRY(quern_context_new(&in->ctx, NULL));
+  if (in->ctx == NULL) QUERN_TRY(quern_context_new(&in->ctx, NULL));
   a.ctx = in->ctx;
   for (; c->builder->roles[0] != 0 && a.n < c->n_shapes; a.n++) {
     a.x[a.n] = open_operand(in, a.n);
@@ -158,26 +158,40 @@ static quern_status open_all(struct instance *in) {
   return ir_verify(in->ctx, (size_t)in->n_out, in->out);
 }
 
-bool instance_open(struct instance *in, const struct test_case *c) {
-  *in = (struct instance){.c = c};
+static bool open_or_close(struct instance *in) {
   if (open_all(in) == QUERN_STATUS_OK) return true;
   instance_close(in);
   return false;
 }
 
+bool instance_open(struct instance *in, const struct test_case *c) {
+  *in = (struct instance){.c = c};
+  return open_or_close(in);
+}
+
+bool instance_open_in(struct instance *in, const struct test_case *c, quern_context *ctx) {
+  *in = (struct instance){.c = c, .ctx = ctx, .shares = true};
+  ctx->next_stream = 0;
+  return open_or_close(in) || instance_open(in, c); /* some register a name, and cannot share */
+}
+
 void instance_close(struct instance *in) {
-  quern_context_free(in->ctx);
+  if (!in->shares) quern_context_free(in->ctx);
   for (int i = 0; i < in->n_leaves; i++) free(in->data[i]);
   *in = (struct instance){0};
+}
+
+size_t instance_feeds(const struct instance *in, quern_feed *feeds) {
+  const char *leaf = case_text(in->c, "leaf", "input");
+  if (strcmp(leaf, "input") != 0 && strcmp(leaf, "state") != 0) return 0;
+  for (int i = 0; i < in->n_leaves; i++) feeds[i] = (quern_feed){in->leaf[i], in->data[i]};
+  return (size_t)in->n_leaves;
 }
 
 quern_status instance_eval(const struct instance *in, size_t n, quern_tensor *const *roots, void *const *dst,
                            size_t n_more, const quern_feed *more) {
   quern_feed feeds[CASE_OPERANDS * 4];
-  size_t n_feeds = 0;
-  bool fed = strcmp(case_text(in->c, "leaf", "input"), "input") == 0 ||
-             strcmp(case_text(in->c, "leaf", "input"), "state") == 0;
-  for (int i = 0; i < in->n_leaves && fed; i++) feeds[n_feeds++] = (quern_feed){in->leaf[i], in->data[i]};
+  size_t n_feeds = instance_feeds(in, feeds);
   QUERN_CHECK(n_feeds + n_more <= BASE_COUNT(feeds), INVALID, "too many feeds");
   for (size_t i = 0; i < n_more; i++) feeds[n_feeds++] = more[i];
   return quern_eval(in->ctx, n, roots, dst, n_feeds, feeds);

@@ -41,6 +41,8 @@ static void usage(void) {
          "  --python FILE  the interpreter of the judge (default /usr/bin/python3)\n"
          "  --judge FILE   another judge than tests/oracle/judge.py\n"
          "  --keep DIR     value: leave the judge's files in DIR\n"
+         "  --device NAME  value, grad, bits: ref (the evaluator, default), interp or cpu: cases become programs\n"
+         "  --optimise N   0 or 1 (default) for programs\n"
          "  --verbose      say more\n");
 }
 
@@ -147,6 +149,7 @@ static bool filter(struct case_list *cases, const char *op, const char *dtype) {
 struct command {
   struct options options;
   const char *op, *dtype;
+  const char *optimise;
   bool files;       /* --cases was given */
   char words[1024]; /* SHAPES key=value ... */
   struct case_list cases;
@@ -161,7 +164,8 @@ static const char **option_place(struct command *command, const char *name) {
       {"--mode", &command->options.mode},     {"--op", &command->op},
       {"--dtype", &command->dtype},           {"--root", &command->options.root},
       {"--python", &command->options.python}, {"--judge", &command->options.judge},
-      {"--keep", &command->options.keep},
+      {"--keep", &command->options.keep},     {"--device", &command->options.device},
+      {"--optimise", &command->optimise},
   };
   for (size_t i = 0; i < BASE_COUNT(table); i++)
     if (strcmp(table[i].name, name) == 0) return table[i].place;
@@ -225,7 +229,8 @@ int main(int argc, char **argv) {
   static struct command command;
   static char root[PATH_BYTES];
   struct tally tally = {0};
-  command.options = (struct options){.mode = "value", .python = "/usr/bin/python3"};
+  command.options = (struct options){.mode = "value", .python = "/usr/bin/python3", .device = "ref"};
+  command.optimise = "1";
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc > 1 && strcmp(argv[1], "bench-build") == 0) return bench_build();
   if (argc > 1 && strcmp(argv[1], "--help") == 0) {
@@ -233,6 +238,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (!parse_options(&command, argc, argv)) return 2;
+  command.options.optimise = atoi(command.optimise);
   if (command.options.root == NULL && find_root(root, argv[0])) command.options.root = root;
   if (command.options.root == NULL) command.options.root = ".";
   mode_run *run = find_mode(command.options.mode);

@@ -10,10 +10,7 @@
 
 #include "driver/driver.h"
 
-enum { ROOTS = CASE_OUTPUTS + CASE_OPERANDS };
-
-/* The outputs of an instance, and its gradients: those of the sum of its float results. */
-static quern_status roots_of(const struct instance *in, quern_tensor **roots, size_t *n) {
+quern_status roots_of(const struct instance *in, quern_tensor **roots, size_t *n) {
   quern_tensor *x[CASE_OPERANDS], *loss = NULL;
   *n = 0;
   for (int i = 0; i < in->n_out; i++) {
@@ -29,8 +26,7 @@ static quern_status roots_of(const struct instance *in, quern_tensor **roots, si
   return QUERN_STATUS_OK;
 }
 
-/* The first element in which two results of a type differ, or -1. */
-static int64_t difference(const quern_tensor *t, const void *a, const void *b) {
+int64_t first_difference(const quern_tensor *t, const void *a, const void *b) {
   quern_dtype dtype = quern_tensor_dtype(t);
   size_t size = quern_dtype_size(dtype);
   for (int64_t i = 0; i < quern_tensor_count(t); i++) {
@@ -53,7 +49,7 @@ static quern_status same(const char *way, const struct instance *in, size_t n, q
   buffers_new(n, roots, dst);
   quern_status status = instance_eval(in, n, roots, dst, 0, NULL);
   for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
-    int64_t at = difference(types[i], dst[i], expected[i]);
+    int64_t at = first_difference(types[i], dst[i], expected[i]);
     if (at >= 0)
       status = base_error(QUERN_STATUS_INTERNAL, "%s: result %zu differs at element %lld", way, i, (long long)at);
   }
@@ -126,7 +122,10 @@ static quern_status all_ways(const struct instance *in, size_t n, quern_tensor *
 }
 
 void mode_bits(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  (void)options;
+  if (on_device(options)) {
+    mode_bits_device(options, cases, tally);
+    return;
+  }
   for (size_t i = 0; i < cases->n; i++) {
     struct instance in;
     quern_tensor *roots[ROOTS];

@@ -333,8 +333,10 @@ static void run(const char *mode, check *check_f64, check *check_other, const st
 }
 
 void mode_grad(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  (void)options;
-  run("grad", check_grad, check_narrow, cases, tally);
+  if (on_device(options))
+    mode_grad_device(options, cases, tally);
+  else
+    run("grad", check_grad, check_narrow, cases, tally);
 }
 
 void mode_grad2(const struct options *options, const struct case_list *cases, struct tally *tally) {

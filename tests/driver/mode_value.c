@@ -58,6 +58,41 @@ static bool run_case(FILE *file, size_t number, const struct test_case *c, struc
   return ok;
 }
 
+/* The same on a device, for up to BATCH cases that become one program; one by one when that fails. */
+static void run_batch(const struct options *options, FILE *file, size_t first, size_t n, const struct test_case *cases,
+                      char *state, struct tally *tally) {
+  const struct way way = {.name = "value", .device = options->device, .optimise = options->optimise, .threads = 2};
+  static struct instance in[BATCH];
+  struct job jobs[BATCH];
+  static void *dst[BATCH][CASE_OUTPUTS];
+  size_t at[BATCH], n_jobs = 0;
+  quern_context *ctx;
+  if (quern_context_new(&ctx, NULL) != QUERN_STATUS_OK) return;
+  for (size_t i = 0; i < n; i++) {
+    struct instance *made = &in[n_jobs];
+    state[first + i] = 'f';
+    if (!instance_open_in(made, &cases[i], ctx)) {
+      tally_fail(tally, &cases[i], "value", "%s", quern_last_error());
+      continue;
+    }
+    buffers_new((size_t)made->n_out, made->out, dst[n_jobs]);
+    jobs[n_jobs] = (struct job){.in = made, .n = (size_t)made->n_out, .roots = made->out, .dst = dst[n_jobs]};
+    at[n_jobs++] = first + i;
+  }
+  bool all = device_run(&way, n_jobs, jobs) == QUERN_STATUS_OK;
+  for (size_t i = 0; i < n_jobs; i++) {
+    if (all || device_run(&way, 1, &jobs[i]) == QUERN_STATUS_OK) {
+      write_case(file, at[i], &in[i], dst[i]);
+      state[at[i]] = 'w';
+    } else {
+      tally_fail(tally, in[i].c, "value", "%s", quern_last_error());
+    }
+    buffers_free((size_t)in[i].n_out, dst[i]);
+    instance_close(&in[i]);
+  }
+  quern_context_free(ctx);
+}
+
 /* ---- judging ------------------------------------------------------------------------------------------- */
 
 /* Counts the verdicts; every case that was written needs one. */
@@ -103,7 +138,10 @@ void mode_value(const struct options *options, const struct case_list *cases, st
     free(state);
     return;
   }
-  for (size_t i = 0; i < cases->n; i++) state[i] = run_case(file, i, &cases->at[i], tally) ? 'w' : 'f';
+  for (size_t i = 0; i < cases->n && !on_device(options); i++)
+    state[i] = run_case(file, i, &cases->at[i], tally) ? 'w' : 'f';
+  for (size_t i = 0; i < cases->n && on_device(options); i += BATCH)
+    run_batch(options, file, i, BASE_MIN(BATCH, cases->n - i), &cases->at[i], state, tally);
   if (fclose(file) != 0) tally->failed++;
   if (options->judge != NULL)
     snprintf(judge, sizeof judge, "%s", options->judge);

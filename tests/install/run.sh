@@ -35,11 +35,13 @@ expect "find_package, static" "$tmp/build/static"
 passed=$((passed + 1))
 
 # What is installed and nothing else.
-(cd "$prefix" && find . -type f -o -type l | sed 's,^\./,,' | grep -v '^include/quern/' | sort) >"$tmp/files"
+# The peers of quern bench that are programs depend on what else is installed.
+(cd "$prefix" && find . -type f -o -type l | sed 's,^\./,,' | grep -v '^include/quern/\|/peers/peer_' | sort) >"$tmp/files"
 version=$(pkg-config --modversion quern)
 printf '%s\n' bin/quern lib/cmake/quern/quernConfig.cmake lib/cmake/quern/quernConfigVersion.cmake \
   lib/cmake/quern/quernTargets-release.cmake lib/cmake/quern/quernTargets.cmake lib/libquern.a lib/libquern.so \
-  "lib/libquern.so.${version%%.*}" "lib/libquern.so.$version" lib/pkgconfig/quern.pc >"$tmp/wanted"
+  "lib/libquern.so.${version%%.*}" "lib/libquern.so.$version" lib/pkgconfig/quern.pc \
+  libexec/quern/peers/numpy_peer.py libexec/quern/peers/peer.py libexec/quern/peers/torch_peer.py >"$tmp/wanted"
 diff "$tmp/wanted" "$tmp/files"
 passed=$((passed + 1))
 echo "$passed passed, 0 failed"

@@ -99,6 +99,8 @@ static void test_memory_is_counted(void **state) {
   assert_int_equal(after.live_bytes, memory_live);
   assert_true(after.allocations > before.allocations);
   ir_buffer_free(ctx, buffer);
+  assert_int_equal(quern_context_memory(ctx).live_bytes, after.live_bytes); /* the pool keeps it */
+  assert_int_equal(quern_pool_trim(ctx, 0), QUERN_STATUS_OK);
   quern_memory_stats freed = quern_context_memory(ctx);
   assert_true(freed.live_bytes < after.live_bytes);
   assert_true(freed.peak_bytes >= after.live_bytes);

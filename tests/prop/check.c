@@ -8,9 +8,8 @@
 
 /* ---- evaluation -------------------------------------------------------------------------------------- */
 
-/* The elements of each root, in the context's arena; leaves get the values that the seed and their names
-** stand for. */
-static quern_status evaluate(quern_context *ctx, uint64_t seed, size_t n, quern_tensor *const *roots, void **dst) {
+/* Leaves get the values that the seed and their names stand for. */
+quern_status check_evaluate(quern_context *ctx, uint64_t seed, size_t n, quern_tensor *const *roots, void **dst) {
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, n, roots, &order));
   size_t n_bindings = 0;
@@ -39,9 +38,8 @@ static bool same_element(quern_dtype dtype, const void *a, const void *b, size_t
   return base_dtype_is(dtype, BASE_FLOAT) && isnan(base_load_float(dtype, a, i)) && isnan(base_load_float(dtype, b, i));
 }
 
-/* Fails when two evaluations differ in a bit; NaNs are all alike. */
-static quern_status same_values(quern_context *ctx, const char *what, size_t n, quern_tensor *const *roots,
-                                void *const *a, void *const *b) {
+quern_status check_same(quern_context *ctx, const char *what, size_t n, quern_tensor *const *roots, void *const *a,
+                        void *const *b) {
   for (size_t i = 0; i < n; i++) {
     for (size_t k = 0; k < (size_t)ir_count(roots[i]); k++) {
       if (same_element(roots[i]->dtype, a[i], b[i], k)) continue;
@@ -59,7 +57,7 @@ static quern_status same_values(quern_context *ctx, const char *what, size_t n, 
   return QUERN_STATUS_OK;
 }
 
-static quern_status named(quern_status status, const char *what) {
+quern_status check_named(quern_status status, const char *what) {
   if (status == QUERN_STATUS_OK) return status;
   char message[BASE_MESSAGE_BYTES];
   snprintf(message, sizeof message, "%s", quern_last_error());
@@ -71,12 +69,12 @@ static quern_status named(quern_status status, const char *what) {
 static quern_status check_parsed(const struct check *check, quern_context *other, const struct base_str *text, size_t n,
                                  quern_tensor *const *roots, void *const *values) {
   struct ir_module module;
-  QUERN_TRY(named(ir_parse(other, text->at, text->n, &module), "parse"));
+  QUERN_TRY(check_named(ir_parse(other, text->at, text->n, &module), "parse"));
   QUERN_CHECK(module.n_outputs == n, INTERNAL, "parse: %zu outputs became %zu", n, module.n_outputs);
-  QUERN_TRY(named(ir_verify(other, n, module.outputs), "verify what was parsed"));
+  QUERN_TRY(check_named(ir_verify(other, n, module.outputs), "verify what was parsed"));
   struct base_str again;
   base_str_init(&again, &other->heap);
-  quern_status status = named(ir_print(other, &again, n, module.outputs, module.names), "print what was parsed");
+  quern_status status = check_named(ir_print(other, &again, n, module.outputs, module.names), "print what was parsed");
   if (status == QUERN_STATUS_OK && (again.n != text->n || memcmp(again.at, text->at, text->n) != 0)) {
     status = base_error(QUERN_STATUS_INTERNAL, "print, parse, print: the texts differ");
   }
@@ -84,14 +82,14 @@ static quern_status check_parsed(const struct check *check, quern_context *other
   QUERN_TRY(status);
   void **parsed = base_arena_alloc(&other->arena, n * sizeof *parsed);
   if (parsed == NULL) return QUERN_STATUS_MEMORY;
-  QUERN_TRY(named(evaluate(other, check->seed, n, module.outputs, parsed), "evaluate what was parsed"));
-  return same_values(check->ctx, "print and parse", n, roots, values, parsed);
+  QUERN_TRY(check_named(check_evaluate(other, check->seed, n, module.outputs, parsed), "evaluate what was parsed"));
+  return check_same(check->ctx, "print and parse", n, roots, values, parsed);
 }
 
 static quern_status check_text(const struct check *check, size_t n, quern_tensor *const *roots, void *const *values) {
   struct base_str text;
   base_str_init(&text, &check->ctx->heap);
-  quern_status status = named(ir_print(check->ctx, &text, n, roots, NULL), "print");
+  quern_status status = check_named(ir_print(check->ctx, &text, n, roots, NULL), "print");
   quern_context *other = NULL;
   if (status == QUERN_STATUS_OK) status = quern_context_new(&other, NULL);
   if (status == QUERN_STATUS_OK) status = check_parsed(check, other, &text, n, roots, values);
@@ -108,10 +106,10 @@ static quern_status rewrite(const struct check *check, bool approximate, const b
   struct ir_rewrite_options options = {
       .approximate = approximate, .enabled = enabled, .extra = check->plant, .n_extra = check->plant != NULL};
   if (check->counts != NULL) options.fired = check->counts->rules;
-  QUERN_TRY(named(ir_rewrite(check->ctx, n, roots, &options, out), "rewrite"));
+  QUERN_TRY(check_named(ir_rewrite(check->ctx, n, roots, &options, out), "rewrite"));
   for (size_t i = 0; i < n; i++)
     QUERN_CHECK(ir_same_type(roots[i], out[i]), INTERNAL, "rewrite: output %zu has another type", i);
-  return named(ir_verify(check->ctx, n, out), "verify what was rewritten");
+  return check_named(ir_verify(check->ctx, n, out), "verify what was rewritten");
 }
 
 /* With some rules only, so that no rule hides what another does wrong. */
@@ -121,9 +119,9 @@ static quern_status check_some_rules(const struct check *check, size_t n, quern_
   if (enabled == NULL) return QUERN_STATUS_MEMORY;
   struct rng rng = {.seed = check->seed ^ 1};
   for (size_t i = 0; i < ir_rule_count; i++) enabled[i] = rng_chance(&rng, 50);
-  QUERN_TRY(named(rewrite(check, false, enabled, n, roots, out), "some rules"));
-  QUERN_TRY(named(evaluate(check->ctx, check->seed, n, out, now), "evaluate what some rules rewrote"));
-  return same_values(check->ctx, "some rules", n, roots, values, now);
+  QUERN_TRY(check_named(rewrite(check, false, enabled, n, roots, out), "some rules"));
+  QUERN_TRY(check_named(check_evaluate(check->ctx, check->seed, n, out, now), "evaluate what some rules rewrote"));
+  return check_same(check->ctx, "some rules", n, roots, values, now);
 }
 
 static quern_status check_rewrite(const struct check *check, size_t n, quern_tensor *const *roots,
@@ -134,15 +132,15 @@ static quern_status check_rewrite(const struct check *check, size_t n, quern_ten
   void **now = base_arena_alloc(&ctx->arena, n * sizeof *now);
   if (out == NULL || again == NULL || now == NULL) return QUERN_STATUS_MEMORY;
   QUERN_TRY(rewrite(check, false, NULL, n, roots, out));
-  QUERN_TRY(named(evaluate(ctx, check->seed, n, out, now), "evaluate what was rewritten"));
-  QUERN_TRY(same_values(ctx, "rewrite", n, roots, values, now));
+  QUERN_TRY(check_named(check_evaluate(ctx, check->seed, n, out, now), "evaluate what was rewritten"));
+  QUERN_TRY(check_same(ctx, "rewrite", n, roots, values, now));
   struct check quiet = *check;
   quiet.counts = NULL;
   QUERN_TRY(rewrite(&quiet, false, NULL, n, out, again));
   for (size_t i = 0; i < n; i++)
     QUERN_CHECK(out[i] == again[i], INTERNAL, "rewrite: output %zu changes when rewritten again", i);
   QUERN_TRY(check_some_rules(check, n, roots, values, out, now));
-  return named(rewrite(check, true, NULL, n, roots, out), "approximate rules");
+  return check_named(rewrite(check, true, NULL, n, roots, out), "approximate rules");
 }
 
 /* ---- gradients --------------------------------------------------------------------------------------- */
@@ -174,7 +172,7 @@ static quern_status check_gradient(const struct check *check, size_t n, quern_te
     if (!base_dtype_is(roots[i]->dtype, BASE_FLOAT)) continue;
     loss = quern_add(loss, quern_sum(quern_cast(roots[i], QUERN_DTYPE_F64), QUERN_ALL, false));
   }
-  QUERN_TRY(named(quern_context_check(ctx), "loss"));
+  QUERN_TRY(check_named(quern_context_check(ctx), "loss"));
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, n, roots, &order));
   quern_tensor **x = base_arena_alloc(&ctx->arena, order.n * sizeof *x),
@@ -191,23 +189,25 @@ static quern_status check_gradient(const struct check *check, size_t n, quern_te
   if (x == NULL || dx == NULL || values == NULL) return QUERN_STATUS_MEMORY;
   quern_status status = quern_grad(loss, n_x, x, dx);
   if (status == QUERN_STATUS_UNSUPPORTED && may_refuse) return QUERN_STATUS_OK;
-  QUERN_TRY(named(status, "gradient"));
+  QUERN_TRY(check_named(status, "gradient"));
   for (size_t i = 0; i < n_x; i++)
     QUERN_CHECK(ir_same_type(x[i], dx[i]), INTERNAL, "gradient: dx[%zu] has another type than x", i);
-  QUERN_TRY(named(ir_verify(ctx, n_x, dx), "verify the gradient"));
+  QUERN_TRY(check_named(ir_verify(ctx, n_x, dx), "verify the gradient"));
   if (check->counts != NULL) check->counts->gradients++;
-  return named(evaluate(ctx, check->seed, n_x, dx, values), "evaluate the gradient");
+  return check_named(check_evaluate(ctx, check->seed, n_x, dx, values), "evaluate the gradient");
 }
 
 /* ---- all --------------------------------------------------------------------------------------------- */
 
 quern_status check_graph(const struct check *check, size_t n, quern_tensor *const *roots) {
-  QUERN_TRY(named(ir_verify(check->ctx, n, roots), "verify"));
+  if (check->device != NULL) return check_device(check->device, check->ctx, 1, &(struct seeded){check->seed, n, roots});
+  QUERN_TRY(check_named(ir_verify(check->ctx, n, roots), "verify"));
   void **values = base_arena_alloc(&check->ctx->arena, n * sizeof *values);
   if (values == NULL) return QUERN_STATUS_MEMORY;
-  QUERN_TRY(named(evaluate(check->ctx, check->seed, n, roots, values), "evaluate"));
+  QUERN_TRY(check_named(check_evaluate(check->ctx, check->seed, n, roots, values), "evaluate"));
   QUERN_TRY(check_text(check, n, roots, values));
   QUERN_TRY(check_rewrite(check, n, roots, values));
+  QUERN_TRY(check_passes(check, n, roots, values));
   return check->gradient ? check_gradient(check, n, roots) : QUERN_STATUS_OK;
 }
 

@@ -3,6 +3,8 @@
 **   checks N graphs; with 20000 or more, every op and every rewrite rule must have occurred 100 times
 ** quernprop --only SEED [--max-nodes M]
 **   checks the graph of that seed again, and prints it
+** quernprop --device interp|cpu [--graphs N] ...
+**   checks that programs of the graphs give the same bits whichever passes run, compiled or interpreted
 ** quernprop --plant [--graphs N]
 **   checks that wrong rules are found out within N graphs each
 */
@@ -14,11 +16,12 @@
 
 #include "prop/prop.h"
 
-enum { LEAST_NODES = 30, OFTEN = 100, MANY_GRAPHS = 20000, MOST_FAILURES = 5 };
+enum { LEAST_NODES = 30, OFTEN = 100, MANY_GRAPHS = 20000, MOST_FAILURES = 5, BATCH = 40 };
 
 struct options {
   uint64_t graphs, seed, max_nodes, only;
   bool has_only, plant;
+  const char *device; /* or NULL */
 };
 
 /* ---- one graph --------------------------------------------------------------------------------------- */
@@ -34,16 +37,22 @@ static void print_graph(quern_context *ctx, size_t n, quern_tensor *const *roots
   base_str_fini(&str);
 }
 
+/* How many nodes the graph of a seed has at least. */
+static size_t size_of(const struct options *options, uint64_t seed) {
+  struct rng rng = {.seed = ~seed};
+  return LEAST_NODES + (size_t)rng_below(&rng, (int)options->max_nodes - LEAST_NODES + 1);
+}
+
 /* Checks the graph of a seed: OK or what is wrong, reported unless quiet. nodes may be NULL. */
 static quern_status run_graph(const struct options *options, uint64_t seed, bool gradient, const struct ir_rule *plant,
                               struct counts *counts, uint32_t *nodes) {
   quern_context *ctx;
   QUERN_TRY(quern_context_new(&ctx, NULL));
-  struct rng rng = {.seed = ~seed};
-  size_t target = LEAST_NODES + (size_t)rng_below(&rng, (int)options->max_nodes - LEAST_NODES + 1), n = 0;
+  size_t n = 0;
   quern_tensor **roots = NULL;
-  quern_status status = gen_graph(ctx, seed, target, plant, &n, &roots);
-  struct check check = {.ctx = ctx, .seed = seed, .gradient = gradient, .plant = plant, .counts = counts};
+  quern_status status = gen_graph(ctx, seed, size_of(options, seed), plant, &n, &roots);
+  struct check check = {
+      .ctx = ctx, .seed = seed, .gradient = gradient, .plant = plant, .device = options->device, .counts = counts};
   if (status == QUERN_STATUS_OK) {
     size_t found = check_count(ctx, n, roots, counts);
     if (nodes != NULL) *nodes = (uint32_t)found;
@@ -57,7 +66,8 @@ static quern_status run_graph(const struct options *options, uint64_t seed, bool
       if (check_graph(&check, n, roots) != QUERN_STATUS_OK) printf("smaller: %s\n", quern_last_error());
       print_graph(ctx, n, roots);
     }
-    printf("repeat: quernprop --only %llu --max-nodes %llu\n", (unsigned long long)seed,
+    printf("repeat: quernprop%s%s --only %llu --max-nodes %llu\n", options->device != NULL ? " --device " : "",
+           options->device != NULL ? options->device : "", (unsigned long long)seed,
            (unsigned long long)options->max_nodes);
   }
   quern_context_free(ctx);
@@ -175,6 +185,39 @@ static int run_all(const struct options *options) {
   return failed + rare == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
+/* Programs of many graphs at once; of a batch that fails, each graph is checked alone. */
+static int run_device(const struct options *options) {
+  struct counts counts = {.rules = calloc(ir_rule_count, sizeof *counts.rules)};
+  uint64_t failed = 0, done = 0;
+  if (counts.rules == NULL) return EXIT_FAILURE;
+  for (uint64_t first = 0; first < options->graphs && failed < MOST_FAILURES; first += BATCH) {
+    uint64_t n = BASE_MIN(BATCH, options->graphs - first);
+    struct seeded graphs[BATCH];
+    quern_context *ctx;
+    if (quern_context_new(&ctx, NULL) != QUERN_STATUS_OK) return EXIT_FAILURE;
+    quern_status status = QUERN_STATUS_OK;
+    for (uint64_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
+      quern_tensor **roots;
+      graphs[i].seed = options->has_only ? options->only : seed_of(options, first + i);
+      status = gen_graph(ctx, graphs[i].seed, size_of(options, graphs[i].seed), NULL, &graphs[i].n, &roots);
+      graphs[i].roots = roots;
+    }
+    if (status == QUERN_STATUS_OK && !options->has_only) status = check_device(options->device, ctx, n, graphs);
+    quern_context_free(ctx);
+    uint64_t before = failed;
+    for (uint64_t i = 0; i < n && (status != QUERN_STATUS_OK || options->has_only); i++)
+      failed += run_graph(options, graphs[i].seed, false, NULL, &counts, NULL) != QUERN_STATUS_OK;
+    if (status != QUERN_STATUS_OK && failed == before) {
+      printf("FAILED %llu graphs together, but none alone: %s\n", (unsigned long long)n, quern_last_error());
+      failed++;
+    }
+    done += n;
+  }
+  free(counts.rules);
+  printf("%llu passed, %llu failed\n", (unsigned long long)(done - BASE_MIN(done, failed)), (unsigned long long)failed);
+  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 /* ---- options ----------------------------------------------------------------------------------------- */
 
 static bool read_number(const char *text, uint64_t least, uint64_t most, uint64_t *value) {
@@ -199,6 +242,9 @@ int main(int argc, char **argv) {
       ok = read_number(next, 0, UINT64_MAX, &options.seed);
     } else if (strcmp(argv[i], "--max-nodes") == 0) {
       ok = read_number(next, LEAST_NODES, 100000, &options.max_nodes);
+    } else if (strcmp(argv[i], "--device") == 0) {
+      ok = next != NULL;
+      options.device = next;
     } else if (strcmp(argv[i], "--only") == 0) {
       ok = options.has_only = read_number(next, 0, UINT64_MAX, &options.only);
     } else {
@@ -207,12 +253,13 @@ int main(int argc, char **argv) {
     if (!ok) {
       fprintf(stderr,
               "quernprop: wrong argument %s %s\nusage: quernprop [--graphs N] [--seed S] [--max-nodes M] "
-              "[--only SEED] [--plant]\n",
+              "[--only SEED] [--device NAME] [--plant]\n",
               argv[i], next != NULL ? next : "");
       return 2;
     }
     i++;
   }
   if (options.has_only) options.graphs = 1;
+  if (options.device != NULL) return run_device(&options);
   return options.plant ? run_plants(&options) : run_all(&options);
 }

@@ -75,7 +75,7 @@ void gen_control(struct gen *g, enum ir_op op);
 /* The same with what control rules look for. */
 void gen_control_motif(struct gen *g);
 
-/* ---- properties (check.c) ---------------------------------------------------------------------------- */
+/* ---- properties (check.c, check_pass.c) ---------------------------------------------------------------------------- */
 
 struct counts {
   uint64_t ops[IR_OP_COUNT];
@@ -88,11 +88,33 @@ struct check {
   uint64_t seed;
   bool gradient;               /* also build the gradient */
   const struct ir_rule *plant; /* a wrong rule to be found out, or NULL */
+  const char *device;          /* look at programs for that device, not at the graph; or NULL */
   struct counts *counts;       /* NULL while shrinking */
 };
 
 /* OK when the graph has all properties; else the error says which one fails. */
 quern_status check_graph(const struct check *check, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
+
+/* The part of it that is about passes and groups (check_pass.c); values: those of the roots. */
+quern_status check_passes(const struct check *check, size_t n, quern_tensor *const *roots,
+                          void *const *values) QUERN_NODISCARD;
+
+/* What the checks share: the elements of each root, in the context's arena; whether two evaluations have the same bits, NaNs being
+** alike; a status with a name put before its message. */
+quern_status check_evaluate(quern_context *ctx, uint64_t seed, size_t n, quern_tensor *const *roots,
+                            void **dst) QUERN_NODISCARD;
+quern_status check_same(quern_context *ctx, const char *what, size_t n, quern_tensor *const *roots, void *const *a,
+                        void *const *b) QUERN_NODISCARD;
+quern_status check_named(quern_status status, const char *what) QUERN_NODISCARD;
+
+/* Graphs of one context as one program for a device (check_device.c). */
+struct seeded {
+  uint64_t seed;
+  size_t n;
+  quern_tensor *const *roots;
+};
+quern_status check_device(const char *device, quern_context *ctx, size_t n_graphs,
+                          const struct seeded *graphs) QUERN_NODISCARD;
 
 /* Reduces roots in place to few, small ones that still fail. */
 void check_shrink(const struct check *check, size_t *n, quern_tensor **roots);

@@ -1,0 +1,129 @@
+#!/usr/bin/python3
+"""bench/peers/torch_peer.py -- PyTorch on the CPU; results go to memory that was made before wherever PyTorch can"""
+import os
+
+import torch
+import torch.nn.functional as F
+
+from peer import Unknown, serve
+
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+torch.manual_seed(0)
+
+
+def matrix(*shape):
+    return torch.rand(*shape) * 2 - 1
+
+
+def gemm(v):
+    a, b, c = matrix(v["m"], v["k"]), matrix(v["k"], v["n"]), torch.empty(v["m"], v["n"])
+    return lambda: torch.mm(a, b, out=c)
+
+
+def linear_gelu(v):
+    x, w, b = matrix(v["m"], v["k"]), matrix(v["n"], v["k"]), matrix(v["n"])
+    return lambda: F.gelu(F.linear(x, w, b))
+
+
+def linear_relu(v):
+    x, w, b = matrix(v["m"], v["k"]), matrix(v["n"], v["k"]), matrix(v["n"])
+    return lambda: torch.relu_(F.linear(x, w, b))
+
+
+def with_out(op):
+    def make(v):
+        x = matrix(v["rows"], v["cols"])
+        y = torch.empty_like(x)
+        return lambda: op(x, y)
+
+    return make
+
+
+def layernorm(v):
+    x, w, b = matrix(v["rows"], v["cols"]), matrix(v["cols"]), matrix(v["cols"])
+    return lambda: torch.native_layer_norm(x, (v["cols"],), w, b, 1e-5)
+
+
+def gelu_back(v):
+    x, dy = matrix(v["rows"], v["cols"]), matrix(v["rows"], v["cols"])
+    dx = torch.empty_like(x)
+    return lambda: torch.ops.aten.gelu_backward.grad_input(dy, x, grad_input=dx)
+
+
+def softmax_back(v):
+    y, dy = torch.softmax(matrix(v["rows"], v["cols"]), 1), matrix(v["rows"], v["cols"])
+    return lambda: torch.ops.aten._softmax_backward_data(dy, y, 1, torch.float32)
+
+
+def layernorm_back(v):
+    x, w, b = matrix(v["rows"], v["cols"]), matrix(v["cols"]), matrix(v["cols"])
+    dy = matrix(v["rows"], v["cols"])
+    _, mean, rstd = torch.native_layer_norm(x, (v["cols"],), w, b, 1e-5)
+    return lambda: torch.ops.aten.native_layer_norm_backward(
+        dy, x, (v["cols"],), mean, rstd, w, b, [True, True, True])
+
+
+def attention(v):
+    shape = (v["b"], v["h"], v["s"], v["d"])
+    q, k, x = (matrix(*shape).requires_grad_(bool(v.get("back", 0))) for _ in range(3))
+    dy, scale = matrix(*shape), v["d"] ** -0.5
+    mask = torch.ones(v["s"], v["s"], dtype=torch.bool).tril() if v.get("causal", 0) else None
+
+    def run():
+        s = (q @ k.transpose(-2, -1)) * scale
+        if mask is not None:
+            s = s.masked_fill(~mask, float("-inf"))
+        y = torch.softmax(s, -1) @ x
+        if v.get("back", 0):
+            torch.autograd.grad(y, (q, k, x), dy)
+
+    return run
+
+
+def conv(v):
+    x = matrix(v["n"], v["c"], v["h"], v["w"])
+    w = matrix(v["o"], v["c"], v["kh"], v["kw"])
+    return lambda: F.conv2d(x, w, stride=v["stride"], padding=v["pad"])
+
+
+def flat(op):
+    def make(v):
+        a, b = matrix(v["count"]), matrix(v["count"])
+        c = torch.empty_like(a)
+        return lambda: op(a, b, c)
+
+    return make
+
+
+CASES = {
+    "gemm": gemm,
+    "linear_gelu": linear_gelu,
+    "linear_relu": linear_relu,
+    "gelu": with_out(lambda x, y: torch._C._nn.gelu(x, out=y)),
+    "softmax": with_out(lambda x, y: torch.softmax(x, 1, out=y)),
+    "layernorm": layernorm,
+    "gelu_back": gelu_back,
+    "softmax_back": softmax_back,
+    "layernorm_back": layernorm_back,
+    "attention": attention,
+    "conv": conv,
+    "add": flat(lambda a, b, c: torch.add(a, b, out=c)),
+    "exp": flat(lambda a, b, c: torch.exp(a, out=c)),
+    "tanh": flat(lambda a, b, c: torch.tanh(a, out=c)),
+    "sum": flat(lambda a, b, c: torch.sum(a)),
+}
+
+
+def prepare(kind, values):
+    if kind not in CASES or values.get("packed", 0):
+        raise Unknown("this peer has no such work")
+    run = CASES[kind](values)
+
+    def quiet():
+        with torch.no_grad():
+            run()
+
+    return run if values.get("back", 0) else quiet
+
+
+serve("torch", torch.__version__, prepare)

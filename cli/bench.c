@@ -1,0 +1,163 @@
+/* cli/bench.c -- the command bench: suites against peers, all sides in turn in one run, as ratios
+** A table for people, and with --json an object for machines.
+*/
+#include "bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- cases -------------------------------------------------------------------------------------------------- */
+
+/* What a peer can do in more than one way: oneDNN has two interfaces for plain products. */
+static int ways(const char *peer, const struct bench_case *c, const char *more[2]) {
+  more[0] = more[1] = "";
+  bool plain = strcmp(c->kind, "gemm") == 0 && bench_value(c->params, "packed", 0) == 0;
+  if (strcmp(peer, "onednn") != 0 || !plain) return 1;
+  more[0] = "api=0";
+  more[1] = "api=1";
+  return 2;
+}
+
+/* The way that is faster, made ready; false when the peer has none. */
+static bool prepare_peer(struct bench_peer *peer, const char *name, const struct bench_case *c) {
+  const char *more[2];
+  int n = ways(name, c, more), best = -1;
+  double least = 0;
+  for (int i = 0; i < n; i++) {
+    if (!bench_peer_prepare(peer, c->kind, c->params, more[i])) continue;
+    double seconds = n == 1 ? 0 : bench_peer_run(peer, 1);
+    for (int k = 0; k < 4 && n > 1; k++) seconds = fmin(seconds, bench_peer_run(peer, 1));
+    if (best < 0 || seconds < least) best = i, least = seconds;
+  }
+  if (best < 0) return false;
+  return best == n - 1 || bench_peer_prepare(peer, c->kind, c->params, more[best]);
+}
+
+/* Adds the peers of a case that can do it; how many sides there are then. */
+static size_t add_peers(struct bench_run *run, const struct bench_case *c, int threads, struct bench_racer *racers,
+                        size_t n) {
+  for (int i = 0; i < BENCH_PEERS; i++) {
+    const char *name = bench_peer_names[i];
+    struct bench_peer *peer = strstr(c->peers, name) != NULL ? bench_peer_get(run, name, threads) : NULL;
+    if (peer == NULL || !prepare_peer(peer, name, c)) continue;
+    racers[n] = (struct bench_racer){name, bench_peer_run, peer, racers[0].work};
+    n++;
+  }
+  return n;
+}
+
+/* One side of a case: its graph and its program. */
+struct part {
+  struct bench_graph graph;
+  struct bench_side side;
+};
+
+static quern_status part_begin(struct part *part, const char *kind, const char *params, int threads) {
+  quern_status status = bench_graph_begin(&part->graph, bench_kind_find(kind)->build, params);
+  return status == QUERN_STATUS_OK ? bench_side_begin(&part->side, &part->graph, threads, NULL) : status;
+}
+
+static void part_end(struct part *part) {
+  bench_side_end(&part->side);
+  bench_graph_end(&part->graph);
+}
+
+static int run_case(struct bench_run *run, const struct bench_case *c) {
+  struct bench_row row = {.threads = c->threads != 0 ? c->threads : run->threads};
+  struct bench_racer racers[BENCH_PEERS + 2];
+  struct part own = {0}, other = {0};
+  size_t n = 1;
+  snprintf(row.name, sizeof row.name, "%s", c->kind);
+  snprintf(row.params, sizeof row.params, "%s", c->params);
+  int status = CLI_OK;
+  if (part_begin(&own, c->kind, c->params, row.threads) != QUERN_STATUS_OK) status = cli_fail_last(c->kind);
+  racers[0] = (struct bench_racer){"quern", bench_side_run, &own.side, own.graph.flops};
+  if (status == CLI_OK && c->against != NULL) {
+    if (part_begin(&other, c->kind, c->against, row.threads) != QUERN_STATUS_OK) status = cli_fail_last(c->kind);
+    racers[n++] = (struct bench_racer){"shape", bench_side_run, &other.side, other.graph.flops};
+  }
+  if (status == CLI_OK) n = add_peers(run, c, row.threads, racers, n);
+  if (status == CLI_OK) status = bench_race(run, &row, n, racers);
+  if (status == CLI_OK) status = bench_rate(&row, own.graph.flops, own.graph.bytes);
+  row.planned = bench_side_planned(&own.side);
+  part_end(&own);
+  part_end(&other);
+  return status == CLI_OK ? bench_row_keep(run, &row) : status;
+}
+
+static int run_cases(struct bench_run *run) {
+  int status = CLI_OK;
+  for (const struct bench_case *c = run->suite->cases; c->kind != NULL && status == CLI_OK; c++)
+    if (bench_wanted(run, c->kind, c->params)) status = run_case(run, c);
+  return status;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------ */
+
+static const struct bench_suite *find_suite(const char *name) {
+  for (size_t i = 0; i < bench_suite_count; i++)
+    if (strcmp(bench_suites[i].name, name) == 0) return &bench_suites[i];
+  return NULL;
+}
+
+static int unknown_suite(const struct cli_call *call) {
+  const char *names[16];
+  for (size_t i = 0; i < bench_suite_count; i++) names[i] = bench_suites[i].name;
+  const char *nearest = cli_nearest(call->files[0], bench_suite_count, names);
+  return cli_usage(call->command, "there is no suite '%s'%s%s%s", call->files[0],
+                   nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
+                   nearest != NULL ? "'?" : "");
+}
+
+static int run_bench(const struct cli_call *call) {
+  struct bench_run run = {.suite = find_suite(call->files[0]), .slice = 0.02};
+  const char *json = NULL;
+  int64_t rounds = 11, threads = 1;
+  if (run.suite == NULL) return unknown_suite(call);
+  cli_has(call, "--json", &json);
+  cli_has(call, "--only", &run.only);
+  int status = cli_number(call, "--threads", 1, 1024, &threads);
+  if (status == CLI_OK) status = cli_number(call, "--rounds", 3, BENCH_MOST_ROUNDS, &rounds);
+  if (status != CLI_OK) return status;
+  run.threads = (int)threads;
+  run.rounds = (int)rounds;
+  cli_catch_interrupt();
+  status = run.suite->cases != NULL ? run_cases(&run) : run.suite->run(&run);
+  if (cli_interrupted()) fprintf(stderr, "quern: interrupted; what was measured so far:\n");
+  if (run.n_rows == 0 && status == CLI_OK) status = cli_fail("no case of %s contains '%s'", run.suite->name, run.only);
+  bench_print_sums(&run);
+  if (json != NULL && run.n_rows > 0) {
+    int written = bench_write_json(&run, json);
+    if (status == CLI_OK) status = written;
+  }
+  bench_peers_stop(&run);
+  free(run.rows);
+  return status;
+}
+
+static const struct cli_option options[] = {{"--json", 0, "FILE", "write the results to FILE as JSON"},
+                                            {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
+                                            {"--rounds", 0, "N", "rounds of all sides in turn (11)"},
+                                            {"--threads", 0, "N", "threads of cases that do not say (1)"},
+                                            {0}};
+
+const struct cli_command cli_command_bench = {
+    .name = "bench",
+    .usage = "SUITE [OPTIONS]",
+    .help = "measure a suite against the peers that are installed, all sides in turn",
+    .more = "suites:\n"
+            "  gemm             matrix products: 12 shapes plain and packed, few rows, linear + GELU\n"
+            "  gemm-off-by-one  the 12 shapes with each size one less and one more: rates as ratios\n"
+            "  ops              elementwise, rows, gradients, attention\n"
+            "  conv             convolutions of ResNet-50\n"
+            "  fusion           kernels, bytes and time of patterns: fused, not fused, and written by hand\n"
+            "  graph            nodes before and after the passes; passes, plan, cold and warm compilation\n"
+            "  memory           relu, matmul, softmax: bytes and time with memory shared and not\n"
+            "\npeers: onednn, openblas, numpy, torch, each in a process of its own.\n"
+            "A ratio is peer's time / Quern's time; spread is the distance of the quartiles over the median.\n",
+    .options = options,
+    .least_files = 1,
+    .most_files = 1,
+    .run = run_bench,
+};

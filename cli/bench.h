@@ -1,0 +1,168 @@
+/* cli/bench.h -- what the files of `quern bench` share
+** A suite fills rows. Most suites are a list of cases: a case is a graph built from numbers, the work it must do, and what
+** peers call it. The others compare programs of Quern with each other.
+*/
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+#include "cli.h"
+
+/* ---- graphs (bench_cases.c, bench_patterns.c, bench_models.c) --------------------------------------------- */
+
+/* "m=1000 k=1000 n=1000" */
+int64_t bench_value(const char *params, const char *key, int64_t otherwise);
+
+/* A graph to be compiled: outputs, and how much work it is. */
+enum { BENCH_OUTPUTS = 4, BENCH_DATA = 8 };
+struct bench_graph {
+  quern_context *ctx;
+  size_t n_outputs, n_data;
+  quern_tensor *outputs[BENCH_OUTPUTS];
+  void *data[BENCH_DATA]; /* elements of tensors that the program knows, freed with the graph */
+  double flops, bytes;    /* that must be done, read and written */
+};
+typedef void bench_build(struct bench_graph *graph, const char *params);
+quern_status bench_graph_begin(struct bench_graph *graph, bench_build *build, const char *params);
+void bench_graph_end(struct bench_graph *graph);
+
+quern_tensor *bench_input(struct bench_graph *graph, const char *name, int rank, const int64_t *dims); /* f32 */
+void bench_output(struct bench_graph *graph, quern_tensor *y);
+/* A tensor whose elements, in [-1, 1), the program knows: weights that can be packed ahead of time. */
+quern_tensor *bench_known(struct bench_graph *graph, int rank, const int64_t *dims);
+/* The same numbers in memory of n floats. */
+void bench_fill(float *at, size_t n);
+
+struct bench_kind {
+  const char *name; /* also what peers call it */
+  bench_build *build;
+};
+const struct bench_kind *bench_kind_find(const char *name);
+
+/* A pattern that is to become few kernels: with composites, and written out with primitives. */
+struct bench_pattern {
+  const char *name, *params;
+  bench_build *build, *by_hand;
+};
+extern const struct bench_pattern bench_patterns[]; /* ended by one without a name */
+
+/* A whole model: outputs, and what becomes of its states. */
+struct bench_model {
+  quern_context *ctx;
+  size_t n_outputs, n_updates;
+  quern_tensor **outputs;
+  quern_update *updates;
+};
+struct bench_model_kind {
+  const char *name, *params;
+  void (*build)(struct bench_model *model, const char *params);
+  bool compiled; /* to be compiled for the CPU; else passes and plan only */
+};
+extern const struct bench_model_kind bench_models[]; /* ended by one without a name */
+void bench_model_end(struct bench_model *model);
+
+/* ---- rows (bench_row.c) ----------------------------------------------------------------------------------- */
+
+enum { BENCH_RESULTS = 4, BENCH_MORE = 8, BENCH_MOST_ROUNDS = 101 };
+
+struct bench_result {
+  const char *peer;
+  double median, ratio; /* seconds; peer's time / Quern's time */
+};
+
+struct bench_row {
+  char name[32], params[96];
+  int threads;
+  double median, spread, gflops, gbs, limit; /* seconds; quartiles' distance / median; % of the machine's limit */
+  int64_t planned;
+  int n_results, n_more;
+  struct bench_result results[BENCH_RESULTS];
+  struct {
+    const char *key;
+    double value;
+  } more[BENCH_MORE]; /* what else a suite tells */
+};
+void bench_row_add(struct bench_row *row, const char *key, double value);
+
+struct bench_peer;
+struct bench_run {
+  const struct bench_suite *suite;
+  const char *only; /* only rows whose name and params contain it; NULL: all */
+  int rounds, threads;
+  double slice; /* seconds of a side in a round */
+  size_t n_rows, room;
+  struct bench_row *rows;
+  struct bench_peer *peers[8]; /* running, of bench_peer_get */
+};
+
+/* True when --only wants a row of that name. */
+bool bench_wanted(const struct bench_run *run, const char *name, const char *params);
+/* Shows a finished row and keeps it. */
+int bench_row_keep(struct bench_run *run, const struct bench_row *row);
+/* Geometric means of the ratios. */
+void bench_print_sums(const struct bench_run *run);
+int bench_write_json(const struct bench_run *run, const char *path);
+
+/* ---- measuring (bench_side.c) ----------------------------------------------------------------------------- */
+
+/* Seconds of one run, from n of them; negative when it failed. */
+typedef double bench_timed(void *self, long n);
+struct bench_racer {
+  const char *name;
+  bench_timed *run;
+  void *self;
+  double work; /* a ratio is one of rates when this differs: 1 for all, or operations */
+};
+/* Rounds of all in turn: the median of the first goes to the row, the others become its results. */
+int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const struct bench_racer *racers);
+
+/* A program of Quern with an instance and memory for its inputs, states and outputs. */
+struct bench_side {
+  quern_program *program;
+  quern_instance *instance;
+  size_t n_inputs, n_outputs;
+  void **inputs, **outputs;
+  quern_memory memory;
+  quern_program_counts counts;
+};
+quern_status bench_side_begin(struct bench_side *side, const struct bench_graph *graph, int threads,
+                              const char *passes);
+void bench_side_end(struct bench_side *side);
+bench_timed bench_side_run; /* self: the side */
+int64_t bench_side_planned(const struct bench_side *side);
+
+/* Fills gflops, gbs and limit of a row that did so much work. */
+int bench_rate(struct bench_row *row, double flops, double bytes);
+
+/* ---- suites (bench_suites.c, bench_fusion.c, bench_graph.c, bench_memory.c) -------------------------------- */
+
+struct bench_case {
+  const char *kind, *params;
+  int threads;         /* 0: as --threads says */
+  const char *peers;   /* names, such as "onednn openblas" */
+  const char *against; /* params of a case of the same kind whose rate this one's is compared with; NULL: none */
+};
+
+struct bench_suite {
+  const char *name, *help;
+  bool rates;                     /* has rows with operations and bytes a second */
+  const struct bench_case *cases; /* ended by a case without a kind; NULL: run does it all */
+  int (*run)(struct bench_run *run);
+};
+extern const struct bench_suite bench_suites[];
+extern const size_t bench_suite_count;
+int bench_run_fusion(struct bench_run *run);
+int bench_run_graph(struct bench_run *run);
+int bench_run_memory(struct bench_run *run);
+
+/* ---- peers (bench_peer.c): processes that do the same work, see bench/peers/peer.h ------------------------- */
+
+enum { BENCH_PEERS = 4 };
+extern const char *const bench_peer_names[BENCH_PEERS]; /* "onednn", "openblas", "numpy", "torch" */
+
+/* The peer with that many threads, started if need be, or NULL when it is not installed. */
+struct bench_peer *bench_peer_get(struct bench_run *run, const char *name, int threads);
+void bench_peers_stop(struct bench_run *run);
+/* Makes the case ready; false when the peer cannot do it. */
+bool bench_peer_prepare(struct bench_peer *peer, const char *kind, const char *params, const char *more);
+bench_timed bench_peer_run; /* self: the peer */
+
+#endif

@@ -1,0 +1,138 @@
+/* cli/bench_graph.c -- the suite graph: how long whole graphs take to compile, and what the passes make of them
+** Every measurement is a process of its own, so that nothing is warm but what the disk cache holds.
+*/
+#include "bench.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What a child tells. */
+struct outcome {
+  bool good;
+  double seconds; /* of quern_program_compile */
+  quern_program_counts counts;
+  quern_memory memory;
+  char error[256];
+};
+
+static quern_status compile(const struct bench_model_kind *kind, const char *device, int threads,
+                            struct outcome *outcome) {
+  struct bench_model model = {0};
+  quern_program *program = NULL;
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  struct timespec begin, end;
+  quern_status status = quern_context_new(&model.ctx, NULL);
+  if (status != QUERN_STATUS_OK) return status;
+  kind->build(&model, kind->params);
+  options.device = device;
+  options.threads = threads;
+  options.n_updates = model.n_updates;
+  options.updates = model.updates;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  status = quern_program_compile(&program, model.ctx, model.n_outputs, (quern_tensor *const *)model.outputs, &options);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  outcome->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+  if (status == QUERN_STATUS_OK) status = quern_program_count(program, &outcome->counts);
+  if (status == QUERN_STATUS_OK) status = quern_program_memory(program, &outcome->memory);
+  quern_program_free(program);
+  bench_model_end(&model);
+  return status;
+}
+
+/* Compiles in a child. */
+static void compile_apart(const struct bench_model_kind *kind, const char *device, int threads,
+                          struct outcome *outcome) {
+  int ends[2];
+  *outcome = (struct outcome){.error = "no process"};
+  fflush(stdout);
+  if (pipe(ends) != 0) return;
+  pid_t pid = fork();
+  if (pid == 0) {
+    outcome->good = compile(kind, device, threads, outcome) == QUERN_STATUS_OK;
+    snprintf(outcome->error, sizeof outcome->error, "%s", outcome->good ? "" : quern_last_error());
+    ssize_t sent = write(ends[1], outcome, sizeof *outcome);
+    _exit(sent == (ssize_t)sizeof *outcome ? 0 : 1);
+  }
+  close(ends[1]);
+  if (pid > 0 && read(ends[0], outcome, sizeof *outcome) != (ssize_t)sizeof *outcome)
+    *outcome = (struct outcome){.error = "the process that compiles ended"};
+  close(ends[0]);
+  if (pid > 0) waitpid(pid, NULL, 0);
+}
+
+/* Removes a folder of files and one level of folders below it: a cache. */
+static void remove_folder(const char *path, int depth) {
+  DIR *folder = opendir(path);
+  for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+    char name[1024];
+    int n = snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || n >= (int)sizeof name) continue;
+    struct stat about;
+    if (lstat(name, &about) == 0 && S_ISDIR(about.st_mode) && depth > 0)
+      remove_folder(name, depth - 1);
+    else
+      unlink(name);
+  }
+  if (folder != NULL) closedir(folder);
+  rmdir(path);
+}
+
+/* The median passes + plan of several compilations; what else they tell is that of the last. */
+static int measure_passes(struct bench_run *run, const struct bench_model_kind *kind, struct outcome *outcome,
+                          struct bench_row *row) {
+  double times[BENCH_MOST_ROUNDS];
+  int n = run->rounds;
+  for (int i = 0; i < n; i++) {
+    compile_apart(kind, "null", run->threads, outcome);
+    if (cli_interrupted()) return CLI_FAILED;
+    if (!outcome->good) return cli_fail("%s %s: %s", kind->name, kind->params, outcome->error);
+    double seconds = outcome->counts.seconds_passes + outcome->counts.seconds_plan;
+    int at = i;
+    for (; at > 0 && times[at - 1] > seconds; at--) times[at] = times[at - 1];
+    times[at] = seconds;
+  }
+  row->median = times[n / 2];
+  row->spread = (times[n * 3 / 4] - times[n / 4]) / row->median;
+  return CLI_OK;
+}
+
+static int run_model(struct bench_run *run, const struct bench_model_kind *kind) {
+  struct bench_row row = {.threads = run->threads};
+  struct outcome passes, cold = {0}, warm = {0};
+  snprintf(row.name, sizeof row.name, "%s", kind->name);
+  snprintf(row.params, sizeof row.params, "%s", kind->params);
+  int status = measure_passes(run, kind, &passes, &row);
+  if (status != CLI_OK) return status;
+  if (kind->compiled) compile_apart(kind, "cpu", run->threads, &cold);
+  if (kind->compiled) compile_apart(kind, "cpu", run->threads, &warm);
+  if (cli_interrupted()) return CLI_FAILED;
+  if (kind->compiled && !cold.good) return cli_fail("%s %s: %s", kind->name, kind->params, cold.error);
+  if (kind->compiled && !warm.good) return cli_fail("%s %s: %s", kind->name, kind->params, warm.error);
+  const quern_memory *m = &passes.memory;
+  row.planned = m->arena + m->state + m->constants + m->scratch;
+  bench_row_add(&row, "nodes_before", (double)passes.counts.nodes_before);
+  bench_row_add(&row, "nodes_after", (double)passes.counts.nodes_after);
+  bench_row_add(&row, "steps", (double)passes.counts.steps);
+  bench_row_add(&row, "kernels", (double)passes.counts.kernels);
+  bench_row_add(&row, "passes_ms", 1e3 * passes.counts.seconds_passes);
+  bench_row_add(&row, "plan_ms", 1e3 * passes.counts.seconds_plan);
+  bench_row_add(&row, "cold_ms", 1e3 * cold.seconds);
+  bench_row_add(&row, "warm_ms", 1e3 * warm.seconds);
+  return bench_row_keep(run, &row);
+}
+
+int bench_run_graph(struct bench_run *run) {
+  char folder[] = "/tmp/quern_bench_XXXXXX";
+  if (mkdtemp(folder) == NULL) return cli_fail("%s: no folder can be made for the cache", folder);
+  setenv("QUERN_CACHE", folder, 1); /* nothing of the library has read it: children do all the work */
+  int status = CLI_OK;
+  for (const struct bench_model_kind *kind = bench_models; kind->name != NULL && status == CLI_OK; kind++)
+    if (bench_wanted(run, kind->name, kind->params)) status = run_model(run, kind);
+  remove_folder(folder, 2);
+  return status;
+}

@@ -1,0 +1,184 @@
+/* cli/bench_peer.c -- peers as processes: started beside the program, spoken to over pipes
+** keeps: a peer that hangs or ends takes no more than its own column with it
+** see:   bench/peers/peer.h (the protocol)
+*/
+#include "bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *const bench_peer_names[BENCH_PEERS] = {"onednn", "openblas", "numpy", "torch"};
+
+enum { PATIENCE = 120000 }; /* milliseconds until a peer is given up */
+
+struct bench_peer {
+  const char *name;
+  int threads;
+  pid_t pid; /* 0: it is not installed */
+  int to, from;
+  size_t n; /* bytes read and not yet used */
+  char buffer[1024];
+  bool lost;
+};
+
+extern char **environ;
+
+/* A line of the peer's, without its end; false when there is none in time. */
+static bool read_line(struct bench_peer *peer, char *line, size_t bytes) {
+  for (;;) {
+    char *end = memchr(peer->buffer, '\n', peer->n);
+    if (end != NULL) {
+      size_t length = (size_t)(end - peer->buffer);
+      snprintf(line, bytes, "%.*s", (int)length, peer->buffer);
+      memmove(peer->buffer, end + 1, peer->n - length - 1);
+      peer->n -= length + 1;
+      return true;
+    }
+    struct pollfd poll_in = {.fd = peer->from, .events = POLLIN};
+    int ready = poll(&poll_in, 1, PATIENCE);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0 || peer->n == sizeof peer->buffer) return false;
+    ssize_t got = read(peer->from, peer->buffer + peer->n, sizeof peer->buffer - peer->n);
+    if (got <= 0) return false;
+    peer->n += (size_t)got;
+  }
+}
+
+/* Sends a line and reads the answer. */
+static bool ask(struct bench_peer *peer, const char *line, char *answer, size_t bytes) {
+  size_t n = strlen(line);
+  peer->lost = peer->lost || write(peer->to, line, n) != (ssize_t)n || !read_line(peer, answer, bytes);
+  return !peer->lost;
+}
+
+/* The folder that this program lies in; false when the system does not tell. */
+static bool own_folder(char *path, size_t bytes) {
+  ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
+  if (n <= 0) return false;
+  path[n] = 0;
+  char *slash = strrchr(path, '/');
+  if (slash == NULL) return false;
+  *slash = 0;
+  return true;
+}
+
+/* The command of a peer: PEERS/peer_NAME, or PEERS/NAME_peer.py with Python. */
+static bool find_command(const char *name, char *program, char *script, size_t bytes) {
+  static const char *const places[] = {"peers", "../libexec/quern/peers"};
+  char folder[1024];
+  if (!own_folder(folder, sizeof folder)) return false;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    *script = 0;
+    snprintf(program, bytes, "%s/%s/peer_%s", folder, places[i], name);
+    if (access(program, X_OK) == 0) return true;
+    snprintf(script, bytes, "%s/%s/%s_peer.py", folder, places[i], name);
+    snprintf(program, bytes, "/usr/bin/python3");
+    if (access(script, R_OK) == 0 && access(program, X_OK) == 0) return true;
+  }
+  return false;
+}
+
+/* Starts the process with its pipes; false when that fails. */
+static bool spawn(struct bench_peer *peer, char *program, char *script, int threads) {
+  int in[2], out[2];
+  if (pipe(in) != 0) return false;
+  if (pipe(out) != 0) return close(in[0]), close(in[1]), false;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in[0], 0);
+  posix_spawn_file_actions_adddup2(&actions, out[1], 1);
+  posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", 1, 0);
+  const int ends[] = {in[0], in[1], out[0], out[1]};
+  for (int i = 0; i < 4; i++) posix_spawn_file_actions_addclose(&actions, ends[i]);
+  size_t n = 0;
+  while (environ[n] != NULL) n++;
+  char **env = calloc(n + 3, sizeof *env), count[2][64];
+  char *arguments[] = {program, script[0] != 0 ? script : NULL, NULL};
+  int failed = env == NULL;
+  if (!failed) {
+    snprintf(count[0], sizeof count[0], "OMP_NUM_THREADS=%d", threads);
+    snprintf(count[1], sizeof count[1], "OPENBLAS_NUM_THREADS=%d", threads);
+    env[0] = count[0], env[1] = count[1];
+    size_t m = 2;
+    for (size_t i = 0; i < n; i++)
+      if (strncmp(environ[i], "OMP_NUM_THREADS=", 16) != 0) env[m++] = environ[i];
+    failed = posix_spawn(&peer->pid, program, &actions, NULL, arguments, env);
+  }
+  free(env);
+  posix_spawn_file_actions_destroy(&actions);
+  close(in[0]), close(out[1]);
+  peer->to = in[1], peer->from = out[0];
+  fcntl(peer->to, F_SETFD, FD_CLOEXEC); /* else a peer started later would keep this one's end open */
+  fcntl(peer->from, F_SETFD, FD_CLOEXEC);
+  if (failed) close(peer->to), close(peer->from);
+  return !failed;
+}
+
+/* Starts the process and hears its greeting; false, with the reason, when that does not work. */
+static bool start(struct bench_peer *peer, const char **why) {
+  char program[1200], script[1200], line[256];
+  *why = "is not built: its headers were missing";
+  if (!find_command(peer->name, program, script, sizeof program)) return false;
+  *why = "cannot be started";
+  signal(SIGPIPE, SIG_IGN);
+  if (!spawn(peer, program, script, peer->threads)) return false;
+  *why = "is not installed";
+  if (read_line(peer, line, sizeof line) && strncmp(line, "peer ", 5) == 0) return true;
+  close(peer->to), close(peer->from);
+  while (waitpid(peer->pid, NULL, 0) < 0 && errno == EINTR) continue;
+  return false;
+}
+
+static void stop(struct bench_peer *peer) {
+  if (peer == NULL) return;
+  if (peer->pid != 0) {
+    close(peer->to), close(peer->from);
+    if (peer->lost) kill(peer->pid, SIGKILL);
+    while (waitpid(peer->pid, NULL, 0) < 0 && errno == EINTR) continue;
+  }
+  free(peer);
+}
+
+void bench_peers_stop(struct bench_run *run) {
+  for (size_t i = 0; i < sizeof run->peers / sizeof *run->peers; i++) stop(run->peers[i]);
+}
+
+struct bench_peer *bench_peer_get(struct bench_run *run, const char *name, int threads) {
+  size_t number = 0; /* two places a peer: for one thread, and for more */
+  while (number < BENCH_PEERS - 1 && strcmp(bench_peer_names[number], name) != 0) number++;
+  struct bench_peer **place = &run->peers[2 * number + (threads > 1)];
+  if (*place != NULL && ((*place)->threads == threads || (*place)->pid == 0))
+    return (*place)->pid != 0 && !(*place)->lost ? *place : NULL;
+  stop(*place);
+  *place = calloc(1, sizeof **place);
+  if (*place == NULL) return NULL;
+  const char *why;
+  **place = (struct bench_peer){.name = name, .threads = threads};
+  if (start(*place, &why)) return *place;
+  (*place)->pid = 0;
+  const struct bench_peer *other = run->peers[2 * number + (threads <= 1)];
+  if (other == NULL || other->pid != 0) fprintf(stderr, "quern: the peer %s %s\n", name, why); /* once */
+  return NULL;
+}
+
+bool bench_peer_prepare(struct bench_peer *peer, const char *kind, const char *params, const char *more) {
+  char line[512], answer[512];
+  snprintf(line, sizeof line, "case %s %s%s%s\n", kind, params, more[0] != 0 ? " " : "", more);
+  return ask(peer, line, answer, sizeof answer) && strcmp(answer, "ok") == 0;
+}
+
+double bench_peer_run(void *self, long n) {
+  struct bench_peer *peer = self;
+  char line[64], answer[128];
+  double seconds;
+  snprintf(line, sizeof line, "run %ld\n", n);
+  if (!ask(peer, line, answer, sizeof answer) || sscanf(answer, "time %lf", &seconds) != 1) return -1;
+  return seconds / (double)n;
+}

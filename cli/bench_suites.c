@@ -1,0 +1,107 @@
+/* cli/bench_suites.c -- the suites: which cases, against which peers */
+#include "bench.h"
+
+/* The 12 shapes of docs/design/002-cpu-compiler.md, plain and with weights packed ahead of time. */
+#define SIZES(m, k, n) "m=" #m " k=" #k " n=" #n
+#define SHAPE(m, k, n)                                                                                                 \
+  {"gemm", SIZES(m, k, n), 1, "onednn openblas", NULL}, {"gemm", SIZES(m, k, n), 2, "onednn openblas", NULL},          \
+      {"gemm", SIZES(m, k, n) " packed=1", 1, "onednn", NULL}, {                                                       \
+    "gemm", SIZES(m, k, n) " packed=1", 2, "onednn", NULL                                                              \
+  }
+#define ROWS(m, k, n)                                                                                                  \
+  { "gemm", SIZES(m, k, n), 1, "openblas", NULL }
+
+static const struct bench_case gemm[] = {SHAPE(1000, 1000, 1000),
+                                         SHAPE(1024, 1024, 1024),
+                                         SHAPE(2048, 2048, 2048),
+                                         SHAPE(4096, 1024, 1024),
+                                         SHAPE(256, 768, 2304),
+                                         SHAPE(256, 768, 3072),
+                                         SHAPE(256, 3072, 768),
+                                         SHAPE(256, 768, 50257),
+                                         SHAPE(1024, 768, 2304),
+                                         SHAPE(1024, 768, 3072),
+                                         SHAPE(1024, 3072, 768),
+                                         SHAPE(1024, 768, 50257),
+                                         ROWS(1, 768, 768),
+                                         ROWS(1, 768, 3072),
+                                         ROWS(1, 3072, 768),
+                                         ROWS(1, 768, 50257),
+                                         ROWS(8, 768, 768),
+                                         ROWS(8, 768, 3072),
+                                         ROWS(8, 3072, 768),
+                                         ROWS(8, 768, 50257),
+                                         {"linear_gelu", "m=256 k=768 n=3072", 1, "onednn torch", NULL},
+                                         {"linear_gelu", "m=256 k=768 n=3072 packed=1", 1, "onednn", NULL},
+                                         {"linear_gelu", "m=1024 k=768 n=3072", 1, "onednn torch", NULL},
+                                         {"linear_gelu", "m=1024 k=768 n=3072 packed=1", 1, "onednn", NULL},
+                                         {"linear_gelu", "m=1024 k=768 n=3072", 2, "onednn torch", NULL},
+                                         {0}};
+
+/* A shape's neighbours: each size, then one less and one more. */
+#define NEAR(m, k, n, shape)                                                                                           \
+  { "gemm", SIZES(m, k, n), 1, "", shape }
+#define NEIGHBOURS(m, m0, m1, k, k0, k1, n, n0, n1)                                                                    \
+  NEAR(m0, k, n, SIZES(m, k, n)), NEAR(m1, k, n, SIZES(m, k, n)), NEAR(m, k0, n, SIZES(m, k, n)),                      \
+      NEAR(m, k1, n, SIZES(m, k, n)), NEAR(m, k, n0, SIZES(m, k, n)), NEAR(m, k, n1, SIZES(m, k, n))
+static const struct bench_case neighbours[] = {NEIGHBOURS(1000, 999, 1001, 1000, 999, 1001, 1000, 999, 1001),
+                                               NEIGHBOURS(1024, 1023, 1025, 1024, 1023, 1025, 1024, 1023, 1025),
+                                               NEIGHBOURS(2048, 2047, 2049, 2048, 2047, 2049, 2048, 2047, 2049),
+                                               NEIGHBOURS(4096, 4095, 4097, 1024, 1023, 1025, 1024, 1023, 1025),
+                                               NEIGHBOURS(256, 255, 257, 768, 767, 769, 2304, 2303, 2305),
+                                               NEIGHBOURS(256, 255, 257, 768, 767, 769, 3072, 3071, 3073),
+                                               NEIGHBOURS(256, 255, 257, 3072, 3071, 3073, 768, 767, 769),
+                                               NEIGHBOURS(256, 255, 257, 768, 767, 769, 50257, 50256, 50258),
+                                               NEIGHBOURS(1024, 1023, 1025, 768, 767, 769, 2304, 2303, 2305),
+                                               NEIGHBOURS(1024, 1023, 1025, 768, 767, 769, 3072, 3071, 3073),
+                                               NEIGHBOURS(1024, 1023, 1025, 3072, 3071, 3073, 768, 767, 769),
+                                               NEIGHBOURS(1024, 1023, 1025, 768, 767, 769, 50257, 50256, 50258),
+                                               {0}};
+
+static const struct bench_case ops[] = {{"gelu", "rows=1000 cols=512", 1, "torch", NULL},
+                                        {"gelu", "rows=2048 cols=768", 1, "torch", NULL},
+                                        {"gelu", "rows=4096 cols=1024", 1, "torch", NULL},
+                                        {"softmax", "rows=1024 cols=1024", 1, "torch numpy", NULL},
+                                        {"layernorm", "rows=1024 cols=768", 1, "torch numpy", NULL},
+                                        {"layernorm", "rows=4096 cols=1024", 1, "torch numpy", NULL},
+                                        {"gelu_back", "rows=1000 cols=512", 1, "torch", NULL},
+                                        {"gelu_back", "rows=2048 cols=768", 1, "torch", NULL},
+                                        {"softmax_back", "rows=1024 cols=1024", 1, "torch", NULL},
+                                        {"layernorm_back", "rows=1024 cols=768", 1, "torch", NULL},
+                                        {"layernorm_back", "rows=4096 cols=1024", 1, "torch", NULL},
+                                        {"attention", "b=1 h=12 s=1024 d=64", 2, "torch", NULL},
+                                        {"attention", "b=1 h=12 s=1024 d=64 back=1", 2, "torch", NULL},
+                                        {"attention", "b=1 h=12 s=1024 d=64 causal=1 back=1", 2, "torch", NULL},
+                                        {"add", "count=1000000", 2, "torch numpy", NULL},
+                                        {"exp", "count=1000000", 2, "torch numpy", NULL},
+                                        {"tanh", "count=1000000", 2, "torch numpy", NULL},
+                                        {"sum", "count=1000000", 2, "torch numpy", NULL},
+                                        {"gemm", "m=1000 k=1000 n=1000", 2, "torch numpy", NULL},
+                                        {0}};
+
+/* Six convolutions of ResNet-50, one image. */
+#define CONV(c, hw, o, k, stride, pad)                                                                                 \
+  {                                                                                                                    \
+    "conv", "n=1 c=" #c " h=" #hw " w=" #hw " o=" #o " kh=" #k " kw=" #k " stride=" #stride " pad=" #pad, 1,           \
+        "onednn torch", NULL                                                                                           \
+  }
+static const struct bench_case conv[] = {CONV(3, 224, 64, 7, 2, 3),
+                                         CONV(64, 56, 64, 1, 1, 0),
+                                         CONV(64, 56, 64, 3, 1, 1),
+                                         CONV(128, 28, 128, 3, 1, 1),
+                                         CONV(256, 14, 256, 3, 1, 1),
+                                         CONV(512, 7, 512, 3, 1, 1),
+                                         {0}};
+
+const struct bench_suite bench_suites[] = {
+    {"gemm", "matrix products: 12 shapes plain and packed, few rows, linear + GELU", true, gemm, NULL},
+    {"gemm-off-by-one", "the 12 shapes with each size one less and one more: rates as ratios", true, neighbours, NULL},
+    {"ops", "elementwise, rows, gradients, attention", true, ops, NULL},
+    {"conv", "convolutions of ResNet-50", true, conv, NULL},
+    {"fusion", "kernels, bytes and time of patterns: fused, not fused, and written by hand", true, NULL,
+     bench_run_fusion},
+    {"graph", "nodes before and after the passes; passes, plan, cold and warm compilation", false, NULL,
+     bench_run_graph},
+    {"memory", "relu, matmul, softmax: bytes and time with memory shared and not", false, NULL, bench_run_memory},
+};
+const size_t bench_suite_count = sizeof bench_suites / sizeof *bench_suites;

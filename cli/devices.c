@@ -1,0 +1,54 @@
+/* cli/devices.c -- the command devices: what programs can be compiled for, and what the processor can do */
+#include "cli.h"
+
+static int print_devices(void) {
+  printf("%-8s %-10s %7s %9s %9s %9s  %s\n", "device", "target", "threads", "L1", "L2", "L3", "");
+  for (size_t i = 0; i < quern_devices(); i++) {
+    quern_device d;
+    char caches[3][24];
+    if (quern_device_get(i, &d) != QUERN_STATUS_OK) return cli_fail_last("devices");
+    for (int k = 0; k < 3; k++) cli_bytes_text(caches[k], d.caches[k]);
+    printf("%-8s %-10s %7d %9s %9s %9s  %s\n", d.name, d.target, d.threads, caches[0], caches[1], caches[2], d.detail);
+  }
+  return CLI_OK;
+}
+
+static void print_limits(const quern_limits *l) {
+  static const char *const levels[QUERN_LEVELS] = {"L1", "L2", "L3", "DRAM"};
+  char bytes[24];
+  printf("\nthe processor with %d thread%s, as measured:\n", l->threads, l->threads == 1 ? "" : "s");
+  printf("  f32 multiply and add  %9.1f GFLOP/s\n", l->flops_f32 * 1e-9);
+  printf("  f64 multiply and add  %9.1f GFLOP/s\n", l->flops_f64 * 1e-9);
+  for (int i = 0; i < QUERN_LEVELS; i++)
+    printf("  reading %-4s          %9.1f GB/s   %s\n", levels[i], l->bandwidth[i] * 1e-9,
+           i + 1 < QUERN_LEVELS ? cli_bytes_text(bytes, l->bytes[i]) : "");
+  printf("  copying in DRAM       %9.1f GB/s   bytes read and written\n", l->copy * 1e-9);
+  printf("  an empty kernel       %9.2f us\n", l->launch * 1e6);
+}
+
+static int run(const struct cli_call *call) {
+  quern_limits limits;
+  int64_t threads = 0;
+  int status = cli_number(call, "--threads", 1, 1024, &threads);
+  if (status == CLI_OK) status = print_devices();
+  if (status != CLI_OK) return status;
+  if (quern_device_limits(&limits, (int)threads, cli_has(call, "--again", NULL)) != QUERN_STATUS_OK)
+    return cli_fail_last("limits");
+  print_limits(&limits);
+  return CLI_OK;
+}
+
+static const struct cli_option options[] = {
+    {"--threads", 0, "N", "the limits of so many threads; without it as many as the machine grants"},
+    {"--again", 0, NULL, "measure the limits again"},
+    {0},
+};
+
+const struct cli_command cli_command_devices = {
+    .name = "devices",
+    .usage = "[--threads N] [--again]",
+    .help = "what programs can be compiled for, and what the processor can do",
+    .more = "The limits are measured once, which takes about a second, and kept in the cache.\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,160 @@
+/* cli/program.c -- compiling as the options say, and the commands that run nothing: compile, plan */
+#include "cli.h"
+
+#include <string.h>
+
+const char *cli_bytes_text(char text[24], int64_t bytes) {
+  static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+  double x = (double)bytes / 1024;
+  int unit = 0;
+  if (bytes < 1024) {
+    snprintf(text, 24, "%lld B", (long long)bytes);
+    return text;
+  }
+  for (; x >= 1024 && unit < 3; unit++) x /= 1024;
+  snprintf(text, 24, "%.1f %s", x, units[unit]);
+  return text;
+}
+
+/* ---- options -------------------------------------------------------------------------------------------- */
+
+/* The word that an option gives, which must be one of a list; its number in it. */
+static int read_word(const struct cli_call *call, const char *name, size_t n, const char *const *words, size_t *at) {
+  const char *word;
+  if (!cli_has(call, name, &word)) return CLI_OK;
+  for (*at = 0; *at < n; ++*at)
+    if (strcmp(word, words[*at]) == 0) return CLI_OK;
+  const char *nearest = cli_nearest(word, n, words);
+  return cli_usage(call->command, "%s: there is no '%s'%s%s%s", name, word, nearest != NULL ? "; did you mean '" : "",
+                   nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+}
+
+static int read_device(const struct cli_call *call, const char **device) {
+  enum { MOST = 16 };
+  const char *names[MOST];
+  size_t n = 0, at = 0;
+  if (!cli_has(call, "--device", NULL)) return CLI_OK;
+  for (quern_device d; n < MOST && n < quern_devices(); n++) {
+    if (quern_device_get(n, &d) != QUERN_STATUS_OK) return cli_fail_last("devices");
+    names[n] = d.name;
+  }
+  int status = read_word(call, "--device", n, names, &at);
+  if (status == CLI_OK) *device = names[at];
+  return status;
+}
+
+static int read_options(const struct cli_call *call, quern_program_options *options) {
+  static const char *const kinds[] = {[QUERN_NUMERICS_EXACT] = "exact", [QUERN_NUMERICS_FAST] = "fast"};
+  int64_t threads = 0, optimise = 1;
+  size_t numerics = QUERN_NUMERICS_EXACT;
+  int status = read_device(call, &options->device);
+  if (status == CLI_OK) status = cli_number(call, "--threads", 1, 1024, &threads);
+  if (status == CLI_OK) status = cli_number(call, "--optimise", 0, 1, &optimise);
+  if (status == CLI_OK) status = cli_bytes(call, "--memory", &options->memory_limit);
+  if (status == CLI_OK) status = read_word(call, "--numerics", 2, kinds, &numerics);
+  cli_has(call, "--pass", &options->passes);
+  options->threads = (int)threads;
+  options->optimise = (int)optimise;
+  options->numerics = (quern_numerics)numerics;
+  options->inference = cli_has(call, "--inference", NULL);
+  return status;
+}
+
+int cli_compile(quern_program **program, const struct cli_call *call, quern_context *ctx, size_t n,
+                quern_tensor *const *outputs, const char *device, const char *passes) {
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = device;
+  int status = read_options(call, &options);
+  if (status != CLI_OK) return status;
+  char list[512];
+  int length = snprintf(list, sizeof list, "%s%s%s", options.passes != NULL ? options.passes : "",
+                        options.passes != NULL && passes != NULL ? "," : "", passes != NULL ? passes : "");
+  if (length < 0 || (size_t)length >= sizeof list) return cli_usage(call->command, "--pass: the list is too long");
+  options.passes = list;
+  if (quern_program_compile(program, ctx, n, outputs, &options) == QUERN_STATUS_OK) return CLI_OK;
+  return cli_fail_last(call->files[0]);
+}
+
+/* ---- the commands --------------------------------------------------------------------------------------- */
+
+int cli_print_explained(const quern_program *program, const quern_instance *instance, quern_explain_form form,
+                        const char *path) {
+  char *text = NULL;
+  if (quern_program_explain(program, instance, form, &text) != QUERN_STATUS_OK) return cli_fail_last("explain");
+  int status = cli_write(path, text);
+  quern_program_text_free(program, text);
+  return status;
+}
+
+static int print_counts(const char *path, const quern_program *program) {
+  quern_program_counts c;
+  quern_memory m;
+  char arena[24], state[24], constants[24], scratch[24];
+  if (quern_program_count(program, &c) != QUERN_STATUS_OK || quern_program_memory(program, &m) != QUERN_STATUS_OK)
+    return cli_fail_last(path);
+  printf("%s: %zu nodes, %zu after the passes; %zu steps of %zu kernels\n", path, c.nodes_before, c.nodes_after,
+         c.steps, c.kernels);
+  printf("passes %.1f ms, plan %.1f ms, compile %.1f ms; units compiled %d, from the cache %d\n",
+         1e3 * c.seconds_passes, 1e3 * c.seconds_plan, 1e3 * c.seconds_compile, c.compiled, c.cached);
+  printf("memory: arena %s, state %s, constants %s, scratch %s\n", cli_bytes_text(arena, m.arena),
+         cli_bytes_text(state, m.state), cli_bytes_text(constants, m.constants), cli_bytes_text(scratch, m.scratch));
+  return CLI_OK;
+}
+
+static int compile(const struct cli_call *call, const char *device,
+                   int (*show)(const struct cli_call *call, const quern_program *program)) {
+  struct cli_values values;
+  quern_program *program = NULL;
+  int status = cli_values_begin(&values, call);
+  if (status == CLI_OK)
+    status = cli_compile(&program, call, values.graph.ctx, values.n_outs, values.outputs, device, NULL);
+  if (status == CLI_OK) status = show(call, program);
+  quern_program_free(program);
+  cli_values_end(&values);
+  return status;
+}
+
+/* The counts; and with --output the program goes to a file. */
+static int finish_compile(const struct cli_call *call, const quern_program *program) {
+  const char *out;
+  int status = print_counts(call->files[0], program);
+  if (status != CLI_OK || !cli_has(call, "--output", &out)) return status;
+  if (quern_program_save(program, out) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
+  printf("written to %s\n", out);
+  return CLI_OK;
+}
+
+static int run_compile(const struct cli_call *call) { return compile(call, "cpu", finish_compile); }
+
+static int print_plan(const struct cli_call *call, const quern_program *program) {
+  (void)call;
+  return cli_print_explained(program, NULL, QUERN_EXPLAIN_PLAN, "-");
+}
+
+static int run_plan(const struct cli_call *call) { return compile(call, "null", print_plan); }
+
+static const struct cli_option compile_options[] = {
+    CLI_PROGRAM_OPTIONS, {"--output", 'o', "FILE", "save the program: quern run runs it without a C compiler"}, {0}};
+static const struct cli_option plan_options[] = {CLI_PROGRAM_OPTIONS, {0}};
+
+const struct cli_command cli_command_compile = {
+    .name = "compile",
+    .usage = "FILE.qir [-o FILE]\n       " CLI_PROGRAM_USAGE,
+    .help = "compile a graph, and save it if asked to",
+    .more = "FILE - is standard input. QUERN_CACHE says where the cache is.\n",
+    .options = compile_options,
+    .least_files = 1,
+    .most_files = 1,
+    .run = run_compile,
+};
+
+const struct cli_command cli_command_plan = {
+    .name = "plan",
+    .usage = "FILE.qir " CLI_PROGRAM_USAGE,
+    .help = "memory, kernels and operations of a graph; runs nothing, and needs no C compiler",
+    .more = "FILE - is standard input. A buffer of a step is written as place+offset:bytes.\n",
+    .options = plan_options,
+    .least_files = 1,
+    .most_files = 1,
+    .run = run_plan,
+};

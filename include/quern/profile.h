@@ -1,0 +1,71 @@
+/* quern/profile.h -- what the machine can do, and how near a program comes to it */
+#ifndef QUERN_PROFILE_H
+#define QUERN_PROFILE_H
+#include "quern/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the processor reached with that many threads: operations and bytes a second. */
+enum { QUERN_LEVELS = 4 }; /* L1, L2, L3, DRAM */
+typedef struct quern_limits {
+  int threads;
+  double flops_f32, flops_f64;
+  int64_t bytes[QUERN_LEVELS];    /* that a level holds, of all threads together; of DRAM what was measured with */
+  double bandwidth[QUERN_LEVELS]; /* of reading */
+  double copy;                    /* of copying in DRAM, bytes read and written */
+  double launch;                  /* seconds of a kernel that does nothing */
+} quern_limits;
+
+/* The limits of the CPU with as many threads (0: the default): measured once, which takes about a second, then kept in the
+** cache. again: measure in any case. */
+QUERN_API quern_status quern_device_limits(quern_limits *limits, int threads, bool again) QUERN_NODISCARD;
+
+/* A device that programs can be compiled for. */
+typedef struct quern_device {
+  const char *name;   /* "cpu", "interp", "null" */
+  const char *target; /* what code is made for: "avx512" */
+  const char *detail; /* a line: the compiler, or why there is none */
+  int threads;        /* by default */
+  int64_t caches[3];  /* bytes of L1 and L2 of a core, and of L3 */
+} quern_device;
+QUERN_API size_t quern_devices(void);
+/* The texts are valid until the thread's next call. */
+QUERN_API quern_status quern_device_get(size_t i, quern_device *device) QUERN_NODISCARD;
+
+/* From now on every run of the instance is recorded: times of all its steps, events of the last runs. */
+QUERN_API quern_status quern_instance_record(quern_instance *instance, bool on) QUERN_NODISCARD;
+
+/* What was recorded. TABLE: kernels by time, for people. TRACE: Chrome's JSON. FOLDED: flame-graph stacks. */
+typedef enum quern_profile_form { QUERN_PROFILE_TABLE, QUERN_PROFILE_TRACE, QUERN_PROFILE_FOLDED } quern_profile_form;
+QUERN_API quern_status quern_program_profile(const quern_program *program, const quern_instance *instance,
+                                             quern_profile_form form, char **text) QUERN_NODISCARD;
+
+/* What the program does. ROOFLINE: each kernel's operations, bytes and floor, and, of an instance that recorded runs,
+** its time and what is lost. PLAN: steps, buffers and bytes. FUSION: the groups, what fusing them was estimated to gain.
+** DOT: the groups as a picture for Graphviz. SOURCE: the generated C. instance may be NULL. */
+typedef enum quern_explain_form {
+  QUERN_EXPLAIN_ROOFLINE,
+  QUERN_EXPLAIN_PLAN,
+  QUERN_EXPLAIN_FUSION,
+  QUERN_EXPLAIN_DOT,
+  QUERN_EXPLAIN_SOURCE
+} quern_explain_form;
+QUERN_API quern_status quern_program_explain(const quern_program *program, const quern_instance *instance,
+                                             quern_explain_form form, char **text) QUERN_NODISCARD;
+
+/* What the steps of a program gained over those of another for the same outputs, such as the one compiled with "-fuse": for each
+** step the estimated gain and the measured one, from runs that both instances have recorded. The time of each step of the other
+** program is given to the steps that compute the same nodes. */
+QUERN_API quern_status quern_program_compare(const quern_program *program, const quern_instance *instance,
+                                             const quern_program *other, const quern_instance *other_instance,
+                                             char **text) QUERN_NODISCARD;
+
+/* Frees a text of this header. NULL is fine. */
+QUERN_API void quern_program_text_free(const quern_program *program, char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

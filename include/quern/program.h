@@ -1,0 +1,107 @@
+/* quern/program.h -- programs: graphs compiled for a device, and instances of them that run
+** A program is immutable, needs its context no more once it is made, and may be shared by threads. An instance owns the state,
+** the memory and the threads of its runs, and is used by one thread at a time.
+*/
+#ifndef QUERN_PROGRAM_H
+#define QUERN_PROGRAM_H
+#include "quern/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct quern_program quern_program;
+typedef struct quern_instance quern_instance;
+
+/* After a run the state holds the value, which was computed from the old one. */
+typedef struct quern_update {
+  quern_tensor *state, *value;
+} quern_update;
+
+typedef enum quern_numerics { QUERN_NUMERICS_EXACT, QUERN_NUMERICS_FAST } quern_numerics;
+typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR_THROUGHPUT } quern_optimize_for;
+
+/* Start from QUERN_PROGRAM_OPTIONS. */
+typedef struct quern_program_options {
+  size_t size;        /* of this struct */
+  const char *device; /* "cpu", "interp" (the kernel interpreter), "null" (compiles, does not run); NULL: "cpu" */
+  int threads;        /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
+  int optimise;       /* 1; 0: a kernel an operation, in scalar code */
+  const char *passes; /* single passes on and off, such as "-fuse,-layout"; NULL: as optimise says */
+  int64_t memory_limit; /* bytes that a step may use beside state and constants; 0: no limit */
+  quern_numerics numerics;
+  quern_optimize_for optimize_for;
+  bool inference; /* nothing will be differentiated */
+  size_t n_updates;
+  const quern_update *updates;
+  size_t n_donated;
+  quern_tensor *const *donated; /* inputs whose memory a run may overwrite */
+} quern_program_options;
+#define QUERN_PROGRAM_OPTIONS {sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, \
+                               QUERN_OPTIMIZE_FOR_LATENCY, false, 0, NULL, 0, NULL}
+
+/* Compiles what computes the outputs and the updates. options may be NULL. */
+QUERN_API quern_status quern_program_compile(quern_program **program, quern_context *ctx, size_t n,
+                                             quern_tensor *const *outputs,
+                                             const quern_program_options *options) QUERN_NODISCARD;
+QUERN_API void quern_program_free(quern_program *program);
+
+/* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a processor
+** that has what the code needs. Only of device "cpu". The file is written whole or not at all. */
+QUERN_API quern_status quern_program_save(const quern_program *program, const char *path) QUERN_NODISCARD;
+QUERN_API quern_status quern_program_load(quern_program **program, const char *path) QUERN_NODISCARD;
+
+/* Inputs are the INPUT leaves and the buffers without elements that the outputs and updates reach, in the order they were
+** made; states likewise. The type of each, as a name (NULL: none), dtype and shape. */
+typedef struct quern_slot {
+  const char *name;
+  quern_dtype dtype;
+  int rank;
+  const int64_t *dims;
+  size_t bytes;
+} quern_slot;
+QUERN_API size_t quern_program_inputs(const quern_program *program);
+QUERN_API size_t quern_program_outputs(const quern_program *program);
+QUERN_API size_t quern_program_states(const quern_program *program);
+QUERN_API quern_status quern_program_input(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
+QUERN_API quern_status quern_program_output(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
+QUERN_API quern_status quern_program_state(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
+
+/* Planned bytes, and what they would be otherwise. */
+typedef struct quern_memory {
+  int64_t arena;     /* of a step */
+  int64_t state;     /* kept between steps */
+  int64_t constants; /* weights and tables in the program */
+  int64_t scratch;   /* of the threads */
+  int64_t bound;     /* the most bytes of a step that are alive at a time: no arena can be smaller */
+  int64_t unshared;  /* the arena if nothing shared memory */
+} quern_memory;
+QUERN_API quern_status quern_program_memory(const quern_program *program, quern_memory *memory) QUERN_NODISCARD;
+
+/* Counts of what was compiled. */
+typedef struct quern_program_counts {
+  size_t nodes_before, nodes_after; /* of the graph, before and after the passes */
+  size_t steps;                     /* kernels launched in a run, without those in loops' bodies */
+  size_t kernels;                   /* different ones */
+  double seconds_passes, seconds_plan, seconds_compile;
+  int compiled, cached; /* units that the C compiler ran for, and that the cache had */
+  double flops, bytes;  /* of a run's steps: operations, and bytes read and written at least; without loops' bodies */
+} quern_program_counts;
+QUERN_API quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) QUERN_NODISCARD;
+
+/* An instance with all states zero. */
+QUERN_API quern_status quern_instance_new(quern_instance **instance, const quern_program *program) QUERN_NODISCARD;
+QUERN_API void quern_instance_free(quern_instance *instance);
+
+QUERN_API quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) QUERN_NODISCARD;
+QUERN_API quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) QUERN_NODISCARD;
+
+/* One run: inputs[i] and outputs[i] are dense row-major memory of the slots' bytes. Outputs go to the caller's memory, which must not
+** overlap inputs that are not donated. Allocates nothing. */
+QUERN_API quern_status quern_instance_run(quern_instance *instance, const void *const *inputs,
+                                          void *const *outputs) QUERN_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

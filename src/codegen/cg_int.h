@@ -1,0 +1,97 @@
+/* codegen/cg_int.h -- what the files of codegen/ share: types by name, templates, needs
+** Generated text names what it uses: types ("f32x16"), small functions of a type ("fma_f32x16", "cvt_i8x16_f32x16").
+** cg_need finds these names in a text and puts the types and functions behind them into the unit's prelude, so that
+** whoever prints a kernel prints names only.
+*/
+#ifndef CODEGEN_CG_INT_H
+#define CODEGEN_CG_INT_H
+#include "codegen/codegen.h"
+
+/* An element type with lanes: scalars have 1. In memory and in registers f16, bf16 and f8 are their bits, as unsigned
+** integers; bools in memory are u8. A vector of bools in registers is a vector of signed integers, 0 or -1, of any
+** width; a scalar bool is an i32, 0 or 1. CG_CHAR is C's plain char, which some builtins insist on. */
+struct cg_type {
+  int dtype; /* a quern_dtype or CG_CHAR */
+  int lanes;
+};
+enum { CG_CHAR = QUERN_DTYPE_COUNT };
+
+int cg_size(int dtype); /* bytes of an element */
+static inline int cg_bytes(struct cg_type t) { return cg_size(t.dtype) * t.lanes; }
+quern_dtype cg_unsigned(int size); /* the integer of as many bytes */
+quern_dtype cg_signed(int size);
+
+/* "f32x16", or "f32" with one lane. */
+void cg_type_add(struct base_str *str, struct cg_type type);
+
+/* An operand of a template: $a, $b, $c, $d. */
+typedef void cg_operand(void *self, struct base_str *str, char which);
+
+/* What a template is filled with; see template.c. */
+struct cg_fill {
+  struct cg_type d, a;
+  cg_operand *operand; /* NULL: there are none */
+  void *self;
+};
+void cg_fill(struct base_str *str, const char *text, const struct cg_fill *with);
+
+/* Puts the types and functions that a text names, and those they name, before it. */
+quern_status cg_need(struct cg_unit *unit, const char *text, size_t n) QUERN_NODISCARD;
+
+/* True when a name is new in the unit; it is remembered. */
+quern_status cg_name_new(struct cg_unit *unit, const char *name, size_t n, bool *is_new) QUERN_NODISCARD;
+
+/* A literal of an element, from its bits. */
+void cg_literal(struct base_str *str, quern_dtype dtype, uint64_t bits);
+/* A double as a literal: exact, whatever the locale. */
+void cg_literal_f64(struct base_str *str, double x);
+
+/* ---- printing a function --------------------------------------------------------------------------------- */
+
+/* What is known of an i64, in all lanes. */
+struct cg_range {
+  int64_t lo, hi;
+};
+
+struct cg_emit {
+  struct cg_unit *unit;
+  const struct kern *kern;
+  const struct kern_fn *fn;
+  struct base_str text; /* of the function's body */
+  int indent;
+  quern_status status;        /* the first failure that is not the text's */
+  const char *const *callees; /* names, one a function of the kernel */
+  const int64_t *scratch_at;  /* one an instruction: as kern_scratch_place tells */
+  struct cg_range *ranges;    /* one an instruction */
+  unsigned char *width;       /* one an instruction: bytes of a lane of a vector of bools */
+  kern_id *loop;              /* one an instruction: the FOR of the innermost loop it stands in, or KERN_NONE */
+};
+
+static inline const struct kern_inst *cg_inst(const struct cg_emit *e, kern_id id) { return &e->fn->insts.at[id]; }
+
+/* A value with many lanes is several C vectors, its parts: of as many lanes as fit into a register. (value.c) */
+int cg_width(const struct cg_emit *e, kern_id id);                     /* bytes of a lane */
+int cg_part(const struct cg_emit *e, kern_id id);                      /* lanes of a part */
+struct cg_type cg_type_of(const struct cg_emit *e, kern_id id, int n); /* n lanes of it, as C has them */
+
+/* Lanes lo .. lo + n - 1 of a value as an expression; of bools as masks of `width` bytes a lane. n is a power of two,
+** lo a multiple of it. */
+void cg_value(const struct cg_emit *e, struct base_str *str, kern_id id, int lo, int n, int width);
+void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int part); /* of a part */
+void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id);         /* a pointer */
+
+/* Lanes lo .. lo + n - 1 of an instruction's value in terms of its arguments. */
+typedef void cg_piece(struct cg_emit *e, kern_id id, int lo, int n);
+
+/* Declares the parts of a value, each made of pieces of at most n lanes. */
+void cg_define(struct cg_emit *e, kern_id id, int n, cg_piece *piece);
+
+void cg_indent(struct cg_emit *e);
+
+/* Sets width and range of an instruction from those before it. (facts.c) */
+void cg_facts(struct cg_emit *e, kern_id id);
+
+/* Prints one instruction. (ops.c) */
+void cg_instruction(struct cg_emit *e, kern_id id);
+
+#endif

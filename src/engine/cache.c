@@ -1,0 +1,248 @@
+/* engine/cache.c -- programs that were compiled before: found by what was asked, nothing is compiled again
+** The key is made of the graph's structure, the options, the target, the compiler and the very build of Quern. What is kept is the
+** program as in a saved file; the elements of buffers are not kept, they are taken from the graph again.
+** keeps: a program from the cache is the program that compiling gives
+** tests: tests/engine/test_cache.c
+*/
+#include "engine/codec.h"
+#include "quern/version.h"
+
+static void add_text(struct engine_key *key, const char *text) {
+  engine_key_add(key, strlen(text));
+  key->word[0] = base_hash_string(key->word[0], text);
+  key->word[1] = base_hash_string(key->word[1], text);
+}
+
+/* ---- the graph ------------------------------------------------------------------------------------------- */
+
+static quern_status add_graph(struct engine_key *key, quern_context *ctx, size_t n, quern_tensor *const *roots);
+
+static quern_status add_sub_graph(struct engine_key *key, const struct ir_graph *graph) {
+  if (graph == NULL) return engine_key_add(key, 0), QUERN_STATUS_OK;
+  engine_key_add(key, (uint64_t)graph->n_params);
+  return add_graph(key, graph->ctx, (size_t)graph->n_results, graph->results);
+}
+
+static quern_status add_attrs(struct engine_key *key, const struct ir_node *node) {
+  for (int k = 0; k < IR_ATTR_COUNT; k++) {
+    if ((ir_ops[node->op].attrs >> k & 1) == 0) continue;
+    const void *field = (const char *)node->attrs + ir_attr_table[k].offset;
+    if (ir_attr_table[k].kind == IR_KIND_GRAPH) {
+      QUERN_TRY(add_sub_graph(key, *(const struct ir_graph *const *)field));
+    } else if (ir_attr_table[k].kind == IR_KIND_BUFFER) {
+      engine_key_add(key, node->attrs->buffer->data != NULL);
+    } else {
+      engine_key_add_attr(key, ir_attr_table[k].kind, field);
+    }
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* Nodes by their places in the order; recursion is as deep as sub-graphs lie in sub-graphs. Attributes
+** come last, because the order of a sub-graph takes the marks of this one. */
+static quern_status add_graph(struct engine_key *key, quern_context *ctx, size_t n, quern_tensor *const *roots) {
+  struct ir_order order;
+  QUERN_TRY(ir_topo(ctx, n, roots, &order));
+  quern_status status = QUERN_STATUS_OK;
+  engine_key_add(key, order.n);
+  for (size_t i = 0; i < order.n; i++) {
+    const struct ir_node *node = order.at[i];
+    engine_key_add(key, (uint64_t)node->op << 32 | (uint64_t)(uint32_t)node->n_src);
+    for (int s = 0; s < node->n_src; s++)
+      engine_key_add(key, (uint64_t)ir_order_find(&order, node->src[s]->node) << 8 | (uint64_t)(uint32_t)node->src[s]->result);
+  }
+  for (size_t i = 0; i < n; i++)
+    engine_key_add(key, (uint64_t)ir_order_find(&order, roots[i]->node) << 8 | (uint64_t)(uint32_t)roots[i]->result);
+  for (size_t i = 0; i < order.n && status == QUERN_STATUS_OK; i++) status = add_attrs(key, order.at[i]);
+  ir_order_fini(ctx, &order);
+  return status;
+}
+
+/* ---- the key --------------------------------------------------------------------------------------------- */
+
+static void add_options(struct engine_key *key, const struct engine_build *b) {
+  const quern_program_options *o = &b->request->options;
+  const struct base_target *t = &b->program->target.base;
+  add_text(key, quern_version());
+  add_text(key, o->device);
+  add_text(key, o->passes != NULL ? o->passes : "");
+  add_text(key, base_env_get(BASE_ENV_PASS));
+  add_text(key, t->name);
+  const uint64_t numbers[] = {(uint64_t)o->optimise,  (uint64_t)o->memory_limit, (uint64_t)o->numerics,
+                              (uint64_t)o->optimize_for, o->inference,           (uint64_t)t->threads,
+                              (uint64_t)t->l1_bytes,  (uint64_t)t->l2_bytes,     (uint64_t)t->l3_bytes,
+                              o->n_updates,           b->request->n_outputs,     b->wisdom.hash};
+  for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
+  for (size_t i = 0; i < b->inputs.n; i++) {
+    bool donated = false;
+    for (size_t k = 0; k < o->n_donated; k++) donated |= o->donated[k] == b->inputs.at[i];
+    engine_key_add(key, donated);
+  }
+}
+
+/* Outputs and new values of states as they were asked for, then the states. */
+static quern_tensor **roots_of(const struct engine_build *b, size_t *n) {
+  const struct engine_request *r = b->request;
+  *n = r->n_outputs + 2 * r->options.n_updates;
+  quern_tensor **roots = base_arena_alloc((struct base_arena *)&b->arena, (*n + 1) * sizeof *roots);
+  for (size_t i = 0; roots != NULL && i < r->n_outputs; i++) roots[i] = r->outputs[i];
+  for (size_t i = 0; roots != NULL && i < r->options.n_updates; i++) {
+    roots[r->n_outputs + 2 * i] = r->options.updates[i].value;
+    roots[r->n_outputs + 2 * i + 1] = r->options.updates[i].state;
+  }
+  return roots;
+}
+
+quern_status engine_cache_key(const struct engine_request *request, uint64_t key[2]) {
+  quern_program *program;
+  QUERN_TRY(engine_program_new(&program, request));
+  struct engine_build b = {.program = program, .request = request, .ctx = request->ctx};
+  struct engine_key made = {{BASE_HASH_SEED, ~BASE_HASH_SEED}};
+  size_t n;
+  base_arena_init(&b.arena, &request->ctx->heap);
+  program->target.base.name = "";
+  program->target.base.threads = request->options.threads;
+  quern_tensor **roots = roots_of(&b, &n);
+  add_options(&made, &b);
+  quern_status status = roots != NULL ? add_graph(&made, request->ctx, n, roots) : QUERN_STATUS_MEMORY;
+  memcpy(key, made.word, sizeof made.word);
+  base_arena_fini(&b.arena);
+  quern_program_free(program);
+  return status;
+}
+
+/* False when the program is not to be looked for: another device than the cpu, or someone wants to see the stages. */
+static bool is_cacheable(const struct engine_build *b) {
+  return b->program->device == &rt_cpu && !b->request->ref && !b->request->verify;
+}
+
+/* The key; *there is false when nothing may be taken from the cache. */
+static quern_status make_key(const struct engine_build *b, struct engine_key *key, bool *there) {
+  uint64_t build;
+  *key = (struct engine_key){{BASE_HASH_SEED, ~BASE_HASH_SEED}};
+  *there = is_cacheable(b) && rt_build_identity(&build) &&
+           rt_compiler_key(&b->ctx->heap, &b->program->target, key->word);
+  if (!*there) return QUERN_STATUS_OK;
+  size_t n;
+  quern_tensor **roots = roots_of(b, &n);
+  if (roots == NULL) return QUERN_STATUS_MEMORY;
+  engine_key_add(key, build);
+  add_options(key, b);
+  return add_graph(key, b->ctx, n, roots);
+}
+
+/* ---- constants ------------------------------------------------------------------------------------------- */
+
+/* Buffers with elements that the request's graph reaches, in order. */
+static quern_status find_buffers(const struct engine_build *b, struct ir_order *order) {
+  size_t n;
+  quern_tensor **roots = roots_of(b, &n);
+  if (roots == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(ir_topo(b->ctx, n, roots, order));
+  n = 0;
+  for (size_t i = 0; i < order->n; i++)
+    if (order->at[i]->op == IR_BUFFER && order->at[i]->attrs->buffer->data != NULL) order->at[n++] = order->at[i];
+  order->n = n;
+  return QUERN_STATUS_OK;
+}
+
+/* For each leaf in the constants: its offset, its bytes, and the number of its buffer, or -1 and its elements. */
+static void write_constants(struct codec *c, const struct engine_build *b, const struct ir_order *buffers) {
+  int64_t n = 0;
+  for (size_t i = 0; i < b->leaves.n; i++) n += b->leaves.at[i].place == PLAN_CONST;
+  codec_i64(c, &n);
+  for (size_t i = 0; i < b->leaves.n; i++) {
+    const struct plan_leaf *leaf = &b->leaves.at[i];
+    if (leaf->place != PLAN_CONST) continue;
+    int64_t at = leaf->at, bytes = (int64_t)ir_bytes(leaf->tensor), number = -1;
+    for (size_t k = 0; k < buffers->n; k++)
+      if (buffers->at[k] == leaf->tensor->node) number = (int64_t)k;
+    codec_i64(c, &at);
+    codec_i64(c, &bytes);
+    codec_i64(c, &number);
+    if (number < 0) codec_raw(c, b->program->constants + at, (size_t)bytes);
+  }
+}
+
+static bool read_constants(struct codec *c, quern_program *program, const struct ir_order *buffers) {
+  int64_t n = 0;
+  codec_i64(c, &n);
+  for (int64_t i = 0; i < n && !c->failed; i++) {
+    int64_t at = 0, bytes = 0, number = 0;
+    codec_i64(c, &at);
+    codec_i64(c, &bytes);
+    codec_i64(c, &number);
+    if (at < 0 || bytes < 0 || at > program->memory.constants - bytes || number >= (int64_t)buffers->n) return false;
+    if (number < 0) {
+      codec_raw(c, program->constants + at, (size_t)bytes);
+    } else {
+      if ((int64_t)ir_bytes(&buffers->at[number]->out[0]) != bytes) return false;
+      memcpy(program->constants + at, buffers->at[number]->attrs->buffer->data, (size_t)bytes);
+    }
+  }
+  return !c->failed && c->at == c->end;
+}
+
+/* ---- finding and keeping --------------------------------------------------------------------------------- */
+
+/* Reads the program; whatever is wrong with the bytes, it is not found then. */
+static bool read_blob(struct engine_build *b, quern_program *made, const char *bytes, size_t n,
+                      const struct ir_order *buffers) {
+  size_t used = 0;
+  if (engine_program_read(made, "cache", bytes, n, &used) != QUERN_STATUS_OK) return false;
+  made->constants = base_alloc_zero(&made->heap, (size_t)made->memory.constants);
+  struct codec c = {.reading = true, .at = bytes + used, .end = bytes + n, .arena = &made->arena, .heap = &made->heap};
+  made->target = b->program->target;
+  return made->constants != NULL && read_constants(&c, made, buffers);
+}
+
+quern_status engine_cache_find(struct engine_build *b, bool *found) {
+  struct engine_key key;
+  *found = false;
+  QUERN_TRY(make_key(b, &key, &b->cacheable));
+  memcpy(b->cache_key, key.word, sizeof key.word);
+  if (!b->cacheable) return QUERN_STATUS_OK;
+  struct base_heap *heap = &b->ctx->heap;
+  struct ir_order buffers;
+  quern_program *made = NULL;
+  void *bytes = NULL;
+  size_t n = 0, room = 0;
+  QUERN_TRY(rt_blob_get(heap, b->cache_key, &bytes, &n, &room));
+  if (bytes == NULL) return QUERN_STATUS_OK;
+  quern_status status = find_buffers(b, &buffers);
+  if (status == QUERN_STATUS_OK) {
+    status = engine_program_empty(&made, &heap->user);
+    *found = status == QUERN_STATUS_OK && read_blob(b, made, bytes, n, &buffers);
+    ir_order_fini(b->ctx, &buffers);
+  }
+  base_free(heap, bytes, room);
+  if (*found) {
+    made->counts.compiled = 0;
+    made->counts.cached = 1;
+    quern_program_free(b->program);
+    b->program = made;
+  } else if (made != NULL) {
+    quern_program_free(made);
+  }
+  return status;
+}
+
+quern_status engine_cache_keep(const struct engine_build *b) {
+  if (!b->cacheable) return QUERN_STATUS_OK;
+  struct base_heap *heap = &b->ctx->heap;
+  struct base_str str;
+  struct ir_order buffers;
+  base_str_init(&str, heap);
+  quern_status status = engine_program_bytes(b->program, &str);
+  if (status == QUERN_STATUS_OK) {
+    status = find_buffers(b, &buffers);
+    if (status == QUERN_STATUS_OK) {
+      write_constants(&(struct codec){.out = &str}, b, &buffers);
+      ir_order_fini(b->ctx, &buffers);
+      status = base_str_status(&str);
+    }
+  }
+  if (status == QUERN_STATUS_OK) rt_blob_set(heap, b->cache_key, str.at, str.n);
+  base_str_fini(&str);
+  return status == QUERN_STATUS_UNSUPPORTED ? QUERN_STATUS_OK : status; /* interpreted: there is nothing to keep */
+}

@@ -1,0 +1,255 @@
+/* engine/codec.c -- a program as bytes, and back: one walk over its fields does both
+** keeps: what is read is inside its bounds, whatever the bytes are
+** see:   save.c      tests: tests/engine/test_save.c
+*/
+#include "engine/codec.h"
+
+/* ---- primitives ------------------------------------------------------------------------------------------ */
+
+void codec_raw(struct codec *c, void *data, size_t bytes) {
+  if (c->failed || bytes == 0) return;
+  if (!c->reading) {
+    base_str_add_n(c->out, data, bytes);
+  } else if ((size_t)(c->end - c->at) < bytes) {
+    c->failed = true;
+    memset(data, 0, bytes);
+  } else {
+    memcpy(data, c->at, bytes);
+    c->at += bytes;
+  }
+}
+
+void codec_i64(struct codec *c, int64_t *x) { codec_raw(c, x, sizeof *x); }
+static void codec_f64(struct codec *c, double *x) { codec_raw(c, x, sizeof *x); }
+
+void codec_int(struct codec *c, int *x) {
+  int64_t wide = *x;
+  codec_i64(c, &wide);
+  if (c->reading && (wide < INT32_MIN || wide > INT32_MAX)) c->failed = true;
+  if (c->reading) *x = c->failed ? 0 : (int)wide;
+}
+
+static void codec_bool(struct codec *c, bool *x) {
+  int wide = *x;
+  codec_int(c, &wide);
+  if (c->reading) *x = wide != 0;
+}
+
+void codec_size(struct codec *c, size_t *x) {
+  int64_t wide = (int64_t)*x;
+  codec_i64(c, &wide);
+  if (c->reading && wide < 0) c->failed = true;
+  if (c->reading) *x = c->failed ? 0 : (size_t)wide;
+}
+
+/* A count of items that take at least `least` bytes each in the text; when reading, room for them, cleared. */
+static void *codec_room(struct codec *c, int64_t n, size_t item, size_t least) {
+  if (c->failed || !c->reading) return NULL;
+  size_t bytes;
+  if (n < 0 || (uint64_t)n > (uint64_t)(c->end - c->at) / (least > 0 ? least : 1) ||
+      !base_size((size_t)n + 1, item, 0, &bytes)) {
+    c->failed = true;
+    return NULL;
+  }
+  void *room = base_arena_alloc(c->arena, bytes);
+  if (room == NULL) c->failed = c->no_memory = true;
+  return room;
+}
+
+void codec_string(struct codec *c, const char **text) {
+  int64_t n = c->reading || *text == NULL ? -1 : (int64_t)strlen(*text);
+  codec_i64(c, &n);
+  if (!c->reading) {
+    if (n > 0) codec_raw(c, (char *)*text, (size_t)n);
+    return;
+  }
+  *text = NULL;
+  if (n < 0) return;
+  char *copy = codec_room(c, n, 1, 1);
+  if (copy == NULL) return;
+  codec_raw(c, copy, (size_t)n);
+  *text = copy;
+}
+
+static void codec_ints(struct codec *c, int n, int **at) {
+  if (c->reading) *at = codec_room(c, n, sizeof **at, 8);
+  for (int i = 0; i < n && *at != NULL && !c->failed; i++) codec_int(c, &(*at)[i]);
+}
+
+static void codec_i64s(struct codec *c, int64_t n, int64_t **at) {
+  if (c->reading) *at = codec_room(c, n, sizeof **at, 8);
+  for (int64_t i = 0; i < n && *at != NULL && !c->failed; i++) codec_i64(c, &(*at)[i]);
+}
+
+/* An enumeration of `count` values. */
+static int codec_enum(struct codec *c, int value, int count) {
+  codec_int(c, &value);
+  if (c->reading && (value < 0 || value >= count)) {
+    c->failed = true;
+    value = 0;
+  }
+  return value;
+}
+
+/* ---- a program ------------------------------------------------------------------------------------------- */
+
+static void codec_control(struct codec *c, struct engine_control **control) {
+  bool any = *control != NULL;
+  codec_bool(c, &any);
+  if (!any) return;
+  if (c->reading) *control = codec_room(c, 1, sizeof **control, 8);
+  struct engine_control *x = *control;
+  if (x == NULL) return;
+  codec_int(c, &x->body);
+  codec_int(c, &x->other);
+  codec_int(c, &x->n_src);
+  codec_int(c, &x->n_out);
+  codec_int(c, &x->carries);
+  codec_int(c, &x->scanned);
+  codec_i64(c, &x->trip);
+  codec_bool(c, &x->reverse);
+  codec_i64s(c, x->n_src, &x->src_turn);
+  codec_i64s(c, x->n_out, &x->out_turn);
+  codec_ints(c, x->carries, &x->in_place);
+}
+
+static void codec_step(struct codec *c, struct engine_step *s) {
+  s->kind = (enum plan_step_kind)codec_enum(c, (int)s->kind, PLAN_IF + 1);
+  codec_int(c, &s->kernel);
+  codec_int(c, &s->n_buffers);
+  codec_ints(c, s->n_buffers, &s->buffers);
+  codec_bool(c, &s->recomputed);
+  codec_string(c, &s->kind_name);
+  codec_string(c, &s->ops);
+  s->dtype = (quern_dtype)codec_enum(c, (int)s->dtype, QUERN_DTYPE_COUNT);
+  codec_f64(c, &s->speedup);
+  codec_f64(c, &s->threshold);
+  codec_raw(c, &s->group, sizeof s->group);
+  codec_int(c, &s->n_nodes);
+  codec_ints(c, s->n_nodes, &s->nodes);
+  codec_control(c, &s->control);
+}
+
+static void codec_buffer(struct codec *c, struct engine_buffer *b) {
+  b->place = (enum plan_place)codec_enum(c, (int)b->place, PLAN_RESULT + 1);
+  codec_i64(c, &b->at);
+  codec_i64(c, &b->bytes);
+  codec_int(c, &b->first);
+  codec_int(c, &b->last);
+}
+
+static void codec_part(struct codec *c, struct engine_part *p) {
+  codec_int(c, &p->n_steps);
+  codec_int(c, &p->n_buffers);
+  codec_int(c, &p->n_params);
+  codec_int(c, &p->n_results);
+  codec_int(c, &p->most_buffers);
+  codec_int(c, &p->n_outside);
+  codec_ints(c, p->n_outside, &p->outside);
+  codec_raw(c, &p->memory, sizeof p->memory);
+  if (c->reading) p->steps = codec_room(c, p->n_steps, sizeof *p->steps, 8);
+  if (c->reading) p->buffers = codec_room(c, p->n_buffers, sizeof *p->buffers, 8);
+  for (int i = 0; i < p->n_steps && !c->failed; i++) codec_step(c, &p->steps[i]);
+  for (int i = 0; i < p->n_buffers && !c->failed; i++) codec_buffer(c, &p->buffers[i]);
+}
+
+static void codec_slots(struct codec *c, size_t *n, quern_slot **slots) {
+  codec_size(c, n);
+  if (c->reading) *slots = codec_room(c, (int64_t)*n, sizeof **slots, 8);
+  for (size_t i = 0; i < *n && !c->failed; i++) {
+    quern_slot *s = &(*slots)[i];
+    int64_t *dims = (int64_t *)s->dims;
+    codec_string(c, &s->name);
+    s->dtype = (quern_dtype)codec_enum(c, (int)s->dtype, QUERN_DTYPE_COUNT);
+    s->rank = codec_enum(c, s->rank, QUERN_MAX_RANK + 1);
+    codec_i64s(c, s->rank, &dims);
+    s->dims = dims;
+    codec_size(c, &s->bytes);
+  }
+}
+
+/* What running and explaining need of a kernel whose code is compiled: not its instructions. */
+static void codec_kernel(struct codec *c, struct kern **kern) {
+  if (c->reading && kern_new(kern, c->heap) != QUERN_STATUS_OK) c->failed = c->no_memory = true;
+  if (c->failed) return;
+  struct kern *k = *kern;
+  const char *name = k->name;
+  codec_string(c, &name);
+  codec_raw(c, &k->hash, sizeof k->hash);
+  k->n_mems = codec_enum(c, k->n_mems, KERN_MAX_MEMS + 1);
+  k->n_scalars = codec_enum(c, k->n_scalars, KERN_MAX_SCALARS + 1);
+  k->n_phases = codec_enum(c, k->n_phases, KERN_MAX_PHASES + 1);
+  codec_raw(c, &k->cost, sizeof k->cost);
+  codec_raw(c, k->mems, (size_t)k->n_mems * sizeof *k->mems);
+  codec_raw(c, k->phases, (size_t)k->n_phases * sizeof *k->phases);
+  if (!c->reading || c->failed) return;
+  k->name = name != NULL ? base_arena_string(&k->arena, name, strlen(name)) : NULL;
+  if (k->name == NULL) c->failed = true;
+}
+
+void codec_program(struct codec *c, quern_program *p) {
+  int64_t n_kernels = p->n_kernels;
+  codec_i64(c, &n_kernels);
+  if (c->reading) p->kernels = codec_room(c, n_kernels, sizeof *p->kernels, 8);
+  for (int64_t i = 0; i < n_kernels && !c->failed; i++) {
+    codec_kernel(c, &p->kernels[i]);
+    if (c->reading && p->kernels[i] != NULL) p->n_kernels = (int)i + 1; /* what is there is freed with the program */
+  }
+  codec_int(c, &p->n_parts);
+  if (c->reading) p->parts = codec_room(c, p->n_parts, sizeof *p->parts, 8);
+  for (int i = 0; i < p->n_parts && !c->failed; i++) codec_part(c, &p->parts[i]);
+  codec_slots(c, &p->n_inputs, &p->inputs);
+  codec_slots(c, &p->n_outputs, &p->outputs);
+  codec_slots(c, &p->n_states, &p->states);
+  codec_i64s(c, (int64_t)p->n_states, &p->state_at);
+  codec_raw(c, &p->memory, sizeof p->memory);
+  codec_raw(c, &p->counts, sizeof p->counts);
+  codec_size(c, &p->scratch_stride);
+  codec_bool(c, &p->donates);
+}
+
+/* ---- checking what was read ------------------------------------------------------------------------------ */
+
+static bool buffer_fits(const quern_program *p, const struct engine_part *part, const struct engine_buffer *b) {
+  if (b->bytes < 0 || b->at < 0) return false;
+  switch (b->place) {
+  case PLAN_ARENA: return b->at <= part->memory.arena - b->bytes;
+  case PLAN_STATE: return b->at <= p->memory.state - b->bytes;
+  case PLAN_CONST: return b->at <= p->memory.constants - b->bytes;
+  case PLAN_PARAM: return b->at < part->n_params;
+  default: return b->at < part->n_results;
+  }
+}
+
+static bool step_fits(const quern_program *p, const struct engine_part *part, const struct engine_step *s) {
+  if (s->n_buffers > part->most_buffers || s->kind_name == NULL || s->ops == NULL) return false;
+  for (int i = 0; i < s->n_buffers; i++)
+    if (s->buffers[i] < 0 || s->buffers[i] >= part->n_buffers) return false;
+  if (s->kind == PLAN_KERNEL)
+    return s->kernel >= 0 && s->kernel < p->n_kernels && p->kernels[s->kernel]->n_mems == s->n_buffers;
+  if (s->kind == PLAN_COPY) return s->n_buffers == 2 && s->control == NULL && s->kernel < 0;
+  const struct engine_control *c = s->control;
+  if (c == NULL || s->kernel >= 0 || c->body <= 0 || c->body >= p->n_parts || c->other >= p->n_parts) return false;
+  int works = s->n_buffers - c->n_src - c->n_out;
+  return c->n_src >= 0 && c->n_out >= 0 && c->carries >= 0 && c->scanned >= 0 && c->carries + c->scanned <= c->n_src &&
+         c->carries <= c->n_out && works >= 2 + (s->kind == PLAN_IF ? 0 : c->carries);
+}
+
+bool codec_fits(const quern_program *p) {
+  if (p->n_parts < 1 || p->memory.arena < 0 || p->memory.state < 0 || p->memory.constants < 0) return false;
+  if (p->parts[0].memory.arena > p->memory.arena || (size_t)p->parts[0].n_params != p->n_inputs ||
+      (size_t)p->parts[0].n_results != p->n_outputs)
+    return false;
+  for (int i = 0; i < p->n_parts; i++) {
+    const struct engine_part *part = &p->parts[i];
+    for (int k = 0; k < part->n_buffers; k++)
+      if (!buffer_fits(p, part, &part->buffers[k])) return false;
+    for (int k = 0; k < part->n_steps; k++)
+      if (!step_fits(p, part, &part->steps[k])) return false;
+    for (int k = 0; k < part->n_outside; k++)
+      if (part->outside[k] < 0 || part->outside[k] >= part->n_buffers) return false;
+  }
+  for (size_t i = 0; i < p->n_states; i++)
+    if (p->state_at[i] < 0 || p->state_at[i] > p->memory.state - (int64_t)p->states[i].bytes) return false;
+  return true;
+}

@@ -1,0 +1,123 @@
+/* engine/compile.c -- the compiler: from outputs and updates to a program, stage by stage
+** in:    a checked request                 out: a program that does not need its context
+** keeps: nothing of a compilation outlives it but the program
+** see:   docs/design/002-cpu-compiler.md   tests: tests/engine/test_compile.c
+*/
+#include "engine/engine.h"
+
+/* Options as the passes want them, the device and what it can do. */
+static quern_status configure(struct engine_build *b) {
+  const quern_program_options *options = &b->request->options;
+  quern_program *program = b->program;
+  struct base_str list;
+  base_str_init(&list, &b->ctx->heap);
+  if (options->passes != NULL) base_str_add(&list, options->passes);
+  base_str_printf(&list, ",%s", base_env_get(BASE_ENV_PASS));
+  quern_status status = base_str_status(&list);
+  if (status == QUERN_STATUS_OK) status = pass_options_parse(&b->passes, options->optimise, list.at);
+  base_str_fini(&list);
+  QUERN_TRY(status);
+  QUERN_TRY(program->device->target(&program->target));
+  program->target.base.threads = options->threads > 0 ? options->threads : rt_default_threads();
+  b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
+  b->passes.inference = options->inference;
+  b->passes.target = &program->target.base;
+  b->passes.claims = sched_claims;
+  return sched_wisdom_read(&b->wisdom, &b->ctx->heap, base_env_get(BASE_ENV_WISDOM));
+}
+
+/* The main unit: outputs, then new values of states. */
+static quern_status open_main(struct engine_build *b) {
+  const struct engine_request *request = b->request;
+  size_t n = request->n_outputs + request->options.n_updates;
+  quern_tensor **roots = base_arena_alloc(&b->arena, (n + 1) * sizeof *roots);
+  if (roots == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n; i++)
+    roots[i] = i < request->n_outputs ? request->outputs[i] : request->options.updates[i - request->n_outputs].value;
+  struct engine_unit main = {.roots = {b->ctx, n, roots}};
+  return base_vec_push(&b->ctx->heap, &b->units, main) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+static quern_status count_nodes(const struct engine_build *b, size_t *nodes) {
+  const struct pass_graph *roots = &b->units.at[0].roots;
+  struct ir_order order;
+  QUERN_TRY(ir_topo(b->ctx, roots->n_roots, roots->roots, &order));
+  *nodes = order.n;
+  ir_order_fini(b->ctx, &order);
+  return QUERN_STATUS_OK;
+}
+
+/* The stages, in order. */
+static quern_status run_stages(struct engine_build *b) {
+  quern_program *program = b->program;
+  quern_program_counts *counts = &program->counts;
+  double start = base_clock();
+  bool found;
+
+  QUERN_TRY(configure(b));
+  QUERN_TRY(open_main(b));
+  QUERN_TRY(engine_find_leaves(b));
+  QUERN_TRY(engine_cache_find(b, &found));
+  if (found) return QUERN_STATUS_OK;
+  QUERN_TRY(count_nodes(b, &counts->nodes_before));
+  QUERN_TRY(engine_snap(b, "graph"));
+
+  QUERN_TRY(pass_run(&b->units.at[0].roots, &b->passes, b->reports));
+  QUERN_TRY(count_nodes(b, &counts->nodes_after));
+  QUERN_TRY(engine_snap(b, "passes"));
+
+  QUERN_TRY(engine_make_groups(b));
+  QUERN_TRY(engine_snap(b, "groups"));
+  counts->seconds_passes = base_clock() - start;
+  start = base_clock();
+
+  QUERN_TRY(engine_make_kernels(b));
+  QUERN_TRY(engine_snap(b, "kernels"));
+
+  QUERN_TRY(engine_lay_leaves(b));
+  QUERN_TRY(engine_make_plans(b));
+  QUERN_TRY(engine_snap(b, "plan"));
+  QUERN_TRY(engine_write_program(b));
+  counts->seconds_plan = base_clock() - start;
+  start = base_clock();
+
+  QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
+                                   (const struct kern *const *)program->kernels, &program->target, &b->stats));
+  QUERN_TRY(engine_snap(b, "build"));
+  counts->seconds_compile = base_clock() - start;
+  counts->compiled = b->stats.compiled;
+  counts->cached = b->stats.cached;
+  return engine_cache_keep(b);
+}
+
+static void build_fini(struct engine_build *b) {
+  struct base_heap *heap = &b->ctx->heap;
+  for (size_t i = 0; i < b->units.n; i++)
+    if (b->units.at[i].grouped) pass_groups_fini(&b->units.at[i].groups);
+  for (size_t i = 0; i < b->kernels.n; i++) kern_free(b->kernels.at[i]);
+  base_vec_fini(heap, &b->units);
+  base_vec_fini(heap, &b->kernels);
+  base_vec_fini(heap, &b->inputs);
+  base_vec_fini(heap, &b->states);
+  base_vec_fini(heap, &b->leaves);
+  if (b->wisdom.heap != NULL) sched_wisdom_fini(&b->wisdom);
+  base_map_fini(&b->known);
+  base_map_fini(&b->leaf_map);
+  base_arena_fini(&b->arena);
+}
+
+quern_status engine_compile(quern_program **program, const struct engine_request *request) {
+  quern_context *ctx = request->ctx;
+  QUERN_TRY(engine_program_new(program, request));
+  struct engine_build b = {.program = *program, .request = request, .ctx = ctx, .start = base_clock()};
+  base_arena_init(&b.arena, &ctx->heap);
+  base_map_init(&b.known, &ctx->heap);
+  base_map_init(&b.leaf_map, &ctx->heap);
+  quern_status status = run_stages(&b);
+  *program = b.program;
+  build_fini(&b);
+  if (status == QUERN_STATUS_OK) return QUERN_STATUS_OK;
+  quern_program_free(*program);
+  *program = NULL;
+  return status;
+}

@@ -1,0 +1,269 @@
+/* engine/engine.h -- programs and instances from the inside
+** A program is flat: parts (the main graph and every sub-graph that control steps run), each a list of steps on
+** buffers. Nothing in it points into the context that it was compiled from.
+** see: compile.c for how it is made, run.c for how it runs
+*/
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+#include <stdatomic.h>
+
+#include "plan/plan.h"
+#include "quern/program.h"
+#include "runtime/runtime.h"
+#include "sched/sched.h"
+
+/* ---- programs
+** ------------------------------------------------------------------------------------------------------- */
+
+struct engine_buffer {
+  enum plan_place place;
+  int64_t at, bytes;
+  int first, last; /* steps */
+};
+
+/* Of a control step: how its operands become those of its bodies. */
+struct engine_control {
+  int body, other; /* parts; -1: none */
+  int n_src, n_out;
+  int carries, scanned; /* sources: carries, scanned, captures. LOOP, WHILE */
+  int64_t trip;
+  bool reverse;
+  int64_t *src_turn, *out_turn; /* bytes of one turn of scanned sources and stacked results; 0 of others */
+  int *in_place;                /* of each carry: 1 when a turn writes it where it reads it */
+};
+
+struct engine_step {
+  enum plan_step_kind kind;
+  int kernel; /* of KERNEL */
+  int n_buffers;
+  int *buffers; /* as in plan_step */
+  bool recomputed;
+  const char *kind_name; /* "map", "dot", ..., "copy", "loop" */
+  const char *ops;       /* "dot+add+gelu": what it computes, for people */
+  quern_dtype dtype;     /* of its first out */
+  double speedup, threshold; /* of fusing it: estimated, and what had to be exceeded */
+  uint64_t group;            /* the hash of its group, as wisdom names it */
+  int n_nodes;
+  int *nodes; /* of the main part: places of the nodes it computes in the graph after the passes; for comparisons */
+  struct engine_control *control; /* NULL: none */
+  struct engine_ref *ref;         /* QUERN_REF=1: what the evaluator says it computes; else NULL */
+};
+
+struct engine_part {
+  int n_steps, n_buffers;
+  struct engine_step *steps;
+  struct engine_buffer *buffers;
+  int n_params, n_results;
+  int n_outside, *outside; /* buffers that lie in params or results */
+  int most_buffers;        /* of a step */
+  struct plan_memory memory;
+};
+
+struct quern_program {
+  struct base_heap heap;
+  struct base_arena arena; /* of everything below */
+  atomic_int users;        /* the caller, and instances */
+  const struct rt_device *device;
+  struct cg_target target;
+  struct rt_module *module;
+  int n_kernels;
+  struct kern **kernels;
+  int n_parts;
+  struct engine_part *parts; /* 0 is the main one */
+  size_t n_inputs, n_outputs, n_states;
+  quern_slot *inputs, *outputs, *states;
+  int64_t *state_at; /* offsets into an instance's state */
+  char *constants;
+  quern_memory memory;
+  quern_program_counts counts;
+  size_t scratch_stride; /* bytes of scratch a thread needs */
+  bool donates;          /* an input may be overwritten */
+  quern_context *ref_ctx; /* QUERN_REF=1: a context for what its kernels compute; else NULL */
+};
+
+/* Everything quern_program_compile was asked, checked (program.c). */
+struct engine_request {
+  quern_context *ctx;
+  size_t n_outputs;
+  quern_tensor *const *outputs;
+  quern_program_options options;
+  bool ref;    /* QUERN_REF=1 */
+  bool verify; /* every stage: QUERN_VERBOSE=check, or a build with assertions */
+};
+/* A program without anything in it. */
+quern_status engine_program_empty(quern_program **program, const quern_allocator *allocator) QUERN_NODISCARD;
+/* A program as bytes, without its constants, and back into an empty one; used: how many bytes it was (save.c). */
+quern_status engine_program_bytes(const quern_program *program, struct base_str *str) QUERN_NODISCARD;
+quern_status engine_program_read(quern_program *program, const char *path, const char *bytes, size_t n,
+                                 size_t *used) QUERN_NODISCARD;
+/* A program without anything in it, of the context's allocator and the request's device. */
+quern_status engine_program_new(quern_program **program, const struct engine_request *request) QUERN_NODISCARD;
+/* Compiles; on failure there is no program and nothing is left. */
+quern_status engine_compile(quern_program **program, const struct engine_request *request) QUERN_NODISCARD;
+
+/* ---- compiling: what the stages of compile.c pass on ------------------------------------------------------------- */
+
+/* The main graph or a sub-graph on its way to a part. */
+struct engine_unit {
+  const struct ir_graph *graph; /* NULL: the main one */
+  int carries, first;           /* as the body of a loop: results 0 .. are params first .. of the next turn */
+  struct pass_graph roots;
+  struct pass_groups groups;
+  bool grouped; /* groups are to be freed */
+  size_t n_steps;
+  struct plan_input_step *steps;
+  struct plan *plan;
+  double seconds; /* estimated */
+};
+
+/* A compilation: everything in it is gone when it ends. */
+struct engine_build {
+  quern_program *program;
+  const struct engine_request *request;
+  quern_context *ctx;
+  struct base_arena arena;
+  struct pass_options passes;
+  struct pass_report reports[PASS_COUNT];
+  struct sched_wisdom wisdom;
+  BASE_VEC(struct engine_unit) units; /* the main one first; then sub-graphs, each once */
+  BASE_VEC(struct kern *) kernels;    /* handed to the program in the end */
+  struct base_map known;              /* groups whose kernel is there, by hash */
+  BASE_VEC(quern_tensor *) inputs, states;
+  BASE_VEC(struct plan_leaf) leaves; /* states and constants */
+  struct base_map leaf_map;          /* of leaves: by tensor */
+  int64_t state_bytes, constant_bytes;
+  struct rt_stats stats;
+  bool cacheable; /* the program may be kept under cache_key */
+  uint64_t cache_key[2];
+  const char *stage; /* for logs and files */
+  double start;      /* of the stage */
+};
+
+/* A hash of 128 bits. */
+struct engine_key {
+  uint64_t word[2];
+};
+#define ENGINE_KEY ((struct engine_key){{BASE_HASH_SEED, ~BASE_HASH_SEED}})
+static inline void engine_key_add(struct engine_key *key, uint64_t x) {
+  key->word[0] = base_hash_u64(key->word[0], x);
+  key->word[1] = base_hash_u64(key->word[1], x ^ UINT64_C(0x9e3779b97f4a7c15));
+}
+static inline void engine_key_add_attr(struct engine_key *key, enum ir_attr_kind kind, const void *field) {
+  key->word[0] = ir_attr_hash(key->word[0], kind, field);
+  key->word[1] = ir_attr_hash(key->word[1], kind, field);
+}
+
+/* A program that was compiled before for the same request takes the place of b->program; and keeping one (cache.c). */
+quern_status engine_cache_find(struct engine_build *b, bool *found) QUERN_NODISCARD;
+quern_status engine_cache_keep(const struct engine_build *b) QUERN_NODISCARD;
+/* What a request is kept under, without the parts that the machine and the build give: for tests. */
+quern_status engine_cache_key(const struct engine_request *request, uint64_t key[2]) QUERN_NODISCARD;
+quern_status engine_find_leaves(struct engine_build *b) QUERN_NODISCARD;  /* leaves.c: inputs, states */
+quern_status engine_lay_leaves(struct engine_build *b) QUERN_NODISCARD;   /* leaves.c: offsets of states and constants */
+void engine_fill_constants(const struct engine_build *b, char *constants); /* leaves.c */
+quern_status engine_make_groups(struct engine_build *b) QUERN_NODISCARD;  /* lower.c */
+quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD; /* lower.c */
+quern_status engine_make_plans(struct engine_build *b) QUERN_NODISCARD;   /* write.c */
+quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
+/* The units of a control node's graphs; other is -1 when there is none. */
+void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
+/* Ends a stage: verifies what it made, says how long it took, writes it to QUERN_DUMP_DIR (snap.c). */
+quern_status engine_snap(struct engine_build *b, const char *stage) QUERN_NODISCARD;
+
+/* ---- instances
+** ---------------------------------------------------------------------------------------------------------- */
+
+/* Where the buffers of a part are, in one place of a program that runs it. */
+struct engine_frame {
+  const struct engine_part *part;
+  char *arena;
+  void **at;                    /* of each buffer */
+  void **mems;                  /* for a launch */
+  void **params, **results;     /* for a body */
+  struct engine_frame **bodies; /* of each step: of its body and its other; NULL: none */
+};
+
+/* What is told of every step that has run. */
+typedef void engine_hook(void *user, int part, int step, double begin, double end);
+
+struct quern_instance {
+  const quern_program *program;
+  struct base_heap heap;
+  struct base_arena frames;
+  struct rt_pool *pool;
+  char *arena, *state, *scratch;
+  bool shares; /* pool, arena and scratch are not its own */
+  struct engine_frame *frame; /* of the main part */
+  bool poison;                /* QUERN_VERBOSE=poison */
+  int64_t debug;              /* QUERN_DEBUG */
+  engine_hook *hook;          /* NULL: none */
+  void *hook_user;
+};
+
+/* Threads and memory that several instances use, one at a time: as many threads as their programs ask for, and bytes
+** enough. */
+struct engine_space {
+  struct rt_pool *pool;
+  char *arena, *scratch;
+};
+/* An instance that uses the space; NULL: one that has its own. */
+quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
+                                 const struct engine_space *space) QUERN_NODISCARD;
+
+quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
+/* Overwrites the bytes of the frame's arena that are not alive before a step, and all scratch (poison.c). */
+void engine_poison(const quern_instance *instance, const struct engine_frame *frame, int step);
+
+/* Ends recording, if there is any (profile.c). */
+void engine_record_free(quern_instance *instance);
+/* A builder's text in memory of its own, to be freed with quern_program_text_free; the builder is gone. */
+quern_status engine_text_take(quern_status status, struct base_str *str, char **text) QUERN_NODISCARD;
+/* What a program is made of, as text (explain.c). */
+typedef quern_status engine_explain(const quern_program *program, const quern_instance *instance, char **text);
+engine_explain engine_explain_plan, engine_explain_fusion, engine_explain_dot, engine_explain_source;
+
+/* ---- eager use (canon.c, copy.c, eager.c) -------------------------------------------------------------------------
+** */
+
+/* A graph in an order that depends on its structure alone, not on when its nodes were made: sources first, from the
+** roots on.
+** Sources of commutative ops are ordered by what they are. Graphs of equal keys compute the same from their leaves. */
+struct engine_canon {
+  quern_context *ctx;
+  struct ir_order order;    /* by id */
+  struct engine_key *label; /* of each node of the order: what it computes, whatever its leaves hold */
+  uint32_t *at;             /* places in the order, one after another as they come */
+  size_t n_leaves;
+  struct ir_node **leaves; /* INPUT, STATE and BUFFER nodes as they come */
+  struct engine_key key;
+};
+/* Lists are in the arena; fini frees the rest. */
+quern_status engine_canon_make(struct engine_canon *canon, struct base_arena *arena, quern_context *ctx, size_t n,
+                               quern_tensor *const *roots) QUERN_NODISCARD;
+void engine_canon_fini(struct engine_canon *canon);
+
+/* out[i] = roots[i] in another context, made in the order of the canon; leaves[i], an input without a name, stands
+** for the canon's.
+** leaves may be NULL. */
+quern_status engine_copy(quern_context *to, const struct engine_canon *canon, size_t n, quern_tensor *const *roots,
+                         quern_tensor **out, quern_tensor **leaves) QUERN_NODISCARD;
+
+/* Of a context's eager use: programs that it keeps; how many times one was compiled, made for the interpreter, found.
+** */
+struct engine_eager_stats {
+  size_t programs;
+  uint64_t compiled, interpreted, found;
+};
+struct engine_eager_stats engine_eager_get(const quern_context *ctx);
+
+/* QUERN_REF=1 (ref.c): what the group of a step computes, copied from ctx into the program's own context. */
+quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
+                             const struct pass_group *group) QUERN_NODISCARD;
+/* Keeps what a step is about to read. */
+quern_status engine_ref_before(const quern_program *program, const struct engine_step *step, void *const *mems,
+                               void ***kept) QUERN_NODISCARD;
+/* Compares what it has written, if its status is OK, and frees what was kept. */
+quern_status engine_ref_after(const quern_program *program, const struct engine_step *step, void *const *mems,
+                              void **kept, quern_status status) QUERN_NODISCARD;
+
+#endif

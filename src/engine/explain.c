@@ -1,0 +1,159 @@
+/* engine/explain.c -- what a program is made of, as text: its plan, its groups, a picture of them, its C
+** tests: tests/engine/test_profile.c
+*/
+#include "engine/engine.h"
+
+static struct base_heap *heap_of(const quern_program *program) { return (struct base_heap *)&program->heap; }
+
+static const char *step_name(const quern_program *program, const struct engine_step *step) {
+  return step->kernel >= 0 ? program->kernels[step->kernel]->name : step->kind_name;
+}
+
+/* Bytes in the unit that suits them. */
+static void add_bytes(struct base_str *str, int64_t bytes) {
+  if (bytes < 10 * 1024)
+    base_str_printf(str, "%lld B", (long long)bytes);
+  else if (bytes < INT64_C(10) * 1024 * 1024)
+    base_str_printf(str, "%.1f KiB", (double)bytes / 1024);
+  else
+    base_str_printf(str, "%.1f MiB", (double)bytes / 1024 / 1024);
+}
+
+/* ---- plan ----------------------------------------------------------------------------------------------- */
+
+static void add_memory(struct base_str *str, const quern_memory *m) {
+  const struct {
+    const char *name;
+    int64_t bytes;
+    const char *says;
+  } rows[] = {{"arena", m->arena, "of a step"},
+              {"state", m->state, "kept between steps"},
+              {"constants", m->constants, "in the program"},
+              {"scratch", m->scratch, "of the threads"},
+              {"bound", m->bound, "alive at a time: no arena can be smaller"},
+              {"unshared", m->unshared, "the arena if nothing shared memory"}};
+  base_str_add(str, "memory\n");
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    base_str_printf(str, "  %-10s %14lld  ", rows[i].name, (long long)rows[i].bytes);
+    add_bytes(str, rows[i].bytes);
+    base_str_printf(str, "  %s\n", rows[i].says);
+  }
+}
+
+static void add_buffer(struct base_str *str, const struct engine_part *part, int number) {
+  static const char *const places[] = {[PLAN_ARENA] = "arena",
+                                       [PLAN_PARAM] = "input",
+                                       [PLAN_STATE] = "state",
+                                       [PLAN_CONST] = "const",
+                                       [PLAN_RESULT] = "output"};
+  const struct engine_buffer *b = &part->buffers[number];
+  base_str_printf(str, " %s+%lld:%lld", places[b->place], (long long)b->at, (long long)b->bytes);
+}
+
+quern_status engine_explain_plan(const quern_program *program, const quern_instance *instance, char **text) {
+  (void)instance;
+  struct base_str str;
+  base_str_init(&str, heap_of(program));
+  const quern_program_counts *c = &program->counts;
+  base_str_printf(&str, "%zu nodes, %zu after the passes, %zu steps, %zu different kernels, %.3f GFLOP, %.3f GB\n",
+                  c->nodes_before, c->nodes_after, c->steps, c->kernels, c->flops * 1e-9, c->bytes * 1e-9);
+  base_str_printf(&str, "device %s, target %s, %d threads; passes %.1f ms, plan %.1f ms, compile %.1f ms\n",
+                  program->device->name, program->target.base.name, program->target.base.threads,
+                  1e3 * c->seconds_passes, 1e3 * c->seconds_plan, 1e3 * c->seconds_compile);
+  add_memory(&str, &program->memory);
+  for (int p = 0; p < program->n_parts; p++) {
+    const struct engine_part *part = &program->parts[p];
+    base_str_printf(&str, p == 0 ? "steps\n" : "steps of sub-graph %d\n", p);
+    for (int i = 0; i < part->n_steps; i++) {
+      const struct engine_step *step = &part->steps[i];
+      base_str_printf(&str, "  %4d %-8s %s (%s)%s:", i, step->kind_name, step_name(program, step), step->ops,
+                      step->recomputed ? " again" : "");
+      for (int k = 0; k < step->n_buffers; k++) add_buffer(&str, part, step->buffers[k]);
+      base_str_add(&str, "\n");
+    }
+  }
+  return engine_text_take(QUERN_STATUS_OK, &str, text);
+}
+
+/* ---- groups --------------------------------------------------------------------------------------------- */
+
+quern_status engine_explain_fusion(const quern_program *program, const quern_instance *instance, char **text) {
+  (void)instance;
+  struct base_str str;
+  base_str_init(&str, heap_of(program));
+  base_str_printf(&str, "%6s %-8s %-16s %10s %10s  %s\n", "step", "kind", "group", "estimate", "threshold", "kernel");
+  for (int i = 0; i < program->parts[0].n_steps; i++) {
+    const struct engine_step *step = &program->parts[0].steps[i];
+    if (step->kernel < 0) continue;
+    base_str_printf(&str, "%6d %-8s %016llx %9.2fx %9.2fx  %s (%s)\n", i, step->kind_name,
+                    (unsigned long long)step->group, step->speedup, step->threshold, step_name(program, step), step->ops);
+  }
+  return engine_text_take(QUERN_STATUS_OK, &str, text);
+}
+
+/* Steps as boxes; an edge from the step that wrote a buffer to each that reads it. Memories of a kernel that it only
+** reads come before those it writes. */
+static bool writes(const quern_program *program, const struct engine_step *step, int k) {
+  if (step->kernel >= 0) return program->kernels[step->kernel]->mems[k].role == KERN_OUT;
+  return step->control != NULL ? k >= step->control->n_src && k < step->control->n_src + step->control->n_out : k == 0;
+}
+
+static void add_edges(struct base_str *str, const quern_program *program, const struct engine_part *part, int reader) {
+  const struct engine_step *step = &part->steps[reader];
+  for (int k = 0; k < step->n_buffers; k++) {
+    if (writes(program, step, k)) continue;
+    const struct engine_buffer *b = &part->buffers[step->buffers[k]];
+    if (b->place != PLAN_ARENA && b->place != PLAN_RESULT) {
+      if (b->place == PLAN_PARAM) base_str_printf(str, "  in%lld -> s%d;\n", (long long)b->at, reader);
+      continue;
+    }
+    for (int i = reader - 1; i >= 0; i--) {
+      const struct engine_step *from = &part->steps[i];
+      int found = -1;
+      for (int m = 0; m < from->n_buffers; m++)
+        if (from->buffers[m] == step->buffers[k] && writes(program, from, m)) found = m;
+      if (found < 0) continue;
+      base_str_printf(str, "  s%d -> s%d [label=\"", i, reader);
+      add_bytes(str, b->bytes);
+      base_str_add(str, "\"];\n");
+      break;
+    }
+  }
+}
+
+quern_status engine_explain_dot(const quern_program *program, const quern_instance *instance, char **text) {
+  (void)instance;
+  const struct engine_part *part = &program->parts[0];
+  struct base_str str;
+  base_str_init(&str, heap_of(program));
+  base_str_add(&str, "digraph program {\n  node [shape=box, fontname=\"sans-serif\"];\n");
+  for (size_t i = 0; i < program->n_inputs; i++)
+    base_str_printf(&str, "  in%zu [shape=ellipse, label=\"input %zu\"];\n", i, i);
+  for (int i = 0; i < part->n_steps; i++) {
+    const struct engine_step *step = &part->steps[i];
+    base_str_printf(&str, "  s%d [label=\"%s\\n%s\"];\n", i, step->kind_name, step->ops);
+    add_edges(&str, program, part, i);
+  }
+  base_str_add(&str, "}\n");
+  return engine_text_take(QUERN_STATUS_OK, &str, text);
+}
+
+/* ---- source --------------------------------------------------------------------------------------------- */
+
+quern_status engine_explain_source(const quern_program *program, const quern_instance *instance, char **text) {
+  (void)instance;
+  struct base_str str;
+  struct cg_unit unit;
+  for (int i = 0; i < program->n_kernels; i++)
+    QUERN_CHECK(program->kernels[i]->fns.n > 0, UNSUPPORTED,
+                "program_explain: the program comes from a file or the cache, which keep no source HINT: compile it for "
+                "device \"null\"");
+  base_str_init(&str, heap_of(program));
+  cg_unit_init(&unit, heap_of(program), &program->target);
+  quern_status status = QUERN_STATUS_OK;
+  for (int i = 0; i < program->n_kernels && status == QUERN_STATUS_OK; i++)
+    status = cg_unit_add(&unit, program->kernels[i]);
+  if (status == QUERN_STATUS_OK) status = cg_unit_text(&unit, &str);
+  cg_unit_fini(&unit);
+  return engine_text_take(status, &str, text);
+}

@@ -1,0 +1,165 @@
+/* engine/instance.c -- instances: the memory, the threads and the frames of a program's runs
+** keeps: everything is allocated here; a run allocates nothing
+** tests: tests/engine/test_program.c, tests/api/wrong_program.def
+*/
+#include "engine/engine.h"
+
+#define NEW(arena, T, n) ((T *)base_arena_alloc((arena), ((size_t)(n) + 1) * sizeof(T)))
+
+/* ---- frames --------------------------------------------------------------------------------------------- */
+
+static quern_status frame_new(quern_instance *instance, int number, char *arena, struct engine_frame **out);
+
+/* Frames of what a control step runs; their arena is the step's second workspace. */
+static quern_status frame_bodies(quern_instance *instance, struct engine_frame *frame, int step) {
+  const struct engine_control *control = frame->part->steps[step].control;
+  const int *works = frame->part->steps[step].buffers + control->n_src + control->n_out;
+  char *arena = frame->at[works[1]];
+  QUERN_TRY(frame_new(instance, control->body, arena, &frame->bodies[2 * step]));
+  return control->other < 0 ? QUERN_STATUS_OK
+                            : frame_new(instance, control->other, arena, &frame->bodies[2 * step + 1]);
+}
+
+/* Recursion is as deep as sub-graphs lie in sub-graphs: IR_MAX_DEPTH at most. */
+static quern_status frame_new(quern_instance *instance, int number, char *arena, struct engine_frame **out) {
+  const quern_program *program = instance->program;
+  const struct engine_part *part = &program->parts[number];
+  struct base_arena *memory = &instance->frames;
+  struct engine_frame *frame = base_arena_new(memory, struct engine_frame);
+  if (frame == NULL) return QUERN_STATUS_MEMORY;
+  *frame = (struct engine_frame){.part = part,
+                                 .arena = arena,
+                                 .at = NEW(memory, void *, part->n_buffers),
+                                 .mems = NEW(memory, void *, part->most_buffers),
+                                 .params = NEW(memory, void *, part->n_params),
+                                 .results = NEW(memory, void *, part->n_results),
+                                 .bodies = NEW(memory, struct engine_frame *, 2 * part->n_steps)};
+  if (frame->at == NULL || frame->mems == NULL || frame->params == NULL || frame->results == NULL ||
+      frame->bodies == NULL)
+    return QUERN_STATUS_MEMORY;
+  for (int i = 0; i < part->n_buffers; i++) {
+    const struct engine_buffer *b = &part->buffers[i];
+    if (b->place == PLAN_ARENA) frame->at[i] = arena + b->at;
+    if (b->place == PLAN_STATE) frame->at[i] = instance->state + b->at;
+    if (b->place == PLAN_CONST) frame->at[i] = program->constants + b->at;
+  }
+  for (int i = 0; i < part->n_steps; i++)
+    if (part->steps[i].control != NULL) QUERN_TRY(frame_bodies(instance, frame, i));
+  *out = frame;
+  return QUERN_STATUS_OK;
+}
+
+/* ---- instances ------------------------------------------------------------------------------------------ */
+
+/* Threads and memory of its own. */
+static quern_status open_space(quern_instance *instance) {
+  const quern_program *program = instance->program;
+  struct base_heap *heap = &instance->heap;
+  int threads = program->target.base.threads;
+  QUERN_TRY(rt_pool_new(&instance->pool, heap, threads));
+  instance->arena = base_alloc_zero(heap, (size_t)program->memory.arena);
+  instance->scratch = base_alloc_zero(heap, program->scratch_stride * (size_t)threads);
+  return QUERN_STATUS_OK;
+}
+
+static quern_status open_instance(quern_instance *instance, const struct engine_space *space) {
+  if (space == NULL) QUERN_TRY(open_space(instance));
+  if (space != NULL) {
+    instance->shares = true;
+    instance->pool = space->pool;
+    instance->arena = space->arena;
+    instance->scratch = space->scratch;
+  }
+  instance->state = base_alloc_zero(&instance->heap, (size_t)instance->program->memory.state);
+  if (instance->arena == NULL || instance->state == NULL || instance->scratch == NULL) return QUERN_STATUS_MEMORY;
+  return frame_new(instance, 0, instance->arena, &instance->frame);
+}
+
+quern_status quern_instance_new(quern_instance **instance, const quern_program *program) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_new: the place for the instance is null");
+  *instance = NULL;
+  QUERN_CHECK(program != NULL, INVALID, "instance_new: the program is null");
+  return engine_instance_new(instance, program, NULL);
+}
+
+quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
+                                 const struct engine_space *space) {
+  struct base_heap heap;
+  base_heap_init(&heap, &program->heap.user);
+  quern_instance *made = base_alloc_zero(&heap, sizeof *made);
+  if (made == NULL) return QUERN_STATUS_MEMORY;
+  made->heap = heap;
+  made->program = program;
+  made->poison = base_env_has(BASE_ENV_VERBOSE, "poison");
+  made->debug = base_env_int(BASE_ENV_DEBUG);
+  base_arena_init(&made->frames, &made->heap);
+  atomic_fetch_add(&((quern_program *)program)->users, 1); /* counting its users does not change a program */
+  quern_status status = open_instance(made, space);
+  if (status == QUERN_STATUS_OK)
+    *instance = made;
+  else
+    quern_instance_free(made);
+  return status;
+}
+
+void quern_instance_free(quern_instance *instance) {
+  if (instance == NULL) return;
+  const quern_program *program = instance->program;
+  struct base_heap heap, *memory = &instance->heap;
+  engine_record_free(instance);
+  base_free(memory, instance->state, (size_t)program->memory.state);
+  if (!instance->shares) {
+    if (instance->pool != NULL) rt_pool_free(instance->pool);
+    base_free(memory, instance->arena, (size_t)program->memory.arena);
+    base_free(memory, instance->scratch, program->scratch_stride * (size_t)program->target.base.threads);
+  }
+  base_arena_fini(&instance->frames);
+  heap = instance->heap;
+  base_free(&heap, instance, sizeof *instance);
+  quern_program_free((quern_program *)program);
+}
+
+/* ---- states --------------------------------------------------------------------------------------------- */
+
+static quern_status check_state(const char *what, const quern_instance *instance, size_t i, const void *data) {
+  QUERN_CHECK(instance != NULL, INVALID, "%s: the instance is null", what);
+  const quern_program *program = instance->program;
+  QUERN_CHECK(i < program->n_states, INVALID, "%s: there is no state %zu: the program has %zu", what, i,
+              program->n_states);
+  QUERN_CHECK(data != NULL || program->states[i].bytes == 0, INVALID, "%s: the data of state %zu, \"%s\", is null",
+              what, i, program->states[i].name);
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) {
+  QUERN_TRY(check_state("instance_set_state", instance, i, data));
+  size_t bytes = instance->program->states[i].bytes;
+  if (bytes > 0) memcpy(instance->state + instance->program->state_at[i], data, bytes);
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) {
+  QUERN_TRY(check_state("instance_get_state", instance, i, data));
+  size_t bytes = instance->program->states[i].bytes;
+  if (bytes > 0) memcpy(data, instance->state + instance->program->state_at[i], bytes);
+  return QUERN_STATUS_OK;
+}
+
+/* ---- running -------------------------------------------------------------------------------------------- */
+
+static quern_status check_slots(const char *kind, size_t n, const quern_slot *slots, const void *const *data) {
+  QUERN_CHECK(n == 0 || data != NULL, INVALID, "instance_run: the list of %zu %ss is null", n, kind);
+  for (size_t i = 0; i < n; i++)
+    QUERN_CHECK(data[i] != NULL || slots[i].bytes == 0, INVALID, "instance_run: %s %zu%s%s%s is null", kind, i,
+                slots[i].name != NULL ? ", \"" : "", slots[i].name != NULL ? slots[i].name : "",
+                slots[i].name != NULL ? "\"," : "");
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_instance_run(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_run: the instance is null");
+  const quern_program *program = instance->program;
+  QUERN_TRY(check_slots("input", program->n_inputs, program->inputs, inputs));
+  QUERN_TRY(check_slots("output", program->n_outputs, program->outputs, (const void *const *)outputs));
+  return engine_run(instance, inputs, outputs);
+}

@@ -1,0 +1,155 @@
+/* engine/program.c -- the public door of programs: what was asked is checked here, what they hold is told here
+** tests: tests/engine/test_program.c, tests/api/wrong_program.def
+*/
+#include "engine/engine.h"
+
+/* ---- checks --------------------------------------------------------------------------------------------- */
+
+static quern_status check_tensor(const quern_context *ctx, const quern_tensor *t, const char *what, size_t i) {
+  QUERN_CHECK(t != NULL, INVALID, "program_compile: %s %zu is null", what, i);
+  QUERN_CHECK(!ir_is_poison(t), INVALID, "program_compile: %s %zu is the result of a call that failed", what, i);
+  QUERN_CHECK(t->node->ctx == ctx, INVALID, "program_compile: %s %zu belongs to another context", what, i);
+  return QUERN_STATUS_OK;
+}
+
+static quern_status check_updates(const quern_context *ctx, size_t n, const quern_update *updates) {
+  QUERN_CHECK(n == 0 || updates != NULL, INVALID, "program_compile: the list of %zu updates is null", n);
+  for (size_t i = 0; i < n; i++) {
+    char state[IR_TYPE_TEXT], value[IR_TYPE_TEXT];
+    QUERN_TRY(check_tensor(ctx, updates[i].state, "the state of update", i));
+    QUERN_TRY(check_tensor(ctx, updates[i].value, "the value of update", i));
+    QUERN_CHECK(updates[i].state->node->op == IR_STATE, INVALID,
+                "program_compile: update %zu is of the result of %s; only a state can be updated", i,
+                ir_ops[updates[i].state->node->op].name);
+    QUERN_CHECK(ir_same_type(updates[i].state, updates[i].value), SHAPE,
+                "program_compile: update %zu: the state \"%s\" is %s, its value %s", i,
+                updates[i].state->node->attrs->name, ir_type_text(state, updates[i].state),
+                ir_type_text(value, updates[i].value));
+    for (size_t k = 0; k < i; k++)
+      QUERN_CHECK(updates[k].state != updates[i].state, INVALID,
+                  "program_compile: updates %zu and %zu are of the same state \"%s\"", k, i,
+                  updates[i].state->node->attrs->name);
+  }
+  return QUERN_STATUS_OK;
+}
+
+static quern_status check_options(const quern_context *ctx, const quern_program_options *o) {
+  QUERN_CHECK(o->device != NULL && rt_device_find(o->device) != NULL, INVALID,
+              "program_compile: there is no device \"%s\" HINT: \"cpu\", \"interp\" or \"null\"", o->device);
+  QUERN_CHECK(o->threads >= 0 && o->threads <= RT_MAX_THREADS, INVALID,
+              "program_compile: %d threads; expected 0 (as many as there are) to %d", o->threads, RT_MAX_THREADS);
+  QUERN_CHECK(o->optimise == 0 || o->optimise == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
+              o->optimise);
+  QUERN_CHECK(o->memory_limit >= 0, INVALID, "program_compile: a memory limit of %lld bytes",
+              (long long)o->memory_limit);
+  QUERN_CHECK(o->numerics == QUERN_NUMERICS_EXACT || o->numerics == QUERN_NUMERICS_FAST, INVALID,
+              "program_compile: there are no numerics %d", (int)o->numerics);
+  QUERN_CHECK(o->optimize_for == QUERN_OPTIMIZE_FOR_LATENCY || o->optimize_for == QUERN_OPTIMIZE_FOR_THROUGHPUT,
+              INVALID, "program_compile: there is nothing %d to optimize for", (int)o->optimize_for);
+  QUERN_TRY(check_updates(ctx, o->n_updates, o->updates));
+  QUERN_CHECK(o->n_donated == 0 || o->donated != NULL, INVALID,
+              "program_compile: the list of %zu donated inputs is null", o->n_donated);
+  for (size_t i = 0; i < o->n_donated; i++) QUERN_TRY(check_tensor(ctx, o->donated[i], "donated input", i));
+  return QUERN_STATUS_OK;
+}
+
+/* ---- compiling ------------------------------------------------------------------------------------------ */
+
+quern_status quern_program_compile(quern_program **program, quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                                   const quern_program_options *options) {
+  struct engine_request request = {.ctx = ctx, .n_outputs = n, .outputs = outputs, .options = QUERN_PROGRAM_OPTIONS};
+  QUERN_CHECK(program != NULL, INVALID, "program_compile: the place for the program is null");
+  *program = NULL;
+  QUERN_CHECK(ctx != NULL, INVALID, "program_compile: the context is null");
+  QUERN_TRY(base_env_read());
+  QUERN_TRY(quern_context_check(ctx));
+  QUERN_CHECK(n == 0 || outputs != NULL, INVALID, "program_compile: the list of %zu outputs is null", n);
+  for (size_t i = 0; i < n; i++) QUERN_TRY(check_tensor(ctx, outputs[i], "output", i));
+  if (options != NULL) {
+    QUERN_CHECK(options->size == sizeof *options, INVALID,
+                "program_compile: the options have %zu bytes, not %zu HINT: start from QUERN_PROGRAM_OPTIONS",
+                options->size, sizeof *options);
+    request.options = *options;
+  }
+  if (request.options.device == NULL) request.options.device = "cpu";
+  QUERN_TRY(check_options(ctx, &request.options));
+  request.ref = base_env_int(BASE_ENV_REF) == 1;
+  request.verify = base_env_has(BASE_ENV_VERBOSE, "check");
+#if QUERN_ASSERTS
+  request.verify = true;
+#endif
+  return engine_compile(program, &request);
+}
+
+quern_status engine_program_empty(quern_program **program, const quern_allocator *allocator) {
+  struct base_heap heap;
+  base_heap_init(&heap, allocator);
+  quern_program *made = base_alloc_zero(&heap, sizeof *made);
+  *program = made;
+  if (made == NULL) return QUERN_STATUS_MEMORY;
+  made->heap = heap;
+  base_arena_init(&made->arena, &made->heap);
+  atomic_init(&made->users, 1);
+  return QUERN_STATUS_OK;
+}
+
+quern_status engine_program_new(quern_program **program, const struct engine_request *request) {
+  QUERN_TRY(engine_program_empty(program, &request->ctx->heap.user));
+  (*program)->device = rt_device_find(request->options.device);
+  return QUERN_STATUS_OK;
+}
+
+void quern_program_free(quern_program *program) {
+  if (program == NULL || atomic_fetch_sub(&program->users, 1) > 1) return;
+  if (program->module != NULL) program->device->free(program->module);
+  for (int i = 0; i < program->n_kernels; i++) kern_free(program->kernels[i]);
+  base_free(&program->heap, program->constants, (size_t)program->memory.constants);
+  base_arena_fini(&program->arena);
+  quern_context_free(program->ref_ctx);
+  struct base_heap heap = program->heap;
+  base_free(&heap, program, sizeof *program);
+}
+
+/* ---- what there is -------------------------------------------------------------------------------------- */
+
+size_t quern_program_inputs(const quern_program *program) { return program != NULL ? program->n_inputs : 0; }
+size_t quern_program_outputs(const quern_program *program) { return program != NULL ? program->n_outputs : 0; }
+size_t quern_program_states(const quern_program *program) { return program != NULL ? program->n_states : 0; }
+
+static quern_status get_slot(const char *what, const char *kind, const quern_program *program, size_t n,
+                             const quern_slot *slots, size_t i, quern_slot *slot) {
+  QUERN_CHECK(program != NULL, INVALID, "%s: the program is null", what);
+  QUERN_CHECK(slot != NULL, INVALID, "%s: the place for the slot is null", what);
+  QUERN_CHECK(i < n, INVALID, "%s: there is no %s %zu: the program has %zu", what, kind, i, n);
+  *slot = slots[i];
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_program_input(const quern_program *program, size_t i, quern_slot *slot) {
+  return get_slot("program_input", "input", program, quern_program_inputs(program),
+                  program != NULL ? program->inputs : NULL, i, slot);
+}
+
+quern_status quern_program_output(const quern_program *program, size_t i, quern_slot *slot) {
+  return get_slot("program_output", "output", program, quern_program_outputs(program),
+                  program != NULL ? program->outputs : NULL, i, slot);
+}
+
+quern_status quern_program_state(const quern_program *program, size_t i, quern_slot *slot) {
+  return get_slot("program_state", "state", program, quern_program_states(program),
+                  program != NULL ? program->states : NULL, i, slot);
+}
+
+quern_status quern_program_memory(const quern_program *program, quern_memory *memory) {
+  QUERN_CHECK(program != NULL, INVALID, "program_memory: the program is null");
+  QUERN_CHECK(memory != NULL, INVALID, "program_memory: the place for the figures is null");
+  *memory = program->memory;
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) {
+  QUERN_CHECK(program != NULL, INVALID, "program_count: the program is null");
+  QUERN_CHECK(counts != NULL, INVALID, "program_count: the place for the counts is null");
+  *counts = program->counts;
+  return QUERN_STATUS_OK;
+}

@@ -1,0 +1,170 @@
+/* engine/run.c -- a run: step by step, bodies in frames of their own
+** keeps: allocates nothing; a turn of a loop reads the carries of the last and writes those of the next elsewhere,
+**        unless the plan of its body says that a carry is written where it is read
+** tests: tests/engine/test_program.c, tests/engine/test_control.c
+*/
+#include "engine/engine.h"
+
+static quern_status run_part(quern_instance *instance, int part, struct engine_frame *frame);
+
+/* Gives a frame the operands and results of this time. */
+static void bind(struct engine_frame *frame, void *const *params, void *const *results) {
+  for (int i = 0; i < frame->part->n_outside; i++) {
+    int number = frame->part->outside[i];
+    const struct engine_buffer *b = &frame->part->buffers[number];
+    frame->at[number] = b->place == PLAN_PARAM ? params[b->at] : results[b->at];
+  }
+}
+
+static quern_status run_body(quern_instance *instance, int part, struct engine_frame *frame) {
+  bind(frame, frame->params, frame->results);
+  return run_part(instance, part, frame);
+}
+
+static void copy(void *to, const void *from, int64_t bytes) {
+  if (bytes > 0 && to != from) memcpy(to, from, (size_t)bytes);
+}
+
+/* ---- control -------------------------------------------------------------------------------------------- */
+
+/* A control step that runs: the memory of its operands, in the order of its buffers. */
+struct turns {
+  const struct engine_step *step;
+  const struct engine_control *control;
+  struct engine_frame *frame, *body, *other;
+};
+
+static void *source(const struct turns *t, int i) { return t->frame->at[t->step->buffers[i]]; }
+static void *result(const struct turns *t, int i) { return source(t, t->control->n_src + i); }
+static void *work(const struct turns *t, int i) { return source(t, t->control->n_src + t->control->n_out + i); }
+static int64_t result_bytes(const struct turns *t, int i) {
+  return t->frame->part->buffers[t->step->buffers[t->control->n_src + i]].bytes;
+}
+
+/* The places of carry c: its result, or the second one; of one in place the result always. */
+static void *carry(const struct turns *t, int c, bool second) {
+  return second && !t->control->in_place[c] ? work(t, 2 + c) : result(t, c);
+}
+
+/* Before the first turn: carries in place begin as what their sources are. */
+static void begin_carries(const struct turns *t) {
+  for (int i = 0; i < t->control->carries; i++)
+    if (t->control->in_place[i]) copy(result(t, i), source(t, i), result_bytes(t, i));
+}
+
+/* Where the first turn reads a carry. */
+static void *first_carry(const struct turns *t, int i) { return t->control->in_place[i] ? result(t, i) : source(t, i); }
+
+static void *shift(void *at, int64_t bytes) { return (char *)at + bytes; }
+
+/* Turn k of n writes its carries to the results when n - 1 - k is even, else to the second places: so the last writes
+** the results, and none writes what it reads, but for carries in place. */
+static quern_status run_loop(quern_instance *instance, const struct turns *t) {
+  const struct engine_control *c = t->control;
+  int64_t *turn = work(t, 0);
+  void **params = t->body->params, **results = t->body->results;
+  begin_carries(t);
+  params[0] = turn;
+  for (int i = 0; i < c->n_src; i++) params[1 + i] = i < c->carries ? first_carry(t, i) : source(t, i);
+  for (int64_t k = 0; k < c->trip; k++) {
+    bool second = (c->trip - 1 - k) % 2 != 0;
+    *turn = c->reverse ? c->trip - 1 - k : k;
+    for (int i = 0; i < c->carries; i++) {
+      if (k > 0) params[1 + i] = carry(t, i, !second);
+      results[i] = carry(t, i, second);
+    }
+    for (int i = c->carries; i < c->carries + c->scanned; i++)
+      params[1 + i] = shift(source(t, i), *turn * c->src_turn[i]);
+    for (int i = c->carries; i < c->n_out; i++) results[i] = shift(result(t, i), *turn * c->out_turn[i]);
+    QUERN_TRY(run_body(instance, c->body, t->body));
+  }
+  for (int i = 0; i < c->carries && c->trip == 0; i++) copy(result(t, i), source(t, i), result_bytes(t, i));
+  return QUERN_STATUS_OK;
+}
+
+static quern_status run_while(quern_instance *instance, const struct turns *t) {
+  const struct engine_control *c = t->control;
+  unsigned char *go_on = work(t, 0);
+  bool second = true;
+  begin_carries(t);
+  for (int i = 0; i < c->n_src; i++)
+    t->body->params[i] = t->other->params[i] = i < c->carries ? first_carry(t, i) : source(t, i);
+  t->other->results[0] = go_on;
+  for (;;) {
+    QUERN_TRY(run_body(instance, c->other, t->other));
+    if (*go_on == 0) break;
+    second = !second;
+    for (int i = 0; i < c->carries; i++) t->body->results[i] = carry(t, i, second);
+    QUERN_TRY(run_body(instance, c->body, t->body));
+    for (int i = 0; i < c->carries; i++) t->body->params[i] = t->other->params[i] = carry(t, i, second);
+  }
+  for (int i = 0; i < c->carries; i++) copy(result(t, i), t->body->params[i], result_bytes(t, i));
+  return QUERN_STATUS_OK;
+}
+
+static quern_status run_if(quern_instance *instance, const struct turns *t) {
+  const struct engine_control *c = t->control;
+  bool yes = *(const unsigned char *)source(t, 0) != 0;
+  struct engine_frame *body = yes ? t->body : t->other;
+  for (int i = 1; i < c->n_src; i++) body->params[i - 1] = source(t, i);
+  for (int i = 0; i < c->n_out; i++) body->results[i] = result(t, i);
+  return run_body(instance, yes ? c->body : c->other, body);
+}
+
+/* ---- steps ---------------------------------------------------------------------------------------------- */
+
+static quern_status launch(quern_instance *instance, const struct engine_step *step, struct engine_frame *frame) {
+  const quern_program *program = instance->program;
+  struct kern_launch what = {.mems = frame->mems, .scalars = NULL};
+  void **kept = NULL;
+  for (int i = 0; i < step->n_buffers; i++) frame->mems[i] = frame->at[step->buffers[i]];
+  if (step->ref != NULL) QUERN_TRY(engine_ref_before(program, step, frame->mems, &kept));
+  quern_status status = program->device->launch(program->module, (size_t)step->kernel, &what, instance->pool,
+                                                instance->scratch, program->scratch_stride);
+  if (step->ref == NULL) return status;
+  return engine_ref_after(program, step, frame->mems, kept, status);
+}
+
+static quern_status run_step(quern_instance *instance, struct engine_frame *frame, int number) {
+  const struct engine_step *step = &frame->part->steps[number];
+  struct turns turns = {step, step->control, frame, frame->bodies[2 * number], frame->bodies[2 * number + 1]};
+  switch (step->kind) {
+  case PLAN_KERNEL: return launch(instance, step, frame);
+  case PLAN_LOOP: return run_loop(instance, &turns);
+  case PLAN_WHILE: return run_while(instance, &turns);
+  case PLAN_IF: return run_if(instance, &turns);
+  default: break;
+  }
+  copy(frame->at[step->buffers[0]], frame->at[step->buffers[1]], frame->part->buffers[step->buffers[0]].bytes);
+  return QUERN_STATUS_OK;
+}
+
+/* Recursion is as deep as sub-graphs lie in sub-graphs. */
+static quern_status run_part(quern_instance *instance, int part, struct engine_frame *frame) {
+  bool timed = instance->hook != NULL || instance->debug >= 2;
+  for (int i = 0; i < frame->part->n_steps; i++) {
+    const struct engine_step *step = &frame->part->steps[i];
+    if (instance->poison) engine_poison(instance, frame, i);
+    double begin = timed ? base_clock() : 0;
+    QUERN_TRY(run_step(instance, frame, i));
+    if (!timed) continue;
+    double end = base_clock();
+    if (instance->hook != NULL) instance->hook(instance->hook_user, part, i, begin, end);
+    if (instance->debug < 2) continue;
+    const struct kern *kern = step->kernel >= 0 ? instance->program->kernels[step->kernel] : NULL;
+    double ms = 1e3 * (end - begin);
+    base_log(2, "run %d.%d %s %s: %.3f ms, %.1f GFLOP/s, %.1f GB/s", part, i,
+             kern != NULL ? kern->name : step->kind_name, step->ops, ms,
+             kern != NULL ? kern->cost.flops / (1e6 * ms) : 0, kern != NULL ? kern->cost.bytes / (1e6 * ms) : 0);
+  }
+  return QUERN_STATUS_OK;
+}
+
+quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+  /* inputs that are not donated are only read */
+  bind(instance->frame, (void *const *)inputs, outputs);
+  if (instance->poison && !instance->program->donates)
+    for (size_t i = 0; i < instance->program->n_outputs; i++)
+      if (instance->program->outputs[i].bytes > 0) memset(outputs[i], 0xff, instance->program->outputs[i].bytes);
+  return run_part(instance, 0, instance->frame);
+}

@@ -1,0 +1,287 @@
+/* engine/write.c -- plans of all units, and the program they make: flat, with nothing of the context in it
+** keeps: sub-graphs are planned before what runs them; part u of the program is unit u
+** tests: tests/engine/test_compile.c
+*/
+#include "engine/engine.h"
+
+#define NEW(arena, T, n) ((T *)base_arena_alloc((arena), ((size_t)(n) + 1) * sizeof(T)))
+
+/* ---- plans ---------------------------------------------------------------------------------------------- */
+
+/* Turns of a WHILE that the planner reckons with. */
+enum { WHILE_TURNS = 16 };
+
+/* Gives control steps the plans of their bodies, which exist already, and their time. */
+static void give_bodies(const struct engine_build *b, struct engine_unit *unit) {
+  for (size_t i = 0; i < unit->n_steps; i++) {
+    struct plan_input_step *step = &unit->steps[i];
+    if (step->group->kind != PASS_KIND_CONTROL) continue;
+    const struct ir_node *node = step->group->anchor;
+    int body, other;
+    engine_find_bodies(b, node, &body, &other);
+    double seconds = b->units.at[body].seconds;
+    step->body = b->units.at[body].plan;
+    if (other >= 0) {
+      step->other = b->units.at[other].plan;
+      seconds += b->units.at[other].seconds;
+    }
+    double turns = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_TURNS : 1;
+    step->seconds = turns * seconds;
+    unit->seconds += step->seconds;
+  }
+}
+
+static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, struct plan_options *options) {
+  const quern_program_options *wanted = &b->request->options;
+  give_bodies(b, unit);
+  options->reorder = wanted->optimise > 0;
+  options->share = wanted->optimise > 0 || wanted->memory_limit > 0;
+  options->threads = b->program->target.base.threads;
+  options->n_leaves = b->leaves.n;
+  options->leaves = b->leaves.at;
+  options->results = unit->roots.roots;
+  QUERN_TRY(plan_make(&unit->plan, &b->arena, unit->n_steps, unit->steps, options));
+  return b->request->verify ? plan_verify(unit->plan, &b->ctx->heap) : QUERN_STATUS_OK;
+}
+
+static quern_status plan_main(struct engine_build *b) {
+  const struct engine_request *request = b->request;
+  const quern_program_options *wanted = &request->options;
+  struct engine_unit *unit = &b->units.at[0];
+  struct plan_update *updates = NEW(&b->arena, struct plan_update, wanted->n_updates);
+  bool *donated = NEW(&b->arena, bool, b->inputs.n);
+  if (updates == NULL || donated == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < wanted->n_updates; i++)
+    updates[i] = (struct plan_update){wanted->updates[i].state, unit->roots.roots[request->n_outputs + i]};
+  for (size_t i = 0; i < b->inputs.n; i++)
+    for (size_t k = 0; k < wanted->n_donated; k++) donated[i] = donated[i] || wanted->donated[k] == b->inputs.at[i];
+  struct plan_options options = {.limit = wanted->memory_limit,
+                                 .n_params = b->inputs.n,
+                                 .params = b->inputs.at,
+                                 .n_results = request->n_outputs,
+                                 .n_updates = wanted->n_updates,
+                                 .updates = updates,
+                                 .donated = donated};
+  return plan_unit(b, unit, &options);
+}
+
+static quern_status plan_body(struct engine_build *b, struct engine_unit *unit) {
+  struct plan_carry *carried = NEW(&b->arena, struct plan_carry, unit->carries);
+  if (carried == NULL) return QUERN_STATUS_MEMORY;
+  for (int i = 0; i < unit->carries; i++) carried[i] = (struct plan_carry){unit->first + i, i};
+  struct plan_options options = {.n_params = (size_t)unit->graph->n_params,
+                                 .params = unit->graph->params,
+                                 .n_results = (size_t)unit->graph->n_results,
+                                 .n_carried = (size_t)unit->carries,
+                                 .carried = carried};
+  return plan_unit(b, unit, &options);
+}
+
+quern_status engine_make_plans(struct engine_build *b) {
+  for (int depth = 0; depth <= IR_MAX_DEPTH; depth++) {
+    for (size_t u = 1; u < b->units.n; u++) {
+      struct engine_unit *unit = &b->units.at[u];
+      if (unit->graph->depth != depth) continue;
+      QUERN_TRY(plan_body(b, unit));
+    }
+  }
+  return plan_main(b);
+}
+
+/* ---- steps ---------------------------------------------------------------------------------------------- */
+
+/* The ops of a group for people: "dot+add+tanh", movement left out unless there is nothing else. */
+static char *describe(struct engine_build *b, const struct pass_group *group) {
+  struct base_str str;
+  int n = 0;
+  base_str_init(&str, &b->ctx->heap);
+  for (int moves = 0; moves < 2 && n == 0; moves++) {
+    for (size_t i = 0; i < group->n_nodes && n < 12; i++) {
+      const struct ir_node *node = group->nodes[i];
+      bool moving = node->op >= IR_RESHAPE && node->op <= IR_FLIP;
+      bool leaf = node->op <= IR_PARAM;
+      if (leaf || (moving && moves == 0)) continue;
+      base_str_printf(&str, "%s%s", n++ > 0 ? "+" : "",
+                      node->op == IR_COMPOSITE ? node->attrs->name : ir_ops[node->op].name);
+    }
+  }
+  char *text = base_str_status(&str) == QUERN_STATUS_OK
+                   ? base_arena_string(&b->program->arena, n > 0 ? str.at : "", str.n)
+                   : NULL;
+  base_str_fini(&str);
+  return text;
+}
+
+static quern_status write_control(struct engine_build *b, const struct ir_node *node, struct engine_control **out) {
+  struct base_arena *arena = &b->program->arena;
+  const struct ir_attrs *attrs = node->attrs;
+  struct engine_control *control = base_arena_new(arena, struct engine_control);
+  if (control == NULL) return QUERN_STATUS_MEMORY;
+  *control = (struct engine_control){.n_src = node->n_src,
+                                     .n_out = node->n_out,
+                                     .carries = node->op == IR_IF ? 0 : (int)attrs->carries,
+                                     .scanned = node->op == IR_LOOP ? (int)attrs->scanned : 0,
+                                     .trip = attrs->trip,
+                                     .reverse = attrs->reverse != 0,
+                                     .src_turn = NEW(arena, int64_t, node->n_src),
+                                     .out_turn = NEW(arena, int64_t, node->n_out),
+                                     .in_place = NEW(arena, int, node->n_out)};
+  if (control->src_turn == NULL || control->out_turn == NULL || control->in_place == NULL) return QUERN_STATUS_MEMORY;
+  engine_find_bodies(b, node, &control->body, &control->other);
+  for (int i = 0; i < control->carries; i++) control->in_place[i] = b->units.at[control->body].plan->in_place[i];
+  for (int i = 0; i < control->scanned; i++) {
+    int s = control->carries + i;
+    control->src_turn[s] = (int64_t)ir_bytes(attrs->body->params[1 + s]);
+  }
+  for (int i = control->carries; i < node->n_out && node->op == IR_LOOP; i++)
+    control->out_turn[i] = (int64_t)ir_bytes(attrs->body->results[i]);
+  *out = control;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status write_step(struct engine_build *b, const struct plan_step *from, struct engine_step *to) {
+  static const char *const names[] = {
+      [PLAN_KERNEL] = "kernel", [PLAN_COPY] = "copy", [PLAN_LOOP] = "loop", [PLAN_WHILE] = "while", [PLAN_IF] = "if"};
+  *to = (struct engine_step){.kind = from->kind,
+                             .kernel = from->kind == PLAN_KERNEL ? from->kernel : -1,
+                             .n_buffers = from->n_buffers,
+                             .recomputed = from->recomputed,
+                             .kind_name = names[from->kind],
+                             .ops = ""};
+  to->buffers = base_arena_copy(&b->program->arena, from->buffers, (size_t)from->n_buffers * sizeof(int));
+  if (to->buffers == NULL) return QUERN_STATUS_MEMORY;
+  if (from->group == NULL) return QUERN_STATUS_OK;
+  to->dtype = from->node != NULL ? from->node->out[0].dtype : from->group->outs[0].tensor->dtype;
+  if (from->node != NULL) return write_control(b, from->node, &to->control);
+  to->kind_name = pass_kind_names[from->group->kind];
+  to->speedup = from->group->speedup;
+  to->threshold = from->group->threshold;
+  to->group = from->group->hash;
+  to->ops = describe(b, from->group);
+  if (to->ops == NULL) return QUERN_STATUS_MEMORY;
+  return b->request->ref ? engine_ref_make(&to->ref, b->ctx, b->program, from->group) : QUERN_STATUS_OK;
+}
+
+/* Which nodes the steps of the main part compute: movement and leaves are not counted. */
+static quern_status write_nodes(struct engine_build *b, const struct plan *plan, struct engine_part *part) {
+  struct ir_order order;
+  const struct pass_graph *roots = &b->units.at[0].roots;
+  QUERN_TRY(ir_topo(b->ctx, roots->n_roots, roots->roots, &order));
+  bool ok = true;
+  for (int i = 0; i < part->n_steps && ok; i++) {
+    const struct pass_group *group = plan->steps[i].group;
+    if (group == NULL) continue;
+    struct engine_step *step = &part->steps[i];
+    step->nodes = NEW(&b->program->arena, int, group->n_nodes);
+    ok = step->nodes != NULL;
+    for (size_t k = 0; k < group->n_nodes && ok; k++) {
+      const struct ir_node *node = group->nodes[k];
+      bool computes = node->op > IR_IOTA && !(node->op >= IR_RESHAPE && node->op <= IR_FLIP);
+      if (computes) step->nodes[step->n_nodes++] = (int)ir_order_find(&order, node);
+    }
+  }
+  ir_order_fini(b->ctx, &order);
+  return ok ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+static quern_status write_part(struct engine_build *b, const struct plan *plan, struct engine_part *part) {
+  struct base_arena *arena = &b->program->arena;
+  *part = (struct engine_part){.n_steps = (int)plan->n_steps,
+                               .n_buffers = (int)plan->n_buffers,
+                               .steps = NEW(arena, struct engine_step, plan->n_steps),
+                               .buffers = NEW(arena, struct engine_buffer, plan->n_buffers),
+                               .n_params = plan->n_params,
+                               .n_results = plan->n_results,
+                               .outside = NEW(arena, int, plan->n_buffers),
+                               .memory = plan->memory};
+  if (part->steps == NULL || part->buffers == NULL || part->outside == NULL) return QUERN_STATUS_MEMORY;
+  for (int i = 0; i < part->n_buffers; i++) {
+    const struct plan_buffer *from = &plan->buffers[i];
+    part->buffers[i] = (struct engine_buffer){from->place, from->at, from->bytes, from->first, from->last};
+    if (from->place == PLAN_PARAM || from->place == PLAN_RESULT) part->outside[part->n_outside++] = i;
+  }
+  for (int i = 0; i < part->n_steps; i++) {
+    QUERN_TRY(write_step(b, &plan->steps[i], &part->steps[i]));
+    part->most_buffers = BASE_MAX(part->most_buffers, part->steps[i].n_buffers);
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* ---- slots ---------------------------------------------------------------------------------------------- */
+
+static quern_status write_slot(struct base_arena *arena, const quern_tensor *t, quern_slot *slot) {
+  const struct ir_node *node = t->node;
+  bool named = (node->op == IR_INPUT || node->op == IR_STATE) && node->attrs->name != NULL;
+  int64_t *dims = base_arena_copy(arena, t->dims, (size_t)t->rank * sizeof *dims);
+  *slot = (quern_slot){NULL, t->dtype, t->rank, dims, ir_bytes(t)};
+  if (dims == NULL) return QUERN_STATUS_MEMORY;
+  if (!named) return QUERN_STATUS_OK;
+  slot->name = base_arena_string(arena, node->attrs->name, strlen(node->attrs->name));
+  return slot->name != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+static quern_status write_slots(struct base_arena *arena, size_t n, quern_tensor *const *tensors, quern_slot **slots) {
+  *slots = NEW(arena, quern_slot, n);
+  if (*slots == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n; i++) QUERN_TRY(write_slot(arena, tensors[i], &(*slots)[i]));
+  return QUERN_STATUS_OK;
+}
+
+static quern_status write_outside(struct engine_build *b) {
+  quern_program *program = b->program;
+  struct base_arena *arena = &program->arena;
+  program->n_inputs = b->inputs.n;
+  program->n_states = b->states.n;
+  program->n_outputs = b->request->n_outputs;
+  program->donates = b->request->options.n_donated > 0;
+  QUERN_TRY(write_slots(arena, b->inputs.n, b->inputs.at, &program->inputs));
+  QUERN_TRY(write_slots(arena, b->states.n, b->states.at, &program->states));
+  QUERN_TRY(write_slots(arena, program->n_outputs, b->request->outputs, &program->outputs));
+  for (size_t i = 0; i < program->n_outputs; i++) program->outputs[i].name = NULL;
+  program->state_at = NEW(arena, int64_t, b->states.n);
+  program->constants = base_alloc_zero(&program->heap, (size_t)b->constant_bytes);
+  if (program->state_at == NULL || program->constants == NULL) return QUERN_STATUS_MEMORY;
+  program->memory.constants = b->constant_bytes;
+  for (size_t i = 0; i < b->states.n; i++) program->state_at[i] = b->leaves.at[i].at; /* states were laid out first */
+  engine_fill_constants(b, program->constants);
+  return QUERN_STATUS_OK;
+}
+
+/* ---- the door ------------------------------------------------------------------------------------------- */
+
+quern_status engine_write_program(struct engine_build *b) {
+  quern_program *program = b->program;
+  QUERN_TRY(write_outside(b));
+  program->parts = NEW(&program->arena, struct engine_part, b->units.n);
+  program->kernels = NEW(&program->arena, struct kern *, b->kernels.n);
+  if (program->parts == NULL || program->kernels == NULL) return QUERN_STATUS_MEMORY;
+  if (b->request->ref) {
+    quern_context_options options = {.size = sizeof options, .allocator = program->heap.user};
+    QUERN_TRY(ir_context_new(&program->ref_ctx, &options));
+  }
+  for (size_t u = 0; u < b->units.n; u++) QUERN_TRY(write_part(b, b->units.at[u].plan, &program->parts[u]));
+  QUERN_TRY(write_nodes(b, b->units.at[0].plan, &program->parts[0]));
+  program->n_parts = (int)b->units.n;
+  for (size_t i = 0; i < b->kernels.n; i++) {
+    size_t scratch = (size_t)kern_scratch_bytes(b->kernels.at[i]);
+    program->kernels[i] = b->kernels.at[i];
+    program->scratch_stride = BASE_MAX(program->scratch_stride, (scratch + 63) / 64 * 64);
+  }
+  program->n_kernels = (int)b->kernels.n;
+  b->kernels.n = 0; /* they are the program's now */
+  const struct plan_memory *memory = &program->parts[0].memory;
+  program->memory.arena = memory->arena;
+  program->memory.bound = memory->bound;
+  program->memory.unshared = memory->unshared;
+  program->memory.state = b->state_bytes;
+  program->memory.scratch = (int64_t)program->scratch_stride * program->target.base.threads;
+  program->counts.steps = (size_t)program->parts[0].n_steps;
+  for (int i = 0; i < program->parts[0].n_steps; i++) {
+    const struct engine_step *step = &program->parts[0].steps[i];
+    if (step->kernel < 0) continue;
+    program->counts.flops += program->kernels[step->kernel]->cost.flops;
+    program->counts.bytes += program->kernels[step->kernel]->cost.bytes;
+  }
+  program->counts.kernels = (size_t)program->n_kernels;
+  return QUERN_STATUS_OK;
+}

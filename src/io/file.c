@@ -1,0 +1,100 @@
+/* io/file.c -- files: read whole, written whole or not at all
+** tests: tests/io/test_npy.c, tests/engine/test_save.c
+*/
+#include "io/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool write_all(int fd, const char *at, size_t n) {
+  while (n > 0) {
+    ssize_t done = write(fd, at, BASE_MIN(n, (size_t)1 << 30));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += done;
+    n -= (size_t)done;
+  }
+  return true;
+}
+
+/* Makes the rename last: the folder is written out as well. Some file systems cannot, and lose nothing by it. */
+static void sync_folder(const char *path) {
+  char folder[4096];
+  const char *slash = strrchr(path, '/');
+  snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1, slash == NULL ? "." : path);
+  int fd = open(folder, O_RDONLY);
+  if (fd < 0) return;
+  (void)fsync(fd);
+  close(fd);
+}
+
+quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) {
+  static atomic_uint number;
+  char temporary[4096];
+  struct stat there; /* a device, a pipe or a folder is not replaced */
+  QUERN_CHECK(stat(path, &there) != 0 || S_ISREG(there.st_mode), IO, "%s: is no regular file", path);
+  int length = snprintf(temporary, sizeof temporary, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
+  QUERN_CHECK(length > 0 && (size_t)length < sizeof temporary, IO, "%s: the path has %zu bytes, which is too long", what,
+              strlen(path));
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", temporary, strerror(errno));
+  const char *step = "written";
+  bool good = true;
+  for (size_t i = 0; i < n && good; i++) good = write_all(fd, parts[i].at, parts[i].n);
+  if (good) good = (step = "synchronised", fsync(fd) == 0);
+  int why = errno;
+  if (close(fd) != 0 && good) good = false, step = "closed", why = errno;
+  if (good && rename(temporary, path) != 0) good = false, step = "renamed", why = errno;
+  if (good) {
+    sync_folder(path);
+    return QUERN_STATUS_OK;
+  }
+  unlink(temporary);
+  return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", path, step, strerror(why));
+}
+
+/* Reads until the file ends or n bytes are there; how many, or -1. */
+static ssize_t read_all(int fd, char *at, size_t n) {
+  size_t got = 0;
+  while (got < n) {
+    ssize_t more = read(fd, at + got, BASE_MIN(n - got, (size_t)1 << 30));
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) return -1;
+    if (more == 0) break;
+    got += (size_t)more;
+  }
+  return (ssize_t)got;
+}
+
+quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes, size_t *n) {
+  *bytes = NULL;
+  *n = 0;
+  int fd = open(path, O_RDONLY | O_NONBLOCK);
+  QUERN_CHECK(fd >= 0, IO, "%s: cannot be opened: %s", path, strerror(errno));
+  struct stat there;
+  quern_status status = QUERN_STATUS_OK;
+  if (fstat(fd, &there) != 0 || !S_ISREG(there.st_mode))
+    status = base_error(QUERN_STATUS_IO, "%s: is no regular file", path);
+  else if ((uint64_t)there.st_size > most)
+    status = base_error(QUERN_STATUS_IO, "%s: has %lld bytes, more than %zu", path, (long long)there.st_size, most);
+  if (status == QUERN_STATUS_OK) {
+    *bytes = base_alloc(heap, (size_t)there.st_size);
+    if (*bytes == NULL) status = QUERN_STATUS_MEMORY;
+  }
+  if (status == QUERN_STATUS_OK) {
+    *n = (size_t)there.st_size;
+    ssize_t got = read_all(fd, *bytes, *n);
+    if (got != (ssize_t)*n)
+      status = base_error(QUERN_STATUS_IO, "%s: cannot be read: %s", path, got < 0 ? strerror(errno) : "it became shorter");
+  }
+  close(fd);
+  if (status != QUERN_STATUS_OK && *bytes != NULL) {
+    base_free(heap, *bytes, *n);
+    *bytes = NULL;
+  }
+  return status;
+}

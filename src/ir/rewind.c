@@ -1,0 +1,159 @@
+/* ir/rewind.c -- marks of a context, and going back to one: what was made since is gone, but for tensors that are kept
+** keeps: all or nothing: what can fail is done before anything is freed; afterwards the context is what it was when it
+**        was marked, with the kept tensors as its newest nodes; streams of random numbers are not given out twice
+** tests: tests/ir/test_rewind.c
+*/
+#include "ir/ir.h"
+
+bool ir_intern(quern_context *ctx, struct base_map *map, uint64_t hash, void *item) {
+  bool marked = ctx->marks.n > 0;
+  if (marked && !base_vec_reserve(&ctx->heap, &ctx->entries, 1)) return false;
+  if (!base_map_add(map, hash, item)) return false;
+  if (marked) ctx->entries.at[ctx->entries.n++] = (struct ir_entry){map, hash, item};
+  return true;
+}
+
+/* ---- marks ---------------------------------------------------------------------------------------------- */
+
+static bool same_moment(const struct ir_mark *a, const struct ir_mark *b) {
+  return a->arena.newest == b->arena.newest && a->arena.next == b->arena.next && a->arena.used == b->arena.used &&
+         a->n_nodes == b->n_nodes && a->n_graphs == b->n_graphs && a->n_buffers == b->n_buffers &&
+         a->n_entries == b->n_entries;
+}
+
+quern_status quern_context_mark(quern_context *ctx, quern_mark *mark) {
+  QUERN_CHECK(mark != NULL, INVALID, "context_mark: the place for the mark is null");
+  *mark = (quern_mark){0};
+  QUERN_CHECK(ctx != NULL, INVALID, "context_mark: the context is null");
+  QUERN_TRY(quern_context_check(ctx));
+  struct ir_mark now = {.number = ctx->next_mark + 1,
+                        .arena = base_arena_mark(&ctx->arena),
+                        .n_nodes = ctx->n_nodes,
+                        .n_graphs = ctx->n_graphs,
+                        .n_buffers = ctx->buffers.n,
+                        .n_entries = ctx->entries.n};
+  if (ctx->marks.n > 0 && same_moment(&ctx->marks.at[ctx->marks.n - 1], &now)) {
+    now.number = ctx->marks.at[ctx->marks.n - 1].number;
+  } else if (base_vec_push(&ctx->heap, &ctx->marks, now)) {
+    ctx->next_mark = now.number;
+  } else {
+    return QUERN_STATUS_MEMORY;
+  }
+  *mark = (quern_mark){ctx, now.number};
+  return QUERN_STATUS_OK;
+}
+
+/* The place of a mark, or how many there are. Their numbers grow. */
+static size_t find_mark(const quern_context *ctx, uint64_t number) {
+  size_t i = ctx->marks.n;
+  while (i > 0 && ctx->marks.at[i - 1].number > number) i--;
+  return i > 0 && ctx->marks.at[i - 1].number == number ? i - 1 : ctx->marks.n;
+}
+
+/* ---- tensors to keep ------------------------------------------------------------------------------------ */
+
+/* A tensor with elements in memory of its own, that it may move to. */
+struct kept {
+  struct ir_node node;
+  struct ir_attrs attrs;
+  struct ir_buffer buffer;
+  quern_tensor out;
+  quern_tensor *no_src[1];
+  int64_t dims[QUERN_MAX_RANK];
+};
+
+static quern_status check_kept(quern_context *ctx, const struct ir_mark *mark, size_t n, quern_tensor *const *keep) {
+  QUERN_CHECK(n == 0 || keep != NULL, INVALID, "context_rewind: the list of %zu tensors to keep is null", n);
+  for (size_t i = 0; i < n; i++) {
+    char type[IR_TYPE_TEXT];
+    QUERN_CHECK(keep[i] != NULL, INVALID, "context_rewind: tensor %zu to keep is null", i);
+    QUERN_CHECK(!ir_is_poison(keep[i]), INVALID,
+                "context_rewind: tensor %zu to keep is the result of a call that failed", i);
+    const struct ir_node *node = keep[i]->node;
+    QUERN_CHECK(node->ctx == ctx, INVALID, "context_rewind: tensor %zu to keep belongs to another context", i);
+    if (node->id < mark->n_nodes) continue;
+    QUERN_CHECK(node->op == IR_BUFFER, INVALID,
+                "context_rewind: tensor %zu to keep, %s, is the result of %s and holds no elements HINT: "
+                "quern_tensor_realize it before",
+                i, ir_type_text(type, keep[i]), ir_ops[node->op].name);
+    QUERN_CHECK(node->attrs->buffer->data != NULL, INVALID,
+                "context_rewind: tensor %zu to keep, %s, holds no elements any more", i, ir_type_text(type, keep[i]));
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* Numbers the tensors that must move, each once, in their nodes; how many there are. */
+static size_t number_kept(quern_context *ctx, const struct ir_mark *mark, size_t n, quern_tensor *const *keep) {
+  uint32_t epoch = ir_epoch(ctx), count = 0;
+  for (size_t i = 0; i < n; i++) {
+    struct ir_node *node = keep[i]->node;
+    if (node->id < mark->n_nodes || node->mark == epoch) continue;
+    node->mark = epoch;
+    node->place = count++;
+  }
+  return count;
+}
+
+/* Moves a tensor and its memory. It is no node of the context yet. */
+static void move(struct kept *to, struct ir_node *node) {
+  const quern_tensor *x = &node->out[0];
+  to->buffer = *node->attrs->buffer;
+  node->attrs->buffer->data = NULL;
+  for (int k = 0; k < x->rank; k++) to->dims[k] = x->dims[k];
+  to->attrs = (struct ir_attrs){.dtype = x->dtype, .shape = {x->rank, to->dims}, .buffer = &to->buffer};
+  to->out = (quern_tensor){.node = &to->node, .dtype = x->dtype, .rank = x->rank, .dims = to->dims};
+  to->node = (struct ir_node){
+      .ctx = node->ctx, .op = IR_BUFFER, .n_out = 1, .src = to->no_src, .attrs = &to->attrs, .out = &to->out};
+}
+
+/* ---- going back ----------------------------------------------------------------------------------------- */
+
+/* Takes everything newer than the mark out of the context. */
+static void drop(quern_context *ctx, const struct ir_mark *mark) {
+  while (ctx->entries.n > mark->n_entries) {
+    const struct ir_entry *entry = &ctx->entries.at[--ctx->entries.n];
+    base_map_remove(entry->map, entry->hash, entry->item);
+  }
+  while (ctx->buffers.n > mark->n_buffers) ir_buffer_free(ctx, ctx->buffers.at[--ctx->buffers.n]);
+  ctx->n_nodes = mark->n_nodes;
+  ctx->n_graphs = mark->n_graphs;
+  base_arena_rewind(&ctx->arena, mark->arena);
+}
+
+/* Makes it a node. As many were dropped before, so no list needs to grow. */
+static void add(quern_context *ctx, struct kept *kept) {
+  kept->node.hash = base_hash_u64(BASE_HASH_SEED, ctx->n_nodes);
+  kept->node.id = ctx->n_nodes++;
+  bool added = ir_intern(ctx, &ctx->nodes, kept->node.hash, &kept->node);
+  if (added && kept->buffer.owned) added = base_vec_push(&ctx->heap, &ctx->buffers, &kept->buffer);
+  QUERN_ASSERT(added);
+  (void)added;
+}
+
+quern_status quern_context_rewind(quern_context *ctx, quern_mark mark, size_t n, quern_tensor **keep) {
+  QUERN_CHECK(ctx != NULL, INVALID, "context_rewind: the context is null");
+  QUERN_TRY(quern_context_check(ctx));
+  QUERN_CHECK(mark.ctx == ctx, INVALID, "context_rewind: the mark is %s",
+              mark.ctx == NULL ? "none of any context" : "of another context");
+  size_t place = find_mark(ctx, mark.number);
+  QUERN_CHECK(place < ctx->marks.n, STATE, "context_rewind: the mark is gone: the context went back to an earlier one");
+  const struct ir_mark *to = &ctx->marks.at[place];
+  QUERN_TRY(check_kept(ctx, to, n, keep));
+  struct base_arena side;
+  base_arena_init(&side, &ctx->heap);
+  size_t count = number_kept(ctx, to, n, keep);
+  struct kept *kept = count > 0 ? base_arena_alloc(&side, count * sizeof *kept) : NULL;
+  if (count > 0 && kept == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n; i++) {
+    struct ir_node *node = keep[i]->node;
+    if (node->id < to->n_nodes) continue;
+    struct kept *moved = &kept[node->place];
+    if (moved->node.ctx == NULL) move(moved, node);
+    keep[i] = &moved->out;
+  }
+  drop(ctx, to);
+  ctx->marks.n = place + 1;
+  base_arena_join(&ctx->arena, &side);
+  for (size_t i = 0; i < count; i++) add(ctx, &kept[i]);
+  return QUERN_STATUS_OK;
+}

@@ -1,0 +1,278 @@
+/* kern/kern.h -- the kernel IR: what a kernel does, loop by loop; and the values of graph nodes as instructions
+** A kernel is a list of phases that run one after another; a phase is a function that is run for each of its tasks, in
+** any order and on any thread. A function is a flat list of instructions; FOR and IF open a block, END closes it. An
+** instruction's value is named by its number. Every kernel is interpreted (interp.c) or printed as C (codegen/) with the same bits.
+** see: ops.def (every instruction's meaning), docs/design/002-cpu-compiler.md
+*/
+#ifndef KERN_KERN_H
+#define KERN_KERN_H
+#include "ir/ir.h"
+#include "pass/pass.h"
+
+/* ---- instructions ----------------------------------------------------------------------------------------------------- */
+
+enum kern_op {
+#define KOP(NAME, ...) KERN_##NAME,
+#include "kern/ops.def"
+#undef KOP
+  KERN_OP_COUNT
+};
+
+enum kern_result { KERN_RESULT_SAME, KERN_RESULT_OWN, KERN_RESULT_MASK, KERN_RESULT_MEM, KERN_RESULT_NONE };
+
+struct kern_op_info {
+  const char *name;
+  int n_args; /* -1: varies */
+  enum kern_result result;
+  const char *meaning;
+};
+extern const struct kern_op_info kern_ops[KERN_OP_COUNT];
+
+enum {
+  KERN_MAX_LANES = 64,
+  KERN_MAX_MEMS = 256,
+  KERN_MAX_SCALARS = 8,
+  KERN_MAX_PHASES = 8,
+  KERN_MAX_FNS = 128,
+  KERN_MAX_DEPTH = 64 /* of blocks in blocks */
+};
+
+typedef int32_t kern_id; /* the number of an instruction in its function; KERN_NONE: none */
+enum { KERN_NONE = -1 };
+
+struct kern_inst {
+  enum kern_op op;
+  quern_dtype dtype; /* of the value, or of the elements of the memory */
+  int lanes;         /* of the value; 0: memory or no value */
+  kern_id arg[4];    /* KERN_NONE where there is none */
+  int64_t imm;
+};
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------------- */
+
+enum kern_role { KERN_IN, KERN_OUT, KERN_WORK }; /* WORK: scratch that is shared by all threads of one launch */
+
+struct kern_mem {
+  quern_dtype dtype;
+  enum kern_role role;
+  int64_t count; /* elements; -1 in functions that are called: unknown */
+  int alias;     /* of an OUT: the IN whose memory it may take, because every element is read before it is written and by
+                 ** the same task; -1: none */
+  int spot;      /* 0, or a number that INs and OUTs share which are read and then written at the same element by the same task: an
+                 ** OUT may take the memory of any such IN, as well as of alias */
+};
+
+struct kern_fn {
+  const char *name;  /* "gemm_f32_6x64"; of phases: the kernel's name and the phase */
+  int n_mems, n_scalars;
+  struct kern_mem mems[KERN_MAX_MEMS];
+  BASE_VEC(struct kern_inst) insts;
+  BASE_VEC(int64_t) pool;
+  int depth;         /* of open blocks while building */
+};
+
+/* The tasks of a phase: ceil((scalar < 0 ? 1 : value of that scalar) * mul / div). */
+struct kern_tasks {
+  int scalar;
+  int64_t mul, div;
+};
+
+struct kern_phase {
+  int fn; /* whose mems and scalars are those of the kernel */
+  struct kern_tasks tasks;
+};
+
+struct kern_cost {
+  double flops;              /* additions, products and comparisons on elements; an fma counts 2, exp and the like 1 */
+  double bytes;              /* that must be read and written at least: each IN and OUT once */
+};
+
+struct kern {
+  struct base_heap *heap;
+  struct base_arena arena; /* names */
+  const char *name;        /* "k_<hash8>_<root>_<shape>" once finished */
+  uint64_t hash;           /* of everything that the generated code depends on, names left out */
+  int n_mems, n_scalars;
+  struct kern_mem mems[KERN_MAX_MEMS]; /* IN, then OUT, then WORK */
+  BASE_VEC(struct kern_fn *) fns;      /* a function calls only those before it */
+  int n_phases;
+  struct kern_phase phases[KERN_MAX_PHASES];
+  struct kern_cost cost;
+  quern_status failed; /* the first error while building; kern_finish reports it */
+};
+
+/* ---- building (build.c): a failure is remembered, and every later call is harmless ------------------------------ */
+
+quern_status kern_new(struct kern **kern, struct base_heap *heap) QUERN_NODISCARD;
+void kern_free(struct kern *kern);
+
+/* Adds a memory of the kernel; returns its number. All come before the first phase. */
+int kern_add_mem(struct kern *kern, quern_dtype dtype, enum kern_role role, int64_t count);
+
+/* A new function with the kernel's memories and scalars that is the next phase. */
+struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks);
+#define KERN_FIXED_TASKS(n) ((struct kern_tasks){-1, (n), 1})
+
+/* A new function to be called: name is copied and has the coordinates of what it does. */
+struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars);
+
+/* Gives name and hash; fails when building failed or a block is open. root and type are for the name. */
+quern_status kern_finish(struct kern *kern, const char *root, const quern_tensor *type) QUERN_NODISCARD;
+
+/* The builder of one function: everything below appends to it. */
+struct kern_builder {
+  struct kern *kern;
+  struct kern_fn *fn;
+};
+
+/* Appends an instruction; its number, or 0 when building has failed. */
+kern_id kern_emit(struct kern_builder *b, struct kern_inst inst);
+
+kern_id kern_const_bits(struct kern_builder *b, quern_dtype dtype, int lanes, uint64_t bits);
+kern_id kern_const_f(struct kern_builder *b, quern_dtype dtype, int lanes, double value); /* f32 or f64, rounded once */
+kern_id kern_const_i(struct kern_builder *b, quern_dtype dtype, int lanes, int64_t value);
+kern_id kern_index(struct kern_builder *b, int64_t value); /* a scalar i64 constant */
+kern_id kern_lane(struct kern_builder *b, quern_dtype dtype, int lanes);
+kern_id kern_task(struct kern_builder *b);
+kern_id kern_scalar(struct kern_builder *b, int number);
+kern_id kern_mem(struct kern_builder *b, int number);
+kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count);
+kern_id kern_at(struct kern_builder *b, kern_id mem, kern_id index);
+kern_id kern_load(struct kern_builder *b, kern_id mem, kern_id index, int lanes);
+kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lanes, kern_id count);
+void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
+void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
+kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
+kern_id kern_for(struct kern_builder *b, kern_id lo, kern_id hi, int64_t step); /* the loop's variable */
+void kern_if(struct kern_builder *b, kern_id cond);
+void kern_else(struct kern_builder *b);
+void kern_end(struct kern_builder *b);
+kern_id kern_var(struct kern_builder *b, kern_id init);
+kern_id kern_get(struct kern_builder *b, kern_id var);
+void kern_set(struct kern_builder *b, kern_id var, kern_id value);
+void kern_call(struct kern_builder *b, const struct kern_fn *fn, int n_mems, const kern_id *mems, int n_scalars,
+               const kern_id *scalars);
+
+/* Arithmetic of any op with SAME or MASK result; the types come from the arguments. Integer operations on constants are
+** folded, x + 0, x * 1 and x * 0 of i64 too, so that index arithmetic may be written plainly. */
+kern_id kern_un(struct kern_builder *b, enum kern_op op, kern_id x);
+kern_id kern_bin(struct kern_builder *b, enum kern_op op, kern_id x, kern_id y);
+kern_id kern_fma(struct kern_builder *b, kern_id x, kern_id y, kern_id z);
+kern_id kern_select(struct kern_builder *b, kern_id mask, kern_id yes, kern_id no);
+kern_id kern_cast(struct kern_builder *b, kern_id x, quern_dtype dtype); /* x itself when it has that dtype */
+kern_id kern_bitcast(struct kern_builder *b, kern_id x, quern_dtype dtype);
+kern_id kern_splat(struct kern_builder *b, kern_id x, int lanes); /* x itself when it has as many lanes */
+kern_id kern_extract(struct kern_builder *b, kern_id x, int lane);
+kern_id kern_low(struct kern_builder *b, kern_id x);
+kern_id kern_high(struct kern_builder *b, kern_id x);
+kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y);
+kern_id kern_shuffle(struct kern_builder *b, kern_id x, kern_id y, int lanes, const int *pattern);
+kern_id kern_table(struct kern_builder *b, kern_id index, quern_dtype dtype, const uint64_t bits[16]);
+kern_id kern_dot4(struct kern_builder *b, kern_id acc, kern_id u8s, kern_id i8s);
+kern_id kern_idiv(struct kern_builder *b, kern_id x, int64_t by); /* i64, by > 0 */
+kern_id kern_imod(struct kern_builder *b, kern_id x, int64_t by);
+
+static inline kern_id kern_add(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_ADD, x, y); }
+static inline kern_id kern_sub(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_SUB, x, y); }
+static inline kern_id kern_mul(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MUL, x, y); }
+static inline kern_id kern_max(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MAX, x, y); }
+static inline kern_id kern_min(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MIN, x, y); }
+
+/* The type of a value. */
+static inline const struct kern_inst *kern_at_id(const struct kern_builder *b, kern_id x) { return &b->fn->insts.at[x]; }
+
+/* ---- mathematical functions as instructions (math.c, math_f32.c, math_f64.c) ------------------------------------- */
+
+/* The value of an elementwise op of the graph on values that have its sources' types (their dtypes exactly, any lanes):
+** every op of one, two or three sources of ops.def, with the meaning of docs/ir.md. Floats of 8 and 16 bits are computed
+** in f32 and rounded. dtype is the result's. exp, log, erf, tanh, sin, cos and the like are polynomials with explicit fma:
+** at most 2 ulp in f32 and f64. */
+kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int n, const kern_id *x);
+
+/* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64 scalars. */
+kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index);
+
+/* ---- the order of float reductions: one for all kernels, a function of extent and dtype only (order.c) ------------ */
+
+/* A sum or product of n elements in an order that does not depend on how it is computed:
+** chunks of KERN_CHUNK consecutive elements; element i of a chunk goes to accumulator i mod KERN_ACCUMULATORS(dtype), each of
+** which starts with the neutral element and takes its elements in increasing order; then accumulator i takes accumulator
+** i + h for h = half, ..., 2, 1; the chunks' results are combined from the first to the last, starting with the first.
+** Accumulators are f32 for f32 and narrower, f64 for f64, and 64 accumulators of f32, 32 of f64.
+** A contraction (DOT) instead: blocks of KERN_DOT_BLOCK consecutive terms; in a block one chain of fma (mul and add for other
+** semirings) from the neutral element in increasing order; the blocks' results are added from the first to the last, starting with the first.
+** A SCAN: parts of KERN_SCAN_CHUNK consecutive elements of its axis; in a part each element is added to the sum of those before it,
+** the first stands for itself; a result is what precedes the part, plus that sum; what precedes is the sum of the parts' totals,
+** from the first on. A SCATTER adds to an element one update after another, in their order.
+** Integers, max and min: any order gives the same bits. */
+enum { KERN_CHUNK = 16384, KERN_DOT_BLOCK = 512, KERN_SCAN_CHUNK = 4096 };
+quern_dtype kern_acc_dtype(quern_dtype dtype);     /* f16, bf16, f8: f32; integers and bool: themselves */
+int kern_accumulators(quern_dtype acc);            /* 64 for 4 bytes and less, 32 for 8 bytes */
+/* What leaves every element as it is: of float sums -0. The sum of no elements is 0 all the same. */
+kern_id kern_neutral(struct kern_builder *b, enum ir_reduce reduce, quern_dtype acc, int lanes);
+kern_id kern_combine(struct kern_builder *b, enum ir_reduce reduce, kern_id x, kern_id y);
+/* The one value of n accumulators that lie in n / lanes values in order, by the tree above. */
+kern_id kern_tree(struct kern_builder *b, enum ir_reduce reduce, int n_values, const kern_id *values);
+
+/* ---- the value of a tensor at a point (value.c): graph nodes become instructions --------------------------------- */
+
+/* Where a group's loops stand: each variable of the group's space has a scalar i64 value; one of them may be a vector,
+** counting up by one from that value over the lanes. A memory a tensor is kept in, or a value it has, is bound beforehand. */
+struct kern_values;
+quern_status kern_values_new(struct kern_values **values, struct kern_builder *b, quern_context *ctx,
+                             struct pass_space *space) QUERN_NODISCARD;
+void kern_values_free(struct kern_values *values);
+
+/* Tensor t is read from memory: dense row-major. */
+void kern_values_bind_mem(struct kern_values *values, const quern_tensor *t, kern_id mem);
+/* Tensor t, read at exactly these indices, has this value (a reduction's result, a tile of a contraction). Until unbound. */
+void kern_values_bind(struct kern_values *values, const quern_tensor *t, int rank, const struct pass_index *const *at,
+                      kern_id value);
+void kern_values_unbind(struct kern_values *values, const quern_tensor *t);
+
+/* Sets variable var of the space to a scalar value. lanes > 1: lane i stands for value + i, for as many lanes, and only one
+** variable at a time can be so; active (or KERN_NONE) is how many of the lanes count: the others are not read. */
+void kern_values_set(struct kern_values *values, int var, kern_id value, int lanes, kern_id active);
+
+/* What follows may be forgotten at the matching leave: call around every loop and if that is opened. */
+void kern_values_enter(struct kern_values *values);
+void kern_values_leave(struct kern_values *values);
+
+/* The value of t at these indices: lanes as set, or 1 when nothing in it depends on the vector variable. Loads what is
+** bound to memory, computes the rest. The same tensor at the same indices is computed once a scope. */
+kern_id kern_values_get(struct kern_values *values, const quern_tensor *t, int rank,
+                        const struct pass_index *const *at);
+/* An index as i64: a scalar, or a vector when it depends on the vector variable. */
+kern_id kern_values_index(struct kern_values *values, const struct pass_index *index);
+/* The same for the first lane only: a scalar. */
+kern_id kern_values_first(struct kern_values *values, const struct pass_index *index);
+/* The variable that has lanes, or -1. */
+int kern_values_vector(const struct kern_values *values, int *lanes);
+
+/* ---- checking, printing, running ---------------------------------------------------------------------------------- */
+
+/* Types, scopes, blocks, arguments of calls, and bounds: every index into a memory of known count is proven to lie inside it
+** by intervals, or the kernel is refused; stores of different tasks to one OUT or WORK in one phase are proven apart where the index is affine.
+** unproven (may be NULL) counts the stores for which no proof was found. */
+quern_status kern_verify(const struct kern *kern, int *unproven) QUERN_NODISCARD;
+
+/* A text that a person reads; golden files hold it. */
+quern_status kern_print(struct base_str *str, const struct kern *kern) QUERN_NODISCARD;
+
+struct kern_launch {
+  void *const *mems;      /* one a memory of the kernel */
+  const int64_t *scalars; /* one a scalar */
+};
+enum { KERN_CHECK_RACES = 1, KERN_REVERSE_TASKS = 2 };
+/* Runs every phase. Reads and writes outside a memory give INTERNAL with the instruction. With KERN_CHECK_RACES also an
+** element written by two tasks of one phase, or written by one and read by another. */
+quern_status kern_interp(const struct kern *kern, const struct kern_launch *launch, int flags) QUERN_NODISCARD;
+
+/* Bytes of scratch that one thread needs for the LOCALs of the largest phase, callees included. */
+int64_t kern_scratch_bytes(const struct kern *kern);
+/* The layout behind it, for one function: at (may be NULL; one an instruction) is given the byte of each LOCAL, and of each
+** CALL the byte where the callee's scratch begins, from the start of the function's own. callees[k]: what this gave for function k,
+** for those before it. Returns the bytes the function needs. */
+int64_t kern_scratch_place(const struct kern *kern, size_t fn, const int64_t *callees, int64_t *at);
+
+#endif

@@ -1,0 +1,63 @@
+/* kern/kern_int.h -- what the checkers, the printer and the interpreter share
+*/
+#ifndef KERN_KERN_INT_H
+#define KERN_KERN_INT_H
+#include "kern/kern.h"
+
+/* ---- print.c --------------------------------------------------------------------------------------------- */
+
+/* One instruction, without indentation and line end. Its arguments may be wrong in any way. */
+void kern_print_inst(struct base_str *str, const struct kern *kern, const struct kern_fn *fn, kern_id id);
+
+/* Records INTERNAL: the kernel, the function, the instruction, then what is wrong with it. */
+quern_status kern_fault(const struct kern *kern, const struct kern_fn *fn, kern_id id, const char *fmt, ...)
+    BASE_PRINTF(4, 5);
+
+/* ---- verify_types.c -------------------------------------------------------------------------------------- */
+
+/* Everything kern_verify checks but bounds and races. writes (may be NULL): of each function and each of its memories,
+** KERN_MAX_MEMS a function, whether it is stored to there or in a callee. */
+quern_status kern_check_types(const struct kern *kern, bool *writes) QUERN_NODISCARD;
+
+/* True when fn is a phase; its number. */
+static inline bool kern_is_phase(const struct kern *kern, int fn, int *phase) {
+  for (int i = 0; i < kern->n_phases; i++)
+    if (kern->phases[i].fn == fn) return *phase = i, true;
+  return false;
+}
+
+/* The tasks of a phase are at most so many, whatever the scalars are: launching more is refused. */
+#define KERN_MAX_TASKS (INT64_C(1) << 40)
+
+static inline const char *kern_name(const struct kern *kern) {
+  return kern->name != NULL ? kern->name : "(unfinished)";
+}
+
+/* ---- integers -------------------------------------------------------------------------------------------- */
+
+static inline int64_t kern_floor_div(int64_t x, int64_t by) { return x / by - (x % by < 0); } /* by > 0 */
+
+static inline int64_t kern_gcd(int64_t a, int64_t b) { /* of absolute values; gcd(0, b) = |b| */
+  uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+  while (y != 0) {
+    uint64_t rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return x > INT64_MAX ? 1 : (int64_t)x;
+}
+
+/* x + y, x y; false when it does not fit. */
+static inline bool kern_add_fits(int64_t x, int64_t y, int64_t *sum) {
+  if (y > 0 ? x > INT64_MAX - y : x < INT64_MIN - y) return false;
+  *sum = x + y;
+  return true;
+}
+static inline bool kern_mul_fits(int64_t x, int64_t y, int64_t *product) {
+  uint64_t a = x < 0 ? 0 - (uint64_t)x : (uint64_t)x, b = y < 0 ? 0 - (uint64_t)y : (uint64_t)y;
+  if ((a | b) >> 31 != 0 && a != 0 && b > (uint64_t)INT64_MAX / a) return false;
+  *product = (x < 0) != (y < 0) ? -(int64_t)(a * b) : (int64_t)(a * b);
+  return true;
+}
+
+#endif

@@ -1,0 +1,204 @@
+/* pass/classify.c -- what fusion knows of each op, and index expressions of sources
+** keeps: one row an op; a missing one does not compile
+** tests: tests/pass/test_fuse.c
+*/
+#include "pass/pass_int.h"
+
+#define LEAF                                                                                                           \
+  { PASS_CLASS_LEAF, 0, PASS_KIND_MAP }
+#define MOVE                                                                                                           \
+  { PASS_CLASS_MOVE, 0, PASS_KIND_MAP }
+#define MATH(cost)                                                                                                     \
+  { PASS_CLASS_MATH, cost, PASS_KIND_MAP }
+#define ANCHOR(KIND)                                                                                                   \
+  { PASS_CLASS_ANCHOR, 0, PASS_KIND_##KIND }
+
+#define FUSE_INPUT LEAF
+#define FUSE_STATE LEAF
+#define FUSE_BUFFER LEAF
+#define FUSE_CONST LEAF
+#define FUSE_PARAM LEAF
+#define FUSE_IOTA MOVE
+#define FUSE_RANDOM MATH(32)
+
+#define FUSE_NEG MATH(1)
+#define FUSE_ABS MATH(1)
+#define FUSE_SIGN MATH(1)
+#define FUSE_FLOOR MATH(1)
+#define FUSE_CEIL MATH(1)
+#define FUSE_ROUND MATH(1)
+#define FUSE_TRUNC MATH(1)
+#define FUSE_EXP MATH(16)
+#define FUSE_EXPM1 MATH(16)
+#define FUSE_LOG MATH(16)
+#define FUSE_LOG1P MATH(16)
+#define FUSE_SQRT MATH(4)
+#define FUSE_SIN MATH(16)
+#define FUSE_COS MATH(16)
+#define FUSE_TANH MATH(16)
+#define FUSE_ERF MATH(16)
+#define FUSE_NOT MATH(1)
+#define FUSE_STOP_GRAD MOVE
+#define FUSE_CAST MATH(1)
+#define FUSE_BITCAST MOVE
+
+#define FUSE_ADD MATH(1)
+#define FUSE_SUB MATH(1)
+#define FUSE_MUL MATH(1)
+#define FUSE_DIV MATH(4)
+#define FUSE_MOD MATH(6)
+#define FUSE_POW MATH(32)
+#define FUSE_ATAN2 MATH(32)
+#define FUSE_MAX MATH(1)
+#define FUSE_MIN MATH(1)
+#define FUSE_AND MATH(1)
+#define FUSE_OR MATH(1)
+#define FUSE_XOR MATH(1)
+#define FUSE_SHL MATH(1)
+#define FUSE_SHR MATH(1)
+#define FUSE_EQ MATH(1)
+#define FUSE_LT MATH(1)
+#define FUSE_LE MATH(1)
+#define FUSE_SELECT MATH(1)
+
+#define FUSE_RESHAPE MOVE
+#define FUSE_PERMUTE MOVE
+#define FUSE_BROADCAST MOVE
+#define FUSE_PAD MOVE
+#define FUSE_SLICE MOVE
+#define FUSE_FLIP MOVE
+#define FUSE_CONCAT MOVE
+#define FUSE_SLICE_AT MATH(2)
+#define FUSE_UPDATE_AT MATH(2)
+#define FUSE_WINDOW MOVE
+#define FUSE_FOLD MATH(32)
+#define FUSE_GATHER MATH(4)
+#define FUSE_SCATTER ANCHOR(SCATTER)
+
+#define FUSE_REDUCE ANCHOR(REDUCE)
+#define FUSE_ARGREDUCE ANCHOR(REDUCE)
+#define FUSE_SCAN ANCHOR(SCAN)
+#define FUSE_SORT ANCHOR(SORT)
+#define FUSE_DOT ANCHOR(DOT)
+#define FUSE_LOOP ANCHOR(CONTROL)
+#define FUSE_WHILE ANCHOR(CONTROL)
+#define FUSE_IF ANCHOR(CONTROL)
+#define FUSE_COMPOSITE ANCHOR(CLAIM)
+
+const struct pass_op pass_ops[IR_OP_COUNT] = {
+#define OP(NAME, ...) [IR_##NAME] = FUSE_##NAME,
+#include "ir/ops.def"
+#undef OP
+};
+
+bool pass_is_leaf(const struct ir_node *node) { return pass_ops[node->op].class == PASS_CLASS_LEAF; }
+
+bool pass_is_given(const quern_tensor *t) {
+  return pass_is_leaf(t->node) && (t->node->op != IR_CONST || ir_count(t) != 1);
+}
+
+bool pass_needs_memory(const struct ir_node *node, int src) {
+  bool piece = (node->op == IR_PAD && src == 0) || node->op == IR_CONCAT;
+  if (piece && ir_count(node->src[src]) == 0) return true; /* never read, at indices that it does not have */
+  return (src == 0 && (node->op == IR_GATHER || node->op == IR_SLICE_AT || node->op == IR_FOLD)) ||
+         (src == 1 && node->op == IR_UPDATE_AT);
+}
+
+bool pass_is_number(const struct ir_node *node, int src) {
+  return node->op == IR_RANDOM || (node->op == IR_SLICE_AT && src > 0) || (node->op == IR_UPDATE_AT && src > 1);
+}
+
+bool pass_is_view(const struct ir_node *node) {
+  return node->op == IR_RESHAPE || node->op == IR_STOP_GRAD || node->op == IR_BITCAST;
+}
+
+/* ---- sources ----------------------------------------------------------------------------------------------------- */
+
+/* floor((at - lo) / (mid + 1)), kept inside: what is outside is the fill. */
+static void pad_source(struct pass_space *space, const struct ir_node *node, const struct pass_index *const *at,
+                       const struct pass_index **in) {
+  const quern_tensor *src = node->src[0];
+  for (int k = 0; k < src->rank; k++) {
+    const struct pass_index *e = pass_index_add(space, at[k], pass_index_const(space, -node->attrs->lo.at[k]));
+    e = pass_index_div(space, e, node->attrs->mid.at[k] + 1);
+    in[k] = pass_index_clamp(space, e, BASE_MAX(src->dims[k], 1));
+  }
+}
+
+static void concat_source(struct pass_space *space, const struct ir_node *node, int src,
+                          const struct pass_index *const *at, const struct pass_index **in) {
+  int64_t axis = node->attrs->axis, start = 0, n = node->src[src]->dims[axis];
+  for (int i = 0; i < src; i++) start += node->src[i]->dims[axis];
+  for (int k = 0; k < node->out[0].rank; k++) in[k] = at[k];
+  in[axis] = pass_index_clamp(space, pass_index_add(space, at[axis], pass_index_const(space, -start)), BASE_MAX(n, 1));
+}
+
+bool pass_index_of_source(struct pass_space *space, const struct ir_node *node, int src,
+                          const struct pass_index *const *at, const struct pass_index **in) {
+  if (pass_needs_memory(node, src)) return false;
+  if (node->op == IR_PAD && src == 0) {
+    pad_source(space, node, at, in);
+    return true;
+  }
+  if (node->op == IR_CONCAT) {
+    concat_source(space, node, src, at, in);
+    return true;
+  }
+  if (node->op == IR_UPDATE_AT && src == 0) {
+    for (int k = 0; k < node->out[0].rank; k++) in[k] = at[k];
+    return true;
+  }
+  if (node->op == IR_GATHER) {
+    int batch = (int)node->attrs->batch, axis = (int)node->attrs->axis;
+    for (int k = 0; k < node->src[1]->rank; k++) in[k] = at[k < batch ? k : k - batch + axis];
+    return true;
+  }
+  if (node->src[src]->rank == 0 && !pass_is_elementwise(node)) return true; /* starts, seeds, fills; reshaped scalars */
+  return pass_index_source(space, node, src, at, in);
+}
+
+/* ---- which points write what ------------------------------------------------------------------------------------- */
+
+const struct pass_index *pass_index_of_vars(struct pass_space *space, int first, int end) {
+  const struct pass_index *flat = pass_index_const(space, 0);
+  for (int v = first; v < end; v++)
+    flat = pass_index_add(space, pass_index_scale(space, flat, space->extents.at[v]), pass_index_var(space, v));
+  return flat;
+}
+
+static int64_t points(const struct pass_space *space, int first, int end) {
+  uint64_t n = 1; /* wraps only where another extent is 0 */
+  for (int v = first; v < end; v++) n *= (uint64_t)space->extents.at[v];
+  return (int64_t)n;
+}
+
+/* True when 0 + sum of coef[v] * v is a mixed-radix number of the variables before end and uses no other. */
+static bool is_radix(const struct pass_space *space, int n_vars, int end, const int64_t *coef) {
+  int left = 0;
+  for (int v = 0; v < n_vars; v++) {
+    if (space->extents.at[v] <= 1) continue;
+    if (v >= end && coef[v] != 0) return false;
+    left += v < end ? 1 : 0;
+  }
+  for (int64_t next = 1; left > 0; left--) {
+    int found = -1;
+    for (int v = 0; v < end; v++) found = space->extents.at[v] > 1 && coef[v] == next ? v : found;
+    if (found < 0) return false;
+    next *= space->extents.at[found];
+  }
+  return true;
+}
+
+enum pass_cover pass_index_covers(struct pass_space *space, int n_vars, int n_outer, const quern_tensor *t,
+                                  const struct pass_index *const *at) {
+  int64_t coef[PASS_MOST_VARS + QUERN_MAX_RANK], constant, count = ir_count(t);
+  bool all = points(space, 0, n_vars) == count, outer = points(space, 0, n_outer) == count;
+  if (!all && !outer) return PASS_COVER_NONE;
+  if (count == 0) return all ? PASS_COVER_ALL : PASS_COVER_OUTER;
+  const struct pass_index *flat = pass_index_flat(space, t->rank, t->dims, at);
+  if ((int)space->extents.n > (int)BASE_COUNT(coef) || !pass_index_affine(space, flat, coef, &constant))
+    return PASS_COVER_NONE;
+  if (constant != 0) return PASS_COVER_NONE;
+  if (all && is_radix(space, n_vars, n_vars, coef)) return PASS_COVER_ALL;
+  return outer && is_radix(space, n_vars, n_outer, coef) ? PASS_COVER_OUTER : PASS_COVER_NONE;
+}

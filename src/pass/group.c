@@ -1,0 +1,430 @@
+/* pass/group.c -- fusion: from units to groups, once every root has a home
+** Units are settled from the last to the first: a unit writes what roots and later units read of it. What another unit
+** computed may be computed again instead of read, when that is cheap and what it needs is in memory anyway (or is
+** much smaller): so a backward pass recomputes a normalised row from its input and two numbers.
+** in:    units and homes                      out: groups in an order that runs
+** keeps: a unit reads from units of lower level only
+** tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
+*/
+#include "pass/pass_int.h"
+
+enum { MOST_AGAIN = 12 };
+enum { COMPUTED, READ }; /* what a visited spot is in the group being built */
+
+struct build {
+  struct fuse *f;
+  struct fuse_unit *unit;
+  int number;
+  BASE_VEC(uint32_t) nodes; /* places of what is computed */
+  BASE_VEC(const quern_tensor *) ins;
+  BASE_VEC(uint32_t) pins;             /* places of what must be read */
+  BASE_VEC(struct pass_group *) views; /* made of outs of units, by number of the unit in order of making */
+  BASE_VEC(int) view_units;
+};
+
+/* ---- who needs what ---------------------------------------------------------------------------------------------- */
+
+static quern_status need(struct fuse *f, const quern_tensor *t) {
+  ptrdiff_t place = ir_order_find(&f->order, t->node);
+  struct fuse_spot *spot = &f->spots[place];
+  if (pass_is_leaf(t->node) || spot->needed) return QUERN_STATUS_OK;
+  QUERN_CHECK(spot->home >= 0, INTERNAL, "fuse: the result of %s is read from memory, but nothing writes it",
+              ir_ops[t->node->op].name);
+  spot->needed = true;
+  return base_vec_push(f->heap, &f->units.at[spot->home]->needed, (uint32_t)place) ? QUERN_STATUS_OK
+                                                                                   : QUERN_STATUS_MEMORY;
+}
+
+/* Guesses which tensors cross from one unit to another. */
+static void mark_crossings(struct fuse *f) {
+  for (size_t i = 0; i < f->order.n; i++) {
+    const struct ir_node *node = f->order.at[i];
+    for (int k = 0; k < node->n_src; k++) {
+      struct fuse_spot *from = fuse_spot_of(f, node->src[k]);
+      if (from->home >= 0 && from->home != f->spots[i].home) from->crosses++;
+    }
+    f->spots[i].crosses += f->spots[i].root ? 1 : 0;
+  }
+}
+
+static int level_of(const struct fuse *f, const struct fuse_spot *spot) { return f->units.at[spot->home]->level; }
+
+/* What computing t again would read, as nodes in found; false when it would cost too much. */
+static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *n_found, const quern_tensor **found) {
+  const struct fuse *f = b->f;
+  const struct ir_node *met[MOST_AGAIN];
+  int n = 1, cost = 0;
+  /* Reading it, and writing it when nobody else seems to want it; and a little. */
+  double bytes = 0, most = (fuse_spot_of(f, t)->crosses > 1 ? 1.25 : 2.25) * (double)ir_bytes(t);
+  met[0] = t->node;
+  *n_found = 0;
+  for (int next = 0; next < n; next++) {
+    const struct ir_node *node = met[next];
+    cost += pass_ops[node->op].cost;
+    if (cost > PASS_CHEAP || pass_ops[node->op].class == PASS_CLASS_ANCHOR) return false;
+    for (int i = 0; i < node->n_src; i++) {
+      const quern_tensor *src = node->src[i];
+      const struct fuse_spot *spot = fuse_spot_of(f, src);
+      bool leaf = pass_is_leaf(src->node), low = !leaf && spot->home >= 0 && level_of(f, spot) < b->unit->level;
+      double size = (double)ir_bytes(src);
+      if (pass_needs_memory(node, i)) return false;
+      if (leaf && !pass_is_given(src)) continue;
+      bool there = leaf || (low && (spot->needed || spot->crosses > 0)), small = low && 2 * size <= (double)ir_bytes(t);
+      if (there || small) {
+        bool known = false;
+        for (int k = 0; k < *n_found; k++) known = known || found[k] == src;
+        if (known) continue;
+        bytes += there ? size : 2 * size;
+        if (*n_found == MOST_AGAIN || bytes > most) return false;
+        found[(*n_found)++] = src;
+        continue;
+      }
+      bool known = false;
+      for (int k = 0; k < n; k++) known = known || met[k] == src->node;
+      if (known) continue;
+      if (n == MOST_AGAIN) return false;
+      met[n++] = src->node;
+    }
+  }
+  return true;
+}
+
+/* True when the group reads t, which lives in another unit, from memory. */
+static quern_status reads(struct build *b, const quern_tensor *t, bool *read) {
+  struct fuse *f = b->f;
+  const struct fuse_spot *spot = fuse_spot_of(f, t);
+  *read = true;
+  if (level_of(f, spot) >= b->unit->level) {
+    *read = false;
+  } else if (f->options->on[PASS_FUSE] && !spot->needed &&
+             (b->unit->kind == PASS_KIND_MAP || b->unit->kind == PASS_KIND_REDUCE)) {
+    const quern_tensor *found[MOST_AGAIN];
+    int n;
+    *read = !is_cheap_again(b, t, &n, found);
+    for (int i = 0; !*read && i < n; i++) QUERN_TRY(need(f, found[i]));
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* ---- the nodes and ins of a unit --------------------------------------------------------------------------------- */
+
+static bool is_alone(enum pass_kind kind) {
+  return kind == PASS_KIND_SORT || kind == PASS_KIND_SCATTER || kind == PASS_KIND_CONTROL || kind == PASS_KIND_CLAIM;
+}
+
+static quern_status add_in(struct build *b, const quern_tensor *t) {
+  for (size_t i = 0; i < b->ins.n; i++)
+    if (b->ins.at[i] == t) return QUERN_STATUS_OK;
+  if (!base_vec_push(b->f->heap, &b->ins, t)) return QUERN_STATUS_MEMORY;
+  return need(b->f, t);
+}
+
+static quern_status add_node(struct build *b, const struct ir_node *node) {
+  struct fuse *f = b->f;
+  ptrdiff_t place = ir_order_find(&f->order, node);
+  if (f->spots[place].epoch == f->epoch) return QUERN_STATUS_OK;
+  f->spots[place].epoch = f->epoch;
+  f->spots[place].visit = COMPUTED;
+  return base_vec_push(f->heap, &b->nodes, (uint32_t)place) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+static bool is_pinned(const struct build *b, const quern_tensor *t) {
+  for (size_t i = 0; i < b->pins.n; i++)
+    if (b->f->order.at[b->pins.at[i]] == t->node) return true;
+  return false;
+}
+
+/* Source i of a node that is computed here; *again: it was computed, and must be read. */
+static quern_status add_source(struct build *b, const struct ir_node *node, int i, bool *again) {
+  struct fuse *f = b->f;
+  const quern_tensor *t = node->src[i];
+  struct fuse_spot *spot = fuse_spot_of(f, t);
+  bool met = spot->epoch == f->epoch, memory = pass_needs_memory(node, i) || is_alone(b->unit->kind);
+  if (memory || pass_is_given(t) || is_pinned(b, t)) {
+    if (met && spot->visit == COMPUTED) {
+      *again = true;
+      return base_vec_push(f->heap, &b->pins, (uint32_t)ir_order_find(&f->order, t->node)) ? QUERN_STATUS_OK
+                                                                                           : QUERN_STATUS_MEMORY;
+    }
+    spot->epoch = f->epoch;
+    spot->visit = READ;
+    return add_in(b, t);
+  }
+  if (met) return spot->visit == READ ? add_in(b, t) : QUERN_STATUS_OK; /* perhaps another result of the node */
+  if (!pass_is_leaf(t->node) && spot->home >= 0 && spot->home != b->number) {
+    bool read;
+    QUERN_TRY(reads(b, t, &read));
+    if (read) {
+      spot->epoch = f->epoch;
+      spot->visit = READ;
+      return add_in(b, t);
+    }
+  }
+  return add_node(b, t->node);
+}
+
+/* Everything that the unit computes to write what is needed. */
+static quern_status collect(struct build *b, size_t n_outs, const uint32_t *outs) {
+  struct fuse *f = b->f;
+  b->pins.n = 0;
+  for (bool again = true; again;) {
+    again = false;
+    f->epoch++;
+    b->nodes.n = b->ins.n = 0;
+    for (size_t i = 0; i < n_outs; i++) QUERN_TRY(add_node(b, f->order.at[outs[i]]));
+    for (size_t next = 0; next < b->nodes.n && !again; next++) {
+      const struct ir_node *node = f->order.at[b->nodes.at[next]];
+      for (int i = 0; i < node->n_src && !again; i++) QUERN_TRY(add_source(b, node, i, &again));
+    }
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* Sorts places; they are few. */
+static void sort_places(size_t n, uint32_t *at) {
+  for (size_t i = 1; i < n; i++) {
+    uint32_t x = at[i];
+    size_t k = i;
+    for (; k > 0 && at[k - 1] > x; k--) at[k] = at[k - 1];
+    at[k] = x;
+  }
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+static void *copy(struct build *b, const void *from, size_t n, size_t size) {
+  return base_arena_copy(&b->f->groups->arena, from, n * size);
+}
+
+static quern_status fill_nodes(struct build *b, struct pass_group *group) {
+  struct base_arena *arena = &b->f->groups->arena;
+  sort_places(b->nodes.n, b->nodes.at);
+  group->n_nodes = b->nodes.n;
+  group->n_ins = b->ins.n;
+  group->nodes = base_arena_alloc(arena, b->nodes.n * sizeof *group->nodes);
+  group->ins = copy(b, b->ins.at, b->ins.n, sizeof *group->ins);
+  if (group->nodes == NULL || group->ins == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < b->nodes.n; i++) group->nodes[i] = b->f->order.at[b->nodes.at[i]];
+  return QUERN_STATUS_OK;
+}
+
+static bool is_identity(const struct fuse_unit *unit, const struct fuse_spot *spot, const quern_tensor *t) {
+  if (unit->kind != PASS_KIND_MAP || t->rank != unit->n_vars) return false;
+  for (int k = 0; k < t->rank; k++) {
+    if (unit->space->extents.at[k] != t->dims[k] || spot->at[k] != unit->like_at[k]) return false;
+  }
+  return true;
+}
+
+/* The outs: of a MAP one whose indices are the variables comes first. */
+static quern_status fill_outs(struct build *b, struct pass_group *group, size_t n, const uint32_t *outs) {
+  struct fuse *f = b->f;
+  bool alone = is_alone(group->kind);
+  struct ir_node *anchor = b->unit->anchor;
+  group->n_outs = alone ? (size_t)anchor->n_out : n;
+  group->outs = base_arena_alloc(&f->groups->arena, BASE_MAX(group->n_outs, 1) * sizeof *group->outs);
+  if (group->outs == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < group->n_outs; i++) {
+    struct ir_node *node = alone ? anchor : f->order.at[outs[i]];
+    const struct fuse_spot *spot = fuse_spot_of(f, &node->out[0]);
+    group->outs[i] = (struct pass_out){alone ? &node->out[i] : &node->out[0], spot->at};
+  }
+  for (size_t i = 0; i < group->n_outs && !alone; i++) {
+    const quern_tensor *t = group->outs[i].tensor;
+    if (!is_identity(b->unit, fuse_spot_of(f, t), t)) continue;
+    struct pass_out first = group->outs[i];
+    for (size_t k = i; k > 0; k--) group->outs[k] = group->outs[k - 1];
+    group->outs[0] = first;
+    break;
+  }
+  return QUERN_STATUS_OK;
+}
+
+static quern_status fill_stages(struct build *b, struct pass_group *group) {
+  struct fuse_unit *unit = b->unit;
+  group->stages = base_arena_alloc(&b->f->groups->arena, BASE_MAX(unit->stages.n, 1) * sizeof *group->stages);
+  if (group->stages == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < unit->stages.n; i++) {
+    const struct fuse_stage *stage = &unit->stages.at[i];
+    const struct fuse_spot *spot = fuse_spot_of(b->f, &stage->node->out[0]);
+    if (spot->epoch != b->f->epoch || spot->visit != COMPUTED) continue;
+    size_t k = group->n_stages++;
+    for (; k > 0 && group->stages[k - 1].node->id > stage->node->id; k--) group->stages[k] = group->stages[k - 1];
+    group->stages[k] = (struct pass_stage){stage->node, stage->source, stage->other, stage->result};
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* An out that is the bytes of another out, or of what the unit reads: that one, or NULL. */
+static const quern_tensor *viewed(const struct build *b, uint32_t out) {
+  const struct fuse *f = b->f;
+  const struct ir_node *node = f->order.at[out];
+  while (pass_is_view(node)) {
+    const quern_tensor *src = node->src[0];
+    const struct fuse_spot *spot = fuse_spot_of(f, src);
+    if (pass_is_given(src) || (spot->needed && (spot->home == b->number || level_of(f, spot) < b->unit->level)))
+      return src;
+    node = src->node;
+  }
+  return NULL;
+}
+
+static quern_status make_view(struct build *b, uint32_t out, const quern_tensor *base) {
+  struct fuse *f = b->f;
+  struct pass_group *group = base_arena_new(&f->groups->arena, struct pass_group);
+  if (group == NULL) return QUERN_STATUS_MEMORY;
+  b->nodes.n = b->ins.n = 0;
+  f->epoch++;
+  for (struct ir_node *node = f->order.at[out]; node != base->node; node = node->src[0]->node)
+    QUERN_TRY(add_node(b, node));
+  QUERN_TRY(add_in(b, base));
+  *group = (struct pass_group){.kind = PASS_KIND_VIEW, .anchor = f->order.at[out], .speedup = 1, .threshold = 1};
+  QUERN_TRY(fill_nodes(b, group));
+  group->outs = base_arena_new(&f->groups->arena, struct pass_out);
+  if (group->outs == NULL) return QUERN_STATUS_MEMORY;
+  group->n_outs = 1;
+  group->outs[0] = (struct pass_out){&f->order.at[out]->out[0], NULL};
+  bool kept = base_vec_push(f->heap, &b->views, group) && base_vec_push(f->heap, &b->view_units, b->number);
+  return kept ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+/* Takes the outs that are views of others out of the unit. */
+static quern_status split_views(struct build *b) {
+  struct fuse_unit *unit = b->unit;
+  size_t left = 0;
+  for (size_t i = 0; i < unit->needed.n; i++) {
+    uint32_t out = unit->needed.at[i];
+    const quern_tensor *base = is_alone(unit->kind) ? NULL : viewed(b, out);
+    if (base == NULL)
+      unit->needed.at[left++] = out;
+    else
+      QUERN_TRY(make_view(b, out, base));
+  }
+  unit->needed.n = left;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status settle(struct build *b) {
+  struct fuse *f = b->f;
+  struct fuse_unit *unit = b->unit;
+  sort_places(unit->needed.n, unit->needed.at);
+  QUERN_TRY(split_views(b));
+  if (unit->needed.n == 0) return QUERN_STATUS_OK;
+  struct pass_group *group = base_arena_new(&f->groups->arena, struct pass_group);
+  if (group == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(collect(b, unit->needed.n, unit->needed.at));
+  *group = (struct pass_group){.kind = unit->kind, .anchor = unit->anchor, .n_outer = unit->n_outer};
+  if (unit->kind == PASS_KIND_DOT) memcpy(group->vars, unit->vars, sizeof group->vars);
+  QUERN_TRY(fill_stages(b, group));
+  QUERN_TRY(fill_nodes(b, group));
+  QUERN_TRY(fill_outs(b, group, unit->needed.n, unit->needed.at));
+  if (unit->kind == PASS_KIND_MAP) group->anchor = group->outs[0].tensor->node;
+  if (unit->kind == PASS_KIND_REDUCE && group->n_stages == 0) group->kind = PASS_KIND_MAP;
+  if (group->kind == PASS_KIND_REDUCE) group->anchor = group->stages[0].node;
+  if (group->kind == PASS_KIND_MAP) group->n_outer = unit->n_vars;
+  unit->group = group;
+  return QUERN_STATUS_OK;
+}
+
+/* ---- order ------------------------------------------------------------------------------------------------------- */
+
+/* Numbers of units by decreasing level. */
+static quern_status by_level(struct fuse *f, int *order) {
+  int most = 0;
+  for (size_t i = 0; i < f->units.n; i++) most = BASE_MAX(most, f->units.at[i]->level);
+  size_t bytes = ((size_t)most + 2) * sizeof(size_t);
+  size_t *first = base_alloc_zero(f->heap, bytes);
+  if (first == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < f->units.n; i++) first[most - f->units.at[i]->level + 1]++;
+  for (int l = 0; l < most; l++) first[l + 1] += first[l];
+  for (size_t i = 0; i < f->units.n; i++) order[first[most - f->units.at[i]->level]++] = (int)i;
+  base_free(f->heap, first, bytes);
+  return QUERN_STATUS_OK;
+}
+
+/* Gives a finished group its order, hash and estimate, and adds it. */
+static quern_status emit(struct fuse *f, struct pass_group *group, struct fuse_unit *unit) {
+  if (unit != NULL) {
+    group->space = unit->space;
+    unit->space = NULL;
+  }
+  if (!base_vec_push(f->heap, &f->groups->groups, group)) {
+    pass_space_free(group->space);
+    return QUERN_STATUS_MEMORY;
+  }
+  pass_group_estimate(group);
+  return pass_group_number(f->groups, group);
+}
+
+/* Adds the group of a unit after those it reads from: depth first, as the graph was written. */
+static quern_status emit_after(struct build *b, int number, const int *view_at) {
+  struct fuse *f = b->f;
+  f->stack.n = 0;
+  if (!base_vec_push(f->heap, &f->stack, number)) return QUERN_STATUS_MEMORY;
+  while (f->stack.n > 0) {
+    int at = f->stack.at[f->stack.n - 1];
+    struct fuse_unit *unit = f->units.at[at];
+    size_t waiting = f->stack.n;
+    if (unit->epoch == f->epoch) { /* added */
+      f->stack.n--;
+      continue;
+    }
+    for (int v = view_at[at]; v >= -1; v = v < 0 ? -2 : b->view_units.at[v]) {
+      const struct pass_group *group = v < 0 ? unit->group : b->views.at[v];
+      for (size_t i = 0; group != NULL && i < group->n_ins; i++) {
+        int home = fuse_spot_of(f, group->ins[i])->home;
+        if (pass_is_leaf(group->ins[i]->node) || home == at || f->units.at[home]->epoch == f->epoch) continue;
+        if (!base_vec_push(f->heap, &f->stack, home)) return QUERN_STATUS_MEMORY;
+      }
+    }
+    if (f->stack.n > waiting) continue;
+    f->stack.n--;
+    unit->epoch = f->epoch;
+    if (unit->group != NULL) QUERN_TRY(emit(f, unit->group, unit));
+    for (int v = view_at[at]; v >= 0; v = b->view_units.at[v]) QUERN_TRY(emit(f, b->views.at[v], NULL));
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* Chains the views of each unit: view_at[unit] is the first, view_units the next of each. */
+static void chain_views(struct build *b, int *view_at) {
+  for (size_t i = 0; i < b->f->units.n; i++) view_at[i] = -1;
+  for (size_t v = b->views.n; v-- > 0;) {
+    int unit = b->view_units.at[v];
+    b->view_units.at[v] = view_at[unit];
+    view_at[unit] = (int)v;
+  }
+}
+
+static quern_status build_all(struct build *b, int *order) {
+  struct fuse *f = b->f;
+  mark_crossings(f);
+  for (size_t i = 0; i < f->graph->n_roots; i++) QUERN_TRY(need(f, f->graph->roots[i]));
+  QUERN_TRY(by_level(f, order));
+  for (size_t i = 0; i < f->units.n; i++) {
+    b->number = order[i];
+    b->unit = f->units.at[order[i]];
+    if (b->unit->needed.n > 0) QUERN_TRY(settle(b));
+  }
+  chain_views(b, order);
+  f->epoch++;
+  for (size_t i = 0; i < f->units.n; i++) {
+    if (f->units.at[i]->epoch != f->epoch) QUERN_TRY(emit_after(b, (int)i, order));
+  }
+  return QUERN_STATUS_OK;
+}
+
+quern_status fuse_build(struct fuse *f) {
+  struct build b = {.f = f};
+  size_t bytes = f->units.n * sizeof(int);
+  int *order = base_alloc(f->heap, bytes);
+  if (order == NULL) return QUERN_STATUS_MEMORY;
+  quern_status status = build_all(&b, order);
+  base_free(f->heap, order, bytes);
+  base_vec_fini(f->heap, &b.nodes);
+  base_vec_fini(f->heap, &b.ins);
+  base_vec_fini(f->heap, &b.pins);
+  base_vec_fini(f->heap, &b.views);
+  base_vec_fini(f->heap, &b.view_units);
+  return status;
+}

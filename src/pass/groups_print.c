@@ -1,0 +1,78 @@
+/* pass/groups_print.c -- groups as text that a person reads
+** tests: tests/pass/test_fuse.c
+*/
+#include "pass/pass_int.h"
+
+const char *const pass_kind_names[PASS_KIND_COUNT] = {"view", "map",     "reduce",  "dot",  "scan",
+                                                      "sort", "scatter", "control", "claim"};
+
+static void print_tensor(struct base_str *str, const quern_tensor *t) {
+  char type[IR_TYPE_TEXT];
+  base_str_printf(str, "%%%u", t->node->id);
+  if (t->result > 0) base_str_printf(str, ".%d", t->result);
+  base_str_printf(str, " %s %s", ir_ops[t->node->op].name, ir_type_text(type, t));
+}
+
+static void print_indices(struct base_str *str, const char *what, int rank, const struct pass_index *const *at) {
+  if (at == NULL) return;
+  base_str_printf(str, " %s[", what);
+  for (int k = 0; k < rank; k++) {
+    if (k > 0) base_str_add(str, ", ");
+    pass_index_print(str, at[k]);
+  }
+  base_str_add(str, "]");
+}
+
+static void print_space(struct base_str *str, const struct pass_group *group) {
+  if (group->space == NULL) return;
+  base_str_add(str, "  over");
+  for (size_t v = 0; v < group->space->extents.n; v++) {
+    if (group->kind == PASS_KIND_REDUCE && (int)v == group->n_outer) base_str_add(str, " ;");
+    base_str_printf(str, " i%zu<%lld", v, (long long)group->space->extents.at[v]);
+  }
+  if (group->kind == PASS_KIND_DOT)
+    base_str_printf(str, "  batch %d rows %d columns %d terms %d", group->vars[0], group->vars[1], group->vars[2],
+                    group->vars[3]);
+  base_str_add(str, "\n");
+}
+
+static void print_group(struct base_str *str, size_t number, const struct pass_group *group) {
+  base_str_printf(str, "group %zu %s %016llx: %zu nodes, estimated %.2f times as fast as apart (needs %.2f)\n", number,
+                  pass_kind_names[group->kind], (unsigned long long)group->hash, group->n_nodes, group->speedup,
+                  group->threshold);
+  print_space(str, group);
+  for (size_t i = 0; i < group->n_ins; i++) {
+    base_str_add(str, "  in  ");
+    print_tensor(str, group->ins[i]);
+    base_str_add(str, "\n");
+  }
+  for (size_t i = 0; i < group->n_nodes; i++) {
+    const struct ir_node *node = group->nodes[i];
+    base_str_add(str, "      ");
+    print_tensor(str, &node->out[0]);
+    base_str_add(str, " of");
+    for (int k = 0; k < node->n_src; k++) base_str_printf(str, " %%%u", node->src[k]->node->id);
+    base_str_add(str, "\n");
+  }
+  for (size_t i = 0; i < group->n_stages; i++) {
+    const struct pass_stage *stage = &group->stages[i];
+    const struct ir_node *node = stage->node;
+    base_str_printf(str, "  stage %%%u", node->id);
+    print_indices(str, "of", node->src[0]->rank, (const struct pass_index *const *)stage->source);
+    if (stage->other != NULL)
+      print_indices(str, "and", node->src[1]->rank, (const struct pass_index *const *)stage->other);
+    print_indices(str, "at", node->out[0].rank, (const struct pass_index *const *)stage->result);
+    base_str_add(str, "\n");
+  }
+  for (size_t i = 0; i < group->n_outs; i++) {
+    base_str_add(str, "  out ");
+    print_tensor(str, group->outs[i].tensor);
+    print_indices(str, "at", group->outs[i].tensor->rank, (const struct pass_index *const *)group->outs[i].at);
+    base_str_add(str, "\n");
+  }
+}
+
+quern_status pass_groups_print(struct base_str *str, const struct pass_groups *groups) {
+  for (size_t i = 0; i < groups->groups.n; i++) print_group(str, i, groups->groups.at[i]);
+  return base_str_status(str);
+}

@@ -1,0 +1,196 @@
+/* pass/pass.h -- from a graph to groups: simplify it, then say which nodes make one kernel
+** in:    the results a program must compute       out: groups in an order in which they can run
+** keeps: every pass keeps every bit, unless the program asked for numerics=fast; groups form a DAG
+** see:   docs/design/002-cpu-compiler.md
+*/
+#ifndef PASS_PASS_H
+#define PASS_PASS_H
+#include "ir/ir.h"
+
+/* ---- passes on the graph (pass.c and a file each) --------------------------------------------------------------- */
+
+enum pass_id {
+#define PASS(NAME, text, says) PASS_##NAME,
+#include "pass/passes.def"
+#undef PASS
+  PASS_COUNT
+};
+
+struct pass_info {
+  const char *name; /* as in QUERN_PASS and in a program's options */
+  const char *says;
+};
+extern const struct pass_info pass_table[PASS_COUNT];
+
+struct pass_options {
+  bool on[PASS_COUNT];
+  bool approximate; /* numerics=fast: rules that change the last bits are allowed */
+  bool inference;   /* nothing will be differentiated: statistics may be folded into weights */
+  int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB */
+  const struct base_target *target;
+  /* True when the device has a kernel for the composite; it stays a node, and becomes a group of its own. NULL: none. */
+  bool (*claims)(const struct base_target *target, const struct ir_node *composite);
+};
+
+/* All passes on at optimise=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
+quern_status pass_options_parse(struct pass_options *options, int optimise, const char *list) QUERN_NODISCARD;
+
+/* The graph that is being compiled: results, replaced by each pass. */
+struct pass_graph {
+  quern_context *ctx;
+  size_t n_roots;
+  quern_tensor **roots; /* outputs, then new values of states */
+};
+
+struct pass_report { /* of one pass */
+  size_t nodes_before, nodes_after;
+  double seconds;
+};
+
+/* Runs the passes that are on, in the order of passes.def; the roots keep their types. Logs what changed. reports: PASS_COUNT. */
+quern_status pass_run(struct pass_graph *graph, const struct pass_options *options,
+                      struct pass_report *reports) QUERN_NODISCARD;
+
+/* ---- index expressions (index.c): which element of a tensor a point of a space means ----------------------------- */
+
+/* Integers in the variables of a space, in a normal form and interned: equal expressions are the same pointer.
+** An expression is constant + sum of coefficient * atom; an atom is a variable, floor(e / n),
+** e mod n, or e clamped to 0 .. n - 1, n > 0. */
+struct pass_index {
+  int64_t constant;
+  int n_terms;
+  struct pass_term {
+    int64_t coef; /* not 0 */
+    const struct pass_atom *atom;
+  } *terms;       /* by the atoms' numbers */
+  int64_t lo, hi; /* its least and greatest value over the space: may be wider than the truth, never narrower */
+  uint32_t id;
+};
+enum pass_atom_kind { PASS_ATOM_VAR, PASS_ATOM_DIV, PASS_ATOM_MOD, PASS_ATOM_CLAMP };
+struct pass_atom {
+  enum pass_atom_kind kind;
+  int var;                     /* of VAR */
+  const struct pass_index *of; /* of DIV, MOD and CLAMP */
+  int64_t by;
+  uint32_t id;
+};
+
+/* Variables with extents: variable v runs over 0 .. extent[v] - 1. */
+struct pass_space {
+  struct base_heap *heap;
+  struct base_arena arena;
+  struct base_map indices, atoms;
+  BASE_VEC(int64_t) extents;
+  uint32_t n_indices, n_atoms;
+  bool failed; /* no memory: what was built since is not to be used */
+};
+
+quern_status pass_space_new(struct pass_space **space, struct base_heap *heap) QUERN_NODISCARD;
+void pass_space_free(struct pass_space *space);
+int pass_space_add(struct pass_space *space, int64_t extent); /* the variable's number */
+
+/* Builders never return NULL: without memory, space->failed is set and the result is a constant. */
+const struct pass_index *pass_index_const(struct pass_space *space, int64_t value);
+const struct pass_index *pass_index_var(struct pass_space *space, int var);
+const struct pass_index *pass_index_add(struct pass_space *space, const struct pass_index *a, const struct pass_index *b);
+const struct pass_index *pass_index_scale(struct pass_space *space, const struct pass_index *a, int64_t by);
+const struct pass_index *pass_index_div(struct pass_space *space, const struct pass_index *a, int64_t by); /* floor */
+const struct pass_index *pass_index_mod(struct pass_space *space, const struct pass_index *a, int64_t by);
+const struct pass_index *pass_index_clamp(struct pass_space *space, const struct pass_index *a, int64_t n);
+
+/* The row-major element number of a tensor's element, and back: out[k] is index k of element number flat. */
+const struct pass_index *pass_index_flat(struct pass_space *space, int rank, const int64_t *dims,
+                                         const struct pass_index *const *at);
+void pass_index_unflat(struct pass_space *space, const struct pass_index *flat, int rank, const int64_t *dims,
+                       const struct pass_index **out);
+
+/* True when e = constant + sum of coef[v] * v: fills coef, one a variable of the space. */
+bool pass_index_affine(const struct pass_space *space, const struct pass_index *e, int64_t *coef, int64_t *constant);
+/* True when e is affine in var, others as they may be: its coefficient. */
+bool pass_index_stride(const struct pass_space *space, const struct pass_index *e, int var, int64_t *stride);
+bool pass_index_uses(const struct pass_index *e, int var);
+/* e with variable v replaced by by[v] (NULL: kept), expressions of the same space. */
+const struct pass_index *pass_index_replace(struct pass_space *space, const struct pass_index *e,
+                                            const struct pass_index *const *by);
+/* "3*i0 + i1 / 4" */
+void pass_index_print(struct base_str *str, const struct pass_index *e);
+
+/* For an op whose elements are elements of its source src_number (reshape, permute, broadcast, slice, flip, window, and
+** elementwise ops): in[k] = index k of the source's element that result element `at` is made from. False for other ops. */
+bool pass_index_source(struct pass_space *space, const struct ir_node *node, int src_number,
+                       const struct pass_index *const *at, const struct pass_index **in);
+
+/* ---- groups (fuse.c): what one kernel computes ------------------------------------------------------------------------ */
+
+enum pass_kind {
+  PASS_KIND_VIEW,    /* out 0 is the bytes of in 0 under another shape: no kernel */
+  PASS_KIND_MAP,     /* every element of the outs by itself */
+  PASS_KIND_REDUCE,  /* reductions over the inner variables, in stages, with what is before, between and after them */
+  PASS_KIND_DOT,     /* a contraction with what is before (on its operands) and after it */
+  PASS_KIND_SCAN,    /* the anchor alone, with what is before it */
+  PASS_KIND_SORT,    /* the anchor alone */
+  PASS_KIND_SCATTER, /* the anchor alone */
+  PASS_KIND_CONTROL, /* LOOP, WHILE, IF: its sub-graphs are compiled as programs of their own */
+  PASS_KIND_CLAIM,   /* a composite the device has a kernel for */
+  PASS_KIND_COUNT
+};
+extern const char *const pass_kind_names[PASS_KIND_COUNT];
+
+/* A tensor that a group writes, and where: at[k] is index k of the element that a point of the space writes.
+** Every element is written by exactly one point of the space (REDUCE: points that differ in inner variables only write once,
+** for a tensor whose indices use outer variables only). */
+struct pass_out {
+  quern_tensor *tensor;
+  const struct pass_index **at;
+};
+
+struct pass_group {
+  enum pass_kind kind;
+  struct ir_node *anchor; /* of DOT, SCAN, SORT, SCATTER, CONTROL, CLAIM; of REDUCE its first reduction; of MAP the maker of out 0 */
+  size_t n_nodes;
+  struct ir_node **nodes; /* computed here, in increasing id; some may be computed in other groups as well */
+  size_t n_ins, n_outs;
+  /* Read from memory: leaves, or outs of earlier groups. Constants of one element are among them only where an op needs
+  ** memory: sources of SORT, SCATTER, CONTROL and CLAIM, and what GATHER and the like pick from. */
+  quern_tensor **ins;
+  struct pass_out *outs;
+  /* The space. MAP: a variable a dim of a tensor with an element a point, of out 0 where that is written. REDUCE:
+  ** n_outer variables, then those that are reduced, both in the order of the first reduction's source. DOT: batch, rows,
+  ** columns, then the terms, n_vars of each in vars[]. SCAN, SORT: the anchor's dims. Others: none (NULL). */
+  struct pass_space *space;
+  int n_outer;
+  int vars[4];
+  /* REDUCE: REDUCE and ARGREDUCE nodes in increasing id. stage k reads its source at stages[k].source, indices over all
+  ** variables, and its result is only ever read at stages[k].result, over outer variables. DOT: one stage, the anchor: source
+  ** is where operand 0 is read, other where operand 1 is, result over batch, rows and columns. */
+  size_t n_stages;
+  struct pass_stage {
+    struct ir_node *node;
+    const struct pass_index **source, **other, **result;
+  } *stages;
+  /* REDUCE: reductions over the outer variables, in their row-major order, of what is computed at all points: results are over the
+  ** inner variables, are outs, and nothing here reads them. */
+  size_t n_crosses;
+  struct pass_stage *crosses;
+  double speedup, threshold; /* estimated gain of the group over a kernel a node, and what it had to exceed */
+  uint64_t hash;             /* equal for groups that differ in which tensors they read and write only */
+};
+
+struct pass_groups {
+  struct base_heap *heap;
+  struct base_arena arena;
+  BASE_VEC(struct pass_group *) groups;
+};
+
+/* Groups that compute every root; a root that is a leaf or a constant has none. fuse off: a group a node, except that
+** movement, constants and casts are computed where they are used, if the op can be. Leaves and constants of more than one
+** element are read from memory. */
+quern_status pass_fuse(struct pass_groups *groups, const struct pass_graph *graph,
+                       const struct pass_options *options) QUERN_NODISCARD;
+void pass_groups_fini(struct pass_groups *groups);
+
+/* Checks what is said above: every point, index and order. */
+quern_status pass_groups_verify(const struct pass_groups *groups, const struct pass_graph *graph) QUERN_NODISCARD;
+quern_status pass_groups_print(struct base_str *str, const struct pass_groups *groups) QUERN_NODISCARD;
+
+#endif

@@ -1,0 +1,212 @@
+/* pass/pass_int.h -- what the files of pass/ share */
+#ifndef PASS_PASS_INT_H
+#define PASS_PASS_INT_H
+#include "pass/pass.h"
+
+/* ---- passes on the graph ---------------------------------------------------------------------------------- */
+
+typedef quern_status pass_function(struct pass_graph *graph, const struct pass_options *options);
+pass_function pass_chunk, pass_inline, pass_fold, pass_simplify, pass_layout, pass_batchnorm;
+/* Splits concatenations of more sources than a kernel can have; always done. */
+pass_function pass_split;
+
+/* Visits every node that the roots reach, and those of sub-graphs of control nodes; a control node is made anew around
+** its new sub-graphs and not visited itself. */
+struct pass_deep {
+  quern_context *ctx;
+  ir_visit *visit; /* of the nodes; gets user */
+  void *user;
+  struct base_map graphs; /* what became of sub-graphs */
+  struct base_arena arena;
+};
+quern_status pass_deep(struct pass_graph *graph, ir_visit *visit, void *user) QUERN_NODISCARD;
+/* The same on one graph, by a visit that is being made. */
+quern_status pass_deep_graph(struct pass_deep *deep, const struct ir_graph *graph,
+                             const struct ir_graph **out) QUERN_NODISCARD;
+
+/* How often each node of an order is used by nodes and roots, by place. The caller frees order->n items. */
+quern_status pass_count_users(const struct pass_graph *graph, const struct ir_order *order,
+                              int **users) QUERN_NODISCARD;
+
+/* What a GATHER from src becomes, or NULL when it stays; the poison with the error recorded (gather.c). */
+quern_tensor *pass_move_gather(struct ir_node *node, quern_tensor *const *src);
+/* The same of a SCATTER. */
+quern_tensor *pass_move_scatter(struct ir_node *node, quern_tensor *const *src);
+
+static inline bool pass_is_elementwise(const struct ir_node *node) {
+  return node->op >= IR_NEG && node->op <= IR_SELECT;
+}
+
+/* ---- fusion: kinds of ops (classify.c) --------------------------------------------------------------------- */
+
+enum pass_class {
+  PASS_CLASS_LEAF,  /* in memory, or a constant */
+  PASS_CLASS_MOVE,  /* an element of a source, or made of nothing */
+  PASS_CLASS_MATH,  /* computed from elements of sources */
+  PASS_CLASS_ANCHOR /* needs a kernel of its own kind */
+};
+struct pass_op {
+  enum pass_class class;
+  int cost;            /* of one element; an addition is 1 */
+  enum pass_kind kind; /* of anchors */
+};
+extern const struct pass_op pass_ops[IR_OP_COUNT];
+
+enum {
+  PASS_CHEAP = 8,        /* what costs no more is computed again rather than stored */
+  PASS_EXPENSIVE = 16,   /* never computed twice */
+  PASS_MOST_NODES = 128, /* of a group that compute; of all nodes that an element takes where it is used */
+  PASS_MOST_READS = 24,
+  PASS_MOST_OUTS = 16,
+  PASS_MOST_CONCAT = 96, /* sources of one concatenation */
+  PASS_MOST_VARS = 2 * QUERN_MAX_RANK
+};
+
+/* True when the op reads that source at indices known at run time only, or not at all: it must be in memory. */
+bool pass_needs_memory(const struct ir_node *node, int src);
+/* True when the op takes that source as one number for all elements: a seed, a start. A kernel that computes it from
+** tiles or rows of its own does not have it in time. */
+bool pass_is_number(const struct ir_node *node, int src);
+/* True when the result is the bytes of source 0 under another type. */
+bool pass_is_view(const struct ir_node *node);
+/* True of what is read from memory though no group writes it: leaves, constants of other than one element. */
+bool pass_is_given(const quern_tensor *t);
+bool pass_is_leaf(const struct ir_node *node);
+
+/* As pass_index_source for every op that is computed at a point; false of sources that need memory. Indices of what is
+** read under a condition (PAD, CONCAT) are kept inside. */
+bool pass_index_of_source(struct pass_space *space, const struct ir_node *node, int src,
+                          const struct pass_index *const *at, const struct pass_index **in);
+
+/* The variables of a space that an out's indices run over. */
+enum pass_cover { PASS_COVER_NONE, PASS_COVER_OUTER, PASS_COVER_ALL };
+/* Which points of the group's space write each element of t exactly once when a point writes the element at `at`: all,
+** or those of the outer variables (of DOT: those that are not terms); or neither. */
+enum pass_cover pass_index_covers(struct pass_space *space, int n_vars, int n_outer, const quern_tensor *t,
+                                  const struct pass_index *const *at);
+
+/* The flat index of consecutive variables first .. end - 1, row-major. */
+const struct pass_index *pass_index_of_vars(struct pass_space *space, int first, int end);
+
+/* ---- fusion: units become groups (fuse.c, walk.c, group.c) ------------------------------------------------- */
+
+enum { FUSE_UNITS = 4 };
+
+/* What is known of a node, by its place in the order. */
+struct fuse_spot {
+  int home;                     /* the unit it is computed in for others to read; -1: computed wherever it is used */
+  const struct pass_index **at; /* its indices at a point of that unit's space */
+  int users;
+  bool root, needed;
+  int crosses;                         /* nodes of other units that use it, as it seems */
+  int work, size, reads;               /* of computing one element where it is used: cost, nodes, tensors read */
+  int n_units, units[FUSE_UNITS];      /* units that it is computed from, highest level first */
+  int last_map, last_row, last_column; /* the latest unit that reads it: MAP; REDUCE, by its fastest axis */
+  int family;                          /* of reductions over as many rows of as many terms that meet; -1: none */
+  uint32_t epoch;                      /* of the walk that met it */
+  int visit;                           /* and its first visit there */
+};
+
+struct fuse_stage {
+  struct ir_node *node;
+  const struct pass_index **source, **other, **result;
+};
+
+/* A group that grows. */
+struct fuse_unit {
+  enum pass_kind kind;
+  struct ir_node *anchor;
+  struct pass_space *space;
+  int n_vars, n_outer, vars[4];
+  int64_t outer, inner;     /* points: of outer and of inner variables */
+  const quern_tensor *like; /* a tensor with an element a point, and its indices */
+  const struct pass_index **like_at;
+  const struct pass_index *flat_outer, *flat_inner;
+  bool wide;   /* REDUCE: few long rows */
+  bool column; /* REDUCE: the fastest axis is not reduced */
+  BASE_VEC(struct fuse_stage) stages;
+  int level;           /* larger than that of every unit it reads from */
+  BASE_VEC(int) after; /* units that read from it */
+  int size, n_roots;   /* computing nodes, and roots among them */
+  BASE_VEC(const quern_tensor *) reads;
+  BASE_VEC(uint32_t) needed; /* places of nodes that others read */
+  uint32_t epoch;
+  int raised;               /* its level if what is being tried is done */
+  struct pass_group *group; /* once built */
+};
+
+/* Reductions whose results meet in one expression, found before grouping begins: they belong into one unit. */
+struct fuse_family {
+  int same;             /* a family it was joined to, or itself */
+  int64_t outer, inner; /* rows, and terms of each */
+  int unit;             /* the latest with one of them; -1: none */
+};
+
+struct fuse_visit {
+  uint32_t place;
+  int next;    /* visit of the same node at other indices; -1: none */
+  size_t at;   /* in fuse.indices */
+  bool scalar; /* it is one number for all points: pass_is_number */
+};
+
+struct fuse {
+  quern_context *ctx;
+  struct base_heap *heap;
+  const struct pass_graph *graph;
+  const struct pass_options *options;
+  struct pass_groups *groups;
+  struct ir_order order;
+  struct fuse_spot *spots;
+  BASE_VEC(struct fuse_unit *) units;
+  BASE_VEC(struct fuse_family) families;
+  uint32_t epoch;
+  /* of a walk */
+  BASE_VEC(struct fuse_visit) visits;
+  BASE_VEC(const struct pass_index *) indices;
+  BASE_VEC(const quern_tensor *) reads;
+  BASE_VEC(int) before; /* units that it reads from */
+  BASE_VEC(int) stack, pending;
+};
+
+static inline struct fuse_spot *fuse_spot_of(const struct fuse *f, const quern_tensor *t) {
+  return &f->spots[ir_order_find(&f->order, t->node)];
+}
+
+/* How a walk looks at what it meets. */
+enum fuse_manner {
+  FUSE_POINT,   /* anything may be computed here */
+  FUSE_OPERAND, /* of a contraction: hardly more than movement */
+  FUSE_ALONE    /* nothing may be written but the anchor */
+};
+struct fuse_walk {
+  struct fuse_unit *unit;
+  int number; /* of the unit */
+  enum fuse_manner manner;
+  bool fits;       /* everything can be computed at the points of the unit */
+  bool own;        /* it reads what the unit computes */
+  ptrdiff_t force; /* when it does not fit: the place of a node that must be in memory first, or -1 */
+};
+
+/* Walks from t at `at` to what is in memory or known in the unit; the visits, reads and units before are in f. */
+quern_status fuse_walk(struct fuse *f, struct fuse_walk *walk, const quern_tensor *t,
+                       const struct pass_index *const *at) QUERN_NODISCARD;
+/* Nodes and reads of computing a node where it is used, counted exactly. */
+quern_status fuse_measure(struct fuse *f, const struct ir_node *node, int *size, int *reads) QUERN_NODISCARD;
+/* False when the unit cannot read from all units of f->before. */
+bool fuse_can_follow(struct fuse *f, int unit);
+/* The unit takes over what the walk found; what others may want gets its home there. */
+quern_status fuse_commit(struct fuse *f, const struct fuse_walk *walk) QUERN_NODISCARD;
+
+/* Finds the families of reductions (family.c). */
+quern_status fuse_find_families(struct fuse *f) QUERN_NODISCARD;
+/* The family of a node that has one. */
+struct fuse_family *fuse_family_of(struct fuse *f, const struct fuse_spot *spot);
+
+/* f->groups from the units, once every root has a home (group.c). */
+quern_status fuse_build(struct fuse *f) QUERN_NODISCARD;
+/* Gives group->ins their order and the group its hash: the same for groups that differ in the tensors only (hash.c). */
+quern_status pass_group_number(struct pass_groups *groups, struct pass_group *group) QUERN_NODISCARD;
+/* Estimates the gain of a group over a kernel a node (estimate.c). */
+void pass_group_estimate(struct pass_group *group);
+
+#endif

@@ -1,0 +1,198 @@
+/* plan/make.c -- the planner: tasks, order, repetitions, offsets, and the plan of it
+** see: tasks.c, order.c, remat.c, memory.c; tests: tests/plan/test_make.c
+*/
+#include <inttypes.h>
+
+#include "plan/plan_int.h"
+
+enum { LARGEST = 5 };
+
+static void *at_least_one(struct base_arena *arena, size_t n, size_t size) {
+  return base_arena_alloc(arena, (n + 1) * size);
+}
+
+/* ---- the plan of a job ----------------------------------------------------------------------------------- */
+
+struct writer {
+  struct plan_job *job;
+  struct base_arena *arena; /* of the plan */
+  const struct plan_life *life;
+  const int64_t *at; /* of each store in the arena */
+  int *number;       /* of each store: its buffer, or -1 */
+  struct plan *plan;
+};
+
+static void write_buffer(struct writer *w, int s) {
+  const struct plan_store *store = &w->job->stores.at[s], *home = &w->job->stores.at[w->life->home[s]];
+  struct plan_buffer *buffer = &w->plan->buffers[w->plan->n_buffers];
+  *buffer = (struct plan_buffer){.tensor = store->tensor,
+                                 .place = home->place,
+                                 .at = home->place == PLAN_ARENA ? w->at[s] : home->at,
+                                 .bytes = store->bytes,
+                                 .first = store->maker < 0 ? -1 : w->life->first[s],
+                                 .last = w->life->last[s],
+                                 .takes = -1};
+  bool stays = store->maker >= 0 && (store->place == PLAN_STATE || store->place == PLAN_RESULT || store->over >= 0);
+  if (stays) buffer->last = (int)w->job->runs.n;
+  w->number[s] = (int)w->plan->n_buffers++;
+}
+
+static quern_status write_buffers(struct writer *w) {
+  size_t n = w->job->stores.n;
+  w->number = at_least_one(&w->job->arena, n, sizeof(int));
+  w->plan->buffers = at_least_one(w->arena, n, sizeof *w->plan->buffers);
+  if (w->number == NULL || w->plan->buffers == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t s = 0; s < n; s++) {
+    bool used = w->life->first[s] <= w->life->last[s] || w->job->stores.at[s].place == PLAN_PARAM;
+    w->number[s] = -1;
+    if (used) write_buffer(w, (int)s);
+  }
+  for (size_t s = 0; s < n; s++) {
+    int over = w->job->stores.at[s].over, from = w->life->takes[s];
+    if (over >= 0 && w->life->last[over] == w->life->first[s]) from = over;
+    if (w->number[s] >= 0 && from >= 0) w->plan->buffers[w->number[s]].takes = w->number[from];
+  }
+  return QUERN_STATUS_OK;
+}
+
+static enum plan_step_kind control_kind(const struct ir_node *node) {
+  return node->op == IR_LOOP ? PLAN_LOOP : node->op == IR_WHILE ? PLAN_WHILE : PLAN_IF;
+}
+
+static quern_status write_step(struct writer *w, const struct plan_run *run, struct plan_step *step) {
+  const struct plan_task *task = &w->job->tasks.at[run->task];
+  int n = task->n_reads + task->n_writes + task->n_works;
+  *step = (struct plan_step){.kind = PLAN_COPY, .n_buffers = n, .recomputed = run->repeated};
+  step->buffers = at_least_one(w->arena, (size_t)n, sizeof(int));
+  if (step->buffers == NULL) return QUERN_STATUS_MEMORY;
+  for (int i = 0; i < n; i++) step->buffers[i] = w->number[run->stores[task->input < 0 ? 1 - i : i]];
+  if (task->input < 0) return QUERN_STATUS_OK;
+  const struct plan_input_step *input = &w->job->inputs[task->input];
+  step->group = input->group;
+  step->kind = PLAN_KERNEL;
+  step->kernel = input->kernel;
+  if (input->group->kind != PASS_KIND_CONTROL) return QUERN_STATUS_OK;
+  step->node = input->group->anchor;
+  step->kind = control_kind(step->node);
+  step->body = input->body;
+  step->other = input->other;
+  return QUERN_STATUS_OK;
+}
+
+static int64_t scratch_of(const struct plan_job *job) {
+  int64_t thread = 0, body = 0;
+  for (size_t i = 0; i < job->n_inputs; i++) {
+    const struct plan_input_step *step = &job->inputs[i];
+    thread = BASE_MAX(thread, plan_round(step->scratch));
+    if (step->body != NULL) body = BASE_MAX(body, step->body->memory.scratch);
+    if (step->other != NULL) body = BASE_MAX(body, step->other->memory.scratch);
+  }
+  return BASE_MAX(thread * job->options->threads, body);
+}
+
+static quern_status write_plan(struct writer *w) {
+  struct plan_job *job = w->job;
+  const struct plan_options *options = job->options;
+  struct plan *plan = w->plan;
+  QUERN_TRY(write_buffers(w));
+  plan->n_steps = job->runs.n;
+  plan->n_params = (int)options->n_params;
+  plan->n_results = (int)options->n_results;
+  plan->steps = at_least_one(w->arena, plan->n_steps, sizeof *plan->steps);
+  plan->params = at_least_one(w->arena, options->n_params, sizeof(int));
+  plan->results = at_least_one(w->arena, options->n_results, sizeof(int));
+  plan->in_place = base_arena_copy(w->arena, job->in_place, options->n_results * sizeof(bool));
+  if (plan->steps == NULL || plan->params == NULL || plan->results == NULL || plan->in_place == NULL)
+    return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < options->n_params; i++) plan->params[i] = w->number[job->params[i]];
+  for (size_t i = 0; i < options->n_results; i++) plan->results[i] = w->number[job->results[i]];
+  for (size_t i = 0; i < plan->n_steps; i++) QUERN_TRY(write_step(w, &job->runs.at[i], &plan->steps[i]));
+  plan->memory.bound = w->life->bound;
+  plan->memory.scratch = scratch_of(job);
+  for (size_t s = 0; s < job->stores.n; s++)
+    if (w->number[s] >= 0 && job->stores.at[s].place == PLAN_ARENA) plan->memory.unshared += job->stores.at[s].room;
+  return QUERN_STATUS_OK;
+}
+
+/* ---- the limit --------------------------------------------------------------------------------------------- */
+
+/* Says that the limit cannot be met, what would do, and which tensors are the largest. */
+static quern_status refuse(const struct plan_job *job, int64_t least) {
+  int largest[LARGEST], n = 0;
+  struct base_str str;
+  base_str_init(&str, job->heap);
+  for (int s = 0; s < (int)job->stores.n; s++) {
+    const struct plan_store *store = &job->stores.at[s];
+    if (store->place != PLAN_ARENA || store->tensor == NULL || store->version_of != s) continue;
+    if (n == LARGEST && job->stores.at[largest[n - 1]].bytes >= store->bytes) continue;
+    int k = n < LARGEST ? n++ : n - 1;
+    for (; k > 0 && job->stores.at[largest[k - 1]].bytes < store->bytes; k--) largest[k] = largest[k - 1];
+    largest[k] = s;
+  }
+  for (int i = 0; i < n; i++) {
+    const quern_tensor *t = job->stores.at[largest[i]].tensor;
+    char type[IR_TYPE_TEXT];
+    const char *op = t->node->op == IR_COMPOSITE ? t->node->attrs->name : ir_ops[t->node->op].name;
+    base_str_printf(&str, "%s %s %s of %" PRId64 " bytes", i == 0 ? "" : ",", op, ir_type_text(type, t),
+                    job->stores.at[largest[i]].bytes);
+  }
+  quern_status status = base_str_status(&str);
+  if (status == QUERN_STATUS_OK)
+    status = base_error(QUERN_STATUS_MEMORY,
+                        "plan: the limit of %" PRId64 " bytes cannot be met; the smallest that can is %" PRId64
+                        " bytes; the largest tensors:%s",
+                        job->options->limit, least, n > 0 ? str.at : " none");
+  base_str_fini(&str);
+  return status;
+}
+
+/* Lifetimes and offsets of the runs as they are now. */
+static quern_status place(struct plan_job *job, struct plan_life *life, int64_t **at, int64_t *total) {
+  *at = at_least_one(&job->arena, job->stores.n, sizeof(int64_t));
+  if (*at == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(plan_live(job, life, &job->arena));
+  return plan_place_stores(job, life, &job->arena, *at, total);
+}
+
+static quern_status place_within(struct plan_job *job, struct plan_life *life, int64_t **at, int64_t *total) {
+  int64_t scratch = scratch_of(job), limit = job->options->limit, least;
+  bool fits;
+  QUERN_TRY(place(job, life, at, total));
+  if (limit == 0 || *total + scratch <= limit) return QUERN_STATUS_OK;
+  QUERN_TRY(plan_rematerialise(job, limit - scratch, &least, &fits));
+  return fits ? place(job, life, at, total) : refuse(job, least + scratch);
+}
+
+/* ---- the door ------------------------------------------------------------------------------------------------ */
+
+static quern_status make(struct plan_job *job, struct base_arena *arena, struct plan *plan) {
+  struct plan_life life;
+  int64_t *at;
+  QUERN_TRY(plan_tasks(job));
+  int *order = at_least_one(&job->arena, job->tasks.n, sizeof(int));
+  if (order == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(plan_order(job, order));
+  for (size_t i = 0; i < job->tasks.n; i++) {
+    struct plan_run run = {order[i], false, job->tasks.at[order[i]].stores};
+    if (!base_vec_push(job->heap, &job->runs, run)) return QUERN_STATUS_MEMORY;
+  }
+  QUERN_TRY(place_within(job, &life, &at, &plan->memory.arena));
+  struct writer w = {.job = job, .arena = arena, .life = &life, .at = at, .plan = plan};
+  return write_plan(&w);
+}
+
+quern_status plan_make(struct plan **plan, struct base_arena *arena, size_t n, const struct plan_input_step *steps,
+                       const struct plan_options *options) {
+  struct plan_job job = {.heap = arena->heap, .n_inputs = n, .inputs = steps, .options = options};
+  *plan = base_arena_new(arena, struct plan);
+  if (*plan == NULL) return QUERN_STATUS_MEMORY;
+  base_arena_init(&job.arena, job.heap);
+  quern_status status = make(&job, arena, *plan);
+  base_vec_fini(job.heap, &job.stores);
+  base_vec_fini(job.heap, &job.tasks);
+  base_vec_fini(job.heap, &job.edges);
+  base_vec_fini(job.heap, &job.runs);
+  base_arena_fini(&job.arena);
+  if (status != QUERN_STATUS_OK) *plan = NULL;
+  return status;
+}

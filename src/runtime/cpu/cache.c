@@ -1,0 +1,319 @@
+/* runtime/cpu/cache.c -- compiled objects in a private folder
+** In the folder: <key>.so, an object with its checksum behind it; <key>.k, a symbolic link from a kernel to its
+** object; <key>.txt, a note; tmp-*, folders of compilations that run. Objects are written elsewhere and renamed, so
+** that a reader sees a whole one or none; after a crash of the machine the checksum shows what was not written. Any
+** process may remove anything at any time: then it is made again.
+** keeps: only a folder that nobody else can write to is used
+** tests: tests/runtime/test_cache.c
+*/
+#include "runtime/cpu/cpu_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KEY_DIGITS = 32, NAME_BYTES = 64, USED_SECONDS = 600, LEFT_SECONDS = 7200 };
+
+/* ---- keys ---------------------------------------------------------------------------------------------- */
+
+struct rt_key rt_key_make(uint64_t seed, const void *bytes, size_t n) {
+  struct rt_key key = {{base_hash_u64(BASE_HASH_SEED, seed), base_hash_u64(~BASE_HASH_SEED, seed)}};
+  rt_key_add(&key, bytes, n);
+  return key;
+}
+
+void rt_key_add(struct rt_key *key, const void *bytes, size_t n) {
+  for (int i = 0; i < 2; i++) key->word[i] = base_hash_bytes(key->word[i], bytes, n);
+}
+
+bool rt_key_equal(const struct rt_key *a, const struct rt_key *b) {
+  return a->word[0] == b->word[0] && a->word[1] == b->word[1];
+}
+
+static const char *name_of(char name[NAME_BYTES], const struct rt_key *key, const char *end) {
+  snprintf(name, NAME_BYTES, "%016llx%016llx%s", (unsigned long long)key->word[0], (unsigned long long)key->word[1],
+           end);
+  return name;
+}
+
+/* The key in a name that ends so. */
+static bool key_of(const char *name, const char *end, struct rt_key *key) {
+  if (strlen(name) < KEY_DIGITS || strspn(name, "0123456789abcdef") != KEY_DIGITS ||
+      strcmp(name + KEY_DIGITS, end) != 0)
+    return false;
+  char half[KEY_DIGITS / 2 + 1] = {0};
+  for (int i = 0; i < 2; i++) {
+    memcpy(half, name + i * (KEY_DIGITS / 2), KEY_DIGITS / 2);
+    key->word[i] = strtoull(half, NULL, 16);
+  }
+  return true;
+}
+
+/* ---- the folder ---------------------------------------------------------------------------------------- */
+
+/* Says once a process why there is no cache. */
+static void warn(const char *path, const char *why) {
+  static _Atomic bool warned;
+  if (atomic_exchange(&warned, true)) return;
+  base_log(0, "kernels are compiled at each start, since the cache %.300s%scannot be used: %s; see QUERN_CACHE", path,
+           *path ? " " : "", why);
+}
+
+void rt_cache_place(char *path, size_t bytes) {
+  const char *asked = base_env_get(BASE_ENV_CACHE), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int n = 0;
+  path[0] = 0;
+  if (strcmp(asked, "0") == 0) return;
+  if (*asked)
+    n = snprintf(path, bytes, "%s", asked);
+  else if (xdg && xdg[0] == '/')
+    n = snprintf(path, bytes, "%s/quern", xdg);
+  else if (home && home[0] == '/')
+    n = snprintf(path, bytes, "%s/.cache/quern", home);
+  else
+    warn("", "neither XDG_CACHE_HOME nor HOME is set");
+  if (n < 0 || (size_t)n >= bytes) path[0] = 0;
+}
+
+/* Makes a folder and those around it, as far as they are missing. */
+static void make_folders(char *path) {
+  for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
+    *at = 0;
+    (void)mkdir(path, 0700);
+    *at = '/';
+  }
+  (void)mkdir(path, 0700);
+}
+
+/* Why others could change what is in the folder; NULL: they cannot. */
+static const char *is_unsafe(int folder) {
+  struct stat info;
+  if (fstat(folder, &info) != 0) return strerror(errno);
+  if (info.st_uid != geteuid()) return "it belongs to another user";
+  if ((info.st_mode & 077) != 0) return "others may use it (chmod 700 helps)";
+  if ((info.st_mode & 0700) != 0700) return "it may not be written";
+  return NULL;
+}
+
+void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *path, int64_t limit) {
+  char name[RT_PATH_BYTES];
+  *cache = (struct rt_cache){.heap = heap, .folder = -1, .limit = limit};
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/') n--;
+  if (n == 0) return;
+  if (n >= sizeof name) {
+    warn(path, "its name is too long");
+    return;
+  }
+  memcpy(name, path, n);
+  name[n] = 0;
+  make_folders(name);
+  int folder = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  const char *why = folder < 0 ? errno == ELOOP || errno == ENOTDIR ? "it is not a folder, or a link" : strerror(errno)
+                               : is_unsafe(folder);
+  if (!why && !rt_path_real(cache->path, name))
+    why = strerror(errno); /* where it is, even after a change of directory */
+  if (why) {
+    warn(path, why);
+    if (folder >= 0) close(folder);
+    return;
+  }
+  cache->folder = folder;
+}
+
+void rt_cache_close(struct rt_cache *cache) {
+  if (cache->folder >= 0) close(cache->folder);
+  cache->folder = -1;
+}
+
+/* ---- kernels and notes --------------------------------------------------------------------------------- */
+
+bool rt_cache_find_kernel(const struct rt_cache *cache, const struct rt_key *kernel, struct rt_key *object) {
+  char name[NAME_BYTES], to[NAME_BYTES];
+  if (cache->folder < 0) return false;
+  ssize_t n = readlinkat(cache->folder, name_of(name, kernel, ".k"), to, sizeof to - 1);
+  if (n < 0) return false;
+  to[n] = 0;
+  return key_of(to, ".so", object);
+}
+
+void rt_cache_add_kernel(const struct rt_cache *cache, const struct rt_key *kernel, const struct rt_key *object) {
+  char name[NAME_BYTES], to[NAME_BYTES];
+  if (cache->folder < 0) return;
+  name_of(name, kernel, ".k");
+  name_of(to, object, ".so");
+  if (symlinkat(to, cache->folder, name) == 0 || errno != EEXIST) return;
+  unlinkat(cache->folder, name, 0); /* it led to one that is gone */
+  (void)!symlinkat(to, cache->folder, name);
+}
+
+void rt_cache_note_get(const struct rt_cache *cache, const struct rt_key *key, char *text, size_t bytes) {
+  char name[NAME_BYTES];
+  text[0] = 0;
+  if (cache->folder < 0) return;
+  int fd = openat(cache->folder, name_of(name, key, ".txt"), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return;
+  ssize_t n = read(fd, text, bytes - 1);
+  text[n > 0 ? n : 0] = 0;
+  close(fd);
+}
+
+/* Written elsewhere and renamed, as objects are. */
+void rt_cache_note_set(const struct rt_cache *cache, const struct rt_key *key, const char *text) {
+  char name[NAME_BYTES], new[NAME_BYTES];
+  static _Atomic unsigned number;
+  if (cache->folder < 0) return;
+  snprintf(new, sizeof new, "tmp-%ld-%u", (long)getpid(), atomic_fetch_add(&number, 1));
+  int fd = openat(cache->folder, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  bool whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+  whole = close(fd) == 0 && whole;
+  if (!whole || renameat(cache->folder, new, cache->folder, name_of(name, key, ".txt")) != 0)
+    unlinkat(cache->folder, new, 0);
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------- */
+
+struct trailer {
+  char mark[8];
+  uint64_t bytes;
+  struct rt_key sum; /* of the object's key and bytes */
+};
+
+static struct trailer trailer_of(const struct rt_key *object, const void *bytes, size_t n) {
+  struct trailer trailer = {.mark = {'q', 'u', 'e', 'r', 'n', ' ', 's', 'o'}, .bytes = n};
+  trailer.sum = rt_key_make(2, object, sizeof *object);
+  rt_key_add(&trailer.sum, bytes, n);
+  return trailer;
+}
+
+quern_status rt_cache_read(const struct rt_cache *cache, const struct rt_key *object, struct rt_bytes *bytes,
+                           char *path) {
+  char name[NAME_BYTES];
+  *bytes = (struct rt_bytes){0};
+  if (cache->folder < 0 || !rt_path(path, cache->path, name_of(name, object, ".so"))) return QUERN_STATUS_OK;
+  int fd = openat(cache->folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return QUERN_STATUS_OK;
+  quern_status status = rt_file_read(cache->heap, fd, path, bytes);
+  struct stat info;
+  time_t now = time(NULL);
+  if (fstat(fd, &info) == 0 && (info.st_mtime > now || now - info.st_mtime > USED_SECONDS)) (void)!futimens(fd, NULL);
+  close(fd);
+  if (status == QUERN_STATUS_MEMORY) return status;
+  struct trailer found, expected;
+  bool whole = status == QUERN_STATUS_OK && bytes->n >= sizeof found;
+  if (whole) {
+    bytes->n -= sizeof found;
+    memcpy(&found, (char *)bytes->at + bytes->n, sizeof found);
+    expected = trailer_of(object, bytes->at, bytes->n);
+    whole = memcmp(&found, &expected, sizeof found) == 0;
+  }
+  if (!whole) {
+    base_log(1, "cache: %s is damaged and will be made again", path);
+    rt_bytes_free(cache->heap, bytes);
+    rt_cache_remove(cache, object);
+  }
+  return QUERN_STATUS_OK;
+}
+
+void rt_cache_remove(const struct rt_cache *cache, const struct rt_key *object) {
+  char name[NAME_BYTES];
+  if (cache->folder >= 0) unlinkat(cache->folder, name_of(name, object, ".so"), 0);
+}
+
+bool rt_cache_write(const struct rt_key *object, const void *bytes, size_t n, const char *file) {
+  struct trailer trailer = trailer_of(object, bytes, n);
+  if (rt_file_write(file, bytes, n) != QUERN_STATUS_OK) return false;
+  int fd = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd < 0) return false;
+  bool whole = write(fd, &trailer, sizeof trailer) == (ssize_t)sizeof trailer;
+  return close(fd) == 0 && whole;
+}
+
+bool rt_cache_add(const struct rt_cache *cache, const struct rt_key *object, const char *file, char *path) {
+  char name[NAME_BYTES];
+  return cache->folder >= 0 && rt_path(path, cache->path, name_of(name, object, ".so")) &&
+         renameat(AT_FDCWD, file, cache->folder, name) == 0;
+}
+
+/* ---- keeping it small ---------------------------------------------------------------------------------- */
+
+struct file {
+  char name[NAME_BYTES];
+  int64_t bytes;
+  struct timespec used;
+};
+struct files {
+  BASE_VEC(struct file) list;
+  int64_t bytes;
+};
+
+static int by_age(const void *a, const void *b) {
+  const struct file *x = a, *y = b;
+  if (x->used.tv_sec != y->used.tv_sec) return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
+  if (x->used.tv_nsec != y->used.tv_nsec) return x->used.tv_nsec < y->used.tv_nsec ? -1 : 1;
+  return strcmp(x->name, y->name);
+}
+
+/* A name that begins with tmp- and was not touched for long: its process is gone. */
+static void remove_left(const struct rt_cache *cache, const char *name, const struct stat *info) {
+  char path[RT_PATH_BYTES];
+  if (strncmp(name, "tmp-", 4) != 0 || time(NULL) - info->st_mtime <= LEFT_SECONDS) return;
+  if (S_ISDIR(info->st_mode) && rt_path(path, cache->path, name)) rt_folder_remove(path);
+  if (S_ISREG(info->st_mode)) unlinkat(cache->folder, name, 0);
+}
+
+/* Lists the objects, and removes what was left behind. */
+static bool list_objects(const struct rt_cache *cache, DIR *folder, struct files *files) {
+  struct dirent *entry;
+  struct rt_key key;
+  struct stat info;
+  while ((entry = readdir(folder))) {
+    if (fstatat(cache->folder, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    remove_left(cache, entry->d_name, &info);
+    if (!key_of(entry->d_name, ".so", &key) || !S_ISREG(info.st_mode)) continue;
+    struct file file = {.bytes = (int64_t)info.st_size, .used = info.st_mtim};
+    memcpy(file.name, entry->d_name, KEY_DIGITS + sizeof ".so");
+    if (!base_vec_push(cache->heap, &files->list, file)) return false;
+    files->bytes += file.bytes;
+  }
+  return true;
+}
+
+/* Removes links to objects that are gone. */
+static void remove_dangling(const struct rt_cache *cache, DIR *folder) {
+  struct dirent *entry;
+  struct rt_key key;
+  struct stat info;
+  rewinddir(folder);
+  while ((entry = readdir(folder))) {
+    if (key_of(entry->d_name, ".k", &key) && fstatat(cache->folder, entry->d_name, &info, 0) != 0 && errno == ENOENT)
+      unlinkat(cache->folder, entry->d_name, 0);
+  }
+}
+
+/* When the limit is passed, a quarter of it is freed, so that this is rare. */
+quern_status rt_cache_trim(const struct rt_cache *cache) {
+  if (cache->folder < 0) return QUERN_STATUS_OK;
+  DIR *folder = opendir(cache->path);
+  if (!folder) return QUERN_STATUS_OK;
+  struct files files = {0};
+  bool listed = list_objects(cache, folder, &files);
+  if (listed && files.list.n > 0 && files.bytes > cache->limit) {
+    qsort(files.list.at, files.list.n, sizeof *files.list.at, by_age);
+    for (size_t i = 0; i < files.list.n && files.bytes > cache->limit / 4 * 3; i++) {
+      unlinkat(cache->folder, files.list.at[i].name, 0);
+      files.bytes -= files.list.at[i].bytes;
+    }
+    remove_dangling(cache, folder);
+  }
+  closedir(folder);
+  base_vec_fini(cache->heap, &files.list);
+  return listed ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}

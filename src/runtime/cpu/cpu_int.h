@@ -1,0 +1,152 @@
+/* runtime/cpu/cpu_int.h -- what the files of runtime/cpu/ share: child processes, compiler, cache, units
+** see: runtime/README.md
+*/
+#ifndef RUNTIME_CPU_CPU_INT_H
+#define RUNTIME_CPU_CPU_INT_H
+#include "runtime/runtime_int.h"
+
+enum { RT_PATH_BYTES = 4096 };
+
+/* ---- child processes (process.c) ----------------------------------------------------------------------------- */
+
+enum { RT_OUTPUT_BYTES = 4096 };
+
+enum rt_ending {
+  RT_NOT_STARTED,
+  RT_EXITED,  /* code: of its exit */
+  RT_KILLED,  /* code: the signal */
+  RT_UNKNOWN, /* it ended, but the host's treatment of SIGCHLD hides how */
+  RT_TOO_LONG /* it was killed, since the time was over */
+};
+
+struct rt_command {
+  const char *const *argv; /* the program's path first, NULL last */
+  enum rt_ending ending;
+  int code;
+  char output[RT_OUTPUT_BYTES]; /* the head of what it wrote to stdout and stderr */
+};
+
+/* Runs all commands to their ends, at most `side` at a time, each in a process group of its own and at most `seconds`
+** long. How each ended is in it; an error means that one could not be started. The host's other children are not
+** waited for. */
+quern_status rt_commands_run(struct base_heap *heap, size_t n, struct rt_command *commands, int side,
+                             double seconds) QUERN_NODISCARD;
+
+/* How a command ended, in words. */
+void rt_command_ending(const struct rt_command *command, char *text, size_t bytes);
+
+/* ---- files (file.c) ------------------------------------------------------------------------------------------ */
+
+struct rt_bytes {
+  void *at;
+  size_t n, room; /* room: as allocated */
+};
+
+/* A new private folder in that one, or in TMPDIR or /tmp when it is "". */
+quern_status rt_folder_make(char *path, const char *in) QUERN_NODISCARD;
+/* Removes a folder with the files in it. */
+void rt_folder_remove(const char *path);
+quern_status rt_file_write(const char *path, const void *bytes, size_t n) QUERN_NODISCARD;
+/* Reads a whole open file. */
+quern_status rt_file_read(struct base_heap *heap, int fd, const char *path, struct rt_bytes *bytes) QUERN_NODISCARD;
+void rt_bytes_free(struct base_heap *heap, struct rt_bytes *bytes);
+/* Makes a path of a folder and a name; false when it is too long. */
+bool rt_path(char *path, const char *folder, const char *name);
+/* The absolute path of a file without links in it; false when there is none. */
+bool rt_path_real(char *path, const char *name);
+
+/* ---- the cache (cache.c): a private folder of objects -------------------------------------------------------- */
+
+struct rt_key { /* of an object or a kernel: 128 bits */
+  uint64_t word[2];
+};
+struct rt_key rt_key_make(uint64_t seed, const void *bytes, size_t n);
+void rt_key_add(struct rt_key *key, const void *bytes, size_t n);
+bool rt_key_equal(const struct rt_key *a, const struct rt_key *b);
+
+struct rt_cache {
+  struct base_heap *heap;
+  int folder; /* an open directory; -1: there is no cache */
+  char path[RT_PATH_BYTES];
+  int64_t limit; /* bytes that all objects may have */
+};
+
+/* What QUERN_CACHE, XDG_CACHE_HOME and HOME say where the cache is; "" when nowhere. */
+void rt_cache_place(char *path, size_t bytes);
+/* Opens the cache in a folder, which is made when missing. One that cannot be used, or that others could write to, is
+** left alone: there is no cache then, and a warning says why, once a process. "": no cache. */
+void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *path, int64_t limit);
+void rt_cache_close(struct rt_cache *cache);
+#define RT_CACHE_LIMIT (INT64_C(1) << 30)
+
+/* The object of a kernel; false when it is not known. */
+bool rt_cache_find_kernel(const struct rt_cache *cache, const struct rt_key *kernel, struct rt_key *object);
+void rt_cache_add_kernel(const struct rt_cache *cache, const struct rt_key *kernel, const struct rt_key *object);
+
+/* The bytes of an object, with its path, and marks it as used now; bytes NULL when it is not there. One that is
+** damaged is removed. */
+quern_status rt_cache_read(const struct rt_cache *cache, const struct rt_key *object, struct rt_bytes *bytes,
+                           char *path) QUERN_NODISCARD;
+void rt_cache_remove(const struct rt_cache *cache, const struct rt_key *object);
+
+/* Writes bytes and their checksum to a new file, which rt_cache_add renames into the cache, at path; both say whether
+** they could. */
+bool rt_cache_write(const struct rt_key *object, const void *bytes, size_t n, const char *file);
+bool rt_cache_add(const struct rt_cache *cache, const struct rt_key *object, const char *file, char *path);
+
+/* A small text by key, such as the compiler's version; "" when there is none. */
+void rt_cache_note_get(const struct rt_cache *cache, const struct rt_key *key, char *text, size_t bytes);
+void rt_cache_note_set(const struct rt_cache *cache, const struct rt_key *key, const char *text);
+
+/* Removes what was not used for longest until the rest fits the limit, and what crashes have left behind. */
+quern_status rt_cache_trim(const struct rt_cache *cache) QUERN_NODISCARD;
+
+/* ---- the compiler (toolchain.c) ------------------------------------------------------------------------------ */
+
+enum { RT_CC_WORDS = 32 };
+
+struct rt_cc {                    /* not to be copied: it points into itself */
+  struct rt_key file;             /* of the program: path, size, time of change */
+  const char *words[RT_CC_WORDS]; /* the program's path and its first arguments, in text */
+  size_t n_words;                 /* 0: there is no compiler */
+  char text[RT_PATH_BYTES];
+  char version[RT_OUTPUT_BYTES];
+};
+
+/* The compiler of that command (QUERN_CC), or, when it is "", the number-th of the usual names that is found; folders
+** as in PATH. It has run with --version, or the cache says what it answered. A command that does not work is an error;
+** with "" it is passed over. */
+quern_status rt_cc_find(struct rt_cc *cc, struct base_heap *heap, const struct rt_cache *cache, const char *command,
+                        const char *folders, int number) QUERN_NODISCARD;
+
+struct rt_cc_job {
+  char source[RT_PATH_BYTES], object[RT_PATH_BYTES];
+};
+
+/* Everything about the compiler that objects depend on. */
+struct rt_key rt_cc_key(const struct rt_cc *cc, const struct cg_target *target, bool debug);
+
+/* Compiles all units, several side by side. *usable is false when it failed and fails on the smallest unit too: the
+** compiler, and not the unit, is to blame. */
+quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const struct cg_target *target, bool debug,
+                           size_t n, const struct rt_cc_job *jobs, bool *usable) QUERN_NODISCARD;
+
+/* ---- units (units.c): which kernels are compiled together ---------------------------------------------------- */
+
+/* Gives each kernel k with pick[k] the number of a unit, 0 .. *n - 1, of at most `most`, so that they take about as
+** long; kernels that call the same functions come together where that pays. */
+quern_status rt_units_deal(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
+                           int most, int *unit, int *n_units) QUERN_NODISCARD;
+
+/* ---- floats (floats.c) --------------------------------------------------------------------------------------- */
+
+/* Rounding, traps and denormals as IEEE 754 has them by default, whatever the host has set; leave puts the host's
+** back. */
+struct rt_floats {
+  unsigned long long saved;
+  bool changed;
+};
+struct rt_floats rt_floats_enter(void);
+void rt_floats_leave(struct rt_floats floats);
+
+#endif

@@ -1,0 +1,92 @@
+/* runtime/runtime.h -- from text to running code: threads, compiler, cache, devices
+** A device turns kernels into something that can be launched. cpu/ compiles C; interp/ runs the kernel interpreter;
+** null/ compiles everything and launches nothing.
+** see: docs/design/002-cpu-compiler.md
+*/
+#ifndef RUNTIME_RUNTIME_H
+#define RUNTIME_RUNTIME_H
+#include "codegen/codegen.h"
+
+/* ---- thread pool (pool.c): short spin, then sleep ------------------------------------------------------------ */
+
+struct rt_pool;
+
+/* How many threads a program gets when asked for none: QUERN_THREADS, else OMP_NUM_THREADS, else the processors that
+** affinity and the cgroup's quota leave; at least 1. */
+int rt_default_threads(void);
+
+/* threads - 1 threads besides the caller's, 1 .. RT_MAX_THREADS in all; with 1 no thread is made and no lock is taken.
+** In a child that fork made, the pools of the parent go on working, on the calling thread alone. */
+enum { RT_MAX_THREADS = 1024 };
+quern_status rt_pool_new(struct rt_pool **pool, struct base_heap *heap, int threads) QUERN_NODISCARD;
+void rt_pool_free(struct rt_pool *pool);
+int rt_pool_threads(const struct rt_pool *pool);
+
+/* Runs tasks 0 .. n - 1, each once, on the caller and the pool's threads, in ranges; thread is 0 .. threads - 1.
+** Returns when all are done. One call at a time; calls from several threads wait for each other. A call from inside a
+** task runs on that task's thread. */
+typedef void rt_task(void *arg, int64_t begin, int64_t end, int thread);
+void rt_pool_run(struct rt_pool *pool, int64_t n, rt_task *task, void *arg);
+
+/* A test's wish: workers yield and sleep at random moments, from this seed; 0: no more. */
+void rt_pool_disturb(struct rt_pool *pool, uint64_t seed);
+
+/* ---- notes (cpu/notes.c): small texts that the cache keeps, such as what was measured ------------------------- */
+
+/* The text of that name; "" when there is none, or no cache. */
+void rt_note_get(struct base_heap *heap, const char *name, char *text, size_t bytes);
+/* Keeps a text under a name, if there is a cache. */
+void rt_note_set(struct base_heap *heap, const char *name, const char *text);
+
+/* Bytes by a key of 128 bits, in the same cache, with a checksum: *bytes is NULL when there are none. base_free(heap, *bytes, *room). */
+quern_status rt_blob_get(struct base_heap *heap, const uint64_t key[2], void **bytes, size_t *n,
+                         size_t *room) QUERN_NODISCARD;
+void rt_blob_set(struct base_heap *heap, const uint64_t key[2], const void *bytes, size_t n);
+/* A key of the compiler and the flags that the cpu device would use for a target; false when there is no compiler, or no
+** cache, or sources are kept (QUERN_DUMP_DIR), so that nothing may be taken from the cache. */
+bool rt_compiler_key(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]);
+/* A number of the file that this code was loaded from: another one after every build. False when it cannot be told. */
+bool rt_build_identity(uint64_t *identity);
+
+/* ---- devices ------------------------------------------------------------------------------------------------- */
+
+/* Kernels made ready: all that a program launches. */
+struct rt_module;
+
+/* Compiled code as bytes, to be kept in a file: what a module was made from. */
+struct rt_object {
+  const void *bytes;
+  size_t n;
+};
+
+struct rt_stats {       /* of making a module */
+  int compiled, cached; /* units that the compiler ran for; found in the cache */
+  double seconds;
+};
+
+struct rt_device {
+  const char *name; /* "cpu", "interp", "null" */
+  /* What it works with, in a line: the compiler, or that there is none. */
+  void (*describe)(struct base_heap *heap, char *text, size_t bytes);
+  /* The target kernels are made for; threads as rt_default_threads. */
+  quern_status (*target)(struct cg_target *target);
+  /* Makes kernels ready. They must live as long as the module; stats may be NULL. */
+  quern_status (*build)(struct rt_module **module, struct base_heap *heap, size_t n, const struct kern *const *kernels,
+                        const struct cg_target *target, struct rt_stats *stats);
+  void (*free)(struct rt_module *module);
+  /* Runs all phases of kernel number k; scratch: kern_scratch_bytes for each thread, rounded up to 64, one after
+  ** another. */
+  quern_status (*launch)(struct rt_module *module, size_t k, const struct kern_launch *launch, struct rt_pool *pool,
+                         char *scratch, size_t scratch_stride);
+  /* (optional) The objects of a module, which owns them, and how many; 0 when it is interpreted. */
+  size_t (*objects)(const struct rt_module *module, const struct rt_object **objects);
+  /* (optional) A module from objects of an earlier one and its kernels, of which name and phases are read only. Needs
+  ** neither compiler nor cache. */
+  quern_status (*from_objects)(struct rt_module **module, struct base_heap *heap, size_t n,
+                               const struct kern *const *kernels, size_t n_objects, const struct rt_object *objects);
+};
+extern const struct rt_device rt_cpu, rt_interp, rt_null;
+/* The device of that name, or NULL. */
+const struct rt_device *rt_device_find(const char *name);
+
+#endif

@@ -1,0 +1,452 @@
+/* sched/attention.c -- attention in tiles with online softmax: memory grows with S + T, never with S T
+** in:    a claimed composite "attention": q (B, H, S, D), k (B, G, T, D), v (B, G, T, E), perhaps a mask; out, lse
+** how:   Dao et al., "FlashAttention": a task has a block of queries of one head; blocks of keys pass by, and with each the
+**        row's maximum, sum and output are rescaled. k is transposed into panels first, once for all heads and tasks.
+** keeps: the blocks of keys depend on the target only, so bits do not depend on threads
+** see:   tensor/attention.c (the meaning), attention_back.c      tests: tests/sched/test_attention.c
+*/
+#include <math.h>
+
+#include "sched/attention.h"
+
+/* ---- the problem ----------------------------------------------------------------------------------------- */
+
+static bool has_elements(const quern_tensor *t) { return ir_count(t) > 0; }
+
+bool att_claims(const struct ir_node *node) {
+  int base = node->attrs->ints.at[1] != 0 ? 4 : 3;
+  bool back = strcmp(node->attrs->name, "attention.vjp") == 0;
+  if (!back && strcmp(node->attrs->name, "attention") != 0) return false;
+  for (int i = 0; i < node->n_src; i++)
+    if (!has_elements(node->src[i])) return false;
+  if (node->src[0]->dims[3] > 512 || node->src[2]->dims[3] > 512) return false;
+  if (!back) return node->n_src == base && node->n_out == 2;
+  bool bool_mask = base == 3 || node->src[3]->dtype == QUERN_DTYPE_BOOL;
+  /* all of dq, dk, dv are wanted, and only the gradient of out is given */
+  return bool_mask && node->n_out == 3 && node->n_src == base + 3 && node->src[base + 2]->rank == 4;
+}
+
+/* Two products forward; five backward, counted as they must be done. */
+double att_flops(const struct ir_node *node) {
+  const int64_t *q = node->src[0]->dims, *v = node->src[2]->dims;
+  double pairs = (double)q[0] * (double)q[1] * (double)q[2] * (double)v[2];
+  if (node->attrs->ints.at[0] != 0) pairs /= 2;
+  bool back = strcmp(node->attrs->name, "attention.vjp") == 0;
+  return 2 * pairs * (back ? 3 * (double)q[3] + 2 * (double)v[3] : (double)q[3] + (double)v[3]);
+}
+
+static int mem_of(const struct sched_job *job, const quern_tensor *t) {
+  for (size_t i = 0; i < job->group->n_ins; i++)
+    if (job->group->ins[i] == t) return (int)i;
+  return -1;
+}
+
+int att_mem_out(const struct sched_job *job, int result) {
+  for (size_t i = 0; i < job->group->n_outs; i++)
+    if (job->group->outs[i].tensor == &job->group->anchor->out[result]) return (int)(job->group->n_ins + i);
+  return -1;
+}
+
+void att_setup(struct att *a, struct sched_job *job) {
+  const struct ir_node *node = job->group->anchor;
+  const int64_t *q = node->src[0]->dims, *v = node->src[2]->dims;
+  *a = (struct att){.job = job, .B = q[0], .H = q[1], .G = v[1], .S = q[2], .T = v[2], .D = q[3], .E = v[3]};
+  a->causal = node->attrs->ints.at[0] != 0;
+  a->scale = node->attrs->reals.at[0];
+  a->acc = kern_acc_dtype(node->src[0]->dtype);
+  for (int i = 0; i < node->n_src && i < ATT_MAX_MEMS; i++) a->mem[i] = mem_of(job, node->src[i]);
+  a->mask = node->attrs->ints.at[1] != 0 ? node->src[3] : NULL;
+  a->lanes = BASE_MAX(1, job->sched->lanes * 4 / (int)base_dtypes[a->acc].size);
+  a->mr = job->sched->mr;
+  a->nv = job->sched->nr / job->sched->lanes;
+  a->nr = a->nv * a->lanes;
+  a->dot = (struct dot){.job = job, .reduce = IR_SUM, .combine = IR_COMBINE_MUL, .acc = a->acc, .lanes = a->lanes};
+}
+
+/* ---- pieces that forward and backward share ---------------------------------------------------------- */
+
+kern_id att_load(struct att *a, struct kern_builder *b, kern_id mem, kern_id index, int lanes, int64_t count) {
+  kern_id x = count < lanes ? kern_load_n(b, mem, index, lanes, kern_index(b, count)) : kern_load(b, mem, index, lanes);
+  return kern_cast(b, x, a->acc);
+}
+
+void att_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, int64_t count) {
+  if (b->kern->failed != QUERN_STATUS_OK) return;
+  if (count < kern_at_id(b, value)->lanes)
+    kern_store_n(b, mem, index, value, kern_index(b, count));
+  else
+    kern_store(b, mem, index, value);
+}
+
+/* rows[i], i < lanes, becomes column i: at each stage the blocks beside the diagonal change places. */
+void att_transpose(struct kern_builder *b, int lanes, kern_id *rows) {
+  for (int h = lanes / 2; h >= 1; h /= 2) {
+    int first[KERN_MAX_LANES], second[KERN_MAX_LANES];
+    for (int i = 0; i < lanes; i++) {
+      first[i] = (i & h) == 0 ? i : lanes + i - h;
+      second[i] = (i & h) == 0 ? i + h : lanes + i;
+    }
+    for (int i = 0; i < lanes; i++) {
+      if ((i & h) != 0) continue;
+      kern_id x = rows[i], y = rows[i + h];
+      rows[i] = kern_shuffle(b, x, y, lanes, first);
+      rows[i + h] = kern_shuffle(b, x, y, lanes, second);
+    }
+  }
+}
+
+/* Columns col .. col + count - 1 of `lanes` rows of src become rows of dst, which are nr long, at dst_col. */
+static void transpose_block(struct att *a, struct kern_builder *b, kern_id src, const kern_id *row_at, kern_id col,
+                            int64_t count, kern_id dst, kern_id dst_row, kern_id dst_col) {
+  kern_id rows[KERN_MAX_LANES];
+  for (int r = 0; r < a->lanes; r++) rows[r] = att_load(a, b, src, kern_add(b, row_at[r], col), a->lanes, count);
+  att_transpose(b, a->lanes, rows);
+  for (int64_t c = 0; c < BASE_MIN(a->lanes, count); c++) {
+    kern_id row = kern_add(b, dst_row, kern_index(b, c));
+    kern_id at = kern_add(b, kern_mul(b, row, kern_index(b, a->nr)), dst_col);
+    kern_store(b, dst, at, rows[c]);
+  }
+}
+
+/* One task a panel: nr rows of src, a tensor (heads, rows, width), are columns of the panel; rows that are not there
+** repeat the last. dst: (heads, panels, width, nr). */
+void att_pack_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int64_t rows, int64_t width,
+                    int64_t panels) {
+  struct kern_fn *fn = kern_add_phase(a->job->kern, KERN_FIXED_TASKS(heads * panels));
+  struct kern_builder builder = {a->job->kern, fn}, *b = &builder;
+  kern_id task = kern_task(b), src = kern_mem(b, src_mem), dst = kern_mem(b, dst_mem);
+  kern_id head = kern_idiv(b, task, panels), panel = kern_imod(b, task, panels);
+  kern_id base = kern_mul(b, task, kern_index(b, width)); /* in rows of dst */
+  kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, a->nr), a->lanes);
+  kern_id first = kern_add(b, kern_mul(b, panel, kern_index(b, a->nr)), block), row_at[KERN_MAX_LANES];
+  for (int r = 0; r < a->lanes; r++) {
+    kern_id row = kern_min(b, kern_add(b, first, kern_index(b, r)), kern_index(b, rows - 1));
+    row = kern_add(b, row, kern_mul(b, head, kern_index(b, rows)));
+    row_at[r] = kern_mul(b, row, kern_index(b, width));
+  }
+  int64_t whole = width - width % a->lanes;
+  if (whole > 0) {
+    kern_id col = kern_for(b, kern_index(b, 0), kern_index(b, whole), a->lanes);
+    transpose_block(a, b, src, row_at, col, a->lanes, dst, kern_add(b, base, col), block);
+    kern_end(b);
+  }
+  if (whole < width) {
+    kern_id col = kern_index(b, whole);
+    transpose_block(a, b, src, row_at, col, width - whole, dst, kern_add(b, base, col), block);
+  }
+  kern_end(b);
+}
+
+/* One task a head: src (heads, rows, width) in the dtype of accumulators. */
+void att_widen_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int64_t size) {
+  struct kern_fn *fn = kern_add_phase(a->job->kern, KERN_FIXED_TASKS(heads));
+  struct kern_builder builder = {a->job->kern, fn}, *b = &builder;
+  kern_id base = kern_mul(b, kern_task(b), kern_index(b, size)), src = kern_mem(b, src_mem), dst = kern_mem(b, dst_mem);
+  int64_t whole = size - size % a->lanes;
+  if (whole > 0) {
+    kern_id at = kern_add(b, base, kern_for(b, kern_index(b, 0), kern_index(b, whole), a->lanes));
+    kern_store(b, dst, at, att_load(a, b, src, at, a->lanes, a->lanes));
+    kern_end(b);
+  }
+  if (whole < size) {
+    kern_id at = kern_add(b, base, kern_index(b, whole));
+    att_store(b, dst, at, att_load(a, b, src, at, a->lanes, size - whole), size - whole);
+  }
+}
+
+/* The memory with a tensor's elements in the dtype of accumulators: itself, or a workspace that a phase fills. */
+int att_add_wide(struct att *a, int mem) {
+  const struct kern_mem *m = &a->job->kern->mems[mem];
+  return m->dtype == a->acc ? mem : kern_add_mem(a->job->kern, a->acc, KERN_WORK, m->count);
+}
+
+const struct kern_fn *att_tile(struct att *a, int64_t columns, int64_t ldb) {
+  return dot_micro(&a->dot, a->mr, (int)dot_ceil(columns, a->lanes), columns % a->lanes != 0, ldb);
+}
+
+struct att_cover att_cover(struct att *a, int64_t width, int64_t ldb) {
+  struct att_cover cover = {.width = width, .rest = width % a->nr};
+  if (width >= a->nr) cover.whole = att_tile(a, a->nr, ldb);
+  if (cover.rest > 0) cover.last = att_tile(a, cover.rest, ldb);
+  return cover;
+}
+
+void att_call(struct kern_builder *b, const struct kern_fn *fn, const struct att_product *p) {
+  kern_id mems[3] = {p->a, p->b, p->c}, scalars[DOT_SCALARS];
+  scalars[DOT_KB] = p->terms;
+  scalars[DOT_LDA] = kern_index(b, p->lda);
+  scalars[DOT_LDB] = kern_index(b, 0); /* the tile knows it */
+  scalars[DOT_LDC] = kern_index(b, p->ldc);
+  scalars[DOT_ADD] = kern_index(b, p->add);
+  scalars[DOT_TAIL] = kern_index(b, p->tail);
+  if (b->kern->failed == QUERN_STATUS_OK) kern_call(b, fn, 3, mems, DOT_SCALARS, scalars);
+}
+
+static void multiply_strips(struct att *a, struct kern_builder *b, const struct kern_fn *fn, int64_t rows, kern_id col,
+                            int64_t tail, const struct att_product *p) {
+  kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, rows), a->mr);
+  struct att_product q = *p;
+  q.a = kern_at(b, p->a, kern_mul(b, r, kern_index(b, p->lda)));
+  q.b = kern_at(b, p->b, col);
+  q.c = kern_at(b, p->c, kern_add(b, kern_mul(b, r, kern_index(b, p->ldc)), col));
+  q.add = 1;
+  q.tail = tail;
+  att_call(b, fn, &q);
+  kern_end(b);
+}
+
+void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_cover *cover, int64_t rows,
+                      const struct att_product *p) {
+  int64_t whole = cover->width - cover->rest;
+  if (whole > 0) {
+    kern_id col = kern_for(b, kern_index(b, 0), kern_index(b, whole), a->nr);
+    multiply_strips(a, b, cover->whole, rows, col, 0, p);
+    kern_end(b);
+  }
+  if (cover->rest > 0) multiply_strips(a, b, cover->last, rows, kern_index(b, whole), cover->rest % a->lanes, p);
+}
+
+/* ---- forward --------------------------------------------------------------------------------------------- */
+
+enum { PANELS = 2, STRIPS = 8 }; /* panels of keys a block; strips of mr queries a block, at most */
+
+struct forward {
+  struct att a;
+  struct kern_builder *b;
+  int64_t block, queries, row; /* keys a block, queries a block, elements a row of the output tile */
+  int64_t panels;              /* of a head's keys */
+  int k_mem, v_mem;
+  const struct kern_fn *scores;
+  struct att_cover outputs;
+  kern_id batch, head, kv; /* numbers: of the batch, of the head, of (batch, group of heads) */
+  kern_id q0, j0;          /* the first query and the first key of the blocks */
+  kern_id q, s, o, m, l;   /* LOCAL: queries, scores, output, maxima, sums */
+};
+
+/* Queries of the block times the scale; the output, the maxima and the sums start. */
+static void start_block(struct forward *f) {
+  struct kern_builder *b = f->b;
+  const struct att *a = &f->a;
+  kern_id src = kern_mem(b, a->mem[ATT_Q]), scale = kern_const_f(b, a->acc, a->lanes, a->scale);
+  kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), 1);
+  kern_id row = kern_min(b, kern_add(b, f->q0, r), kern_index(b, a->S - 1));
+  kern_id head = kern_add(b, kern_mul(b, f->batch, kern_index(b, a->H)), f->head);
+  kern_id from = kern_mul(b, kern_add(b, kern_mul(b, head, kern_index(b, a->S)), row), kern_index(b, a->D));
+  kern_id to = kern_mul(b, r, kern_index(b, a->D));
+  for (int64_t d = 0; d < a->D; d += a->lanes) {
+    kern_id x = att_load(&f->a, b, src, kern_add(b, from, kern_index(b, d)), a->lanes, a->D - d);
+    att_store(b, f->q, kern_add(b, to, kern_index(b, d)), kern_mul(b, x, scale), a->D - d);
+  }
+  kern_id zero = kern_const_f(b, a->acc, a->lanes, 0), out = kern_mul(b, r, kern_index(b, f->row));
+  for (int64_t e = 0; e < f->row; e += a->lanes) kern_store(b, f->o, kern_add(b, out, kern_index(b, e)), zero);
+  kern_store(b, f->m, r, kern_const_f(b, a->acc, 1, -(double)INFINITY));
+  kern_store(b, f->l, r, kern_const_f(b, a->acc, 1, 0));
+  kern_end(b);
+}
+
+/* Vector number n of a row of scores, -inf where the key is not seen. */
+static kern_id seen_scores(struct forward *f, kern_id r, int n, kern_id limit, kern_id mask_row) {
+  struct kern_builder *b = f->b;
+  const struct att *a = &f->a;
+  kern_id at = kern_add(b, kern_mul(b, r, kern_index(b, f->block)), kern_index(b, (int64_t)n * a->lanes));
+  kern_id x = kern_load(b, f->s, at, a->lanes), nothing = kern_const_f(b, a->acc, a->lanes, -(double)INFINITY);
+  kern_id first = kern_add(b, f->j0, kern_index(b, (int64_t)n * a->lanes));
+  if (a->mask != NULL) {
+    kern_id mask = att_mask(&f->a, b, mask_row, first);
+    if (a->mask->dtype == QUERN_DTYPE_BOOL)
+      x = kern_select(b, mask, x, nothing);
+    else
+      x = kern_add(b, x, mask);
+  }
+  if (limit == KERN_NONE) return x;
+  kern_id j = kern_splat(b, kern_cast(b, first, QUERN_DTYPE_I32), a->lanes);
+  j = kern_add(b, j, kern_lane(b, QUERN_DTYPE_I32, a->lanes));
+  return kern_select(b, kern_bin(b, KERN_LE, j, limit), x, nothing);
+}
+
+/* One value of n vectors: neighbours first, then the tree of lanes. */
+static kern_id gather_row(struct kern_builder *b, enum ir_reduce reduce, int n, const kern_id *x) {
+  kern_id part[64];
+  for (int i = 0; i < n; i++) part[i] = x[i];
+  for (; n > 1; n = (n + 1) / 2)
+    for (int i = 0; i < n; i += 2) part[i / 2] = i + 1 < n ? kern_combine(b, reduce, part[i], part[i + 1]) : part[i];
+  return kern_tree(b, reduce, 1, part);
+}
+
+/* Scores of a row become weights; its maximum, sum and output follow. */
+static void soften_row(struct forward *f, kern_id r) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  int n = (int)(f->block / a->lanes);
+  kern_id query = kern_add(b, f->q0, r), limit = KERN_NONE, mask_row = KERN_NONE, x[64] = {0};
+  if (a->causal) limit = kern_min(b, kern_add(b, query, kern_index(b, a->T - a->S)), kern_index(b, a->T - 1));
+  if (!a->causal && a->T % f->block != 0) limit = kern_index(b, a->T - 1);
+  if (limit != KERN_NONE) limit = kern_splat(b, kern_cast(b, limit, QUERN_DTYPE_I32), a->lanes);
+  if (a->mask != NULL) mask_row = att_mask_row(a, b, f->batch, f->head, query);
+  for (int i = 0; i < n; i++) x[i] = seen_scores(f, r, i, limit, mask_row);
+  kern_id before = kern_load(b, f->m, r, 1), top = gather_row(b, IR_REDUCE_MAX, n, x);
+  top = kern_max(b, top, before);
+  kern_id nothing = kern_const_f(b, a->acc, 1, -(double)INFINITY);
+  kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), kern_const_f(b, a->acc, 1, 0), top);
+  kern_id all = kern_splat(b, from, a->lanes);
+  for (int i = 0; i < n; i++) {
+    kern_id less = kern_sub(b, x[i], all);
+    x[i] = kern_math(b, IR_EXP, a->acc, 1, &less);
+    kern_id at = kern_add(b, kern_mul(b, r, kern_index(b, f->block)), kern_index(b, (int64_t)i * a->lanes));
+    kern_store(b, f->s, at, x[i]);
+  }
+  kern_id sum = gather_row(b, IR_SUM, n, x), less = kern_sub(b, before, from);
+  kern_id factor = kern_math(b, IR_EXP, a->acc, 1, &less);
+  kern_store(b, f->m, r, top);
+  kern_store(b, f->l, r, kern_add(b, kern_mul(b, kern_load(b, f->l, r, 1), factor), sum));
+  kern_if(b, kern_un(b, KERN_NOT, kern_bin(b, KERN_EQ, factor, kern_const_f(b, a->acc, 1, 1))));
+  for (int64_t e = 0; e < f->row; e += a->lanes) {
+    kern_id at = kern_add(b, kern_mul(b, r, kern_index(b, f->row)), kern_index(b, e));
+    kern_store(b, f->o, at, kern_mul(b, kern_load(b, f->o, at, a->lanes), kern_splat(b, factor, a->lanes)));
+  }
+  kern_end(b);
+}
+
+/* Scores of a block of keys, for all strips of queries. */
+static void score_block(struct forward *f, kern_id block) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  kern_id panel = kern_add(b, kern_mul(b, f->kv, kern_index(b, f->panels)), kern_mul(b, block, kern_index(b, PANELS)));
+  for (int p = 0; p < PANELS; p++) {
+    kern_id at = kern_mul(b, kern_add(b, panel, kern_index(b, p)), kern_index(b, a->D * a->nr));
+    kern_id keys = kern_at(b, kern_mem(b, f->k_mem), at);
+    kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), a->mr);
+    kern_id to = kern_add(b, kern_mul(b, r, kern_index(b, f->block)), kern_index(b, (int64_t)p * a->nr));
+    att_call(b, f->scores,
+             &(struct att_product){.a = kern_at(b, f->q, kern_mul(b, r, kern_index(b, a->D))),
+                                   .lda = a->D,
+                                   .b = keys,
+                                   .c = kern_at(b, f->s, to),
+                                   .ldc = f->block,
+                                   .terms = kern_index(b, a->D)});
+    kern_end(b);
+  }
+}
+
+/* The output takes the weights times the values of a block of keys. */
+static void weigh_block(struct forward *f) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  kern_id terms = kern_min(b, kern_index(b, f->block), kern_sub(b, kern_index(b, a->T), f->j0));
+  kern_id row = kern_add(b, kern_mul(b, f->kv, kern_index(b, a->T)), f->j0);
+  kern_id from = kern_mul(b, row, kern_index(b, a->E));
+  att_multiply_add(a, b, &f->outputs, f->queries,
+                   &(struct att_product){.a = f->s,
+                                         .lda = f->block,
+                                         .b = kern_at(b, kern_mem(b, f->v_mem), from),
+                                         .c = f->o,
+                                         .ldc = f->row,
+                                         .terms = terms});
+}
+
+static void finish_block(struct forward *f) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  const struct ir_node *node = a->job->group->anchor;
+  int out_mem = att_mem_out(a->job, 0), lse_mem = att_mem_out(a->job, 1);
+  kern_id end = kern_min(b, kern_add(b, f->q0, kern_index(b, f->queries)), kern_index(b, a->S));
+  kern_id query = kern_for(b, f->q0, end, 1), r = kern_imod(b, query, f->queries);
+  kern_id head = kern_add(b, kern_mul(b, f->batch, kern_index(b, a->H)), f->head);
+  kern_id row = kern_add(b, kern_mul(b, head, kern_index(b, a->S)), query);
+  kern_id sum = kern_load(b, f->l, r, 1), zero = kern_const_f(b, a->acc, 1, 0);
+  kern_id nothing = kern_bin(b, KERN_EQ, sum, zero);
+  kern_id divisor = kern_select(b, nothing, kern_const_f(b, a->acc, 1, 1), sum);
+  for (int64_t e = 0; out_mem >= 0 && e < a->E; e += a->lanes) {
+    kern_id from = kern_add(b, kern_mul(b, r, kern_index(b, f->row)), kern_index(b, e));
+    kern_id x = kern_bin(b, KERN_DIV, kern_load(b, f->o, from, a->lanes), kern_splat(b, divisor, a->lanes));
+    kern_id to = kern_add(b, kern_mul(b, row, kern_index(b, a->E)), kern_index(b, e));
+    att_store(b, kern_mem(b, out_mem), to, kern_cast(b, x, node->out[0].dtype), a->E - e);
+  }
+  if (lse_mem >= 0) {
+    kern_id x = kern_add(b, kern_load(b, f->m, r, 1), kern_math(b, IR_LOG, a->acc, 1, &divisor));
+    x = kern_select(b, nothing, kern_const_f(b, a->acc, 1, -(double)INFINITY), x);
+    kern_store(b, kern_mem(b, lse_mem), row, kern_cast(b, x, node->out[1].dtype));
+  }
+  kern_end(b);
+}
+
+/* The keys that some query of the block may see: a number of blocks. */
+static kern_id blocks_seen(struct forward *f) {
+  struct kern_builder *b = f->b;
+  const struct att *a = &f->a;
+  if (!a->causal) return kern_index(b, dot_ceil(a->T, f->block));
+  kern_id keys = kern_add(b, f->q0, kern_index(b, f->queries + a->T - a->S));
+  keys = kern_max(b, kern_index(b, 0), kern_min(b, keys, kern_index(b, a->T)));
+  return kern_idiv(b, kern_add(b, keys, kern_index(b, f->block - 1)), f->block);
+}
+
+static void forward_phase(struct forward *f) {
+  struct att *a = &f->a;
+  int64_t blocks = dot_ceil(a->S, f->queries);
+  struct kern_builder b = {a->job->kern, kern_add_phase(a->job->kern, KERN_FIXED_TASKS(a->B * a->H * blocks))};
+  f->b = &b;
+  kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks);
+  f->q0 = kern_mul(&b, kern_imod(&b, task, blocks), kern_index(&b, f->queries));
+  f->batch = kern_idiv(&b, head, a->H);
+  f->head = kern_imod(&b, head, a->H);
+  f->kv = kern_idiv(&b, head, a->H / a->G); /* (b H + h) / (H / G) = b G + h / (H / G) */
+  f->q = kern_local(&b, a->acc, f->queries * a->D);
+  f->s = kern_local(&b, a->acc, f->queries * f->block);
+  f->o = kern_local(&b, a->acc, f->queries * f->row);
+  f->m = kern_local(&b, a->acc, f->queries);
+  f->l = kern_local(&b, a->acc, f->queries);
+  start_block(f);
+  kern_id block = kern_for(&b, kern_index(&b, 0), blocks_seen(f), 1);
+  f->j0 = kern_mul(&b, block, kern_index(&b, f->block));
+  score_block(f, block);
+  soften_row(f, kern_for(&b, kern_index(&b, 0), kern_index(&b, f->queries), 1));
+  kern_end(&b);
+  weigh_block(f);
+  kern_end(&b);
+  finish_block(f);
+}
+
+quern_status sched_attention(struct sched_job *job) {
+  struct forward f = {0};
+  struct att *a = &f.a;
+  att_setup(a, job);
+  f.block = (int64_t)PANELS * a->nr;
+  f.panels = PANELS * dot_ceil(a->T, f.block);
+  a->mr = (int)BASE_MIN((int64_t)a->mr, a->S);
+  f.queries = a->mr * BASE_MIN((int64_t)STRIPS, dot_ceil(a->S, a->mr));
+  f.row = dot_ceil(a->E, a->lanes) * a->lanes;
+  f.k_mem = kern_add_mem(job->kern, a->acc, KERN_WORK, a->B * a->G * f.panels * a->D * a->nr);
+  f.v_mem = att_add_wide(a, a->mem[ATT_V]);
+  f.scores = att_tile(a, a->nr, a->nr);
+  f.outputs = att_cover(a, a->E, a->E);
+  att_pack_phase(a, a->mem[ATT_K], f.k_mem, a->B * a->G, a->T, a->D, f.panels);
+  if (f.v_mem != a->mem[ATT_V]) att_widen_phase(a, a->mem[ATT_V], f.v_mem, a->B * a->G, a->T * a->E);
+  if (job->kern->failed == QUERN_STATUS_OK) forward_phase(&f);
+  return job->kern->failed;
+}
+
+/* ---- masks ----------------------------------------------------------------------------------------------- */
+
+/* The element number where the row of a query begins in the mask. */
+kern_id att_mask_row(struct att *a, struct kern_builder *b, kern_id batch, kern_id head, kern_id query) {
+  const int64_t *dims = a->mask->dims;
+  kern_id row = kern_min(b, query, kern_index(b, a->S - 1)), zero = kern_index(b, 0);
+  kern_id at = kern_mul(b, dims[0] > 1 ? batch : zero, kern_index(b, dims[1]));
+  at = kern_mul(b, kern_add(b, at, dims[1] > 1 ? head : zero), kern_index(b, dims[2]));
+  return kern_mul(b, kern_add(b, at, dims[2] > 1 ? row : zero), kern_index(b, dims[3]));
+}
+
+/* The mask's elements of keys first .. first + lanes - 1; those of keys that are not there are the last one's. */
+kern_id att_mask(struct att *a, struct kern_builder *b, kern_id row, kern_id first) {
+  kern_id mem = kern_mem(b, a->mem[ATT_MASK]), x;
+  if (a->mask->dims[3] == 1) {
+    x = kern_splat(b, kern_load(b, mem, row, 1), a->lanes);
+  } else if (a->T % ((int64_t)PANELS * a->nr) == 0) {
+    x = kern_load(b, mem, kern_add(b, row, first), a->lanes);
+  } else {
+    kern_id j = kern_add(b, kern_splat(b, first, a->lanes), kern_lane(b, QUERN_DTYPE_I64, a->lanes));
+    j = kern_min(b, j, kern_const_i(b, QUERN_DTYPE_I64, a->lanes, a->T - 1));
+    x = kern_gather(b, mem, kern_add(b, kern_splat(b, row, a->lanes), j));
+  }
+  return a->mask->dtype == QUERN_DTYPE_BOOL ? x : kern_cast(b, x, a->acc);
+}

@@ -1,0 +1,305 @@
+/* sched/attention_back.c -- the gradient of attention in tiles: weights are computed again from q, k and lse
+** in:    a claimed composite "attention.vjp": q, k, v, perhaps a bool mask, out, lse, dout; results dq, dk, dv
+** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = scale P (dout v' - D):
+**        dv = P' dout, dk = dS' q, dq = dS k. A task has one head of k and v: blocks of its keys, and for each
+**        the blocks of queries of all heads that share it. Tiles are transposed, a row a key, so that P' and dS' are at hand.
+** keeps: every sum runs over blocks in one order; memory grows with S + T
+** see:   attention.c      tests: tests/sched/test_attention.c
+*/
+#include <math.h>
+
+#include "sched/attention.h"
+
+struct backward {
+  struct att a;
+  struct kern_builder *b;
+  int64_t keys, queries;            /* of a block */
+  int64_t blocks, panels, padded;   /* of the queries of a head */
+  int64_t width, value_width;       /* D and E rounded up to whole vectors */
+  int q_mem, dout_mem;              /* as accumulators' dtype */
+  int qt_mem, doutt_mem;            /* in panels: (B H, panels, width, nr) */
+  int lse_mem, shift_mem, dq_mem;   /* work: (B H, padded), twice; (B H, padded, width) */
+  const struct kern_fn *tile;       /* mr x nr */
+  struct att_cover to_d, to_e;         /* products that have D and E columns */
+  kern_id kv, j0, head, i0, block;  /* (b, g); first key; (b, h); first query; its block */
+  kern_id k, v, p, ds, dst, dk, dv; /* LOCAL: keys, values, P', dS', dS, sums */
+};
+
+static kern_id scaled(struct kern_builder *b, kern_id x, int64_t by) { return kern_mul(b, x, kern_index(b, by)); }
+static kern_id plus(struct kern_builder *b, kern_id x, int64_t by) { return kern_add(b, x, kern_index(b, by)); }
+
+/* ---- before: D and lse of each query, with rows that are not there weighing nothing ------------------- */
+
+static void rows_phase(struct backward *f) {
+  struct att *a = &f->a;
+  int base = a->mask != NULL ? 4 : 3;
+  struct kern_builder builder = {a->job->kern, kern_add_phase(a->job->kern, KERN_FIXED_TASKS(a->B * a->H))};
+  struct kern_builder *b = &builder;
+  kern_id task = kern_task(b), out = kern_mem(b, a->mem[base]), lse = kern_mem(b, a->mem[base + 1]),
+          dout = kern_mem(b, a->mem[base + 2]);
+  kern_id to = kern_for(b, kern_index(b, 0), kern_index(b, f->padded), 1);
+  kern_id row = kern_add(b, scaled(b, task, a->S), kern_min(b, to, kern_index(b, a->S - 1)));
+  kern_id there = kern_bin(b, KERN_LT, to, kern_index(b, a->S)), at = scaled(b, row, a->E), sum = KERN_NONE;
+  for (int64_t e = 0; e < a->E; e += a->lanes) {
+    kern_id x = att_load(a, b, out, plus(b, at, e), a->lanes, a->E - e);
+    kern_id y = att_load(a, b, dout, plus(b, at, e), a->lanes, a->E - e);
+    x = kern_mul(b, x, y);
+    sum = sum == KERN_NONE ? x : kern_add(b, sum, x);
+  }
+  kern_id zero = kern_const_f(b, a->acc, 1, 0), far = kern_const_f(b, a->acc, 1, (double)INFINITY);
+  kern_id shift = kern_tree(b, IR_SUM, 1, &sum), x = kern_cast(b, kern_load(b, lse, row, 1), a->acc);
+  x = kern_select(b, kern_bin(b, KERN_EQ, x, kern_un(b, KERN_NEG, far)), zero, x);
+  to = kern_add(b, to, scaled(b, task, f->padded));
+  kern_store(b, kern_mem(b, f->shift_mem), to, kern_select(b, there, shift, zero));
+  kern_store(b, kern_mem(b, f->lse_mem), to, kern_select(b, there, x, far));
+  kern_end(b);
+}
+
+/* ---- a block of keys ------------------------------------------------------------------------------------ */
+
+static void fill_zero(struct backward *f, kern_id mem, kern_id at, int64_t count) {
+  struct kern_builder *b = f->b;
+  kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, count), f->a.lanes);
+  kern_store(b, mem, kern_add(b, at, i), kern_const_f(b, f->a.acc, f->a.lanes, 0));
+  kern_end(b);
+}
+
+/* Rows of k or v of the block to LOCAL memory; rows that are not there repeat the last. */
+static void copy_keys(struct backward *f, int src_mem, kern_id dst, int64_t width) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  kern_id src = kern_mem(b, src_mem), r = kern_for(b, kern_index(b, 0), kern_index(b, f->keys), 1);
+  kern_id row = kern_min(b, kern_add(b, f->j0, r), kern_index(b, a->T - 1));
+  kern_id from = scaled(b, kern_add(b, scaled(b, f->kv, a->T), row), width), to = scaled(b, r, width);
+  for (int64_t d = 0; d < width; d += a->lanes)
+    att_store(b, dst, plus(b, to, d), att_load(a, b, src, plus(b, from, d), a->lanes, width - d), width - d);
+  kern_end(b);
+}
+
+/* tile (keys x queries) = rows of LOCAL memory times panels. */
+static void tile_product(struct backward *f, kern_id rows, int64_t width, int panel_mem, kern_id tile) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  int64_t per_block = f->queries / a->nr;
+  kern_id first = kern_add(b, scaled(b, f->head, f->panels), scaled(b, f->block, per_block));
+  for (int64_t p = 0; p < per_block; p++) {
+    kern_id panel = kern_at(b, kern_mem(b, panel_mem), scaled(b, plus(b, first, p), width * a->nr));
+    kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, f->keys), a->mr);
+    att_call(b, f->tile,
+             &(struct att_product){.a = kern_at(b, rows, scaled(b, r, width)),
+                                   .lda = width,
+                                   .b = panel,
+                                   .c = kern_at(b, tile, plus(b, scaled(b, r, f->queries), p * a->nr)),
+                                   .ldc = f->queries,
+                                   .terms = kern_index(b, width)});
+    kern_end(b);
+  }
+}
+
+/* A bool vector: which of the queries first, first + 1, ... see key j; KERN_NONE: all. */
+static kern_id sees(struct backward *f, kern_id first, kern_id key) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  kern_id seen = KERN_NONE;
+  if (a->causal) { /* key <= query + T - S */
+    kern_id i = kern_splat(b, kern_cast(b, first, QUERN_DTYPE_I32), a->lanes);
+    i = kern_add(b, i, kern_lane(b, QUERN_DTYPE_I32, a->lanes));
+    kern_id least = kern_cast(b, plus(b, key, a->S - a->T), QUERN_DTYPE_I32);
+    seen = kern_bin(b, KERN_LE, kern_splat(b, least, a->lanes), i);
+  }
+  if (a->mask == NULL) return seen;
+  const int64_t *dims = a->mask->dims;
+  kern_id i = kern_add(b, kern_splat(b, first, a->lanes), kern_lane(b, QUERN_DTYPE_I64, a->lanes));
+  i = kern_min(b, i, kern_const_i(b, QUERN_DTYPE_I64, a->lanes, a->S - 1));
+  kern_id zero = kern_index(b, 0), batch = kern_idiv(b, f->head, a->H), head = kern_imod(b, f->head, a->H);
+  kern_id at = scaled(b, kern_add(b, scaled(b, dims[0] > 1 ? batch : zero, dims[1]), dims[1] > 1 ? head : zero), dims[2]);
+  kern_id column = dims[3] > 1 ? kern_min(b, key, kern_index(b, a->T - 1)) : zero;
+  at = kern_splat(b, kern_add(b, scaled(b, at, dims[3]), column), a->lanes);
+  if (dims[2] > 1) at = kern_add(b, at, kern_mul(b, i, kern_const_i(b, QUERN_DTYPE_I64, a->lanes, dims[3])));
+  kern_id mask = kern_gather(b, kern_mem(b, a->mem[ATT_MASK]), at);
+  return seen == KERN_NONE ? mask : kern_bin(b, KERN_AND, mask, seen);
+}
+
+/* P' and dS' of a row of the tiles, from q k' in p and dout v' in ds. */
+static void weigh_row(struct backward *f, kern_id r) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  kern_id n = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), a->lanes);
+  kern_id at = kern_add(b, scaled(b, r, f->queries), n), first = kern_add(b, f->i0, n);
+  kern_id row = kern_add(b, scaled(b, f->head, f->padded), first);
+  kern_id scale = kern_const_f(b, a->acc, a->lanes, a->scale), zero = kern_const_f(b, a->acc, a->lanes, 0);
+  kern_id x = kern_mul(b, kern_load(b, f->p, at, a->lanes), scale);
+  x = kern_sub(b, x, kern_load(b, kern_mem(b, f->lse_mem), row, a->lanes));
+  kern_id p = kern_math(b, IR_EXP, a->acc, 1, &x);
+  kern_id seen = sees(f, first, kern_add(b, f->j0, r));
+  if (seen != KERN_NONE) p = kern_select(b, seen, p, zero);
+  kern_id ds = kern_sub(b, kern_load(b, f->ds, at, a->lanes), kern_load(b, kern_mem(b, f->shift_mem), row, a->lanes));
+  kern_store(b, f->p, at, p);
+  kern_store(b, f->ds, at, kern_mul(b, kern_mul(b, p, ds), scale));
+  kern_end(b);
+}
+
+/* dst (queries x keys) = ds (keys x queries) transposed. */
+static void transpose_tile(struct backward *f) {
+  struct kern_builder *b = f->b;
+  int lanes = f->a.lanes;
+  kern_id rows[KERN_MAX_LANES];
+  kern_id j = kern_for(b, kern_index(b, 0), kern_index(b, f->keys), lanes);
+  kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), lanes);
+  for (int r = 0; r < lanes; r++)
+    rows[r] = kern_load(b, f->ds, kern_add(b, scaled(b, plus(b, j, r), f->queries), i), lanes);
+  att_transpose(b, lanes, rows);
+  for (int r = 0; r < lanes; r++)
+    kern_store(b, f->dst, kern_add(b, scaled(b, plus(b, i, r), f->keys), j), rows[r]);
+  kern_end(b);
+  kern_end(b);
+}
+
+/* A block of queries of one head. */
+static void query_block(struct backward *f) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  tile_product(f, f->k, a->D, f->qt_mem, f->p);
+  tile_product(f, f->v, a->E, f->doutt_mem, f->ds);
+  weigh_row(f, kern_for(b, kern_index(b, 0), kern_index(b, f->keys), 1));
+  kern_end(b);
+  transpose_tile(f);
+  kern_id queries = kern_min(b, kern_index(b, f->queries), kern_sub(b, kern_index(b, a->S), f->i0));
+  kern_id keys = kern_min(b, kern_index(b, f->keys), kern_sub(b, kern_index(b, a->T), f->j0));
+  kern_id row = kern_add(b, scaled(b, f->head, a->S), f->i0);
+  att_multiply_add(a, b, &f->to_e, f->keys,
+               &(struct att_product){.a = f->p,
+                                     .lda = f->queries,
+                                     .b = kern_at(b, kern_mem(b, f->dout_mem), scaled(b, row, a->E)),
+                                     .c = f->dv,
+                                     .ldc = f->value_width,
+                                     .terms = queries});
+  att_multiply_add(a, b, &f->to_d, f->keys,
+               &(struct att_product){.a = f->ds,
+                                     .lda = f->queries,
+                                     .b = kern_at(b, kern_mem(b, f->q_mem), scaled(b, row, a->D)),
+                                     .c = f->dk,
+                                     .ldc = f->width,
+                                     .terms = queries});
+  kern_id to = scaled(b, kern_add(b, scaled(b, f->head, f->padded), f->i0), f->width);
+  att_multiply_add(a, b, &f->to_d, f->queries,
+               &(struct att_product){.a = f->dst,
+                                     .lda = f->keys,
+                                     .b = f->k,
+                                     .c = kern_at(b, kern_mem(b, f->dq_mem), to),
+                                     .ldc = f->width,
+                                     .terms = keys});
+}
+
+/* Rows that are there, from LOCAL sums to a result. */
+static void store_keys(struct backward *f, int result, kern_id src, int64_t row_length, int64_t width) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  int mem = att_mem_out(a->job, result);
+  if (mem < 0) return;
+  kern_id end = kern_min(b, plus(b, f->j0, f->keys), kern_index(b, a->T));
+  kern_id key = kern_for(b, f->j0, end, 1), from = scaled(b, kern_imod(b, key, f->keys), row_length);
+  kern_id to = scaled(b, kern_add(b, scaled(b, f->kv, a->T), key), width);
+  for (int64_t d = 0; d < width; d += a->lanes) {
+    kern_id x = kern_load(b, src, plus(b, from, d), a->lanes);
+    x = kern_cast(b, x, a->job->group->anchor->out[result].dtype);
+    att_store(b, kern_mem(b, mem), plus(b, to, d), x, width - d);
+  }
+  kern_end(b);
+}
+
+static void backward_phase(struct backward *f) {
+  struct att *a = &f->a;
+  struct kern_builder builder = {a->job->kern, kern_add_phase(a->job->kern, KERN_FIXED_TASKS(a->B * a->G))};
+  struct kern_builder *b = f->b = &builder;
+  int64_t shared = a->H / a->G;
+  f->kv = kern_task(b);
+  f->k = kern_local(b, a->acc, f->keys * a->D);
+  f->v = kern_local(b, a->acc, f->keys * a->E);
+  f->p = kern_local(b, a->acc, f->keys * f->queries);
+  f->ds = kern_local(b, a->acc, f->keys * f->queries);
+  f->dst = kern_local(b, a->acc, f->keys * f->queries);
+  f->dk = kern_local(b, a->acc, f->keys * f->width);
+  f->dv = kern_local(b, a->acc, f->keys * f->value_width);
+  int64_t of_head = f->padded * f->width;
+  fill_zero(f, kern_mem(b, f->dq_mem), scaled(b, f->kv, shared * of_head), shared * of_head);
+  kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, dot_ceil(a->T, f->keys)), 1);
+  f->j0 = scaled(b, block, f->keys);
+  copy_keys(f, a->mem[ATT_K], f->k, a->D);
+  copy_keys(f, a->mem[ATT_V], f->v, a->E);
+  fill_zero(f, f->dk, kern_index(b, 0), f->keys * f->width);
+  fill_zero(f, f->dv, kern_index(b, 0), f->keys * f->value_width);
+  kern_id h = kern_for(b, kern_index(b, 0), kern_index(b, shared), 1), lo = kern_index(b, 0);
+  f->head = kern_add(b, scaled(b, f->kv, shared), h);
+  if (a->causal) lo = kern_idiv(b, kern_max(b, plus(b, f->j0, a->S - a->T), kern_index(b, 0)), f->queries);
+  f->block = kern_for(b, lo, kern_index(b, f->blocks), 1);
+  f->i0 = scaled(b, f->block, f->queries);
+  query_block(f);
+  kern_end(b);
+  kern_end(b);
+  store_keys(f, 1, f->dk, f->width, a->D);
+  store_keys(f, 2, f->dv, f->value_width, a->E);
+  kern_end(b);
+}
+
+/* ---- after: dq in its dtype, without the rows that are not there ----------------------------------------- */
+
+static void finish_phase(struct backward *f) {
+  struct att *a = &f->a;
+  int mem = att_mem_out(a->job, 0);
+  if (mem < 0) return;
+  struct kern_builder builder = {a->job->kern, kern_add_phase(a->job->kern, KERN_FIXED_TASKS(a->B * a->H))};
+  struct kern_builder *b = &builder;
+  kern_id task = kern_task(b), i = kern_for(b, kern_index(b, 0), kern_index(b, a->S), 1);
+  kern_id from = scaled(b, kern_add(b, scaled(b, task, f->padded), i), f->width);
+  kern_id to = scaled(b, kern_add(b, scaled(b, task, a->S), i), a->D);
+  for (int64_t d = 0; d < a->D; d += a->lanes) {
+    kern_id x = kern_load(b, kern_mem(b, f->dq_mem), plus(b, from, d), a->lanes);
+    att_store(b, kern_mem(b, mem), plus(b, to, d), kern_cast(b, x, a->job->group->anchor->out[0].dtype), a->D - d);
+  }
+  kern_end(b);
+}
+
+/* The least common multiple. */
+static int64_t common(int64_t x, int64_t y) {
+  int64_t m = x;
+  while (m % y != 0) m += x;
+  return m;
+}
+
+quern_status sched_attention_back(struct sched_job *job) {
+  struct backward f = {0};
+  struct att *a = &f.a;
+  struct kern *kern = job->kern;
+  att_setup(a, job);
+  int dout = a->mem[a->mask != NULL ? 6 : 5];
+  f.keys = common(a->mr, a->lanes);
+  f.queries = common(a->mr, a->nr);
+  while (f.keys < 48) f.keys *= 2;
+  while (f.queries < 128) f.queries *= 2;
+  f.blocks = dot_ceil(a->S, f.queries);
+  f.padded = f.blocks * f.queries;
+  f.panels = f.padded / a->nr;
+  f.width = dot_ceil(a->D, a->lanes) * a->lanes;
+  f.value_width = dot_ceil(a->E, a->lanes) * a->lanes;
+  int64_t heads = a->B * a->H;
+  f.q_mem = att_add_wide(a, a->mem[ATT_Q]);
+  f.dout_mem = att_add_wide(a, dout);
+  f.qt_mem = kern_add_mem(kern, a->acc, KERN_WORK, heads * f.padded * a->D);
+  f.doutt_mem = kern_add_mem(kern, a->acc, KERN_WORK, heads * f.padded * a->E);
+  f.lse_mem = kern_add_mem(kern, a->acc, KERN_WORK, heads * f.padded);
+  f.shift_mem = kern_add_mem(kern, a->acc, KERN_WORK, heads * f.padded);
+  f.dq_mem = kern_add_mem(kern, a->acc, KERN_WORK, heads * f.padded * f.width);
+  f.tile = att_tile(a, a->nr, a->nr);
+  f.to_d = att_cover(a, a->D, a->D);
+  f.to_e = att_cover(a, a->E, a->E);
+  if (f.q_mem != a->mem[ATT_Q]) att_widen_phase(a, a->mem[ATT_Q], f.q_mem, heads, a->S * a->D);
+  if (f.dout_mem != dout) att_widen_phase(a, dout, f.dout_mem, heads, a->S * a->E);
+  att_pack_phase(a, a->mem[ATT_Q], f.qt_mem, heads, a->S, a->D, f.panels);
+  att_pack_phase(a, dout, f.doutt_mem, heads, a->S, a->E, f.panels);
+  if (kern->failed != QUERN_STATUS_OK) return kern->failed;
+  rows_phase(&f);
+  backward_phase(&f);
+  finish_phase(&f);
+  return kern->failed;
+}

@@ -1,0 +1,356 @@
+/* sched/dot.c -- the kernel of a contraction: tasks, blocks of terms, chunks of columns, strips of rows, panels
+** A task has some strips (rows of register tiles) and panels (columns of them). For each block of terms, and for each
+** chunk of its panels: side b is packed, so that it lies in the second-level cache; then strip by strip the register
+** tiles read a strip of side a, which stays in the first. Sums grow in an out where that can be, else in scratch; after
+** the last block the strip is made into the outs while it is hot.
+** keeps: sums are those of dot_plain.c, bit by bit, whatever the sizes of tiles and tasks
+** tests: tests/sched/test_dot.c
+*/
+#include "sched/dot.h"
+
+/* The function of the phase while it is being built. */
+struct body {
+  struct dot *d;
+  struct kern_builder *b;
+  struct kern_values *values;
+  kern_id strip_lo, strip_hi, panel_lo, panel_hi; /* of the task */
+  kern_id rows, panels, sums, start; /* scratch: packed a, packed b, c, their biases; KERN_NONE where there is none */
+  int64_t sums_stride;
+  bool all_sums;       /* scratch has the sums of the task, not of a strip */
+  kern_id batch, slab; /* of the task */
+};
+
+/* A block of terms, and a chunk of panels. */
+struct block {
+  kern_id pc, add;
+  int64_t kb;
+  bool last;
+  kern_id lo, hi;
+};
+
+static kern_id clamp(struct kern_builder *b, kern_id x, int64_t hi) {
+  return kern_min(b, kern_max(b, x, kern_index(b, 0)), kern_index(b, hi));
+}
+
+static kern_id times(struct kern_builder *b, kern_id x, int64_t by) { return kern_mul(b, x, kern_index(b, by)); }
+
+static kern_id open_loop(struct body *f, kern_id lo, kern_id hi, int64_t step) {
+  kern_id i = kern_for(f->b, lo, hi, step);
+  kern_values_enter(f->values);
+  return i;
+}
+
+static void open_if(struct body *f, kern_id x, kern_id less_than) {
+  kern_if(f->b, kern_bin(f->b, KERN_LT, x, less_than));
+  kern_values_enter(f->values);
+}
+
+static void open_else(struct body *f) {
+  kern_values_leave(f->values);
+  kern_else(f->b);
+  kern_values_enter(f->values);
+}
+
+static void close_block(struct body *f) {
+  kern_values_leave(f->values);
+  kern_end(f->b);
+}
+
+/* ---- shapes of tiles ------------------------------------------------------------------------------------- */
+
+static int64_t panel_width(const struct dot *d) { return (int64_t)d->nv * d->lanes; }
+static int64_t full_strips(const struct dot *d) { return d->m / d->mr; }
+static int64_t full_panels(const struct dot *d) { return d->n / panel_width(d); }
+static int last_rows(const struct dot *d) { return (int)(d->m % d->mr); }
+static int last_vectors(const struct dot *d) { return (int)dot_ceil(d->n % panel_width(d), d->lanes); }
+static int last_lanes(const struct dot *d) { return (int)(d->n % d->lanes); }
+
+static void make_functions(struct dot *d) {
+  bool padded = d->c.mem < 0 || d->slabs > 0, cut = last_lanes(d) != 0 && (!padded || !d->b.packed);
+  for (int i = 0; i < 2; i++) {
+    int rows = i == 0 ? (full_strips(d) > 0 ? d->mr : 0) : last_rows(d);
+    for (int j = 0; j < 2; j++) {
+      int vectors = j == 0 ? (full_panels(d) > 0 ? d->nv : 0) : last_vectors(d);
+      if (rows > 0 && vectors > 0 && j == 0 && d->turned)
+        d->micro[i][j] = dot_micro_turned(d, rows);
+      else if (rows > 0 && vectors > 0)
+        d->micro[i][j] = dot_micro(d, rows, vectors, j == 1 && cut, d->b.packed ? (int64_t)vectors * d->lanes : 0);
+    }
+  }
+  for (int j = 0; j < 2 && d->biased; j++) {
+    int vectors = j == 0 ? (full_panels(d) > 0 ? d->nv : 0) : last_vectors(d);
+    if (vectors > 0) d->bias[j] = dot_bias(d, vectors);
+  }
+  if ((d->a.packed && d->a.across) || (d->b.packed && d->b.across && !d->prepacked)) d->transpose = dot_transpose(d);
+}
+
+/* ---- one tile -------------------------------------------------------------------------------------------- */
+
+/* Memory from the element on that the variables stand for. */
+static kern_id at_place(struct body *f, const struct dot_place *place) {
+  return kern_at(f->b, kern_mem(f->b, place->mem), kern_values_first(f->values, place->offset));
+}
+
+/* Where a panel of the chunk lies in scratch that has `size` elements a panel. */
+static kern_id of_panel(struct body *f, const struct block *k, kern_id panel, kern_id scratch, int64_t size) {
+  kern_id number = clamp(f->b, kern_sub(f->b, panel, k->lo), f->d->chunk_panels - 1);
+  return kern_at(f->b, scratch, times(f->b, number, size));
+}
+
+static kern_id packed_panel(struct body *f, const struct block *k, kern_id panel) {
+  if (f->d->prepacked) {
+    kern_id mem = kern_mem(f->b, f->d->job->sched->packed - 1);
+    return kern_at(f->b, mem, dot_packed_at(f->d, f->b, f->batch, panel, k->pc, k->kb));
+  }
+  if (f->d->turned) return f->panels;
+  return of_panel(f, k, panel, f->panels, DOT_BLOCK * panel_width(f->d));
+}
+
+/* Where the sums of row 0 of a strip in scratch begin. */
+static kern_id sums_row(struct body *f, kern_id strip) {
+  if (!f->all_sums) return kern_index(f->b, 0);
+  kern_id number = clamp(f->b, kern_sub(f->b, strip, f->strip_lo), f->d->task_strips - 1);
+  return times(f->b, number, f->d->mr * f->sums_stride);
+}
+
+/* The column of scratch at which a panel begins. */
+static kern_id sums_col(struct body *f, const struct block *k, kern_id panel) {
+  kern_id first = f->all_sums ? f->panel_lo : k->lo;
+  int64_t n = f->sums_stride / panel_width(f->d);
+  return times(f->b, clamp(f->b, kern_sub(f->b, panel, first), n - 1), panel_width(f->d));
+}
+
+static void call_micro(struct body *f, const struct block *k, kern_id strip, kern_id panel, bool small_strip,
+                       bool small_panel) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  kern_id col = times(b, panel, panel_width(d));
+  kern_values_set(f->values, DOT_ROW, times(b, strip, d->mr), 1, KERN_NONE);
+  kern_values_set(f->values, DOT_TERM, k->pc, 1, KERN_NONE);
+  kern_values_set(f->values, DOT_COL, col, 1, KERN_NONE);
+  if (d->c.mem >= 0 && d->cut != 0) dot_set(d, b, f->values, d->cut, DOT_COL, col, 1, KERN_NONE);
+  kern_id row = clamp(b, kern_sub(b, strip, f->strip_lo), d->task_strips - 1);
+  kern_id left =
+      d->a.packed ? kern_at(b, f->rows, times(b, row, (int64_t)d->mr * DOT_PACKED_ROW)) : at_place(f, &d->a.place);
+  bool turned = d->turned && !small_panel, packed = d->b.packed && !turned;
+  kern_id right = packed ? packed_panel(f, k, panel) : at_place(f, &d->b.place), sums;
+  if (d->c.mem >= 0)
+    sums = at_place(f, &d->c);
+  else
+    sums = kern_at(b, f->sums, kern_add(b, sums_row(f, strip), sums_col(f, k, panel)));
+  if (d->slabs > 0) sums = kern_at(b, sums, times(b, f->slab, d->slab));
+  kern_id scalars[DOT_SCALARS] = {
+      [DOT_KB] = kern_index(b, k->kb),
+      [DOT_LDA] = kern_index(b, d->a.packed ? DOT_PACKED_ROW : d->a.place.own),
+      [DOT_LDB] = kern_index(b, packed   ? panel_width(d)
+                                : turned ? d->b.place.own
+                                         : d->b.place.term),
+      [DOT_LDC] = kern_index(b, d->c.mem >= 0 ? d->c.term : f->sums_stride),
+      [DOT_ADD] = k->add,
+      [DOT_TAIL] = kern_index(b, last_lanes(d)),
+  };
+  kern_id mems[4] = {left, right, sums, d->biased ? of_panel(f, k, panel, f->start, panel_width(d)) : KERN_NONE};
+  kern_call(b, d->micro[small_strip][small_panel], d->biased ? 4 : 3, mems, DOT_SCALARS, scalars);
+}
+
+static void each_panel(struct body *f, const struct block *k, kern_id strip, bool small_strip) {
+  struct dot *d = f->d;
+  kern_id full = kern_index(f->b, full_panels(d)), panel = open_loop(f, k->lo, k->hi, 1);
+  bool both = full_panels(d) > 0 && full_panels(d) < d->panels;
+  if (both) open_if(f, panel, full);
+  if (full_panels(d) > 0) call_micro(f, k, strip, panel, small_strip, false);
+  if (both) open_else(f);
+  if (full_panels(d) < d->panels) call_micro(f, k, strip, panel, small_strip, true);
+  if (both) close_block(f);
+  close_block(f);
+}
+
+/* ---- what comes after ------------------------------------------------------------------------------------- */
+
+/* The outs from the vector of sums that begins at column col of the row that is set. */
+static void finish_vector(struct body *f, const struct block *k, kern_id sums_at, kern_id col, kern_id active) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  dot_set(d, b, f->values, d->cut, DOT_COL, col, d->lanes, active);
+  kern_id mem = f->sums, at;
+  if (d->c.mem >= 0) {
+    mem = kern_mem(b, d->c.mem);
+    at = kern_values_first(f->values, d->c.offset);
+  } else {
+    kern_id first = times(b, f->all_sums ? f->panel_lo : k->lo, panel_width(d));
+    at = kern_add(b, sums_at, clamp(b, kern_sub(b, col, first), f->sums_stride - d->lanes));
+  }
+  dot_finish(d, b, f->values, kern_load_n(b, mem, at, d->lanes, d->c.mem >= 0 ? active : KERN_NONE), active);
+  dot_set(d, b, f->values, d->cut, DOT_COL, col, 1, KERN_NONE);
+}
+
+static void finish_strip(struct body *f, const struct block *k, kern_id strip) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  kern_id first = times(b, strip, d->mr);
+  kern_id rows = kern_min(b, kern_index(b, d->mr), kern_sub(b, kern_index(b, d->m), first));
+  kern_id i = open_loop(f, kern_index(b, 0), rows, 1);
+  kern_values_set(f->values, DOT_ROW, kern_min(b, kern_add(b, first, i), kern_index(b, d->m - 1)), 1, KERN_NONE);
+  kern_id at = d->c.mem >= 0 ? KERN_NONE : kern_add(b, sums_row(f, strip), times(b, i, f->sums_stride));
+  if (d->n >= d->lanes) {
+    kern_id end = kern_min(b, times(b, k->hi, d->nv), kern_index(b, d->n / d->lanes));
+    kern_id vector = open_loop(f, times(b, k->lo, d->nv), end, 1);
+    finish_vector(f, k, at, times(b, vector, d->lanes), KERN_NONE);
+    close_block(f);
+  }
+  if (last_lanes(d) != 0) {
+    open_if(f, kern_index(b, d->panels - 1), k->hi);
+    finish_vector(f, k, at, kern_index(b, d->n - last_lanes(d)), kern_index(b, last_lanes(d)));
+    close_block(f);
+  }
+  close_block(f);
+}
+
+/* ---- the loops -------------------------------------------------------------------------------------------- */
+
+static void pack_panel(struct body *f, const struct block *k, kern_id panel, bool small) {
+  struct dot *d = f->d;
+  kern_id to = packed_panel(f, k, panel);
+  dot_pack_panel(d, f->b, f->values, to, panel, small ? last_vectors(d) : d->nv, small ? last_lanes(d) : 0, k->pc,
+                 k->kb);
+  if (d->biased)
+    kern_call(f->b, d->bias[small], 2, (const kern_id[]){to, of_panel(f, k, panel, f->start, panel_width(d))}, 1,
+              (const kern_id[]){kern_index(f->b, k->kb)});
+}
+
+static void pack_chunk(struct body *f, const struct block *k) {
+  struct dot *d = f->d;
+  kern_id full = kern_index(f->b, full_panels(d)), panel = open_loop(f, k->lo, k->hi, 1);
+  bool both = full_panels(d) > 0 && full_panels(d) < d->panels;
+  if (both) open_if(f, panel, full);
+  if (full_panels(d) > 0 && !d->turned) pack_panel(f, k, clamp(f->b, panel, full_panels(d) - 1), false);
+  if (both) open_else(f);
+  if (full_panels(d) < d->panels) pack_panel(f, k, full, true);
+  if (both) close_block(f);
+  close_block(f);
+}
+
+static void each_strip(struct body *f, const struct block *k) {
+  struct dot *d = f->d;
+  kern_id full = kern_index(f->b, full_strips(d)), strip = open_loop(f, f->strip_lo, f->strip_hi, 1);
+  bool both = full_strips(d) > 0 && full_strips(d) < d->strips;
+  if (both) open_if(f, strip, full);
+  if (full_strips(d) > 0) each_panel(f, k, strip, false);
+  if (both) open_else(f);
+  if (full_strips(d) < d->strips) each_panel(f, k, strip, true);
+  if (both) close_block(f);
+  if (k->last && !d->bare && d->slabs == 0) finish_strip(f, k, strip);
+  close_block(f);
+}
+
+/* A block of kb terms from pc on. */
+static void each_chunk(struct body *f, kern_id pc, int64_t kb, kern_id add, bool last) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  struct block k = {.pc = pc, .kb = kb, .add = add, .last = last, .lo = f->panel_lo, .hi = f->panel_hi};
+  if (d->a.packed) {
+    kern_id end = kern_min(b, times(b, f->strip_hi, d->mr), kern_index(b, d->m));
+    dot_pack_rows(d, b, f->values, f->rows, times(b, f->strip_lo, d->mr), end, pc, kb);
+  }
+  bool several = d->task_panels > d->chunk_panels;
+  if (several) {
+    k.lo = open_loop(f, f->panel_lo, f->panel_hi, d->chunk_panels);
+    k.hi = kern_min(b, kern_add(b, k.lo, kern_index(b, d->chunk_panels)), f->panel_hi);
+  }
+  if (d->b.packed && !d->prepacked) pack_chunk(f, &k);
+  each_strip(f, &k);
+  if (several) close_block(f);
+}
+
+static void each_block(struct body *f) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  int64_t blocks = dot_ceil(d->k, DOT_BLOCK), before = (blocks - 1) * DOT_BLOCK;
+  kern_id write = kern_index(b, 0);
+  if (d->slabs > 0) { /* the task has one block */
+    open_if(f, f->slab, kern_index(b, blocks - 1));
+    each_chunk(f, times(b, clamp(b, f->slab, blocks - 2), DOT_BLOCK), DOT_BLOCK, write, false);
+    open_else(f);
+    each_chunk(f, kern_index(b, before), d->k - before, write, true);
+    close_block(f);
+    return;
+  }
+  if (blocks > 1) {
+    kern_id block = open_loop(f, kern_index(b, 0), kern_index(b, blocks - 1), 1);
+    each_chunk(f, times(b, block, DOT_BLOCK), DOT_BLOCK, kern_min(b, block, kern_index(b, 1)), false);
+    close_block(f);
+  }
+  each_chunk(f, kern_index(b, before), d->k - before, kern_index(b, blocks > 1), true);
+}
+
+/* Columns that are turned are read along their terms: all blocks of a panel before the next one. */
+static void each_column(struct body *f) {
+  kern_id panel = open_loop(f, f->panel_lo, f->panel_hi, 1);
+  f->panel_lo = panel;
+  f->panel_hi = kern_add(f->b, panel, kern_index(f->b, 1));
+  each_block(f);
+  close_block(f);
+}
+
+static void make_scratch(struct body *f) {
+  struct dot *d = f->d;
+  f->all_sums = d->k > DOT_BLOCK;
+  f->sums_stride = (f->all_sums ? d->task_panels : d->chunk_panels) * panel_width(d);
+  f->rows = f->panels = f->sums = f->start = KERN_NONE;
+  if (d->a.packed) f->rows = kern_local(f->b, d->acc, d->task_strips * d->mr * DOT_PACKED_ROW);
+  if (d->b.packed && !d->prepacked)
+    f->panels = kern_local(f->b, d->acc, (d->turned ? 1 : d->chunk_panels) * DOT_BLOCK * panel_width(d));
+  if (d->biased) f->start = kern_local(f->b, d->acc, d->chunk_panels * panel_width(d));
+  if (d->c.mem < 0) f->sums = kern_local(f->b, d->acc, (f->all_sums ? d->task_strips : 1) * d->mr * f->sums_stride);
+}
+
+static quern_status build(struct dot *d) {
+  struct kern *kern = d->job->kern;
+  int64_t down = dot_ceil(d->strips, d->task_strips), along = dot_ceil(d->panels, d->task_panels);
+  int64_t slabs = BASE_MAX(d->slabs, 1);
+  make_functions(d);
+  struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * down * along * slabs))};
+  struct body f = {.d = d, .b = &b};
+  QUERN_TRY(dot_values(d, &b, &f.values));
+  kern_id task = kern_idiv(&b, kern_task(&b), slabs), tile = kern_imod(&b, task, down * along);
+  f.slab = kern_imod(&b, kern_task(&b), slabs);
+  f.batch = kern_idiv(&b, task, down * along);
+  kern_values_set(f.values, DOT_BATCH, f.batch, 1, KERN_NONE);
+  f.strip_lo = times(&b, kern_imod(&b, tile, down), d->task_strips);
+  f.strip_hi = kern_min(&b, kern_add(&b, f.strip_lo, kern_index(&b, d->task_strips)), kern_index(&b, d->strips));
+  f.panel_lo = times(&b, kern_idiv(&b, tile, down), d->task_panels);
+  f.panel_hi = kern_min(&b, kern_add(&b, f.panel_lo, kern_index(&b, d->task_panels)), kern_index(&b, d->panels));
+  make_scratch(&f);
+  if (d->turned)
+    each_column(&f);
+  else
+    each_block(&f);
+  kern_values_free(f.values);
+  return d->slabs > 0 ? dot_add_slabs(d) : QUERN_STATUS_OK;
+}
+
+quern_status sched_dot(struct sched_job *job) {
+  struct dot d;
+  struct dot_turn turn;
+  QUERN_TRY(dot_choose_turn(job, &turn));
+  quern_status status = dot_setup(&d, job, &turn);
+  bool none = d.batch * d.m * d.n == 0, plain = d.lanes == 1 || d.k == 0;
+  if (status == QUERN_STATUS_OK && !none) status = dot_alias(&d);
+  if (status == QUERN_STATUS_OK && none) (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
+  if (status == QUERN_STATUS_OK && !none && plain) status = dot_plain(&d);
+  if (status == QUERN_STATUS_OK && !none && !plain) {
+    quern_status (*make)(struct dot *) = dot_is_inner(&d) ? dot_inner : dot_is_stream(&d) ? dot_stream : build;
+    d.prepacked = job->sched->packed > 0;
+    if (make == build) dot_sizes(&d);
+    if (d.prepacked) {
+      struct kern_mem *mem = &job->kern->mems[job->sched->packed - 1];
+      mem->dtype = d.acc;
+      mem->count = dot_packed_count(&d);
+    }
+    if (d.slabs > 0) dot_make_slabs(&d);
+    status = dot_keep(&d);
+    if (status == QUERN_STATUS_OK) status = make(&d);
+  }
+  dot_fini(&d);
+  return status;
+}

@@ -1,0 +1,211 @@
+/* sched/dot.h -- what the files of the contraction share
+** y[b, m, n] = reduce over k of combine(x[b, m, k], w[b, n, k]): one flat variable for each of batch, rows, columns and
+** terms, in a space of the kernel's own. Columns are what lanes run along; rows and columns may change places.
+** see: dot.c (the loops), dot_side.c (operands), dot_micro.c (register tiles), dot_pack.c, dot_end.c (what comes after)
+**      other ways: dot_plain.c, dot_stream.c, dot_split.c
+*/
+#ifndef SCHED_DOT_H
+#define SCHED_DOT_H
+#include "sched/sched_int.h"
+
+/* The axes. Each is a variable of the kernel's space, flat; and each is once more two variables: DOT_INNER + axis, the
+** innermost of the group's variables that it is made of, and DOT_OUTER + axis, all others: indices that use these are
+** cut there. */
+enum { DOT_BATCH, DOT_ROW, DOT_COL, DOT_TERM, DOT_AXES, DOT_OUTER = DOT_AXES, DOT_INNER = 2 * DOT_AXES };
+struct dot_axis {
+  int64_t size, inner; /* inner: the extent of the innermost variable */
+};
+
+/* Terms that are packed at a time: the block of the order of sums. Rows of packed A are a little longer, so that they
+** do not fall into one set of the cache. */
+enum { DOT_BLOCK = KERN_DOT_BLOCK, DOT_PACKED_ROW = DOT_BLOCK + 16 };
+
+/* A tensor in memory whose elements lie at offset, which is affine in the rows or columns (own) and terms. */
+struct dot_place {
+  int mem;                         /* of the kernel; -1: there is no such place */
+  const struct pass_index *offset; /* in elements */
+  int64_t own, term;               /* strides; of a result: of columns (own) and rows (term) */
+};
+
+/* One operand. */
+struct dot_side {
+  const quern_tensor *tensor;
+  const struct pass_index **at;
+  int own;                /* DOT_ROW or DOT_COL */
+  unsigned cut;           /* bit x: at is cut along axis x */
+  struct dot_place place; /* when it is read as it lies in memory, in the dtype of the accumulators */
+  bool packed;            /* copied to scratch before it is used */
+  bool across;            /* packing reads vectors along the dim that is not contiguous when packed */
+};
+
+/* A tensor that is computed into a workspace first. */
+struct dot_kept {
+  const quern_tensor *tensor;
+  int mem;
+};
+
+/* How the group's variables become axes: rows and columns change places; how many row variables count as batch. */
+struct dot_turn {
+  bool swap;
+  int hoisted;
+};
+
+struct dot {
+  struct sched_job *job;
+  struct pass_group group; /* the job's, over the kernel's space */
+  struct sched_job inner;  /* the job with that group */
+  struct base_arena arena;
+  struct pass_space *space;
+  const struct ir_node *node;
+  enum ir_reduce reduce;
+  enum ir_combine combine;
+  quern_dtype acc; /* of accumulators and of packed operands */
+  int lanes;       /* of a vector of accumulators */
+  struct dot_axis axis[DOT_AXES];
+  int64_t batch, m, n, k; /* their sizes */
+  int n_kept;
+  struct dot_kept kept[2];
+  unsigned cut;         /* of result and outs: bit DOT_COL, where vectors of columns never cross a run's end */
+  struct dot_side a, b; /* the sides of rows and of columns */
+  const struct pass_index **result; /* where the contraction's result is read */
+  const struct pass_index ***outs;  /* where the outs are written */
+  struct dot_place c;               /* the out that sums are kept in; mem -1: scratch */
+  bool bare;                        /* c is the only out, and is the sum itself */
+  bool prepacked;                   /* side b lies packed where an in was: see dot_prepack.c */
+  bool turned;                      /* tiles read side b as it lies, terms contiguous, and turn it in registers */
+  int64_t slabs;                    /* c is a workspace with the sums of each block of terms; 0: it is not */
+  int64_t slab;                     /* elements of one */
+  bool bytes;                       /* see dot_bytes.c: k counts words of four terms, terms counts terms */
+  bool unsigned_a, biased;
+  int64_t terms;
+  int mr, nv;                                     /* rows and vectors of the register tile */
+  int64_t strips, panels;                         /* of mr rows, of nv vectors: the last may be smaller */
+  int64_t task_strips, task_panels, chunk_panels; /* of a task; packed at a time */
+  const struct kern_fn *micro[2][2];              /* [smaller last strip][smaller last panel], or NULL */
+  const struct kern_fn *transpose;
+  const struct kern_fn *bias[2]; /* [smaller last panel], or NULL */
+};
+
+static inline int64_t dot_ceil(int64_t x, int64_t by) { return (x + by - 1) / by; }
+
+/* ---- dot_side.c */
+
+/* Gives the kernel its space, operands, outs and the workspaces of what is kept. */
+quern_status dot_setup(struct dot *d, struct sched_job *job, const struct dot_turn *turn) QUERN_NODISCARD;
+void dot_fini(struct dot *d);
+bool dot_is_movement(const struct ir_node *node);
+
+/* ---- dot_alias.c */
+
+/* Finds which outs may take the memory of which ins: of those that only what comes after the contraction reads. Sums grow in
+** scratch, not in an out, where that lets a state or a carry be updated in its place. */
+quern_status dot_alias(struct dot *d) QUERN_NODISCARD;
+
+/* ---- dot_micro.c */
+
+/* The function that computes rows x vectors sums over kb terms:
+** memories a, b, c, and of biased bytes what the sums start with; scalars kb, a's row stride, b's term stride, c's row
+** stride, add (0: c is written, 1: added to), and the lanes of the last vector that count when `partial`. a's terms and
+** b's and c's columns are contiguous. b's term stride is ldb whatever the scalar says, unless ldb is 0. */
+enum { DOT_KB, DOT_LDA, DOT_LDB, DOT_LDC, DOT_ADD, DOT_TAIL, DOT_SCALARS };
+const struct kern_fn *dot_micro(struct dot *d, int rows, int vectors, bool partial, int64_t ldb);
+
+/* The same where b's terms are contiguous and the scalar is the stride of its columns; d->lanes columns. */
+const struct kern_fn *dot_micro_turned(struct dot *d, int rows);
+
+/* acc after one more term. */
+kern_id dot_term(const struct dot *d, struct kern_builder *b, kern_id acc, kern_id x, kern_id y);
+
+/* ---- dot_pack.c */
+
+/* memories src, dst; scalars src's row stride, dst's row stride, count: for i < count, the T x T block of src at column
+** i * T becomes, transposed, that of dst at row i * T. */
+const struct kern_fn *dot_transpose(struct dot *d);
+int dot_transpose_size(const struct dot *d);
+/* Turns size values of as many lanes in registers. */
+void dot_turn_square(struct kern_builder *b, int size, kern_id *x);
+
+/* Packs kb terms from term pc on of rows first .. end - 1 of side a, as rows of length DOT_PACKED_ROW. */
+void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id dst, kern_id first,
+                   kern_id end, kern_id pc, int64_t kb);
+/* Packs kb terms of a panel of side b: as many vectors, the last with tail lanes; other lanes are 0. */
+void dot_pack_panel(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id dst, kern_id panel,
+                    int vectors, int tail, kern_id pc, int64_t kb);
+
+/* ---- dot_end.c */
+
+/* Sets an axis, for indices that are cut as said: a scalar, or the first of as many lanes. */
+void dot_set(const struct dot *d, struct kern_builder *b, struct kern_values *values, unsigned cut, int axis,
+             kern_id value, int lanes, kern_id active);
+/* The same of an axis that is cut, by its parts. */
+void dot_set_parts(struct kern_values *values, int axis, kern_id outer, kern_id inner, int lanes, kern_id active);
+
+/* Values for one function: ins and what is kept are bound to memory. */
+quern_status dot_values(struct dot *d, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
+
+/* The outs at the point that is set, from the sum there, `active` lanes of which count (KERN_NONE: all). */
+void dot_finish(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id sum, kern_id active);
+
+/* ---- dot_keep.c */
+
+/* The phases that compute what is kept. */
+quern_status dot_keep(struct dot *d) QUERN_NODISCARD;
+
+/* ---- dot_choose.c */
+
+/* From the layout of the group's first out. */
+quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn) QUERN_NODISCARD;
+
+/* The register tile, what is packed, and how the work is cut into tasks. A schedule that has numbers is followed. */
+void dot_sizes(struct dot *d);
+
+/* ---- dot_bytes.c */
+
+/* Makes it a contraction of bytes when it is one and the target has dot4. */
+quern_status dot_find_bytes(struct dot *d) QUERN_NODISCARD;
+
+/* Where packing stands: word number `at`, of which lanes follow each other; cut: some may lie behind the last term. */
+struct dot_word {
+  kern_id at;
+  int lanes;
+  bool cut;
+};
+/* The words of a side at the point that is set, but for the terms. */
+kern_id dot_words(struct dot *d, struct kern_builder *b, struct kern_values *values, const struct dot_side *side,
+                  const struct dot_word *word, int lanes);
+/* The function that gives what the sums of a packed panel start with. */
+const struct kern_fn *dot_bias(struct dot *d, int vectors);
+
+/* ---- dot_split.c */
+
+/* Makes c a workspace with a slab a block of terms. */
+void dot_make_slabs(struct dot *d);
+/* The phase that adds the slabs in order, and makes the outs. */
+quern_status dot_add_slabs(struct dot *d) QUERN_NODISCARD;
+
+/* A few sums of very many terms: blocks of terms side by side in lanes. */
+bool dot_is_inner(const struct dot *d);
+quern_status dot_inner(struct dot *d) QUERN_NODISCARD;
+
+/* ---- dot_prepack.c */
+
+/* Elements of all of side b when packed, and where a panel of a block of kb terms begins. */
+int64_t dot_packed_count(const struct dot *d);
+kern_id dot_packed_at(const struct dot *d, struct kern_builder *b, kern_id batch, kern_id panel, kern_id pc,
+                      int64_t kb);
+
+/* ---- dot_stream.c */
+
+/* Few rows, and a large side b as it lies. */
+bool dot_is_stream(const struct dot *d);
+quern_status dot_stream(struct dot *d) QUERN_NODISCARD;
+
+/* ---- dot_plain.c */
+
+/* The sum over terms lo .. hi - 1, one chain, at the point that is set. */
+kern_id dot_chain(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id lo, kern_id hi);
+
+/* Scalar loops in the same order. */
+quern_status dot_plain(struct dot *d) QUERN_NODISCARD;
+
+#endif

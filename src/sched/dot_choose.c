@@ -1,0 +1,203 @@
+/* sched/dot_choose.c -- the numbers of a contraction: register tile, what is packed, tasks
+** Tasks follow from a model of the time, in units of one vector fma.
+** tests: tests/sched/test_dot.c
+*/
+#include "sched/dot.h"
+
+/* Costs in fma of a vector: packing one, packing one with a transposition, beginning a task. */
+enum { COST_PACK = 12, COST_ACROSS = 20, COST_TASK = 4000 };
+
+/* Rows of a task at most: with more of them the sums leave the second-level cache between two blocks of terms. */
+enum { TASK_ROWS = 1200, TASK_ROWS_PACKED = 384, TASK_ROWS_MOST = 8192 };
+
+/* Rows that side b is turned in registers for; vectors of columns that make a tile worth a task; elements of slabs. */
+enum { TURNED_ROWS = 8, TILE_VECTORS = 4, SLABS_MOST = 1 << 22, TILE_MOST = 32 };
+
+/* Register tiles by target, the first that fits: vectors of at least as many bytes, registers. */
+static const struct {
+  int bytes, registers, mr, nv;
+} tiles[] = {
+    {64, 32, 6, 4}, /* avx512: 24 sums, 4 of b, 1 of a */
+    {32, 16, 6, 2}, /* avx2: 12, 2, 1 */
+    {16, 32, 8, 3}, /* neon: 24, 3, 1 */
+    {0, 0, 6, 2},
+};
+
+void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimise) {
+  size_t i = 0;
+  memset(sched, 0, sizeof *sched);
+  sched->lanes = optimise > 0 ? target->vector_bytes / 4 : 1;
+  if (sched->lanes <= 1) return;
+  while (target->vector_bytes < tiles[i].bytes || target->registers < tiles[i].registers) i++;
+  sched->mr = tiles[i].mr;
+  sched->nr = tiles[i].nv * sched->lanes;
+  sched->kc = DOT_BLOCK;
+}
+
+/* ---- rows and columns ------------------------------------------------------------------------------------- */
+
+static int64_t extents_of(const struct pass_group *group, int first, int n) {
+  int64_t product = 1;
+  for (int v = first; v < first + n; v++) product *= group->space->extents.at[v];
+  return product;
+}
+
+/* The last of n variables that has more than one value; first - 1 when there is none. */
+static int innermost(const struct pass_group *group, int first, int n) {
+  int v = first + n - 1;
+  while (v >= first && group->space->extents.at[v] == 1) v--;
+  return v;
+}
+
+/* The turn that out 0, which lies at these coefficients of the group's variables, asks for. */
+static struct dot_turn turn_for(const struct pass_group *group, const int64_t *coef) {
+  const int64_t *extents = group->space->extents.at;
+  int rows = group->vars[0], cols = rows + group->vars[1];
+  int row = innermost(group, rows, group->vars[1]), col = innermost(group, cols, group->vars[2]);
+  if (coef[col] == 1 || coef[row] != 1) return (struct dot_turn){0};
+  int64_t next = extents[row];
+  while (row > rows && (coef[row - 1] == next || extents[row - 1] == 1)) next *= extents[--row];
+  return (struct dot_turn){.swap = true, .hoisted = row - rows};
+}
+
+/* Lanes run along the columns: there must be some, and they should be contiguous in the out. Where rows are, they
+** change places; rows that do not follow each other in the out count as batch. */
+quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn) {
+  const struct pass_group *group = job->group;
+  const struct pass_out *out = &group->outs[0];
+  const struct pass_index *by[4 * QUERN_MAX_RANK], *at[QUERN_MAX_RANK];
+  int64_t coef[4 * QUERN_MAX_RANK], constant;
+  int64_t m = extents_of(group, group->vars[0], group->vars[1]);
+  int64_t n = extents_of(group, group->vars[0] + group->vars[1], group->vars[2]);
+  struct pass_space *space;
+  *turn = (struct dot_turn){.swap = n == 1 && m > 1};
+  if (job->sched->lanes <= 1) turn->swap = false;
+  if (job->sched->lanes <= 1 || m <= 1 || n <= 1 || group->space->extents.n > BASE_COUNT(by)) return QUERN_STATUS_OK;
+  QUERN_TRY(pass_space_new(&space, job->kern->heap)); /* the group's own is left as it is */
+  for (size_t v = 0; v < group->space->extents.n; v++)
+    by[v] = pass_index_var(space, pass_space_add(space, group->space->extents.at[v]));
+  for (int k = 0; k < out->tensor->rank; k++) at[k] = pass_index_replace(space, out->at[k], by);
+  const struct pass_index *offset = pass_index_flat(space, out->tensor->rank, out->tensor->dims, at);
+  quern_status status = space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+  if (status == QUERN_STATUS_OK && pass_index_affine(space, offset, coef, &constant)) *turn = turn_for(group, coef);
+  pass_space_free(space);
+  return status;
+}
+
+/* ---- the register tile ---------------------------------------------------------------------------------- */
+
+/* The whole tile, or for few rows all of them by as many vectors as there are registers for; in equal parts. */
+static void choose_tile(struct dot *d) {
+  const struct sched *sched = d->job->sched;
+  int64_t vectors = dot_ceil(d->n, d->lanes);
+  int registers = BASE_MAX(d->job->target->registers, 16);
+  d->mr = BASE_MIN(BASE_MAX(sched->mr, 1), 2 * TILE_MOST / 4);
+  d->nv = BASE_MIN(BASE_MAX(sched->nr / sched->lanes, 1), TILE_MOST / d->mr);
+  if (d->m <= 2 * d->mr) {
+    d->mr = (int)d->m;
+    d->nv = BASE_MIN(BASE_MAX((registers - 2) / (d->mr + 1), 1), 12);
+  }
+  d->mr = (int)dot_ceil(d->m, dot_ceil(d->m, d->mr));
+  d->nv = (int)dot_ceil(vectors, dot_ceil(vectors, d->nv));
+  d->strips = dot_ceil(d->m, d->mr);
+  d->panels = dot_ceil(vectors, d->nv);
+}
+
+/* ---- packing -------------------------------------------------------------------------------------------- */
+
+/* Side b as it lies, when it is used too little, or is too small, for a copy to pay. */
+static bool b_stays(const struct dot *d) {
+  const struct dot_place *b = &d->b.place;
+  int64_t size = (int64_t)base_dtypes[d->acc].size, row = b->term * size;
+  if (b->mem < 0 || (b->own != 1 && d->n > 1)) return false;
+  return d->strips <= 2 || (row <= 1024 && row * BASE_MIN(d->k, DOT_BLOCK) <= d->job->target->l2_bytes / 4);
+}
+
+/* Side b as it lies, its terms contiguous: turned in registers when it is used only once. */
+static bool b_turns(const struct dot *d) {
+  const struct dot_place *b = &d->b.place;
+  return b->mem >= 0 && b->term == 1 && b->own != 1 && d->m <= TURNED_ROWS && d->n >= d->lanes &&
+         d->lanes == dot_transpose_size(d) && d->m + d->lanes + 2 <= BASE_MAX(d->job->target->registers, 16);
+}
+
+static void choose_packing(struct dot *d) {
+  const struct dot_place *a = &d->a.place;
+  d->a.packed = !(a->mem >= 0 && (a->term == 1 || d->k == 1));
+  d->turned = b_turns(d);
+  if (d->turned) {
+    d->nv = 1;
+    d->panels = dot_ceil(d->n, d->lanes);
+  }
+  d->b.packed = d->turned ? d->n % d->lanes != 0 : !b_stays(d);
+}
+
+/* Blocks of terms as tasks of their own, when there are too few tiles for the threads. */
+static void choose_slabs(struct dot *d) {
+  int64_t blocks = dot_ceil(d->k, DOT_BLOCK), threads = d->job->target->threads;
+  int64_t parts = d->batch * d->strips * dot_ceil(d->panels * d->nv, TILE_VECTORS);
+  if (blocks > 1 && parts < 2 * threads && blocks * d->batch * d->m * d->n <= SLABS_MOST) d->slabs = blocks;
+}
+
+/* ---- tasks ---------------------------------------------------------------------------------------------- */
+
+static int64_t pack_cost(const struct dot_side *side, bool turned) {
+  return !side->packed && !turned ? 0 : side->across ? COST_ACROSS : COST_PACK;
+}
+
+/* The time of all tasks of that many strips and panels. */
+static double time_of(const struct dot *d, int64_t strips, int64_t panels) {
+  int64_t threads = BASE_MAX(d->job->target->threads, 1);
+  int64_t tasks = d->batch * dot_ceil(d->strips, strips) * dot_ceil(d->panels, panels) * BASE_MAX(d->slabs, 1);
+  double rows = (double)(strips * d->mr), vectors = (double)(panels * d->nv);
+  double k = (double)d->k / (double)BASE_MAX(d->slabs, 1);
+  int64_t pack_b = d->prepacked ? 0 : pack_cost(&d->b, d->turned);
+  double one = rows * vectors * k + vectors * k * (double)pack_b +
+               rows * (k / d->lanes) * (double)pack_cost(&d->a, false) + COST_TASK;
+  return one * (double)dot_ceil(tasks, threads);
+}
+
+/* Rows of a task at most. Sums that lie in scratch must fit there. */
+static int64_t strips_most(const struct dot *d) {
+  int64_t rows = d->a.packed ? TASK_ROWS_PACKED : d->c.mem < 0 || d->panels > 1 ? TASK_ROWS : TASK_ROWS_MOST;
+  return BASE_MAX(rows / d->mr, 1);
+}
+
+static void choose_tasks(struct dot *d) {
+  int64_t panel_bytes = DOT_BLOCK * d->nv * d->lanes * (int64_t)base_dtypes[d->acc].size;
+  int64_t chunk = BASE_MAX(d->job->target->l2_bytes / 2 / panel_bytes, 1);
+  if (d->job->sched->nc > 0) chunk = BASE_MAX(d->job->sched->nc / (d->nv * d->lanes), 1);
+  bool whole = d->c.mem < 0 && d->slabs == 0 && d->k > DOT_BLOCK; /* the sums of a task lie in scratch */
+  if (d->turned) chunk = d->panels;
+  int64_t widest = whole || !d->a.packed ? chunk : d->panels, best_strips = 1, best_panels = 1;
+  double best = -1;
+  for (int64_t rows = 1; rows <= BASE_MIN(d->strips, 256); rows += 1 + rows / 8) {
+    int64_t strips = dot_ceil(d->strips, rows);
+    if (strips > strips_most(d)) continue;
+    for (int64_t cols = 1; cols <= BASE_MIN(d->panels, 1024); cols += 1 + cols / 8) {
+      int64_t panels = dot_ceil(d->panels, cols);
+      if (panels > widest) continue;
+      double time = time_of(d, strips, panels);
+      if (best >= 0 && time >= best) continue;
+      best = time;
+      best_strips = strips;
+      best_panels = panels;
+    }
+  }
+  if (best < 0) { /* larger than the lists above */
+    best_strips = BASE_MIN(d->strips, strips_most(d));
+    best_panels = BASE_MIN(d->panels, widest);
+  }
+  d->task_strips = d->job->sched->mc > 0 ? dot_ceil(d->job->sched->mc, d->mr) : best_strips;
+  d->task_panels = d->job->sched->grain > 0 ? dot_ceil(d->job->sched->grain, d->nv * d->lanes) : best_panels;
+  if (d->a.packed) d->task_strips = BASE_MAX(BASE_MIN(d->task_strips, DOT_BLOCK / d->mr), 1); /* one row of staging */
+  d->task_strips = BASE_MIN(d->task_strips, d->strips);
+  d->task_panels = BASE_MIN(d->task_panels, d->panels);
+  d->chunk_panels = BASE_MIN(chunk, d->task_panels);
+}
+
+void dot_sizes(struct dot *d) {
+  choose_tile(d);
+  choose_packing(d);
+  choose_slabs(d);
+  choose_tasks(d);
+}

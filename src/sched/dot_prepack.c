@@ -1,0 +1,136 @@
+/* sched/dot_prepack.c -- side b of a contraction, packed once and ahead: weights that never change
+** The pack kernel writes all panels of all blocks; the contraction's kernel then reads them where that in was.
+** keeps: the same packed numbers, so the same bits
+** tests: tests/sched/test_dot.c
+*/
+#include "sched/dot.h"
+
+int64_t dot_packed_count(const struct dot *d) { return d->batch * d->k * d->panels * d->nv * d->lanes; }
+
+kern_id dot_packed_at(const struct dot *d, struct kern_builder *b, kern_id batch, kern_id panel, kern_id pc,
+                      int64_t kb) {
+  int64_t width = (int64_t)d->nv * d->lanes, row = d->panels * width;
+  kern_id at = kern_mul(b, batch, kern_index(b, d->k * row));
+  at = kern_add(b, at, kern_mul(b, pc, kern_index(b, row)));
+  return kern_add(b, at, kern_mul(b, panel, kern_index(b, kb * width)));
+}
+
+/* ---- may it be ------------------------------------------------------------------------------------------------ */
+
+static bool is_one_of(size_t n, struct ir_node *const *nodes, const bool *marked, const quern_tensor *t) {
+  for (size_t i = 0; i < n; i++)
+    if (nodes[i] == t->node) return marked[i];
+  return false;
+}
+
+/* True when side b is made of this in and of constants only, and nothing else of the group is made of it. of_b: room
+** for a mark a node. */
+static bool is_alone(const struct dot *d, const quern_tensor *in, bool *of_b) {
+  const struct pass_group *group = d->job->group;
+  bool a_is_first = d->a.tensor == d->node->src[0];
+  for (size_t i = group->n_nodes; i-- > 0;) { /* users before what they use */
+    const struct ir_node *node = group->nodes[i];
+    of_b[i] = node == d->b.tensor->node && d->b.tensor != in;
+    for (size_t u = i + 1; u < group->n_nodes && !of_b[i]; u++)
+      for (int s = 0; s < group->nodes[u]->n_src && of_b[u]; s++)
+        if (group->nodes[u]->src[s]->node == node) of_b[i] = true;
+  }
+  for (size_t i = 0; i < group->n_nodes; i++) {
+    const struct ir_node *node = group->nodes[i];
+    for (int s = 0; s < node->n_src; s++) {
+      const quern_tensor *t = node->src[s];
+      bool made = t == in || is_one_of(group->n_nodes, group->nodes, of_b, t);
+      bool as_b = node == d->node && s == (a_is_first ? 1 : 0);
+      if (made && !of_b[i] && !as_b) return false;
+      if (!of_b[i] || t == in) continue;
+      for (size_t k = 0; k < group->n_ins; k++)
+        if (group->ins[k] == t) return false;
+    }
+  }
+  return d->node->src[0] != d->node->src[1];
+}
+
+/* ---- the kernel that packs -------------------------------------------------------------------------------------- */
+
+static void pack_block(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id panel, kern_id pc,
+                       int64_t kb, int out) {
+  int64_t width = (int64_t)d->nv * d->lanes, full = d->n / width;
+  bool both = full > 0 && full < d->panels;
+  kern_id batch = kern_idiv(b, kern_task(b), d->panels);
+  for (int small = 0; small < 2; small++) {
+    if (small == 0 ? full == 0 : full == d->panels) continue;
+    if (both && small == 0) kern_if(b, kern_bin(b, KERN_LT, panel, kern_index(b, full)));
+    if (both && small == 1) kern_else(b);
+    kern_values_enter(values);
+    kern_id number = small == 1 ? kern_index(b, full) : kern_min(b, panel, kern_index(b, full - 1));
+    kern_id to = kern_at(b, kern_mem(b, out), dot_packed_at(d, b, batch, number, pc, kb));
+    int vectors = small == 1 ? (int)dot_ceil(d->n % width, d->lanes) : d->nv;
+    dot_pack_panel(d, b, values, to, number, vectors, small == 1 ? (int)(d->n % d->lanes) : 0, pc, kb);
+    kern_values_leave(values);
+  }
+  if (both) kern_end(b);
+}
+
+static quern_status build_pack(struct dot *d, int out) {
+  struct kern *kern = d->job->kern;
+  struct kern_values *values;
+  int64_t before = (dot_ceil(d->k, DOT_BLOCK) - 1) * DOT_BLOCK;
+  if (d->b.across) d->transpose = dot_transpose(d);
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * d->panels))};
+  struct kern_builder *b = &builder;
+  QUERN_TRY(dot_values(d, b, &values));
+  kern_id panel = kern_imod(b, kern_task(b), d->panels);
+  kern_values_set(values, DOT_BATCH, kern_idiv(b, kern_task(b), d->panels), 1, KERN_NONE);
+  if (before > 0) {
+    kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, before / DOT_BLOCK), 1);
+    kern_values_enter(values);
+    pack_block(d, b, values, panel, kern_mul(b, block, kern_index(b, DOT_BLOCK)), DOT_BLOCK, out);
+    kern_values_leave(values);
+    kern_end(b);
+  }
+  pack_block(d, b, values, panel, kern_index(b, before), d->k - before, out);
+  kern_values_free(values);
+  return QUERN_STATUS_OK;
+}
+
+/* Builds the kernel of a group that can be packed ahead; *count is 0 when it cannot be. */
+static quern_status make_pack(struct sched_job *job, int in, int64_t *count) {
+  struct dot d;
+  struct dot_turn turn;
+  QUERN_TRY(dot_choose_turn(job, &turn));
+  quern_status status = dot_setup(&d, job, &turn);
+  bool *of_b = base_arena_alloc(&d.arena, job->group->n_nodes + 1);
+  *count = 0;
+  if (status == QUERN_STATUS_OK && of_b == NULL) status = QUERN_STATUS_MEMORY;
+  bool fits = status == QUERN_STATUS_OK && d.lanes > 1 && d.batch * d.m * d.n * d.k > 0 && d.n_kept == 0 && !d.bytes &&
+              !dot_is_inner(&d) && !dot_is_stream(&d) && is_alone(&d, job->group->ins[in], of_b);
+  if (fits) dot_sizes(&d);
+  if (fits && d.b.packed && !d.turned) {
+    int out = kern_add_mem(job->kern, d.acc, KERN_OUT, dot_packed_count(&d));
+    status = build_pack(&d, out);
+    *count = dot_packed_count(&d);
+  }
+  dot_fini(&d);
+  return status;
+}
+
+quern_status sched_pack(struct kern **kern, int64_t *count, struct base_heap *heap, quern_context *ctx,
+                        const struct pass_group *group, const struct base_target *target, const struct sched *sched,
+                        int in) {
+  struct kern *made = NULL;
+  *kern = NULL;
+  *count = 0;
+  if (group->kind != PASS_KIND_DOT) return QUERN_STATUS_OK;
+  QUERN_TRY(kern_new(&made, heap));
+  for (size_t i = 0; i < group->n_ins; i++)
+    (void)kern_add_mem(made, group->ins[i]->dtype, KERN_IN, ir_count(group->ins[i]));
+  struct sched_job job = {.kern = made, .ctx = ctx, .group = group, .target = target, .sched = sched};
+  quern_status status = made->failed;
+  if (status == QUERN_STATUS_OK) status = make_pack(&job, in, count);
+  if (status == QUERN_STATUS_OK && *count > 0) status = kern_finish(made, "pack", group->ins[in]);
+  if (status == QUERN_STATUS_OK && *count > 0)
+    *kern = made;
+  else
+    kern_free(made);
+  return status;
+}

@@ -1,0 +1,203 @@
+/* sched/map.c -- kernels of MAP groups: every element of the outs by itself
+** Loops that can run as one do; the variable along which memory is contiguous has lanes. Elements are taken in blocks
+** of `unroll` vectors, what is left of a row in single vectors, the last of them perhaps in part. Where ins are
+** contiguous along another variable than outs, squares of both are transposed in registers (map_tile.c). Where
+** paddings or concatenations cut a row, each part is a phase of its own.
+** keeps: loops count blocks, so that bounds follow from the loops' ranges alone
+** tests: tests/sched/test_map.c
+*/
+#include "sched/map.h"
+
+/* The loop that is to have lanes: where an element costs least. */
+static quern_status choose_vector(struct sched_map *m) {
+  struct sched_nest *nest = &m->nest;
+  double best = 0;
+  m->vector = nest->n_loops - 1;
+  if (nest->n_loops == 0) m->lanes = 1;
+  if (m->lanes == 1) return QUERN_STATUS_OK;
+  for (int i = nest->n_loops - 1; i >= 0; i--) {
+    struct sched_trial trial;
+    QUERN_TRY(sched_nest_try(&trial, nest, i, m->lanes));
+    if (!trial.valid) continue;
+    int64_t extent = nest->loops[i].extent, vectors = (extent + m->lanes - 1) / m->lanes;
+    double cost = trial.cost * (double)vectors / (double)extent;
+    if (i == nest->n_loops - 1 || cost < best) {
+      best = cost;
+      m->vector = i;
+      m->insts = trial.insts;
+      m->scattered = trial.scattered > 0;
+    }
+    if (trial.scattered == 0 && extent >= m->lanes) break;
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* All values before the first store, so that an out may lie where an in does. */
+void sched_map_store(struct sched_map *m, kern_id active) {
+  const struct pass_group *group = m->job->group;
+  for (size_t i = 0; i < group->n_outs; i++) {
+    const quern_tensor *t = group->outs[i].tensor;
+    m->stored[i] = kern_values_get(m->values, t, t->rank, m->nest.outs[i]);
+  }
+  for (size_t i = 0; i < group->n_outs; i++)
+    sched_store_at(m->job, &m->b, m->values, i, m->nest.outs[i], m->stored[i], active);
+}
+
+/* One vector (or scalar) of the space from `at` on. */
+static void emit_vector(struct sched_map *m, kern_id at, kern_id active) {
+  kern_values_enter(m->values);
+  if (m->vector >= 0) kern_values_set(m->values, m->nest.loops[m->vector].var, at, m->lanes, active);
+  sched_map_store(m, active);
+  kern_values_leave(m->values);
+}
+
+/* Blocks lo .. hi - 1 of a row. */
+static void emit_blocks(struct sched_map *m, kern_id lo, kern_id hi) {
+  struct kern_builder *b = &m->b;
+  kern_id block = kern_for(b, lo, hi, 1);
+  kern_id at = kern_mul(b, block, kern_index(b, (int64_t)m->unroll * m->lanes));
+  kern_values_enter(m->values);
+  for (int u = 0; u < m->unroll; u++) emit_vector(m, kern_add(b, at, kern_index(b, (int64_t)u * m->lanes)), KERN_NONE);
+  kern_values_leave(m->values);
+  kern_end(b);
+}
+
+/* What is left of a row after its whole blocks. */
+static void emit_rest(struct sched_map *m, int64_t from, int64_t to) {
+  struct kern_builder *b = &m->b;
+  for (; from + m->lanes <= to; from += m->lanes) emit_vector(m, kern_index(b, from), KERN_NONE);
+  if (from < to) emit_vector(m, kern_index(b, from), kern_index(b, to - from));
+}
+
+quern_status sched_map_hoist(struct sched_map *m, int n_vars, const int *vars) {
+  const struct pass_group *group = m->job->group;
+  struct sched_points points = {0};
+  for (size_t i = 0; i < group->n_outs; i++)
+    QUERN_TRY(sched_invariants(&m->nest, group->outs[i].tensor, m->nest.outs[i], n_vars, vars, &points));
+  sched_points_get(m->values, &points);
+  return QUERN_STATUS_OK;
+}
+
+/* Tasks are parts of rows: `segments` of them a row, of `blocks` blocks each. */
+static quern_status emit_long_rows(struct sched_map *m, int64_t rows, int64_t blocks, int64_t segments, int64_t whole) {
+  struct kern_builder *b = &m->b;
+  int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
+  kern_id task = kern_task(b), segment = segments == 1 ? kern_index(b, 0) : kern_imod(b, task, segments);
+  if (rows > 1) {
+    sched_nest_set(&m->nest, b, m->values, 0, m->nest.n_loops, m->vector, kern_idiv(b, task, segments));
+    QUERN_TRY(sched_map_hoist(m, 1, &m->nest.loops[m->vector].var));
+  }
+  if (segments == 1) {
+    if (whole > 0) emit_blocks(m, kern_index(b, 0), kern_index(b, whole));
+    emit_rest(m, whole * m->unroll * m->lanes, extent);
+    return QUERN_STATUS_OK;
+  }
+  kern_id lo = kern_mul(b, segment, kern_index(b, blocks));
+  kern_id hi = kern_min(b, kern_add(b, lo, kern_index(b, blocks)), kern_index(b, whole));
+  emit_blocks(m, lo, hi);
+  if (whole * m->unroll * m->lanes == extent) return QUERN_STATUS_OK;
+  kern_if(b, kern_bin(b, KERN_EQ, segment, kern_index(b, segments - 1)));
+  kern_values_enter(m->values);
+  emit_rest(m, whole * m->unroll * m->lanes, extent);
+  kern_values_leave(m->values);
+  kern_end(b);
+  return QUERN_STATUS_OK;
+}
+
+/* Tasks are `grain` whole rows. */
+static quern_status emit_short_rows(struct sched_map *m, int64_t rows, int64_t grain, int64_t whole) {
+  struct kern_builder *b = &m->b;
+  int64_t extent = m->nest.loops[m->vector].extent;
+  kern_id lo = kern_mul(b, kern_task(b), kern_index(b, grain));
+  kern_id hi = kern_min(b, kern_add(b, lo, kern_index(b, grain)), kern_index(b, rows));
+  kern_id row = kern_for(b, lo, hi, 1);
+  kern_values_enter(m->values);
+  sched_nest_set(&m->nest, b, m->values, 0, m->nest.n_loops, m->vector, row);
+  QUERN_TRY(sched_map_hoist(m, 1, &m->nest.loops[m->vector].var));
+  if (whole == 1)
+    for (int u = 0; u < m->unroll; u++) emit_vector(m, kern_index(b, (int64_t)u * m->lanes), KERN_NONE);
+  else if (whole > 1)
+    emit_blocks(m, kern_index(b, 0), kern_index(b, whole));
+  emit_rest(m, whole * m->unroll * m->lanes, extent);
+  kern_values_leave(m->values);
+  kern_end(b);
+  return QUERN_STATUS_OK;
+}
+
+/* Starts the phase: its values, and what depends on no loop. */
+quern_status sched_map_begin(struct sched_map *m, int64_t tasks) {
+  int vars[SCHED_MOST_VARS];
+  m->b = (struct kern_builder){.kern = m->job->kern, .fn = kern_add_phase(m->job->kern, KERN_FIXED_TASKS(tasks))};
+  QUERN_TRY(m->job->kern->failed);
+  QUERN_TRY(sched_values(m->job, &m->b, &m->values));
+  for (int v = 0; v < m->nest.n_group; v++) kern_values_set(m->values, v, kern_index(&m->b, 0), 1, KERN_NONE);
+  for (int i = 0; i < m->nest.n_loops; i++) vars[i] = m->nest.loops[i].var;
+  return sched_map_hoist(m, m->nest.n_loops, vars);
+}
+
+static quern_status emit(struct sched_map *m) {
+  int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
+  int64_t rows = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector);
+  int64_t step = (int64_t)m->unroll * m->lanes, whole = extent / step, grain = BASE_MAX(m->job->sched->grain, 1);
+  if (rows == 1 || extent >= grain) {
+    int64_t blocks = BASE_MAX(grain / step, 1), segments = BASE_MAX((whole + blocks - 1) / blocks, 1);
+    QUERN_TRY(sched_map_begin(m, rows * segments));
+    return emit_long_rows(m, rows, blocks, segments, whole);
+  }
+  int64_t each = BASE_MAX(grain / extent, 1);
+  QUERN_TRY(sched_map_begin(m, (rows + each - 1) / each));
+  return emit_short_rows(m, rows, each, whole);
+}
+
+/* Fewer vectors a step where a vector is much work already. */
+static int choose_unroll(const struct sched_map *m) {
+  int unroll = BASE_MAX(m->job->sched->unroll, 1);
+  while (unroll > 1 && unroll * m->insts > 160) unroll /= 2;
+  return unroll;
+}
+
+/* The phases of one part of the vector's loop, or of all of it. */
+static quern_status build_part(struct sched_map *m) {
+  bool tiled = false;
+  if (m->lanes > 1) QUERN_TRY(sched_map_tiled(m, &tiled));
+  if (!tiled) QUERN_TRY(emit(m));
+  kern_values_free(m->values);
+  m->values = NULL;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status build(struct sched_map *m) {
+  struct sched_nest *nest = &m->nest, whole;
+  int n = 1;
+  int64_t starts[SCHED_MOST_PARTS] = {0};
+  QUERN_TRY(sched_nest_collapse(nest, 0, nest->n_loops));
+  QUERN_TRY(sched_alias(nest, NULL));
+  QUERN_TRY(choose_vector(m));
+  m->unroll = choose_unroll(m);
+  if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_parts(nest, m->vector, &n, starts));
+  if (n == 1) return build_part(m);
+  QUERN_TRY(sched_nest_copy(&whole, nest));
+  for (int i = 0; i < n; i++) {
+    int64_t end = i + 1 < n ? starts[i + 1] : whole.loops[m->vector].extent;
+    QUERN_TRY(sched_nest_copy(nest, &whole));
+    QUERN_TRY(sched_nest_narrow(nest, m->vector, starts[i], end - starts[i]));
+    QUERN_TRY(build_part(m));
+  }
+  return QUERN_STATUS_OK;
+}
+
+quern_status sched_map(struct sched_job *job) {
+  struct base_arena arena;
+  struct sched_map m = {.job = job, .lanes = sched_lanes(job), .unroll = 1};
+  if (ir_count(job->group->outs[0].tensor) == 0) {
+    (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
+    return job->kern->failed;
+  }
+  base_arena_init(&arena, &job->ctx->heap);
+  m.stored = base_arena_alloc(&arena, job->group->n_outs * sizeof *m.stored);
+  quern_status status = m.stored == NULL ? QUERN_STATUS_MEMORY : sched_nest_init(&m.nest, job, &arena);
+  if (status == QUERN_STATUS_OK) status = build(&m);
+  kern_values_free(m.values);
+  base_arena_fini(&arena);
+  return status;
+}

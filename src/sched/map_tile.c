@@ -1,0 +1,192 @@
+/* sched/map_tile.c -- MAP groups whose ins are contiguous along one loop and whose outs along another
+** A square of lanes x lanes elements of such an in is read along its loop, transposed in registers, and used along the
+** outs' loop: both sides see whole lines of memory.
+** tests: tests/sched/test_map.c
+*/
+#include "sched/map.h"
+
+struct tile {
+  struct sched_map *m;
+  int along;                  /* the loop ins are contiguous along */
+  struct sched_points turned; /* points of ins that are to be transposed */
+  kern_id *columns; /* lanes of them a point: the in at element i of loop `along`, with lanes over the vector loop */
+};
+
+/* ---- what is transposed ---------------------------------------------------------------------------------- */
+
+struct search {
+  struct tile *tile;
+  int counts[SCHED_MOST_VARS]; /* points that are contiguous along a loop, and not along the vector's */
+  struct sched_points points;
+  bool failed;
+};
+
+static bool stride_of(const struct sched_map *m, const struct sched_point *point, int loop, int64_t *stride) {
+  struct pass_space *space = m->job->group->space;
+  const struct pass_index *flat = pass_index_flat(space, point->tensor->rank, point->tensor->dims, point->at);
+  return pass_index_stride(space, flat, m->nest.loops[loop].var, stride);
+}
+
+static bool visit_in(void *user, const struct sched_point *point) {
+  struct search *search = user;
+  const struct sched_map *m = search->tile->m;
+  bool in = false;
+  for (size_t i = 0; i < m->job->group->n_ins; i++) in = in || m->job->group->ins[i] == point->tensor;
+  if (!in) return true;
+  int64_t stride;
+  if (!stride_of(m, point, m->vector, &stride) || (stride >= -1 && stride <= 1)) return false;
+  for (int i = 0; i < m->nest.n_loops; i++)
+    if (i != m->vector && stride_of(m, point, i, &stride) && stride == 1) search->counts[i]++;
+  if (!sched_points_add(&search->tile->m->nest, &search->points, point)) search->failed = true;
+  return false;
+}
+
+/* Finds the points and the loop; none when there is nothing to gain. */
+static quern_status find(struct tile *tile) {
+  struct sched_map *m = tile->m;
+  const struct pass_group *group = m->job->group;
+  struct search search = {.tile = tile};
+  struct sched_walk walk;
+  sched_walk_init(&walk, &m->nest);
+  for (size_t i = 0; i < group->n_outs; i++)
+    sched_walk_run(&walk, group->outs[i].tensor, m->nest.outs[i], visit_in, &search);
+  sched_walk_fini(&walk);
+  if (walk.failed || search.failed || group->space->failed) return QUERN_STATUS_MEMORY;
+  tile->along = -1;
+  for (int i = 0; i < m->nest.n_loops; i++) {
+    bool wide = m->nest.loops[i].extent >= m->lanes;
+    if (wide && search.counts[i] > 0 && (tile->along < 0 || search.counts[i] > search.counts[tile->along]))
+      tile->along = i;
+  }
+  for (size_t i = 0; tile->along >= 0 && i < search.points.n; i++) {
+    int64_t stride;
+    if (!stride_of(m, &search.points.at[i], tile->along, &stride) || stride != 1) continue;
+    if (!sched_points_add(&m->nest, &tile->turned, &search.points.at[i])) return QUERN_STATUS_MEMORY;
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* ---- transposing ----------------------------------------------------------------------------------------- */
+
+/* x[i] lane j becomes x[j] lane i, n x n, n a power of two: blocks of h x h change places for h = n / 2, ..., 1. */
+static void transpose(struct kern_builder *b, int n, kern_id *x) {
+  int first[KERN_MAX_LANES], second[KERN_MAX_LANES];
+  for (int h = n / 2; h >= 1; h /= 2) {
+    for (int k = 0; k < n; k++) {
+      bool upper = (k & h) != 0;
+      first[k] = upper ? n + k - h : k;
+      second[k] = upper ? n + k : k + h;
+    }
+    for (int i = 0; i < n; i++) {
+      if ((i & h) != 0) continue;
+      kern_id top = x[i], bottom = x[i + h];
+      x[i] = kern_shuffle(b, top, bottom, n, first);
+      x[i + h] = kern_shuffle(b, top, bottom, n, second);
+    }
+  }
+}
+
+/* ---- loops ----------------------------------------------------------------------------------------------- */
+
+/* The square from (row, column) on: rows of loop `along`, columns of the vector's loop; fewer than lanes at the end. */
+static void emit_square(struct tile *tile, kern_id row, int n_rows, kern_id column, int n_columns) {
+  struct sched_map *m = tile->m;
+  struct kern_builder *b = &m->b;
+  int along = m->nest.loops[tile->along].var, across = m->nest.loops[m->vector].var, n = m->lanes;
+  kern_id some_rows = n_rows < n ? kern_index(b, n_rows) : KERN_NONE;
+  kern_id some_columns = n_columns < n ? kern_index(b, n_columns) : KERN_NONE;
+  kern_values_enter(m->values);
+  for (size_t t = 0; t < tile->turned.n; t++) {
+    const struct sched_point *point = &tile->turned.at[t];
+    kern_id *x = tile->columns + t * (size_t)n;
+    for (int j = 0; j < n_columns; j++) {
+      kern_values_set(m->values, across, kern_add(b, column, kern_index(b, j)), 1, KERN_NONE);
+      kern_values_set(m->values, along, row, n, some_rows);
+      x[j] = kern_values_get(m->values, point->tensor, point->tensor->rank, point->at);
+    }
+    for (int j = n_columns; j < n; j++) x[j] = kern_const_bits(b, point->tensor->dtype, n, 0);
+    transpose(b, n, x);
+  }
+  for (int i = 0; i < n_rows; i++) {
+    kern_values_enter(m->values);
+    kern_values_set(m->values, along, kern_add(b, row, kern_index(b, i)), 1, KERN_NONE);
+    kern_values_set(m->values, across, column, n, some_columns);
+    for (size_t t = 0; t < tile->turned.n; t++) {
+      const struct sched_point *point = &tile->turned.at[t];
+      kern_values_bind(m->values, point->tensor, point->tensor->rank, point->at,
+                       tile->columns[t * (size_t)n + (size_t)i]);
+    }
+    sched_map_store(m, some_columns);
+    kern_values_leave(m->values);
+    kern_values_set(m->values, across, column, 1, KERN_NONE);
+  }
+  kern_values_leave(m->values);
+}
+
+/* A strip of n_rows rows from row on, all columns. */
+static void emit_strip(struct tile *tile, kern_id row, int n_rows) {
+  struct sched_map *m = tile->m;
+  struct kern_builder *b = &m->b;
+  int64_t extent = m->nest.loops[m->vector].extent, whole = extent / m->lanes;
+  if (whole > 0) {
+    kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, whole), 1);
+    kern_values_enter(m->values);
+    emit_square(tile, row, n_rows, kern_mul(b, block, kern_index(b, m->lanes)), m->lanes);
+    kern_values_leave(m->values);
+    kern_end(b);
+  }
+  if (whole * m->lanes < extent)
+    emit_square(tile, row, n_rows, kern_index(b, whole * m->lanes), (int)(extent - whole * m->lanes));
+}
+
+/* Sets the variables of the loops that are neither of the two. */
+static void set_others(struct tile *tile, kern_id flat) {
+  struct sched_map *m = tile->m;
+  for (int i = m->nest.n_loops - 1; i >= 0; i--) {
+    if (i == tile->along || i == m->vector) continue;
+    kern_values_set(m->values, m->nest.loops[i].var, kern_imod(&m->b, flat, m->nest.loops[i].extent), 1, KERN_NONE);
+    flat = kern_idiv(&m->b, flat, m->nest.loops[i].extent);
+  }
+}
+
+static quern_status emit(struct tile *tile) {
+  struct sched_map *m = tile->m;
+  struct kern_builder *b = &m->b;
+  int64_t extent = m->nest.loops[tile->along].extent, columns = m->nest.loops[m->vector].extent;
+  int64_t whole = extent / m->lanes, strips = (extent + m->lanes - 1) / m->lanes;
+  int64_t units = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector) / extent * strips;
+  int64_t each = BASE_MAX(m->job->sched->grain / (m->lanes * columns), 1);
+  QUERN_TRY(sched_map_begin(m, (units + each - 1) / each));
+  kern_id lo = kern_mul(b, kern_task(b), kern_index(b, each));
+  kern_id unit = kern_for(b, lo, kern_min(b, kern_add(b, lo, kern_index(b, each)), kern_index(b, units)), 1);
+  kern_values_enter(m->values);
+  set_others(tile, kern_idiv(b, unit, strips));
+  kern_id strip = kern_imod(b, unit, strips);
+  if (whole < strips) kern_if(b, kern_bin(b, KERN_LT, strip, kern_index(b, whole)));
+  kern_id row = kern_mul(b, kern_min(b, strip, kern_index(b, whole - 1)), kern_index(b, m->lanes));
+  kern_values_enter(m->values);
+  emit_strip(tile, row, m->lanes);
+  kern_values_leave(m->values);
+  if (whole < strips) {
+    kern_else(b);
+    kern_values_enter(m->values);
+    emit_strip(tile, kern_index(b, whole * m->lanes), (int)(extent - whole * m->lanes));
+    kern_values_leave(m->values);
+    kern_end(b);
+  }
+  kern_values_leave(m->values);
+  kern_end(b);
+  return QUERN_STATUS_OK;
+}
+
+quern_status sched_map_tiled(struct sched_map *m, bool *done) {
+  struct tile tile = {.m = m};
+  *done = false;
+  if (m->vector < 0 || m->nest.n_loops < 2 || m->nest.loops[m->vector].extent < m->lanes) return QUERN_STATUS_OK;
+  QUERN_TRY(find(&tile));
+  if (tile.turned.n == 0 || (int64_t)tile.turned.n * m->lanes > 64) return QUERN_STATUS_OK;
+  tile.columns = base_arena_alloc(m->nest.arena, tile.turned.n * (size_t)m->lanes * sizeof *tile.columns);
+  if (tile.columns == NULL) return QUERN_STATUS_MEMORY;
+  *done = true;
+  return emit(&tile);
+}

@@ -1,0 +1,172 @@
+/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose places are found at run time
+** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some places along the axis, some q, of one (n, p).
+** It copies its box from a, then goes through all indices in order and takes the updates that fall into it.
+** keeps: the updates of an element are taken in increasing i, whatever the boxes, so bits depend on the values only;
+**        sums of 8-bit and 16-bit floats are kept in f32 until the end
+** tests: tests/sched/test_scatter.c
+*/
+#include "sched/nest.h"
+
+enum { BOX_ELEMENTS = 4096 }; /* of y, that are worth a task */
+
+struct scatter {
+  struct sched_job *job;
+  const struct ir_node *node;
+  quern_dtype dtype, acc;             /* of y, and of what is added up */
+  int64_t n, p, places, q, n_indices; /* y is (n, p, places, q), u is (n, p, n_indices, q) */
+  int64_t box_places, box_q;          /* of a box, and how many boxes there are along each */
+  int64_t place_boxes, q_boxes;
+  int lanes;
+  int a, indices, u, sums; /* memories; sums is y, or a workspace in acc */
+};
+
+static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
+
+static int64_t product(const quern_tensor *t, int from, int to) {
+  int64_t n = 1;
+  for (int k = from; k < to; k++) n *= t->dims[k];
+  return n;
+}
+
+static int number_of(const struct pass_group *group, const quern_tensor *t) {
+  size_t i = 0;
+  while (i < group->n_ins && group->ins[i] != t) i++;
+  QUERN_ASSERT(i < group->n_ins);
+  return (int)i;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------------------- */
+
+/* Few (n, p): boxes along q, where rows are long, else along the axis. */
+static void choose_boxes(struct scatter *s) {
+  int64_t threads = s->job->target->threads, want = threads > 1 ? 4 * threads : 1, rows = s->n * s->p;
+  int64_t most = BASE_MAX(s->places * s->q / BASE_MAX(BOX_ELEMENTS, s->job->sched->grain), 1);
+  int64_t boxes = rows >= want ? 1 : BASE_MIN(ceil_div(want, rows), most);
+  s->box_places = s->places;
+  s->box_q = s->q;
+  if (s->q >= BOX_ELEMENTS)
+    s->box_q = ceil_div(ceil_div(s->q, boxes), s->lanes) * s->lanes;
+  else
+    s->box_places = ceil_div(s->places, boxes);
+  s->place_boxes = ceil_div(s->places, s->box_places);
+  s->q_boxes = ceil_div(s->q, s->box_q);
+}
+
+static struct scatter scatter_of(struct sched_job *job) {
+  const struct ir_node *node = job->group->anchor;
+  const quern_tensor *y = &node->out[0], *b = node->src[1];
+  int axis = (int)node->attrs->axis, batch = (int)node->attrs->batch;
+  struct scatter s = {.job = job, .node = node, .dtype = y->dtype, .lanes = sched_lanes(job)};
+  s.acc = node->attrs->reduce == IR_SUM ? kern_acc_dtype(y->dtype) : y->dtype;
+  s.n = product(y, 0, batch);
+  s.p = product(y, batch, axis);
+  s.places = y->dims[axis];
+  s.q = product(y, axis + 1, y->rank);
+  s.n_indices = product(b, batch, b->rank);
+  s.a = number_of(job->group, node->src[0]);
+  s.indices = number_of(job->group, b);
+  s.u = number_of(job->group, node->src[2]);
+  s.sums = (int)job->group->n_ins;
+  while (s.lanes / 2 >= s.q && s.lanes > 1) s.lanes /= 2;
+  choose_boxes(&s);
+  return s;
+}
+
+/* ---- building -------------------------------------------------------------------------------------------- */
+
+/* A task's box: row is the number of (n, p), places and q go from .. to. */
+struct box {
+  kern_id row, batch, place_from, place_to, q_from, q_to;
+};
+
+static void range_of(struct kern_builder *b, kern_id number, int64_t size, int64_t all, kern_id *from, kern_id *to) {
+  *from = kern_mul(b, number, kern_index(b, size));
+  *to = kern_min(b, kern_add(b, *from, kern_index(b, size)), kern_index(b, all));
+}
+
+static struct box box_of(const struct scatter *s, struct kern_builder *b) {
+  struct box box;
+  kern_id task = kern_task(b), number = kern_idiv(b, task, s->q_boxes);
+  range_of(b, kern_imod(b, task, s->q_boxes), s->box_q, s->q, &box.q_from, &box.q_to);
+  range_of(b, kern_imod(b, number, s->place_boxes), s->box_places, s->places, &box.place_from, &box.place_to);
+  box.row = kern_idiv(b, number, s->place_boxes);
+  box.batch = kern_idiv(b, box.row, s->p);
+  return box;
+}
+
+/* The first element of row `place` of (n, p), where there are `places` of them: y's, or u's. */
+static kern_id row_at(const struct scatter *s, struct kern_builder *b, const struct box *box, int64_t places,
+                      kern_id place) {
+  kern_id row = kern_add(b, kern_mul(b, box->row, kern_index(b, places)), place);
+  return kern_mul(b, row, kern_index(b, s->q));
+}
+
+/* Opens a loop over the q of a box in vectors: the first of a vector, and how many of its lanes count. */
+static kern_id open_q(const struct scatter *s, struct kern_builder *b, const struct box *box, kern_id *active) {
+  kern_id q = kern_for(b, box->q_from, box->q_to, s->lanes);
+  *active = KERN_NONE;
+  if (s->box_q % s->lanes != 0 || s->q % s->lanes != 0)
+    *active = kern_min(b, kern_sub(b, box->q_to, q), kern_index(b, s->lanes));
+  return q;
+}
+
+/* to = from, all of the box. */
+static void copy_box(const struct scatter *s, struct kern_builder *b, const struct box *box, int from, int to,
+                     quern_dtype dtype) {
+  kern_id place = kern_for(b, box->place_from, box->place_to, 1), row = row_at(s, b, box, s->places, place), active;
+  kern_id at = kern_add(b, row, open_q(s, b, box, &active));
+  kern_id x = kern_load_n(b, kern_mem(b, from), at, s->lanes, active);
+  kern_store_n(b, kern_mem(b, to), at, kern_cast(b, x, dtype), active);
+  kern_end(b);
+  kern_end(b);
+}
+
+/* What an element becomes. */
+static kern_id updated(const struct scatter *s, struct kern_builder *b, kern_id old, kern_id u) {
+  static const enum ir_op ops[IR_REDUCE_COUNT] = {
+      [IR_SUM] = IR_ADD, [IR_REDUCE_MAX] = IR_MAX, [IR_REDUCE_MIN] = IR_MIN};
+  enum ir_reduce reduce = s->node->attrs->reduce;
+  u = kern_cast(b, u, s->acc);
+  return reduce == IR_SET ? u : kern_math(b, ops[reduce], s->acc, 2, (kern_id[]){old, u});
+}
+
+static void take_updates(const struct scatter *s, struct kern_builder *b, const struct box *box) {
+  kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, s->n_indices), 1);
+  kern_id number = kern_add(b, kern_mul(b, box->batch, kern_index(b, s->n_indices)), i);
+  kern_id index = kern_cast(b, kern_load(b, kern_mem(b, s->indices), number, 1), QUERN_DTYPE_I64);
+  kern_id not_before = kern_bin(b, KERN_LE, box->place_from, index),
+          before_end = kern_bin(b, KERN_LT, index, box->place_to);
+  kern_if(b, kern_bin(b, KERN_AND, not_before, before_end));
+  kern_id last = kern_sub(b, box->place_to, kern_index(b, 1)); /* the clamps change nothing here, and show it */
+  kern_id place = kern_min(b, kern_max(b, index, box->place_from), last), active;
+  kern_id to = row_at(s, b, box, s->places, place), from = row_at(s, b, box, s->n_indices, i);
+  kern_id q = open_q(s, b, box, &active), at = kern_add(b, to, q), sums = kern_mem(b, s->sums);
+  kern_id u = kern_load_n(b, kern_mem(b, s->u), kern_add(b, from, q), s->lanes, active);
+  bool set = s->node->attrs->reduce == IR_SET;
+  kern_id old = set ? KERN_NONE : kern_load_n(b, sums, at, s->lanes, active);
+  kern_store_n(b, sums, at, updated(s, b, old, u), active);
+  kern_end(b);
+  kern_end(b);
+  kern_end(b);
+}
+
+quern_status sched_scatter(struct sched_job *job) {
+  struct kern *kern = job->kern;
+  int y = (int)job->group->n_ins;
+  QUERN_ASSERT(job->group->n_outs == 1);
+  if (ir_count(job->group->outs[0].tensor) == 0) {
+    (void)kern_add_phase(kern, KERN_FIXED_TASKS(0));
+    return kern->failed;
+  }
+  struct scatter s = scatter_of(job);
+  if (s.a != s.u && s.a != s.indices) kern->mems[y].alias = s.a;
+  if (s.acc != s.dtype) s.sums = kern_add_mem(kern, s.acc, KERN_WORK, kern->mems[y].count);
+  int64_t tasks = s.n * s.p * s.place_boxes * s.q_boxes;
+  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
+  QUERN_TRY(kern->failed);
+  struct box box = box_of(&s, &b);
+  copy_box(&s, &b, &box, s.a, s.sums, s.acc);
+  if (s.n_indices > 0) take_updates(&s, &b, &box);
+  if (s.sums != y) copy_box(&s, &b, &box, s.sums, y, s.dtype);
+  return kern->failed;
+}

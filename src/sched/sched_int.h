@@ -1,0 +1,38 @@
+/* sched/sched_int.h -- what the builders of kernels share
+** One builder a kind of group, in the table of lower.c.
+*/
+#ifndef SCHED_SCHED_INT_H
+#define SCHED_SCHED_INT_H
+#include "sched/sched.h"
+
+/* A kernel being built: lower.c has added the memories of ins and outs, numbers 0 .. n_ins + n_outs - 1. */
+struct sched_job {
+  struct kern *kern;
+  quern_context *ctx;
+  const struct pass_group *group;
+  const struct base_target *target;
+  const struct sched *sched;
+};
+
+typedef quern_status sched_build(struct sched_job *job);
+sched_build sched_map, sched_reduce, sched_dot, sched_scan, sched_sort, sched_scatter, sched_claim;
+
+/* The operations of a composite that sched_claim has a kernel for. */
+double sched_claim_flops(const struct ir_node *composite);
+
+/* The part of sched_choose that is of contractions (dot_choose.c). */
+void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimise);
+
+/* Values of the group's tensors for one function of the kernel: its ins bound to their memories. */
+quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
+
+/* An out's memory: the instruction that sched_values made at the top of the function. */
+kern_id sched_out_mem(struct sched_job *job, struct kern_builder *b, size_t out);
+
+/* Stores tensor out's value at the current point, `active` lanes of it (KERN_NONE: all). */
+void sched_store(struct sched_job *job, struct kern_builder *b, struct kern_values *values, size_t out, kern_id active);
+/* The same for a value that is known, of indices that are given. */
+void sched_store_at(struct sched_job *job, struct kern_builder *b, struct kern_values *values, size_t out,
+                    const struct pass_index *const *at, kern_id x, kern_id active);
+
+#endif

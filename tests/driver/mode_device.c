@@ -1,0 +1,183 @@
+/* driver/mode_device.c -- gradients and bits of programs
+** grad: gradients on a device against those of the evaluator, which mode_grad.c compares with differences. bits: the
+** same bits with any number of threads, fused or not, optimised or not, with less memory, and with dead bytes
+** overwritten.
+*/
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "driver/driver.h"
+
+/* A batch of cases in one context. */
+struct batch {
+  quern_context *ctx;
+  size_t n;
+  struct instance in[BATCH];
+  struct job jobs[BATCH];
+  quern_tensor *roots[BATCH][ROOTS];
+  void *expected[BATCH][ROOTS], *got[BATCH][ROOTS];
+};
+
+/* Opens the cases that are wanted; fills roots and room for their values. */
+static void batch_open(struct batch *b, size_t n, const struct test_case *cases, const char *mode,
+                       bool (*wants)(const struct test_case *c), struct tally *tally) {
+  b->n = 0;
+  if (quern_context_new(&b->ctx, NULL) != QUERN_STATUS_OK) return;
+  for (size_t i = 0; i < n; i++) {
+    size_t k = b->n, n_roots;
+    if (!wants(&cases[i])) continue;
+    if (!instance_open_in(&b->in[k], &cases[i], b->ctx)) {
+      tally_fail(tally, &cases[i], mode, "%s", quern_last_error());
+      continue;
+    }
+    if (roots_of(&b->in[k], b->roots[k], &n_roots) != QUERN_STATUS_OK) {
+      tally_fail(tally, &cases[i], mode, "%s", quern_last_error());
+      instance_close(&b->in[k]);
+      continue;
+    }
+    buffers_new(n_roots, b->roots[k], b->expected[k]);
+    buffers_new(n_roots, b->roots[k], b->got[k]);
+    b->jobs[k] = (struct job){.in = &b->in[k], .n = n_roots, .roots = b->roots[k]};
+    b->n++;
+  }
+}
+
+static void batch_close(struct batch *b) {
+  for (size_t i = 0; i < b->n; i++) {
+    buffers_free(b->jobs[i].n, b->expected[i]);
+    buffers_free(b->jobs[i].n, b->got[i]);
+    instance_close(&b->in[i]);
+  }
+  quern_context_free(b->ctx);
+}
+
+/* Runs the batch into one of its rooms. alone: one by one, telling which fail by a status each. */
+static bool batch_run(struct batch *b, const struct way *way, bool expected) {
+  for (size_t i = 0; i < b->n; i++) b->jobs[i].dst = expected ? b->expected[i] : b->got[i];
+  return device_run(way, b->n, b->jobs) == QUERN_STATUS_OK;
+}
+
+/* ---- grad ---------------------------------------------------------------------------------------------- */
+
+static bool has_gradient(const struct test_case *c) {
+  return base_dtype_is(c->dtype, BASE_FLOAT) && case_differentiable(c, "grad");
+}
+
+/* How far two results of a float type may be apart, relative to the largest: sums in other orders, other polynomials,
+** and what a chain of operations makes of that. */
+static double bound_of(quern_dtype dtype) { return 1024 * ldexp(1, -base_dtypes[dtype].mantissa - 1); }
+
+static bool near(const quern_tensor *t, const void *got, const void *expected, int64_t *where) {
+  double scale = 1;
+  quern_dtype dtype = quern_tensor_dtype(t);
+  if (!base_dtype_is(dtype, BASE_FLOAT)) return true; /* mode value looks at those */
+  for (int64_t i = 0; i < quern_tensor_count(t); i++) {
+    double x = fabs(base_load_float(dtype, expected, (size_t)i));
+    if (isfinite(x)) scale = fmax(scale, x);
+  }
+  for (int64_t i = 0; i < quern_tensor_count(t); i++) {
+    double x = base_load_float(dtype, got, (size_t)i), y = base_load_float(dtype, expected, (size_t)i);
+    *where = i;
+    if ((isnan(x) && isnan(y)) || x == y) continue;
+    if (!(fabs(x - y) <= scale * bound_of(dtype))) return false;
+  }
+  return true;
+}
+
+static void judge_gradient(struct batch *b, size_t i, struct tally *tally) {
+  const struct instance *in = &b->in[i];
+  const struct job *job = &b->jobs[i];
+  if (instance_eval(in, job->n, job->roots, b->expected[i], 0, NULL) != QUERN_STATUS_OK) {
+    tally_fail(tally, in->c, "grad", "%s", quern_last_error());
+    return;
+  }
+  for (size_t k = 0; k < job->n; k++) {
+    int64_t at = 0;
+    quern_dtype dtype = quern_tensor_dtype(job->roots[k]);
+    if (near(job->roots[k], b->got[i][k], b->expected[i][k], &at)) continue;
+    tally_fail(tally, in->c, "grad",
+               "root %zu (%d results, then gradients) element %lld: %.9g, the evaluator gives %.9g", k, in->n_out,
+               (long long)at, base_load_float(dtype, b->got[i][k], (size_t)at),
+               base_load_float(dtype, b->expected[i][k], (size_t)at));
+    return;
+  }
+  tally_pass(tally);
+}
+
+void mode_grad_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  const struct way way = {.name = "grad", .device = options->device, .optimise = options->optimise, .threads = 2};
+  static struct batch b;
+  for (size_t first = 0; first < cases->n; first += BATCH) {
+    batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "grad", has_gradient, tally);
+    bool all = batch_run(&b, &way, false);
+    for (size_t i = 0; i < b.n; i++) {
+      if (all || device_run(&way, 1, &b.jobs[i]) == QUERN_STATUS_OK)
+        judge_gradient(&b, i, tally);
+      else
+        tally_fail(tally, b.in[i].c, "grad", "%s", quern_last_error());
+    }
+    batch_close(&b);
+  }
+}
+
+/* ---- bits ---------------------------------------------------------------------------------------------- */
+
+static bool wants_all(const struct test_case *c) {
+  (void)c;
+  return true;
+}
+
+/* The first root of a job that is not as expected; false when all are. */
+static bool differs(const struct batch *b, size_t i, size_t *root, int64_t *at) {
+  for (*root = 0; *root < b->jobs[i].n; ++*root) {
+    *at = first_difference(b->roots[i][*root], b->got[i][*root], b->expected[i][*root]);
+    if (*at >= 0) return true;
+  }
+  return false;
+}
+
+/* Compares a way with what is expected; failed[i] is set, once, when case i is not the same. */
+static void compare_way(struct batch *b, const struct way *way, bool *failed, struct tally *tally) {
+  bool all = batch_run(b, way, false);
+  for (size_t i = 0; i < b->n; i++) {
+    size_t root;
+    int64_t at;
+    if (failed[i]) continue;
+    if (!all && device_run(way, 1, &b->jobs[i]) != QUERN_STATUS_OK) {
+      tally_fail(tally, b->in[i].c, "bits", "%s: %s", way->name, quern_last_error());
+      failed[i] = true;
+    } else if (differs(b, i, &root, &at)) {
+      tally_fail(tally, b->in[i].c, "bits", "%s: root %zu (%d results, then gradients) differs at element %lld",
+                 way->name, root, b->in[i].n_out, (long long)at);
+      failed[i] = true;
+    }
+  }
+}
+
+void mode_bits_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  const char *device = options->device;
+  const struct way base = {"one thread", device, 1, 1, NULL, false, false};
+  const struct way ways[] = {{"two threads, dead bytes overwritten", device, 1, 2, NULL, true, false},
+                             {"three threads", device, 1, 3, NULL, false, false},
+                             {"eight threads, less memory", device, 1, 8, NULL, false, true},
+                             {"not fused", device, 1, 1, "-fuse", false, false},
+                             {"not optimised", device, 0, 1, NULL, false, false},
+                             {"interpreted", "interp", 1, 1, NULL, false, false}};
+  static struct batch b;
+  for (size_t first = 0; first < cases->n; first += BATCH) {
+    bool failed[BATCH] = {false};
+    batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "bits", wants_all, tally);
+    bool all = batch_run(&b, &base, true);
+    for (size_t i = 0; i < b.n && !all; i++) {
+      failed[i] = device_run(&base, 1, &b.jobs[i]) != QUERN_STATUS_OK;
+      if (failed[i]) tally_fail(tally, b.in[i].c, "bits", "%s", quern_last_error());
+    }
+    for (size_t w = 0; w < BASE_COUNT(ways); w++)
+      if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "cpu") == 0)
+        compare_way(&b, &ways[w], failed, tally);
+    for (size_t i = 0; i < b.n; i++)
+      if (!failed[i]) tally_pass(tally);
+    batch_close(&b);
+  }
+}

@@ -1,0 +1,108 @@
+/* tests/engine/test_compile.c -- the compiler: kernels once each, passes by name, stages in order, lack of memory */
+/* tests/engine/test_compile.c -- the compiler: kernels once each, passes by name, stages in order, lack of memory */
+#include "engine/engine_test.h"
+
+static quern_tensor *layer(quern_tensor *x, quern_tensor *w) { return quern_softmax(quern_matmul(x, w), 1); }
+
+/* Twelve equal layers have the kernels of one. */
+static void equal_layers_compile_once(void **state) {
+  (void)state;
+  size_t kernels[2];
+  for (int way = 0; way < 2; way++) {
+    quern_tensor *x = F32_INPUT("x", 8, 8);
+    quern_program_counts counts;
+    for (int i = 0; i < (way == 0 ? 1 : 12); i++) x = layer(x, F32_INPUT("w", 8, 8));
+    open_program(TENSORS(x), NULL);
+    EXPECT_OK(quern_program_count(program, &counts));
+    kernels[way] = counts.kernels;
+    assert_true(counts.nodes_after > 0 && counts.nodes_before > 0 && counts.steps >= counts.kernels);
+    close_program();
+  }
+  assert_int_equal(kernels[0], kernels[1]);
+}
+
+/* Equal expressions are one node: nothing is computed twice. */
+static void equal_expressions_are_one(void **state) {
+  (void)state;
+  quern_tensor *x = F32_INPUT("x", 8, 8), *a = quern_matmul(x, x), *b = quern_matmul(x, x);
+  assert_ptr_equal(a, b);
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.passes = "-fuse";
+  open_program(TENSORS(quern_add(quern_exp(a), quern_exp(b))), &options);
+  assert_int_equal(program->counts.steps, 3);
+  close_program();
+}
+
+static void passes_by_name(void **state) {
+  (void)state;
+  quern_tensor *x = F32_INPUT("x", 8, 8), *y = quern_tanh(quern_exp(quern_neg(x)));
+  size_t steps[2];
+  for (int way = 0; way < 2; way++) {
+    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    options.passes = way == 0 ? NULL : "-fuse";
+    open_program(TENSORS(y), &options);
+    steps[way] = program->counts.steps;
+    close_program();
+  }
+  assert_true(steps[0] == 1 && steps[1] == 3);
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.passes = "-fuze";
+  EXPECT_ERROR(quern_program_compile(&program, ctx, TENSORS(y), &options), INVALID, "fuze");
+  assert_null(program);
+}
+
+/* Every allocation of compiling, and of making an instance, may fail. */
+static void lack_of_memory(void **state) {
+  (void)state;
+  struct fault fault = {0};
+  while (fault_next(&fault)) {
+    quern_tensor *x = F32_INPUT("x", 4, 4), *s = F32_STATE("s", 4, 4), *y = layer(quern_add(x, s), x);
+    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    options.device = "interp";
+    options.threads = 1;
+    options.n_updates = 1;
+    options.updates = &(quern_update){s, y};
+    EXPECT_OK(quern_context_check(ctx));
+    fault_begin(&fault);
+    quern_status status = quern_program_compile(&program, ctx, TENSORS(y, quern_sum(y, QUERN_ALL, false)), &options);
+    if (status == QUERN_STATUS_OK) status = quern_instance_new(&instance, program);
+    fault_end(&fault);
+    EXPECT_FAULT(&fault, status);
+    close_program();
+    test_renew();
+  }
+  assert_true(fault.n > 50);
+}
+
+/* The same with control, whose bodies have plans of their own. */
+static void body(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_add(in[1], quern_exp(in[1]));
+}
+
+static void lack_of_memory_in_loops(void **state) {
+  (void)state;
+  struct fault fault = {0};
+  while (fault_next(&fault)) {
+    quern_tensor *results[1], *x = F32_INPUT("x", 4);
+    quern_loop_options loop = {sizeof loop, 3, false, 1, 0, 0, 0};
+    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    options.device = "interp";
+    options.threads = 1;
+    EXPECT_OK(quern_loop(ctx, &loop, &x, body, NULL, results));
+    fault_begin(&fault);
+    quern_status status = quern_program_compile(&program, ctx, 1, results, &options);
+    if (status == QUERN_STATUS_OK) status = quern_instance_new(&instance, program);
+    fault_end(&fault);
+    EXPECT_FAULT(&fault, status);
+    close_program();
+    test_renew();
+  }
+  assert_true(fault.n > 20);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {TEST(equal_layers_compile_once), TEST(equal_expressions_are_one),
+                                     TEST(passes_by_name), TEST(lack_of_memory), TEST(lack_of_memory_in_loops)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,204 @@
+/* tests/engine/test_control.c -- loops, while and if as steps with plans of their own, against the evaluator */
+/* tests/engine/test_control.c -- loops, while and if as steps with plans of their own, against the evaluator */
+#include "engine/engine_test.h"
+
+/* ---- loops --------------------------------------------------------------------------------------------- */
+
+static quern_status make_loop(int64_t trip, bool reverse, int carries, int scanned, int captures, int stacked,
+                              quern_tensor *const *operands, quern_body *body, void *user, quern_tensor **results) {
+  quern_loop_options options = {sizeof options, trip, reverse, carries, scanned, captures, stacked};
+  return quern_loop(ctx, &options, operands, body, user, results);
+}
+
+/* body(i, c, x, k): c' = c + x k + i, y = (c - x, i) */
+static void body_step(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_add(quern_add(in[1], quern_mul(in[2], in[3])), quern_cast(in[0], QUERN_DTYPE_F32));
+  out[1] = quern_sub(in[1], in[2]);
+  out[2] = in[0];
+}
+
+static void loops_of_any_length(void **state) {
+  (void)state;
+  for (int64_t trip = 0; trip <= 5; trip++) {
+    for (int reverse = 0; reverse < 2; reverse++) {
+      quern_tensor *results[3];
+      quern_tensor *operands[] = {F32_INPUT("c", 3), F32_INPUT("x", trip, 3), F32_INPUT("k", 3)};
+      EXPECT_OK(make_loop(trip, reverse != 0, 1, 1, 1, 2, operands, body_step, NULL, results));
+      expect_all(TENSORS(results[0], results[1], results[2]));
+    }
+  }
+}
+
+/* body(i, a, b, c): a' = b, b' = a, c' = c: carries that move, and one that stays */
+static void body_swap(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = in[2];
+  out[1] = in[1];
+  out[2] = in[3];
+  out[3] = in[1];
+}
+
+static void carries_that_move(void **state) {
+  (void)state;
+  for (int64_t trip = 1; trip <= 4; trip++) {
+    quern_tensor *results[4], *operands[] = {F32_INPUT("a", 3), F32_INPUT("b", 3), F32_INPUT("c", 2)};
+    EXPECT_OK(make_loop(trip, false, 3, 0, 0, 1, operands, body_swap, NULL, results));
+    expect_all(TENSORS(results[0], results[1], results[2], results[3]));
+  }
+}
+
+/* A loop in a loop, whose number of turns the inner one sums up: rows of a matrix, elements of a row. */
+static void body_inner(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_add(in[1], quern_tanh(in[2]));
+}
+
+static void body_outer(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  quern_tensor *inner[1];
+  if (make_loop(4, false, 1, 1, 0, 0, (quern_tensor *[]){in[1], in[2]}, body_inner, NULL, inner) != QUERN_STATUS_OK) {
+    out[0] = out[1] = NULL;
+    return;
+  }
+  out[0] = quern_mul(inner[0], in[3]);
+  out[1] = quern_sum(quern_add(inner[0], in[2]), QUERN_ALL, false);
+}
+
+static void loops_in_loops(void **state) {
+  (void)state;
+  quern_tensor *results[2], *operands[] = {quern_input(ctx, "c", QUERN_DTYPE_F32, QUERN_SCALAR), F32_INPUT("x", 5, 4),
+                                           quern_input(ctx, "k", QUERN_DTYPE_F32, QUERN_SCALAR)};
+  EXPECT_OK(make_loop(5, true, 1, 1, 1, 1, operands, body_outer, NULL, results));
+  expect_all(TENSORS(results[0], results[1], quern_add(results[0], results[0])));
+}
+
+/* A carry that is only added to is kept in one place, that of its source; one that is multiplied is not. */
+static void body_sum(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_add(in[1], in[3]);
+  out[1] = quern_matmul(in[2], in[3]);
+}
+
+static const struct engine_control *find_control(void) {
+  for (int i = 0; i < program->parts[0].n_steps; i++)
+    if (program->parts[0].steps[i].control != NULL) return program->parts[0].steps[i].control;
+  return NULL;
+}
+
+static void carries_in_place(void **state) {
+  (void)state;
+  for (int64_t trip = 2; trip <= 3; trip++) {
+    quern_tensor *results[2];
+    quern_tensor *operands[] = {quern_exp(F32_INPUT("a", 16, 16)), F32_INPUT("b", 16, 16),
+                                F32_INPUT("x", trip, 16, 16)};
+    EXPECT_OK(make_loop(trip, false, 2, 1, 0, 0, operands, body_sum, NULL, results));
+    quern_tensor *sum = quern_sum(results[0], QUERN_ALL, false), *other = quern_sum(results[1], QUERN_ALL, false);
+    open_program(TENSORS(sum, other), NULL);
+    const struct engine_control *control = find_control();
+    assert_non_null(control);
+    assert_true(control->in_place[0] == 1 && control->in_place[1] == 0);
+    assert_true(program->memory.arena < 4 * 1024); /* exp a and the sum in one place, two for b */
+    close_program();
+    expect_all(TENSORS(sum, other));
+  }
+}
+
+/* The same body in two loops is compiled once. */
+static void equal_bodies(void **state) {
+  (void)state;
+  quern_tensor *a[3], *b[3];
+  quern_tensor *first[] = {F32_INPUT("c", 3), F32_INPUT("x", 4, 3), F32_INPUT("k", 3)};
+  EXPECT_OK(make_loop(4, false, 1, 1, 1, 2, first, body_step, NULL, a));
+  quern_tensor *second[] = {a[0], F32_INPUT("x", 4, 3), F32_INPUT("k", 3)};
+  EXPECT_OK(make_loop(4, false, 1, 1, 1, 2, second, body_step, NULL, b));
+  open_program(TENSORS(b[0], b[1]), NULL);
+  assert_int_equal(program->n_parts, 2);
+  close_program();
+  expect_all(TENSORS(b[0], b[1], a[1]));
+}
+
+/* Constants as operands and as results of a body. */
+static void body_constant(void *user, quern_tensor *const *in, quern_tensor **out) {
+  quern_context *context = user;
+  out[0] = quern_full(context, QUERN_DTYPE_F32, QUERN_LIST(2), 3);
+  out[1] = quern_add(in[1], quern_constant(context, QUERN_DTYPE_F32, QUERN_LIST(2), (float[]){1, 2}));
+  out[2] = in[2];
+}
+
+static void constants(void **state) {
+  (void)state;
+  quern_tensor *results[3], *operands[] = {quern_full(ctx, QUERN_DTYPE_F32, QUERN_LIST(2), 7),
+                                           quern_full(ctx, QUERN_DTYPE_F32, QUERN_SCALAR, 2)};
+  EXPECT_OK(make_loop(3, false, 1, 0, 1, 2, operands, body_constant, ctx, results));
+  expect_all(TENSORS(results[0], results[1], results[2]));
+}
+
+/* ---- while ---------------------------------------------------------------------------------------------- */
+
+/* while c < limit: (c, s) = (c + 1, s x) */
+static void while_less(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_lt(in[0], in[2]);
+}
+
+static void while_body(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_add(in[0], quern_full(quern_tensor_context(in[0]), QUERN_DTYPE_I64, QUERN_SCALAR, 1));
+  out[1] = quern_add(quern_mul(in[1], in[3]), in[3]);
+}
+
+static void whiles_of_any_length(void **state) {
+  (void)state;
+  for (int turns = 0; turns <= 4; turns++) {
+    quern_tensor *results[2];
+    quern_tensor *operands[] = {quern_full(ctx, QUERN_DTYPE_I64, QUERN_SCALAR, 0), F32_INPUT("s", 3),
+                                quern_full(ctx, QUERN_DTYPE_I64, QUERN_SCALAR, turns), F32_INPUT("x", 3)};
+    EXPECT_OK(quern_while(ctx, 2, 2, operands, while_less, while_body, NULL, results));
+    expect_all(TENSORS(results[0], results[1]));
+  }
+}
+
+/* ---- if -------------------------------------------------------------------------------------------------- */
+
+static void if_then(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_exp(in[0]);
+  out[1] = in[1];
+}
+
+static void if_else(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  out[0] = quern_add(in[0], quern_mul(in[1], in[1]));
+  out[1] = quern_sum(quern_matmul(quern_reshape(in[0], QUERN_LIST(3, 1)), quern_reshape(in[1], QUERN_LIST(1, 3))),
+                     QUERN_LIST(0), false);
+}
+
+static void both_branches(void **state) {
+  (void)state;
+  for (int yes = 0; yes < 2; yes++) {
+    quern_tensor *results[2], *operands[] = {F32_INPUT("a", 3), F32_INPUT("b", 3)};
+    quern_tensor *sum = quern_sum(operands[0], QUERN_ALL, false);
+    quern_tensor *far = quern_full(ctx, QUERN_DTYPE_F32, QUERN_SCALAR, yes != 0 ? -1000 : 1000);
+    EXPECT_OK(quern_if(quern_gt(sum, far), 2, operands, 2, if_then, if_else, NULL, results));
+    expect_all(TENSORS(results[0], results[1]));
+  }
+}
+
+/* Gradients through a loop: the way back is a loop over saved carries. */
+static void gradients(void **state) {
+  (void)state;
+  quern_tensor *results[3], *dx[3];
+  quern_tensor *operands[] = {F32_INPUT("c", 3), F32_INPUT("x", 4, 3), F32_INPUT("k", 3)};
+  EXPECT_OK(make_loop(4, false, 1, 1, 1, 2, operands, body_step, NULL, results));
+  quern_tensor *loss = quern_sum(quern_tanh(results[0]), QUERN_ALL, false);
+  EXPECT_OK(quern_grad(loss, 3, operands, dx));
+  expect_all(TENSORS(loss, dx[0], dx[1], dx[2]));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {TEST(loops_of_any_length),  TEST(carries_that_move), TEST(loops_in_loops),
+                                     TEST(carries_in_place),     TEST(equal_bodies),      TEST(constants),
+                                     TEST(whiles_of_any_length), TEST(both_branches),     TEST(gradients)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

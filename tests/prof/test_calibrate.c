@@ -1,0 +1,111 @@
+/* tests/prof/test_calibrate.c -- what the machine can do: plausible figures, kept in the cache, measured again when asked */
+#include "prof/prof.h"
+#include "runtime/files.h"
+
+static struct base_heap heap;
+
+static int begin(void **state) {
+  (void)state;
+  files_begin();
+  assert_int_equal(setenv("QUERN_CACHE", in_folder("cache"), 1), 0);
+  base_heap_init(&heap, &memory_allocator);
+  return 0;
+}
+
+static int end(void **state) {
+  (void)state;
+  files_end();
+  return memory_live == 0 ? 0 : -1;
+}
+
+static bool same(const struct prof_limits *a, const struct prof_limits *b) {
+  bool equal = a->threads == b->threads && a->flops_f32 == b->flops_f32 && a->flops_f64 == b->flops_f64 &&
+               a->copy == b->copy && a->launch == b->launch;
+  for (int i = 0; i < PROF_LEVELS && equal; i++)
+    equal = a->bytes[i] == b->bytes[i] && a->bandwidth[i] == b->bandwidth[i];
+  return equal;
+}
+
+static bool near(const struct prof_limits *a, const struct prof_limits *b) {
+  return a->flops_f32 > 0.9999 * b->flops_f32 && a->flops_f32 < 1.0001 * b->flops_f32;
+}
+
+static void figures(void **state) {
+  (void)state;
+  struct prof_limits limits;
+  struct cg_target target;
+  EXPECT_OK(rt_cpu.target(&target));
+  EXPECT_OK(prof_limits_get(&limits, &heap, 1, false));
+  assert_int_equal(limits.threads, 1);
+  /* from the slowest machine that might run this, emulated, to ten times the fastest there is */
+  assert_true(limits.flops_f32 > 1e7 && limits.flops_f32 < 1e13);
+  assert_true(limits.flops_f64 > 1e6 && limits.flops_f64 < 1.2 * limits.flops_f32);
+  for (int i = 0; i < PROF_LEVELS; i++) {
+    assert_true(limits.bandwidth[i] > 1e7 && limits.bandwidth[i] < 1e14);
+    assert_true(i == 0 || limits.bandwidth[i] <= limits.bandwidth[i - 1]);
+  }
+  assert_true(limits.copy > 1e6 && limits.launch > 0 && limits.launch < 1e-2);
+  assert_true(limits.bytes[PROF_L1] <= target.base.l1_bytes && 2 * limits.bytes[PROF_L1] > target.base.l1_bytes);
+  assert_true(limits.bytes[PROF_L1] < limits.bytes[PROF_L2]);
+}
+
+static void kept(void **state) {
+  (void)state;
+  struct prof_limits first, second, again, two;
+  EXPECT_OK(prof_limits_get(&first, &heap, 1, false));
+  EXPECT_OK(prof_limits_get(&second, &heap, 1, false));
+  assert_true(near(&first, &second)); /* the text that is kept has fewer digits */
+  EXPECT_OK(prof_limits_get(&first, &heap, 1, false));
+  assert_true(same(&first, &second));
+  EXPECT_OK(prof_limits_get(&again, &heap, 1, true));
+  assert_false(same(&again, &first));
+  EXPECT_OK(prof_limits_get(&second, &heap, 1, false)); /* and that is what is kept now */
+  assert_true(near(&again, &second));
+  EXPECT_OK(prof_limits_get(&two, &heap, 2, false));
+  assert_int_equal(two.threads, 2);
+  assert_true(two.bytes[PROF_L1] == 2 * second.bytes[PROF_L1]);
+}
+
+/* A text of another kind under the name is not believed. */
+static void damaged(void **state) {
+  (void)state;
+  struct prof_limits before, after;
+  EXPECT_OK(prof_limits_get(&before, &heap, 1, false));
+  DIR *dir = opendir(in_folder("cache"));
+  assert_non_null(dir);
+  int spoilt = 0;
+  for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    char path[1200], text[512] = "";
+    snprintf(path, sizeof path, "%s/%s", in_folder("cache"), entry->d_name);
+    FILE *file = fopen(path, "rb");
+    size_t n = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file != NULL) fclose(file);
+    if (n == 0 || strstr(text, "limits ") == NULL) continue;
+    files_write(path, "limits 1 1 nonsense");
+    spoilt++;
+  }
+  closedir(dir);
+  assert_true(spoilt > 0);
+  EXPECT_OK(prof_limits_get(&after, &heap, 1, false));
+  assert_true(after.flops_f32 > 1e7 && after.threads == 1);
+}
+
+static void no_memory(void **state) {
+  (void)state;
+  struct fault fault = {0};
+  while (fault_next(&fault) && fault.n < 60) {
+    struct prof_limits limits;
+    fault_begin(&fault);
+    quern_status status = prof_limits_get(&limits, &heap, 1, true);
+    fault_end(&fault);
+    if (fault.met && status != QUERN_STATUS_OK) EXPECT_FAULT(&fault, status);
+    assert_int_equal(memory_live, 0);
+  }
+  assert_true(fault.n > 10);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(figures), cmocka_unit_test(kept), cmocka_unit_test(damaged),
+                                     cmocka_unit_test(no_memory)};
+  return cmocka_run_group_tests(tests, begin, end);
+}

@@ -1,0 +1,23 @@
+#!/bin/sh
+# tools/neon.sh -- the operation driver on AArch64: library and driver built by the cross compiler, run under qemu-user, with
+# kernels that the cross compiler makes. qemu hands the compiler, a program of this machine, to the kernel.
+# All values on both devices; of random graphs as many as fit (qemu is ten times slower than the machine).
+set -eu
+cd "$(dirname "$0")/.."
+export QUERN_CACHE="$PWD/build/neon/cache" QUERN_CC=aarch64-linux-gnu-gcc
+tools/build.sh neon querntest_program quernprop_program
+run() { # program, arguments
+  echo "neon: $*"
+  program=$1
+  shift
+  qemu-aarch64 -L /usr/aarch64-linux-gnu "build/neon/$program" "$@"
+}
+failed=0
+for optimise in 1 0; do
+  run querntest --mode value --device interp --optimise $optimise || failed=1
+  run querntest --mode value --device cpu --optimise $optimise || failed=1
+done
+run querntest --mode grad --device interp || failed=1
+run quernprop --device interp --graphs 400 || failed=1
+run quernprop --device cpu --graphs 80 || failed=1
+exit $failed
