@@ -1,6 +1,6 @@
 /* cli/bench.h -- what the files of `quern bench` share
-** A suite fills rows. Most suites are a list of cases: a case is a graph built from numbers, the work it must do, and what
-** peers call it. The others compare programs of Quern with each other.
+** A suite fills rows. Most suites are a list of cases: a case is a graph built from numbers, the work it must do, and
+** what peers call it. The others compare programs of Quern with each other.
 */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H

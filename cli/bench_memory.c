@@ -1,20 +1,17 @@
-/* cli/bench_memory.c -- the suite memory: relu, matmul, softmax as one program that plans its memory, and as three programs
-** whose results lie in memory that is kept from run to run, or made anew for every run
-** All memory comes from an allocator that counts: a run of a program allocates nothing.
+/* cli/bench_memory.c -- the suite memory: relu, matmul, softmax as a program that plans its memory, fused and not, and
+** eagerly, each result realised, with a pool that keeps blocks for the next one and without
+** All memory of the library comes from an allocator that counts.
 */
 #include "bench.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-enum { STEPS = 3 };
-
-static struct { uint64_t allocations; } counted;
+static uint64_t allocations;
 
 static void *counted_alloc(void *self, size_t bytes) {
   (void)self;
-  counted.allocations++;
+  allocations++;
   return aligned_alloc(64, (bytes + 64) / 64 * 64);
 }
 
@@ -23,143 +20,139 @@ static void counted_free(void *self, void *memory, size_t bytes) {
   free(memory);
 }
 
-/* The programs of a variant, each on the result of the one before. */
-struct chain {
-  int n;
-  bool anew; /* the results are made anew for every run */
-  struct bench_graph graphs[STEPS];
-  struct bench_side sides[STEPS];
-  uint64_t allocations, runs;
-};
-
-static quern_tensor *apply(struct bench_graph *g, int step, quern_tensor *x, int64_t n) {
-  if (step == 0) return quern_relu(x);
-  return step == 1 ? quern_matmul(x, bench_input(g, "w", 2, (int64_t[]){n, n})) : quern_softmax(x, 1);
-}
-
-/* Steps from the first to before the last as one program. */
-static quern_status begin_part(struct chain *chain, int first, int last, int64_t n, int threads, const char *passes) {
-  struct bench_graph *g = &chain->graphs[chain->n];
-  quern_context_options options = {.size = sizeof options, .allocator = {counted_alloc, counted_free, NULL}};
-  quern_status status = quern_context_new(&g->ctx, &options);
-  if (status != QUERN_STATUS_OK) return status;
-  quern_tensor *y = bench_input(g, "x", 2, (int64_t[]){n, n});
-  for (int i = first; i < last; i++) y = apply(g, i, y, n);
-  bench_output(g, y);
-  return bench_side_begin(&chain->sides[chain->n++], g, threads, passes);
-}
-
-static void end_chain(struct chain *chain) {
-  for (int i = 0; i < STEPS; i++) {
-    bench_side_end(&chain->sides[i]);
-    bench_graph_end(&chain->graphs[i]);
-  }
-}
-
-/* One run of all programs; false when it failed. */
-static bool run_once(struct chain *chain, size_t bytes) {
-  void *made[STEPS] = {0}, *input = chain->sides[0].inputs[0];
-  bool good = true;
-  for (int i = 0; i < chain->n && good; i++) {
-    struct bench_side *side = &chain->sides[i];
-    bool inner = chain->anew && i + 1 < chain->n; /* the last result goes to the caller's memory */
-    if (inner) made[i] = counted_alloc(NULL, bytes);
-    void *output = inner ? made[i] : side->outputs[0];
-    const void *inputs[] = {input, side->n_inputs > 1 ? side->inputs[1] : NULL};
-    good = output != NULL && quern_instance_run(side->instance, inputs, &output) == QUERN_STATUS_OK;
-    if (i > 0) counted_free(NULL, made[i - 1], bytes);
-    if (i > 0) made[i - 1] = NULL;
-    input = output;
-  }
-  for (int i = 0; i < STEPS; i++) counted_free(NULL, made[i], bytes);
-  return good;
-}
-
-static double run_chain(void *self, long n) {
-  struct chain *chain = self;
-  struct timespec begin, end;
-  quern_slot slot;
-  if (quern_program_output(chain->sides[0].program, 0, &slot) != QUERN_STATUS_OK) return -1;
-  uint64_t before = counted.allocations;
-  clock_gettime(CLOCK_MONOTONIC, &begin);
-  for (long i = 0; i < n; i++)
-    if (!run_once(chain, slot.bytes)) return -1;
-  clock_gettime(CLOCK_MONOTONIC, &end);
-  chain->allocations += counted.allocations - before;
-  chain->runs += (uint64_t)n;
-  return ((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec)) / (double)n;
-}
-
-/* Planned bytes, and those of the results between the programs. */
-static int64_t chain_planned(const struct chain *chain) {
-  int64_t bytes = 0;
-  for (int i = 0; i < chain->n; i++) {
-    quern_slot slot = {0};
-    bytes += bench_side_planned(&chain->sides[i]);
-    if (i + 1 < chain->n && quern_program_output(chain->sides[i].program, 0, &slot) == QUERN_STATUS_OK)
-      bytes += (int64_t)slot.bytes;
-  }
-  return bytes;
-}
-
 struct variant {
   const char *name, *passes;
-  int programs;
-  bool anew;
+  bool eager, pooled;
 };
-static const struct variant variants[] = {{"fused", NULL, 1, false},
-                                          {"unfused", "-fuse", 1, false},
-                                          {"pooled", NULL, STEPS, false},
-                                          {"unpooled", NULL, STEPS, true}};
+static const struct variant variants[] = {{"fused", NULL, false, false},
+                                          {"unfused", "-fuse", false, false},
+                                          {"pooled", NULL, true, true},
+                                          {"unpooled", NULL, true, false}};
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-static quern_status begin_chain(struct chain *chain, const struct variant *variant, int64_t n, int threads) {
-  *chain = (struct chain){.anew = variant->anew};
-  quern_status status = QUERN_STATUS_OK;
-  for (int i = 0; i < variant->programs && status == QUERN_STATUS_OK; i++)
-    status = begin_part(chain, i, variant->programs == 1 ? STEPS : i + 1, n, threads, variant->passes);
+/* A variant that runs. */
+struct contender {
+  const struct variant *variant;
+  struct bench_graph graph;
+  struct bench_side side;     /* unless it is eager */
+  quern_tensor *x, *w;        /* n x n */
+  uint64_t allocations, runs; /* after the first one, which warms up */
+  bool warm;
+};
+
+/* ---- one run ---------------------------------------------------------------------------------------------- */
+
+/* Realises *y and gives the memory of x back, which it was made of. */
+static quern_status next(quern_tensor **y, quern_tensor *x) {
+  quern_status status = quern_tensor_realize(y);
+  if (status == QUERN_STATUS_OK && x != NULL) status = quern_tensor_release(x);
   return status;
 }
 
-static int run_variant(struct bench_run *run, const struct variant *variant, int64_t n, struct chain *base) {
-  struct chain chain;
+static quern_status run_eagerly(struct contender *c) {
+  quern_mark mark;
+  quern_status status = quern_context_mark(c->graph.ctx, &mark);
+  quern_tensor *a = quern_relu(c->x);
+  if (status == QUERN_STATUS_OK) status = next(&a, NULL);
+  quern_tensor *b = quern_matmul(a, c->w);
+  if (status == QUERN_STATUS_OK) status = next(&b, a);
+  quern_tensor *y = quern_softmax(b, 1);
+  if (status == QUERN_STATUS_OK) status = next(&y, b);
+  if (status == QUERN_STATUS_OK) status = quern_tensor_release(y);
+  return status == QUERN_STATUS_OK ? quern_context_rewind(c->graph.ctx, mark, 0, NULL) : status;
+}
+
+static double run_contender(void *self, long n) {
+  struct contender *c = self;
+  uint64_t before = allocations;
+  struct timespec begin, end;
+  double seconds;
+  if (c->variant->eager) {
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (long i = 0; i < n; i++)
+      if (run_eagerly(c) != QUERN_STATUS_OK) return -1;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    seconds = ((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec)) / (double)n;
+  } else {
+    seconds = bench_side_run(&c->side, n);
+  }
+  if (c->warm) {
+    c->allocations += allocations - before;
+    c->runs += (uint64_t)n;
+  }
+  c->warm = true;
+  return seconds;
+}
+
+/* ---- beginning and end -------------------------------------------------------------------------------------- */
+
+static quern_status begin(struct contender *c, const struct variant *variant, int64_t n, int threads) {
+  const int64_t dims[] = {n, n};
+  quern_context_options options = {.size = sizeof options, .allocator = {counted_alloc, counted_free, NULL}};
+  *c = (struct contender){.variant = variant};
+  quern_status status = quern_context_new(&c->graph.ctx, &options);
+  if (status != QUERN_STATUS_OK) return status;
+  if (variant->eager) {
+    c->x = bench_known(&c->graph, 2, dims);
+    c->w = bench_known(&c->graph, 2, dims);
+    return variant->pooled ? QUERN_STATUS_OK : quern_pool_limit(c->graph.ctx, 0);
+  }
+  c->x = bench_input(&c->graph, "x", 2, dims);
+  c->w = bench_input(&c->graph, "w", 2, dims);
+  bench_output(&c->graph, quern_softmax(quern_matmul(quern_relu(c->x), c->w), 1));
+  return bench_side_begin(&c->side, &c->graph, threads, variant->passes);
+}
+
+static void end(struct contender *c) {
+  bench_side_end(&c->side);
+  bench_graph_end(&c->graph);
+}
+
+/* What a run plans, or keeps in the pool, beside inputs and result; and what it would be without sharing. */
+static int add_memory(struct bench_row *row, const struct contender *c) {
+  quern_pool_stats pool;
+  if (quern_pool_get(c->graph.ctx, &pool) != QUERN_STATUS_OK) return cli_fail_last("memory");
+  bool eager = c->variant->eager;
+  row->planned = eager ? (int64_t)pool.peak_bytes : bench_side_planned(&c->side);
+  bench_row_add(row, "kernels", eager ? 3 : (double)c->side.counts.steps);
+  bench_row_add(row, "arena", (double)c->side.memory.arena);
+  bench_row_add(row, "unshared", (double)c->side.memory.unshared);
+  bench_row_add(row, "bound", (double)c->side.memory.bound);
+  bench_row_add(row, "pool_hits", (double)pool.hits);
+  bench_row_add(row, "pool_misses", (double)pool.misses);
+  bench_row_add(row, "allocations", (double)c->allocations / (double)c->runs); /* of a run */
+  return CLI_OK;
+}
+
+static int run_variant(struct bench_run *run, const struct variant *variant, int64_t n, struct contender *base) {
+  struct contender own;
   struct bench_row row = {.threads = run->threads};
   snprintf(row.name, sizeof row.name, "%s", variant->name);
   snprintf(row.params, sizeof row.params, "n=%lld", (long long)n);
   int status = CLI_OK;
-  if (begin_chain(&chain, variant, n, run->threads) != QUERN_STATUS_OK) status = cli_fail_last(variant->name);
-  struct bench_racer racers[] = {{variant->name, run_chain, &chain, 1}, {"unpooled", run_chain, base, 1}};
-  if (status == CLI_OK) status = bench_race(run, &row, variant->anew ? 1 : 2, racers);
-  row.planned = chain_planned(&chain);
-  int64_t arena = 0, unshared = 0, bound = 0, steps = 0;
-  for (int i = 0; i < chain.n; i++) {
-    arena += chain.sides[i].memory.arena;
-    unshared += chain.sides[i].memory.unshared;
-    bound += chain.sides[i].memory.bound;
-    steps += (int64_t)chain.sides[i].counts.steps;
-  }
-  bench_row_add(&row, "kernels", (double)steps);
-  bench_row_add(&row, "arena", (double)arena);
-  bench_row_add(&row, "unshared", (double)unshared);
-  bench_row_add(&row, "bound", (double)bound);
-  bench_row_add(&row, "allocations", chain.runs > 0 ? (double)chain.allocations / (double)chain.runs : 0);
-  end_chain(&chain);
+  if (begin(&own, variant, n, run->threads) != QUERN_STATUS_OK) status = cli_fail_last(variant->name);
+  struct bench_racer racers[] = {{variant->name, run_contender, &own, 1}, {"unpooled", run_contender, base, 1}};
+  if (status == CLI_OK) status = bench_race(run, &row, variant == base->variant ? 1 : 2, racers);
+  if (status == CLI_OK) status = add_memory(&row, &own);
+  end(&own);
   return status == CLI_OK ? bench_row_keep(run, &row) : status;
 }
 
 int bench_run_memory(struct bench_run *run) {
   static const int64_t sizes[] = {256, 1024};
+  char text[32];
   int status = CLI_OK;
+  snprintf(text, sizeof text, "%d", run->threads);
+  setenv("QUERN_THREADS", text, 1); /* of eager use; nothing of the library has read it yet */
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes && status == CLI_OK; s++) {
-    struct chain base;
-    if (begin_chain(&base, &variants[VARIANTS - 1], sizes[s], run->threads) != QUERN_STATUS_OK)
+    struct contender base;
+    if (begin(&base, &variants[VARIANTS - 1], sizes[s], run->threads) != QUERN_STATUS_OK)
       status = cli_fail_last("memory");
     for (size_t i = 0; i < VARIANTS && status == CLI_OK; i++) {
-      char params[32];
-      snprintf(params, sizeof params, "n=%lld", (long long)sizes[s]);
-      if (bench_wanted(run, variants[i].name, params)) status = run_variant(run, &variants[i], sizes[s], &base);
+      snprintf(text, sizeof text, "n=%lld", (long long)sizes[s]);
+      if (bench_wanted(run, variants[i].name, text)) status = run_variant(run, &variants[i], sizes[s], &base);
     }
-    end_chain(&base);
+    end(&base);
   }
   return status;
 }

@@ -1,4 +1,4 @@
-/* cli/bench_models.c -- whole graphs to compile: GPT-2's training step, blocks of a flow transformer, chains of nodes */
+/* cli/bench_models.c -- whole graphs to compile: GPT-2's training step, flow transformer blocks, attention, chains */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -197,6 +197,19 @@ static void build_flow(struct bench_model *model, const char *params) {
   add_output(model, image.x);
 }
 
+/* ---- attention and its gradients: the bytes of the plan grow as the sequence ---------------------------------- */
+
+static void build_attention(struct bench_model *model, const char *params) {
+  const int64_t dims[] = {1, VALUE("h"), VALUE("s"), VALUE("d")};
+  static const char *const names[] = {"q", "k", "v", "dy"};
+  quern_tensor *in[4], *dx[3];
+  for (int i = 0; i < 4; i++) in[i] = quern_input(model->ctx, names[i], QUERN_DTYPE_F32, 4, dims);
+  quern_tensor *y = quern_attention(in[0], in[1], in[2], NULL, NULL, NULL);
+  add_output(model, y);
+  if (quern_vjp(1, &y, &in[3], 3, in, dx) != QUERN_STATUS_OK) return;
+  for (int i = 0; i < 3; i++) add_output(model, dx[i]);
+}
+
 /* ---- chains --------------------------------------------------------------------------------------------------- */
 
 static void build_chain(struct bench_model *model, const char *params) {
@@ -208,6 +221,9 @@ static void build_chain(struct bench_model *model, const char *params) {
 const struct bench_model_kind bench_models[] = {
     {"gpt2_step", "layers=12 B=8 T=256 C=768 H=12 V=50257", build_gpt2, true},
     {"flow_blocks", "blocks=28 text=512 image=1024 C=3072 H=24", build_flow, true},
+    {"attention", "h=12 s=1024 d=64", build_attention, false},
+    {"attention", "h=12 s=4096 d=64", build_attention, false},
+    {"attention", "h=12 s=16384 d=64", build_attention, false},
     {"chain", "nodes=1000", build_chain, false},
     {"chain", "nodes=10000", build_chain, false},
     {"chain", "nodes=100000", build_chain, false},

@@ -1,4 +1,4 @@
-/* cli/bench_patterns.c -- patterns that the compiler is to fuse, each with composites and written out with primitives */
+/* cli/bench_patterns.c -- patterns that the compiler is to fuse: with composites, and written out with primitives */
 #include "bench.h"
 
 #define VALUE(key) bench_value(params, key, 1)

@@ -1,6 +1,6 @@
 /* cli/bench_side.c -- measuring: programs of Quern, and all sides of a row in turn
-** Each round runs every side for a while, one after another; a ratio is the median over the rounds of a side's time over
-** that of the first, so that a machine that slows down for a while slows both.
+** Each round runs every side for a while, one after another; a ratio is the median over the rounds of a side's time
+** over that of the first, so that a machine that slows down for a while slows both.
 */
 #include "bench.h"
 

@@ -154,7 +154,7 @@ void cli_values_end(struct cli_values *values);
 #define CLI_PROGRAM_USAGE                                                                                              \
   "[--device NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--numerics KIND] [--inference]"
 
-/* Compiles outputs as the options of the call say, for the device unless they name one, with passes besides (or NULL). */
+/* Compiles outputs as the options of the call say, for the device unless they name one, with more passes (or NULL). */
 int cli_compile(quern_program **program, const struct cli_call *call, quern_context *ctx, size_t n,
                 quern_tensor *const *outputs, const char *device, const char *passes);
 /* Writes what a program is made of to a file, "-" for standard output. */

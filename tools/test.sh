@@ -60,7 +60,7 @@ bits-cpu         build/querntest --mode bits --device cpu
 ref-cpu          QUERN_REF=1 build/querntest --mode value --device cpu
 property         build/quernprop --graphs 20000
 property-interp  build/quernprop --device interp --graphs 20000
-property-cpu     build/quernprop --device cpu --graphs 1000
+property-cpu     build/quernprop --device cpu --graphs 500
 judge-self       $python tests/oracle/judge.py --selftest
 plant            tests/driver/plant.sh build
 program          build/quern --help

@@ -19,6 +19,8 @@ typedef struct quern_update {
 } quern_update;
 
 typedef enum quern_numerics { QUERN_NUMERICS_EXACT, QUERN_NUMERICS_FAST } quern_numerics;
+/* Latency: threads that wait for work spin for some tens of microseconds. Throughput: they sleep at once, and leave the processor
+** to other work. */
 typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR_THROUGHPUT } quern_optimize_for;
 
 /* Start from QUERN_PROGRAM_OPTIONS. */

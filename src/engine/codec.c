@@ -206,6 +206,7 @@ void codec_program(struct codec *c, quern_program *p) {
   codec_raw(c, &p->counts, sizeof p->counts);
   codec_size(c, &p->scratch_stride);
   codec_bool(c, &p->donates);
+  codec_bool(c, &p->sleeps);
 }
 
 /* ---- checking what was read ------------------------------------------------------------------------------ */

@@ -78,6 +78,7 @@ struct quern_program {
   quern_program_counts counts;
   size_t scratch_stride; /* bytes of scratch a thread needs */
   bool donates;          /* an input may be overwritten */
+  bool sleeps;           /* for throughput: waiting threads leave the processor to others */
   quern_context *ref_ctx; /* QUERN_REF=1: a context for what its kernels compute; else NULL */
 };
 

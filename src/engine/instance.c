@@ -57,6 +57,7 @@ static quern_status open_space(quern_instance *instance) {
   struct base_heap *heap = &instance->heap;
   int threads = program->target.base.threads;
   QUERN_TRY(rt_pool_new(&instance->pool, heap, threads));
+  if (program->sleeps) rt_pool_sleep(instance->pool);
   instance->arena = base_alloc_zero(heap, (size_t)program->memory.arena);
   instance->scratch = base_alloc_zero(heap, program->scratch_stride * (size_t)threads);
   return QUERN_STATUS_OK;

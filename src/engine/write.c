@@ -234,6 +234,7 @@ static quern_status write_outside(struct engine_build *b) {
   program->n_states = b->states.n;
   program->n_outputs = b->request->n_outputs;
   program->donates = b->request->options.n_donated > 0;
+  program->sleeps = b->request->options.optimize_for == QUERN_OPTIMIZE_FOR_THROUGHPUT;
   QUERN_TRY(write_slots(arena, b->inputs.n, b->inputs.at, &program->inputs));
   QUERN_TRY(write_slots(arena, b->states.n, b->states.at, &program->states));
   QUERN_TRY(write_slots(arena, program->n_outputs, b->request->outputs, &program->outputs));

@@ -34,7 +34,7 @@ extern const char *const prof_bound_names[]; /* "compute", "memory", "launch" */
 double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost, quern_dtype dtype, int64_t footprint,
                   enum prof_bound *bound);
 
-/* ---- reports (report.c, trace.c) ------------------------------------------------------------------------------------- */
+/* ---- reports (report.c, trace.c) ------------------------------------------------------------------------------- */
 
 /* One step of a program. */
 struct prof_step {

@@ -43,7 +43,7 @@ struct rt_pool {
   struct base_heap *heap;
   size_t bytes;
   int threads;
-  bool spins;
+  atomic_bool spins;
   unsigned forks; /* of the process when the pool was made */
   struct share *shares;
   struct worker *workers;
@@ -297,5 +297,7 @@ void rt_pool_free(struct rt_pool *pool) {
 }
 
 int rt_pool_threads(const struct rt_pool *pool) { return pool->threads; }
+
+void rt_pool_sleep(struct rt_pool *pool) { pool->spins = false; }
 
 void rt_pool_disturb(struct rt_pool *pool, uint64_t seed) { atomic_store(&pool->disturb, seed); }

@@ -28,6 +28,9 @@ int rt_pool_threads(const struct rt_pool *pool);
 typedef void rt_task(void *arg, int64_t begin, int64_t end, int thread);
 void rt_pool_run(struct rt_pool *pool, int64_t n, rt_task *task, void *arg);
 
+/* From now on threads that wait sleep at once instead of spinning for a while first. Before the first run. */
+void rt_pool_sleep(struct rt_pool *pool);
+
 /* A test's wish: workers yield and sleep at random moments, from this seed; 0: no more. */
 void rt_pool_disturb(struct rt_pool *pool, uint64_t seed);
 

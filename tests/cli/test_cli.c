@@ -399,7 +399,7 @@ static void bench(void **state) {
        0, "residual_norm m=1024 k=768 kernels kernels_unfused kernels_by_hand bytes bytes_unfused\n"},
       {"quern bench memory --only n=256 --rounds 3 --json m.json > /dev/null && /usr/bin/python3 form.py m.json memory "
        "4",
-       0, "fused n=256 kernels arena unshared bound allocations\nunfused n=256..."},
+       0, "fused n=256 kernels arena unshared bound pool_hits pool_misses allocations\nunfused n=256..."},
       {"quern bench graph --only nodes=1000 --rounds 3 --json c.json | grep -c '^chain' && "
        "/usr/bin/python3 form.py c.json graph 3 | sed -n 1p",
        0, "3\nchain nodes=1000 nodes_before nodes_after steps kernels passes_ms plan_ms cold_ms warm_ms\n"},

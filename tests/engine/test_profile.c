@@ -111,13 +111,18 @@ static void many_events(void **state) {
   EXPECT_OK(quern_instance_record(instance, true));
   for (int i = 0; i < 65536 / n + 10; i++) run_program();
   EXPECT_OK(quern_program_profile(program, instance, QUERN_PROFILE_TRACE, &text));
-  assert_int_equal(count("\"ph\": \"X\""), 65536);
   double last = -1;
-  for (const char *at = text; (at = strstr(at, "\"ts\": ")) != NULL; at++) {
-    double ts = strtod(at + 6, NULL);
+  int events = 0;
+  for (char *line = text, *next; (next = strchr(line, '\n')) != NULL; line = next + 1) {
+    *next = 0; /* a search in all of the text for each event would take long */
+    const char *at = strstr(line, "\"ts\": ");
+    double ts = at != NULL ? strtod(at + 6, NULL) : last;
     assert_true(ts >= last);
     last = ts;
+    events += at != NULL;
+    *next = '\n';
   }
+  assert_int_equal(events, 65536);
   drop_text();
   close_program();
 }

@@ -1,4 +1,4 @@
-/* tests/prof/test_calibrate.c -- what the machine can do: plausible figures, kept in the cache, measured again when asked */
+/* tests/prof/test_calibrate.c -- what the machine can do: plausible figures, kept, measured again when asked */
 #include "prof/prof.h"
 #include "runtime/files.h"
 
