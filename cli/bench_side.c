@@ -156,6 +156,9 @@ static long repeats(double seconds, double slice) {
 /* Long enough for the threads of the side before to go to sleep. */
 static void pause_between(void) { nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL); }
 
+/* A run longer than that many slices needs none before it that is not timed. */
+#define LONG_RUN 5
+
 /* Runs a side; false when it failed, which is an error of the first and ends the others' part in the race. */
 static bool timed(const struct bench_racer *racer, long n, double *seconds) {
   *seconds = racer->run(racer->self, n);
@@ -166,15 +169,18 @@ int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const str
   enum { SIDES = BENCH_RESULTS + 1 };
   double times[SIDES][BENCH_MOST_ROUNDS], ratios[BENCH_MOST_ROUNDS];
   long turns[SIDES];
+  bool brief[SIDES]; /* every turn begins with a run that is not timed: it wakes threads and fills caches */
   bool good[SIDES] = {false};
   size_t rounds = (size_t)run->rounds;
   for (size_t i = 0; i < n; i++) { /* the first run warms up */
     good[i] = timed(&racers[i], 1, times[i]) && timed(&racers[i], 1, times[i]);
     turns[i] = repeats(times[i][0], run->slice);
+    brief[i] = times[i][0] < LONG_RUN * run->slice;
   }
   for (size_t r = 0; r < rounds && good[0]; r++) {
     for (size_t i = 0; i < n; i++) {
       pause_between();
+      if (good[i] && brief[i]) good[i] = timed(&racers[i], 1, &times[i][r]);
       if (good[i]) good[i] = timed(&racers[i], turns[i], &times[i][r]);
       if (cli_interrupted()) return CLI_FAILED;
     }

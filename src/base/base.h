@@ -223,6 +223,17 @@ void base_thread_join(struct base_thread *thread);
 /* How many processors this process may use: at least 1. */
 int base_thread_processors(void);
 
+/* A set of processors; empty where the system does not tell. */
+struct base_processors {
+  uint64_t bits[16];
+};
+/* Those that the calling thread may run on. */
+void base_thread_allowed(struct base_processors *set);
+/* The one that the calling thread runs on at the moment; -1: not known. */
+int base_thread_processor(void);
+/* Lets a thread run on those of the set but one, unless that leaves none. */
+void base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int processor);
+
 /* ---- targets: what passes and schedules may know of a device ------------------------------------------------------- */
 
 struct base_target {

@@ -43,3 +43,36 @@ int base_thread_processors(void) {
   long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n > 1 ? (int)n : 1;
 }
+
+#if defined(__linux__)
+_Static_assert(sizeof(struct base_processors) == sizeof(cpu_set_t), "a set holds a cpu_set_t");
+#endif
+
+void base_thread_allowed(struct base_processors *set) {
+  *set = (struct base_processors){{0}};
+#if defined(__linux__)
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) memcpy(set, &cpus, sizeof cpus);
+#endif
+}
+
+int base_thread_processor(void) {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+void base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int processor) {
+#if defined(__linux__)
+  pthread_t handle;
+  cpu_set_t cpus;
+  memcpy(&handle, thread->handle, sizeof handle);
+  memcpy(&cpus, set, sizeof cpus);
+  if (processor >= 0 && processor < CPU_SETSIZE) CPU_CLR((size_t)processor, &cpus);
+  if (CPU_COUNT(&cpus) > 0) (void)pthread_setaffinity_np(handle, sizeof cpus, &cpus);
+#else
+  (void)thread, (void)set, (void)processor;
+#endif
+}

@@ -43,11 +43,14 @@ struct rt_pool {
   struct base_heap *heap;
   size_t bytes;
   int threads;
+  bool fits; /* there are processors for all threads */
   atomic_bool spins;
   unsigned forks; /* of the process when the pool was made */
   struct share *shares;
   struct worker *workers;
-  pthread_mutex_t callers; /* one run at a time */
+  struct base_processors allowed; /* to the workers */
+  int avoided;                    /* the processor among them that workers keep off; -1: none */
+  pthread_mutex_t callers;        /* one run at a time */
   pthread_mutex_t lock;    /* of those who sleep */
   pthread_cond_t wake, done;
   /* the job */
@@ -125,6 +128,17 @@ static void wake_sleepers(struct rt_pool *pool, int most) {
   pthread_mutex_unlock(&pool->lock);
   if (most >= sleepers) pthread_cond_broadcast(&pool->wake);
   for (int i = 0; most < sleepers && i < most; i++) pthread_cond_signal(&pool->wake);
+}
+
+/* Before sleepers are woken: keeps them off the caller's processor. Some systems start a woken thread on the processor
+** of the one that woke it, and take milliseconds to see that another one is idle. */
+static void make_room(struct rt_pool *pool) {
+  if (!pool->fits || atomic_load(&pool->sleepers) == 0) return;
+  int processor = base_thread_processor();
+  if (processor == pool->avoided) return;
+  pool->avoided = processor;
+  for (int i = 0; i < pool->threads - 1; i++)
+    base_thread_keep_off(&pool->workers[i].thread, &pool->allowed, processor);
 }
 
 /* Waits until nobody is in the closed job. */
@@ -213,6 +227,7 @@ void rt_pool_run(struct rt_pool *pool, int64_t n, rt_task *task, void *arg) {
   pool->arg = arg;
   deal(pool, n);
   if (n > 1) {
+    make_room(pool);
     atomic_store(&pool->state, (atomic_load(&pool->state) / JOB + 1) * JOB + OPEN);
     wake_sleepers(pool, pool->n_shares - 1);
   }
@@ -273,7 +288,10 @@ quern_status rt_pool_new(struct rt_pool **out, struct base_heap *heap, int threa
   pool->shares = (struct share *)(pool + 1);
   pool->workers = (struct worker *)(pool->shares + threads);
   if (threads > 1) {
-    pool->spins = threads <= rt_processors();
+    pool->fits = threads <= rt_processors();
+    pool->spins = pool->fits;
+    pool->avoided = -1;
+    base_thread_allowed(&pool->allowed);
     pthread_mutex_init(&pool->callers, NULL);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
