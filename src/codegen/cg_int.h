@@ -53,6 +53,8 @@ struct cg_range {
   int64_t lo, hi;
 };
 
+enum { CG_MADE = -2 };
+
 struct cg_emit {
   struct cg_unit *unit;
   const struct kern *kern;
@@ -64,7 +66,8 @@ struct cg_emit {
   const int64_t *scratch_at;  /* one an instruction: as kern_scratch_place tells */
   struct cg_range *ranges;    /* one an instruction */
   unsigned char *width;       /* one an instruction: bytes of a lane of a vector of bools */
-  kern_id *loop;              /* one an instruction: the FOR of the innermost loop it stands in, or KERN_NONE */
+  kern_id *loop; /* one an instruction: the FOR of the innermost loop it stands in, KERN_NONE, or CG_MADE */
+  kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
 };
 
 static inline const struct kern_inst *cg_inst(const struct cg_emit *e, kern_id id) { return &e->fn->insts.at[id]; }

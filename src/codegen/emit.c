@@ -37,11 +37,12 @@ static void find_loops(struct cg_emit *e) {
 
 /* All instructions, into e->text. */
 static quern_status add_body(struct cg_emit *e) {
-  size_t n = e->fn->insts.n, bytes = n * (sizeof *e->ranges + sizeof *e->loop + sizeof *e->width);
+  size_t n = e->fn->insts.n, bytes = n * (sizeof *e->ranges + 2 * sizeof *e->loop + sizeof *e->width);
   e->ranges = base_alloc(e->unit->heap, bytes);
   if (e->ranges == NULL) return QUERN_STATUS_MEMORY;
   e->loop = (kern_id *)(e->ranges + n);
-  e->width = (unsigned char *)(e->loop + n);
+  e->made = e->loop + n;
+  e->width = (unsigned char *)(e->made + n);
   find_loops(e);
   for (size_t i = 0; i < n; i++) {
     cg_facts(e, (kern_id)i);

@@ -204,25 +204,27 @@ static const char *register_letter(const struct cg_emit *e, kern_id id) {
   return fits && e->unit->target->isa != CG_ISA_GENERIC ? letters[e->unit->target->isa] : NULL;
 }
 
-/* The constant of the loop that begins with instruction `loop` that is the same as this one: the first of them. */
-static kern_id first_like(const struct cg_emit *e, kern_id loop, kern_id id) {
-  const struct kern_inst *x = cg_inst(e, id);
-  for (kern_id i = loop + 1; i < id; i++) {
-    const struct kern_inst *y = cg_inst(e, i);
-    if (e->loop[i] == loop && y->op == KERN_CONST && y->dtype == x->dtype && y->lanes == x->lanes && y->imm == x->imm)
-      return i;
-  }
-  return id;
-}
-
-/* What is made before a loop: the constants that stand in it, but in no loop inside it. */
+/* What is made before a loop: the constants that stand in it, but in no loop inside it. Equal ones are made once. */
 static void add_loop_constants(struct cg_emit *e, kern_id loop) {
+  kern_id last = KERN_NONE; /* of those that are made; each knows the one before it */
   int depth = 1;
   for (kern_id i = loop + 1; depth > 0; i++) {
     const struct kern_inst *x = cg_inst(e, i);
     depth += x->op == KERN_FOR || x->op == KERN_IF ? 1 : x->op == KERN_END ? -1 : 0;
     const char *letter = e->loop[i] == loop ? register_letter(e, i) : NULL;
-    if (letter == NULL || first_like(e, loop, i) != i) continue;
+    if (letter == NULL) continue;
+    kern_id same = last;
+    for (; same != KERN_NONE; same = e->made[same]) {
+      const struct kern_inst *y = cg_inst(e, same);
+      if (y->dtype == x->dtype && y->lanes == x->lanes && y->imm == x->imm) break;
+    }
+    if (same != KERN_NONE) {
+      e->made[i] = same;
+      continue;
+    }
+    e->made[i] = last;
+    e->loop[i] = CG_MADE;
+    last = i;
     cg_facts(e, i);
     for (int k = 0; k < x->lanes / cg_part(e, i); k++) {
       cg_indent(e);
@@ -239,15 +241,14 @@ static void add_loop_constants(struct cg_emit *e, kern_id loop) {
 }
 
 static void piece_like(struct cg_emit *e, kern_id id, int lo, int n) {
-  cg_value(e, &e->text, first_like(e, e->loop[id], id), lo, n, cg_width(e, id));
+  cg_value(e, &e->text, e->made[id], lo, n, cg_width(e, id));
 }
 
 static void emit_const(struct cg_emit *e, kern_id id) {
   if (cg_inst(e, id)->lanes == 1) return; /* scalars are literals where they are used */
-  if (e->loop[id] == KERN_NONE || register_letter(e, id) == NULL)
-    cg_define(e, id, cg_part(e, id), piece_const);
-  else if (first_like(e, e->loop[id], id) != id)
-    cg_define(e, id, cg_part(e, id), piece_like);
+  if (e->loop[id] == CG_MADE) return;
+  bool made = e->loop[id] != KERN_NONE && register_letter(e, id) != NULL; /* another one is the same */
+  cg_define(e, id, cg_part(e, id), made ? piece_like : piece_const);
 }
 
 static void piece_lane(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -596,6 +597,7 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_DIV ROW("$a / $b", "div_$D($a, $b)", NULL, NULL)
 #define RULE_MOD ROW(NULL, "mod_$D($a, $b)", NULL, NULL)
 #define RULE_FMA ROW("fma_$D($a, $b, $c)", NULL, NULL, NULL)
+#define RULE_SCALE ROW("scale_$D($a, $b)", NULL, NULL, NULL)
 #define RULE_NEG ROW("- $a", "- $a", NULL, NULL) /* a may be a negative literal */
 #define RULE_ABS ROW("abs_$D($a)", "abs_$D($a)", NULL, NULL)
 #define RULE_SQRT ROW("sqrt_$D($a)", NULL, NULL, NULL)

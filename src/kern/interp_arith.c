@@ -67,6 +67,7 @@ static inline uint64_t shr_unsigned(uint64_t x, uint64_t by, unsigned width) { r
   BINARY(sub, T, S, T, x - y)                                                                                          \
   BINARY(mul, T, S, T, x *y)                                                                                           \
   BINARY(div, T, S, T, x / y)                                                                                          \
+  BINARY(scale, T, S, T, x != x ? x : scalbn##f(x, (int)y))                                                            \
   BINARY(max, T, S, T, max_##S(x, y))                                                                                  \
   BINARY(min, T, S, T, min_##S(x, y))                                                                                  \
   UNARY(neg, T, S, -x)                                                                                                 \
@@ -162,8 +163,8 @@ static void dot4_i32_lanes(const struct kern_step *s) {
   ROW(ADD, add, S, DTYPE), ROW(SUB, sub, S, DTYPE), ROW(MUL, mul, S, DTYPE), ROW(DIV, div, S, DTYPE),                  \
       ROW(NEG, neg, S, DTYPE), ROW(ABS, abs, S, DTYPE), EXTREME_ROWS(S, DTYPE), COMPARISON_ROWS(S, DTYPE)
 #define FLOAT_ROWS(S, DTYPE)                                                                                           \
-  NUMBER_ROWS(S, DTYPE), ROW(FMA, fma, S, DTYPE), ROW(SQRT, sqrt, S, DTYPE), ROW(FLOOR, floor, S, DTYPE),              \
-      ROW(CEIL, ceil, S, DTYPE), ROW(ROUND, round, S, DTYPE), ROW(TRUNC, trunc, S, DTYPE)
+  NUMBER_ROWS(S, DTYPE), ROW(FMA, fma, S, DTYPE), ROW(SCALE, scale, S, DTYPE), ROW(SQRT, sqrt, S, DTYPE),              \
+      ROW(FLOOR, floor, S, DTYPE), ROW(CEIL, ceil, S, DTYPE), ROW(ROUND, round, S, DTYPE), ROW(TRUNC, trunc, S, DTYPE)
 #define INT_ROWS(S, DTYPE)                                                                                             \
   NUMBER_ROWS(S, DTYPE), BIT_ROWS(S, DTYPE), ROW(MOD, mod, S, DTYPE), ROW(SHL, shl, S, DTYPE), ROW(SHR, shr, S, DTYPE)
 

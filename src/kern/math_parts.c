@@ -49,18 +49,16 @@ kern_id math_greatest_lane(struct kern_builder *b, kern_id x) {
 /* x = 2 h ln 2 + r, h a whole number. Steps of 2 ln 2 make s = 2^h a normal number whatever e^x is, so that s^2 e^r
 ** rounds once where the result is subnormal, and overflows by itself. t = h + bias + 1.5 2^p has the biased h in its
 ** low bits, which are s once they are shifted to the exponent. h times the upper part of 2 ln 2 is exact. e^r = 1 + r
-** + r^2 Q(r), |r| <= ln 2. Of f32: Q of degree 5, relative error 2^-25.4, the best of the roundings of the first four
-** coefficients; for expm1 degree 6, relative error of e^r - 1 2^-28.2. Of f64: degree 11, 2^-55.7. */
+** + r^2 Q(r), |r| <= ln 2. Of f32, for expm1: Q of degree 6, relative error of e^r - 1 2^-28.2. Of f64: degree 11,
+** 2^-55.7. */
 struct exp_constants {
   double least, greatest; /* e^x is 0 below, infinite above */
   double half_log2e, shift, step_hi, step_lo;
   int mantissa, bias;
-  size_t n, n_m1;
-  const double *q, *q_m1; /* for e^x, for e^x - 1 */
+  size_t n;
+  const double *q;
 };
 
-static const double exp_q32[] = {0x1.a15cecp-13, 0x1.7221bp-10, 0x1.1116a4p-7,
-                                 0x1.5548p-5,    0x1.55553ep-3, 0x1.00001p-1};
 static const double expm1_q32[] = {0x1.a1d92p-16, 0x1.a58ce6p-13, 0x1.6c19c4p-10, 0x1.110adep-7,
                                    0x1.55554ep-5, 0x1.55555ep-3,  0x1p-1};
 static const double exp_q64[] = {0x1.5f6be53952215p-33, 0x1.2187cdb15a7acp-29, 0x1.ae6ea23bdbfdbp-26,
@@ -75,10 +73,8 @@ static const struct exp_constants exp32 = {.least = -104,
                                            .step_lo = 0x1.7f7d1cp-19,
                                            .mantissa = 23,
                                            .bias = 127,
-                                           .n = BASE_COUNT(exp_q32),
-                                           .n_m1 = BASE_COUNT(expm1_q32),
-                                           .q = exp_q32,
-                                           .q_m1 = expm1_q32};
+                                           .n = BASE_COUNT(expm1_q32),
+                                           .q = expm1_q32};
 static const struct exp_constants exp64 = {.least = -746,
                                            .greatest = 710,
                                            .half_log2e = 0x1.71547652b82fep-1,
@@ -88,40 +84,44 @@ static const struct exp_constants exp64 = {.least = -746,
                                            .mantissa = 52,
                                            .bias = 1023,
                                            .n = BASE_COUNT(exp_q64),
-                                           .n_m1 = BASE_COUNT(exp_q64),
-                                           .q = exp_q64,
-                                           .q_m1 = exp_q64};
+                                           .q = exp_q64};
 
 static const struct exp_constants *exp_of(const struct math *m) {
   return m->dtype == QUERN_DTYPE_F64 ? &exp64 : &exp32;
 }
 
-static struct math_exp parts(const struct math *m, kern_id x, size_t n, const double *q) {
+struct math_exp math_exp_parts(const struct math *m, kern_id x) {
   const struct exp_constants *c = exp_of(m);
   x = at_most(m, at_least(m, x, c->least), c->greatest);
   kern_id t = mad(m, x, num(m, c->half_log2e), num(m, c->shift)), h = sub(m, t, num(m, c->shift));
   kern_id r = mad(m, h, num(m, -c->step_lo), mad(m, h, num(m, -c->step_hi), x));
-  return (struct math_exp){math_poly(m, r, n, q), r, from_bits(m, shl(m, to_bits(m, t), c->mantissa))};
-}
-
-struct math_exp math_exp_parts(const struct math *m, kern_id x) {
-  return parts(m, x, exp_of(m)->n, exp_of(m)->q);
+  return (struct math_exp){math_poly(m, r, c->n, c->q), r, from_bits(m, shl(m, to_bits(m, t), c->mantissa))};
 }
 
 kern_id math_exp_power(const struct math *m, struct math_exp e) {
   return mad(m, mad(m, e.q, e.r, num(m, 1)), e.r, num(m, 1));
 }
 
+/* Of f32: x = n ln 2 + r, e^r = 1 + r + r^2 Q(r), Q of degree 4, |r| <= ln 2 / 2, relative error 2^-28.2. */
 kern_id math_exp(const struct math *m, kern_id x) {
-  struct math_exp e = math_exp_parts(m, x);
-  return mul(m, mul(m, math_exp_power(m, e), e.s), e.s);
+  static const double q[] = {0x1.6ab89ep-10, 0x1.123d7p-7, 0x1.55585ap-5, 0x1.55548cp-3, 0x1.fffffcp-2};
+  if (m->dtype == QUERN_DTYPE_F64) {
+    struct math_exp e = math_exp_parts(m, x);
+    return mul(m, mul(m, math_exp_power(m, e), e.s), e.s);
+  }
+  kern_id shift = num(m, 0x1.8p23);
+  x = at_most(m, at_least(m, x, exp32.least), exp32.greatest);
+  kern_id n = sub(m, mad(m, x, num(m, 0x1.715476p0), shift), shift);
+  kern_id r = mad(m, n, num(m, -0x1.7f7d1cp-20), mad(m, n, num(m, -0x1.62e4p-1), x));
+  kern_id power = math_exp_power(m, (struct math_exp){.q = MATH_POLY(m, r, q), .r = r});
+  return kern_bin(m->b, KERN_SCALE, power, n);
 }
 
 /* (p s + (s - 1/s)) s with p = e^r - 1: nothing cancels, since for s = 1 the middle is 0, and else p s is the smaller
 ** part. */
 kern_id math_expm1(const struct math *m, kern_id x) {
   const struct exp_constants *c = exp_of(m);
-  struct math_exp e = parts(m, x, c->n_m1, c->q_m1);
+  struct math_exp e = math_exp_parts(m, x);
   kern_id inverse = from_bits(m, sub(m, whole(m, (int64_t)(2 * c->bias) << c->mantissa), to_bits(m, e.s)));
   kern_id p = mad(m, mul(m, e.r, e.r), e.q, e.r);
   kern_id y = mul(m, mad(m, p, e.s, sub(m, e.s, inverse)), e.s);

@@ -172,6 +172,7 @@ static const struct row rows[KERN_OP_COUNT] = {
     [KERN_DIV] = {"vv", BASE_NUM, NULL},
     [KERN_MOD] = {"vv", BASE_INT, NULL},
     [KERN_FMA] = {"vvv", BASE_FLOAT, NULL},
+    [KERN_SCALE] = {"vv", BASE_FLOAT, NULL},
     [KERN_NEG] = {"v", BASE_NUM, NULL},
     [KERN_ABS] = {"v", BASE_NUM, NULL},
     [KERN_SQRT] = {"v", BASE_FLOAT, NULL},

@@ -41,6 +41,7 @@ static quern_status add_unit(struct fuse *f, enum pass_kind kind, struct ir_node
 static void free_unit(struct fuse *f, struct fuse_unit *unit) {
   pass_space_free(unit->space);
   base_vec_fini(f->heap, &unit->stages);
+  base_vec_fini(f->heap, &unit->crosses);
   base_vec_fini(f->heap, &unit->after);
   base_vec_fini(f->heap, &unit->reads);
   base_vec_fini(f->heap, &unit->needed);
@@ -649,6 +650,7 @@ static quern_status fuse_all(struct fuse *f) {
   for (size_t i = f->order.n; i-- > 0;) { /* the last first: what they are computed from is then written on the way */
     if (f->spots[i].root) QUERN_TRY(materialise(f, &f->order.at[i]->out[0]));
   }
+  if (fusing(f)) QUERN_TRY(fuse_cross(f));
   return fuse_build(f);
 }
 

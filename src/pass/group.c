@@ -240,19 +240,27 @@ static quern_status fill_outs(struct build *b, struct pass_group *group, size_t 
   return QUERN_STATUS_OK;
 }
 
-static quern_status fill_stages(struct build *b, struct pass_group *group) {
-  struct fuse_unit *unit = b->unit;
-  group->stages = base_arena_alloc(&b->f->groups->arena, BASE_MAX(unit->stages.n, 1) * sizeof *group->stages);
-  if (group->stages == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < unit->stages.n; i++) {
-    const struct fuse_stage *stage = &unit->stages.at[i];
+/* Those of n stages that are computed, by increasing id. */
+static quern_status fill_some(struct build *b, size_t n, const struct fuse_stage *from, size_t *n_made,
+                              struct pass_stage **made) {
+  struct pass_stage *to = base_arena_alloc(&b->f->groups->arena, BASE_MAX(n, 1) * sizeof *to);
+  if (to == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n; i++) {
+    const struct fuse_stage *stage = &from[i];
     const struct fuse_spot *spot = fuse_spot_of(b->f, &stage->node->out[0]);
     if (spot->epoch != b->f->epoch || spot->visit != COMPUTED) continue;
-    size_t k = group->n_stages++;
-    for (; k > 0 && group->stages[k - 1].node->id > stage->node->id; k--) group->stages[k] = group->stages[k - 1];
-    group->stages[k] = (struct pass_stage){stage->node, stage->source, stage->other, stage->result};
+    size_t k = (*n_made)++;
+    for (; k > 0 && to[k - 1].node->id > stage->node->id; k--) to[k] = to[k - 1];
+    to[k] = (struct pass_stage){stage->node, stage->source, stage->other, stage->result};
   }
+  *made = to;
   return QUERN_STATUS_OK;
+}
+
+static quern_status fill_stages(struct build *b, struct pass_group *group) {
+  struct fuse_unit *unit = b->unit;
+  QUERN_TRY(fill_some(b, unit->stages.n, unit->stages.at, &group->n_stages, &group->stages));
+  return fill_some(b, unit->crosses.n, unit->crosses.at, &group->n_crosses, &group->crosses);
 }
 
 /* An out that is the bytes of another out, or of what the unit reads: that one, or NULL. */

@@ -54,10 +54,11 @@ static void print_group(struct base_str *str, size_t number, const struct pass_g
     for (int k = 0; k < node->n_src; k++) base_str_printf(str, " %%%u", node->src[k]->node->id);
     base_str_add(str, "\n");
   }
-  for (size_t i = 0; i < group->n_stages; i++) {
-    const struct pass_stage *stage = &group->stages[i];
+  for (size_t i = 0; i < group->n_stages + group->n_crosses; i++) {
+    bool cross = i >= group->n_stages;
+    const struct pass_stage *stage = cross ? &group->crosses[i - group->n_stages] : &group->stages[i];
     const struct ir_node *node = stage->node;
-    base_str_printf(str, "  stage %%%u", node->id);
+    base_str_printf(str, "  %s %%%u", cross ? "cross" : "stage", node->id);
     print_indices(str, "of", node->src[0]->rank, (const struct pass_index *const *)stage->source);
     if (stage->other != NULL)
       print_indices(str, "and", node->src[1]->rank, (const struct pass_index *const *)stage->other);

@@ -66,6 +66,12 @@ static int find_node(const struct pass_group *group, const struct ir_node *node)
   return -1;
 }
 
+static const struct pass_stage *find_cross(const struct pass_group *group, const struct ir_node *node) {
+  for (size_t i = 0; i < group->n_crosses; i++)
+    if (group->crosses[i].node == node) return &group->crosses[i];
+  return NULL;
+}
+
 static const struct pass_stage *find_stage(const struct pass_group *group, const struct ir_node *node, size_t *i) {
   for (*i = 0; *i < group->n_stages; ++*i)
     if (group->stages[*i].node == node) return &group->stages[*i];
@@ -160,10 +166,19 @@ static quern_status check_once(struct check *c, const quern_tensor *t, const str
   return QUERN_STATUS_OK;
 }
 
+/* The same of the variables n_outer .., when t's elements are in their order. */
+static quern_status check_inner(struct check *c, const quern_tensor *t, const struct pass_index *const *at) {
+  struct pass_space *space = c->group->space;
+  const struct pass_index *wanted = pass_index_of_vars(space, c->group->n_outer, (int)space->extents.n);
+  FAULT(c, pass_index_flat(space, t->rank, t->dims, at) == wanted && wanted->hi == ir_count(t) - 1,
+        "the elements of %s are not those of the inner variables", ir_ops[t->node->op].name);
+  return check_inside(c, t, at);
+}
+
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-/* A tensor that is wanted at indices[at ..]. */
-static quern_status meet(struct check *c, const quern_tensor *t, size_t at) {
+/* A tensor that is wanted at indices[at ..]; from_out: only to be written. */
+static quern_status meet(struct check *c, const quern_tensor *t, size_t at, bool from_out) {
   const struct pass_group *group = c->group;
   const struct pass_index *const *indices = c->indices.at + at;
   QUERN_TRY(check_inside(c, t, indices));
@@ -178,6 +193,8 @@ static quern_status meet(struct check *c, const quern_tensor *t, size_t at) {
   if (stage != NULL) {
     bool same = t->rank == 0 || memcmp(stage->result, indices, (size_t)t->rank * sizeof *indices) == 0;
     FAULT(c, same, "the result of a %s is read elsewhere than where it is computed", ir_ops[t->node->op].name);
+  } else if (find_cross(group, t->node) != NULL) {
+    FAULT(c, from_out, "the result of a %s over the rows is read before it is known", ir_ops[t->node->op].name);
   } else if (!(group->kind == PASS_KIND_SCAN && t->node == group->anchor)) {
     FAULT(c, pass_ops[t->node->op].class != PASS_CLASS_ANCHOR, "%s cannot be computed at a point",
           ir_ops[t->node->op].name);
@@ -195,11 +212,11 @@ static quern_status meet(struct check *c, const quern_tensor *t, size_t at) {
 }
 
 /* Copies indices and meets t there. */
-static quern_status start(struct check *c, const quern_tensor *t, const struct pass_index *const *at) {
+static quern_status start(struct check *c, const quern_tensor *t, const struct pass_index *const *at, bool from_out) {
   size_t first = c->indices.n;
   if (!base_vec_reserve(c->heap, &c->indices, QUERN_MAX_RANK)) return QUERN_STATUS_MEMORY;
   for (int k = 0; k < t->rank; k++) c->indices.at[c->indices.n++] = at[k];
-  return meet(c, t, first);
+  return meet(c, t, first, from_out);
 }
 
 static quern_status visit_sources(struct check *c, size_t number) {
@@ -207,11 +224,13 @@ static quern_status visit_sources(struct check *c, size_t number) {
   const struct ir_node *node = group->nodes[c->visited.at[number]];
   size_t at = c->visits.at[number].at, s;
   const struct pass_stage *stage = find_stage(group, node, &s);
+  const struct pass_stage *cross = find_cross(group, node);
+  if (cross != NULL) return start(c, node->src[0], (const struct pass_index *const *)cross->source, false);
   if (stage != NULL) {
     c->stages.at[s] = true;
-    QUERN_TRY(start(c, node->src[0], (const struct pass_index *const *)stage->source));
+    QUERN_TRY(start(c, node->src[0], (const struct pass_index *const *)stage->source, false));
     return stage->other == NULL ? QUERN_STATUS_OK
-                                : start(c, node->src[1], (const struct pass_index *const *)stage->other);
+                                : start(c, node->src[1], (const struct pass_index *const *)stage->other, false);
   }
   for (int i = 0; i < node->n_src; i++) {
     if (pass_needs_memory(node, i)) {
@@ -222,7 +241,7 @@ static quern_status visit_sources(struct check *c, size_t number) {
       continue;
     }
     if (group->kind == PASS_KIND_SCAN && node == group->anchor) {
-      QUERN_TRY(start(c, node->src[0], (const struct pass_index *const *)group->outs[0].at));
+      QUERN_TRY(start(c, node->src[0], (const struct pass_index *const *)group->outs[0].at, false));
       continue;
     }
     size_t first = c->indices.n;
@@ -230,7 +249,7 @@ static quern_status visit_sources(struct check *c, size_t number) {
     FAULT(c, pass_index_of_source(group->space, node, i, c->indices.at + at, c->indices.at + first),
           "%s cannot be computed at a point", ir_ops[node->op].name);
     c->indices.n += (size_t)node->src[i]->rank;
-    QUERN_TRY(meet(c, node->src[i], first));
+    QUERN_TRY(meet(c, node->src[i], first, false));
   }
   return QUERN_STATUS_OK;
 }
@@ -245,7 +264,7 @@ static quern_status check_walk(struct check *c) {
   for (size_t i = 0; i < group->n_stages; i++)
     if (!base_vec_push(c->heap, &c->stages, false)) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < group->n_outs; i++)
-    QUERN_TRY(start(c, group->outs[i].tensor, (const struct pass_index *const *)group->outs[i].at));
+    QUERN_TRY(start(c, group->outs[i].tensor, (const struct pass_index *const *)group->outs[i].at, true));
   for (size_t i = 0; i < c->visits.n; i++) QUERN_TRY(visit_sources(c, i));
   if (group->space->failed) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < group->n_ins; i++)
@@ -289,6 +308,35 @@ static quern_status check_reduction(struct check *c, const struct pass_stage *st
   FAULT(c, ir_count(s) == points(group->space, (int)group->space->extents.n),
         "a reduction of %lld terms over other points", (long long)ir_count(s));
   return check_once(c, &node->out[0], (const struct pass_index *const *)stage->result, group->n_outer);
+}
+
+/* The reduced axes run through the outer variables in row-major order, the result's through the inner ones. */
+static quern_status check_cross(struct check *c, const struct pass_stage *cross) {
+  const struct pass_group *group = c->group;
+  const struct ir_node *node = cross->node;
+  const quern_tensor *s = node->src[0];
+  FAULT(c, node->op == IR_REDUCE, "cross %s is no reduction", ir_ops[node->op].name);
+  int64_t dims[QUERN_MAX_RANK];
+  const struct pass_index *outer[QUERN_MAX_RANK];
+  int n = 0, kept = 0;
+  for (int k = 0; k < s->rank; k++) {
+    if (is_reduced(node, k)) {
+      dims[n] = s->dims[k];
+      outer[n++] = cross->source[k];
+    } else {
+      FAULT(c, cross->source[k] == cross->result[kept], "a reduction's result and source differ in index %d", kept);
+      kept++;
+    }
+  }
+  const struct pass_index *flat = pass_index_flat(group->space, n, dims, outer);
+  FAULT(c, flat == pass_index_of_vars(group->space, 0, group->n_outer),
+        "a reduction over the rows does not take its terms in the order of the outer variables");
+  FAULT(c, ir_count(s) == points(group->space, (int)group->space->extents.n),
+        "a reduction of %lld terms over other points", (long long)ir_count(s));
+  bool out = false;
+  for (size_t i = 0; i < group->n_outs; i++) out = out || group->outs[i].tensor == &node->out[0];
+  FAULT(c, out, "the result of a reduction over the rows is not written");
+  return check_inner(c, &node->out[0], (const struct pass_index *const *)cross->result);
 }
 
 /* The next variable is the index k of an operand. */
@@ -378,6 +426,11 @@ static quern_status check_points(struct check *c) {
     FAULT(c, i == 0 || group->stages[i - 1].node->id < group->stages[i].node->id, "stages are out of order");
     QUERN_TRY(check_reduction(c, &group->stages[i]));
   }
+  FAULT(c, group->n_crosses == 0 || group->kind == PASS_KIND_REDUCE, "crosses without rows");
+  for (size_t i = 0; i < group->n_crosses; i++) {
+    FAULT(c, i == 0 || group->crosses[i - 1].node->id < group->crosses[i].node->id, "crosses are out of order");
+    QUERN_TRY(check_cross(c, &group->crosses[i]));
+  }
   if (group->kind == PASS_KIND_REDUCE)
     FAULT(c, group->n_stages > 0 && group->anchor == group->stages[0].node, "its anchor is not its first reduction");
   else if (group->kind == PASS_KIND_DOT)
@@ -387,6 +440,10 @@ static quern_status check_points(struct check *c) {
   for (size_t i = 0; i < group->n_outs; i++) {
     const struct pass_out *out = &group->outs[i];
     FAULT(c, out->at != NULL, "out %zu has no indices", i);
+    if (find_cross(group, out->tensor->node) != NULL) {
+      QUERN_TRY(check_inner(c, out->tensor, (const struct pass_index *const *)out->at));
+      continue;
+    }
     bool outer = group->kind == PASS_KIND_DOT || ir_count(out->tensor) != points(group->space, n);
     QUERN_TRY(check_once(c, out->tensor, (const struct pass_index *const *)out->at, outer ? group->n_outer : n));
   }

@@ -102,6 +102,7 @@ struct fuse_spot {
   int work, size, reads;               /* of computing one element where it is used: cost, nodes, tensors read */
   int n_units, units[FUSE_UNITS];      /* units that it is computed from, highest level first */
   int last_map, last_row, last_column; /* the latest unit that reads it: MAP; REDUCE, by its fastest axis */
+  bool cross;                          /* it is one of its home's crosses: known when all points are */
   int family;                          /* of reductions over as many rows of as many terms that meet; -1: none */
   uint32_t epoch;                      /* of the walk that met it */
   int visit;                           /* and its first visit there */
@@ -124,7 +125,7 @@ struct fuse_unit {
   const struct pass_index *flat_outer, *flat_inner;
   bool wide;   /* REDUCE: few long rows */
   bool column; /* REDUCE: the fastest axis is not reduced */
-  BASE_VEC(struct fuse_stage) stages;
+  BASE_VEC(struct fuse_stage) stages, crosses;
   int level;           /* larger than that of every unit it reads from */
   BASE_VEC(int) after; /* units that read from it */
   int size, n_roots;   /* computing nodes, and roots among them */
@@ -196,6 +197,9 @@ quern_status fuse_measure(struct fuse *f, const struct ir_node *node, int *size,
 bool fuse_can_follow(struct fuse *f, int unit);
 /* The unit takes over what the walk found; what others may want gets its home there. */
 quern_status fuse_commit(struct fuse *f, const struct fuse_walk *walk) QUERN_NODISCARD;
+
+/* Units that only reduce columns join units that have the rows of it (cross.c). Called when all nodes have been taken. */
+quern_status fuse_cross(struct fuse *f) QUERN_NODISCARD;
 
 /* Finds the families of reductions (family.c). */
 quern_status fuse_find_families(struct fuse *f) QUERN_NODISCARD;

@@ -74,7 +74,8 @@ static quern_status meet(struct fuse *f, struct fuse_walk *walk, const quern_ten
   if (leaf || spot->home >= 0) {
     if (!leaf && spot->home == walk->number) {
       walk->own = true;
-      if (!same_indices(t->rank, spot->at, at) || (scalar && walk->unit->kind != PASS_KIND_MAP)) walk->fits = false;
+      if (spot->cross || !same_indices(t->rank, spot->at, at) || (scalar && walk->unit->kind != PASS_KIND_MAP))
+        walk->fits = false;
       return QUERN_STATUS_OK;
     }
     if (leaf && !pass_is_given(t)) return QUERN_STATUS_OK;

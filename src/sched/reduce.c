@@ -113,7 +113,8 @@ static void choose_width(struct reduce *rd, const struct way *way) {
 static void choose_split(struct reduce *rd) {
   const struct pass_group *group = rd->job->group;
   int threads = rd->job->target->threads;
-  rd->split = rd->n_passes == 1 && rd->n_crosses == 0 && rd->count > KERN_CHUNK && threads > 1 && rd->n_units < 2 * threads;
+  rd->split =
+      rd->n_passes == 1 && rd->n_crosses == 0 && rd->count > KERN_CHUNK && threads > 1 && rd->n_units < 2 * threads;
   for (size_t i = 0; i < group->n_outs; i++) rd->split = rd->split && rd->out_pass[i] < 0;
   if (!rd->split) return;
   int64_t elements = rd->n_units * reduce_parts(rd) * rd->width * rd->acc_lanes;

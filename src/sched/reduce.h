@@ -18,7 +18,7 @@ struct reduce_stage {
   quern_dtype acc; /* of accumulators */
   int n_acc;
   int pass;
-  int work;      /* memory of the parts' results, when rows are split; of ARGREDUCE the indices are in the next one. Of a
+  int work; /* memory of the parts' results, when rows are split; of ARGREDUCE the indices are in the next one. Of a
                  ** cross the memory of all accumulators */
   kern_id local; /* accumulators in scratch */
   kern_id row;   /* results of a block's rows in scratch */
@@ -67,7 +67,7 @@ struct reduce {
   struct reduce_keep *keeps;
   int n_passes;
   struct reduce_about *about; /* a node */
-  int *out_pass;              /* of an out: the pass that stores it; -1: once a row; -2: it has no elements; -3: a cross */
+  int *out_pass; /* of an out: the pass that stores it; -1: once a row; -2: it has no elements; -3: a cross */
   struct sched_points *fixed; /* a pass: points that stay the same along a row */
 
   enum reduce_phase phase;
@@ -86,7 +86,7 @@ struct reduce {
   struct reduce_note *notes;
   size_t n_crosses; /* reductions over the rows: what comes of each element is added to memory on the way */
   struct reduce_stage *crosses;
-  int64_t run;       /* with crosses: neighbouring rows that a task has, of as many accumulators; others follow n_acc apart */
+  int64_t run; /* with crosses: neighbouring rows that a task has, of as many accumulators; others follow n_acc apart */
   kern_id row_first; /* the task's first row, or KERN_NONE */
   kern_id row_work;  /* where the accumulators of the row begin */
 

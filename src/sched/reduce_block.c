@@ -53,7 +53,8 @@ quern_status reduce_block_plan(struct reduce *rd, int64_t room) {
   rd->n_notes = 0;
   if (rd->n_passes == 1 || rd->packed || rd->split || rd->count == 0) return QUERN_STATUS_OK;
   int64_t bytes = row_bytes(rd, room), limit = rd->job->target->l1_bytes / 4 * 3;
-  if (rd->n_units * bytes > rd->job->target->l3_bytes / 2) return QUERN_STATUS_OK;
+  bool far = rd->n_units * bytes > rd->job->target->l2_bytes; /* then a pass or two are no more than memory gives */
+  if (rd->n_units * bytes > rd->job->target->l3_bytes / 2 || (far && rd->n_passes == 2)) return QUERN_STATUS_OK;
   int64_t most = rd->n_crosses > 0 ? BASE_MIN(MOST_SIDE, rd->run) : MOST_SIDE;
   while (rd->side < most && 2 * rd->side * bytes <= limit && 2 * rd->side * enough <= rd->n_units) rd->side *= 2;
   return rd->side > 1 ? find_notes(rd) : QUERN_STATUS_OK;

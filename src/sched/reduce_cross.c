@@ -19,9 +19,14 @@ static void choose_run(struct reduce *rd) {
   int64_t threads = rd->job->target->threads, enough = threads > 1 ? 2 * threads : 1;
   for (size_t i = 0; i < rd->n_crosses; i++) bytes += padded(rd) * (int64_t)base_dtypes[rd->crosses[i].acc].size;
   rd->run = 1;
-  while (rd->run < MOST_RUN && rd->n_units % (2 * rd->run) == 0 && 2 * rd->run * bytes <= most &&
-         n / (2 * rd->run) >= enough)
+  while (rd->run < BASE_MIN(MOST_RUN, accumulators(rd)) && rd->n_units % (2 * rd->run) == 0 &&
+         2 * rd->run * bytes <= most && n / (2 * rd->run) >= enough)
     rd->run *= 2;
+}
+
+/* Whether all tasks have as many rows. */
+static bool are_even(const struct reduce *rd) {
+  return rd->n_units % (rd->n_units <= KERN_CHUNK ? accumulators(rd) : KERN_CHUNK) == 0;
 }
 
 void reduce_cross_plan(struct reduce *rd) {
@@ -39,7 +44,7 @@ kern_id reduce_cross_row(struct reduce *rd, kern_id number) {
   rd->row_work = kern_mul(b, acc, kern_index(b, padded(rd)));
   kern_id row = kern_add(b, rd->row_first, kern_mul(b, round, kern_index(b, accumulators(rd))));
   row = kern_add(b, row, place);
-  return rd->n_units % accumulators(rd) == 0 ? row : kern_min(b, row, kern_index(b, rd->n_units - 1));
+  return are_even(rd) ? row : kern_min(b, row, kern_index(b, rd->n_units - 1));
 }
 
 void reduce_cross_take(struct reduce *rd, int q, kern_id at) {
@@ -68,12 +73,11 @@ static void clear(struct reduce *rd) {
   kern_end(b);
 }
 
-/* How many rows a task has: all the same, unless the last chunk is not a whole one. */
+/* How many rows a task has. */
 static kern_id rows_of_task(struct reduce *rd) {
   struct kern_builder *b = &rd->b;
   int64_t n = accumulators(rd), most = BASE_MIN(rd->n_units, KERN_CHUNK) / n;
-  if (rd->n_units % n == 0 && (rd->n_units <= KERN_CHUNK || rd->n_units % KERN_CHUNK == 0))
-    return kern_index(b, most * rd->run);
+  if (are_even(rd)) return kern_index(b, most * rd->run);
   kern_id left = kern_sub(b, kern_index(b, rd->n_units + n - 1), rd->row_first);
   kern_id rounds = kern_min(b, kern_max(b, kern_idiv(b, left, n), kern_index(b, 0)), kern_index(b, KERN_CHUNK / n));
   return kern_mul(b, rounds, kern_index(b, rd->run));

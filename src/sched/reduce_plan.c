@@ -75,8 +75,8 @@ static struct reduce_stage describe_stage(struct reduce *rd, const struct ir_nod
   bool arg = node->op == IR_ARGREDUCE;
   enum ir_reduce reduce = node->attrs->reduce;
   quern_dtype acc = arg && dtype == QUERN_DTYPE_BOOL ? QUERN_DTYPE_I32 : kern_acc_dtype(dtype);
-  bool bits = !arg && reduce == IR_REDUCE_MAX && node->src[0]->node->op == IR_ABS && acc == QUERN_DTYPE_F32 &&
-              rd->count > 0;
+  bool bits =
+      !arg && reduce == IR_REDUCE_MAX && node->src[0]->node->op == IR_ABS && acc == QUERN_DTYPE_F32 && rd->count > 0;
   if (bits) acc = QUERN_DTYPE_I32;
   struct reduce_stage stage = {
       .source = node->src[0],

@@ -62,6 +62,17 @@ static void make_arithmetic(struct maker *m, quern_dtype dtype, kern_id x, kern_
     out(m, kern_select(&m->b, less, x, y), "the %s", "lesser");
     out(m, kern_select(&m->b, less, y, x), "the %s", "greater");
   }
+  if (base_dtype_is(dtype, BASE_FLOAT) && !is_narrow(dtype)) {
+    double far = dtype == QUERN_DTYPE_F32 ? 200 : 1500;
+    kern_id power = kern_un(&m->b, KERN_ROUND, kern_mul(&m->b, y, kern_const_f(&m->b, dtype, lanes, 16)));
+    power = kern_min(&m->b, power, kern_const_f(&m->b, dtype, lanes, far));
+    power = kern_max(&m->b, power, kern_const_f(&m->b, dtype, lanes, -far));
+    kern_id near = kern_min(&m->b, x, kern_const_f(&m->b, dtype, lanes, 3.75));
+    near = kern_max(&m->b, near, kern_const_f(&m->b, dtype, lanes, 0.25));
+    near = kern_add(&m->b, near, kern_mul(&m->b, power, kern_const_f(&m->b, dtype, lanes, 0))); /* NaN where power is */
+    out(m, kern_bin(&m->b, KERN_SCALE, near, power), "%s", "scale");
+    out(m, kern_bin(&m->b, KERN_SCALE, kern_un(&m->b, KERN_NEG, near), power), "%s", "scale of a negative");
+  }
   for (int by = 0; base_dtype_is(dtype, BASE_INT) && by < 3; by++) {
     kern_id count = kern_const_i(&m->b, dtype, lanes, by == 0 ? 3 : by == 1 ? bits - 1 : bits);
     out(m, kern_bin(&m->b, KERN_SHL, x, count), "shl by constant %s", by == 2 ? "too large" : "");

@@ -294,6 +294,19 @@ static void test_fma(void **state) {
   assert_true(dout == 0x1p-54);
 }
 
+/* Subnormal results are rounded once, to even. */
+static void test_scale(void **state) {
+  (void)state;
+  const float a[4] = {1.5f, 1 + 0x1p-23f, 1, NAN}, b[4] = {-149, -126, 128, NAN};
+  float out[4];
+  apply(KERN_SCALE, QUERN_DTYPE_F32, QUERN_DTYPE_F32, 2, 4, (const void *[]){a, b}, out);
+  assert_true(out[0] == 0x1p-148f && out[1] == 0x1.000002p-126f && isinf(out[2]) && isnan(out[3]));
+  const double x = -1.25, y = -1073;
+  double wide;
+  apply(KERN_SCALE, QUERN_DTYPE_F64, QUERN_DTYPE_F64, 2, 1, (const void *[]){&x, &y}, &wide);
+  assert_true(wide == -0x1p-1073); /* 2.5 of the least numbers */
+}
+
 /* Every dtype to every other, against base_convert. */
 static void test_casts(void **state) {
   (void)state;
@@ -724,7 +737,8 @@ int main(void) {
       TEST(test_blocks),      TEST(test_counts),
       TEST(test_scratch),     TEST(test_tasks_and_phases),
       TEST(test_outside),     TEST(test_races),
-      TEST(test_reverse),     TEST(test_faults),
+      TEST(test_reverse),     TEST(test_scale),
+      TEST(test_faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -418,6 +418,42 @@ static void test_other_rows(void **state) {
   pass_groups_fini(&groups);
 }
 
+static size_t count_crosses(const struct pass_groups *groups) {
+  size_t n = 0;
+  for (size_t i = 0; i < groups->groups.n; i++) n += groups->groups.at[i]->n_crosses;
+  return n;
+}
+
+static void expect_crosses(const char *name, size_t n_roots, quern_tensor **roots, size_t kernels, size_t crosses) {
+  struct pass_graph graph = {ctx, n_roots, roots};
+  struct pass_groups groups;
+  fuse(&groups, &graph, "");
+  expect_kernels(name, "", &groups, kernels);
+  assert_int_equal(count_crosses(&groups), crosses);
+  expect_values(&groups, &graph);
+  pass_groups_fini(&groups);
+}
+
+/* Many rows: sums over them are taken as the rows pass by, unless more comes of the sums, or of them the rows. */
+static void test_crosses(void **state) {
+  (void)state;
+  quern_tensor *x = INPUT("x", 300, C), *dy = INPUT("dy", 300, C), *z = INPUT("z", 300, C);
+  quern_tensor *gamma = INPUT("gamma", C), *beta = INPUT("beta", C), *wanted[] = {x, gamma, beta}, *d[3];
+  quern_tensor *y = quern_layer_norm(x, 1, gamma, beta, 1e-5);
+  EXPECT_OK(quern_vjp(1, &y, &dy, 3, wanted, d));
+  expect_crosses("layer_norm backward", 3, d, 1, 2);
+  quern_tensor *soft = quern_softmax(x, 1), *sum = quern_sum(soft, 1, FIRST, false);
+  expect_crosses("softmax and its sums", 2, (quern_tensor *[]){soft, sum}, 1, 1);
+  quern_tensor *more = quern_sub(gamma, sum);
+  expect_crosses("what follows the sums", 2, (quern_tensor *[]){soft, more}, 2, 0);
+  quern_tensor *use = quern_softmax(quern_mul(x, quern_sum(x, 1, FIRST, true)), 1);
+  expect_crosses("rows made of sums", 1, &use, 2, 0);
+  quern_tensor *other = quern_sum(quern_mul(x, z), 1, FIRST, false);
+  expect_crosses("sums that read more", 2, (quern_tensor *[]){soft, other}, 2, 0);
+  quern_tensor *twice = quern_sum(quern_mul(soft, sum), 1, FIRST, false);
+  expect_crosses("sums made of sums", 3, (quern_tensor *[]){soft, sum, twice}, 2, 0);
+}
+
 /* A product of two contractions, each of which needs what the other gave: no cycle may come about. */
 static void test_no_cycle(void **state) {
   (void)state;
@@ -586,7 +622,9 @@ static void test_faults(void **state) {
     quern_tensor *y = quern_gelu(linear(layer_norm(in.x))), *sorted[2];
     EXPECT_OK(quern_context_check(ctx));
     quern_tensor *s = quern_sort(quern_add(in.x, in.y), 1, false, &sorted[1]);
-    quern_tensor *roots[] = {y, s, quern_reshape(s, QUERN_LIST(C, N)), quern_cumsum(in.x, 1), cross_entropy(in.x)};
+    quern_tensor *sums = quern_sum(quern_softmax(INPUT("rows", 256, 3), 1), 1, FIRST, false);
+    quern_tensor *view = quern_reshape(s, QUERN_LIST(C, N));
+    quern_tensor *roots[] = {y, s, view, quern_cumsum(in.x, 1), cross_entropy(in.x), sums};
     struct pass_graph graph = {ctx, BASE_COUNT(roots), roots};
     struct pass_options options = {0};
     struct pass_report reports[PASS_COUNT];
@@ -621,6 +659,7 @@ int main(void) {
       TEST(test_many_sources),
       TEST(test_nothing_expensive_twice),
       TEST(test_other_rows),
+      TEST(test_crosses),
       TEST(test_no_cycle),
       TEST(test_layers_share_kernels),
       TEST(test_hash_tells_apart),

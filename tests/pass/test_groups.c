@@ -184,7 +184,51 @@ static void test_large(void **state) {
   pass_groups_fini(&groups);
 }
 
+/* Sums over the rows of a group of rows. */
+static void test_crosses(void **state) {
+  (void)state;
+  quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(300, C)), *y = quern_softmax(x, 1);
+  int64_t rows = 0;
+  roots[0] = y;
+  roots[1] = quern_sum(y, 1, &rows, false);
+  roots[2] = quern_max(quern_mul(x, y), 1, &rows, false);
+  graph = (struct pass_graph){ctx, 3, roots};
+  struct pass_options options = {0};
+  struct pass_report reports[PASS_COUNT];
+  EXPECT_OK(pass_options_parse(&options, 1, NULL));
+  EXPECT_OK(pass_run(&graph, &options, reports));
+  EXPECT_OK(pass_fuse(&groups, &graph, &options));
+  EXPECT_OK(pass_groups_verify(&groups, &graph));
+  struct pass_group *g = groups.groups.at[0];
+  assert_int_equal(groups.groups.n, 1);
+  assert_int_equal(g->n_crosses, 2);
+  const struct pass_index *outer = pass_index_var(g->space, 0), *inner = pass_index_var(g->space, 1);
+  g->crosses[0].source[0] = constant(g, 0);
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "order of the outer variables");
+  g->crosses[0].source[0] = outer;
+  g->crosses[0].result[0] = constant(g, 0);
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "result and source differ in index 0");
+  g->crosses[0].source[1] = constant(g, 0);
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "not those of the inner variables");
+  g->crosses[0].source[1] = g->crosses[0].result[0] = inner;
+  struct pass_stage first = g->crosses[0];
+  g->crosses[0] = g->crosses[1];
+  g->crosses[1] = first;
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "crosses are out of order");
+  g->crosses[1] = g->crosses[0];
+  g->crosses[0] = first;
+  struct pass_stage stage = g->stages[0];
+  g->crosses[0].node = stage.node;
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "");
+  g->crosses[0] = first;
+  g->n_crosses = 1;
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "points write the");
+  g->n_crosses = 2;
+  EXPECT_OK(pass_groups_verify(&groups, &graph));
+  pass_groups_fini(&groups);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_planted_faults), TEST(test_large)};
+  const struct CMUnitTest tests[] = {TEST(test_planted_faults), TEST(test_large), TEST(test_crosses)};
   return cmocka_run_group_tests_name("pass/groups", tests, NULL, NULL);
 }

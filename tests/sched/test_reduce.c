@@ -1,5 +1,6 @@
 /* tests/sched/test_reduce.c -- kernels of REDUCE groups: values, the order of sums, bits, races, passes, lack of
 ** memory */
+#include "quern/quern.h"
 #include "run.h"
 
 static const int64_t sizes[] = {1, 3, 15, 16, 17, 63, 64, 65, 129, 1000};
@@ -285,6 +286,52 @@ static void long_rows_are_split(void **state) {
   drop(kern);
 }
 
+/* Passes over a few rows at a time; what rows know is kept between them. */
+static void rows_in_blocks(void **state) {
+  (void)state;
+  for (int64_t rows = 7; rows < 40; rows += 5) {
+    quern_tensor *x = run_data(QUERN_DTYPE_F32, 2, (int64_t[]){rows, 70}, 3);
+    quern_tensor *y = quern_softmax(x, 1), *z = quern_layer_norm(x, 1, NULL, NULL, 1e-5);
+    EXPECT_SAME(y, quern_max(x, QUERN_LIST(1), false), quern_sum(quern_mul(y, x), QUERN_LIST(1), false));
+    EXPECT_SAME(z, quern_sub(z, quern_max(quern_abs(z), QUERN_LIST(1), true)), quern_argmax(z, 1, false));
+  }
+  EXPECT_SAME(quern_softmax(DATA(F64, 16, 33), 1), quern_log_softmax(DATA(BF16, 24, 100), 1));
+}
+
+/* The greatest absolute value, which is found as an integer. */
+static void greatest_absolute(void **state) {
+  (void)state;
+  for (int d = 0; d < QUERN_DTYPE_COUNT; d++) {
+    if (!base_dtype_is((quern_dtype)d, BASE_FLOAT)) continue;
+    quern_tensor *x = run_data((quern_dtype)d, 2, (int64_t[]){20, 37}, 5), *hole = quern_log(x);
+    EXPECT_SAME(quern_max(quern_abs(x), QUERN_LIST(1), false), quern_max(quern_abs(x), QUERN_LIST(0), false));
+    EXPECT_SAME(quern_max(quern_abs(hole), QUERN_LIST(1), false), quern_max(quern_abs(hole), QUERN_ALL, false));
+  }
+  EXPECT_SAME(quern_max(quern_abs(DATA(F32, 3, 0)), QUERN_LIST(1), false));
+}
+
+/* Sums over the rows of what is computed along them. */
+static void crosses(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{256, 16}, {257, 17},  {300, 70},  {320, 64},
+                                      {384, 5},  {16384, 2}, {16448, 3}, {33000, 2}};
+  for (size_t i = 0; i < BASE_COUNT(shapes); i++) {
+    quern_tensor *x = run_data(QUERN_DTYPE_F32, 2, shapes[i], 7), *y = quern_softmax(x, 1);
+    EXPECT_SAME(y, quern_sum(quern_mul(y, x), QUERN_LIST(0), false), quern_max(y, QUERN_LIST(0), false));
+  }
+  for (int d = 0; d < QUERN_DTYPE_COUNT; d++) {
+    if (!base_dtype_is((quern_dtype)d, BASE_FLOAT)) continue;
+    quern_tensor *x = run_data((quern_dtype)d, 3, (int64_t[]){4, 70, 20}, 8),
+                 *y = quern_layer_norm(x, 1, NULL, NULL, 1e-5);
+    EXPECT_SAME(quern_sum(quern_mul(x, y), QUERN_LIST(0, 1), false), y);
+  }
+  quern_tensor *x = DATA(F32, 300, 40), *w = DATA(F32, 40), *b = DATA(F32, 40), *dy = DATA(F32, 300, 40), *d[3];
+  quern_tensor *y = quern_layer_norm(x, 1, w, b, 1e-5), *wanted[] = {x, w, b};
+  EXPECT_OK(quern_vjp(1, &y, &dy, 3, wanted, d));
+  EXPECT_SAME(d[0], d[1], d[2]);
+  EXPECT_SAME(quern_sum(quern_softmax(DATA(F64, 16640, 3), 1), QUERN_LIST(0), false));
+}
+
 /* ---- lack of memory ------------------------------------------------------------------------------------------- */
 
 static void fail_at_each(quern_tensor *(*make)(void), int threads) {
@@ -314,6 +361,7 @@ static void fail_at_each(quern_tensor *(*make)(void), int threads) {
 
 static quern_tensor *make_softmax(void) { return quern_softmax(DATA(F32, 4, 70), 1); }
 static quern_tensor *make_columns(void) { return quern_softmax(DATA(F32, 70, 40), 0); }
+static quern_tensor *make_cross(void) { return quern_sum(quern_softmax(DATA(F32, 256, 20), 1), QUERN_LIST(0), false); }
 static quern_tensor *make_split(void) { return quern_argmax(DATA(F32, 40000), 0, false); }
 
 static void faults(void **state) {
@@ -321,6 +369,7 @@ static void faults(void **state) {
   fail_at_each(make_softmax, 1);
   fail_at_each(make_columns, 1);
   fail_at_each(make_split, 2);
+  fail_at_each(make_cross, 1);
 }
 
 int main(void) {
@@ -328,6 +377,9 @@ int main(void) {
       TEST(rows_and_columns),
       TEST(axes),
       TEST(long_rows),
+      TEST(rows_in_blocks),
+      TEST(greatest_absolute),
+      TEST(crosses),
       TEST(many_dtypes),
       TEST(mixed_dtypes),
       TEST(nan_and_ties),
