@@ -203,11 +203,8 @@ int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const str
 int bench_rate(struct bench_row *row, double flops, double bytes) {
   quern_limits limits;
   if (quern_device_limits(&limits, row->threads, false) != QUERN_STATUS_OK) return cli_fail_last("limits");
-  int level = 0;
-  while (level < QUERN_LEVELS - 1 && bytes > (double)limits.bytes[level]) level++;
-  double least = fmax(flops / limits.flops_f32, bytes / limits.bandwidth[level]);
   row->gflops = flops / row->median * 1e-9;
   row->gbs = bytes / row->median * 1e-9;
-  row->limit = 100 * fmax(least, limits.launch) / row->median;
+  row->limit = 100 * quern_limits_floor(&limits, QUERN_DTYPE_F32, flops, bytes, bytes) / row->median;
   return CLI_OK;
 }

@@ -22,6 +22,11 @@ typedef struct quern_limits {
 ** cache. again: measure in any case. */
 QUERN_API quern_status quern_device_limits(quern_limits *limits, int threads, bool again) QUERN_NODISCARD;
 
+/* The least seconds that so many operations on a dtype and so many bytes, which are of `footprint` different ones, can take
+** within the limits. */
+QUERN_API double quern_limits_floor(const quern_limits *limits, quern_dtype dtype, double flops, double bytes,
+                                    double footprint);
+
 /* A device that programs can be compiled for. */
 typedef struct quern_device {
   const char *name;   /* "cpu", "interp", "null" */

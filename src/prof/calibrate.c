@@ -10,7 +10,7 @@
 
 const char *const prof_level_names[PROF_LEVELS] = {"L1", "L2", "L3", "DRAM"};
 
-enum { CHAINS = 12, STREAMS = 8, PASSES = 3 };
+enum { CHAINS = 12, STREAMS = 4, VECTORS = 2, LOADS = STREAMS * VECTORS, PASSES = 3 };
 static const double WINDOW = 3e-4, BUDGET = 2e-2; /* seconds of a launch at least, and of a kernel in a pass */
 
 /* ---- kernels: scalar 0 is how often the inner loop is repeated ---------------------------------------- */
@@ -40,19 +40,21 @@ static quern_status fma_kernel(struct kern **kern, struct base_heap *heap, int t
   return kern_finish(*kern, "calibrate_fma", NULL);
 }
 
-/* Each thread adds up its share of `count` elements; or copies them. */
+/* Each thread adds up its share of the elements, or copies them: streams far from each other, as one alone does not
+** keep memory busy. */
 static quern_status read_kernel(struct kern **kern, struct base_heap *heap, int threads, int lanes, int64_t share,
                                 bool copy) {
   struct kern_builder b;
   QUERN_TRY(begin(kern, heap, &b, threads, QUERN_DTYPE_F32, share * threads,
                   copy ? share * threads : (int64_t)threads * lanes));
-  kern_id in = kern_mem(&b, 0), out = kern_mem(&b, 1), acc[STREAMS];
+  kern_id in = kern_mem(&b, 0), out = kern_mem(&b, 1), acc[LOADS];
   kern_id base = kern_mul(&b, kern_task(&b), kern_index(&b, share));
-  for (int i = 0; i < STREAMS; i++) acc[i] = kern_var(&b, kern_const_f(&b, QUERN_DTYPE_F32, lanes, 0));
+  for (int i = 0; i < LOADS; i++) acc[i] = kern_var(&b, kern_const_f(&b, QUERN_DTYPE_F32, lanes, 0));
   (void)kern_for(&b, kern_index(&b, 0), kern_scalar(&b, 0), 1);
-  kern_id at = kern_for(&b, kern_index(&b, 0), kern_index(&b, share), (int64_t)STREAMS * lanes);
-  for (int i = 0; i < STREAMS; i++) {
-    kern_id index = kern_add(&b, kern_add(&b, base, at), kern_index(&b, (int64_t)i * lanes));
+  kern_id at = kern_for(&b, kern_index(&b, 0), kern_index(&b, share / STREAMS), (int64_t)VECTORS * lanes);
+  for (int i = 0; i < LOADS; i++) {
+    int64_t from = i / VECTORS * (share / STREAMS) + i % VECTORS * lanes;
+    kern_id index = kern_add(&b, kern_add(&b, base, at), kern_index(&b, from));
     kern_id x = kern_load(&b, in, index, lanes);
     if (copy)
       kern_store(&b, out, index, x);
@@ -63,7 +65,7 @@ static quern_status read_kernel(struct kern **kern, struct base_heap *heap, int 
   kern_end(&b);
   if (!copy) {
     kern_id sum = kern_get(&b, acc[0]);
-    for (int i = 1; i < STREAMS; i++) sum = kern_add(&b, sum, kern_get(&b, acc[i]));
+    for (int i = 1; i < LOADS; i++) sum = kern_add(&b, sum, kern_get(&b, acc[i]));
     kern_store(&b, out, kern_mul(&b, kern_task(&b), kern_index(&b, lanes)), sum);
   }
   return kern_finish(*kern, copy ? "calibrate_copy" : "calibrate_read", NULL);
@@ -138,7 +140,7 @@ static int64_t dram_bytes(const struct cg_target *target) {
 
 /* Elements that each thread goes through, of about so many bytes. */
 static int64_t share_of(int64_t bytes, int lanes) {
-  int64_t step = (int64_t)STREAMS * lanes;
+  int64_t step = (int64_t)LOADS * lanes;
   return BASE_MAX(bytes / 4 / step, 1) * step;
 }
 
@@ -210,7 +212,7 @@ static void processor_name(char *name, size_t bytes) {
 }
 
 static bool parse(const char *text, struct prof_limits *l) {
-  int n = sscanf(text, "limits 1 %d %lf %lf %lf %lf %lf %lf %lf %lf %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64,
+  int n = sscanf(text, "limits 2 %d %lf %lf %lf %lf %lf %lf %lf %lf %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64,
                  &l->threads, &l->flops_f32, &l->flops_f64, &l->bandwidth[0], &l->bandwidth[1], &l->bandwidth[2],
                  &l->bandwidth[3], &l->copy, &l->launch, &l->bytes[0], &l->bytes[1], &l->bytes[2], &l->bytes[3]);
   return n == 13;
@@ -218,7 +220,7 @@ static bool parse(const char *text, struct prof_limits *l) {
 
 static void print(const struct prof_limits *l, char *text, size_t bytes) {
   snprintf(text, bytes,
-           "limits 1 %d %.6g %.6g %.6g %.6g %.6g %.6g %.6g %.6g %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+           "limits 2 %d %.6g %.6g %.6g %.6g %.6g %.6g %.6g %.6g %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
            l->threads, l->flops_f32, l->flops_f64, l->bandwidth[0], l->bandwidth[1], l->bandwidth[2], l->bandwidth[3],
            l->copy, l->launch, l->bytes[0], l->bytes[1], l->bytes[2], l->bytes[3]);
 }

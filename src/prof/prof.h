@@ -27,11 +27,11 @@ struct prof_limits {
 quern_status prof_limits_get(struct prof_limits *limits, struct base_heap *heap, int threads,
                              bool again) QUERN_NODISCARD;
 
-/* The least time work can take: its operations at the full rate, its bytes at the bandwidth of the level that holds
-** `footprint` bytes, or a launch, whichever is more. 0 when the limits are not known. */
+/* The least time work can take: its operations at the full rate; of its bytes, which are of `footprint` different ones, those
+** that a level cannot hold at the bandwidth of the next; or a launch, whichever is most. 0 when the limits are not known. */
 enum prof_bound { PROF_COMPUTE, PROF_MEMORY, PROF_LAUNCH };
 extern const char *const prof_bound_names[]; /* "compute", "memory", "launch" */
-double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost, quern_dtype dtype, int64_t footprint,
+double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost, quern_dtype dtype, double footprint,
                   enum prof_bound *bound);
 
 /* ---- reports (report.c, trace.c) ------------------------------------------------------------------------------- */

@@ -7,13 +7,22 @@
 
 const char *const prof_bound_names[] = {"compute", "memory", "launch"};
 
-double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost, quern_dtype dtype, int64_t footprint,
+/* Of `footprint` bytes a level holds some; the share that it does not hold comes from the next ones, and no schedule
+** can have it sooner. */
+static double memory_floor(const struct prof_limits *limits, double bytes, double footprint) {
+  double floor = 0, beyond = 1; /* the share beyond the levels before */
+  for (int i = 0; i < PROF_LEVELS && beyond > 0 && limits->bandwidth[i] > 0; i++) {
+    floor = BASE_MAX(floor, beyond * bytes / limits->bandwidth[i]);
+    beyond = footprint > 0 ? 1 - (double)limits->bytes[i] / footprint : 0;
+  }
+  return floor;
+}
+
+double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost, quern_dtype dtype, double footprint,
                   enum prof_bound *bound) {
-  int level = PROF_L1;
-  while (level < PROF_DRAM && footprint > limits->bytes[level]) level++;
   double rate = dtype == QUERN_DTYPE_F64 ? limits->flops_f64 : limits->flops_f32;
   double compute = rate > 0 ? cost->flops / rate : 0;
-  double memory = limits->bandwidth[level] > 0 ? cost->bytes / limits->bandwidth[level] : 0;
+  double memory = memory_floor(limits, cost->bytes, footprint);
   double floor = BASE_MAX(compute, memory);
   *bound = floor < limits->launch ? PROF_LAUNCH : compute > memory ? PROF_COMPUTE : PROF_MEMORY;
   return BASE_MAX(floor, limits->launch);
@@ -22,7 +31,7 @@ double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost
 void prof_steps_floor(const struct prof_limits *limits, size_t n, struct prof_step *steps) {
   for (size_t i = 0; i < n; i++) {
     struct prof_step *s = &steps[i];
-    s->floor = prof_floor(limits, &s->cost, s->dtype, s->footprint, &s->bound);
+    s->floor = prof_floor(limits, &s->cost, s->dtype, (double)s->footprint, &s->bound);
   }
 }
 

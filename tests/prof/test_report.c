@@ -13,7 +13,7 @@ static const struct prof_limits machine = {.threads = 2,
 
 static struct prof_step steps[] = {
     {.kernel = "k_a", .kind = "dot", .ops = "dot+gelu", .cost = {2e9, 12e6}, .footprint = 12000000},
-    {.kernel = "k_b", .kind = "map", .ops = "add", .cost = {1e6, 80e6}, .footprint = 80000000},
+    {.kernel = "k_b", .kind = "map", .ops = "add", .cost = {1e6, 80e6}, .footprint = INT64_C(1) << 50},
     {.kernel = "k_a", .kind = "dot", .ops = "dot+gelu", .cost = {2e9, 12e6}, .footprint = 12000000},
     {.kernel = "copy", .kind = "copy", .ops = "copy", .cost = {0, 128}, .footprint = 128},
 };
@@ -60,7 +60,7 @@ static void expect_text(const char *part) {
 static void expect_floor(double flops, double bytes, quern_dtype dtype, int64_t footprint, double floor,
                          enum prof_bound bound) {
   enum prof_bound got;
-  double seconds = prof_floor(&machine, &(struct kern_cost){flops, bytes}, dtype, footprint, &got);
+  double seconds = prof_floor(&machine, &(struct kern_cost){flops, bytes}, dtype, (double)footprint, &got);
   if (seconds < floor * 0.999999 || seconds > floor * 1.000001 || got != bound)
     fail_msg("%g operations, %g bytes of %lld: %g s, %s; expected %g s, %s", flops, bytes, (long long)footprint,
              seconds, prof_bound_names[got], floor, prof_bound_names[bound]);
@@ -71,13 +71,14 @@ static void floors(void **state) {
   expect_floor(1e9, 0, QUERN_DTYPE_F32, 0, 1e-2, PROF_COMPUTE);
   expect_floor(1e9, 0, QUERN_DTYPE_F64, 0, 2e-2, PROF_COMPUTE);
   expect_floor(0, 4e6, QUERN_DTYPE_F32, 64 << 10, 1e-5, PROF_MEMORY);
-  expect_floor(0, 4e6, QUERN_DTYPE_F32, (64 << 10) + 1, 2e-5, PROF_MEMORY);
-  expect_floor(0, 4e6, QUERN_DTYPE_F32, 2 << 20, 2e-5, PROF_MEMORY);
-  expect_floor(0, 4e6, QUERN_DTYPE_F32, 32 << 20, 4e-5, PROF_MEMORY);
-  expect_floor(0, 4e6, QUERN_DTYPE_F32, (32 << 20) + 1, 2e-4, PROF_MEMORY);
-  expect_floor(0, 4e6, QUERN_DTYPE_F32, INT64_C(1) << 40, 2e-4, PROF_MEMORY);
-  expect_floor(1e7, 4e6, QUERN_DTYPE_F32, INT64_C(1) << 40, 2e-4, PROF_MEMORY);
-  expect_floor(1e8, 4e6, QUERN_DTYPE_F32, INT64_C(1) << 40, 1e-3, PROF_COMPUTE);
+  expect_floor(0, 4e6, QUERN_DTYPE_F32, (64 << 10) + 1, 1e-5, PROF_MEMORY); /* as good as all of it is in L1 */
+  expect_floor(0, 4e6, QUERN_DTYPE_F32, 256 << 10, 1.5e-5, PROF_MEMORY);    /* three quarters are not */
+  expect_floor(0, 4e6, QUERN_DTYPE_F32, 2 << 20, 2e-5 * 31 / 32, PROF_MEMORY);
+  expect_floor(0, 4e6, QUERN_DTYPE_F32, 32 << 20, 4e-5 * 15 / 16, PROF_MEMORY);
+  expect_floor(0, 4e6, QUERN_DTYPE_F32, 64 << 20, 1e-4, PROF_MEMORY);
+  expect_floor(0, 4e6, QUERN_DTYPE_F32, INT64_C(1) << 50, 2e-4, PROF_MEMORY);
+  expect_floor(1e7, 4e6, QUERN_DTYPE_F32, INT64_C(1) << 50, 2e-4, PROF_MEMORY);
+  expect_floor(1e8, 4e6, QUERN_DTYPE_F32, INT64_C(1) << 50, 1e-3, PROF_COMPUTE);
   expect_floor(10, 100, QUERN_DTYPE_F32, 100, 1e-6, PROF_LAUNCH);
 }
 
