@@ -117,16 +117,23 @@ static int run_bench(const struct cli_call *call) {
   if (run.suite == NULL) return unknown_suite(call);
   cli_has(call, "--json", &json);
   cli_has(call, "--only", &run.only);
+  if (cli_has(call, "--write", &run.write) && run.suite->run != bench_run_graph)
+    return cli_usage(call->command, "--write is of the suite graph");
   int status = cli_number(call, "--threads", 1, 1024, &threads);
   if (status == CLI_OK) status = cli_number(call, "--rounds", 3, BENCH_MOST_ROUNDS, &rounds);
   if (status != CLI_OK) return status;
   run.threads = (int)threads;
   run.rounds = (int)rounds;
   cli_catch_interrupt();
+  if (run.write != NULL) return bench_write_graphs(&run);
   status = run.suite->cases != NULL ? run_cases(&run) : run.suite->run(&run);
   if (cli_interrupted()) fprintf(stderr, "quern: interrupted; what was measured so far:\n");
   if (run.n_rows == 0 && status == CLI_OK) status = cli_fail("no case of %s contains '%s'", run.suite->name, run.only);
   bench_print_sums(&run);
+  if (status == CLI_OK && bench_interpreted() > 0)
+    status = cli_fail("%llu kernels were not run as machine code: these times are not those of compiled programs"
+                      "\n  HINT: quern devices tells whether there is a C compiler; QUERN_REF must not be set",
+                      (unsigned long long)bench_interpreted());
   if (json != NULL && run.n_rows > 0) {
     int written = bench_write_json(&run, json);
     if (status == CLI_OK) status = written;
@@ -136,11 +143,13 @@ static int run_bench(const struct cli_call *call) {
   return status;
 }
 
-static const struct cli_option options[] = {{"--json", 0, "FILE", "write the results to FILE as JSON"},
-                                            {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
-                                            {"--rounds", 0, "N", "rounds of all sides in turn (11)"},
-                                            {"--threads", 0, "N", "threads of cases that do not say (1)"},
-                                            {0}};
+static const struct cli_option options[] = {
+    {"--json", 0, "FILE", "write the results to FILE as JSON"},
+    {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
+    {"--rounds", 0, "N", "rounds of all sides in turn (11)"},
+    {"--threads", 0, "N", "threads of cases that do not say (1)"},
+    {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
+    {0}};
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
@@ -154,6 +163,7 @@ const struct cli_command cli_command_bench = {
             "  fusion           kernels, bytes and time of patterns: fused, not fused, and written by hand\n"
             "  graph            nodes before and after the passes; passes, plan, cold and warm compilation\n"
             "  memory           relu, matmul, softmax: bytes and time with memory shared and not\n"
+            "  limit            GPT-2's training step in 60 % of the memory, against all it wants (minutes)\n"
             "\npeers: onednn, openblas, numpy, torch, each in a process of its own.\n"
             "A ratio is peer's time / Quern's time; spread is the distance of the quartiles over the median.\n",
     .options = options,

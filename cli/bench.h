@@ -87,7 +87,8 @@ struct bench_run {
   const struct bench_suite *suite;
   const char *only; /* only rows whose name and params contain it; NULL: all */
   int rounds, threads;
-  double slice; /* seconds of a side in a round */
+  double slice;      /* seconds of a side in a round */
+  const char *write; /* a folder for the graphs of the suite; NULL: none */
   size_t n_rows, room;
   struct bench_row *rows;
   struct bench_peer *peers[8]; /* running, of bench_peer_get */
@@ -125,9 +126,15 @@ struct bench_side {
 };
 quern_status bench_side_begin(struct bench_side *side, const struct bench_graph *graph, int threads,
                               const char *passes);
+quern_status bench_side_open(struct bench_side *side, quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                             const quern_program_options *options);
 void bench_side_end(struct bench_side *side);
 bench_timed bench_side_run; /* self: the side */
 int64_t bench_side_planned(const struct bench_side *side);
+/* Kernels of instances and eager use that ended here and were not run as machine code: there must be none. */
+uint64_t bench_interpreted(void);
+void bench_count_instance(const quern_instance *instance);
+void bench_count_eager(const quern_context *ctx, uint64_t before); /* before: that were interpreted to warm up */
 
 /* Fills gflops, gbs and limit of a row that did so much work. */
 int bench_rate(struct bench_row *row, double flops, double bytes);
@@ -151,7 +158,9 @@ extern const struct bench_suite bench_suites[];
 extern const size_t bench_suite_count;
 int bench_run_fusion(struct bench_run *run);
 int bench_run_graph(struct bench_run *run);
+int bench_write_graphs(const struct bench_run *run); /* those of the suite graph, as text */
 int bench_run_memory(struct bench_run *run);
+int bench_run_limit(struct bench_run *run);
 
 /* ---- peers (bench_peer.c): processes that do the same work, see bench/peers/peer.h ------------------------- */
 

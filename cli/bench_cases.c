@@ -90,6 +90,14 @@ static void build_layernorm_back(struct bench_graph *g, const char *params) {
   gradients(g, y, rows(g, params, "dy"), 3, x);
 }
 
+/* Forward and backward: the statistics of the rows serve both, as PyTorch hands them from one to the other. */
+static void build_layernorm_train(struct bench_graph *g, const char *params) {
+  quern_tensor *x[3] = {rows(g, params, "x")};
+  quern_tensor *y = layer_norm(g, x[0], VALUE("cols"), &x[1], &x[2]);
+  bench_output(g, y);
+  gradients(g, y, rows(g, params, "dy"), 3, x);
+}
+
 static void build_attention(struct bench_graph *g, const char *params) {
   const int64_t dims[] = {VALUE("b"), VALUE("h"), VALUE("s"), VALUE("d")};
   quern_tensor *qkv[3] = {bench_input(g, "q", 4, dims), bench_input(g, "k", 4, dims), bench_input(g, "v", 4, dims)};
@@ -102,13 +110,14 @@ static void build_attention(struct bench_graph *g, const char *params) {
   if (back) gradients(g, y, bench_input(g, "dy", 4, dims), 3, qkv);
 }
 
+/* As in inference: weights are elements that the program knows, as oneDNN's are in a layout of its own before it is timed. */
 static void build_conv(struct bench_graph *g, const char *params) {
   int64_t n = VALUE("n"), c = VALUE("c"), h = VALUE("h"), w = VALUE("w"), o = VALUE("o"), kh = VALUE("kh"),
           kw = VALUE("kw"), stride = VALUE("stride"), pad = bench_value(params, "pad", 0);
   quern_conv_options options = {
       .size = sizeof options, .stride = {stride, stride}, .pad_lo = {pad, pad}, .pad_hi = {pad, pad}};
-  quern_tensor *x = bench_input(g, "x", 4, (int64_t[]){n, c, h, w}),
-               *k = bench_input(g, "w", 4, (int64_t[]){o, c, kh, kw});
+  quern_tensor *x = bench_input(g, "x", 4, (int64_t[]){n, c, h, w});
+  quern_tensor *k = bench_known(g, 4, (int64_t[]){o, c, kh, kw});
   quern_tensor *y = quern_conv2d(x, k, NULL, &options);
   int64_t oh = (h + 2 * pad - kh) / stride + 1, ow = (w + 2 * pad - kw) / stride + 1;
   g->flops = 2.0 * (double)(n * o * oh * ow) * (double)(c * kh * kw);
@@ -138,6 +147,7 @@ static const struct bench_kind kinds[] = {{"gemm", build_gemm},
                                           {"gelu_back", build_gelu_back},
                                           {"softmax_back", build_softmax_back},
                                           {"layernorm_back", build_layernorm_back},
+                                          {"layernorm_train", build_layernorm_train},
                                           {"attention", build_attention},
                                           {"conv", build_conv},
                                           {"add", build_add},

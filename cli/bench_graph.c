@@ -126,6 +126,59 @@ static int run_model(struct bench_run *run, const struct bench_model_kind *kind)
   return bench_row_keep(run, &row);
 }
 
+/* ---- graphs as text -------------------------------------------------------------------------------------------- */
+
+/* Outputs, and new values of states under the names of those. */
+static quern_status print_model(const struct bench_model *model, char **text) {
+  size_t n = model->n_outputs + model->n_updates;
+  quern_tensor **outputs = calloc(n + 1, sizeof *outputs);
+  const char **names = calloc(n + 1, sizeof *names);
+  quern_graph *graph = NULL;
+  quern_status status = outputs != NULL && names != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
+    const quern_update *update = &model->updates[i < model->n_outputs ? 0 : i - model->n_outputs];
+    outputs[i] = i < model->n_outputs ? model->outputs[i] : update->value;
+    names[i] = i < model->n_outputs ? NULL : quern_tensor_name(update->state);
+  }
+  if (status == QUERN_STATUS_OK) status = quern_graph_new(&graph, model->ctx, n, outputs, names);
+  if (status == QUERN_STATUS_OK) status = quern_graph_print(graph, text);
+  quern_graph_free(graph);
+  free(outputs);
+  free(names);
+  return status;
+}
+
+static int write_graph(const char *path, const struct bench_model_kind *kind) {
+  struct bench_model model = {0};
+  char *text = NULL;
+  quern_status status = quern_context_new(&model.ctx, NULL);
+  if (status == QUERN_STATUS_OK) kind->build(&model, kind->params);
+  if (status == QUERN_STATUS_OK) status = quern_context_check(model.ctx);
+  if (status == QUERN_STATUS_OK) status = print_model(&model, &text);
+  int result = status == QUERN_STATUS_OK ? cli_write(path, text) : cli_fail_last(kind->name);
+  if (text != NULL) quern_text_free(model.ctx, text);
+  bench_model_end(&model);
+  if (result == CLI_OK) printf("%s: %s %s\n", path, kind->name, kind->params);
+  return result;
+}
+
+int bench_write_graphs(const struct bench_run *run) {
+  int status = CLI_OK;
+  for (const struct bench_model_kind *kind = bench_models; kind->name != NULL && status == CLI_OK; kind++) {
+    char path[1024], number[24] = "";
+    int before = 0; /* of the same name */
+    for (const struct bench_model_kind *k = bench_models; k != kind; k++) before += strcmp(k->name, kind->name) == 0;
+    if (!bench_wanted(run, kind->name, kind->params)) continue;
+    if (before > 0) snprintf(number, sizeof number, "-%d", before + 1);
+    if (snprintf(path, sizeof path, "%s/%s%s.qir", run->write, kind->name, number) >= (int)sizeof path)
+      return cli_fail("%s: too long a path", run->write);
+    status = write_graph(path, kind);
+  }
+  return status;
+}
+
+/* ---- the suite ------------------------------------------------------------------------------------------------- */
+
 int bench_run_graph(struct bench_run *run) {
   char folder[] = "/tmp/quern_bench_XXXXXX";
   if (mkdtemp(folder) == NULL) return cli_fail("%s: no folder can be made for the cache", folder);

@@ -28,7 +28,7 @@ static const struct variant variants[] = {{"fused", NULL, false, false},
                                           {"unfused", "-fuse", false, false},
                                           {"pooled", NULL, true, true},
                                           {"unpooled", NULL, true, false}};
-enum { VARIANTS = sizeof variants / sizeof *variants };
+enum { VARIANTS = sizeof variants / sizeof *variants, WARM_RUNS = 20 };
 
 /* A variant that runs. */
 struct contender {
@@ -37,6 +37,7 @@ struct contender {
   struct bench_side side;     /* unless it is eager */
   quern_tensor *x, *w;        /* n x n */
   uint64_t allocations, runs; /* after the first one, which warms up */
+  uint64_t interpreted;       /* kernels, before anything is measured */
   bool warm;
 };
 
@@ -86,6 +87,19 @@ static double run_contender(void *self, long n) {
 
 /* ---- beginning and end -------------------------------------------------------------------------------------- */
 
+/* Small expressions are interpreted until they have had enough to do: lets them, before anything is measured. */
+static quern_status warm_up(struct contender *c, uint64_t *interpreted) {
+  quern_run_counts counts = {0};
+  quern_status status = QUERN_STATUS_OK;
+  for (uint64_t last = 1; status == QUERN_STATUS_OK && counts.interpreted != last;) {
+    last = counts.interpreted;
+    for (int i = 0; i < WARM_RUNS && status == QUERN_STATUS_OK; i++) status = run_eagerly(c);
+    if (status == QUERN_STATUS_OK) status = quern_eager_count(c->graph.ctx, &counts);
+  }
+  *interpreted = counts.interpreted;
+  return status;
+}
+
 static quern_status begin(struct contender *c, const struct variant *variant, int64_t n, int threads) {
   const int64_t dims[] = {n, n};
   quern_context_options options = {.size = sizeof options, .allocator = {counted_alloc, counted_free, NULL}};
@@ -95,7 +109,8 @@ static quern_status begin(struct contender *c, const struct variant *variant, in
   if (variant->eager) {
     c->x = bench_known(&c->graph, 2, dims);
     c->w = bench_known(&c->graph, 2, dims);
-    return variant->pooled ? QUERN_STATUS_OK : quern_pool_limit(c->graph.ctx, 0);
+    if (!variant->pooled) status = quern_pool_limit(c->graph.ctx, 0);
+    return status == QUERN_STATUS_OK ? warm_up(c, &c->interpreted) : status;
   }
   c->x = bench_input(&c->graph, "x", 2, dims);
   c->w = bench_input(&c->graph, "w", 2, dims);
@@ -104,6 +119,7 @@ static quern_status begin(struct contender *c, const struct variant *variant, in
 }
 
 static void end(struct contender *c) {
+  if (c->variant->eager) bench_count_eager(c->graph.ctx, c->interpreted);
   bench_side_end(&c->side);
   bench_graph_end(&c->graph);
 }

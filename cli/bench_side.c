@@ -2,11 +2,13 @@
 ** Each round runs every side for a while, one after another; a ratio is the median over the rounds of a side's time
 ** over that of the first, so that a machine that slows down for a while slows both.
 */
+#define _DEFAULT_SOURCE /* madvise */
 #include "bench.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 /* ---- graphs ----------------------------------------------------------------------------------------------- */
@@ -43,8 +45,16 @@ void bench_fill(float *at, size_t n) {
   }
 }
 
-/* Memory that begins at a page. */
-static void *pages(size_t bytes) { return aligned_alloc(4096, (bytes + 4096) / 4096 * 4096); }
+/* Memory that begins at a page; large ones are asked for, as the peers do (bench/peers/). */
+static void *pages(size_t bytes) {
+  enum { LARGE = 1 << 21 };
+  size_t page = bytes >= LARGE ? LARGE : 4096, whole = (bytes + page) / page * page;
+  void *memory = aligned_alloc(page, whole);
+#ifdef MADV_HUGEPAGE
+  if (memory != NULL && bytes >= LARGE) (void)madvise(memory, whole, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
 
 quern_tensor *bench_known(struct bench_graph *graph, int rank, const int64_t *dims) {
   size_t n = 1;
@@ -99,20 +109,43 @@ static quern_status fill_slots(struct bench_side *side) {
 
 quern_status bench_side_begin(struct bench_side *side, const struct bench_graph *graph, int threads,
                               const char *passes) {
-  *side = (struct bench_side){0};
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.threads = threads;
   options.passes = passes;
   options.inference = true;
-  quern_status status = quern_program_compile(&side->program, graph->ctx, graph->n_outputs,
-                                              (quern_tensor *const *)graph->outputs, &options);
+  return bench_side_open(side, graph->ctx, graph->n_outputs, (quern_tensor *const *)graph->outputs, &options);
+}
+
+quern_status bench_side_open(struct bench_side *side, quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                             const quern_program_options *options) {
+  *side = (struct bench_side){0};
+  quern_status status = quern_program_compile(&side->program, ctx, n, outputs, options);
   if (status == QUERN_STATUS_OK) status = quern_instance_new(&side->instance, side->program);
   if (status == QUERN_STATUS_OK) status = quern_program_memory(side->program, &side->memory);
   if (status == QUERN_STATUS_OK) status = quern_program_count(side->program, &side->counts);
   return status == QUERN_STATUS_OK ? fill_slots(side) : status;
 }
 
+static uint64_t interpreted;
+
+static void count(quern_status status, const quern_run_counts *counts, uint64_t before) {
+  interpreted += status == QUERN_STATUS_OK ? counts->interpreted - before + counts->evaluated : 1;
+}
+
+void bench_count_instance(const quern_instance *instance) {
+  quern_run_counts counts;
+  if (instance != NULL) count(quern_instance_count(instance, &counts), &counts, 0);
+}
+
+void bench_count_eager(const quern_context *ctx, uint64_t before) {
+  quern_run_counts counts;
+  if (ctx != NULL) count(quern_eager_count(ctx, &counts), &counts, before);
+}
+
+uint64_t bench_interpreted(void) { return interpreted; }
+
 void bench_side_end(struct bench_side *side) {
+  bench_count_instance(side->instance);
   for (size_t i = 0; i < side->n_inputs && side->inputs != NULL; i++) free(side->inputs[i]);
   for (size_t i = 0; i < side->n_outputs && side->outputs != NULL; i++) free(side->outputs[i]);
   free(side->inputs), free(side->outputs);

@@ -69,6 +69,8 @@ static const struct bench_case ops[] = {{"gelu", "rows=1000 cols=512", 1, "torch
                                         {"softmax_back", "rows=1024 cols=1024", 1, "torch", NULL},
                                         {"layernorm_back", "rows=1024 cols=768", 1, "torch", NULL},
                                         {"layernorm_back", "rows=4096 cols=1024", 1, "torch", NULL},
+                                        {"layernorm_train", "rows=1024 cols=768", 1, "torch", NULL},
+                                        {"layernorm_train", "rows=4096 cols=1024", 1, "torch", NULL},
                                         {"attention", "b=1 h=12 s=1024 d=64", 2, "torch", NULL},
                                         {"attention", "b=1 h=12 s=1024 d=64 back=1", 2, "torch", NULL},
                                         {"attention", "b=1 h=12 s=1024 d=64 causal=1 back=1", 2, "torch", NULL},
@@ -103,5 +105,6 @@ const struct bench_suite bench_suites[] = {
     {"graph", "nodes before and after the passes; passes, plan, cold and warm compilation", false, NULL,
      bench_run_graph},
     {"memory", "relu, matmul, softmax: bytes and time with memory shared and not", false, NULL, bench_run_memory},
+    {"limit", "GPT-2's training step in 60 % of the memory, against all it wants", false, NULL, bench_run_limit},
 };
 const size_t bench_suite_count = sizeof bench_suites / sizeof *bench_suites;

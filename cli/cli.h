@@ -114,9 +114,10 @@ void cli_print_array(FILE *out, quern_dtype dtype, int rank, const int64_t *dims
 /* An input or a state with its value, or an output with its elements. */
 struct cli_slot {
   quern_slot type;
-  const void *data; /* of an input; NULL: not set */
-  void *fill;       /* memory made here for it, or NULL */
-  const char *path; /* of an output: what --out says; NULL: nothing */
+  const void *data;             /* of an input; NULL: not set */
+  void *fill;                   /* memory made here for it, or NULL */
+  const char *path;             /* of an output: what --out says; NULL: nothing */
+  int64_t dims[QUERN_MAX_RANK]; /* of the type, where --rows cuts it */
 };
 
 /* A graph or a program with the values of its inputs and states, and room for its outputs. */
@@ -126,11 +127,18 @@ struct cli_values {
   size_t n_ins, n_outs;
   struct cli_slot *ins, *outs; /* inputs and states in their order; of a program inputs, then states */
   quern_tensor **outputs;      /* of a graph */
+  size_t n_updates;
+  quern_update *updates; /* of a graph, with --updates: those of its outputs that are new values of states */
+  size_t n_donated, n_leading;
+  quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --leading */
+  int64_t rows;                      /* of the leading dimension; 0: there is none */
 };
 /* Reads the graph and what the options say of its values; end it with cli_values_end whatever happened. */
 int cli_values_begin(struct cli_values *values, const struct cli_call *call);
 /* The same of a program. */
 int cli_values_begin_program(struct cli_values *values, const struct cli_call *call, const quern_program *program);
+/* The inputs of a graph that an option names, NAME[,NAME], to a new list; without the option there are none. */
+int cli_values_named(const struct cli_values *values, const char *option, size_t *n, quern_tensor ***list);
 /* Gives every input and state that is not set numbers: floats in [-1, 1), others 0 and 1. */
 int cli_values_fill(struct cli_values *values);
 /* The input or state of that name and type, or NULL. Those of one name have one value. */
@@ -138,6 +146,14 @@ const struct cli_slot *cli_values_find(const struct cli_values *values, const qu
 /* Shows or writes the outputs as the options say. */
 int cli_values_show(const struct cli_values *values);
 void cli_values_end(struct cli_values *values);
+
+/* ---- rows (leading.c) ----------------------------------------------------------------------------------- */
+
+/* Finds the inputs of --leading. */
+int cli_leading_read(struct cli_values *values);
+/* Inputs, and outputs of a program, that have rows have as many as --rows says, else the most. */
+int cli_leading_inputs(struct cli_values *values, int64_t most);
+int cli_leading_outputs(struct cli_values *values, const quern_program *program);
 
 /* ---- programs (program.c) ------------------------------------------------------------------------------- */
 
@@ -149,14 +165,18 @@ void cli_values_end(struct cli_values *values);
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
   {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise)"},                                       \
-  {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"}
+  {"--optimize-for", 0, "GOAL", "latency: threads wait actively; throughput: they sleep, and leave room (latency)"},   \
+  {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"},                                      \
+  {"--updates", 0, NULL, "outputs with the name of a state become its value after a run, and are outputs no more"},    \
+  {"--donate", 0, "NAME[,NAME]", "inputs whose memory a run may overwrite"},                                           \
+  {"--leading", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
-  "[--device NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--numerics KIND] [--inference]"
+  "[--device NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--numerics KIND]\n"                  \
+  "       [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--leading NAME[,NAME]]"
 
-/* Compiles outputs as the options of the call say, for the device unless they name one, with more passes (or NULL). */
-int cli_compile(quern_program **program, const struct cli_call *call, quern_context *ctx, size_t n,
-                quern_tensor *const *outputs, const char *device, const char *passes);
+/* Compiles a graph as the options of the call say, for the device unless they name one, with more passes (or NULL). */
+int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes);
 /* Writes what a program is made of to a file, "-" for standard output. */
 int cli_print_explained(const quern_program *program, const quern_instance *instance, quern_explain_form form,
                         const char *path);
@@ -166,6 +186,7 @@ const char *cli_bytes_text(char text[24], int64_t bytes);
 /* ---- the commands --------------------------------------------------------------------------------------- */
 
 extern const struct cli_command cli_command_bench, cli_command_compile, cli_command_devices, cli_command_env,
-    cli_command_eval, cli_command_explain, cli_command_graph, cli_command_plan, cli_command_run;
+    cli_command_eval, cli_command_explain, cli_command_graph, cli_command_info, cli_command_plan, cli_command_run,
+    cli_command_tokenize;
 
 #endif

@@ -45,25 +45,35 @@ static int read_device(const struct cli_call *call, const char **device) {
 
 static int read_options(const struct cli_call *call, quern_program_options *options) {
   static const char *const kinds[] = {[QUERN_NUMERICS_EXACT] = "exact", [QUERN_NUMERICS_FAST] = "fast"};
+  static const char *const goals[] = {
+      [QUERN_OPTIMIZE_FOR_LATENCY] = "latency", [QUERN_OPTIMIZE_FOR_THROUGHPUT] = "throughput"};
   int64_t threads = 0, optimise = 1;
-  size_t numerics = QUERN_NUMERICS_EXACT;
+  size_t numerics = QUERN_NUMERICS_EXACT, goal = QUERN_OPTIMIZE_FOR_LATENCY;
   int status = read_device(call, &options->device);
   if (status == CLI_OK) status = cli_number(call, "--threads", 1, 1024, &threads);
   if (status == CLI_OK) status = cli_number(call, "--optimise", 0, 1, &optimise);
   if (status == CLI_OK) status = cli_bytes(call, "--memory", &options->memory_limit);
   if (status == CLI_OK) status = read_word(call, "--numerics", 2, kinds, &numerics);
+  if (status == CLI_OK) status = read_word(call, "--optimize-for", 2, goals, &goal);
   cli_has(call, "--pass", &options->passes);
   options->threads = (int)threads;
   options->optimise = (int)optimise;
   options->numerics = (quern_numerics)numerics;
+  options->optimize_for = (quern_optimize_for)goal;
   options->inference = cli_has(call, "--inference", NULL);
   return status;
 }
 
-int cli_compile(quern_program **program, const struct cli_call *call, quern_context *ctx, size_t n,
-                quern_tensor *const *outputs, const char *device, const char *passes) {
+int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes) {
+  const struct cli_call *call = values->call;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.device = device;
+  options.n_updates = values->n_updates;
+  options.updates = values->updates;
+  options.n_donated = values->n_donated;
+  options.donated = values->donated;
+  options.n_leading = values->n_leading;
+  options.leading = values->leading;
   int status = read_options(call, &options);
   if (status != CLI_OK) return status;
   char list[512];
@@ -71,7 +81,8 @@ int cli_compile(quern_program **program, const struct cli_call *call, quern_cont
                         options.passes != NULL && passes != NULL ? "," : "", passes != NULL ? passes : "");
   if (length < 0 || (size_t)length >= sizeof list) return cli_usage(call->command, "--pass: the list is too long");
   options.passes = list;
-  if (quern_program_compile(program, ctx, n, outputs, &options) == QUERN_STATUS_OK) return CLI_OK;
+  if (quern_program_compile(program, values->graph.ctx, values->n_outs, values->outputs, &options) == QUERN_STATUS_OK)
+    return CLI_OK;
   return cli_fail_last(call->files[0]);
 }
 
@@ -106,8 +117,7 @@ static int compile(const struct cli_call *call, const char *device,
   struct cli_values values;
   quern_program *program = NULL;
   int status = cli_values_begin(&values, call);
-  if (status == CLI_OK)
-    status = cli_compile(&program, call, values.graph.ctx, values.n_outs, values.outputs, device, NULL);
+  if (status == CLI_OK) status = cli_compile(&program, &values, device, NULL);
   if (status == CLI_OK) status = show(call, program);
   quern_program_free(program);
   cli_values_end(&values);

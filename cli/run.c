@@ -9,6 +9,7 @@ struct side {
   quern_program *program;
   quern_instance *instance;
   const void **inputs;
+  void **copies; /* of the inputs, for each run anew; NULL: a run overwrites none */
 };
 
 /* A graph on its way through a run: as the options say, and perhaps without fusion to be compared with. */
@@ -47,16 +48,18 @@ static int begin(struct execution *ex, const char *device, bool compare) {
   if (compiled && compare) return cli_fail("%s is compiled already: fusion is measured on graphs", ex->call->files[0]);
   int status = compiled ? load(ex) : cli_values_begin(&ex->values, ex->call);
   for (int i = 0; i < (compare ? SIDES : 1) && status == CLI_OK && !compiled; i++)
-    status = cli_compile(&ex->sides[i].program, ex->call, ex->values.graph.ctx, ex->values.n_outs, ex->values.outputs,
-                         device, i == UNFUSED ? "-fuse" : NULL);
-  return status;
+    status = cli_compile(&ex->sides[i].program, &ex->values, device, i == UNFUSED ? "-fuse" : NULL);
+  return status == CLI_OK ? cli_leading_outputs(&ex->values, ex->sides[FUSED].program) : status;
 }
 
 static void end(struct execution *ex) {
   for (int i = 0; i < SIDES; i++) {
-    quern_instance_free(ex->sides[i].instance);
-    quern_program_free(ex->sides[i].program);
-    free(ex->sides[i].inputs);
+    struct side *side = &ex->sides[i];
+    for (size_t k = 0; side->copies != NULL && k < quern_program_inputs(side->program); k++) free(side->copies[k]);
+    free(side->copies);
+    free(side->inputs);
+    quern_instance_free(side->instance);
+    quern_program_free(side->program);
   }
   free(ex->outputs);
   cli_values_end(&ex->values);
@@ -76,6 +79,25 @@ static int bind_inputs(struct execution *ex, struct side *side) {
     if (side->inputs[i] != NULL || slot.bytes == 0) continue;
     return cli_fail("%s: input '%s' is not set\n  HINT: --set NAME=VALUE, --set NAME=@FILE.npy, or --fill for all",
                     ex->call->files[0], slot.name != NULL ? slot.name : "");
+  }
+  return CLI_OK;
+}
+
+/* Inputs of --donate may be overwritten, and which of a program's from a file is not known: every run has copies of all. */
+static int copy_inputs(struct execution *ex, struct side *side) {
+  size_t n = quern_program_inputs(side->program);
+  if (ex->values.n_donated == 0 && ex->values.graph.graph != NULL) return CLI_OK;
+  if (side->copies == NULL) side->copies = calloc(n + 1, sizeof *side->copies);
+  if (side->copies == NULL) return cli_fail("no memory");
+  for (size_t i = 0; i < n; i++) {
+    quern_slot slot;
+    if (quern_program_input(side->program, i, &slot) != QUERN_STATUS_OK) return cli_fail_last(ex->call->files[0]);
+    const struct cli_slot *value = cli_values_find(&ex->values, &slot);
+    if (value == NULL || value->type.bytes == 0) continue;
+    if (side->copies[i] == NULL) side->copies[i] = malloc(value->type.bytes);
+    if (side->copies[i] == NULL) return cli_fail("no memory");
+    memcpy(side->copies[i], value->data, value->type.bytes);
+    side->inputs[i] = side->copies[i];
   }
   return CLI_OK;
 }
@@ -100,11 +122,16 @@ static int bind_states(struct execution *ex, struct side *side) {
 
 static int open_side(struct execution *ex, struct side *side) {
   if (quern_instance_new(&side->instance, side->program) != QUERN_STATUS_OK) return cli_fail_last(ex->call->files[0]);
+  bool rows = quern_program_leading(side->program) > 0;
+  if (rows && quern_instance_set_leading(side->instance, ex->values.rows) != QUERN_STATUS_OK)
+    return cli_fail_last(ex->call->files[0]);
   int status = bind_inputs(ex, side);
   return status == CLI_OK ? bind_states(ex, side) : status;
 }
 
 static int run_side(struct execution *ex, struct side *side) {
+  int status = copy_inputs(ex, side);
+  if (status != CLI_OK) return status;
   bool good = quern_instance_run(side->instance, side->inputs, ex->outputs) == QUERN_STATUS_OK;
   return good ? CLI_OK : cli_fail_last(ex->call->files[0]);
 }
@@ -173,6 +200,7 @@ static const struct cli_option run_options[] = {
     CLI_VALUE_OPTIONS,
     {"--fill", 0, NULL, "inputs and states that are not set get numbers in [-1, 1)"},
     CLI_PROGRAM_OPTIONS,
+    {"--rows", 0, "N", "rows of the leading dimension; without it as many as it has"},
     {"--runs", 0, "N", "run so often; the outputs are those of the last run (1)"},
     {"--quiet", 0, NULL, "leave the outputs out"},
     {"--profile", 0, NULL, "a table of kernels by time"},
@@ -183,7 +211,7 @@ static const struct cli_option run_options[] = {
 
 const struct cli_command cli_command_run = {
     .name = "run",
-    .usage = "FILE [--set NAME=VALUE ...] [--fill] [--out NAME=FILE.npy ...] [--out-dir DIR] [--runs N]\n"
+    .usage = "FILE [--set NAME=VALUE ...] [--fill] [--out NAME=FILE.npy ...] [--out-dir DIR] [--runs N] [--rows N]\n"
              "       " CLI_PROGRAM_USAGE "\n"
              "       [--quiet] [--profile] [--trace FILE] [--folded FILE]",
     .help = "compile a graph, run it and show its outputs",

@@ -75,12 +75,12 @@ static int set_file(struct cli_values *v, struct cli_slot *in, const char *path)
 
 static const char *name_of(const struct cli_slot *in) { return in->type.name != NULL ? in->type.name : ""; }
 
-static int unknown_input(struct cli_values *v, const char *name) {
+static int unknown_input(const struct cli_values *v, const char *option, const char *name) {
   const char **names = calloc(v->n_ins + 1, sizeof *names);
   if (names == NULL) return cli_fail("no memory");
   for (size_t i = 0; i < v->n_ins; i++) names[i] = name_of(&v->ins[i]);
   const char *nearest = cli_nearest(name, v->n_ins, names);
-  cli_fail("--set %s: the graph has no such input%s%s%s", name, nearest != NULL ? "; did you mean '" : "",
+  cli_fail("%s %s: the graph has no such input%s%s%s", option, name, nearest != NULL ? "; did you mean '" : "",
            nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
   free(names);
   return CLI_FAILED;
@@ -104,8 +104,41 @@ static int set_input(struct cli_values *v, const char *text) {
     else
       status = equals[1] == '@' ? set_file(v, &v->ins[i], equals + 2) : set_value(&v->ins[i], equals + 1);
   }
-  if (found == 0) status = unknown_input(v, name);
+  if (found == 0) status = unknown_input(v, "--set", name);
   free(name);
+  return status;
+}
+
+/* Adds the first input of that name to a list that has n, unless it is there. */
+static int add_named(const struct cli_values *v, const char *option, const char *name, size_t n, quern_tensor **list) {
+  size_t i = 0;
+  while (i < v->n_ins && strcmp(name_of(&v->ins[i]), name) != 0) i++;
+  if (i == v->n_ins) return unknown_input(v, option, name);
+  list[n] = quern_graph_input(v->graph.graph, i);
+  for (size_t k = 0; k < n; k++)
+    if (list[k] == list[n]) return cli_fail("%s: %s is named twice", option, name);
+  return CLI_OK;
+}
+
+int cli_values_named(const struct cli_values *v, const char *option, size_t *n, quern_tensor ***list) {
+  const char *text;
+  if (!cli_has(v->call, option, &text)) return CLI_OK;
+  size_t bytes = strlen(text) + 1;
+  char *names = malloc(bytes);
+  *list = calloc(v->n_ins + 1, sizeof **list);
+  if (names == NULL || *list == NULL) {
+    free(names);
+    return cli_fail("no memory");
+  }
+  memcpy(names, text, bytes);
+  int status = CLI_OK;
+  for (char *name = names, *end; status == CLI_OK && name != NULL; name = end) {
+    end = strchr(name, ',');
+    if (end != NULL) *end++ = 0;
+    status = add_named(v, option, name, *n, *list);
+    *n += status == CLI_OK;
+  }
+  free(names);
   return status;
 }
 
@@ -214,11 +247,17 @@ static int make_slots(struct cli_values *v, size_t n_ins, size_t n_outs) {
   v->ins = calloc(n_ins + 1, sizeof *v->ins);
   v->outs = calloc(n_outs + 1, sizeof *v->outs);
   v->outputs = calloc(n_outs + 1, sizeof *v->outputs);
-  return v->ins != NULL && v->outs != NULL && v->outputs != NULL ? CLI_OK : cli_fail("no memory");
+  v->updates = calloc(n_outs + 1, sizeof *v->updates);
+  bool all = v->ins != NULL && v->outs != NULL && v->outputs != NULL && v->updates != NULL;
+  return all ? CLI_OK : cli_fail("no memory");
 }
 
 static quern_slot type_of(const quern_tensor *x, const char *name) {
-  return (quern_slot){name, quern_tensor_dtype(x), quern_tensor_rank(x), quern_tensor_dims(x), quern_tensor_bytes(x)};
+  return (quern_slot){.name = name,
+                      .dtype = quern_tensor_dtype(x),
+                      .rank = quern_tensor_rank(x),
+                      .dims = quern_tensor_dims(x),
+                      .bytes = quern_tensor_bytes(x)};
 }
 
 static int slots_of_graph(struct cli_values *v) {
@@ -228,9 +267,18 @@ static int slots_of_graph(struct cli_values *v) {
     const quern_tensor *leaf = quern_graph_input(graph, i);
     v->ins[i].type = type_of(leaf, quern_tensor_name(leaf));
   }
-  for (size_t i = 0; i < v->n_outs && status == CLI_OK; i++) {
-    v->outputs[i] = quern_graph_output(graph, i);
-    v->outs[i].type = type_of(v->outputs[i], quern_graph_output_name(graph, i));
+  size_t n = v->n_outs;
+  v->n_outs = 0;
+  for (size_t i = 0; i < n && status == CLI_OK; i++) {
+    quern_slot type = type_of(quern_graph_output(graph, i), quern_graph_output_name(graph, i));
+    const struct cli_slot *state = cli_has(v->call, "--updates", NULL) ? cli_values_find(v, &type) : NULL;
+    if (state != NULL) {
+      v->updates[v->n_updates++] =
+          (quern_update){quern_graph_input(graph, (size_t)(state - v->ins)), quern_graph_output(graph, i)};
+    } else {
+      v->outputs[v->n_outs] = quern_graph_output(graph, i);
+      v->outs[v->n_outs++].type = type;
+    }
   }
   return status;
 }
@@ -263,6 +311,9 @@ int cli_values_begin(struct cli_values *v, const struct cli_call *call) {
   *v = (struct cli_values){.call = call};
   int status = cli_graph_begin(&v->graph, call->files[0]);
   if (status == CLI_OK) status = slots_of_graph(v);
+  if (status == CLI_OK) status = cli_values_named(v, "--donate", &v->n_donated, &v->donated);
+  if (status == CLI_OK) status = cli_leading_read(v);
+  if (status == CLI_OK) status = cli_leading_inputs(v, v->n_leading > 0 ? quern_tensor_dim(v->leading[0], 0) : 0);
   return status == CLI_OK ? fill_slots(v) : status;
 }
 
@@ -270,6 +321,7 @@ int cli_values_begin_program(struct cli_values *v, const struct cli_call *call, 
   *v = (struct cli_values){.call = call};
   if (quern_context_new(&v->graph.ctx, NULL) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
   int status = slots_of_program(v, program);
+  if (status == CLI_OK) status = cli_leading_inputs(v, quern_program_leading(program));
   return status == CLI_OK ? fill_slots(v) : status;
 }
 
@@ -297,7 +349,7 @@ const struct cli_slot *cli_values_find(const struct cli_values *v, const quern_s
   for (size_t i = 0; i < v->n_ins; i++) {
     const quern_slot *own = &v->ins[i].type;
     if (type->name != NULL && strcmp(name_of(&v->ins[i]), type->name) == 0 && own->dtype == type->dtype &&
-        own->bytes == type->bytes)
+        (own->bytes == type->bytes || (own->leading && type->leading)))
       return &v->ins[i];
   }
   return NULL;
@@ -309,5 +361,8 @@ void cli_values_end(struct cli_values *v) {
   free(v->ins);
   free(v->outs);
   free(v->outputs);
+  free(v->updates);
+  free(v->donated);
+  free(v->leading);
   cli_graph_end(&v->graph);
 }

@@ -9,7 +9,7 @@ function(quern_library target kind)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${export_name})
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(${target} PUBLIC m ${CMAKE_DL_LIBS} Threads::Threads)
+  target_link_libraries(${target} PUBLIC ${QUERN_JANSSON} m ${CMAKE_DL_LIBS} Threads::Threads)
 endfunction()
 
 # quern_program(<name> <glob> [INTERNAL]): one program from all files of the glob, if there are any.

@@ -1,25 +1,33 @@
 #!/bin/sh
-# tools/check_place.sh [root | --selftest] -- prove that every builder of quern/tensor.h has its line in quern/place.h, and
-# that there are no others: the line that makes a builder's errors carry the caller's file and line.
+# tools/check_place.sh [root | --selftest] -- prove that every builder of quern/tensor.h has its line in quern/place.h, every one
+# of quern/nn.h in quern/nn_place.h, and that there are no others: the line that makes a builder's errors carry the caller's
+# file and line.
 set -eu
 export LC_ALL=C
 
-# The functions of a header that return a tensor or build one and return a status.
+# The functions of a header that return a tensor, a scope or a source of random numbers, a status, or nothing.
 builders() { # header
-  tr '\n' ' ' <"$1" | grep -oE 'QUERN_API quern_(tensor \*|status ) *quern_[a-z_0-9]*\(' | sed 's/.*[ *]\(quern_[a-z_0-9]*\)(/\1/' | sort
+  tr '\n' ' ' <"$1" | grep -oE 'QUERN_API (quern_(tensor \*|scope \*|random |status )|void ) *quern_[a-z_0-9]*\(' | sed 's/.*[ *]\(quern_[a-z_0-9]*\)(/\1/' | sort
+}
+
+pair() { # folder, header, place header: what is wrong goes to $tmp/wrong, builders to $tmp/all
+  builders "$1/$2" |
+    sed 's/.*/#define &(...) (quern_place_set(__FILE__, __LINE__), &(__VA_ARGS__))/' >"$tmp/wanted"
+  grep '^#define quern_' "$1/$3" | sort >"$tmp/there" || true
+  comm -23 "$tmp/wanted" "$tmp/there" | sed "s/^/$3 lacks: /" >>"$tmp/wrong"
+  comm -13 "$tmp/wanted" "$tmp/there" | sed "s/^/$3 has no builder for: /" >>"$tmp/wrong"
+  [ -s "$tmp/wanted" ] || echo "$2 declares no builders" >>"$tmp/wrong"
+  cat "$tmp/wanted" >>"$tmp/all"
 }
 
 check() ( # root
-  tensor=$1/include/quern/tensor.h place=$1/include/quern/place.h
-  builders "$tensor" |
-    sed 's/.*/#define &(...) (quern_place_set(__FILE__, __LINE__), &(__VA_ARGS__))/' >"$tmp/wanted"
-  grep '^#define quern_' "$place" | sort >"$tmp/there" || true
-  comm -23 "$tmp/wanted" "$tmp/there" | sed 's/^/place.h lacks: /' >"$tmp/wrong"
-  comm -13 "$tmp/wanted" "$tmp/there" | sed 's/^/place.h has no builder for: /' >>"$tmp/wrong"
-  [ -s "$tmp/wanted" ] || echo "tensor.h declares no builders" >>"$tmp/wrong"
+  : >"$tmp/wrong"
+  : >"$tmp/all"
+  pair "$1/include/quern" tensor.h place.h
+  [ ! -e "$1/include/quern/nn.h" ] || pair "$1/include/quern" nn.h nn_place.h
   cat "$tmp/wrong"
   [ ! -s "$tmp/wrong" ] || return 1
-  echo "check_place: $(wc -l <"$tmp/wanted") builders"
+  echo "check_place: $(wc -l <"$tmp/all") builders"
 )
 
 tmp=$(mktemp -d)
@@ -43,10 +51,17 @@ if [ "${1-}" = --selftest ]; then
   expect fails "a line that calls another function"
   { line quern_neg quern_neg; line quern_split quern_split; line quern_abs quern_abs; } >"$self/place.h"
   expect fails "a line without a builder"
+  { line quern_neg quern_neg; line quern_split quern_split; } >"$self/place.h"
+  echo 'QUERN_API quern_scope *quern_scope_in(quern_scope *scope, const char *name);' >"$self/nn.h"
+  : >"$self/nn_place.h"
+  expect fails "a second header without its line"
+  line quern_scope_in quern_scope_in >"$self/nn_place.h"
+  expect passes "two whole lists"
+  rm "$self/nn.h" "$self/nn_place.h"
   : >"$self/tensor.h"
   : >"$self/place.h"
   expect fails "an empty header"
-  echo "5 passed, 0 failed"
+  echo "7 passed, 0 failed"
 else
   check "${1:-$(dirname "$0")/..}"
 fi

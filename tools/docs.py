@@ -3,6 +3,7 @@
 
 docs/ir.md      the table between the marks "ops: begin" and "ops: end" is made from src/ir/ops.def
 docs/tour.md    fenced blocks are run:
+docs/nn.md, docs/io.md
 README.md         ```c with a main   is compiled against build/libquern.a and run; a ```text block that follows it
                                       directly is what it prints
                   ```console          lines "$ command" are run in the root with build/ first in PATH; the other lines
@@ -76,8 +77,8 @@ def run_program(source):
     with tempfile.TemporaryDirectory() as folder:
         with open(folder + "/program.c", "w") as file:
             file.write(source)
-        rc, out = shell("gcc -std=c17 -Wall -Wextra -Werror -Iinclude %s/program.c build/libquern.a -lm -pthread "
-                        "-o %s/program" % (folder, folder))
+        rc, out = shell("gcc -std=c17 -Wall -Wextra -Werror -Iinclude %s/program.c build/libquern.a -ljansson -lm "
+                        "-pthread -o %s/program" % (folder, folder))
         return (rc, "does not compile:\n" + out) if rc else shell(folder + "/program")
 
 
@@ -131,7 +132,7 @@ def run_page(page):
 
 def check(update):
     passed, failed = 0, 0
-    for name in ("docs/ir.md", "docs/tour.md", "README.md"):
+    for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "README.md"):
         path = os.path.join(ROOT, name)
         try:
             with open(path) as file:

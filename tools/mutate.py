@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 
-FOLDERS = ("base", "ir", "tensor", "grad", "pass", "kern", "sched", "plan", "codegen", "runtime", "engine", "io")
+FOLDERS = ("base", "ir", "tensor", "grad", "nn", "pass", "kern", "sched", "plan", "codegen", "runtime", "engine", "io")
 GOAL = 0.95
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "cli", "tests", "tools", "examples")
 Mutation = collections.namedtuple("Mutation", "file start end new kind line")
@@ -33,7 +33,7 @@ Mutation = collections.namedtuple("Mutation", "file start end new kind line")
 
 # Calls whose arguments only make a message, and how many leading arguments count nevertheless.
 MESSAGES = {"QUERN_CHECK": 1, "QUERN_ASSERT": 0, "_Static_assert": 0, "base_error": 0, "base_error_v": 0, "base_log": 0,
-            "ir_fail": 0, "TENSOR_CHECK": 2}
+            "ir_fail": 0, "TENSOR_CHECK": 2, "nn_fail": 0, "nn_wrong": 0, "NN_CHECK": 2}
 NOT_CODE = re.compile(r"""/\*.*?\*/ | //[^\n]* | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | ^[ \t]*\#(?:\\\n|[^\n])*""",
                       re.X | re.S | re.M)
 

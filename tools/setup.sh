@@ -9,9 +9,11 @@ build gcc              command -v gcc
 build libc6-dev        test -e /usr/include/stdio.h
 build cmake            command -v cmake
 build ninja-build      command -v ninja
+build libjansson-dev   test -e /usr/include/jansson.h
 test  libcmocka-dev    test -e /usr/include/cmocka.h
 test  pkg-config       command -v pkg-config
 test  clang            command -v clang
+test  clang-tools      command -v clang-query
 test  libclang-rt-dev  test -e "$(clang -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a"
 test  python3          test -x /usr/bin/python3
 test  python3-numpy    /usr/bin/python3 -c 'import numpy'

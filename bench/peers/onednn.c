@@ -1,6 +1,7 @@
 /* bench/peers/onednn.c -- oneDNN 2.x: matrix products by both of its interfaces, linear + GELU, convolution
 ** cases: gemm m k n api=sgemm|matmul (0|1) packed; linear_gelu m k n packed; conv n c h w o kh kw stride pad
 */
+#define _DEFAULT_SOURCE /* madvise */
 #include <oneapi/dnnl/dnnl.h>
 
 #include "peer.h"

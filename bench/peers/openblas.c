@@ -1,6 +1,7 @@
 /* bench/peers/openblas.c -- OpenBLAS: sgemm, and sgemv for one row
 ** cases: gemm m k n
 */
+#define _DEFAULT_SOURCE /* madvise */
 #include <cblas.h>
 
 #include "peer.h"

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 struct peer {
@@ -42,10 +43,16 @@ static inline int peer_threads(void) {
   return n < 1 ? 1 : n;
 }
 
+enum { PEER_LARGE = 1 << 21 }; /* bytes from which on large pages are asked for, as Quern's side does */
+
 /* Elements in [-1, 1), page-aligned: the same in every run. */
 static inline float *peer_floats(int64_t count) {
-  size_t bytes = ((size_t)count * sizeof(float) + 4095) / 4096 * 4096;
-  float *at = aligned_alloc(4096, bytes == 0 ? 4096 : bytes);
+  size_t page = (size_t)count * sizeof(float) >= PEER_LARGE ? PEER_LARGE : 4096;
+  size_t bytes = ((size_t)count * sizeof(float) + page - 1) / page * page;
+  float *at = aligned_alloc(page, bytes == 0 ? page : bytes);
+#ifdef MADV_HUGEPAGE
+  if (at != NULL && page > 4096) (void)madvise(at, bytes, MADV_HUGEPAGE);
+#endif
   uint32_t x = 1;
   for (int64_t i = 0; at != NULL && i < count; i++) {
     x = x * 1664525u + 1013904223u;

@@ -1,12 +1,33 @@
 """bench/peers/peer.py -- the protocol of peer.h for peers in Python: serve(name, version, prepare)
 
 prepare(kind, values) gives a function that does the work once, or raises Unknown. values: the integers of the case."""
+import ctypes
+import mmap
 import sys
 import time
 
 
+LARGE = 1 << 21  # bytes from which on large pages are asked for, as Quern's side does
+_maps = []
+
+
 class Unknown(Exception):
     pass
+
+
+def memory(nbytes):
+    """A buffer of nbytes, and where in it they begin: in large pages where there are many."""
+    if nbytes < LARGE:
+        return bytearray(nbytes), 0
+    block = mmap.mmap(-1, (nbytes + 2 * LARGE) // LARGE * LARGE)
+    _maps.append(block)
+    block.madvise(mmap.MADV_HUGEPAGE)
+    return block, -ctypes.addressof(ctypes.c_char.from_buffer(block)) % LARGE
+
+
+def forget():
+    """Drops what memory() gave for the case before; what is still in use stays."""
+    _maps.clear()
 
 
 def serve(name, version, prepare):
@@ -21,6 +42,8 @@ def serve(name, version, prepare):
         if words[0] == "case":
             values = {k: int(v) for k, v in (w.split("=", 1) for w in words[2:])}
             try:
+                run = None
+                forget()
                 run = prepare(words[1], values)
                 run()
                 print("ok", flush=True)

@@ -5,18 +5,26 @@ import os
 import torch
 import torch.nn.functional as F
 
-from peer import Unknown, serve
+from peer import Unknown, memory, serve
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 torch.manual_seed(0)
 
 
+def empty(*shape):
+    count = 1
+    for n in shape:
+        count *= n
+    block, at = memory(4 * count)
+    return torch.frombuffer(block, dtype=torch.float32, count=count, offset=at).view(*shape)
+
+
 def matrix(*shape):
-    return torch.rand(*shape) * 2 - 1
+    return empty(*shape).uniform_(-1, 1)
 
 
 def gemm(v):
-    a, b, c = matrix(v["m"], v["k"]), matrix(v["k"], v["n"]), torch.empty(v["m"], v["n"])
+    a, b, c = matrix(v["m"], v["k"]), matrix(v["k"], v["n"]), empty(v["m"], v["n"])
     return lambda: torch.mm(a, b, out=c)
 
 
@@ -32,8 +40,7 @@ def linear_relu(v):
 
 def with_out(op):
     def make(v):
-        x = matrix(v["rows"], v["cols"])
-        y = torch.empty_like(x)
+        x, y = matrix(v["rows"], v["cols"]), empty(v["rows"], v["cols"])
         return lambda: op(x, y)
 
     return make
@@ -45,14 +52,14 @@ def layernorm(v):
 
 
 def gelu_back(v):
-    x, dy = matrix(v["rows"], v["cols"]), matrix(v["rows"], v["cols"])
-    dx = torch.empty_like(x)
+    x, dy, dx = (matrix(v["rows"], v["cols"]) for _ in range(3))
     return lambda: torch.ops.aten.gelu_backward.grad_input(dy, x, grad_input=dx)
 
 
 def softmax_back(v):
-    y, dy = torch.softmax(matrix(v["rows"], v["cols"]), 1), matrix(v["rows"], v["cols"])
-    return lambda: torch.ops.aten._softmax_backward_data(dy, y, 1, torch.float32)
+    y, dy, dx = (matrix(v["rows"], v["cols"]) for _ in range(3))
+    torch.softmax(dx, 1, out=y)
+    return lambda: torch.ops.aten._softmax_backward_data.out(dy, y, 1, torch.float32, grad_input=dx)
 
 
 def layernorm_back(v):
@@ -61,6 +68,17 @@ def layernorm_back(v):
     _, mean, rstd = torch.native_layer_norm(x, (v["cols"],), w, b, 1e-5)
     return lambda: torch.ops.aten.native_layer_norm_backward(
         dy, x, (v["cols"],), mean, rstd, w, b, [True, True, True])
+
+
+def layernorm_train(v):
+    x, w, b = matrix(v["rows"], v["cols"]), matrix(v["cols"]), matrix(v["cols"])
+    dy = matrix(v["rows"], v["cols"])
+
+    def run():
+        _, mean, rstd = torch.native_layer_norm(x, (v["cols"],), w, b, 1e-5)
+        torch.ops.aten.native_layer_norm_backward(dy, x, (v["cols"],), mean, rstd, w, b, [True, True, True])
+
+    return run
 
 
 def attention(v):
@@ -88,8 +106,7 @@ def conv(v):
 
 def flat(op):
     def make(v):
-        a, b = matrix(v["count"]), matrix(v["count"])
-        c = torch.empty_like(a)
+        a, b, c = matrix(v["count"]), matrix(v["count"]), empty(v["count"])
         return lambda: op(a, b, c)
 
     return make
@@ -105,6 +122,7 @@ CASES = {
     "gelu_back": gelu_back,
     "softmax_back": softmax_back,
     "layernorm_back": layernorm_back,
+    "layernorm_train": layernorm_train,
     "attention": attention,
     "conv": conv,
     "add": flat(lambda a, b, c: torch.add(a, b, out=c)),

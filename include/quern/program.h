@@ -25,11 +25,11 @@ typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR
 
 /* Start from QUERN_PROGRAM_OPTIONS. */
 typedef struct quern_program_options {
-  size_t size;        /* of this struct */
-  const char *device; /* "cpu", "interp" (the kernel interpreter), "null" (compiles, does not run); NULL: "cpu" */
-  int threads;        /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
-  int optimise;       /* 1; 0: a kernel an operation, in scalar code */
-  const char *passes; /* single passes on and off, such as "-fuse,-layout"; NULL: as optimise says */
+  size_t size;          /* of this struct */
+  const char *device;   /* "cpu", "interp" (the kernel interpreter), "null" (compiles, does not run); NULL: "cpu" */
+  int threads;          /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
+  int optimise;         /* 1; 0: a kernel an operation, in scalar code */
+  const char *passes;   /* single passes on and off, such as "-fuse,-layout"; NULL: as optimise says */
   int64_t memory_limit; /* bytes that a step may use beside state and constants; 0: no limit */
   quern_numerics numerics;
   quern_optimize_for optimize_for;
@@ -38,9 +38,16 @@ typedef struct quern_program_options {
   const quern_update *updates;
   size_t n_donated;
   quern_tensor *const *donated; /* inputs whose memory a run may overwrite */
+  /* Inputs whose first dimension is given at each run (quern_instance_set_leading); it is the same of all, and what it is in the
+  ** graph is the most. No row of them may have an effect on another: what would mix rows is refused. */
+  size_t n_leading;
+  quern_tensor *const *leading;
 } quern_program_options;
-#define QUERN_PROGRAM_OPTIONS {sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, \
-                               QUERN_OPTIMIZE_FOR_LATENCY, false, 0, NULL, 0, NULL}
+#define QUERN_PROGRAM_OPTIONS                                                                                          \
+  {                                                                                                                    \
+    sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
+        NULL, 0, NULL, 0, NULL                                                                                         \
+  }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
 QUERN_API quern_status quern_program_compile(quern_program **program, quern_context *ctx, size_t n,
@@ -61,6 +68,7 @@ typedef struct quern_slot {
   int rank;
   const int64_t *dims;
   size_t bytes;
+  bool leading; /* it has the rows of the leading dimension: dims and bytes are those of the most */
 } quern_slot;
 QUERN_API size_t quern_program_inputs(const quern_program *program);
 QUERN_API size_t quern_program_outputs(const quern_program *program);
@@ -68,6 +76,9 @@ QUERN_API size_t quern_program_states(const quern_program *program);
 QUERN_API quern_status quern_program_input(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_output(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_state(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
+
+/* The most rows of the leading dimension; 0: there is none. */
+QUERN_API int64_t quern_program_leading(const quern_program *program);
 
 /* Planned bytes, and what they would be otherwise. */
 typedef struct quern_memory {
@@ -77,13 +88,15 @@ typedef struct quern_memory {
   int64_t scratch;   /* of the threads */
   int64_t bound;     /* the most bytes of a step that are alive at a time: no arena can be smaller */
   int64_t unshared;  /* the arena if nothing shared memory */
+  int64_t staging;   /* inputs and outputs of runs with fewer rows than the most */
 } quern_memory;
 QUERN_API quern_status quern_program_memory(const quern_program *program, quern_memory *memory) QUERN_NODISCARD;
 
 /* Counts of what was compiled. */
 typedef struct quern_program_counts {
   size_t nodes_before, nodes_after; /* of the graph, before and after the passes */
-  size_t steps;                     /* kernels launched in a run, without those in loops' bodies */
+  size_t steps;                     /* of a run, without those in loops' bodies: kernels, and the two below */
+  size_t copies, controls;          /* steps that copy; loops, whiles and ifs */
   size_t kernels;                   /* different ones */
   double seconds_passes, seconds_plan, seconds_compile;
   int compiled, cached; /* units that the C compiler ran for, and that the cache had */
@@ -98,10 +111,27 @@ QUERN_API void quern_instance_free(quern_instance *instance);
 QUERN_API quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) QUERN_NODISCARD;
 QUERN_API quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) QUERN_NODISCARD;
 
+/* The rows of the leading dimension in the runs from now on, 0 to the most; of a new instance the most. Such a run reads and writes
+** so many rows of the inputs and outputs that have them (quern_slot.leading), and all of the others. The rows have the bits that
+** they have in a run of more. */
+QUERN_API quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) QUERN_NODISCARD;
+
 /* One run: inputs[i] and outputs[i] are dense row-major memory of the slots' bytes. Outputs go to the caller's memory, which must not
 ** overlap inputs that are not donated. Allocates nothing. */
 QUERN_API quern_status quern_instance_run(quern_instance *instance, const void *const *inputs,
                                           void *const *outputs) QUERN_NODISCARD;
+
+/* What ran, in all runs of the instance so far and with the bodies of loops: counted by whoever runs it. */
+typedef struct quern_run_counts {
+  uint64_t runs;
+  uint64_t compiled;         /* kernels as machine code */
+  uint64_t interpreted;      /* kernels by their interpreter: device "interp", or "cpu" where there is no C compiler */
+  uint64_t evaluated;        /* kernels that were checked by the evaluator as well: QUERN_REF=1 */
+  uint64_t copies, controls; /* steps that copy; loops, whiles and ifs */
+} quern_run_counts;
+QUERN_API quern_status quern_instance_count(const quern_instance *instance, quern_run_counts *counts) QUERN_NODISCARD;
+/* The same of the eager use of a context. */
+QUERN_API quern_status quern_eager_count(const quern_context *ctx, quern_run_counts *counts) QUERN_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -231,8 +231,10 @@ struct base_processors {
 void base_thread_allowed(struct base_processors *set);
 /* The one that the calling thread runs on at the moment; -1: not known. */
 int base_thread_processor(void);
-/* Lets a thread run on those of the set but one, unless that leaves none. */
-void base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int processor);
+/* A thread that was kept off processor `before` of the set (-1: off none) is kept off another one instead, unless that leaves
+** none. False when nothing was changed, since somebody else has said where it may run, or the system refuses. */
+bool base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int before,
+                          int processor);
 
 /* ---- targets: what passes and schedules may know of a device ------------------------------------------------------- */
 

@@ -64,15 +64,27 @@ int base_thread_processor(void) {
 #endif
 }
 
-void base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int processor) {
+#if defined(__linux__)
+/* The set but one; all of it when that leaves none. */
+static cpu_set_t set_but(const struct base_processors *set, int processor) {
+  cpu_set_t all, rest;
+  memcpy(&all, set, sizeof all);
+  rest = all;
+  if (processor >= 0 && processor < CPU_SETSIZE) CPU_CLR((size_t)processor, &rest);
+  return CPU_COUNT(&rest) > 0 ? rest : all;
+}
+#endif
+
+bool base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int before,
+                          int processor) {
 #if defined(__linux__)
   pthread_t handle;
-  cpu_set_t cpus;
+  cpu_set_t now, expected = set_but(set, before), next = set_but(set, processor);
   memcpy(&handle, thread->handle, sizeof handle);
-  memcpy(&cpus, set, sizeof cpus);
-  if (processor >= 0 && processor < CPU_SETSIZE) CPU_CLR((size_t)processor, &cpus);
-  if (CPU_COUNT(&cpus) > 0) (void)pthread_setaffinity_np(handle, sizeof cpus, &cpus);
+  if (pthread_getaffinity_np(handle, sizeof now, &now) != 0 || !CPU_EQUAL(&now, &expected)) return false;
+  return pthread_setaffinity_np(handle, sizeof next, &next) == 0;
 #else
-  (void)thread, (void)set, (void)processor;
+  (void)thread, (void)set, (void)before, (void)processor;
+  return false;
 #endif
 }

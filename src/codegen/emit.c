@@ -54,6 +54,21 @@ static quern_status add_body(struct cg_emit *e) {
   return n > 0 ? cg_need(e->unit, e->text.at, e->text.n) : QUERN_STATUS_OK;
 }
 
+/* Whether each far OUT has memory of its own: one that takes an IN's has its lines in a cache. Whether stores past the
+** caches are to be waited for. */
+static bool add_far(const struct cg_emit *e, struct base_str *body) {
+  bool any = false;
+  for (int i = 0; i < e->fn->n_mems; i++) {
+    if (!e->fn->mems[i].far) continue;
+    base_str_printf(body, "  const i64 far%d = 1", i);
+    for (int k = 0; k < e->fn->n_mems; k++)
+      if (e->fn->mems[k].role == KERN_IN) base_str_printf(body, " & (mems[%d] != mems[%d])", k, i);
+    base_str_add(body, ";\n");
+    any = true;
+  }
+  return any && (e->unit->target->isa == CG_ISA_AVX2 || e->unit->target->isa == CG_ISA_AVX512);
+}
+
 /* Memories and scalars that a phase uses become variables before its loop over tasks. */
 static void add_phase(struct cg_emit *e, const char *symbol) {
   struct base_str *body = &e->unit->body;
@@ -73,9 +88,12 @@ static void add_phase(struct cg_emit *e, const char *symbol) {
   }
   for (int i = 0; i < e->fn->n_scalars; i++)
     if (scalars[i]) base_str_printf(body, "  const i64 s%d = scalars[%d];\n", i, i);
+  bool far = add_far(e, body);
   base_str_add(body, "  for (i64 task = begin; task < end; task++) {\n");
   if (e->text.n > 0) base_str_add_n(body, e->text.at, e->text.n);
-  base_str_add(body, "  }\n}\n");
+  base_str_add(body, "  }\n");
+  if (far) base_str_add(body, "  __builtin_ia32_sfence();\n");
+  base_str_add(body, "}\n");
 }
 
 /* A function to be called, unless the unit has it; its name. */

@@ -446,13 +446,34 @@ static void piece_load(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 static void emit_load(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_load); }
 
+/* The number of the far OUT that a store of a phase is to, or -1. */
+static int far_of(const struct cg_emit *e, const struct kern_inst *store) {
+  const struct kern_inst *mem = cg_inst(e, store->arg[0]);
+  return mem->op == KERN_MEM && store->arg[3] == KERN_NONE && e->fn->mems[mem->imm].far ? (int)mem->imm : -1;
+}
+
+static void emit_stream(struct cg_emit *e, const struct kern_inst *x, int far, int lo, int n) {
+  struct cg_fill with = {.d = memory_type(cg_inst(e, x->arg[2])->dtype, n)};
+  cg_indent(e);
+  cg_fill(&e->text, "stream_$D(", &with);
+  add_address(e, x->arg[0], x->arg[1], lo);
+  base_str_add(&e->text, ", ");
+  cg_value(e, &e->text, x->arg[2], lo, n, 1);
+  base_str_printf(&e->text, ", far%d);\n", far);
+}
+
 static void emit_store(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id), *value = cg_inst(e, x->arg[2]);
   int n = cg_part(e, x->arg[2]);
   bool is_mask = value->dtype == QUERN_DTYPE_BOOL && n > 1;
   struct cg_fill with = {.d = memory_type(value->dtype, n)};
+  int far = n > 1 && !is_mask ? far_of(e, x) : -1;
   for (int lo = 0; lo < value->lanes; lo += n) {
     bool partial = x->arg[3] != KERN_NONE;
+    if (far >= 0) {
+      emit_stream(e, x, far, lo, n);
+      continue;
+    }
     cg_indent(e);
     cg_fill(&e->text, partial ? "store_$D(" : n == 1 ? "*(" : "*(${D}u *)(", &with);
     add_address(e, x->arg[0], x->arg[1], lo);
@@ -463,6 +484,15 @@ static void emit_store(struct cg_emit *e, kern_id id) {
     cg_value(e, &e->text, x->arg[2], lo, n, 1);
     base_str_printf(&e->text, "%s%s;\n", is_mask ? " & 1)" : "", partial ? ")" : "");
   }
+}
+
+/* Into the second-level cache: what is worked on meanwhile fills the first. */
+static void emit_prefetch(struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  cg_indent(e);
+  base_str_add(&e->text, "__builtin_prefetch(");
+  add_address(e, x->arg[0], x->arg[1], 0);
+  base_str_add(&e->text, ", 0, 2);\n");
 }
 
 static void piece_gather(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -583,6 +613,7 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_LOAD ONLY(emit_load)
 #define RULE_STORE ONLY(emit_store)
 #define RULE_GATHER ONLY(emit_gather)
+#define RULE_PREFETCH ONLY(emit_prefetch)
 #define RULE_FOR ONLY(emit_for)
 #define RULE_IF ONLY(emit_if)
 #define RULE_ELSE ONLY(emit_else)

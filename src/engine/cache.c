@@ -49,7 +49,8 @@ static quern_status add_graph(struct engine_key *key, quern_context *ctx, size_t
     const struct ir_node *node = order.at[i];
     engine_key_add(key, (uint64_t)node->op << 32 | (uint64_t)(uint32_t)node->n_src);
     for (int s = 0; s < node->n_src; s++)
-      engine_key_add(key, (uint64_t)ir_order_find(&order, node->src[s]->node) << 8 | (uint64_t)(uint32_t)node->src[s]->result);
+      engine_key_add(key, (uint64_t)ir_order_find(&order, node->src[s]->node) << 8 |
+                              (uint64_t)(uint32_t)node->src[s]->result);
   }
   for (size_t i = 0; i < n; i++)
     engine_key_add(key, (uint64_t)ir_order_find(&order, roots[i]->node) << 8 | (uint64_t)(uint32_t)roots[i]->result);
@@ -68,15 +69,20 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
   add_text(key, o->passes != NULL ? o->passes : "");
   add_text(key, base_env_get(BASE_ENV_PASS));
   add_text(key, t->name);
-  const uint64_t numbers[] = {(uint64_t)o->optimise,  (uint64_t)o->memory_limit, (uint64_t)o->numerics,
-                              (uint64_t)o->optimize_for, o->inference,           (uint64_t)t->threads,
-                              (uint64_t)t->l1_bytes,  (uint64_t)t->l2_bytes,     (uint64_t)t->l3_bytes,
-                              o->n_updates,           b->request->n_outputs,     b->wisdom.hash};
+  const uint64_t numbers[] = {(uint64_t)o->optimise, (uint64_t)o->memory_limit,
+                              (uint64_t)o->numerics, (uint64_t)o->optimize_for,
+                              o->inference,          (uint64_t)t->threads,
+                              (uint64_t)t->l1_bytes, (uint64_t)t->l2_bytes,
+                              (uint64_t)t->l3_bytes, o->n_updates,
+                              b->request->n_outputs, b->wisdom.hash,
+                              o->n_leading};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
   for (size_t i = 0; i < b->inputs.n; i++) {
     bool donated = false;
     for (size_t k = 0; k < o->n_donated; k++) donated |= o->donated[k] == b->inputs.at[i];
-    engine_key_add(key, donated);
+    bool leading = false;
+    for (size_t k = 0; k < o->n_leading; k++) leading |= o->leading[k] == b->inputs.at[i];
+    engine_key_add(key, (uint64_t)donated | (uint64_t)leading << 1);
   }
 }
 
@@ -120,8 +126,8 @@ static bool is_cacheable(const struct engine_build *b) {
 static quern_status make_key(const struct engine_build *b, struct engine_key *key, bool *there) {
   uint64_t build;
   *key = (struct engine_key){{BASE_HASH_SEED, ~BASE_HASH_SEED}};
-  *there = is_cacheable(b) && rt_build_identity(&build) &&
-           rt_compiler_key(&b->ctx->heap, &b->program->target, key->word);
+  *there =
+      is_cacheable(b) && rt_build_identity(&build) && rt_compiler_key(&b->ctx->heap, &b->program->target, key->word);
   if (!*there) return QUERN_STATUS_OK;
   size_t n;
   quern_tensor **roots = roots_of(b, &n);
@@ -146,21 +152,45 @@ static quern_status find_buffers(const struct engine_build *b, struct ir_order *
   return QUERN_STATUS_OK;
 }
 
-/* For each leaf in the constants: its offset, its bytes, and the number of its buffer, or -1 and its elements. */
+/* Where the elements of a constant come from: its bytes and the number of its buffer, or -1 and the elements. */
+static void write_source(struct codec *c, const quern_tensor *t, const struct ir_order *buffers) {
+  int64_t bytes = (int64_t)ir_bytes(t), number = -1;
+  for (size_t k = 0; k < buffers->n; k++)
+    if (buffers->at[k] == t->node) number = (int64_t)k;
+  codec_i64(c, &bytes);
+  codec_i64(c, &number);
+  if (number < 0) codec_raw(c, (void *)engine_constant_data(t), (size_t)bytes);
+}
+
+/* *from: the elements, in a buffer of the graph or among what is read; NULL when it cannot be. */
+static int64_t read_source(struct codec *c, const struct ir_order *buffers, const void **from) {
+  int64_t bytes = 0, number = 0;
+  codec_i64(c, &bytes);
+  codec_i64(c, &number);
+  *from = NULL;
+  if (c->failed || bytes < 0 || number >= (int64_t)buffers->n) return 0;
+  if (number >= 0) {
+    if ((int64_t)ir_bytes(&buffers->at[number]->out[0]) == bytes) *from = buffers->at[number]->attrs->buffer->data;
+  } else if (bytes <= c->end - c->at) {
+    *from = c->at;
+    c->at += bytes;
+  }
+  return bytes;
+}
+
+/* The constants that lie in the program as they are in the graph: offset and source. */
 static void write_constants(struct codec *c, const struct engine_build *b, const struct ir_order *buffers) {
   int64_t n = 0;
-  for (size_t i = 0; i < b->leaves.n; i++) n += b->leaves.at[i].place == PLAN_CONST;
-  codec_i64(c, &n);
-  for (size_t i = 0; i < b->leaves.n; i++) {
-    const struct plan_leaf *leaf = &b->leaves.at[i];
-    if (leaf->place != PLAN_CONST) continue;
-    int64_t at = leaf->at, bytes = (int64_t)ir_bytes(leaf->tensor), number = -1;
-    for (size_t k = 0; k < buffers->n; k++)
-      if (buffers->at[k] == leaf->tensor->node) number = (int64_t)k;
-    codec_i64(c, &at);
-    codec_i64(c, &bytes);
-    codec_i64(c, &number);
-    if (number < 0) codec_raw(c, b->program->constants + at, (size_t)bytes);
+  for (int pass = 0; pass < 2; pass++) {
+    for (size_t i = 0; i < b->leaves.n; i++) {
+      const struct plan_leaf *leaf = &b->leaves.at[i];
+      int64_t at = leaf->at;
+      if (leaf->place != PLAN_CONST || engine_constant_data(leaf->tensor) == NULL) continue;
+      n += pass == 0;
+      if (pass == 1) codec_i64(c, &at);
+      if (pass == 1) write_source(c, leaf->tensor, buffers);
+    }
+    if (pass == 0) codec_i64(c, &n);
   }
 }
 
@@ -168,19 +198,60 @@ static bool read_constants(struct codec *c, quern_program *program, const struct
   int64_t n = 0;
   codec_i64(c, &n);
   for (int64_t i = 0; i < n && !c->failed; i++) {
-    int64_t at = 0, bytes = 0, number = 0;
+    const void *from;
+    int64_t at = 0;
     codec_i64(c, &at);
-    codec_i64(c, &bytes);
-    codec_i64(c, &number);
-    if (at < 0 || bytes < 0 || at > program->memory.constants - bytes || number >= (int64_t)buffers->n) return false;
-    if (number < 0) {
-      codec_raw(c, program->constants + at, (size_t)bytes);
-    } else {
-      if ((int64_t)ir_bytes(&buffers->at[number]->out[0]) != bytes) return false;
-      memcpy(program->constants + at, buffers->at[number]->attrs->buffer->data, (size_t)bytes);
-    }
+    int64_t bytes = read_source(c, buffers, &from);
+    if (from == NULL || at < 0 || at > program->memory.constants - bytes) return false;
+    memcpy(program->constants + at, from, (size_t)bytes);
   }
-  return !c->failed && c->at == c->end;
+  return !c->failed;
+}
+
+/* Those that are packed: scratch, how many, and of each its kernel, its offset and its source. */
+static void write_packings(struct codec *c, const struct engine_build *b, const struct ir_order *buffers) {
+  size_t n = b->packings.n, stride = engine_packing_scratch(b);
+  codec_size(c, &stride);
+  codec_size(c, &n);
+  for (size_t i = 0; i < n; i++) {
+    struct engine_packing p = b->packings.at[i];
+    codec_int(c, &p.kernel);
+    codec_i64(c, &p.at);
+    write_source(c, p.source, buffers);
+  }
+}
+
+/* False when a packing cannot be the program's. */
+static bool packing_fits(const quern_program *program, const struct engine_packing *p, int64_t bytes) {
+  if (p->from == NULL || p->kernel < 0 || p->kernel >= program->n_kernels) return false;
+  const struct kern *kern = program->kernels[p->kernel];
+  const struct kern_mem *in = &kern->mems[0], *out = &kern->mems[1];
+  int64_t packed = kern->n_mems == 2 ? out->count * (int64_t)base_dtypes[out->dtype].size : -1;
+  return packed >= 0 && in->count * (int64_t)base_dtypes[in->dtype].size == bytes && p->at >= 0 &&
+         p->at <= program->memory.constants - packed;
+}
+
+/* Reads what there is to pack, and packs it. Sources that were kept have to be aligned first: they are copied to the arena. */
+static bool read_packings(struct codec *c, quern_program *program, const struct ir_order *buffers,
+                          struct base_arena *arena) {
+  size_t n = 0, stride = 0;
+  codec_size(c, &stride);
+  codec_size(c, &n);
+  if (c->failed || n > (size_t)(c->end - c->at)) return false;
+  struct engine_packing *list = base_arena_alloc(arena, (n + 1) * sizeof *list);
+  for (size_t i = 0; i < n && list != NULL; i++) {
+    struct engine_packing *p = &list[i];
+    const char *begin = c->at;
+    *p = (struct engine_packing){0};
+    codec_int(c, &p->kernel);
+    codec_i64(c, &p->at);
+    int64_t bytes = read_source(c, buffers, &p->from);
+    bool kept = (const char *)p->from >= begin && (const char *)p->from < c->end;
+    if (kept) p->from = base_arena_copy(arena, p->from, (size_t)bytes);
+    if (!packing_fits(program, p, bytes)) return false;
+  }
+  return list != NULL && !c->failed && c->at == c->end &&
+         engine_launch_packings(program, stride, n, list) == QUERN_STATUS_OK;
 }
 
 /* ---- finding and keeping --------------------------------------------------------------------------------- */
@@ -193,7 +264,7 @@ static bool read_blob(struct engine_build *b, quern_program *made, const char *b
   made->constants = base_alloc_zero(&made->heap, (size_t)made->memory.constants);
   struct codec c = {.reading = true, .at = bytes + used, .end = bytes + n, .arena = &made->arena, .heap = &made->heap};
   made->target = b->program->target;
-  return made->constants != NULL && read_constants(&c, made, buffers);
+  return made->constants != NULL && read_constants(&c, made, buffers) && read_packings(&c, made, buffers, &b->arena);
 }
 
 quern_status engine_cache_find(struct engine_build *b, bool *found) {
@@ -238,6 +309,7 @@ quern_status engine_cache_keep(const struct engine_build *b) {
     status = find_buffers(b, &buffers);
     if (status == QUERN_STATUS_OK) {
       write_constants(&(struct codec){.out = &str}, b, &buffers);
+      write_packings(&(struct codec){.out = &str}, b, &buffers);
       ir_order_fini(b->ctx, &buffers);
       status = base_str_status(&str);
     }

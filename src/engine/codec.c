@@ -136,6 +136,7 @@ static void codec_buffer(struct codec *c, struct engine_buffer *b) {
   codec_i64(c, &b->bytes);
   codec_int(c, &b->first);
   codec_int(c, &b->last);
+  codec_bool(c, &b->rows);
 }
 
 static void codec_part(struct codec *c, struct engine_part *p) {
@@ -165,6 +166,7 @@ static void codec_slots(struct codec *c, size_t *n, quern_slot **slots) {
     codec_i64s(c, s->rank, &dims);
     s->dims = dims;
     codec_size(c, &s->bytes);
+    codec_bool(c, &s->leading);
   }
 }
 
@@ -205,6 +207,7 @@ void codec_program(struct codec *c, quern_program *p) {
   codec_raw(c, &p->memory, sizeof p->memory);
   codec_raw(c, &p->counts, sizeof p->counts);
   codec_size(c, &p->scratch_stride);
+  codec_i64(c, &p->leading);
   codec_bool(c, &p->donates);
   codec_bool(c, &p->sleeps);
 }
@@ -236,6 +239,27 @@ static bool step_fits(const quern_program *p, const struct engine_part *part, co
          c->carries <= c->n_out && works >= 2 + (s->kind == PLAN_IF ? 0 : c->carries);
 }
 
+/* Rows of the leading dimension: none without one, and as many bytes as their slots have. */
+static bool rows_fit(const quern_program *p) {
+  int64_t staging = 0;
+  if (p->leading < 0) return false;
+  for (size_t i = 0; i < p->n_inputs + p->n_outputs; i++) {
+    const quern_slot *s = i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
+    if (!s->leading) continue;
+    if (p->leading == 0 || s->bytes % (size_t)p->leading != 0) return false;
+    staging += ((int64_t)s->bytes + 63) / 64 * 64;
+  }
+  for (int i = 0; i < p->n_kernels; i++) {
+    const struct kern *kern = p->kernels[i];
+    if (p->leading == 0 && kern->n_scalars > 0) return false;
+    for (int k = 0; k < kern->n_phases; k++) {
+      const struct kern_first *first = &kern->phases[k].first;
+      if (first->div < 0 || (first->div > 0 && (first->by <= 0 || kern->n_scalars == 0))) return false;
+    }
+  }
+  return p->memory.staging == staging;
+}
+
 bool codec_fits(const quern_program *p) {
   if (p->n_parts < 1 || p->memory.arena < 0 || p->memory.state < 0 || p->memory.constants < 0) return false;
   if (p->parts[0].memory.arena > p->memory.arena || (size_t)p->parts[0].n_params != p->n_inputs ||
@@ -250,6 +274,7 @@ bool codec_fits(const quern_program *p) {
     for (int k = 0; k < part->n_outside; k++)
       if (part->outside[k] < 0 || part->outside[k] >= part->n_buffers) return false;
   }
+  if (!rows_fit(p)) return false;
   for (size_t i = 0; i < p->n_states; i++)
     if (p->state_at[i] < 0 || p->state_at[i] > p->memory.state - (int64_t)p->states[i].bytes) return false;
   return true;

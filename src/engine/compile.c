@@ -1,6 +1,6 @@
 /* engine/compile.c -- the compiler: from outputs and updates to a program, stage by stage
 ** in:    a checked request                 out: a program that does not need its context
-** keeps: nothing of a compilation outlives it but the program
+** keeps: nothing of a compilation outlives it but the program: nodes that the passes made are gone from the context
 ** see:   docs/design/002-cpu-compiler.md   tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
@@ -23,6 +23,7 @@ static quern_status configure(struct engine_build *b) {
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
   b->passes.claims = sched_claims;
+  if (options->n_leading > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
   return sched_wisdom_read(&b->wisdom, &b->ctx->heap, base_env_get(BASE_ENV_WISDOM));
 }
 
@@ -66,7 +67,9 @@ static quern_status run_stages(struct engine_build *b) {
   QUERN_TRY(count_nodes(b, &counts->nodes_after));
   QUERN_TRY(engine_snap(b, "passes"));
 
+  QUERN_TRY(engine_find_rows(b));
   QUERN_TRY(engine_make_groups(b));
+  QUERN_TRY(engine_find_body_rows(b));
   QUERN_TRY(engine_snap(b, "groups"));
   counts->seconds_passes = base_clock() - start;
   start = base_clock();
@@ -87,6 +90,7 @@ static quern_status run_stages(struct engine_build *b) {
   counts->seconds_compile = base_clock() - start;
   counts->compiled = b->stats.compiled;
   counts->cached = b->stats.cached;
+  QUERN_TRY(engine_run_packings(b));
   return engine_cache_keep(b);
 }
 
@@ -94,12 +98,15 @@ static void build_fini(struct engine_build *b) {
   struct base_heap *heap = &b->ctx->heap;
   for (size_t i = 0; i < b->units.n; i++)
     if (b->units.at[i].grouped) pass_groups_fini(&b->units.at[i].groups);
+  for (size_t i = 0; i < b->units.n; i++)
+    if (b->units.at[i].rows.most > 0) pass_rows_fini(&b->units.at[i].rows);
   for (size_t i = 0; i < b->kernels.n; i++) kern_free(b->kernels.at[i]);
   base_vec_fini(heap, &b->units);
   base_vec_fini(heap, &b->kernels);
   base_vec_fini(heap, &b->inputs);
   base_vec_fini(heap, &b->states);
   base_vec_fini(heap, &b->leaves);
+  base_vec_fini(heap, &b->packings);
   if (b->wisdom.heap != NULL) sched_wisdom_fini(&b->wisdom);
   base_map_fini(&b->known);
   base_map_fini(&b->leaf_map);
@@ -113,9 +120,13 @@ quern_status engine_compile(quern_program **program, const struct engine_request
   base_arena_init(&b.arena, &ctx->heap);
   base_map_init(&b.known, &ctx->heap);
   base_map_init(&b.leaf_map, &ctx->heap);
-  quern_status status = run_stages(&b);
-  *program = b.program;
-  build_fini(&b);
+  quern_status status = ir_scope_begin(ctx);
+  if (status == QUERN_STATUS_OK) {
+    status = run_stages(&b);
+    *program = b.program;
+    build_fini(&b);
+    ir_scope_end(ctx);
+  }
   if (status == QUERN_STATUS_OK) return QUERN_STATUS_OK;
   quern_program_free(*program);
   *program = NULL;

@@ -32,8 +32,10 @@ quern_status quern_device_limits(quern_limits *limits, int threads, bool again) 
 
 double quern_limits_floor(const quern_limits *limits, quern_dtype dtype, double flops, double bytes, double footprint) {
   if (limits == NULL) return 0;
-  struct prof_limits known = {
-      .threads = limits->threads, .flops_f32 = limits->flops_f32, .flops_f64 = limits->flops_f64, .launch = limits->launch};
+  struct prof_limits known = {.threads = limits->threads,
+                              .flops_f32 = limits->flops_f32,
+                              .flops_f64 = limits->flops_f64,
+                              .launch = limits->launch};
   for (int i = 0; i < PROF_LEVELS; i++) {
     known.bytes[i] = limits->bytes[i];
     known.bandwidth[i] = limits->bandwidth[i];

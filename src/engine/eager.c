@@ -31,6 +31,7 @@ struct eager {
   struct engine_space space;
   size_t arena_bytes, scratch_bytes;
   struct engine_eager_stats stats;
+  quern_run_counts counts; /* of all runs */
 };
 
 /* ---- what is kept --------------------------------------------------------------------------------------- */
@@ -295,6 +296,21 @@ static quern_status replace(struct job *job, size_t n, quern_tensor **xs) {
   return QUERN_STATUS_OK;
 }
 
+/* Runs the program, and counts what ran. */
+static quern_status run_job(struct job *job, quern_instance *instance) {
+  quern_run_counts before, after, *sum = &job->eager->counts;
+  QUERN_TRY(quern_instance_count(instance, &before));
+  quern_status status = quern_instance_run(instance, job->inputs, job->outputs);
+  QUERN_TRY(quern_instance_count(instance, &after));
+  sum->runs += after.runs - before.runs;
+  sum->compiled += after.compiled - before.compiled;
+  sum->interpreted += after.interpreted - before.interpreted;
+  sum->evaluated += after.evaluated - before.evaluated;
+  sum->copies += after.copies - before.copies;
+  sum->controls += after.controls - before.controls;
+  return status;
+}
+
 static quern_status realize(quern_context *ctx, size_t n, quern_tensor **xs) {
   struct job job = {.ctx = ctx};
   quern_instance *instance = NULL;
@@ -304,7 +320,7 @@ static quern_status realize(quern_context *ctx, size_t n, quern_tensor **xs) {
     status = take_memory(&job);
     if (status == QUERN_STATUS_OK) status = eager_get(ctx, &job.eager);
     if (status == QUERN_STATUS_OK) status = find_program(&job, &instance);
-    if (status == QUERN_STATUS_OK) status = quern_instance_run(instance, job.inputs, job.outputs);
+    if (status == QUERN_STATUS_OK) status = run_job(&job, instance);
     if (status == QUERN_STATUS_OK) status = replace(&job, n, xs);
   }
   close_job(&job, status != QUERN_STATUS_OK);
@@ -317,6 +333,14 @@ struct engine_eager_stats engine_eager_get(const quern_context *ctx) {
   struct engine_eager_stats stats = eager->stats;
   stats.programs = eager->entries.n;
   return stats;
+}
+
+quern_status quern_eager_count(const quern_context *ctx, quern_run_counts *counts) {
+  QUERN_CHECK(ctx != NULL, INVALID, "eager_count: the context is null");
+  QUERN_CHECK(counts != NULL, INVALID, "eager_count: the place for the counts is null");
+  const struct eager *eager = ctx->eager.state;
+  *counts = eager != NULL ? eager->counts : (quern_run_counts){0};
+  return QUERN_STATUS_OK;
 }
 
 /* ---- the public side ------------------------------------------------------------------------------------ */

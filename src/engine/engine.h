@@ -19,6 +19,7 @@ struct engine_buffer {
   enum plan_place place;
   int64_t at, bytes;
   int first, last; /* steps */
+  bool rows;       /* of the leading dimension, one after another */
 };
 
 /* Of a control step: how its operands become those of its bodies. */
@@ -38,9 +39,9 @@ struct engine_step {
   int n_buffers;
   int *buffers; /* as in plan_step */
   bool recomputed;
-  const char *kind_name; /* "map", "dot", ..., "copy", "loop" */
-  const char *ops;       /* "dot+add+gelu": what it computes, for people */
-  quern_dtype dtype;     /* of its first out */
+  const char *kind_name;     /* "map", "dot", ..., "copy", "loop" */
+  const char *ops;           /* "dot+add+gelu": what it computes, for people */
+  quern_dtype dtype;         /* of its first out */
   double speedup, threshold; /* of fusing it: estimated, and what had to be exceeded */
   uint64_t group;            /* the hash of its group, as wisdom names it */
   int n_nodes;
@@ -76,9 +77,10 @@ struct quern_program {
   char *constants;
   quern_memory memory;
   quern_program_counts counts;
-  size_t scratch_stride; /* bytes of scratch a thread needs */
-  bool donates;          /* an input may be overwritten */
-  bool sleeps;           /* for throughput: waiting threads leave the processor to others */
+  size_t scratch_stride;  /* bytes of scratch a thread needs */
+  int64_t leading;        /* the most rows of the leading dimension; 0: there is none */
+  bool donates;           /* an input may be overwritten */
+  bool sleeps;            /* for throughput: waiting threads leave the processor to others */
   quern_context *ref_ctx; /* QUERN_REF=1: a context for what its kernels compute; else NULL */
 };
 
@@ -111,10 +113,22 @@ struct engine_unit {
   struct pass_graph roots;
   struct pass_groups groups;
   bool grouped; /* groups are to be freed */
+  struct pass_rows
+      rows; /* of a leading dimension: of the main unit, and of bodies that one of its loops alone runs; most
+                         ** is 0 of others */
   size_t n_steps;
   struct plan_input_step *steps;
   struct plan *plan;
-  double seconds; /* estimated */
+  double seconds;                  /* estimated */
+  int64_t most_bytes, least_bytes; /* of a body's arena and scratch: without a limit, and at least (plans.c) */
+};
+
+/* A constant that is packed when the program is made (pack.c). */
+struct engine_packing {
+  int kernel;                    /* of the program: reads the source, writes the packed one */
+  quern_tensor *source, *packed; /* while it is compiled */
+  const void *from;              /* the source's elements */
+  int64_t at;                    /* the packed one in the program's constants */
 };
 
 /* A compilation: everything in it is gone when it ends. */
@@ -132,6 +146,7 @@ struct engine_build {
   BASE_VEC(quern_tensor *) inputs, states;
   BASE_VEC(struct plan_leaf) leaves; /* states and constants */
   struct base_map leaf_map;          /* of leaves: by tensor */
+  BASE_VEC(struct engine_packing) packings;
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
   bool cacheable; /* the program may be kept under cache_key */
@@ -159,12 +174,31 @@ quern_status engine_cache_find(struct engine_build *b, bool *found) QUERN_NODISC
 quern_status engine_cache_keep(const struct engine_build *b) QUERN_NODISCARD;
 /* What a request is kept under, without the parts that the machine and the build give: for tests. */
 quern_status engine_cache_key(const struct engine_request *request, uint64_t key[2]) QUERN_NODISCARD;
-quern_status engine_find_leaves(struct engine_build *b) QUERN_NODISCARD;  /* leaves.c: inputs, states */
-quern_status engine_lay_leaves(struct engine_build *b) QUERN_NODISCARD;   /* leaves.c: offsets of states and constants */
+quern_status engine_find_leaves(struct engine_build *b) QUERN_NODISCARD; /* leaves.c: inputs, states */
+quern_status engine_lay_leaves(struct engine_build *b) QUERN_NODISCARD;  /* leaves.c: offsets of states and constants */
 void engine_fill_constants(const struct engine_build *b, char *constants); /* leaves.c */
-quern_status engine_make_groups(struct engine_build *b) QUERN_NODISCARD;  /* lower.c */
-quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD; /* lower.c */
-quern_status engine_make_plans(struct engine_build *b) QUERN_NODISCARD;   /* write.c */
+/* pack.c: the elements of a constant, or NULL; which ins of a group are such and may be packed, a bit each; a group that
+** reads what a kernel has packed in the place of an in. */
+const void *engine_constant_data(const quern_tensor *t);
+uint64_t engine_constant_ins(const struct engine_build *b, const struct pass_group *group);
+quern_status engine_pack(struct engine_build *b, const struct pass_group **group, int in, int kernel) QUERN_NODISCARD;
+/* Where a leaf lies; bytes of scratch a thread that packs needs; packing, from a compilation or a list. */
+int64_t engine_leaf_at(const struct engine_build *b, const quern_tensor *t);
+size_t engine_packing_scratch(const struct engine_build *b);
+quern_status engine_run_packings(struct engine_build *b) QUERN_NODISCARD;
+quern_status engine_launch_packings(quern_program *program, size_t stride, size_t n,
+                                    const struct engine_packing *packings) QUERN_NODISCARD;
+/* leading.c: which tensors have rows of the leading dimension, if there is one: of the main graph; of bodies, once there
+** are all units; and where those of a unit are, or NULL. */
+quern_status engine_find_rows(struct engine_build *b) QUERN_NODISCARD;
+quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
+const struct pass_rows *engine_rows(const struct engine_unit *unit);
+/* Bytes that runs with fewer rows need beside; marks the slots that have rows. */
+int64_t engine_staging_bytes(const struct engine_build *b);
+void engine_mark_rows(struct engine_build *b);
+quern_status engine_make_groups(struct engine_build *b) QUERN_NODISCARD;   /* lower.c */
+quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD;  /* lower.c */
+quern_status engine_make_plans(struct engine_build *b) QUERN_NODISCARD;    /* plans.c */
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
 /* The units of a control node's graphs; other is -1 when there is none. */
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
@@ -193,12 +227,17 @@ struct quern_instance {
   struct base_arena frames;
   struct rt_pool *pool;
   char *arena, *state, *scratch;
-  bool shares; /* pool, arena and scratch are not its own */
+  int64_t rows;               /* of the leading dimension, in the next run */
+  char *staging;              /* inputs and outputs of runs with fewer rows than the most */
+  void **staged;              /* inputs, then outputs, as a run has them: in staging, or the caller's */
+  bool shares;                /* pool, arena and scratch are not its own */
   struct engine_frame *frame; /* of the main part */
   bool poison;                /* QUERN_VERBOSE=poison */
   int64_t debug;              /* QUERN_DEBUG */
   engine_hook *hook;          /* NULL: none */
   void *hook_user;
+  quern_run_counts counts;
+  struct kern_runs launches; /* of counts: what the device says */
 };
 
 /* Threads and memory that several instances use, one at a time: as many threads as their programs ask for, and bytes
@@ -212,6 +251,11 @@ quern_status engine_instance_new(quern_instance **instance, const quern_program 
                                  const struct engine_space *space) QUERN_NODISCARD;
 
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
+/* Memory for runs with fewer rows, once; a run with as many rows as the instance has, fewer than the most (leading.c). */
+quern_status engine_open_staging(quern_instance *instance) QUERN_NODISCARD;
+quern_status engine_run_rows(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
+/* Bytes of a slot, or of a buffer, that a run of the instance has. */
+size_t engine_slot_bytes(const quern_instance *instance, const quern_slot *slot);
 /* Overwrites the bytes of the frame's arena that are not alive before a step, and all scratch (poison.c). */
 void engine_poison(const quern_instance *instance, const struct engine_frame *frame, int step);
 
@@ -257,14 +301,15 @@ struct engine_eager_stats {
 };
 struct engine_eager_stats engine_eager_get(const quern_context *ctx);
 
-/* QUERN_REF=1 (ref.c): what the group of a step computes, copied from ctx into the program's own context. */
+/* QUERN_REF=1 (ref.c): what the group of a step computes, copied from ctx into the program's own context; and where its rows
+** of the leading dimension are, or NULL. */
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
-                             const struct pass_group *group) QUERN_NODISCARD;
+                             const struct pass_group *group, const struct pass_rows *rows) QUERN_NODISCARD;
 /* Keeps what a step is about to read. */
 quern_status engine_ref_before(const quern_program *program, const struct engine_step *step, void *const *mems,
                                void ***kept) QUERN_NODISCARD;
-/* Compares what it has written, if its status is OK, and frees what was kept. */
-quern_status engine_ref_after(const quern_program *program, const struct engine_step *step, void *const *mems,
-                              void **kept, quern_status status) QUERN_NODISCARD;
+/* Compares what it has written, if its status is OK, and frees what was kept. Of what has rows, so many. */
+quern_status engine_ref_after(const quern_program *program, const struct engine_step *step, int64_t rows,
+                              void *const *mems, void **kept, quern_status status) QUERN_NODISCARD;
 
 #endif

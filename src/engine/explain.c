@@ -31,9 +31,11 @@ static void add_memory(struct base_str *str, const quern_memory *m) {
               {"constants", m->constants, "in the program"},
               {"scratch", m->scratch, "of the threads"},
               {"bound", m->bound, "alive at a time: no arena can be smaller"},
-              {"unshared", m->unshared, "the arena if nothing shared memory"}};
+              {"unshared", m->unshared, "the arena if nothing shared memory"},
+              {"staging", m->staging, "inputs and outputs of runs with fewer rows than the most"}};
   base_str_add(str, "memory\n");
-  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+  size_t n = BASE_COUNT(rows) - (m->staging == 0); /* the last is of programs with a leading dimension */
+  for (size_t i = 0; i < n; i++) {
     base_str_printf(str, "  %-10s %14lld  ", rows[i].name, (long long)rows[i].bytes);
     add_bytes(str, rows[i].bytes);
     base_str_printf(str, "  %s\n", rows[i].says);
@@ -60,6 +62,8 @@ quern_status engine_explain_plan(const quern_program *program, const quern_insta
   base_str_printf(&str, "device %s, target %s, %d threads; passes %.1f ms, plan %.1f ms, compile %.1f ms\n",
                   program->device->name, program->target.base.name, program->target.base.threads,
                   1e3 * c->seconds_passes, 1e3 * c->seconds_plan, 1e3 * c->seconds_compile);
+  if (program->leading > 0)
+    base_str_printf(&str, "leading dimension of up to %lld rows\n", (long long)program->leading);
   add_memory(&str, &program->memory);
   for (int p = 0; p < program->n_parts; p++) {
     const struct engine_part *part = &program->parts[p];
@@ -86,7 +90,8 @@ quern_status engine_explain_fusion(const quern_program *program, const quern_ins
     const struct engine_step *step = &program->parts[0].steps[i];
     if (step->kernel < 0) continue;
     base_str_printf(&str, "%6d %-8s %016llx %9.2fx %9.2fx  %s (%s)\n", i, step->kind_name,
-                    (unsigned long long)step->group, step->speedup, step->threshold, step_name(program, step), step->ops);
+                    (unsigned long long)step->group, step->speedup, step->threshold, step_name(program, step),
+                    step->ops);
   }
   return engine_text_take(QUERN_STATUS_OK, &str, text);
 }
@@ -145,9 +150,10 @@ quern_status engine_explain_source(const quern_program *program, const quern_ins
   struct base_str str;
   struct cg_unit unit;
   for (int i = 0; i < program->n_kernels; i++)
-    QUERN_CHECK(program->kernels[i]->fns.n > 0, UNSUPPORTED,
-                "program_explain: the program comes from a file or the cache, which keep no source HINT: compile it for "
-                "device \"null\"");
+    QUERN_CHECK(
+        program->kernels[i]->fns.n > 0, UNSUPPORTED,
+        "program_explain: the program comes from a file or the cache, which keep no source HINT: compile it for "
+        "device \"null\"");
   base_str_init(&str, heap_of(program));
   cg_unit_init(&unit, heap_of(program), &program->target);
   quern_status status = QUERN_STATUS_OK;

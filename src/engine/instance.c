@@ -73,6 +73,7 @@ static quern_status open_instance(quern_instance *instance, const struct engine_
   }
   instance->state = base_alloc_zero(&instance->heap, (size_t)instance->program->memory.state);
   if (instance->arena == NULL || instance->state == NULL || instance->scratch == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(engine_open_staging(instance));
   return frame_new(instance, 0, instance->arena, &instance->frame);
 }
 
@@ -109,6 +110,7 @@ void quern_instance_free(quern_instance *instance) {
   struct base_heap heap, *memory = &instance->heap;
   engine_record_free(instance);
   base_free(memory, instance->state, (size_t)program->memory.state);
+  base_free(memory, instance->staging, (size_t)program->memory.staging);
   if (!instance->shares) {
     if (instance->pool != NULL) rt_pool_free(instance->pool);
     base_free(memory, instance->arena, (size_t)program->memory.arena);
@@ -148,19 +150,30 @@ quern_status quern_instance_get_state(const quern_instance *instance, size_t i, 
 
 /* ---- running -------------------------------------------------------------------------------------------- */
 
-static quern_status check_slots(const char *kind, size_t n, const quern_slot *slots, const void *const *data) {
+quern_status quern_instance_count(const quern_instance *instance, quern_run_counts *counts) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_count: the instance is null");
+  QUERN_CHECK(counts != NULL, INVALID, "instance_count: the place for the counts is null");
+  *counts = instance->counts;
+  counts->compiled = instance->launches.compiled;
+  counts->interpreted = instance->launches.interpreted;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status check_slots(const quern_instance *instance, const char *kind, size_t n, const quern_slot *slots,
+                                const void *const *data) {
   QUERN_CHECK(n == 0 || data != NULL, INVALID, "instance_run: the list of %zu %ss is null", n, kind);
   for (size_t i = 0; i < n; i++)
-    QUERN_CHECK(data[i] != NULL || slots[i].bytes == 0, INVALID, "instance_run: %s %zu%s%s%s is null", kind, i,
-                slots[i].name != NULL ? ", \"" : "", slots[i].name != NULL ? slots[i].name : "",
-                slots[i].name != NULL ? "\"," : "");
+    QUERN_CHECK(data[i] != NULL || engine_slot_bytes(instance, &slots[i]) == 0, INVALID,
+                "instance_run: %s %zu%s%s%s is null", kind, i, slots[i].name != NULL ? ", \"" : "",
+                slots[i].name != NULL ? slots[i].name : "", slots[i].name != NULL ? "\"," : "");
   return QUERN_STATUS_OK;
 }
 
 quern_status quern_instance_run(quern_instance *instance, const void *const *inputs, void *const *outputs) {
   QUERN_CHECK(instance != NULL, INVALID, "instance_run: the instance is null");
   const quern_program *program = instance->program;
-  QUERN_TRY(check_slots("input", program->n_inputs, program->inputs, inputs));
-  QUERN_TRY(check_slots("output", program->n_outputs, program->outputs, (const void *const *)outputs));
-  return engine_run(instance, inputs, outputs);
+  QUERN_TRY(check_slots(instance, "input", program->n_inputs, program->inputs, inputs));
+  QUERN_TRY(check_slots(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs));
+  return instance->rows < program->leading ? engine_run_rows(instance, inputs, outputs)
+                                           : engine_run(instance, inputs, outputs);
 }

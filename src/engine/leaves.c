@@ -13,10 +13,6 @@ static bool is_input(const struct ir_node *node) {
   return node->op == IR_INPUT || (node->op == IR_BUFFER && node->attrs->buffer->data == NULL);
 }
 
-static bool is_constant(const struct ir_node *node) {
-  return node->op == IR_CONST || (node->op == IR_BUFFER && node->attrs->buffer->data != NULL);
-}
-
 static bool has(const quern_tensor *const *list, size_t n, const quern_tensor *t) {
   for (size_t i = 0; i < n; i++)
     if (list[i] == t) return true;
@@ -46,6 +42,9 @@ quern_status engine_find_leaves(struct engine_build *b) {
   for (size_t i = 0; i < options->n_donated; i++)
     QUERN_CHECK(has((const quern_tensor *const *)b->inputs.at, b->inputs.n, options->donated[i]), INVALID,
                 "program_compile: donated tensor %zu is not an input that the outputs and updates need", i);
+  for (size_t i = 0; i < options->n_leading; i++)
+    QUERN_CHECK(has((const quern_tensor *const *)b->inputs.at, b->inputs.n, options->leading[i]), INVALID,
+                "program_compile: leading tensor %zu is not an input that the outputs and updates need", i);
   return QUERN_STATUS_OK;
 }
 
@@ -55,10 +54,17 @@ static uint64_t tensor_hash(const quern_tensor *t) { return base_hash_u64(BASE_H
 
 static bool same_tensor(const void *item, const void *key) { return item == key; }
 
+static bool is_packed(const struct engine_build *b, const quern_tensor *t) {
+  for (size_t i = 0; i < b->packings.n; i++)
+    if (b->packings.at[i].packed == t) return true;
+  return false;
+}
+
 /* Gives a leaf its place, if it needs one and has none. */
 static quern_status lay(struct engine_build *b, quern_tensor *t) {
   bool state = t->node->op == IR_STATE;
-  if (!state && !is_constant(t->node)) return QUERN_STATUS_OK;
+  bool constant = t->node->op == IR_CONST || engine_constant_data(t) != NULL || is_packed(b, t);
+  if (!state && !constant) return QUERN_STATUS_OK;
   if (base_map_find(&b->leaf_map, tensor_hash(t), same_tensor, t) != NULL) return QUERN_STATUS_OK;
   int64_t *bytes = state ? &b->state_bytes : &b->constant_bytes;
   struct plan_leaf leaf = {t, state ? PLAN_STATE : PLAN_CONST, *bytes};
@@ -68,8 +74,8 @@ static quern_status lay(struct engine_build *b, quern_tensor *t) {
 }
 
 static quern_status lay_unit(struct engine_build *b, const struct engine_unit *unit) {
-  for (size_t i = 0; i < unit->groups.groups.n; i++) {
-    const struct pass_group *group = unit->groups.groups.at[i];
+  for (size_t i = 0; i < unit->n_steps; i++) {
+    const struct pass_group *group = unit->steps[i].group;
     const struct ir_node *node = group->kind == PASS_KIND_CONTROL ? group->anchor : NULL;
     for (size_t k = 0; k < group->n_ins; k++) QUERN_TRY(lay(b, group->ins[k]));
     for (int k = 0; node != NULL && k < node->n_src; k++) QUERN_TRY(lay(b, node->src[k]));
@@ -87,9 +93,7 @@ quern_status engine_lay_leaves(struct engine_build *b) {
 void engine_fill_constants(const struct engine_build *b, char *constants) {
   for (size_t i = 0; i < b->leaves.n; i++) {
     const struct plan_leaf *leaf = &b->leaves.at[i];
-    const struct ir_attrs *attrs = leaf->tensor->node->attrs;
-    size_t bytes = ir_bytes(leaf->tensor);
-    if (leaf->place != PLAN_CONST || bytes == 0) continue;
-    memcpy(constants + leaf->at, leaf->tensor->node->op == IR_CONST ? attrs->data.at : attrs->buffer->data, bytes);
+    const void *data = engine_constant_data(leaf->tensor);
+    if (leaf->place == PLAN_CONST && data != NULL) memcpy(constants + leaf->at, data, ir_bytes(leaf->tensor));
   }
 }

@@ -52,19 +52,32 @@ quern_status engine_make_groups(struct engine_build *b) {
 /* A group whose kernel is known. */
 struct known {
   const struct pass_group *group;
+  const struct pass_rows *rows; /* of the leading dimension; NULL: none */
+  uint64_t constants;           /* ins that never change, a bit each */
   int kernel;
+  int packed, packer; /* 1 + the in that is packed ahead, and the kernel that does it; 0: none */
 };
 
 static bool same_type(const quern_tensor *a, const quern_tensor *b) { return a == b || ir_same_type(a, b); }
 
-/* True when the groups have the same kind and the same types of ins and outs; their hashes are equal already. */
+static bool same_rows(const struct known *x, const quern_tensor *a, const struct known *y, const quern_tensor *b) {
+  int64_t one = x->rows != NULL ? pass_rows_get(x->rows, a) : 0,
+          other = y->rows != NULL ? pass_rows_get(y->rows, b) : 0;
+  return one == other;
+}
+
+/* True when the groups have the same kind, the same types of ins and outs, and constants in the same places; their hashes
+** are equal already. */
 static bool same_group(const void *item, const void *key) {
-  const struct pass_group *a = ((const struct known *)item)->group, *b = key;
+  const struct known *x = item, *y = key;
+  const struct pass_group *a = x->group, *b = y->group;
+  if (x->constants != y->constants || (x->rows == NULL) != (y->rows == NULL)) return false;
   if (a->kind != b->kind || a->n_ins != b->n_ins || a->n_outs != b->n_outs) return false;
   for (size_t i = 0; i < a->n_ins; i++)
-    if (!same_type(a->ins[i], b->ins[i])) return false;
+    if (!same_type(a->ins[i], b->ins[i]) || !same_rows(x, a->ins[i], y, b->ins[i])) return false;
   for (size_t i = 0; i < a->n_outs; i++)
-    if (!same_type(a->outs[i].tensor, b->outs[i].tensor)) return false;
+    if (!same_type(a->outs[i].tensor, b->outs[i].tensor) || !same_rows(x, a->outs[i].tensor, y, b->outs[i].tensor))
+      return false;
   return true;
 }
 
@@ -82,22 +95,40 @@ static quern_status take_kernel(struct engine_build *b, struct kern *kern, int *
   return QUERN_STATUS_MEMORY;
 }
 
-static quern_status lower_group(struct engine_build *b, const struct pass_group *group, int *number) {
-  const struct known *found = base_map_find(&b->known, group->hash, same_group, group);
-  if (found != NULL) {
-    *number = found->kernel;
-    return QUERN_STATUS_OK;
-  }
+/* Makes the kernel of a group, and that of a constant that is packed for it. */
+static quern_status make_kernels(struct engine_build *b, struct known *known) {
+  const struct pass_group *group = known->group;
+  const struct base_target *target = &b->program->target.base;
   struct sched sched = {0};
   struct kern *kern;
-  sched_choose(&sched, group, &b->program->target.base, b->request->options.optimise);
-  (void)sched_wisdom_apply(&b->wisdom, group, &b->program->target.base, &sched);
-  QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, &b->program->target.base, &sched));
-  QUERN_TRY(take_kernel(b, kern, number));
-  struct known *known = base_arena_new(&b->arena, struct known);
-  if (known == NULL) return QUERN_STATUS_MEMORY;
-  *known = (struct known){group, *number};
-  return base_map_add(&b->known, group->hash, known) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  sched_choose(&sched, group, target, b->request->options.optimise);
+  (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
+  sched.rows = known->rows;
+  for (int in = 0; in < 64 && known->packed == 0; in++) {
+    int64_t count;
+    if ((known->constants >> in & 1) == 0) continue;
+    QUERN_TRY(sched_pack(&kern, &count, &b->program->heap, b->ctx, group, target, &sched, in));
+    if (kern == NULL) continue;
+    QUERN_TRY(take_kernel(b, kern, &known->packer));
+    known->packed = sched.packed = 1 + in;
+  }
+  QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, target, &sched));
+  return take_kernel(b, kern, &known->kernel);
+}
+
+/* The kernel of a step, which reads a packed constant where there is one to be had. */
+static quern_status lower_group(struct engine_build *b, const struct pass_rows *rows, struct plan_input_step *step) {
+  const struct known wanted = {.group = step->group, .rows = rows, .constants = engine_constant_ins(b, step->group)};
+  const struct known *found = base_map_find(&b->known, step->group->hash, same_group, &wanted);
+  if (found == NULL) {
+    struct known *known = base_arena_copy(&b->arena, &wanted, sizeof wanted);
+    if (known == NULL) return QUERN_STATUS_MEMORY;
+    QUERN_TRY(make_kernels(b, known));
+    if (!base_map_add(&b->known, step->group->hash, known)) return QUERN_STATUS_MEMORY;
+    found = known;
+  }
+  step->kernel = found->kernel;
+  return found->packed == 0 ? QUERN_STATUS_OK : engine_pack(b, &step->group, found->packed - 1, found->packer);
 }
 
 /* A guess at the time of a kernel, for the planner to compare steps with. */
@@ -115,7 +146,7 @@ static quern_status lower_unit(struct engine_build *b, struct engine_unit *unit)
     struct plan_input_step *step = &unit->steps[i];
     *step = (struct plan_input_step){.group = group, .kernel = -1};
     if (group->kind == PASS_KIND_VIEW || group->kind == PASS_KIND_CONTROL) continue;
-    QUERN_TRY(lower_group(b, group, &step->kernel));
+    QUERN_TRY(lower_group(b, engine_rows(unit), step));
     step->kern = b->kernels.at[step->kernel];
     step->scratch = kern_scratch_bytes(step->kern);
     step->seconds = guess_seconds(step->kern);

@@ -113,9 +113,7 @@ static const struct engine_record *recorded(const quern_instance *instance) {
 }
 
 /* How often the main part was run, by the count of its first step. */
-static uint64_t runs_of(const struct engine_record *record) {
-  return record->n_steps > 0 ? record->steps[0].count : 0;
-}
+static uint64_t runs_of(const struct engine_record *record) { return record->n_steps > 0 ? record->steps[0].count : 0; }
 
 /* Events in the order they happened: the ring may have turned. */
 static quern_status order_events(const struct engine_record *record, struct base_heap *heap, struct prof *prof) {
@@ -133,7 +131,8 @@ typedef quern_status report(struct base_str *str, const struct prof *prof);
 static quern_status write_report(const quern_program *program, const struct engine_record *record, report *write,
                                  char **text) {
   struct base_heap *heap = (struct base_heap *)&program->heap;
-  struct prof prof = {.program = "program", .n_steps = record->n_steps, .steps = record->steps, .runs = runs_of(record)};
+  struct prof prof = {
+      .program = "program", .n_steps = record->n_steps, .steps = record->steps, .runs = runs_of(record)};
   struct base_str str;
   base_str_init(&str, heap);
   quern_status status = prof_limits_get(&prof.limits, heap, program->target.base.threads, false);
@@ -161,8 +160,8 @@ quern_status engine_text_take(quern_status status, struct base_str *str, char **
   return status;
 }
 
-quern_status quern_program_profile(const quern_program *program, const quern_instance *instance, quern_profile_form form,
-                                   char **text) {
+quern_status quern_program_profile(const quern_program *program, const quern_instance *instance,
+                                   quern_profile_form form, char **text) {
   static report *const reports[] = {
       [QUERN_PROFILE_TABLE] = prof_table, [QUERN_PROFILE_TRACE] = prof_trace, [QUERN_PROFILE_FOLDED] = prof_folded};
   QUERN_CHECK(text != NULL, INVALID, "program_profile: the place for the text is null");
@@ -206,8 +205,8 @@ static void print_comparison(struct base_str *str, const quern_program *program,
                              const double *before, double rest) {
   const struct engine_part *part = &program->parts[0];
   double runs = (double)runs_of(record), all_before = rest, all_after = 0;
-  base_str_printf(str, "%6s %-8s %-16s %10s %10s %10s %12s %12s  %s\n", "step", "kind", "group", "estimate", "threshold",
-                  "measured", "before us", "after us", "kernel");
+  base_str_printf(str, "%6s %-8s %-16s %10s %10s %10s %12s %12s  %s\n", "step", "kind", "group", "estimate",
+                  "threshold", "measured", "before us", "after us", "kernel");
   for (int i = 0; i < part->n_steps; i++) {
     const struct engine_step *step = &part->steps[i];
     double after = record->steps[i].seconds / runs;
@@ -256,12 +255,13 @@ static quern_status explain_roofline(const quern_program *program, const quern_i
   return status;
 }
 
-quern_status quern_program_explain(const quern_program *program, const quern_instance *instance, quern_explain_form form,
-                                   char **text) {
-  static engine_explain *const forms[] = {
-      [QUERN_EXPLAIN_ROOFLINE] = explain_roofline,  [QUERN_EXPLAIN_PLAN] = engine_explain_plan,
-      [QUERN_EXPLAIN_FUSION] = engine_explain_fusion, [QUERN_EXPLAIN_DOT] = engine_explain_dot,
-      [QUERN_EXPLAIN_SOURCE] = engine_explain_source};
+quern_status quern_program_explain(const quern_program *program, const quern_instance *instance,
+                                   quern_explain_form form, char **text) {
+  static engine_explain *const forms[] = {[QUERN_EXPLAIN_ROOFLINE] = explain_roofline,
+                                          [QUERN_EXPLAIN_PLAN] = engine_explain_plan,
+                                          [QUERN_EXPLAIN_FUSION] = engine_explain_fusion,
+                                          [QUERN_EXPLAIN_DOT] = engine_explain_dot,
+                                          [QUERN_EXPLAIN_SOURCE] = engine_explain_source};
   QUERN_CHECK(text != NULL, INVALID, "program_explain: the place for the text is null");
   *text = NULL;
   QUERN_CHECK(program != NULL, INVALID, "program_explain: the program is null");

@@ -33,6 +33,25 @@ static quern_status check_updates(const quern_context *ctx, size_t n, const quer
   return QUERN_STATUS_OK;
 }
 
+/* Inputs, whose first dimension is the same and which have elements. */
+static quern_status check_leading(const quern_context *ctx, size_t n, quern_tensor *const *leading) {
+  QUERN_CHECK(n == 0 || leading != NULL, INVALID, "program_compile: the list of %zu leading inputs is null", n);
+  for (size_t i = 0; i < n; i++) {
+    const quern_tensor *t = leading[i];
+    char type[IR_TYPE_TEXT], first[IR_TYPE_TEXT];
+    QUERN_TRY(check_tensor(ctx, t, "leading input", i));
+    QUERN_CHECK(t->node->op == IR_INPUT, INVALID,
+                "program_compile: leading tensor %zu is the result of %s, not an input", i, ir_ops[t->node->op].name);
+    QUERN_CHECK(t->rank > 0 && ir_count(t) > 0, SHAPE,
+                "program_compile: leading input %zu is %s: it needs a first dimension and elements", i,
+                ir_type_text(type, t));
+    QUERN_CHECK(t->dims[0] == leading[0]->dims[0], SHAPE,
+                "program_compile: leading inputs 0 and %zu are %s and %s: their first dimensions differ", i,
+                ir_type_text(first, leading[0]), ir_type_text(type, t));
+  }
+  return QUERN_STATUS_OK;
+}
+
 static quern_status check_options(const quern_context *ctx, const quern_program_options *o) {
   QUERN_CHECK(o->device != NULL && rt_device_find(o->device) != NULL, INVALID,
               "program_compile: there is no device \"%s\" HINT: \"cpu\", \"interp\" or \"null\"", o->device);
@@ -50,7 +69,7 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
   QUERN_CHECK(o->n_donated == 0 || o->donated != NULL, INVALID,
               "program_compile: the list of %zu donated inputs is null", o->n_donated);
   for (size_t i = 0; i < o->n_donated; i++) QUERN_TRY(check_tensor(ctx, o->donated[i], "donated input", i));
-  return QUERN_STATUS_OK;
+  return check_leading(ctx, o->n_leading, o->leading);
 }
 
 /* ---- compiling ------------------------------------------------------------------------------------------ */
@@ -115,6 +134,8 @@ void quern_program_free(quern_program *program) {
 size_t quern_program_inputs(const quern_program *program) { return program != NULL ? program->n_inputs : 0; }
 size_t quern_program_outputs(const quern_program *program) { return program != NULL ? program->n_outputs : 0; }
 size_t quern_program_states(const quern_program *program) { return program != NULL ? program->n_states : 0; }
+
+int64_t quern_program_leading(const quern_program *program) { return program != NULL ? program->leading : 0; }
 
 static quern_status get_slot(const char *what, const char *kind, const quern_program *program, size_t n,
                              const quern_slot *slots, size_t i, quern_slot *slot) {

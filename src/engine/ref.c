@@ -13,13 +13,25 @@ struct engine_ref {
   quern_tensor **ins;  /* inputs that stand for what the group reads */
   quern_tensor **outs; /* what it writes, in terms of them */
   bool from_floats;    /* reads floats: integers that come of them may differ */
+  double terms;        /* of the longest sum */
+  int64_t most;        /* rows of the leading dimension, and their strides in outs, 0 where there are none */
+  int64_t *strides;
 };
 
 /* How far a result may be from the evaluator's, relative to the largest of the tensor, or of what it is made from: kernels
-** sum in another order, and use polynomials where it uses the C library. Chains of roundings in a group add up. */
-static double bound_of(quern_dtype dtype) {
-  const struct base_dtype_info *info = &base_dtypes[dtype];
-  return 64 * ldexp(1, -info->mantissa - 1);
+** sum in another order, and use polynomials where it uses the C library. Chains of roundings in a group add up, and so do
+** those of long sums, by how many terms one can have. */
+static double bound_of(const struct engine_ref *ref, quern_dtype dtype) {
+  return BASE_MAX(ref->terms, 64) * ldexp(1, -base_dtypes[dtype].mantissa - 1);
+}
+
+/* How many terms an element of a node's result is the sum of. */
+static double terms_of(const struct ir_node *node) {
+  double n = 1;
+  for (int i = 0; i < node->attrs->a_sum.n && node->op == IR_DOT; i++)
+    n *= (double)node->src[0]->dims[node->attrs->a_sum.at[i]];
+  if (node->op == IR_REDUCE) n = (double)ir_count(node->src[0]) / (double)BASE_MAX(ir_count(&node->out[0]), 1);
+  return n;
 }
 
 /* Of integers, bools and masks that floats decide, as many in a hundred may differ. */
@@ -46,7 +58,7 @@ static quern_status copy_group(struct engine_ref *ref, quern_context *ctx, quern
 }
 
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
-                             const struct pass_group *group) {
+                             const struct pass_group *group, const struct pass_rows *rows) {
   struct base_arena *arena = &program->arena;
   struct engine_ref *made = base_arena_new(arena, struct engine_ref);
   if (made == NULL) return QUERN_STATUS_MEMORY;
@@ -55,15 +67,23 @@ quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_
   made->n_outs = (int)n_outs;
   made->ins = base_arena_alloc(arena, (n_ins + 1) * sizeof *made->ins);
   made->outs = base_arena_alloc(arena, (n_outs + 1) * sizeof *made->outs);
+  made->strides = base_arena_alloc(arena, (n_outs + 1) * sizeof *made->strides);
   quern_tensor **ins = base_arena_alloc(arena, (n_ins + 1) * sizeof *ins);
   quern_tensor **outs = base_arena_alloc(arena, (n_outs + 1) * sizeof *outs);
-  if (made->ins == NULL || made->outs == NULL || ins == NULL || outs == NULL) return QUERN_STATUS_MEMORY;
+  if (made->ins == NULL || made->outs == NULL || made->strides == NULL || ins == NULL || outs == NULL)
+    return QUERN_STATUS_MEMORY;
+  made->most = rows != NULL ? rows->most : 1;
+  made->terms = 1;
+  for (size_t i = 0; i < group->n_nodes; i++) made->terms = BASE_MAX(made->terms, terms_of(group->nodes[i]));
   for (size_t i = 0; i < n_ins; i++) {
     ins[i] = ir_leaf_like(group->ins[i]);
     made->from_floats = made->from_floats || base_dtype_is(group->ins[i]->dtype, BASE_FLOAT);
     if (ir_is_poison(ins[i])) return ir_poison_error(ctx);
   }
-  for (size_t i = 0; i < n_outs; i++) outs[i] = group->outs[i].tensor;
+  for (size_t i = 0; i < n_outs; i++) {
+    outs[i] = group->outs[i].tensor;
+    made->strides[i] = rows != NULL ? pass_rows_get(rows, outs[i]) : 0;
+  }
   QUERN_TRY(ir_substitute(ctx, n_outs, outs, n_ins, group->ins, ins, outs));
   QUERN_TRY(copy_group(made, ctx, program, ins, outs));
   *ref = made;
@@ -110,10 +130,17 @@ static bool near(double got, double expected, double bound) {
   return fabs(got - expected) <= bound;
 }
 
+/* The elements of a tensor that count: those of the rows that a run has; stride 0: all. */
+struct counted {
+  int64_t stride, most, rows;
+};
+static bool counts(const struct counted *c, int64_t i) { return c->stride == 0 || i / c->stride % c->most < c->rows; }
+
 /* The largest finite element of a float tensor; 0 of others. */
-static double largest(const quern_tensor *t, const void *data) {
+static double largest(const quern_tensor *t, const struct counted *c, const void *data) {
   double most = 0;
   for (int64_t i = 0; i < ir_count(t) && base_dtype_is(t->dtype, BASE_FLOAT); i++) {
+    if (!counts(c, i)) continue;
     double x = fabs(element(t->dtype, data, i));
     if (isfinite(x)) most = fmax(most, x);
   }
@@ -121,16 +148,16 @@ static double largest(const quern_tensor *t, const void *data) {
 }
 
 /* The first element that differs, or -1. least: the scale of a result whose terms cancel. */
-static int64_t compare(const quern_tensor *t, bool from_floats, double least, const void *got, const void *expected,
-                       double *bound) {
+static int64_t compare(const struct engine_ref *ref, const quern_tensor *t, const struct counted *c, double least,
+                       const void *got, const void *expected, double *bound) {
   int64_t n = ir_count(t), first = -1, wrong = 0;
   bool floats = base_dtype_is(t->dtype, BASE_FLOAT);
-  *bound = floats ? fmax(least, largest(t, expected)) * bound_of(t->dtype) : 0;
+  *bound = floats ? fmax(least, largest(t, c, expected)) * bound_of(ref, t->dtype) : 0;
   for (int64_t i = 0; i < n; i++) {
-    if (near(element(t->dtype, got, i), element(t->dtype, expected, i), *bound)) continue;
+    if (!counts(c, i) || near(element(t->dtype, got, i), element(t->dtype, expected, i), *bound)) continue;
     if (wrong++ == 0) first = i;
   }
-  bool tolerated = !floats && from_floats && wrong * 100 <= n * PERCENT;
+  bool tolerated = !floats && ref->from_floats && wrong * 100 <= n * PERCENT;
   return tolerated ? -1 : first;
 }
 
@@ -154,8 +181,8 @@ static quern_status report(const quern_program *program, const struct engine_ste
   return status;
 }
 
-quern_status engine_ref_after(const quern_program *program, const struct engine_step *step, void *const *mems,
-                              void **kept, quern_status status) {
+quern_status engine_ref_after(const quern_program *program, const struct engine_step *step, int64_t rows,
+                              void *const *mems, void **kept, quern_status status) {
   const struct engine_ref *ref = step->ref;
   quern_context *ctx = program->ref_ctx;
   struct ir_binding *bindings = NULL;
@@ -170,12 +197,13 @@ quern_status engine_ref_after(const quern_program *program, const struct engine_
   }
   double least = 0; /* what is read, as far as it is not beyond 1 */
   for (int i = 0; i < ref->n_ins && status == QUERN_STATUS_OK; i++)
-    least = fmin(1, fmax(least, largest(ref->ins[i], kept[i])));
+    least = fmin(1, fmax(least, largest(ref->ins[i], &(struct counted){0}, kept[i])));
   for (int i = 0; i < ref->n_outs && status == QUERN_STATUS_OK; i++) {
     const void *got = mems[ref->n_ins + i], *expected = kept[ref->n_ins + i];
     quern_dtype dtype = ref->outs[i]->dtype;
     double bound;
-    int64_t at = compare(ref->outs[i], ref->from_floats, least, got, expected, &bound);
+    struct counted counted = {ref->strides[i], ref->most, rows};
+    int64_t at = compare(ref, ref->outs[i], &counted, least, got, expected, &bound);
     if (at >= 0) status = report(program, step, i, at, element(dtype, got, at), element(dtype, expected, at), bound);
   }
   base_free(&ctx->heap, bindings, bytes);

@@ -115,27 +115,31 @@ static quern_status run_if(quern_instance *instance, const struct turns *t) {
 
 static quern_status launch(quern_instance *instance, const struct engine_step *step, struct engine_frame *frame) {
   const quern_program *program = instance->program;
-  struct kern_launch what = {.mems = frame->mems, .scalars = NULL};
+  struct kern_launch what = {.mems = frame->mems, .scalars = &instance->rows, .runs = &instance->launches};
   void **kept = NULL;
   for (int i = 0; i < step->n_buffers; i++) frame->mems[i] = frame->at[step->buffers[i]];
   if (step->ref != NULL) QUERN_TRY(engine_ref_before(program, step, frame->mems, &kept));
   quern_status status = program->device->launch(program->module, (size_t)step->kernel, &what, instance->pool,
                                                 instance->scratch, program->scratch_stride);
   if (step->ref == NULL) return status;
-  return engine_ref_after(program, step, frame->mems, kept, status);
+  instance->counts.evaluated++;
+  return engine_ref_after(program, step, instance->rows, frame->mems, kept, status);
 }
 
 static quern_status run_step(quern_instance *instance, struct engine_frame *frame, int number) {
   const struct engine_step *step = &frame->part->steps[number];
   struct turns turns = {step, step->control, frame, frame->bodies[2 * number], frame->bodies[2 * number + 1]};
+  if (step->kind == PLAN_KERNEL) return launch(instance, step, frame);
+  ++*(step->kind == PLAN_COPY ? &instance->counts.copies : &instance->counts.controls);
   switch (step->kind) {
-  case PLAN_KERNEL: return launch(instance, step, frame);
   case PLAN_LOOP: return run_loop(instance, &turns);
   case PLAN_WHILE: return run_while(instance, &turns);
   case PLAN_IF: return run_if(instance, &turns);
   default: break;
   }
-  copy(frame->at[step->buffers[0]], frame->at[step->buffers[1]], frame->part->buffers[step->buffers[0]].bytes);
+  const struct engine_buffer *to = &frame->part->buffers[step->buffers[0]];
+  int64_t bytes = to->rows ? to->bytes / instance->program->leading * instance->rows : to->bytes;
+  copy(frame->at[step->buffers[0]], frame->at[step->buffers[1]], bytes);
   return QUERN_STATUS_OK;
 }
 
@@ -161,6 +165,7 @@ static quern_status run_part(quern_instance *instance, int part, struct engine_f
 }
 
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+  instance->counts.runs++;
   /* inputs that are not donated are only read */
   bind(instance->frame, (void *const *)inputs, outputs);
   if (instance->poison && !instance->program->donates)

@@ -9,7 +9,7 @@
 #include "quern/version.h"
 
 static const char magic[8] = {'Q', 'U', 'E', 'R', 'N', 'P', 'R', 'G'};
-enum { FORMAT = 1, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
+enum { FORMAT = 2, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
 
 /* Of everything after the head. */
 static uint64_t checksum(const void *program, size_t n, const void *constants, size_t n_constants) {
@@ -120,10 +120,8 @@ static quern_status read_objects(struct codec *c, quern_program *program, const 
                                        (const struct kern *const *)program->kernels, n, objects);
 }
 
-quern_status engine_program_read(quern_program *program, const char *path, const char *bytes, size_t n,
-                                 size_t *used) {
-  struct codec c = {
-      .reading = true, .at = bytes, .end = bytes + n, .arena = &program->arena, .heap = &program->heap};
+quern_status engine_program_read(quern_program *program, const char *path, const char *bytes, size_t n, size_t *used) {
+  struct codec c = {.reading = true, .at = bytes, .end = bytes + n, .arena = &program->arena, .heap = &program->heap};
   QUERN_TRY(read_head(&c, program, path));
   codec_program(&c, program);
   if (c.no_memory) return QUERN_STATUS_MEMORY;

@@ -96,8 +96,8 @@ quern_status engine_snap(struct engine_build *b, const char *stage) {
   size_t k = 0;
   while (strcmp(stages[k].name, stage) != 0) k++;
   double seconds = base_clock() - b->start;
-  if (b->request->verify && stages[k].verify != NULL) QUERN_TRY(stages[k].verify(b));
   if (stages[k].print != NULL && base_env_get(BASE_ENV_DUMP_DIR)[0] != 0) QUERN_TRY(dump(b, k));
+  if (b->request->verify && stages[k].verify != NULL) QUERN_TRY(stages[k].verify(b));
   base_log(1, "compile %-8s %8.3f ms: %zu graphs, %zu kernels", stage, 1e3 * seconds, b->units.n,
            BASE_MAX(b->kernels.n, (size_t)b->program->n_kernels));
   b->start = base_clock();

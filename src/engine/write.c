@@ -1,92 +1,10 @@
-/* engine/write.c -- plans of all units, and the program they make: flat, with nothing of the context in it
-** keeps: sub-graphs are planned before what runs them; part u of the program is unit u
+/* engine/write.c -- the program that the plans make: flat, with nothing of the context in it
+** keeps: part u of the program is unit u
 ** tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
 
 #define NEW(arena, T, n) ((T *)base_arena_alloc((arena), ((size_t)(n) + 1) * sizeof(T)))
-
-/* ---- plans ---------------------------------------------------------------------------------------------- */
-
-/* Turns of a WHILE that the planner reckons with. */
-enum { WHILE_TURNS = 16 };
-
-/* Gives control steps the plans of their bodies, which exist already, and their time. */
-static void give_bodies(const struct engine_build *b, struct engine_unit *unit) {
-  for (size_t i = 0; i < unit->n_steps; i++) {
-    struct plan_input_step *step = &unit->steps[i];
-    if (step->group->kind != PASS_KIND_CONTROL) continue;
-    const struct ir_node *node = step->group->anchor;
-    int body, other;
-    engine_find_bodies(b, node, &body, &other);
-    double seconds = b->units.at[body].seconds;
-    step->body = b->units.at[body].plan;
-    if (other >= 0) {
-      step->other = b->units.at[other].plan;
-      seconds += b->units.at[other].seconds;
-    }
-    double turns = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_TURNS : 1;
-    step->seconds = turns * seconds;
-    unit->seconds += step->seconds;
-  }
-}
-
-static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, struct plan_options *options) {
-  const quern_program_options *wanted = &b->request->options;
-  give_bodies(b, unit);
-  options->reorder = wanted->optimise > 0;
-  options->share = wanted->optimise > 0 || wanted->memory_limit > 0;
-  options->threads = b->program->target.base.threads;
-  options->n_leaves = b->leaves.n;
-  options->leaves = b->leaves.at;
-  options->results = unit->roots.roots;
-  QUERN_TRY(plan_make(&unit->plan, &b->arena, unit->n_steps, unit->steps, options));
-  return b->request->verify ? plan_verify(unit->plan, &b->ctx->heap) : QUERN_STATUS_OK;
-}
-
-static quern_status plan_main(struct engine_build *b) {
-  const struct engine_request *request = b->request;
-  const quern_program_options *wanted = &request->options;
-  struct engine_unit *unit = &b->units.at[0];
-  struct plan_update *updates = NEW(&b->arena, struct plan_update, wanted->n_updates);
-  bool *donated = NEW(&b->arena, bool, b->inputs.n);
-  if (updates == NULL || donated == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < wanted->n_updates; i++)
-    updates[i] = (struct plan_update){wanted->updates[i].state, unit->roots.roots[request->n_outputs + i]};
-  for (size_t i = 0; i < b->inputs.n; i++)
-    for (size_t k = 0; k < wanted->n_donated; k++) donated[i] = donated[i] || wanted->donated[k] == b->inputs.at[i];
-  struct plan_options options = {.limit = wanted->memory_limit,
-                                 .n_params = b->inputs.n,
-                                 .params = b->inputs.at,
-                                 .n_results = request->n_outputs,
-                                 .n_updates = wanted->n_updates,
-                                 .updates = updates,
-                                 .donated = donated};
-  return plan_unit(b, unit, &options);
-}
-
-static quern_status plan_body(struct engine_build *b, struct engine_unit *unit) {
-  struct plan_carry *carried = NEW(&b->arena, struct plan_carry, unit->carries);
-  if (carried == NULL) return QUERN_STATUS_MEMORY;
-  for (int i = 0; i < unit->carries; i++) carried[i] = (struct plan_carry){unit->first + i, i};
-  struct plan_options options = {.n_params = (size_t)unit->graph->n_params,
-                                 .params = unit->graph->params,
-                                 .n_results = (size_t)unit->graph->n_results,
-                                 .n_carried = (size_t)unit->carries,
-                                 .carried = carried};
-  return plan_unit(b, unit, &options);
-}
-
-quern_status engine_make_plans(struct engine_build *b) {
-  for (int depth = 0; depth <= IR_MAX_DEPTH; depth++) {
-    for (size_t u = 1; u < b->units.n; u++) {
-      struct engine_unit *unit = &b->units.at[u];
-      if (unit->graph->depth != depth) continue;
-      QUERN_TRY(plan_body(b, unit));
-    }
-  }
-  return plan_main(b);
-}
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */
 
@@ -139,7 +57,8 @@ static quern_status write_control(struct engine_build *b, const struct ir_node *
   return QUERN_STATUS_OK;
 }
 
-static quern_status write_step(struct engine_build *b, const struct plan_step *from, struct engine_step *to) {
+static quern_status write_step(struct engine_build *b, const struct pass_rows *rows, const struct plan_step *from,
+                               struct engine_step *to) {
   static const char *const names[] = {
       [PLAN_KERNEL] = "kernel", [PLAN_COPY] = "copy", [PLAN_LOOP] = "loop", [PLAN_WHILE] = "while", [PLAN_IF] = "if"};
   *to = (struct engine_step){.kind = from->kind,
@@ -159,7 +78,7 @@ static quern_status write_step(struct engine_build *b, const struct plan_step *f
   to->group = from->group->hash;
   to->ops = describe(b, from->group);
   if (to->ops == NULL) return QUERN_STATUS_MEMORY;
-  return b->request->ref ? engine_ref_make(&to->ref, b->ctx, b->program, from->group) : QUERN_STATUS_OK;
+  return b->request->ref ? engine_ref_make(&to->ref, b->ctx, b->program, from->group, rows) : QUERN_STATUS_OK;
 }
 
 /* Which nodes the steps of the main part compute: movement and leaves are not counted. */
@@ -184,7 +103,9 @@ static quern_status write_nodes(struct engine_build *b, const struct plan *plan,
   return ok ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-static quern_status write_part(struct engine_build *b, const struct plan *plan, struct engine_part *part) {
+static quern_status write_part(struct engine_build *b, const struct engine_unit *unit, struct engine_part *part) {
+  const struct plan *plan = unit->plan;
+  const struct pass_rows *rows = engine_rows(unit);
   struct base_arena *arena = &b->program->arena;
   *part = (struct engine_part){.n_steps = (int)plan->n_steps,
                                .n_buffers = (int)plan->n_buffers,
@@ -197,11 +118,12 @@ static quern_status write_part(struct engine_build *b, const struct plan *plan, 
   if (part->steps == NULL || part->buffers == NULL || part->outside == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < part->n_buffers; i++) {
     const struct plan_buffer *from = &plan->buffers[i];
-    part->buffers[i] = (struct engine_buffer){from->place, from->at, from->bytes, from->first, from->last};
+    part->buffers[i] = (struct engine_buffer){from->place, from->at, from->bytes, from->first, from->last, false};
+    if (rows != NULL && from->tensor != NULL) part->buffers[i].rows = pass_rows_first(rows, from->tensor);
     if (from->place == PLAN_PARAM || from->place == PLAN_RESULT) part->outside[part->n_outside++] = i;
   }
   for (int i = 0; i < part->n_steps; i++) {
-    QUERN_TRY(write_step(b, &plan->steps[i], &part->steps[i]));
+    QUERN_TRY(write_step(b, rows, &plan->steps[i], &part->steps[i]));
     part->most_buffers = BASE_MAX(part->most_buffers, part->steps[i].n_buffers);
   }
   return QUERN_STATUS_OK;
@@ -213,7 +135,7 @@ static quern_status write_slot(struct base_arena *arena, const quern_tensor *t, 
   const struct ir_node *node = t->node;
   bool named = (node->op == IR_INPUT || node->op == IR_STATE) && node->attrs->name != NULL;
   int64_t *dims = base_arena_copy(arena, t->dims, (size_t)t->rank * sizeof *dims);
-  *slot = (quern_slot){NULL, t->dtype, t->rank, dims, ir_bytes(t)};
+  *slot = (quern_slot){NULL, t->dtype, t->rank, dims, ir_bytes(t), false};
   if (dims == NULL) return QUERN_STATUS_MEMORY;
   if (!named) return QUERN_STATUS_OK;
   slot->name = base_arena_string(arena, node->attrs->name, strlen(node->attrs->name));
@@ -239,6 +161,7 @@ static quern_status write_outside(struct engine_build *b) {
   QUERN_TRY(write_slots(arena, b->states.n, b->states.at, &program->states));
   QUERN_TRY(write_slots(arena, program->n_outputs, b->request->outputs, &program->outputs));
   for (size_t i = 0; i < program->n_outputs; i++) program->outputs[i].name = NULL;
+  engine_mark_rows(b);
   program->state_at = NEW(arena, int64_t, b->states.n);
   program->constants = base_alloc_zero(&program->heap, (size_t)b->constant_bytes);
   if (program->state_at == NULL || program->constants == NULL) return QUERN_STATUS_MEMORY;
@@ -260,15 +183,16 @@ quern_status engine_write_program(struct engine_build *b) {
     quern_context_options options = {.size = sizeof options, .allocator = program->heap.user};
     QUERN_TRY(ir_context_new(&program->ref_ctx, &options));
   }
-  for (size_t u = 0; u < b->units.n; u++) QUERN_TRY(write_part(b, b->units.at[u].plan, &program->parts[u]));
+  for (size_t u = 0; u < b->units.n; u++) QUERN_TRY(write_part(b, &b->units.at[u], &program->parts[u]));
   QUERN_TRY(write_nodes(b, b->units.at[0].plan, &program->parts[0]));
   program->n_parts = (int)b->units.n;
-  for (size_t i = 0; i < b->kernels.n; i++) {
-    size_t scratch = (size_t)kern_scratch_bytes(b->kernels.at[i]);
-    program->kernels[i] = b->kernels.at[i];
-    program->scratch_stride = BASE_MAX(program->scratch_stride, (scratch + 63) / 64 * 64);
-  }
+  for (size_t i = 0; i < b->kernels.n; i++) program->kernels[i] = b->kernels.at[i];
   program->n_kernels = (int)b->kernels.n;
+  for (size_t u = 0; u < b->units.n; u++)
+    for (size_t i = 0; i < b->units.at[u].n_steps; i++) {
+      size_t scratch = (size_t)b->units.at[u].steps[i].scratch;
+      program->scratch_stride = BASE_MAX(program->scratch_stride, (scratch + 63) / 64 * 64);
+    }
   b->kernels.n = 0; /* they are the program's now */
   const struct plan_memory *memory = &program->parts[0].memory;
   program->memory.arena = memory->arena;
@@ -279,6 +203,8 @@ quern_status engine_write_program(struct engine_build *b) {
   program->counts.steps = (size_t)program->parts[0].n_steps;
   for (int i = 0; i < program->parts[0].n_steps; i++) {
     const struct engine_step *step = &program->parts[0].steps[i];
+    program->counts.copies += step->kind == PLAN_COPY;
+    program->counts.controls += step->control != NULL;
     if (step->kernel < 0) continue;
     program->counts.flops += program->kernels[step->kernel]->cost.flops;
     program->counts.bytes += program->kernels[step->kernel]->cost.bytes;

@@ -55,7 +55,7 @@ static quern_tensor *along_COS(struct ir_node *n, int i, quern_tensor *t) {
 }
 static quern_tensor *along_TANH(struct ir_node *n, int i, quern_tensor *t) {
   (void)i;
-  quern_tensor *slope = quern_sub(quern_ones_like(Y), quern_square(Y));
+  quern_tensor *one = quern_ones_like(Y), *slope = quern_sub(one, quern_square(Y));
 #ifdef QUERN_PLANT_GRAD /* a wrong rule, built by tests/driver/plant.sh to show that the gradient check sees it */
   slope = quern_add_scalar(slope, 1e-3);
 #endif
@@ -86,19 +86,19 @@ static quern_tensor *along_MOD(struct ir_node *n, int i, quern_tensor *t) {
 static quern_tensor *along_POW(struct ir_node *n, int i, quern_tensor *t) {
   quern_tensor *zero = zero_of(A), *one = quern_ones_like(A), *at_zero = quern_eq(A, zero);
   if (i == 0) {
-    quern_tensor *exponent = quern_where(quern_and(at_zero, quern_eq(B, zero)), one, quern_sub(B, one));
-    return quern_mul(t, quern_mul(B, quern_pow(A, exponent)));
+    quern_tensor *less = quern_sub(B, one), *both_zero = quern_and(at_zero, quern_eq(B, zero));
+    return quern_mul(t, quern_mul(B, quern_pow(A, quern_where(both_zero, one, less))));
   }
   return quern_mul(t, quern_mul(Y, quern_log(quern_where(at_zero, one, A))));
 }
 static quern_tensor *along_ATAN2(struct ir_node *n, int i, quern_tensor *t) {
-  quern_tensor *length = quern_add(quern_square(A), quern_square(B));
+  quern_tensor *width = quern_square(A), *length = quern_add(width, quern_square(B));
   return i == 0 ? quern_div(quern_mul(t, B), length) : quern_neg(quern_div(quern_mul(t, A), length));
 }
 /* equal operands share the gradient */
 static quern_tensor *along_extremum(struct ir_node *n, int i, quern_tensor *t, quern_tensor *wins) {
-  quern_tensor *half = only_where(quern_eq(n->src[i], n->src[1 - i]), quern_mul_scalar(t, 0.5));
-  return quern_where(wins, t, half);
+  quern_tensor *half = quern_mul_scalar(t, 0.5);
+  return quern_where(wins, t, only_where(quern_eq(n->src[i], n->src[1 - i]), half));
 }
 static quern_tensor *along_MAX(struct ir_node *n, int i, quern_tensor *t) {
   return along_extremum(n, i, t, quern_gt(n->src[i], n->src[1 - i]));

@@ -74,7 +74,8 @@ quern_status grad_vjp_PAD(const struct grad_back *g) {
   return QUERN_STATUS_OK;
 }
 quern_status grad_jvp_PAD(const struct grad_fore *g) {
-  g->ty[0] = IR_MAKE(g->ctx, IR_PAD, ATTRS, grad_or_zero(g->tx[0], SRC[0]), grad_or_zero(g->tx[1], SRC[1]));
+  quern_tensor *tx = grad_or_zero(g->tx[0], SRC[0]), *fill = grad_or_zero(g->tx[1], SRC[1]);
+  g->ty[0] = IR_MAKE(g->ctx, IR_PAD, ATTRS, tx, fill);
   return QUERN_STATUS_OK;
 }
 
@@ -124,7 +125,8 @@ quern_status grad_vjp_UPDATE_AT(const struct grad_back *g) {
   return QUERN_STATUS_OK;
 }
 quern_status grad_jvp_UPDATE_AT(const struct grad_fore *g) {
-  g->ty[0] = quern_update_at(grad_or_zero(g->tx[0], SRC[0]), grad_or_zero(g->tx[1], SRC[1]), SRC[1]->rank, SRC + 2);
+  quern_tensor *tx = grad_or_zero(g->tx[0], SRC[0]);
+  g->ty[0] = quern_update_at(tx, grad_or_zero(g->tx[1], SRC[1]), SRC[1]->rank, SRC + 2);
   return QUERN_STATUS_OK;
 }
 
@@ -184,7 +186,8 @@ static struct winners find_winners(const struct ir_node *n) {
   }
   w.of_x = quern_eq(x, y);
   w.of_u = quern_eq(u, gather(n, y, index));
-  w.share = scatter(n, quern_cast(w.of_x, x->dtype), index, quern_cast(w.of_u, x->dtype), IR_SUM);
+  quern_tensor *count = quern_cast(w.of_x, x->dtype);
+  w.share = scatter(n, count, index, quern_cast(w.of_u, x->dtype), IR_SUM);
   return w;
 }
 
@@ -212,7 +215,8 @@ quern_status grad_jvp_SCATTER(const struct grad_fore *g) {
     return QUERN_STATUS_OK;
   }
   struct winners w = find_winners(NODE);
-  quern_tensor *sum = scatter(NODE, kept(w.of_x, tx), SRC[1], kept(w.of_u, tu), IR_SUM);
+  quern_tensor *sum = kept(w.of_x, tx);
+  sum = scatter(NODE, sum, SRC[1], kept(w.of_u, tu), IR_SUM);
   g->ty[0] = w.share == NULL ? sum : quern_div(sum, w.share);
   return QUERN_STATUS_OK;
 }

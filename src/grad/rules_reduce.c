@@ -78,7 +78,8 @@ quern_status grad_vjp_REDUCE(const struct grad_back *g) {
   if (ATTRS->reduce == IR_SUM) {
     g->dx[0] = stretch(NODE, DY);
   } else if (ATTRS->reduce == IR_PROD) {
-    g->dx[0] = quern_mul(stretch(NODE, DY), product_of_others(NODE));
+    quern_tensor *dy = stretch(NODE, DY);
+    g->dx[0] = quern_mul(dy, product_of_others(NODE));
   } else {
     quern_tensor *mask = extremum_mask(NODE);
     quern_tensor *share = stretch(NODE, quern_div(DY, extremum_count(NODE, mask)));
@@ -94,7 +95,8 @@ quern_status grad_jvp_REDUCE(const struct grad_fore *g) {
     g->ty[0] = reduce_sum(NODE, quern_mul(t, product_of_others(NODE)));
   } else {
     quern_tensor *mask = extremum_mask(NODE);
-    g->ty[0] = quern_div(reduce_sum(NODE, quern_where(mask, t, quern_zeros_like(t))), extremum_count(NODE, mask));
+    quern_tensor *sum = reduce_sum(NODE, quern_where(mask, t, quern_zeros_like(t)));
+    g->ty[0] = quern_div(sum, extremum_count(NODE, mask));
   }
   return QUERN_STATUS_OK;
 }
@@ -164,7 +166,8 @@ quern_status grad_vjp_SCAN(const struct grad_back *g) {
     g->dx[0] = IR_MAKE(g->ctx, IR_SCAN,
                        (&(struct ir_attrs){.reduce = IR_SUM, .axis = ATTRS->axis, .reverse = !ATTRS->reverse}), DY);
   } else {
-    g->dx[0] = quern_scatter_along(quern_zeros_like(DY), source_index(NODE), DY, (int)ATTRS->axis, QUERN_SCATTER_ADD);
+    quern_tensor *zero = quern_zeros_like(DY);
+    g->dx[0] = quern_scatter_along(zero, source_index(NODE), DY, (int)ATTRS->axis, QUERN_SCATTER_ADD);
   }
   return QUERN_STATUS_OK;
 }
@@ -282,8 +285,8 @@ static bool is_plain(const struct ir_node *n) {
 
 /* Another semiring: the gradient of the contraction written out. */
 static quern_status vjp_expanded(const struct grad_back *g) {
-  quern_tensor *leaf[] = {ir_leaf_like(SRC[0]), ir_leaf_like(SRC[1]), ir_leaf_like(DY)}, *dx[2] = {NULL, NULL};
-  quern_tensor *stands[] = {SRC[0], SRC[1], DY};
+  quern_tensor *stands[] = {SRC[0], SRC[1], DY}, *leaf[3], *dx[2] = {NULL, NULL};
+  for (int i = 0; i < 3; i++) leaf[i] = ir_leaf_like(stands[i]);
   QUERN_TRY(quern_context_check(g->ctx));
   quern_tensor *y = dot_expanded(NODE, leaf[0], leaf[1]);
   if (ir_is_poison(y)) return ir_poison_error(g->ctx);
@@ -304,9 +307,11 @@ quern_status grad_vjp_DOT(const struct grad_back *g) {
 
 quern_status grad_jvp_DOT(const struct grad_fore *g) {
   if (!is_plain(NODE)) {
-    quern_tensor *leaf[] = {ir_leaf_like(SRC[0]), ir_leaf_like(SRC[1]), ir_leaf_like(SRC[0]), ir_leaf_like(SRC[1])};
-    quern_tensor *stands[] = {SRC[0], SRC[1], grad_or_zero(g->tx[0], SRC[0]), grad_or_zero(g->tx[1], SRC[1])},
-                 *t = NULL;
+    quern_tensor *stands[4], *leaf[4], *t = NULL;
+    for (int i = 0; i < 4; i++) {
+      leaf[i] = ir_leaf_like(SRC[i % 2]);
+      stands[i] = i < 2 ? SRC[i] : grad_or_zero(g->tx[i - 2], SRC[i - 2]);
+    }
     QUERN_TRY(quern_context_check(g->ctx));
     quern_tensor *y = dot_expanded(NODE, leaf[0], leaf[1]);
     if (ir_is_poison(y)) return ir_poison_error(g->ctx);

@@ -1,5 +1,5 @@
 /* io/file.c -- files: read whole, written whole or not at all
-** tests: tests/io/test_npy.c, tests/engine/test_save.c
+** tests: tests/io/test_npy.c, tests/io/test_safetensors.c, tests/engine/test_save.c
 */
 #include "io/io.h"
 
@@ -21,24 +21,26 @@ static bool write_all(int fd, const char *at, size_t n) {
   return true;
 }
 
-/* Makes the rename last: the folder is written out as well. Some file systems cannot, and lose nothing by it. */
-static void sync_folder(const char *path) {
-  char folder[4096];
+quern_status io_file_sync_folder(const char *path) {
+  char folder[IO_PATH_MOST];
   const char *slash = strrchr(path, '/');
   snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1, slash == NULL ? "." : path);
-  int fd = open(folder, O_RDONLY);
-  if (fd < 0) return;
-  (void)fsync(fd);
+  int fd = open(folder, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return QUERN_STATUS_OK; /* it may be written to, but not read */
+  bool done = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
+  int why = errno;
   close(fd);
+  QUERN_CHECK(done, IO, "%s: cannot be synchronised: %s", folder, strerror(why));
+  return QUERN_STATUS_OK;
 }
 
-quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) {
+quern_status io_file_begin(const char *what, const char *path, size_t n, const struct io_part *parts,
+                           char temporary[IO_PATH_MOST]) {
   static atomic_uint number;
-  char temporary[4096];
   struct stat there; /* a device, a pipe or a folder is not replaced */
   QUERN_CHECK(stat(path, &there) != 0 || S_ISREG(there.st_mode), IO, "%s: is no regular file", path);
-  int length = snprintf(temporary, sizeof temporary, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
-  QUERN_CHECK(length > 0 && (size_t)length < sizeof temporary, IO, "%s: the path has %zu bytes, which is too long", what,
+  int length = snprintf(temporary, IO_PATH_MOST, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
+  QUERN_CHECK(length > 0 && length < IO_PATH_MOST, IO, "%s: the path has %zu bytes, which is too long", what,
               strlen(path));
   int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
   QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", temporary, strerror(errno));
@@ -48,13 +50,24 @@ quern_status io_file_write(const char *what, const char *path, size_t n, const s
   if (good) good = (step = "synchronised", fsync(fd) == 0);
   int why = errno;
   if (close(fd) != 0 && good) good = false, step = "closed", why = errno;
-  if (good && rename(temporary, path) != 0) good = false, step = "renamed", why = errno;
-  if (good) {
-    sync_folder(path);
-    return QUERN_STATUS_OK;
-  }
+  if (good) return QUERN_STATUS_OK;
   unlink(temporary);
   return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", path, step, strerror(why));
+}
+
+quern_status io_file_end(const char *path, const char *temporary, bool keep) {
+  if (keep && rename(temporary, path) == 0) return QUERN_STATUS_OK;
+  int why = errno;
+  unlink(temporary);
+  QUERN_CHECK(!keep, IO, "%s: cannot be renamed: %s", path, strerror(why));
+  return QUERN_STATUS_OK;
+}
+
+quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) {
+  char temporary[IO_PATH_MOST];
+  QUERN_TRY(io_file_begin(what, path, n, parts, temporary));
+  QUERN_TRY(io_file_end(path, temporary, true));
+  return io_file_sync_folder(path);
 }
 
 /* Reads until the file ends or n bytes are there; how many, or -1. */
@@ -89,7 +102,8 @@ quern_status io_file_read(const char *path, struct base_heap *heap, size_t most,
     *n = (size_t)there.st_size;
     ssize_t got = read_all(fd, *bytes, *n);
     if (got != (ssize_t)*n)
-      status = base_error(QUERN_STATUS_IO, "%s: cannot be read: %s", path, got < 0 ? strerror(errno) : "it became shorter");
+      status =
+          base_error(QUERN_STATUS_IO, "%s: cannot be read: %s", path, got < 0 ? strerror(errno) : "it became shorter");
   }
   close(fd);
   if (status != QUERN_STATUS_OK && *bytes != NULL) {

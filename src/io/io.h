@@ -12,7 +12,58 @@ struct io_part {
 ** written. what names the caller in messages. A path that is no regular file is refused. */
 quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) QUERN_NODISCARD;
 
+/* The same in two steps, for several files that belong together: begin writes and synchronises the new file, whose name is left in
+** temporary; end renames it to path (and sync_folder makes that last), or removes it when it is to be kept no more. */
+enum { IO_PATH_MOST = 4096 };
+quern_status io_file_begin(const char *what, const char *path, size_t n, const struct io_part *parts,
+                           char temporary[IO_PATH_MOST]) QUERN_NODISCARD;
+quern_status io_file_end(const char *path, const char *temporary, bool keep) QUERN_NODISCARD;
+/* Writes out the folder that a path is in, so that a rename in it lasts. Where that is not possible at all it is not an error. */
+quern_status io_file_sync_folder(const char *path) QUERN_NODISCARD;
+
 /* The bytes of a regular file of at most `most` bytes, in memory of the heap: base_free(heap, *bytes, *n). */
-quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes, size_t *n) QUERN_NODISCARD;
+quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes,
+                          size_t *n) QUERN_NODISCARD;
+
+/* ---- digests (digest.c): XXH64, 64 bits that tell whether bytes are the same ------------------------------------- */
+
+struct io_digest {
+  uint64_t lanes[4], total;
+  unsigned char rest[32]; /* the last total % 32 bytes */
+};
+void io_digest_init(struct io_digest *digest);
+void io_digest_add(struct io_digest *digest, const void *bytes, size_t n);
+uint64_t io_digest_get(const struct io_digest *digest);
+uint64_t io_digest_of(const void *bytes, size_t n);
+
+/* ---- mapped files (map.c) ------------------------------------------------------------------------------------------ */
+
+/* A file whose bytes are read where they lie. */
+struct io_map {
+  const unsigned char *bytes; /* of an empty file: not NULL */
+  size_t n;
+  int fd;
+  char *path; /* for messages */
+};
+/* Maps a regular file for reading; io_map_close later. */
+quern_status io_map_open(struct io_map *map, struct base_heap *heap, const char *path) QUERN_NODISCARD;
+/* IO when the file has become shorter since: its bytes cannot be read. */
+quern_status io_map_check(const struct io_map *map) QUERN_NODISCARD;
+void io_map_close(struct io_map *map, struct base_heap *heap);
+
+/* ---- headers of .npy files (npy.c) --------------------------------------------------------------------------------- */
+
+enum { IO_NPY_RANK = 16 };
+struct io_npy {
+  quern_dtype dtype;
+  int rank;
+  int64_t dims[IO_NPY_RANK];
+  int64_t count;         /* elements */
+  size_t first;          /* byte of the first element */
+  bool swapped, fortran; /* bytes in the other order; columns first */
+};
+/* Reads the header of a file in memory, whose length must be as the header says. path begins the messages. */
+quern_status io_npy_head(struct io_npy *npy, struct base_heap *heap, const char *path, const void *bytes,
+                         size_t n) QUERN_NODISCARD;
 
 #endif

@@ -218,7 +218,7 @@ static quern_status take_bytes(struct source *source, const char *what, void *ds
 }
 
 /* Reads magic, version and header. */
-static quern_status take_layout(quern_context *ctx, struct source *source, struct layout *layout) {
+static quern_status take_layout(struct base_heap *heap, struct source *source, struct layout *layout) {
   unsigned char head[HEAD_BYTES], length[4] = {0};
   QUERN_TRY(take_bytes(source, "magic number", head, sizeof head));
   QUERN_CHECK(memcmp(head, magic, sizeof magic) == 0, PARSE, "%s: is no .npy file: it does not begin with \\x93NUMPY",
@@ -230,13 +230,42 @@ static quern_status take_layout(quern_context *ctx, struct source *source, struc
   uint32_t bytes = length[0] | (uint32_t)length[1] << 8 | (uint32_t)length[2] << 16 | (uint32_t)length[3] << 24;
   QUERN_CHECK(bytes <= HEADER_MOST, PARSE, "%s: the header has %" PRIu32 " bytes, at most %d make sense", source->path,
               bytes, HEADER_MOST);
-  char *text = base_alloc(&ctx->heap, bytes);
+  char *text = base_alloc(heap, bytes);
   if (text == NULL) return QUERN_STATUS_MEMORY;
   quern_status status = take_bytes(source, "header", text, bytes);
   struct scan scan = {.path = source->path, .begin = text, .at = text, .stop = text + bytes};
   if (status == QUERN_STATUS_OK) status = read_header(&scan, layout);
-  base_free(&ctx->heap, text, bytes);
+  base_free(heap, text, bytes);
   return status;
+}
+
+/* The number of elements, whose bytes must be all that is left. */
+static quern_status count_elements(const struct source *source, const struct layout *layout, int64_t *count) {
+  if (ir_type_count(layout->dtype, layout->rank, layout->dims, count) != QUERN_STATUS_OK) {
+    return base_error(quern_last_status(), "%s: %s", source->path, quern_last_error());
+  }
+  uint64_t bytes = (uint64_t)*count * base_dtypes[layout->dtype].size;
+  char shape[256];
+  QUERN_CHECK(bytes == source->left, PARSE,
+              "%s: elements of %s%s take %" PRIu64 " bytes, but %" PRIu64 " follow the header", source->path,
+              base_dtypes[layout->dtype].name, base_shape_text(shape, sizeof shape, layout->rank, layout->dims), bytes,
+              source->left);
+  return QUERN_STATUS_OK;
+}
+
+_Static_assert((int)IO_NPY_RANK == (int)QUERN_MAX_RANK, "a header holds every shape");
+
+quern_status io_npy_head(struct io_npy *npy, struct base_heap *heap, const char *path, const void *bytes, size_t n) {
+  struct source source = {.path = path, .at = bytes, .left = n};
+  struct layout layout = {0};
+  int64_t count = 0;
+  QUERN_TRY(take_layout(heap, &source, &layout));
+  QUERN_TRY(count_elements(&source, &layout, &count));
+  *npy = (struct io_npy){.dtype = layout.dtype, .rank = layout.rank, .count = count, .first = (size_t)source.done};
+  npy->swapped = layout.swapped;
+  npy->fortran = layout.fortran;
+  memcpy(npy->dims, layout.dims, sizeof npy->dims);
+  return QUERN_STATUS_OK;
 }
 
 /* ---- elements ------------------------------------------------------------------------------------------- */
@@ -291,17 +320,9 @@ static quern_status take_elements(quern_context *ctx, struct source *source, con
 static quern_status take_tensor(quern_context *ctx, struct source *source, quern_tensor **x) {
   struct layout layout = {0};
   int64_t count = 0;
-  QUERN_TRY(take_layout(ctx, source, &layout));
-  if (ir_type_count(layout.dtype, layout.rank, layout.dims, &count) != QUERN_STATUS_OK) {
-    return base_error(quern_last_status(), "%s: %s", source->path, quern_last_error());
-  }
-  uint64_t bytes = (uint64_t)count * base_dtypes[layout.dtype].size;
-  char shape[256];
-  QUERN_CHECK(bytes == source->left, PARSE,
-              "%s: elements of %s%s take %" PRIu64 " bytes, but %" PRIu64 " follow the header", source->path,
-              base_dtypes[layout.dtype].name, base_shape_text(shape, sizeof shape, layout.rank, layout.dims), bytes,
-              source->left);
-  struct ir_buffer *buffer = ir_buffer_new(ctx, (size_t)bytes);
+  QUERN_TRY(take_layout(&ctx->heap, source, &layout));
+  QUERN_TRY(count_elements(source, &layout, &count));
+  struct ir_buffer *buffer = ir_buffer_new(ctx, (size_t)count * base_dtypes[layout.dtype].size);
   if (buffer == NULL) return QUERN_STATUS_MEMORY;
   quern_status status = take_elements(ctx, source, &layout, (size_t)count, buffer);
   if (status == QUERN_STATUS_OK) {

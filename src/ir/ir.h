@@ -201,7 +201,7 @@ struct quern_context {
   BASE_VEC(struct ir_mark) marks;
   BASE_VEC(struct ir_entry) entries;
   uint64_t next_mark;
-  BASE_VEC(struct ir_type) types;       /* scratch of ir_make */
+  BASE_VEC(struct ir_type) types; /* scratch of ir_make */
   uint32_t n_nodes, n_graphs, epoch, next_stream;
   uint64_t seed;
   quern_status error; /* the first a builder recorded, until it is reported */
@@ -243,6 +243,10 @@ bool ir_node_is_interned(const struct ir_node *node);
 
 /* Adds an item to a map of the context, and remembers that when there is a mark; false when there is no memory (rewind.c). */
 bool ir_intern(quern_context *ctx, struct base_map *map, uint64_t hash, void *item);
+
+/* Everything made from the one to the other, but for streams of random numbers, is gone again (rewind.c). */
+quern_status ir_scope_begin(quern_context *ctx) QUERN_NODISCARD;
+void ir_scope_end(quern_context *ctx);
 
 /* A buffer of that many bytes that is freed with the context (buffer.c), or NULL with the error recorded in this thread. */
 struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes);

@@ -21,17 +21,22 @@ static bool same_moment(const struct ir_mark *a, const struct ir_mark *b) {
          a->n_entries == b->n_entries;
 }
 
+/* What the context is now. */
+static struct ir_mark take(const quern_context *ctx, uint64_t number) {
+  return (struct ir_mark){.number = number,
+                          .arena = base_arena_mark(&ctx->arena),
+                          .n_nodes = ctx->n_nodes,
+                          .n_graphs = ctx->n_graphs,
+                          .n_buffers = ctx->buffers.n,
+                          .n_entries = ctx->entries.n};
+}
+
 quern_status quern_context_mark(quern_context *ctx, quern_mark *mark) {
   QUERN_CHECK(mark != NULL, INVALID, "context_mark: the place for the mark is null");
   *mark = (quern_mark){0};
   QUERN_CHECK(ctx != NULL, INVALID, "context_mark: the context is null");
   QUERN_TRY(quern_context_check(ctx));
-  struct ir_mark now = {.number = ctx->next_mark + 1,
-                        .arena = base_arena_mark(&ctx->arena),
-                        .n_nodes = ctx->n_nodes,
-                        .n_graphs = ctx->n_graphs,
-                        .n_buffers = ctx->buffers.n,
-                        .n_entries = ctx->entries.n};
+  struct ir_mark now = take(ctx, ctx->next_mark + 1);
   if (ctx->marks.n > 0 && same_moment(&ctx->marks.at[ctx->marks.n - 1], &now)) {
     now.number = ctx->marks.at[ctx->marks.n - 1].number;
   } else if (base_vec_push(&ctx->heap, &ctx->marks, now)) {
@@ -128,6 +133,18 @@ static void add(quern_context *ctx, struct kept *kept) {
   if (added && kept->buffer.owned) added = base_vec_push(&ctx->heap, &ctx->buffers, &kept->buffer);
   QUERN_ASSERT(added);
   (void)added;
+}
+
+quern_status ir_scope_begin(quern_context *ctx) {
+  struct ir_mark now = take(ctx, ctx->next_mark + 1);
+  return base_vec_push(&ctx->heap, &ctx->marks, now) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+void ir_scope_end(quern_context *ctx) {
+  drop(ctx, &ctx->marks.at[--ctx->marks.n]);
+  if (ctx->marks.n > 0) return;
+  base_vec_fini(&ctx->heap, &ctx->marks);
+  base_vec_fini(&ctx->heap, &ctx->entries);
 }
 
 quern_status quern_context_rewind(quern_context *ctx, quern_mark mark, size_t n, quern_tensor **keep) {

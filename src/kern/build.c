@@ -97,7 +97,8 @@ struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, con
 static uint64_t hash_fn(uint64_t h, const struct kern_fn *fn) {
   h = base_hash_u64(h, (uint64_t)fn->n_mems << 32 | (uint64_t)fn->n_scalars);
   for (int i = 0; i < fn->n_mems; i++) {
-    h = base_hash_u64(h, (uint64_t)fn->mems[i].dtype << 8 | (uint64_t)fn->mems[i].role);
+    h = base_hash_u64(h,
+                      (uint64_t)fn->mems[i].far << 16 | (uint64_t)fn->mems[i].dtype << 8 | (uint64_t)fn->mems[i].role);
     h = base_hash_u64(h, (uint64_t)fn->mems[i].count);
     h = base_hash_u64(base_hash_u64(h, (uint64_t)fn->mems[i].alias), (uint64_t)fn->mems[i].spot);
   }
@@ -123,6 +124,7 @@ quern_status kern_finish(struct kern *kern, const char *root, const quern_tensor
     const struct kern_phase *p = &kern->phases[i];
     h = base_hash_u64(h, (uint64_t)p->fn << 32 | (uint32_t)p->tasks.scalar);
     h = base_hash_u64(base_hash_u64(h, (uint64_t)p->tasks.mul), (uint64_t)p->tasks.div);
+    if (p->first.div > 0) h = base_hash_bytes(h, &p->first, sizeof p->first);
   }
   kern->hash = h;
   struct base_str name;
@@ -220,6 +222,10 @@ void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id va
 }
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices) {
   return emit(b, KERN_GATHER, type_of(b, mem).dtype, type_of(b, indices).lanes, mem, indices, KERN_NONE, KERN_NONE, 0);
+}
+
+void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index) {
+  emit(b, KERN_PREFETCH, type_of(b, mem).dtype, 0, mem, index, KERN_NONE, KERN_NONE, 0);
 }
 
 /* Counts a block that opens (1) or closes (-1). */

@@ -4,7 +4,7 @@
 */
 #include "kern/facts.h"
 
-enum { SEARCH_STEPS = 512, RECENT = 64, ASSUMPTIONS_USED = 2 };
+enum { SEARCH_STEPS = 8192, RECENT = 64, ASSUMPTIONS_USED = 2 };
 
 void kern_facts_init(struct kern_facts *facts, struct base_heap *heap) {
   *facts = (struct kern_facts){.failed = false};
@@ -210,6 +210,13 @@ static int64_t search(const struct kern_facts *facts, const struct kern_form *fo
   struct kern_form next;
   const struct kern_term *last = &form->terms[form->n - 1];
   const struct kern_sym *s = &facts->syms.at[last->sym];
+  int64_t end = last->coef > 0 ? s->hi : s->lo;
+  if (form->n > 1 && !is_infinite(end)) { /* first, since it leaves the fewest symbols */
+    struct kern_form constant = kern_form_const(end);
+    if (!kern_form_replace(&next, form, form->n - 1, &constant, 1)) return best;
+    found = search(facts, &next, goal, steps, depth);
+    best = BASE_MIN(best, found);
+  }
   const struct kern_limit *limits = last->coef > 0 ? s->upper : s->lower;
   for (int i = 0; i < KERN_LIMITS && limits[i].form != NULL && best > goal; i++) {
     if (!kern_form_replace(&next, form, form->n - 1, limits[i].form, limits[i].den)) continue;
@@ -232,13 +239,6 @@ static int64_t search(const struct kern_facts *facts, const struct kern_form *fo
       worse = BASE_MAX(worse, found);
     }
     best = BASE_MIN(best, worse);
-  }
-  int64_t end = last->coef > 0 ? s->hi : s->lo;
-  if (best > goal && form->n > 1 && !is_infinite(end)) {
-    struct kern_form constant = kern_form_const(end);
-    if (!kern_form_replace(&next, form, form->n - 1, &constant, 1)) return best;
-    found = search(facts, &next, goal, steps, depth);
-    best = BASE_MIN(best, found);
   }
   return best;
 }

@@ -213,6 +213,10 @@ static quern_status run_load(const struct machine *m, const struct code *code, c
   return QUERN_STATUS_OK;
 }
 
+static quern_status run_prefetch(const struct machine *m, const struct code *code, const struct kern_step *step) {
+  return check_inside(m, code, step, step->arg[0], scalar(step->arg[1]), 1);
+}
+
 static quern_status run_store(const struct machine *m, const struct code *code, const struct kern_step *step) {
   const struct memory *mem = step->arg[0];
   int64_t index = scalar(step->arg[1]), n = active_lanes(step, step->arg[3]);
@@ -283,9 +287,9 @@ static quern_status run_number(const struct machine *m, const struct code *code,
 typedef quern_status run_checked(const struct machine *m, const struct code *code, const struct kern_step *step);
 
 static run_checked *const checked[KERN_OP_COUNT] = {
-    [KERN_SCALAR] = run_number, [KERN_TASK] = run_number,   [KERN_MEM] = run_mem,
-    [KERN_LOCAL] = run_local,   [KERN_AT] = run_at,         [KERN_LOAD] = run_load,
-    [KERN_STORE] = run_store,   [KERN_GATHER] = run_gather, [KERN_TABLE] = run_table,
+    [KERN_SCALAR] = run_number, [KERN_TASK] = run_number,       [KERN_MEM] = run_mem,     [KERN_LOCAL] = run_local,
+    [KERN_AT] = run_at,         [KERN_LOAD] = run_load,         [KERN_STORE] = run_store, [KERN_GATHER] = run_gather,
+    [KERN_TABLE] = run_table,   [KERN_PREFETCH] = run_prefetch,
 };
 
 /* Gives the callee its memories and scalars. */
@@ -348,7 +352,7 @@ static quern_status count_tasks(const struct kern *kern, int phase, const int64_
   const struct kern_tasks *tasks = &kern->phases[phase].tasks;
   int64_t n = tasks->scalar < 0 ? 1 : BASE_MAX(scalars[tasks->scalar], 0), product = 0;
   bool fits = kern_mul_fits(n, tasks->mul, &product);
-  *count = product / tasks->div + (product % tasks->div != 0);
+  *count = fits ? kern_task_count(&kern->phases[phase], scalars) : 0;
   QUERN_CHECK(fits && *count <= KERN_MAX_TASKS, INTERNAL, "kernel %s: phase %d has %lld * %lld / %lld tasks",
               kern_name(kern), phase, (long long)n, (long long)tasks->mul, (long long)tasks->div);
   return QUERN_STATUS_OK;
@@ -368,7 +372,8 @@ static quern_status run_phase(struct machine *m, int phase, const struct kern_la
   for (int i = 0; i < m->kern->n_mems; i++) {
     struct shadow *shadow = m->shadows[i];
     for (int k = 0; k < m->kern->n_mems; k++) { /* an input that is the memory of an output */
-      bool may = m->kern->mems[k].alias == i || (m->kern->mems[k].spot != 0 && m->kern->mems[k].spot == m->kern->mems[i].spot);
+      bool may =
+          m->kern->mems[k].alias == i || (m->kern->mems[k].spot != 0 && m->kern->mems[k].spot == m->kern->mems[i].spot);
       if (shadow == NULL && launch->mems[k] == launch->mems[i] && may) shadow = m->shadows[k];
     }
     code->mems[i] = (struct memory){.root = {launch->mems[i], m->kern->mems[i].count, shadow}, .number = i};

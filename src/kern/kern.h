@@ -56,19 +56,22 @@ struct kern_mem {
   quern_dtype dtype;
   enum kern_role role;
   int64_t count; /* elements; -1 in functions that are called: unknown */
-  int alias;     /* of an OUT: the IN whose memory it may take, because every element is read before it is written and by
+  int alias; /* of an OUT: the IN whose memory it may take, because every element is read before it is written and by
                  ** the same task; -1: none */
-  int spot;      /* 0, or a number that INs and OUTs share which are read and then written at the same element by the same task: an
+  int spot; /* 0, or a number that INs and OUTs share which are read and then written at the same element by the same task: an
                  ** OUT may take the memory of any such IN, as well as of alias */
+  int64_t row; /* elements of a row of the leading dimension, where rows follow each other from the first element on and
+                 ** no row is made of another; 0: it has none, or they lie otherwise */
+  bool far;    /* of an OUT: what is stored will have left all caches before it is read; a hint, no more */
 };
 
 struct kern_fn {
-  const char *name;  /* "gemm_f32_6x64"; of phases: the kernel's name and the phase */
+  const char *name; /* "gemm_f32_6x64"; of phases: the kernel's name and the phase */
   int n_mems, n_scalars;
   struct kern_mem mems[KERN_MAX_MEMS];
   BASE_VEC(struct kern_inst) insts;
   BASE_VEC(int64_t) pool;
-  int depth;         /* of open blocks while building */
+  int depth; /* of open blocks while building */
 };
 
 /* The tasks of a phase: ceil((scalar < 0 ? 1 : value of that scalar) * mul / div). */
@@ -77,14 +80,21 @@ struct kern_tasks {
   int64_t mul, div;
 };
 
+/* Of a program with a leading dimension, whose kernels have the number of rows as scalar 0: what the tasks write in the first n
+** rows, the first by * ceil((n * mul + add) / div) of them write, and no other task is needed. div 0: all are. */
+struct kern_first {
+  int64_t mul, add, div, by;
+};
+
 struct kern_phase {
   int fn; /* whose mems and scalars are those of the kernel */
   struct kern_tasks tasks;
+  struct kern_first first;
 };
 
 struct kern_cost {
-  double flops;              /* additions, products and comparisons on elements; an fma counts 2, exp and the like 1 */
-  double bytes;              /* that must be read and written at least: each IN and OUT once */
+  double flops; /* additions, products and comparisons on elements; an fma counts 2, exp and the like 1 */
+  double bytes; /* that must be read and written at least: each IN and OUT once */
 };
 
 struct kern {
@@ -143,6 +153,7 @@ kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lane
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
+void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);
 kern_id kern_for(struct kern_builder *b, kern_id lo, kern_id hi, int64_t step); /* the loop's variable */
 void kern_if(struct kern_builder *b, kern_id cond);
 void kern_else(struct kern_builder *b);
@@ -178,8 +189,29 @@ static inline kern_id kern_mul(struct kern_builder *b, kern_id x, kern_id y) { r
 static inline kern_id kern_max(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MAX, x, y); }
 static inline kern_id kern_min(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MIN, x, y); }
 
+/* The same with a constant i64, and a loop over constants. The order in which C evaluates arguments is open: no call here has two
+** arguments that append instructions (tools/check_order.sh), so that a kernel does not depend on the compiler that compiled Quern. */
+static inline kern_id kern_add_i(struct kern_builder *b, kern_id x, int64_t y) {
+  return kern_add(b, x, kern_index(b, y));
+}
+static inline kern_id kern_mul_i(struct kern_builder *b, kern_id x, int64_t y) {
+  return kern_mul(b, x, kern_index(b, y));
+}
+static inline kern_id kern_max_i(struct kern_builder *b, kern_id x, int64_t y) {
+  return kern_max(b, x, kern_index(b, y));
+}
+static inline kern_id kern_min_i(struct kern_builder *b, kern_id x, int64_t y) {
+  return kern_min(b, x, kern_index(b, y));
+}
+static inline kern_id kern_range(struct kern_builder *b, int64_t lo, int64_t hi, int64_t step) {
+  kern_id first = kern_index(b, lo);
+  return kern_for(b, first, kern_index(b, hi), step);
+}
+
 /* The type of a value. */
-static inline const struct kern_inst *kern_at_id(const struct kern_builder *b, kern_id x) { return &b->fn->insts.at[x]; }
+static inline const struct kern_inst *kern_at_id(const struct kern_builder *b, kern_id x) {
+  return &b->fn->insts.at[x];
+}
 
 /* ---- mathematical functions as instructions (math.c, math_f32.c, math_f64.c) ------------------------------------- */
 
@@ -206,8 +238,8 @@ kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t 
 ** from the first on. A SCATTER adds to an element one update after another, in their order.
 ** Integers, max and min: any order gives the same bits. */
 enum { KERN_CHUNK = 16384, KERN_DOT_BLOCK = 512, KERN_SCAN_CHUNK = 4096 };
-quern_dtype kern_acc_dtype(quern_dtype dtype);     /* f16, bf16, f8: f32; integers and bool: themselves */
-int kern_accumulators(quern_dtype acc);            /* 64 for 4 bytes and less, 32 for 8 bytes */
+quern_dtype kern_acc_dtype(quern_dtype dtype); /* f16, bf16, f8: f32; integers and bool: themselves */
+int kern_accumulators(quern_dtype acc);        /* 64 for 4 bytes and less, 32 for 8 bytes */
 /* What leaves every element as it is: of float sums -0. The sum of no elements is 0 all the same. */
 kern_id kern_neutral(struct kern_builder *b, enum ir_reduce reduce, quern_dtype acc, int lanes);
 kern_id kern_combine(struct kern_builder *b, enum ir_reduce reduce, kern_id x, kern_id y);
@@ -256,12 +288,24 @@ int kern_values_vector(const struct kern_values *values, int *lanes);
 ** unproven (may be NULL) counts the stores for which no proof was found. */
 quern_status kern_verify(const struct kern *kern, int *unproven) QUERN_NODISCARD;
 
+/* Finds which tasks of each phase the first rows need, from the memories' rows; of phases for which nothing can be proven, and of
+** those that write memory without rows, all are. Scalar 0 is the number of rows, at most `most`. Before kern_finish. */
+quern_status kern_find_first(struct kern *kern, int64_t most) QUERN_NODISCARD;
+
+/* The tasks of a phase that are run. */
+int64_t kern_task_count(const struct kern_phase *phase, const int64_t *scalars);
+
 /* A text that a person reads; golden files hold it. */
 quern_status kern_print(struct base_str *str, const struct kern *kern) QUERN_NODISCARD;
 
+/* How many launches there were: whoever runs a kernel counts it. */
+struct kern_runs {
+  uint64_t compiled, interpreted;
+};
 struct kern_launch {
   void *const *mems;      /* one a memory of the kernel */
   const int64_t *scalars; /* one a scalar */
+  struct kern_runs *runs; /* NULL: not counted */
 };
 enum { KERN_CHECK_RACES = 1, KERN_REVERSE_TASKS = 2 };
 /* Runs every phase. Reads and writes outside a memory give INTERNAL with the instruction. With KERN_CHECK_RACES also an

@@ -36,9 +36,11 @@ static kern_id number_like(const struct call *c, kern_id x, int64_t value) {
 /* ---- ops that are one instruction ------------------------------------------------------------------------- */
 
 static kern_id unary(const struct call *c, enum kern_op op) { return result(c, kern_un(c->b, op, source(c, 0))); }
-static kern_id binary(const struct call *c, enum kern_op op) {
-  return result(c, kern_bin(c->b, op, source(c, 0), source(c, 1)));
+static kern_id compare(const struct call *c, enum kern_op op) {
+  kern_id x = source(c, 0);
+  return kern_bin(c->b, op, x, source(c, 1));
 }
+static kern_id binary(const struct call *c, enum kern_op op) { return result(c, compare(c, op)); }
 
 #define UNARY(NAME)                                                                                                    \
   static kern_id math_##NAME(const struct call *c) { return unary(c, KERN_##NAME); }
@@ -76,15 +78,15 @@ static kern_id math_SELECT(const struct call *c) { return kern_select(c->b, c->x
 /* ---- order: of bools by logic ----------------------------------------------------------------------------- */
 
 static kern_id math_EQ(const struct call *c) {
-  if (dtype_of(c, 0) != QUERN_DTYPE_BOOL) return kern_bin(c->b, KERN_EQ, source(c, 0), source(c, 1));
+  if (dtype_of(c, 0) != QUERN_DTYPE_BOOL) return compare(c, KERN_EQ);
   return kern_un(c->b, KERN_NOT, kern_bin(c->b, KERN_XOR, c->x[0], c->x[1]));
 }
 static kern_id math_LT(const struct call *c) {
-  if (dtype_of(c, 0) != QUERN_DTYPE_BOOL) return kern_bin(c->b, KERN_LT, source(c, 0), source(c, 1));
+  if (dtype_of(c, 0) != QUERN_DTYPE_BOOL) return compare(c, KERN_LT);
   return kern_bin(c->b, KERN_AND, kern_un(c->b, KERN_NOT, c->x[0]), c->x[1]);
 }
 static kern_id math_LE(const struct call *c) {
-  if (dtype_of(c, 0) != QUERN_DTYPE_BOOL) return kern_bin(c->b, KERN_LE, source(c, 0), source(c, 1));
+  if (dtype_of(c, 0) != QUERN_DTYPE_BOOL) return compare(c, KERN_LE);
   return kern_bin(c->b, KERN_OR, kern_un(c->b, KERN_NOT, c->x[0]), c->x[1]);
 }
 
@@ -94,10 +96,11 @@ static kern_id math_ABS(const struct call *c) {
 
 /* -0, 0 and NaN are their own. */
 static kern_id math_SIGN(const struct call *c) {
-  kern_id x = source(c, 0), zero = zero_like(c, x);
-  kern_id y = kern_select(c->b, kern_bin(c->b, KERN_LT, zero, x), number_like(c, x, 1), x);
+  kern_id x = source(c, 0), zero = zero_like(c, x), above = kern_bin(c->b, KERN_LT, zero, x);
+  kern_id y = kern_select(c->b, above, number_like(c, x, 1), x);
   if (base_dtype_is(c->dtype, BASE_UNSIGNED)) return y;
-  return result(c, kern_select(c->b, kern_bin(c->b, KERN_LT, x, zero), number_like(c, x, -1), y));
+  kern_id below = kern_bin(c->b, KERN_LT, x, zero);
+  return result(c, kern_select(c->b, below, number_like(c, x, -1), y));
 }
 
 /* ---- functions -------------------------------------------------------------------------------------------- */
@@ -110,7 +113,8 @@ static kern_id math_SIGN(const struct call *c) {
 #define FUNCTION2(rule_name, name)                                                                                     \
   static kern_id rule_name(const struct call *c) {                                                                     \
     math_binary *f = c->dtype == QUERN_DTYPE_F64 ? math_##name##_f64 : math_##name##_f32;                              \
-    return result(c, f(c->b, source(c, 0), source(c, 1)));                                                             \
+    kern_id x = source(c, 0);                                                                                          \
+    return result(c, f(c->b, x, source(c, 1)));                                                                        \
   }
 
 FUNCTION(EXP, exp)

@@ -30,15 +30,15 @@ kern_id math_expm1_f32(struct kern_builder *b, kern_id x) {
 static kern_id log_of_parts(const struct math *m, kern_id f, kern_id k) {
   static const double p[] = {-0x1.390916p-4, 0x1.05787ep-3,  -0x1.0d82a6p-3, 0x1.22d5a4p-3, -0x1.547212p-3,
                              0x1.99a038p-3,  -0x1.000228p-2, 0x1.555554p-2,  -0.5};
-  kern_id rest = mad(m, MATH_POLY(m, f, p), mul(m, f, f), mul(m, k, num(m, -0x1.05c61p-29)));
-  return mad(m, k, num(m, 0x1.62e43p-1), add(m, f, rest));
+  kern_id series = MATH_POLY(m, f, p), square = mul(m, f, f), k_lo = mul_n(m, k, -0x1.05c61p-29);
+  return mad_n(m, k, 0x1.62e43p-1, add(m, f, mad(m, series, square, k_lo)));
 }
 
 kern_id math_log_f32(struct kern_builder *b, kern_id x) {
   struct math m = floats(b, x);
   kern_id small = lt(&m, x, num(&m, 0x1p-126));
   struct math_log l = math_log_parts(&m, sel(&m, small, mul(&m, x, num(&m, 0x1p25)), x));
-  kern_id k = add(&m, l.k, sel(&m, small, num(&m, -25), num(&m, 0)));
+  kern_id k = add(&m, l.k, sel_n(&m, small, -25, num(&m, 0)));
   return math_log_ends(&m, log_of_parts(&m, l.f, k), x, 0);
 }
 
@@ -48,7 +48,7 @@ kern_id math_log1p_f32(struct kern_builder *b, kern_id x) {
   struct math_pair u = math_two_sum(&m, num(&m, 1), x);
   struct math_log l = math_log_parts(&m, u.hi);
   kern_id k = kern_min(b, l.k_whole, whole(&m, 126)); /* where x is large, c does not count */
-  kern_id scale = from_bits(&m, sub(&m, whole(&m, 127 << 23), shl(&m, k, 23)));
+  kern_id one = whole(&m, 127 << 23), scale = from_bits(&m, sub(&m, one, shl(&m, k, 23)));
   kern_id y = math_with_sign(&m, absolute(&m, log_of_parts(&m, mad(&m, u.lo, scale, l.f), l.k)), x);
   return math_log_ends(&m, y, x, -1);
 }
@@ -161,12 +161,12 @@ static kern_id reduce_angle(const struct math *m, kern_id x, kern_id *quadrant) 
   struct kern_builder *b = m->b;
   struct math d = doubles(b, x);
   kern_id a = absolute(m, x);
-  kern_id above = sub(m, shr(m, to_bits(m, a), 23), whole(m, 150));
-  kern_id j = shr(m, kern_max(b, above, whole(m, 0)), 3);
-  kern_id scale = from_bits(m, sub(m, whole(m, 127 << 23), shl(m, j, 26)));
+  kern_id exponent = shr(m, to_bits(m, a), 23), above = sub(m, exponent, whole(m, 150));
+  kern_id j = shr(m, kern_max(b, above, whole(m, 0)), 3), one = whole(m, 127 << 23);
+  kern_id scale = from_bits(m, sub(m, one, shl(m, j, 26)));
   kern_id wide = kern_cast(b, mul(m, a, scale), QUERN_DTYPE_F64);
   kern_id lo = math_lookup(&d, j, turn_lo), p = mul(&d, wide, math_lookup(&d, j, turn_hi));
-  kern_id w = add(&d, mad(&d, wide, lo, p), num(&d, shift));
+  kern_id w = add_n(&d, mad(&d, wide, lo, p), shift);
   kern_id rest = mad(&d, wide, lo, sub(&d, p, sub(&d, w, num(&d, shift))));
   *quadrant = kern_cast(b, to_bits(&d, w), QUERN_DTYPE_I32);
   return kern_cast(b, mul(&d, rest, num(&d, 0x1.921fb54442d18p0)), QUERN_DTYPE_F32);
@@ -178,17 +178,18 @@ static kern_id sin_or_cos(const struct math *m, kern_id r, kern_id quarter) {
   static const double s[] = {-0x1.9987ccp-13, 0x1.11080cp-7, -0x1.555546p-3};
   static const double c[] = {0x1.9aa488p-16, -0x1.6c0ecep-10, 0x1.55554ep-5, -0.5};
   kern_id z = mul(m, r, r);
-  kern_id sine = mad(m, mul(m, r, z), MATH_POLY(m, z, s), r), cosine = mad(m, MATH_POLY(m, z, c), z, num(m, 1));
-  kern_id even = eq(m, both(m, quarter, whole(m, 1)), whole(m, 0));
-  kern_id sign = shl(m, both(m, quarter, whole(m, 2)), 30);
+  kern_id cube = mul(m, r, z), sine = mad(m, cube, MATH_POLY(m, z, s), r);
+  kern_id one = num(m, 1), cosine = mad(m, MATH_POLY(m, z, c), z, one);
+  kern_id zero = whole(m, 0), even = eq(m, both_n(m, quarter, 1), zero);
+  kern_id sign = shl(m, both_n(m, quarter, 2), 30);
   return from_bits(m, kern_bin(m->b, KERN_XOR, to_bits(m, sel(m, even, sine, cosine)), sign));
 }
 
 kern_id math_sin_f32(struct kern_builder *b, kern_id x) {
   struct math m = floats(b, x);
   kern_id quadrant, r = reduce_angle(&m, x, &quadrant);
-  kern_id y = sin_or_cos(&m, r, quadrant);
-  return from_bits(&m, kern_bin(b, KERN_XOR, to_bits(&m, y), math_sign_bit(&m, x)));
+  kern_id y = to_bits(&m, sin_or_cos(&m, r, quadrant));
+  return from_bits(&m, kern_bin(b, KERN_XOR, y, math_sign_bit(&m, x)));
 }
 
 kern_id math_cos_f32(struct kern_builder *b, kern_id x) {
@@ -226,7 +227,8 @@ static kern_id log2_wide(const struct math *d, kern_id a) {
       0x1.cffae611ad12bp-2};
   struct math_octave o = math_octave(d, a);
   kern_id r = mad(d, o.m, o.inverse, num(d, -1));
-  return mad(d, MATH_POLY(d, r, p), r, add(d, o.k, math_lookup(d, o.part, log2_c)));
+  kern_id series = MATH_POLY(d, r, p);
+  return mad(d, series, r, add(d, o.k, math_lookup(d, o.part, log2_c)));
 }
 
 /* 2^t: 2^r = 1 + r P(r), P of degree 7, |r| <= 1/2, relative error 2^-39.7. t in [-200, 200]. */
@@ -235,14 +237,15 @@ static kern_id exp2_wide(const struct math *d, kern_id t) {
                              0x1.5d8729476492p-10,  0x1.3b2ab7f411ca1p-7,  0x1.c6b08defeb858p-5,
                              0x1.ebfbdff7c5775p-3,  0x1.62e42fef7a674p-1,  1};
   kern_id w = add(d, t, num(d, shift)), r = sub(d, t, sub(d, w, num(d, shift)));
-  return from_bits(d, add(d, to_bits(d, MATH_POLY(d, r, p)), shl(d, to_bits(d, w), 52)));
+  kern_id fraction = to_bits(d, MATH_POLY(d, r, p));
+  return from_bits(d, add(d, fraction, shl(d, to_bits(d, w), 52)));
 }
 
 kern_id math_pow_f32(struct kern_builder *b, kern_id x, kern_id y) {
   struct math m = floats(b, x), d = doubles(b, x);
   kern_id a = absolute(&d, kern_cast(b, x, QUERN_DTYPE_F64));
-  kern_id l = sel(&d, lt(&d, a, num(&d, infinity)), log2_wide(&d, a), a);
-  l = sel(&d, eq(&d, a, num(&d, 0)), num(&d, -infinity), l);
+  kern_id finite = lt_n(&d, a, infinity), l = sel(&d, finite, log2_wide(&d, a), a);
+  l = sel_n(&d, eq(&d, a, num(&d, 0)), -infinity, l);
   /* an infinite power is a large one, so that 1 to it is 1 */
   kern_id power = at_least(&d, at_most(&d, kern_cast(b, y, QUERN_DTYPE_F64), 0x1p900), -0x1p900);
   kern_id t = at_least(&d, at_most(&d, mul(&d, power, l), 200), -200);

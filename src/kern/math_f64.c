@@ -29,16 +29,16 @@ static kern_id log_of_parts(const struct math *m, kern_id f, kern_id k) {
   static const double l[] = {0x1.0f9f99e98b1b1p-3, 0x1.0f58a205690a3p-3, 0x1.3b20b53377521p-3, 0x1.745cdf21f7aa7p-3,
                              0x1.c71c725116bfep-3, 0x1.2492492437c2cp-2, 0x1.9999999999cf7p-2, 0x1.5555555555555p-1};
   kern_id s = over(m, f, add(m, f, num(m, 2))), z = mul(m, s, s);
-  kern_id half = mul(m, mul(m, f, f), num(m, 0.5));
-  kern_id inner = mad(m, s, mad(m, MATH_POLY(m, z, l), z, half), mul(m, k, num(m, 0x1.abc9e3b39803fp-56)));
-  return mad(m, k, num(m, 0x1.62e42fefa39efp-1), sub(m, f, sub(m, half, inner)));
+  kern_id half = mul_n(m, mul(m, f, f), 0.5), k_lo = mul_n(m, k, 0x1.abc9e3b39803fp-56);
+  kern_id inner = mad(m, s, mad(m, MATH_POLY(m, z, l), z, half), k_lo);
+  return mad_n(m, k, 0x1.62e42fefa39efp-1, sub(m, f, sub(m, half, inner)));
 }
 
 kern_id math_log_f64(struct kern_builder *b, kern_id x) {
   struct math m = doubles(b, x);
   kern_id small = lt(&m, x, num(&m, 0x1p-1022));
   struct math_log l = math_log_parts(&m, sel(&m, small, mul(&m, x, num(&m, 0x1p54)), x));
-  kern_id k = add(&m, l.k, sel(&m, small, num(&m, -54), num(&m, 0)));
+  kern_id k = add(&m, l.k, sel_n(&m, small, -54, num(&m, 0)));
   return math_log_ends(&m, log_of_parts(&m, l.f, k), x, 0);
 }
 
@@ -48,7 +48,7 @@ kern_id math_log1p_f64(struct kern_builder *b, kern_id x) {
   struct math_pair u = math_two_sum(&m, num(&m, 1), x);
   struct math_log l = math_log_parts(&m, u.hi);
   kern_id k = kern_min(b, l.k_whole, whole(&m, 1022));
-  kern_id scale = from_bits(&m, sub(&m, whole(&m, INT64_C(1023) << 52), shl(&m, k, 52)));
+  kern_id one = whole(&m, INT64_C(1023) << 52), scale = from_bits(&m, sub(&m, one, shl(&m, k, 52)));
   kern_id y = math_with_sign(&m, absolute(&m, log_of_parts(&m, mad(&m, u.lo, scale, l.f), l.k)), x);
   return math_log_ends(&m, y, x, -1);
 }
@@ -60,7 +60,8 @@ kern_id math_tanh_f64(struct kern_builder *b, kern_id x) {
   kern_id e = math_expm1(&m, add(&m, a, a));
   struct math_pair d = math_two_sum(&m, e, num(&m, 2));
   kern_id inverse = over(&m, num(&m, 1), d.hi), q = mul(&m, e, inverse);
-  kern_id lost = sub(&m, mad(&m, neg(&m, q), d.hi, e), mul(&m, q, d.lo));
+  kern_id lost = mad(&m, neg(&m, q), d.hi, e);
+  lost = sub(&m, lost, mul(&m, q, d.lo));
   return math_with_sign(&m, mad(&m, lost, inverse, q), x);
 }
 
@@ -139,10 +140,10 @@ struct angle {
 
 /* |x| < 2^26: Cody and Waite's reduction with pi/2 in three parts. */
 static struct angle reduce_near(const struct math *m, kern_id a) {
-  kern_id w = mad(m, a, num(m, 0x1.45f306dc9c883p-1), num(m, shift)), n = sub(m, w, num(m, shift));
+  kern_id by = num(m, shift), w = mad_n(m, a, 0x1.45f306dc9c883p-1, by), n = sub(m, w, by);
   kern_id first = mad(m, n, num(m, -quarter[0]), a); /* exact */
   struct math_pair p = math_two_product(m, n, num(m, quarter[1])), s = math_two_sum(m, first, neg(m, p.hi));
-  kern_id lo = mad(m, n, num(m, -quarter[2]), sub(m, s.lo, p.lo));
+  kern_id lo = mad_n(m, n, -quarter[2], sub(m, s.lo, p.lo));
   struct math_pair r = math_fast_two_sum(m, s.hi, lo);
   return (struct angle){r.hi, r.lo, to_bits(m, w)};
 }
@@ -155,9 +156,12 @@ static kern_id upper(const struct math *m, kern_id x, kern_id y) {
   kern_id x_lo = both(m, x, low), x_hi = kern_bin(b, KERN_SHR, x, by);
   kern_id y_lo = both(m, y, low), y_hi = kern_bin(b, KERN_SHR, y, by);
   kern_id lh = mul(m, x_lo, y_hi), hl = mul(m, x_hi, y_lo);
-  kern_id middle = add(m, kern_bin(b, KERN_SHR, mul(m, x_lo, y_lo), by), add(m, both(m, lh, low), both(m, hl, low)));
-  kern_id high = add(m, kern_bin(b, KERN_SHR, lh, by), kern_bin(b, KERN_SHR, hl, by));
-  return add(m, add(m, mul(m, x_hi, y_hi), high), kern_bin(b, KERN_SHR, middle, by));
+  kern_id middle = kern_bin(b, KERN_SHR, mul(m, x_lo, y_lo), by), high = mul(m, x_hi, y_hi);
+  middle = add(m, middle, both(m, lh, low));
+  middle = add(m, middle, both(m, hl, low));
+  high = add(m, high, kern_bin(b, KERN_SHR, lh, by));
+  high = add(m, high, kern_bin(b, KERN_SHR, hl, by));
+  return add(m, high, kern_bin(b, KERN_SHR, middle, by));
 }
 
 /* |x| >= 2^22: Payne and Hanek's reduction in integers. |x| = M 2^e; of 2/pi only the 192 bits count whose products
@@ -171,32 +175,38 @@ static struct angle reduce_far(const struct math *m, kern_id a) {
                                     0xebe5f17b3d0739f7, 0x8a5292ea6bfb5fb1, 0x1f8d5d0856033046};
   struct kern_builder *b = m->b;
   quern_dtype u64 = QUERN_DTYPE_U64;
-  kern_id raw = to_bits(m, a), fraction = both(m, raw, whole(m, (INT64_C(1) << 52) - 1));
+  kern_id raw = to_bits(m, a), fraction = both_n(m, raw, (INT64_C(1) << 52) - 1);
   kern_id mantissa = kern_bitcast(b, either(m, fraction, whole(m, INT64_C(1) << 52)), u64);
   /* e + 30, between 0 and 1001 where it counts */
-  kern_id first = sub(m, shr(m, raw, 52), whole(m, 1075 - 30));
-  first = kern_min(b, kern_max(b, first, whole(m, 0)), whole(m, 1001));
+  kern_id first = shr(m, raw, 52);
+  first = sub(m, first, whole(m, 1075 - 30));
+  first = kern_max(b, first, whole(m, 0));
+  first = kern_min(b, first, whole(m, 1001));
   kern_id at = kern_cast(b, shr(m, first, 6), QUERN_DTYPE_I32);
-  kern_id left = kern_bitcast(b, both(m, first, whole(m, 63)), u64);
+  kern_id left = kern_bitcast(b, both_n(m, first, 63), u64);
   kern_id right = sub(m, kern_const_i(b, u64, m->lanes, 64), left), word[4], part[3];
   for (size_t i = 0; i < 4; i++) word[i] = kern_table(b, at, u64, bits + i);
-  for (size_t i = 0; i < 3; i++)
-    part[i] = either(m, kern_bin(b, KERN_SHL, word[i], left), kern_bin(b, KERN_SHR, word[i + 1], right));
+  for (size_t i = 0; i < 3; i++) {
+    kern_id upper_bits = kern_bin(b, KERN_SHL, word[i], left);
+    part[i] = either(m, upper_bits, kern_bin(b, KERN_SHR, word[i + 1], right));
+  }
   /* high and low: |x| 2/pi mod 4, of which high has 2 bits before the point and 62 after */
   kern_id low_part = mul(m, mantissa, part[1]), low = add(m, low_part, upper(m, mantissa, part[2]));
-  kern_id carry = sel(m, lt(m, low, low_part), kern_const_i(b, u64, m->lanes, 1), kern_const_i(b, u64, m->lanes, 0));
-  kern_id high = add(m, add(m, mul(m, mantissa, part[0]), upper(m, mantissa, part[1])), carry);
-  kern_id turns = kern_bin(b, KERN_SHR, add(m, high, kern_const_i(b, u64, m->lanes, INT64_C(1) << 61)),
-                           kern_const_i(b, u64, m->lanes, 62));
-  kern_id quadrant = kern_bitcast(b, turns, QUERN_DTYPE_I64);
-  kern_id rest = sub(m, kern_bitcast(b, high, QUERN_DTYPE_I64), shl(m, quadrant, 62));
+  kern_id zero = kern_const_i(b, u64, m->lanes, 0), one = kern_const_i(b, u64, m->lanes, 1);
+  kern_id carry = sel(m, lt(m, low, low_part), one, zero), high = mul(m, mantissa, part[0]);
+  high = add(m, add(m, high, upper(m, mantissa, part[1])), carry);
+  kern_id turns = add(m, high, kern_const_i(b, u64, m->lanes, INT64_C(1) << 61));
+  turns = kern_bin(b, KERN_SHR, turns, kern_const_i(b, u64, m->lanes, 62));
+  kern_id quadrant = kern_bitcast(b, turns, QUERN_DTYPE_I64), rest = kern_bitcast(b, high, QUERN_DTYPE_I64);
+  rest = sub(m, rest, shl(m, quadrant, 62));
   /* the rest as f + g, then times pi/2 */
   kern_id f = kern_cast(b, rest, QUERN_DTYPE_F64);
   kern_id lost = kern_cast(b, sub(m, rest, kern_cast(b, f, QUERN_DTYPE_I64)), QUERN_DTYPE_F64);
-  kern_id g = mad(m, kern_cast(b, low, QUERN_DTYPE_F64), num(m, 0x1p-126), mul(m, lost, num(m, 0x1p-62)));
-  struct math_pair t = math_fast_two_sum(m, mul(m, f, num(m, 0x1p-62)), g);
+  kern_id g = kern_cast(b, low, QUERN_DTYPE_F64);
+  g = mad_n(m, g, 0x1p-126, mul_n(m, lost, 0x1p-62));
+  struct math_pair t = math_fast_two_sum(m, mul_n(m, f, 0x1p-62), g);
   struct math_pair p = math_two_product(m, t.hi, num(m, quarter[0]));
-  kern_id lo = mad(m, t.lo, num(m, quarter[0]), mad(m, t.hi, num(m, quarter[1]), p.lo));
+  kern_id lo = mad_n(m, t.lo, quarter[0], mad_n(m, t.hi, quarter[1], p.lo));
   struct math_pair r = math_fast_two_sum(m, p.hi, lo);
   return (struct angle){r.hi, r.lo, quadrant};
 }
@@ -207,14 +217,17 @@ static struct angle reduce_angle(const struct math *m, kern_id a) {
   struct angle near = reduce_near(m, a);
   kern_id far = kern_bin(b, KERN_LE, num(m, 0x1p26), a);
   kern_id hi = kern_var(b, near.hi), lo = kern_var(b, near.lo), quadrant = kern_var(b, near.quadrant);
-  kern_id any = math_greatest_lane(b, sel(m, far, whole(m, 1), whole(m, 0)));
+  kern_id zero = whole(m, 0), any = math_greatest_lane(b, sel(m, far, whole(m, 1), zero));
   kern_if(b, kern_bin(b, KERN_LT, kern_index(b, 0), any));
   struct angle r = reduce_far(m, a);
   kern_set(b, hi, sel(m, far, r.hi, near.hi));
   kern_set(b, lo, sel(m, far, r.lo, near.lo));
   kern_set(b, quadrant, sel(m, far, r.quadrant, near.quadrant));
   kern_end(b);
-  return (struct angle){kern_get(b, hi), kern_get(b, lo), kern_get(b, quadrant)};
+  near.hi = kern_get(b, hi);
+  near.lo = kern_get(b, lo);
+  near.quadrant = kern_get(b, quadrant);
+  return near;
 }
 
 /* sin r = r + r^3 S(r^2), relative error 2^-55.8; cos r = 1 - r^2/2 + r^4 C(r^2), 2^-58.2; both of degree 6, |r| <=
@@ -227,21 +240,22 @@ static kern_id sin_or_cos(const struct math *m, kern_id a, struct angle r, int64
                              -0x1.27e4faeac0e28p-22, 0x1.a01a019fbef26p-16,  -0x1.6c16c16c16a72p-10,
                              0x1.5555555555555p-5};
   kern_id z = mul(m, r.hi, r.hi), half = mul(m, z, num(m, 0.5)), w = sub(m, num(m, 1), half);
-  kern_id bend = mad(m, mul(m, r.hi, z), MATH_POLY(m, z, s), mul(m, r.lo, w));
-  kern_id sine = add(m, r.hi, bend);
-  kern_id tail = mad(m, mul(m, z, z), MATH_POLY(m, z, c), neg(m, mul(m, r.hi, r.lo)));
+  kern_id cube = mul(m, r.hi, z), lost = mul(m, r.lo, w), bend = mad(m, cube, MATH_POLY(m, z, s), lost);
+  kern_id sine = add(m, r.hi, bend), square = mul(m, z, z), cross = neg(m, mul(m, r.hi, r.lo));
+  kern_id tail = mad(m, square, MATH_POLY(m, z, c), cross);
   kern_id cosine = add(m, w, add(m, sub(m, sub(m, num(m, 1), w), half), tail));
   kern_id quarter_number = add(m, r.quadrant, whole(m, turn));
-  kern_id even = eq(m, both(m, quarter_number, whole(m, 1)), whole(m, 0));
-  kern_id sign = shl(m, both(m, quarter_number, whole(m, 2)), 62);
-  kern_id y = add(m, sel(m, even, sine, cosine), sub(m, a, a));
+  kern_id zero = whole(m, 0), even = eq(m, both_n(m, quarter_number, 1), zero);
+  kern_id sign = shl(m, both_n(m, quarter_number, 2), 62);
+  kern_id y = sel(m, even, sine, cosine);
+  y = add(m, y, sub(m, a, a));
   return from_bits(m, kern_bin(m->b, KERN_XOR, to_bits(m, y), sign));
 }
 
 kern_id math_sin_f64(struct kern_builder *b, kern_id x) {
   struct math m = doubles(b, x);
-  kern_id a = absolute(&m, x), y = sin_or_cos(&m, a, reduce_angle(&m, a), 0);
-  return from_bits(&m, kern_bin(b, KERN_XOR, to_bits(&m, y), math_sign_bit(&m, x)));
+  kern_id a = absolute(&m, x), y = to_bits(&m, sin_or_cos(&m, a, reduce_angle(&m, a), 0));
+  return from_bits(&m, kern_bin(b, KERN_XOR, y, math_sign_bit(&m, x)));
 }
 
 kern_id math_cos_f64(struct kern_builder *b, kern_id x) {
@@ -262,8 +276,8 @@ kern_id math_atan2_f64(struct kern_builder *b, kern_id y, kern_id x) {
                              0x1.3b139fbf6d5a9p-4,   -0x1.745d162adeab3p-4, 0x1.c71c71bb87cb1p-4,
                              -0x1.249249246f21bp-3,  0x1.9999999999343p-3,  -0x1.5555555555553p-2};
   struct math m = doubles(b, x);
-  kern_id q = math_slope(&m, y, x), z = mul(&m, q, q);
-  return math_turn(&m, mad(&m, mul(&m, q, z), MATH_POLY(&m, z, a), q), y, x);
+  kern_id q = math_slope(&m, y, x), z = mul(&m, q, q), cube = mul(&m, q, z);
+  return math_turn(&m, mad(&m, cube, MATH_POLY(&m, z, a), q), y, x);
 }
 
 /* ---- pow -------------------------------------------------------------------------------------------------- */
@@ -291,16 +305,17 @@ static struct math_pair log_pair(const struct math *m, kern_id a) {
                                   -0x1.b8421cc74be04p-42, -0x1.738de489b78fbp-42};
   kern_id small = lt(m, a, num(m, 0x1p-1022));
   struct math_octave o = math_octave(m, sel(m, small, mul(m, a, num(m, 0x1p54)), a));
-  kern_id k = add(m, o.k, sel(m, small, num(m, -54), num(m, 0)));
+  kern_id k = add(m, o.k, sel_n(m, small, -54, num(m, 0)));
   struct math_pair product = math_two_product(m, o.m, o.inverse);
   kern_id r = sub(m, product.hi, num(m, 1));
   struct math_pair square = math_two_product(m, mul(m, r, num(m, 0.5)), r); /* half of r^2 */
   kern_id cube = mul(m, r, add(m, square.hi, square.hi));
   kern_id square_lo = mad(m, r, product.lo, square.lo);
-  kern_id base = mad(m, k, num(m, 0x1.62e42fefa4p-1), math_lookup(m, o.part, c_hi));
-  kern_id base_lo = mad(m, k, num(m, -0x1.8432a1b0e2634p-43), math_lookup(m, o.part, c_lo));
+  kern_id base = mad_n(m, k, 0x1.62e42fefa4p-1, math_lookup(m, o.part, c_hi));
+  kern_id base_lo = mad_n(m, k, -0x1.8432a1b0e2634p-43, math_lookup(m, o.part, c_lo));
   struct math_pair s = math_fast_two_sum(m, base, r), t = math_fast_two_sum(m, s.hi, neg(m, square.hi));
-  kern_id small_terms = add(m, add(m, s.lo, t.lo), add(m, sub(m, product.lo, square_lo), base_lo));
+  kern_id small_terms = add(m, s.lo, t.lo);
+  small_terms = add(m, small_terms, add(m, sub(m, product.lo, square_lo), base_lo));
   return math_fast_two_sum(m, t.hi, mad(m, cube, MATH_POLY(m, r, q), small_terms));
 }
 
@@ -309,12 +324,12 @@ kern_id math_pow_f64(struct kern_builder *b, kern_id x, kern_id y) {
   kern_id a = absolute(&m, x);
   struct math_pair l = log_pair(&m, a);
   l.hi = sel(&m, lt(&m, a, num(&m, (double)INFINITY)), l.hi, a);
-  l.hi = sel(&m, eq(&m, a, num(&m, 0)), num(&m, -(double)INFINITY), l.hi);
+  l.hi = sel_n(&m, eq(&m, a, num(&m, 0)), -(double)INFINITY, l.hi);
   /* an infinite power is a large one, so that 1 to it is 1 */
   kern_id power = at_least(&m, at_most(&m, y, 0x1p900), -0x1p900);
   struct math_pair t = math_two_product(&m, power, l.hi);
-  kern_id lo = mad(&m, power, l.lo, t.lo);
-  lo = sel(&m, lt(&m, absolute(&m, t.hi), num(&m, 1000)), lo, num(&m, 0)); /* elsewhere 0 or infinite, whatever lo is */
+  kern_id lo = mad(&m, power, l.lo, t.lo), zero = num(&m, 0);
+  lo = sel(&m, lt_n(&m, absolute(&m, t.hi), 1000), lo, zero); /* elsewhere 0 or infinite, whatever lo is */
   struct math_exp e = math_exp_parts(&m, t.hi);
   kern_id p = math_exp_power(&m, e);
   return math_pow_ends(&m, mul(&m, mul(&m, mad(&m, p, lo, p), e.s), e.s), x, y);
@@ -326,9 +341,11 @@ kern_id math_pow_f64(struct kern_builder *b, kern_id x, kern_id y) {
 static kern_id whole_size(const struct math *m, kern_id a, kern_id *exponent) {
   kern_id raw = to_bits(m, a), normal = lt(m, whole(m, (INT64_C(1) << 52) - 1), raw);
   kern_id fraction = both(m, raw, whole(m, (INT64_C(1) << 52) - 1));
-  *exponent = sub(m, kern_max(m->b, shr(m, raw, 52), whole(m, 1)), whole(m, 1075));
+  *exponent = shr(m, raw, 52);
+  *exponent = kern_max(m->b, *exponent, whole(m, 1));
+  *exponent = sub(m, *exponent, whole(m, 1075));
   kern_id size = from_bits(m, either(m, fraction, whole(m, INT64_C(0x433) << 52)));
-  return sub(m, size, sel(m, normal, num(m, 0), num(m, 0x1p52)));
+  return sub(m, size, sel_n(m, normal, 0, num(m, 0x1p52)));
 }
 
 /* 2^k for -1022 <= k <= 1023. */
@@ -352,20 +369,24 @@ kern_id math_mod_f64(struct kern_builder *b, kern_id x, kern_id y) {
   kern_id size = whole_size(&m, a, &exponent_a), divisor = whole_size(&m, by, &exponent_by);
   kern_id inverse = over(&m, num(&m, 1), divisor);
   size = less_multiple(&m, less_multiple(&m, size, divisor, inverse), divisor, inverse);
-  kern_id shifts = kern_max(b, sub(&m, exponent_a, exponent_by), whole(&m, 0));
+  kern_id shifts = sub(&m, exponent_a, exponent_by);
+  shifts = kern_max(b, shifts, whole(&m, 0));
   kern_id rest = kern_var(b, size), left = kern_var(b, shifts);
-  kern_id steps = kern_idiv(b, kern_add(b, math_greatest_lane(b, shifts), kern_index(b, 49)), 50);
+  kern_id steps = kern_idiv(b, kern_add_i(b, math_greatest_lane(b, shifts), 49), 50);
   kern_for(b, kern_index(b, 0), steps, 1);
-  kern_id now = kern_min(b, kern_get(b, left), whole(&m, 50));
-  kern_id shifted = mul(&m, kern_get(b, rest), power_of_two(&m, now));
+  kern_id to_do = kern_get(b, left), now = kern_min(b, to_do, whole(&m, 50));
+  kern_id shifted = kern_get(b, rest);
+  shifted = mul(&m, shifted, power_of_two(&m, now));
   kern_set(b, rest, less_multiple(&m, shifted, divisor, inverse));
-  kern_set(b, left, sub(&m, kern_get(b, left), now));
+  kern_set(b, left, sub(&m, to_do, now));
   kern_end(b);
-  kern_id r = kern_get(b, rest);
-  r = sel(&m, lt(&m, r, num(&m, 0)), add(&m, r, divisor), r);
+  kern_id r = kern_get(b, rest), below = lt_n(&m, r, 0);
+  r = sel(&m, below, add(&m, r, divisor), r);
   kern_id half = shr(&m, exponent_by, 1);
-  r = mul(&m, mul(&m, r, power_of_two(&m, half)), power_of_two(&m, sub(&m, exponent_by, half)));
+  r = mul(&m, r, power_of_two(&m, half));
+  r = mul(&m, r, power_of_two(&m, sub(&m, exponent_by, half)));
   /* NaN where a is infinite, or either is NaN */
-  r = sel(&m, lt(&m, a, num(&m, (double)INFINITY)), r, num(&m, (double)NAN));
+  kern_id nan = num(&m, (double)NAN);
+  r = sel(&m, lt_n(&m, a, (double)INFINITY), r, nan);
   return math_mod_ends(&m, sel(&m, eq(&m, by, by), r, by), by, x, y);
 }

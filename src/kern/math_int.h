@@ -43,6 +43,16 @@ static inline kern_id not(const struct math *m, kern_id x) { return kern_un(m->b
 static inline kern_id sel(const struct math *m, kern_id mask, kern_id yes, kern_id no) {
   return kern_select(m->b, mask, yes, no);
 }
+/* With numbers: of a call's arguments at most one appends instructions. */
+static inline kern_id add_n(const struct math *m, kern_id x, double y) { return add(m, x, num(m, y)); }
+static inline kern_id sub_n(const struct math *m, kern_id x, double y) { return sub(m, x, num(m, y)); }
+static inline kern_id mul_n(const struct math *m, kern_id x, double y) { return mul(m, x, num(m, y)); }
+static inline kern_id mad_n(const struct math *m, kern_id x, double y, kern_id z) { return mad(m, x, num(m, y), z); }
+static inline kern_id lt_n(const struct math *m, kern_id x, double y) { return lt(m, x, num(m, y)); }
+static inline kern_id sel_n(const struct math *m, kern_id mask, double yes, kern_id no) {
+  return sel(m, mask, num(m, yes), no);
+}
+static inline kern_id both_n(const struct math *m, kern_id x, int64_t y) { return both(m, x, whole(m, y)); }
 /* Shifts of integers by a constant. */
 static inline kern_id shl(const struct math *m, kern_id x, int by) { return kern_bin(m->b, KERN_SHL, x, whole(m, by)); }
 static inline kern_id shr(const struct math *m, kern_id x, int by) { return kern_bin(m->b, KERN_SHR, x, whole(m, by)); }

@@ -15,18 +15,19 @@ kern_id math_poly(const struct math *m, kern_id x, size_t n, const double *c) {
 
 kern_id math_sign_bit(const struct math *m, kern_id x) {
   int64_t sign = m->dtype == QUERN_DTYPE_F64 ? INT64_MIN : INT32_MIN;
-  return kern_bin(m->b, KERN_AND, to_bits(m, x), whole(m, sign));
+  return both_n(m, to_bits(m, x), sign);
 }
 
 kern_id math_with_sign(const struct math *m, kern_id y, kern_id x) {
-  return from_bits(m, kern_bin(m->b, KERN_OR, to_bits(m, y), math_sign_bit(m, x)));
+  kern_id bits = to_bits(m, y);
+  return from_bits(m, either(m, bits, math_sign_bit(m, x)));
 }
 
 /* ---- sums and products without loss: Dekker 1971, Knuth --------------------------------------------------- */
 
 struct math_pair math_two_sum(const struct math *m, kern_id x, kern_id y) {
-  kern_id s = add(m, x, y), d = sub(m, s, x);
-  return (struct math_pair){s, add(m, sub(m, x, sub(m, s, d)), sub(m, y, d))};
+  kern_id s = add(m, x, y), d = sub(m, s, x), lost = sub(m, x, sub(m, s, d));
+  return (struct math_pair){s, add(m, lost, sub(m, y, d))};
 }
 
 struct math_pair math_fast_two_sum(const struct math *m, kern_id x, kern_id y) {
@@ -40,7 +41,10 @@ struct math_pair math_two_product(const struct math *m, kern_id x, kern_id y) {
 }
 
 kern_id math_greatest_lane(struct kern_builder *b, kern_id x) {
-  for (int lanes = math_type(b, x).lanes; lanes > 1; lanes /= 2) x = kern_max(b, kern_low(b, x), kern_high(b, x));
+  for (int lanes = math_type(b, x).lanes; lanes > 1; lanes /= 2) {
+    kern_id low = kern_low(b, x);
+    x = kern_max(b, low, kern_high(b, x));
+  }
   return x;
 }
 
@@ -93,13 +97,14 @@ static const struct exp_constants *exp_of(const struct math *m) {
 struct math_exp math_exp_parts(const struct math *m, kern_id x) {
   const struct exp_constants *c = exp_of(m);
   x = at_most(m, at_least(m, x, c->least), c->greatest);
-  kern_id t = mad(m, x, num(m, c->half_log2e), num(m, c->shift)), h = sub(m, t, num(m, c->shift));
-  kern_id r = mad(m, h, num(m, -c->step_lo), mad(m, h, num(m, -c->step_hi), x));
-  return (struct math_exp){math_poly(m, r, c->n, c->q), r, from_bits(m, shl(m, to_bits(m, t), c->mantissa))};
+  kern_id shift = num(m, c->shift), t = mad_n(m, x, c->half_log2e, shift), h = sub(m, t, shift);
+  kern_id r = mad_n(m, h, -c->step_lo, mad_n(m, h, -c->step_hi, x)), q = math_poly(m, r, c->n, c->q);
+  return (struct math_exp){q, r, from_bits(m, shl(m, to_bits(m, t), c->mantissa))};
 }
 
 kern_id math_exp_power(const struct math *m, struct math_exp e) {
-  return mad(m, mad(m, e.q, e.r, num(m, 1)), e.r, num(m, 1));
+  kern_id one = num(m, 1);
+  return mad(m, mad(m, e.q, e.r, one), e.r, one);
 }
 
 /* Of f32: x = n ln 2 + r, e^r = 1 + r + r^2 Q(r), Q of degree 4, |r| <= ln 2 / 2, relative error 2^-28.2. */
@@ -111,8 +116,8 @@ kern_id math_exp(const struct math *m, kern_id x) {
   }
   kern_id shift = num(m, 0x1.8p23);
   x = at_most(m, at_least(m, x, exp32.least), exp32.greatest);
-  kern_id n = sub(m, mad(m, x, num(m, 0x1.715476p0), shift), shift);
-  kern_id r = mad(m, n, num(m, -0x1.7f7d1cp-20), mad(m, n, num(m, -0x1.62e4p-1), x));
+  kern_id n = sub(m, mad_n(m, x, 0x1.715476p0, shift), shift);
+  kern_id r = mad_n(m, n, -0x1.7f7d1cp-20, mad_n(m, n, -0x1.62e4p-1, x));
   kern_id power = math_exp_power(m, (struct math_exp){.q = MATH_POLY(m, r, q), .r = r});
   return kern_bin(m->b, KERN_SCALE, power, n);
 }
@@ -122,7 +127,8 @@ kern_id math_exp(const struct math *m, kern_id x) {
 kern_id math_expm1(const struct math *m, kern_id x) {
   const struct exp_constants *c = exp_of(m);
   struct math_exp e = math_exp_parts(m, x);
-  kern_id inverse = from_bits(m, sub(m, whole(m, (int64_t)(2 * c->bias) << c->mantissa), to_bits(m, e.s)));
+  kern_id one = whole(m, (int64_t)(2 * c->bias) << c->mantissa); /* times one, as bits */
+  kern_id inverse = from_bits(m, sub(m, one, to_bits(m, e.s)));
   kern_id p = mad(m, mul(m, e.r, e.r), e.q, e.r);
   kern_id y = mul(m, mad(m, p, e.s, sub(m, e.s, inverse)), e.s);
   return math_with_sign(m, y, x); /* of -0 */
@@ -143,7 +149,7 @@ struct math_log math_log_parts(const struct math *m, kern_id x) {
   int mantissa = wide ? 52 : 23;
   kern_id bits = to_bits(m, x), root = whole(m, wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3);
   kern_id k = shr(m, sub(m, bits, root), mantissa);
-  kern_id f = sub(m, from_bits(m, sub(m, bits, shl(m, k, mantissa))), num(m, 1));
+  kern_id f = sub_n(m, from_bits(m, sub(m, bits, shl(m, k, mantissa))), 1);
   return (struct math_log){f, whole_to_float(m, k), k};
 }
 
@@ -151,8 +157,9 @@ struct math_log math_log_parts(const struct math *m, kern_id x) {
 kern_id math_log_ends(const struct math *m, kern_id y, kern_id x, double pole) {
   double inf = (double)INFINITY;
   y = sel(m, lt(m, x, num(m, inf)), y, x);
-  kern_id at_pole = eq(m, x, num(m, pole));
-  return sel(m, lt(m, num(m, pole), x), y, sel(m, at_pole, num(m, -inf), num(m, (double)NAN)));
+  kern_id end = num(m, pole), below = num(m, (double)NAN);
+  below = sel_n(m, eq(m, x, end), -inf, below);
+  return sel(m, lt(m, end, x), y, below);
 }
 
 /* ---- by a table ------------------------------------------------------------------------------------------- */
@@ -168,12 +175,10 @@ kern_id math_lookup(const struct math *m, kern_id i, const double at[16]) {
 }
 
 kern_id math_by_table(const struct math *m, kern_id x, const struct math_table *t) {
-  double shift = m->dtype == QUERN_DTYPE_F64 ? 0x1.8p52 : 0x1.8p23;
-  kern_id a = at_most(m, absolute(m, x), t->top);
-  kern_id w = mad(m, a, num(m, t->scale), num(m, shift));
-  kern_id i = kern_bin(m->b, KERN_AND, kern_cast(m->b, to_bits(m, w), QUERN_DTYPE_I32),
-                       kern_const_i(m->b, QUERN_DTYPE_I32, m->lanes, 15));
-  kern_id r = mad(m, sub(m, w, num(m, shift)), num(m, -t->step), a), p = KERN_NONE;
+  kern_id a = at_most(m, absolute(m, x), t->top), shift = num(m, m->dtype == QUERN_DTYPE_F64 ? 0x1.8p52 : 0x1.8p23);
+  kern_id w = mad_n(m, a, t->scale, shift), i = kern_cast(m->b, to_bits(m, w), QUERN_DTYPE_I32);
+  i = kern_bin(m->b, KERN_AND, i, kern_const_i(m->b, QUERN_DTYPE_I32, m->lanes, 15));
+  kern_id r = mad_n(m, sub(m, w, shift), -t->step, a), p = KERN_NONE;
   for (int j = t->degree; j > 0; j--) {
     kern_id c = math_lookup(m, i, t->table[j]);
     p = p == KERN_NONE ? c : mad(m, p, r, c);
@@ -188,8 +193,9 @@ struct math_octave math_octave(const struct math *m, kern_id x) {
                                      0x1.1cp0,  0x1.12p0,  0x1.09p0,  1,        0x1.e5p-1, 0x1.cap-1,
                                      0x1.b2p-1, 0x1.9cp-1, 0x1.88p-1, 0x1.76p-1};
   kern_id bits = to_bits(m, x), from = sub(m, bits, whole(m, 0x3fe6600000000000));
-  kern_id k = shr(m, from, 52), part = both(m, shr(m, from, 48), whole(m, 15));
-  struct math_octave o = {.m = from_bits(m, sub(m, bits, shl(m, k, 52))), .k = whole_to_float(m, k)};
+  kern_id k = shr(m, from, 52), part = both_n(m, shr(m, from, 48), 15);
+  struct math_octave o = {.m = from_bits(m, sub(m, bits, shl(m, k, 52)))};
+  o.k = whole_to_float(m, k);
   o.part = kern_cast(m->b, part, QUERN_DTYPE_I32);
   o.inverse = math_lookup(m, o.part, inverse);
   return o;
@@ -198,21 +204,25 @@ struct math_octave math_octave(const struct math *m, kern_id x) {
 /* ---- ends ------------------------------------------------------------------------------------------------- */
 
 /* True where x has its sign bit set, -0 too. */
-static kern_id is_minus(const struct math *m, kern_id x) { return lt(m, to_bits(m, x), whole(m, 0)); }
+static kern_id is_minus(const struct math *m, kern_id x) {
+  kern_id zero = whole(m, 0);
+  return lt(m, to_bits(m, x), zero);
+}
 
 kern_id math_slope(const struct math *m, kern_id y, kern_id x) {
   kern_id a = absolute(m, y), b = absolute(m, x), steep = lt(m, b, a);
   kern_id less = sel(m, steep, b, a), more = sel(m, steep, a, b), zero = num(m, 0), one = num(m, 1);
   kern_id equal = sel(m, eq(m, more, zero), zero, one); /* also of two zeros, of two infinities */
-  return sel(m, eq(m, less, more), equal, over(m, less, more));
+  kern_id same = eq(m, less, more);
+  return sel(m, same, equal, over(m, less, more));
 }
 
 kern_id math_turn(const struct math *m, kern_id angle, kern_id y, kern_id x) {
   const double quarter_hi = 0x1.921fb54442d18p0, quarter_lo = 0x1.1a62633145c07p-54;
-  kern_id steep = lt(m, absolute(m, x), absolute(m, y));
-  kern_id up = sub(m, num(m, quarter_hi), sub(m, angle, num(m, quarter_lo)));
+  kern_id width = absolute(m, x), steep = lt(m, width, absolute(m, y));
+  kern_id quarter = num(m, quarter_hi), up = sub(m, quarter, sub_n(m, angle, quarter_lo));
   angle = sel(m, steep, up, angle);
-  kern_id left = sub(m, num(m, 2 * quarter_hi), sub(m, angle, num(m, 2 * quarter_lo)));
+  kern_id half = num(m, 2 * quarter_hi), left = sub(m, half, sub_n(m, angle, 2 * quarter_lo));
   return math_with_sign(m, sel(m, is_minus(m, x), left, angle), y);
 }
 
@@ -222,20 +232,24 @@ kern_id math_pow_ends(const struct math *m, kern_id y, kern_id a, kern_id b) {
   double inf = (double)INFINITY;
   kern_id half = mul(m, b, num(m, 0.5)), whole_power = eq(m, kern_un(m->b, KERN_TRUNC, b), b);
   kern_id odd = both(m, whole_power, not(m, eq(m, kern_un(m->b, KERN_TRUNC, half), half)));
-  y = sel(m, both(m, odd, is_minus(m, a)), neg(m, y), y);
-  kern_id finite_minus = both(m, lt(m, a, num(m, 0)), lt(m, num(m, -inf), a));
-  y = sel(m, both(m, finite_minus, not(m, whole_power)), num(m, (double)NAN), y);
-  return sel(m, either(m, eq(m, a, num(m, 1)), eq(m, b, num(m, 0))), num(m, 1), y);
+  kern_id minus = neg(m, y);
+  y = sel(m, both(m, odd, is_minus(m, a)), minus, y);
+  kern_id below = lt_n(m, a, 0), finite_minus = both(m, below, lt(m, num(m, -inf), a));
+  y = sel_n(m, both(m, finite_minus, not(m, whole_power)), (double)NAN, y);
+  kern_id one = num(m, 1), of_one = eq(m, a, one);
+  return sel(m, either(m, of_one, eq(m, b, num(m, 0))), one, y);
 }
 
 /* A multiple of b gives a zero with b's sign; where a and b have unlike signs, b is added. */
 kern_id math_mod_ends(const struct math *m, kern_id rest, kern_id by, kern_id a, kern_id b) {
   kern_id size = absolute(m, a), zero = num(m, 0);
-  rest = sel(m, lt(m, rest, zero), add(m, rest, by), rest);
-  rest = sel(m, kern_bin(m->b, KERN_LE, by, rest), sub(m, rest, by), rest);
+  kern_id below = lt(m, rest, zero);
+  rest = sel(m, below, add(m, rest, by), rest);
+  kern_id above = kern_bin(m->b, KERN_LE, by, rest);
+  rest = sel(m, above, sub(m, rest, by), rest);
   rest = sel(m, lt(m, size, by), size, rest); /* by an infinity too */
-  kern_id like_a = math_with_sign(m, rest, a);
-  kern_id unlike = kern_bin(m->b, KERN_XOR, is_minus(m, a), is_minus(m, b));
-  kern_id y = sel(m, unlike, add(m, like_a, b), like_a);
-  return sel(m, eq(m, rest, zero), math_with_sign(m, zero, b), y);
+  kern_id like_a = math_with_sign(m, rest, a), a_minus = is_minus(m, a);
+  kern_id unlike = kern_bin(m->b, KERN_XOR, a_minus, is_minus(m, b));
+  kern_id y = sel(m, unlike, add(m, like_a, b), like_a), multiple = eq(m, rest, zero);
+  return sel(m, multiple, math_with_sign(m, zero, b), y);
 }

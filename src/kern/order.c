@@ -48,7 +48,9 @@ kern_id kern_tree(struct kern_builder *b, enum ir_reduce reduce, int n_values, c
     for (int i = 0; i < h; i++) v[i] = kern_combine(b, reduce, v[i], v[i + h]);
   if (b->kern->failed != QUERN_STATUS_OK) return 0;
   kern_id x = v[0];
-  for (int lanes = kern_at_id(b, x)->lanes; lanes > 1; lanes /= 2)
-    x = kern_combine(b, reduce, kern_low(b, x), kern_high(b, x));
+  for (int lanes = kern_at_id(b, x)->lanes; lanes > 1; lanes /= 2) {
+    kern_id low = kern_low(b, x);
+    x = kern_combine(b, reduce, low, kern_high(b, x));
+  }
   return x;
 }

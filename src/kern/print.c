@@ -138,12 +138,19 @@ static void print_tasks(struct base_str *str, struct kern_tasks tasks) {
     base_str_printf(str, "ceil(scalar %d * %lld / %lld)", tasks.scalar, (long long)tasks.mul, (long long)tasks.div);
 }
 
+static void print_first(struct base_str *str, const struct kern_first *first) {
+  if (first->div == 0) return;
+  base_str_printf(str, ", of n rows %lld * ceil((n * %lld + %lld) / %lld)", (long long)first->by, (long long)first->mul,
+                  (long long)first->add, (long long)first->div);
+}
+
 quern_status kern_print(struct base_str *str, const struct kern *kern) {
   static const char *const roles[] = {[KERN_IN] = "in", [KERN_OUT] = "out", [KERN_WORK] = "work"};
   base_str_printf(str, "kernel %s\n", kern_name(kern));
   for (int i = 0; i < kern->n_mems; i++) {
     const struct kern_mem *mem = &kern->mems[i];
     base_str_printf(str, "  mem %d: %s %s[%lld]", i, roles[mem->role], dtype_name(mem->dtype), (long long)mem->count);
+    if (mem->far) base_str_add(str, " far");
     if (mem->alias >= 0) base_str_printf(str, " may be mem %d", mem->alias);
     base_str_add(str, "\n");
   }
@@ -154,6 +161,7 @@ quern_status kern_print(struct base_str *str, const struct kern *kern) {
     if (kern_is_phase(kern, (int)i, &phase)) {
       base_str_printf(str, "phase %d, tasks ", phase);
       print_tasks(str, kern->phases[phase].tasks);
+      print_first(str, &kern->phases[phase].first);
       base_str_add(str, ":\n");
     } else {
       base_str_printf(str, "function %s(", fn->name);

@@ -26,9 +26,11 @@ static void philox(struct kern_builder *b, kern_id seed, kern_id step, int64_t s
   for (int round = 0; round < 10; round++) {
     kern_id x = kern_mul(b, c[0], kern_const_i(b, u64, lanes, 0xd2511f53));
     kern_id y = kern_mul(b, c[2], kern_const_i(b, u64, lanes, 0xcd9e8d57));
-    c[0] = xor_of(b, xor_of(b, high_half(b, y), c[1]), kern_splat(b, k0, lanes));
+    c[0] = xor_of(b, high_half(b, y), c[1]);
+    c[0] = xor_of(b, c[0], kern_splat(b, k0, lanes));
     c[1] = low_half(b, y);
-    c[2] = xor_of(b, xor_of(b, high_half(b, x), c[3]), kern_splat(b, k1, lanes));
+    c[2] = xor_of(b, high_half(b, x), c[3]);
+    c[2] = xor_of(b, c[2], kern_splat(b, k1, lanes));
     c[3] = low_half(b, x);
     if (round == 9) break;
     k0 = low_half(b, kern_add(b, k0, kern_const_i(b, u64, 1, 0x9e3779b9)));
@@ -51,8 +53,8 @@ static kern_id each_lane(struct kern_builder *b, kern_id seed, kern_id step, int
   philox(b, seed, step, stream, block_of(b, index), c);
   kern_id even = kern_bin(b, KERN_EQ, kern_bin(b, KERN_AND, index, kern_const_i(b, i64, lanes, 1)), zero);
   kern_id early = kern_bin(b, KERN_EQ, kern_bin(b, KERN_AND, index, kern_const_i(b, i64, lanes, 2)), zero);
-  kern_id word = kern_select(b, early, kern_select(b, even, c[0], c[1]), kern_select(b, even, c[2], c[3]));
-  return kern_cast(b, word, u32);
+  kern_id first = kern_select(b, even, c[0], c[1]), second = kern_select(b, even, c[2], c[3]);
+  return kern_cast(b, kern_select(b, early, first, second), u32);
 }
 
 /* ---- consecutive elements --------------------------------------------------------------------------------- */
@@ -104,7 +106,8 @@ static kern_id whole_blocks(struct kern_builder *b, kern_id seed, kern_id step, 
   philox(b, seed, step, stream, low_half(b, kern_add(b, kern_splat(b, block_of(b, first), n), number)), c);
   for (int i = 0; i < 4; i++) c[i] = kern_cast(b, c[i], u32);
   for (int i = 0; i < lanes; i++) pattern[i] = i % 4 * n + i / 4;
-  return kern_shuffle(b, kern_join(b, c[0], c[1]), kern_join(b, c[2], c[3]), lanes, pattern);
+  kern_id front = kern_join(b, c[0], c[1]), back = kern_join(b, c[2], c[3]);
+  return kern_shuffle(b, front, back, lanes, pattern);
 }
 
 kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index) {

@@ -15,7 +15,7 @@ struct memory {
   const quern_tensor *tensor;
   kern_id mem;
 };
-struct known { /* a tensor at an index; bound, or computed before */
+struct known {                /* a tensor at an index; bound, or computed before */
   const quern_tensor *tensor; /* NULL: forgotten */
   int rank;
   bool bound;
@@ -211,9 +211,10 @@ static kern_id load_every_second(struct kern_values *v, kern_id mem, kern_id ind
   int pattern[KERN_MAX_LANES];
   for (int i = 0; i < lanes; i++) pattern[i] = i < lanes / 2 ? 2 * i : 2 * i + 1;
   kern_id first = kern_load_n(b, mem, index, lanes, behind < 1 ? kern_index(b, 2 * n - 1) : KERN_NONE), second = first;
-  if (behind > 0)
-    second = kern_load_n(b, mem, kern_add(b, index, kern_index(b, lanes - 1)), lanes,
-                         behind < lanes ? kern_index(b, behind) : KERN_NONE);
+  if (behind > 0) {
+    kern_id next = kern_add_i(b, index, lanes - 1);
+    second = kern_load_n(b, mem, next, lanes, behind < lanes ? kern_index(b, behind) : KERN_NONE);
+  }
   return kern_shuffle(b, first, second, lanes, pattern);
 }
 
@@ -318,8 +319,8 @@ static kern_id value_iota(struct kern_values *v, const struct point *p) {
   const struct pass_index *e = p->at[p->node->attrs->axis];
   quern_dtype dtype = p->node->out[0].dtype;
   int64_t stride;
-  if (is_vector(v, e) && e->hi < INT32_MAX && e->lo > INT32_MIN &&
-      pass_index_stride(v->space, e, v->vector, &stride) && stride < INT16_MAX && stride > INT16_MIN) {
+  if (is_vector(v, e) && e->hi < INT32_MAX && e->lo > INT32_MIN && pass_index_stride(v->space, e, v->vector, &stride) &&
+      stride < INT16_MAX && stride > INT16_MIN) {
     int lanes = lanes_of(v);
     kern_id base = splat(v, kern_cast(v->b, index_of(v, e, true), QUERN_DTYPE_I32), lanes);
     kern_id step = kern_const_i(v->b, QUERN_DTYPE_I32, lanes, stride);
@@ -336,22 +337,25 @@ static kern_id value_random(struct kern_values *v, const struct point *p) {
   return kern_random(v->b, seed, step, node->attrs->stream, index_of(v, flat, false));
 }
 
+/* x op y, with the lanes of the wider. */
+static kern_id join(struct kern_values *v, enum kern_op op, kern_id x, kern_id y) {
+  int lanes = BASE_MAX(lanes_at(v, x), lanes_at(v, y));
+  x = splat(v, x, lanes);
+  return kern_bin(v->b, op, x, splat(v, y, lanes));
+}
+
 /* The bool "0 <= e < n and n_step divides e", or KERN_NONE when it always holds. */
 static kern_id inside(struct kern_values *v, const struct pass_index *e, int64_t n, kern_id also) {
   struct kern_builder *b = v->b;
   kern_id x = KERN_NONE, masks[3];
   int count = 0;
   if (e->lo < 0 || e->hi >= n) x = index_of(v, e, false);
-  if (e->lo < 0)
-    masks[count++] = kern_bin(b, KERN_LE, kern_const_i(b, QUERN_DTYPE_I64, lanes_at(v, x), 0), x);
+  if (e->lo < 0) masks[count++] = kern_bin(b, KERN_LE, kern_const_i(b, QUERN_DTYPE_I64, lanes_at(v, x), 0), x);
   if (e->hi >= n) masks[count++] = kern_bin(b, KERN_LT, x, kern_const_i(b, QUERN_DTYPE_I64, lanes_at(v, x), n));
   if (also != KERN_NONE) masks[count++] = also;
   if (count == 0) return KERN_NONE;
   kern_id all = masks[0];
-  for (int i = 1; i < count; i++) {
-    int lanes = BASE_MAX(lanes_at(v, all), lanes_at(v, masks[i]));
-    all = kern_bin(b, KERN_AND, splat(v, all, lanes), splat(v, masks[i], lanes));
-  }
+  for (int i = 1; i < count; i++) all = join(v, KERN_AND, all, masks[i]);
   return all;
 }
 
@@ -361,16 +365,16 @@ static kern_id divides(struct kern_values *v, const struct pass_index *e, int64_
   if (rest->lo == 0 && rest->hi == 0) return also;
   kern_id x = index_of(v, rest, false);
   kern_id mask = kern_bin(v->b, KERN_EQ, x, kern_const_i(v->b, QUERN_DTYPE_I64, lanes_at(v, x), 0));
-  if (also == KERN_NONE) return mask;
-  int lanes = BASE_MAX(lanes_at(v, also), lanes_at(v, mask));
-  return kern_bin(v->b, KERN_AND, splat(v, also, lanes), splat(v, mask, lanes));
+  return also == KERN_NONE ? mask : join(v, KERN_AND, also, mask);
 }
 
 /* yes where mask holds, else no; a mask of KERN_NONE holds. */
 static kern_id choose(struct kern_values *v, kern_id mask, kern_id yes, kern_id no) {
   if (mask == KERN_NONE) return yes;
   int lanes = BASE_MAX(lanes_at(v, mask), BASE_MAX(lanes_at(v, yes), lanes_at(v, no)));
-  return kern_select(v->b, splat(v, mask, lanes), splat(v, yes, lanes), splat(v, no, lanes));
+  mask = splat(v, mask, lanes);
+  yes = splat(v, yes, lanes);
+  return kern_select(v->b, mask, yes, splat(v, no, lanes));
 }
 
 static kern_id value_pad(struct kern_values *v, const struct point *p) {
@@ -381,8 +385,7 @@ static kern_id value_pad(struct kern_values *v, const struct point *p) {
   for (int k = 0; k < p->rank; k++) {
     int64_t step = attrs->mid.at[k] + 1;
     if (src->dims[k] == 0) return fill;
-    const struct pass_index *e =
-        pass_index_add(v->space, p->at[k], pass_index_const(v->space, -attrs->lo.at[k]));
+    const struct pass_index *e = pass_index_add(v->space, p->at[k], pass_index_const(v->space, -attrs->lo.at[k]));
     if (step > 1) mask = divides(v, e, step, mask);
     e = pass_index_div(v->space, e, step);
     if (e->hi < 0 || e->lo >= src->dims[k]) return fill;
@@ -435,9 +438,10 @@ static kern_id value_concat(struct kern_values *v, const struct point *p) {
 static kern_id start_value(struct kern_values *v, const quern_tensor *t, int64_t last) {
   struct kern_builder *b = v->b;
   kern_id x = kern_values_get(v, t, 0, NULL);
-  if (t->dtype == QUERN_DTYPE_U64) return kern_cast(b, kern_min(b, x, kern_const_i(b, t->dtype, 1, last)), QUERN_DTYPE_I64);
+  if (t->dtype == QUERN_DTYPE_U64)
+    return kern_cast(b, kern_min(b, x, kern_const_i(b, t->dtype, 1, last)), QUERN_DTYPE_I64);
   x = kern_cast(b, x, QUERN_DTYPE_I64);
-  return kern_min(b, kern_max(b, x, kern_index(b, 0)), kern_index(b, last));
+  return kern_min_i(b, kern_max_i(b, x, 0), last);
 }
 
 static int64_t stride_of(const quern_tensor *t, int axis) {
@@ -452,9 +456,10 @@ static kern_id value_slice_at(struct kern_values *v, const struct point *p) {
   kern_id more = kern_index(v->b, 0);
   for (int k = 0; k < p->rank; k++) {
     kern_id start = start_value(v, node->src[1 + k], src->dims[k] - node->out[0].dims[k]);
-    more = kern_add(v->b, more, kern_mul(v->b, start, kern_index(v->b, stride_of(src, k))));
+    more = kern_add(v->b, more, kern_mul_i(v->b, start, stride_of(src, k)));
   }
-  return load(v, memory_of(v, src), pass_index_flat(v->space, p->rank, src->dims, p->at), more);
+  const struct pass_index *flat = pass_index_flat(v->space, p->rank, src->dims, p->at);
+  return load(v, memory_of(v, src), flat, more);
 }
 
 /* The block's element where the point lies in the block, else a's. */
@@ -473,14 +478,14 @@ static kern_id value_update_at(struct kern_values *v, const struct point *p) {
     kern_id above = kern_bin(b, KERN_LE, zero, x);
     kern_id below = kern_bin(b, KERN_LT, x, kern_const_i(b, QUERN_DTYPE_I64, lanes, block->dims[k]));
     kern_id both = kern_bin(b, KERN_AND, above, below);
-    x = kern_min(b, kern_max(b, x, zero), kern_const_i(b, QUERN_DTYPE_I64, lanes, block->dims[k] - 1));
+    x = kern_max(b, x, zero);
+    x = kern_min(b, x, kern_const_i(b, QUERN_DTYPE_I64, lanes, block->dims[k] - 1));
     x = kern_mul(b, x, kern_const_i(b, QUERN_DTYPE_I64, lanes, stride_of(block, k)));
-    int wide = BASE_MAX(lanes, flat == KERN_NONE ? 1 : lanes_at(v, flat));
-    flat = flat == KERN_NONE ? x : kern_add(b, splat(v, flat, wide), splat(v, x, wide));
-    mask = mask == KERN_NONE ? both : kern_bin(b, KERN_AND, splat(v, mask, wide), splat(v, both, wide));
+    flat = flat == KERN_NONE ? x : join(v, KERN_ADD, flat, x);
+    mask = mask == KERN_NONE ? both : join(v, KERN_AND, mask, both);
   }
-  if (flat == KERN_NONE) return kern_load(b, memory_of(v, block), kern_index(b, 0), 1); /* scalars */
   kern_id mem = memory_of(v, block);
+  if (flat == KERN_NONE) return kern_load(b, mem, kern_index(b, 0), 1); /* scalars */
   kern_id x = lanes_at(v, flat) == 1 ? kern_load(b, mem, flat, 1) : kern_gather(b, mem, flat);
   return choose(v, mask, x, outside);
 }
@@ -504,9 +509,11 @@ static kern_id value_gather(struct kern_values *v, const struct point *p) {
   kern_id above = kern_bin(b, KERN_LE, zero, x);
   kern_id below = kern_bin(b, KERN_LT, x, kern_const_i(b, QUERN_DTYPE_I64, lanes, a->dims[axis]));
   kern_id mask = kern_bin(b, KERN_AND, above, below);
-  x = kern_min(b, kern_max(b, x, zero), kern_const_i(b, QUERN_DTYPE_I64, lanes, a->dims[axis] - 1));
+  x = kern_max(b, x, zero);
+  x = kern_min(b, x, kern_const_i(b, QUERN_DTYPE_I64, lanes, a->dims[axis] - 1));
   kern_id more = kern_mul(b, x, kern_const_i(b, QUERN_DTYPE_I64, lanes, stride_of(a, axis)));
-  kern_id y = load(v, memory_of(v, a), pass_index_flat(v->space, a->rank, a->dims, at_a), more);
+  const struct pass_index *flat = pass_index_flat(v->space, a->rank, a->dims, at_a);
+  kern_id y = load(v, memory_of(v, a), flat, more);
   return choose(v, mask, y, kern_const_bits(b, a->dtype, 1, 0));
 }
 
@@ -525,7 +532,7 @@ static kern_id value_fold(struct kern_values *v, const struct point *p) {
   for (int i = 0; i < n; i++) {
     int64_t extent = src->dims[p->rank + i];
     int var = pass_space_add(v->space, extent);
-    kern_values_set(v, var, kern_for(b, kern_index(b, 0), kern_index(b, extent), 1), 1, KERN_NONE);
+    kern_values_set(v, var, kern_range(b, 0, extent, 1), 1, KERN_NONE);
     in[p->rank + i] = pass_index_var(v->space, var);
   }
   kern_values_enter(v);
@@ -542,12 +549,14 @@ static kern_id value_fold(struct kern_values *v, const struct point *p) {
   }
   kern_id x = splat(v, kern_cast(b, source_value(v, p->node, 0, in), acc_dtype), lanes);
   kern_id one = kern_const_i(b, QUERN_DTYPE_I32, lanes, 1);
-  kern_set(b, acc, kern_add(b, kern_get(b, acc), choose(v, mask, x, none)));
+  kern_id so_far = kern_get(b, acc);
+  kern_set(b, acc, kern_add(b, so_far, choose(v, mask, x, none)));
   kern_set(b, any, choose(v, mask, one, kern_get(b, any)));
   kern_values_leave(v);
   for (int i = 0; i < n; i++) kern_end(b);
-  kern_id empty = kern_bin(b, KERN_EQ, kern_get(b, any), kern_const_i(b, QUERN_DTYPE_I32, lanes, 0));
-  kern_id sum = kern_select(b, empty, kern_const_bits(b, acc_dtype, lanes, 0), kern_get(b, acc));
+  kern_id zero = kern_const_i(b, QUERN_DTYPE_I32, lanes, 0), empty = kern_bin(b, KERN_EQ, kern_get(b, any), zero);
+  kern_id sum = kern_get(b, acc);
+  sum = kern_select(b, empty, kern_const_bits(b, acc_dtype, lanes, 0), sum);
   return kern_cast(b, sum, dtype);
 }
 
@@ -555,11 +564,14 @@ static const struct {
   enum ir_op op;
   value_rule *rule;
 } rules[] = {
-    {IR_RESHAPE, value_moved},     {IR_PERMUTE, value_moved},       {IR_BROADCAST, value_moved},
-    {IR_SLICE, value_moved},       {IR_FLIP, value_moved},          {IR_WINDOW, value_moved},
-    {IR_CONST, value_const},       {IR_IOTA, value_iota},           {IR_RANDOM, value_random},
-    {IR_PAD, value_pad},           {IR_CONCAT, value_concat},       {IR_SLICE_AT, value_slice_at},
-    {IR_UPDATE_AT, value_update_at}, {IR_GATHER, value_gather},     {IR_FOLD, value_fold},
+    {IR_RESHAPE, value_moved},       {IR_PERMUTE, value_moved},
+    {IR_BROADCAST, value_moved},     {IR_SLICE, value_moved},
+    {IR_FLIP, value_moved},          {IR_WINDOW, value_moved},
+    {IR_CONST, value_const},         {IR_IOTA, value_iota},
+    {IR_RANDOM, value_random},       {IR_PAD, value_pad},
+    {IR_CONCAT, value_concat},       {IR_SLICE_AT, value_slice_at},
+    {IR_UPDATE_AT, value_update_at}, {IR_GATHER, value_gather},
+    {IR_FOLD, value_fold},
 };
 
 static value_rule *rule_of(enum ir_op op) {

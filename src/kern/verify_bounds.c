@@ -9,7 +9,7 @@
 
 typedef quern_status transfer(struct kern_scan *s, kern_id id, const struct kern_inst *x);
 
-static struct kern_known *known_of(struct kern_scan *s, const struct kern_inst *x, int i) {
+static struct kern_known *known_of(const struct kern_scan *s, const struct kern_inst *x, int i) {
   return &s->known[x->arg[i]];
 }
 
@@ -145,28 +145,51 @@ static quern_status do_load(struct kern_scan *s, kern_id id, const struct kern_i
   return QUERN_STATUS_OK;
 }
 
+static quern_status do_prefetch(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
+  struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1), .lanes = 1};
+  return check_access(s, id, &a);
+}
+
+/* Remembers what is known to hold where a store stands. */
+static bool keep_assumed(struct kern_scan *s, struct kern_store *store) {
+  store->n_assumed = s->facts.assumed.n;
+  store->assumed = base_arena_copy(&s->facts.arena, s->facts.assumed.at, store->n_assumed * sizeof *store->assumed);
+  return store->assumed != NULL;
+}
+
 static quern_status do_store(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
   struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1)};
   a.lanes = s->fn->insts.at[x->arg[2]].lanes;
   if (x->arg[3] != KERN_NONE) a.active = known_of(s, x, 3);
   QUERN_TRY(check_access(s, id, &a));
-  if (s->phase < 0 || a.place->mem < 0) return QUERN_STATUS_OK;
+  if (a.place->mem < 0) return QUERN_STATUS_OK;
+  if (s->phase < 0) {
+    bool inside = a.range.lo >= 0 || (a.has_form && kern_facts_lower(&s->facts, &a.form, 0) >= 0);
+    if (!inside) s->before[a.place->mem] = true;
+    return QUERN_STATUS_OK;
+  }
   struct kern_store store = {.id = id, .mem = a.place->mem, .lanes = (int)a.lanes};
   if (a.has_form) store.form = kern_facts_keep(&s->facts, &a.form);
   if (a.active != NULL) store.active = active_form(s, a.active->form);
-  store.n_assumed = s->facts.assumed.n;
-  store.assumed = base_arena_copy(&s->facts.arena, s->facts.assumed.at, store.n_assumed * sizeof *store.assumed);
-  if (store.assumed == NULL || !base_vec_push(s->facts.arena.heap, &s->stores, store)) return QUERN_STATUS_MEMORY;
-  return QUERN_STATUS_OK;
+  bool kept = keep_assumed(s, &store) && base_vec_push(s->facts.arena.heap, &s->stores, store);
+  return kept ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+/* A function is given memory to store to. */
+static quern_status add_given_memory(struct kern_scan *s, kern_id id, int fn, int mem, const struct kern_place *place) {
+  struct kern_given given = {fn, mem, {.id = id, .mem = place->mem, .form = place->form, .lanes = 1}};
+  bool kept = keep_assumed(s, &given.store) && base_vec_push(s->facts.arena.heap, &s->given, given);
+  return kept ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
 static quern_status do_call(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
-  (void)id;
   const struct kern_fn *callee = s->kern->fns.at[x->imm];
   struct kern_calls *calls = &s->calls[x->imm];
   for (int i = 0; i < callee->n_mems; i++) {
     const struct kern_place *place = s->known[s->fn->pool.at[x->arg[0] + i]].place;
-    if (s->phase >= 0 && place->mem >= 0 && s->writes[x->imm * KERN_MAX_MEMS + i]) s->passed++;
+    if (place->mem < 0 || !s->writes[x->imm * KERN_MAX_MEMS + i]) continue;
+    if (s->phase < 0) s->before[place->mem] = true;
+    if (s->phase >= 0) QUERN_TRY(add_given_memory(s, id, (int)x->imm, i, place));
   }
   for (int i = 0; i < callee->n_scalars; i++) {
     struct kern_range range = s->known[s->fn->pool.at[x->arg[0] + callee->n_mems + i]].range;
@@ -302,10 +325,10 @@ static quern_status do_set(struct kern_scan *s, kern_id id, const struct kern_in
 /* ---- functions ------------------------------------------------------------------------------------------- */
 
 static transfer *const transfers[KERN_OP_COUNT] = {
-    [KERN_SCALAR] = do_scalar, [KERN_TASK] = do_task, [KERN_MEM] = do_mem,     [KERN_LOCAL] = do_mem,
-    [KERN_AT] = do_at,         [KERN_LOAD] = do_load, [KERN_STORE] = do_store, [KERN_GATHER] = do_load,
-    [KERN_FOR] = do_for,       [KERN_IF] = do_if,     [KERN_VAR] = do_var,     [KERN_GET] = do_get,
-    [KERN_SET] = do_set,       [KERN_CALL] = do_call, /* others: values */
+    [KERN_SCALAR] = do_scalar, [KERN_TASK] = do_task, [KERN_MEM] = do_mem,           [KERN_LOCAL] = do_mem,
+    [KERN_AT] = do_at,         [KERN_LOAD] = do_load, [KERN_STORE] = do_store,       [KERN_GATHER] = do_load,
+    [KERN_FOR] = do_for,       [KERN_IF] = do_if,     [KERN_VAR] = do_var,           [KERN_GET] = do_get,
+    [KERN_SET] = do_set,       [KERN_CALL] = do_call, [KERN_PREFETCH] = do_prefetch, /* others: values */
 };
 
 int64_t kern_scan_tasks(const struct kern_scan *s) {
@@ -338,8 +361,9 @@ static quern_status scan_once(struct kern_scan *s) {
   kern_facts_fini(&s->facts);
   memset(s->known, 0, s->fn->insts.n * sizeof *s->known);
   for (size_t i = 0; i < BASE_COUNT(s->lanes); i++) s->lanes[i] = -1;
-  s->stores.n = 0;
-  s->passed = s->depth = s->unproven = 0;
+  s->stores.n = s->given.n = 0;
+  s->depth = s->unproven = 0;
+  memset(s->before, 0, sizeof s->before);
   s->dead = s->phase >= 0 && kern_scan_tasks(s) == 0;
   add_given(s);
   for (size_t i = 0; i < s->fn->insts.n; i++) {
@@ -380,7 +404,7 @@ quern_status kern_scan_bounds(struct kern_scan *s) {
   s->variables.n = 0;
   for (int pass = 0; pass <= QUIET_PASSES; pass++) {
     if (pass > 0) memcpy(s->calls, before, s->kern->fns.n * sizeof *before);
-    s->quiet = pass < QUIET_PASSES;
+    s->quiet = s->lenient || pass < QUIET_PASSES;
     QUERN_TRY(scan_once(s));
     if (s->unproven == 0) return QUERN_STATUS_OK;
     if (!narrow_variables(s)) pass = BASE_MAX(pass, QUIET_PASSES - 1);

@@ -35,6 +35,11 @@ struct kern_store { /* to memory that all tasks share */
   const struct kern_form *const *assumed;
 };
 
+struct kern_given { /* shared memory that a phase gives to a function which stores to it: from this element on */
+  int fn, mem;      /* of the function */
+  struct kern_store store;
+};
+
 struct kern_calls { /* of a function: what its scalars were seen to be */
   bool called;
   struct kern_range scalars[KERN_MAX_SCALARS];
@@ -55,10 +60,11 @@ struct kern_scan { /* of one function */
   struct kern_known *known;                          /* one an instruction */
   int32_t task, scalars[KERN_MAX_SCALARS], lanes[8]; /* symbols; of lanes by the logarithm, -1: not made */
   BASE_VEC(struct kern_store) stores;
-  int passed; /* shared memory given to functions that store to it */
+  BASE_VEC(struct kern_given) given; /* of a phase */
+  bool before[KERN_MAX_MEMS]; /* of a function that is called: it may store before the element that it was given */
   BASE_VEC(struct kern_variable) variables;
-  int unproven; /* accesses; they are not reported in a quiet pass */
-  bool quiet;
+  int unproven;        /* accesses; they are not reported in a quiet pass */
+  bool quiet, lenient; /* lenient: accesses need not be proven */
   int depth;
   bool dead; /* what stands here never runs */
   struct {
@@ -94,6 +100,15 @@ static const struct kern_range kern_everything = {INT64_MIN, INT64_MAX};
 
 /* Proves every access of the function inside its memory, and collects stores. */
 quern_status kern_scan_bounds(struct kern_scan *scan) QUERN_NODISCARD;
+
+/* Scans every function that runs, callers before what they call, and visits it. */
+typedef quern_status kern_visit(struct kern_scan *scan, void *user);
+quern_status kern_scan_all(const struct kern *kern, bool lenient, kern_visit *visit, void *user) QUERN_NODISCARD;
+
+/* What held where a store stands holds now. */
+void kern_scan_assume(struct kern_scan *scan, const struct kern_store *store);
+/* About the form, in the task and quotients and remainders of it; the others are replaced by bounds: a guess. */
+bool kern_scan_pure(const struct kern_scan *scan, struct kern_form *form);
 
 /* How many of the phase's stores could not be proven apart from those of other tasks. */
 int kern_scan_races(struct kern_scan *scan);

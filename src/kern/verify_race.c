@@ -44,8 +44,8 @@ static struct kern_limit bound_of(const struct kern_sym *x, bool lower) {
   return (struct kern_limit){NULL, 1};
 }
 
-/* About the form, in pure symbols: the others are replaced by bounds, the last first. A guess: add_store proves it. */
-static bool to_pure(const struct kern_scan *s, struct kern_form *form) {
+/* The last symbols first. */
+bool kern_scan_pure(const struct kern_scan *s, struct kern_form *form) {
   for (int i = form->n - 1, steps = 0; i >= 0 && steps < 64; steps++) {
     const struct kern_term t = form->terms[i];
     const struct kern_sym *x = &s->facts.syms.at[t.sym];
@@ -97,13 +97,13 @@ static int64_t top_of(const struct kern_scan *s, const struct kern_form *form, c
 /* The symbol that a digit grows with, and how fast, unless there is none, or are several. */
 static void find_symbol(const struct kern_scan *s, const struct kern_form *form, struct digit *d) {
   struct kern_form pure = kern_form_const(0);
-  if (!kern_form_add(&pure, &pure, form, 1) || !to_pure(s, &pure) || pure.n != 1) return;
+  if (!kern_form_add(&pure, &pure, form, 1) || !kern_scan_pure(s, &pure) || pure.n != 1) return;
   d->sym = pure.terms[0].sym;
   d->coef = pure.terms[0].coef;
 }
 
-/* What held where a store stands holds now. There is room: it was there before. */
-static void assume(struct kern_scan *s, const struct kern_store *store) {
+/* There is room: it was there before. */
+void kern_scan_assume(struct kern_scan *s, const struct kern_store *store) {
   s->facts.assumed.n = store->n_assumed;
   if (store->n_assumed > 0) memcpy(s->facts.assumed.at, store->assumed, store->n_assumed * sizeof *store->assumed);
 }
@@ -118,7 +118,7 @@ static bool is_for_last(const struct kern_scan *s, const struct kern_store *stor
 /* Widens the digits by what a store reaches. */
 static void add_store(struct kern_scan *s, struct radices *r, const struct kern_store *store) {
   struct kern_form digits[DIGITS], rest;
-  assume(s, store);
+  kern_scan_assume(s, store);
   split(r, store->form, digits);
   for (int k = 0; k < r->n; k++) {
     struct digit *d = &r->digits[k];
@@ -198,7 +198,7 @@ static void guess_of_two(struct kern_scan *s, int mem, struct radices *r) {
   for (size_t i = 0; i < s->stores.n; i++) {
     const struct kern_store *store = &s->stores.at[i];
     if (store->mem != mem) continue;
-    assume(s, store);
+    kern_scan_assume(s, store);
     split(r, store->form, digits);
     bool last = is_for_last(s, store, &task, s->task);
     for (int k = 0; k < r->n; k++) {
@@ -284,7 +284,7 @@ static bool is_apart(struct kern_scan *s, int mem) {
 
 int kern_scan_races(struct kern_scan *s) {
   if (kern_scan_tasks(s) <= 1) return 0;
-  int unproven = s->passed;
+  int unproven = (int)s->given.n;
   for (int mem = 0; mem < s->fn->n_mems; mem++) {
     int stores = 0;
     for (size_t i = 0; i < s->stores.n; i++) stores += s->stores.at[i].mem == mem;

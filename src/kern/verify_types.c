@@ -158,6 +158,7 @@ static const struct row rows[KERN_OP_COUNT] = {
     [KERN_LOAD] = {"mi?i", 0, rule_memory},
     [KERN_STORE] = {"miv?i", 0, rule_store},
     [KERN_GATHER] = {"mI", 0, rule_gather},
+    [KERN_PREFETCH] = {"mi", 0, rule_memory},
     [KERN_FOR] = {"ii", 0, rule_for},
     [KERN_IF] = {"b", 0, NULL},
     [KERN_ELSE] = {"", 0, NULL},
@@ -418,6 +419,10 @@ static quern_status check_phases(const struct kern *kern) {
                     p->tasks.mul <= KERN_MAX_TASKS && p->tasks.div > 0 && p->tasks.div <= KERN_MAX_TASKS,
                 INTERNAL, "kernel %s: phase %d: tasks of scalar %d * %lld / %lld cannot be", kern_name(kern), i,
                 p->tasks.scalar, (long long)p->tasks.mul, (long long)p->tasks.div);
+    QUERN_CHECK(p->first.div == 0 || (p->first.div > 0 && p->first.mul >= 0 && p->first.by > 0 && kern->n_scalars > 0),
+                INTERNAL, "kernel %s: phase %d: %lld * ceil((rows * %lld + %lld) / %lld) tasks cannot be",
+                kern_name(kern), i, (long long)p->first.by, (long long)p->first.mul, (long long)p->first.add,
+                (long long)p->first.div);
   }
   return QUERN_STATUS_OK;
 }

@@ -306,12 +306,10 @@ static void set_quotient(struct kern_scan *s, kern_id id, const struct kern_know
       exact = kern_form_add(&result, &whole, &one, 1);
   }
   struct kern_range got = {floor_end(a->range.lo, by), floor_end(a->range.hi, by)};
-  if (mod) {
-    got = (struct kern_range){0, by - 1};
-    if (exact && result.n == 1 && result.constant == 0 && result.terms[0].coef == 1) { /* a symbol: it may know more */
-      const struct kern_sym *sym = &s->facts.syms.at[result.terms[0].sym];
-      got = kern_range_meet(got, (struct kern_range){sym->lo, sym->hi});
-    }
+  if (mod) got = (struct kern_range){0, by - 1};
+  if (exact && result.n == 1 && result.constant == 0 && result.terms[0].coef == 1) { /* a symbol: it may know more */
+    const struct kern_sym *sym = &s->facts.syms.at[result.terms[0].sym];
+    got = kern_range_meet(got, (struct kern_range){sym->lo, sym->hi});
   }
   set_exact(s, id, got, exact ? &result : NULL);
 }

@@ -23,7 +23,8 @@ struct chunk {
 /* The losses of rows, or with g, the gradients of the losses, the gradients of x and weight. */
 static void of_rows(const struct chunk *c, quern_tensor *x, quern_tensor *labels, quern_tensor *g, quern_tensor *weight,
                     quern_tensor **out) {
-  quern_tensor *wide[2] = {quern_cast(x, c->dtype), quern_cast(weight, c->dtype)};
+  quern_tensor *wide[2] = {quern_cast(x, c->dtype)};
+  wide[1] = quern_cast(weight, c->dtype);
   quern_tensor *losses = quern_linear_cross_entropy(wide[0], wide[1], labels, &c->options);
   if (!c->back)
     out[0] = losses;
@@ -79,9 +80,11 @@ static quern_status all_rows(struct chunk *c, quern_tensor *x, quern_tensor *lab
                                 .n_captures = 1,
                                 .n_stacked = 1};
   QUERN_TRY(quern_loop(c->ctx, &options, operands, turn, c, results));
-  if (whole < c->n)
-    of_rows(c, rows_of(x, whole, c->n - whole, 0), rows_of(labels, whole, c->n - whole, 0),
-            c->back ? rows_of(g, whole, c->n - whole, 0) : NULL, weight, rest);
+  if (whole < c->n) {
+    int64_t left = c->n - whole;
+    quern_tensor *last_x = rows_of(x, whole, left, 0), *last_labels = rows_of(labels, whole, left, 0);
+    of_rows(c, last_x, last_labels, c->back ? rows_of(g, whole, left, 0) : NULL, weight, rest);
+  }
   out[0] = join(flat_rows(results[c->back ? 1 : 0], whole, c->back ? c->width : 0), rest[0]);
   if (c->back) out[1] = rest[1] != NULL ? quern_add(results[0], rest[1]) : results[0];
   return quern_context_check(c->ctx);
@@ -146,7 +149,8 @@ static bool is_large(const struct ir_node *node, int64_t most, struct chunk *c) 
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
   const struct pass_options *options = user;
   struct chunk c;
-  if (!is_large(node, options->chunk_bytes > 0 ? options->chunk_bytes : CHUNK_BYTES, &c)) return ir_rebuild(node, src, out);
+  if (!is_large(node, options->chunk_bytes > 0 ? options->chunk_bytes : CHUNK_BYTES, &c))
+    return ir_rebuild(node, src, out);
   const int64_t *ints = node->attrs->ints.at;
   c.options = (quern_cross_entropy_options){.size = sizeof c.options,
                                             .reduction = QUERN_REDUCTION_NONE,

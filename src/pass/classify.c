@@ -161,8 +161,10 @@ bool pass_index_of_source(struct pass_space *space, const struct ir_node *node, 
 
 const struct pass_index *pass_index_of_vars(struct pass_space *space, int first, int end) {
   const struct pass_index *flat = pass_index_const(space, 0);
-  for (int v = first; v < end; v++)
-    flat = pass_index_add(space, pass_index_scale(space, flat, space->extents.at[v]), pass_index_var(space, v));
+  for (int v = first; v < end; v++) {
+    flat = pass_index_scale(space, flat, space->extents.at[v]);
+    flat = pass_index_add(space, flat, pass_index_var(space, v));
+  }
   return flat;
 }
 

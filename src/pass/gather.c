@@ -94,8 +94,8 @@ quern_tensor *pass_move_gather(struct ir_node *node, quern_tensor *const *src) {
     index = IR_MAKE(g.ctx, IR_CAST, (&(struct ir_attrs){.dtype = QUERN_DTYPE_I64}), index);
   quern_tensor *zero = filled(&g, ir_const_int(g.ctx, QUERN_DTYPE_I64, 0), src[1]);
   quern_tensor *last = filled(&g, ir_const_int(g.ctx, QUERN_DTYPE_I64, src[0]->dims[axis] - 1), src[1]);
-  quern_tensor *inside =
-      IR_MAKE(g.ctx, IR_AND, NULL, IR_MAKE(g.ctx, IR_LE, NULL, zero, index), IR_MAKE(g.ctx, IR_LE, NULL, index, last));
+  quern_tensor *above = IR_MAKE(g.ctx, IR_LE, NULL, zero, index), *below = IR_MAKE(g.ctx, IR_LE, NULL, index, last);
+  quern_tensor *inside = IR_MAKE(g.ctx, IR_AND, NULL, above, below);
   quern_tensor *none = filled(&g, ir_const(g.ctx, y->dtype, 0), y);
   return IR_MAKE(g.ctx, IR_SELECT, NULL, index_like(&g, inside), picked, none);
 }

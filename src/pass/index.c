@@ -87,8 +87,7 @@ static void atom_range(const struct pass_space *space, const struct pass_atom *a
 static const struct pass_index *intern(struct pass_space *space, int64_t constant, int n, struct pass_term *terms) {
   struct pass_index key = {.constant = constant, .n_terms = n, .terms = terms, .lo = constant, .hi = constant};
   uint64_t hash = base_hash_u64(BASE_HASH_SEED, (uint64_t)constant);
-  for (int i = 0; i < n; i++)
-    hash = base_hash_u64(base_hash_u64(hash, (uint64_t)terms[i].coef), terms[i].atom->id);
+  for (int i = 0; i < n; i++) hash = base_hash_u64(base_hash_u64(hash, (uint64_t)terms[i].coef), terms[i].atom->id);
   const struct pass_index *found = base_map_find(&space->indices, hash, same_index, &key);
   if (found != NULL) return found;
   for (int i = 0; i < n; i++) {
@@ -178,7 +177,8 @@ static const struct pass_index *recombine(struct pass_space *space, const struct
     if (t->atom->kind != PASS_ATOM_MOD) continue;
     const struct pass_index *x = t->atom->of;
     const struct pass_index *quotient = pass_index_div(space, x, t->atom->by);
-    const struct pass_index *rest = add_scaled(space, e, intern(space, 0, 1, &(struct pass_term){1, t->atom}), -t->coef);
+    const struct pass_index *rest =
+        add_scaled(space, e, intern(space, 0, 1, &(struct pass_term){1, t->atom}), -t->coef);
     rest = add_scaled(space, rest, x, t->coef);
     rest = add_scaled(space, rest, quotient, mul(-t->coef, t->atom->by));
     bool wider = rest->lo < e->lo || rest->hi > e->hi; /* what is known of its range would be lost */
@@ -317,15 +317,17 @@ bool pass_index_source(struct pass_space *space, const struct ir_node *node, int
     for (int k = 0; k < out->rank; k++) in[k] = src->dims[k] == 1 ? pass_index_const(space, 0) : at[k];
     return true;
   case IR_SLICE:
-    for (int k = 0; k < out->rank; k++)
-      in[k] = pass_index_add(space, pass_index_scale(space, at[k], attrs->step.at[k]),
-                             pass_index_const(space, attrs->lo.at[k]));
+    for (int k = 0; k < out->rank; k++) {
+      in[k] = pass_index_scale(space, at[k], attrs->step.at[k]);
+      in[k] = pass_index_add(space, in[k], pass_index_const(space, attrs->lo.at[k]));
+    }
     return true;
   case IR_FLIP:
     for (int k = 0; k < out->rank; k++) in[k] = at[k];
     for (int i = 0; i < attrs->axes.n; i++) {
       int64_t k = attrs->axes.at[i];
-      in[k] = pass_index_add(space, pass_index_scale(space, at[k], -1), pass_index_const(space, out->dims[k] - 1));
+      in[k] = pass_index_scale(space, at[k], -1);
+      in[k] = pass_index_add(space, in[k], pass_index_const(space, out->dims[k] - 1));
     }
     return true;
   case IR_WINDOW:
@@ -336,8 +338,7 @@ bool pass_index_source(struct pass_space *space, const struct ir_node *node, int
       in[k] = pass_index_add(space, o, pass_index_scale(space, at[src->rank + i], attrs->dilate.at[i]));
     }
     return true;
-  default:
-    return false;
+  default: return false;
   }
 }
 

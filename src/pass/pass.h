@@ -120,6 +120,28 @@ void pass_index_print(struct base_str *str, const struct pass_index *e);
 bool pass_index_source(struct pass_space *space, const struct ir_node *node, int src_number,
                        const struct pass_index *const *at, const struct pass_index **in);
 
+/* ---- rows (rows.c): of programs whose leading dimension is given at each run -------------------------------------- */
+
+/* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the leading inputs
+** only; its stride is 0 when it depends on none of them. */
+struct pass_rows {
+  int64_t most;
+  struct base_arena arena;
+  struct base_map strides; /* those that are not 0, by tensor */
+};
+void pass_rows_init(struct pass_rows *rows, struct base_heap *heap, int64_t most);
+void pass_rows_fini(struct pass_rows *rows);
+/* Says what a leaf has, before pass_rows_find. */
+quern_status pass_rows_set(struct pass_rows *rows, const quern_tensor *t, int64_t stride) QUERN_NODISCARD;
+/* Finds the strides of all tensors that the roots reach, sub-graphs left out. UNSUPPORTED, with the op and its shapes, when
+** a node would mix rows. */
+quern_status pass_rows_find(struct pass_rows *rows, const struct pass_graph *graph) QUERN_NODISCARD;
+/* The same of the body of a LOOP or WHILE that the roots reached; inside is new. */
+quern_status pass_rows_body(struct pass_rows *inside, struct pass_rows *rows, const struct ir_node *node) QUERN_NODISCARD;
+int64_t pass_rows_get(const struct pass_rows *rows, const quern_tensor *t);
+/* True when it has rows that follow each other, from the first element to the last. */
+bool pass_rows_first(const struct pass_rows *rows, const quern_tensor *t);
+
 /* ---- groups (fuse.c): what one kernel computes ------------------------------------------------------------------------ */
 
 enum pass_kind {

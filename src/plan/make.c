@@ -116,32 +116,64 @@ static quern_status write_plan(struct writer *w) {
 
 /* ---- the limit --------------------------------------------------------------------------------------------- */
 
+/* The largest tensors, the first largest. */
+struct largest {
+  int n;
+  const quern_tensor *tensors[LARGEST];
+  int64_t bytes[LARGEST];
+};
+
+static void offer(struct largest *l, const quern_tensor *tensor, int64_t bytes) {
+  if (tensor == NULL || (l->n == LARGEST && l->bytes[LARGEST - 1] >= bytes)) return;
+  for (int i = 0; i < l->n; i++)
+    if (l->tensors[i] == tensor) return;
+  int k = l->n < LARGEST ? l->n++ : LARGEST - 1;
+  for (; k > 0 && l->bytes[k - 1] < bytes; k--) {
+    l->tensors[k] = l->tensors[k - 1];
+    l->bytes[k] = l->bytes[k - 1];
+  }
+  l->tensors[k] = tensor;
+  l->bytes[k] = bytes;
+}
+
+/* Those of a body, and of bodies in it: recursion is as deep as sub-graphs lie in sub-graphs. */
+static void offer_body(struct largest *l, const struct plan *body) {
+  if (body == NULL) return;
+  for (size_t i = 0; i < body->n_buffers; i++)
+    if (body->buffers[i].place == PLAN_ARENA) offer(l, body->buffers[i].tensor, body->buffers[i].bytes);
+  for (size_t i = 0; i < body->n_steps; i++) {
+    offer_body(l, body->steps[i].body);
+    offer_body(l, body->steps[i].other);
+  }
+}
+
 /* Says that the limit cannot be met, what would do, and which tensors are the largest. */
 static quern_status refuse(const struct plan_job *job, int64_t least) {
-  int largest[LARGEST], n = 0;
+  struct largest largest = {0};
   struct base_str str;
   base_str_init(&str, job->heap);
   for (int s = 0; s < (int)job->stores.n; s++) {
     const struct plan_store *store = &job->stores.at[s];
-    if (store->place != PLAN_ARENA || store->tensor == NULL || store->version_of != s) continue;
-    if (n == LARGEST && job->stores.at[largest[n - 1]].bytes >= store->bytes) continue;
-    int k = n < LARGEST ? n++ : n - 1;
-    for (; k > 0 && job->stores.at[largest[k - 1]].bytes < store->bytes; k--) largest[k] = largest[k - 1];
-    largest[k] = s;
+    if (store->place == PLAN_ARENA && store->version_of == s) offer(&largest, store->tensor, store->bytes);
   }
-  for (int i = 0; i < n; i++) {
-    const quern_tensor *t = job->stores.at[largest[i]].tensor;
+  for (size_t i = 0; i < job->n_inputs; i++) {
+    offer_body(&largest, job->inputs[i].body);
+    offer_body(&largest, job->inputs[i].other);
+  }
+  for (int i = 0; i < largest.n; i++) {
+    const quern_tensor *t = largest.tensors[i];
     char type[IR_TYPE_TEXT];
     const char *op = t->node->op == IR_COMPOSITE ? t->node->attrs->name : ir_ops[t->node->op].name;
     base_str_printf(&str, "%s %s %s of %" PRId64 " bytes", i == 0 ? "" : ",", op, ir_type_text(type, t),
-                    job->stores.at[largest[i]].bytes);
+                    largest.bytes[i]);
   }
   quern_status status = base_str_status(&str);
+  if (status == QUERN_STATUS_OK && job->options->least != NULL) *job->options->least = least;
   if (status == QUERN_STATUS_OK)
     status = base_error(QUERN_STATUS_MEMORY,
                         "plan: the limit of %" PRId64 " bytes cannot be met; the smallest that can is %" PRId64
                         " bytes; the largest tensors:%s",
-                        job->options->limit, least, n > 0 ? str.at : " none");
+                        job->options->limit, least, largest.n > 0 ? str.at : " none");
   base_str_fini(&str);
   return status;
 }
@@ -155,7 +187,7 @@ static quern_status place(struct plan_job *job, struct plan_life *life, int64_t 
 }
 
 static quern_status place_within(struct plan_job *job, struct plan_life *life, int64_t **at, int64_t *total) {
-  int64_t scratch = scratch_of(job), limit = job->options->limit, least;
+  int64_t scratch = scratch_of(job) + job->options->staging, limit = job->options->limit, least;
   bool fits;
   QUERN_TRY(place(job, life, at, total));
   if (limit == 0 || *total + scratch <= limit) return QUERN_STATUS_OK;

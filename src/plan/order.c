@@ -1,7 +1,8 @@
 /* plan/order.c -- an order of the tasks for which few bytes are alive at a time
 ** Several orders are made from the one given and the best is taken (order_sweep.c): eager, late, greedy, depth first
 ** (Sethi and Ullman, 1970), and these after each other. Then windows around the peak are searched exhaustively
-** (order_exact.c); with at most 16 tasks that is the whole, and the order is the best there is.
+** (order_exact.c); with at most 16 tasks that is the whole, and the order is the best there is. In the end what frees
+** memory is done early, as far as the peak allows.
 ** in:    tasks and edges                  out: a permutation of the tasks, final copies last
 ** keeps: the same input gives the same order; n log n, and a bounded number of windows
 ** tests: tests/plan/test_order.c
@@ -90,12 +91,33 @@ static quern_status try_windows(struct search *s, int size) {
   return QUERN_STATUS_OK;
 }
 
+/* The sum over all places of the bytes alive before them. */
+static double area_of(const struct search *s, const int *order, int64_t *before, int64_t *peak) {
+  double area = 0;
+  *peak = plan_order_peak(s->g, order, s->left, before, NULL);
+  for (int i = 0; i < s->g->n; i++) area += (double)before[i];
+  return area;
+}
+
+/* Of orders with one peak, that which has less alive elsewhere is better: what is computed again under a limit needs room. */
+static quern_status try_eager(struct search *s) {
+  int64_t *before = PLAN_NEW(s->arena, int64_t, s->g->n), peak;
+  if (before == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(plan_sweep(s->g, s->arena, PLAN_EAGER, s->best, s->next));
+  double area = area_of(s, s->next, before, &peak);
+  if (peak > s->peak || area >= area_of(s, s->best, before, &s->peak)) return QUERN_STATUS_OK;
+  int *better = s->next;
+  s->next = s->best;
+  s->best = better;
+  s->peak = peak;
+  return QUERN_STATUS_OK;
+}
+
 static quern_status improve(struct search *s, int limit) {
   QUERN_TRY(try_all(s));
-  if (s->g->n > MANY_TASKS) return QUERN_STATUS_OK;
-  for (int size = 8; size <= limit && s->peak > s->least && s->g->n > size - 4; size += 4)
+  for (int size = 8; size <= limit && s->peak > s->least && s->g->n > size - 4 && s->g->n <= MANY_TASKS; size += 4)
     QUERN_TRY(try_windows(s, size));
-  return QUERN_STATUS_OK;
+  return try_eager(s);
 }
 
 quern_status plan_order(struct plan_job *job, int *order) {

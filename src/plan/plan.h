@@ -78,9 +78,11 @@ struct plan_carry { /* of a body that runs again and again: a result that is a p
   int param, result;
 };
 struct plan_options {
-  int64_t limit; /* bytes of arena and scratch that may be used; 0: no limit */
-  bool reorder;  /* for low peak; else the order given */
-  bool share;    /* buffers may share memory when not alive together; else each has its own */
+  int64_t limit;   /* bytes of arena and scratch that may be used; 0: no limit */
+  int64_t staging; /* bytes of that which are used beside the two */
+  int64_t *least;  /* gets the smallest limit that would do when this one cannot be met; or NULL */
+  bool reorder;    /* for low peak; else the order given */
+  bool share;      /* buffers may share memory when not alive together; else each has its own */
   int threads;
   size_t n_params;
   quern_tensor *const *params; /* leaves that are given at each run, in order */

@@ -7,9 +7,11 @@
 ** keeps: a repetition reads what the first time read: old states only until they are overwritten
 ** tests: tests/plan/test_remat.c
 */
+#include <math.h>
+
 #include "plan/plan_int.h"
 
-enum { MOST_CHAIN = 64, MOST_TRIES = 48, CANDIDATES = 512 };
+enum { MOST_CHAIN = 64, MOST_TRIES = 48, CANDIDATES = 512, MOST_TAKEN_BACK = 2000 };
 
 struct candidate {
   int store, next; /* what to let go; the run that reads it next */
@@ -318,6 +320,120 @@ static quern_status step(struct remat *r, bool *moved) {
   return status;
 }
 
+/* ---- taking back ------------------------------------------------------------------------------------------------ */
+
+/* The version of a store that is there before run at, the newest of them; -1: none. */
+static int version_before(const struct remat *r, int store, int at) {
+  const struct plan_job *job = r->job;
+  int found = -1;
+  for (int v = job->stores.at[store].version_of; v >= 0; v = job->stores.at[v].next_version) {
+    if (v == store || r->life.first[v] > r->life.last[v] || r->life.first[v] >= at) continue;
+    if (found < 0 || r->life.first[v] > r->life.first[found]) found = v;
+  }
+  return found;
+}
+
+/* Removes repetitions of which nothing is read. */
+static quern_status drop_unread(struct remat *r) {
+  struct plan_job *job = r->job;
+  bool *read = PLAN_NEW(&r->arena, bool, job->stores.n);
+  if (read == NULL) return QUERN_STATUS_MEMORY;
+  size_t n = job->runs.n, kept = n;
+  for (size_t at = n; at-- > 0;) {
+    struct plan_run run = job->runs.at[at];
+    const struct plan_task *task = &job->tasks.at[run.task];
+    bool needed = !run.repeated;
+    for (int i = 0; i < task->n_writes && !needed; i++) needed = read[run.stores[task->n_reads + i]];
+    if (!needed) continue;
+    for (int i = 0; i < task->n_reads; i++) read[run.stores[i]] = true;
+    job->runs.at[--kept] = run;
+  }
+  memmove(job->runs.at, job->runs.at + kept, (n - kept) * sizeof *job->runs.at);
+  job->runs.n = n - kept;
+  return QUERN_STATUS_OK;
+}
+
+/* Lets those that read what a repetition made read what was there before. *good: that is possible. */
+static quern_status take_back(struct remat *r, int at, bool *good) {
+  struct plan_job *job = r->job;
+  const struct plan_run run = job->runs.at[at];
+  const struct plan_task *task = &job->tasks.at[run.task];
+  int *renamed = PLAN_NEW(&r->arena, int, job->stores.n);
+  if (renamed == NULL) return QUERN_STATUS_MEMORY;
+  *good = true;
+  for (int i = 0; i < task->n_writes; i++) {
+    int s = run.stores[task->n_reads + i];
+    if (job->stores.at[s].place != PLAN_ARENA) continue;
+    int before = version_before(r, s, at);
+    *good = *good && before >= 0;
+    renamed[s] = before + 1;
+  }
+  for (size_t k = (size_t)at + 1; k < job->runs.n && *good; k++) {
+    const struct plan_task *reader = &job->tasks.at[job->runs.at[k].task];
+    int n = reader->n_reads + reader->n_writes + reader->n_works, *stores = NULL;
+    for (int i = 0; i < reader->n_reads; i++) {
+      int to = renamed[job->runs.at[k].stores[i]] - 1;
+      if (to < 0) continue;
+      if (stores == NULL) stores = base_arena_copy(&job->arena, job->runs.at[k].stores, (size_t)n * sizeof(int));
+      if (stores == NULL) return QUERN_STATUS_MEMORY;
+      stores[i] = to;
+    }
+    if (stores != NULL) job->runs.at[k].stores = stores;
+  }
+  return drop_unread(r);
+}
+
+/* The repetition that takes longest among those shorter than *seconds, or as long and later than *at; -1: none. */
+static int next_repeated(const struct plan_job *job, double seconds, int at) {
+  int found = -1;
+  double most = -1;
+  for (int k = 0; k < (int)job->runs.n; k++) {
+    if (!job->runs.at[k].repeated) continue;
+    double own = job->tasks.at[job->runs.at[k].task].seconds;
+    bool after = own < seconds || (own == seconds && k > at);
+    if (after && own > most) {
+      most = own;
+      found = k;
+    }
+  }
+  return found;
+}
+
+static quern_status try_take_back(struct remat *r, int at, int64_t limit, bool *done) {
+  struct base_arena arena;
+  struct saved saved;
+  int64_t total;
+  base_arena_init(&arena, r->job->heap);
+  quern_status status = save(r->job, &arena, &saved);
+  if (status == QUERN_STATUS_OK) status = take_back(r, at, done);
+  if (status == QUERN_STATUS_OK) status = look(r);
+  *done = *done && r->life.bound <= limit;
+  if (status == QUERN_STATUS_OK && *done) {
+    status = plan_place_stores(r->job, &r->life, &r->arena, NULL, &total);
+    *done = total <= limit;
+  }
+  if (status == QUERN_STATUS_OK && !*done) {
+    restore(r->job, &saved);
+    status = look(r);
+  }
+  base_arena_fini(&arena);
+  return status;
+}
+
+/* Takes repetitions back that the limit does not need after all, the longest first. */
+static quern_status prune(struct remat *r, int64_t limit) {
+  double seconds = INFINITY;
+  int tries = 0, at = -1;
+  QUERN_TRY(look(r));
+  while (tries++ < MOST_TAKEN_BACK && (at = next_repeated(r->job, seconds, at)) >= 0) {
+    bool done;
+    seconds = r->job->tasks.at[r->job->runs.at[at].task].seconds;
+    QUERN_TRY(try_take_back(r, at, limit, &done));
+    if (done) at--; /* what followed has moved there */
+  }
+  return QUERN_STATUS_OK;
+}
+
 /* ---- the way ------------------------------------------------------------------------------------------------- */
 
 /* Walks from the first state to where the arena is at most limit. States with a bound under `under` are placed as well,
@@ -356,6 +472,7 @@ quern_status plan_rematerialise(struct plan_job *job, int64_t limit, int64_t *le
     if (status == QUERN_STATUS_OK) status = walk(&r, -1, under, &lowest, least, fits);
     *least = BASE_MIN(*least, under);
   }
+  if (status == QUERN_STATUS_OK && *fits) status = prune(&r, limit);
   base_arena_fini(&r.arena);
   return status;
 }

@@ -29,14 +29,15 @@ static quern_status begin(struct kern **kern, struct base_heap *heap, struct ker
 static quern_status fma_kernel(struct kern **kern, struct base_heap *heap, int threads, quern_dtype dtype, int lanes) {
   struct kern_builder b;
   QUERN_TRY(begin(kern, heap, &b, threads, dtype, lanes, (int64_t)threads * lanes));
-  kern_id x = kern_load(&b, kern_mem(&b, 0), kern_index(&b, 0), lanes), acc[CHAINS];
+  kern_id in = kern_mem(&b, 0), out = kern_mem(&b, 1), zero = kern_index(&b, 0), acc[CHAINS];
+  kern_id x = kern_load(&b, in, zero, lanes);
   for (int i = 0; i < CHAINS; i++) acc[i] = kern_var(&b, kern_const_f(&b, dtype, lanes, i));
-  (void)kern_for(&b, kern_index(&b, 0), kern_scalar(&b, 0), 1);
+  (void)kern_for(&b, zero, kern_scalar(&b, 0), 1);
   for (int i = 0; i < CHAINS; i++) kern_set(&b, acc[i], kern_fma(&b, kern_get(&b, acc[i]), x, x));
   kern_end(&b);
   kern_id sum = kern_get(&b, acc[0]);
   for (int i = 1; i < CHAINS; i++) sum = kern_add(&b, sum, kern_get(&b, acc[i]));
-  kern_store(&b, kern_mem(&b, 1), kern_mul(&b, kern_task(&b), kern_index(&b, lanes)), sum);
+  kern_store(&b, out, kern_mul_i(&b, kern_task(&b), lanes), sum);
   return kern_finish(*kern, "calibrate_fma", NULL);
 }
 
@@ -47,14 +48,14 @@ static quern_status read_kernel(struct kern **kern, struct base_heap *heap, int 
   struct kern_builder b;
   QUERN_TRY(begin(kern, heap, &b, threads, QUERN_DTYPE_F32, share * threads,
                   copy ? share * threads : (int64_t)threads * lanes));
-  kern_id in = kern_mem(&b, 0), out = kern_mem(&b, 1), acc[LOADS];
-  kern_id base = kern_mul(&b, kern_task(&b), kern_index(&b, share));
+  kern_id in = kern_mem(&b, 0), out = kern_mem(&b, 1), zero = kern_index(&b, 0), acc[LOADS];
+  kern_id base = kern_mul_i(&b, kern_task(&b), share);
   for (int i = 0; i < LOADS; i++) acc[i] = kern_var(&b, kern_const_f(&b, QUERN_DTYPE_F32, lanes, 0));
-  (void)kern_for(&b, kern_index(&b, 0), kern_scalar(&b, 0), 1);
-  kern_id at = kern_for(&b, kern_index(&b, 0), kern_index(&b, share / STREAMS), (int64_t)VECTORS * lanes);
+  (void)kern_for(&b, zero, kern_scalar(&b, 0), 1);
+  kern_id at = kern_range(&b, 0, share / STREAMS, (int64_t)VECTORS * lanes);
   for (int i = 0; i < LOADS; i++) {
     int64_t from = i / VECTORS * (share / STREAMS) + i % VECTORS * lanes;
-    kern_id index = kern_add(&b, kern_add(&b, base, at), kern_index(&b, from));
+    kern_id index = kern_add_i(&b, kern_add(&b, base, at), from);
     kern_id x = kern_load(&b, in, index, lanes);
     if (copy)
       kern_store(&b, out, index, x);
@@ -66,7 +67,7 @@ static quern_status read_kernel(struct kern **kern, struct base_heap *heap, int 
   if (!copy) {
     kern_id sum = kern_get(&b, acc[0]);
     for (int i = 1; i < LOADS; i++) sum = kern_add(&b, sum, kern_get(&b, acc[i]));
-    kern_store(&b, out, kern_mul(&b, kern_task(&b), kern_index(&b, lanes)), sum);
+    kern_store(&b, out, kern_mul_i(&b, kern_task(&b), lanes), sum);
   }
   return kern_finish(*kern, copy ? "calibrate_copy" : "calibrate_read", NULL);
 }

@@ -20,6 +20,7 @@
 #endif
 
 #define SPIN_SECONDS 40e-6
+#define ROOM_SECONDS 1e-3
 enum { PAUSES = 16, SHARE_PARTS = 4 }; /* between looks at the clock; a range is that part of what is left of a share */
 
 /* The state word: who is in the job, whether it is open, whether the pool ends, the number of the job. */
@@ -43,15 +44,16 @@ struct rt_pool {
   struct base_heap *heap;
   size_t bytes;
   int threads;
-  bool fits; /* there are processors for all threads */
+  bool makes_room; /* see make_room */
   atomic_bool spins;
   unsigned forks; /* of the process when the pool was made */
   struct share *shares;
   struct worker *workers;
   struct base_processors allowed; /* to the workers */
   int avoided;                    /* the processor among them that workers keep off; -1: none */
+  double avoided_at;              /* since then */
   pthread_mutex_t callers;        /* one run at a time */
-  pthread_mutex_t lock;    /* of those who sleep */
+  pthread_mutex_t lock;           /* of those who sleep */
   pthread_cond_t wake, done;
   /* the job */
   rt_task *task;
@@ -131,14 +133,18 @@ static void wake_sleepers(struct rt_pool *pool, int most) {
 }
 
 /* Before sleepers are woken: keeps them off the caller's processor. Some systems start a woken thread on the processor
-** of the one that woke it, and take milliseconds to see that another one is idle. */
+** of the one that woke it, and take milliseconds to see that another one is idle. Not more often than pays off: callers may
+** take turns, and each worker costs system calls. Never again once somebody else has said where a worker may run. */
 static void make_room(struct rt_pool *pool) {
-  if (!pool->fits || atomic_load(&pool->sleepers) == 0) return;
-  int processor = base_thread_processor();
-  if (processor == pool->avoided) return;
+  if (!pool->makes_room || atomic_load(&pool->sleepers) == 0) return;
+  int processor = base_thread_processor(), before = pool->avoided;
+  if (processor == before) return;
+  double now = base_clock();
+  if (before >= 0 && now - pool->avoided_at < ROOM_SECONDS) return;
   pool->avoided = processor;
-  for (int i = 0; i < pool->threads - 1; i++)
-    base_thread_keep_off(&pool->workers[i].thread, &pool->allowed, processor);
+  pool->avoided_at = now;
+  for (int i = 0; i < pool->threads - 1 && pool->makes_room; i++)
+    pool->makes_room = base_thread_keep_off(&pool->workers[i].thread, &pool->allowed, before, processor);
 }
 
 /* Waits until nobody is in the closed job. */
@@ -288,8 +294,8 @@ quern_status rt_pool_new(struct rt_pool **out, struct base_heap *heap, int threa
   pool->shares = (struct share *)(pool + 1);
   pool->workers = (struct worker *)(pool->shares + threads);
   if (threads > 1) {
-    pool->fits = threads <= rt_processors();
-    pool->spins = pool->fits;
+    pool->makes_room = threads <= rt_processors();
+    pool->spins = pool->makes_room;
     pool->avoided = -1;
     base_thread_allowed(&pool->allowed);
     pthread_mutex_init(&pool->callers, NULL);

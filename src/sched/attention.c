@@ -102,8 +102,8 @@ static void transpose_block(struct att *a, struct kern_builder *b, kern_id src, 
   for (int r = 0; r < a->lanes; r++) rows[r] = att_load(a, b, src, kern_add(b, row_at[r], col), a->lanes, count);
   att_transpose(b, a->lanes, rows);
   for (int64_t c = 0; c < BASE_MIN(a->lanes, count); c++) {
-    kern_id row = kern_add(b, dst_row, kern_index(b, c));
-    kern_id at = kern_add(b, kern_mul(b, row, kern_index(b, a->nr)), dst_col);
+    kern_id row = kern_add_i(b, dst_row, c);
+    kern_id at = kern_add(b, kern_mul_i(b, row, a->nr), dst_col);
     kern_store(b, dst, at, rows[c]);
   }
 }
@@ -116,17 +116,17 @@ void att_pack_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int6
   struct kern_builder builder = {a->job->kern, fn}, *b = &builder;
   kern_id task = kern_task(b), src = kern_mem(b, src_mem), dst = kern_mem(b, dst_mem);
   kern_id head = kern_idiv(b, task, panels), panel = kern_imod(b, task, panels);
-  kern_id base = kern_mul(b, task, kern_index(b, width)); /* in rows of dst */
-  kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, a->nr), a->lanes);
-  kern_id first = kern_add(b, kern_mul(b, panel, kern_index(b, a->nr)), block), row_at[KERN_MAX_LANES];
+  kern_id base = kern_mul_i(b, task, width); /* in rows of dst */
+  kern_id block = kern_range(b, 0, a->nr, a->lanes);
+  kern_id first = kern_add(b, kern_mul_i(b, panel, a->nr), block), row_at[KERN_MAX_LANES];
   for (int r = 0; r < a->lanes; r++) {
-    kern_id row = kern_min(b, kern_add(b, first, kern_index(b, r)), kern_index(b, rows - 1));
-    row = kern_add(b, row, kern_mul(b, head, kern_index(b, rows)));
-    row_at[r] = kern_mul(b, row, kern_index(b, width));
+    kern_id row = kern_min_i(b, kern_add_i(b, first, r), rows - 1);
+    row = kern_add(b, row, kern_mul_i(b, head, rows));
+    row_at[r] = kern_mul_i(b, row, width);
   }
   int64_t whole = width - width % a->lanes;
   if (whole > 0) {
-    kern_id col = kern_for(b, kern_index(b, 0), kern_index(b, whole), a->lanes);
+    kern_id col = kern_range(b, 0, whole, a->lanes);
     transpose_block(a, b, src, row_at, col, a->lanes, dst, kern_add(b, base, col), block);
     kern_end(b);
   }
@@ -141,15 +141,15 @@ void att_pack_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int6
 void att_widen_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int64_t size) {
   struct kern_fn *fn = kern_add_phase(a->job->kern, KERN_FIXED_TASKS(heads));
   struct kern_builder builder = {a->job->kern, fn}, *b = &builder;
-  kern_id base = kern_mul(b, kern_task(b), kern_index(b, size)), src = kern_mem(b, src_mem), dst = kern_mem(b, dst_mem);
+  kern_id base = kern_mul_i(b, kern_task(b), size), src = kern_mem(b, src_mem), dst = kern_mem(b, dst_mem);
   int64_t whole = size - size % a->lanes;
   if (whole > 0) {
-    kern_id at = kern_add(b, base, kern_for(b, kern_index(b, 0), kern_index(b, whole), a->lanes));
+    kern_id at = kern_add(b, base, kern_range(b, 0, whole, a->lanes));
     kern_store(b, dst, at, att_load(a, b, src, at, a->lanes, a->lanes));
     kern_end(b);
   }
   if (whole < size) {
-    kern_id at = kern_add(b, base, kern_index(b, whole));
+    kern_id at = kern_add_i(b, base, whole);
     att_store(b, dst, at, att_load(a, b, src, at, a->lanes, size - whole), size - whole);
   }
 }
@@ -157,7 +157,10 @@ void att_widen_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int
 /* The memory with a tensor's elements in the dtype of accumulators: itself, or a workspace that a phase fills. */
 int att_add_wide(struct att *a, int mem) {
   const struct kern_mem *m = &a->job->kern->mems[mem];
-  return m->dtype == a->acc ? mem : kern_add_mem(a->job->kern, a->acc, KERN_WORK, m->count);
+  if (m->dtype == a->acc) return mem;
+  int wide = kern_add_mem(a->job->kern, a->acc, KERN_WORK, m->count);
+  a->job->kern->mems[wide].row = m->row;
+  return wide;
 }
 
 const struct kern_fn *att_tile(struct att *a, int64_t columns, int64_t ldb) {
@@ -179,16 +182,17 @@ void att_call(struct kern_builder *b, const struct kern_fn *fn, const struct att
   scalars[DOT_LDC] = kern_index(b, p->ldc);
   scalars[DOT_ADD] = kern_index(b, p->add);
   scalars[DOT_TAIL] = kern_index(b, p->tail);
+  scalars[DOT_PC] = kern_index(b, 0);
   if (b->kern->failed == QUERN_STATUS_OK) kern_call(b, fn, 3, mems, DOT_SCALARS, scalars);
 }
 
 static void multiply_strips(struct att *a, struct kern_builder *b, const struct kern_fn *fn, int64_t rows, kern_id col,
                             int64_t tail, const struct att_product *p) {
-  kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, rows), a->mr);
+  kern_id r = kern_range(b, 0, rows, a->mr);
   struct att_product q = *p;
-  q.a = kern_at(b, p->a, kern_mul(b, r, kern_index(b, p->lda)));
+  q.a = kern_at(b, p->a, kern_mul_i(b, r, p->lda));
   q.b = kern_at(b, p->b, col);
-  q.c = kern_at(b, p->c, kern_add(b, kern_mul(b, r, kern_index(b, p->ldc)), col));
+  q.c = kern_at(b, p->c, kern_add(b, kern_mul_i(b, r, p->ldc), col));
   q.add = 1;
   q.tail = tail;
   att_call(b, fn, &q);
@@ -199,7 +203,7 @@ void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_co
                       const struct att_product *p) {
   int64_t whole = cover->width - cover->rest;
   if (whole > 0) {
-    kern_id col = kern_for(b, kern_index(b, 0), kern_index(b, whole), a->nr);
+    kern_id col = kern_range(b, 0, whole, a->nr);
     multiply_strips(a, b, cover->whole, rows, col, 0, p);
     kern_end(b);
   }
@@ -228,17 +232,18 @@ static void start_block(struct forward *f) {
   struct kern_builder *b = f->b;
   const struct att *a = &f->a;
   kern_id src = kern_mem(b, a->mem[ATT_Q]), scale = kern_const_f(b, a->acc, a->lanes, a->scale);
-  kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), 1);
-  kern_id row = kern_min(b, kern_add(b, f->q0, r), kern_index(b, a->S - 1));
-  kern_id head = kern_add(b, kern_mul(b, f->batch, kern_index(b, a->H)), f->head);
-  kern_id from = kern_mul(b, kern_add(b, kern_mul(b, head, kern_index(b, a->S)), row), kern_index(b, a->D));
-  kern_id to = kern_mul(b, r, kern_index(b, a->D));
+  kern_id r = kern_range(b, 0, f->queries, 1);
+  kern_id row = kern_min_i(b, kern_add(b, f->q0, r), a->S - 1);
+  kern_id head = kern_add(b, kern_mul_i(b, f->batch, a->H), f->head);
+  kern_id from = kern_mul_i(b, kern_add(b, kern_mul_i(b, head, a->S), row), a->D);
+  kern_id to = kern_mul_i(b, r, a->D);
   for (int64_t d = 0; d < a->D; d += a->lanes) {
-    kern_id x = att_load(&f->a, b, src, kern_add(b, from, kern_index(b, d)), a->lanes, a->D - d);
-    att_store(b, f->q, kern_add(b, to, kern_index(b, d)), kern_mul(b, x, scale), a->D - d);
+    kern_id x = att_load(&f->a, b, src, kern_add_i(b, from, d), a->lanes, a->D - d);
+    x = kern_mul(b, x, scale);
+    att_store(b, f->q, kern_add_i(b, to, d), x, a->D - d);
   }
-  kern_id zero = kern_const_f(b, a->acc, a->lanes, 0), out = kern_mul(b, r, kern_index(b, f->row));
-  for (int64_t e = 0; e < f->row; e += a->lanes) kern_store(b, f->o, kern_add(b, out, kern_index(b, e)), zero);
+  kern_id zero = kern_const_f(b, a->acc, a->lanes, 0), out = kern_mul_i(b, r, f->row);
+  for (int64_t e = 0; e < f->row; e += a->lanes) kern_store(b, f->o, kern_add_i(b, out, e), zero);
   kern_store(b, f->m, r, kern_const_f(b, a->acc, 1, -(double)INFINITY));
   kern_store(b, f->l, r, kern_const_f(b, a->acc, 1, 0));
   kern_end(b);
@@ -248,9 +253,9 @@ static void start_block(struct forward *f) {
 static kern_id seen_scores(struct forward *f, kern_id r, int n, kern_id limit, kern_id mask_row) {
   struct kern_builder *b = f->b;
   const struct att *a = &f->a;
-  kern_id at = kern_add(b, kern_mul(b, r, kern_index(b, f->block)), kern_index(b, (int64_t)n * a->lanes));
+  kern_id at = kern_add_i(b, kern_mul_i(b, r, f->block), (int64_t)n * a->lanes);
   kern_id x = kern_load(b, f->s, at, a->lanes), nothing = kern_const_f(b, a->acc, a->lanes, -(double)INFINITY);
-  kern_id first = kern_add(b, f->j0, kern_index(b, (int64_t)n * a->lanes));
+  kern_id first = kern_add_i(b, f->j0, (int64_t)n * a->lanes);
   if (a->mask != NULL) {
     kern_id mask = att_mask(&f->a, b, mask_row, first);
     if (a->mask->dtype == QUERN_DTYPE_BOOL)
@@ -279,20 +284,19 @@ static void soften_row(struct forward *f, kern_id r) {
   struct att *a = &f->a;
   int n = (int)(f->block / a->lanes);
   kern_id query = kern_add(b, f->q0, r), limit = KERN_NONE, mask_row = KERN_NONE, x[64] = {0};
-  if (a->causal) limit = kern_min(b, kern_add(b, query, kern_index(b, a->T - a->S)), kern_index(b, a->T - 1));
+  if (a->causal) limit = kern_min_i(b, kern_add_i(b, query, a->T - a->S), a->T - 1);
   if (!a->causal && a->T % f->block != 0) limit = kern_index(b, a->T - 1);
   if (limit != KERN_NONE) limit = kern_splat(b, kern_cast(b, limit, QUERN_DTYPE_I32), a->lanes);
   if (a->mask != NULL) mask_row = att_mask_row(a, b, f->batch, f->head, query);
   for (int i = 0; i < n; i++) x[i] = seen_scores(f, r, i, limit, mask_row);
   kern_id before = kern_load(b, f->m, r, 1), top = gather_row(b, IR_REDUCE_MAX, n, x);
   top = kern_max(b, top, before);
-  kern_id nothing = kern_const_f(b, a->acc, 1, -(double)INFINITY);
-  kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), kern_const_f(b, a->acc, 1, 0), top);
-  kern_id all = kern_splat(b, from, a->lanes);
+  kern_id nothing = kern_const_f(b, a->acc, 1, -(double)INFINITY), zero = kern_const_f(b, a->acc, 1, 0);
+  kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top), all = kern_splat(b, from, a->lanes);
   for (int i = 0; i < n; i++) {
     kern_id less = kern_sub(b, x[i], all);
     x[i] = kern_math(b, IR_EXP, a->acc, 1, &less);
-    kern_id at = kern_add(b, kern_mul(b, r, kern_index(b, f->block)), kern_index(b, (int64_t)i * a->lanes));
+    kern_id at = kern_add_i(b, kern_mul_i(b, r, f->block), (int64_t)i * a->lanes);
     kern_store(b, f->s, at, x[i]);
   }
   kern_id sum = gather_row(b, IR_SUM, n, x), less = kern_sub(b, before, from);
@@ -300,9 +304,10 @@ static void soften_row(struct forward *f, kern_id r) {
   kern_store(b, f->m, r, top);
   kern_store(b, f->l, r, kern_add(b, kern_mul(b, kern_load(b, f->l, r, 1), factor), sum));
   kern_if(b, kern_un(b, KERN_NOT, kern_bin(b, KERN_EQ, factor, kern_const_f(b, a->acc, 1, 1))));
+  kern_id factors = kern_splat(b, factor, a->lanes);
   for (int64_t e = 0; e < f->row; e += a->lanes) {
-    kern_id at = kern_add(b, kern_mul(b, r, kern_index(b, f->row)), kern_index(b, e));
-    kern_store(b, f->o, at, kern_mul(b, kern_load(b, f->o, at, a->lanes), kern_splat(b, factor, a->lanes)));
+    kern_id at = kern_add_i(b, kern_mul_i(b, r, f->row), e);
+    kern_store(b, f->o, at, kern_mul(b, kern_load(b, f->o, at, a->lanes), factors));
   }
   kern_end(b);
 }
@@ -311,19 +316,16 @@ static void soften_row(struct forward *f, kern_id r) {
 static void score_block(struct forward *f, kern_id block) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
-  kern_id panel = kern_add(b, kern_mul(b, f->kv, kern_index(b, f->panels)), kern_mul(b, block, kern_index(b, PANELS)));
+  kern_id panel = kern_mul_i(b, f->kv, f->panels), terms = kern_index(b, a->D);
+  panel = kern_add(b, panel, kern_mul_i(b, block, PANELS));
   for (int p = 0; p < PANELS; p++) {
-    kern_id at = kern_mul(b, kern_add(b, panel, kern_index(b, p)), kern_index(b, a->D * a->nr));
+    kern_id at = kern_mul_i(b, kern_add_i(b, panel, p), a->D * a->nr);
     kern_id keys = kern_at(b, kern_mem(b, f->k_mem), at);
-    kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), a->mr);
-    kern_id to = kern_add(b, kern_mul(b, r, kern_index(b, f->block)), kern_index(b, (int64_t)p * a->nr));
+    kern_id r = kern_range(b, 0, f->queries, a->mr);
+    kern_id rows = kern_at(b, f->q, kern_mul_i(b, r, a->D));
+    kern_id to = kern_at(b, f->s, kern_add_i(b, kern_mul_i(b, r, f->block), (int64_t)p * a->nr));
     att_call(b, f->scores,
-             &(struct att_product){.a = kern_at(b, f->q, kern_mul(b, r, kern_index(b, a->D))),
-                                   .lda = a->D,
-                                   .b = keys,
-                                   .c = kern_at(b, f->s, to),
-                                   .ldc = f->block,
-                                   .terms = kern_index(b, a->D)});
+             &(struct att_product){.a = rows, .lda = a->D, .b = keys, .c = to, .ldc = f->block, .terms = terms});
     kern_end(b);
   }
 }
@@ -332,9 +334,9 @@ static void score_block(struct forward *f, kern_id block) {
 static void weigh_block(struct forward *f) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
-  kern_id terms = kern_min(b, kern_index(b, f->block), kern_sub(b, kern_index(b, a->T), f->j0));
-  kern_id row = kern_add(b, kern_mul(b, f->kv, kern_index(b, a->T)), f->j0);
-  kern_id from = kern_mul(b, row, kern_index(b, a->E));
+  kern_id terms = kern_min_i(b, kern_sub(b, kern_index(b, a->T), f->j0), f->block);
+  kern_id row = kern_add(b, kern_mul_i(b, f->kv, a->T), f->j0);
+  kern_id from = kern_mul_i(b, row, a->E);
   att_multiply_add(a, b, &f->outputs, f->queries,
                    &(struct att_product){.a = f->s,
                                          .lda = f->block,
@@ -349,23 +351,29 @@ static void finish_block(struct forward *f) {
   struct att *a = &f->a;
   const struct ir_node *node = a->job->group->anchor;
   int out_mem = att_mem_out(a->job, 0), lse_mem = att_mem_out(a->job, 1);
-  kern_id end = kern_min(b, kern_add(b, f->q0, kern_index(b, f->queries)), kern_index(b, a->S));
+  kern_id end = kern_min_i(b, kern_add_i(b, f->q0, f->queries), a->S);
   kern_id query = kern_for(b, f->q0, end, 1), r = kern_imod(b, query, f->queries);
-  kern_id head = kern_add(b, kern_mul(b, f->batch, kern_index(b, a->H)), f->head);
-  kern_id row = kern_add(b, kern_mul(b, head, kern_index(b, a->S)), query);
+  kern_id head = kern_add(b, kern_mul_i(b, f->batch, a->H), f->head);
+  kern_id row = kern_add(b, kern_mul_i(b, head, a->S), query);
   kern_id sum = kern_load(b, f->l, r, 1), zero = kern_const_f(b, a->acc, 1, 0);
   kern_id nothing = kern_bin(b, KERN_EQ, sum, zero);
   kern_id divisor = kern_select(b, nothing, kern_const_f(b, a->acc, 1, 1), sum);
+  kern_id divisors = KERN_NONE, out = KERN_NONE;
+  if (out_mem >= 0) {
+    out = kern_mem(b, out_mem);
+    divisors = kern_splat(b, divisor, a->lanes);
+  }
   for (int64_t e = 0; out_mem >= 0 && e < a->E; e += a->lanes) {
-    kern_id from = kern_add(b, kern_mul(b, r, kern_index(b, f->row)), kern_index(b, e));
-    kern_id x = kern_bin(b, KERN_DIV, kern_load(b, f->o, from, a->lanes), kern_splat(b, divisor, a->lanes));
-    kern_id to = kern_add(b, kern_mul(b, row, kern_index(b, a->E)), kern_index(b, e));
-    att_store(b, kern_mem(b, out_mem), to, kern_cast(b, x, node->out[0].dtype), a->E - e);
+    kern_id from = kern_add_i(b, kern_mul_i(b, r, f->row), e);
+    kern_id x = kern_bin(b, KERN_DIV, kern_load(b, f->o, from, a->lanes), divisors);
+    kern_id to = kern_add_i(b, kern_mul_i(b, row, a->E), e);
+    att_store(b, out, to, kern_cast(b, x, node->out[0].dtype), a->E - e);
   }
   if (lse_mem >= 0) {
-    kern_id x = kern_add(b, kern_load(b, f->m, r, 1), kern_math(b, IR_LOG, a->acc, 1, &divisor));
+    kern_id x = kern_load(b, f->m, r, 1), lse = kern_mem(b, lse_mem);
+    x = kern_add(b, x, kern_math(b, IR_LOG, a->acc, 1, &divisor));
     x = kern_select(b, nothing, kern_const_f(b, a->acc, 1, -(double)INFINITY), x);
-    kern_store(b, kern_mem(b, lse_mem), row, kern_cast(b, x, node->out[1].dtype));
+    kern_store(b, lse, row, kern_cast(b, x, node->out[1].dtype));
   }
   kern_end(b);
 }
@@ -375,9 +383,9 @@ static kern_id blocks_seen(struct forward *f) {
   struct kern_builder *b = f->b;
   const struct att *a = &f->a;
   if (!a->causal) return kern_index(b, dot_ceil(a->T, f->block));
-  kern_id keys = kern_add(b, f->q0, kern_index(b, f->queries + a->T - a->S));
-  keys = kern_max(b, kern_index(b, 0), kern_min(b, keys, kern_index(b, a->T)));
-  return kern_idiv(b, kern_add(b, keys, kern_index(b, f->block - 1)), f->block);
+  kern_id keys = kern_add_i(b, f->q0, f->queries + a->T - a->S);
+  keys = kern_max_i(b, kern_min_i(b, keys, a->T), 0);
+  return kern_idiv(b, kern_add_i(b, keys, f->block - 1), f->block);
 }
 
 static void forward_phase(struct forward *f) {
@@ -386,7 +394,7 @@ static void forward_phase(struct forward *f) {
   struct kern_builder b = {a->job->kern, kern_add_phase(a->job->kern, KERN_FIXED_TASKS(a->B * a->H * blocks))};
   f->b = &b;
   kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks);
-  f->q0 = kern_mul(&b, kern_imod(&b, task, blocks), kern_index(&b, f->queries));
+  f->q0 = kern_mul_i(&b, kern_imod(&b, task, blocks), f->queries);
   f->batch = kern_idiv(&b, head, a->H);
   f->head = kern_imod(&b, head, a->H);
   f->kv = kern_idiv(&b, head, a->H / a->G); /* (b H + h) / (H / G) = b G + h / (H / G) */
@@ -396,10 +404,10 @@ static void forward_phase(struct forward *f) {
   f->m = kern_local(&b, a->acc, f->queries);
   f->l = kern_local(&b, a->acc, f->queries);
   start_block(f);
-  kern_id block = kern_for(&b, kern_index(&b, 0), blocks_seen(f), 1);
-  f->j0 = kern_mul(&b, block, kern_index(&b, f->block));
+  kern_id zero = kern_index(&b, 0), block = kern_for(&b, zero, blocks_seen(f), 1);
+  f->j0 = kern_mul_i(&b, block, f->block);
   score_block(f, block);
-  soften_row(f, kern_for(&b, kern_index(&b, 0), kern_index(&b, f->queries), 1));
+  soften_row(f, kern_range(&b, 0, f->queries, 1));
   kern_end(&b);
   weigh_block(f);
   kern_end(&b);
@@ -416,6 +424,7 @@ quern_status sched_attention(struct sched_job *job) {
   f.queries = a->mr * BASE_MIN((int64_t)STRIPS, dot_ceil(a->S, a->mr));
   f.row = dot_ceil(a->E, a->lanes) * a->lanes;
   f.k_mem = kern_add_mem(job->kern, a->acc, KERN_WORK, a->B * a->G * f.panels * a->D * a->nr);
+  sched_work_rows(job, f.k_mem, job->group->ins[a->mem[ATT_K]], a->B * a->G);
   f.v_mem = att_add_wide(a, a->mem[ATT_V]);
   f.scores = att_tile(a, a->nr, a->nr);
   f.outputs = att_cover(a, a->E, a->E);
@@ -430,10 +439,10 @@ quern_status sched_attention(struct sched_job *job) {
 /* The element number where the row of a query begins in the mask. */
 kern_id att_mask_row(struct att *a, struct kern_builder *b, kern_id batch, kern_id head, kern_id query) {
   const int64_t *dims = a->mask->dims;
-  kern_id row = kern_min(b, query, kern_index(b, a->S - 1)), zero = kern_index(b, 0);
-  kern_id at = kern_mul(b, dims[0] > 1 ? batch : zero, kern_index(b, dims[1]));
-  at = kern_mul(b, kern_add(b, at, dims[1] > 1 ? head : zero), kern_index(b, dims[2]));
-  return kern_mul(b, kern_add(b, at, dims[2] > 1 ? row : zero), kern_index(b, dims[3]));
+  kern_id row = kern_min_i(b, query, a->S - 1), zero = kern_index(b, 0);
+  kern_id at = kern_mul_i(b, dims[0] > 1 ? batch : zero, dims[1]);
+  at = kern_mul_i(b, kern_add(b, at, dims[1] > 1 ? head : zero), dims[2]);
+  return kern_mul_i(b, kern_add(b, at, dims[2] > 1 ? row : zero), dims[3]);
 }
 
 /* The mask's elements of keys first .. first + lanes - 1; those of keys that are not there are the last one's. */
@@ -444,7 +453,8 @@ kern_id att_mask(struct att *a, struct kern_builder *b, kern_id row, kern_id fir
   } else if (a->T % ((int64_t)PANELS * a->nr) == 0) {
     x = kern_load(b, mem, kern_add(b, row, first), a->lanes);
   } else {
-    kern_id j = kern_add(b, kern_splat(b, first, a->lanes), kern_lane(b, QUERN_DTYPE_I64, a->lanes));
+    kern_id j = kern_splat(b, first, a->lanes);
+    j = kern_add(b, j, kern_lane(b, QUERN_DTYPE_I64, a->lanes));
     j = kern_min(b, j, kern_const_i(b, QUERN_DTYPE_I64, a->lanes, a->T - 1));
     x = kern_gather(b, mem, kern_add(b, kern_splat(b, row, a->lanes), j));
   }

@@ -20,13 +20,10 @@ struct backward {
   int qt_mem, doutt_mem;            /* in panels: (B H, panels, width, nr) */
   int lse_mem, shift_mem, dq_mem;   /* work: (B H, padded), twice; (B H, padded, width) */
   const struct kern_fn *tile;       /* mr x nr */
-  struct att_cover to_d, to_e;         /* products that have D and E columns */
+  struct att_cover to_d, to_e;      /* products that have D and E columns */
   kern_id kv, j0, head, i0, block;  /* (b, g); first key; (b, h); first query; its block */
   kern_id k, v, p, ds, dst, dk, dv; /* LOCAL: keys, values, P', dS', dS, sums */
 };
-
-static kern_id scaled(struct kern_builder *b, kern_id x, int64_t by) { return kern_mul(b, x, kern_index(b, by)); }
-static kern_id plus(struct kern_builder *b, kern_id x, int64_t by) { return kern_add(b, x, kern_index(b, by)); }
 
 /* ---- before: D and lse of each query, with rows that are not there weighing nothing ------------------- */
 
@@ -37,21 +34,23 @@ static void rows_phase(struct backward *f) {
   struct kern_builder *b = &builder;
   kern_id task = kern_task(b), out = kern_mem(b, a->mem[base]), lse = kern_mem(b, a->mem[base + 1]),
           dout = kern_mem(b, a->mem[base + 2]);
-  kern_id to = kern_for(b, kern_index(b, 0), kern_index(b, f->padded), 1);
-  kern_id row = kern_add(b, scaled(b, task, a->S), kern_min(b, to, kern_index(b, a->S - 1)));
-  kern_id there = kern_bin(b, KERN_LT, to, kern_index(b, a->S)), at = scaled(b, row, a->E), sum = KERN_NONE;
+  kern_id to = kern_range(b, 0, f->padded, 1);
+  kern_id first = kern_mul_i(b, task, a->S), row = kern_add(b, first, kern_min_i(b, to, a->S - 1));
+  kern_id there = kern_bin(b, KERN_LT, to, kern_index(b, a->S)), at = kern_mul_i(b, row, a->E), sum = KERN_NONE;
   for (int64_t e = 0; e < a->E; e += a->lanes) {
-    kern_id x = att_load(a, b, out, plus(b, at, e), a->lanes, a->E - e);
-    kern_id y = att_load(a, b, dout, plus(b, at, e), a->lanes, a->E - e);
+    kern_id x = att_load(a, b, out, kern_add_i(b, at, e), a->lanes, a->E - e);
+    kern_id y = att_load(a, b, dout, kern_add_i(b, at, e), a->lanes, a->E - e);
     x = kern_mul(b, x, y);
     sum = sum == KERN_NONE ? x : kern_add(b, sum, x);
   }
   kern_id zero = kern_const_f(b, a->acc, 1, 0), far = kern_const_f(b, a->acc, 1, (double)INFINITY);
   kern_id shift = kern_tree(b, IR_SUM, 1, &sum), x = kern_cast(b, kern_load(b, lse, row, 1), a->acc);
   x = kern_select(b, kern_bin(b, KERN_EQ, x, kern_un(b, KERN_NEG, far)), zero, x);
-  to = kern_add(b, to, scaled(b, task, f->padded));
-  kern_store(b, kern_mem(b, f->shift_mem), to, kern_select(b, there, shift, zero));
-  kern_store(b, kern_mem(b, f->lse_mem), to, kern_select(b, there, x, far));
+  to = kern_add(b, to, kern_mul_i(b, task, f->padded));
+  shift = kern_select(b, there, shift, zero);
+  kern_store(b, kern_mem(b, f->shift_mem), to, shift);
+  x = kern_select(b, there, x, far);
+  kern_store(b, kern_mem(b, f->lse_mem), to, x);
   kern_end(b);
 }
 
@@ -59,8 +58,8 @@ static void rows_phase(struct backward *f) {
 
 static void fill_zero(struct backward *f, kern_id mem, kern_id at, int64_t count) {
   struct kern_builder *b = f->b;
-  kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, count), f->a.lanes);
-  kern_store(b, mem, kern_add(b, at, i), kern_const_f(b, f->a.acc, f->a.lanes, 0));
+  kern_id zero = kern_const_f(b, f->a.acc, f->a.lanes, 0), i = kern_range(b, 0, count, f->a.lanes);
+  kern_store(b, mem, kern_add(b, at, i), zero);
   kern_end(b);
 }
 
@@ -68,11 +67,13 @@ static void fill_zero(struct backward *f, kern_id mem, kern_id at, int64_t count
 static void copy_keys(struct backward *f, int src_mem, kern_id dst, int64_t width) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
-  kern_id src = kern_mem(b, src_mem), r = kern_for(b, kern_index(b, 0), kern_index(b, f->keys), 1);
-  kern_id row = kern_min(b, kern_add(b, f->j0, r), kern_index(b, a->T - 1));
-  kern_id from = scaled(b, kern_add(b, scaled(b, f->kv, a->T), row), width), to = scaled(b, r, width);
-  for (int64_t d = 0; d < width; d += a->lanes)
-    att_store(b, dst, plus(b, to, d), att_load(a, b, src, plus(b, from, d), a->lanes, width - d), width - d);
+  kern_id src = kern_mem(b, src_mem), r = kern_range(b, 0, f->keys, 1);
+  kern_id row = kern_min_i(b, kern_add(b, f->j0, r), a->T - 1);
+  kern_id from = kern_mul_i(b, kern_add(b, kern_mul_i(b, f->kv, a->T), row), width), to = kern_mul_i(b, r, width);
+  for (int64_t d = 0; d < width; d += a->lanes) {
+    kern_id x = att_load(a, b, src, kern_add_i(b, from, d), a->lanes, width - d);
+    att_store(b, dst, kern_add_i(b, to, d), x, width - d);
+  }
   kern_end(b);
 }
 
@@ -81,17 +82,14 @@ static void tile_product(struct backward *f, kern_id rows, int64_t width, int pa
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
   int64_t per_block = f->queries / a->nr;
-  kern_id first = kern_add(b, scaled(b, f->head, f->panels), scaled(b, f->block, per_block));
+  kern_id first = kern_mul_i(b, f->head, f->panels), panels = kern_mem(b, panel_mem), terms = kern_index(b, width);
+  first = kern_add(b, first, kern_mul_i(b, f->block, per_block));
   for (int64_t p = 0; p < per_block; p++) {
-    kern_id panel = kern_at(b, kern_mem(b, panel_mem), scaled(b, plus(b, first, p), width * a->nr));
-    kern_id r = kern_for(b, kern_index(b, 0), kern_index(b, f->keys), a->mr);
+    kern_id panel = kern_at(b, panels, kern_mul_i(b, kern_add_i(b, first, p), width * a->nr));
+    kern_id r = kern_range(b, 0, f->keys, a->mr), row = kern_at(b, rows, kern_mul_i(b, r, width));
+    kern_id to = kern_at(b, tile, kern_add_i(b, kern_mul_i(b, r, f->queries), p * a->nr));
     att_call(b, f->tile,
-             &(struct att_product){.a = kern_at(b, rows, scaled(b, r, width)),
-                                   .lda = width,
-                                   .b = panel,
-                                   .c = kern_at(b, tile, plus(b, scaled(b, r, f->queries), p * a->nr)),
-                                   .ldc = f->queries,
-                                   .terms = kern_index(b, width)});
+             &(struct att_product){.a = row, .lda = width, .b = panel, .c = to, .ldc = f->queries, .terms = terms});
     kern_end(b);
   }
 }
@@ -104,17 +102,19 @@ static kern_id sees(struct backward *f, kern_id first, kern_id key) {
   if (a->causal) { /* key <= query + T - S */
     kern_id i = kern_splat(b, kern_cast(b, first, QUERN_DTYPE_I32), a->lanes);
     i = kern_add(b, i, kern_lane(b, QUERN_DTYPE_I32, a->lanes));
-    kern_id least = kern_cast(b, plus(b, key, a->S - a->T), QUERN_DTYPE_I32);
+    kern_id least = kern_cast(b, kern_add_i(b, key, a->S - a->T), QUERN_DTYPE_I32);
     seen = kern_bin(b, KERN_LE, kern_splat(b, least, a->lanes), i);
   }
   if (a->mask == NULL) return seen;
   const int64_t *dims = a->mask->dims;
-  kern_id i = kern_add(b, kern_splat(b, first, a->lanes), kern_lane(b, QUERN_DTYPE_I64, a->lanes));
+  kern_id i = kern_splat(b, first, a->lanes);
+  i = kern_add(b, i, kern_lane(b, QUERN_DTYPE_I64, a->lanes));
   i = kern_min(b, i, kern_const_i(b, QUERN_DTYPE_I64, a->lanes, a->S - 1));
   kern_id zero = kern_index(b, 0), batch = kern_idiv(b, f->head, a->H), head = kern_imod(b, f->head, a->H);
-  kern_id at = scaled(b, kern_add(b, scaled(b, dims[0] > 1 ? batch : zero, dims[1]), dims[1] > 1 ? head : zero), dims[2]);
-  kern_id column = dims[3] > 1 ? kern_min(b, key, kern_index(b, a->T - 1)) : zero;
-  at = kern_splat(b, kern_add(b, scaled(b, at, dims[3]), column), a->lanes);
+  kern_id at = kern_mul_i(b, kern_add(b, kern_mul_i(b, dims[0] > 1 ? batch : zero, dims[1]), dims[1] > 1 ? head : zero),
+                          dims[2]);
+  kern_id column = dims[3] > 1 ? kern_min_i(b, key, a->T - 1) : zero;
+  at = kern_splat(b, kern_add(b, kern_mul_i(b, at, dims[3]), column), a->lanes);
   if (dims[2] > 1) at = kern_add(b, at, kern_mul(b, i, kern_const_i(b, QUERN_DTYPE_I64, a->lanes, dims[3])));
   kern_id mask = kern_gather(b, kern_mem(b, a->mem[ATT_MASK]), at);
   return seen == KERN_NONE ? mask : kern_bin(b, KERN_AND, mask, seen);
@@ -124,16 +124,17 @@ static kern_id sees(struct backward *f, kern_id first, kern_id key) {
 static void weigh_row(struct backward *f, kern_id r) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
-  kern_id n = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), a->lanes);
-  kern_id at = kern_add(b, scaled(b, r, f->queries), n), first = kern_add(b, f->i0, n);
-  kern_id row = kern_add(b, scaled(b, f->head, f->padded), first);
+  kern_id n = kern_range(b, 0, f->queries, a->lanes);
+  kern_id at = kern_add(b, kern_mul_i(b, r, f->queries), n), first = kern_add(b, f->i0, n);
+  kern_id row = kern_add(b, kern_mul_i(b, f->head, f->padded), first);
   kern_id scale = kern_const_f(b, a->acc, a->lanes, a->scale), zero = kern_const_f(b, a->acc, a->lanes, 0);
   kern_id x = kern_mul(b, kern_load(b, f->p, at, a->lanes), scale);
   x = kern_sub(b, x, kern_load(b, kern_mem(b, f->lse_mem), row, a->lanes));
   kern_id p = kern_math(b, IR_EXP, a->acc, 1, &x);
   kern_id seen = sees(f, first, kern_add(b, f->j0, r));
   if (seen != KERN_NONE) p = kern_select(b, seen, p, zero);
-  kern_id ds = kern_sub(b, kern_load(b, f->ds, at, a->lanes), kern_load(b, kern_mem(b, f->shift_mem), row, a->lanes));
+  kern_id ds = kern_load(b, f->ds, at, a->lanes);
+  ds = kern_sub(b, ds, kern_load(b, kern_mem(b, f->shift_mem), row, a->lanes));
   kern_store(b, f->p, at, p);
   kern_store(b, f->ds, at, kern_mul(b, kern_mul(b, p, ds), scale));
   kern_end(b);
@@ -144,13 +145,13 @@ static void transpose_tile(struct backward *f) {
   struct kern_builder *b = f->b;
   int lanes = f->a.lanes;
   kern_id rows[KERN_MAX_LANES];
-  kern_id j = kern_for(b, kern_index(b, 0), kern_index(b, f->keys), lanes);
-  kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, f->queries), lanes);
+  kern_id j = kern_range(b, 0, f->keys, lanes);
+  kern_id i = kern_range(b, 0, f->queries, lanes);
   for (int r = 0; r < lanes; r++)
-    rows[r] = kern_load(b, f->ds, kern_add(b, scaled(b, plus(b, j, r), f->queries), i), lanes);
+    rows[r] = kern_load(b, f->ds, kern_add(b, kern_mul_i(b, kern_add_i(b, j, r), f->queries), i), lanes);
   att_transpose(b, lanes, rows);
   for (int r = 0; r < lanes; r++)
-    kern_store(b, f->dst, kern_add(b, scaled(b, plus(b, i, r), f->keys), j), rows[r]);
+    kern_store(b, f->dst, kern_add(b, kern_mul_i(b, kern_add_i(b, i, r), f->keys), j), rows[r]);
   kern_end(b);
   kern_end(b);
 }
@@ -161,34 +162,29 @@ static void query_block(struct backward *f) {
   struct att *a = &f->a;
   tile_product(f, f->k, a->D, f->qt_mem, f->p);
   tile_product(f, f->v, a->E, f->doutt_mem, f->ds);
-  weigh_row(f, kern_for(b, kern_index(b, 0), kern_index(b, f->keys), 1));
+  weigh_row(f, kern_range(b, 0, f->keys, 1));
   kern_end(b);
   transpose_tile(f);
-  kern_id queries = kern_min(b, kern_index(b, f->queries), kern_sub(b, kern_index(b, a->S), f->i0));
-  kern_id keys = kern_min(b, kern_index(b, f->keys), kern_sub(b, kern_index(b, a->T), f->j0));
-  kern_id row = kern_add(b, scaled(b, f->head, a->S), f->i0);
+  kern_id queries = kern_min_i(b, kern_sub(b, kern_index(b, a->S), f->i0), f->queries);
+  kern_id keys = kern_min_i(b, kern_sub(b, kern_index(b, a->T), f->j0), f->keys);
+  kern_id row = kern_add(b, kern_mul_i(b, f->head, a->S), f->i0), dout = kern_mem(b, f->dout_mem);
+  dout = kern_at(b, dout, kern_mul_i(b, row, a->E));
   att_multiply_add(a, b, &f->to_e, f->keys,
-               &(struct att_product){.a = f->p,
-                                     .lda = f->queries,
-                                     .b = kern_at(b, kern_mem(b, f->dout_mem), scaled(b, row, a->E)),
-                                     .c = f->dv,
-                                     .ldc = f->value_width,
-                                     .terms = queries});
-  att_multiply_add(a, b, &f->to_d, f->keys,
-               &(struct att_product){.a = f->ds,
-                                     .lda = f->queries,
-                                     .b = kern_at(b, kern_mem(b, f->q_mem), scaled(b, row, a->D)),
-                                     .c = f->dk,
-                                     .ldc = f->width,
-                                     .terms = queries});
-  kern_id to = scaled(b, kern_add(b, scaled(b, f->head, f->padded), f->i0), f->width);
+                   &(struct att_product){
+                       .a = f->p, .lda = f->queries, .b = dout, .c = f->dv, .ldc = f->value_width, .terms = queries});
+  kern_id q = kern_mem(b, f->q_mem);
+  q = kern_at(b, q, kern_mul_i(b, row, a->D));
+  att_multiply_add(
+      a, b, &f->to_d, f->keys,
+      &(struct att_product){.a = f->ds, .lda = f->queries, .b = q, .c = f->dk, .ldc = f->width, .terms = queries});
+  kern_id to = kern_mul_i(b, kern_add(b, kern_mul_i(b, f->head, f->padded), f->i0), f->width);
   att_multiply_add(a, b, &f->to_d, f->queries,
-               &(struct att_product){.a = f->dst,
-                                     .lda = f->keys,
-                                     .b = f->k,
-                                     .c = kern_at(b, kern_mem(b, f->dq_mem), to),
-                                     .ldc = f->width,
-                                     .terms = keys});
+                   &(struct att_product){.a = f->dst,
+                                         .lda = f->keys,
+                                         .b = f->k,
+                                         .c = kern_at(b, kern_mem(b, f->dq_mem), to),
+                                         .ldc = f->width,
+                                         .terms = keys});
 }
 
 /* Rows that are there, from LOCAL sums to a result. */
@@ -197,13 +193,13 @@ static void store_keys(struct backward *f, int result, kern_id src, int64_t row_
   struct att *a = &f->a;
   int mem = att_mem_out(a->job, result);
   if (mem < 0) return;
-  kern_id end = kern_min(b, plus(b, f->j0, f->keys), kern_index(b, a->T));
-  kern_id key = kern_for(b, f->j0, end, 1), from = scaled(b, kern_imod(b, key, f->keys), row_length);
-  kern_id to = scaled(b, kern_add(b, scaled(b, f->kv, a->T), key), width);
+  kern_id end = kern_min_i(b, kern_add_i(b, f->j0, f->keys), a->T);
+  kern_id key = kern_for(b, f->j0, end, 1), from = kern_mul_i(b, kern_imod(b, key, f->keys), row_length);
+  kern_id to = kern_mul_i(b, kern_add(b, kern_mul_i(b, f->kv, a->T), key), width), out = kern_mem(b, mem);
   for (int64_t d = 0; d < width; d += a->lanes) {
-    kern_id x = kern_load(b, src, plus(b, from, d), a->lanes);
+    kern_id x = kern_load(b, src, kern_add_i(b, from, d), a->lanes);
     x = kern_cast(b, x, a->job->group->anchor->out[result].dtype);
-    att_store(b, kern_mem(b, mem), plus(b, to, d), x, width - d);
+    att_store(b, out, kern_add_i(b, to, d), x, width - d);
   }
   kern_end(b);
 }
@@ -221,19 +217,20 @@ static void backward_phase(struct backward *f) {
   f->dst = kern_local(b, a->acc, f->keys * f->queries);
   f->dk = kern_local(b, a->acc, f->keys * f->width);
   f->dv = kern_local(b, a->acc, f->keys * f->value_width);
-  int64_t of_head = f->padded * f->width;
-  fill_zero(f, kern_mem(b, f->dq_mem), scaled(b, f->kv, shared * of_head), shared * of_head);
-  kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, dot_ceil(a->T, f->keys)), 1);
-  f->j0 = scaled(b, block, f->keys);
+  int64_t of_heads = shared * f->padded * f->width;
+  kern_id dq = kern_mem(b, f->dq_mem);
+  fill_zero(f, dq, kern_mul_i(b, f->kv, of_heads), of_heads);
+  kern_id block = kern_range(b, 0, dot_ceil(a->T, f->keys), 1);
+  f->j0 = kern_mul_i(b, block, f->keys);
   copy_keys(f, a->mem[ATT_K], f->k, a->D);
   copy_keys(f, a->mem[ATT_V], f->v, a->E);
   fill_zero(f, f->dk, kern_index(b, 0), f->keys * f->width);
   fill_zero(f, f->dv, kern_index(b, 0), f->keys * f->value_width);
-  kern_id h = kern_for(b, kern_index(b, 0), kern_index(b, shared), 1), lo = kern_index(b, 0);
-  f->head = kern_add(b, scaled(b, f->kv, shared), h);
-  if (a->causal) lo = kern_idiv(b, kern_max(b, plus(b, f->j0, a->S - a->T), kern_index(b, 0)), f->queries);
+  kern_id h = kern_range(b, 0, shared, 1), lo = kern_index(b, 0);
+  f->head = kern_add(b, kern_mul_i(b, f->kv, shared), h);
+  if (a->causal) lo = kern_idiv(b, kern_max_i(b, kern_add_i(b, f->j0, a->S - a->T), 0), f->queries);
   f->block = kern_for(b, lo, kern_index(b, f->blocks), 1);
-  f->i0 = scaled(b, f->block, f->queries);
+  f->i0 = kern_mul_i(b, f->block, f->queries);
   query_block(f);
   kern_end(b);
   kern_end(b);
@@ -250,12 +247,13 @@ static void finish_phase(struct backward *f) {
   if (mem < 0) return;
   struct kern_builder builder = {a->job->kern, kern_add_phase(a->job->kern, KERN_FIXED_TASKS(a->B * a->H))};
   struct kern_builder *b = &builder;
-  kern_id task = kern_task(b), i = kern_for(b, kern_index(b, 0), kern_index(b, a->S), 1);
-  kern_id from = scaled(b, kern_add(b, scaled(b, task, f->padded), i), f->width);
-  kern_id to = scaled(b, kern_add(b, scaled(b, task, a->S), i), a->D);
+  kern_id task = kern_task(b), dq = kern_mem(b, f->dq_mem), out = kern_mem(b, mem), i = kern_range(b, 0, a->S, 1);
+  kern_id from = kern_mul_i(b, kern_add(b, kern_mul_i(b, task, f->padded), i), f->width);
+  kern_id to = kern_mul_i(b, kern_add(b, kern_mul_i(b, task, a->S), i), a->D);
   for (int64_t d = 0; d < a->D; d += a->lanes) {
-    kern_id x = kern_load(b, kern_mem(b, f->dq_mem), plus(b, from, d), a->lanes);
-    att_store(b, kern_mem(b, mem), plus(b, to, d), kern_cast(b, x, a->job->group->anchor->out[0].dtype), a->D - d);
+    kern_id x = kern_load(b, dq, kern_add_i(b, from, d), a->lanes);
+    x = kern_cast(b, x, a->job->group->anchor->out[0].dtype);
+    att_store(b, out, kern_add_i(b, to, d), x, a->D - d);
   }
   kern_end(b);
 }

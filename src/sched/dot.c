@@ -8,6 +8,8 @@
 */
 #include "sched/dot.h"
 
+enum { TILE_ROWS = 32 };
+
 /* The function of the phase while it is being built. */
 struct body {
   struct dot *d;
@@ -15,9 +17,11 @@ struct body {
   struct kern_values *values;
   kern_id strip_lo, strip_hi, panel_lo, panel_hi; /* of the task */
   kern_id rows, panels, sums, start; /* scratch: packed a, packed b, c, their biases; KERN_NONE where there is none */
-  int64_t sums_stride;
-  bool all_sums;       /* scratch has the sums of the task, not of a strip */
-  kern_id batch, slab; /* of the task */
+  kern_id turned;                    /* scratch: sums, columns by rows */
+  int64_t sums_stride, sums_strips;  /* of c in scratch */
+  kern_id sums_lo;                   /* the strip that it begins with */
+  bool all_sums;                     /* it has the sums of the task */
+  kern_id batch, slab;               /* of the task */
 };
 
 /* A block of terms, and a chunk of panels. */
@@ -29,7 +33,7 @@ struct block {
 };
 
 static kern_id clamp(struct kern_builder *b, kern_id x, int64_t hi) {
-  return kern_min(b, kern_max(b, x, kern_index(b, 0)), kern_index(b, hi));
+  return kern_min_i(b, kern_max(b, x, kern_index(b, 0)), hi);
 }
 
 static kern_id times(struct kern_builder *b, kern_id x, int64_t by) { return kern_mul(b, x, kern_index(b, by)); }
@@ -65,6 +69,9 @@ static int last_rows(const struct dot *d) { return (int)(d->m % d->mr); }
 static int last_vectors(const struct dot *d) { return (int)dot_ceil(d->n % panel_width(d), d->lanes); }
 static int last_lanes(const struct dot *d) { return (int)(d->n % d->lanes); }
 
+/* True when the sums of all rows of the task are turned in the end. */
+static bool is_upright(const struct dot *d) { return d->upright && d->slabs == 0; }
+
 static void make_functions(struct dot *d) {
   bool padded = d->c.mem < 0 || d->slabs > 0, cut = last_lanes(d) != 0 && (!padded || !d->b.packed);
   for (int i = 0; i < 2; i++) {
@@ -81,15 +88,11 @@ static void make_functions(struct dot *d) {
     int vectors = j == 0 ? (full_panels(d) > 0 ? d->nv : 0) : last_vectors(d);
     if (vectors > 0) d->bias[j] = dot_bias(d, vectors);
   }
-  if ((d->a.packed && d->a.across) || (d->b.packed && d->b.across && !d->prepacked)) d->transpose = dot_transpose(d);
+  bool turns = (d->a.packed && d->a.across) || (d->b.packed && d->b.across && !d->prepacked);
+  if (turns || is_upright(d)) d->transpose = dot_transpose(d);
 }
 
 /* ---- one tile -------------------------------------------------------------------------------------------- */
-
-/* Memory from the element on that the variables stand for. */
-static kern_id at_place(struct body *f, const struct dot_place *place) {
-  return kern_at(f->b, kern_mem(f->b, place->mem), kern_values_first(f->values, place->offset));
-}
 
 /* Where a panel of the chunk lies in scratch that has `size` elements a panel. */
 static kern_id of_panel(struct body *f, const struct block *k, kern_id panel, kern_id scratch, int64_t size) {
@@ -108,8 +111,8 @@ static kern_id packed_panel(struct body *f, const struct block *k, kern_id panel
 
 /* Where the sums of row 0 of a strip in scratch begin. */
 static kern_id sums_row(struct body *f, kern_id strip) {
-  if (!f->all_sums) return kern_index(f->b, 0);
-  kern_id number = clamp(f->b, kern_sub(f->b, strip, f->strip_lo), f->d->task_strips - 1);
+  if (f->sums_strips == 1) return kern_index(f->b, 0);
+  kern_id number = clamp(f->b, kern_sub(f->b, strip, f->sums_lo), f->sums_strips - 1);
   return times(f->b, number, f->d->mr * f->sums_stride);
 }
 
@@ -118,6 +121,24 @@ static kern_id sums_col(struct body *f, const struct block *k, kern_id panel) {
   kern_id first = f->all_sums ? f->panel_lo : k->lo;
   int64_t n = f->sums_stride / panel_width(f->d);
   return times(f->b, clamp(f->b, kern_sub(f->b, panel, first), n - 1), panel_width(f->d));
+}
+
+/* Memories of side a for a strip: where it begins, or where each of its rows does. Returns how many. */
+static int left_of(struct body *f, kern_id strip, int rows, kern_id *mems) {
+  const struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  kern_id row = clamp(b, kern_sub(b, strip, f->strip_lo), d->task_strips - 1), first = times(b, strip, d->mr);
+  mems[0] = d->a.packed  ? kern_at(b, f->rows, times(b, row, (int64_t)d->mr * DOT_PACKED_ROW))
+            : d->a.split ? KERN_NONE
+                         : dot_at_place(b, f->values, &d->a.place);
+  if (!d->a.split) return 1;
+  kern_id mem = kern_mem(b, d->a.apart.mem);
+  for (int i = 0; i < rows; i++) {
+    kern_values_set(f->values, DOT_ROW, kern_min_i(b, kern_add_i(b, first, i), d->m - 1), 1, KERN_NONE);
+    mems[i] = kern_at(b, mem, kern_values_first(f->values, d->a.apart.rows));
+  }
+  kern_values_set(f->values, DOT_ROW, first, 1, KERN_NONE);
+  return rows;
 }
 
 static void call_micro(struct body *f, const struct block *k, kern_id strip, kern_id panel, bool small_strip,
@@ -129,28 +150,29 @@ static void call_micro(struct body *f, const struct block *k, kern_id strip, ker
   kern_values_set(f->values, DOT_TERM, k->pc, 1, KERN_NONE);
   kern_values_set(f->values, DOT_COL, col, 1, KERN_NONE);
   if (d->c.mem >= 0 && d->cut != 0) dot_set(d, b, f->values, d->cut, DOT_COL, col, 1, KERN_NONE);
-  kern_id row = clamp(b, kern_sub(b, strip, f->strip_lo), d->task_strips - 1);
-  kern_id left =
-      d->a.packed ? kern_at(b, f->rows, times(b, row, (int64_t)d->mr * DOT_PACKED_ROW)) : at_place(f, &d->a.place);
+  kern_id mems[TILE_ROWS + 3];
+  int lefts = left_of(f, strip, small_strip ? last_rows(d) : d->mr, mems);
   bool turned = d->turned && !small_panel, packed = d->b.packed && !turned;
-  kern_id right = packed ? packed_panel(f, k, panel) : at_place(f, &d->b.place), sums;
-  if (d->c.mem >= 0)
-    sums = at_place(f, &d->c);
-  else
-    sums = kern_at(b, f->sums, kern_add(b, sums_row(f, strip), sums_col(f, k, panel)));
+  kern_id right = packed ? packed_panel(f, k, panel) : dot_at_place(b, f->values, &d->b.place), sums;
+  if (d->c.mem >= 0) {
+    sums = dot_at_place(b, f->values, &d->c);
+  } else {
+    sums = sums_row(f, strip);
+    sums = kern_at(b, f->sums, kern_add(b, sums, sums_col(f, k, panel)));
+  }
   if (d->slabs > 0) sums = kern_at(b, sums, times(b, f->slab, d->slab));
-  kern_id scalars[DOT_SCALARS] = {
-      [DOT_KB] = kern_index(b, k->kb),
-      [DOT_LDA] = kern_index(b, d->a.packed ? DOT_PACKED_ROW : d->a.place.own),
-      [DOT_LDB] = kern_index(b, packed   ? panel_width(d)
-                                : turned ? d->b.place.own
-                                         : d->b.place.term),
-      [DOT_LDC] = kern_index(b, d->c.mem >= 0 ? d->c.term : f->sums_stride),
-      [DOT_ADD] = k->add,
-      [DOT_TAIL] = kern_index(b, last_lanes(d)),
-  };
-  kern_id mems[4] = {left, right, sums, d->biased ? of_panel(f, k, panel, f->start, panel_width(d)) : KERN_NONE};
-  kern_call(b, d->micro[small_strip][small_panel], d->biased ? 4 : 3, mems, DOT_SCALARS, scalars);
+  kern_id scalars[DOT_SCALARS];
+  scalars[DOT_KB] = kern_index(b, k->kb);
+  scalars[DOT_LDA] = kern_index(b, d->a.packed ? DOT_PACKED_ROW : d->a.place.own);
+  scalars[DOT_LDB] = kern_index(b, packed ? panel_width(d) : turned ? d->b.place.own : d->b.place.term);
+  scalars[DOT_LDC] = kern_index(b, d->c.mem >= 0 ? d->c.term : f->sums_stride);
+  scalars[DOT_ADD] = k->add;
+  scalars[DOT_TAIL] = kern_index(b, last_lanes(d));
+  scalars[DOT_PC] = k->pc;
+  mems[lefts] = right;
+  mems[lefts + 1] = sums;
+  if (d->biased) mems[lefts + 2] = of_panel(f, k, panel, f->start, panel_width(d));
+  kern_call(b, d->micro[small_strip][small_panel], lefts + (d->biased ? 3 : 2), mems, DOT_SCALARS, scalars);
 }
 
 static void each_panel(struct body *f, const struct block *k, kern_id strip, bool small_strip) {
@@ -188,21 +210,61 @@ static void finish_strip(struct body *f, const struct block *k, kern_id strip) {
   struct dot *d = f->d;
   struct kern_builder *b = f->b;
   kern_id first = times(b, strip, d->mr);
-  kern_id rows = kern_min(b, kern_index(b, d->mr), kern_sub(b, kern_index(b, d->m), first));
+  kern_id rows = kern_min_i(b, kern_sub(b, kern_index(b, d->m), first), d->mr);
   kern_id i = open_loop(f, kern_index(b, 0), rows, 1);
-  kern_values_set(f->values, DOT_ROW, kern_min(b, kern_add(b, first, i), kern_index(b, d->m - 1)), 1, KERN_NONE);
-  kern_id at = d->c.mem >= 0 ? KERN_NONE : kern_add(b, sums_row(f, strip), times(b, i, f->sums_stride));
+  kern_values_set(f->values, DOT_ROW, kern_min_i(b, kern_add(b, first, i), d->m - 1), 1, KERN_NONE);
+  kern_id at = d->c.mem >= 0 ? KERN_NONE : sums_row(f, strip);
+  if (d->c.mem < 0) at = kern_add(b, at, times(b, i, f->sums_stride));
   if (d->n >= d->lanes) {
-    kern_id end = kern_min(b, times(b, k->hi, d->nv), kern_index(b, d->n / d->lanes));
+    kern_id end = kern_min_i(b, times(b, k->hi, d->nv), d->n / d->lanes);
     kern_id vector = open_loop(f, times(b, k->lo, d->nv), end, 1);
     finish_vector(f, k, at, times(b, vector, d->lanes), KERN_NONE);
     close_block(f);
   }
   if (last_lanes(d) != 0) {
     open_if(f, kern_index(b, d->panels - 1), k->hi);
-    finish_vector(f, k, at, kern_index(b, d->n - last_lanes(d)), kern_index(b, last_lanes(d)));
+    kern_id col = kern_index(b, d->n - last_lanes(d));
+    finish_vector(f, k, at, col, kern_index(b, last_lanes(d)));
     close_block(f);
   }
+  close_block(f);
+}
+
+/* A vector of columns of some rows, where outs are contiguous along rows: squares of sums are turned, then lanes run along
+** rows. sums: from the first row and column on. */
+static void finish_columns(struct body *f, kern_id sums, kern_id first, kern_id rows, kern_id col) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  int64_t lanes = d->lanes, most = d->bunch * d->mr;
+  bool whole = d->m % lanes == 0 && d->leading == 0;
+  kern_id zero = kern_index(b, 0), stride = kern_index(b, f->sums_stride), width = kern_index(b, most);
+  kern_id one = kern_index(b, 1), i = kern_min_i(b, open_loop(f, zero, rows, lanes), most - lanes);
+  kern_id from = kern_at(b, sums, times(b, i, f->sums_stride)), to = kern_at(b, f->turned, i);
+  kern_call(b, d->transpose, 2, (const kern_id[]){from, to}, 3, (const kern_id[]){stride, width, one});
+  close_block(f);
+  kern_id cols = kern_min_i(b, kern_sub(b, kern_index(b, d->n), col), lanes), j = open_loop(f, zero, cols, 1);
+  dot_set(d, b, f->values, d->cut, DOT_COL, kern_min_i(b, kern_add(b, col, j), d->n - 1), 1, KERN_NONE);
+  i = kern_min_i(b, open_loop(f, zero, rows, lanes), most - lanes);
+  kern_id active = whole ? KERN_NONE : kern_min_i(b, kern_sub(b, rows, i), lanes), row = kern_add(b, first, i);
+  if (whole) row = kern_min_i(b, row, d->m - lanes);
+  kern_values_set(f->values, DOT_ROW, row, d->lanes, active);
+  i = kern_add(b, times(b, j, most), i);
+  dot_finish(d, b, f->values, kern_load(b, f->turned, i, d->lanes), active);
+  kern_values_set(f->values, DOT_ROW, row, 1, KERN_NONE);
+  close_block(f);
+  close_block(f);
+}
+
+static void finish_bunch(struct body *f, const struct block *k, kern_id lo, kern_id hi) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  kern_id first = times(b, lo, d->mr), end = kern_min_i(b, times(b, hi, d->mr), d->m);
+  kern_id rows = kern_min_i(b, kern_sub(b, end, first), d->bunch * d->mr), sums = sums_row(f, lo);
+  kern_id last = kern_min_i(b, times(b, k->hi, d->nv), dot_ceil(d->n, d->lanes));
+  kern_id col = times(b, open_loop(f, times(b, k->lo, d->nv), last, 1), d->lanes);
+  kern_id left = kern_sub(b, col, times(b, f->all_sums ? f->panel_lo : k->lo, panel_width(d)));
+  sums = kern_add(b, sums, clamp(b, left, f->sums_stride - d->lanes));
+  finish_columns(f, kern_at(b, f->sums, sums), first, rows, col);
   close_block(f);
 }
 
@@ -211,11 +273,13 @@ static void finish_strip(struct body *f, const struct block *k, kern_id strip) {
 static void pack_panel(struct body *f, const struct block *k, kern_id panel, bool small) {
   struct dot *d = f->d;
   kern_id to = packed_panel(f, k, panel);
-  dot_pack_panel(d, f->b, f->values, to, panel, small ? last_vectors(d) : d->nv, small ? last_lanes(d) : 0, k->pc,
-                 k->kb);
-  if (d->biased)
-    kern_call(f->b, d->bias[small], 2, (const kern_id[]){to, of_panel(f, k, panel, f->start, panel_width(d))}, 1,
-              (const kern_id[]){kern_index(f->b, k->kb)});
+  if (!d->prepacked)
+    dot_pack_panel(d, f->b, f->values, to, panel, small ? last_vectors(d) : d->nv, small ? last_lanes(d) : 0, k->pc,
+                   k->kb);
+  if (d->biased) {
+    kern_id kb = kern_index(f->b, k->kb), start = of_panel(f, k, panel, f->start, panel_width(d));
+    kern_call(f->b, d->bias[small], 2, (const kern_id[]){to, start}, 1, &kb);
+  }
 }
 
 static void pack_chunk(struct body *f, const struct block *k) {
@@ -230,16 +294,26 @@ static void pack_chunk(struct body *f, const struct block *k) {
   close_block(f);
 }
 
-static void each_strip(struct body *f, const struct block *k) {
+static void each_strip(struct body *f, const struct block *k, kern_id lo, kern_id hi) {
   struct dot *d = f->d;
-  kern_id full = kern_index(f->b, full_strips(d)), strip = open_loop(f, f->strip_lo, f->strip_hi, 1);
+  kern_id full = kern_index(f->b, full_strips(d)), strip = open_loop(f, lo, hi, 1);
   bool both = full_strips(d) > 0 && full_strips(d) < d->strips;
   if (both) open_if(f, strip, full);
   if (full_strips(d) > 0) each_panel(f, k, strip, false);
   if (both) open_else(f);
   if (full_strips(d) < d->strips) each_panel(f, k, strip, true);
   if (both) close_block(f);
-  if (k->last && !d->bare && d->slabs == 0) finish_strip(f, k, strip);
+  if (k->last && !d->bare && d->slabs == 0 && !d->upright) finish_strip(f, k, strip);
+  close_block(f);
+}
+
+static void each_bunch(struct body *f, const struct block *k) {
+  struct dot *d = f->d;
+  kern_id lo = open_loop(f, f->strip_lo, f->strip_hi, d->bunch);
+  kern_id hi = kern_min(f->b, kern_add_i(f->b, lo, d->bunch), f->strip_hi);
+  if (!f->all_sums) f->sums_lo = lo;
+  each_strip(f, k, lo, hi);
+  if (k->last) finish_bunch(f, k, lo, hi);
   close_block(f);
 }
 
@@ -249,7 +323,7 @@ static void each_chunk(struct body *f, kern_id pc, int64_t kb, kern_id add, bool
   struct kern_builder *b = f->b;
   struct block k = {.pc = pc, .kb = kb, .add = add, .last = last, .lo = f->panel_lo, .hi = f->panel_hi};
   if (d->a.packed) {
-    kern_id end = kern_min(b, times(b, f->strip_hi, d->mr), kern_index(b, d->m));
+    kern_id end = kern_min_i(b, times(b, f->strip_hi, d->mr), d->m);
     dot_pack_rows(d, b, f->values, f->rows, times(b, f->strip_lo, d->mr), end, pc, kb);
   }
   bool several = d->task_panels > d->chunk_panels;
@@ -257,8 +331,11 @@ static void each_chunk(struct body *f, kern_id pc, int64_t kb, kern_id add, bool
     k.lo = open_loop(f, f->panel_lo, f->panel_hi, d->chunk_panels);
     k.hi = kern_min(b, kern_add(b, k.lo, kern_index(b, d->chunk_panels)), f->panel_hi);
   }
-  if (d->b.packed && !d->prepacked) pack_chunk(f, &k);
-  each_strip(f, &k);
+  if (d->b.packed && (!d->prepacked || d->biased)) pack_chunk(f, &k);
+  if (is_upright(d))
+    each_bunch(f, &k);
+  else
+    each_strip(f, &k, f->strip_lo, f->strip_hi);
   if (several) close_block(f);
 }
 
@@ -276,11 +353,12 @@ static void each_block(struct body *f) {
     return;
   }
   if (blocks > 1) {
-    kern_id block = open_loop(f, kern_index(b, 0), kern_index(b, blocks - 1), 1);
-    each_chunk(f, times(b, block, DOT_BLOCK), DOT_BLOCK, kern_min(b, block, kern_index(b, 1)), false);
+    kern_id block = open_loop(f, write, kern_index(b, blocks - 1), 1), add = kern_min_i(b, block, 1);
+    each_chunk(f, times(b, block, DOT_BLOCK), DOT_BLOCK, add, false);
     close_block(f);
   }
-  each_chunk(f, kern_index(b, before), d->k - before, kern_index(b, blocks > 1), true);
+  kern_id add = kern_index(b, blocks > 1);
+  each_chunk(f, kern_index(b, before), d->k - before, add, true);
 }
 
 /* Columns that are turned are read along their terms: all blocks of a panel before the next one. */
@@ -295,13 +373,29 @@ static void each_column(struct body *f) {
 static void make_scratch(struct body *f) {
   struct dot *d = f->d;
   f->all_sums = d->k > DOT_BLOCK;
+  f->sums_lo = f->strip_lo;
+  f->sums_strips = f->all_sums ? d->task_strips : 1;
+  if (is_upright(d)) {
+    f->sums_strips = dot_ceil(f->sums_strips, d->bunch) * d->bunch;
+    f->turned = kern_local(f->b, d->acc, d->lanes * d->bunch * d->mr);
+  }
   f->sums_stride = (f->all_sums ? d->task_panels : d->chunk_panels) * panel_width(d);
   f->rows = f->panels = f->sums = f->start = KERN_NONE;
   if (d->a.packed) f->rows = kern_local(f->b, d->acc, d->task_strips * d->mr * DOT_PACKED_ROW);
   if (d->b.packed && !d->prepacked)
     f->panels = kern_local(f->b, d->acc, (d->turned ? 1 : d->chunk_panels) * DOT_BLOCK * panel_width(d));
   if (d->biased) f->start = kern_local(f->b, d->acc, d->chunk_panels * panel_width(d));
-  if (d->c.mem < 0) f->sums = kern_local(f->b, d->acc, (f->all_sums ? d->task_strips : 1) * d->mr * f->sums_stride);
+  if (d->c.mem < 0) f->sums = kern_local(f->b, d->acc, f->sums_strips * d->mr * f->sums_stride);
+}
+
+/* Strips of rows that the run has, if the task has any. */
+static void open_leading(struct body *f) {
+  struct dot *d = f->d;
+  struct kern_builder *b = f->b;
+  kern_id rows = clamp(b, kern_scalar(b, 0), d->m / d->leading);
+  rows = kern_add_i(b, kern_mul_i(b, rows, d->leading), d->mr - 1);
+  f->strip_hi = kern_min(b, f->strip_hi, kern_idiv(b, rows, d->mr));
+  open_if(f, f->strip_lo, f->strip_hi);
 }
 
 static quern_status build(struct dot *d) {
@@ -317,23 +411,23 @@ static quern_status build(struct dot *d) {
   f.batch = kern_idiv(&b, task, down * along);
   kern_values_set(f.values, DOT_BATCH, f.batch, 1, KERN_NONE);
   f.strip_lo = times(&b, kern_imod(&b, tile, down), d->task_strips);
-  f.strip_hi = kern_min(&b, kern_add(&b, f.strip_lo, kern_index(&b, d->task_strips)), kern_index(&b, d->strips));
+  f.strip_hi = kern_min_i(&b, kern_add(&b, f.strip_lo, kern_index(&b, d->task_strips)), d->strips);
   f.panel_lo = times(&b, kern_idiv(&b, tile, down), d->task_panels);
-  f.panel_hi = kern_min(&b, kern_add(&b, f.panel_lo, kern_index(&b, d->task_panels)), kern_index(&b, d->panels));
+  f.panel_hi = kern_min_i(&b, kern_add(&b, f.panel_lo, kern_index(&b, d->task_panels)), d->panels);
   make_scratch(&f);
+  if (d->leading > 0) open_leading(&f);
   if (d->turned)
     each_column(&f);
   else
     each_block(&f);
+  if (d->leading > 0) close_block(&f);
   kern_values_free(f.values);
   return d->slabs > 0 ? dot_add_slabs(d) : QUERN_STATUS_OK;
 }
 
 quern_status sched_dot(struct sched_job *job) {
   struct dot d;
-  struct dot_turn turn;
-  QUERN_TRY(dot_choose_turn(job, &turn));
-  quern_status status = dot_setup(&d, job, &turn);
+  quern_status status = dot_setup(&d, job);
   bool none = d.batch * d.m * d.n == 0, plain = d.lanes == 1 || d.k == 0;
   if (status == QUERN_STATUS_OK && !none) status = dot_alias(&d);
   if (status == QUERN_STATUS_OK && none) (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));

@@ -27,6 +27,12 @@ struct dot_place {
   int64_t own, term;               /* strides; of a result: of columns (own) and rows (term) */
 };
 
+/* A tensor in memory whose elements lie at rows + terms, each an expression of its own: windows. */
+struct dot_apart {
+  int mem; /* -1: there is no such place */
+  const struct pass_index *rows, *terms;
+};
+
 /* One operand. */
 struct dot_side {
   const quern_tensor *tensor;
@@ -34,7 +40,9 @@ struct dot_side {
   int own;                /* DOT_ROW or DOT_COL */
   unsigned cut;           /* bit x: at is cut along axis x */
   struct dot_place place; /* when it is read as it lies in memory, in the dtype of the accumulators */
+  struct dot_apart apart; /* of rows that have no such place: the same */
   bool packed;            /* copied to scratch before it is used */
+  bool split;             /* read at apart */
   bool across;            /* packing reads vectors along the dim that is not contiguous when packed */
 };
 
@@ -57,6 +65,7 @@ struct dot {
   struct base_arena arena;
   struct pass_space *space;
   const struct ir_node *node;
+  int columns; /* which source of the node side b is */
   enum ir_reduce reduce;
   enum ir_combine combine;
   quern_dtype acc; /* of accumulators and of packed operands */
@@ -71,6 +80,7 @@ struct dot {
   const struct pass_index ***outs;  /* where the outs are written */
   struct dot_place c;               /* the out that sums are kept in; mem -1: scratch */
   bool bare;                        /* c is the only out, and is the sum itself */
+  bool upright;                     /* the first out is contiguous along rows: what comes after has lanes along them */
   bool prepacked;                   /* side b lies packed where an in was: see dot_prepack.c */
   bool turned;                      /* tiles read side b as it lies, terms contiguous, and turn it in registers */
   int64_t slabs;                    /* c is a workspace with the sums of each block of terms; 0: it is not */
@@ -81,7 +91,9 @@ struct dot {
   int mr, nv;                                     /* rows and vectors of the register tile */
   int64_t strips, panels;                         /* of mr rows, of nv vectors: the last may be smaller */
   int64_t task_strips, task_panels, chunk_panels; /* of a task; packed at a time */
-  const struct kern_fn *micro[2][2];              /* [smaller last strip][smaller last panel], or NULL */
+  int64_t bunch;   /* upright: strips that are finished together, whole vectors of rows */
+  int64_t leading; /* rows here for each of the leading dimension's, which the axis of rows is made of; 0: it is not */
+  const struct kern_fn *micro[2][2]; /* [smaller last strip][smaller last panel], or NULL */
   const struct kern_fn *transpose;
   const struct kern_fn *bias[2]; /* [smaller last panel], or NULL */
 };
@@ -91,7 +103,7 @@ static inline int64_t dot_ceil(int64_t x, int64_t by) { return (x + by - 1) / by
 /* ---- dot_side.c */
 
 /* Gives the kernel its space, operands, outs and the workspaces of what is kept. */
-quern_status dot_setup(struct dot *d, struct sched_job *job, const struct dot_turn *turn) QUERN_NODISCARD;
+quern_status dot_setup(struct dot *d, struct sched_job *job) QUERN_NODISCARD;
 void dot_fini(struct dot *d);
 bool dot_is_movement(const struct ir_node *node);
 
@@ -105,9 +117,10 @@ quern_status dot_alias(struct dot *d) QUERN_NODISCARD;
 
 /* The function that computes rows x vectors sums over kb terms:
 ** memories a, b, c, and of biased bytes what the sums start with; scalars kb, a's row stride, b's term stride, c's row
-** stride, add (0: c is written, 1: added to), and the lanes of the last vector that count when `partial`. a's terms and
-** b's and c's columns are contiguous. b's term stride is ldb whatever the scalar says, unless ldb is 0. */
-enum { DOT_KB, DOT_LDA, DOT_LDB, DOT_LDC, DOT_ADD, DOT_TAIL, DOT_SCALARS };
+** stride, add (0: c is written, 1: added to), the lanes of the last vector that count when `partial`, and the number of the
+** first term. a's terms and b's and c's columns are contiguous. b's term stride is ldb whatever the scalar says, unless
+** ldb is 0. Where side a is split, there is a memory a row in the place of a, and terms lie where its apart says. */
+enum { DOT_KB, DOT_LDA, DOT_LDB, DOT_LDC, DOT_ADD, DOT_TAIL, DOT_PC, DOT_SCALARS };
 const struct kern_fn *dot_micro(struct dot *d, int rows, int vectors, bool partial, int64_t ldb);
 
 /* The same where b's terms are contiguous and the scalar is the stride of its columns; d->lanes columns. */
@@ -139,6 +152,8 @@ void dot_set(const struct dot *d, struct kern_builder *b, struct kern_values *va
              kern_id value, int lanes, kern_id active);
 /* The same of an axis that is cut, by its parts. */
 void dot_set_parts(struct kern_values *values, int axis, kern_id outer, kern_id inner, int lanes, kern_id active);
+/* Memory from the element on that the variables stand for. */
+kern_id dot_at_place(struct kern_builder *b, struct kern_values *values, const struct dot_place *place);
 
 /* Values for one function: ins and what is kept are bound to memory. */
 quern_status dot_values(struct dot *d, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
@@ -153,8 +168,11 @@ quern_status dot_keep(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_choose.c */
 
-/* From the layout of the group's first out. */
+/* From the layout of the group's first out; but windows are rows where what they meet is packed ahead. */
 quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn) QUERN_NODISCARD;
+
+/* True when an operand is windows of something, moved. */
+bool dot_has_windows(const struct pass_group *group, const quern_tensor *t);
 
 /* The register tile, what is packed, and how the work is cut into tasks. A schedule that has numbers is followed. */
 void dot_sizes(struct dot *d);

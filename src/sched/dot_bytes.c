@@ -78,10 +78,11 @@ static kern_id words_across(struct dot *d, struct kern_builder *b, struct kern_v
     kern_values_set(values, DOT_TERM, kern_min(b, term, kern_index(b, d->terms - 1)), 1, KERN_NONE);
     kern_id x = kern_bitcast(b, kern_splat(b, bytes_at(d, values, side), lanes), QUERN_DTYPE_U8);
     if (d->terms % 4 != 0) {
-      kern_id inside = kern_bin(b, KERN_LT, term, kern_index(b, d->terms));
-      x = kern_select(b, kern_splat(b, inside, lanes), x, kern_const_i(b, QUERN_DTYPE_U8, lanes, 0));
+      kern_id inside = kern_splat(b, kern_bin(b, KERN_LT, term, kern_index(b, d->terms)), lanes);
+      x = kern_select(b, inside, x, kern_const_i(b, QUERN_DTYPE_U8, lanes, 0));
     }
-    x = kern_bin(b, KERN_SHL, kern_cast(b, x, QUERN_DTYPE_I32), kern_const_i(b, QUERN_DTYPE_I32, lanes, 8 * i));
+    x = kern_cast(b, x, QUERN_DTYPE_I32);
+    x = kern_bin(b, KERN_SHL, x, kern_const_i(b, QUERN_DTYPE_I32, lanes, 8 * i));
     sum = sum == KERN_NONE ? x : kern_bin(b, KERN_OR, sum, x);
   }
   return sum;
@@ -109,14 +110,16 @@ const struct kern_fn *dot_bias(struct dot *d, int vectors) {
   kern_id each = kern_const_i(b, d->acc, d->lanes, (int32_t)0x80808080);
   QUERN_ASSERT(vectors <= 32);
   for (int v = 0; v < vectors; v++) sums[v] = kern_var(b, zero);
-  kern_id k = kern_for(b, kern_index(b, 0), kern_scalar(b, 0), 1),
-          row = kern_mul(b, k, kern_index(b, (int64_t)vectors * d->lanes));
+  kern_id terms = kern_scalar(b, 0), k = kern_for(b, kern_index(b, 0), terms, 1);
+  kern_id row = kern_mul(b, k, kern_index(b, (int64_t)vectors * d->lanes));
   for (int v = 0; v < vectors; v++) {
     kern_id x = kern_load(b, panel, kern_add(b, row, kern_index(b, (int64_t)v * d->lanes)), d->lanes);
     kern_set(b, sums[v], kern_dot4(b, kern_get(b, sums[v]), each, x));
   }
   kern_end(b);
-  for (int v = 0; v < vectors; v++)
-    kern_store(b, start, kern_index(b, (int64_t)v * d->lanes), kern_sub(b, zero, kern_get(b, sums[v])));
+  for (int v = 0; v < vectors; v++) {
+    kern_id at = kern_index(b, (int64_t)v * d->lanes);
+    kern_store(b, start, at, kern_sub(b, zero, kern_get(b, sums[v])));
+  }
   return fn;
 }

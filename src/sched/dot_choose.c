@@ -8,7 +8,7 @@
 enum { COST_PACK = 12, COST_ACROSS = 20, COST_TASK = 4000 };
 
 /* Rows of a task at most: with more of them the sums leave the second-level cache between two blocks of terms. */
-enum { TASK_ROWS = 1200, TASK_ROWS_PACKED = 384, TASK_ROWS_MOST = 8192 };
+enum { TASK_ROWS = 1200, TASK_ROWS_PACKED = 384, TASK_ROWS_UPRIGHT = 192, TASK_ROWS_MOST = 8192 };
 
 /* Rows that side b is turned in registers for; vectors of columns that make a tile worth a task; elements of slabs. */
 enum { TURNED_ROWS = 8, TILE_VECTORS = 4, SLABS_MOST = 1 << 22, TILE_MOST = 32 };
@@ -60,6 +60,34 @@ static struct dot_turn turn_for(const struct pass_group *group, const int64_t *c
   return (struct dot_turn){.swap = true, .hoisted = row - rows};
 }
 
+static bool is_in(const struct pass_group *group, const quern_tensor *t) {
+  for (size_t i = 0; i < group->n_ins; i++)
+    if (group->ins[i] == t) return true;
+  return false;
+}
+
+/* True when an operand is in, moved or converted. */
+static bool is_made_of(const quern_tensor *t, const quern_tensor *in) {
+  while (t != in && t->node->n_src == 1) t = t->node->src[0];
+  return t == in;
+}
+
+bool dot_has_windows(const struct pass_group *group, const quern_tensor *t) {
+  while (!is_in(group, t) && dot_is_movement(t->node) && t->node->op != IR_WINDOW) t = t->node->src[0];
+  return !is_in(group, t) && t->node->op == IR_WINDOW;
+}
+
+/* Weights that are packed ahead are columns where windows meet them: windows are rows, which need not be packed. */
+static void prefer_packed(const struct sched_job *job, struct dot_turn *turn) {
+  const struct ir_node *node = job->group->stages[0].node;
+  const quern_tensor *in = job->sched->packed > 0 ? job->group->ins[job->sched->packed - 1] : NULL;
+  int columns = turn->swap ? 0 : 1;
+  quern_dtype acc = kern_acc_dtype(node->out[0].dtype);
+  if (in != NULL && is_made_of(node->src[1 - columns], in) && dot_has_windows(job->group, node->src[columns]) &&
+      node->src[columns]->dtype == acc)
+    turn->swap = !turn->swap;
+}
+
 /* Lanes run along the columns: there must be some, and they should be contiguous in the out. Where rows are, they
 ** change places; rows that do not follow each other in the out count as batch. */
 quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn) {
@@ -80,8 +108,30 @@ quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn)
   const struct pass_index *offset = pass_index_flat(space, out->tensor->rank, out->tensor->dims, at);
   quern_status status = space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
   if (status == QUERN_STATUS_OK && pass_index_affine(space, offset, coef, &constant)) *turn = turn_for(group, coef);
+  prefer_packed(job, turn);
   pass_space_free(space);
   return status;
+}
+
+/* ---- the leading dimension --------------------------------------------------------------------------------- */
+
+/* The number of rows for each of the leading dimension's, when the rows of all outs are those of the axis. */
+static int64_t find_leading(const struct dot *d) {
+  const struct pass_rows *rows = d->job->sched->rows;
+  const struct pass_group *group = d->job->group;
+  if (rows == NULL || d->m % rows->most != 0) return 0;
+  int64_t each = d->m / rows->most;
+  const struct pass_index *wanted = pass_index_var(d->space, DOT_ROW);
+  wanted = pass_index_div(d->space, wanted, each);
+  for (size_t i = 0; i < group->n_outs; i++) {
+    const quern_tensor *t = group->outs[i].tensor;
+    int64_t stride = pass_rows_get(rows, t);
+    if (stride == 0) return 0;
+    const struct pass_index *row = pass_index_flat(d->space, t->rank, t->dims, d->outs[i]);
+    row = pass_index_div(d->space, row, stride);
+    if (pass_index_mod(d->space, row, rows->most) != wanted) return 0;
+  }
+  return each;
 }
 
 /* ---- the register tile ---------------------------------------------------------------------------------- */
@@ -110,7 +160,9 @@ static bool b_stays(const struct dot *d) {
   const struct dot_place *b = &d->b.place;
   int64_t size = (int64_t)base_dtypes[d->acc].size, row = b->term * size;
   if (b->mem < 0 || (b->own != 1 && d->n > 1)) return false;
-  return d->strips <= 2 || (row <= 1024 && row * BASE_MIN(d->k, DOT_BLOCK) <= d->job->target->l2_bytes / 4);
+  int64_t panel = d->k * d->nv * d->lanes * size;
+  return d->strips <= 2 || (d->strips <= 16 && panel <= d->job->target->l1_bytes / 2) ||
+         (row <= 1024 && row * BASE_MIN(d->k, DOT_BLOCK) <= d->job->target->l2_bytes / 4);
 }
 
 /* Side b as it lies, its terms contiguous: turned in registers when it is used only once. */
@@ -122,8 +174,9 @@ static bool b_turns(const struct dot *d) {
 
 static void choose_packing(struct dot *d) {
   const struct dot_place *a = &d->a.place;
-  d->a.packed = !(a->mem >= 0 && (a->term == 1 || d->k == 1));
   d->turned = b_turns(d);
+  d->a.split = d->a.apart.mem >= 0 && !d->bytes && !d->turned;
+  d->a.packed = !d->a.split && !(a->mem >= 0 && (a->term == 1 || d->k == 1));
   if (d->turned) {
     d->nv = 1;
     d->panels = dot_ceil(d->n, d->lanes);
@@ -153,12 +206,19 @@ static double time_of(const struct dot *d, int64_t strips, int64_t panels) {
   int64_t pack_b = d->prepacked ? 0 : pack_cost(&d->b, d->turned);
   double one = rows * vectors * k + vectors * k * (double)pack_b +
                rows * (k / d->lanes) * (double)pack_cost(&d->a, false) + COST_TASK;
-  return one * (double)dot_ceil(tasks, threads);
+  double all = one * (double)dot_ceil(tasks, threads);
+  if (d->leading == 0) return all;
+  /* a run of one strip counts as much as one of all, strip by strip */
+  one -= (rows - d->mr) * (vectors * k + k / d->lanes * (double)pack_cost(&d->a, false));
+  return all / (double)d->strips + one * (double)dot_ceil(tasks / dot_ceil(d->strips, strips), threads);
 }
 
 /* Rows of a task at most. Sums that lie in scratch must fit there. */
 static int64_t strips_most(const struct dot *d) {
-  int64_t rows = d->a.packed ? TASK_ROWS_PACKED : d->c.mem < 0 || d->panels > 1 ? TASK_ROWS : TASK_ROWS_MOST;
+  int64_t rows = d->upright                      ? TASK_ROWS_UPRIGHT
+                 : d->a.packed                   ? TASK_ROWS_PACKED
+                 : d->c.mem < 0 || d->panels > 1 ? TASK_ROWS
+                                                 : TASK_ROWS_MOST;
   return BASE_MAX(rows / d->mr, 1);
 }
 
@@ -190,12 +250,16 @@ static void choose_tasks(struct dot *d) {
   d->task_strips = d->job->sched->mc > 0 ? dot_ceil(d->job->sched->mc, d->mr) : best_strips;
   d->task_panels = d->job->sched->grain > 0 ? dot_ceil(d->job->sched->grain, d->nv * d->lanes) : best_panels;
   if (d->a.packed) d->task_strips = BASE_MAX(BASE_MIN(d->task_strips, DOT_BLOCK / d->mr), 1); /* one row of staging */
+  d->bunch = d->lanes;
+  while (d->bunch % 2 == 0 && d->bunch / 2 * d->mr % d->lanes == 0) d->bunch /= 2;
+  if (d->upright) d->task_strips = dot_ceil(d->task_strips, d->bunch) * d->bunch;
   d->task_strips = BASE_MIN(d->task_strips, d->strips);
   d->task_panels = BASE_MIN(d->task_panels, d->panels);
   d->chunk_panels = BASE_MIN(chunk, d->task_panels);
 }
 
 void dot_sizes(struct dot *d) {
+  d->leading = find_leading(d);
   choose_tile(d);
   choose_packing(d);
   choose_slabs(d);

@@ -8,13 +8,20 @@ void dot_set_parts(struct kern_values *values, int axis, kern_id outer, kern_id 
   kern_values_set(values, DOT_INNER + axis, inner, lanes, active);
 }
 
+kern_id dot_at_place(struct kern_builder *b, struct kern_values *values, const struct dot_place *place) {
+  kern_id mem = kern_mem(b, place->mem);
+  return kern_at(b, mem, kern_values_first(values, place->offset));
+}
+
 void dot_set(const struct dot *d, struct kern_builder *b, struct kern_values *values, unsigned cut, int axis,
              kern_id value, int lanes, kern_id active) {
   int64_t inner = d->axis[axis].inner;
-  if ((cut >> axis & 1) == 0)
+  if ((cut >> axis & 1) == 0) {
     kern_values_set(values, axis, value, lanes, active);
-  else
-    dot_set_parts(values, axis, kern_idiv(b, value, inner), kern_imod(b, value, inner), lanes, active);
+    return;
+  }
+  kern_id outer = kern_idiv(b, value, inner);
+  dot_set_parts(values, axis, outer, kern_imod(b, value, inner), lanes, active);
 }
 
 quern_status dot_values(struct dot *d, struct kern_builder *b, struct kern_values **values) {

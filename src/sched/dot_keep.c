@@ -22,16 +22,17 @@ static int64_t low(const struct keep *f, int k) { return f->pad != NULL ? f->pad
 /* Elements from element `at` on, the same value; n is a number of them. */
 static void fill(struct keep *f, kern_id at, int64_t n) {
   struct kern_builder *b = &f->b;
-  kern_id x = kern_values_get(f->values, f->pad->src[1], 0, NULL);
   int64_t lanes = f->d->lanes, whole = n - n % lanes;
+  kern_id x = kern_splat(b, kern_values_get(f->values, f->pad->src[1], 0, NULL), (int)lanes);
   if (whole > 0) {
-    kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, whole), lanes);
-    kern_store(b, f->to, kern_add(b, at, i), kern_splat(b, x, (int)lanes));
+    kern_id i = kern_range(b, 0, whole, lanes);
+    kern_store(b, f->to, kern_add(b, at, i), x);
     kern_end(b);
   }
-  if (n > whole)
-    kern_store_n(b, f->to, kern_add(b, at, kern_index(b, whole)), kern_splat(b, x, (int)lanes),
-                 kern_index(b, n - whole));
+  if (n > whole) {
+    kern_id rest = kern_add_i(b, at, whole);
+    kern_store_n(b, f->to, rest, x, kern_index(b, n - whole));
+  }
 }
 
 static void copy_vector(struct keep *f, kern_id at, kern_id i, kern_id active) {
@@ -47,13 +48,16 @@ static void copy(struct keep *f, kern_id at) {
   struct kern_builder *b = &f->b;
   int64_t lanes = f->d->lanes, n = f->from->dims[f->from->rank - 1], whole = n - n % lanes;
   if (whole > 0) {
-    kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, whole), lanes);
+    kern_id i = kern_range(b, 0, whole, lanes);
     kern_values_enter(f->values);
     copy_vector(f, at, i, KERN_NONE);
     kern_values_leave(f->values);
     kern_end(b);
   }
-  if (n > whole) copy_vector(f, at, kern_index(b, whole), kern_index(b, n - whole));
+  if (n > whole) {
+    kern_id rest = kern_index(b, whole);
+    copy_vector(f, at, rest, kern_index(b, n - whole));
+  }
 }
 
 /* Row number `row` of the tensor: its indices but the last, in the dims of from; opens an if for each that padding can
@@ -63,14 +67,15 @@ static int set_row(struct keep *f, const quern_tensor *t, kern_id row) {
   int opened = 0;
   kern_id inside = KERN_NONE;
   for (int k = t->rank - 2; k >= 0; k--) {
-    kern_id i = kern_sub(b, kern_imod(b, row, t->dims[k]), kern_index(b, low(f, k)));
+    kern_id i = kern_imod(b, row, t->dims[k]);
+    i = kern_sub(b, i, kern_index(b, low(f, k)));
     row = kern_idiv(b, row, t->dims[k]);
     int64_t last = f->from->dims[k] - 1;
     if (f->from->dims[k] != t->dims[k]) {
-      kern_id zero = kern_index(b, 0), both;
-      both = kern_bin(b, KERN_AND, kern_bin(b, KERN_LE, zero, i), kern_bin(b, KERN_LE, i, kern_index(b, last)));
+      kern_id zero = kern_index(b, 0), both = kern_bin(b, KERN_LE, zero, i);
+      both = kern_bin(b, KERN_AND, both, kern_bin(b, KERN_LE, i, kern_index(b, last)));
       inside = inside == KERN_NONE ? both : kern_bin(b, KERN_AND, inside, both);
-      i = kern_min(b, kern_max(b, i, zero), kern_index(b, last));
+      i = kern_min_i(b, kern_max(b, i, zero), last);
     }
     kern_values_set(f->values, k, i, 1, KERN_NONE);
   }
@@ -115,6 +120,8 @@ static quern_status keep_in(struct keep *f, const struct dot_kept *kept) {
   struct pass_group group = f->d->group;
   struct kern_builder *b = &f->b;
   int64_t n = t->rank > 0 ? t->dims[t->rank - 1] : 1, rows = ir_count(t) / n, some = BASE_MAX(TASK_ELEMENTS / n, 1);
+  if (f->d->job->sched->rows != NULL && pass_rows_first(f->d->job->sched->rows, t))
+    kern->mems[kept->mem].row = pass_rows_get(f->d->job->sched->rows, t);
   if (is_plain_pad(t)) f->pad = t->node;
   f->from = f->pad != NULL ? f->pad->src[0] : t;
   for (int k = 0; k < t->rank; k++) f->at[k] = pass_index_var(f->space, pass_space_add(f->space, f->from->dims[k]));
@@ -123,8 +130,8 @@ static quern_status keep_in(struct keep *f, const struct dot_kept *kept) {
   *b = (struct kern_builder){.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(dot_ceil(rows, some)))};
   QUERN_TRY(sched_values(&job, b, &f->values));
   f->to = kern_mem(b, kept->mem);
-  kern_id first = kern_mul(b, kern_task(b), kern_index(b, some));
-  kern_id end = kern_min(b, kern_add(b, first, kern_index(b, some)), kern_index(b, rows));
+  kern_id first = kern_mul_i(b, kern_task(b), some);
+  kern_id end = kern_min_i(b, kern_add(b, first, kern_index(b, some)), rows);
   kern_id row = kern_for(b, first, end, 1);
   kern_values_enter(f->values);
   keep_row(f, t, row);

@@ -26,7 +26,8 @@ struct tile {
   struct kern_builder *b;
   int rows, vectors;
   bool partial;
-  int64_t ldb; /* a constant that takes the scalar's place, or 0 */
+  int64_t ldb;                /* a constant that takes the scalar's place, or 0 */
+  struct kern_values *values; /* where side a is split: tells where terms lie; else NULL */
   kern_id scalar[DOT_SCALARS];
   kern_id row[MOST], right, result; /* memories */
   kern_id acc[MOST];
@@ -38,11 +39,19 @@ static kern_id load_right(const struct tile *t, kern_id at, int v) {
   return kern_load_n(t->b, t->right, index, t->d->lanes, cut ? t->scalar[DOT_TAIL] : KERN_NONE);
 }
 
+/* Where term k of the block lies in a row. */
+static kern_id left_at(const struct tile *t, kern_id k) {
+  if (t->values == NULL) return k;
+  kern_values_set(t->values, DOT_TERM, kern_add(t->b, t->scalar[DOT_PC], k), 1, KERN_NONE);
+  return kern_values_first(t->values, t->d->a.apart.terms);
+}
+
 /* One term: all sums of the tile. */
 static void term(const struct tile *t, kern_id k) {
   struct kern_builder *b = t->b;
   kern_id right[MOST], ldb = t->ldb > 0 ? kern_index(b, t->ldb) : t->scalar[DOT_LDB], at = kern_mul(b, k, ldb);
   for (int v = 0; v < t->vectors; v++) right[v] = load_right(t, at, v);
+  k = left_at(t, k);
   for (int i = 0; i < t->rows; i++) {
     kern_id x = kern_splat(b, kern_load(b, t->row[i], k, 1), t->d->lanes);
     for (int v = 0; v < t->vectors; v++) {
@@ -52,14 +61,25 @@ static void term(const struct tile *t, kern_id k) {
   }
 }
 
+static kern_id open_terms(const struct tile *t, kern_id lo, kern_id hi, int64_t step) {
+  kern_id k = kern_for(t->b, lo, hi, step);
+  if (t->values != NULL) kern_values_enter(t->values);
+  return k;
+}
+
+static void close_terms(const struct tile *t) {
+  if (t->values != NULL) kern_values_leave(t->values);
+  kern_end(t->b);
+}
+
 static void terms(const struct tile *t) {
   struct kern_builder *b = t->b;
   kern_id kb = t->scalar[DOT_KB], whole = kern_sub(b, kb, kern_imod(b, kb, UNROLL));
-  kern_id k = kern_for(b, kern_index(b, 0), whole, UNROLL);
-  for (int u = 0; u < UNROLL; u++) term(t, kern_add(b, k, kern_index(b, u)));
-  kern_end(b);
-  term(t, kern_for(b, whole, kb, 1));
-  kern_end(b);
+  kern_id k = open_terms(t, kern_index(b, 0), whole, UNROLL);
+  for (int u = 0; u < UNROLL; u++) term(t, kern_add_i(b, k, u));
+  close_terms(t);
+  term(t, open_terms(t, whole, kb, 1));
+  close_terms(t);
 }
 
 /* Vector v of row i of the result: its index, and how many lanes of it count. */
@@ -89,20 +109,22 @@ static bool begin(struct tile *t, const char *kind) {
   snprintf(name, sizeof name, "dot_%s_%s_%s_%dx%d%s%s", ir_reduce_names[d->reduce], ir_combine_names[d->combine],
            d->bytes ? "bytes" : base_dtypes[d->acc].name, t->rows, t->vectors * d->lanes, kind,
            t->partial ? "_part" : "");
-  const quern_dtype dtypes[] = {d->acc, d->acc, d->acc, d->acc};
+  int lefts = d->a.split ? t->rows : 1;
+  quern_dtype dtypes[MOST + 3];
+  for (int i = 0; i < lefts + 3; i++) dtypes[i] = d->acc;
   t->b->kern = d->job->kern;
-  t->b->fn = kern_add_fn(d->job->kern, name, d->biased ? 4 : 3, dtypes, DOT_SCALARS);
+  t->b->fn = kern_add_fn(d->job->kern, name, lefts + (d->biased ? 3 : 2), dtypes, DOT_SCALARS);
   if (t->b->fn == NULL) return false;
   for (int i = 0; i < DOT_SCALARS; i++) t->scalar[i] = kern_scalar(t->b, i);
-  kern_id left = kern_mem(t->b, 0);
-  t->right = kern_mem(t->b, 1);
-  t->result = kern_mem(t->b, 2);
-  for (int i = 0; i < t->rows; i++)
-    t->row[i] = kern_at(t->b, left, kern_mul(t->b, kern_index(t->b, i), t->scalar[DOT_LDA]));
+  for (int i = 0; i < lefts; i++) t->row[i] = kern_mem(t->b, i);
+  t->right = kern_mem(t->b, lefts);
+  t->result = kern_mem(t->b, lefts + 1);
+  for (int i = 0; i < t->rows && !d->a.split; i++)
+    t->row[i] = kern_at(t->b, t->row[0], kern_mul_i(t->b, t->scalar[DOT_LDA], i));
   kern_id start = kern_neutral(t->b, d->reduce, d->acc, d->lanes);
   for (int i = 0; i < t->rows * t->vectors; i++) {
     kern_id at = kern_index(t->b, (int64_t)(i % t->vectors) * d->lanes);
-    t->acc[i] = kern_var(t->b, d->biased ? kern_load(t->b, kern_mem(t->b, 3), at, d->lanes) : start);
+    t->acc[i] = kern_var(t->b, d->biased ? kern_load(t->b, kern_mem(t->b, lefts + 2), at, d->lanes) : start);
   }
   return true;
 }
@@ -119,8 +141,13 @@ static void end(const struct tile *t) {
 const struct kern_fn *dot_micro(struct dot *d, int rows, int vectors, bool partial, int64_t ldb) {
   struct kern_builder b;
   struct tile t = {.d = d, .b = &b, .rows = rows, .vectors = vectors, .partial = partial, .ldb = ldb};
-  if (!begin(&t, ldb > 0 ? "_packed" : "")) return NULL;
+  if (!begin(&t, d->a.split ? "_windows" : ldb > 0 ? "_packed" : "")) return NULL;
+  if (d->a.split && kern_values_new(&t.values, &b, d->job->ctx, d->space) != QUERN_STATUS_OK) {
+    d->job->kern->failed = QUERN_STATUS_MEMORY;
+    return NULL;
+  }
   terms(&t);
+  kern_values_free(t.values);
   end(&t);
   return b.fn;
 }
@@ -152,8 +179,10 @@ const struct kern_fn *dot_micro_turned(struct dot *d, int rows) {
   kern_end(b);
   kern_id column = kern_local(b, d->acc, lanes);
   k = kern_for(b, whole, kb, 1);
-  for (int j = 0; j < lanes; j++)
-    kern_store(b, column, kern_index(b, j), kern_load(b, t.right, turned_at(&t, j, k), 1));
+  for (int j = 0; j < lanes; j++) {
+    kern_id element = kern_load(b, t.right, turned_at(&t, j, k), 1);
+    kern_store(b, column, kern_index(b, j), element);
+  }
   turned_term(&t, k, kern_load(b, column, kern_index(b, 0), lanes));
   kern_end(b);
   end(&t);

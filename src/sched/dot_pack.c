@@ -131,10 +131,11 @@ static void each_run(struct pack *p, int axis, kern_id base, kern_id count, each
   fix_indices(p, axis);
   kern_id end = kern_add(b, base, count), last = kern_idiv(b, kern_sub(b, end, kern_index(b, 1)), inner);
   kern_id all = kern_index(b, p->d->axis[axis].size / inner), next = kern_add(b, last, kern_index(b, 1));
-  kern_id outer = open_loop(p, kern_idiv(b, base, inner), kern_min(b, next, all), 1);
-  kern_id first = times(b, outer, inner), lo = kern_max(b, kern_sub(b, base, first), kern_index(b, 0));
-  kern_id hi = kern_min(b, kern_index(b, inner), kern_sub(b, end, first)), i = open_loop(p, lo, hi, p->d->lanes);
-  kern_id active = kern_min(b, kern_sub(b, hi, i), kern_index(b, p->d->lanes));
+  kern_id outer = kern_idiv(b, base, inner);
+  outer = open_loop(p, outer, kern_min(b, next, all), 1);
+  kern_id first = times(b, outer, inner), lo = kern_max_i(b, kern_sub(b, base, first), 0);
+  kern_id hi = kern_min_i(b, kern_sub(b, end, first), inner), i = open_loop(p, lo, hi, p->d->lanes);
+  kern_id active = kern_min_i(b, kern_sub(b, hi, i), p->d->lanes);
   dot_set_parts(p->values, axis, outer, i, p->d->lanes, active);
   each(p, kern_add(b, kern_sub(b, first, base), i), active, arg);
   dot_set_parts(p->values, axis, outer, i, 1, KERN_NONE);
@@ -168,7 +169,8 @@ struct to {
 };
 static void store_vector(struct pack *p, kern_id at, kern_id active, const void *arg) {
   const struct to *to = arg;
-  kern_store_n(p->b, to->mem, kern_add(p->b, to->at, at), value(p, p->d->lanes), active);
+  kern_id x = value(p, p->d->lanes);
+  kern_store_n(p->b, to->mem, kern_add(p->b, to->at, at), x, active);
 }
 
 /* ---- across -------------------------------------------------------------------------------------------------- */
@@ -189,17 +191,18 @@ static void pack_slowly(struct pack *p, const struct box *box, kern_id o_lo, ker
   kern_id o = open_loop(p, o_lo, o_hi, 1);
   set(p, box->outer, kern_add(b, box->outer_base, o), 1, KERN_NONE);
   kern_id i = open_loop(p, i_lo, i_hi, 1); /* i is inside by what the caller says, and is said to be here */
-  kern_id at = kern_min(b, kern_add(b, box->inner_base, i), kern_index(b, box->inner_all - 1));
+  kern_id at = kern_min_i(b, kern_add(b, box->inner_base, i), box->inner_all - 1);
   set(p, box->inner, at, 1, KERN_NONE);
-  kern_store(b, p->dst, kern_add(b, times(b, i, box->stride), o), value(p, 1));
+  kern_id x = value(p, 1);
+  kern_store(b, p->dst, kern_add(b, times(b, i, box->stride), o), x);
   close_loop(p);
   close_loop(p);
 }
 
 static void call_transpose(const struct pack *p, kern_id src, int64_t src_stride, kern_id dst, int64_t dst_stride,
                            kern_id count) {
-  kern_call(p->b, p->d->transpose, 2, (const kern_id[]){src, dst}, 3,
-            (const kern_id[]){kern_index(p->b, src_stride), kern_index(p->b, dst_stride), count});
+  kern_id from = kern_index(p->b, src_stride), to = kern_index(p->b, dst_stride);
+  kern_call(p->b, p->d->transpose, 2, (const kern_id[]){src, dst}, 3, (const kern_id[]){from, to, count});
 }
 
 /* From memory as it lies. */
@@ -213,7 +216,7 @@ static void turn_place(struct pack *p, const struct box *box) {
     kern_id first = times(b, open_loop(p, zero, kern_index(b, groups), 1), size);
     set(p, box->outer, kern_add(b, box->outer_base, first), 1, KERN_NONE);
     set(p, box->inner, box->inner_base, 1, KERN_NONE);
-    kern_id src = kern_at(b, kern_mem(b, place->mem), kern_values_first(p->values, place->offset));
+    kern_id src = dot_at_place(b, p->values, place);
     call_transpose(p, src, step, kern_at(b, p->dst, first), box->stride, squares);
     close_loop(p);
   }
@@ -249,7 +252,7 @@ static void pack_across(struct pack *p, const struct box *box) {
   }
   kern_id stage = kern_local(b, p->d->acc, (int64_t)size * DOT_PACKED_ROW);
   if (box->n_outer >= size) {
-    kern_id group = open_loop(p, kern_index(b, 0), kern_index(b, box->n_outer / size), 1);
+    kern_id zero = kern_index(b, 0), group = open_loop(p, zero, kern_index(b, box->n_outer / size), 1);
     turn_stage(p, box, stage, times(b, group, size), size);
     close_loop(p);
   }
@@ -262,7 +265,7 @@ void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *va
                    kern_id end, kern_id pc, int64_t kb) {
   struct pack p = {.d = d, .b = b, .values = values, .side = &d->a, .dst = dst, .pc = pc, .kb = kb};
   if (d->a.across) {
-    kern_id rows = kern_max(b, kern_sub(b, end, first), kern_index(b, 0));
+    kern_id rows = kern_max_i(b, kern_sub(b, end, first), 0);
     struct box box = {.outer = DOT_TERM,
                       .inner = DOT_ROW,
                       .outer_base = pc,
@@ -286,7 +289,7 @@ void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *va
 /* Term by term, the columns in runs. */
 static void pack_runs(struct pack *p, kern_id first, int64_t cols, int64_t width) {
   struct kern_builder *b = p->b;
-  kern_id k = open_loop(p, kern_index(b, 0), kern_index(b, p->kb), 1);
+  kern_id zero = kern_index(b, 0), k = open_loop(p, zero, kern_index(b, p->kb), 1);
   set(p, DOT_TERM, kern_add(b, p->pc, k), 1, KERN_NONE);
   struct to to = {p->dst, times(b, k, width)};
   along(p, DOT_COL, first, kern_index(b, cols), store_vector, &to);
@@ -297,13 +300,14 @@ static void pack_runs(struct pack *p, kern_id first, int64_t cols, int64_t width
 static void pack_terms(struct pack *p, kern_id first, int vectors, int tail) {
   struct kern_builder *b = p->b;
   int lanes = p->d->lanes;
-  kern_id k = open_loop(p, kern_index(b, 0), kern_index(b, p->kb), 1);
+  kern_id zero = kern_index(b, 0), k = open_loop(p, zero, kern_index(b, p->kb), 1);
   set(p, DOT_TERM, kern_add(b, p->pc, k), 1, KERN_NONE);
   for (int v = 0; v < vectors; v++) {
     kern_id active = tail > 0 && v == vectors - 1 ? kern_index(b, tail) : KERN_NONE,
             at = kern_index(b, (int64_t)v * lanes);
     set(p, DOT_COL, kern_add(b, first, at), lanes, active);
-    kern_store(b, p->dst, kern_add(b, times(b, k, (int64_t)vectors * lanes), at), value(p, lanes));
+    kern_id x = value(p, lanes);
+    kern_store(b, p->dst, kern_add(b, times(b, k, (int64_t)vectors * lanes), at), x);
   }
   set(p, DOT_COL, first, 1, KERN_NONE);
   close_loop(p);
@@ -313,8 +317,8 @@ static void pack_terms(struct pack *p, kern_id first, int vectors, int tail) {
 static void clear_tail(struct pack *p, int vectors) {
   struct kern_builder *b = p->b;
   int64_t lanes = p->d->lanes, width = vectors * lanes;
-  kern_id k = kern_for(b, kern_index(b, 0), kern_index(b, p->kb), 1);
-  kern_id at = kern_add(b, times(b, k, width), kern_index(b, width - lanes));
+  kern_id k = kern_range(b, 0, p->kb, 1);
+  kern_id at = kern_add_i(b, times(b, k, width), width - lanes);
   kern_store(b, p->dst, at, kern_const_bits(b, p->d->acc, p->d->lanes, 0));
   kern_end(b);
 }

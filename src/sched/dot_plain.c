@@ -57,7 +57,7 @@ quern_status dot_plain(struct dot *d) {
     kern_id task = kern_task(b);
     kern_values_set(values, DOT_BATCH, kern_idiv(b, task, d->m), 1, KERN_NONE);
     set(d, b, values, DOT_ROW, kern_imod(b, task, d->m));
-    kern_id col = kern_for(b, kern_index(b, 0), kern_index(b, d->n), 1);
+    kern_id col = kern_range(b, 0, d->n, 1);
     kern_values_enter(values);
     set(d, b, values, DOT_COL, col);
     dot_finish(d, b, values, sum_of(d, b, values), KERN_NONE);

@@ -119,8 +119,8 @@ static bool stride_of(const struct dot *d, const struct pass_index *offset, unsi
          pass_index_stride(d->space, offset, DOT_OUTER + axis, &outer) && outer == *stride * d->axis[axis].inner;
 }
 
-/* Where the operand lies when it is in memory, moved or not; mem -1 otherwise. Its indices are flat. */
-static struct dot_place place_of(struct dot *d, const struct dot_side *side) {
+/* The memory that an operand is in, in the dtype of accumulators, moved or not; mem -1 otherwise. Its indices are flat. */
+static struct dot_place find_place(struct dot *d, const struct dot_side *side) {
   const struct pass_index *at[QUERN_MAX_RANK], *in[QUERN_MAX_RANK];
   const quern_tensor *t = side->tensor;
   struct dot_place place = {.mem = memory_of(d, t)};
@@ -132,10 +132,36 @@ static struct dot_place place_of(struct dot *d, const struct dot_side *side) {
   }
   if (place.mem < 0) return place;
   place.offset = pass_index_flat(d->space, t->rank, t->dims, at);
-  if (t->dtype != d->acc || !stride_of(d, place.offset, 0, side->own, &place.own) ||
-      !stride_of(d, place.offset, 0, DOT_TERM, &place.term) || place.own < 0 || place.term < 0)
+  if (t->dtype != d->acc) place.mem = -1;
+  return place;
+}
+
+/* Where it lies with strides. */
+static struct dot_place place_of(struct dot *d, const struct dot_side *side) {
+  struct dot_place place = find_place(d, side);
+  if (place.mem >= 0 && (!stride_of(d, place.offset, 0, side->own, &place.own) ||
+                         !stride_of(d, place.offset, 0, DOT_TERM, &place.term) || place.own < 0 || place.term < 0))
     place.mem = -1;
   return place;
+}
+
+/* Where rows lie when they and the terms each add a part of the offset. */
+static struct dot_apart apart_of(struct dot *d, const struct dot_side *side) {
+  struct pass_space *space = d->space;
+  struct dot_place place = find_place(d, side);
+  struct dot_apart apart = {.mem = -1};
+  const struct pass_index *no_terms[3 * DOT_AXES] = {NULL}, *only_terms[3 * DOT_AXES], *none[3 * DOT_AXES];
+  if (place.mem < 0 || d->lanes == 1 || !dot_has_windows(d->job->group, side->tensor)) return apart;
+  for (int v = 0; v < 3 * DOT_AXES; v++) only_terms[v] = none[v] = pass_index_const(space, 0);
+  no_terms[DOT_TERM] = none[DOT_TERM];
+  only_terms[DOT_TERM] = NULL;
+  apart.rows = pass_index_replace(space, place.offset, no_terms);
+  apart.terms = pass_index_replace(space, place.offset, only_terms);
+  const struct pass_index *first = pass_index_scale(space, pass_index_replace(space, place.offset, none), -1);
+  apart.terms = pass_index_add(space, apart.terms, first);
+  bool sum = pass_index_add(space, apart.rows, apart.terms) == place.offset;
+  if (sum && !space->failed && apart.terms->lo >= 0) apart.mem = place.mem;
+  return apart;
 }
 
 /* ---- which way an operand is best read --------------------------------------------------------------------- */
@@ -193,6 +219,8 @@ static quern_status make_side(struct dot *d, struct dot_side *side, const quern_
   side->at = translate(d, t->rank, read, flat);
   if (by == NULL || in_runs == NULL || side->at == NULL) return QUERN_STATUS_MEMORY;
   side->place = place_of(d, side);
+  side->apart.mem = -1;
+  if (side->place.mem < 0 && side->own == DOT_ROW) side->apart = apart_of(d, side);
   look(d, t, side->at, 0, side->own, plain);
   if (d->lanes > 1 && side->place.mem < 0) {
     look(d, t, in_runs, ~0u, side->own, runs);
@@ -228,6 +256,16 @@ static void choose_sums(struct dot *d) {
   d->bare = d->c.mem >= 0 && group->n_outs == 1 && group->outs[0].tensor == &d->node->out[0];
 }
 
+/* True when the first out is contiguous along rows, not along columns, and vectors can be turned. */
+static bool is_upright(const struct dot *d) {
+  const quern_tensor *t = d->job->group->outs[0].tensor;
+  int64_t row, col;
+  const struct pass_index *offset = pass_index_flat(d->space, t->rank, t->dims, d->outs[0]);
+  bool contiguous = stride_of(d, offset, d->cut, DOT_COL, &col) && col == 1;
+  return d->lanes > 1 && d->lanes == dot_transpose_size(d) && d->m >= d->lanes && d->n > 1 && !contiguous &&
+         stride_of(d, offset, 0, DOT_ROW, &row) && row == 1;
+}
+
 /* Columns are cut where vectors of them never cross the end of the inner variable. */
 static quern_status make_outs(struct dot *d, const struct pass_index *const *flat,
                               const struct pass_index *const *cut) {
@@ -248,16 +286,17 @@ static quern_status make_outs(struct dot *d, const struct pass_index *const *fla
     if (d->outs[i] == NULL) return QUERN_STATUS_MEMORY;
   }
   choose_sums(d);
+  d->upright = d->c.mem < 0 && is_upright(d);
   return QUERN_STATUS_OK;
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------------- */
 
-quern_status dot_setup(struct dot *d, struct sched_job *job, const struct dot_turn *turn) {
+quern_status dot_setup(struct dot *d, struct sched_job *job) {
   const struct pass_group *group = job->group;
   const struct pass_stage *stage = &group->stages[0];
   const struct ir_node *node = stage->node;
-  bool swap = turn->swap;
+  struct dot_turn turn;
   memset(d, 0, sizeof *d);
   d->job = job;
   d->node = node;
@@ -270,18 +309,20 @@ quern_status dot_setup(struct dot *d, struct sched_job *job, const struct dot_tu
   int bytes = 4 * job->sched->lanes, size = (int)base_dtypes[d->acc].size;
   d->lanes = job->sched->lanes <= 1 ? 1 : BASE_MIN(BASE_MAX(bytes / size, 1), KERN_MAX_LANES);
   base_arena_init(&d->arena, job->kern->heap);
+  QUERN_TRY(dot_choose_turn(job, &turn));
   QUERN_TRY(pass_space_new(&d->space, job->kern->heap));
   d->group.space = d->space;
   size_t room = (group->space->extents.n + 1) * sizeof(const struct pass_index *);
   const struct pass_index **flat = base_arena_alloc(&d->arena, room), **cut = base_arena_alloc(&d->arena, room);
   if (flat == NULL || cut == NULL) return QUERN_STATUS_MEMORY;
-  QUERN_TRY(make_space(d, turn, flat, cut));
+  QUERN_TRY(make_space(d, &turn, flat, cut));
+  d->columns = turn.swap ? 0 : 1;
   if (d->lanes > 1 && d->k > 0 && d->batch * d->m * d->n > 0)
     for (int i = 0; i < 2; i++) keep_windows(d, node->src[i]);
   d->a.own = DOT_ROW;
   d->b.own = DOT_COL;
-  QUERN_TRY(make_side(d, swap ? &d->b : &d->a, node->src[0], stage->source, flat, cut));
-  QUERN_TRY(make_side(d, swap ? &d->a : &d->b, node->src[1], stage->other, flat, cut));
+  QUERN_TRY(make_side(d, turn.swap ? &d->b : &d->a, node->src[0], stage->source, flat, cut));
+  QUERN_TRY(make_side(d, turn.swap ? &d->a : &d->b, node->src[1], stage->other, flat, cut));
   QUERN_TRY(make_outs(d, flat, cut));
   QUERN_TRY(dot_find_bytes(d));
   return d->space->failed ? QUERN_STATUS_MEMORY : job->kern->failed;

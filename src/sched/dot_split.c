@@ -14,10 +14,10 @@ void dot_make_slabs(struct dot *d) {
   struct pass_space *space = d->space;
   int64_t row = d->panels * d->nv * d->lanes;
   const struct pass_index *col = pass_index_var(space, DOT_COL);
-  if (d->cut != 0)
-    col = pass_index_add(space,
-                         pass_index_scale(space, pass_index_var(space, DOT_OUTER + DOT_COL), d->axis[DOT_COL].inner),
-                         pass_index_var(space, DOT_INNER + DOT_COL));
+  if (d->cut != 0) {
+    col = pass_index_scale(space, pass_index_var(space, DOT_OUTER + DOT_COL), d->axis[DOT_COL].inner);
+    col = pass_index_add(space, col, pass_index_var(space, DOT_INNER + DOT_COL));
+  }
   const struct pass_index *at = pass_index_scale(space, pass_index_var(space, DOT_BATCH), d->m);
   at = pass_index_scale(space, pass_index_add(space, at, pass_index_var(space, DOT_ROW)), row);
   d->slab = d->batch * d->m * row;
@@ -31,7 +31,7 @@ static void add_vector(struct dot *d, struct kern_builder *b, struct kern_values
   dot_set(d, b, values, d->cut, DOT_COL, col, d->lanes, active);
   kern_id mem = kern_mem(b, d->c.mem), at = kern_values_first(values, d->c.offset);
   kern_id sum = kern_var(b, kern_load(b, mem, at, d->lanes));
-  kern_id slab = kern_for(b, kern_index(b, 1), kern_index(b, d->slabs), 1);
+  kern_id slab = kern_range(b, 1, d->slabs, 1);
   kern_id part = kern_load(b, mem, kern_add(b, times(b, slab, d->slab), at), d->lanes);
   kern_set(b, sum, kern_combine(b, d->reduce, kern_get(b, sum), part));
   kern_end(b);
@@ -49,13 +49,16 @@ quern_status dot_add_slabs(struct dot *d) {
   kern_values_set(values, DOT_BATCH, kern_idiv(b, kern_task(b), d->m), 1, KERN_NONE);
   kern_values_set(values, DOT_ROW, kern_imod(b, kern_task(b), d->m), 1, KERN_NONE);
   if (whole > 0) {
-    kern_id vector = kern_for(b, kern_index(b, 0), kern_index(b, whole), 1);
+    kern_id vector = kern_range(b, 0, whole, 1);
     kern_values_enter(values);
     add_vector(d, b, values, times(b, vector, d->lanes), KERN_NONE);
     kern_values_leave(values);
     kern_end(b);
   }
-  if (d->n % d->lanes != 0) add_vector(d, b, values, kern_index(b, whole * d->lanes), kern_index(b, d->n % d->lanes));
+  if (d->n % d->lanes != 0) {
+    kern_id rest = kern_index(b, whole * d->lanes);
+    add_vector(d, b, values, rest, kern_index(b, d->n % d->lanes));
+  }
   kern_values_free(values);
   return QUERN_STATUS_OK;
 }
@@ -79,9 +82,9 @@ static const struct kern_fn *blocks_in_lanes(struct dot *d) {
   struct kern_fn *fn = kern_add_fn(d->job->kern, "dot_blocks", 3, dtypes, 0);
   if (fn == NULL) return NULL;
   struct kern_builder builder = {.kern = d->job->kern, .fn = fn}, *b = &builder;
-  kern_id left = kern_mem(b, 0), right = kern_mem(b, 1), x[16], y[16];
+  kern_id left = kern_mem(b, 0), right = kern_mem(b, 1), sums = kern_mem(b, 2), zero = kern_index(b, 0), x[16], y[16];
   kern_id acc = kern_var(b, kern_neutral(b, d->reduce, d->acc, d->lanes));
-  kern_id k = kern_for(b, kern_index(b, 0), kern_index(b, DOT_BLOCK), d->lanes);
+  kern_id k = kern_range(b, 0, DOT_BLOCK, d->lanes);
   for (int i = 0; i < d->lanes; i++) {
     kern_id at = kern_add(b, k, kern_index(b, (int64_t)i * DOT_BLOCK));
     x[i] = kern_load(b, left, at, d->lanes);
@@ -91,7 +94,7 @@ static const struct kern_fn *blocks_in_lanes(struct dot *d) {
   dot_turn_square(b, d->lanes, y);
   for (int i = 0; i < d->lanes; i++) kern_set(b, acc, dot_term(d, b, kern_get(b, acc), x[i], y[i]));
   kern_end(b);
-  kern_store(b, kern_mem(b, 2), kern_index(b, 0), kern_get(b, acc));
+  kern_store(b, sums, zero, kern_get(b, acc));
   return fn;
 }
 
@@ -120,18 +123,17 @@ static quern_status inner_blocks(struct dot *d, int64_t blocks, int work) {
   kern_if(b, kern_bin(b, KERN_LT, group, kern_index(b, groups)));
   kern_values_enter(values);
   kern_values_set(values, DOT_TERM, times(b, group, lanes * DOT_BLOCK), 1, KERN_NONE);
-  kern_id left = kern_at(b, kern_mem(b, d->a.place.mem), kern_values_first(values, d->a.place.offset));
-  kern_id right = kern_at(b, kern_mem(b, d->b.place.mem), kern_values_first(values, d->b.place.offset));
+  kern_id left = dot_at_place(b, values, &d->a.place), right = dot_at_place(b, values, &d->b.place);
   kern_id to = kern_at(b, mem, kern_add(b, sums, times(b, group, lanes)));
   kern_call(b, fn, 3, (const kern_id[]){left, right, to}, 0, NULL);
   kern_values_leave(values);
   if (groups < tasks) {
     kern_else(b);
     kern_values_enter(values);
-    kern_id block = kern_for(b, kern_index(b, groups * lanes), kern_index(b, blocks), 1),
-            pc = times(b, block, DOT_BLOCK);
-    kern_id hi = kern_min(b, kern_add(b, pc, kern_index(b, DOT_BLOCK)), kern_index(b, d->k));
-    kern_store(b, mem, kern_add(b, sums, block), dot_chain(d, b, values, pc, hi));
+    kern_id block = kern_range(b, groups * lanes, blocks, 1), pc = times(b, block, DOT_BLOCK);
+    kern_id hi = kern_min_i(b, kern_add(b, pc, kern_index(b, DOT_BLOCK)), d->k);
+    kern_id chain = dot_chain(d, b, values, pc, hi);
+    kern_store(b, mem, kern_add(b, sums, block), chain);
     kern_end(b);
     kern_values_leave(values);
   }
@@ -148,8 +150,9 @@ static quern_status inner_sums(struct dot *d, int64_t blocks, int work) {
   QUERN_TRY(dot_values(d, b, &values));
   kern_id mem = kern_mem(b, work), first = times(b, kern_task(b), blocks);
   set_sum(d, b, values, kern_task(b));
-  kern_id sum = kern_var(b, kern_load(b, mem, first, 1)), i = kern_for(b, kern_index(b, 1), kern_index(b, blocks), 1);
-  kern_set(b, sum, kern_combine(b, d->reduce, kern_get(b, sum), kern_load(b, mem, kern_add(b, first, i), 1)));
+  kern_id sum = kern_var(b, kern_load(b, mem, first, 1)), i = kern_range(b, 1, blocks, 1);
+  kern_id next = kern_load(b, mem, kern_add(b, first, i), 1);
+  kern_set(b, sum, kern_combine(b, d->reduce, kern_get(b, sum), next));
   kern_end(b);
   dot_finish(d, b, values, kern_get(b, sum), KERN_NONE);
   kern_values_free(values);

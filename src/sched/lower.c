@@ -47,6 +47,26 @@ static void estimate(struct kern *kern, const struct pass_group *group) {
   for (size_t i = 0; i < group->n_outs; i++) kern->cost.bytes += (double)ir_bytes(group->outs[i].tensor);
 }
 
+/* ---- rows of a leading dimension ------------------------------------------------------------------------- */
+
+/* Gives the memories of ins and outs their rows, where those follow each other. */
+static void set_rows(struct kern *kern, const struct pass_group *group, const struct pass_rows *rows) {
+  if (rows == NULL) return;
+  kern->n_scalars = 1;
+  for (size_t i = 0; i < group->n_ins; i++)
+    if (pass_rows_first(rows, group->ins[i])) kern->mems[i].row = pass_rows_get(rows, group->ins[i]);
+  for (size_t i = 0; i < group->n_outs; i++) {
+    const quern_tensor *t = group->outs[i].tensor;
+    if (pass_rows_first(rows, t)) kern->mems[group->n_ins + i].row = pass_rows_get(rows, t);
+  }
+}
+
+void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, int64_t units) {
+  const struct pass_rows *rows = job->sched->rows;
+  if (rows == NULL || job->kern->failed != QUERN_STATUS_OK || units % rows->most != 0) return;
+  if (pass_rows_first(rows, like)) job->kern->mems[mem].row = job->kern->mems[mem].count / rows->most;
+}
+
 /* ---- building -------------------------------------------------------------------------------------------- */
 
 quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_context *ctx, const struct pass_group *group,
@@ -62,8 +82,12 @@ quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_conte
     (void)kern_add_mem(made, group->outs[i].tensor->dtype, KERN_OUT, ir_count(group->outs[i].tensor));
   struct sched_job job = {.kern = made, .ctx = ctx, .group = group, .target = target, .sched = sched};
   quern_status status = made->failed;
-  if (status == QUERN_STATUS_OK) status = build(&job);
+  if (status == QUERN_STATUS_OK) {
+    set_rows(made, group, sched->rows);
+    status = build(&job);
+  }
   if (status == QUERN_STATUS_OK && group->space != NULL && group->space->failed) status = QUERN_STATUS_MEMORY;
+  if (status == QUERN_STATUS_OK && sched->rows != NULL) status = kern_find_first(made, sched->rows->most);
   if (status == QUERN_STATUS_OK) {
     estimate(made, group);
     const struct ir_node *anchor = group->anchor;
@@ -91,6 +115,16 @@ kern_id sched_out_mem(struct sched_job *job, struct kern_builder *b, size_t out)
   for (size_t i = 0; i < b->fn->insts.n; i++)
     if (b->fn->insts.at[i].op == KERN_MEM && b->fn->insts.at[i].imm == number) return (kern_id)i;
   return kern_mem(b, (int)number);
+}
+
+void sched_far(struct sched_job *job, const bool *may) {
+  const struct pass_group *group = job->group;
+  size_t bytes = 0;
+  for (size_t i = 0; i < group->n_ins; i++) bytes += ir_bytes(group->ins[i]);
+  for (size_t i = 0; i < group->n_outs; i++) bytes += ir_bytes(group->outs[i].tensor);
+  if (bytes <= (size_t)job->target->l3_bytes) return;
+  for (size_t i = 0; i < group->n_outs; i++)
+    job->kern->mems[group->n_ins + i].far = (may == NULL || may[i]) && ir_bytes(group->outs[i].tensor) > bytes / 8;
 }
 
 /* Lanes of x one by one, to places that are stride apart (0: anywhere). */

@@ -51,10 +51,9 @@ static void emit_vector(struct sched_map *m, kern_id at, kern_id active) {
   kern_values_leave(m->values);
 }
 
-/* Blocks lo .. hi - 1 of a row. */
-static void emit_blocks(struct sched_map *m, kern_id lo, kern_id hi) {
+/* A block of a row, and the end of the loop that counts them. */
+static void emit_blocks(struct sched_map *m, kern_id block) {
   struct kern_builder *b = &m->b;
-  kern_id block = kern_for(b, lo, hi, 1);
   kern_id at = kern_mul(b, block, kern_index(b, (int64_t)m->unroll * m->lanes));
   kern_values_enter(m->values);
   for (int u = 0; u < m->unroll; u++) emit_vector(m, kern_add(b, at, kern_index(b, (int64_t)u * m->lanes)), KERN_NONE);
@@ -66,7 +65,9 @@ static void emit_blocks(struct sched_map *m, kern_id lo, kern_id hi) {
 static void emit_rest(struct sched_map *m, int64_t from, int64_t to) {
   struct kern_builder *b = &m->b;
   for (; from + m->lanes <= to; from += m->lanes) emit_vector(m, kern_index(b, from), KERN_NONE);
-  if (from < to) emit_vector(m, kern_index(b, from), kern_index(b, to - from));
+  if (from == to) return;
+  kern_id first = kern_index(b, from);
+  emit_vector(m, first, kern_index(b, to - from));
 }
 
 quern_status sched_map_hoist(struct sched_map *m, int n_vars, const int *vars) {
@@ -88,13 +89,13 @@ static quern_status emit_long_rows(struct sched_map *m, int64_t rows, int64_t bl
     QUERN_TRY(sched_map_hoist(m, 1, &m->nest.loops[m->vector].var));
   }
   if (segments == 1) {
-    if (whole > 0) emit_blocks(m, kern_index(b, 0), kern_index(b, whole));
+    if (whole > 0) emit_blocks(m, kern_range(b, 0, whole, 1));
     emit_rest(m, whole * m->unroll * m->lanes, extent);
     return QUERN_STATUS_OK;
   }
   kern_id lo = kern_mul(b, segment, kern_index(b, blocks));
-  kern_id hi = kern_min(b, kern_add(b, lo, kern_index(b, blocks)), kern_index(b, whole));
-  emit_blocks(m, lo, hi);
+  kern_id hi = kern_min_i(b, kern_add(b, lo, kern_index(b, blocks)), whole);
+  emit_blocks(m, kern_for(b, lo, hi, 1));
   if (whole * m->unroll * m->lanes == extent) return QUERN_STATUS_OK;
   kern_if(b, kern_bin(b, KERN_EQ, segment, kern_index(b, segments - 1)));
   kern_values_enter(m->values);
@@ -108,8 +109,8 @@ static quern_status emit_long_rows(struct sched_map *m, int64_t rows, int64_t bl
 static quern_status emit_short_rows(struct sched_map *m, int64_t rows, int64_t grain, int64_t whole) {
   struct kern_builder *b = &m->b;
   int64_t extent = m->nest.loops[m->vector].extent;
-  kern_id lo = kern_mul(b, kern_task(b), kern_index(b, grain));
-  kern_id hi = kern_min(b, kern_add(b, lo, kern_index(b, grain)), kern_index(b, rows));
+  kern_id lo = kern_mul_i(b, kern_task(b), grain);
+  kern_id hi = kern_min_i(b, kern_add(b, lo, kern_index(b, grain)), rows);
   kern_id row = kern_for(b, lo, hi, 1);
   kern_values_enter(m->values);
   sched_nest_set(&m->nest, b, m->values, 0, m->nest.n_loops, m->vector, row);
@@ -117,7 +118,7 @@ static quern_status emit_short_rows(struct sched_map *m, int64_t rows, int64_t g
   if (whole == 1)
     for (int u = 0; u < m->unroll; u++) emit_vector(m, kern_index(b, (int64_t)u * m->lanes), KERN_NONE);
   else if (whole > 1)
-    emit_blocks(m, kern_index(b, 0), kern_index(b, whole));
+    emit_blocks(m, kern_range(b, 0, whole, 1));
   emit_rest(m, whole * m->unroll * m->lanes, extent);
   kern_values_leave(m->values);
   kern_end(b);
@@ -172,6 +173,7 @@ static quern_status build(struct sched_map *m) {
   int64_t starts[SCHED_MOST_PARTS] = {0};
   QUERN_TRY(sched_nest_collapse(nest, 0, nest->n_loops));
   QUERN_TRY(sched_alias(nest, NULL));
+  sched_far(m->job, NULL);
   QUERN_TRY(choose_vector(m));
   m->unroll = choose_unroll(m);
   if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_parts(nest, m->vector, &n, starts));

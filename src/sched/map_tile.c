@@ -129,7 +129,7 @@ static void emit_strip(struct tile *tile, kern_id row, int n_rows) {
   struct kern_builder *b = &m->b;
   int64_t extent = m->nest.loops[m->vector].extent, whole = extent / m->lanes;
   if (whole > 0) {
-    kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, whole), 1);
+    kern_id block = kern_range(b, 0, whole, 1);
     kern_values_enter(m->values);
     emit_square(tile, row, n_rows, kern_mul(b, block, kern_index(b, m->lanes)), m->lanes);
     kern_values_leave(m->values);
@@ -157,13 +157,13 @@ static quern_status emit(struct tile *tile) {
   int64_t units = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector) / extent * strips;
   int64_t each = BASE_MAX(m->job->sched->grain / (m->lanes * columns), 1);
   QUERN_TRY(sched_map_begin(m, (units + each - 1) / each));
-  kern_id lo = kern_mul(b, kern_task(b), kern_index(b, each));
-  kern_id unit = kern_for(b, lo, kern_min(b, kern_add(b, lo, kern_index(b, each)), kern_index(b, units)), 1);
+  kern_id lo = kern_mul_i(b, kern_task(b), each);
+  kern_id unit = kern_for(b, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, each)), units), 1);
   kern_values_enter(m->values);
   set_others(tile, kern_idiv(b, unit, strips));
   kern_id strip = kern_imod(b, unit, strips);
   if (whole < strips) kern_if(b, kern_bin(b, KERN_LT, strip, kern_index(b, whole)));
-  kern_id row = kern_mul(b, kern_min(b, strip, kern_index(b, whole - 1)), kern_index(b, m->lanes));
+  kern_id row = kern_mul_i(b, kern_min(b, strip, kern_index(b, whole - 1)), m->lanes);
   kern_values_enter(m->values);
   emit_strip(tile, row, m->lanes);
   kern_values_leave(m->values);

@@ -131,6 +131,7 @@ static quern_status choose_aliases(struct reduce *rd) {
   bool *may = base_arena_alloc(rd->arena, n * sizeof *may);
   if (may == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < n; i++) may[i] = rd->out_pass[i] == -1 || rd->out_pass[i] == rd->n_passes - 1;
+  sched_far(rd->job, may);
   return sched_alias(&rd->nest, may);
 }
 
@@ -192,7 +193,7 @@ quern_status sched_reduce(struct sched_job *job) {
   struct base_arena arena;
   struct reduce rd = {.job = job, .arena = &arena, .lanes = sched_lanes(job), .n_stages = group->n_stages, .count = 1};
   rd.n_crosses = group->n_crosses;
-  rd.keep_base = rd.row_first = KERN_NONE;
+  rd.keep_base = rd.row_first = rd.next = KERN_NONE;
   const struct ir_node *first = group->stages[0].node;
   int64_t rows = ir_count(&first->out[0]);
   struct ir_ints axes = first->op == IR_ARGREDUCE ? (struct ir_ints){1, &first->attrs->axis} : first->attrs->axes;

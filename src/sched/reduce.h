@@ -44,7 +44,9 @@ struct reduce_note { /* a value of a row that passes after the one that makes it
 
 struct reduce_about { /* a node of the group */
   int level;          /* passes that must be over before its value is known */
+  int wait;           /* of a stage: the first pass that it may be in */
   double weight;      /* of computing an element, in additions */
+  uint64_t reads;     /* bit i: it is computed from in i (all from 63 on: bit 63), results of stages left out */
 };
 
 struct reduce;
@@ -82,11 +84,14 @@ struct reduce {
   bool packed;       /* rows lie in pieces */
   int64_t side;      /* rows of a block: each pass is over all of them before the next begins */
   kern_id keep_base; /* where the row's own part of a keep's scratch begins; KERN_NONE: 0 */
+  bool far;          /* ins and outs are more than all caches hold */
+  kern_id next;      /* then: the row after the current one, or KERN_NONE */
   size_t n_notes;
   struct reduce_note *notes;
   size_t n_crosses; /* reductions over the rows: what comes of each element is added to memory on the way */
   struct reduce_stage *crosses;
   int64_t run; /* with crosses: neighbouring rows that a task has, of as many accumulators; others follow n_acc apart */
+  bool share;  /* rows of a block have the same accumulators */
   kern_id row_first; /* the task's first row, or KERN_NONE */
   kern_id row_work;  /* where the accumulators of the row begin */
 
@@ -161,13 +166,26 @@ void reduce_row_loop(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
 /* reduce_cross.c: the memories; the phases; the row that is number `number` of a task, whose accumulators are set;
 ** crosses of pass q take the vector of elements from `at` on. */
 void reduce_cross_plan(struct reduce *rd);
+/* How many rows a task has of each accumulator; 0: not all as many. */
+int64_t reduce_cross_rounds(const struct reduce *rd);
 quern_status reduce_cross(struct reduce *rd, int64_t room) QUERN_NODISCARD;
 kern_id reduce_cross_row(struct reduce *rd, kern_id number);
 void reduce_cross_take(struct reduce *rd, int q, kern_id at);
 /* reduce_block.c: chooses rd->side for keeps of `room` elements a row; the rows lo .. hi - 1, lo a multiple of it. */
 quern_status reduce_block_plan(struct reduce *rd, int64_t room) QUERN_NODISCARD;
 void reduce_block_locals(struct reduce *rd);
+/* Binds what is known before pass q of the row that has number `place` in its block. */
+void reduce_block_known(struct reduce *rd, int q, kern_id place);
 void reduce_block_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
+/* reduce_share.c: whether the last pass can be over all rows of a block at once; that pass over the block from lo on,
+** of rows before hi. */
+bool reduce_may_share(const struct reduce *rd);
+void reduce_share_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
+/* reduce_fetch.c: chooses rd->far; sets rd->next for row number `row` of those before `end`, `step` of which are worked
+** on at a time; asks for the element of the next row that stands at `at`, `from` elements after some line's beginning. */
+void reduce_fetch_plan(struct reduce *rd);
+void reduce_fetch_next(struct reduce *rd, kern_id row, int64_t step, kern_id end);
+void reduce_fetch(struct reduce *rd, int q, kern_id at, int64_t from);
 /* reduce_pack.c */
 reduce_range reduce_range_packed;
 void reduce_pack_locals(struct reduce *rd);

@@ -10,9 +10,8 @@ static kern_id is_better(struct reduce *rd, const struct reduce_stage *stage, ke
   bool max = stage->reduce == IR_REDUCE_MAX;
   kern_id better = kern_bin(b, KERN_LT, max ? best : x, max ? x : best);
   if (!base_dtype_is(stage->acc, BASE_FLOAT)) return better;
-  kern_id first =
-      kern_bin(b, KERN_AND, kern_un(b, KERN_NOT, kern_bin(b, KERN_EQ, x, x)), kern_bin(b, KERN_EQ, best, best));
-  return kern_bin(b, KERN_OR, better, first);
+  kern_id nan = kern_un(b, KERN_NOT, kern_bin(b, KERN_EQ, x, x)), number = kern_bin(b, KERN_EQ, best, best);
+  return kern_bin(b, KERN_OR, better, kern_bin(b, KERN_AND, nan, number));
 }
 
 /* The mask of lanes where both are the same, two NaNs too. */
@@ -20,13 +19,14 @@ static kern_id is_tie(struct reduce *rd, const struct reduce_stage *stage, kern_
   struct kern_builder *b = &rd->b;
   kern_id same = kern_bin(b, KERN_EQ, x, y);
   if (!base_dtype_is(stage->acc, BASE_FLOAT)) return same;
-  kern_id number = kern_bin(b, KERN_OR, kern_bin(b, KERN_EQ, x, x), kern_bin(b, KERN_EQ, y, y));
+  kern_id number = kern_bin(b, KERN_EQ, x, x);
+  number = kern_bin(b, KERN_OR, number, kern_bin(b, KERN_EQ, y, y));
   return kern_bin(b, KERN_OR, same, kern_un(b, KERN_NOT, number));
 }
 
 static struct reduce_value pick(struct reduce *rd, kern_id mask, struct reduce_value yes, struct reduce_value no) {
-  return (struct reduce_value){kern_select(&rd->b, mask, yes.value, no.value),
-                               kern_select(&rd->b, mask, yes.index, no.index)};
+  kern_id value = kern_select(&rd->b, mask, yes.value, no.value);
+  return (struct reduce_value){value, kern_select(&rd->b, mask, yes.index, no.index)};
 }
 
 struct reduce_value reduce_neutral(struct reduce *rd, const struct reduce_stage *stage, int lanes) {
@@ -39,8 +39,8 @@ struct reduce_value reduce_join(struct reduce *rd, const struct reduce_stage *st
                                 struct reduce_value x) {
   struct kern_builder *b = &rd->b;
   if (!stage->arg) return (struct reduce_value){kern_combine(b, stage->reduce, acc.value, x.value), KERN_NONE};
-  kern_id earlier =
-      kern_bin(b, KERN_AND, is_tie(rd, stage, acc.value, x.value), kern_bin(b, KERN_LT, x.index, acc.index));
+  kern_id earlier = kern_bin(b, KERN_LT, x.index, acc.index);
+  earlier = kern_bin(b, KERN_AND, is_tie(rd, stage, acc.value, x.value), earlier);
   return pick(rd, kern_bin(b, KERN_OR, is_better(rd, stage, acc.value, x.value), earlier), x, acc);
 }
 
@@ -51,11 +51,15 @@ struct reduce_value reduce_take(struct reduce *rd, const struct reduce_stage *st
 }
 
 struct reduce_value reduce_var(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value init) {
-  return (struct reduce_value){kern_var(&rd->b, init.value), stage->arg ? kern_var(&rd->b, init.index) : KERN_NONE};
+  struct reduce_value var = {kern_var(&rd->b, init.value), KERN_NONE};
+  if (stage->arg) var.index = kern_var(&rd->b, init.index);
+  return var;
 }
 
 struct reduce_value reduce_get(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value var) {
-  return (struct reduce_value){kern_get(&rd->b, var.value), stage->arg ? kern_get(&rd->b, var.index) : KERN_NONE};
+  struct reduce_value now = {kern_get(&rd->b, var.value), KERN_NONE};
+  if (stage->arg) now.index = kern_get(&rd->b, var.index);
+  return now;
 }
 
 void reduce_set(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value var, struct reduce_value x) {
@@ -75,8 +79,9 @@ struct reduce_value reduce_tree(struct reduce *rd, const struct reduce_stage *st
     for (int i = 0; i < h; i++) x[i] = reduce_join(rd, stage, x[i], x[i + h]);
   struct reduce_value y = x[0];
   for (int lanes = kern_at_id(b, y.value)->lanes; lanes > 1 && rd->job->kern->failed == QUERN_STATUS_OK; lanes /= 2) {
-    struct reduce_value low = {kern_low(b, y.value), kern_low(b, y.index)};
-    struct reduce_value high = {kern_high(b, y.value), kern_high(b, y.index)};
+    struct reduce_value low = {.value = kern_low(b, y.value)}, high = {.value = kern_high(b, y.value)};
+    low.index = kern_low(b, y.index);
+    high.index = kern_high(b, y.index);
     y = reduce_join(rd, stage, low, high);
   }
   return y;

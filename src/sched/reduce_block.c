@@ -50,12 +50,19 @@ static quern_status find_notes(struct reduce *rd) {
 quern_status reduce_block_plan(struct reduce *rd, int64_t room) {
   int64_t enough = rd->job->target->threads > 1 ? 4 * rd->job->target->threads : 1;
   rd->side = 1;
+  rd->share = false;
   rd->n_notes = 0;
   if (rd->n_passes == 1 || rd->packed || rd->split || rd->count == 0) return QUERN_STATUS_OK;
   int64_t bytes = row_bytes(rd, room), limit = rd->job->target->l1_bytes / 4 * 3;
   bool far = rd->n_units * bytes > rd->job->target->l2_bytes; /* then a pass or two are no more than memory gives */
-  if (rd->n_units * bytes > rd->job->target->l3_bytes / 2 || (far && rd->n_passes == 2)) return QUERN_STATUS_OK;
   int64_t most = rd->n_crosses > 0 ? BASE_MIN(MOST_SIDE, rd->run) : MOST_SIDE;
+  int64_t rounds = rd->n_crosses > 0 && reduce_may_share(rd) ? reduce_cross_rounds(rd) : 0;
+  rd->share = rounds > 0 && rounds % 2 == 0 && 2 * bytes <= limit && 2 * enough <= rd->n_units;
+  if (rd->share) {
+    rd->side = 2;
+    return find_notes(rd);
+  }
+  if (rd->n_units * bytes > rd->job->target->l3_bytes / 2 || (far && rd->n_passes == 2)) return QUERN_STATUS_OK;
   while (rd->side < most && 2 * rd->side * bytes <= limit && 2 * rd->side * enough <= rd->n_units) rd->side *= 2;
   return rd->side > 1 ? find_notes(rd) : QUERN_STATUS_OK;
 }
@@ -79,8 +86,7 @@ static void keep_row(struct reduce *rd, const quern_tensor *t, const struct pass
   kern_store(&rd->b, to, place, kern_values_get(rd->values, t, t->rank, at));
 }
 
-/* Pass q over a row whose number in the block is `place`. */
-static void emit_pass(struct reduce *rd, int q, kern_id place) {
+void reduce_block_known(struct reduce *rd, int q, kern_id place) {
   for (size_t i = 0; i < rd->n_stages; i++) {
     const struct reduce_stage *stage = &rd->stages[i];
     if (stage->pass < q) bind_row(rd, stage->result, stage->result_at, stage->row, place);
@@ -89,6 +95,11 @@ static void emit_pass(struct reduce *rd, int q, kern_id place) {
     const struct reduce_note *note = &rd->notes[i];
     if (note->made < q) bind_row(rd, note->point.tensor, note->point.at, note->row, place);
   }
+}
+
+/* Pass q over a row whose number in the block is `place`. */
+static void emit_pass(struct reduce *rd, int q, kern_id place) {
+  reduce_block_known(rd, q, place);
   sched_points_get(rd->values, &rd->fixed[q]);
   reduce_totals(rd, q);
   reduce_row_results(rd, q);
@@ -109,9 +120,10 @@ static void emit_pass(struct reduce *rd, int q, kern_id place) {
 void reduce_block_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room) {
   struct kern_builder *b = &rd->b;
   kern_id end = kern_min(b, kern_add(b, lo, kern_index(b, rd->side)), hi);
-  for (int q = 0; q < rd->n_passes; q++) {
+  for (int q = 0; q < rd->n_passes - rd->share; q++) {
     kern_id row = kern_for(b, lo, end, 1), place = kern_imod(b, row, rd->side);
     kern_values_enter(rd->values);
+    reduce_fetch_next(rd, row, rd->side, hi);
     sched_nest_set(&rd->nest, b, rd->values, 0, rd->nest.n_outer, -1, reduce_cross_row(rd, row));
     rd->keep_base = kern_mul(b, place, kern_index(b, room));
     emit_pass(rd, q, place);
@@ -119,4 +131,6 @@ void reduce_block_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room) 
     kern_end(b);
   }
   rd->keep_base = KERN_NONE;
+  if (rd->share) reduce_share_rows(rd, lo, hi, room);
+  rd->next = KERN_NONE;
 }

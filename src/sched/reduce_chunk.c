@@ -82,7 +82,7 @@ void reduce_totals(struct reduce *rd, int q) {
     return;
   }
   begin_totals(rd, q);
-  kern_id chunk = kern_for(b, kern_index(b, 0), kern_index(b, whole), 1);
+  kern_id chunk = kern_range(b, 0, whole, 1);
   kern_values_enter(rd->values);
   rd->range(rd, q, kern_mul(b, chunk, kern_index(b, KERN_CHUNK)), KERN_CHUNK, rd->part);
   add_parts(rd, q);
@@ -102,7 +102,7 @@ static kern_id work_index(struct reduce *rd, kern_id unit, kern_id part, size_t 
   struct kern_builder *b = &rd->b;
   kern_id row = kern_add(b, kern_mul(b, part, kern_index(b, rd->n_units)), unit);
   int64_t u = (int64_t)(slot % (size_t)rd->width) * rd->acc_lanes;
-  return kern_add(b, kern_mul(b, row, kern_index(b, (int64_t)rd->width * rd->acc_lanes)), kern_index(b, u));
+  return kern_add_i(b, kern_mul(b, row, kern_index(b, (int64_t)rd->width * rd->acc_lanes)), u);
 }
 
 /* One chunk of n elements, its results kept. */
@@ -136,7 +136,7 @@ void reduce_part(struct reduce *rd, kern_id unit, kern_id part) {
 void reduce_joined(struct reduce *rd, kern_id unit) {
   struct kern_builder *b = &rd->b;
   begin_totals(rd, 0);
-  kern_id part = kern_for(b, kern_index(b, 0), kern_index(b, reduce_parts(rd)), 1);
+  kern_id part = kern_range(b, 0, reduce_parts(rd), 1);
   for (size_t i = 0; i < slots(rd); i++) {
     const struct reduce_stage *stage = stage_of(rd, i, 0);
     if (stage == NULL) continue;

@@ -163,9 +163,9 @@ static kern_id row_of(struct reduce *rd, kern_id p, int n_acc, int64_t n) {
 static void emit_elements(struct reduce *rd, int q, kern_id base, int64_t lo, int64_t hi, int64_t n, bool first) {
   struct kern_builder *b = &rd->b;
   if (lo >= hi) return;
-  kern_id p = kern_for(b, kern_index(b, lo), kern_index(b, hi), 1);
-  struct taking t = {
-      .first = first, .row = row_of(rd, p, 64, first ? 0 : n), .other_row = row_of(rd, p, 32, first ? 0 : n)};
+  kern_id p = kern_range(b, lo, hi, 1);
+  struct taking t = {.first = first, .row = row_of(rd, p, 64, first ? 0 : n)};
+  t.other_row = row_of(rd, p, 32, first ? 0 : n);
   emit_element(rd, q, kern_add(b, base, p), &t);
   kern_end(b);
 }
@@ -177,7 +177,7 @@ static void join_rows(struct reduce *rd, size_t i, int64_t n, struct reduce_valu
   int64_t rows = BASE_MIN(n, stage->n_acc);
   for (int64_t h = stage->n_acc / 2; h >= 1; h /= 2) {
     if (rows <= h) continue;
-    kern_id row = rows - h > 1 ? kern_for(b, kern_index(b, 0), kern_index(b, rows - h), 1) : kern_index(b, 0);
+    kern_id row = rows - h > 1 ? kern_range(b, 0, rows - h, 1) : kern_index(b, 0);
     for (int u = 0; u < rd->strip; u++) {
       kern_id at = acc_index(rd, row, u), from = acc_index(rd, kern_add(b, row, kern_index(b, h)), u);
       kern_id x = kern_load(b, stage->local, at, rd->lanes), y = kern_load(b, stage->local, from, rd->lanes);
@@ -197,7 +197,7 @@ static void clear_rows(struct reduce *rd, const struct reduce_stage *stage, int6
   struct kern_builder *b = &rd->b;
   if (lo >= hi) return;
   kern_id neutral = kern_neutral(b, stage->reduce, stage->acc, rd->lanes);
-  kern_id row = kern_for(b, kern_index(b, lo), kern_index(b, hi), 1);
+  kern_id row = kern_range(b, lo, hi, 1);
   for (int u = 0; u < rd->strip; u++) kern_store(b, stage->local, acc_index(rd, row, u), neutral);
   kern_end(b);
 }
@@ -289,7 +289,7 @@ static void emit_unit(struct reduce *rd, kern_id unit, kern_id part) {
     kern_values_enter(rd->values);
     rd->strip = rd->width;
     rd->rest = 0;
-    rd->column = kern_mul(b, rest > 0 ? kern_min(b, strip, kern_index(b, whole - 1)) : strip, kern_index(b, step));
+    rd->column = kern_mul_i(b, rest > 0 ? kern_min(b, strip, kern_index(b, whole - 1)) : strip, step);
     set_scalar(rd);
     emit_strip(rd, unit, part);
     kern_values_leave(rd->values);
@@ -327,8 +327,8 @@ static quern_status emit_units(struct reduce *rd, int64_t room) {
     emit_unit(rd, kern_index(b, 0), KERN_NONE);
     return QUERN_STATUS_OK;
   }
-  kern_id lo = kern_mul(b, kern_task(b), kern_index(b, grain));
-  kern_id unit = kern_for(b, lo, kern_min(b, kern_add(b, lo, kern_index(b, grain)), kern_index(b, units)), 1);
+  kern_id lo = kern_mul_i(b, kern_task(b), grain);
+  kern_id unit = kern_for(b, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, grain)), units), 1);
   emit_unit(rd, unit, KERN_NONE);
   kern_end(b);
   return QUERN_STATUS_OK;
@@ -348,8 +348,8 @@ quern_status reduce_columns(struct reduce *rd, int64_t room) {
   rd->phase = REDUCE_PART;
   QUERN_TRY(reduce_begin(rd, rd->n_units * parts, room));
   add_locals(rd);
-  kern_id task = kern_task(&rd->b);
-  emit_unit(rd, kern_idiv(&rd->b, task, parts), kern_imod(&rd->b, task, parts));
+  kern_id task = kern_task(&rd->b), unit = kern_idiv(&rd->b, task, parts);
+  emit_unit(rd, unit, kern_imod(&rd->b, task, parts));
   rd->phase = REDUCE_JOIN;
   return emit_units(rd, room);
 }

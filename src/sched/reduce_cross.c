@@ -29,6 +29,10 @@ static bool are_even(const struct reduce *rd) {
   return rd->n_units % (rd->n_units <= KERN_CHUNK ? accumulators(rd) : KERN_CHUNK) == 0;
 }
 
+int64_t reduce_cross_rounds(const struct reduce *rd) {
+  return are_even(rd) ? BASE_MIN(rd->n_units, KERN_CHUNK) / accumulators(rd) : 0;
+}
+
 void reduce_cross_plan(struct reduce *rd) {
   if (rd->n_crosses > 0) choose_run(rd);
   for (size_t i = 0; i < rd->n_crosses; i++)
@@ -39,8 +43,11 @@ void reduce_cross_plan(struct reduce *rd) {
 kern_id reduce_cross_row(struct reduce *rd, kern_id number) {
   struct kern_builder *b = &rd->b;
   if (rd->row_first == KERN_NONE) return number;
+  kern_id of_block = rd->share ? kern_imod(b, number, rd->side) : KERN_NONE;
+  if (rd->share) number = kern_idiv(b, number, rd->side);
   kern_id round = kern_idiv(b, number, rd->run), place = kern_imod(b, number, rd->run);
-  kern_id acc = kern_add(b, kern_mul(b, kern_task(b), kern_index(b, rd->run)), place);
+  if (rd->share) round = kern_add(b, kern_mul_i(b, round, rd->side), of_block);
+  kern_id acc = kern_add(b, kern_mul_i(b, kern_task(b), rd->run), place);
   rd->row_work = kern_mul(b, acc, kern_index(b, padded(rd)));
   kern_id row = kern_add(b, rd->row_first, kern_mul(b, round, kern_index(b, accumulators(rd))));
   row = kern_add(b, row, place);
@@ -64,11 +71,12 @@ void reduce_cross_take(struct reduce *rd, int q, kern_id at) {
 static void clear(struct reduce *rd) {
   struct kern_builder *b = &rd->b;
   int64_t size = rd->run * padded(rd);
-  kern_id first = kern_mul(b, kern_task(b), kern_index(b, size));
-  kern_id at = kern_add(b, first, kern_for(b, kern_index(b, 0), kern_index(b, size), rd->lanes));
+  kern_id first = kern_mul_i(b, kern_task(b), size);
+  kern_id at = kern_add(b, first, kern_range(b, 0, size, rd->lanes));
   for (size_t i = 0; i < rd->n_crosses; i++) {
     const struct reduce_stage *cross = &rd->crosses[i];
-    kern_store(b, kern_mem(b, cross->work), at, reduce_neutral(rd, cross, rd->lanes).value);
+    kern_id mem = kern_mem(b, cross->work);
+    kern_store(b, mem, at, reduce_neutral(rd, cross, rd->lanes).value);
   }
   kern_end(b);
 }
@@ -79,7 +87,7 @@ static kern_id rows_of_task(struct reduce *rd) {
   int64_t n = accumulators(rd), most = BASE_MIN(rd->n_units, KERN_CHUNK) / n;
   if (are_even(rd)) return kern_index(b, most * rd->run);
   kern_id left = kern_sub(b, kern_index(b, rd->n_units + n - 1), rd->row_first);
-  kern_id rounds = kern_min(b, kern_max(b, kern_idiv(b, left, n), kern_index(b, 0)), kern_index(b, KERN_CHUNK / n));
+  kern_id rounds = kern_min_i(b, kern_max_i(b, kern_idiv(b, left, n), 0), KERN_CHUNK / n);
   return kern_mul(b, rounds, kern_index(b, rd->run));
 }
 
@@ -88,11 +96,11 @@ static quern_status emit_rows(struct reduce *rd, int64_t room) {
   int64_t n = accumulators(rd) / rd->run; /* tasks of a chunk */
   QUERN_TRY(reduce_begin(rd, chunks(rd) * n, room * rd->side));
   kern_id task = kern_task(b);
-  rd->row_first = kern_mul(b, chunks(rd) > 1 ? kern_imod(b, task, n) : task, kern_index(b, rd->run));
-  if (chunks(rd) > 1)
-    rd->row_first = kern_add(b, kern_mul(b, kern_idiv(b, task, n), kern_index(b, KERN_CHUNK)), rd->row_first);
+  rd->row_first = kern_mul_i(b, chunks(rd) > 1 ? kern_imod(b, task, n) : task, rd->run);
+  if (chunks(rd) > 1) rd->row_first = kern_add(b, kern_mul_i(b, kern_idiv(b, task, n), KERN_CHUNK), rd->row_first);
   clear(rd);
-  reduce_row_loop(rd, kern_index(b, 0), rows_of_task(rd), room);
+  kern_id zero = kern_index(b, 0);
+  reduce_row_loop(rd, zero, rows_of_task(rd), room);
   rd->row_first = KERN_NONE;
   return QUERN_STATUS_OK;
 }
@@ -115,9 +123,10 @@ static kern_id total(struct reduce *rd, const struct reduce_stage *cross, kern_i
   struct kern_builder *b = &rd->b;
   if (chunks(rd) == 1) return tree(rd, cross, at, 1, 0);
   kern_id sum = kern_var(b, reduce_neutral(rd, cross, rd->lanes).value);
-  kern_id chunk = kern_for(b, kern_index(b, 0), kern_index(b, chunks(rd)), 1);
+  kern_id chunk = kern_range(b, 0, chunks(rd), 1);
   kern_id from = kern_mul(b, chunk, kern_index(b, accumulators(rd) * padded(rd)));
-  kern_set(b, sum, kern_combine(b, cross->reduce, kern_get(b, sum), tree(rd, cross, kern_add(b, from, at), 1, 0)));
+  kern_id next = tree(rd, cross, kern_add(b, from, at), 1, 0);
+  kern_set(b, sum, kern_combine(b, cross->reduce, kern_get(b, sum), next));
   kern_end(b);
   return kern_get(b, sum);
 }
@@ -151,7 +160,7 @@ static quern_status emit_join(struct reduce *rd) {
   kern_id task = kern_task(b);
   if (whole > 0) {
     kern_id lo = kern_mul(b, task, kern_index(b, STRIP));
-    kern_id vector = kern_for(b, lo, kern_min(b, kern_add(b, lo, kern_index(b, STRIP)), kern_index(b, whole)), 1);
+    kern_id vector = kern_for(b, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, STRIP)), whole), 1);
     emit_columns(rd, kern_mul(b, vector, kern_index(b, rd->lanes)), 0);
     kern_end(b);
   }

@@ -30,19 +30,20 @@ static void emit_pieces(struct reduce *rd, int q, kern_id from, int64_t n) {
   int64_t length = rd->nest.loops[last].extent;
   kern_id end = kern_add(b, from, kern_index(b, n)), lanes = kern_index(b, rd->lanes);
   kern_id last_piece = kern_idiv(b, kern_sub(b, end, kern_index(b, 1)), length);
-  kern_id piece = kern_for(b, kern_idiv(b, from, length), kern_add(b, last_piece, kern_index(b, 1)), 1);
+  kern_id piece = kern_idiv(b, from, length);
+  piece = kern_for(b, piece, kern_add_i(b, last_piece, 1), 1);
   kern_values_enter(rd->values);
   sched_nest_set(&rd->nest, b, rd->values, rd->nest.n_outer, last, -1, piece);
   kern_id start = kern_mul(b, piece, kern_index(b, length));
-  kern_id lo = kern_max(b, kern_sub(b, from, start), kern_index(b, 0));
-  kern_id hi = kern_min(b, kern_sub(b, end, start), kern_index(b, length));
+  kern_id lo = kern_max_i(b, kern_sub(b, from, start), 0);
+  kern_id hi = kern_min_i(b, kern_sub(b, end, start), length);
   kern_id shift = kern_sub(b, start, from);
-  kern_id many = kern_max(b, kern_sub(b, hi, lo), kern_index(b, 0));
+  kern_id many = kern_max_i(b, kern_sub(b, hi, lo), 0);
   kern_id whole = kern_mul(b, kern_idiv(b, many, rd->lanes), lanes);
   for (int rest = 0; rest < 2; rest++) {
     kern_id begin = rest == 0 ? lo : kern_add(b, lo, whole);
     kern_id c = kern_for(b, begin, rest == 0 ? kern_sub(b, hi, kern_index(b, rd->lanes - 1)) : hi, rd->lanes);
-    kern_id place = kern_min(b, kern_max(b, kern_add(b, c, shift), kern_index(b, 0)), kern_index(b, BLOCK));
+    kern_id place = kern_min_i(b, kern_max_i(b, kern_add(b, c, shift), 0), BLOCK);
     emit_vector(rd, q, c, rest == 0 ? KERN_NONE : kern_min(b, kern_sub(b, hi, c), lanes), place);
     kern_values_set(rd->values, rd->nest.loops[last].var, kern_index(b, 0), 1, KERN_NONE);
     kern_end(b);
@@ -58,10 +59,11 @@ static void take_block(struct reduce *rd, int q, kern_id from, int64_t n) {
     const struct reduce_stage *stage = &rd->stages[i];
     if (stage->pass != q) continue;
     int64_t step = stage->n_acc, whole = n / step;
-    kern_id block = whole > 0 ? kern_for(b, kern_index(b, 0), kern_index(b, whole), 1) : KERN_NONE;
+    kern_id block = whole > 0 ? kern_range(b, 0, whole, 1) : KERN_NONE;
     for (int v = 0; whole > 0 && v < stage->n_acc / rd->lanes; v++) {
-      kern_id at = kern_add(b, kern_mul(b, block, kern_index(b, step)), kern_index(b, (int64_t)v * rd->lanes));
-      reduce_row_take(rd, i, kern_load(b, stage->local, at, rd->lanes), kern_add(b, from, at), 0, v);
+      kern_id at = kern_add_i(b, kern_mul(b, block, kern_index(b, step)), (int64_t)v * rd->lanes);
+      kern_id x = kern_load(b, stage->local, at, rd->lanes);
+      reduce_row_take(rd, i, x, kern_add(b, from, at), 0, v);
     }
     if (whole > 0) kern_end(b);
     for (int64_t at = whole * step; at < n; at += rd->lanes) {
@@ -78,7 +80,7 @@ void reduce_range_packed(struct reduce *rd, int q, kern_id base, int64_t n, stru
   bool any = reduce_row_begin(rd, q);
   int64_t whole = any ? n / BLOCK : 0, rest = n - whole * BLOCK;
   if (whole > 0) {
-    kern_id block = kern_for(b, kern_index(b, 0), kern_index(b, whole), 1);
+    kern_id block = kern_range(b, 0, whole, 1);
     kern_id from = kern_add(b, base, kern_mul(b, block, kern_index(b, BLOCK)));
     kern_values_enter(rd->values);
     emit_pieces(rd, q, from, BLOCK);

@@ -21,15 +21,18 @@ static struct reduce_about *find_about(const struct pass_group *group, struct re
 
 static bool is_stage(const struct ir_node *node) { return node->op == IR_REDUCE || node->op == IR_ARGREDUCE; }
 
-static bool is_in(const struct pass_group *group, const quern_tensor *t) {
+/* The number of an in, or -1. */
+static int find_in(const struct pass_group *group, const quern_tensor *t) {
   for (size_t i = 0; i < group->n_ins; i++)
-    if (group->ins[i] == t) return true;
-  return false;
+    if (group->ins[i] == t) return (int)i;
+  return -1;
 }
 
 static struct reduce_about about_tensor(const struct pass_group *group, struct reduce_about *about,
                                         const quern_tensor *t) {
-  struct reduce_about *found = is_in(group, t) ? NULL : find_about(group, about, t->node);
+  int in = find_in(group, t);
+  struct reduce_about *found = in >= 0 ? NULL : find_about(group, about, t->node);
+  if (in >= 0) return (struct reduce_about){.reads = UINT64_C(1) << BASE_MIN(in, 63)};
   return found != NULL ? *found : (struct reduce_about){.level = 0};
 }
 
@@ -45,15 +48,16 @@ static bool is_wide(const struct pass_group *group, const struct ir_node *node) 
 static void describe_nodes(const struct pass_group *group, struct reduce_about *about) {
   for (size_t i = 0; i < group->n_nodes; i++) {
     const struct ir_node *node = group->nodes[i];
-    about[i] = (struct reduce_about){.level = 0, .weight = 0};
+    about[i] = (struct reduce_about){.level = 0, .wait = about[i].wait};
     bool wide = is_wide(group, node);
     if (wide && !is_stage(node)) about[i].weight = sched_weight(node->op);
     for (int s = 0; s < node->n_src; s++) {
       struct reduce_about source = about_tensor(group, about, node->src[s]);
       about[i].level = BASE_MAX(about[i].level, source.level);
       if (wide && !is_stage(node)) about[i].weight += source.weight;
+      if (!is_stage(node)) about[i].reads |= source.reads;
     }
-    if (is_stage(node)) about[i].level++;
+    if (is_stage(node)) about[i].level = BASE_MAX(about[i].level, about[i].wait) + 1;
   }
 }
 
@@ -89,7 +93,7 @@ static struct reduce_stage describe_stage(struct reduce *rd, const struct ir_nod
       .bits = bits,
       .acc = acc,
       .n_acc = kern_accumulators(acc),
-      .pass = reduce_level(rd, node->src[0]),
+      .pass = reduce_level(rd, &node->out[0]) - 1,
   };
   rd->n_passes = BASE_MAX(rd->n_passes, stage.pass + 1);
   return stage;
@@ -121,9 +125,89 @@ static quern_status check_order(const struct reduce *rd) {
   return space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
+/* ---- stages that can wait -------------------------------------------------------------------------------- */
+
+/* The pass of an out or a reduction of the group as levels are now, and what that pass needs for it. */
+struct need {
+  const struct ir_node *node; /* of a reduction, or NULL */
+  int pass;
+  uint64_t reads;
+};
+
+/* All of them: stages, crosses, outs that are stored in passes. */
+static size_t find_needs(const struct reduce *rd, struct need *needs) {
+  const struct pass_group *group = rd->job->group;
+  size_t n = 0;
+  for (size_t i = 0; i < rd->n_stages + rd->n_crosses; i++) {
+    const struct ir_node *node = i < rd->n_stages ? group->stages[i].node : group->crosses[i - rd->n_stages].node;
+    struct reduce_about source = about_tensor(group, rd->about, node->src[0]);
+    needs[n++] = (struct need){node, reduce_level(rd, &node->out[0]) - 1, source.reads};
+  }
+  for (size_t i = 0; i < group->n_outs; i++) {
+    struct sched_point point = {group->outs[i].tensor, rd->nest.outs[i]};
+    struct reduce_about about = about_tensor(group, rd->about, point.tensor);
+    if (uses_inner(rd, &point) && (rd->n_crosses == 0 || uses_outer(rd, &point)))
+      needs[n++] = (struct need){NULL, about.level, about.reads};
+  }
+  return n;
+}
+
+/* Ins that pass q would have to read for need i alone. */
+static int count_more(size_t n, const struct need *needs, size_t i, int q) {
+  uint64_t reads = 0;
+  for (size_t j = 0; j < n; j++)
+    if (j != i && needs[j].pass == q) reads |= needs[j].reads;
+  return __builtin_popcountll(needs[i].reads & ~reads);
+}
+
+/* Lets reduction i of the needs wait for pass q; false, as it was, when something else would have to wait for it. */
+static bool wait_for(struct reduce *rd, size_t n, const struct need *needs, struct need *then, size_t i, int q) {
+  struct reduce_about *about = find_about(rd->job->group, rd->about, needs[i].node);
+  int before = about->wait;
+  bool same = true;
+  about->wait = q;
+  describe_nodes(rd->job->group, rd->about);
+  (void)find_needs(rd, then);
+  for (size_t j = 0; j < n; j++) same = same && (j == i || then[j].pass == needs[j].pass);
+  if (same) return true;
+  about->wait = before;
+  describe_nodes(rd->job->group, rd->about);
+  return false;
+}
+
+/* The pass of need i, at most `last`, that reads most of what it needs for others: of a stage the first such, of a cross
+** the last, where its accumulators may be shared by several rows. */
+static void choose_wait(struct reduce *rd, size_t n, struct need *needs, size_t i, int last) {
+  int least = count_more(n, needs, i, needs[i].pass);
+  for (int q = needs[i].pass + 1; q <= last; q++) {
+    int more = count_more(n, needs, i, q);
+    if (i < rd->n_stages ? more >= least : more > least) continue;
+    if (!wait_for(rd, n, needs, needs + n, i, q)) return;
+    least = more;
+    needs[i].pass = q;
+  }
+}
+
+/* A reduction whose result is not needed at once may wait. */
+static quern_status choose_waits(struct reduce *rd) {
+  size_t most = rd->n_stages + rd->n_crosses + rd->job->group->n_outs;
+  struct need *needs = base_arena_alloc(rd->arena, 2 * most * sizeof *needs);
+  if (needs == NULL) return QUERN_STATUS_MEMORY;
+  int last = 0;
+  size_t n = find_needs(rd, needs);
+  for (size_t j = 0; j < n; j++) last = BASE_MAX(last, needs[j].pass);
+  for (size_t i = rd->n_stages; i-- > 0;) choose_wait(rd, n, needs, i, last);
+  for (size_t i = rd->n_stages; i < rd->n_stages + rd->n_crosses; i++) choose_wait(rd, n, needs, i, last);
+  return QUERN_STATUS_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------- */
+
 quern_status reduce_describe(struct reduce *rd) {
   const struct pass_group *group = rd->job->group;
+  for (size_t i = 0; i < group->n_nodes; i++) rd->about[i].wait = 0;
   describe_nodes(group, rd->about);
+  QUERN_TRY(choose_waits(rd));
   rd->n_passes = 0;
   for (size_t i = 0; i < rd->n_stages; i++)
     rd->stages[i] = describe_stage(rd, group->stages[i].node, rd->nest.sources[i], rd->nest.results[i]);

@@ -17,8 +17,8 @@ static int block_vectors(const struct reduce *rd, int q) {
 /* Lanes below n take x, the others the neutral element. */
 static kern_id only(struct reduce *rd, const struct reduce_stage *stage, kern_id x, int n) {
   struct kern_builder *b = &rd->b;
-  kern_id mask =
-      kern_bin(b, KERN_LT, kern_lane(b, QUERN_DTYPE_I32, rd->lanes), kern_const_i(b, QUERN_DTYPE_I32, rd->lanes, n));
+  kern_id mask = kern_lane(b, QUERN_DTYPE_I32, rd->lanes);
+  mask = kern_bin(b, KERN_LT, mask, kern_const_i(b, QUERN_DTYPE_I32, rd->lanes, n));
   return kern_select(b, mask, x, kern_neutral(b, stage->reduce, stage->acc, rd->lanes));
 }
 
@@ -70,6 +70,7 @@ static void emit_vector(struct reduce *rd, int q, kern_id at, int n, int v) {
   for (size_t i = 0; i < rd->n_stages; i++)
     if (rd->stages[i].pass == q) reduce_row_take(rd, i, reduce_source(rd, &rd->stages[i], rd->lanes), at, n, v);
   reduce_cross_take(rd, q, at);
+  reduce_fetch(rd, q, at, (int64_t)v * rd->lanes);
   reduce_store(rd, q, active);
   kern_values_leave(rd->values);
 }
@@ -85,7 +86,7 @@ static void range(struct reduce *rd, int q, kern_id base, int64_t n, struct redu
   int64_t block = (int64_t)vectors * rd->lanes, whole = n / block;
   (void)reduce_row_begin(rd, q);
   if (whole > 1) {
-    kern_id number = kern_for(b, kern_index(b, 0), kern_index(b, whole), 1);
+    kern_id number = kern_range(b, 0, whole, 1);
     kern_values_enter(rd->values);
     emit_block(rd, q, kern_add(b, base, kern_mul(b, number, kern_index(b, block))), vectors);
     kern_values_leave(rd->values);
@@ -130,10 +131,13 @@ void reduce_row_loop(struct reduce *rd, kern_id lo, kern_id hi, int64_t room) {
   int64_t side = rd->phase == REDUCE_WHOLE ? rd->side : 1;
   if (side > 1) reduce_block_locals(rd);
   kern_id row = kern_for(&rd->b, lo, hi, side);
-  if (side > 1)
+  if (side > 1) {
     reduce_block_rows(rd, row, hi, room);
-  else
+  } else {
+    reduce_fetch_next(rd, row, 1, hi);
     emit_row(rd, reduce_cross_row(rd, row));
+    rd->next = KERN_NONE;
+  }
   kern_end(&rd->b);
 }
 
@@ -148,8 +152,8 @@ static quern_status emit_rows(struct reduce *rd, int64_t room) {
     emit_row(rd, kern_index(b, 0));
     return QUERN_STATUS_OK;
   }
-  kern_id lo = kern_mul(b, kern_task(b), kern_index(b, grain));
-  reduce_row_loop(rd, lo, kern_min(b, kern_add(b, lo, kern_index(b, grain)), kern_index(b, rows)), room);
+  kern_id lo = kern_mul_i(b, kern_task(b), grain);
+  reduce_row_loop(rd, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, grain)), rows), room);
   return QUERN_STATUS_OK;
 }
 
@@ -158,6 +162,7 @@ quern_status reduce_rows(struct reduce *rd, int64_t room) {
   rd->accs = base_arena_alloc(rd->arena, rd->n_stages * KERN_MAX_LANES * sizeof *rd->accs);
   if (rd->accs == NULL) return QUERN_STATUS_MEMORY;
   rd->phase = REDUCE_WHOLE;
+  reduce_fetch_plan(rd);
   QUERN_TRY(reduce_block_plan(rd, room));
   if (rd->n_crosses > 0) return reduce_cross(rd, room);
   if (!rd->split) return emit_rows(rd, room);

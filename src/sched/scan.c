@@ -72,9 +72,8 @@ static struct unit unit_at(const struct scan *s, struct kern_builder *b, kern_id
   }
   if (s->vector < 0) return u;
   int64_t extent = s->y->dims[s->vector];
-  u.at[s->vector] = kern_mul(b, u.at[s->vector], kern_index(b, s->lanes));
-  if (extent % s->lanes != 0)
-    u.active = kern_min(b, kern_sub(b, kern_index(b, extent), u.at[s->vector]), kern_index(b, s->lanes));
+  u.at[s->vector] = kern_mul_i(b, u.at[s->vector], s->lanes);
+  if (extent % s->lanes != 0) u.active = kern_min_i(b, kern_sub(b, kern_index(b, extent), u.at[s->vector]), s->lanes);
   return u;
 }
 
@@ -102,7 +101,8 @@ static void scan_range(const struct scan *s, struct kern_builder *b, struct kern
     set_unit(s, values, &units[u]);
     kern_values_set(values, s->axis, i, 1, KERN_NONE);
     kern_id term = kern_cast(b, kern_values_get(values, x, x->rank, out->at), s->acc);
-    kern_id sum = kern_combine(b, s->reduce, kern_get(b, sums[u]), kern_splat(b, term, s->lanes));
+    term = kern_splat(b, term, s->lanes);
+    kern_id sum = kern_combine(b, s->reduce, kern_get(b, sums[u]), term);
     kern_set(b, sums[u], sum);
     if (store) {
       kern_id y = before == NULL ? sum : kern_combine(b, s->reduce, before[u], sum);
@@ -116,8 +116,8 @@ static void scan_range(const struct scan *s, struct kern_builder *b, struct kern
 
 /* The ends of part number c. */
 static void chunk_ends(const struct scan *s, struct kern_builder *b, kern_id c, kern_id *lo, kern_id *hi) {
-  *lo = kern_mul(b, c, kern_index(b, KERN_SCAN_CHUNK));
-  *hi = kern_min(b, kern_add(b, *lo, kern_index(b, KERN_SCAN_CHUNK)), kern_index(b, s->n));
+  *lo = kern_mul_i(b, c, KERN_SCAN_CHUNK);
+  *hi = kern_min_i(b, kern_add_i(b, *lo, KERN_SCAN_CHUNK), s->n);
 }
 
 /* ---- whole lines a task ---------------------------------------------------------------------------------- */
@@ -126,11 +126,13 @@ static void scan_lines(const struct scan *s, struct kern_builder *b, struct kern
                        const struct unit *units) {
   kern_id totals[MAX_LINES], carries[MAX_LINES], before[MAX_LINES] = {0}, lo, hi;
   if (s->chunks == 1 || !order_matters(s)) {
-    scan_range(s, b, values, s->lines, units, kern_index(b, 0), kern_index(b, s->n), NULL, true, totals);
+    lo = kern_index(b, 0);
+    hi = kern_index(b, s->n);
+    scan_range(s, b, values, s->lines, units, lo, hi, NULL, true, totals);
     return;
   }
   for (int u = 0; u < s->lines; u++) carries[u] = kern_var(b, neutral(s, b));
-  chunk_ends(s, b, kern_for(b, kern_index(b, 0), kern_index(b, s->chunks), 1), &lo, &hi);
+  chunk_ends(s, b, kern_range(b, 0, s->chunks, 1), &lo, &hi);
   kern_values_enter(values);
   for (int u = 0; u < s->lines; u++) before[u] = kern_get(b, carries[u]);
   scan_range(s, b, values, s->lines, units, lo, hi, before, true, totals);
@@ -147,11 +149,11 @@ static quern_status phase_of_lines(const struct scan *s) {
   QUERN_TRY(s->job->kern->failed);
   QUERN_TRY(sched_values(s->job, &b, &values));
   struct unit units[MAX_LINES];
-  kern_id first = kern_mul(&b, kern_task(&b), kern_index(&b, grain));
-  kern_id last = kern_min(&b, kern_add(&b, first, kern_index(&b, grain)), kern_index(&b, sets));
-  kern_id set = kern_mul(&b, kern_for(&b, first, last, 1), kern_index(&b, s->lines));
+  kern_id first = kern_mul_i(&b, kern_task(&b), grain);
+  kern_id last = kern_min_i(&b, kern_add_i(&b, first, grain), sets);
+  kern_id set = kern_mul_i(&b, kern_for(&b, first, last, 1), s->lines);
   kern_values_enter(values);
-  for (int u = 0; u < s->lines; u++) units[u] = unit_at(s, &b, kern_add(&b, set, kern_index(&b, u)));
+  for (int u = 0; u < s->lines; u++) units[u] = unit_at(s, &b, kern_add_i(&b, set, u));
   scan_lines(s, &b, values, units);
   kern_values_leave(values);
   kern_end(&b);
@@ -170,8 +172,7 @@ static quern_status phase_of_parts(const struct scan *s, int64_t parts, int work
   QUERN_TRY(sched_values(s->job, &b, &values));
   kern_id memory = kern_mem(&b, work), number = kern_idiv(&b, kern_task(&b), parts);
   kern_id part = kern_imod(&b, kern_task(&b), parts), lo, hi, total, before = KERN_NONE;
-  kern_id at =
-      kern_mul(&b, kern_add(&b, kern_mul(&b, number, kern_index(&b, s->chunks)), part), kern_index(&b, s->lanes));
+  kern_id at = kern_mul_i(&b, kern_add(&b, kern_mul_i(&b, number, s->chunks), part), s->lanes);
   struct unit unit = unit_at(s, &b, number);
   chunk_ends(s, &b, part, &lo, &hi);
   if (store) before = kern_load(&b, memory, at, s->lanes);
@@ -185,15 +186,15 @@ static quern_status phase_of_parts(const struct scan *s, int64_t parts, int work
 static quern_status phase_of_totals(const struct scan *s, int work) {
   struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(s->units))};
   QUERN_TRY(s->job->kern->failed);
-  kern_id memory = kern_mem(&b, work), first = kern_mul(&b, kern_task(&b), kern_index(&b, s->chunks));
+  kern_id memory = kern_mem(&b, work), first = kern_mul_i(&b, kern_task(&b), s->chunks);
   kern_id carry = kern_var(&b, neutral(s, &b));
-  kern_id part = kern_for(&b, kern_index(&b, 0), kern_index(&b, s->chunks - 1), 1);
-  kern_id at = kern_mul(&b, kern_add(&b, first, part), kern_index(&b, s->lanes));
+  kern_id part = kern_range(&b, 0, s->chunks - 1, 1);
+  kern_id at = kern_mul_i(&b, kern_add(&b, first, part), s->lanes);
   kern_id total = kern_load(&b, memory, at, s->lanes), before = kern_get(&b, carry);
   kern_store(&b, memory, at, before);
   kern_set(&b, carry, kern_combine(&b, s->reduce, before, total));
   kern_end(&b);
-  at = kern_mul(&b, kern_add(&b, first, kern_index(&b, s->chunks - 1)), kern_index(&b, s->lanes));
+  at = kern_mul_i(&b, kern_add_i(&b, first, s->chunks - 1), s->lanes);
   kern_store(&b, memory, at, kern_get(&b, carry));
   return s->job->kern->failed;
 }

@@ -80,8 +80,8 @@ struct box {
 };
 
 static void range_of(struct kern_builder *b, kern_id number, int64_t size, int64_t all, kern_id *from, kern_id *to) {
-  *from = kern_mul(b, number, kern_index(b, size));
-  *to = kern_min(b, kern_add(b, *from, kern_index(b, size)), kern_index(b, all));
+  *from = kern_mul_i(b, number, size);
+  *to = kern_min_i(b, kern_add_i(b, *from, size), all);
 }
 
 static struct box box_of(const struct scatter *s, struct kern_builder *b) {
@@ -97,16 +97,15 @@ static struct box box_of(const struct scatter *s, struct kern_builder *b) {
 /* The first element of row `place` of (n, p), where there are `places` of them: y's, or u's. */
 static kern_id row_at(const struct scatter *s, struct kern_builder *b, const struct box *box, int64_t places,
                       kern_id place) {
-  kern_id row = kern_add(b, kern_mul(b, box->row, kern_index(b, places)), place);
-  return kern_mul(b, row, kern_index(b, s->q));
+  kern_id row = kern_add(b, kern_mul_i(b, box->row, places), place);
+  return kern_mul_i(b, row, s->q);
 }
 
 /* Opens a loop over the q of a box in vectors: the first of a vector, and how many of its lanes count. */
 static kern_id open_q(const struct scatter *s, struct kern_builder *b, const struct box *box, kern_id *active) {
   kern_id q = kern_for(b, box->q_from, box->q_to, s->lanes);
   *active = KERN_NONE;
-  if (s->box_q % s->lanes != 0 || s->q % s->lanes != 0)
-    *active = kern_min(b, kern_sub(b, box->q_to, q), kern_index(b, s->lanes));
+  if (s->box_q % s->lanes != 0 || s->q % s->lanes != 0) *active = kern_min_i(b, kern_sub(b, box->q_to, q), s->lanes);
   return q;
 }
 
@@ -115,8 +114,8 @@ static void copy_box(const struct scatter *s, struct kern_builder *b, const stru
                      quern_dtype dtype) {
   kern_id place = kern_for(b, box->place_from, box->place_to, 1), row = row_at(s, b, box, s->places, place), active;
   kern_id at = kern_add(b, row, open_q(s, b, box, &active));
-  kern_id x = kern_load_n(b, kern_mem(b, from), at, s->lanes, active);
-  kern_store_n(b, kern_mem(b, to), at, kern_cast(b, x, dtype), active);
+  kern_id x = kern_cast(b, kern_load_n(b, kern_mem(b, from), at, s->lanes, active), dtype);
+  kern_store_n(b, kern_mem(b, to), at, x, active);
   kern_end(b);
   kern_end(b);
 }
@@ -131,8 +130,8 @@ static kern_id updated(const struct scatter *s, struct kern_builder *b, kern_id 
 }
 
 static void take_updates(const struct scatter *s, struct kern_builder *b, const struct box *box) {
-  kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, s->n_indices), 1);
-  kern_id number = kern_add(b, kern_mul(b, box->batch, kern_index(b, s->n_indices)), i);
+  kern_id i = kern_range(b, 0, s->n_indices, 1);
+  kern_id number = kern_add(b, kern_mul_i(b, box->batch, s->n_indices), i);
   kern_id index = kern_cast(b, kern_load(b, kern_mem(b, s->indices), number, 1), QUERN_DTYPE_I64);
   kern_id not_before = kern_bin(b, KERN_LE, box->place_from, index),
           before_end = kern_bin(b, KERN_LT, index, box->place_to);
@@ -141,7 +140,7 @@ static void take_updates(const struct scatter *s, struct kern_builder *b, const 
   kern_id place = kern_min(b, kern_max(b, index, box->place_from), last), active;
   kern_id to = row_at(s, b, box, s->places, place), from = row_at(s, b, box, s->n_indices, i);
   kern_id q = open_q(s, b, box, &active), at = kern_add(b, to, q), sums = kern_mem(b, s->sums);
-  kern_id u = kern_load_n(b, kern_mem(b, s->u), kern_add(b, from, q), s->lanes, active);
+  kern_id source = kern_mem(b, s->u), u = kern_load_n(b, source, kern_add(b, from, q), s->lanes, active);
   bool set = s->node->attrs->reduce == IR_SET;
   kern_id old = set ? KERN_NONE : kern_load_n(b, sums, at, s->lanes, active);
   kern_store_n(b, sums, at, updated(s, b, old, u), active);

@@ -8,12 +8,15 @@
 
 /* The numbers of a schedule: 0 where a kind of group does not use one. */
 struct sched {
-  int lanes;       /* of vectors of 4-byte elements; 1: scalar code (optimise=0) */
-  int unroll;      /* vectors a step of the innermost loop */
-  int64_t grain;   /* elements (MAP), rows (REDUCE) a task */
-  int mr, nr;      /* DOT: the register tile, nr a multiple of lanes */
+  int lanes;          /* of vectors of 4-byte elements; 1: scalar code (optimise=0) */
+  int unroll;         /* vectors a step of the innermost loop */
+  int64_t grain;      /* elements (MAP), rows (REDUCE) a task */
+  int mr, nr;         /* DOT: the register tile, nr a multiple of lanes */
   int64_t mc, nc, kc; /* DOT: the cache tiles; kc is KERN_DOT_BLOCK */
   int packed;         /* DOT: 1 + the in whose memory holds what sched_pack's kernel wrote; 0: none */
+  /* Of a program with a leading dimension, NULL of others: the kernel has the number of rows as scalar 0, and need not write what
+  ** is behind them. */
+  const struct pass_rows *rows;
 };
 
 /* The heuristic: from the group's shape and the target. optimise 0: scalar code. */
@@ -24,9 +27,9 @@ void sched_choose(struct sched *sched, const struct pass_group *group, const str
 quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_context *ctx, const struct pass_group *group,
                          const struct base_target *target, const struct sched *sched) QUERN_NODISCARD;
 
-/* The kernel that packs an in of a contraction which never changes, once: its memories are the group's ins, then *count elements
-** of an out of the accumulators' dtype, the in's own unless that is a narrow float. With sched->packed = 1 + in, the kernel of
-** sched_lower takes that memory in the in's place. NULL when the in is not packed, or is read for something else too. */
+/* The kernel that packs an in of a contraction which never changes, once: its memories are that in and *count elements of an
+** out of the accumulators' dtype, the in's own unless that is a narrow float. With sched->packed = 1 + in, the kernel of
+** sched_lower takes that out in the in's place. NULL when the in is not packed, or is read for something else too. */
 quern_status sched_pack(struct kern **kern, int64_t *count, struct base_heap *heap, quern_context *ctx,
                         const struct pass_group *group, const struct base_target *target, const struct sched *sched,
                         int in) QUERN_NODISCARD;

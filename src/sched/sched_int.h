@@ -26,8 +26,16 @@ void sched_choose_dot(struct sched *sched, const struct base_target *target, int
 /* Values of the group's tensors for one function of the kernel: its ins bound to their memories. */
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
 
+/* Gives a workspace rows of the leading dimension where a tensor has them: it is made of equal units, in the order of the tensor's
+** elements, each of which belongs to one row. */
+void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, int64_t units);
+
 /* An out's memory: the instruction that sched_values made at the top of the function. */
 kern_id sched_out_mem(struct sched_job *job, struct kern_builder *b, size_t out);
+
+/* Says of large outs that what is stored will have left the caches before it is read: where a kernel's ins and outs are
+** more than they hold, of outs for which `may` is true (NULL: all). Called before the first phase. */
+void sched_far(struct sched_job *job, const bool *may);
 
 /* Stores tensor out's value at the current point, `active` lanes of it (KERN_NONE: all). */
 void sched_store(struct sched_job *job, struct kern_builder *b, struct kern_values *values, size_t out, kern_id active);

@@ -15,12 +15,10 @@ static const quern_dtype u64 = QUERN_DTYPE_U64, i64 = QUERN_DTYPE_I64;
 
 /* ---- items ----------------------------------------------------------------------------------------------- */
 
-kern_id sort_clamp(struct kern_builder *b, kern_id x, int64_t n) {
-  return kern_min(b, kern_max(b, x, kern_index(b, 0)), kern_index(b, n - 1));
-}
+kern_id sort_clamp(struct kern_builder *b, kern_id x, int64_t n) { return kern_min_i(b, kern_max_i(b, x, 0), n - 1); }
 
 kern_id sort_line_base(const struct sort *s, struct kern_builder *b, kern_id line) {
-  kern_id outer = kern_mul(b, kern_idiv(b, line, s->stride), kern_index(b, s->n * s->stride));
+  kern_id outer = kern_mul_i(b, kern_idiv(b, line, s->stride), s->n * s->stride);
   return kern_add(b, outer, kern_imod(b, line, s->stride));
 }
 
@@ -47,8 +45,8 @@ static kern_id key_of(const struct sort *s, struct kern_builder *b, kern_id x) {
   if (info->class == BASE_FLOAT) {
     kern_id value = kern_cast(b, x, dtype == QUERN_DTYPE_F64 ? QUERN_DTYPE_F64 : QUERN_DTYPE_F32);
     kern_id zero = kern_const_bits(b, dtype == QUERN_DTYPE_F64 ? QUERN_DTYPE_F64 : QUERN_DTYPE_F32, lanes, 0);
-    kern_id minus = kern_bin(b, KERN_LT, value, zero);
-    key = kern_select(b, minus, kern_bin(b, KERN_XOR, key, ones), kern_bin(b, KERN_OR, key, high));
+    kern_id minus = kern_bin(b, KERN_LT, value, zero), below = kern_bin(b, KERN_XOR, key, ones);
+    key = kern_select(b, minus, below, kern_bin(b, KERN_OR, key, high));
     key = kern_select(b, kern_bin(b, KERN_EQ, value, zero), high, key);
     key = kern_select(b, kern_bin(b, KERN_EQ, value, value), key, ones);
   }
@@ -77,10 +75,14 @@ void sort_store(const struct sort *s, struct kern_builder *b, struct sort_items 
 
 void sort_write(const struct sort *s, struct kern_builder *b, kern_id base, kern_id at, struct sort_item item) {
   kern_id number = item.number, stride = kern_index(b, s->stride);
-  if (s->packed) number = kern_bin(b, KERN_AND, kern_bitcast(b, item.key, i64), kern_const_i(b, i64, 1, UINT32_MAX));
+  kern_id src = kern_mem(b, 0), dst = kern_mem(b, 1);
+  if (s->packed) {
+    number = kern_bitcast(b, item.key, i64);
+    number = kern_bin(b, KERN_AND, number, kern_const_i(b, i64, 1, UINT32_MAX));
+  }
   number = sort_clamp(b, number, s->n);
   kern_id to = kern_add(b, base, kern_mul(b, at, stride)), from = kern_add(b, base, kern_mul(b, number, stride));
-  kern_store(b, kern_mem(b, 1), to, kern_load(b, kern_mem(b, 0), from, 1));
+  kern_store(b, dst, to, kern_load(b, src, from, 1));
   kern_store(b, kern_mem(b, 2), to, number);
 }
 
@@ -90,22 +92,25 @@ void sort_write(const struct sort *s, struct kern_builder *b, kern_id base, kern
 static void add_work(const struct sort *s, int work[4]) {
   for (int i = 0; i < 4; i++) {
     work[i] = -1;
-    if (i % 2 == 0 || !s->packed)
-      work[i] = kern_add_mem(s->job->kern, i % 2 == 0 ? u64 : i64, KERN_WORK, s->lines * s->n);
+    if (i % 2 == 1 && s->packed) continue;
+    work[i] = kern_add_mem(s->job->kern, i % 2 == 0 ? u64 : i64, KERN_WORK, s->lines * s->n);
+    sched_work_rows(s->job, work[i], s->x, s->lines);
   }
 }
 
 /* The items of a line in set 0 or 1. */
 static struct sort_items items_of(const struct sort *s, struct kern_builder *b, const int work[4], int set,
                                   kern_id line) {
-  kern_id first = kern_mul(b, line, kern_index(b, s->n));
+  kern_id first = kern_mul_i(b, line, s->n);
   struct sort_items items = {kern_at(b, kern_mem(b, work[2 * set]), first), KERN_NONE};
   if (!s->packed) items.numbers = kern_at(b, kern_mem(b, work[2 * set + 1]), first);
   return items;
 }
 
 static struct sort_items local_items(const struct sort *s, struct kern_builder *b) {
-  return (struct sort_items){kern_local(b, u64, s->n), s->packed ? KERN_NONE : kern_local(b, i64, s->n)};
+  struct sort_items items = {kern_local(b, u64, s->n), KERN_NONE};
+  if (!s->packed) items.numbers = kern_local(b, i64, s->n);
+  return items;
 }
 
 /* ---- tasks ------------------------------------------------------------------------------------------------- */
@@ -123,14 +128,16 @@ static quern_status phase_of_lines(const struct sort *s) {
   QUERN_TRY(kern->failed);
   struct sort_items items[2] = {{KERN_NONE, KERN_NONE}, {KERN_NONE, KERN_NONE}};
   for (int i = 0; i < 2 && !by_count && local; i++) items[i] = local_items(s, &b);
-  kern_id first = kern_mul(&b, kern_task(&b), kern_index(&b, grain));
-  kern_id last = kern_min(&b, kern_add(&b, first, kern_index(&b, grain)), kern_index(&b, s->lines));
+  kern_id first = kern_mul_i(&b, kern_task(&b), grain);
+  kern_id last = kern_min_i(&b, kern_add_i(&b, first, grain), s->lines);
   kern_id line = kern_for(&b, first, last, 1), base = sort_line_base(s, &b, line);
   for (int i = 0; i < 2 && !by_count && !local; i++) items[i] = items_of(s, &b, work, i, line);
-  if (by_count)
+  if (by_count) {
     sort_by_count(s, &b, base);
-  else
-    sort_by_digits(s, &b, base, kern_index(&b, 0), kern_index(&b, s->n), items, true);
+  } else {
+    kern_id zero = kern_index(&b, 0), all = kern_index(&b, s->n);
+    sort_by_digits(s, &b, base, zero, all, items, true);
+  }
   kern_end(&b);
   return kern->failed;
 }
@@ -150,8 +157,8 @@ static quern_status phases_of_blocks(const struct sort *s, int64_t blocks) {
     struct sort_items items[2];
     for (int i = 0; i < 2; i++) items[i] = items_of(s, &b, work, i, line);
     if (is_first) {
-      kern_id lo = kern_min(&b, kern_mul(&b, part, kern_index(&b, block)), kern_index(&b, s->n));
-      kern_id hi = kern_min(&b, kern_add(&b, lo, kern_index(&b, block)), kern_index(&b, s->n));
+      kern_id lo = kern_min_i(&b, kern_mul_i(&b, part, block), s->n);
+      kern_id hi = kern_min_i(&b, kern_add_i(&b, lo, block), s->n);
       sort_by_digits(s, &b, base, lo, hi, items, false);
     } else {
       sort_merge(s, &b, base, part, block, run / 2, items[set], is_last ? NULL : &items[1 - set]);

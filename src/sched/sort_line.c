@@ -8,7 +8,8 @@ static const quern_dtype u64 = QUERN_DTYPE_U64, i64 = QUERN_DTYPE_I64;
 enum { DIGITS = 256 };
 
 static kern_id element(const struct sort *s, struct kern_builder *b, kern_id base, kern_id number) {
-  return kern_load(b, kern_mem(b, 0), kern_add(b, base, kern_mul(b, number, kern_index(b, s->stride))), 1);
+  kern_id at = kern_add(b, base, kern_mul_i(b, number, s->stride));
+  return kern_load(b, kern_mem(b, 0), at, 1);
 }
 
 /* ---- by counting ------------------------------------------------------------------------------------------- */
@@ -19,26 +20,27 @@ void sort_by_count(const struct sort *s, struct kern_builder *b, kern_id base) {
   int lanes = s->lanes;
   while (lanes / 2 >= s->n) lanes /= 2;
   int64_t vectors = (s->n + lanes - 1) / lanes;
-  kern_id keys = kern_local(b, u64, vectors * lanes);
-  kern_store(b, keys, kern_index(b, (vectors - 1) * lanes), kern_const_bits(b, u64, lanes, UINT64_MAX));
-  kern_id i = kern_for(b, kern_index(b, 0), kern_index(b, s->n), 1);
+  kern_id keys = kern_local(b, u64, vectors * lanes), largest = kern_const_bits(b, u64, lanes, UINT64_MAX);
+  kern_store(b, keys, kern_index(b, (vectors - 1) * lanes), largest);
+  kern_id i = kern_range(b, 0, s->n, 1);
   kern_store(b, keys, i, sort_make_item(s, b, element(s, b, base, i), i).key);
   kern_end(b);
-  i = kern_for(b, kern_index(b, 0), kern_index(b, s->n), 1);
+  i = kern_range(b, 0, s->n, 1);
   kern_id key = kern_splat(b, kern_load(b, keys, i, 1), lanes), number = kern_splat(b, i, lanes);
   kern_id zero = kern_const_i(b, i64, lanes, 0), one = kern_const_i(b, i64, lanes, 1), count = zero;
   for (int64_t v = 0; v < vectors; v++) {
     kern_id others = kern_load(b, keys, kern_index(b, v * lanes), lanes), before = kern_bin(b, KERN_LT, others, key);
     if (!s->packed) {
-      kern_id theirs = kern_add(b, kern_const_i(b, i64, lanes, v * lanes), kern_lane(b, i64, lanes));
+      kern_id theirs = kern_const_i(b, i64, lanes, v * lanes);
+      theirs = kern_add(b, theirs, kern_lane(b, i64, lanes));
       kern_id equal = kern_bin(b, KERN_EQ, others, key), earlier = kern_bin(b, KERN_LT, theirs, number);
       before = kern_bin(b, KERN_OR, before, kern_bin(b, KERN_AND, equal, earlier));
     }
     count = kern_add(b, count, kern_select(b, before, one, zero));
   }
   kern_id place = sort_clamp(b, kern_tree(b, IR_SUM, 1, &count), s->n), stride = kern_index(b, s->stride);
-  kern_id to = kern_add(b, base, kern_mul(b, place, stride));
-  kern_store(b, kern_mem(b, 1), to, element(s, b, base, i));
+  kern_id to = kern_add(b, base, kern_mul(b, place, stride)), x = element(s, b, base, i);
+  kern_store(b, kern_mem(b, 1), to, x);
   kern_store(b, kern_mem(b, 2), to, i);
   kern_end(b);
 }

@@ -22,38 +22,39 @@ static struct sort_item item_at(const struct sort *s, struct kern_builder *b, st
 /* How many of the first d items are of the first run. */
 static kern_id split(const struct sort *s, struct kern_builder *b, struct sort_items from, const struct runs *r,
                      kern_id d, int64_t run) {
-  kern_id lo = kern_var(b, kern_max(b, kern_index(b, 0), kern_sub(b, d, r->n_second)));
+  kern_id lo = kern_var(b, kern_max_i(b, kern_sub(b, d, r->n_second), 0));
   kern_id hi = kern_var(b, kern_min(b, d, r->n_first));
   int64_t steps = 1;
   while (run >> steps != 0) steps++;
-  (void)kern_for(b, kern_index(b, 0), kern_index(b, steps), 1);
+  (void)kern_range(b, 0, steps, 1);
   kern_id low = kern_get(b, lo), high = kern_get(b, hi), open = less(b, low, high);
-  kern_id middle = kern_idiv(b, kern_add(b, low, high), 2),
-          other = kern_sub(b, kern_sub(b, d, middle), kern_index(b, 1));
+  kern_id middle = kern_idiv(b, kern_add(b, low, high), 2), other = kern_sub(b, d, middle);
+  other = kern_sub(b, other, kern_index(b, 1));
   kern_id x = item_at(s, b, from, r->first, middle).key, y = item_at(s, b, from, r->second, other).key;
   kern_id before = less(b, y, x);
   kern_set(b, hi, kern_select(b, both(b, open, before), middle, high));
-  kern_set(b, lo, kern_select(b, both(b, open, not(b, before)), kern_add(b, middle, kern_index(b, 1)), low));
+  kern_id next = kern_add_i(b, middle, 1);
+  kern_set(b, lo, kern_select(b, both(b, open, not(b, before)), next, low));
   kern_end(b);
   return kern_get(b, lo);
 }
 
 /* The smaller of what is left of the line from `start` on, and a whole run. */
 static kern_id run_length(const struct sort *s, struct kern_builder *b, kern_id start, int64_t run) {
-  kern_id left = kern_max(b, kern_sub(b, kern_index(b, s->n), start), kern_index(b, 0));
-  return kern_min(b, left, kern_index(b, run));
+  kern_id left = kern_max_i(b, kern_sub(b, kern_index(b, s->n), start), 0);
+  return kern_min_i(b, left, run);
 }
 
 void sort_merge(const struct sort *s, struct kern_builder *b, kern_id base, kern_id part, int64_t block, int64_t run,
                 struct sort_items from, const struct sort_items *to) {
   int64_t shared = 2 * run / block; /* tasks of a pair of runs */
-  struct runs r = {.first = kern_mul(b, kern_idiv(b, part, shared), kern_index(b, 2 * run))};
-  r.second = kern_add(b, r.first, kern_index(b, run));
+  struct runs r = {.first = kern_mul_i(b, kern_idiv(b, part, shared), 2 * run)};
+  r.second = kern_add_i(b, r.first, run);
   r.n_first = run_length(s, b, r.first, run);
   r.n_second = run_length(s, b, r.second, run);
   kern_id total = kern_add(b, r.n_first, r.n_second), one = kern_index(b, 1);
-  kern_id begin = kern_min(b, kern_mul(b, kern_imod(b, part, shared), kern_index(b, block)), total);
-  kern_id end = kern_min(b, kern_add(b, begin, kern_index(b, block)), total);
+  kern_id begin = kern_min(b, kern_mul_i(b, kern_imod(b, part, shared), block), total);
+  kern_id end = kern_min(b, kern_add_i(b, begin, block), total);
   kern_id taken = split(s, b, from, &r, begin, run);
   kern_id i = kern_var(b, taken), j = kern_var(b, kern_sub(b, begin, taken));
   kern_id k = kern_for(b, begin, end, 1), x_at = kern_get(b, i), y_at = kern_get(b, j);

@@ -61,12 +61,12 @@ static quern_status read_field(struct sched *sched, const char *word, const char
     char *end;
     errno = 0;
     long long value = strtoll(equals + 1, &end, 10);
-    QUERN_CHECK(end != equals + 1 && *end == 0 && errno == 0 && value >= fields[i].least && value <= fields[i].most, PARSE,
-                "%s:%d: %s takes a number from %" PRId64 " to %" PRId64 ", found '%s'", path, line, name, fields[i].least,
-                fields[i].most, equals + 1);
+    QUERN_CHECK(end != equals + 1 && *end == 0 && errno == 0 && value >= fields[i].least && value <= fields[i].most,
+                PARSE, "%s:%d: %s takes a number from %" PRId64 " to %" PRId64 ", found '%s'", path, line, name,
+                fields[i].least, fields[i].most, equals + 1);
     bool power = (value & (value - 1)) == 0;
-    QUERN_CHECK(power || strcmp(name, "lanes") != 0, PARSE, "%s:%d: lanes must be a power of two, found %lld", path, line,
-                value);
+    QUERN_CHECK(power || strcmp(name, "lanes") != 0, PARSE, "%s:%d: lanes must be a power of two, found %lld", path,
+                line, value);
     set(sched, i, value);
     return QUERN_STATUS_OK;
   }
@@ -81,11 +81,11 @@ static quern_status read_line(struct sched_wisdom *wisdom, char *text, const cha
   struct sched_wisdom_entry entry = {0};
   char *end;
   entry.group = strtoull(word, &end, 16);
-  QUERN_CHECK(*end == 0 && strlen(word) == 16, PARSE, "%s:%d: expected the 16 hex digits of a group, found '%s'", path, line,
-              word);
+  QUERN_CHECK(*end == 0 && strlen(word) == 16, PARSE, "%s:%d: expected the 16 hex digits of a group, found '%s'", path,
+              line, word);
   word = strtok_r(NULL, " \t\n", &rest);
-  QUERN_CHECK(word != NULL && strlen(word) < sizeof entry.target, PARSE, "%s:%d: expected the name of a target, found '%s'",
-              path, line, word != NULL ? word : "");
+  QUERN_CHECK(word != NULL && strlen(word) < sizeof entry.target, PARSE,
+              "%s:%d: expected the name of a target, found '%s'", path, line, word != NULL ? word : "");
   snprintf(entry.target, sizeof entry.target, "%s", word);
   while ((word = strtok_r(NULL, " \t\n", &rest)) != NULL) QUERN_TRY(read_field(&entry.sched, word, path, line));
   wisdom->hash = base_hash_bytes(wisdom->hash, &entry, sizeof entry);

@@ -29,8 +29,8 @@ quern_tensor *quern_leaky_relu(quern_tensor *x, double slope) {
   TENSOR_ENTER(ctx, "leaky_relu", x);
   if (!tensor_need_float("leaky_relu", "x", x)) return &ir_poison;
   if (!tensor_need_real(ctx, "leaky_relu", "slope", slope, -DBL_MAX)) return &ir_poison;
-  quern_tensor *w = tensor_widen(x);
-  return tensor_to(quern_where(quern_gt(w, tensor_scalar_of(w, 0)), w, quern_mul_scalar(w, slope)), x->dtype);
+  quern_tensor *w = tensor_widen(x), *below = quern_mul_scalar(w, slope);
+  return tensor_to(quern_where(quern_gt(w, tensor_scalar_of(w, 0)), w, below), x->dtype);
 }
 
 quern_tensor *quern_elu(quern_tensor *x, double alpha) {
@@ -48,16 +48,23 @@ quern_tensor *quern_elu(quern_tensor *x, double alpha) {
 static quern_tensor *negative(quern_tensor *x) { return quern_lt(x, tensor_scalar_of(x, 0)); }
 
 /* e^-|x| */
-static quern_tensor *decay(quern_tensor *x) { return quern_exp(quern_where(negative(x), x, quern_neg(x))); }
+static quern_tensor *decay(quern_tensor *x) {
+  quern_tensor *below = negative(x);
+  return quern_exp(quern_where(below, x, quern_neg(x)));
+}
 
 static quern_tensor *sigmoid(quern_tensor *x) {
-  quern_tensor *t = decay(x), *one = tensor_scalar_of(x, 1);
-  return quern_div(quern_where(negative(x), t, one), quern_add(t, one));
+  quern_tensor *t = decay(x), *one = tensor_scalar_of(x, 1), *share = quern_where(negative(x), t, one);
+  return quern_div(share, quern_add(t, one));
 }
-static quern_tensor *sigmoid_slope(quern_tensor *x) { return quern_mul(quern_sigmoid(x), quern_sigmoid(quern_neg(x))); }
+static quern_tensor *sigmoid_slope(quern_tensor *x) {
+  quern_tensor *y = quern_sigmoid(x);
+  return quern_mul(y, quern_sigmoid(quern_neg(x)));
+}
 
 static quern_tensor *softplus(quern_tensor *x) {
-  return quern_add(quern_where(negative(x), tensor_scalar_of(x, 0), x), quern_log1p(decay(x)));
+  quern_tensor *zero = tensor_scalar_of(x, 0), *line = quern_where(quern_lt(x, zero), zero, x);
+  return quern_add(line, quern_log1p(decay(x)));
 }
 static quern_tensor *softplus_slope(quern_tensor *x) { return quern_sigmoid(x); }
 
@@ -65,7 +72,8 @@ static quern_tensor *softplus_slope(quern_tensor *x) { return quern_sigmoid(x); 
 static quern_tensor *gate(quern_tensor *x, quern_tensor *v) { return quern_mul(x, quern_sigmoid(v)); }
 static quern_tensor *gate_slope(quern_tensor *x, quern_tensor *v, quern_tensor *dv) {
   quern_tensor *bend = quern_mul(x, sigmoid_slope(v));
-  return quern_add(quern_sigmoid(v), dv == NULL ? bend : quern_mul(bend, dv));
+  if (dv != NULL) bend = quern_mul(bend, dv);
+  return quern_add(quern_sigmoid(v), bend);
 }
 
 static quern_tensor *silu(quern_tensor *x) { return gate(x, x); }
@@ -73,7 +81,8 @@ static quern_tensor *silu_slope(quern_tensor *x) { return gate_slope(x, x, NULL)
 
 static quern_tensor *gelu_quick(quern_tensor *x) { return gate(x, quern_mul_scalar(x, quick_slope)); }
 static quern_tensor *gelu_quick_slope(quern_tensor *x) {
-  return gate_slope(x, quern_mul_scalar(x, quick_slope), tensor_scalar_of(x, quick_slope));
+  quern_tensor *v = quern_mul_scalar(x, quick_slope);
+  return gate_slope(x, v, tensor_scalar_of(x, quick_slope));
 }
 
 /* 0.5 (1 + tanh u) = sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3): Hendrycks and Gimpel, "Gaussian
@@ -86,9 +95,9 @@ static quern_tensor *tanh_argument(quern_tensor *x) {
 }
 static quern_tensor *gelu_tanh(quern_tensor *x) { return gate(x, tanh_argument(x)); }
 static quern_tensor *gelu_tanh_slope(quern_tensor *x) {
-  quern_tensor *z = quern_clip(x, -flat, flat);
+  quern_tensor *v = tanh_argument(x), *z = quern_clip(x, -flat, flat);
   quern_tensor *dv = quern_add_scalar(quern_mul_scalar(quern_square(z), 3 * cubic), 1);
-  return gate_slope(x, tanh_argument(x), quern_mul_scalar(dv, sqrt_8_over_pi));
+  return gate_slope(x, v, quern_mul_scalar(dv, sqrt_8_over_pi));
 }
 
 /* Phi(x), the normal distribution: its error is a few units of the last place of 1, so x Phi(x) has that
@@ -98,14 +107,16 @@ static quern_tensor *normal(quern_tensor *x) {
 }
 static quern_tensor *gelu(quern_tensor *x) { return quern_mul(x, normal(x)); }
 static quern_tensor *gelu_slope(quern_tensor *x) {
+  quern_tensor *share = normal(x);
   quern_tensor *density = quern_mul_scalar(quern_exp(quern_mul_scalar(quern_square(x), -0.5)), normal_peak);
-  return quern_add(normal(x), quern_mul(x, density));
+  return quern_add(share, quern_mul(x, density));
 }
 
 static quern_tensor *mish(quern_tensor *x) { return quern_mul(x, quern_tanh(quern_softplus(x))); }
 static quern_tensor *mish_slope(quern_tensor *x) {
-  quern_tensor *t = quern_tanh(quern_softplus(x));
-  quern_tensor *dt = quern_mul(quern_sub(tensor_scalar_of(x, 1), quern_square(t)), quern_sigmoid(x));
+  quern_tensor *t = quern_tanh(quern_softplus(x)), *one = tensor_scalar_of(x, 1);
+  quern_tensor *dt = quern_sub(one, quern_square(t));
+  dt = quern_mul(dt, quern_sigmoid(x));
   return quern_add(t, quern_mul(x, dt));
 }
 
@@ -140,10 +151,9 @@ static void smooth_vjp(const struct ir_composite *self, const struct ir_node *no
       {&tensor_kind_gelu_tanh, gelu_tanh_slope}, {&tensor_kind_gelu_quick, gelu_quick_slope},
       {&tensor_kind_mish, mish_slope},
   };
-  quern_tensor *x = node->src[0];
+  quern_tensor *x = node->src[0], *d = tensor_widen(dy[0]);
   for (size_t i = 0; i < BASE_COUNT(table); i++) {
-    if (table[i].kind == self)
-      dx[0] = tensor_to(quern_mul(tensor_widen(dy[0]), table[i].slope(tensor_widen(x))), x->dtype);
+    if (table[i].kind == self) dx[0] = tensor_to(quern_mul(d, table[i].slope(tensor_widen(x))), x->dtype);
   }
 }
 

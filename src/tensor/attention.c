@@ -79,7 +79,8 @@ static quern_tensor *scores(quern_context *ctx, const struct attention *a, quern
 
 /* x with 0 where it is -inf, as of rows that see nothing. */
 static quern_tensor *without_nothing(quern_tensor *x) {
-  return quern_where(quern_eq(x, tensor_scalar_of(x, -(double)INFINITY)), tensor_scalar_of(x, 0), x);
+  quern_tensor *zero = tensor_scalar_of(x, 0);
+  return quern_where(quern_eq(x, tensor_scalar_of(x, -(double)INFINITY)), zero, x);
 }
 
 static void attention_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,
@@ -91,10 +92,11 @@ static void attention_body(quern_context *ctx, const struct ir_attrs *attrs, que
   quern_tensor *e = quern_exp(quern_sub(s, top)), *sum = quern_sum(e, 1, &last, true);
   quern_tensor *nothing = quern_eq(sum, tensor_scalar_of(sum, 0));
   quern_tensor *divisor = quern_where(nothing, tensor_scalar_of(sum, 1), sum);
-  quern_tensor *out = dot(grouped(&a, e, a.queries, a.keys), of_p, tensor_widen(args[2]), of_v, 5, of_out);
+  quern_tensor *out = grouped(&a, e, a.queries, a.keys);
+  out = dot(out, of_p, tensor_widen(args[2]), of_v, 5, of_out);
   out = quern_div(ungrouped(&a, out, a.queries, a.value_width), divisor);
-  quern_tensor *lse =
-      quern_where(nothing, tensor_scalar_of(sum, -(double)INFINITY), quern_add(top, quern_log(divisor)));
+  quern_tensor *lse = quern_add(top, quern_log(divisor));
+  lse = quern_where(nothing, tensor_scalar_of(sum, -(double)INFINITY), lse);
   results[0] = tensor_to(out, args[0]->dtype);
   results[1] = tensor_reshape(lse, 3, (int64_t[]){a.batch, a.heads, a.queries});
 }
@@ -109,13 +111,15 @@ static void attention_vjp(const struct ir_composite *self, const struct ir_node 
   const int64_t last = 3, row[] = {a.batch, a.heads, a.queries, 1};
   quern_tensor *q = node->src[0], *k = node->src[1], *v = node->src[2];
   quern_tensor *lse = tensor_reshape(&node->out[1], 4, row);
-  quern_tensor *p = quern_exp(quern_sub(scores(ctx, &a, node->src), without_nothing(lse)));
+  quern_tensor *p = scores(ctx, &a, node->src);
+  p = quern_exp(quern_sub(p, without_nothing(lse)));
   quern_tensor *dout = tensor_widen(dy[0]), *dout_grouped = grouped(&a, dout, a.queries, a.value_width);
 
   quern_tensor *shift = quern_sum(quern_mul(dout, tensor_widen(&node->out[0])), 1, &last, true);
   if (!ir_is_const(dy[1], 0)) {
     quern_tensor *nothing = quern_eq(lse, tensor_scalar_of(lse, -(double)INFINITY));
-    shift = quern_sub(shift, quern_where(nothing, tensor_scalar_of(lse, 0), tensor_reshape(dy[1], 4, row)));
+    quern_tensor *zero = tensor_scalar_of(lse, 0);
+    shift = quern_sub(shift, quern_where(nothing, zero, tensor_reshape(dy[1], 4, row)));
   }
   quern_tensor *dp = ungrouped(&a, dot(dout_grouped, of_out, tensor_widen(v), of_v, 5, of_p), a.queries, a.keys);
   quern_tensor *ds = quern_mul(p, quern_sub(dp, shift));

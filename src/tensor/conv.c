@@ -56,9 +56,9 @@ static void axes_add_many(struct axes *axes, int label, int n, const int64_t *di
 /* The contraction of a and b, seen with those axes, to the axes of out. */
 static quern_tensor *contract(quern_tensor *a, const struct axes *a_axes, quern_tensor *b, const struct axes *b_axes,
                               const struct labels *out) {
-  return tensor_contract("conv", tensor_reshape(a, a_axes->labels.n, a_axes->dims), a_axes->labels.at,
-                         tensor_reshape(b, b_axes->labels.n, b_axes->dims), b_axes->labels.at, out->n, out->at, IR_SUM,
-                         IR_COMBINE_MUL);
+  a = tensor_reshape(a, a_axes->labels.n, a_axes->dims);
+  b = tensor_reshape(b, b_axes->labels.n, b_axes->dims);
+  return tensor_contract("conv", a, a_axes->labels.at, b, b_axes->labels.at, out->n, out->at, IR_SUM, IR_COMBINE_MUL);
 }
 
 static quern_tensor *add_bias(quern_tensor *y, quern_tensor *bias, int spatial) {

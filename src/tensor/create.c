@@ -185,7 +185,8 @@ static quern_tensor *float_range(const struct range *range, quern_context *ctx, 
   quern_tensor *i = make_iota(ctx, QUERN_DTYPE_F64, 1, &range->n, 0);
   quern_tensor *x = quern_add_scalar(quern_mul_scalar(i, range->step), range->first);
   if (range->exact_last) {
-    x = quern_where(quern_eq(i, tensor_full_of(i, (double)(range->n - 1))), tensor_full_of(i, range->last), x);
+    quern_tensor *at_last = quern_eq(i, tensor_full_of(i, (double)(range->n - 1)));
+    x = quern_where(at_last, tensor_full_of(i, range->last), x);
   }
   return quern_cast(x, dtype);
 }

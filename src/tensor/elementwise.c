@@ -37,6 +37,20 @@ UNARY(not, NOT)
 UNARY(stop_gradient, STOP_GRAD)
 #undef UNARY
 
+static quern_tensor *one_over_root(quern_context *ctx, quern_tensor *x) {
+  quern_tensor *one = tensor_full_of(x, 1);
+  return IR_MAKE(ctx, IR_DIV, NULL, one, IR_MAKE(ctx, IR_SQRT, NULL, x));
+}
+static quern_tensor *sine_over_cosine(quern_context *ctx, quern_tensor *x) {
+  quern_tensor *sine = IR_MAKE(ctx, IR_SIN, NULL, x);
+  return IR_MAKE(ctx, IR_DIV, NULL, sine, IR_MAKE(ctx, IR_COS, NULL, x));
+}
+/* |x| op infinity */
+static quern_tensor *size_to_infinity(quern_context *ctx, enum ir_op op, quern_tensor *x) {
+  quern_tensor *size = IR_MAKE(ctx, IR_ABS, NULL, x);
+  return IR_MAKE(ctx, op, NULL, size, tensor_full_of(x, (double)INFINITY));
+}
+
 /* Compositions of one operand of a class: the expression of x. */
 #define COMPOSED(name, CLASS, expression)                                                                              \
   quern_tensor *quern_##name(quern_tensor *x) {                                                                        \
@@ -44,17 +58,14 @@ UNARY(stop_gradient, STOP_GRAD)
     return tensor_admits(#name, x, CLASS) ? (expression) : &ir_poison;                                                 \
   }
 COMPOSED(reciprocal, BASE_FLOAT, IR_MAKE(ctx, IR_DIV, NULL, tensor_full_of(x, 1), x))
-COMPOSED(rsqrt, BASE_FLOAT, IR_MAKE(ctx, IR_DIV, NULL, tensor_full_of(x, 1), IR_MAKE(ctx, IR_SQRT, NULL, x)))
+COMPOSED(rsqrt, BASE_FLOAT, one_over_root(ctx, x))
 COMPOSED(square, BASE_NUM, IR_MAKE(ctx, IR_MUL, NULL, x, x))
-COMPOSED(tan, BASE_FLOAT, IR_MAKE(ctx, IR_DIV, NULL, IR_MAKE(ctx, IR_SIN, NULL, x), IR_MAKE(ctx, IR_COS, NULL, x)))
+COMPOSED(tan, BASE_FLOAT, sine_over_cosine(ctx, x))
 COMPOSED(isnan, BASE_FLOAT, IR_MAKE(ctx, IR_NOT, NULL, IR_MAKE(ctx, IR_EQ, NULL, x, x)))
-COMPOSED(isinf, BASE_FLOAT,
-         IR_MAKE(ctx, IR_EQ, NULL, IR_MAKE(ctx, IR_ABS, NULL, x), tensor_full_of(x, (double)INFINITY)))
+COMPOSED(isinf, BASE_FLOAT, size_to_infinity(ctx, IR_EQ, x))
 /* A dtype without infinities is finite where it is not NaN. */
 COMPOSED(isfinite, BASE_FLOAT,
-         base_dtypes[x->dtype].inf
-             ? IR_MAKE(ctx, IR_LT, NULL, IR_MAKE(ctx, IR_ABS, NULL, x), tensor_full_of(x, (double)INFINITY))
-             : IR_MAKE(ctx, IR_EQ, NULL, x, x))
+         base_dtypes[x->dtype].inf ? size_to_infinity(ctx, IR_LT, x) : IR_MAKE(ctx, IR_EQ, NULL, x, x))
 #undef COMPOSED
 
 quern_tensor *quern_cast(quern_tensor *x, quern_dtype dtype) {

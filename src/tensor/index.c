@@ -95,8 +95,9 @@ quern_tensor *quern_take_along(quern_tensor *x, quern_tensor *indices, int axis)
   TENSOR_ENTER(ctx, "take_along", x, indices);
   int at = indexed_axis("take_along", x, indices, axis), last = x->rank - 1;
   if (at < 0 || !along_ok("take_along", x, indices, at)) return &ir_poison;
-  quern_tensor *y = IR_MAKE(ctx, IR_GATHER, TENSOR_ATTRS(.axis = last, .batch = last), tensor_move_axis(x, at, last),
-                            tensor_move_axis(indices, at, last));
+  x = tensor_move_axis(x, at, last);
+  indices = tensor_move_axis(indices, at, last);
+  quern_tensor *y = IR_MAKE(ctx, IR_GATHER, TENSOR_ATTRS(.axis = last, .batch = last), x, indices);
   return tensor_move_axis(y, last, at);
 }
 
@@ -107,9 +108,11 @@ quern_tensor *quern_scatter_along(quern_tensor *x, quern_tensor *indices, quern_
   if (at < 0 || !along_ok("scatter_along", x, indices, at)) return &ir_poison;
   TENSOR_CHECK(ctx, ir_same_shape(indices, u), SHAPE, "scatter_along: u is %s, must have the shape of the indices, %s",
                TENSOR_SHAPE(u), TENSOR_SHAPE(indices));
-  quern_tensor *y =
-      IR_MAKE(ctx, IR_SCATTER, TENSOR_ATTRS(.axis = last, .batch = last, .reduce = modes[mode]),
-              tensor_move_axis(x, at, last), tensor_move_axis(indices, at, last), tensor_move_axis(u, at, last));
+  x = tensor_move_axis(x, at, last);
+  indices = tensor_move_axis(indices, at, last);
+  u = tensor_move_axis(u, at, last);
+  const struct ir_attrs *attrs = TENSOR_ATTRS(.axis = last, .batch = last, .reduce = modes[mode]);
+  quern_tensor *y = IR_MAKE(ctx, IR_SCATTER, attrs, x, indices, u);
   return tensor_move_axis(y, last, at);
 }
 

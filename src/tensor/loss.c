@@ -58,7 +58,8 @@ static quern_context *enter_pair(const char *what, quern_tensor *x, quern_tensor
 }
 
 static quern_tensor *difference(quern_tensor *x, quern_tensor *target) {
-  return quern_sub(tensor_widen(x), tensor_widen(target));
+  x = tensor_widen(x);
+  return quern_sub(x, tensor_widen(target));
 }
 
 quern_tensor *quern_mse_loss(quern_tensor *x, quern_tensor *target, quern_reduction reduction) {
@@ -89,7 +90,8 @@ static void bce_body(quern_context *ctx, const struct ir_attrs *attrs, quern_ten
                      quern_tensor **results) {
   (void)ctx, (void)attrs;
   quern_tensor *x = args[0], *t = args[1], *zero = tensor_scalar_of(x, 0), *negative = quern_lt(x, zero);
-  quern_tensor *line = quern_sub(quern_where(negative, zero, x), quern_mul(x, t));
+  quern_tensor *line = quern_where(negative, zero, x);
+  line = quern_sub(line, quern_mul(x, t));
   results[0] = quern_add(line, quern_log1p(quern_exp(quern_where(negative, x, quern_neg(x)))));
 }
 
@@ -99,7 +101,8 @@ static void bce_vjp(const struct ir_composite *self, const struct ir_node *node,
   (void)self;
   quern_tensor *x = node->src[0], *t = node->src[1];
   quern_tensor *left = quern_sub(quern_sigmoid(x), t);
-  quern_tensor *right = quern_sub(quern_sub(tensor_scalar_of(t, 1), t), quern_sigmoid(quern_neg(x)));
+  quern_tensor *right = quern_sub(tensor_scalar_of(t, 1), t);
+  right = quern_sub(right, quern_sigmoid(quern_neg(x)));
   dx[0] = quern_mul(dy[0], quern_where(quern_lt(x, tensor_scalar_of(x, 0)), left, right));
   dx[1] = quern_neg(quern_mul(dy[0], x));
 }
@@ -116,7 +119,8 @@ static quern_tensor *bce(quern_tensor *x, quern_tensor *t) {
 
 quern_tensor *quern_bce_loss(quern_tensor *logits, quern_tensor *target, quern_reduction reduction) {
   if (enter_pair("bce_loss", logits, target, logits_target, reduction) == NULL) return &ir_poison;
-  return tensor_to(reduced(bce(tensor_widen(logits), tensor_widen(target)), reduction), logits->dtype);
+  quern_tensor *x = tensor_widen(logits);
+  return tensor_to(reduced(bce(x, tensor_widen(target)), reduction), logits->dtype);
 }
 
 quern_tensor *quern_kl_loss(quern_tensor *log_p, quern_tensor *target, quern_reduction reduction) {
@@ -124,7 +128,8 @@ quern_tensor *quern_kl_loss(quern_tensor *log_p, quern_tensor *target, quern_red
   if (enter_pair("kl_loss", log_p, target, names, reduction) == NULL) return &ir_poison;
   quern_tensor *t = tensor_widen(target), *none = quern_eq(t, tensor_scalar_of(t, 0));
   quern_tensor *q = quern_where(none, tensor_scalar_of(t, 1), t); /* 1 (ln 1 - 0) = 0 where the target is 0 */
-  quern_tensor *p = quern_where(none, tensor_scalar_of(t, 0), tensor_widen(log_p));
+  quern_tensor *p = tensor_widen(log_p);
+  p = quern_where(none, tensor_scalar_of(t, 0), p);
   return tensor_to(reduced(quern_mul(q, quern_sub(quern_log(q), p)), reduction), log_p->dtype);
 }
 
@@ -141,12 +146,16 @@ quern_tensor *quern_focal_loss(quern_tensor *logits, quern_tensor *target, doubl
                *rest = quern_sub(one, t);
   quern_tensor *y = bce(x, t);
   if (gamma > 0) {
-    quern_tensor *miss = quern_add(quern_mul(quern_sigmoid(x), rest), quern_mul(quern_sigmoid(quern_neg(x)), t));
+    quern_tensor *miss = quern_mul(quern_sigmoid(x), rest);
+    miss = quern_add(miss, quern_mul(quern_sigmoid(quern_neg(x)), t));
     double least =
         tensor_wide(logits->dtype) == QUERN_DTYPE_F32 ? FLT_MIN : DBL_MIN; /* keeps the slope of the power finite */
     y = quern_mul(y, quern_pow_scalar(quern_maximum(miss, tensor_scalar_of(x, least)), gamma));
   }
-  if (alpha >= 0) y = quern_mul(y, quern_add(quern_mul_scalar(t, alpha), quern_mul_scalar(rest, 1 - alpha)));
+  if (alpha >= 0) {
+    quern_tensor *share = quern_mul_scalar(t, alpha);
+    y = quern_mul(y, quern_add(share, quern_mul_scalar(rest, 1 - alpha)));
+  }
   return tensor_to(reduced(y, reduction), logits->dtype);
 }
 
@@ -177,7 +186,8 @@ static struct labels labels_of(quern_tensor *labels, int64_t classes, const quer
   struct labels l = {.index = quern_cast(labels, QUERN_DTYPE_I64)};
   quern_context *ctx = labels->node->ctx;
   quern_tensor *first = ir_const_int(ctx, QUERN_DTYPE_I64, 0), *end = ir_const_int(ctx, QUERN_DTYPE_I64, classes);
-  l.valid = quern_and(quern_le(first, l.index), quern_lt(l.index, end));
+  l.valid = quern_le(first, l.index);
+  l.valid = quern_and(l.valid, quern_lt(l.index, end));
   if (o->ignore) {
     l.counted = quern_ne(l.index, ir_const_int(ctx, QUERN_DTYPE_I64, o->ignore_index));
     l.valid = quern_and(l.valid, l.counted);
@@ -201,12 +211,14 @@ static quern_tensor *pick(quern_tensor *log_p, quern_tensor *labels, const quern
   quern_tensor *y = quern_neg(quern_squeeze(quern_take_along(log_p, quern_unsqueeze(l.index, -1), last), last));
   if (o->label_smoothing > 0) {
     quern_tensor *even = quern_neg(quern_mean(log_p, 1, (int64_t[]){last}, false));
-    y = quern_add(quern_mul_scalar(y, 1 - o->label_smoothing), quern_mul_scalar(even, o->label_smoothing));
+    y = quern_mul_scalar(y, 1 - o->label_smoothing);
+    y = quern_add(y, quern_mul_scalar(even, o->label_smoothing));
   }
   y = quern_where(l.valid, y, tensor_scalar_of(y, (double)NAN));
   if (l.counted != NULL) y = quern_where(l.counted, y, tensor_scalar_of(y, 0));
   if (o->reduction != QUERN_REDUCTION_MEAN) return reduced(y, o->reduction);
-  return quern_div(reduced(y, QUERN_REDUCTION_SUM), count_of(&l, labels, log_p->dtype));
+  y = reduced(y, QUERN_REDUCTION_SUM);
+  return quern_div(y, count_of(&l, labels, log_p->dtype));
 }
 
 static void cross_entropy_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,
@@ -232,7 +244,8 @@ static void cross_entropy_vjp(const struct ir_composite *self, const struct ir_n
     target = quern_add_scalar(quern_mul_scalar(target, 1 - o.label_smoothing), o.label_smoothing / (double)classes);
   }
   quern_tensor *d = quern_mul(g, quern_sub(quern_softmax(x, -1), target));
-  dx[0] = tensor_to(quern_where(quern_unsqueeze(l.valid, -1), d, tensor_scalar_of(d, 0)), logits->dtype);
+  quern_tensor *valid = quern_unsqueeze(l.valid, -1);
+  dx[0] = tensor_to(quern_where(valid, d, tensor_scalar_of(d, 0)), logits->dtype);
 }
 
 const struct ir_composite tensor_kind_cross_entropy = {.name = "cross_entropy",
@@ -245,7 +258,7 @@ const struct ir_composite tensor_kind_cross_entropy = {.name = "cross_entropy",
 static void linear_cross_entropy_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,
                                       quern_tensor **results) {
   quern_cross_entropy_options o = options_of(attrs);
-  quern_tensor *logits = quern_linear(tensor_widen(args[0]), tensor_widen(args[1]), NULL);
+  quern_tensor *x = tensor_widen(args[0]), *logits = quern_linear(x, tensor_widen(args[1]), NULL);
   quern_tensor *y = make_labelled(ctx, &tensor_kind_cross_entropy, &o, 2, (quern_tensor *[]){logits, args[2]});
   results[0] = tensor_to(y, args[0]->dtype);
 }
@@ -338,7 +351,9 @@ quern_tensor *quern_cosine_similarity(quern_tensor *a, quern_tensor *b, int axis
     return &ir_poison;
   }
   int at = tensor_axis(what, xs[0], axis);
-  return at < 0 ? &ir_poison : tensor_to(cosine(tensor_widen(xs[0]), tensor_widen(xs[1]), at, eps), a->dtype);
+  if (at < 0) return &ir_poison;
+  xs[0] = tensor_widen(xs[0]);
+  return tensor_to(cosine(xs[0], tensor_widen(xs[1]), at, eps), a->dtype);
 }
 
 quern_tensor *quern_cosine_loss(quern_tensor *a, quern_tensor *b, quern_tensor *sign, double margin,
@@ -352,7 +367,7 @@ quern_tensor *quern_cosine_loss(quern_tensor *a, quern_tensor *b, quern_tensor *
                "cosine_loss: a is %s, sign is %s; they must be (N, D) and (N,)", TENSOR_TYPE(a), TENSOR_TYPE(sign));
   TENSOR_CHECK(ctx, base_dtype_is(sign->dtype, BASE_FLOAT | BASE_SIGNED), DTYPE,
                "cosine_loss: sign is %s, must hold 1 and -1", TENSOR_TYPE(sign));
-  quern_tensor *c = cosine(tensor_widen(a), tensor_widen(b), 1, cosine_eps);
+  quern_tensor *wide = tensor_widen(a), *c = cosine(wide, tensor_widen(b), 1, cosine_eps);
   quern_tensor *near = quern_sub(tensor_scalar_of(c, 1), c), *far = quern_relu(quern_add_scalar(c, -margin));
   quern_tensor *y = quern_where(quern_gt(sign, tensor_scalar_of(sign, 0)), near, far);
   return tensor_to(reduced(y, reduction), a->dtype);

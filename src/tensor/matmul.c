@@ -73,8 +73,10 @@ quern_tensor *tensor_contract(const char *what, quern_tensor *a, const int *a_la
       given[n++] = a_labels[k];
     }
   }
-  if (n_sum == 0)
-    return tensor_combine(combine, tensor_align(a, a_labels, n_out, out), tensor_align(b, b_labels, n_out, out));
+  if (n_sum == 0) {
+    a = tensor_align(a, a_labels, n_out, out);
+    return tensor_combine(combine, a, tensor_align(b, b_labels, n_out, out));
+  }
   for (int k = 0; k < b->rank; k++) {
     if (find_label(b_labels[k], a->rank, a_labels) < 0) given[n++] = b_labels[k];
   }

@@ -3,6 +3,8 @@
 ** Rows are scaled by a power of two s first, so that squares of elements of 1e-20 or 1e20 are
 ** representable in f32: x / s, and eps / s^2 beside the variance. That is exact; ordinary rows have the
 ** bits of the formula. s is at least sqrt(eps), below which the elements do not matter beside eps.
+** The mean is that of x and is scaled afterwards, so that s and the mean come of one look at a row. So where there is a
+** mean, the sum of a row must be representable: elements up to 3e38 / n in f32, n of them in a row.
 ** tests: tests/tensor/test_norm.c
 */
 #include "tensor/compound.h"
@@ -74,11 +76,18 @@ struct rows {
   quern_tensor *inv_deviation;            /* s / sqrt(var + eps): hat = deviation inv_deviation */
 };
 
+/* The mean of x inv, inv a power of two: scaled before the division, as a mean may be too small for the format. */
+static quern_tensor *scaled_mean(quern_tensor *x, const struct view *v, quern_tensor *inv) {
+  double n = 1;
+  for (int k = 0; k < v->n_axes; k++) n *= (double)v->dims[v->axes[k]];
+  return quern_div_scalar(quern_mul(quern_sum(x, v->n_axes, v->axes, true), inv), n);
+}
+
 static struct rows standardise(quern_tensor *x, const struct view *v, double eps) {
   struct rows r;
   r.scale = tensor_row_scale(x, v->n_axes, v->axes, sqrt(eps));
   quern_tensor *inv = quern_reciprocal(r.scale), *scaled = quern_mul(x, inv);
-  r.mean = v->center ? quern_mean(scaled, v->n_axes, v->axes, true) : NULL;
+  r.mean = v->center ? scaled_mean(x, v, inv) : NULL;
   r.deviation = v->center ? quern_sub(scaled, r.mean) : scaled;
   quern_tensor *square = quern_mean(quern_square(r.deviation), v->n_axes, v->axes, true);
   if (eps > 0) square = quern_add(square, quern_mul(quern_mul_scalar(inv, eps), inv));
@@ -308,7 +317,8 @@ static quern_tensor *normalise_by(quern_tensor *x, quern_tensor *weight, quern_t
   struct view v = view_channels(x);
   quern_tensor *factor = quern_rsqrt(quern_add_scalar(as_param(var, &v), eps));
   if (weight != NULL) factor = quern_mul(factor, as_param(weight, &v));
-  quern_tensor *y = quern_mul(quern_sub(viewed(x, &v), as_param(mean, &v)), factor);
+  quern_tensor *y = viewed(x, &v);
+  y = quern_mul(quern_sub(y, as_param(mean, &v)), factor);
   if (bias != NULL) y = quern_add(y, as_param(bias, &v));
   return back(y, x);
 }

@@ -47,8 +47,8 @@ quern_tensor *quern_rope(quern_tensor *x, quern_tensor *start, double base, bool
 
   quern_tensor *w = tensor_widen(x), *position = quern_iota(ctx, QUERN_DTYPE_I64, 2, (int64_t[]){places, 1}, 0);
   if (start != NULL) position = quern_add(position, quern_cast(start, QUERN_DTYPE_I64));
-  quern_tensor *angle = quern_mul(quern_cast(position, tensor_wide(x->dtype)),
-                                  frequencies(ctx, tensor_wide(x->dtype), half, width, base));
+  quern_tensor *angle = quern_cast(position, tensor_wide(x->dtype));
+  angle = quern_mul(angle, frequencies(ctx, tensor_wide(x->dtype), half, width, base));
   quern_tensor *c = quern_cos(angle), *s = quern_sin(angle);
 
   /* The pairs as two tensors (.., S, D / 2): axis of two in the middle of the last axis, or at its end. */
@@ -59,7 +59,10 @@ quern_tensor *quern_rope(quern_tensor *x, quern_tensor *start, double base, bool
   dims[x->rank] = interleaved ? 2 : half;
   quern_tensor *pairs = tensor_reshape(w, x->rank + 1, dims);
   quern_tensor *a = quern_select(pairs, axis, 0), *b = quern_select(pairs, axis, 1);
-  quern_tensor *turned[] = {quern_sub(quern_mul(a, c), quern_mul(b, s)), quern_add(quern_mul(b, c), quern_mul(a, s))};
+  quern_tensor *turned[] = {quern_mul(a, c), NULL};
+  turned[0] = quern_sub(turned[0], quern_mul(b, s));
+  turned[1] = quern_mul(b, c);
+  turned[1] = quern_add(turned[1], quern_mul(a, s));
   return tensor_to(tensor_reshape(quern_stack(2, turned, axis), x->rank, x->dims), x->dtype);
 }
 
@@ -87,7 +90,8 @@ quern_tensor *quern_sinusoidal(quern_context *ctx, quern_dtype dtype, int64_t po
   quern_tensor *position =
       quern_cast(quern_iota(ctx, QUERN_DTYPE_I64, 2, (int64_t[]){positions, 1}, 0), QUERN_DTYPE_F64);
   quern_tensor *angle = quern_mul(position, frequencies(ctx, QUERN_DTYPE_F64, pairs, width, base));
-  quern_tensor *both[] = {quern_sin(angle), quern_cos(angle)};
+  quern_tensor *both[] = {quern_sin(angle), NULL};
+  both[1] = quern_cos(angle);
   quern_tensor *y = quern_reshape(quern_stack(2, both, -1), 2, (int64_t[]){positions, 2 * pairs});
   return tensor_to(quern_slice(y, 1, 0, width, 1), dtype);
 }

@@ -160,7 +160,8 @@ quern_tensor *quern_dropout(quern_tensor *x, double p, const quern_random *from)
   }
   if (p == 0) return x;
   quern_tensor *mask = bernoulli(ctx, &source, x->rank, x->dims, 1 - p);
-  return quern_where(mask, quern_div_scalar(x, 1 - p), tensor_scalar_of(x, 0));
+  quern_tensor *kept = quern_div_scalar(x, 1 - p);
+  return quern_where(mask, kept, tensor_scalar_of(x, 0));
 }
 
 /* ---- normal numbers: base_random_normal, operation by operation ---------------------------------------- */
@@ -229,7 +230,8 @@ static void random_normal_body(quern_context *ctx, const struct ir_attrs *attrs,
   struct ir_ints ints = attrs->ints;
   quern_tensor *pair[2];
   word_pairs(ctx, args[0], args[1], ints.at[0], ints.n - 1, ints.at + 1, pair);
-  results[0] = quern_mul(normal_radius(pair[0]), normal_cosine(pair[1]));
+  quern_tensor *radius = normal_radius(pair[0]);
+  results[0] = quern_mul(radius, normal_cosine(pair[1]));
 }
 
 const struct ir_composite tensor_kind_random_normal = {

@@ -108,7 +108,8 @@ static void logsumexp_body(quern_context *ctx, const struct ir_attrs *attrs, que
   quern_tensor *x = args[0];
   struct ir_ints axes = attrs->ints;
   quern_tensor *top = tensor_reduce(x, IR_REDUCE_MAX, axes.n, axes.at);
-  quern_tensor *shift = quern_stop_gradient(quern_where(quern_isfinite(top), top, tensor_scalar_of(x, 0)));
+  quern_tensor *zero = tensor_scalar_of(x, 0),
+               *shift = quern_stop_gradient(quern_where(quern_isfinite(top), top, zero));
   quern_tensor *rows = tensor_restore_axes(shift, x, axes.n, axes.at);
   quern_tensor *sum = tensor_reduce(quern_exp(quern_sub(x, rows)), IR_SUM, axes.n, axes.at);
   results[0] = quern_add(quern_log(sum), shift);

@@ -201,8 +201,8 @@ quern_tensor *quern_roll(quern_tensor *x, int axis, int64_t shift) {
   int64_t n = x->dims[at], by = n == 0 ? 0 : shift % n;
   if (by < 0) by += n;
   if (by == 0) return x;
-  return IR_MAKE(ctx, IR_CONCAT, TENSOR_ATTRS(.axis = at), slice_axis(x, at, n - by, by, 1),
-                 slice_axis(x, at, 0, n - by, 1));
+  quern_tensor *last = slice_axis(x, at, n - by, by, 1);
+  return IR_MAKE(ctx, IR_CONCAT, TENSOR_ATTRS(.axis = at), last, slice_axis(x, at, 0, n - by, 1));
 }
 
 quern_status quern_split(quern_tensor *x, int axis, int n, const int64_t *sizes, quern_tensor **parts) {

@@ -7,7 +7,10 @@ static quern_instance *instance;
 static quern_slot slot;
 static quern_memory memory;
 static quern_program_counts counts;
+static quern_run_counts run_counts;
 static const quern_program_options interp = {sizeof interp, "interp", .threads = 1, .optimise = 1};
+
+static quern_tensor *leaf(int rank, const int64_t *dims) { return quern_input(ctx, "z", QUERN_DTYPE_F32, rank, dims); }
 
 static quern_tensor *state_leaf(void) { return quern_state(ctx, "s", QUERN_DTYPE_F32, QUERN_LIST(2)); }
 

@@ -89,6 +89,11 @@ static int write_files(void **state) {
   put("narrow.qir", "quern 1\n%0 = const dtype=bf16 shape=[] data={1}\nreturn %0\n");
   put("names.qir", "quern 1\n%0 = input name=\"b\" dtype=bool shape=[2]\n%1 = input name=\"u\" dtype=u8 shape=[]\n"
                    "%2 = input name=\"u\" dtype=f64 shape=[]\n%3 = not %0 : bool[2]\nreturn \"a/b\"=%3 %1 %2\n");
+  put("twist.qir", "quern 1\n%0 = input name=\"xx\" dtype=f32 shape=[3]\n%1 = input name=\"yy\" dtype=f32 shape=[3]\n"
+                   "%2 = scan %0 reduce=sum axis=0 reverse=0\n%3 = scan %2 reduce=sum axis=0 reverse=0\n"
+                   "%4 = add %3 %1\nreturn %4\n");
+  put("count.qir", "quern 1\n%0 = state name=\"n\" dtype=i32 shape=[]\n%1 = const dtype=i32 shape=[] data={3}\n"
+                   "%2 = add %0 %1\nreturn now=%0 n=%2\n");
   put("dense.qir",
       "quern 1\n%0 = input name=\"x\" dtype=f32 shape=[4,8]\n%1 = input name=\"w\" dtype=f32 shape=[8,16]\n"
       "%2 = dot %0 %1 a_batch=[] b_batch=[] a_sum=[1] b_sum=[0] reduce=sum combine=mul\n"
@@ -118,16 +123,18 @@ static int remove_files(void **state) {
 
 #define OVERVIEW                                                                                                       \
   "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                                    \
-  "  eval    evaluate a graph and show its outputs\n"                                                                  \
-  "  run     compile a graph, run it and show its outputs\n"                                                           \
-  "  compile compile a graph, and save it if asked to\n"                                                               \
-  "  plan    memory, kernels and operations of a graph; runs nothing, and needs no C compiler\n"                       \
-  "  explain what a graph compiles to: each kernel's work and the least time it can take on this machine\n"            \
-  "  graph   print a graph: its text form, or a picture\n"                                                             \
-  "  bench   measure a suite against the peers that are installed, all sides in turn\n"                                \
-  "  devices what programs can be compiled for, and what the processor can do\n"                                       \
-  "  env     the environment variables that Quern reads, and their values\n"                                           \
-  "  help    what there is, or how a command is called\n\n"                                                            \
+  "  eval     evaluate a graph and show its outputs\n"                                                                 \
+  "  run      compile a graph, run it and show its outputs\n"                                                          \
+  "  compile  compile a graph, and save it if asked to\n"                                                              \
+  "  plan     memory, kernels and operations of a graph; runs nothing, and needs no C compiler\n"                      \
+  "  explain  what a graph compiles to: each kernel's work and the least time it can take on this machine\n"           \
+  "  graph    print a graph: its text form, or a picture\n"                                                            \
+  "  info     what is in a checkpoint or in safetensors files; damage is found\n"                                      \
+  "  tokenize texts to token files, or a tokenizer from texts\n"                                                       \
+  "  bench    measure a suite against the peers that are installed, all sides in turn\n"                               \
+  "  devices  what programs can be compiled for, and what the processor can do\n"                                      \
+  "  env      the environment variables that Quern reads, and their values\n"                                          \
+  "  help     what there is, or how a command is called\n\n"                                                           \
   "options:\n  --help     this text; after a command, how it is called\n  --version  the version\n"
 
 static void help(void **state) {
@@ -298,6 +305,18 @@ static void run_programs(void **state) {
        "quern run: --device: there is no 'cpuu'; did you mean 'cpu'?\n  HINT: quern help run\n"},
       {"quern run dense.qir --fill --device null", 1, "quern: dense.qir: device null: ..."},
       {"quern run dense.qir --fill --numerics quick", 2, "quern run: --numerics: there is no 'quick'\n..."},
+      {"quern run dense.qir --set x=2 --set w=0.5 --optimize-for throughput | head -2", 0,
+       "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --optimize-for latency --quiet", 0, ""},
+      {"quern run dense.qir --fill --optimize-for latenzy", 2,
+       "quern run: --optimize-for: there is no 'latenzy'; did you mean 'latency'?\n  HINT: quern help run\n"},
+      {"quern run twist.qir --set xx=2 --set yy=1 --donate xx,yy --runs 3", 0, "0: f32[3]\n[ 3  7 13]\n"},
+      {"quern run twist.qir --set xx=2 --set yy=1 --donate xx --runs 2 --device interp", 0, "0: f32[3]\n[ 3  7 13]\n"},
+      {"quern run twist.qir --fill --donate xy", 1,
+       "quern: --donate xy: the graph has no such input; did you mean 'xx'?\n"},
+      {"quern run twist.qir --fill --donate xx,", 1, "quern: --donate : the graph has no such input\n"},
+      {"quern run twist.qir --fill --donate xx,yy,xx", 1, "quern: --donate: xx is named twice\n"},
+      {"quern run small.qir --fill --donate n", 1, "quern: small.qir: ..."},
       {"quern run dense.qir --fill --threads 0", 2, "quern run: --threads takes a number from 1 to 1024, got '0'\n..."},
       {"quern run dense.qir --fill --threads two", 2, "quern run: --threads takes a number..."},
       {"quern run dense.qir --fill --optimise 2", 2, "quern run: --optimise takes a number from 0 to 1, got '2'\n..."},
@@ -308,6 +327,16 @@ static void run_programs(void **state) {
       {"quern run dense.qir --fill --memory -1", 2, "quern run: --memory takes bytes..."},
       {"quern run dense.qir --fill --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes cannot be met..."},
       {"quern run dense.qir --fill --quiet --memory 1.5GiB", 0, ""},
+      {"quern run dense.qir --set x=2 --set w=0.5 --leading x --rows 3 --out z=z.npy", 0,
+       "y: f32[3]\n[-8 -8 -8]\nz: f32[3,16] written to z.npy\n"},
+      {"quern run dense.qir --set x=@z.npy --set w=0.5 --leading x --rows 3", 1,
+       "quern: --set x: the input is f32[3,8], z.npy holds f32[3,16]\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --leading x --rows 0 | head -2", 0, "y: f32[0]\n[]\n"},
+      {"quern run dense.qir --fill --leading x --rows 5", 1, "quern: --rows 5: the leading dimension has at most 4\n"},
+      {"quern run dense.qir --fill --rows 2", 2, "quern run: --rows: there is no leading dimension HINT..."},
+      {"quern run dense.qir --fill --leading q", 1,
+       "quern: --leading q: the graph has no such input; did you mean 'x'?\n"},
+      {"quern run dense.qir --fill --leading w", 1, "quern: dense.qir: leading: dot of f32(8, 16) mixes rows..."},
       {"quern run dense.qir --fill > /dev/full", 1, "quern: standard output cannot be written\n"},
   };
   RUN(rows);
@@ -324,6 +353,15 @@ static void saved_programs(void **state) {
        "0: f32[4] written to t.npy\n1: f32[4,16] written to s.npy\n"},
       {"quern run dense.qprg --fill --device cpu", 1,
        "quern: dense.qprg is compiled already: --device comes too late\n"},
+      {"quern compile twist.qir --donate xx --optimize-for throughput -o twist.qprg | tail -1", 0,
+       "written to twist.qprg\n"},
+      {"quern run twist.qprg --set xx=2 --set yy=1 --runs 3", 0, "0: f32[3]\n[ 3  7 13]\n"},
+      {"quern run twist.qprg --fill --donate xx", 1,
+       "quern: twist.qprg is compiled already: --donate comes too late\n"},
+      {"quern compile dense.qir --leading x -o rows.qprg | tail -1", 0, "written to rows.qprg\n"},
+      {"quern run rows.qprg --set x=2 --set w=0.5 --rows 2 | head -2", 0, "0: f32[2]\n[-8 -8]\n"},
+      {"quern run rows.qprg --set x=2 --set w=0.5 | head -2", 0, "0: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern explain rows.qprg --plan | grep -c 'leading dimension of up to 4 rows'", 0, "1\n"},
       {"quern run dense.qprg", 1, "quern: dense.qprg: input 'x' is not set\n..."},
       {"head -c 100 dense.qprg > cut.qprg; quern run cut.qprg --fill", 1, "quern: cut.qprg: ..."},
       {"quern compile dense.qir --device interp -o x.qprg > /dev/null", 1, "quern: program_save: ..."},
@@ -344,7 +382,24 @@ static void plans(void **state) {
       {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
       {"quern plan small.qir --memory 100GiB | grep -c ^steps", 0, "1\n"},
       {"quern plan dense.qir --optimise 0 --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes..."},
+      {"quern plan twist.qir --donate xx --optimize-for throughput | grep -c ^steps", 0, "1\n"},
+      {"quern explain twist.qir --donate xx --run 2 | tail -1 | grep -c 'over 2 runs'", 0, "1\n"},
+      {"for c in run compile plan explain; do quern $c --help | grep -c -e '--optimize-for GOAL' -e '--donate NAME'; "
+       "done",
+       0, "3\n3\n3\n3\n"},
       {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
+      /* the smallest limit is exact */
+      {"L=$(quern plan dense.qir --optimise 0 --memory 1 2>&1 | sed 's/.*smallest that can is \\([0-9]*\\) .*/\\1/') "
+       "&& "
+       "quern plan dense.qir --optimise 0 --memory $L | grep -c ^steps && "
+       "! quern plan dense.qir --optimise 0 --memory $((L - 1)) > short.txt 2>&1 && "
+       "grep -c \"smallest that can is $L bytes; the largest tensors: dot\" short.txt",
+       0, "1\n1\n"},
+      {"quern run count.qir --updates --runs 3", 0, "now: i32[]\n6\n"},
+      {"quern run count.qir --set n=1", 0, "now: i32[]\n1\nn: i32[]\n4\n"},
+      {"quern compile count.qir --updates -o count.qprg > /dev/null && quern run count.qprg --runs 5", 0,
+       "0: i32[]\n12\n"},
+      {"quern plan twice.qir --updates | grep -c ^steps", 0, "1\n"},
       {"quern explain dense.qir | grep -c ' k_'", 0, "..."},
       {"quern explain dense.qir --dot | head -1", 0, "digraph program {\n"},
       {"quern explain dense.qir --source | grep -c '^void k_'", 0, "..."},
@@ -405,7 +460,54 @@ static void bench(void **state) {
        0, "3\nchain nodes=1000 nodes_before nodes_after steps kernels passes_ms plan_ms cold_ms warm_ms\n"},
       {"quern bench memory --only 'unfused n=256' --rounds 3 --json none/x > /dev/null", 1,
        "quern: none/x.part cannot be written\n"},
+      {"quern bench graph --write . --only 'chain nodes=1000' | head -1 && grep -c = chain.qir && "
+       "quern plan chain.qir | grep -c ^steps",
+       0, "./chain.qir: chain nodes=1000\n1001\n1\n"},
+      {"quern bench ops --write .", 2, "quern bench: --write is of the suite graph\n..."},
+      /* nothing but machine code is measured */
+      {"QUERN_REF=1 quern bench ops --only 'sum count' --rounds 3 2>&1 | grep -c 'were not run as machine code'", 0,
+       "1\n"},
+      {"PATH=/none quern bench ops --only 'sum count' --rounds 3 > bench.txt 2>&1", 1, ""},
+      {"grep -c 'were not run as machine code' bench.txt", 0, "1\n"},
       {"ls *.part /tmp/quern_bench_* 2>/dev/null", 2, ""},
+  };
+  RUN(rows);
+}
+
+static void tokenize(void **state) {
+  (void)state;
+  static const struct row rows[] = {
+      {"quern tokenize", 2, "quern tokenize: takes 1 argument, got 0\n..."},
+      {"quern tokenize bytes text.txt", 2, "quern tokenize: -o says which file to write\n..."},
+      {"quern tokenize bytes -o t.bin", 2, "quern tokenize: takes a tokenizer and files\n..."},
+      {"printf 'the mill the mill the millstone\\n' > text.txt; printf 'a' > more.txt", 0, ""},
+      {"quern tokenize none.json text.txt -o t.bin", 1,
+       "quern: none.json: cannot be opened: No such file or directory\n"},
+      {"quern tokenize bytes none.txt -o t.bin", 1, "quern: none.txt: cannot be opened: No such file or directory\n"},
+      {"quern tokenize bytes text.txt -o t.bin --dtype f32", 2,
+       "quern tokenize: --dtype is u16 or u32, not 'f32'\n..."},
+      {"quern tokenize bytes text.txt more.txt -o t.bin --append-eot", 0,
+       "t.bin: 35 ids (u16) of 33 bytes, 0.94 bytes an id\n"},
+      {"quern tokenize bytes --decode t.bin", 0, "the mill the mill the millstone\n<|endoftext|>a<|endoftext|>"},
+      {"od -A n -t d4 -N 20 t.bin && od -A n -t u2 -j 1024 -N 4 t.bin", 0,
+       "    20240520           1          35           0\n         257\n   116   104\n"},
+      {"quern tokenize bytes text.txt --raw --dtype u32 -o r.bin && wc -c < r.bin", 0,
+       "r.bin: 32 ids (u32) of 32 bytes, 1.00 bytes an id\n128\n"},
+      {"quern tokenize bytes r.bin --raw --dtype u32 --decode -o back.txt && cmp back.txt text.txt", 0, ""},
+      {"quern tokenize bytes r.bin --decode", 1, "quern: r.bin: has 128 bytes, a header takes 1024 HINT: is it raw?\n"},
+      {"quern tokenize --train 259 text.txt -o tok.json", 0, "tok.json: 259 tokens\n"},
+      {"quern tokenize --train 300 --min-count 9 text.txt -o none.json", 0, "none.json: 257 tokens\n"},
+      {"quern tokenize --train 12 text.txt -o tok.json", 2,
+       "quern tokenize: --train takes a number from 256 to 4194304, got '12'\n..."},
+      {"quern tokenize tok.json text.txt -o t.bin && quern tokenize tok.json t.bin --decode", 0,
+       "t.bin: 26 ids (u16) of 32 bytes, 1.23 bytes an id\nthe mill the mill the millstone\n"},
+      {"quern tokenize --train 300 --special '<a>' --special '<b>' text.txt -o s.json > /dev/null && "
+       "printf 'x<b>' | quern tokenize s.json - --parse-special -o t.bin && quern tokenize s.json - -o t.bin "
+       "--append-eot < text.txt",
+       1,
+       "t.bin: 2 ids (u16) of 4 bytes, 2.00 bytes an id\nquern: s.json: has no special token that ends a text, such as "
+       "<|endoftext|>\n"},
+      {"ls *.tmp 2>/dev/null", 2, ""},
   };
   RUN(rows);
 }
@@ -424,7 +526,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(help),           cmocka_unit_test(environment),     cmocka_unit_test(graph),
       cmocka_unit_test(evaluate),       cmocka_unit_test(arrays_in_files), cmocka_unit_test(run_programs),
       cmocka_unit_test(saved_programs), cmocka_unit_test(plans),           cmocka_unit_test(profiles),
-      cmocka_unit_test(bench),
+      cmocka_unit_test(bench),          cmocka_unit_test(tokenize),
   };
   return cmocka_run_group_tests(tests, write_files, remove_files);
 }

@@ -206,7 +206,7 @@ static inline int differences(const struct built *built, size_t k, const int64_t
   void *want[KERN_MAX_MEMS], *got[KERN_MAX_MEMS];
   new_mems(kern, want);
   new_mems(kern, got);
-  struct kern_launch launch = {want, scalars};
+  struct kern_launch launch = {.mems = want, .scalars = scalars};
   EXPECT_OK(kern_interp(kern, &launch, 0));
   run_built(built, k, got, scalars);
   int different = 0, first_out = 0;

@@ -22,13 +22,12 @@ struct maker {
 
 /* Stores a value of any lanes to the next output; each has room for 64 lanes' worth a task. */
 static void out(struct maker *m, kern_id value, const char *fmt, const char *detail) {
-  const struct kern_inst *t = kern_at_id(&m->b, value);
-  int number = m->n_outs++;
+  int number = m->n_outs++, lanes = kern_at_id(&m->b, value)->lanes;
   assert_true(number < MAX_OUTS);
-  m->outs[number] = t->dtype;
+  m->outs[number] = kern_at_id(&m->b, value)->dtype;
   snprintf(m->what[number], sizeof m->what[number], fmt, detail);
   if (m->first_out < 0) return;
-  kern_id at = kern_mul(&m->b, kern_task(&m->b), kern_index(&m->b, t->lanes));
+  kern_id at = kern_mul_i(&m->b, kern_task(&m->b), lanes);
   kern_store(&m->b, kern_mem(&m->b, m->first_out + number), at, value);
 }
 
@@ -126,6 +125,7 @@ static void make_memory(struct maker *m, quern_dtype dtype, kern_id x, int lanes
   kern_id lane = kern_lane(&m->b, QUERN_DTYPE_I64, lanes);
   kern_id first = kern_splat(&m->b, m->at, lanes), last = kern_const_i(&m->b, QUERN_DTYPE_I64, lanes, N - 1);
   kern_id back = kern_sub(&m->b, last, kern_add(&m->b, first, lane));
+  kern_prefetch(&m->b, kern_mem(&m->b, 0), m->at);
   out(m, kern_gather(&m->b, kern_mem(&m->b, 0), back), "gather%s", "");
   kern_id count = kern_sub(&m->b, kern_imod(&m->b, kern_task(&m->b), lanes + 3), kern_index(&m->b, 1));
   kern_id part = kern_load_n(&m->b, kern_mem(&m->b, 0), m->at, lanes, count);
@@ -158,7 +158,7 @@ static struct kern *make_kernel(struct maker *m, quern_dtype dtype, int lanes) {
     kern = new_kernel();
     for (int i = 0; i < 3; i++) kern_add_mem(kern, dtype, KERN_IN, N);
     kern_add_mem(kern, QUERN_DTYPE_BOOL, KERN_IN, N);
-    for (int i = 0; i < m->n_outs; i++) kern_add_mem(kern, m->outs[i], KERN_OUT, N * 8);
+    for (int i = 0; i < m->n_outs; i++) kern->mems[kern_add_mem(kern, m->outs[i], KERN_OUT, N * 8)].far = i % 2;
     m->first_out = round == 0 ? -1 : 4;
     m->n_outs = 0;
     m->b = (struct kern_builder){kern, kern_add_phase(kern, KERN_FIXED_TASKS(N / lanes))};

@@ -5,6 +5,7 @@
 
 #include "driver/driver.h"
 #include "engine/engine.h"
+#include "probe/watch.h"
 
 struct run {
   const struct way *way;
@@ -84,15 +85,43 @@ static quern_status feed(struct run *r, const void **inputs) {
   return status;
 }
 
+/* The memory of the results is there before the first run. */
+static void touch(struct run *r) {
+  for (size_t i = 0; i < r->n_roots; i++) {
+    memset(r->dst[i], 0, quern_tensor_bytes(r->roots[i]));
+    memset(r->again[i], 0, quern_tensor_bytes(r->roots[i]));
+  }
+}
+
+/* All kernels ran as machine code, unless something else was asked for. */
+static quern_status check_counts(const struct run *r) {
+  quern_run_counts counts;
+  QUERN_TRY(quern_instance_count(r->instance, &counts));
+  bool cpu = strcmp(r->way->device, "cpu") == 0;
+  QUERN_CHECK(!cpu || counts.interpreted == 0, INTERNAL, "%s: %llu kernels were interpreted", r->way->name,
+              (unsigned long long)counts.interpreted);
+  QUERN_CHECK(cpu || counts.compiled == 0, INTERNAL, "%s: %llu kernels were compiled", r->way->name,
+              (unsigned long long)counts.compiled);
+  return QUERN_STATUS_OK;
+}
+
 static quern_status run_twice(struct run *r) {
+  struct watch watch = {0};
   QUERN_TRY(compile(r));
+  if (r->way->watched) {
+    touch(r);
+    watch_begin(&watch);
+  }
   QUERN_TRY(quern_instance_new(&r->instance, r->program));
   r->instance->poison = r->way->poison;
   if (r->way->threads > 1) rt_pool_disturb(r->instance->pool, (uint64_t)r->way->threads);
   const void **inputs = grab((quern_program_inputs(r->program) + 1) * sizeof *inputs);
   quern_status status = feed(r, inputs);
   if (status == QUERN_STATUS_OK) status = quern_instance_run(r->instance, inputs, r->dst);
+  if (r->way->watched) watch_second(&watch, r->instance);
   if (status == QUERN_STATUS_OK) status = quern_instance_run(r->instance, inputs, r->again);
+  if (status == QUERN_STATUS_OK && r->way->watched) status = watch_end(&watch, r->instance);
+  if (status == QUERN_STATUS_OK) status = check_counts(r);
   for (size_t i = 0; i < r->n_roots && status == QUERN_STATUS_OK; i++) {
     if (memcmp(r->dst[i], r->again[i], quern_tensor_bytes(r->roots[i])) == 0) continue;
     status = base_error(QUERN_STATUS_INTERNAL, "%s: the second run gives other bits", r->way->name);

@@ -136,6 +136,7 @@ struct way {
   const char *passes; /* or NULL */
   bool poison;        /* dead bytes are overwritten */
   bool tight;         /* the memory limit is a little less than needed otherwise; if nothing fits that, no limit */
+  bool watched;       /* memory must grow as planned, and the second run allocate nothing */
 };
 
 /* What of an instance is to be computed. */
@@ -175,7 +176,8 @@ quern_status roots_of(const struct instance *in, quern_tensor **roots, size_t *n
 /* The first element in which two results of a type differ, NaNs being equal, or -1 (mode_bits.c). */
 int64_t first_difference(const quern_tensor *t, const void *a, const void *b);
 
-mode_run mode_value, mode_grad, mode_grad2, mode_jvp, mode_bits, mode_ulp, mode_list, mode_coverage, mode_dump;
+mode_run mode_value, mode_grad, mode_grad2, mode_jvp, mode_bits, mode_ulp, mode_list, mode_coverage, mode_dump,
+    mode_memory;
 int bench_build(void);
 
 /* Counts a case; a failed one prints the message and its repro line. */

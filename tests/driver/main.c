@@ -23,6 +23,8 @@ static const struct {
     {"grad2", mode_grad2, "second derivatives against differences of gradients"},
     {"jvp", mode_jvp, "forward derivatives against differences and against the gradient"},
     {"bits", mode_bits, "the same bits again, after printing and parsing, rewriting, inlining"},
+    {"memory", mode_memory,
+     "programs of the cpu: bytes as planned, no allocation after the first run, none interpreted"},
     {"ulp", mode_ulp, "errors of elementwise functions in units of the last place"},
     {"coverage", mode_coverage, "every op, dtype and edge family has a case"},
     {"list", mode_list, "print the cases"},
@@ -41,7 +43,8 @@ static void usage(void) {
          "  --python FILE  the interpreter of the judge (default /usr/bin/python3)\n"
          "  --judge FILE   another judge than tests/oracle/judge.py\n"
          "  --keep DIR     value: leave the judge's files in DIR\n"
-         "  --device NAME  value, grad, bits: ref (the evaluator, default), interp or cpu: cases become programs\n"
+         "  --device NAME  value, grad, bits: ref (the evaluator, default), interp or cpu: cases become programs; "
+         "memory: cpu\n"
          "  --optimise N   0 or 1 (default) for programs\n"
          "  --verbose      say more\n");
 }

@@ -1,13 +1,14 @@
 /* driver/mode_device.c -- gradients and bits of programs
 ** grad: gradients on a device against those of the evaluator, which mode_grad.c compares with differences. bits: the
 ** same bits with any number of threads, fused or not, optimised or not, with less memory, and with dead bytes
-** overwritten.
+** overwritten. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
 */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "driver/driver.h"
+#include "probe/probe.h"
 
 /* A batch of cases in one context. */
 struct batch {
@@ -157,13 +158,13 @@ static void compare_way(struct batch *b, const struct way *way, bool *failed, st
 
 void mode_bits_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
   const char *device = options->device;
-  const struct way base = {"one thread", device, 1, 1, NULL, false, false};
-  const struct way ways[] = {{"two threads, dead bytes overwritten", device, 1, 2, NULL, true, false},
-                             {"three threads", device, 1, 3, NULL, false, false},
-                             {"eight threads, less memory", device, 1, 8, NULL, false, true},
-                             {"not fused", device, 1, 1, "-fuse", false, false},
-                             {"not optimised", device, 0, 1, NULL, false, false},
-                             {"interpreted", "interp", 1, 1, NULL, false, false}};
+  const struct way base = {"one thread", device, 1, 1, NULL, false, false, false};
+  const struct way ways[] = {{"two threads, dead bytes overwritten", device, 1, 2, NULL, true, false, false},
+                             {"three threads", device, 1, 3, NULL, false, false, false},
+                             {"eight threads, less memory", device, 1, 8, NULL, false, true, false},
+                             {"not fused", device, 1, 1, "-fuse", false, false, false},
+                             {"not optimised", device, 0, 1, NULL, false, false, false},
+                             {"interpreted", "interp", 1, 1, NULL, false, false, false}};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
     bool failed[BATCH] = {false};
@@ -176,6 +177,50 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
     for (size_t w = 0; w < BASE_COUNT(ways); w++)
       if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "cpu") == 0)
         compare_way(&b, &ways[w], failed, tally);
+    for (size_t i = 0; i < b.n; i++)
+      if (!failed[i]) tally_pass(tally);
+    batch_close(&b);
+  }
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* Says what cannot be looked at here. */
+static void announce(void) {
+  struct probe_bytes bytes;
+  if (!probe_reset_peak() || !probe_read(&bytes)) printf("skipped: the peak of resident memory cannot be reset here\n");
+  if (!probe_counts()) printf("skipped: calls of malloc are not counted in this build; those of the library are\n");
+}
+
+void mode_memory(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  const struct way ways[] = {
+      {.name = "one thread", .device = "cpu", .optimise = options->optimise, .threads = 1, .watched = true},
+      {.name = "two threads", .device = "cpu", .optimise = options->optimise, .threads = 2, .watched = true}};
+  static struct batch b;
+  if (strcmp(options->device, "cpu") != 0) {
+    printf("querntest: --mode memory is of programs that are compiled (HINT: --device cpu)\n");
+    tally->failed++;
+    return;
+  }
+  announce();
+  for (size_t first = 0; first < cases->n; first += BATCH) {
+    bool failed[BATCH] = {false};
+    batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "memory", wants_all, tally);
+    for (size_t w = 0; w < BASE_COUNT(ways); w++) {
+      size_t wrong = 0;
+      if (batch_run(&b, &ways[w], false)) continue;
+      char message[512]; /* of all together */
+      snprintf(message, sizeof message, "%s", quern_last_error());
+      for (size_t i = 0; i < b.n; i++) {
+        if (failed[i] || device_run(&ways[w], 1, &b.jobs[i]) == QUERN_STATUS_OK) continue;
+        failed[i] = true;
+        wrong++;
+        tally_fail(tally, b.in[i].c, "memory", "%s: %s", ways[w].name, quern_last_error());
+      }
+      if (wrong > 0) continue;
+      printf("FAIL cases %zu to %zu as one program, %s: %s\n", first, first + b.n, ways[w].name, message);
+      tally->failed++;
+    }
     for (size_t i = 0; i < b.n; i++)
       if (!failed[i]) tally_pass(tally);
     batch_close(&b);

@@ -36,7 +36,8 @@ static bool was_cached(void) {
 static void programs_are_found_again(void **state) {
   (void)state;
   for (int i = 0; i < 4; i++) weights[i] = (float)i + 1;
-  for (int i = 0; i < 2; i++) { /* twice: the first time constants are made, the second time they are older than the rest */
+  for (int i = 0; i < 2;
+       i++) { /* twice: the first time constants are made, the second time they are older than the rest */
     compile(build(), 1, NULL);
     (void)was_cached();
   }
@@ -63,7 +64,8 @@ static void keys_differ(void **state) {
   size_t n = 0;
   for (size_t i = 0; i < BASE_COUNT(roots); i++) {
     for (int threads = 1; threads <= 2; threads++, n++) {
-      struct engine_request request = {.ctx = ctx, .n_outputs = 1, .outputs = &roots[i], .options = QUERN_PROGRAM_OPTIONS};
+      struct engine_request request = {
+          .ctx = ctx, .n_outputs = 1, .outputs = &roots[i], .options = QUERN_PROGRAM_OPTIONS};
       request.options.device = "cpu";
       request.options.threads = threads;
       EXPECT_OK(engine_cache_key(&request, keys[n]));

@@ -101,8 +101,59 @@ static void lack_of_memory_in_loops(void **state) {
   assert_true(fault.n > 20);
 }
 
+/* A compilation leaves the context as it was: whether it succeeds, fails or finds the program in the cache. */
+static void the_context_does_not_grow(void **state) {
+  (void)state;
+  quern_tensor *results[1], *x = F32_INPUT("x", 4, 4), *y = quern_layer_norm(layer(x, x), 1, NULL, NULL, 1e-5);
+  quern_loop_options loop = {sizeof loop, 3, false, 1, 0, 0, 0};
+  EXPECT_OK(quern_loop(ctx, &loop, &y, body, NULL, results));
+  EXPECT_OK(quern_grad(quern_sum(results[0], QUERN_ALL, false), 1, &x, &y));
+  size_t nodes = quern_context_nodes(ctx), live = 0;
+  char text[2][64];
+  for (int i = 0; i < 1000; i++) {
+    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    options.device = i % 3 == 2 ? "cpu" : "interp";
+    options.threads = 1;
+    options.memory_limit = i % 3 == 1; /* a byte is too little */
+    quern_status status = quern_program_compile(&program, ctx, TENSORS(results[0], y), &options);
+    assert_int_equal(status, i % 3 == 1 ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK);
+    if (i % 3 == 0) snprintf(text[i > 0], sizeof *text, "%s", program->kernels[0]->name);
+    quern_program_free(program);
+    assert_int_equal(quern_context_nodes(ctx), nodes);
+    if (i < 3) live = quern_context_memory(ctx).live_bytes; /* tables of the maps have grown as far as they will */
+    assert_int_equal(quern_context_memory(ctx).live_bytes, live);
+    assert_int_equal(ctx->marks.n + ctx->entries.n, 0);
+  }
+  program = NULL;
+  assert_string_equal(text[0], text[1]);
+  EXPECT_OK(quern_context_check(ctx));
+  expect_all(TENSORS(results[0], y)); /* and its nodes are good for use */
+}
+
+/* Marks of the caller's are good afterwards, and nothing of a program is in the context. */
+static void marks_stay(void **state) {
+  (void)state;
+  quern_mark mark;
+  quern_tensor *x = F32_INPUT("x", 4, 4);
+  EXPECT_OK(quern_context_mark(ctx, &mark));
+  size_t nodes = quern_context_nodes(ctx);
+  quern_tensor *y = layer(quern_add(x, quern_scalar(ctx, QUERN_DTYPE_F32, 2)), x);
+  static char expected[MOST_SLOTS][MOST_BYTES];
+  open_program(TENSORS(y), NULL);
+  eval_roots(TENSORS(y), expected);
+  EXPECT_OK(quern_context_rewind(ctx, mark, 0, NULL));
+  assert_int_equal(quern_context_nodes(ctx), nodes);
+  quern_tensor *other = F32_INPUT("y", 4, 4); /* memory of the nodes is used again */
+  for (int i = 0; i < 100; i++) other = quern_exp(other);
+  run_program();
+  for (size_t i = 0; i < 16; i++)
+    assert_true(fabs((double)((float *)(void *)outputs.data[0])[i] - (double)((float *)(void *)expected[0])[i]) < 1e-5);
+  close_program();
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(equal_layers_compile_once), TEST(equal_expressions_are_one),
-                                     TEST(passes_by_name), TEST(lack_of_memory), TEST(lack_of_memory_in_loops)};
+  const struct CMUnitTest tests[] = {
+      TEST(equal_layers_compile_once), TEST(equal_expressions_are_one), TEST(passes_by_name), TEST(lack_of_memory),
+      TEST(lack_of_memory_in_loops),   TEST(the_context_does_not_grow), TEST(marks_stay)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

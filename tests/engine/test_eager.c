@@ -92,7 +92,11 @@ static void bits_do_not_change(void **state) {
       if (turn == 0) memcpy(first, quern_tensor_data(y), bytes);
       assert_memory_equal(quern_tensor_data(y), first, bytes);
       if (stats().compiled == 1) {
+        quern_run_counts counts;
         assert_true(turn >= 9 && stats().interpreted == 1);
+        EXPECT_OK(quern_eager_count(ctx, &counts));
+        assert_true(counts.runs == (uint64_t)turn + 1 && counts.compiled > 0 &&
+                    counts.interpreted == counts.compiled * (uint64_t)turn);
         break;
       }
       assert_true(turn < 1000);

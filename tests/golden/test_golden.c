@@ -18,27 +18,31 @@ static bool update;
 
 static quern_tensor *softmax(void) { return quern_softmax(IN("x", F32, 128, 1000), 1); }
 static quern_tensor *layer_norm(void) {
-  return quern_layer_norm(IN("x", F32, 64, 768), 1, IN("w", F32, 768), IN("b", F32, 768), 1e-5);
+  quern_tensor *x = IN("x", F32, 64, 768), *w = IN("w", F32, 768), *b = IN("b", F32, 768);
+  return quern_layer_norm(x, 1, w, b, 1e-5);
 }
 static quern_tensor *gelu(void) { return quern_gelu(IN("x", F32, 1000, 512)); }
 static quern_tensor *column_sum(void) { return quern_sum(IN("x", F32, 500, 768), QUERN_LIST(0), false); }
 static quern_tensor *linear_relu(void) {
-  return quern_relu(quern_linear(IN("x", F32, 192, 256), IN("w", F32, 512, 256), IN("b", F32, 512)));
+  quern_tensor *x = IN("x", F32, 192, 256), *w = IN("w", F32, 512, 256), *b = IN("b", F32, 512);
+  return quern_relu(quern_linear(x, w, b));
 }
 static quern_tensor *transpose(void) { return quern_transpose(IN("x", F32, 256, 512), 0, 1); }
 static quern_tensor *attention(void) {
   quern_attention_options causal = {.size = sizeof causal, .causal = true};
-  return quern_attention(IN("q", F32, 1, 2, 256, 64), IN("k", F32, 1, 2, 256, 64), IN("v", F32, 1, 2, 256, 64), NULL,
-                         &causal, NULL);
+  quern_tensor *q = IN("q", F32, 1, 2, 256, 64), *k = IN("k", F32, 1, 2, 256, 64), *v = IN("v", F32, 1, 2, 256, 64);
+  return quern_attention(q, k, v, NULL, &causal, NULL);
 }
 static quern_tensor *scatter_add(void) {
-  return quern_scatter(IN("x", F32, 100, 32), IN("at", I32, 50), IN("u", F32, 50, 32), 0, QUERN_SCATTER_ADD);
+  quern_tensor *x = IN("x", F32, 100, 32), *at = IN("at", I32, 50), *u = IN("u", F32, 50, 32);
+  return quern_scatter(x, at, u, 0, QUERN_SCATTER_ADD);
 }
 static quern_tensor *cumsum(void) { return quern_cumsum(IN("x", F32, 16, 1000), 1); }
 static quern_tensor *sort(void) { return quern_sort(IN("x", F32, 8, 20), 1, false, NULL); }
 static quern_tensor *dropout(void) {
   quern_random from = {.seed = quern_scalar(ctx, QUERN_DTYPE_U64, 7)};
-  return quern_mul(IN("x", F32, 4096), quern_random_uniform(ctx, QUERN_DTYPE_F32, QUERN_LIST(4096), 0, 1, &from));
+  quern_tensor *x = IN("x", F32, 4096);
+  return quern_mul(x, quern_random_uniform(ctx, QUERN_DTYPE_F32, QUERN_LIST(4096), 0, 1, &from));
 }
 static quern_tensor *cast_bf16(void) { return quern_cast(IN("x", F32, 4099), QUERN_DTYPE_BF16); }
 

@@ -56,6 +56,39 @@ static void test_folding(void **state) {
   kern_free(m.kern);
 }
 
+/* x op y with y the constant that was made right before it. */
+static void expect_by_const(struct kern_builder *b, kern_id id, enum kern_op op, kern_id x, int64_t y) {
+  assert_int_equal(kern_at_id(b, id)->op, op);
+  assert_int_equal(kern_at_id(b, id)->arg[0], x);
+  assert_int_equal(kern_at_id(b, id)->arg[1], id - 1);
+  expect_const(b, id - 1, 1, y);
+}
+
+static void test_constants(void **state) {
+  (void)state;
+  struct made m = made_empty();
+  struct kern_builder *b = &m.b;
+  kern_id x = kern_task(b);
+  expect_by_const(b, kern_add_i(b, x, 3), KERN_ADD, x, 3);
+  expect_by_const(b, kern_mul_i(b, x, -4), KERN_MUL, x, -4);
+  expect_by_const(b, kern_max_i(b, x, 5), KERN_MAX, x, 5);
+  expect_by_const(b, kern_min_i(b, x, 6), KERN_MIN, x, 6);
+  assert_int_equal(kern_add_i(b, x, 0), x);
+  assert_int_equal(kern_mul_i(b, x, 1), x);
+  expect_const(b, kern_min_i(b, kern_index(b, 2), 7), 1, 2);
+  kern_id i = kern_range(b, 1, 9, 4);
+  assert_int_equal(kern_at_id(b, i)->op, KERN_FOR);
+  assert_int_equal(kern_at_id(b, i)->imm, 4);
+  assert_int_equal(kern_at_id(b, i)->arg[0], i - 2);
+  assert_int_equal(kern_at_id(b, i)->arg[1], i - 1);
+  expect_const(b, i - 2, 1, 1);
+  expect_const(b, i - 1, 1, 9);
+  kern_end(b);
+  made_finish(&m);
+  EXPECT_OK(kern_verify(m.kern, NULL));
+  kern_free(m.kern);
+}
+
 static void expect_type(struct kern_builder *b, kern_id x, quern_dtype dtype, int lanes) {
   assert_int_equal(kern_at_id(b, x)->dtype, dtype);
   assert_int_equal(kern_at_id(b, x)->lanes, lanes);
@@ -172,7 +205,7 @@ static void test_faults(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_folding), TEST(test_types), TEST(test_names), TEST(test_limits),
-                                     TEST(test_faults)};
+  const struct CMUnitTest tests[] = {TEST(test_folding), TEST(test_constants), TEST(test_types),
+                                     TEST(test_names),   TEST(test_limits),    TEST(test_faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

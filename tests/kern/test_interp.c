@@ -619,8 +619,9 @@ static void test_outside(void **state) {
       "index 11, 0 elements from element 0",
       "index 5, 1 elements from element 5",
       "entry 16 of a table of 16",
-      "index 3, 1 elements from element 0 on, is outside a memory of 3"};
-  for (int kind = 0; kind < 8; kind++) {
+      "index 3, 1 elements from element 0 on, is outside a memory of 3",
+      "index 10, 1 elements"};
+  for (int kind = 0; kind < 9; kind++) {
     struct made m = made_new();
     struct kern_builder *b = &m.b;
     kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 10);
@@ -635,6 +636,7 @@ static void test_outside(void **state) {
     if (kind == 5) kern_load(b, kern_at(b, x, I(b, 5)), I(b, 5), 1);
     if (kind == 6) kern_table(b, kern_const_i(b, QUERN_DTYPE_I32, 1, 16), QUERN_DTYPE_U8, (uint64_t[16]){0});
     if (kind == 7) kern_load(b, kern_local(b, QUERN_DTYPE_I8, 3), I(b, 3), 1);
+    if (kind == 8) kern_prefetch(b, x, I(b, 10));
     made_finish(&m);
     float y[10] = {0};
     EXPECT_ERROR(kern_interp(m.kern, &(struct kern_launch){.mems = (void *[]){y}}, 0), INTERNAL, words[kind]);

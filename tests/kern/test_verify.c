@@ -434,7 +434,7 @@ static void test_bodies(void **state) {
 /* What is not known, may wrap, or held elsewhere only is refused. */
 static void test_refused(void **state) {
   (void)state;
-  for (int kind = 0; kind < 6; kind++) {
+  for (int kind = 0; kind < 7; kind++) {
     struct made m = made_new();
     struct kern_builder *b = &m.b;
     kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_IN, 100);
@@ -442,6 +442,7 @@ static void test_refused(void **state) {
     made_phase(&m, KERN_FIXED_TASKS(2));
     kern_id x = kern_mem(b, 0), n = kern_scalar(b, 0);
     if (kind == 0) kern_load(b, x, n, 1);
+    if (kind == 6) kern_prefetch(b, x, n);
     if (kind == 1) kern_load(b, x, kern_imod(b, kern_cast(b, kern_load(b, x, I(b, 0), 1), QUERN_DTYPE_I64), 101), 1);
     if (kind == 2) kern_load(b, x, kern_min(b, kern_add(b, I(b, INT64_MAX), kern_task(b)), I(b, 50)), 1); /* wraps */
     if (kind == 3) { /* 60000 * 60000 wraps in i32 */

@@ -126,7 +126,51 @@ static void test_sound(void **state) {
   assert_true(accepted > fine / 2 && apart > no_race / 2 && fine > 3000 && no_race > 500);
 }
 
+/* The tasks that kern_find_first says the first n rows need write all of these rows that any task writes. */
+static void test_first(void **state) {
+  (void)state;
+  enum { ROWS = 6, FIRSTS = 10000 };
+  static uint8_t all[MOST], some[MOST];
+  int cut = 0;
+  for (uint64_t k = 0; k < FIRSTS; k++) {
+    seed = k * UINT64_C(0x9e3779b97f4a7c15) + 777;
+    struct made m = made_new();
+    int64_t tasks = 2 + draw(12), row = 1 + draw(40), rows = ROWS;
+    kern_add_mem(m.kern, QUERN_DTYPE_U8, KERN_OUT, MOST);
+    m.kern->mems[0].row = row;
+    m.kern->n_scalars = 1;
+    made_phase(&m, KERN_FIXED_TASKS(tasks));
+    random_body(&m.b, kern_mem(&m.b, 0));
+    EXPECT_OK(kern_find_first(m.kern, ROWS));
+    made_finish(&m);
+    struct kern_phase whole = m.kern->phases[0];
+    struct kern_launch launch = {.mems = (void *[]){all}, .scalars = &rows};
+    m.kern->phases[0].first = (struct kern_first){0};
+    memset(all, 0, sizeof all);
+    bool inside = kern_interp(m.kern, &launch, 0) == QUERN_STATUS_OK;
+    m.kern->phases[0] = whole;
+    for (rows = 0; rows <= ROWS && inside && whole.first.div > 0; rows++) {
+      int64_t count = kern_task_count(&whole, &rows);
+      cut += count < tasks;
+      launch.mems = (void *[]){some};
+      memset(some, 0, sizeof some);
+      EXPECT_OK(kern_interp(m.kern, &launch, 0));
+      if (memcmp(all, some, (size_t)(rows * row)) == 0) continue;
+      struct base_str text;
+      base_str_init(&text, &ctx->heap);
+      EXPECT_OK(kern_print(&text, m.kern));
+      print_error("kernel %llu, %lld rows of %lld: %s", (unsigned long long)k, (long long)rows, (long long)row,
+                  text.at);
+      base_str_fini(&text);
+      fail();
+    }
+    kern_free(m.kern);
+  }
+  print_message("runs with fewer tasks: %d\n", cut);
+  assert_true(cut > FIRSTS / 4);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_sound)};
+  const struct CMUnitTest tests[] = {TEST(test_sound), TEST(test_first)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

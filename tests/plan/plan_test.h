@@ -69,10 +69,11 @@ static inline struct fake *problem_step(int64_t bytes, int n_ins, quern_tensor *
   f->kern = (struct kern){.name = "fake", .n_mems = n_ins + 1};
   for (int i = 0; i < n_ins; i++) {
     f->ins[i] = ins[i];
-    f->kern.mems[i] = (struct kern_mem){QUERN_DTYPE_U8, KERN_IN, (int64_t)ir_bytes(ins[i]), -1, 0};
+    f->kern.mems[i] =
+        (struct kern_mem){.dtype = QUERN_DTYPE_U8, .role = KERN_IN, .count = (int64_t)ir_bytes(ins[i]), .alias = -1};
   }
   f->outs[0].tensor = fake_tensor(bytes);
-  f->kern.mems[n_ins] = (struct kern_mem){QUERN_DTYPE_U8, KERN_OUT, bytes, -1, 0};
+  f->kern.mems[n_ins] = (struct kern_mem){.dtype = QUERN_DTYPE_U8, .role = KERN_OUT, .count = bytes, .alias = -1};
   p.steps[p.n] = (struct plan_input_step){.group = &f->group, .kern = &f->kern, .kernel = (int)p.n, .seconds = 1e-6};
   p.n++;
   return f;
@@ -85,12 +86,13 @@ static inline struct fake *problem_step(int64_t bytes, int n_ins, quern_tensor *
 static inline void add_out(struct fake *f, int64_t bytes) {
   int i = f->kern.n_mems++;
   QUERN_ASSERT(f->kern.mems[i - 1].role == KERN_OUT);
-  f->kern.mems[i] = (struct kern_mem){QUERN_DTYPE_U8, KERN_OUT, bytes, -1, 0};
+  f->kern.mems[i] = (struct kern_mem){.dtype = QUERN_DTYPE_U8, .role = KERN_OUT, .count = bytes, .alias = -1};
   f->outs[f->group.n_outs++].tensor = fake_tensor(bytes);
 }
 
 static inline void add_work(struct fake *f, int64_t bytes) {
-  f->kern.mems[f->kern.n_mems++] = (struct kern_mem){QUERN_DTYPE_U8, KERN_WORK, bytes, -1, 0};
+  f->kern.mems[f->kern.n_mems++] =
+      (struct kern_mem){.dtype = QUERN_DTYPE_U8, .role = KERN_WORK, .count = bytes, .alias = -1};
 }
 
 /* Out 0 may take the memory of an in. */

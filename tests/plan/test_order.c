@@ -199,10 +199,37 @@ static void many_steps(void **state) {
   base_arena_fini(&plan_arena);
 }
 
+/* The peak is where it must be; elsewhere what frees memory comes early: the gradients of weights with the layer they are of. */
+static void what_frees_comes_early(void **state) {
+  (void)state;
+  enum { LAYERS = 8 };
+  quern_tensor *kept[LAYERS], *d[LAYERS + 1], *x;
+  int made[LAYERS], at[FAKE_STEPS];
+  problem_open();
+  x = problem_param(640);
+  for (int i = 0; i < LAYERS; i++) x = kept[i] = OUT(problem_step(640, INS(x)));
+  struct fake *loss = problem_step(640, INS(x));
+  add_work(loss, 64000);
+  d[LAYERS] = OUT(loss);
+  for (int i = LAYERS; i-- > 0;) d[i] = OUT(problem_step(640, INS(d[i + 1])));
+  for (int i = 0; i < LAYERS; i++) { /* given last, and the first layer's first */
+    made[i] = (int)p.n;
+    problem_result(OUT(problem_step(64, INS(d[i + 1], kept[i]))));
+  }
+  problem_result(d[0]);
+  expect_plan();
+  for (int i = 0; i < (int)plan->n_steps; i++) at[plan->steps[i].kernel] = i;
+  for (int i = 2; i < LAYERS; i++) assert_true(at[made[i]] < at[2 * LAYERS - i + 2]); /* d[i - 2] comes after it */
+  problem_close();
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(small_graphs_are_ordered_best),        TEST(small_graphs_in_place_are_ordered_best),
-      TEST(sweeps_and_windows_are_near_the_best), TEST(larger_graphs_get_better),
-      TEST(makers_wait_and_users_hurry),          TEST(many_steps)};
+  const struct CMUnitTest tests[] = {TEST(small_graphs_are_ordered_best),
+                                     TEST(small_graphs_in_place_are_ordered_best),
+                                     TEST(sweeps_and_windows_are_near_the_best),
+                                     TEST(larger_graphs_get_better),
+                                     TEST(makers_wait_and_users_hurry),
+                                     TEST(many_steps),
+                                     TEST(what_frees_comes_early)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

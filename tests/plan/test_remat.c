@@ -159,6 +159,35 @@ static void several_outs(void **state) {
   problem_close();
 }
 
+/* What was repeated before something better was found is taken back. */
+static void needless_repetitions_are_taken_back(void **state) {
+  (void)state;
+  problem_open();
+  quern_tensor *in = problem_param(64), *x = in, *kept[6];
+  quern_tensor *large = OUT(problem_step(64000, INS(in))); /* few bytes for its time, and all that must go */
+  p.steps[p.n - 1].seconds = 1e-3;
+  quern_tensor *y = OUT(problem_step(64, INS(large)));
+  for (int i = 0; i < 6; i++) {
+    kept[i] = OUT(problem_step(640, INS(y)));
+    p.steps[p.n - 1].seconds = 1e-6 * (i + 1);
+    y = OUT(problem_step(64, INS(kept[i], y)));
+  }
+  struct fake *middle = problem_step(64, INS(y));
+  add_work(middle, 64000);
+  x = OUT(middle);
+  for (int i = 0; i < 6; i++) x = OUT(problem_step(64, INS(x, kept[i])));
+  problem_result(OUT(problem_step(64, INS(x, large))));
+  expect_plan();
+  int64_t whole = plan->memory.arena;
+  p.options.limit = whole - 32000;
+  expect_plan();
+  assert_true(plan->memory.arena <= p.options.limit);
+  assert_int_equal(count_again(), 1);
+  for (size_t i = 0; i < plan->n_steps; i++)
+    if (plan->steps[i].recomputed) assert_int_equal(plan->steps[i].kernel, 0);
+  problem_close();
+}
+
 static void lack_of_memory(void **state) {
   (void)state;
   struct fault fault = {0};
@@ -178,12 +207,9 @@ static void lack_of_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(a_training_step_fits_less),
-                                     TEST(the_smallest_limit_is_exact),
-                                     TEST(the_message_names_the_largest),
-                                     TEST(scratch_counts),
-                                     TEST(old_states_are_not_read_again),
-                                     TEST(several_outs),
-                                     TEST(lack_of_memory)};
+  const struct CMUnitTest tests[] = {TEST(a_training_step_fits_less),           TEST(the_smallest_limit_is_exact),
+                                     TEST(the_message_names_the_largest),       TEST(scratch_counts),
+                                     TEST(old_states_are_not_read_again),       TEST(several_outs),
+                                     TEST(needless_repetitions_are_taken_back), TEST(lack_of_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,15 +40,17 @@ static void gen_CONST(struct gen *g, enum ir_op op) {
 static void gen_IOTA(struct gen *g, enum ir_op op) {
   int64_t dims[GEN_RANK];
   int rank = gen_shape(g, dims, 1);
-  struct ir_attrs attrs = {
-      .dtype = rng_dtype(g->rng, BASE_NUM), .shape = {rank, dims}, .axis = rng_below(g->rng, rank)};
+  struct ir_attrs attrs = {.dtype = rng_dtype(g->rng, BASE_NUM), .shape = {rank, dims}};
+  attrs.axis = rng_below(g->rng, rank);
   gen_make(g, op, 0, NULL, &attrs);
 }
 
 static void gen_RANDOM(struct gen *g, enum ir_op op) {
   int64_t dims[GEN_RANK];
-  struct ir_attrs attrs = {.shape = {gen_shape(g, dims, 0), dims}, .stream = rng_below(g->rng, 9)};
-  GEN_MAKE(g, op, &attrs, gen_scalar(g, QUERN_DTYPE_U64), gen_scalar(g, QUERN_DTYPE_U64));
+  struct ir_attrs attrs = {.shape = {gen_shape(g, dims, 0), dims}};
+  attrs.stream = rng_below(g->rng, 9);
+  quern_tensor *seed = gen_scalar(g, QUERN_DTYPE_U64), *step = gen_scalar(g, QUERN_DTYPE_U64);
+  GEN_MAKE(g, op, &attrs, seed, step);
 }
 
 /* ---- elementwise ------------------------------------------------------------------------------------- */
@@ -96,7 +98,8 @@ static void gen_COMPARE(struct gen *g, enum ir_op op) { gen_PAIR(g, op); }
 
 static void gen_SELECT(struct gen *g, enum ir_op op) {
   quern_tensor *a = gen_pick(g, BASE_ANY, 0);
-  GEN_MAKE(g, op, NULL, gen_pick_type(g, QUERN_DTYPE_BOOL, a->rank, a->dims), a, gen_pick_like(g, a));
+  quern_tensor *mask = gen_pick_type(g, QUERN_DTYPE_BOOL, a->rank, a->dims);
+  GEN_MAKE(g, op, NULL, mask, a, gen_pick_like(g, a));
 }
 
 /* ---- movement ---------------------------------------------------------------------------------------- */
@@ -317,14 +320,17 @@ static void gen_ARGREDUCE(struct gen *g, enum ir_op op) {
 
 static void gen_SCAN(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 1);
-  struct ir_attrs attrs = {
-      .reduce = reduce_kind(g, x->dtype), .axis = rng_below(g->rng, x->rank), .reverse = rng_below(g->rng, 2)};
+  struct ir_attrs attrs = {.reduce = reduce_kind(g, x->dtype)};
+  attrs.axis = rng_below(g->rng, x->rank);
+  attrs.reverse = rng_below(g->rng, 2);
   GEN_MAKE(g, op, &attrs, x);
 }
 
 static void gen_SORT(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 1);
-  GEN_MAKE(g, op, (&(struct ir_attrs){.axis = rng_below(g->rng, x->rank), .reverse = rng_below(g->rng, 2)}), x);
+  struct ir_attrs attrs = {.axis = rng_below(g->rng, x->rank)};
+  attrs.reverse = rng_below(g->rng, 2);
+  GEN_MAKE(g, op, &attrs, x);
 }
 
 static void gen_DOT(struct gen *g, enum ir_op op) {
@@ -347,9 +353,9 @@ static void gen_DOT(struct gen *g, enum ir_op op) {
                            .a_sum = INTS(n_sum, lists[1]),
                            .b_batch = INTS(n_batch, lists[2]),
                            .b_sum = INTS(n_sum, lists[3]),
-                           .reduce = reduce_kind(g, a->dtype),
-                           .combine = is_bool ? (rng_chance(g->rng, 50) ? IR_COMBINE_MAX : IR_COMBINE_MIN)
-                                              : (enum ir_combine)rng_below(g->rng, IR_COMBINE_COUNT)};
+                           .reduce = reduce_kind(g, a->dtype)};
+  attrs.combine = is_bool ? (rng_chance(g->rng, 50) ? IR_COMBINE_MAX : IR_COMBINE_MIN)
+                          : (enum ir_combine)rng_below(g->rng, IR_COMBINE_COUNT);
   GEN_MAKE(g, op, &attrs, a, b);
 }
 

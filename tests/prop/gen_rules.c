@@ -176,7 +176,8 @@ static void powers(struct gen *g) {
   unsigned char bits[8] = {0};
   if (base_dtype_is(x->dtype, BASE_FLOAT) && rng_chance(g->rng, 50)) value = -0.25;
   base_convert(x->dtype, bits, 0, QUERN_DTYPE_F64, &value, 0);
-  GEN_MAKE(g, rng_chance(g->rng, 50) ? IR_DIV : IR_MOD, NULL, x, gen_full(g, x->dtype, x->rank, x->dims, bits));
+  enum ir_op op = rng_chance(g->rng, 50) ? IR_DIV : IR_MOD;
+  GEN_MAKE(g, op, NULL, x, gen_full(g, x->dtype, x->rank, x->dims, bits));
 }
 
 static void same_dtype(struct gen *g) {
@@ -242,7 +243,8 @@ static void no_scatter(struct gen *g) {
 
 static void negated_dot(struct gen *g) {
   quern_tensor *x = gen_pick(g, BASE_NUM, 1);
-  quern_tensor *both[] = {GEN_MAKE(g, IR_NEG, NULL, x), GEN_MAKE(g, IR_NEG, NULL, gen_pick_like(g, x))};
+  quern_tensor *both[] = {GEN_MAKE(g, IR_NEG, NULL, x), NULL};
+  both[1] = GEN_MAKE(g, IR_NEG, NULL, gen_pick_like(g, x));
   int64_t last = x->rank - 1;
   struct ir_attrs attrs = {
       .a_sum = {1, &last}, .b_sum = {1, &last}, .reduce = (enum ir_reduce)rng_below(g->rng, IR_SET)};

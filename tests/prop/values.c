@@ -26,8 +26,8 @@ static double float_value(struct rng *rng, quern_dtype dtype, bool tame) {
   if (kind < 95) return (double)NAN;
   const struct base_dtype_info *info = &base_dtypes[dtype];
   int range = 1 << (info->exponent - 1);
-  return ldexp((double)(int32_t)rng_bits(rng),
-               rng_below(rng, 2 * range + info->mantissa) - range - info->mantissa - 31);
+  int power = rng_below(rng, 2 * range + info->mantissa) - range - info->mantissa - 31;
+  return ldexp((double)(int32_t)rng_bits(rng), power);
 }
 
 static uint64_t int_value(struct rng *rng, quern_dtype dtype, bool tame) {
@@ -36,7 +36,8 @@ static uint64_t int_value(struct rng *rng, quern_dtype dtype, bool tame) {
   int kind = rng_below(rng, 100);
   if (kind < 40 || (tame && kind < 90)) return few[rng_below(rng, tame ? 5 : (int)BASE_COUNT(few))];
   if (kind < 75 || tame) return (uint64_t)(int64_t)(rng_below(rng, 20) - 8);
-  return (uint64_t)rng_bits(rng) << 32 | rng_bits(rng);
+  uint64_t upper = (uint64_t)rng_bits(rng) << 32;
+  return upper | rng_bits(rng);
 }
 
 void values_fill(struct rng *rng, quern_dtype dtype, size_t n, void *data, bool tame) {

@@ -32,7 +32,7 @@ static void interpret(void) {
   for (int k = 0; k < 4; k++) {
     void *mems[3];
     memories(expected[k], work, mems);
-    EXPECT_OK(kern_interp(kernels[k], &(struct kern_launch){mems, (int64_t[]){ROWS}}, 0));
+    EXPECT_OK(kern_interp(kernels[k], &(struct kern_launch){mems, (int64_t[]){ROWS}, NULL}, 0));
   }
 }
 
@@ -62,7 +62,7 @@ static void launch(struct rt_module *module, size_t k, size_t of, struct rt_pool
   memset(y, 0xff, sizeof y);
   memories(y, work, mems);
   assert_true(kern_scratch_bytes(kernels[of]) <= 4096);
-  EXPECT_OK(rt_cpu.launch(module, k, &(struct kern_launch){mems, (int64_t[]){ROWS}}, pool, scratch, 4096));
+  EXPECT_OK(rt_cpu.launch(module, k, &(struct kern_launch){mems, (int64_t[]){ROWS}, NULL}, pool, scratch, 4096));
   size_t n = of < 2 ? sizeof y : sizeof y[0];
   if (memcmp(y, expected[of], n) != 0) fail_msg("kernel %zu: other bits than the interpreter's", of);
 }
@@ -147,7 +147,7 @@ static void no_tasks(void **state) {
   memories(&y, work, mems);
   EXPECT_OK(rt_pool_new(&pool, &heap, 1));
   EXPECT_OK(rt_cpu.build(&module, &heap, 1, all() + 2, &target, NULL));
-  EXPECT_OK(rt_cpu.launch(module, 0, &(struct kern_launch){mems, (int64_t[]){0}}, pool, scratch, 4096));
+  EXPECT_OK(rt_cpu.launch(module, 0, &(struct kern_launch){mems, (int64_t[]){0}, NULL}, pool, scratch, 4096));
   assert_true(y == 0.5f);
   rt_cpu.free(module);
   rt_pool_free(pool);

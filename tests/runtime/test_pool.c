@@ -1,13 +1,15 @@
 /* tests/runtime/test_pool.c -- the thread pool: each task once, whoever calls, however disturbed (run it under tsan) */
+#define _GNU_SOURCE /* sched_setaffinity */
 #include "base/test.h"
 
 #include <fenv.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
-#include "runtime/runtime.h"
+#include "runtime/runtime_int.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -285,6 +287,70 @@ static void several_callers(void **state) {
   rt_pool_free(pool);
 }
 
+/* ---- where workers run --------------------------------------------------------------------------------- */
+
+struct place {
+  struct meeting meeting;
+  _Atomic int processor;  /* of the worker */
+  cpu_set_t put, allowed; /* where the worker puts itself, unless that is empty; where it may run then */
+};
+
+static void note_place(void *arg, int64_t begin, int64_t end, int thread) {
+  struct place *place = arg;
+  if (thread == 1) {
+    if (CPU_COUNT(&place->put) > 0) sched_setaffinity(0, sizeof place->put, &place->put);
+    sched_getaffinity(0, sizeof place->allowed, &place->allowed);
+    atomic_store(&place->processor, base_thread_processor());
+  }
+  meet(&place->meeting, begin, end, thread);
+}
+
+/* Two tasks on two threads, the caller on that processor, after the worker went to sleep. */
+static void run_from(struct rt_pool *pool, int processor, struct place *place) {
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET((size_t)processor, &here);
+  assert_int_equal(sched_setaffinity(0, sizeof here, &here), 0);
+  nap(5000);
+  place->meeting = (struct meeting){.of = 2};
+  place->processor = -1;
+  rt_pool_run(pool, 2, note_place, place);
+  assert_int_equal(place->meeting.missed, 0);
+}
+
+/* A worker that is woken does not run where the caller does; one that somebody else has put somewhere stays there. */
+static void workers_keep_off(void **state) {
+  (void)state;
+  cpu_set_t all;
+  assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+  struct rt_pool *pool = pool_of(2);
+  struct place place = {.processor = -1};
+  int first = 0, second = 0;
+  while (!CPU_ISSET((size_t)first, &all)) first++;
+  if (rt_processors() < 2) {
+    rt_pool_free(pool);
+    skip();
+  }
+  for (second = first + 1; !CPU_ISSET((size_t)second, &all);) second++;
+  for (int i = 0; i < 6; i++) {
+    int here = i % 2 == 0 ? first : second;
+    run_from(pool, here, &place);
+    assert_int_not_equal(place.processor, here);
+    assert_false(CPU_ISSET((size_t)here, &place.allowed));
+    assert_int_equal(CPU_COUNT(&place.allowed), CPU_COUNT(&all) - 1);
+  }
+  CPU_SET((size_t)second, &place.put); /* where the pool would not put it */
+  run_from(pool, second, &place);
+  CPU_ZERO(&place.put);
+  for (int i = 0; i < 2; i++) {
+    run_from(pool, i == 0 ? first : second, &place);
+    assert_int_equal(place.processor, second);
+    assert_int_equal(CPU_COUNT(&place.allowed), 1);
+  }
+  assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+  rt_pool_free(pool);
+}
+
 /* ---- the process around it ----------------------------------------------------------------------------- */
 
 static struct rt_pool *parents;
@@ -388,13 +454,11 @@ static void faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      POOL_TEST(each_task_once),   POOL_TEST(one_thread_takes_all),
-      POOL_TEST(very_many_tasks),  POOL_TEST(disturbed),
-      POOL_TEST(many_launches),    POOL_TEST(sleep_between),
-      POOL_TEST(all_threads_work), POOL_TEST(others_help),
-      POOL_TEST(nested),           POOL_TEST(several_callers),
-      POOL_TEST(after_fork),       POOL_TEST(host_is_left_alone),
-      POOL_TEST(wrong_sizes),      POOL_TEST(faults),
+      POOL_TEST(each_task_once),     POOL_TEST(one_thread_takes_all), POOL_TEST(very_many_tasks),
+      POOL_TEST(disturbed),          POOL_TEST(many_launches),        POOL_TEST(sleep_between),
+      POOL_TEST(all_threads_work),   POOL_TEST(others_help),          POOL_TEST(nested),
+      POOL_TEST(several_callers),    POOL_TEST(workers_keep_off),     POOL_TEST(after_fork),
+      POOL_TEST(host_is_left_alone), POOL_TEST(wrong_sizes),          POOL_TEST(faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,9 @@
 #include "quern/grad.h"
 #include "run.h"
 
-static const struct run_way claimed_ways[] = {
-    {"64 bytes", true, 1, 64, 1, 0}, {"32 bytes", true, 1, 32, 2, 0}, {"16 bytes", true, 0, 16, 3, 0}};
+static const struct run_way claimed_ways[] = {{"64 bytes", true, 1, 64, 1, 0, false},
+                                              {"32 bytes", true, 1, 32, 2, 0, false},
+                                              {"16 bytes", true, 0, 16, 3, 0, false}};
 
 /* Runs with the composites that have kernels left whole; how many groups were such. */
 static int run_claimed(const struct run_way *way, size_t n, quern_tensor *const *roots, void **dst) {
@@ -61,7 +62,7 @@ struct shape {
   bool causal;
 };
 static const struct shape shapes[] = {
-    {1, 1, 1, 1, 1, 4, 4, false},     {1, 2, 1, 5, 7, 8, 3, false},    {2, 2, 2, 17, 17, 16, 16, true},
+    {1, 1, 1, 1, 1, 4, 4, false},     {1, 2, 1, 5, 7, 8, 3, false},      {2, 2, 2, 17, 17, 16, 16, true},
     {1, 4, 2, 6, 130, 20, 33, false}, {1, 1, 1, 131, 129, 64, 64, true}, {1, 2, 1, 50, 9, 7, 5, true},
     {1, 1, 1, 9, 50, 17, 80, true},
 };

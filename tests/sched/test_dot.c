@@ -497,13 +497,15 @@ static void check_packed(quern_tensor *root, int in, bool expected, const char *
     if ((pack != NULL) != expected) fail_msg("%s: packed is %d on %s", what, pack != NULL, targets[t].name);
     if (pack != NULL) {
       EXPECT_OK(kern_verify(pack, NULL));
-      group_memory_init(&packs, pack, &g.group);
+      struct pass_group alone = {.n_ins = 1, .ins = &g.group.ins[in]};
+      group_memory_init(&packs, pack, &alone);
+      memcpy(packs.at[0], plain.at[in], packs.bytes[0]);
       group_run(pack, &packs);
       sched.packed = 1 + in;
       kern = group_kernel(&g.group, &targets[t], &sched);
       assert_int_equal(kern->mems[in].count, count);
       group_memory_init(&fast, kern, &g.group);
-      memcpy(fast.at[in], packs.at[g.group.n_ins], fast.bytes[in]);
+      memcpy(fast.at[in], packs.at[1], fast.bytes[in]);
       group_run(kern, &fast);
       assert_memory_equal(fast.at[g.group.n_ins], plain.at[g.group.n_ins], plain.bytes[g.group.n_ins]);
       group_memory_fini(&packs);
@@ -529,6 +531,12 @@ static void test_packed(void **state) {
       check_packed(dot(&p, a, op2(IR_ADD, b, right(&p, F32))), 1, false, "made of two");
       p.dtype = QUERN_DTYPE_BF16;
       check_packed(product(&p), 1, true, name_of(&p));
+      p.dtype = QUERN_DTYPE_I32;
+      quern_tensor *i8 = cast(left(&p, QUERN_DTYPE_I8), QUERN_DTYPE_I32);
+      quern_tensor *u8 = cast(left(&p, QUERN_DTYPE_U8), QUERN_DTYPE_I32);
+      quern_tensor *bytes = cast(right(&p, QUERN_DTYPE_I8), QUERN_DTYPE_I32);
+      check_packed(dot(&p, i8, bytes), 1, true, "bytes");
+      check_packed(dot(&p, u8, bytes), 1, true, "bytes, one side unsigned");
       test_renew();
     }
   }
@@ -536,6 +544,35 @@ static void test_packed(void **state) {
   quern_tensor *x = left(&square, F32), *y = dot(&square, left(&square, F32), op1(IR_ABS, x));
   check_packed(op2(IR_ADD, y, x), 0, false, "read after it too");
   check_packed(dot(&square, x, op1(IR_ABS, x)), 0, false, "both sides");
+}
+
+/* Weights of convolutions: windows are rows then, and are read as they lie; outs are contiguous along rows or columns. */
+static void test_packed_windows(void **state) {
+  (void)state;
+  static const struct {
+    int64_t channels, h, w, step, out;
+  } shapes[] = {{5, 11, 9, 1, 20}, {60, 7, 7, 1, 70}, {3, 9, 33, 2, 64}, {5, 5, 5, 1, 16}, {2, 16, 16, 1, 33}};
+  for (size_t i = 0; i < BASE_COUNT(shapes); i++) {
+    for (int64_t images = 1; images <= 2; images++) {
+      int64_t c = shapes[i].channels, o = shapes[i].out;
+      quern_tensor *x = INPUT(F32, images, c, shapes[i].h, shapes[i].w), *w = INPUT(F32, o, c, 3, 3);
+      quern_tensor *windows = windows_of(x, 3, shapes[i].step, 0), *bias = INPUT(F32, o);
+      quern_tensor *y = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(1, 4, 5), .b_sum = IR_INTS(1, 2, 3)), windows, w);
+      check_packed(y, 1, true, "channels last");
+      quern_tensor *first = IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(0, 3, 1, 2)), y);
+      check_packed(first, 1, true, "channels first");
+      check_packed(first, 0, false, "windows");
+      quern_tensor *more = INPUT(F32, images, o, windows->dims[2], windows->dims[3]);
+      quern_tensor *after = IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = IR_INTS(1, 1, 1, o)), bias);
+      after = op2(IR_ADD, y, IR_MAKE(ctx, IR_BROADCAST, ATTRS(.shape = {y->rank, y->dims}), after));
+      after = IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(0, 3, 1, 2)), after);
+      check_packed(op1(IR_ABS, op2(IR_ADD, after, more)), 1, true, "with what comes after");
+      quern_tensor *turned = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(1, 2, 3), .b_sum = IR_INTS(1, 4, 5)),
+                                     op1(IR_NEG, w), windows_of(op1(IR_NEG, x), 3, shapes[i].step, 0));
+      check_packed(IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(1, 0, 2, 3)), turned), 1, true, "weights first");
+      test_renew();
+    }
+  }
 }
 
 /* What is built of the group for target 0. */
@@ -625,10 +662,10 @@ static void test_faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_sizes), TEST(test_blocks), TEST(test_order),   TEST(test_dtypes), TEST(test_semirings),
-      TEST(test_empty), TEST(test_thin),   TEST(test_axes),    TEST(test_heads),  TEST(test_before),
-      TEST(test_after), TEST(test_fused),  TEST(test_windows), TEST(test_bytes),  TEST(test_packed),
-      TEST(test_ways),  TEST(test_faults),
+      TEST(test_sizes),          TEST(test_blocks), TEST(test_order),   TEST(test_dtypes), TEST(test_semirings),
+      TEST(test_empty),          TEST(test_thin),   TEST(test_axes),    TEST(test_heads),  TEST(test_before),
+      TEST(test_after),          TEST(test_fused),  TEST(test_windows), TEST(test_bytes),  TEST(test_packed),
+      TEST(test_packed_windows), TEST(test_ways),   TEST(test_faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

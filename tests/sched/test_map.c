@@ -124,7 +124,7 @@ static void nothing(void **state) {
 /* ---- schedules --------------------------------------------------------------------------------------------- */
 
 static struct pass_groups groups;
-static const struct run_way wide = {"64 bytes", true, 1, 64, 2, 0};
+static const struct run_way wide = {"64 bytes", true, 1, 64, 2, 0, false};
 
 /* The kernel of an expression that is one group. */
 static struct kern *kernel_of(quern_tensor *root) {

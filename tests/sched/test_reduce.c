@@ -211,9 +211,9 @@ static void moved_sources(void **state) {
 
 static struct pass_groups groups;
 
-static struct kern *kernel_of(quern_tensor *root, int threads) {
+static struct kern *kernel_for(quern_tensor *root, const struct run_way *way) {
   struct pass_options options;
-  struct base_target target = run_target(&(struct run_way){"64 bytes", true, 1, 64, threads, 0});
+  struct base_target target = run_target(way);
   struct sched sched;
   struct kern *kern = NULL;
   struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &root};
@@ -225,6 +225,10 @@ static struct kern *kernel_of(quern_tensor *root, int threads) {
   sched_choose(&sched, groups.groups.at[0], &target, 1);
   EXPECT_OK(sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched));
   return kern;
+}
+
+static struct kern *kernel_of(quern_tensor *root, int threads) {
+  return kernel_for(root, &(struct run_way){.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = threads});
 }
 
 static void drop(struct kern *kern) {
@@ -332,6 +336,56 @@ static void crosses(void **state) {
   EXPECT_SAME(quern_sum(quern_softmax(DATA(F64, 16640, 3), 1), QUERN_LIST(0), false));
 }
 
+static quern_tensor *norm_gradient(int64_t rows, int64_t columns, int which) {
+  quern_tensor *x = run_data(QUERN_DTYPE_F32, 2, (int64_t[]){rows, columns}, 1), *w = DATA(F32, columns);
+  quern_tensor *dy = run_data(QUERN_DTYPE_F32, 2, (int64_t[]){rows, columns}, 2), *d[2];
+  quern_tensor *y = quern_layer_norm(x, 1, w, NULL, 1e-5), *wanted[] = {x, w};
+  EXPECT_OK(quern_vjp(1, &y, &dy, 2, wanted, d));
+  return d[which];
+}
+
+/* LayerNorm takes three passes, and its gradient as well: the mean of dy weight waits for the second, which reads dy for
+** another sum; the first reads x only. */
+static void stages_wait(void **state) {
+  (void)state;
+  struct kern *kern = kernel_of(quern_layer_norm(DATA(F32, 64, 1024), 1, NULL, NULL, 1e-5), 1);
+  assert_int_equal(count(kern, KERN_FOR), 1 + 3 * 2);
+  drop(kern);
+  kern = kernel_of(norm_gradient(64, 1024, 0), 1);
+  assert_int_equal(count(kern, KERN_FOR), 1 + 3 * 2);
+  const struct kern_fn *fn = kern->fns.at[0];
+  int loads = 0, loops = 0;
+  for (size_t i = 0; i < fn->insts.n && loops < 4; i++) { /* up to the end of the first pass */
+    loops += fn->insts.at[i].op == KERN_FOR;
+    loads += loops < 4 && fn->insts.at[i].op == KERN_LOAD && fn->insts.at[i].lanes > 1;
+  }
+  assert_int_equal(loads, 4); /* a block of x */
+  drop(kern);
+}
+
+/* The rows of a block take turns in the last pass: accumulators are loaded and stored once for two rows. */
+static void rows_share_accumulators(void **state) {
+  (void)state;
+  static const int64_t rows[] = {128, 192, 256, 320, 1024}; /* 2 to 16 rows an accumulator, not always even */
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    quern_tensor *x = run_data(QUERN_DTYPE_F32, 2, (int64_t[]){rows[i], 37}, 3), *y = quern_softmax(x, 1);
+    EXPECT_SAME(y, quern_sum(quern_mul(y, x), QUERN_LIST(0), false), quern_max(x, QUERN_LIST(1), false));
+    EXPECT_SAME(norm_gradient(rows[i], 50, 0), norm_gradient(rows[i], 50, 1));
+  }
+}
+
+/* Rows from beyond the caches are asked for ahead, and what is stored goes past them. */
+static void rows_from_memory(void **state) {
+  (void)state;
+  for (int far = 0; far < 2; far++) {
+    struct run_way way = {.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = 1, .far = far};
+    struct kern *kern = kernel_for(quern_softmax(DATA(F32, 64, 1024), 1), &way);
+    assert_int_equal(count(kern, KERN_PREFETCH) > 0, far);
+    assert_int_equal(kern->mems[1].far, far);
+    drop(kern);
+  }
+}
+
 /* ---- lack of memory ------------------------------------------------------------------------------------------- */
 
 static void fail_at_each(quern_tensor *(*make)(void), int threads) {
@@ -339,7 +393,8 @@ static void fail_at_each(quern_tensor *(*make)(void), int threads) {
   while (fault_next(&fault)) {
     test_renew();
     struct pass_options options;
-    struct base_target target = run_target(&(struct run_way){"64 bytes", true, 1, 64, threads, 0});
+    struct base_target target =
+        run_target(&(struct run_way){.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = threads});
     struct sched sched;
     struct kern *kern = NULL;
     quern_tensor *root = make();
@@ -396,6 +451,9 @@ int main(void) {
       TEST(rows_read_all),
       TEST(columns_without_gathers),
       TEST(long_rows_are_split),
+      TEST(stages_wait),
+      TEST(rows_share_accumulators),
+      TEST(rows_from_memory),
       TEST(faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

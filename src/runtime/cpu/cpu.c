@@ -70,12 +70,6 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
 
 /* ---- running ------------------------------------------------------------------------------------------- */
 
-static int64_t task_count(const struct kern_tasks *tasks, const int64_t *scalars) {
-  int64_t of = tasks->scalar < 0 ? 1 : scalars[tasks->scalar];
-  if (of <= 0) return 0;
-  return (of * tasks->mul + tasks->div - 1) / tasks->div;
-}
-
 struct job {
   cg_entry *run;
   const struct kern_launch *launch;
@@ -93,11 +87,12 @@ static quern_status launch(struct rt_module *module, size_t k, const struct kern
                            char *scratch, size_t scratch_stride) {
   if (module->interpreted) return rt_interp.launch(module->interpreted, k, launch, pool, scratch, scratch_stride);
   QUERN_ASSERT(k < module->n);
+  if (launch->runs != NULL) launch->runs->compiled++;
   const struct rt_entry *entry = &module->entries[k];
   struct rt_floats floats = rt_floats_enter();
   for (int phase = 0; phase < entry->n_phases; phase++) {
     struct job job = {.run = entry->run[phase], .launch = launch, .scratch = scratch, .stride = scratch_stride};
-    rt_pool_run(pool, task_count(&entry->tasks[phase], launch->scalars), run_range, &job);
+    rt_pool_run(pool, kern_task_count(&entry->phases[phase], launch->scalars), run_range, &job);
   }
   rt_floats_leave(floats);
   return QUERN_STATUS_OK;

@@ -121,7 +121,7 @@ bool rt_module_resolve(struct rt_module *module, size_t k, const struct kern *ke
     void *address = dlsym(module->loaded.at[number].handle, symbol);
     if (!address) return false;
     memcpy(&entry->run[phase], &address, sizeof address);
-    entry->tasks[phase] = kern->phases[phase].tasks;
+    entry->phases[phase] = kern->phases[phase];
   }
   entry->n_phases = kern->n_phases;
   return true;

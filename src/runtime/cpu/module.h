@@ -16,7 +16,7 @@ struct rt_loaded {
 struct rt_entry { /* a kernel, ready */
   int n_phases;
   cg_entry *run[KERN_MAX_PHASES];
-  struct kern_tasks tasks[KERN_MAX_PHASES];
+  struct kern_phase phases[KERN_MAX_PHASES];
 };
 
 struct rt_module {

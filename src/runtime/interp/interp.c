@@ -43,6 +43,7 @@ static quern_status launch(struct rt_module *module, size_t k, const struct kern
                            char *scratch, size_t scratch_stride) {
   (void)pool, (void)scratch, (void)scratch_stride; /* the interpreter poisons scratch of its own */
   QUERN_ASSERT(k < module->n);
+  if (launch->runs != NULL) launch->runs->interpreted++;
   return kern_interp(module->kernels[k], launch, 0);
 }
 

@@ -1,0 +1,21 @@
+# jansson, the JSON library. Its header is the same for every processor. A cross build may lack the library itself: programs that
+# read no JSON link all the same, since the linker takes from libquern.a only what they use (tools/neon.sh).
+set(QUERN_JANSSON jansson)
+set(QUERN_JANSSON_FLAGS "")
+if(CMAKE_CROSSCOMPILING)
+  find_library(QUERN_JANSSON_LIBRARY jansson)
+  mark_as_advanced(QUERN_JANSSON_LIBRARY)
+  if(NOT QUERN_JANSSON_LIBRARY)
+    message(STATUS "jansson for ${CMAKE_SYSTEM_PROCESSOR} is not installed: programs that read JSON will not link")
+    set(QUERN_JANSSON "")
+    set(QUERN_JANSSON_FLAGS -idirafter /usr/include)
+    unset(QUERN_JANSSON_LIBRARY CACHE) # look again next time
+  endif()
+else()
+  include(CheckIncludeFile)
+  check_include_file(jansson.h QUERN_JANSSON_HEADER)
+  if(NOT QUERN_JANSSON_HEADER)
+    unset(QUERN_JANSSON_HEADER CACHE)
+    message(FATAL_ERROR "jansson.h is missing: install libjansson-dev (tools/setup.sh build)")
+  endif()
+endif()

@@ -1,0 +1,107 @@
+/* quern/optim.h -- optimisers: from a loss to the next values of parameters, as expressions; learning rates
+** The whole step (forward, backward, clipping, update) becomes one program: compile what quern_step has as updates.
+*/
+#ifndef QUERN_OPTIM_H
+#define QUERN_OPTIM_H
+#include "quern/nn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- steps (step.c, rules.c) ------------------------------------------------------------------------------------------- */
+
+typedef enum quern_optim_kind {
+  QUERN_OPTIM_SGD,   /* momentum, dampening, nesterov; weight decay is added to the gradient */
+  QUERN_OPTIM_ADAM,  /* Kingma and Ba 2015; weight decay is added to the gradient */
+  QUERN_OPTIM_ADAMW, /* Loshchilov and Hutter 2019: weight decay apart */
+  QUERN_OPTIM_LION   /* Chen et al. 2023; weight decay apart */
+} quern_optim_kind;
+
+/* Parameters of their own: the first group whose pattern a name matches. */
+typedef struct quern_optim_group {
+  const char *match;   /* with * for any characters: "*.bias" */
+  double lr;           /* times the learning rate; 0: never changed */
+  double weight_decay; /* instead of the options' */
+} quern_optim_group;
+
+typedef struct quern_optim_options {
+  size_t size;
+  quern_optim_kind kind;
+  double beta1, beta2, eps;   /* ADAM, ADAMW, LION (no eps) */
+  double momentum, dampening; /* SGD */
+  bool nesterov, amsgrad;
+  double weight_decay;
+  double clip_norm;  /* gradients are scaled so that their norm is at most this; 0: no limit */
+  double clip_value; /* and each element lies within +-this; 0: no limit */
+  double ema;        /* decay of an average of the parameters, kept as buffers "ema.NAME"; 0: none */
+  size_t n_groups;
+  const quern_optim_group *groups;
+  const struct quern_scaler_options *scaler; /* dynamic loss scaling; NULL: none */
+} quern_optim_options;
+#define QUERN_OPTIM_OPTIONS {sizeof(quern_optim_options), QUERN_OPTIM_ADAMW, 0.9, 0.999, 1e-8, 0, 0, false, false, 0.01, \
+                             0, 0, 0, 0, NULL, NULL}
+
+/* The loss is multiplied by a scale before it is differentiated, and gradients are divided by it before clipping. A step whose
+** gradients are not finite changes nothing but the scale. State: buffers "scaler.scale", "scaler.good", "scaler.skipped". */
+typedef struct quern_scaler_options {
+  size_t size;
+  double start, growth, backoff;
+  int64_t interval; /* good steps in a row before the scale grows */
+  double least, most;
+} quern_scaler_options;
+#define QUERN_SCALER_OPTIONS {sizeof(quern_scaler_options), 65536, 2, 0.5, 2000, 1024, 1048576}
+
+/* A step: compile loss, norm and whatever else is wanted as outputs, with these updates. The learning rate is an input
+** named "lr", an f32 scalar (f64 when the model's dtype is). */
+typedef struct quern_step quern_step;
+QUERN_API quern_status quern_step_new(quern_step **step, quern_model *model, quern_tensor *loss,
+                                      const quern_optim_options *options) QUERN_NODISCARD;
+/* The same from gradients that the caller has: one for each trained parameter, in the model's order. */
+QUERN_API quern_status quern_step_from(quern_step **step, quern_model *model, quern_tensor *const *gradients,
+                                       const quern_optim_options *options) QUERN_NODISCARD;
+QUERN_API void quern_step_free(quern_step *step);
+QUERN_API size_t quern_step_updates(const quern_step *step, const quern_update **updates);
+QUERN_API quern_tensor *quern_step_lr(const quern_step *step);       /* the input */
+QUERN_API quern_tensor *quern_step_norm(const quern_step *step);     /* of the gradients before clipping: a scalar */
+QUERN_API quern_tensor *quern_step_finite(const quern_step *step);   /* bool: whether the step was made; NULL without a scaler */
+QUERN_API quern_tensor *quern_step_gradient(const quern_step *step, size_t i); /* as used, of trained parameter i */
+
+/* ---- learning rates (schedule.c): numbers, on the host -------------------------------------------------------------- */
+
+typedef enum quern_schedule_kind {
+  QUERN_SCHEDULE_CONSTANT,
+  QUERN_SCHEDULE_STEP,        /* times gamma every `every` steps */
+  QUERN_SCHEDULE_EXPONENTIAL, /* times gamma every step */
+  QUERN_SCHEDULE_COSINE,      /* from 1 to `end` over `steps` */
+  QUERN_SCHEDULE_LINEAR,      /* from `start` to `end` over `steps` */
+  QUERN_SCHEDULE_POLYNOMIAL,  /* (1 - t)^power from 1 to `end` over `steps` */
+  QUERN_SCHEDULE_PLATEAU      /* times gamma when the metric has not improved by `threshold` (relative) for `patience` reports */
+} quern_schedule_kind;
+
+/* One piece; pieces follow each other, each after its `steps` (0: it lasts), the last one stays where it ends. A factor of the
+** learning rate. A warm-up over n steps is a LINEAR piece of n steps from 1 / n to 1. */
+typedef struct quern_schedule_piece {
+  quern_schedule_kind kind;
+  int64_t steps, every, patience;
+  double start, end, gamma, power, threshold;
+} quern_schedule_piece;
+
+typedef struct quern_schedule {
+  double lr;
+  size_t n;
+  const quern_schedule_piece *pieces;
+  struct { /* of PLATEAU, zero at the start; to be kept in checkpoints */
+    double best;
+    int64_t reports, bad, falls;
+  } plateau;
+} quern_schedule;
+/* The learning rate of a step, 0 the first. */
+QUERN_API double quern_schedule_at(const quern_schedule *schedule, int64_t step);
+/* Tells a metric that should fall. Without a PLATEAU piece nothing happens. */
+QUERN_API void quern_schedule_report(quern_schedule *schedule, double metric);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,164 @@
+/* engine/leading.c -- a leading dimension that is given at each run: what has its rows, and runs with fewer than the most
+** Kernels and plan are those of the most rows; a run of fewer skips the tasks that write none of its rows. What lies behind them
+** in memory is anything, and nobody's. So that a run reads and writes no more than its rows of the caller's memory, inputs and
+** outputs that have rows lie in memory of the instance then; in a run of the most they are the caller's.
+** keeps: a run allocates nothing
+** see:   docs/design/003-leading-dimension.md, pass/rows.c, kern/first.c      tests: tests/engine/test_leading.c
+*/
+#include "engine/engine.h"
+
+enum { ALIGN = 64 };
+
+static int64_t round_up(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* ---- compiling ------------------------------------------------------------------------------------------- */
+
+/* Outputs have their rows one after another, or none; states have none. */
+static quern_status check_roots(const struct engine_build *b) {
+  const struct engine_request *request = b->request;
+  const struct pass_graph *main = &b->units.at[0].roots;
+  const struct pass_rows *rows = &b->units.at[0].rows;
+  for (size_t i = 0; i < main->n_roots; i++) {
+    const quern_tensor *t = main->roots[i];
+    char type[IR_TYPE_TEXT];
+    if (pass_rows_get(rows, t) == 0) continue;
+    QUERN_CHECK(i < request->n_outputs, UNSUPPORTED,
+                "leading: the new value of state \"%s\" depends on rows of the leading dimension of %lld",
+                request->options.updates[i - request->n_outputs].state->node->attrs->name, (long long)rows->most);
+    QUERN_CHECK(
+        pass_rows_first(rows, t), UNSUPPORTED,
+        "leading: output %zu is %s, in which the rows of the leading dimension of %lld do not follow each other "
+        "HINT: permute it so that they are its first axis",
+        i, ir_type_text(type, t), (long long)rows->most);
+  }
+  return QUERN_STATUS_OK;
+}
+
+quern_status engine_find_rows(struct engine_build *b) {
+  const quern_program_options *options = &b->request->options;
+  if (options->n_leading == 0) return QUERN_STATUS_OK;
+  int64_t most = options->leading[0]->dims[0];
+  struct pass_rows *rows = &b->units.at[0].rows;
+  pass_rows_init(rows, &b->ctx->heap, most);
+  for (size_t i = 0; i < options->n_leading; i++) {
+    quern_tensor *t = options->leading[i];
+    if (pass_rows_get(rows, t) == 0) QUERN_TRY(pass_rows_set(rows, t, ir_count(t) / most));
+  }
+  QUERN_TRY(pass_rows_find(rows, &b->units.at[0].roots));
+  return check_roots(b);
+}
+
+/* How many control nodes run a unit. */
+static int count_users(const struct engine_build *b, int unit) {
+  int n = 0;
+  for (size_t u = 0; u < b->units.n; u++) {
+    const struct pass_groups *groups = &b->units.at[u].groups;
+    for (size_t i = 0; i < groups->groups.n; i++) {
+      int body, other;
+      if (groups->groups.at[i]->kind != PASS_KIND_CONTROL) continue;
+      engine_find_bodies(b, groups->groups.at[i]->anchor, &body, &other);
+      n += (body == unit) + (other == unit);
+    }
+  }
+  return n;
+}
+
+quern_status engine_find_body_rows(struct engine_build *b) {
+  struct pass_rows *rows = &b->units.at[0].rows;
+  const struct pass_groups *groups = &b->units.at[0].groups;
+  for (size_t i = 0; i < groups->groups.n && rows->most > 0; i++) {
+    const struct ir_node *node = groups->groups.at[i]->anchor;
+    int body, other;
+    if (groups->groups.at[i]->kind != PASS_KIND_CONTROL || node->op == IR_IF) continue;
+    engine_find_bodies(b, node, &body, &other);
+    if (count_users(b, body) > 1) continue;
+    pass_rows_init(&b->units.at[body].rows, &b->ctx->heap, rows->most);
+    QUERN_TRY(pass_rows_body(&b->units.at[body].rows, rows, node));
+  }
+  return QUERN_STATUS_OK;
+}
+
+const struct pass_rows *engine_rows(const struct engine_unit *unit) { return unit->rows.most > 0 ? &unit->rows : NULL; }
+
+/* Whether a param or a result of the main unit has rows. */
+static bool has_rows(const struct engine_build *b, const quern_tensor *t) {
+  const struct pass_rows *rows = engine_rows(&b->units.at[0]);
+  return rows != NULL && pass_rows_get(rows, t) > 0;
+}
+
+int64_t engine_staging_bytes(const struct engine_build *b) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < b->inputs.n; i++)
+    if (has_rows(b, b->inputs.at[i])) bytes += round_up((int64_t)ir_bytes(b->inputs.at[i]));
+  for (size_t i = 0; i < b->request->n_outputs; i++) {
+    const quern_tensor *t = b->units.at[0].roots.roots[i];
+    if (has_rows(b, t)) bytes += round_up((int64_t)ir_bytes(t));
+  }
+  return bytes;
+}
+
+void engine_mark_rows(struct engine_build *b) {
+  quern_program *program = b->program;
+  program->leading = b->units.at[0].rows.most;
+  program->memory.staging = engine_staging_bytes(b);
+  for (size_t i = 0; i < program->n_inputs; i++) program->inputs[i].leading = has_rows(b, b->inputs.at[i]);
+  for (size_t i = 0; i < program->n_outputs; i++)
+    program->outputs[i].leading = has_rows(b, b->units.at[0].roots.roots[i]);
+}
+
+/* ---- instances ------------------------------------------------------------------------------------------- */
+
+quern_status engine_open_staging(quern_instance *instance) {
+  const quern_program *program = instance->program;
+  size_t n = program->n_inputs + program->n_outputs;
+  instance->rows = program->leading;
+  if (program->leading == 0) return QUERN_STATUS_OK;
+  instance->staging = base_alloc_zero(&instance->heap, (size_t)program->memory.staging);
+  instance->staged = base_arena_alloc(&instance->frames, (n + 1) * sizeof *instance->staged);
+  return instance->staging != NULL && instance->staged != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+size_t engine_slot_bytes(const quern_instance *instance, const quern_slot *slot) {
+  if (!slot->leading) return slot->bytes;
+  return slot->bytes / (size_t)instance->program->leading * (size_t)instance->rows;
+}
+
+quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_set_leading: the instance is null");
+  const quern_program *program = instance->program;
+  QUERN_CHECK(program->leading > 0, INVALID,
+              "instance_set_leading: the program was compiled without a leading dimension");
+  QUERN_CHECK(rows >= 0 && rows <= program->leading, INVALID,
+              "instance_set_leading: %lld rows; the program was compiled for 0 to %lld", (long long)rows,
+              (long long)program->leading);
+  instance->rows = rows;
+  return QUERN_STATUS_OK;
+}
+
+/* ---- runs with fewer rows --------------------------------------------------------------------------------- */
+
+quern_status engine_run_rows(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+  const quern_program *program = instance->program;
+  void **ins = instance->staged, **outs = ins + program->n_inputs;
+  char *at = instance->staging;
+  if (instance->poison) memset(at, 0xff, (size_t)program->memory.staging);
+  for (size_t i = 0; i < program->n_inputs; i++) {
+    const quern_slot *slot = &program->inputs[i];
+    size_t bytes = engine_slot_bytes(instance, slot);
+    ins[i] = slot->leading ? at : (void *)inputs[i]; /* inputs that are not donated are only read */
+    if (!slot->leading) continue;
+    if (bytes > 0) memcpy(at, inputs[i], bytes);
+    at += round_up((int64_t)slot->bytes);
+  }
+  for (size_t i = 0; i < program->n_outputs; i++) {
+    const quern_slot *slot = &program->outputs[i];
+    outs[i] = slot->leading ? at : outputs[i];
+    if (slot->leading) at += round_up((int64_t)slot->bytes);
+  }
+  QUERN_TRY(engine_run(instance, (const void *const *)ins, outs));
+  for (size_t i = 0; i < program->n_outputs; i++) {
+    size_t bytes = engine_slot_bytes(instance, &program->outputs[i]);
+    if (outs[i] != outputs[i] && bytes > 0) memcpy(outputs[i], outs[i], bytes);
+  }
+  return QUERN_STATUS_OK;
+}

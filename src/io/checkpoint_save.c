@@ -1,0 +1,248 @@
+/* io/checkpoint_save.c -- saving a checkpoint
+** out:   a folder step-... that is whole, or nothing
+** keeps: at every moment each folder named step-... is whole: it gets that name by a rename, when all of it is on the disk, and loses
+**        it by a rename, before any of it is removed; names that begin with .step- are what a killed process left
+** tests: tests/io/test_checkpoint.c, tests/io/test_checkpoint_kill.c
+*/
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/checkpoint.h"
+
+static const char hidden[] = ".step-";
+
+/* A save on its way. */
+struct saving {
+  struct base_heap heap;
+  const char *dir;
+  const quern_checkpoint_contents *contents;
+  struct io_layout model;             /* of model.safetensors */
+  struct base_str json;               /* checkpoint.json */
+  int fd;                             /* of dir, for the lock; -1: none */
+  bool locked;                        /* no other process saves into it */
+  char building[IO_PATH_MOST];        /* the folder as it is written */
+  char name[IO_CHECKPOINT_NAME_MOST]; /* and its name then */
+};
+
+/* ---- folders -------------------------------------------------------------------------------------------- */
+
+/* Removes a folder of files. What cannot be removed stays, under a name that means nothing. */
+static void remove_folder(const char *path) {
+  char inside[IO_PATH_MOST];
+  DIR *folder = opendir(path);
+  for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    int n = snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
+    if (n > 0 && (size_t)n < sizeof inside) unlink(inside);
+  }
+  if (folder != NULL) closedir(folder);
+  rmdir(path);
+}
+
+/* Removes what killed processes left. */
+static void remove_leftovers(const struct saving *saving) {
+  char path[IO_PATH_MOST];
+  DIR *folder = opendir(saving->dir);
+  for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+    if (strncmp(entry->d_name, hidden, strlen(hidden)) != 0) continue;
+    int n = snprintf(path, sizeof path, "%s/%s", saving->dir, entry->d_name);
+    if (n > 0 && (size_t)n < sizeof path) remove_folder(path);
+  }
+  if (folder != NULL) closedir(folder);
+}
+
+/* Takes a checkpoint's name away, then removes it. */
+static void retire(const struct saving *saving, const char *name) {
+  char path[IO_PATH_MOST], gone[IO_PATH_MOST];
+  int n = snprintf(path, sizeof path, "%s/%s", saving->dir, name);
+  int m = snprintf(gone, sizeof gone, "%s/.%s.gone", saving->dir, name);
+  if (n < 0 || (size_t)n >= sizeof path || m < 0 || (size_t)m >= sizeof gone) return;
+  remove_folder(gone);
+  if (rename(path, gone) == 0) remove_folder(gone);
+}
+
+/* ---- the parts of a save -------------------------------------------------------------------------------- */
+
+/* Makes the folder if it is missing, and sees to it that nobody else saves into it. */
+static quern_status lock(struct saving *saving) {
+  bool made = mkdir(saving->dir, 0777) == 0;
+  QUERN_CHECK(made || errno == EEXIST, IO, "%s: cannot be made: %s", saving->dir, strerror(errno));
+  if (made) QUERN_TRY(io_file_sync_folder(saving->dir));
+  saving->fd = open(saving->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  QUERN_CHECK(saving->fd >= 0, IO, "%s: cannot be opened: %s", saving->dir, strerror(errno));
+  saving->locked = flock(saving->fd, LOCK_EX | LOCK_NB) == 0; /* some file systems have no locks */
+  QUERN_CHECK(saving->locked || errno != EWOULDBLOCK, STATE, "checkpoint_save: another process saves into %s",
+              saving->dir);
+  return QUERN_STATUS_OK;
+}
+
+static quern_status write_model(struct saving *saving) {
+  const struct io_layout *model = &saving->model;
+  char path[IO_PATH_MOST];
+  size_t n = model->n, room = (n + 1) * sizeof(struct io_part);
+  struct io_part *parts = base_alloc(&saving->heap, room);
+  if (parts == NULL) return QUERN_STATUS_MEMORY;
+  parts[0] = (struct io_part){model->header.at, model->header.n};
+  for (size_t i = 0; i < n; i++) {
+    const quern_safetensor *tensor = &saving->contents->tensors[model->order[i]];
+    parts[i + 1] = (struct io_part){tensor->data, (size_t)io_safetensor_bytes(tensor)};
+  }
+  quern_status status = io_path_join(path, saving->building, IO_CHECKPOINT_MODEL);
+  if (status == QUERN_STATUS_OK) status = io_file_write("checkpoint_save", path, n + 1, parts);
+  base_free(&saving->heap, parts, room);
+  return status;
+}
+
+/* Writes the folder under its first name. */
+static quern_status build(struct saving *saving) {
+  char path[IO_PATH_MOST];
+  QUERN_TRY(write_model(saving));
+  QUERN_TRY(io_path_join(path, saving->building, IO_CHECKPOINT_JSON));
+  return io_file_write("checkpoint_save", path, 1, &(struct io_part){saving->json.at, saving->json.n});
+}
+
+/* The name that this checkpoint gets: its step's, or with a number when there is one of that step. */
+static quern_status choose_name(struct saving *saving) {
+  struct io_saved_list saved;
+  uint64_t number = 0;
+  bool taken = false;
+  quern_status status = io_saved_list(&saved, &saving->heap, saving->dir);
+  for (size_t i = 0; i < saved.list.n; i++) {
+    if (saved.list.at[i].step != saving->contents->step) continue;
+    taken = true;
+    number = BASE_MAX(number, saved.list.at[i].number);
+  }
+  io_saved_fini(&saved);
+  QUERN_TRY(status);
+  QUERN_CHECK(!taken || number < UINT64_MAX, OVERFLOW,
+              "checkpoint_save: %s has a checkpoint of step %" PRIu64 " with the last number", saving->dir,
+              saving->contents->step);
+  int n = snprintf(saving->name, sizeof saving->name, "step-%08" PRIu64, saving->contents->step);
+  if (taken) snprintf(saving->name + n, sizeof saving->name - (size_t)n, ".%" PRIu64, number + 1);
+  return QUERN_STATUS_OK;
+}
+
+/* Gives the folder its name; when that may not last, takes it back. */
+static quern_status publish(const struct saving *saving) {
+  char path[IO_PATH_MOST];
+  QUERN_TRY(io_path_join(path, saving->dir, saving->name));
+  QUERN_CHECK(rename(saving->building, path) == 0, IO, "%s: cannot be renamed to %s: %s", saving->building, path,
+              strerror(errno));
+  quern_status status = io_file_sync_folder(path);
+  if (status != QUERN_STATUS_OK) (void)rename(path, saving->building);
+  return status;
+}
+
+/* ---- older ones ----------------------------------------------------------------------------------------- */
+
+/* True when a checkpoint is whole, as far as that is seen without reading its elements. */
+static bool seems_whole(const struct saving *saving, const char *name) {
+  char path[IO_PATH_MOST];
+  quern_checkpoint *checkpoint = NULL;
+  int n = snprintf(path, sizeof path, "%s/%s", saving->dir, name);
+  if (n < 0 || (size_t)n >= sizeof path) return false;
+  bool whole = io_checkpoint_open(&checkpoint, path, &saving->contents->allocator) == QUERN_STATUS_OK;
+  quern_checkpoint_close(checkpoint);
+  return whole;
+}
+
+/* Removes the one that was replaced, and older ones when enough are kept. The checkpoint is saved by now: no memory for this means
+** that more of them stay. */
+static void prune(struct saving *saving) {
+  struct io_saved_list saved;
+  size_t keep = saving->contents->keep > 0 ? saving->contents->keep : SIZE_MAX, kept = 0;
+  quern_status status = io_saved_list(&saved, &saving->heap, saving->dir);
+  for (size_t i = 0; i < saved.list.n && status == QUERN_STATUS_OK; i++) {
+    const struct io_saved *one = &saved.list.at[i];
+    bool mine = strcmp(one->name, saving->name) == 0, older = one->step <= saving->contents->step;
+    if (!mine && one->step == saving->contents->step)
+      retire(saving, one->name);
+    else if (mine || (older && kept < keep && keep != SIZE_MAX && seems_whole(saving, one->name)))
+      kept++;
+    else if (kept >= keep)
+      retire(saving, one->name);
+  }
+  io_saved_fini(&saved);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------ */
+
+static quern_status check(struct saving *saving) {
+  const quern_checkpoint_contents *contents = saving->contents;
+  QUERN_CHECK(contents->step <= INT64_MAX, OVERFLOW, "checkpoint_save: step %" PRIu64 " exceeds 2^63 - 1",
+              contents->step);
+  QUERN_CHECK(contents->cursor <= INT64_MAX, OVERFLOW, "checkpoint_save: cursor %" PRIu64 " exceeds 2^63 - 1",
+              contents->cursor);
+  return io_safetensors_check("checkpoint_save", &saving->heap, contents->n_tensors, contents->tensors,
+                              contents->n_config, contents->config);
+}
+
+static quern_status print_json(struct saving *saving) {
+  const struct io_layout *model = &saving->model;
+  size_t n = model->n, room = BASE_MAX(n, 1) * sizeof(struct io_sum);
+  struct io_sum *sums = base_alloc(&saving->heap, room);
+  if (sums == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n; i++) {
+    const quern_safetensor *tensor = &saving->contents->tensors[model->order[i]];
+    sums[i] = (struct io_sum){tensor->name, io_digest_of(tensor->data, (size_t)io_safetensor_bytes(tensor))};
+  }
+  quern_status status = io_checkpoint_print(&saving->json, saving->contents, sums, model->header.n + model->bytes,
+                                            io_digest_of(model->header.at, model->header.n));
+  base_free(&saving->heap, sums, room);
+  return status;
+}
+
+/* Everything that can be wrong with the contents is found here, before anything is written. */
+static quern_status prepare(struct saving *saving) {
+  const quern_checkpoint_contents *contents = saving->contents;
+  quern_status status =
+      io_layout_make(&saving->model, &saving->heap, contents->n_tensors, NULL, contents->tensors, 0, NULL);
+  if (status == QUERN_STATUS_OK) status = print_json(saving);
+  if (status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY) return status;
+  return base_error(status, "checkpoint_save: %s", quern_last_error());
+}
+
+static quern_status save_locked(struct saving *saving) {
+  if (saving->locked) remove_leftovers(saving);
+  QUERN_TRY(choose_name(saving));
+  int n =
+      snprintf(saving->building, sizeof saving->building, "%s/.%s.%ld.tmp", saving->dir, saving->name, (long)getpid());
+  QUERN_CHECK(n > 0 && (size_t)n < sizeof saving->building, IO,
+              "checkpoint_save: the path has %zu bytes, which is too long", strlen(saving->dir));
+  QUERN_CHECK(mkdir(saving->building, 0777) == 0, IO, "%s: cannot be made: %s", saving->building, strerror(errno));
+  quern_status status = build(saving);
+  if (status == QUERN_STATUS_OK) status = publish(saving);
+  if (status == QUERN_STATUS_OK)
+    prune(saving);
+  else
+    remove_folder(saving->building);
+  return status;
+}
+
+quern_status quern_checkpoint_save(const char *dir, const quern_checkpoint_contents *contents) {
+  QUERN_CHECK(dir != NULL && dir[0] != 0, INVALID, "checkpoint_save: the path is %s", dir == NULL ? "null" : "empty");
+  QUERN_CHECK(contents != NULL, INVALID, "checkpoint_save: the contents are null");
+  QUERN_CHECK(contents->size == sizeof *contents, INVALID, "checkpoint_save: contents.size is %zu, expected %zu",
+              contents->size, sizeof *contents);
+  QUERN_CHECK((contents->allocator.alloc == NULL) == (contents->allocator.free == NULL), INVALID,
+              "checkpoint_save: an allocator needs both alloc and free");
+  QUERN_TRY(base_env_read());
+  QUERN_TRY(io_safetensors_check_machine());
+  struct saving saving = {.dir = dir, .contents = contents, .fd = -1};
+  base_heap_init(&saving.heap, &contents->allocator);
+  QUERN_TRY(check(&saving));
+  base_str_init(&saving.json, &saving.heap);
+  quern_status status = prepare(&saving);
+  if (status == QUERN_STATUS_OK) status = lock(&saving);
+  if (status == QUERN_STATUS_OK) status = save_locked(&saving);
+  if (saving.fd >= 0) close(saving.fd);
+  base_str_fini(&saving.json);
+  io_layout_fini(&saving.model);
+  return status;
+}

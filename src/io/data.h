@@ -1,0 +1,74 @@
+/* io/data.h -- what the files of the data loader share */
+#ifndef IO_DATA_H
+#define IO_DATA_H
+#include "base/base.h"
+#include "io/io.h"
+#include "quern/data.h"
+
+/* ---- tokens (tokens.c) --------------------------------------------------------------------------------- */
+
+struct quern_tokens {
+  struct base_heap heap;
+  struct io_map map;       /* path NULL: of a caller's memory */
+  const unsigned char *at; /* ids, the lowest byte first */
+  int64_t n;
+  quern_dtype dtype;
+  uint64_t vocab;
+};
+
+static inline uint32_t io_tokens_at(const quern_tokens *tokens, int64_t i) {
+  const unsigned char *at = tokens->at + (size_t)i * (tokens->dtype == QUERN_DTYPE_U16 ? 2 : 4);
+  uint32_t low = at[0] | (uint32_t)at[1] << 8;
+  return tokens->dtype == QUERN_DTYPE_U16 ? low : low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* For messages. */
+const char *io_tokens_path(const quern_tokens *tokens);
+
+/* ---- sources (source.c) -------------------------------------------------------------------------------- */
+
+/* An array whose rows are a field. */
+struct io_rows {
+  struct io_map map;
+  const unsigned char *at;
+  size_t bytes; /* of a row */
+  size_t size;  /* of an element whose bytes are in the other order; 0: they are in order */
+};
+
+struct quern_source {
+  struct base_heap heap;
+  struct base_arena arena; /* of names, rows, tables */
+  int64_t samples;
+  size_t n_fields;
+  quern_field fields[QUERN_MAX_FIELDS];
+  size_t bytes[QUERN_MAX_FIELDS]; /* of a sample */
+  quern_source_read *read;
+  void *self;
+  /* tokens */
+  size_t n_tokens;
+  quern_tokens *const *tokens;
+  int64_t *first; /* sample of each file, and behind the last */
+  quern_token_window window;
+  /* arrays */
+  size_t n_rows;
+  struct io_rows *rows;
+};
+
+/* ---- orders (order.c) ---------------------------------------------------------------------------------- */
+
+/* Which sample is where. Made of a caller's storage. */
+struct io_order {
+  quern_order kind;
+  uint64_t seed;
+  int64_t n;           /* samples of the source */
+  uint64_t rows, cols; /* SHUFFLED: rows * cols >= n */
+  double *keep;        /* WEIGHTED: of each column, the part that is its own; */
+  uint32_t *other;     /* and whose the rest is */
+};
+quern_status io_order_init(struct io_order *order, struct base_heap *heap, quern_order kind, uint64_t seed, int64_t n,
+                           const double *weights) QUERN_NODISCARD;
+void io_order_fini(struct io_order *order, struct base_heap *heap);
+/* The sample at a position of an epoch. */
+int64_t io_order_at(const struct io_order *order, uint64_t epoch, int64_t position);
+
+#endif

@@ -1,0 +1,116 @@
+/* nn/model.c -- a model: the list of its parameters and buffers, and what a step changes
+** keeps: memory is the context's; scopes and names live in the model's arena
+** tests: tests/nn/test_model.c
+*/
+#include "nn/nn.h"
+
+static bool same_name(const void *item, const void *key) {
+  return strcmp(((const quern_parameter *)item)->name, key) == 0;
+}
+
+quern_status quern_model_new(quern_model **model, quern_context *ctx, const quern_model_options *options) {
+  QUERN_CHECK(model != NULL, INVALID, "model_new: the place for the model is null");
+  *model = NULL;
+  QUERN_CHECK(ctx != NULL, INVALID, "model_new: the context is null");
+  quern_model_options o = QUERN_MODEL_OPTIONS;
+  if (options != NULL) {
+    QUERN_CHECK(options->size >= sizeof o, INVALID,
+                "model_new: options.size is %zu, this version needs %zu HINT: start from QUERN_MODEL_OPTIONS",
+                options->size, sizeof o);
+    o = *options;
+  }
+  QUERN_CHECK((unsigned)o.dtype < QUERN_DTYPE_COUNT && base_dtype_is(o.dtype, BASE_FLOAT), DTYPE,
+              "model_new: parameters of %s; they must be floats", quern_dtype_name(o.dtype));
+  quern_model *m = base_alloc_zero(&ctx->heap, sizeof *m);
+  if (m == NULL) return QUERN_STATUS_MEMORY;
+  m->ctx = ctx;
+  m->dtype = o.dtype;
+  m->train = o.train;
+  m->seed = o.seed;
+  base_arena_init(&m->arena, &ctx->heap);
+  base_map_init(&m->scopes, &ctx->heap);
+  base_map_init(&m->names, &ctx->heap);
+  m->root = base_arena_new(&m->arena, quern_scope);
+  if (m->root == NULL || !base_vec_push(&ctx->heap, &m->places, m->root)) {
+    quern_model_free(m);
+    return QUERN_STATUS_MEMORY;
+  }
+  *m->root = (quern_scope){m, "", 0};
+  *model = m;
+  return QUERN_STATUS_OK;
+}
+
+void quern_model_free(quern_model *model) {
+  if (model == NULL) return;
+  struct base_heap *heap = &model->ctx->heap;
+  base_vec_fini(heap, &model->changes);
+  base_vec_fini(heap, &model->parameters);
+  base_vec_fini(heap, &model->places);
+  base_map_fini(&model->names);
+  base_map_fini(&model->scopes);
+  base_arena_fini(&model->arena);
+  base_free(heap, model, sizeof *model);
+}
+
+quern_context *quern_model_context(const quern_model *model) { return model != NULL ? model->ctx : NULL; }
+
+void quern_model_begin(quern_model *model, bool train) {
+  if (model == NULL) return;
+  model->train = train;
+  model->changes.n = 0;
+  for (size_t i = 0; i < model->places.n; i++) model->places.at[i]->calls = 0;
+}
+
+quern_scope *quern_model_scope(quern_model *model) { return model != NULL ? model->root : NULL; }
+
+quern_tensor *quern_model_step(quern_model *model) {
+  if (model == NULL) return ir_fail(NULL, QUERN_STATUS_INVALID, "model_step: the model is null");
+  return nn_state(model->root, "model_step", "step", QUERN_DTYPE_U64, 0, NULL, (quern_parameter){.saved = true});
+}
+
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
+
+size_t quern_model_parameters(const quern_model *model) { return model != NULL ? model->parameters.n : 0; }
+
+quern_status quern_model_parameter(const quern_model *model, size_t i, quern_parameter *parameter) {
+  QUERN_CHECK(model != NULL, INVALID, "model_parameter: the model is null");
+  QUERN_CHECK(parameter != NULL, INVALID, "model_parameter: the place for the parameter is null");
+  QUERN_CHECK(i < model->parameters.n, INVALID, "model_parameter: number %zu of %zu", i, model->parameters.n);
+  *parameter = *model->parameters.at[i];
+  return QUERN_STATUS_OK;
+}
+
+const quern_parameter *quern_model_find(const quern_model *model, const char *name) {
+  if (model == NULL || name == NULL) return NULL;
+  return base_map_find(&model->names, base_hash_string(BASE_HASH_SEED, name), same_name, name);
+}
+
+int64_t quern_model_count(const quern_model *model) {
+  int64_t sum = 0;
+  for (size_t i = 0; model != NULL && i < model->parameters.n; i++) {
+    const quern_parameter *p = model->parameters.at[i];
+    int64_t count = p->trained ? ir_count(p->tensor) : 0;
+    sum = count > INT64_MAX - sum ? INT64_MAX : sum + count;
+  }
+  return sum;
+}
+
+quern_tensor *quern_model_initial(quern_model *model, size_t i) {
+  if (model == NULL) return ir_fail(NULL, QUERN_STATUS_INVALID, "model_initial: the model is null");
+  TENSOR_CHECK(model->ctx, i < model->parameters.n, INVALID, "model_initial: number %zu of %zu", i,
+               model->parameters.n);
+  const quern_parameter *p = model->parameters.at[i];
+  /* The seed is memory, not a constant: parameters of one shape are then the same program. */
+  uint64_t key = base_hash_string(base_hash_u64(BASE_HASH_SEED, model->seed), p->name);
+  quern_tensor *seed =
+      p->init.kind == QUERN_INIT_CONSTANT ? NULL : quern_tensor_copy(model->ctx, QUERN_DTYPE_U64, 0, NULL, &key);
+  return nn_init_value(model->ctx, p->init, p->tensor->dtype, p->tensor->rank, p->tensor->dims, seed);
+}
+
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
+
+size_t quern_model_changes(const quern_model *model) { return model != NULL ? model->changes.n : 0; }
+
+quern_update quern_model_change(const quern_model *model, size_t i) {
+  return model != NULL && i < model->changes.n ? model->changes.at[i] : (quern_update){0};
+}

@@ -1,0 +1,35 @@
+/* optim/optim_int.h -- the rules of optimisers, as step.c uses them */
+#ifndef OPTIM_OPTIM_INT_H
+#define OPTIM_OPTIM_INT_H
+#include "ir/ir.h"
+#include "quern/optim.h"
+
+enum { OPTIM_MOST_MOMENTS = 3 };
+
+/* What is the same for all parameters of a dtype: scalars of it. Corrections and rates are computed in f64 and rounded once. */
+struct optim_scalars {
+  quern_context *ctx;
+  quern_tensor *lr, *count; /* f64: the rate, and the number of this step, 1 the first */
+  quern_tensor *first;      /* bool: it is the first step */
+};
+
+/* One parameter's step: everything of the dtype that is computed in. */
+struct optim_one {
+  const quern_optim_options *options;
+  const struct optim_scalars *scalars;
+  double lr, weight_decay; /* of its group: times the rate; decay */
+  quern_tensor *p, *g;
+  quern_tensor *moments[OPTIM_MOST_MOMENTS];
+  quern_tensor *next_moments[OPTIM_MOST_MOMENTS]; /* set by the rule, as is: */
+  quern_tensor *next;
+};
+
+struct optim_rule {
+  const char *name;
+  int (*moments)(const quern_optim_options *options, const char *names[OPTIM_MOST_MOMENTS]); /* how many, their names */
+  void (*update)(struct optim_one *one);
+};
+extern const struct optim_rule optim_rules[]; /* by quern_optim_kind */
+enum { OPTIM_RULES = 4 };
+
+#endif

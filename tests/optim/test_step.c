@@ -1,0 +1,370 @@
+/* tests/optim/test_step.c -- optimisers against PyTorch's figures; groups, clipping, averages, the scaler, wrong calls
+** oracle.txt is made by tests/oracle/make_optim.py.
+*/
+#include <math.h>
+
+#include "quern/optim.h"
+#include "quern/quern.h"
+#include "unit.h"
+
+enum { IN = 4, OUT = 3, ROWS = 6, STEPS = 7, PARAMETERS = OUT * IN + OUT };
+
+/* ---- the problem of make_optim.py ----------------------------------------------------------------------- */
+
+struct problem {
+  quern_model *model;
+  quern_tensor *w, *b, *x, *y, *loss;
+  quern_dtype dtype;
+};
+
+static void set_up(struct problem *p, quern_dtype dtype) {
+  quern_model_options options = QUERN_MODEL_OPTIONS;
+  options.dtype = p->dtype = dtype;
+  EXPECT_OK(quern_model_new(&p->model, ctx, &options));
+  quern_scope *scope = quern_scope_in(quern_model_scope(p->model), "layer");
+  quern_init init = {QUERN_INIT_CONSTANT, 0, 0};
+  p->w = quern_scope_parameter(scope, "weight", QUERN_LIST(OUT, IN), init);
+  p->b = quern_scope_parameter(scope, "bias", QUERN_LIST(OUT), init);
+  p->x = quern_input(ctx, "x", dtype, QUERN_LIST(ROWS, IN));
+  p->y = quern_input(ctx, "y", dtype, QUERN_LIST(ROWS, OUT));
+  p->loss = quern_mse_loss(quern_linear(p->x, p->w, p->b), p->y, QUERN_REDUCTION_MEAN);
+}
+
+static void fill_start(double *w, double *b, double *x, double *y) {
+  const double bias[OUT] = {0.3, -0.2, 0.1};
+  memcpy(b, bias, sizeof bias);
+  for (int i = 0; i < OUT; i++)
+    for (int j = 0; j < IN; j++) w[i * IN + j] = 0.1 * (i - j) + 0.05 * i * j;
+  for (int i = 0; i < ROWS; i++) {
+    for (int j = 0; j < IN; j++) x[i * IN + j] = ((3 * i + 5 * j) % 7) / 4.0 - 0.75;
+    for (int j = 0; j < OUT; j++) y[i * OUT + j] = ((2 * i + 3 * j) % 5) / 3.0 - 0.5;
+  }
+}
+
+/* A program of a step, and where its states are. */
+struct runner {
+  quern_program *program;
+  quern_instance *instance;
+};
+
+static size_t state_of(const struct runner *r, const char *name) {
+  for (size_t i = 0; i < quern_program_states(r->program); i++) {
+    quern_slot slot;
+    EXPECT_OK(quern_program_state(r->program, i, &slot));
+    if (strcmp(slot.name, name) == 0) return i;
+  }
+  fail_msg("no state %s", name);
+  return 0;
+}
+
+static void get(const struct runner *r, const char *name, void *data) {
+  EXPECT_OK(quern_instance_get_state(r->instance, state_of(r, name), data));
+}
+static void set(const struct runner *r, const char *name, const void *data) {
+  EXPECT_OK(quern_instance_set_state(r->instance, state_of(r, name), data));
+}
+
+static void compile(struct runner *r, const quern_step *step, size_t n, quern_tensor *const *outputs) {
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = "interp";
+  options.threads = 1;
+  options.n_updates = quern_step_updates(step, &options.updates);
+  EXPECT_OK(quern_program_compile(&r->program, ctx, n, outputs, &options));
+  EXPECT_OK(quern_instance_new(&r->instance, r->program));
+}
+
+static void end(struct runner *r) {
+  quern_instance_free(r->instance);
+  quern_program_free(r->program);
+}
+
+/* ---- against PyTorch ------------------------------------------------------------------------------------ */
+
+static const quern_optim_group groups[] = {{"*.nothing", 7, 7}, {"*bias", 0.5, 0}};
+
+#define OPTIM(...)                                                                                                     \
+  { .size = sizeof(quern_optim_options), .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, __VA_ARGS__ }
+static const struct {
+  const char *name;
+  double lr;
+  quern_optim_options options;
+} cases[] = {
+    {"sgd", 0.1, OPTIM(.kind = QUERN_OPTIM_SGD)},
+    {"sgd_decay", 0.1, OPTIM(.kind = QUERN_OPTIM_SGD, .weight_decay = 0.2)},
+    {"sgd_momentum", 0.1, OPTIM(.kind = QUERN_OPTIM_SGD, .momentum = 0.9, .dampening = 0.3)},
+    {"sgd_nesterov", 0.1, OPTIM(.kind = QUERN_OPTIM_SGD, .momentum = 0.8, .nesterov = true, .weight_decay = 0.1)},
+    {"adam", 0.05, OPTIM(.kind = QUERN_OPTIM_ADAM)},
+    {"adam_decay",
+     0.05,
+     {.size = sizeof(quern_optim_options),
+      .kind = QUERN_OPTIM_ADAM,
+      .beta1 = 0.8,
+      .beta2 = 0.95,
+      .eps = 1e-6,
+      .weight_decay = 0.1}},
+    {"adam_amsgrad",
+     0.2,
+     {.size = sizeof(quern_optim_options),
+      .kind = QUERN_OPTIM_ADAM,
+      .beta1 = 0.5,
+      .beta2 = 0.6,
+      .eps = 1e-8,
+      .amsgrad = true}},
+    {"adamw", 0.05, OPTIM(.kind = QUERN_OPTIM_ADAMW, .weight_decay = 0.1)},
+    {"adamw_amsgrad",
+     0.2,
+     {.size = sizeof(quern_optim_options),
+      .kind = QUERN_OPTIM_ADAMW,
+      .beta1 = 0.5,
+      .beta2 = 0.6,
+      .eps = 1e-8,
+      .weight_decay = 0.1,
+      .amsgrad = true}},
+    {"adamw_groups", 0.05, OPTIM(.kind = QUERN_OPTIM_ADAMW, .weight_decay = 0.1, .n_groups = 2, .groups = groups)},
+    {"lion",
+     0.02,
+     {.size = sizeof(quern_optim_options), .kind = QUERN_OPTIM_LION, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1}},
+    {"clip_norm", 0.1, OPTIM(.kind = QUERN_OPTIM_SGD, .clip_norm = 0.2)},
+    {"clip_value", 0.1, OPTIM(.kind = QUERN_OPTIM_SGD, .clip_value = 0.05)},
+    {"clip_both", 0.05, OPTIM(.kind = QUERN_OPTIM_ADAMW, .weight_decay = 0.01, .clip_norm = 0.3, .clip_value = 0.05)},
+    {"ema", 0.1, OPTIM(.kind = QUERN_OPTIM_SGD, .ema = 0.9)},
+};
+
+/* The figures of a case: parameters, norm. */
+static void read_oracle(const char *name, double out[PARAMETERS + 1]) {
+  FILE *file = fopen("tests/optim/oracle.txt", "r");
+  char line[2048];
+  bool found = false;
+  if (file == NULL) fail_msg("oracle.txt cannot be read");
+  while (!found && fgets(line, sizeof line, file) != NULL) {
+    size_t n = strcspn(line, " ");
+    if (strlen(name) != n || memcmp(line, name, n) != 0) continue;
+    found = true;
+    char *at = line + n;
+    for (int i = 0; i <= PARAMETERS; i++) out[i] = strtod(at, &at);
+  }
+  (void)fclose(file);
+  if (!found) fail_msg("oracle.txt has no %s", name);
+}
+
+static void run_case(size_t k, const struct problem *p) {
+  double w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT], lr, loss, norm, first_loss = 0, got[PARAMETERS],
+                                                                           want[PARAMETERS + 1];
+  quern_step *step;
+  struct runner r;
+  EXPECT_OK(quern_step_new(&step, p->model, p->loss, &cases[k].options));
+  compile(&r, step, 2, (quern_tensor *[]){p->loss, quern_step_norm(step)});
+  fill_start(w, b, x, y);
+  set(&r, "layer.weight", w);
+  set(&r, "layer.bias", b);
+  for (int t = 0; t < STEPS; t++) {
+    lr = cases[k].lr * (1 - 0.1 * t);
+    EXPECT_OK(quern_instance_run(r.instance, (const void *const[]){x, y, &lr}, (void *const[]){&loss, &norm}));
+    if (t == 0) first_loss = loss;
+  }
+  bool average = cases[k].options.ema > 0;
+  get(&r, average ? "ema.layer.weight" : "layer.weight", got);
+  get(&r, average ? "ema.layer.bias" : "layer.bias", got + OUT * IN);
+  read_oracle(cases[k].name, want);
+  for (int i = 0; i < PARAMETERS; i++)
+    if (fabs(got[i] - want[i]) > 1e-12)
+      fail_msg("%s: parameter %d is %.17g, expected %.17g", cases[k].name, i, got[i], want[i]);
+  assert_true(fabs(norm - want[PARAMETERS]) <= 1e-12);
+  assert_true(loss < first_loss);
+  uint64_t count;
+  get(&r, "step", &count);
+  assert_int_equal(count, STEPS);
+  end(&r);
+  quern_step_free(step);
+}
+
+static void as_pytorch(void **state) {
+  (void)state;
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    struct problem p;
+    test_renew();
+    set_up(&p, QUERN_DTYPE_F64);
+    run_case(k, &p);
+    quern_model_free(p.model);
+  }
+}
+
+/* ---- the scaler ----------------------------------------------------------------------------------------- */
+
+struct scaled {
+  float scale, w[OUT * IN];
+  int64_t good, skipped;
+  uint64_t step;
+};
+
+static struct scaled look(const struct runner *r) {
+  struct scaled s;
+  get(r, "scaler.scale", &s.scale);
+  get(r, "scaler.good", &s.good);
+  get(r, "scaler.skipped", &s.skipped);
+  get(r, "layer.weight", s.w);
+  get(r, "step", &s.step);
+  return s;
+}
+
+/* An overflow halves the scale, within its limits, and leaves everything else as it was; good steps let it grow. */
+static void scaler(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  struct runner r;
+  quern_scaler_options scaling = {sizeof scaling, 4096, 2, 0.5, 2, 1024, 8192};
+  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  options.scaler = &scaling;
+  set_up(&p, QUERN_DTYPE_F32);
+  EXPECT_OK(quern_step_new(&step, p.model, p.loss, &options));
+  compile(&r, step, 1, (quern_tensor *[]){quern_step_finite(step)});
+  float start = 4096, x[ROWS * IN], y[ROWS * OUT], lr = 0.1F;
+  set(&r, "scaler.scale", &start);
+  for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i % 5) - 2;
+  for (int i = 0; i < ROWS * OUT; i++) y[i] = (float)(i % 3);
+  const void *const inputs[] = {x, y, &lr};
+  const struct {
+    bool overflow;
+    float scale;
+    int64_t good, skipped;
+  } turns[] = {{false, 4096, 1, 0}, {false, 8192, 0, 0}, {false, 8192, 1, 0}, {true, 4096, 0, 1},  {true, 2048, 0, 2},
+               {true, 1024, 0, 3},  {true, 1024, 0, 4},  {false, 1024, 1, 4}, {false, 2048, 0, 4}, {false, 2048, 1, 4}};
+  for (size_t t = 0; t < sizeof turns / sizeof *turns; t++) {
+    struct scaled before = look(&r);
+    bool finite;
+    x[7] = turns[t].overflow ? 3e38F : 1;
+    EXPECT_OK(quern_instance_run(r.instance, inputs, (void *const[]){&finite}));
+    struct scaled after = look(&r);
+    assert_int_equal(finite, !turns[t].overflow);
+    assert_true(after.scale == turns[t].scale);
+    assert_int_equal(after.good, turns[t].good);
+    assert_int_equal(after.skipped, turns[t].skipped);
+    assert_int_equal(after.step, before.step + (finite ? 1 : 0));
+    assert_int_equal(memcmp(after.w, before.w, sizeof after.w) == 0, !finite);
+  }
+  end(&r);
+  quern_step_free(step);
+  quern_model_free(p.model);
+}
+
+/* The scale is a power of two: without an overflow it changes no bit. */
+static void scaler_changes_nothing(void **state) {
+  (void)state;
+  float w[2][OUT * IN];
+  for (int k = 0; k < 2; k++) {
+    struct problem p;
+    quern_step *step;
+    struct runner r;
+    quern_scaler_options scaling = QUERN_SCALER_OPTIONS;
+    quern_optim_options options = QUERN_OPTIM_OPTIONS;
+    options.scaler = k == 1 ? &scaling : NULL;
+    test_renew();
+    set_up(&p, QUERN_DTYPE_F32);
+    EXPECT_OK(quern_step_new(&step, p.model, p.loss, &options));
+    compile(&r, step, 1, &p.loss);
+    float start = 65536, x[ROWS * IN], y[ROWS * OUT], lr = 0.1F, loss;
+    if (k == 1) set(&r, "scaler.scale", &start);
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i % 5) - 2;
+    for (int i = 0; i < ROWS * OUT; i++) y[i] = (float)(i % 3);
+    for (int t = 0; t < 5; t++)
+      EXPECT_OK(quern_instance_run(r.instance, (const void *const[]){x, y, &lr}, (void *const[]){&loss}));
+    get(&r, "layer.weight", w[k]);
+    end(&r);
+    quern_step_free(step);
+    quern_model_free(p.model);
+  }
+  assert_memory_equal(w[0], w[1], sizeof w[0]);
+}
+
+/* ---- wrong calls, memory -------------------------------------------------------------------------------- */
+
+static void wrong(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  set_up(&p, QUERN_DTYPE_F64);
+  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  o.beta1 = 1;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
+               "step: beta1 is 1; must be at least 0 and less than 1");
+  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o.nesterov = true;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "nesterov needs momentum above 0");
+  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o.n_groups = 2;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "the list of 2 groups is null");
+  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o.kind = (quern_optim_kind)9;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "no optimiser number 9");
+  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o.size = 3;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "options of size 3");
+  quern_scaler_options s = QUERN_SCALER_OPTIONS;
+  s.start = 1;
+  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o.scaler = &s;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "the scale starts at 1; must be within 1024");
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.x, NULL), SHAPE, "");
+  assert_null(step);
+  quern_model *empty;
+  EXPECT_OK(quern_model_new(&empty, ctx, NULL));
+  EXPECT_ERROR(quern_step_new(&step, empty, p.loss, NULL), INVALID, "no parameters that are trained");
+  quern_model_free(empty);
+  EXPECT_ERROR(quern_step_from(&step, p.model, (quern_tensor *[]){p.w, p.w}, NULL), SHAPE,
+               "gradient 1 is not shaped like \"layer.bias\"");
+  quern_model_free(p.model);
+}
+
+/* A parameter whose group has no rate stays, and needs no moments. */
+static void frozen(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  struct runner r;
+  const quern_optim_group group = {"layer.w*", 0, 0};
+  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  o.n_groups = 1;
+  o.groups = &group;
+  set_up(&p, QUERN_DTYPE_F64);
+  EXPECT_OK(quern_step_new(&step, p.model, p.loss, &o));
+  const quern_update *updates;
+  assert_int_equal(quern_step_updates(step, &updates), 4); /* m, v and p of the bias, and the step */
+  compile(&r, step, 1, &p.loss);
+  double w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT], lr = 0.1, loss, after[OUT * IN];
+  fill_start(w, b, x, y);
+  set(&r, "layer.weight", w);
+  EXPECT_OK(quern_instance_run(r.instance, (const void *const[]){x, y, &lr}, (void *const[]){&loss}));
+  get(&r, "layer.weight", after);
+  assert_memory_equal(w, after, sizeof w);
+  end(&r);
+  quern_step_free(step);
+  quern_model_free(p.model);
+}
+
+static void no_memory(void **state) {
+  (void)state;
+  for (struct fault fault = {0}; fault_next(&fault);) {
+    quern_model *model = NULL;
+    quern_step *step = NULL;
+    test_renew();
+    fault_begin(&fault);
+    quern_status status = quern_model_new(&model, ctx, NULL);
+    if (status == QUERN_STATUS_OK) {
+      quern_tensor *w =
+          quern_scope_parameter(quern_model_scope(model), "w", QUERN_LIST(3), (quern_init){QUERN_INIT_CONSTANT, 1, 0});
+      quern_tensor *loss = quern_sum(quern_square(w), QUERN_ALL, false);
+      status = quern_step_new(&step, model, loss, NULL);
+    }
+    fault_end(&fault);
+    quern_step_free(step);
+    quern_model_free(model);
+    EXPECT_FAULT(&fault, status);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {TEST(as_pytorch), TEST(scaler), TEST(scaler_changes_nothing),
+                                     TEST(wrong),      TEST(frozen), TEST(no_memory)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
