@@ -318,6 +318,16 @@ static void tokens_and_ids(void **state) {
   quern_tokenizer_free(tokenizer);
 }
 
+/* An added token that is no special one, and is looked for in normalised texts. */
+static void added_token(void **state) {
+  (void)state;
+  quern_tokenizer *tokenizer = read_fixture("digits");
+  int64_t id = quern_tokenizer_find(tokenizer, "<s>", 3);
+  assert_true(id > 256 && !quern_tokenizer_is_special(tokenizer, (uint32_t)id));
+  expect_ids(tokenizer, " <s>", 4, QUERN_ENCODE_PLAIN, 1, (uint32_t[]){(uint32_t)id});
+  quern_tokenizer_free(tokenizer);
+}
+
 static void decoding(void **state) {
   (void)state;
   quern_tokenizer *tokenizer = read_fixture("gpt4");
@@ -799,6 +809,7 @@ int main(void) {
       TEST(memory_for_remembered_words),
       TEST(bytes),
       TEST(tokens_and_ids),
+      TEST(added_token),
       TEST(decoding),
       TEST(no_room),
       TEST(sink_that_refuses),
