@@ -403,6 +403,7 @@ static quern_status try_take_back(struct remat *r, int at, int64_t limit, bool *
   struct base_arena arena;
   struct saved saved;
   int64_t total;
+  *done = false;
   base_arena_init(&arena, r->job->heap);
   quern_status status = save(r->job, &arena, &saved);
   if (status == QUERN_STATUS_OK) status = take_back(r, at, done);
