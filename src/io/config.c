@@ -280,8 +280,9 @@ static quern_status read_line(struct reader *r, quern_config *config) {
   else
     read_plain(r);
   QUERN_TRY(base_str_status(&r->value));
-  READER_CHECK(memchr(r->value.at, 0, r->value.n) == NULL, "%s:%d: a zero byte", r->name, r->line);
-  quern_status status = set_n(config, key, n, r->value.at);
+  const char *value = r->value.n > 0 ? r->value.at : "";
+  READER_CHECK(memchr(value, 0, r->value.n) == NULL, "%s:%d: a zero byte", r->name, r->line);
+  quern_status status = set_n(config, key, n, value);
   if (status != QUERN_STATUS_INVALID) return status;
   char why[512];
   snprintf(why, sizeof why, "%s", quern_last_error());

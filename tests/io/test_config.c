@@ -37,6 +37,10 @@ static void defaults(void **state) {
   assert_string_equal(quern_config_get(config, "nothing"), "");
   assert_int_equal(quern_config_int(config, "model"), 0);
   assert_false(quern_config_flag(config, "batch"));
+  char *printed;
+  EXPECT_OK(quern_config_print(config, false, &printed));
+  assert_string_equal(printed, "");
+  quern_config_text_free(config, printed);
 }
 
 static void words(void **state) {
@@ -98,6 +102,9 @@ static void texts(void **state) {
   assert_true(quern_config_real(config, "lr") == 0.5);
   assert_string_equal(quern_config_get(config, "out"), " a \"b\" \\ # c ");
   assert_string_equal(quern_config_get(config, "model"), "mlp");
+  text("out = \"\"");
+  assert_string_equal(quern_config_get(config, "out"), "");
+  text("out = x");
   char *printed;
   EXPECT_OK(quern_config_print(config, false, &printed));
   quern_config *other;
