@@ -99,15 +99,14 @@ static bool spawn(struct bench_peer *peer, char *program, char *script, int thre
   for (int i = 0; i < 4; i++) posix_spawn_file_actions_addclose(&actions, ends[i]);
   size_t n = 0;
   while (environ[n] != NULL) n++;
-  static char large[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"; /* large pages for what a library allocates itself */
-  char **env = calloc(n + 4, sizeof *env), count[2][64];
+  char **env = calloc(n + 3, sizeof *env), count[2][64];
   char *arguments[] = {program, script[0] != 0 ? script : NULL, NULL};
   int failed = env == NULL;
   if (!failed) {
     snprintf(count[0], sizeof count[0], "OMP_NUM_THREADS=%d", threads);
     snprintf(count[1], sizeof count[1], "OPENBLAS_NUM_THREADS=%d", threads);
-    env[0] = count[0], env[1] = count[1], env[2] = large;
-    size_t m = 3;
+    env[0] = count[0], env[1] = count[1];
+    size_t m = 2;
     for (size_t i = 0; i < n; i++)
       if (strncmp(environ[i], "OMP_NUM_THREADS=", 16) != 0) env[m++] = environ[i];
     failed = posix_spawn(&peer->pid, program, &actions, NULL, arguments, env);
