@@ -57,7 +57,8 @@ static void build_attention(struct graph *g) {
 static void build_gpt2(struct graph *g) {
   struct gpt2 model = gpt2_small(g->ctx);
   quern_tensor *next[MOST_UPDATES];
-  model.T = 64;
+  model.B = 2;
+  model.T = 256;
   if (!full) model = (struct gpt2){.layers = 2, .B = 2, .T = 32, .C = 64, .H = 2, .V = 101, .ctx = g->ctx};
   if (gpt2_build(&model) != QUERN_STATUS_OK) return;
   g->outputs[g->n++] = model.loss;
