@@ -39,8 +39,8 @@ typedef struct quern_optim_options {
   const quern_optim_group *groups;
   const struct quern_scaler_options *scaler; /* dynamic loss scaling; NULL: none */
 } quern_optim_options;
-#define QUERN_OPTIM_OPTIONS {sizeof(quern_optim_options), QUERN_OPTIM_ADAMW, 0.9, 0.999, 1e-8, 0, 0, false, false, 0.01, \
-                             0, 0, 0, 0, NULL, NULL}
+#define QUERN_OPTIM_OPTIONS                                                                                            \
+  { sizeof(quern_optim_options), QUERN_OPTIM_ADAMW, 0.9, 0.999, 1e-8, 0, 0, false, false, 0.01, 0, 0, 0, 0, NULL, NULL }
 
 /* The loss is multiplied by a scale before it is differentiated, and gradients are divided by it before clipping. A step whose
 ** gradients are not finite changes nothing but the scale. State: buffers "scaler.scale", "scaler.good", "scaler.skipped". */
@@ -50,7 +50,8 @@ typedef struct quern_scaler_options {
   int64_t interval; /* good steps in a row before the scale grows */
   double least, most;
 } quern_scaler_options;
-#define QUERN_SCALER_OPTIONS {sizeof(quern_scaler_options), 65536, 2, 0.5, 2000, 1024, 1048576}
+#define QUERN_SCALER_OPTIONS                                                                                           \
+  { sizeof(quern_scaler_options), 65536, 2, 0.5, 2000, 1024, 1048576 }
 
 /* A step: compile loss, norm and whatever else is wanted as outputs, with these updates. The learning rate is an input
 ** named "lr", an f32 scalar (f64 when the model's dtype is). */
@@ -62,9 +63,10 @@ QUERN_API quern_status quern_step_from(quern_step **step, quern_model *model, qu
                                        const quern_optim_options *options) QUERN_NODISCARD;
 QUERN_API void quern_step_free(quern_step *step);
 QUERN_API size_t quern_step_updates(const quern_step *step, const quern_update **updates);
-QUERN_API quern_tensor *quern_step_lr(const quern_step *step);       /* the input */
-QUERN_API quern_tensor *quern_step_norm(const quern_step *step);     /* of the gradients before clipping: a scalar */
-QUERN_API quern_tensor *quern_step_finite(const quern_step *step);   /* bool: whether the step was made; NULL without a scaler */
+QUERN_API quern_tensor *quern_step_lr(const quern_step *step);   /* the input */
+QUERN_API quern_tensor *quern_step_norm(const quern_step *step); /* of the gradients before clipping: a scalar */
+QUERN_API quern_tensor *
+quern_step_finite(const quern_step *step); /* bool: whether the step was made; NULL without a scaler */
 QUERN_API quern_tensor *quern_step_gradient(const quern_step *step, size_t i); /* as used, of trained parameter i */
 
 /* ---- learning rates (schedule.c): numbers, on the host -------------------------------------------------------------- */
@@ -76,7 +78,7 @@ typedef enum quern_schedule_kind {
   QUERN_SCHEDULE_COSINE,      /* from 1 to `end` over `steps` */
   QUERN_SCHEDULE_LINEAR,      /* from `start` to `end` over `steps` */
   QUERN_SCHEDULE_POLYNOMIAL,  /* (1 - t)^power from 1 to `end` over `steps` */
-  QUERN_SCHEDULE_PLATEAU      /* times gamma when the metric has not improved by `threshold` (relative) for `patience` reports */
+  QUERN_SCHEDULE_PLATEAU /* times gamma when the metric has not improved by `threshold` (relative) for `patience` reports */
 } quern_schedule_kind;
 
 /* One piece; pieces follow each other, each after its `steps` (0: it lasts), the last one stays where it ends. A factor of the

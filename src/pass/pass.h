@@ -24,8 +24,8 @@ extern const struct pass_info pass_table[PASS_COUNT];
 
 struct pass_options {
   bool on[PASS_COUNT];
-  bool approximate; /* numerics=fast: rules that change the last bits are allowed */
-  bool inference;   /* nothing will be differentiated: statistics may be folded into weights */
+  bool approximate;    /* numerics=fast: rules that change the last bits are allowed */
+  bool inference;      /* nothing will be differentiated: statistics may be folded into weights */
   int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB */
   const struct base_target *target;
   /* True when the device has a kernel for the composite; it stays a node, and becomes a group of its own. NULL: none. */
@@ -62,7 +62,7 @@ struct pass_index {
   struct pass_term {
     int64_t coef; /* not 0 */
     const struct pass_atom *atom;
-  } *terms;       /* by the atoms' numbers */
+  } * terms;      /* by the atoms' numbers */
   int64_t lo, hi; /* its least and greatest value over the space: may be wider than the truth, never narrower */
   uint32_t id;
 };
@@ -92,7 +92,8 @@ int pass_space_add(struct pass_space *space, int64_t extent); /* the variable's 
 /* Builders never return NULL: without memory, space->failed is set and the result is a constant. */
 const struct pass_index *pass_index_const(struct pass_space *space, int64_t value);
 const struct pass_index *pass_index_var(struct pass_space *space, int var);
-const struct pass_index *pass_index_add(struct pass_space *space, const struct pass_index *a, const struct pass_index *b);
+const struct pass_index *pass_index_add(struct pass_space *space, const struct pass_index *a,
+                                        const struct pass_index *b);
 const struct pass_index *pass_index_scale(struct pass_space *space, const struct pass_index *a, int64_t by);
 const struct pass_index *pass_index_div(struct pass_space *space, const struct pass_index *a, int64_t by); /* floor */
 const struct pass_index *pass_index_mod(struct pass_space *space, const struct pass_index *a, int64_t by);
@@ -137,7 +138,8 @@ quern_status pass_rows_set(struct pass_rows *rows, const quern_tensor *t, int64_
 ** a node would mix rows. */
 quern_status pass_rows_find(struct pass_rows *rows, const struct pass_graph *graph) QUERN_NODISCARD;
 /* The same of the body of a LOOP or WHILE that the roots reached; inside is new. */
-quern_status pass_rows_body(struct pass_rows *inside, struct pass_rows *rows, const struct ir_node *node) QUERN_NODISCARD;
+quern_status pass_rows_body(struct pass_rows *inside, struct pass_rows *rows,
+                            const struct ir_node *node) QUERN_NODISCARD;
 int64_t pass_rows_get(const struct pass_rows *rows, const quern_tensor *t);
 /* True when it has rows that follow each other, from the first element to the last. */
 bool pass_rows_first(const struct pass_rows *rows, const quern_tensor *t);
@@ -168,7 +170,8 @@ struct pass_out {
 
 struct pass_group {
   enum pass_kind kind;
-  struct ir_node *anchor; /* of DOT, SCAN, SORT, SCATTER, CONTROL, CLAIM; of REDUCE its first reduction; of MAP the maker of out 0 */
+  struct ir_node *
+      anchor; /* of DOT, SCAN, SORT, SCATTER, CONTROL, CLAIM; of REDUCE its first reduction; of MAP the maker of out 0 */
   size_t n_nodes;
   struct ir_node **nodes; /* computed here, in increasing id; some may be computed in other groups as well */
   size_t n_ins, n_outs;
@@ -189,7 +192,7 @@ struct pass_group {
   struct pass_stage {
     struct ir_node *node;
     const struct pass_index **source, **other, **result;
-  } *stages;
+  } * stages;
   /* REDUCE: reductions over the outer variables, in their row-major order, of what is computed at all points: results are over the
   ** inner variables, are outs, and nothing here reads them. */
   size_t n_crosses;
