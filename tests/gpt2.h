@@ -79,18 +79,20 @@ static inline void gpt2_adamw(quern_tensor *p, quern_tensor *m, quern_tensor *v,
   next[0] = quern_sub(p, quern_mul_scalar(move, 3e-4));
 }
 
-/* The updates of all parameters: 3 n tensors. */
-static inline void gpt2_update(const struct gpt2 *m, quern_tensor **next) {
+/* What a step makes of all parameters and their moments: 3 n updates. */
+static inline size_t gpt2_update(const struct gpt2 *m, quern_update *updates) {
   quern_tensor *step = quern_input(m->ctx, "step", QUERN_DTYPE_F32, 0, NULL);
   for (size_t i = 0; i < m->n; i++) {
-    quern_tensor *p = m->parameter[i], *moments[2];
-    for (int k = 0; k < 2; k++) {
+    quern_tensor *p = m->parameter[i], *states[3] = {p}, *next[3];
+    for (int k = 1; k < 3; k++) {
       char name[32];
-      snprintf(name, sizeof name, "%c%zu", "mv"[k], i);
-      moments[k] = quern_state(m->ctx, name, QUERN_DTYPE_F32, quern_tensor_rank(p), quern_tensor_dims(p));
+      snprintf(name, sizeof name, "%c%zu", "pmv"[k], i);
+      states[k] = quern_state(m->ctx, name, QUERN_DTYPE_F32, quern_tensor_rank(p), quern_tensor_dims(p));
     }
-    gpt2_adamw(p, moments[0], moments[1], m->gradient[i], step, next + 3 * i);
+    gpt2_adamw(p, states[1], states[2], m->gradient[i], step, next);
+    for (size_t k = 0; k < 3; k++) updates[3 * i + k] = (quern_update){states[k], next[k]};
   }
+  return 3 * m->n;
 }
 
 #endif

@@ -56,22 +56,12 @@ static void build_attention(struct graph *g) {
 
 static void build_gpt2(struct graph *g) {
   struct gpt2 model = gpt2_small(g->ctx);
-  quern_tensor *next[MOST_UPDATES];
   model.B = 2;
   model.T = 256;
   if (!full) model = (struct gpt2){.layers = 2, .B = 2, .T = 32, .C = 64, .H = 2, .V = 101, .ctx = g->ctx};
   if (gpt2_build(&model) != QUERN_STATUS_OK) return;
   g->outputs[g->n++] = model.loss;
-  gpt2_update(&model, next);
-  for (size_t i = 0; i < model.n; i++) {
-    for (int k = 0; k < 3; k++) {
-      quern_tensor *p = model.parameter[i], *state = p;
-      char name[32];
-      snprintf(name, sizeof name, "%c%zu", "pmv"[k], i);
-      if (k > 0) state = quern_state(g->ctx, name, QUERN_DTYPE_F32, quern_tensor_rank(p), quern_tensor_dims(p));
-      g->updates[g->n_updates++] = (quern_update){state, next[3 * i + (size_t)k]};
-    }
-  }
+  g->n_updates = gpt2_update(&model, g->updates);
 }
 
 static const struct subject {
