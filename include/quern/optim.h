@@ -65,8 +65,8 @@ QUERN_API void quern_step_free(quern_step *step);
 QUERN_API size_t quern_step_updates(const quern_step *step, const quern_update **updates);
 QUERN_API quern_tensor *quern_step_lr(const quern_step *step);   /* the input */
 QUERN_API quern_tensor *quern_step_norm(const quern_step *step); /* of the gradients before clipping: a scalar */
-QUERN_API quern_tensor *
-quern_step_finite(const quern_step *step); /* bool: whether the step was made; NULL without a scaler */
+/* bool: whether the step was made; NULL without a scaler */
+QUERN_API quern_tensor *quern_step_finite(const quern_step *step);
 QUERN_API quern_tensor *quern_step_gradient(const quern_step *step, size_t i); /* as used, of trained parameter i */
 
 /* ---- learning rates (schedule.c): numbers, on the host -------------------------------------------------------------- */
