@@ -4,7 +4,7 @@
 # include each other. Public headers, cli/ and examples/ include public headers (and files beside them) only.
 set -eu
 export LC_ALL=C
-order="base ir tensor grad nn clifford logic models optim dist pass kern sched plan codegen runtime io prof engine"
+order="base ir tensor grad nn clifford logic models optim dist pass kern sched plan codegen runtime io prof engine train"
 apart="nn clifford logic"
 
 check() ( # root

@@ -106,10 +106,17 @@ QUERN_API quern_status quern_program_count(const quern_program *program, quern_p
 
 /* An instance with all states zero. */
 QUERN_API quern_status quern_instance_new(quern_instance **instance, const quern_program *program) QUERN_NODISCARD;
+/* An instance that works on the states of another: those of the same name, dtype and shape are one; its own are zero. It uses the
+** other's threads and step memory as well, where they do. For programs that run in turn on the same parameters: training and
+** evaluation. All of them are used by one thread at a time; they may be freed in any order. */
+QUERN_API quern_status quern_instance_new_with(quern_instance **instance, const quern_program *program,
+                                               quern_instance *other) QUERN_NODISCARD;
 QUERN_API void quern_instance_free(quern_instance *instance);
 
 QUERN_API quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) QUERN_NODISCARD;
 QUERN_API quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) QUERN_NODISCARD;
+/* Where it lies, to be read and written between runs; NULL: there is none of that number. */
+QUERN_API void *quern_instance_state(quern_instance *instance, size_t i);
 
 /* The rows of the leading dimension in the runs from now on, 0 to the most; of a new instance the most. Such a run reads and writes
 ** so many rows of the inputs and outputs that have them (quern_slot.leading), and all of the others. The rows have the bits that

@@ -226,11 +226,16 @@ struct quern_instance {
   struct base_heap heap;
   struct base_arena frames;
   struct rt_pool *pool;
-  char *arena, *state, *scratch;
+  char *arena, *scratch;
+  char **states;              /* where each is: in state, or in that of another instance */
+  char *state;                /* those of its own, one after another */
+  int64_t state_bytes;
   int64_t rows;               /* of the leading dimension, in the next run */
   char *staging;              /* inputs and outputs of runs with fewer rows than the most */
   void **staged;              /* inputs, then outputs, as a run has them: in staging, or the caller's */
-  bool shares;                /* pool, arena and scratch are not its own */
+  bool shares_pool, shares_arena, shares_scratch; /* they are not its own */
+  quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
+  int users;                  /* its owner, and those instances: it is gone with the last */
   struct engine_frame *frame; /* of the main part */
   bool poison;                /* QUERN_VERBOSE=poison */
   int64_t debug;              /* QUERN_DEBUG */
@@ -249,6 +254,9 @@ struct engine_space {
 /* An instance that uses the space; NULL: one that has its own. */
 quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
                                  const struct engine_space *space) QUERN_NODISCARD;
+
+/* Bytes of scratch of all its threads. */
+size_t engine_scratch_bytes(const quern_program *program);
 
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
 /* Memory for runs with fewer rows, once; a run with as many rows as the instance has, fewer than the most (leading.c). */

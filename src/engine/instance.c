@@ -10,6 +10,20 @@
 
 static quern_status frame_new(quern_instance *instance, int number, char *arena, struct engine_frame **out);
 
+/* Where the byte of that offset is, when states lie one after another as the program says. */
+static char *state_place(const quern_instance *instance, int64_t at) {
+  const int64_t *begins = instance->program->state_at;
+  size_t low = 0, high = instance->program->n_states; /* the last that begins there or before is in [low, high) */
+  while (high - low > 1) {
+    size_t middle = low + (high - low) / 2;
+    if (begins[middle] <= at)
+      low = middle;
+    else
+      high = middle;
+  }
+  return instance->states[low] + (at - begins[low]);
+}
+
 /* Frames of what a control step runs; their arena is the step's second workspace. */
 static quern_status frame_bodies(quern_instance *instance, struct engine_frame *frame, int step) {
   const struct engine_control *control = frame->part->steps[step].control;
@@ -40,7 +54,7 @@ static quern_status frame_new(quern_instance *instance, int number, char *arena,
   for (int i = 0; i < part->n_buffers; i++) {
     const struct engine_buffer *b = &part->buffers[i];
     if (b->place == PLAN_ARENA) frame->at[i] = arena + b->at;
-    if (b->place == PLAN_STATE) frame->at[i] = instance->state + b->at;
+    if (b->place == PLAN_STATE) frame->at[i] = state_place(instance, b->at);
     if (b->place == PLAN_CONST) frame->at[i] = program->constants + b->at;
   }
   for (int i = 0; i < part->n_steps; i++)
@@ -51,30 +65,112 @@ static quern_status frame_new(quern_instance *instance, int number, char *arena,
 
 /* ---- instances ------------------------------------------------------------------------------------------ */
 
-/* Threads and memory of its own. */
+/* Threads and memory of its own, where it has not been given those of others. */
 static quern_status open_space(quern_instance *instance) {
   const quern_program *program = instance->program;
   struct base_heap *heap = &instance->heap;
   int threads = program->target.base.threads;
-  QUERN_TRY(rt_pool_new(&instance->pool, heap, threads));
-  if (program->sleeps) rt_pool_sleep(instance->pool);
-  instance->arena = base_alloc_zero(heap, (size_t)program->memory.arena);
-  instance->scratch = base_alloc_zero(heap, program->scratch_stride * (size_t)threads);
+  if (!instance->shares_pool) {
+    QUERN_TRY(rt_pool_new(&instance->pool, heap, threads));
+    if (program->sleeps) rt_pool_sleep(instance->pool);
+  }
+  if (!instance->shares_arena) instance->arena = base_alloc_zero(heap, (size_t)program->memory.arena);
+  if (!instance->shares_scratch) instance->scratch = base_alloc_zero(heap, engine_scratch_bytes(program));
+  return instance->arena == NULL || instance->scratch == NULL ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+}
+
+size_t engine_scratch_bytes(const quern_program *program) {
+  return program->scratch_stride * (size_t)program->target.base.threads;
+}
+
+/* The threads of another instance when they are as many, its memory where that is enough. */
+static void share_space(quern_instance *instance, quern_instance *other) {
+  const quern_program *program = instance->program, *its = other->program;
+  instance->shares_pool = program->target.base.threads == its->target.base.threads && program->sleeps == its->sleeps;
+  instance->shares_arena = program->memory.arena <= its->memory.arena;
+  instance->shares_scratch = engine_scratch_bytes(program) <= engine_scratch_bytes(its);
+  if (instance->shares_pool) instance->pool = other->pool;
+  if (instance->shares_arena) instance->arena = other->arena;
+  if (instance->shares_scratch) instance->scratch = other->scratch;
+}
+
+static bool same_slot(const quern_slot *a, const quern_slot *b) {
+  return a->name != NULL && b->name != NULL && strcmp(a->name, b->name) == 0 && a->dtype == b->dtype &&
+         a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+}
+
+/* The state of another instance that is the same, or NULL. hint: where it may be, near the last one found. */
+static char *find_state(const quern_instance *other, const quern_slot *slot, size_t *hint) {
+  size_t n = other->program->n_states;
+  for (size_t k = 0; k < n; k++) {
+    size_t i = (*hint + k) % n;
+    if (!same_slot(&other->program->states[i], slot)) continue;
+    *hint = i + 1;
+    return other->states[i];
+  }
+  return NULL;
+}
+
+/* Places of all states: those that another instance has, and its own, which are zero. */
+static quern_status open_states(quern_instance *instance, const quern_instance *other) {
+  enum { ALIGN = 64 };
+  const quern_program *program = instance->program;
+  instance->states = NEW(&instance->frames, char *, program->n_states);
+  if (instance->states == NULL) return QUERN_STATUS_MEMORY;
+  size_t hint = 0;
+  for (size_t i = 0; i < program->n_states; i++) {
+    if (other != NULL) instance->states[i] = find_state(other, &program->states[i], &hint);
+    if (instance->states[i] == NULL)
+      instance->state_bytes += ((int64_t)program->states[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+  }
+  instance->state = base_alloc_zero(&instance->heap, (size_t)instance->state_bytes);
+  if (instance->state == NULL) return QUERN_STATUS_MEMORY;
+  char *next = instance->state;
+  for (size_t i = 0; i < program->n_states; i++) {
+    if (instance->states[i] != NULL) continue;
+    instance->states[i] = next;
+    next += ((int64_t)program->states[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+  }
   return QUERN_STATUS_OK;
 }
 
-static quern_status open_instance(quern_instance *instance, const struct engine_space *space) {
-  if (space == NULL) QUERN_TRY(open_space(instance));
+static quern_status open_instance(quern_instance *instance, const struct engine_space *space, quern_instance *other) {
   if (space != NULL) {
-    instance->shares = true;
+    instance->shares_pool = instance->shares_arena = instance->shares_scratch = true;
     instance->pool = space->pool;
     instance->arena = space->arena;
     instance->scratch = space->scratch;
   }
-  instance->state = base_alloc_zero(&instance->heap, (size_t)instance->program->memory.state);
-  if (instance->arena == NULL || instance->state == NULL || instance->scratch == NULL) return QUERN_STATUS_MEMORY;
+  if (other != NULL) {
+    instance->other = other;
+    other->users++;
+    share_space(instance, other);
+  }
+  QUERN_TRY(open_space(instance));
+  QUERN_TRY(open_states(instance, other));
   QUERN_TRY(engine_open_staging(instance));
   return frame_new(instance, 0, instance->arena, &instance->frame);
+}
+
+static quern_status new_instance(quern_instance **instance, const quern_program *program,
+                                 const struct engine_space *space, quern_instance *other) {
+  struct base_heap heap;
+  base_heap_init(&heap, &program->heap.user);
+  quern_instance *made = base_alloc_zero(&heap, sizeof *made);
+  if (made == NULL) return QUERN_STATUS_MEMORY;
+  made->heap = heap;
+  made->program = program;
+  made->users = 1;
+  made->poison = base_env_has(BASE_ENV_VERBOSE, "poison");
+  made->debug = base_env_int(BASE_ENV_DEBUG);
+  base_arena_init(&made->frames, &made->heap);
+  atomic_fetch_add(&((quern_program *)program)->users, 1); /* counting its users does not change a program */
+  quern_status status = open_instance(made, space, other);
+  if (status == QUERN_STATUS_OK)
+    *instance = made;
+  else
+    quern_instance_free(made);
+  return status;
 }
 
 quern_status quern_instance_new(quern_instance **instance, const quern_program *program) {
@@ -84,42 +180,40 @@ quern_status quern_instance_new(quern_instance **instance, const quern_program *
   return engine_instance_new(instance, program, NULL);
 }
 
-quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
-                                 const struct engine_space *space) {
-  struct base_heap heap;
-  base_heap_init(&heap, &program->heap.user);
-  quern_instance *made = base_alloc_zero(&heap, sizeof *made);
-  if (made == NULL) return QUERN_STATUS_MEMORY;
-  made->heap = heap;
-  made->program = program;
-  made->poison = base_env_has(BASE_ENV_VERBOSE, "poison");
-  made->debug = base_env_int(BASE_ENV_DEBUG);
-  base_arena_init(&made->frames, &made->heap);
-  atomic_fetch_add(&((quern_program *)program)->users, 1); /* counting its users does not change a program */
-  quern_status status = open_instance(made, space);
-  if (status == QUERN_STATUS_OK)
-    *instance = made;
-  else
-    quern_instance_free(made);
-  return status;
+quern_status quern_instance_new_with(quern_instance **instance, const quern_program *program, quern_instance *other) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_new_with: the place for the instance is null");
+  *instance = NULL;
+  QUERN_CHECK(program != NULL, INVALID, "instance_new_with: the program is null");
+  QUERN_CHECK(other != NULL, INVALID, "instance_new_with: the other instance is null");
+  return new_instance(instance, program, NULL, other);
 }
 
-void quern_instance_free(quern_instance *instance) {
-  if (instance == NULL) return;
+quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
+                                 const struct engine_space *space) {
+  return new_instance(instance, program, space, NULL);
+}
+
+static void free_instance(quern_instance *instance) {
   const quern_program *program = instance->program;
   struct base_heap heap, *memory = &instance->heap;
   engine_record_free(instance);
-  base_free(memory, instance->state, (size_t)program->memory.state);
+  base_free(memory, instance->state, (size_t)instance->state_bytes);
   base_free(memory, instance->staging, (size_t)program->memory.staging);
-  if (!instance->shares) {
-    if (instance->pool != NULL) rt_pool_free(instance->pool);
-    base_free(memory, instance->arena, (size_t)program->memory.arena);
-    base_free(memory, instance->scratch, program->scratch_stride * (size_t)program->target.base.threads);
-  }
+  if (!instance->shares_pool && instance->pool != NULL) rt_pool_free(instance->pool);
+  if (!instance->shares_arena) base_free(memory, instance->arena, (size_t)program->memory.arena);
+  if (!instance->shares_scratch) base_free(memory, instance->scratch, engine_scratch_bytes(program));
   base_arena_fini(&instance->frames);
   heap = instance->heap;
   base_free(&heap, instance, sizeof *instance);
   quern_program_free((quern_program *)program);
+}
+
+void quern_instance_free(quern_instance *instance) {
+  while (instance != NULL && --instance->users == 0) {
+    quern_instance *other = instance->other;
+    free_instance(instance);
+    instance = other;
+  }
 }
 
 /* ---- states --------------------------------------------------------------------------------------------- */
@@ -137,15 +231,19 @@ static quern_status check_state(const char *what, const quern_instance *instance
 quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) {
   QUERN_TRY(check_state("instance_set_state", instance, i, data));
   size_t bytes = instance->program->states[i].bytes;
-  if (bytes > 0) memcpy(instance->state + instance->program->state_at[i], data, bytes);
+  if (bytes > 0) memcpy(instance->states[i], data, bytes);
   return QUERN_STATUS_OK;
 }
 
 quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) {
   QUERN_TRY(check_state("instance_get_state", instance, i, data));
   size_t bytes = instance->program->states[i].bytes;
-  if (bytes > 0) memcpy(data, instance->state + instance->program->state_at[i], bytes);
+  if (bytes > 0) memcpy(data, instance->states[i], bytes);
   return QUERN_STATUS_OK;
+}
+
+void *quern_instance_state(quern_instance *instance, size_t i) {
+  return instance != NULL && i < instance->program->n_states ? instance->states[i] : NULL;
 }
 
 /* ---- running -------------------------------------------------------------------------------------------- */

@@ -1,5 +1,4 @@
 /* tests/engine/test_program.c -- programs and instances: slots, states, outputs of all kinds, lifetimes, memory */
-/* tests/engine/test_program.c -- programs and instances: slots, states, outputs of all kinds, lifetimes, memory */
 #include "engine/engine_test.h"
 
 /* ---- slots and lifetimes ------------------------------------------------------------------------------- */
@@ -67,6 +66,43 @@ static void instances_are_apart(void **state) {
   assert_true(a == 13 && b == 1);
   quern_instance_free(other);
   close_program();
+}
+
+/* A second program over the states of the first: those of the same name and type are one, others are its own. */
+static void instances_share_states(void **state) {
+  (void)state;
+  quern_tensor *s = F32_STATE("s", 2), *t = F32_STATE("t", 300), *x = F32_INPUT("x", 2);
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.n_updates = 2;
+  options.updates = (quern_update[]){{s, quern_add(s, x)}, {t, quern_neg(t)}};
+  open_program(0, NULL, &options);
+  EXPECT_OK(quern_instance_set_state(instance, 0, (float[]){0, 0}));
+  quern_program_options plain = QUERN_PROGRAM_OPTIONS;
+  plain.device = "interp";
+  quern_program *reading;
+  quern_instance *reader, *third;
+  quern_tensor *other_shape = F32_STATE("t", 3), *own = F32_STATE("own", 3);
+  quern_tensor *y = quern_mul(s, s), *z = quern_add(other_shape, own);
+  EXPECT_OK(quern_program_compile(&reading, ctx, TENSORS(y, z), &plain));
+  EXPECT_OK(quern_instance_new_with(&reader, reading, instance));
+  EXPECT_OK(quern_instance_new_with(&third, reading, reader));
+  quern_program_free(reading);
+  float a[2], b[3];
+  for (int i = 1; i <= 3; i++) {
+    EXPECT_OK(quern_instance_run(instance, (const void *[]){(float[]){1, 2}}, NULL));
+    EXPECT_OK(quern_instance_run(i == 2 ? third : reader, NULL, (void *[]){a, b}));
+    assert_true(a[0] == (float)(i * i) && a[1] == (float)(4 * i * i) && b[0] == 0 && b[2] == 0);
+  }
+  assert_ptr_equal(quern_instance_state(instance, 0), quern_instance_state(third, 0));
+  EXPECT_OK(quern_instance_set_state(third, 0, (float[]){7, 8}));
+  assert_true(((float *)quern_instance_state(instance, 0))[1] == 8);
+  close_program(); /* the first one goes first */
+  EXPECT_OK(quern_instance_run(reader, NULL, (void *[]){a, b}));
+  assert_true(a[0] == 49 && a[1] == 64);
+  quern_instance_free(reader);
+  EXPECT_OK(quern_instance_run(third, NULL, (void *[]){a, b}));
+  assert_true(a[0] == 49 && a[1] == 64);
+  quern_instance_free(third);
 }
 
 /* ---- outputs ------------------------------------------------------------------------------------------- */
@@ -321,6 +357,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {TEST(slots_are_told),
                                      TEST(programs_stand_alone),
                                      TEST(instances_are_apart),
+                                     TEST(instances_share_states),
                                      TEST(outputs_of_all_kinds),
                                      TEST(no_outputs),
                                      TEST(an_optimiser),
