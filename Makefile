@@ -9,15 +9,19 @@ MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo check test test-neon golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
+.PHONY: all demo examples check test test-neon golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
         install bench clean help setup-build setup-test setup-neon setup-lint setup-bench
 
 all: setup-build ## build the library, the programs, the tests and the examples in build/
 	@tools/build.sh release
 
-demo: setup-build ## build what the demonstration needs, and run it
-	@tools/build.sh release quern_program examples
-	@tools/demo.sh
+demo: setup-build ## train a language model on Quern's own sources for a minute, and let it write (STEPS: how long)
+	@tools/build.sh release quern_program
+	@tools/demo.sh $(STEPS)
+
+examples: setup-build ## build and run the example programs
+	@tools/build.sh release examples
+	@tools/examples.sh
 
 check: setup-test all ## the quick tests: unit tests and one pass of the operation driver (under a minute)
 	@tools/test.sh quick

@@ -113,8 +113,9 @@ static int unknown_suite(const struct cli_call *call) {
 static int run_bench(const struct cli_call *call) {
   struct bench_run run = {.suite = find_suite(call->files[0]), .slice = 0.02};
   const char *json = NULL;
-  int64_t rounds = 11, threads = 1;
+  int64_t rounds = 11, threads;
   if (run.suite == NULL) return unknown_suite(call);
+  threads = run.suite->threads;
   cli_has(call, "--json", &json);
   cli_has(call, "--only", &run.only);
   if (cli_has(call, "--write", &run.write) && run.suite->run != bench_run_graph)
@@ -147,7 +148,7 @@ static const struct cli_option options[] = {
     {"--json", 0, "FILE", "write the results to FILE as JSON"},
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
     {"--rounds", 0, "N", "rounds of all sides in turn (11)"},
-    {"--threads", 0, "N", "threads of cases that do not say (1)"},
+    {"--threads", 0, "N", "threads of cases that do not say (1; train and infer: 2)"},
     {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
     {0}};
 
@@ -164,6 +165,8 @@ const struct cli_command cli_command_bench = {
             "  graph            nodes before and after the passes; passes, plan, cold and warm compilation\n"
             "  memory           relu, matmul, softmax: bytes and time with memory shared and not\n"
             "  limit            GPT-2's training step in 60 % of the memory, against all it wants (minutes)\n"
+            "  train            whole training steps of networks: forward, backward, clipping, AdamW\n"
+            "  infer            networks with batches of 1 to 128: samples a second, latency, bytes (minutes)\n"
             "\npeers: onednn, openblas, numpy, torch, each in a process of its own.\n"
             "A ratio is peer's time / Quern's time; spread is the distance of the quartiles over the median.\n",
     .options = options,

@@ -5,8 +5,9 @@
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 #include "cli.h"
+#include "quern/nn.h"
 
-/* ---- graphs (bench_cases.c, bench_patterns.c, bench_models.c) --------------------------------------------- */
+/* ---- graphs (bench_cases.c, bench_patterns.c, bench_networks.c, bench_models.c) ---------------------------- */
 
 /* "m=1000 k=1000 n=1000" */
 int64_t bench_value(const char *params, const char *key, int64_t otherwise);
@@ -44,9 +45,26 @@ struct bench_pattern {
 };
 extern const struct bench_pattern bench_patterns[]; /* ended by one without a name */
 
+/* A network of quern/models.h (bench_networks.c). */
+enum { BENCH_NET_INPUTS = 4 };
+struct bench_net {
+  quern_context *ctx;
+  quern_model *model;
+  quern_tensor *y; /* the loss of training, else what the network answers */
+  size_t n_inputs;
+  quern_tensor *inputs[BENCH_NET_INPUTS];
+  int64_t below[BENCH_NET_INPUTS]; /* of inputs that are integers: they are from 0 to below this; else 0 */
+  int64_t samples, tokens;         /* in a batch; no tokens: 0 */
+};
+/* lm, lstm, resnet or mlp in a context of its own, or in the one it has. To be ended also when this fails. */
+quern_status bench_net_begin(struct bench_net *net, const char *name, const char *params, bool train);
+quern_status bench_net_build(struct bench_net *net, const char *name, const char *params, bool train);
+void bench_net_end(struct bench_net *net);
+
 /* A whole model: outputs, and what becomes of its states. */
 struct bench_model {
   quern_context *ctx;
+  struct bench_net net; /* that states are of, if there are any */
   size_t n_outputs, n_updates;
   quern_tensor **outputs;
   quern_update *updates;
@@ -131,6 +149,8 @@ quern_status bench_side_open(struct bench_side *side, quern_context *ctx, size_t
 void bench_side_end(struct bench_side *side);
 bench_timed bench_side_run; /* self: the side */
 int64_t bench_side_planned(const struct bench_side *side);
+/* Inputs and states of a program of the network that are in range. */
+quern_status bench_net_fill(const struct bench_net *net, struct bench_side *side);
 /* Kernels of instances and eager use that ended here and were not run as machine code: there must be none. */
 uint64_t bench_interpreted(void);
 void bench_count_instance(const quern_instance *instance);
@@ -139,7 +159,7 @@ void bench_count_eager(const quern_context *ctx, uint64_t before); /* before: th
 /* Fills gflops, gbs and limit of a row that did so much work. */
 int bench_rate(struct bench_row *row, double flops, double bytes);
 
-/* ---- suites (bench_suites.c, bench_fusion.c, bench_graph.c, bench_memory.c) -------------------------------- */
+/* ---- suites (bench_suites.c, and a file each) -------------------------------------------------------------- */
 
 struct bench_case {
   const char *kind, *params;
@@ -151,6 +171,7 @@ struct bench_case {
 struct bench_suite {
   const char *name, *help;
   bool rates;                     /* has rows with operations and bytes a second */
+  int threads;                    /* when --threads is not given */
   const struct bench_case *cases; /* ended by a case without a kind; NULL: run does it all */
   int (*run)(struct bench_run *run);
 };
@@ -161,6 +182,8 @@ int bench_run_graph(struct bench_run *run);
 int bench_write_graphs(const struct bench_run *run); /* those of the suite graph, as text */
 int bench_run_memory(struct bench_run *run);
 int bench_run_limit(struct bench_run *run);
+int bench_run_train(struct bench_run *run);
+int bench_run_infer(struct bench_run *run);
 
 /* ---- peers (bench_peer.c): processes that do the same work, see bench/peers/peer.h ------------------------- */
 

@@ -4,12 +4,11 @@
 */
 #include "bench.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { FEW_ROUNDS = 5, PERCENT = 60 };
 
-/* A program of a model, with an instance whose states are small numbers. */
+/* A program of a model. */
 static quern_status begin(struct bench_side *side, const struct bench_model *model, int threads, int64_t limit) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.threads = threads;
@@ -17,23 +16,6 @@ static quern_status begin(struct bench_side *side, const struct bench_model *mod
   options.n_updates = model->n_updates;
   options.updates = model->updates;
   return bench_side_open(side, model->ctx, model->n_outputs, model->outputs, &options);
-}
-
-static quern_status fill_states(struct bench_side *side) {
-  quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < quern_program_states(side->program) && status == QUERN_STATUS_OK; i++) {
-    quern_slot slot;
-    status = quern_program_state(side->program, i, &slot);
-    if (status != QUERN_STATUS_OK || slot.name == NULL || slot.name[0] != 'p') continue; /* moments begin at 0 */
-    size_t n = slot.bytes / sizeof(float);
-    float *data = malloc(slot.bytes + 1);
-    if (data == NULL) return QUERN_STATUS_MEMORY;
-    bench_fill(data, n);
-    for (size_t k = 0; k < n; k++) data[k] *= 0.04f;
-    status = quern_instance_set_state(side->instance, i, data);
-    free(data);
-  }
-  return status;
 }
 
 /* The loss after so many steps; it is the same with and without a limit. */
@@ -79,8 +61,8 @@ static int run_kind(struct bench_run *run, const struct bench_model_kind *kind) 
     limit = (whole.memory.arena + whole.memory.scratch) * PERCENT / 100;
     status = begin(&less, &model, run->threads, limit);
   }
-  if (status == QUERN_STATUS_OK) status = fill_states(&whole);
-  if (status == QUERN_STATUS_OK) status = fill_states(&less);
+  if (status == QUERN_STATUS_OK) status = bench_net_fill(&model.net, &whole);
+  if (status == QUERN_STATUS_OK) status = bench_net_fill(&model.net, &less);
   int result = status == QUERN_STATUS_OK ? race(run, kind, &whole, &less, limit) : cli_fail_last(kind->name);
   bench_side_end(&whole);
   bench_side_end(&less);

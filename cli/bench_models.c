@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "quern/optim.h"
+
 #define VALUE(key) bench_value(params, key, 1)
 
 void bench_model_end(struct bench_model *model) {
+  quern_model_free(model->net.model);
   quern_context_free(model->ctx);
   free(model->outputs);
   free(model->updates);
@@ -28,92 +31,17 @@ static void add_update(struct bench_model *model, quern_tensor *state, quern_ten
 
 /* ---- GPT-2: Radford et al., "Language models are unsupervised multitask learners" -------------------------- */
 
-enum { MOST_PARAMETERS = 1024 };
-
-struct gpt2 {
-  quern_context *ctx;
-  int64_t layers, B, T, C, H, V; /* batch, tokens, width, heads, vocabulary */
-  size_t n;
-  quern_tensor *parameter[MOST_PARAMETERS], *gradient[MOST_PARAMETERS];
-};
-
-static quern_tensor *parameter(struct gpt2 *m, int rank, const int64_t *dims) {
-  char name[32];
-  snprintf(name, sizeof name, "p%zu", m->n);
-  return m->parameter[m->n++] = quern_state(m->ctx, name, QUERN_DTYPE_F32, rank, dims);
-}
-
-static quern_tensor *linear(struct gpt2 *m, quern_tensor *x, int64_t in, int64_t out) {
-  quern_tensor *weight = parameter(m, QUERN_LIST(out, in)), *bias = parameter(m, QUERN_LIST(out));
-  return quern_linear(x, weight, bias);
-}
-
-static quern_tensor *norm(struct gpt2 *m, quern_tensor *x) {
-  quern_tensor *weight = parameter(m, QUERN_LIST(m->C)), *bias = parameter(m, QUERN_LIST(m->C));
-  return quern_layer_norm(x, 1, weight, bias, 1e-5);
-}
-
-/* Third `part` of qkv (B, T, 3C) as heads (B, H, T, C / H). */
-static quern_tensor *heads(const struct gpt2 *m, quern_tensor *qkv, int64_t part) {
-  quern_tensor *x = quern_slice(qkv, 2, part * m->C, (part + 1) * m->C, 1);
-  return quern_transpose(quern_reshape(x, QUERN_LIST(m->B, m->T, m->H, m->C / m->H)), 1, 2);
-}
-
-static quern_tensor *layer(struct gpt2 *m, quern_tensor *x) {
-  quern_attention_options causal = {.size = sizeof causal, .causal = true};
-  quern_tensor *qkv = linear(m, norm(m, x), m->C, 3 * m->C); /* (B, T, 3C) */
-  quern_tensor *y =
-      quern_attention(heads(m, qkv, 0), heads(m, qkv, 1), heads(m, qkv, 2), NULL, &causal, NULL); /* (B, H, T, C / H) */
-  y = quern_reshape(quern_transpose(y, 1, 2), QUERN_LIST(m->B, m->T, m->C));
-  x = quern_add(x, linear(m, y, m->C, m->C));
-  return quern_add(x, linear(m, quern_gelu_tanh(linear(m, norm(m, x), m->C, 4 * m->C)), 4 * m->C, m->C));
-}
-
-static quern_tensor *moment(const struct gpt2 *m, const char *kind, size_t i) {
-  char name[32];
-  snprintf(name, sizeof name, "%s%zu", kind, i);
-  const quern_tensor *p = m->parameter[i];
-  return quern_state(m->ctx, name, QUERN_DTYPE_F32, quern_tensor_rank(p), quern_tensor_dims(p));
-}
-
-/* 1 - keep^step: what the moments are to be divided by after so many steps. */
-static quern_tensor *correction(quern_tensor *step, double keep) {
-  quern_context *ctx = quern_tensor_context(step);
-  quern_tensor *one = quern_scalar(ctx, QUERN_DTYPE_F32, 1);
-  return quern_sub(one, quern_pow(quern_scalar(ctx, QUERN_DTYPE_F32, keep), step));
-}
-
-static void add_adamw(struct bench_model *model, const struct gpt2 *m, size_t i, quern_tensor *step) {
-  quern_tensor *p = m->parameter[i], *g = m->gradient[i], *first = moment(m, "m", i), *second = moment(m, "v", i);
-  quern_tensor *new_first = quern_add(quern_mul_scalar(first, 0.9), quern_mul_scalar(g, 0.1));
-  quern_tensor *new_second = quern_add(quern_mul_scalar(second, 0.999), quern_mul_scalar(quern_square(g), 0.001));
-  quern_tensor *size = quern_add_scalar(quern_sqrt(quern_div(new_second, correction(step, 0.999))), 1e-8);
-  quern_tensor *move = quern_div(quern_div(new_first, correction(step, 0.9)), size);
-  move = quern_add(move, quern_mul_scalar(p, 0.01));
-  add_update(model, p, quern_sub(p, quern_mul_scalar(move, 3e-4)));
-  add_update(model, first, new_first);
-  add_update(model, second, new_second);
-}
-
 /* Loss, gradients, and AdamW for every parameter. */
 static void build_gpt2(struct bench_model *model, const char *params) {
-  struct gpt2 m = {.ctx = model->ctx,
-                   .layers = VALUE("layers"),
-                   .B = VALUE("B"),
-                   .T = VALUE("T"),
-                   .C = VALUE("C"),
-                   .H = VALUE("H"),
-                   .V = VALUE("V")};
-  quern_tensor *tokens = quern_input(m.ctx, "tokens", QUERN_DTYPE_I32, QUERN_LIST(m.B, m.T));
-  quern_tensor *labels = quern_input(m.ctx, "labels", QUERN_DTYPE_I32, QUERN_LIST(m.B, m.T));
-  quern_tensor *step = quern_input(m.ctx, "step", QUERN_DTYPE_F32, QUERN_SCALAR);
-  quern_tensor *embedding = parameter(&m, QUERN_LIST(m.V, m.C)), *positions = parameter(&m, QUERN_LIST(m.T, m.C));
-  quern_tensor *x = quern_add(quern_gather(embedding, tokens, 0), positions); /* (B, T, C) */
-  for (int64_t i = 0; i < m.layers; i++) x = layer(&m, x);
-  quern_tensor *loss = quern_linear_cross_entropy(norm(&m, x), embedding, labels, NULL);
-  add_output(model, loss);
-  if (quern_grad(loss, m.n, m.parameter, m.gradient) != QUERN_STATUS_OK) return;
-  for (size_t i = 0; i < m.n; i++) add_adamw(model, &m, i, step);
+  quern_step *step = NULL;
+  const quern_update *updates;
+  model->net.ctx = model->ctx;
+  if (bench_net_build(&model->net, "lm", params, true) != QUERN_STATUS_OK) return;
+  add_output(model, model->net.y);
+  if (quern_step_new(&step, model->net.model, model->net.y, NULL) != QUERN_STATUS_OK) return;
+  size_t n = quern_step_updates(step, &updates);
+  for (size_t i = 0; i < n; i++) add_update(model, updates[i].state, updates[i].value);
+  quern_step_free(step);
 }
 
 /* ---- blocks of two streams that attend to each other: Esser et al., "Scaling rectified flow transformers" --- */

@@ -96,15 +96,18 @@ static const struct bench_case conv[] = {CONV(3, 224, 64, 7, 2, 3),
                                          {0}};
 
 const struct bench_suite bench_suites[] = {
-    {"gemm", "matrix products: 12 shapes plain and packed, few rows, linear + GELU", true, gemm, NULL},
-    {"gemm-off-by-one", "the 12 shapes with each size one less and one more: rates as ratios", true, neighbours, NULL},
-    {"ops", "elementwise, rows, gradients, attention", true, ops, NULL},
-    {"conv", "convolutions of ResNet-50", true, conv, NULL},
-    {"fusion", "kernels, bytes and time of patterns: fused, not fused, and written by hand", true, NULL,
+    {"gemm", "matrix products: 12 shapes plain and packed, few rows, linear + GELU", true, 1, gemm, NULL},
+    {"gemm-off-by-one", "the 12 shapes with each size one less and one more: rates as ratios", true, 1, neighbours,
+     NULL},
+    {"ops", "elementwise, rows, gradients, attention", true, 1, ops, NULL},
+    {"conv", "convolutions of ResNet-50", true, 1, conv, NULL},
+    {"fusion", "kernels, bytes and time of patterns: fused, not fused, and written by hand", true, 1, NULL,
      bench_run_fusion},
-    {"graph", "nodes before and after the passes; passes, plan, cold and warm compilation", false, NULL,
+    {"graph", "nodes before and after the passes; passes, plan, cold and warm compilation", false, 1, NULL,
      bench_run_graph},
-    {"memory", "relu, matmul, softmax: bytes and time with memory shared and not", false, NULL, bench_run_memory},
-    {"limit", "GPT-2's training step in 60 % of the memory, against all it wants", false, NULL, bench_run_limit},
+    {"memory", "relu, matmul, softmax: bytes and time with memory shared and not", false, 1, NULL, bench_run_memory},
+    {"limit", "GPT-2's training step in 60 % of the memory, against all it wants", false, 1, NULL, bench_run_limit},
+    {"train", "whole training steps of networks: forward, backward, clipping, AdamW", true, 2, NULL, bench_run_train},
+    {"infer", "networks with batches of 1 to 128: samples a second, latency, bytes", true, 2, NULL, bench_run_infer},
 };
 const size_t bench_suite_count = sizeof bench_suites / sizeof *bench_suites;

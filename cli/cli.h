@@ -47,6 +47,7 @@ struct cli_command {
   const char *help;                 /* a line */
   const char *more;                 /* lines for its own --help, or NULL */
   const struct cli_option *options; /* ended by a row without a name; NULL: none */
+  void (*print_more)(FILE *out);    /* what follows them, or NULL */
   size_t least_files, most_files;
   int (*run)(const struct cli_call *call);
 };
@@ -59,6 +60,7 @@ bool cli_has(const struct cli_call *call, const char *name, const char **value);
 
 /* The value of an option as a number from least to most; without the option *number stays. */
 int cli_number(const struct cli_call *call, const char *name, int64_t least, int64_t most, int64_t *number);
+int cli_real(const struct cli_call *call, const char *name, double least, double most, double *number);
 /* The same of bytes: 1000, 64KiB, 1.5GiB. */
 int cli_bytes(const struct cli_call *call, const char *name, int64_t *bytes);
 
@@ -86,6 +88,10 @@ int cli_write(const char *path, const char *text);
 /* From now on the first Ctrl-C is only noted, the second ends the program. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
+
+/* The same of Ctrl-C and SIGTERM, with a word on stderr; which it was, 0: none. */
+void cli_catch_end(void);
+int cli_end_signal(void);
 
 /* ---- graphs and arrays (graph.c, array.c) --------------------------------------------------------------- */
 
@@ -155,6 +161,12 @@ int cli_leading_read(struct cli_values *values);
 int cli_leading_inputs(struct cli_values *values, int64_t most);
 int cli_leading_outputs(struct cli_values *values, const quern_program *program);
 
+/* ---- plans of training (plan_train.c) -------------------------------------------------------------------- */
+
+/* Whether an argument is a training configuration, or the beginning of one, instead of a graph; and the command plan of it. */
+bool cli_is_settings(const char *argument);
+int cli_plan_settings(const struct cli_call *call);
+
 /* ---- programs (program.c) ------------------------------------------------------------------------------- */
 
 /* clang-format off */
@@ -164,6 +176,7 @@ int cli_leading_outputs(struct cli_values *values, const quern_program *program)
   {"--optimise", 0, "0|1", "0: a kernel an operation, in scalar code (1)"},                                            \
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
+  {"--recompute", 0, NULL, "what lies between kept tensors is computed again for what output 0 does not need"},        \
   {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise)"},                                       \
   {"--optimize-for", 0, "GOAL", "latency: threads wait actively; throughput: they sleep, and leave room (latency)"},   \
   {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"},                                      \
@@ -172,11 +185,18 @@ int cli_leading_outputs(struct cli_values *values, const quern_program *program)
   {"--leading", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
-  "[--device NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--numerics KIND]\n"                  \
-  "       [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--leading NAME[,NAME]]"
+  "[--device NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"                      \
+  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--leading "        \
+  "NAME[,NAME]]"
 
 /* Compiles a graph as the options of the call say, for the device unless they name one, with more passes (or NULL). */
 int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes);
+/* The options that it compiles with; list: room for passes. */
+int cli_program_options(const struct cli_values *values, const char *device, const char *passes, char list[512],
+                        quern_program_options *options);
+/* quern_program_curve as a table; and of a graph, as the options of the call say (curve.c). */
+void cli_print_curve(FILE *out, size_t n, const quern_curve_point *points);
+int cli_run_curve(const struct cli_values *values);
 /* Writes what a program is made of to a file, "-" for standard output. */
 int cli_print_explained(const quern_program *program, const quern_instance *instance, quern_explain_form form,
                         const char *path);
@@ -186,7 +206,8 @@ const char *cli_bytes_text(char text[24], int64_t bytes);
 /* ---- the commands --------------------------------------------------------------------------------------- */
 
 extern const struct cli_command cli_command_bench, cli_command_compile, cli_command_devices, cli_command_env,
-    cli_command_eval, cli_command_explain, cli_command_graph, cli_command_info, cli_command_plan, cli_command_run,
-    cli_command_tokenize;
+    cli_command_eval, cli_command_eval_loss, cli_command_explain, cli_command_generate, cli_command_graph,
+    cli_command_info, cli_command_plan, cli_command_report, cli_command_resume, cli_command_run, cli_command_tokenize,
+    cli_command_train;
 
 #endif

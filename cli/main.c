@@ -13,15 +13,16 @@ static const struct cli_command command_help = {.name = "help",
                                                 .most_files = 1,
                                                 .run = run_help};
 
-static const struct cli_command *const commands[] = {&cli_command_eval,    &cli_command_run,      &cli_command_compile,
-                                                     &cli_command_plan,    &cli_command_explain,  &cli_command_graph,
-                                                     &cli_command_info,    &cli_command_tokenize, &cli_command_bench,
-                                                     &cli_command_devices, &cli_command_env,      &command_help};
+static const struct cli_command *const commands[] = {
+    &cli_command_train,   &cli_command_resume,  &cli_command_generate, &cli_command_eval_loss, &cli_command_report,
+    &cli_command_info,    &cli_command_plan,    &cli_command_tokenize, &cli_command_eval,      &cli_command_run,
+    &cli_command_compile, &cli_command_explain, &cli_command_graph,    &cli_command_bench,     &cli_command_devices,
+    &cli_command_env,     &command_help};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_overview(FILE *out) {
   fprintf(out, "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n");
-  for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i]->name, commands[i]->help);
+  for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-9s %s\n", commands[i]->name, commands[i]->help);
   fprintf(out, "\noptions:\n  --help     this text; after a command, how it is called\n"
                "  --version  the version\n");
 }

@@ -27,6 +27,7 @@ void cli_print_help(FILE *out, const struct cli_command *command) {
     fprintf(out, "  %-22s %s\n", left, option->help);
   }
   if (command->more != NULL) fprintf(out, "\n%s", command->more);
+  if (command->print_more != NULL) command->print_more(out);
 }
 
 /* The option that an argument names: --set, --set=..., -o, -oFILE; *rest is what follows it, or NULL. */
@@ -129,6 +130,17 @@ int cli_number(const struct cli_call *call, const char *name, int64_t least, int
   if (errno != 0 || end == text || *end != 0 || x < least || x > most)
     return cli_usage(call->command, "%s takes a number from %lld to %lld, got '%s'", name, (long long)least,
                      (long long)most, text);
+  *number = x;
+  return CLI_OK;
+}
+
+int cli_real(const struct cli_call *call, const char *name, double least, double most, double *number) {
+  const char *text;
+  if (!cli_has(call, name, &text)) return CLI_OK;
+  char *end = NULL;
+  double x = strtod(text, &end);
+  if (end == text || *end != 0 || !(x >= least && x <= most))
+    return cli_usage(call->command, "%s takes a number from %g to %g, got '%s'", name, least, most, text);
   *number = x;
   return CLI_OK;
 }

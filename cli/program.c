@@ -61,26 +61,36 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
   options->numerics = (quern_numerics)numerics;
   options->optimize_for = (quern_optimize_for)goal;
   options->inference = cli_has(call, "--inference", NULL);
+  options->recompute = cli_has(call, "--recompute", NULL);
   return status;
+}
+
+int cli_program_options(const struct cli_values *values, const char *device, const char *passes, char list[512],
+                        quern_program_options *options) {
+  const struct cli_call *call = values->call;
+  *options = (quern_program_options)QUERN_PROGRAM_OPTIONS;
+  options->device = device;
+  options->n_updates = values->n_updates;
+  options->updates = values->updates;
+  options->n_donated = values->n_donated;
+  options->donated = values->donated;
+  options->n_leading = values->n_leading;
+  options->leading = values->leading;
+  int status = read_options(call, options);
+  if (status != CLI_OK) return status;
+  int length = snprintf(list, 512, "%s%s%s", options->passes != NULL ? options->passes : "",
+                        options->passes != NULL && passes != NULL ? "," : "", passes != NULL ? passes : "");
+  if (length < 0 || length >= 512) return cli_usage(call->command, "--pass: the list is too long");
+  options->passes = list;
+  return CLI_OK;
 }
 
 int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes) {
   const struct cli_call *call = values->call;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.device = device;
-  options.n_updates = values->n_updates;
-  options.updates = values->updates;
-  options.n_donated = values->n_donated;
-  options.donated = values->donated;
-  options.n_leading = values->n_leading;
-  options.leading = values->leading;
-  int status = read_options(call, &options);
-  if (status != CLI_OK) return status;
+  quern_program_options options;
   char list[512];
-  int length = snprintf(list, sizeof list, "%s%s%s", options.passes != NULL ? options.passes : "",
-                        options.passes != NULL && passes != NULL ? "," : "", passes != NULL ? passes : "");
-  if (length < 0 || (size_t)length >= sizeof list) return cli_usage(call->command, "--pass: the list is too long");
-  options.passes = list;
+  int status = cli_program_options(values, device, passes, list, &options);
+  if (status != CLI_OK) return status;
   if (quern_program_compile(program, values->graph.ctx, values->n_outs, values->outputs, &options) == QUERN_STATUS_OK)
     return CLI_OK;
   return cli_fail_last(call->files[0]);
@@ -141,11 +151,25 @@ static int print_plan(const struct cli_call *call, const quern_program *program)
   return cli_print_explained(program, NULL, QUERN_EXPLAIN_PLAN, "-");
 }
 
-static int run_plan(const struct cli_call *call) { return compile(call, "null", print_plan); }
+static int run_plan(const struct cli_call *call) {
+  struct cli_values values;
+  if (cli_is_settings(call->files[0])) return cli_plan_settings(call);
+  if (call->n_files > 1)
+    return cli_usage(call->command, "takes at most 1 graph, '%s' is one more argument", call->files[1]);
+  if (!cli_has(call, "--curve", NULL)) return compile(call, "null", print_plan);
+  if (cli_has(call, "--memory", NULL)) return cli_usage(call->command, "--curve goes through all limits: no --memory");
+  int status = cli_values_begin(&values, call);
+  if (status == CLI_OK) status = cli_run_curve(&values);
+  cli_values_end(&values);
+  return status;
+}
 
 static const struct cli_option compile_options[] = {
     CLI_PROGRAM_OPTIONS, {"--output", 'o', "FILE", "save the program: quern run runs it without a C compiler"}, {0}};
-static const struct cli_option plan_options[] = {CLI_PROGRAM_OPTIONS, {0}};
+static const struct cli_option plan_options[] = {
+    {"--curve", 0, NULL, "what a step takes under limits from all it wants to the smallest that can be"},
+    CLI_PROGRAM_OPTIONS,
+    {0}};
 
 const struct cli_command cli_command_compile = {
     .name = "compile",
@@ -160,11 +184,16 @@ const struct cli_command cli_command_compile = {
 
 const struct cli_command cli_command_plan = {
     .name = "plan",
-    .usage = "FILE.qir " CLI_PROGRAM_USAGE,
-    .help = "memory, kernels and operations of a graph; runs nothing, and needs no C compiler",
-    .more = "FILE - is standard input. A buffer of a step is written as place+offset:bytes.\n",
+    .usage = "FILE.qir [--curve] " CLI_PROGRAM_USAGE "\n"
+             "       quern plan CONFIG [key=value ...] [--memory BYTES]",
+    .help = "memory, kernels and operations of a graph or of training; runs nothing, and needs no C compiler",
+    .more = "FILE - is standard input. A buffer of a step is written as place+offset:bytes. --curve: memory against "
+            "time, predicted\n"
+            "by what quern devices has measured. CONFIG is what quern train takes: the step's memory by kind, and what "
+            "less of it\n"
+            "would cost.\n",
     .options = plan_options,
     .least_files = 1,
-    .most_files = 1,
+    .most_files = SIZE_MAX,
     .run = run_plan,
 };

@@ -132,7 +132,7 @@ def run_page(page):
 
 def check(update):
     passed, failed = 0, 0
-    for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "README.md"):
+    for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "docs/cli.md", "README.md"):
         path = os.path.join(ROOT, name)
         try:
             with open(path) as file:

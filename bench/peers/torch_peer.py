@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from peer import Unknown, memory, serve
+from torch_models import TRAIN
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 torch.manual_seed(0)
@@ -129,6 +130,7 @@ CASES = {
     "exp": flat(lambda a, b, c: torch.exp(a, out=c)),
     "tanh": flat(lambda a, b, c: torch.tanh(a, out=c)),
     "sum": flat(lambda a, b, c: torch.sum(a)),
+    **TRAIN,
 }
 
 
@@ -141,7 +143,7 @@ def prepare(kind, values):
         with torch.no_grad():
             run()
 
-    return run if values.get("back", 0) else quiet
+    return run if values.get("back", 0) or kind in TRAIN else quiet
 
 
 serve("torch", torch.__version__, prepare)

@@ -79,6 +79,9 @@ QUERN_API bool quern_scope_train(const quern_scope *scope);
 
 /* The step as a u64 scalar: a buffer named "step", which optimisers count. */
 QUERN_API quern_tensor *quern_model_step(quern_model *model);
+/* Inside a loop that makes a step of several turns: turn is an integer scalar, 0 to turns - 1, and random streams of every turn are
+** their own, as if every turn were a step. NULL: the step alone, as at the start. */
+QUERN_API void quern_model_turn(quern_model *model, quern_tensor *turn, int64_t turns);
 
 /* Parameters and buffers in the order they were made. */
 typedef struct quern_parameter {
@@ -110,6 +113,7 @@ typedef struct quern_nn_linear_options {
   bool no_bias;
   const char *activation;                    /* of the result; NULL: none */
   const quern_init *weight_init, *bias_init; /* NULL: PyTorch's */
+  bool no_fuse;                              /* the activation is a kernel of its own, of what lies in memory */
 } quern_nn_linear_options;
 /* x (.., in) -> (.., out): weight (out, in), bias (out,). */
 QUERN_API quern_tensor *quern_nn_linear(quern_scope *scope, quern_tensor *x, int64_t out,

@@ -38,9 +38,13 @@ typedef struct quern_optim_options {
   size_t n_groups;
   const quern_optim_group *groups;
   const struct quern_scaler_options *scaler; /* dynamic loss scaling; NULL: none */
+  bool guard; /* a step whose gradients are not finite changes nothing at all; with a scaler nothing but its states */
 } quern_optim_options;
 #define QUERN_OPTIM_OPTIONS                                                                                            \
-  { sizeof(quern_optim_options), QUERN_OPTIM_ADAMW, 0.9, 0.999, 1e-8, 0, 0, false, false, 0.01, 0, 0, 0, 0, NULL, NULL }
+  {                                                                                                                    \
+    sizeof(quern_optim_options), QUERN_OPTIM_ADAMW, 0.9, 0.999, 1e-8, 0, 0, false, false, 0.01, 0, 0, 0, 0, NULL,      \
+        NULL, false                                                                                                    \
+  }
 
 /* The loss is multiplied by a scale before it is differentiated, and gradients are divided by it before clipping. A step whose
 ** gradients are not finite changes nothing but the scale. State: buffers "scaler.scale", "scaler.good", "scaler.skipped". */
@@ -58,16 +62,55 @@ typedef struct quern_scaler_options {
 typedef struct quern_step quern_step;
 QUERN_API quern_status quern_step_new(quern_step **step, quern_model *model, quern_tensor *loss,
                                       const quern_optim_options *options) QUERN_NODISCARD;
-/* The same from gradients that the caller has: one for each trained parameter, in the model's order. */
+/* The same from gradients that the caller has: one for each trained parameter, in the model's order. With a scaler they are those of
+** the loss times the scale. */
 QUERN_API quern_status quern_step_from(quern_step **step, quern_model *model, quern_tensor *const *gradients,
                                        const quern_optim_options *options) QUERN_NODISCARD;
 QUERN_API void quern_step_free(quern_step *step);
 QUERN_API size_t quern_step_updates(const quern_step *step, const quern_update **updates);
 QUERN_API quern_tensor *quern_step_lr(const quern_step *step);   /* the input */
 QUERN_API quern_tensor *quern_step_norm(const quern_step *step); /* of the gradients before clipping: a scalar */
-/* bool: whether the step was made; NULL without a scaler */
+/* bool: whether the step was made; NULL without a scaler or a guard */
 QUERN_API quern_tensor *quern_step_finite(const quern_step *step);
 QUERN_API quern_tensor *quern_step_gradient(const quern_step *step, size_t i); /* as used, of trained parameter i */
+
+/* ---- batches in parts (accumulate.c) ----------------------------------------------------------------------------------- */
+
+/* Builds the loss of a part of a batch: inputs are like the batch's, with fewer rows. Called once; must not call quern_model_begin. */
+typedef quern_tensor *quern_loss_of(quern_model *model, size_t n, quern_tensor *const *inputs, void *user);
+/* A step that takes its batch in parts, one after another in a loop of the program, and needs the memory of one part and of the sums
+** of gradients. The first axis of every input is divided. Loss and gradients are the means of those of the parts; layers that change
+** buffers change them in every part, and dropout has masks of its own in each. With one part it is quern_step_new of the loss.
+** What the loss uses beside the inputs is the same for all parts. mean_loss may be NULL. */
+QUERN_API quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_t parts, size_t n,
+                                             quern_tensor *const *inputs, quern_loss_of *loss, void *user,
+                                             const quern_optim_options *options,
+                                             quern_tensor **mean_loss) QUERN_NODISCARD;
+/* The bytes that a step of so many parts needs, as planned. */
+typedef quern_status quern_parts_bytes(void *user, int64_t parts, int64_t *bytes);
+/* The fewest parts of equal size whose step fits into limit bytes (0: no limit), and what it needs. If none fits: as many parts as
+** the batch has rows, and *bytes is above the limit. */
+QUERN_API quern_status quern_step_parts(int64_t *parts, int64_t *bytes, int64_t batch, int64_t limit,
+                                        quern_parts_bytes *plan, void *user) QUERN_NODISCARD;
+
+/* ---- mixed precision (autocast.c, policy.def) -------------------------------------------------------------------------- */
+
+typedef struct quern_autocast_options {
+  size_t size;
+  quern_dtype low;  /* QUERN_DTYPE_BF16 or QUERN_DTYPE_F16 */
+  const char *rows; /* other rows of the policy, as in "softmax=f32,tanh=f32"; NULL: none */
+} quern_autocast_options;
+#define QUERN_AUTOCAST_OPTIONS                                                                                         \
+  { sizeof(quern_autocast_options), QUERN_DTYPE_BF16, NULL }
+
+/* y[i] = x[i] of f32, computed with activations of a low dtype: contractions, convolutions and attention on low operands with f32
+** sums, losses in f32, as the policy says. Parameters stay f32, and results keep their dtypes. Before differentiating: y goes to
+** quern_step_new. The model's changes are rewritten likewise. Again is the same as once. options NULL: bf16. */
+QUERN_API quern_status quern_autocast(quern_model *model, size_t n, quern_tensor *const *x, quern_tensor **y,
+                                      const quern_autocast_options *options) QUERN_NODISCARD;
+/* The policy as a table, "low operation dot" a line; free with quern_text_free. */
+QUERN_API quern_status quern_autocast_print(quern_context *ctx, const quern_autocast_options *options,
+                                            char **text) QUERN_NODISCARD;
 
 /* ---- learning rates (schedule.c): numbers, on the host -------------------------------------------------------------- */
 

@@ -42,8 +42,14 @@ QUERN_API quern_status quern_device_get(size_t i, quern_device *device) QUERN_NO
 /* From now on every run of the instance is recorded: times of all its steps, events of the last runs. */
 QUERN_API quern_status quern_instance_record(quern_instance *instance, bool on) QUERN_NODISCARD;
 
-/* What was recorded. TABLE: kernels by time, for people. TRACE: Chrome's JSON. FOLDED: flame-graph stacks. */
-typedef enum quern_profile_form { QUERN_PROFILE_TABLE, QUERN_PROFILE_TRACE, QUERN_PROFILE_FOLDED } quern_profile_form;
+/* What was recorded. TABLE: kernels by time, for people. TRACE: Chrome's JSON. FOLDED: flame-graph stacks. ROWS: the table as a
+** JSON array. */
+typedef enum quern_profile_form {
+  QUERN_PROFILE_TABLE,
+  QUERN_PROFILE_TRACE,
+  QUERN_PROFILE_FOLDED,
+  QUERN_PROFILE_ROWS
+} quern_profile_form;
 QUERN_API quern_status quern_program_profile(const quern_program *program, const quern_instance *instance,
                                              quern_profile_form form, char **text) QUERN_NODISCARD;
 

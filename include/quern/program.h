@@ -42,11 +42,14 @@ typedef struct quern_program_options {
   ** graph is the most. No row of them may have an effect on another: what would mix rows is refused. */
   size_t n_leading;
   quern_tensor *const *leading;
+  /* Gradient checkpointing: what lies between the tensors of quern_keep is not held for steps that output 0, the loss, does not need,
+  ** but computed again before them, with the same bits. What comes after the last of them is held. Without quern_keep: no effect. */
+  bool recompute;
 } quern_program_options;
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL                                                                                         \
+        NULL, 0, NULL, 0, NULL, false                                                                                  \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
@@ -59,6 +62,24 @@ QUERN_API void quern_program_free(quern_program *program);
 ** that has what the code needs. Only of device "cpu". The file is written whole or not at all. */
 QUERN_API quern_status quern_program_save(const quern_program *program, const char *path) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_load(quern_program **program, const char *path) QUERN_NODISCARD;
+
+/* What less memory costs: plans of the same step under smaller and smaller limits. */
+typedef struct quern_curve_point {
+  int64_t limit; /* what was asked for; 0: no limit */
+  int64_t bytes; /* that a limit counts: arena, scratch and staging */
+  int64_t arena; /* of it */
+  int64_t held;  /* as in quern_memory */
+  /* Of a run, predicted: operations and bytes against what was measured of this machine (quern_device_limits), or against usual
+  ** figures where nothing was. */
+  double seconds;
+  size_t recomputed; /* steps that compute something again; those of loops' bodies as well */
+} quern_curve_point;
+/* Plans what quern_program_compile would compile, without a limit and under limits down to the smallest that can be met: at most
+** `room` points, 2 at least, the first without a limit; plans that come out the same are left out. Nothing is compiled or run;
+** options->memory_limit does not count. options may be NULL. */
+QUERN_API quern_status quern_program_curve(quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                                           const quern_program_options *options, size_t room, quern_curve_point *points,
+                                           size_t *n_points) QUERN_NODISCARD;
 
 /* Inputs are the INPUT leaves and the buffers without elements that the outputs and updates reach, in the order they were
 ** made; states likewise. The type of each, as a name (NULL: none), dtype and shape. */
@@ -89,6 +110,8 @@ typedef struct quern_memory {
   int64_t bound;     /* the most bytes of a step that are alive at a time: no arena can be smaller */
   int64_t unshared;  /* the arena if nothing shared memory */
   int64_t staging;   /* inputs and outputs of runs with fewer rows than the most */
+  /* Activations: of what output 0 (a loss) needs, or what repeats it, waiting for steps that it does not need; the most at a time. */
+  int64_t held;
 } quern_memory;
 QUERN_API quern_status quern_program_memory(const quern_program *program, quern_memory *memory) QUERN_NODISCARD;
 
@@ -100,7 +123,8 @@ typedef struct quern_program_counts {
   size_t kernels;                   /* different ones */
   double seconds_passes, seconds_plan, seconds_compile;
   int compiled, cached; /* units that the C compiler ran for, and that the cache had */
-  double flops, bytes;  /* of a run's steps: operations, and bytes read and written at least; without loops' bodies */
+  double flops, bytes;  /* of a run: operations, and bytes read and written at least; bodies of whiles and ifs once */
+  size_t recomputed;    /* steps that compute something again, to need less memory; those of loops' bodies as well */
 } quern_program_counts;
 QUERN_API quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) QUERN_NODISCARD;
 

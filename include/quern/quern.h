@@ -8,6 +8,7 @@
 #include "quern/dtype.h"
 #include "quern/eager.h"
 #include "quern/env.h"
+#include "quern/generate.h"
 #include "quern/grad.h"
 #include "quern/graph.h"
 #include "quern/models.h"
@@ -20,5 +21,6 @@
 #include "quern/status.h"
 #include "quern/tensor.h"
 #include "quern/tokenizer.h"
+#include "quern/train.h"
 #include "quern/version.h"
 #endif

@@ -80,7 +80,7 @@ QUERN_API quern_tensor *quern_eye(quern_context *ctx, quern_dtype dtype, int64_t
 
 /* ---- elementwise (elementwise.c): what is not said to take integers or bools takes floats -------------------------- */
 
-/* Numbers: neg, abs, sign, square. Any dtype: stop_gradient, cast, bitcast (to a dtype of the same size, not to bool). */
+/* Numbers: neg, abs, sign, square. Any dtype: stop_gradient, keep, cast, bitcast (to a dtype of the same size, not to bool). */
 QUERN_API quern_tensor *quern_neg(quern_tensor *x);
 QUERN_API quern_tensor *quern_abs(quern_tensor *x);
 QUERN_API quern_tensor *quern_sign(quern_tensor *x);
@@ -105,6 +105,9 @@ QUERN_API quern_tensor *quern_isnan(quern_tensor *x); /* these three give bools 
 QUERN_API quern_tensor *quern_isinf(quern_tensor *x);
 QUERN_API quern_tensor *quern_isfinite(quern_tensor *x);
 QUERN_API quern_tensor *quern_stop_gradient(quern_tensor *x);
+/* x itself, in memory: a program fuses nothing across it, and one that recomputes (quern_program_options.recompute) keeps it. The
+** gradient passes through. */
+QUERN_API quern_tensor *quern_keep(quern_tensor *x);
 QUERN_API quern_tensor *quern_cast(quern_tensor *x, quern_dtype dtype);
 QUERN_API quern_tensor *quern_bitcast(quern_tensor *x, quern_dtype dtype);
 
@@ -360,7 +363,8 @@ typedef struct quern_attention_options {
   bool causal;  /* query i sees keys up to i + (keys - queries) */
 } quern_attention_options;
 /* q (B, H, S, D), k (B, G, T, D), v (B, G, T, E) with H a multiple of G. mask: bool (true: seen) or a float added to the
-** scores, broadcast to (B, H, S, T), or NULL. *lse (may be NULL): the log-sum-exp of each row of scores, (B, H, S), f32 of
+** scores, broadcast to (B, H, S, T); or i64, a scalar or (B, 1, 1, 1): query i sees keys up to i + mask, and what is behind them is
+** not read; or NULL. *lse (may be NULL): the log-sum-exp of each row of scores, (B, H, S), f32 of
 ** narrower operands. A row that sees nothing gives zeros and -inf. options may be NULL. */
 QUERN_API quern_tensor *quern_attention(quern_tensor *q, quern_tensor *k, quern_tensor *v, quern_tensor *mask,
                                         const quern_attention_options *options, quern_tensor **lse);

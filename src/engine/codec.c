@@ -255,6 +255,8 @@ static bool rows_fit(const quern_program *p) {
     for (int k = 0; k < kern->n_phases; k++) {
       const struct kern_first *first = &kern->phases[k].first;
       if (first->div < 0 || (first->div > 0 && (first->by <= 0 || kern->n_scalars == 0))) return false;
+      int from = kern->phases[k].from, to = kern->phases[k].to;
+      if (from < 0 || to < 0 || BASE_MAX(from, to) >= BASE_MAX(kern->n_mems, 1)) return false;
     }
   }
   return p->memory.staging == staging;

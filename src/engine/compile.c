@@ -48,18 +48,16 @@ static quern_status count_nodes(const struct engine_build *b, size_t *nodes) {
   return QUERN_STATUS_OK;
 }
 
-/* The stages, in order. */
-static quern_status run_stages(struct engine_build *b) {
-  quern_program *program = b->program;
-  quern_program_counts *counts = &program->counts;
+/* The stages up to kernels; found: there is a program that was compiled before, and none is needed. */
+static quern_status run_front(struct engine_build *b, bool cached, bool *found) {
+  quern_program_counts *counts = &b->program->counts;
   double start = base_clock();
-  bool found;
-
+  *found = false;
   QUERN_TRY(configure(b));
   QUERN_TRY(open_main(b));
   QUERN_TRY(engine_find_leaves(b));
-  QUERN_TRY(engine_cache_find(b, &found));
-  if (found) return QUERN_STATUS_OK;
+  if (cached) QUERN_TRY(engine_cache_find(b, found));
+  if (*found) return QUERN_STATUS_OK;
   QUERN_TRY(count_nodes(b, &counts->nodes_before));
   QUERN_TRY(engine_snap(b, "graph"));
 
@@ -76,12 +74,25 @@ static quern_status run_stages(struct engine_build *b) {
 
   QUERN_TRY(engine_make_kernels(b));
   QUERN_TRY(engine_snap(b, "kernels"));
-
   QUERN_TRY(engine_lay_leaves(b));
-  QUERN_TRY(engine_make_plans(b));
+  counts->seconds_plan = base_clock() - start;
+  return QUERN_STATUS_OK;
+}
+
+/* All stages, in order. */
+static quern_status run_stages(struct engine_build *b, void *user) {
+  quern_program *program = b->program;
+  quern_program_counts *counts = &program->counts;
+  int64_t least;
+  bool found;
+  (void)user;
+  QUERN_TRY(run_front(b, true, &found));
+  if (found) return QUERN_STATUS_OK;
+  double start = base_clock();
+  QUERN_TRY(engine_make_plans(b, &least));
   QUERN_TRY(engine_snap(b, "plan"));
   QUERN_TRY(engine_write_program(b));
-  counts->seconds_plan = base_clock() - start;
+  counts->seconds_plan += base_clock() - start;
   start = base_clock();
 
   QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
@@ -113,7 +124,9 @@ static void build_fini(struct engine_build *b) {
   base_arena_fini(&b->arena);
 }
 
-quern_status engine_compile(quern_program **program, const struct engine_request *request) {
+/* A compilation by some stages: what is left of it is the program, which may have been replaced. */
+static quern_status compile(quern_program **program, const struct engine_request *request,
+                            quern_status (*stages)(struct engine_build *b, void *user), void *user) {
   quern_context *ctx = request->ctx;
   QUERN_TRY(engine_program_new(program, request));
   struct engine_build b = {.program = *program, .request = request, .ctx = ctx, .start = base_clock()};
@@ -122,7 +135,7 @@ quern_status engine_compile(quern_program **program, const struct engine_request
   base_map_init(&b.leaf_map, &ctx->heap);
   quern_status status = ir_scope_begin(ctx);
   if (status == QUERN_STATUS_OK) {
-    status = run_stages(&b);
+    status = stages(&b, user);
     *program = b.program;
     build_fini(&b);
     ir_scope_end(ctx);
@@ -131,4 +144,29 @@ quern_status engine_compile(quern_program **program, const struct engine_request
   quern_program_free(*program);
   *program = NULL;
   return status;
+}
+
+quern_status engine_compile(quern_program **program, const struct engine_request *request) {
+  return compile(program, request, run_stages, NULL);
+}
+
+/* ---- without a program ------------------------------------------------------------------------------------- */
+
+struct survey {
+  engine_look *look;
+  void *user;
+};
+
+static quern_status run_survey(struct engine_build *b, void *user) {
+  const struct survey *survey = user;
+  bool found;
+  QUERN_TRY(run_front(b, false, &found));
+  return survey->look(b, survey->user);
+}
+
+quern_status engine_survey(const struct engine_request *request, engine_look *look, void *user) {
+  quern_program *program;
+  QUERN_TRY(compile(&program, request, run_survey, &(struct survey){look, user}));
+  quern_program_free(program);
+  return QUERN_STATUS_OK;
 }

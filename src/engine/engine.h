@@ -104,6 +104,10 @@ quern_status engine_program_new(quern_program **program, const struct engine_req
 /* Compiles; on failure there is no program and nothing is left. */
 quern_status engine_compile(quern_program **program, const struct engine_request *request) QUERN_NODISCARD;
 
+/* Checks what quern_program_compile is asked (program.c). */
+quern_status engine_request_make(struct engine_request *request, quern_context *ctx, size_t n,
+                                 quern_tensor *const *outputs, const quern_program_options *options) QUERN_NODISCARD;
+
 /* ---- compiling: what the stages of compile.c pass on ------------------------------------------------------------- */
 
 /* The main graph or a sub-graph on its way to a part. */
@@ -155,6 +159,10 @@ struct engine_build {
   double start;      /* of the stage */
 };
 
+/* Looks at a compilation that has come to its kernels and has no plans yet; there is no program afterwards (compile.c). */
+typedef quern_status engine_look(struct engine_build *b, void *user);
+quern_status engine_survey(const struct engine_request *request, engine_look *look, void *user) QUERN_NODISCARD;
+
 /* A hash of 128 bits. */
 struct engine_key {
   uint64_t word[2];
@@ -196,9 +204,10 @@ const struct pass_rows *engine_rows(const struct engine_unit *unit);
 /* Bytes that runs with fewer rows need beside; marks the slots that have rows. */
 int64_t engine_staging_bytes(const struct engine_build *b);
 void engine_mark_rows(struct engine_build *b);
-quern_status engine_make_groups(struct engine_build *b) QUERN_NODISCARD;   /* lower.c */
-quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD;  /* lower.c */
-quern_status engine_make_plans(struct engine_build *b) QUERN_NODISCARD;    /* plans.c */
+quern_status engine_make_groups(struct engine_build *b) QUERN_NODISCARD;  /* lower.c */
+quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD; /* lower.c */
+/* plans.c; *least: 0, or when the limit cannot be met, the smallest that can. May be called again, with another limit. */
+quern_status engine_make_plans(struct engine_build *b, int64_t *least) QUERN_NODISCARD;
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
 /* The units of a control node's graphs; other is -1 when there is none. */
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
@@ -227,20 +236,21 @@ struct quern_instance {
   struct base_arena frames;
   struct rt_pool *pool;
   char *arena, *scratch;
-  char **states;              /* where each is: in state, or in that of another instance */
-  char *state;                /* those of its own, one after another */
+  char **states; /* where each is: in state, or in that of another instance */
+  char *state;   /* those of its own, one after another */
   int64_t state_bytes;
-  int64_t rows;               /* of the leading dimension, in the next run */
-  char *staging;              /* inputs and outputs of runs with fewer rows than the most */
-  void **staged;              /* inputs, then outputs, as a run has them: in staging, or the caller's */
+  int64_t rows;  /* of the leading dimension, in the next run */
+  char *staging; /* inputs and outputs of runs with fewer rows than the most */
+  void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
   bool shares_pool, shares_arena, shares_scratch; /* they are not its own */
-  quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
-  int users;                  /* its owner, and those instances: it is gone with the last */
-  struct engine_frame *frame; /* of the main part */
-  bool poison;                /* QUERN_VERBOSE=poison */
-  int64_t debug;              /* QUERN_DEBUG */
-  engine_hook *hook;          /* NULL: none */
+  quern_instance *other;                          /* whose states and space it uses: one of its users; NULL: none */
+  int users;                                      /* its owner, and those instances: it is gone with the last */
+  struct engine_frame *frame;                     /* of the main part */
+  bool poison;                                    /* QUERN_VERBOSE=poison */
+  int64_t debug;                                  /* QUERN_DEBUG */
+  engine_hook *hook;                              /* NULL: none */
   void *hook_user;
+  struct engine_frame *running; /* whose step the hook is told of */
   quern_run_counts counts;
   struct kern_runs launches; /* of counts: what the device says */
 };

@@ -32,6 +32,7 @@ static void add_memory(struct base_str *str, const quern_memory *m) {
               {"scratch", m->scratch, "of the threads"},
               {"bound", m->bound, "alive at a time: no arena can be smaller"},
               {"unshared", m->unshared, "the arena if nothing shared memory"},
+              {"held", m->held, "activations: what output 0 needs and others read later, the most at a time"},
               {"staging", m->staging, "inputs and outputs of runs with fewer rows than the most"}};
   base_str_add(str, "memory\n");
   size_t n = BASE_COUNT(rows) - (m->staging == 0); /* the last is of programs with a leading dimension */

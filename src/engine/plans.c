@@ -42,6 +42,7 @@ static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, 
   options->least = least;
   options->reorder = wanted->optimise > 0;
   options->share = wanted->optimise > 0 || wanted->memory_limit > 0;
+  options->recompute = wanted->recompute;
   options->threads = b->program->target.base.threads;
   options->n_leaves = b->leaves.n;
   options->leaves = b->leaves.at;
@@ -132,15 +133,16 @@ static quern_status plan_bodies(struct engine_build *b, plan_one *plan, double r
 /* ---- the door ------------------------------------------------------------------------------------------- */
 
 /* The main plan did not fit, but would in `free` bytes: bodies get as much room as lets it fit. */
-static quern_status plan_within(struct engine_build *b, int64_t free) {
+static quern_status plan_within(struct engine_build *b, int64_t free, int64_t *smallest) {
   double low = 0, high = 1;
   int64_t least;
   QUERN_TRY(plan_bodies(b, plan_tightly, 0));
   quern_status status = plan_main(b, &least);
   if (least > free) { /* the message is to name the smaller one */
     QUERN_TRY(plan_bodies(b, plan_freely, 1));
-    return plan_main(b, &least);
+    return plan_main(b, smallest);
   }
+  *smallest = least;
   QUERN_TRY(status);
   for (int i = 0; i < HALVINGS; i++) {
     double room = (low + high) / 2;
@@ -153,9 +155,8 @@ static quern_status plan_within(struct engine_build *b, int64_t free) {
   return plan_main(b, &least);
 }
 
-quern_status engine_make_plans(struct engine_build *b) {
-  int64_t least;
+quern_status engine_make_plans(struct engine_build *b, int64_t *least) {
   QUERN_TRY(plan_bodies(b, plan_freely, 1));
-  quern_status status = plan_main(b, &least);
-  return least > 0 && b->units.n > 1 ? plan_within(b, least) : status;
+  quern_status status = plan_main(b, least);
+  return *least > 0 && b->units.n > 1 ? plan_within(b, *least, least) : status;
 }

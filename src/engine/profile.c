@@ -162,8 +162,10 @@ quern_status engine_text_take(quern_status status, struct base_str *str, char **
 
 quern_status quern_program_profile(const quern_program *program, const quern_instance *instance,
                                    quern_profile_form form, char **text) {
-  static report *const reports[] = {
-      [QUERN_PROFILE_TABLE] = prof_table, [QUERN_PROFILE_TRACE] = prof_trace, [QUERN_PROFILE_FOLDED] = prof_folded};
+  static report *const reports[] = {[QUERN_PROFILE_TABLE] = prof_table,
+                                    [QUERN_PROFILE_TRACE] = prof_trace,
+                                    [QUERN_PROFILE_FOLDED] = prof_folded,
+                                    [QUERN_PROFILE_ROWS] = prof_rows};
   QUERN_CHECK(text != NULL, INVALID, "program_profile: the place for the text is null");
   *text = NULL;
   QUERN_CHECK(program != NULL, INVALID, "program_profile: the program is null");

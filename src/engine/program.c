@@ -74,11 +74,9 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
 
 /* ---- compiling ------------------------------------------------------------------------------------------ */
 
-quern_status quern_program_compile(quern_program **program, quern_context *ctx, size_t n, quern_tensor *const *outputs,
-                                   const quern_program_options *options) {
-  struct engine_request request = {.ctx = ctx, .n_outputs = n, .outputs = outputs, .options = QUERN_PROGRAM_OPTIONS};
-  QUERN_CHECK(program != NULL, INVALID, "program_compile: the place for the program is null");
-  *program = NULL;
+quern_status engine_request_make(struct engine_request *request, quern_context *ctx, size_t n,
+                                 quern_tensor *const *outputs, const quern_program_options *options) {
+  *request = (struct engine_request){.ctx = ctx, .n_outputs = n, .outputs = outputs, .options = QUERN_PROGRAM_OPTIONS};
   QUERN_CHECK(ctx != NULL, INVALID, "program_compile: the context is null");
   QUERN_TRY(base_env_read());
   QUERN_TRY(quern_context_check(ctx));
@@ -88,15 +86,24 @@ quern_status quern_program_compile(quern_program **program, quern_context *ctx, 
     QUERN_CHECK(options->size == sizeof *options, INVALID,
                 "program_compile: the options have %zu bytes, not %zu HINT: start from QUERN_PROGRAM_OPTIONS",
                 options->size, sizeof *options);
-    request.options = *options;
+    request->options = *options;
   }
-  if (request.options.device == NULL) request.options.device = "cpu";
-  QUERN_TRY(check_options(ctx, &request.options));
-  request.ref = base_env_int(BASE_ENV_REF) == 1;
-  request.verify = base_env_has(BASE_ENV_VERBOSE, "check");
+  if (request->options.device == NULL) request->options.device = "cpu";
+  QUERN_TRY(check_options(ctx, &request->options));
+  request->ref = base_env_int(BASE_ENV_REF) == 1;
+  request->verify = base_env_has(BASE_ENV_VERBOSE, "check");
 #if QUERN_ASSERTS
-  request.verify = true;
+  request->verify = true;
 #endif
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_program_compile(quern_program **program, quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                                   const quern_program_options *options) {
+  struct engine_request request;
+  QUERN_CHECK(program != NULL, INVALID, "program_compile: the place for the program is null");
+  *program = NULL;
+  QUERN_TRY(engine_request_make(&request, ctx, n, outputs, options));
   return engine_compile(program, &request);
 }
 

@@ -14,15 +14,19 @@ struct engine_ref {
   quern_tensor **outs; /* what it writes, in terms of them */
   bool from_floats;    /* reads floats: integers that come of them may differ */
   double terms;        /* of the longest sum */
+  double narrow;       /* half a unit of the last place of the narrowest float that it rounds to on the way */
   int64_t most;        /* rows of the leading dimension, and their strides in outs, 0 where there are none */
   int64_t *strides;
 };
 
+enum { NEIGHBOURS = 8 };
+
 /* How far a result may be from the evaluator's, relative to the largest of the tensor, or of what it is made from: kernels
 ** sum in another order, and use polynomials where it uses the C library. Chains of roundings in a group add up, and so do
-** those of long sums, by how many terms one can have. */
+** those of long sums, by how many terms one can have. A narrower float on the way rounds to one neighbour or to the other. */
 static double bound_of(const struct engine_ref *ref, quern_dtype dtype) {
-  return BASE_MAX(ref->terms, 64) * ldexp(1, -base_dtypes[dtype].mantissa - 1);
+  double own = BASE_MAX(ref->terms, 64) * ldexp(1, -base_dtypes[dtype].mantissa - 1);
+  return BASE_MAX(own, NEIGHBOURS * ref->narrow);
 }
 
 /* How many terms an element of a node's result is the sum of. */
@@ -74,7 +78,12 @@ quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_
     return QUERN_STATUS_MEMORY;
   made->most = rows != NULL ? rows->most : 1;
   made->terms = 1;
-  for (size_t i = 0; i < group->n_nodes; i++) made->terms = BASE_MAX(made->terms, terms_of(group->nodes[i]));
+  for (size_t i = 0; i < group->n_nodes; i++) {
+    quern_dtype dtype = group->nodes[i]->out[0].dtype;
+    made->terms = BASE_MAX(made->terms, terms_of(group->nodes[i]));
+    if (base_dtype_is(dtype, BASE_FLOAT))
+      made->narrow = BASE_MAX(made->narrow, ldexp(1, -base_dtypes[dtype].mantissa - 1));
+  }
   for (size_t i = 0; i < n_ins; i++) {
     ins[i] = ir_leaf_like(group->ins[i]);
     made->from_floats = made->from_floats || base_dtype_is(group->ins[i]->dtype, BASE_FLOAT);

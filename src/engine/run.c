@@ -153,6 +153,7 @@ static quern_status run_part(quern_instance *instance, int part, struct engine_f
     QUERN_TRY(run_step(instance, frame, i));
     if (!timed) continue;
     double end = base_clock();
+    instance->running = frame;
     if (instance->hook != NULL) instance->hook(instance->hook_user, part, i, begin, end);
     if (instance->debug < 2) continue;
     const struct kern *kern = step->kernel >= 0 ? instance->program->kernels[step->kernel] : NULL;

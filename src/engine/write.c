@@ -171,6 +171,36 @@ static quern_status write_outside(struct engine_build *b) {
   return QUERN_STATUS_OK;
 }
 
+/* What the steps of a part do, with bodies as often as they run, whose costs are known. */
+static struct kern_cost part_cost(const quern_program *program, const struct engine_part *part,
+                                  const struct kern_cost *costs) {
+  struct kern_cost sum = {0, 0};
+  for (int i = 0; i < part->n_steps; i++) {
+    const struct engine_step *step = &part->steps[i];
+    const struct kern_cost *one = step->kernel >= 0       ? &program->kernels[step->kernel]->cost
+                                  : step->control != NULL ? &costs[step->control->body]
+                                                          : NULL;
+    double times = step->kind == PLAN_LOOP ? (double)step->control->trip : 1;
+    sum.flops += one != NULL ? times * one->flops : 0;
+    sum.bytes += one != NULL ? times * one->bytes : 0;
+  }
+  return sum;
+}
+
+/* The costs of a run: of bodies first. */
+static quern_status write_costs(struct engine_build *b) {
+  quern_program *program = b->program;
+  struct kern_cost *costs = NEW(&b->arena, struct kern_cost, program->n_parts);
+  if (costs == NULL) return QUERN_STATUS_MEMORY;
+  for (int depth = 0; depth <= IR_MAX_DEPTH; depth++)
+    for (size_t u = 1; u < b->units.n; u++)
+      if (b->units.at[u].graph->depth == depth) costs[u] = part_cost(program, &program->parts[u], costs);
+  struct kern_cost all = part_cost(program, &program->parts[0], costs);
+  program->counts.flops = all.flops;
+  program->counts.bytes = all.bytes;
+  return QUERN_STATUS_OK;
+}
+
 /* ---- the door ------------------------------------------------------------------------------------------- */
 
 quern_status engine_write_program(struct engine_build *b) {
@@ -198,6 +228,7 @@ quern_status engine_write_program(struct engine_build *b) {
   program->memory.arena = memory->arena;
   program->memory.bound = memory->bound;
   program->memory.unshared = memory->unshared;
+  program->memory.held = memory->held;
   program->memory.state = b->state_bytes;
   program->memory.scratch = (int64_t)program->scratch_stride * program->target.base.threads;
   program->counts.steps = (size_t)program->parts[0].n_steps;
@@ -205,10 +236,10 @@ quern_status engine_write_program(struct engine_build *b) {
     const struct engine_step *step = &program->parts[0].steps[i];
     program->counts.copies += step->kind == PLAN_COPY;
     program->counts.controls += step->control != NULL;
-    if (step->kernel < 0) continue;
-    program->counts.flops += program->kernels[step->kernel]->cost.flops;
-    program->counts.bytes += program->kernels[step->kernel]->cost.bytes;
   }
+  for (int p = 0; p < program->n_parts; p++)
+    for (int i = 0; i < program->parts[p].n_steps; i++)
+      program->counts.recomputed += program->parts[p].steps[i].recomputed;
   program->counts.kernels = (size_t)program->n_kernels;
-  return QUERN_STATUS_OK;
+  return write_costs(b);
 }

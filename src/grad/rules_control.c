@@ -285,8 +285,10 @@ static quern_status close_loop(const struct grad_back *g, struct back_loop *b, s
   for (int i = 0; i < l.scanned; i++) n_scan += g->need[l.carries + i];
   for (int i = 0; i < l.captures; i++) n_capture += g->need[l.carries + l.scanned + i];
   for (int i = 0; i < n_carry; i++) add(&results, b->dx.v.at[i]);
-  for (int i = 0; i < n_capture; i++)
-    add(&results, quern_add(b->carry_leaf.v.at[n_carry + i], b->dx.v.at[n_carry + n_scan + i]));
+  for (int i = 0; i < n_capture; i++) { /* summed in f32 when they are narrower */
+    quern_tensor *sum = b->carry_leaf.v.at[n_carry + i];
+    add(&results, quern_add(sum, quern_cast(b->dx.v.at[n_carry + n_scan + i], sum->dtype)));
+  }
   for (int i = 0; i < n_scan; i++) add(&results, b->dx.v.at[n_carry + i]);
 
   struct ir_attrs attrs = {
@@ -303,7 +305,7 @@ static quern_status close_loop(const struct grad_back *g, struct back_loop *b, s
         if (g->need[i]) g->dx[i] = ir_result(made, c);
         c++;
       } else if (g->need[i]) {
-        g->dx[i] = ir_result(made, i < l.carries + l.scanned ? s++ : p++);
+        g->dx[i] = quern_cast(ir_result(made, i < l.carries + l.scanned ? s++ : p++), SRC[i]->dtype);
       }
     }
     status = quern_context_check(g->ctx);
@@ -335,7 +337,7 @@ quern_status grad_vjp_LOOP(const struct grad_back *g) {
   if (status == QUERN_STATUS_OK) {
     build_operands(g, &b, l, saved, index);
     for (int i = l.carries + l.scanned; i < NODE->n_src; i++) {
-      if (g->need[i]) add_carry(&b, quern_zeros_like(SRC[i]));
+      if (g->need[i]) add_carry(&b, quern_zeros(ctx, tensor_wide(SRC[i]->dtype), SRC[i]->rank, SRC[i]->dims));
     }
     status = build_turn(g, &b, l);
   }

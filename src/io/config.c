@@ -182,6 +182,10 @@ void quern_config_free(quern_config *config) {
   base_free(&heap, config, sizeof *config + config->n * sizeof *config->values);
 }
 
+const quern_allocator *io_config_allocator(const quern_config *config) {
+  return config != NULL ? &config->heap.user : NULL;
+}
+
 /* ---- setting -------------------------------------------------------------------------------------------- */
 
 quern_status quern_config_set(quern_config *config, const char *key, const char *value) {

@@ -51,6 +51,12 @@ quern_status io_map_open(struct io_map *map, struct base_heap *heap, const char 
 quern_status io_map_check(const struct io_map *map) QUERN_NODISCARD;
 void io_map_close(struct io_map *map, struct base_heap *heap);
 
+/* ---- configurations (config.c) ---------------------------------------------------------------------------------------- */
+
+/* The allocator that a configuration was made with; NULL of NULL. */
+struct quern_config;
+const quern_allocator *io_config_allocator(const struct quern_config *config);
+
 /* ---- headers of .npy files (npy.c) --------------------------------------------------------------------------------- */
 
 enum { IO_NPY_RANK = 16 };

@@ -83,6 +83,13 @@ struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks) {
   return fn;
 }
 
+void kern_phase_copies(struct kern *kern, int from, int to) {
+  if (kern->failed != QUERN_STATUS_OK) return;
+  QUERN_ASSERT(kern->n_phases > 0 && kern->mems[to].alias == from);
+  kern->phases[kern->n_phases - 1].from = from;
+  kern->phases[kern->n_phases - 1].to = to;
+}
+
 struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars) {
   QUERN_ASSERT(n_mems <= KERN_MAX_MEMS && n_scalars <= KERN_MAX_SCALARS);
   struct kern_fn *fn = add_fn(kern, name);

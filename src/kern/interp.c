@@ -401,7 +401,8 @@ static quern_status run_kernel(struct machine *m, const struct kern_launch *laun
     m->shadows[i] = base_alloc(m->heap, shadow_bytes(m->kern, i));
     if (m->shadows[i] == NULL) return QUERN_STATUS_MEMORY;
   }
-  for (int i = 0; i < m->kern->n_phases; i++) QUERN_TRY(run_phase(m, i, launch));
+  for (int i = 0; i < m->kern->n_phases; i++)
+    if (!kern_phase_is_idle(&m->kern->phases[i], launch->mems)) QUERN_TRY(run_phase(m, i, launch));
   return QUERN_STATUS_OK;
 }
 

@@ -90,6 +90,8 @@ struct kern_phase {
   int fn; /* whose mems and scalars are those of the kernel */
   struct kern_tasks tasks;
   struct kern_first first;
+  int from,
+      to; /* from != to: it does nothing but copy memory `from` to memory `to`, and is left out where they are one */
 };
 
 struct kern_cost {
@@ -122,6 +124,8 @@ int kern_add_mem(struct kern *kern, quern_dtype dtype, enum kern_role role, int6
 /* A new function with the kernel's memories and scalars that is the next phase. */
 struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks);
 #define KERN_FIXED_TASKS(n) ((struct kern_tasks){-1, (n), 1})
+/* Says of the last phase that it does nothing but copy a memory, the IN, to another, the OUT whose alias it is. */
+void kern_phase_copies(struct kern *kern, int from, int to);
 
 /* A new function to be called: name is copied and has the coordinates of what it does. */
 struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars);
@@ -278,6 +282,8 @@ kern_id kern_values_get(struct kern_values *values, const quern_tensor *t, int r
 kern_id kern_values_index(struct kern_values *values, const struct pass_index *index);
 /* The same for the first lane only: a scalar. */
 kern_id kern_values_first(struct kern_values *values, const struct pass_index *index);
+/* A start of slice_at or update_at, a scalar tensor, clamped to 0 .. last: an i64 scalar. */
+kern_id kern_values_start(struct kern_values *values, const quern_tensor *t, int64_t last);
 /* The variable that has lanes, or -1. */
 int kern_values_vector(const struct kern_values *values, int *lanes);
 
@@ -294,6 +300,10 @@ quern_status kern_find_first(struct kern *kern, int64_t most) QUERN_NODISCARD;
 
 /* The tasks of a phase that are run. */
 int64_t kern_task_count(const struct kern_phase *phase, const int64_t *scalars);
+/* Whether a phase is left out: it would copy a memory to itself. */
+static inline bool kern_phase_is_idle(const struct kern_phase *phase, void *const *mems) {
+  return phase->from != phase->to && mems[phase->from] == mems[phase->to];
+}
 
 /* A text that a person reads; golden files hold it. */
 quern_status kern_print(struct base_str *str, const struct kern *kern) QUERN_NODISCARD;

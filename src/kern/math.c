@@ -69,6 +69,7 @@ BINARY(SHR)
 /* ---- bits and conversions --------------------------------------------------------------------------------- */
 
 static kern_id math_STOP_GRAD(const struct call *c) { return c->x[0]; }
+static kern_id math_KEEP(const struct call *c) { return c->x[0]; }
 static kern_id math_CAST(const struct call *c) { return kern_cast(c->b, c->x[0], c->dtype); }
 static kern_id math_BITCAST(const struct call *c) {
   return dtype_of(c, 0) == c->dtype ? c->x[0] : kern_bitcast(c->b, c->x[0], c->dtype);

@@ -434,8 +434,7 @@ static kern_id value_concat(struct kern_values *v, const struct point *p) {
   return scalar ? kern_get(b, var) : result;
 }
 
-/* A start of slice_at or update_at along axis k, clamped to 0 .. last: an i64 scalar. */
-static kern_id start_value(struct kern_values *v, const quern_tensor *t, int64_t last) {
+kern_id kern_values_start(struct kern_values *v, const quern_tensor *t, int64_t last) {
   struct kern_builder *b = v->b;
   kern_id x = kern_values_get(v, t, 0, NULL);
   if (t->dtype == QUERN_DTYPE_U64)
@@ -455,7 +454,7 @@ static kern_id value_slice_at(struct kern_values *v, const struct point *p) {
   const quern_tensor *src = node->src[0];
   kern_id more = kern_index(v->b, 0);
   for (int k = 0; k < p->rank; k++) {
-    kern_id start = start_value(v, node->src[1 + k], src->dims[k] - node->out[0].dims[k]);
+    kern_id start = kern_values_start(v, node->src[1 + k], src->dims[k] - node->out[0].dims[k]);
     more = kern_add(v->b, more, kern_mul_i(v->b, start, stride_of(src, k)));
   }
   const struct pass_index *flat = pass_index_flat(v->space, p->rank, src->dims, p->at);
@@ -470,7 +469,7 @@ static kern_id value_update_at(struct kern_values *v, const struct point *p) {
   kern_id mask = KERN_NONE, flat = KERN_NONE, outside = kern_values_get(v, node->src[0], p->rank, p->at);
   if (ir_count(block) == 0) return outside;
   for (int k = 0; k < p->rank; k++) {
-    kern_id start = start_value(v, node->src[2 + k], node->out[0].dims[k] - block->dims[k]);
+    kern_id start = kern_values_start(v, node->src[2 + k], node->out[0].dims[k] - block->dims[k]);
     kern_id x = index_of(v, p->at[k], false);
     int lanes = lanes_at(v, x);
     x = kern_sub(b, x, splat(v, start, lanes));

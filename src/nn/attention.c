@@ -1,6 +1,6 @@
 /* nn/attention.c -- multi-head, grouped-query and multi-query attention, with a cache of keys and values
-** With a cache all its places below cache_used are attended to and those not written yet are masked: shapes are static, so the work
-** of a step does not depend on position. A program for each of a few values of cache_used makes it grow with the length in use.
+** With a cache position is the mask: places that are not written yet are neither read nor worked on, so the work of a step grows with
+** the length in use. With a mask of the caller's, or open, all places below cache_used are attended to and masked.
 ** Vaswani et al., "Attention is all you need", 2017; Shazeer, "Fast transformer decoding: one write-head is all you need", 2019;
 ** Ainslie et al., "GQA", 2023; Su et al., "RoFormer", 2021.
 ** tests: tests/nn/test_layers.c, tests/nn/test_train.c
@@ -130,10 +130,10 @@ static quern_tensor *attend(const struct nn_call *call, quern_tensor *q, quern_t
     k = quern_slice(k, 2, 0, used, 1);
     v = quern_slice(v, 2, 0, used, 1);
     if (ir_is_poison(k) || ir_is_poison(v)) return &ir_poison;
+    bool plain = mask == NULL && !o->open && !(scope->model->train && o->dropout > 0);
     quern_tensor *offset = position;
     if (o->open) offset = quern_add_scalar(position, (double)(S - 1));
-    quern_tensor *written = seen(call->ctx, o->open ? 1 : S, used, offset);
-    mask = join(written, mask);
+    mask = plain ? offset : join(seen(call->ctx, o->open ? 1 : S, used, offset), mask);
     causal = false;
   }
   double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)BASE_MAX(D, 1));

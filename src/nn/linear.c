@@ -5,6 +5,10 @@
 
 static const quern_nn_linear_options linear_defaults = {.size = sizeof linear_defaults};
 
+static quern_tensor *activate(const quern_nn_linear_options *o, quern_tensor *y) {
+  return nn_activation_find(o->activation)(o->no_fuse ? quern_keep(y) : y);
+}
+
 quern_tensor *quern_nn_linear(quern_scope *scope, quern_tensor *x, int64_t out,
                               const quern_nn_linear_options *options) {
   const quern_nn_linear_options *o = options != NULL ? options : &linear_defaults;
@@ -16,7 +20,7 @@ quern_tensor *quern_nn_linear(quern_scope *scope, quern_tensor *x, int64_t out,
   quern_tensor *weight = quern_scope_parameter(scope, "weight", 2, dims, nn_weight_init(o->weight_init)), *bias = NULL;
   if (!o->no_bias) bias = quern_scope_parameter(scope, "bias", 1, dims, nn_bias_init(o->bias_init, nn_fan_in(2, dims)));
   quern_tensor *y = quern_linear(x, weight, bias);
-  if (o->activation != NULL) y = nn_activation_find(o->activation)(y);
+  if (o->activation != NULL) y = activate(o, y);
   return nn_leave(&call, y);
 }
 
@@ -37,7 +41,7 @@ quern_tensor *quern_nn_bilinear(quern_scope *scope, quern_tensor *a, quern_tenso
     quern_tensor *bias = quern_scope_parameter(scope, "bias", 1, dims, nn_bias_init(o->bias_init, in));
     y = quern_add(y, bias);
   }
-  if (o->activation != NULL) y = nn_activation_find(o->activation)(y);
+  if (o->activation != NULL) y = activate(o, y);
   return nn_leave(&call, y);
 }
 

@@ -68,6 +68,20 @@ quern_tensor *quern_model_step(quern_model *model) {
   return nn_state(model->root, "model_step", "step", QUERN_DTYPE_U64, 0, NULL, (quern_parameter){.saved = true});
 }
 
+void quern_model_turn(quern_model *model, quern_tensor *turn, int64_t turns) {
+  if (model == NULL) return;
+  model->turn = NULL;
+  if (turn == NULL || ir_is_poison(turn)) return;
+  bool scalar = turn->rank == 0 && base_dtype_is(turn->dtype, BASE_INT);
+  if (turn->node->ctx != model->ctx || !scalar || turns < 1) {
+    ir_fail(model->ctx, QUERN_STATUS_INVALID, "model_turn: turn %s%s of %lld; must be an integer scalar of 1 at least",
+            TENSOR_TYPE(turn), turn->node->ctx != model->ctx ? " of another context" : "", (long long)turns);
+    return;
+  }
+  model->turn = turn;
+  model->turns = turns;
+}
+
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 size_t quern_model_parameters(const quern_model *model) { return model != NULL ? model->parameters.n : 0; }

@@ -19,6 +19,8 @@ struct quern_model {
   quern_dtype dtype;
   bool train;
   uint64_t seed;
+  quern_tensor *turn; /* of a loop over parts of a step, or NULL */
+  int64_t turns;
   quern_scope *root;
   struct base_map scopes;         /* by path */
   struct base_map names;          /* of parameters and buffers */

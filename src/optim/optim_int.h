@@ -32,4 +32,12 @@ struct optim_rule {
 extern const struct optim_rule optim_rules[]; /* by quern_optim_kind */
 enum { OPTIM_RULES = 4 };
 
+/* ---- what makers of steps share (step.c) ------------------------------------------------------------------- */
+
+quern_status optim_check(const quern_optim_options *options) QUERN_NODISCARD;
+/* The dtype that a parameter's step is computed in: f32 of narrow floats. */
+quern_dtype optim_wide(quern_dtype dtype);
+/* The state that losses are multiplied with before they are differentiated; NULL without a scaler. */
+quern_tensor *optim_scale(quern_model *model, const quern_optim_options *options);
+
 #endif

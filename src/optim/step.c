@@ -1,6 +1,6 @@
 /* optim/step.c -- a step: gradients of a loss, scaled, clipped, and what every state becomes
 ** in:    a model and a loss, or gradients             out: updates of parameters, moments, averages, scaler, step, buffers
-** keeps: expressions only; with a scaler, a step whose gradients are not finite changes the scaler's states alone
+** keeps: expressions only; with a guard or a scaler, a step whose gradients are not finite changes the scaler's states alone
 ** tests: tests/optim/test_step.c
 */
 #include <stdio.h>
@@ -70,10 +70,19 @@ static quern_status check_scaler(const quern_scaler_options *s) {
   return QUERN_STATUS_OK;
 }
 
+quern_status optim_check(const quern_optim_options *options) {
+  QUERN_TRY(check_options(options));
+  return options->scaler != NULL ? check_scaler(options->scaler) : QUERN_STATUS_OK;
+}
+
 /* ---- making --------------------------------------------------------------------------------------------- */
 
-/* Of a narrow float the dtype that is computed in. */
-static quern_dtype wide(quern_dtype dtype) { return dtype == QUERN_DTYPE_F64 ? QUERN_DTYPE_F64 : QUERN_DTYPE_F32; }
+quern_dtype optim_wide(quern_dtype dtype) { return dtype == QUERN_DTYPE_F64 ? QUERN_DTYPE_F64 : QUERN_DTYPE_F32; }
+
+quern_tensor *optim_scale(quern_model *model, const quern_optim_options *options) {
+  if (options->scaler == NULL) return NULL;
+  return quern_scope_buffer(quern_model_scope(model), "scaler.scale", QUERN_DTYPE_F32, 0, NULL, options->scaler->start);
+}
 
 /* True when a name is as the pattern says, in which * is any characters. */
 static bool matches(const char *pattern, const char *name) {
@@ -109,7 +118,8 @@ static quern_status buffer_of(const struct quern_step *step, const char *first, 
   base_str_printf(&str, "%s.%s%s%s", first, name, last != NULL ? "." : "", last != NULL ? last : "");
   quern_status status = base_str_status(&str);
   if (status == QUERN_STATUS_OK)
-    *buffer = quern_scope_buffer(quern_model_scope(step->model), str.at, wide(like->dtype), like->rank, like->dims, 0);
+    *buffer =
+        quern_scope_buffer(quern_model_scope(step->model), str.at, optim_wide(like->dtype), like->rank, like->dims, 0);
   base_str_fini(&str);
   return status;
 }
@@ -154,7 +164,7 @@ static quern_status differentiate(struct quern_step *step, quern_tensor *loss) {
 static void widen(struct quern_step *step, quern_tensor *scale) {
   for (size_t i = 0; i < step->gradients.n; i++) {
     quern_tensor **g = &step->gradients.at[i];
-    *g = quern_cast(*g, wide((*g)->dtype));
+    *g = quern_cast(*g, optim_wide((*g)->dtype));
     if (scale != NULL) *g = quern_mul(*g, quern_cast(quern_reciprocal(scale), (*g)->dtype));
   }
 }
@@ -195,7 +205,7 @@ static quern_status update_parameter(struct quern_step *step, size_t i) {
   const quern_optim_group *group = find_group(o, parameter->name);
   const struct optim_rule *rule = &optim_rules[o->kind];
   quern_tensor *p = parameter->tensor;
-  quern_dtype dtype = wide(p->dtype);
+  quern_dtype dtype = optim_wide(p->dtype);
   if (group != NULL && group->lr == 0) return QUERN_STATUS_OK;
   struct optim_one one = {.options = o,
                           .scalars = &step->scalars,
@@ -255,19 +265,15 @@ static quern_status update_all(struct quern_step *step, quern_tensor *scale) {
 
 /* gradients NULL: those of the loss. */
 static quern_status make(struct quern_step *step, quern_tensor *loss, quern_tensor *const *gradients) {
-  quern_scope *root = quern_model_scope(step->model);
-  quern_tensor *scale = NULL;
+  quern_tensor *scale = optim_scale(step->model, &step->options);
   QUERN_TRY(find_trained(step));
-  step->lr = quern_input(step->ctx, "lr", wide(step->trained.at[0].tensor->dtype), 0, NULL);
-  if (step->options.scaler != NULL) {
-    scale = quern_scope_buffer(root, "scaler.scale", QUERN_DTYPE_F32, 0, NULL, step->scaler.start);
-    if (loss != NULL) loss = quern_mul(loss, quern_cast(scale, loss->dtype));
-  }
+  step->lr = quern_input(step->ctx, "lr", optim_wide(step->trained.at[0].tensor->dtype), 0, NULL);
+  if (scale != NULL && loss != NULL) loss = quern_mul(loss, quern_cast(scale, loss->dtype));
   if (gradients == NULL) QUERN_TRY(differentiate(step, loss));
   for (size_t i = 0; i < step->gradients.n && gradients != NULL; i++) step->gradients.at[i] = gradients[i];
   widen(step, scale);
   measure(step);
-  if (scale != NULL) step->finite = quern_isfinite(step->norm);
+  if (scale != NULL || step->options.guard) step->finite = quern_isfinite(step->norm);
   clip(step);
   QUERN_TRY(update_all(step, scale));
   return quern_context_check(step->ctx);
@@ -277,8 +283,7 @@ static quern_status open_step(quern_step **out, quern_model *model, quern_tensor
                               const quern_optim_options *options) {
   quern_optim_options defaults = QUERN_OPTIM_OPTIONS;
   if (options == NULL) options = &defaults;
-  QUERN_TRY(check_options(options));
-  if (options->scaler != NULL) QUERN_TRY(check_scaler(options->scaler));
+  QUERN_TRY(optim_check(options));
   quern_context *ctx = quern_model_context(model);
   struct base_heap *heap = &ctx->heap;
   quern_step *step = base_alloc_zero(heap, sizeof *step);

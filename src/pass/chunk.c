@@ -8,7 +8,13 @@
 #include "pass/pass_int.h"
 #include "quern/grad.h"
 
-enum { CHUNK_BYTES = 64 << 20, LEAST_ROWS = 64 };
+enum { CHUNK_BYTES = 64 << 20, LEAST_ROWS = 64, MOST_CASTS = 4 };
+
+/* Float casts that an operand went through, the first last: a turn makes them of its rows, so that none lies in memory. */
+struct casts {
+  int n;
+  quern_dtype to[MOST_CASTS];
+};
 
 /* One composite, its rows made flat. */
 struct chunk {
@@ -18,13 +24,28 @@ struct chunk {
   bool back;
   quern_dtype dtype;      /* in which a turn computes */
   int64_t n, rows, width; /* rows in all and of a turn; width of x */
+  struct casts casts[2];  /* of x and weight */
 };
+
+static quern_tensor *without_casts(quern_tensor *t, struct casts *casts) {
+  casts->n = 0;
+  while (t->node->op == IR_CAST && base_dtype_is(t->node->src[0]->dtype, BASE_FLOAT) && casts->n < MOST_CASTS) {
+    casts->to[casts->n++] = t->dtype;
+    t = t->node->src[0];
+  }
+  return t;
+}
+
+static quern_tensor *with_casts(quern_tensor *t, const struct casts *casts) {
+  for (int i = casts->n; i-- > 0;) t = quern_cast(t, casts->to[i]);
+  return t;
+}
 
 /* The losses of rows, or with g, the gradients of the losses, the gradients of x and weight. */
 static void of_rows(const struct chunk *c, quern_tensor *x, quern_tensor *labels, quern_tensor *g, quern_tensor *weight,
                     quern_tensor **out) {
-  quern_tensor *wide[2] = {quern_cast(x, c->dtype)};
-  wide[1] = quern_cast(weight, c->dtype);
+  quern_tensor *wide[2] = {quern_cast(with_casts(x, &c->casts[0]), c->dtype)};
+  wide[1] = quern_cast(with_casts(weight, &c->casts[1]), c->dtype);
   quern_tensor *losses = quern_linear_cross_entropy(wide[0], wide[1], labels, &c->options);
   if (!c->back)
     out[0] = losses;
@@ -100,8 +121,9 @@ static quern_tensor *count_of(const struct chunk *c, quern_tensor *labels) {
 
 static quern_status forward(struct chunk *c, quern_reduction reduction, const struct ir_node *node,
                             quern_tensor *const *src, quern_tensor **out) {
-  quern_tensor *labels = flat_rows(src[2], c->n, 0), *y;
-  QUERN_TRY(all_rows(c, flat_rows(src[0], c->n, c->width), labels, NULL, src[1], &y));
+  quern_tensor *labels = flat_rows(src[2], c->n, 0), *y, *x = without_casts(src[0], &c->casts[0]);
+  quern_tensor *weight = without_casts(src[1], &c->casts[1]);
+  QUERN_TRY(all_rows(c, flat_rows(x, c->n, c->width), labels, NULL, weight, &y));
   if (reduction == QUERN_REDUCTION_NONE)
     y = quern_reshape(y, node->out[0].rank, node->out[0].dims);
   else
@@ -116,7 +138,8 @@ static quern_status backward(struct chunk *c, quern_reduction reduction, const s
   quern_tensor *labels = flat_rows(src[2], c->n, 0), *g = quern_cast(src[3], c->dtype), *d[2];
   if (reduction == QUERN_REDUCTION_MEAN) g = quern_div(g, count_of(c, labels));
   g = reduction == QUERN_REDUCTION_NONE ? flat_rows(g, c->n, 0) : quern_broadcast_to(g, 1, &c->n);
-  QUERN_TRY(all_rows(c, flat_rows(src[0], c->n, c->width), labels, g, src[1], d));
+  quern_tensor *x = without_casts(src[0], &c->casts[0]), *weight = without_casts(src[1], &c->casts[1]);
+  QUERN_TRY(all_rows(c, flat_rows(x, c->n, c->width), labels, g, weight, d));
   int n = 0;
   if (c->want_x) {
     out[n] = quern_cast(quern_reshape(d[0], src[0]->rank, src[0]->dims), node->out[n].dtype);

@@ -39,6 +39,7 @@
 #define FUSE_ERF MATH(16)
 #define FUSE_NOT MATH(1)
 #define FUSE_STOP_GRAD MOVE
+#define FUSE_KEEP MOVE
 #define FUSE_CAST MATH(1)
 #define FUSE_BITCAST MOVE
 
@@ -100,7 +101,8 @@ bool pass_is_given(const quern_tensor *t) {
 bool pass_needs_memory(const struct ir_node *node, int src) {
   bool piece = (node->op == IR_PAD && src == 0) || node->op == IR_CONCAT;
   if (piece && ir_count(node->src[src]) == 0) return true; /* never read, at indices that it does not have */
-  return (src == 0 && (node->op == IR_GATHER || node->op == IR_SLICE_AT || node->op == IR_FOLD)) ||
+  return (src == 0 &&
+          (node->op == IR_KEEP || node->op == IR_GATHER || node->op == IR_SLICE_AT || node->op == IR_FOLD)) ||
          (src == 1 && node->op == IR_UPDATE_AT);
 }
 
@@ -109,7 +111,13 @@ bool pass_is_number(const struct ir_node *node, int src) {
 }
 
 bool pass_is_view(const struct ir_node *node) {
-  return node->op == IR_RESHAPE || node->op == IR_STOP_GRAD || node->op == IR_BITCAST;
+  return node->op == IR_RESHAPE || node->op == IR_STOP_GRAD || node->op == IR_KEEP || node->op == IR_BITCAST;
+}
+
+bool pass_is_widening(const struct ir_node *node) {
+  if (node->op != IR_CAST || !base_dtype_is(node->src[0]->dtype, BASE_FLOAT)) return false;
+  return base_dtype_is(node->out[0].dtype, BASE_FLOAT) &&
+         base_dtypes[node->src[0]->dtype].size < base_dtypes[node->out[0].dtype].size;
 }
 
 /* ---- sources ----------------------------------------------------------------------------------------------------- */

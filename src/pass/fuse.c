@@ -272,13 +272,35 @@ static int find_sibling(const struct fuse *f, const struct fuse_unit *unit) {
 
 static void drop_last_unit(struct fuse *f) { free_unit(f, f->units.at[--f->units.n]); }
 
+/* True when every dim of t is a product of neighbouring dims of x. */
+static bool is_finer(const quern_tensor *x, const quern_tensor *t) {
+  int k = 0;
+  for (int i = 0; i < t->rank; i++) {
+    int64_t dim = 1;
+    while (k < x->rank && dim < t->dims[i]) dim *= x->dims[k++];
+    if (dim != t->dims[i]) return false;
+  }
+  while (k < x->rank && x->dims[k] == 1) k++;
+  return k == x->rank;
+}
+
+/* t, or what t is a reshape of, when that has finer dims: its variables then need no divisions. */
+static const quern_tensor *finer(const struct fuse *f, const quern_tensor *t) {
+  if (t->node->op != IR_RESHAPE || ir_count(t) == 0) return t;
+  const quern_tensor *x = t->node->src[0];
+  return fuse_spot_of(f, x)->home < 0 && !pass_is_leaf(x->node) && is_finer(x, t) ? x : t;
+}
+
 static quern_status new_map(struct fuse *f, quern_tensor *t) {
   int number;
   QUERN_TRY(add_unit(f, PASS_KIND_MAP, t->node, &number));
   struct fuse_unit *unit = f->units.at[number];
   const struct pass_index *at[QUERN_MAX_RANK];
-  add_vars(unit->space, t->rank, t->dims, at);
-  QUERN_TRY(finish_space(f, unit, t->rank, t, at));
+  const quern_tensor *like = finer(f, t);
+  const struct pass_index *like_at[QUERN_MAX_RANK];
+  add_vars(unit->space, like->rank, like->dims, like_at);
+  reshaped(unit->space, like, like_at, t, at);
+  QUERN_TRY(finish_space(f, unit, like->rank, like, like_at));
   struct fuse_walk walk = {.unit = unit, .number = number, .manner = FUSE_POINT};
   QUERN_TRY(walk_new(f, &walk, t, at));
   int sibling = fusing(f) && number == (int)f->units.n - 1 ? find_sibling(f, unit) : -1;
@@ -446,9 +468,23 @@ static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   return add_stage(f, number, node, at, result);
 }
 
+/* What is put together and has other users too is put together once: each part of it is read in its own way. */
+static quern_status settle_parts(struct fuse *f, const struct ir_node *node) {
+  const quern_tensor *x = node->src[0];
+  int users = 1;
+  while (pass_is_view(x->node) && fuse_spot_of(f, x)->home < 0) {
+    users = BASE_MAX(users, fuse_spot_of(f, x)->users);
+    x = x->node->src[0];
+  }
+  users = BASE_MAX(users, fuse_spot_of(f, x)->users);
+  bool floats = x->node->op == IR_CONCAT && fuse_spot_of(f, x)->home < 0;
+  return floats && users > 1 ? materialise(f, node->src[0]) : QUERN_STATUS_OK;
+}
+
 static quern_status take_reduce(struct fuse *f, struct ir_node *node) {
   struct fuse_spot *spot = &f->spots[ir_order_find(&f->order, node)];
   bool joined = false;
+  if (fusing(f)) QUERN_TRY(settle_parts(f, node));
   gather_units(f, node, spot);
   for (int i = 0; fusing(f) && i < spot->n_units && !joined; i++)
     QUERN_TRY(join_stage(f, spot->units[i], node, &joined));
@@ -614,15 +650,23 @@ static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse
   bool joined = false;
   if (pass_ops[node->op].class == PASS_CLASS_MATH) {
     if (!fusing(f)) return node->op == IR_CAST ? limit(f, node, spot) : new_map(f, &node->out[0]);
+    if (pass_is_widening(node)) return limit(f, node, spot); /* its source is fewer bytes to keep */
     QUERN_TRY(try_units(f, &node->out[0], &joined));
   }
   return joined ? QUERN_STATUS_OK : limit(f, node, spot);
+}
+
+/* What is kept is written by whoever computes it, and read from there: a KEEP is a view. */
+static quern_status take_keep(struct fuse *f, struct ir_node *node) {
+  QUERN_TRY(materialise(f, node->src[0]));
+  return new_view(f, &node->out[0], node->src[0]);
 }
 
 static quern_status take(struct fuse *f, size_t place) {
   struct ir_node *node = f->order.at[place];
   const struct pass_op *op = &pass_ops[node->op];
   if (op->class == PASS_CLASS_LEAF) return QUERN_STATUS_OK;
+  if (node->op == IR_KEEP) return take_keep(f, node);
   if (op->class != PASS_CLASS_ANCHOR) return take_point(f, node, &f->spots[place]);
   switch ((int)op->kind) {
   case PASS_KIND_REDUCE: return take_reduce(f, node);

@@ -1,14 +1,15 @@
 /* pass/group.c -- fusion: from units to groups, once every root has a home
 ** Units are settled from the last to the first: a unit writes what roots and later units read of it. What another unit
 ** computed may be computed again instead of read, when that is cheap and what it needs is in memory anyway (or is
-** much smaller): so a backward pass recomputes a normalised row from its input and two numbers.
+** much smaller): so a backward pass recomputes a normalised row from its input and two numbers. What is made of a
+** tensor of half its bytes or less may cost more: so a step of 16-bit activations keeps these, and no f32.
 ** in:    units and homes                      out: groups in an order that runs
 ** keeps: a unit reads from units of lower level only
 ** tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
 */
 #include "pass/pass_int.h"
 
-enum { MOST_AGAIN = 12 };
+enum { MOST_AGAIN = 12, MOST_NARROW = 48, NARROW_COST = 96 };
 enum { COMPUTED, READ }; /* what a visited spot is in the group being built */
 
 struct build {
@@ -62,6 +63,7 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *n_
     const struct ir_node *node = met[next];
     cost += pass_ops[node->op].cost;
     if (cost > PASS_CHEAP || pass_ops[node->op].class == PASS_CLASS_ANCHOR) return false;
+    if (node->op == IR_CONCAT && fuse_spot_of(f, t)->crosses > 1) return false; /* each part is read in its own way */
     for (int i = 0; i < node->n_src; i++) {
       const quern_tensor *src = node->src[i];
       const struct fuse_spot *spot = fuse_spot_of(f, src);
@@ -89,15 +91,73 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *n_
   return true;
 }
 
-/* True when the group reads t, which lives in another unit, from memory. */
-static quern_status reads(struct build *b, const quern_tensor *t, bool *read) {
+/* The same for a tensor that is made of narrower ones of as many elements, and small ones, alone: n_met nodes in met. */
+static bool is_narrow_again(const struct build *b, const quern_tensor *t, int *n_met, const struct ir_node **met,
+                            int *n_found, const quern_tensor **found) {
+  const struct fuse *f = b->f;
+  const size_t size = base_dtypes[t->dtype].size;
+  int cost = 0, narrow = 0;
+  *n_met = 1;
+  *n_found = 0;
+  met[0] = t->node;
+  for (int next = 0; next < *n_met; next++) {
+    const struct ir_node *node = met[next];
+    cost += pass_ops[node->op].cost;
+    bool point = pass_ops[node->op].class == PASS_CLASS_MATH || pass_ops[node->op].class == PASS_CLASS_MOVE;
+    if (cost > NARROW_COST || !point || node->op == IR_CONCAT) return false;
+    for (int i = 0; i < node->n_src; i++) {
+      const quern_tensor *src = node->src[i];
+      const struct fuse_spot *spot = fuse_spot_of(f, src);
+      bool leaf = pass_is_leaf(src->node), stored = leaf || (spot->home >= 0 && level_of(f, spot) < b->unit->level);
+      if (pass_needs_memory(node, i)) return false;
+      if (leaf && !pass_is_given(src)) continue;
+      bool half = 2 * base_dtypes[src->dtype].size <= size && (leaf || src->dtype != QUERN_DTYPE_BOOL);
+      bool small = 16 * ir_count(src) <= ir_count(t), known = false;
+      if (stored && (half || small)) {
+        for (int k = 0; k < *n_found; k++) known = known || found[k] == src;
+        if (known) continue;
+        if (*n_found == MOST_AGAIN) return false;
+        found[(*n_found)++] = src;
+        narrow += half && !small ? 1 : 0;
+        continue;
+      }
+      if (leaf) return false;
+      for (int k = 0; k < *n_met; k++) known = known || met[k] == src->node;
+      if (known) continue;
+      if (*n_met == MOST_NARROW) return false;
+      met[(*n_met)++] = src->node;
+    }
+  }
+  return narrow == 1 || narrow == 2;
+}
+
+/* Computes t here again, from narrower tensors, if that can be; *read turns false then. */
+static quern_status try_narrow(struct build *b, const quern_tensor *t, bool *read) {
+  struct fuse *f = b->f;
+  const struct ir_node *met[MOST_NARROW];
+  const quern_tensor *found[MOST_AGAIN];
+  int n_met, n_found;
+  if (!is_narrow_again(b, t, &n_met, met, &n_found, found)) return QUERN_STATUS_OK;
+  *read = false;
+  for (int i = 0; i < n_found; i++) QUERN_TRY(need(f, found[i]));
+  for (int i = 0; i < n_met; i++) f->spots[ir_order_find(&f->order, met[i])].again = f->epoch;
+  return QUERN_STATUS_OK;
+}
+
+/* True when the group reads t, which lives in another unit, from memory; node is computed from it. */
+static quern_status reads(struct build *b, const struct ir_node *node, const quern_tensor *t, bool *read) {
   struct fuse *f = b->f;
   const struct fuse_spot *spot = fuse_spot_of(f, t);
+  bool rows = b->unit->kind == PASS_KIND_MAP || b->unit->kind == PASS_KIND_REDUCE;
+  bool after = b->unit->kind == PASS_KIND_DOT && node->id > b->unit->anchor->id; /* not of an operand */
   *read = true;
-  if (level_of(f, spot) >= b->unit->level) {
+  if (level_of(f, spot) >= b->unit->level || spot->again == f->epoch) {
     *read = false;
-  } else if (f->options->on[PASS_FUSE] && !spot->needed &&
-             (b->unit->kind == PASS_KIND_MAP || b->unit->kind == PASS_KIND_REDUCE)) {
+    return QUERN_STATUS_OK;
+  }
+  if (!f->options->on[PASS_FUSE] || spot->needed) return QUERN_STATUS_OK;
+  if (rows || after) QUERN_TRY(try_narrow(b, t, read));
+  if (*read && rows) {
     const quern_tensor *found[MOST_AGAIN];
     int n;
     *read = !is_cheap_again(b, t, &n, found);
@@ -153,7 +213,7 @@ static quern_status add_source(struct build *b, const struct ir_node *node, int 
   if (met) return spot->visit == READ ? add_in(b, t) : QUERN_STATUS_OK; /* perhaps another result of the node */
   if (!pass_is_leaf(t->node) && spot->home >= 0 && spot->home != b->number) {
     bool read;
-    QUERN_TRY(reads(b, t, &read));
+    QUERN_TRY(reads(b, node, t, &read));
     if (read) {
       spot->epoch = f->epoch;
       spot->visit = READ;

@@ -454,7 +454,8 @@ static quern_status check_group(struct check *c) {
   const struct pass_group *group = c->group;
   FAULT(c, (int)group->kind < PASS_KIND_COUNT && group->anchor != NULL, "kind or anchor");
   FAULT(c, group->n_outs > 0, "it writes nothing");
-  FAULT(c, group->n_ins + group->n_outs <= MOST_MEMORIES, "%zu ins and %zu outs", group->n_ins, group->n_outs);
+  FAULT(c, group->kind == PASS_KIND_CONTROL || group->n_ins + group->n_outs <= MOST_MEMORIES, "%zu ins and %zu outs",
+        group->n_ins, group->n_outs);
   FAULT(c, group->speedup >= group->threshold, "estimated %g, below %g", group->speedup, group->threshold);
   for (size_t i = 1; i < group->n_nodes; i++)
     FAULT(c, group->nodes[i - 1]->id < group->nodes[i]->id, "nodes are out of order");

@@ -1,7 +1,7 @@
 /* pass/layout.c -- permutes move to where they cost nothing
 ** They sink towards the results: through elementwise ops whose sources are all permuted alike, through slices, flips,
-** pads and broadcasts, into one another; a permute that swaps the free axes of a contraction swaps its operands. Then
-** the rules of ir/ put them into the axes of contractions and reductions. Single elements of rows: gather.c.
+** pads and broadcasts, into one another; a permute that swaps the free axes of a contraction swaps its operands.
+** Reshapes of permutes sink through concatenations. Then the rules of ir/ put them into the axes of contractions and reductions. Single elements of rows: gather.c.
 ** keeps: every bit: elements are computed from the same elements, terms of sums stay in their order
 ** tests: tests/pass/test_passes.c
 */
@@ -93,6 +93,50 @@ static quern_tensor *sink_movement(struct ir_node *node, quern_tensor *const *sr
   return ir_is_poison(y) ? y : permute(y, n, axes);
 }
 
+static int64_t product(int n, const int64_t *dims) {
+  int64_t count = 1;
+  for (int k = 0; k < n; k++) count *= dims[k];
+  return count;
+}
+
+/* The axis along which what was reshaped into the sources of a concat can be put together instead, or -1: rows before
+** it are those of the concat, and all other dims are alike. */
+static int axis_before_reshape(const struct ir_node *node, quern_tensor *const *src) {
+  const quern_tensor *x = src[0]->node->src[0];
+  int64_t rows = product((int)node->attrs->axis, src[0]->dims);
+  for (int axis = 0; axis < x->rank; axis++) {
+    bool alike = product(axis, x->dims) == rows;
+    for (int i = 1; i < node->n_src && alike; i++) {
+      const quern_tensor *y = src[i]->node->src[0];
+      alike = y->rank == x->rank;
+      for (int k = 0; k < x->rank && alike; k++) alike = k == axis || x->dims[k] == y->dims[k];
+    }
+    if (alike) return axis;
+  }
+  return -1;
+}
+
+/* concat(reshape(a), reshape(b)) = reshape(concat(a, b)) where a or b is permuted: a row of a is then a row of the whole. */
+static quern_tensor *sink_reshapes(struct ir_node *node, quern_tensor *const *src) {
+  bool permuted = false;
+  for (int i = 0; i < node->n_src; i++) {
+    if (src[i]->node->op != IR_RESHAPE || ir_count(src[i]) == 0) return NULL;
+    permuted = permuted || axes_of(src[i]->node->src[0]) != NULL;
+  }
+  int axis = permuted ? axis_before_reshape(node, src) : -1;
+  if (axis < 0) return NULL;
+  struct base_heap *heap = &node->ctx->heap;
+  size_t bytes = (size_t)node->n_src * sizeof(quern_tensor *);
+  quern_tensor **parts = base_alloc(heap, bytes);
+  if (parts == NULL) return ir_fail_last(node->ctx);
+  for (int i = 0; i < node->n_src; i++) parts[i] = src[i]->node->src[0];
+  quern_tensor *y = ir_make(node->ctx, IR_CONCAT, node->n_src, parts, &(struct ir_attrs){.axis = axis});
+  base_free(heap, parts, bytes);
+  if (ir_is_poison(y)) return y;
+  struct ir_attrs shape = {.shape = {node->out[0].rank, node->out[0].dims}};
+  return IR_MAKE(node->ctx, IR_RESHAPE, &shape, y);
+}
+
 /* permute(dot(a, b)) = dot(b, a) when it puts b's free axes before a's; every combination commutes. */
 static quern_tensor *swap_dot(const struct ir_node *node, const quern_tensor *y) {
   const struct ir_node *dot = y->node;
@@ -133,6 +177,8 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
     y = sink_movement(node, src);
   } else if (node->op == IR_PERMUTE) {
     y = join_permute(job, node, src[0]);
+  } else if (node->op == IR_CONCAT) {
+    y = sink_reshapes(node, src);
   } else if (node->op == IR_GATHER) {
     y = pass_move_gather(node, src);
   } else if (node->op == IR_SCATTER) {

@@ -33,8 +33,9 @@ quern_tensor *pass_move_gather(struct ir_node *node, quern_tensor *const *src);
 /* The same of a SCATTER. */
 quern_tensor *pass_move_scatter(struct ir_node *node, quern_tensor *const *src);
 
+/* Of an element of each source, in the same place; nothing is moved across a KEEP. */
 static inline bool pass_is_elementwise(const struct ir_node *node) {
-  return node->op >= IR_NEG && node->op <= IR_SELECT;
+  return node->op >= IR_NEG && node->op <= IR_SELECT && node->op != IR_KEEP;
 }
 
 /* ---- fusion: kinds of ops (classify.c) --------------------------------------------------------------------- */
@@ -69,6 +70,8 @@ bool pass_needs_memory(const struct ir_node *node, int src);
 bool pass_is_number(const struct ir_node *node, int src);
 /* True when the result is the bytes of source 0 under another type. */
 bool pass_is_view(const struct ir_node *node);
+/* A cast from a float dtype to a wider one: exact, and cheaper to make again than to keep. */
+bool pass_is_widening(const struct ir_node *node);
 /* True of what is read from memory though no group writes it: leaves, constants of other than one element. */
 bool pass_is_given(const quern_tensor *t);
 bool pass_is_leaf(const struct ir_node *node);
@@ -99,6 +102,7 @@ struct fuse_spot {
   int users;
   bool root, needed;
   int crosses;                         /* nodes of other units that use it, as it seems */
+  uint32_t again;                      /* the epoch of a group that computes it though its home does too */
   int work, size, reads;               /* of computing one element where it is used: cost, nodes, tensors read */
   int n_units, units[FUSE_UNITS];      /* units that it is computed from, highest level first */
   int last_map, last_row, last_column; /* the latest unit that reads it: MAP; REDUCE, by its fastest axis */

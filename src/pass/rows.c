@@ -340,12 +340,10 @@ static quern_status rule_only(struct pass_rows *rows, const struct ir_node *node
 }
 
 static rule *rule_of(const struct pass_rows *rows, const struct ir_node *node) {
-  static rule *const others[IR_OP_COUNT] = {[IR_RESHAPE] = rule_same,
-                                            [IR_COMPOSITE] = rule_composite,
-                                            [IR_IF] = rule_if,
-                                            [IR_LOOP] = rule_loop,
-                                            [IR_WHILE] = rule_while};
-  bool elements = pass_is_elementwise(node) || axis_maps[node->op] != NULL || node->op == IR_RESHAPE;
+  static rule *const others[IR_OP_COUNT] = {
+      [IR_RESHAPE] = rule_same, [IR_KEEP] = rule_same, [IR_COMPOSITE] = rule_composite,
+      [IR_IF] = rule_if,        [IR_LOOP] = rule_loop, [IR_WHILE] = rule_while};
+  bool elements = pass_is_elementwise(node) || axis_maps[node->op] != NULL || others[node->op] == rule_same;
   if (elements && rows->most == 1) return rule_only;
   if (pass_is_elementwise(node)) return rule_same;
   return axis_maps[node->op] != NULL ? rule_axes : others[node->op];

@@ -42,6 +42,13 @@ static void force(struct fuse_walk *walk, ptrdiff_t place) {
   if (walk->force < 0) walk->force = place;
 }
 
+/* Casts that are made again wherever they are read: to a wider dtype, or of what lies in memory all the time. */
+static bool is_cast_again(const struct ir_node *node) {
+  if (pass_is_widening(node)) return true;
+  while (node->op == IR_CAST && node->src[0]->node->op == IR_CAST) node = node->src[0]->node;
+  return node->op == IR_CAST && pass_is_given(node->src[0]) && node->src[0]->node->op != IR_CONST;
+}
+
 /* What a node that nobody holds must be like to be computed here, at `at`. */
 static void judge(struct fuse *f, struct fuse_walk *walk, ptrdiff_t place, const struct pass_index *const *at,
                   bool again) {
@@ -51,7 +58,8 @@ static void judge(struct fuse *f, struct fuse_walk *walk, ptrdiff_t place, const
   const struct fuse_unit *unit = walk->unit;
   bool wanted = spot->users > 1 && spot->work > PASS_CHEAP;
   if (walk->manner == FUSE_OPERAND) {
-    if (op->class == PASS_CLASS_MATH && (op->cost > 1 || spot->work > 4 || spot->users > 1)) force(walk, place);
+    bool shared = spot->users > 1 && !is_cast_again(node);
+    if (op->class == PASS_CLASS_MATH && (op->cost > 1 || spot->work > 4 || shared)) force(walk, place);
     if (node->op == IR_CONCAT) force(walk, place);
     return;
   }

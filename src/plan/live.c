@@ -1,15 +1,15 @@
 /* plan/live.c -- which stores are alive during which runs, and which take over the memory of another
 ** in:    the job's runs in order          out: lifetimes, takeovers, bytes of arena in use during each run
-** keeps: a store is taken over by one other at most, in the run that reads it last and reads it once
+** keeps: a store is taken over by one other at most, in the run that reads it last, by one that needs it no more then
 ** tests: tests/plan/test_memory.c
 */
 #include "plan/plan_int.h"
 
-/* How often a run reads a store. */
-static int reads_of(const struct plan_task *task, const struct plan_run *run, int store) {
-  int n = 0;
-  for (int i = 0; i < task->n_reads; i++) n += run->stores[i] == store;
-  return n;
+/* True when no read of a run but number r needs what is there. */
+static bool is_free(const struct plan_task *task, const struct plan_run *run, int r) {
+  bool free = true;
+  for (int i = 0; i < task->n_reads; i++) free &= run->stores[i] != run->stores[r] || plan_is_free(task, i, r);
+  return free;
 }
 
 /* True when an earlier write of the run takes the store. */
@@ -32,7 +32,7 @@ static int taken_by(const struct plan_job *job, const struct plan_life *life, in
     const struct plan_store *source = &job->stores.at[from];
     bool free = source->place == PLAN_ARENA || (source->place == PLAN_PARAM && source->donated);
     if (!free || !plan_may_take(task, w, r) || life->last[from] != at || source->bytes != target->bytes) continue;
-    if (reads_of(task, run, from) == 1 && !is_taken(job, life, at, w, from)) return from;
+    if (is_free(task, run, r) && !is_taken(job, life, at, w, from)) return from;
   }
   return -1;
 }

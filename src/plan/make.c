@@ -32,7 +32,8 @@ static void write_buffer(struct writer *w, int s) {
                                  .first = store->maker < 0 ? -1 : w->life->first[s],
                                  .last = w->life->last[s],
                                  .takes = -1};
-  bool stays = store->maker >= 0 && (store->place == PLAN_STATE || store->place == PLAN_RESULT || store->over >= 0);
+  bool stays = store->maker >= 0 && !store->passes &&
+               (store->place == PLAN_STATE || store->place == PLAN_RESULT || store->over >= 0);
   if (stays) buffer->last = (int)w->job->runs.n;
   w->number[s] = (int)w->plan->n_buffers++;
 }
@@ -62,7 +63,7 @@ static enum plan_step_kind control_kind(const struct ir_node *node) {
 static quern_status write_step(struct writer *w, const struct plan_run *run, struct plan_step *step) {
   const struct plan_task *task = &w->job->tasks.at[run->task];
   int n = task->n_reads + task->n_writes + task->n_works;
-  *step = (struct plan_step){.kind = PLAN_COPY, .n_buffers = n, .recomputed = run->repeated};
+  *step = (struct plan_step){.kind = PLAN_COPY, .n_buffers = n, .recomputed = run->repeated || task->again};
   step->buffers = at_least_one(w->arena, (size_t)n, sizeof(int));
   if (step->buffers == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < n; i++) step->buffers[i] = w->number[run->stores[task->input < 0 ? 1 - i : i]];
@@ -90,6 +91,41 @@ static int64_t scratch_of(const struct plan_job *job) {
   return BASE_MAX(thread * job->options->threads, body);
 }
 
+/* The most bytes at a time of what result 0 needs, or a repetition of it, that wait for a reader which it does not need; or
+** those of a body: what control gives is of both ways, and does not count. */
+static quern_status find_held(const struct writer *w, int64_t *held) {
+  struct plan_job *job = w->job;
+  int n = (int)job->runs.n;
+  int64_t *change = PLAN_NEW(&job->arena, int64_t, n + 1), now = 0;
+  int *until = PLAN_NEW(&job->arena, int, job->stores.n);
+  if (change == NULL || until == NULL) return QUERN_STATUS_MEMORY;
+  for (int at = 0; at < n; at++) { /* the last such reader, counted from 1 */
+    const struct plan_run *run = &job->runs.at[at];
+    const struct plan_task *task = &job->tasks.at[run->task];
+    bool back = !task->there && !task->again;
+    for (int i = 0; i < task->n_reads && back; i++) until[run->stores[i]] = at + 1;
+  }
+  for (size_t s = 0; s < job->stores.n; s++) {
+    const struct plan_store *store = &job->stores.at[s];
+    if (store->maker < 0 || store->place != PLAN_ARENA || until[s] == 0) continue;
+    const struct plan_task *maker = &job->tasks.at[store->maker];
+    bool control = maker->input >= 0 && job->inputs[maker->input].body != NULL;
+    if (control || (!maker->there && !maker->again)) continue;
+    change[w->life->first[s]] += store->room;
+    change[until[s]] -= store->room;
+  }
+  for (size_t i = 0; i < job->n_inputs; i++) {
+    const struct plan *const bodies[] = {job->inputs[i].body, job->inputs[i].other};
+    for (int k = 0; k < 2; k++)
+      if (bodies[k] != NULL) *held = BASE_MAX(*held, bodies[k]->memory.held);
+  }
+  for (int at = 0; at < n; at++) {
+    now += change[at];
+    *held = BASE_MAX(*held, now);
+  }
+  return QUERN_STATUS_OK;
+}
+
 static quern_status write_plan(struct writer *w) {
   struct plan_job *job = w->job;
   const struct plan_options *options = job->options;
@@ -109,6 +145,7 @@ static quern_status write_plan(struct writer *w) {
   for (size_t i = 0; i < plan->n_steps; i++) QUERN_TRY(write_step(w, &job->runs.at[i], &plan->steps[i]));
   plan->memory.bound = w->life->bound;
   plan->memory.scratch = scratch_of(job);
+  QUERN_TRY(find_held(w, &plan->memory.held));
   for (size_t s = 0; s < job->stores.n; s++)
     if (w->number[s] >= 0 && job->stores.at[s].place == PLAN_ARENA) plan->memory.unshared += job->stores.at[s].room;
   return QUERN_STATUS_OK;
@@ -183,23 +220,36 @@ static quern_status place(struct plan_job *job, struct plan_life *life, int64_t 
   *at = at_least_one(&job->arena, job->stores.n, sizeof(int64_t));
   if (*at == NULL) return QUERN_STATUS_MEMORY;
   QUERN_TRY(plan_live(job, life, &job->arena));
-  return plan_place_stores(job, life, &job->arena, *at, total);
+  return plan_place_stores(job, life, &job->arena, 0, *at, total);
 }
 
-static quern_status place_within(struct plan_job *job, struct plan_life *life, int64_t **at, int64_t *total) {
+/* One way to plan, and how it went. */
+struct attempt {
+  int segments;  /* of recomputation; 0: as the options say */
+  bool repeat;   /* more runs may be repeated to meet the limit */
+  bool back;     /* there is a way back: something that result 0 needs is read by what it does not need */
+  bool fits;     /* there is a plan */
+  double again;  /* seconds, as estimated, that it takes more for computing things again */
+  int64_t least; /* when it does not fit: the bytes that would have done */
+};
+
+static quern_status place_within(struct plan_job *job, struct plan_life *life, int64_t **at, int64_t *total,
+                                 struct attempt *attempt) {
   int64_t scratch = scratch_of(job) + job->options->staging, limit = job->options->limit, least;
-  bool fits;
   QUERN_TRY(place(job, life, at, total));
-  if (limit == 0 || *total + scratch <= limit) return QUERN_STATUS_OK;
-  QUERN_TRY(plan_rematerialise(job, limit - scratch, &least, &fits));
-  return fits ? place(job, life, at, total) : refuse(job, least + scratch);
+  attempt->least = *total + scratch;
+  attempt->fits = limit == 0 || attempt->least <= limit;
+  if (attempt->fits || !attempt->repeat) return QUERN_STATUS_OK;
+  QUERN_TRY(plan_rematerialise(job, limit - scratch, &least, &attempt->fits));
+  attempt->least = least + scratch;
+  return attempt->fits ? place(job, life, at, total) : QUERN_STATUS_OK;
 }
 
 /* ---- the door ------------------------------------------------------------------------------------------------ */
 
-static quern_status make(struct plan_job *job, struct base_arena *arena, struct plan *plan) {
+static quern_status make(struct plan_job *job, struct base_arena *arena, struct attempt *attempt, struct plan **plan) {
   struct plan_life life;
-  int64_t *at;
+  int64_t *at, total;
   QUERN_TRY(plan_tasks(job));
   int *order = at_least_one(&job->arena, job->tasks.n, sizeof(int));
   if (order == NULL) return QUERN_STATUS_MEMORY;
@@ -208,23 +258,67 @@ static quern_status make(struct plan_job *job, struct base_arena *arena, struct 
     struct plan_run run = {order[i], false, job->tasks.at[order[i]].stores};
     if (!base_vec_push(job->heap, &job->runs, run)) return QUERN_STATUS_MEMORY;
   }
-  QUERN_TRY(place_within(job, &life, &at, &plan->memory.arena));
-  struct writer w = {.job = job, .arena = arena, .life = &life, .at = at, .plan = plan};
+  for (size_t t = 0; t < job->tasks.n; t++) {
+    const struct plan_task *task = &job->tasks.at[t];
+    for (int i = 0; i < task->n_reads && !task->there; i++) {
+      int maker = job->stores.at[task->stores[i]].maker;
+      attempt->back = attempt->back || (maker >= 0 && job->tasks.at[maker].there);
+    }
+  }
+  QUERN_TRY(place_within(job, &life, &at, &total, attempt));
+  if (!attempt->fits) return QUERN_STATUS_OK;
+  for (size_t i = 0; i < job->runs.n; i++) {
+    const struct plan_task *task = &job->tasks.at[job->runs.at[i].task];
+    if (task->again || job->runs.at[i].repeated) attempt->again += task->seconds;
+  }
+  *plan = base_arena_new(arena, struct plan);
+  if (*plan == NULL) return QUERN_STATUS_MEMORY;
+  (*plan)->memory.arena = total;
+  struct writer w = {.job = job, .arena = arena, .life = &life, .at = at, .plan = *plan};
   return write_plan(&w);
 }
 
-quern_status plan_make(struct plan **plan, struct base_arena *arena, size_t n, const struct plan_input_step *steps,
-                       const struct plan_options *options) {
-  struct plan_job job = {.heap = arena->heap, .n_inputs = n, .inputs = steps, .options = options};
-  *plan = base_arena_new(arena, struct plan);
-  if (*plan == NULL) return QUERN_STATUS_MEMORY;
+/* Plans from scratch; least > 0: the last word, the error names that many bytes where it does not fit. */
+static quern_status try(const struct plan_job *like, struct base_arena *arena, struct attempt *attempt, int64_t least,
+                        struct plan **plan) {
+  struct plan_job job = *like;
+  job.segments = attempt->segments;
   base_arena_init(&job.arena, job.heap);
-  quern_status status = make(&job, arena, *plan);
+  quern_status status = make(&job, arena, attempt, plan);
+  if (status == QUERN_STATUS_OK && !attempt->fits && least > 0) status = refuse(&job, BASE_MIN(least, attempt->least));
   base_vec_fini(job.heap, &job.stores);
   base_vec_fini(job.heap, &job.tasks);
   base_vec_fini(job.heap, &job.edges);
   base_vec_fini(job.heap, &job.runs);
   base_arena_fini(&job.arena);
+  return status;
+}
+
+/* Under a limit that is too small: by repeating single runs, or by computing whole segments again, whichever takes less time;
+** where neither fits, both. */
+static quern_status plan_within(const struct plan_job *job, struct base_arena *arena, struct plan **plan) {
+  static const int segments[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+  struct attempt best = {.repeat = true}, least = {.least = INT64_MAX};
+  QUERN_TRY(try(job, arena, &best, job->options->recompute ? INT64_MAX : 0, plan));
+  if (job->options->recompute || (best.fits && best.again == 0)) return QUERN_STATUS_OK;
+  for (size_t i = 0; i < BASE_COUNT(segments) && best.back; i++) {
+    struct attempt next = {.segments = segments[i]};
+    struct plan *other;
+    QUERN_TRY(try(job, arena, &next, 0, &other));
+    if (!next.fits && next.least < least.least) least = next;
+    if (!next.fits || (best.fits && next.again >= best.again)) continue;
+    best = next;
+    *plan = other;
+  }
+  least.repeat = true;
+  return best.fits ? QUERN_STATUS_OK : try(job, arena, &least, best.least, plan);
+}
+
+quern_status plan_make(struct plan **plan, struct base_arena *arena, size_t n, const struct plan_input_step *steps,
+                       const struct plan_options *options) {
+  struct plan_job job = {.heap = arena->heap, .n_inputs = n, .inputs = steps, .options = options};
+  *plan = NULL;
+  quern_status status = plan_within(&job, arena, plan);
   if (status != QUERN_STATUS_OK) *plan = NULL;
   return status;
 }

@@ -104,7 +104,8 @@ static void raise_top(struct fit *f) {
   sort_order(f);
 }
 
-static void fit_all(struct fit *f, int64_t bound, int peak) {
+static void fit_all(struct fit *f, int64_t bound, int peak, bool quick) {
+  int climbs = quick || f->n > CLIMB_BLOCKS ? 0 : CLIMBS;
   for (int kind = 0; kind < WEIGHTS && f->best > bound; kind++) {
     for (size_t i = 0; i < f->n; i++) {
       f->order[i] = (int)i;
@@ -112,7 +113,7 @@ static void fit_all(struct fit *f, int64_t bound, int peak) {
     }
     sort_order(f);
     try_order(f);
-    for (int climb = 0; climb < CLIMBS && f->n <= CLIMB_BLOCKS && f->best > bound; climb++) {
+    for (int climb = 0; climb < climbs && f->best > bound; climb++) {
       int64_t before = f->best;
       raise_top(f);
       try_order(f);
@@ -228,7 +229,8 @@ static quern_status find_peak(struct base_arena *arena, size_t n, const struct p
   return QUERN_STATUS_OK;
 }
 
-quern_status plan_pack(struct base_arena *arena, size_t n, struct plan_block *blocks, int64_t bound, int64_t *total) {
+static quern_status pack(struct base_arena *arena, size_t n, struct plan_block *blocks, int64_t bound, bool quick,
+                         int64_t *total) {
   int peak = 0;
   *total = 0;
   if (n == 0) return QUERN_STATUS_OK;
@@ -244,14 +246,18 @@ quern_status plan_pack(struct base_arena *arena, size_t n, struct plan_block *bl
   if (f.order == NULL || f.placed == NULL || f.weight == NULL || f.at == NULL || f.best_at == NULL)
     return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < n; i++) f.best_at[i] = blocks[i].at;
-  fit_all(&f, bound, peak);
+  fit_all(&f, bound, peak, quick);
   for (size_t i = 0; i < n; i++) blocks[i].at = f.best_at[i];
   *total = f.best;
   return QUERN_STATUS_OK;
 }
 
+quern_status plan_pack(struct base_arena *arena, size_t n, struct plan_block *blocks, int64_t bound, int64_t *total) {
+  return pack(arena, n, blocks, bound, false, total);
+}
+
 quern_status plan_place_stores(const struct plan_job *job, const struct plan_life *life, struct base_arena *arena,
-                               int64_t *at, int64_t *total) {
+                               int64_t enough, int64_t *at, int64_t *total) {
   size_t n = 0;
   int *block_of = PLAN_NEW(arena, int, job->stores.n);
   struct plan_block *blocks = PLAN_NEW(arena, struct plan_block, job->stores.n);
@@ -265,7 +271,7 @@ quern_status plan_place_stores(const struct plan_job *job, const struct plan_lif
     blocks[n++] = (struct plan_block){store->room, life->first[s], life->until[s], 0};
   }
   if (job->options->share) {
-    QUERN_TRY(plan_pack(arena, n, blocks, life->bound, total));
+    QUERN_TRY(pack(arena, n, blocks, BASE_MAX(life->bound, enough), enough > 0, total));
   } else {
     *total = 0;
     for (size_t b = 0; b < n; b++) {

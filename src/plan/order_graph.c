@@ -40,9 +40,9 @@ static int takeable(const struct plan_job *job, const struct plan_task *task, in
     int from = task->stores[r], times = 0;
     const struct plan_store *source = &job->stores.at[from], *target = &job->stores.at[task->stores[task->n_reads + w]];
     if (!plan_may_take(task, w, r) || source->place != PLAN_ARENA || source->bytes != target->bytes) continue;
-    for (int i = 0; i < task->n_reads; i++) times += task->stores[i] == from;
+    for (int i = 0; i < task->n_reads; i++) times += task->stores[i] == from && !plan_is_free(task, i, r);
     for (int i = 0; i < n_taken; i++) times += taken[i] == from;
-    if (times == 1) return from;
+    if (times == 0) return from;
   }
   return -1;
 }

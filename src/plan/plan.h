@@ -44,6 +44,9 @@ struct plan_memory {        /* bytes */
   int64_t state, constants; /* for whoever laid them out to fill in */
   int64_t bound; /* the largest sum of bytes alive at a time: no plan of these steps in this order needs less arena */
   int64_t unshared; /* what the arena would be if nothing shared memory */
+  /* Of what result 0 needs, or what repeats it, waiting for steps that it does not need (a way back, of gradients); the most at a
+  ** time. */
+  int64_t held;
 };
 
 struct plan {
@@ -83,6 +86,7 @@ struct plan_options {
   int64_t *least;  /* gets the smallest limit that would do when this one cannot be met; or NULL */
   bool reorder;    /* for low peak; else the order given */
   bool share;      /* buffers may share memory when not alive together; else each has its own */
+  bool recompute;  /* what lies between kept tensors is made again for what result 0 does not need (again.c) */
   int threads;
   size_t n_params;
   quern_tensor *const *params; /* leaves that are given at each run, in order */

@@ -15,8 +15,10 @@ struct plan_store {
   enum plan_place place; /* ARENA: to be placed */
   int64_t at;
   bool donated;     /* a param whose memory may be taken over */
+  bool kept;        /* a KEEP is a view of it */
   int maker;        /* task; -1: a leaf */
   int over;         /* of a new value in the place of an old one, of a state or a carry: the store of that; else -1 */
+  bool passes;      /* it lies in such a place on the way to the new value, which is written over it */
   int version_of;   /* of what a repetition writes: the store of the first time; else itself */
   int next_version; /* the next that a repetition wrote; -1: none */
 };
@@ -29,13 +31,21 @@ struct plan_task {
   int *alias; /* of each write: which read's memory it may take, or -1 */
   int *spots; /* of each read, then of each write: those with one number, not 0, may share memory as well */
   double seconds;
+  bool turns; /* a loop: what its aliases read is copied to what they write before anything else is written */
   bool final; /* a copy to a state: after everything else */
+  bool there; /* result 0 needs it */
+  bool again; /* the repetition of one that result 0 needs (again.c) */
 };
 
 /* True when write w may take the memory of read r. */
 static inline bool plan_may_take(const struct plan_task *task, int w, int r) {
   int spot = task->spots[task->n_reads + w];
   return task->alias[w] == r || (spot != 0 && spot == task->spots[r]);
+}
+
+/* True when read r does not matter once read `but` is taken over: it is that read, or was copied away before. */
+static inline bool plan_is_free(const struct plan_task *task, int r, int but) {
+  return r == but || (task->turns && r < task->n_writes && task->alias[r] == r);
 }
 
 struct plan_run {
@@ -55,6 +65,7 @@ struct plan_job {
   size_t n_inputs;
   const struct plan_input_step *inputs;
   const struct plan_options *options;
+  int segments; /* that are computed again, between stores chosen for it; 0: none, or those that the graph says */
   BASE_VEC(struct plan_store) stores;
   BASE_VEC(struct plan_task) tasks;
   BASE_VEC(struct plan_edge) edges;
@@ -79,7 +90,10 @@ struct plan_life {
 
 /* Adds a store; bytes, place, at, tensor, donated and maker are taken, the rest derived (tasks.c). */
 quern_status plan_add_store(struct plan_job *job, struct plan_store store, int *number) QUERN_NODISCARD;
-quern_status plan_tasks(struct plan_job *job) QUERN_NODISCARD;             /* tasks.c: inputs -> stores, tasks, edges */
+quern_status plan_tasks(struct plan_job *job) QUERN_NODISCARD; /* tasks.c: inputs -> stores, tasks, edges */
+/* Says which tasks the store `target` is made by, and with options->recompute or job->segments adds tasks that make again what
+** the others read of theirs; pinned: stores that are made once (again.c). */
+quern_status plan_again(struct plan_job *job, int target, const bool *pinned) QUERN_NODISCARD;
 quern_status plan_order(struct plan_job *job, int *order) QUERN_NODISCARD; /* order.c: tasks for a low peak */
 /* live.c; life's arrays come from arena. */
 quern_status plan_live(const struct plan_job *job, struct plan_life *life, struct base_arena *arena) QUERN_NODISCARD;
@@ -93,10 +107,10 @@ struct plan_block {
 /* Places the blocks; *total is the end of the last. bound: the least there can be (memory.c). */
 quern_status plan_pack(struct base_arena *arena, size_t n, struct plan_block *blocks, int64_t bound,
                        int64_t *total) QUERN_NODISCARD;
-/* The arena that the job's runs need; at[s] = the offset of each store in it (at may be NULL). Scratch is taken from
-** arena. */
+/* The arena that the job's runs need; at[s] = the offset of each store in it (at may be NULL). enough > 0: no less is
+** sought, and not for long. Scratch is taken from arena. */
 quern_status plan_place_stores(const struct plan_job *job, const struct plan_life *life, struct base_arena *arena,
-                               int64_t *at, int64_t *total) QUERN_NODISCARD;
+                               int64_t enough, int64_t *at, int64_t *total) QUERN_NODISCARD;
 
 /* Repeats runs until the arena is at most limit, which *fits says; if it never is, *least is the smallest arena found
 ** (remat.c). */

@@ -11,7 +11,7 @@
 
 #include "plan/plan_int.h"
 
-enum { MOST_CHAIN = 64, MOST_TRIES = 48, CANDIDATES = 512, MOST_TAKEN_BACK = 2000 };
+enum { MOST_CHAIN = 64, MOST_TRIES = 48, CANDIDATES = 512, MOST_TAKEN_BACK = 2000, TOGETHER = 16, MOST_FAILED = 12 };
 
 struct candidate {
   int store, next; /* what to let go; the run that reads it next */
@@ -399,20 +399,16 @@ static int next_repeated(const struct plan_job *job, double seconds, int at) {
   return found;
 }
 
+/* *done: it could be taken back, and no more than the limit is alive at a time. */
 static quern_status try_take_back(struct remat *r, int at, int64_t limit, bool *done) {
   struct base_arena arena;
   struct saved saved;
-  int64_t total;
   *done = false;
   base_arena_init(&arena, r->job->heap);
   quern_status status = save(r->job, &arena, &saved);
   if (status == QUERN_STATUS_OK) status = take_back(r, at, done);
   if (status == QUERN_STATUS_OK) status = look(r);
   *done = *done && r->life.bound <= limit;
-  if (status == QUERN_STATUS_OK && *done) {
-    status = plan_place_stores(r->job, &r->life, &r->arena, NULL, &total);
-    *done = total <= limit;
-  }
   if (status == QUERN_STATUS_OK && !*done) {
     restore(r->job, &saved);
     status = look(r);
@@ -421,26 +417,66 @@ static quern_status try_take_back(struct remat *r, int at, int64_t limit, bool *
   return status;
 }
 
-/* Takes repetitions back that the limit does not need after all, the longest first. */
+/* How far taking back has come: all repetitions that take longer have been tried. */
+struct taken {
+  struct saved state;
+  double seconds;
+  int at;
+};
+
+/* Takes repetitions back that the limit does not need after all, the longest first: some, and then it is seen whether they
+** fit; where they do not, one by one. */
 static quern_status prune(struct remat *r, int64_t limit) {
-  double seconds = INFINITY;
-  int tries = 0, at = -1;
+  struct plan_job *job = r->job;
+  struct taken now = {.seconds = INFINITY, .at = -1}, good;
+  int tries = 0, failed = 0, together = TOGETHER, waiting = 0;
   QUERN_TRY(look(r));
-  while (tries++ < MOST_TAKEN_BACK && (at = next_repeated(r->job, seconds, at)) >= 0) {
-    bool done;
-    seconds = r->job->tasks.at[r->job->runs.at[at].task].seconds;
-    QUERN_TRY(try_take_back(r, at, limit, &done));
-    if (done) at--; /* what followed has moved there */
+  QUERN_TRY(save(job, &job->arena, &now.state));
+  good = now;
+  while (tries++ < MOST_TAKEN_BACK && failed < MOST_FAILED) {
+    bool done = false;
+    int next = next_repeated(job, now.seconds, now.at);
+    if (next >= 0) {
+      now.at = next;
+      now.seconds = job->tasks.at[job->runs.at[next].task].seconds;
+      QUERN_TRY(try_take_back(r, next, limit, &done));
+      now.at -= done ? 1 : 0; /* what followed has moved there */
+      waiting += done ? 1 : 0;
+    }
+    if (next >= 0 && waiting < together) continue;
+    int64_t total = 0;
+    if (waiting > 0) QUERN_TRY(plan_place_stores(job, &r->life, &r->arena, limit, NULL, &total));
+    waiting = 0;
+    if (total <= limit) {
+      if (next < 0) return QUERN_STATUS_OK;
+      QUERN_TRY(save(job, &job->arena, &now.state));
+      good = now;
+      together = BASE_MIN(2 * together, TOGETHER);
+      continue;
+    }
+    restore(job, &good.state);
+    QUERN_TRY(look(r));
+    if (together == 1) { /* that one is left as it was */
+      good.at = now.at + 1;
+      good.seconds = now.seconds;
+    }
+    failed += together == 1 ? 1 : 0;
+    now = good;
+    together = 1;
   }
-  return QUERN_STATUS_OK;
+  restore(job, &good.state);
+  return look(r);
 }
 
 /* ---- the way ------------------------------------------------------------------------------------------------- */
 
 /* Walks from the first state to where the arena is at most limit. States with a bound under `under` are placed as well,
-** and *least is the smallest arena of them; *lowest the smallest bound of all. */
-static quern_status walk(struct remat *r, int64_t limit, int64_t under, int64_t *lowest, int64_t *least, bool *fits) {
+** and *least is the smallest arena of them; *lowest the smallest bound of all. hasty: after one that does not fit, those
+** with nearly the same bound are not placed. */
+static quern_status walk(struct remat *r, int64_t limit, int64_t under, bool hasty, int64_t *lowest, int64_t *least,
+                         bool *fits) {
   bool moved = true;
+  int64_t next = limit;
   size_t most = 8 * r->job->runs.n + 64;
   *lowest = *least = INT64_MAX;
   *fits = false;
@@ -448,11 +484,12 @@ static quern_status walk(struct remat *r, int64_t limit, int64_t under, int64_t 
   for (size_t steps = 0; moved && steps < most; steps++) {
     int64_t total;
     *lowest = BASE_MIN(*lowest, r->life.bound);
-    if (r->life.bound <= limit || r->life.bound < BASE_MIN(under, *least)) {
-      QUERN_TRY(plan_place_stores(r->job, &r->life, &r->arena, NULL, &total));
+    if (r->life.bound <= next || r->life.bound < BASE_MIN(under, *least)) {
+      QUERN_TRY(plan_place_stores(r->job, &r->life, &r->arena, 0, NULL, &total));
       *least = BASE_MIN(*least, total);
       *fits = total <= limit;
       if (*fits) return QUERN_STATUS_OK;
+      if (hasty) next = r->life.bound - (total - limit) / 2;
     }
     QUERN_TRY(step(r, &moved));
   }
@@ -465,13 +502,17 @@ quern_status plan_rematerialise(struct plan_job *job, int64_t limit, int64_t *le
   int64_t lowest, under;
   base_arena_init(&r.arena, job->heap);
   quern_status status = save(job, &job->arena, &first);
-  if (status == QUERN_STATUS_OK) status = walk(&r, limit, 0, &lowest, least, fits);
+  if (status == QUERN_STATUS_OK) status = walk(&r, limit, 0, true, &lowest, least, fits);
   if (status == QUERN_STATUS_OK && !*fits) { /* twice more, for the smallest arena on the way */
     restore(job, &first);
-    status = walk(&r, -1, lowest + 1, &lowest, &under, fits);
+    status = walk(&r, -1, lowest + 1, false, &lowest, &under, fits);
     restore(job, &first);
-    if (status == QUERN_STATUS_OK) status = walk(&r, -1, under, &lowest, least, fits);
+    if (status == QUERN_STATUS_OK) status = walk(&r, -1, under, false, &lowest, least, fits);
     *least = BASE_MIN(*least, under);
+  }
+  if (status == QUERN_STATUS_OK && !*fits && *least <= limit) { /* it was in too much haste */
+    restore(job, &first);
+    status = walk(&r, limit, 0, false, &lowest, &under, fits);
   }
   if (status == QUERN_STATUS_OK && *fits) status = prune(&r, limit);
   base_arena_fini(&r.arena);

@@ -142,6 +142,7 @@ static quern_status control_task(struct tasks *b, int input) {
   struct plan_task *task;
   QUERN_TRY(add_task(job, input, n_in, n_out, 2 + n_carries, &task));
   task->seconds = step->seconds;
+  task->turns = n_carries > 0;
   for (int i = 0; i < n_in; i++) QUERN_TRY(must_find(b, node->src[i], ir_ops[node->op].name, &task->stores[i]));
   for (int i = 0; i < n_out; i++) QUERN_TRY(add_output(b, task, &node->out[i], &task->stores[n_in + i]));
   int *works = task->stores + n_in + n_out;
@@ -165,6 +166,8 @@ static quern_status step_task(struct tasks *b, int input) {
   if (group->kind != PASS_KIND_VIEW) return kernel_task(b, input);
   int store;
   QUERN_TRY(must_find(b, group->ins[0], "a view", &store));
+  for (size_t i = 0; i < group->n_nodes; i++)
+    if (group->nodes[i]->op == IR_KEEP) b->job->stores.at[store].kept = true;
   return bind(b, group->outs[0].tensor, store);
 }
 
@@ -312,6 +315,60 @@ static quern_status try_in_place(struct tasks *b, int state, int value, bool *do
   return QUERN_STATUS_OK;
 }
 
+/* True when the store is a result, or what a state is to become. */
+static bool is_asked_for(const struct tasks *b, int store) {
+  const struct plan_options *options = b->job->options;
+  bool asked = false;
+  for (size_t i = 0; i < options->n_results && !asked; i++) asked = find(b, options->results[i]) == store;
+  for (size_t i = 0; i < options->n_updates && !asked; i++) asked = find(b, options->updates[i].value) == store;
+  return asked;
+}
+
+static bool reads(const struct plan_task *task, int store) {
+  bool found = false;
+  for (int r = 0; r < task->n_reads; r++) found |= task->stores[r] == store;
+  return found;
+}
+
+/* What the maker of a value reads alone and may write the value over; or -1. */
+static int made_from(const struct tasks *b, int value) {
+  const struct plan_job *job = b->job;
+  const struct plan_task *task = &job->tasks.at[job->stores.at[value].maker];
+  int w = 0;
+  while (task->stores[task->n_reads + w] != value) w++;
+  for (int r = 0; r < task->n_reads; r++) {
+    int s = task->stores[r];
+    const struct plan_store *from = &job->stores.at[s];
+    bool good = plan_may_take(task, w, r) && from->place == PLAN_ARENA && from->maker >= 0 && !from->kept &&
+                from->bytes == job->stores.at[value].bytes && b->user_at[s + 1] - b->user_at[s] == 1;
+    if (good && !is_asked_for(b, s)) return s;
+  }
+  return -1;
+}
+
+/* The same for what is added to an old value by several tasks one after another: all of them do it in its place. */
+static quern_status try_chain(struct tasks *b, int state, int value, bool *done) {
+  enum { MOST = 8 };
+  struct plan_job *job = b->job;
+  int chain[MOST], n = 0;
+  QUERN_TRY(try_in_place(b, state, value, done));
+  bool more = *done && b->user_at[state + 1] - b->user_at[state] == 1; /* nobody else will want it again */
+  for (int at = value; more && n < MOST && !reads(&job->tasks.at[job->stores.at[at].maker], state);) {
+    at = chain[n] = made_from(b, at);
+    more = at >= 0;
+    n += more;
+  }
+  more = more && n > 0 && reads(&job->tasks.at[job->stores.at[chain[n - 1]].maker], state);
+  for (int i = 0; i < n && more; i++) {
+    QUERN_TRY(try_in_place(b, state, chain[i], &more));
+    if (!more) break;
+    job->stores.at[value].over = chain[i];
+    job->stores.at[chain[i]].passes = true;
+    value = chain[i];
+  }
+  return QUERN_STATUS_OK;
+}
+
 static quern_status place_carries(struct tasks *b) {
   struct plan_job *job = b->job;
   QUERN_TRY(list_users(b));
@@ -319,7 +376,7 @@ static quern_status place_carries(struct tasks *b) {
     int from;
     if (job->results[i] >= 0) continue;
     QUERN_TRY(must_find(b, job->options->results[i], "a result", &from));
-    QUERN_TRY(try_in_place(b, carried_to(job, i), from, &job->in_place[i]));
+    QUERN_TRY(try_chain(b, carried_to(job, i), from, &job->in_place[i]));
     job->results[i] = from;
     if (!job->in_place[i]) QUERN_TRY(place_result(b, i));
   }
@@ -334,13 +391,31 @@ static quern_status place_updates(struct tasks *b) {
   if (states == NULL || values == NULL || done == NULL) return QUERN_STATUS_MEMORY;
   QUERN_TRY(find_values(b, states, values));
   QUERN_TRY(list_users(b));
-  for (size_t i = 0; i < n; i++) QUERN_TRY(try_in_place(b, states[i], values[i], &done[i]));
+  for (size_t i = 0; i < n; i++) QUERN_TRY(try_chain(b, states[i], values[i], &done[i]));
   for (size_t i = 0; i < n; i++) {
     if (done[i] || values[i] == states[i]) continue;
     struct plan_store to = {.place = PLAN_STATE, .at = job->stores.at[states[i]].at};
     QUERN_TRY(add_copy(job, values[i], to, true, &copy));
   }
   return QUERN_STATUS_OK;
+}
+
+/* Says what result 0 needs, and repeats what is to be: new values of states and carries are made once. */
+static quern_status find_ways(struct tasks *b) {
+  struct plan_job *job = b->job;
+  const struct plan_options *options = job->options;
+  bool *pinned = PLAN_NEW(&job->arena, bool, job->stores.n);
+  int target = -1, value;
+  if (pinned == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < options->n_updates; i++) {
+    QUERN_TRY(must_find(b, options->updates[i].value, "an update", &value));
+    pinned[value] = true;
+  }
+  for (size_t i = options->n_results; i-- > 0;) {
+    QUERN_TRY(must_find(b, options->results[i], "a result", &target));
+    pinned[target] = true;
+  }
+  return target < 0 ? QUERN_STATUS_OK : plan_again(job, target, pinned);
 }
 
 /* ---- the door ------------------------------------------------------------------------------------------------ */
@@ -363,6 +438,7 @@ static quern_status build(struct tasks *b) {
   }
   for (size_t i = 0; i < job->n_inputs; i++) QUERN_TRY(step_task(b, (int)i));
   QUERN_TRY(place_results(b));
+  QUERN_TRY(find_ways(b));
   if (options->n_carried > 0) QUERN_TRY(place_carries(b));
   return options->n_updates > 0 ? place_updates(b) : QUERN_STATUS_OK;
 }

@@ -226,16 +226,28 @@ static void print(const struct prof_limits *l, char *text, size_t bytes) {
            l->copy, l->launch, l->bytes[0], l->bytes[1], l->bytes[2], l->bytes[3]);
 }
 
-quern_status prof_limits_get(struct prof_limits *limits, struct base_heap *heap, int threads, bool again) {
-  char name[256], key[320], text[512] = "";
-  struct cg_target target;
-  QUERN_TRY(rt_cpu.target(&target));
+/* What the limits of this processor are stored under. */
+static quern_status limits_key(char key[320], struct cg_target *target, int threads) {
+  char name[256];
+  QUERN_TRY(rt_cpu.target(target));
   processor_name(name, sizeof name);
-  snprintf(key, sizeof key, "limits %s, %s, %d threads", name, target.base.name, threads);
-  if (!again) {
-    rt_note_get(heap, key, text, sizeof text);
-    if (parse(text, limits) && limits->threads == threads) return QUERN_STATUS_OK;
-  }
+  snprintf(key, 320, "limits %s, %s, %d threads", name, target->base.name, threads);
+  return QUERN_STATUS_OK;
+}
+
+bool prof_limits_find(struct prof_limits *limits, struct base_heap *heap, int threads) {
+  char key[320], text[512] = "";
+  struct cg_target target;
+  if (limits_key(key, &target, threads) != QUERN_STATUS_OK) return false;
+  rt_note_get(heap, key, text, sizeof text);
+  return parse(text, limits) && limits->threads == threads;
+}
+
+quern_status prof_limits_get(struct prof_limits *limits, struct base_heap *heap, int threads, bool again) {
+  char key[320], text[512] = "";
+  struct cg_target target;
+  QUERN_TRY(limits_key(key, &target, threads));
+  if (!again && prof_limits_find(limits, heap, threads)) return QUERN_STATUS_OK;
   *limits = (struct prof_limits){.threads = threads};
   struct bench bench = {.heap = heap};
   quern_status status = rt_pool_new(&bench.pool, heap, threads);

@@ -27,6 +27,9 @@ struct prof_limits {
 quern_status prof_limits_get(struct prof_limits *limits, struct base_heap *heap, int threads,
                              bool again) QUERN_NODISCARD;
 
+/* The same as they are stored; false when they were never measured. */
+bool prof_limits_find(struct prof_limits *limits, struct base_heap *heap, int threads);
+
 /* The least time work can take: its operations at the full rate; of its bytes, which are of `footprint` different ones, those
 ** that a level cannot hold at the bandwidth of the next; or a launch, whichever is most. 0 when the limits are not known. */
 enum prof_bound { PROF_COMPUTE, PROF_MEMORY, PROF_LAUNCH };
@@ -71,6 +74,8 @@ void prof_steps_floor(const struct prof_limits *limits, size_t n, struct prof_st
 /* By kernel: count, total, average, share; those that make up 80 % of the time are marked; GFLOP/s, GB/s, % of the
 ** limit, what bounds it. Then by kind. */
 quern_status prof_table(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
+/* The kernels as a JSON array: name, kind, ops, count, total_ms, share (of 1), gflops, gbs, limit_pct, lost_ms. */
+quern_status prof_rows(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
 /* Every kernel with the bytes and operations it must do, the floor they imply, the time it took when that is known, and
 ** the ratio, sorted by lost time. */
 quern_status prof_explain(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;

@@ -189,6 +189,28 @@ quern_status prof_table(struct base_str *str, const struct prof *prof) {
   return base_str_status(str);
 }
 
+/* Names of kernels and operations are letters, digits and a few signs: they need no escapes. */
+quern_status prof_rows(struct base_str *str, const struct prof *prof) {
+  struct rows rows;
+  QUERN_TRY(rows_of(&rows, str->heap, prof, by_seconds));
+  double total = 0;
+  for (size_t i = 0; i < rows.n; i++) total += rows.at[i].seconds;
+  base_str_add(str, "[");
+  for (size_t i = 0; i < rows.n; i++) {
+    const struct row *row = &rows.at[i];
+    double seconds = row->seconds > 0 ? row->seconds : 1;
+    base_str_printf(str, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"ops\":\"%s\",\"count\":%llu,\"total_ms\":%.6f",
+                    i > 0 ? "," : "", row->step->kernel, row->step->kind, row->step->ops,
+                    (unsigned long long)row->count, row->seconds * 1e3);
+    base_str_printf(str, ",\"share\":%.6f,\"gflops\":%.3f,\"gbs\":%.3f,\"limit_pct\":%.3f,\"lost_ms\":%.6f}",
+                    total > 0 ? row->seconds / total : 0, row->flops / seconds * 1e-9, row->bytes / seconds * 1e-9,
+                    100 * row->floor / seconds, BASE_MAX(row->seconds - row->floor, 0) * 1e3);
+  }
+  base_str_add(str, "]");
+  base_free(str->heap, rows.at, rows.bytes);
+  return base_str_status(str);
+}
+
 quern_status prof_explain(struct base_str *str, const struct prof *prof) {
   struct rows rows;
   QUERN_TRY(rows_of(&rows, str->heap, prof, by_loss));

@@ -1,5 +1,6 @@
 /* sched/attention.c -- attention in tiles with online softmax: memory grows with S + T, never with S T
 ** in:    a claimed composite "attention": q (B, H, S, D), k (B, G, T, D), v (B, G, T, E), perhaps a mask; out, lse
+**        a mask of i64 says up to which key the first query sees: later blocks are left out at run time
 ** how:   Dao et al., "FlashAttention": a task has a block of queries of one head; blocks of keys pass by, and with each the
 **        row's maximum, sum and output are rescaled. k is transposed into panels first, once for all heads and tasks.
 ** keeps: the blocks of keys depend on the target only, so bits do not depend on threads
@@ -63,6 +64,26 @@ void att_setup(struct att *a, struct sched_job *job) {
   a->dot = (struct dot){.job = job, .reduce = IR_SUM, .combine = IR_COMBINE_MUL, .acc = a->acc, .lanes = a->lanes};
 }
 
+/* The register tile: fewer columns than a contraction's, so that little is computed beyond the last query or key, and a
+** power of two of rows, so that blocks of few sizes fit. */
+void att_choose_tile(struct att *a) {
+  int sums = a->mr * a->nv;
+  a->nv = (a->nv + 1) / 2;
+  a->mr = 1;
+  while (a->mr < 8 && 2 * a->mr * a->nv <= sums) a->mr *= 2;
+  a->nr = a->nv * a->lanes;
+}
+
+/* A mask that says up to which key the first query sees. */
+static bool has_offset(const struct att *a) { return a->mask != NULL && a->mask->dtype == QUERN_DTYPE_I64; }
+
+/* That of a sample, within -S and T. */
+static kern_id offset_of(const struct att *a, struct kern_builder *b, kern_id batch) {
+  kern_id at = a->mask->dims[0] > 1 ? batch : kern_index(b, 0);
+  kern_id offset = kern_load(b, kern_mem(b, a->mem[ATT_MASK]), at, 1);
+  return kern_min_i(b, kern_max_i(b, offset, -a->S), a->T);
+}
+
 /* ---- pieces that forward and backward share ---------------------------------------------------------- */
 
 kern_id att_load(struct att *a, struct kern_builder *b, kern_id mem, kern_id index, int lanes, int64_t count) {
@@ -108,6 +129,8 @@ static void transpose_block(struct att *a, struct kern_builder *b, kern_id src, 
   }
 }
 
+enum { FETCH_PANELS = 2 }; /* that a cache of keys is asked for ahead */
+
 /* One task a panel: nr rows of src, a tensor (heads, rows, width), are columns of the panel; rows that are not there
 ** repeat the last. dst: (heads, panels, width, nr). */
 void att_pack_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int64_t rows, int64_t width,
@@ -117,6 +140,10 @@ void att_pack_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int6
   kern_id task = kern_task(b), src = kern_mem(b, src_mem), dst = kern_mem(b, dst_mem);
   kern_id head = kern_idiv(b, task, panels), panel = kern_imod(b, task, panels);
   kern_id base = kern_mul_i(b, task, width); /* in rows of dst */
+  if (has_offset(a)) {                       /* keys that nobody sees are left out */
+    kern_id seen = kern_add_i(b, offset_of(a, b, kern_idiv(b, head, heads / a->B)), a->S);
+    kern_if(b, kern_bin(b, KERN_LT, kern_mul_i(b, panel, a->nr), seen));
+  }
   kern_id block = kern_range(b, 0, a->nr, a->lanes);
   kern_id first = kern_add(b, kern_mul_i(b, panel, a->nr), block), row_at[KERN_MAX_LANES];
   for (int r = 0; r < a->lanes; r++) {
@@ -128,6 +155,10 @@ void att_pack_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int6
   if (whole > 0) {
     kern_id col = kern_range(b, 0, whole, a->lanes);
     transpose_block(a, b, src, row_at, col, a->lanes, dst, kern_add(b, base, col), block);
+    for (int r = 0; has_offset(a) && r < a->lanes; r++) { /* from memory, and only once: asked for ahead */
+      kern_id ahead = kern_add_i(b, kern_add(b, row_at[r], col), FETCH_PANELS * a->nr * width);
+      kern_prefetch(b, src, kern_min_i(b, ahead, heads * rows * width - 1));
+    }
     kern_end(b);
   }
   if (whole < width) {
@@ -135,6 +166,7 @@ void att_pack_phase(struct att *a, int src_mem, int dst_mem, int64_t heads, int6
     transpose_block(a, b, src, row_at, col, width - whole, dst, kern_add(b, base, col), block);
   }
   kern_end(b);
+  if (has_offset(a)) kern_end(b);
 }
 
 /* One task a head: src (heads, rows, width) in the dtype of accumulators. */
@@ -212,19 +244,25 @@ void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_co
 
 /* ---- forward --------------------------------------------------------------------------------------------- */
 
-enum { PANELS = 2, STRIPS = 8 }; /* panels of keys a block; strips of mr queries a block, at most */
+/* Keys a block are PANELS panels of a contraction's register tile; queries a block, up to that many of a head and above. */
+enum { PANELS = 2, FEW_QUERIES = 256, QUERIES = 32, MORE_QUERIES = 64 };
 
 struct forward {
   struct att a;
   struct kern_builder *b;
   int64_t block, queries, row; /* keys a block, queries a block, elements a row of the output tile */
-  int64_t panels;              /* of a head's keys */
+  int64_t lines;               /* queries rounded up to whole vectors */
+  int64_t per_block, panels;   /* panels of a block's keys, of a head's */
   int k_mem, v_mem;
   const struct kern_fn *scores;
   struct att_cover outputs;
   kern_id batch, head, kv; /* numbers: of the batch, of the head, of (batch, group of heads) */
   kern_id q0, j0;          /* the first query and the first key of the blocks */
+  kern_id offset;          /* of has_offset */
+  kern_id keys, left, n;   /* that some query of the block may see: of all, of the block; the block's panels of them */
   kern_id q, s, o, m, l;   /* LOCAL: queries, scores, output, maxima, sums */
+  kern_id part, top,
+      factor; /* LOCAL: a vector a query, what its scores are taken relative to, what the output is scaled by */
 };
 
 /* Queries of the block times the scale; the output, the maxima and the sums start. */
@@ -244,20 +282,26 @@ static void start_block(struct forward *f) {
   }
   kern_id zero = kern_const_f(b, a->acc, a->lanes, 0), out = kern_mul_i(b, r, f->row);
   for (int64_t e = 0; e < f->row; e += a->lanes) kern_store(b, f->o, kern_add_i(b, out, e), zero);
-  kern_store(b, f->m, r, kern_const_f(b, a->acc, 1, -(double)INFINITY));
-  kern_store(b, f->l, r, kern_const_f(b, a->acc, 1, 0));
+  kern_end(b);
+  kern_id line = kern_range(b, 0, f->lines, a->lanes);
+  kern_store(b, f->m, line, kern_const_f(b, a->acc, a->lanes, -(double)INFINITY));
+  kern_store(b, f->l, line, kern_const_f(b, a->acc, a->lanes, 0));
+  kern_end(b);
+  if (f->lines == f->queries) return;
+  line = kern_range(b, f->queries, f->lines, 1); /* queries that are not there */
+  kern_id at = kern_mul_i(b, line, a->lanes);
+  kern_store(b, f->part, at, kern_const_f(b, a->acc, a->lanes, 0));
   kern_end(b);
 }
 
 /* Vector number n of a row of scores, -inf where the key is not seen. */
-static kern_id seen_scores(struct forward *f, kern_id r, int n, kern_id limit, kern_id mask_row) {
+static kern_id seen_scores(struct forward *f, kern_id at, int n, kern_id limit, kern_id mask_row) {
   struct kern_builder *b = f->b;
   const struct att *a = &f->a;
-  kern_id at = kern_add_i(b, kern_mul_i(b, r, f->block), (int64_t)n * a->lanes);
   kern_id x = kern_load(b, f->s, at, a->lanes), nothing = kern_const_f(b, a->acc, a->lanes, -(double)INFINITY);
   kern_id first = kern_add_i(b, f->j0, (int64_t)n * a->lanes);
-  if (a->mask != NULL) {
-    kern_id mask = att_mask(&f->a, b, mask_row, first);
+  if (mask_row != KERN_NONE) {
+    kern_id mask = att_mask(&f->a, b, mask_row, first, a->T % f->block == 0);
     if (a->mask->dtype == QUERN_DTYPE_BOOL)
       x = kern_select(b, mask, x, nothing);
     else
@@ -269,40 +313,116 @@ static kern_id seen_scores(struct forward *f, kern_id r, int n, kern_id limit, k
   return kern_select(b, kern_bin(b, KERN_LE, j, limit), x, nothing);
 }
 
-/* One value of n vectors: neighbours first, then the tree of lanes. */
-static kern_id gather_row(struct kern_builder *b, enum ir_reduce reduce, int n, const kern_id *x) {
-  kern_id part[64];
-  for (int i = 0; i < n; i++) part[i] = x[i];
-  for (; n > 1; n = (n + 1) / 2)
-    for (int i = 0; i < n; i += 2) part[i / 2] = i + 1 < n ? kern_combine(b, reduce, part[i], part[i + 1]) : part[i];
-  return kern_tree(b, reduce, 1, part);
+/* Opens what is done with a panel's scores only where some query of the block sees one of its keys. */
+static void open_panel(struct forward *f, int64_t panel) {
+  if (panel > 0) kern_if(f->b, kern_bin(f->b, KERN_LT, kern_index(f->b, panel), f->n));
+}
+static void close_panel(struct forward *f, int64_t panel) {
+  if (panel > 0) kern_end(f->b);
 }
 
-/* Scores of a row become weights; its maximum, sum and output follow. */
-static void soften_row(struct forward *f, kern_id r) {
+static kern_id score_at(struct forward *f, kern_id r, int64_t vector) {
+  return kern_add_i(f->b, kern_mul_i(f->b, r, f->block), vector * f->a.lanes);
+}
+
+/* Keys that a row does not see get -inf; the greatest of each lane is its part. */
+static void mask_row(struct forward *f, kern_id r) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
-  int n = (int)(f->block / a->lanes);
-  kern_id query = kern_add(b, f->q0, r), limit = KERN_NONE, mask_row = KERN_NONE, x[64] = {0};
+  kern_id query = kern_add(b, f->q0, r), limit = KERN_NONE, row = KERN_NONE;
   if (a->causal) limit = kern_min_i(b, kern_add_i(b, query, a->T - a->S), a->T - 1);
-  if (!a->causal && a->T % f->block != 0) limit = kern_index(b, a->T - 1);
+  if (!a->causal && (a->T % f->block != 0 || has_offset(a))) limit = kern_index(b, a->T - 1);
+  if (has_offset(a)) limit = kern_min(b, limit, kern_add(b, query, f->offset));
   if (limit != KERN_NONE) limit = kern_splat(b, kern_cast(b, limit, QUERN_DTYPE_I32), a->lanes);
-  if (a->mask != NULL) mask_row = att_mask_row(a, b, f->batch, f->head, query);
-  for (int i = 0; i < n; i++) x[i] = seen_scores(f, r, i, limit, mask_row);
-  kern_id before = kern_load(b, f->m, r, 1), top = gather_row(b, IR_REDUCE_MAX, n, x);
-  top = kern_max(b, top, before);
-  kern_id nothing = kern_const_f(b, a->acc, 1, -(double)INFINITY), zero = kern_const_f(b, a->acc, 1, 0);
-  kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top), all = kern_splat(b, from, a->lanes);
-  for (int i = 0; i < n; i++) {
-    kern_id less = kern_sub(b, x[i], all);
-    x[i] = kern_math(b, IR_EXP, a->acc, 1, &less);
-    kern_id at = kern_add_i(b, kern_mul_i(b, r, f->block), (int64_t)i * a->lanes);
-    kern_store(b, f->s, at, x[i]);
+  if (a->mask != NULL && !has_offset(a)) row = att_mask_row(a, b, f->batch, f->head, query);
+  kern_id top = kern_var(b, kern_const_f(b, a->acc, a->lanes, -(double)INFINITY));
+  for (int64_t p = 0; p < f->per_block; p++) {
+    open_panel(f, p);
+    for (int v = 0; v < a->nv; v++) {
+      int i = (int)p * a->nv + v;
+      kern_id at = score_at(f, r, i), x = seen_scores(f, at, i, limit, row);
+      if (limit != KERN_NONE || row != KERN_NONE) kern_store(b, f->s, at, x);
+      kern_set(b, top, kern_combine(b, IR_REDUCE_MAX, kern_get(b, top), x));
+    }
+    close_panel(f, p);
   }
-  kern_id sum = gather_row(b, IR_SUM, n, x), less = kern_sub(b, before, from);
-  kern_id factor = kern_math(b, IR_EXP, a->acc, 1, &less);
-  kern_store(b, f->m, r, top);
-  kern_store(b, f->l, r, kern_add(b, kern_mul(b, kern_load(b, f->l, r, 1), factor), sum));
+  kern_id to = kern_mul_i(b, r, a->lanes);
+  kern_store(b, f->part, to, kern_get(b, top));
+}
+
+/* Scores of a row become weights; the sum of each lane is its part: neighbours first. */
+static void weigh_row(struct forward *f, kern_id r) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  kern_id all = kern_splat(b, kern_load(b, f->top, r, 1), a->lanes), zero = kern_const_f(b, a->acc, a->lanes, 0);
+  kern_id weight[64];
+  int n = (int)(f->block / a->lanes);
+  for (int i = 0; i < n; i++) weight[i] = kern_var(b, zero);
+  for (int64_t p = 0; p < f->per_block; p++) {
+    open_panel(f, p);
+    for (int v = 0; v < a->nv; v++) {
+      int i = (int)p * a->nv + v;
+      kern_id at = score_at(f, r, i), x = kern_sub(b, kern_load(b, f->s, at, a->lanes), all);
+      x = kern_math(b, IR_EXP, a->acc, 1, &x);
+      kern_store(b, f->s, at, x);
+      kern_set(b, weight[i], x);
+    }
+    close_panel(f, p);
+  }
+  for (int i = 0; i < n; i++) weight[i] = kern_get(b, weight[i]);
+  for (; n > 1; n = (n + 1) / 2)
+    for (int i = 0; i < n; i += 2)
+      weight[i / 2] = i + 1 < n ? kern_combine(b, IR_SUM, weight[i], weight[i + 1]) : weight[i];
+  kern_id to = kern_mul_i(b, r, a->lanes);
+  kern_store(b, f->part, to, weight[0]);
+}
+
+/* The parts of `lanes` queries from line on, each reduced by the tree of lanes: a value a query. */
+static kern_id gather_parts(struct forward *f, enum ir_reduce reduce, kern_id line) {
+  struct kern_builder *b = f->b;
+  int lanes = f->a.lanes;
+  kern_id part[KERN_MAX_LANES];
+  for (int i = 0; i < lanes; i++) {
+    kern_id at = kern_mul_i(b, kern_add_i(b, line, i), lanes);
+    part[i] = kern_load(b, f->part, at, lanes);
+  }
+  att_transpose(b, lanes, part);
+  for (int h = lanes / 2; h >= 1; h /= 2)
+    for (int i = 0; i < h; i++) part[i] = kern_combine(b, reduce, part[i], part[i + h]);
+  return part[0];
+}
+
+/* The maxima after this block, and what the sums and outputs so far are to be scaled by. */
+static void raise_maxima(struct forward *f) {
+  struct kern_builder *b = f->b;
+  const struct att *a = &f->a;
+  kern_id line = kern_range(b, 0, f->lines, a->lanes), top = gather_parts(f, IR_REDUCE_MAX, line);
+  kern_id before = kern_load(b, f->m, line, a->lanes);
+  top = kern_max(b, top, before);
+  kern_id nothing = kern_const_f(b, a->acc, a->lanes, -(double)INFINITY), zero = kern_const_f(b, a->acc, a->lanes, 0);
+  kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top), less = kern_sub(b, before, from);
+  kern_store(b, f->m, line, top);
+  kern_store(b, f->top, line, from);
+  kern_store(b, f->factor, line, kern_math(b, IR_EXP, a->acc, 1, &less));
+  kern_end(b);
+}
+
+static void add_sums(struct forward *f) {
+  struct kern_builder *b = f->b;
+  int lanes = f->a.lanes;
+  kern_id line = kern_range(b, 0, f->lines, lanes), sum = gather_parts(f, IR_SUM, line);
+  kern_id before = kern_load(b, f->l, line, lanes);
+  before = kern_mul(b, before, kern_load(b, f->factor, line, lanes));
+  kern_store(b, f->l, line, kern_add(b, before, sum));
+  kern_end(b);
+}
+
+/* The output so far follows the maxima. Before the first block there is none. */
+static void scale_output(struct forward *f) {
+  struct kern_builder *b = f->b;
+  const struct att *a = &f->a;
+  kern_if(b, kern_bin(b, KERN_LT, kern_index(b, 0), f->j0));
+  kern_id r = kern_range(b, 0, f->queries, 1), factor = kern_load(b, f->factor, r, 1);
   kern_if(b, kern_un(b, KERN_NOT, kern_bin(b, KERN_EQ, factor, kern_const_f(b, a->acc, 1, 1))));
   kern_id factors = kern_splat(b, factor, a->lanes);
   for (int64_t e = 0; e < f->row; e += a->lanes) {
@@ -310,31 +430,56 @@ static void soften_row(struct forward *f, kern_id r) {
     kern_store(b, f->o, at, kern_mul(b, kern_load(b, f->o, at, a->lanes), factors));
   }
   kern_end(b);
+  kern_end(b);
+  kern_end(b);
+}
+
+/* Scores of a block become weights; maxima, sums and outputs follow. */
+static void soften_block(struct forward *f) {
+  struct kern_builder *b = f->b;
+  mask_row(f, kern_range(b, 0, f->queries, 1));
+  kern_end(b);
+  raise_maxima(f);
+  weigh_row(f, kern_range(b, 0, f->queries, 1));
+  kern_end(b);
+  add_sums(f);
+  scale_output(f);
 }
 
 /* Scores of a block of keys, for all strips of queries. */
 static void score_block(struct forward *f, kern_id block) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
-  kern_id panel = kern_mul_i(b, f->kv, f->panels), terms = kern_index(b, a->D);
-  panel = kern_add(b, panel, kern_mul_i(b, block, PANELS));
-  for (int p = 0; p < PANELS; p++) {
-    kern_id at = kern_mul_i(b, kern_add_i(b, panel, p), a->D * a->nr);
-    kern_id keys = kern_at(b, kern_mem(b, f->k_mem), at);
-    kern_id r = kern_range(b, 0, f->queries, a->mr);
-    kern_id rows = kern_at(b, f->q, kern_mul_i(b, r, a->D));
-    kern_id to = kern_at(b, f->s, kern_add_i(b, kern_mul_i(b, r, f->block), (int64_t)p * a->nr));
-    att_call(b, f->scores,
-             &(struct att_product){.a = rows, .lda = a->D, .b = keys, .c = to, .ldc = f->block, .terms = terms});
-    kern_end(b);
-  }
+  kern_id first = kern_mul_i(b, f->kv, f->panels), terms = kern_index(b, a->D), keys = kern_mem(b, f->k_mem);
+  first = kern_add(b, first, kern_mul_i(b, block, f->per_block));
+  kern_id p = kern_for(b, kern_index(b, 0), f->n, 1);
+  keys = kern_at(b, keys, kern_mul_i(b, kern_add(b, first, p), a->D * a->nr));
+  kern_id r = kern_range(b, 0, f->queries, a->mr), rows = kern_at(b, f->q, kern_mul_i(b, r, a->D));
+  kern_id at = kern_mul_i(b, r, f->block);
+  at = kern_add(b, at, kern_mul_i(b, p, a->nr));
+  kern_id to = kern_at(b, f->s, at);
+  att_call(b, f->scores,
+           &(struct att_product){.a = rows, .lda = a->D, .b = keys, .c = to, .ldc = f->block, .terms = terms});
+  kern_end(b);
+  kern_end(b);
+}
+
+/* Asks for the values of a block of keys, while its scores are computed. */
+static void fetch_values(struct forward *f) {
+  struct kern_builder *b = f->b;
+  struct att *a = &f->a;
+  int64_t line = 64 / (int64_t)base_dtypes[a->acc].size;
+  kern_id values = kern_mem(b, f->v_mem), first = kern_add(b, kern_mul_i(b, f->kv, a->T), f->j0);
+  kern_id row = kern_for(b, kern_index(b, 0), f->left, 1);
+  row = kern_mul_i(b, kern_add(b, first, row), a->E);
+  for (int64_t e = 0; e < a->E; e += line) kern_prefetch(b, values, kern_add_i(b, row, e));
+  kern_end(b);
 }
 
 /* The output takes the weights times the values of a block of keys. */
 static void weigh_block(struct forward *f) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
-  kern_id terms = kern_min_i(b, kern_sub(b, kern_index(b, a->T), f->j0), f->block);
   kern_id row = kern_add(b, kern_mul_i(b, f->kv, a->T), f->j0);
   kern_id from = kern_mul_i(b, row, a->E);
   att_multiply_add(a, b, &f->outputs, f->queries,
@@ -343,7 +488,7 @@ static void weigh_block(struct forward *f) {
                                          .b = kern_at(b, kern_mem(b, f->v_mem), from),
                                          .c = f->o,
                                          .ldc = f->row,
-                                         .terms = terms});
+                                         .terms = f->left}); /* what is not seen may be anything */
 }
 
 static void finish_block(struct forward *f) {
@@ -382,10 +527,11 @@ static void finish_block(struct forward *f) {
 static kern_id blocks_seen(struct forward *f) {
   struct kern_builder *b = f->b;
   const struct att *a = &f->a;
-  if (!a->causal) return kern_index(b, dot_ceil(a->T, f->block));
-  kern_id keys = kern_add_i(b, f->q0, f->queries + a->T - a->S);
-  keys = kern_max_i(b, kern_min_i(b, keys, a->T), 0);
-  return kern_idiv(b, kern_add_i(b, keys, f->block - 1), f->block);
+  kern_id keys = kern_index(b, a->T), end = kern_min_i(b, kern_add_i(b, f->q0, f->queries), a->S);
+  if (a->causal) keys = kern_min(b, keys, kern_add_i(b, end, a->T - a->S));
+  if (has_offset(a)) keys = kern_min(b, keys, kern_add(b, end, f->offset));
+  f->keys = kern_max_i(b, keys, 0);
+  return kern_idiv(b, kern_add_i(b, f->keys, f->block - 1), f->block);
 }
 
 static void forward_phase(struct forward *f) {
@@ -401,14 +547,20 @@ static void forward_phase(struct forward *f) {
   f->q = kern_local(&b, a->acc, f->queries * a->D);
   f->s = kern_local(&b, a->acc, f->queries * f->block);
   f->o = kern_local(&b, a->acc, f->queries * f->row);
-  f->m = kern_local(&b, a->acc, f->queries);
-  f->l = kern_local(&b, a->acc, f->queries);
+  f->m = kern_local(&b, a->acc, f->lines);
+  f->l = kern_local(&b, a->acc, f->lines);
+  f->part = kern_local(&b, a->acc, f->lines * a->lanes);
+  f->top = kern_local(&b, a->acc, f->lines);
+  f->factor = kern_local(&b, a->acc, f->lines);
+  if (has_offset(a)) f->offset = offset_of(a, &b, f->batch);
   start_block(f);
   kern_id zero = kern_index(&b, 0), block = kern_for(&b, zero, blocks_seen(f), 1);
   f->j0 = kern_mul_i(&b, block, f->block);
+  f->left = kern_min_i(&b, kern_sub(&b, f->keys, f->j0), f->block);
+  f->n = kern_min_i(&b, kern_idiv(&b, kern_add_i(&b, f->left, a->nr - 1), a->nr), f->per_block);
+  if (has_offset(a)) fetch_values(f);
   score_block(f, block);
-  soften_row(f, kern_range(&b, 0, f->queries, 1));
-  kern_end(&b);
+  soften_block(f);
   weigh_block(f);
   kern_end(&b);
   finish_block(f);
@@ -419,9 +571,13 @@ quern_status sched_attention(struct sched_job *job) {
   struct att *a = &f.a;
   att_setup(a, job);
   f.block = (int64_t)PANELS * a->nr;
-  f.panels = PANELS * dot_ceil(a->T, f.block);
+  att_choose_tile(a);
+  f.per_block = f.block / a->nr;
+  f.panels = f.per_block * dot_ceil(a->T, f.block);
   a->mr = (int)BASE_MIN((int64_t)a->mr, a->S);
-  f.queries = a->mr * BASE_MIN((int64_t)STRIPS, dot_ceil(a->S, a->mr));
+  int64_t strips = (a->S > FEW_QUERIES ? MORE_QUERIES : QUERIES) / a->mr;
+  f.queries = a->mr * BASE_MIN(strips, dot_ceil(a->S, a->mr));
+  f.lines = dot_ceil(f.queries, a->lanes) * a->lanes;
   f.row = dot_ceil(a->E, a->lanes) * a->lanes;
   f.k_mem = kern_add_mem(job->kern, a->acc, KERN_WORK, a->B * a->G * f.panels * a->D * a->nr);
   sched_work_rows(job, f.k_mem, job->group->ins[a->mem[ATT_K]], a->B * a->G);
@@ -445,12 +601,13 @@ kern_id att_mask_row(struct att *a, struct kern_builder *b, kern_id batch, kern_
   return kern_mul_i(b, kern_add(b, at, dims[2] > 1 ? row : zero), dims[3]);
 }
 
-/* The mask's elements of keys first .. first + lanes - 1; those of keys that are not there are the last one's. */
-kern_id att_mask(struct att *a, struct kern_builder *b, kern_id row, kern_id first) {
+/* The mask's elements of keys first .. first + lanes - 1; those of keys that are not there are the last one's. whole: all
+** are there. */
+kern_id att_mask(struct att *a, struct kern_builder *b, kern_id row, kern_id first, bool whole) {
   kern_id mem = kern_mem(b, a->mem[ATT_MASK]), x;
   if (a->mask->dims[3] == 1) {
     x = kern_splat(b, kern_load(b, mem, row, 1), a->lanes);
-  } else if (a->T % ((int64_t)PANELS * a->nr) == 0) {
+  } else if (whole) {
     x = kern_load(b, mem, kern_add(b, row, first), a->lanes);
   } else {
     kern_id j = kern_splat(b, first, a->lanes);

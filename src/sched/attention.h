@@ -24,6 +24,8 @@ double att_flops(const struct ir_node *composite);
 sched_build sched_attention, sched_attention_back;
 
 void att_setup(struct att *a, struct sched_job *job);
+/* Makes the register tile of a contraction one for attention. */
+void att_choose_tile(struct att *a);
 /* The memory of a result of the composite, or -1 when it is not wanted. */
 int att_mem_out(const struct sched_job *job, int result);
 
@@ -63,6 +65,6 @@ void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_co
                       const struct att_product *p);
 
 kern_id att_mask_row(struct att *a, struct kern_builder *b, kern_id batch, kern_id head, kern_id query);
-kern_id att_mask(struct att *a, struct kern_builder *b, kern_id row, kern_id first);
+kern_id att_mask(struct att *a, struct kern_builder *b, kern_id row, kern_id first, bool whole);
 
 #endif

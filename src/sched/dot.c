@@ -240,7 +240,7 @@ static void finish_columns(struct body *f, kern_id sums, kern_id first, kern_id 
   kern_id zero = kern_index(b, 0), stride = kern_index(b, f->sums_stride), width = kern_index(b, most);
   kern_id one = kern_index(b, 1), i = kern_min_i(b, open_loop(f, zero, rows, lanes), most - lanes);
   kern_id from = kern_at(b, sums, times(b, i, f->sums_stride)), to = kern_at(b, f->turned, i);
-  kern_call(b, d->transpose, 2, (const kern_id[]){from, to}, 3, (const kern_id[]){stride, width, one});
+  kern_call(b, d->transpose, 2, (const kern_id[]){from, to}, 4, (const kern_id[]){stride, width, one, zero});
   close_block(f);
   kern_id cols = kern_min_i(b, kern_sub(b, kern_index(b, d->n), col), lanes), j = open_loop(f, zero, cols, 1);
   dot_set(d, b, f->values, d->cut, DOT_COL, kern_min_i(b, kern_add(b, col, j), d->n - 1), 1, KERN_NONE);

@@ -131,8 +131,8 @@ kern_id dot_term(const struct dot *d, struct kern_builder *b, kern_id acc, kern_
 
 /* ---- dot_pack.c */
 
-/* memories src, dst; scalars src's row stride, dst's row stride, count: for i < count, the T x T block of src at column
-** i * T becomes, transposed, that of dst at row i * T. */
+/* memories src, dst; scalars src's row stride, dst's row stride, count, next: for i < count, the T x T block of src at column
+** i * T becomes, transposed, that of dst at row i * T; what lies `next` elements after it is asked for. */
 const struct kern_fn *dot_transpose(struct dot *d);
 int dot_transpose_size(const struct dot *d);
 /* Turns size values of as many lanes in registers. */

@@ -37,12 +37,15 @@ const struct kern_fn *dot_transpose(struct dot *d) {
   char name[64];
   snprintf(name, sizeof name, "transpose_%s_%dx%d", base_dtypes[d->acc].name, size, size);
   const quern_dtype dtypes[] = {d->acc, d->acc};
-  struct kern_fn *fn = kern_add_fn(d->job->kern, name, 2, dtypes, 3);
+  struct kern_fn *fn = kern_add_fn(d->job->kern, name, 2, dtypes, 4);
   if (fn == NULL) return NULL;
   struct kern_builder builder = {.kern = d->job->kern, .fn = fn}, *b = &builder;
   kern_id src = kern_mem(b, 0), dst = kern_mem(b, 1);
   kern_id src_stride = kern_scalar(b, 0), dst_stride = kern_scalar(b, 1), count = kern_scalar(b, 2), x[16];
+  kern_id next = kern_scalar(b, 3);
   kern_id i = kern_for(b, kern_index(b, 0), count, 1), from = kern_mul(b, i, kern_index(b, size));
+  kern_id later = kern_add(b, from, next);
+  for (int r = 0; r < size; r++) kern_prefetch(b, src, kern_add(b, later, kern_mul_i(b, src_stride, r)));
   for (int r = 0; r < size; r++)
     x[r] = kern_load(b, src, kern_add(b, from, kern_mul(b, kern_index(b, r), src_stride)), size);
   dot_turn_square(b, size, x);
@@ -200,9 +203,9 @@ static void pack_slowly(struct pack *p, const struct box *box, kern_id o_lo, ker
 }
 
 static void call_transpose(const struct pack *p, kern_id src, int64_t src_stride, kern_id dst, int64_t dst_stride,
-                           kern_id count) {
+                           kern_id count, kern_id next) {
   kern_id from = kern_index(p->b, src_stride), to = kern_index(p->b, dst_stride);
-  kern_call(p->b, p->d->transpose, 2, (const kern_id[]){src, dst}, 3, (const kern_id[]){from, to, count});
+  kern_call(p->b, p->d->transpose, 2, (const kern_id[]){src, dst}, 4, (const kern_id[]){from, to, count, next});
 }
 
 /* From memory as it lies. */
@@ -216,8 +219,10 @@ static void turn_place(struct pack *p, const struct box *box) {
     kern_id first = times(b, open_loop(p, zero, kern_index(b, groups), 1), size);
     set(p, box->outer, kern_add(b, box->outer_base, first), 1, KERN_NONE);
     set(p, box->inner, box->inner_base, 1, KERN_NONE);
-    kern_id src = dot_at_place(b, p->values, place);
-    call_transpose(p, src, step, kern_at(b, p->dst, first), box->stride, squares);
+    kern_id src = dot_at_place(b, p->values, place), left = kern_add(b, box->outer_base, first);
+    left = kern_sub(b, kern_index(b, p->d->axis[box->outer].size - size), left);
+    kern_id next = times(b, kern_min_i(b, kern_max_i(b, left, 0), size), step);
+    call_transpose(p, src, step, kern_at(b, p->dst, first), box->stride, squares, next);
     close_loop(p);
   }
   pack_slowly(p, box, zero, done, times(b, squares, size), box->n_inner);
@@ -234,7 +239,7 @@ static void turn_stage(struct pack *p, const struct box *box, kern_id stage, ker
   along(p, box->inner, box->inner_base, box->n_inner, store_vector, &to);
   close_loop(p);
   kern_id squares = rows == size ? kern_idiv(b, box->n_inner, size) : zero, dst = kern_at(b, p->dst, first);
-  if (rows == size) call_transpose(p, stage, DOT_PACKED_ROW, dst, box->stride, squares);
+  if (rows == size) call_transpose(p, stage, DOT_PACKED_ROW, dst, box->stride, squares, zero);
   if (is_empty(b, times(b, squares, size), box->n_inner)) return;
   kern_id o = open_loop(p, zero, kern_index(b, rows), 1), i = open_loop(p, times(b, squares, size), box->n_inner, 1);
   kern_id x = kern_load(b, stage, kern_add(b, times(b, o, DOT_PACKED_ROW), i), 1);
@@ -296,11 +301,28 @@ static void pack_runs(struct pack *p, kern_id first, int64_t cols, int64_t width
   close_loop(p);
 }
 
+enum { AHEAD = 16 }; /* terms */
+
+/* Asks for the vectors of a later term: a panel's part of it is too short for processors to see what comes next. */
+static void fetch_terms(struct pack *p, kern_id k, kern_id first, int vectors) {
+  struct kern_builder *b = p->b;
+  const struct dot_place *place = &p->side->place;
+  if (place->mem < 0) return;
+  kern_id later = kern_min_i(b, kern_add_i(b, k, AHEAD), p->kb - 1);
+  set(p, DOT_TERM, kern_add(b, p->pc, later), 1, KERN_NONE);
+  for (int v = 0; v < vectors; v++) {
+    set(p, DOT_COL, kern_add_i(b, first, (int64_t)v * p->d->lanes), 1, KERN_NONE);
+    kern_id at = kern_values_first(p->values, place->offset);
+    kern_prefetch(b, kern_mem(b, place->mem), at);
+  }
+}
+
 /* Term by term, all vectors of the panel. */
 static void pack_terms(struct pack *p, kern_id first, int vectors, int tail) {
   struct kern_builder *b = p->b;
   int lanes = p->d->lanes;
   kern_id zero = kern_index(b, 0), k = open_loop(p, zero, kern_index(b, p->kb), 1);
+  fetch_terms(p, k, first, vectors);
   set(p, DOT_TERM, kern_add(b, p->pc, k), 1, KERN_NONE);
   for (int v = 0; v < vectors; v++) {
     kern_id active = tail > 0 && v == vectors - 1 ? kern_index(b, tail) : KERN_NONE,

@@ -40,8 +40,14 @@ static double elements_read(const struct pass_group *group, const quern_tensor *
   return asked > 0 && asked < all ? asked : all;
 }
 
-static void estimate(struct kern *kern, const struct pass_group *group) {
+static void estimate(const struct sched_job *job) {
+  struct kern *kern = job->kern;
+  const struct pass_group *group = job->group;
   for (size_t i = 0; i < group->n_nodes; i++) kern->cost.flops += node_flops(group->nodes[i]);
+  if (group->kind == PASS_KIND_MAP && sched_is_update(job)) { /* in place, as a rule */
+    kern->cost.bytes = 2 * (double)ir_bytes(group->outs[0].tensor->node->src[1]);
+    return;
+  }
   for (size_t i = 0; i < group->n_ins; i++)
     kern->cost.bytes += elements_read(group, group->ins[i]) * (double)base_dtypes[group->ins[i]->dtype].size;
   for (size_t i = 0; i < group->n_outs; i++) kern->cost.bytes += (double)ir_bytes(group->outs[i].tensor);
@@ -89,7 +95,7 @@ quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_conte
   if (status == QUERN_STATUS_OK && group->space != NULL && group->space->failed) status = QUERN_STATUS_MEMORY;
   if (status == QUERN_STATUS_OK && sched->rows != NULL) status = kern_find_first(made, sched->rows->most);
   if (status == QUERN_STATUS_OK) {
-    estimate(made, group);
+    estimate(&job);
     const struct ir_node *anchor = group->anchor;
     const char *name = anchor->op == IR_COMPOSITE ? anchor->attrs->name : ir_ops[anchor->op].name;
     status = kern_finish(made, name, group->outs[0].tensor);

@@ -2,7 +2,7 @@
 ** Loops that can run as one do; the variable along which memory is contiguous has lanes. Elements are taken in blocks
 ** of `unroll` vectors, what is left of a row in single vectors, the last of them perhaps in part. Where ins are
 ** contiguous along another variable than outs, squares of both are transposed in registers (map_tile.c). Where
-** paddings or concatenations cut a row, each part is a phase of its own.
+** paddings or concatenations cut a loop, each part is a phase of its own.
 ** keeps: loops count blocks, so that bounds follow from the loops' ranges alone
 ** tests: tests/sched/test_map.c
 */
@@ -167,22 +167,42 @@ static quern_status build_part(struct sched_map *m) {
   return QUERN_STATUS_OK;
 }
 
+enum { MOST_CUTS = 8, CUT_ELEMENTS = 16384 }; /* parts of a loop without lanes, and what each must have */
+
+/* The loop that paddings or concatenations cut, and the starts of its parts: that of the lanes where they would be
+** scattered, else one whose parts are worth a phase each. */
+static quern_status choose_cut(const struct sched_map *m, int *loop, int *n, int64_t *starts) {
+  const struct sched_nest *nest = &m->nest;
+  *n = 1;
+  *loop = m->vector;
+  if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_parts(nest, m->vector, n, starts));
+  int64_t elements = sched_nest_count(nest, 0, nest->n_loops, -1);
+  for (int i = 0; m->lanes > 1 && i < nest->n_loops && *n == 1; i++) {
+    *loop = i;
+    if (i != m->vector) QUERN_TRY(sched_nest_parts(nest, i, n, starts));
+    if (*n > MOST_CUTS || *n * CUT_ELEMENTS > elements) *n = 1;
+  }
+  return QUERN_STATUS_OK;
+}
+
 static quern_status build(struct sched_map *m) {
   struct sched_nest *nest = &m->nest, whole;
-  int n = 1;
+  int n = 1, loop;
   int64_t starts[SCHED_MOST_PARTS] = {0};
   QUERN_TRY(sched_nest_collapse(nest, 0, nest->n_loops));
   QUERN_TRY(sched_alias(nest, NULL));
   sched_far(m->job, NULL);
   QUERN_TRY(choose_vector(m));
   m->unroll = choose_unroll(m);
-  if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_parts(nest, m->vector, &n, starts));
+  QUERN_TRY(choose_cut(m, &loop, &n, starts));
   if (n == 1) return build_part(m);
   QUERN_TRY(sched_nest_copy(&whole, nest));
   for (int i = 0; i < n; i++) {
-    int64_t end = i + 1 < n ? starts[i + 1] : whole.loops[m->vector].extent;
+    int64_t end = i + 1 < n ? starts[i + 1] : whole.loops[loop].extent;
     QUERN_TRY(sched_nest_copy(nest, &whole));
-    QUERN_TRY(sched_nest_narrow(nest, m->vector, starts[i], end - starts[i]));
+    QUERN_TRY(sched_nest_narrow(nest, loop, starts[i], end - starts[i]));
+    if (loop != m->vector) QUERN_TRY(choose_vector(m));
+    m->unroll = choose_unroll(m);
     QUERN_TRY(build_part(m));
   }
   return QUERN_STATUS_OK;
@@ -195,6 +215,7 @@ quern_status sched_map(struct sched_job *job) {
     (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
     return job->kern->failed;
   }
+  if (sched_is_update(job)) return sched_update(job);
   base_arena_init(&arena, &job->ctx->heap);
   m.stored = base_arena_alloc(&arena, job->group->n_outs * sizeof *m.stored);
   quern_status status = m.stored == NULL ? QUERN_STATUS_MEMORY : sched_nest_init(&m.nest, job, &arena);

@@ -1,6 +1,7 @@
 /* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose places are found at run time
 ** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some places along the axis, some q, of one (n, p).
-** It copies its box from a, then goes through all indices in order and takes the updates that fall into it.
+** It copies its box from a, in a phase of its own that is left out where y takes a's memory, then goes through all indices in
+** order and takes the updates that fall into it.
 ** keeps: the updates of an element are taken in increasing i, whatever the boxes, so bits depend on the values only;
 **        sums of 8-bit and 16-bit floats are kept in f32 until the end
 ** tests: tests/sched/test_scatter.c
@@ -165,6 +166,12 @@ quern_status sched_scatter(struct sched_job *job) {
   QUERN_TRY(kern->failed);
   struct box box = box_of(&s, &b);
   copy_box(&s, &b, &box, s.a, s.sums, s.acc);
+  if (s.sums == y && kern->mems[y].alias == s.a) { /* left out where y takes the memory of a */
+    kern_phase_copies(kern, s.a, y);
+    b.fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks));
+    QUERN_TRY(kern->failed);
+    box = box_of(&s, &b);
+  }
   if (s.n_indices > 0) take_updates(&s, &b, &box);
   if (s.sums != y) copy_box(&s, &b, &box, s.sums, y, s.dtype);
   return kern->failed;

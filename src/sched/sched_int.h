@@ -15,6 +15,9 @@ struct sched_job {
 };
 
 typedef quern_status sched_build(struct sched_job *job);
+/* MAP groups that are an UPDATE_AT and nothing else (update.c). */
+bool sched_is_update(const struct sched_job *job);
+sched_build sched_update;
 sched_build sched_map, sched_reduce, sched_dot, sched_scan, sched_sort, sched_scatter, sched_claim;
 
 /* The operations of a composite that sched_claim has a kernel for. */

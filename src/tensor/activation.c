@@ -57,9 +57,11 @@ static quern_tensor *sigmoid(quern_tensor *x) {
   quern_tensor *t = decay(x), *one = tensor_scalar_of(x, 1), *share = quern_where(negative(x), t, one);
   return quern_div(share, quern_add(t, one));
 }
+/* sigmoid(x) sigmoid(-x), from one exponential. */
 static quern_tensor *sigmoid_slope(quern_tensor *x) {
-  quern_tensor *y = quern_sigmoid(x);
-  return quern_mul(y, quern_sigmoid(quern_neg(x)));
+  quern_tensor *t = decay(x), *one = tensor_scalar_of(x, 1), *rest = quern_where(negative(x), one, t);
+  quern_tensor *other = quern_div(rest, quern_add(t, one));
+  return quern_mul(quern_sigmoid(x), other);
 }
 
 static quern_tensor *softplus(quern_tensor *x) {

@@ -100,7 +100,9 @@ bool tensor_admits_bce(const struct ir_attrs *attrs, int n, quern_tensor *const 
 bool tensor_admits_cross_entropy(const struct ir_attrs *attrs, int n, quern_tensor *const *src) {
   bool linear = strcmp(attrs->name, tensor_kind_linear_cross_entropy.name) == 0;
   int count = linear ? 3 : 2;
-  if (!has_counts(attrs, n, count, count, 3, 1)) return false;
+  struct ir_attrs plain = *attrs; /* as the builder makes them; autocast adds a number */
+  if (linear && attrs->ints.n == 4 && tensor_is_narrow(attrs->ints.at[3])) plain.ints.n = 3;
+  if (!has_counts(&plain, n, count, count, 3, 1)) return false;
   const int64_t *ints = attrs->ints.at;
   if (ints[0] < 0 || ints[0] > QUERN_REDUCTION_NONE || !is_flag(ints[1])) return false;
   quern_cross_entropy_options options = {.size = sizeof options,
@@ -110,5 +112,5 @@ bool tensor_admits_cross_entropy(const struct ir_attrs *attrs, int n, quern_tens
                                          .label_smoothing = attrs->reals.at[0]};
   quern_tensor *y = linear ? quern_linear_cross_entropy(src[0], src[1], src[2], &options)
                            : quern_cross_entropy(src[0], src[1], &options);
-  return is_composite(y, attrs, n, src);
+  return is_composite(y, &plain, n, src) && (plain.ints.n == attrs->ints.n || src[0]->dtype == QUERN_DTYPE_F32);
 }

@@ -53,16 +53,23 @@ static quern_tensor *dot(quern_tensor *x, const int *x_labels, quern_tensor *y, 
 static const int of_q[] = {B, G, R, S, D}, of_k[] = {B, G, T, D}, of_v[] = {B, G, T, E}, of_p[] = {B, G, R, S, T},
                  of_out[] = {B, G, R, S, E};
 
+static bool is_added(const quern_tensor *mask) { return mask != NULL && base_dtype_is(mask->dtype, BASE_FLOAT); }
+
 /* What may be seen, broadcastable to (B, H, S, T), or NULL for everything. */
 static quern_tensor *seen(quern_context *ctx, const struct attention *a, quern_tensor *mask) {
   quern_tensor *past = NULL;
+  int64_t dims[] = {a->queries, a->keys};
   if (a->causal) {
-    int64_t dims[] = {a->queries, a->keys};
     quern_tensor *query = quern_iota(ctx, QUERN_DTYPE_I64, 2, dims, 0),
                  *key = quern_iota(ctx, QUERN_DTYPE_I64, 2, dims, 1);
     past = quern_le(key, quern_add(query, ir_const_int(ctx, QUERN_DTYPE_I64, a->keys - a->queries)));
   }
-  if (mask == NULL || mask->dtype != QUERN_DTYPE_BOOL) return past;
+  if (mask == NULL || is_added(mask)) return past;
+  if (mask->dtype == QUERN_DTYPE_I64) {
+    quern_tensor *query = quern_iota(ctx, QUERN_DTYPE_I64, 2, dims, 0),
+                 *key = quern_iota(ctx, QUERN_DTYPE_I64, 2, dims, 1);
+    mask = quern_le(quern_sub(key, query), mask);
+  }
   return past == NULL ? mask : quern_and(mask, past);
 }
 
@@ -72,7 +79,7 @@ static quern_tensor *scores(quern_context *ctx, const struct attention *a, quern
   quern_tensor *q = grouped(a, tensor_widen(src[0]), a->queries, a->width);
   quern_tensor *s = ungrouped(a, dot(q, of_q, tensor_widen(src[1]), of_k, 5, of_p), a->queries, a->keys);
   s = quern_mul_scalar(s, a->scale);
-  if (mask != NULL && mask->dtype != QUERN_DTYPE_BOOL) s = quern_add(s, tensor_widen(mask));
+  if (is_added(mask)) s = quern_add(s, tensor_widen(mask));
   quern_tensor *visible = seen(ctx, a, mask);
   return visible == NULL ? s : quern_where(visible, s, tensor_scalar_of(s, -(double)INFINITY));
 }
@@ -81,6 +88,17 @@ static quern_tensor *scores(quern_context *ctx, const struct attention *a, quern
 static quern_tensor *without_nothing(quern_tensor *x) {
   quern_tensor *zero = tensor_scalar_of(x, 0);
   return quern_where(quern_eq(x, tensor_scalar_of(x, -(double)INFINITY)), zero, x);
+}
+
+/* The values, with zeros where an offset says that no query sees them: what lies there may be anything. */
+static quern_tensor *values(quern_context *ctx, const struct attention *a, quern_tensor *const *src) {
+  quern_tensor *v = tensor_widen(src[2]);
+  if (!a->mask || src[3]->dtype != QUERN_DTYPE_I64) return v;
+  int64_t dims[] = {a->keys, 1};
+  quern_tensor *key = quern_iota(ctx, QUERN_DTYPE_I64, 2, dims, 0);
+  quern_tensor *last = ir_const_int(ctx, QUERN_DTYPE_I64, a->queries - 1);
+  quern_tensor *some = quern_le(quern_sub(key, last), src[3]);
+  return quern_where(some, v, tensor_scalar_of(v, 0));
 }
 
 static void attention_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,
@@ -93,7 +111,7 @@ static void attention_body(quern_context *ctx, const struct ir_attrs *attrs, que
   quern_tensor *nothing = quern_eq(sum, tensor_scalar_of(sum, 0));
   quern_tensor *divisor = quern_where(nothing, tensor_scalar_of(sum, 1), sum);
   quern_tensor *out = grouped(&a, e, a.queries, a.keys);
-  out = dot(out, of_p, tensor_widen(args[2]), of_v, 5, of_out);
+  out = dot(out, of_p, values(ctx, &a, args), of_v, 5, of_out);
   out = quern_div(ungrouped(&a, out, a.queries, a.value_width), divisor);
   quern_tensor *lse = quern_add(top, quern_log(divisor));
   lse = quern_where(nothing, tensor_scalar_of(sum, -(double)INFINITY), lse);
@@ -123,8 +141,7 @@ static void attention_vjp(const struct ir_composite *self, const struct ir_node 
   }
   quern_tensor *dp = ungrouped(&a, dot(dout_grouped, of_out, tensor_widen(v), of_v, 5, of_p), a.queries, a.keys);
   quern_tensor *ds = quern_mul(p, quern_sub(dp, shift));
-  if (a.mask && node->src[3]->dtype != QUERN_DTYPE_BOOL)
-    dx[3] = tensor_to(tensor_unbroadcast(ds, node->src[3]), node->src[3]->dtype);
+  if (a.mask && is_added(node->src[3])) dx[3] = tensor_to(tensor_unbroadcast(ds, node->src[3]), node->src[3]->dtype);
 
   quern_tensor *scaled = grouped(&a, quern_mul_scalar(ds, a.scale), a.queries, a.keys);
   quern_tensor *dq = dot(scaled, of_p, tensor_widen(k), of_k, 5, of_q);
@@ -145,10 +162,11 @@ const struct ir_composite tensor_kind_attention = {.name = "attention",
 
 /* The mask with four axes, each 1 or that of the scores; the poison with the error recorded. */
 static quern_tensor *check_mask(quern_context *ctx, quern_tensor *mask, const quern_tensor *q, const quern_tensor *k) {
-  TENSOR_CHECK(ctx, mask->dtype == QUERN_DTYPE_BOOL || mask->dtype == q->dtype, DTYPE,
-               "attention: mask is %s, must be bool or of q's dtype %s HINT: quern_cast converts", TENSOR_TYPE(mask),
-               base_dtypes[q->dtype].name);
-  const int64_t full[] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
+  bool offset = mask->dtype == QUERN_DTYPE_I64;
+  TENSOR_CHECK(ctx, mask->dtype == QUERN_DTYPE_BOOL || mask->dtype == q->dtype || offset, DTYPE,
+               "attention: mask is %s, must be bool or of q's dtype %s, or i64 HINT: quern_cast converts",
+               TENSOR_TYPE(mask), base_dtypes[q->dtype].name);
+  const int64_t full[] = {q->dims[0], offset ? 1 : q->dims[1], offset ? 1 : q->dims[2], offset ? 1 : k->dims[2]};
   int64_t dims[] = {1, 1, 1, 1};
   bool fits = mask->rank <= 4;
   for (int i = 0; fits && i < mask->rank; i++) {
@@ -156,8 +174,8 @@ static quern_tensor *check_mask(quern_context *ctx, quern_tensor *mask, const qu
     dims[at] = mask->dims[i];
     fits = dims[at] == 1 || dims[at] == full[at];
   }
-  TENSOR_CHECK(ctx, fits, SHAPE, "attention: mask is %s, does not broadcast to (B, H, S, T) = %s", TENSOR_TYPE(mask),
-               TENSOR_DIMS(4, full));
+  TENSOR_CHECK(ctx, fits, SHAPE, "attention: mask is %s, does not broadcast to (B, %s) = %s", TENSOR_TYPE(mask),
+               offset ? "1, 1, 1" : "H, S, T", TENSOR_DIMS(4, full));
   return tensor_reshape(mask, 4, dims);
 }
 

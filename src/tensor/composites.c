@@ -26,5 +26,6 @@ const struct ir_composite *const tensor_composites[] = {
     &tensor_kind_bce,
     &tensor_kind_cross_entropy,
     &tensor_kind_linear_cross_entropy,
+    &tensor_kind_narrow_gradient,
     NULL,
 };

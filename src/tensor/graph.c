@@ -201,7 +201,7 @@ quern_status quern_graph_inline(quern_graph *graph) {
 
 enum { TEXT_HEAD = 64 };
 
-static quern_status copy_text(quern_context *ctx, const struct base_str *str, char **text) {
+quern_status tensor_text_copy(quern_context *ctx, const struct base_str *str, char **text) {
   size_t bytes;
   QUERN_CHECK(base_size(str->n, 1, TEXT_HEAD + 1, &bytes), OVERFLOW, "a text of %zu bytes is too long", str->n);
   char *block = base_alloc(&ctx->heap, bytes);
@@ -224,7 +224,7 @@ static quern_status print_with(const char *what, const quern_graph *graph, print
   struct base_str str;
   base_str_init(&str, &graph->ctx->heap);
   quern_status status = print(graph->ctx, &str, graph->n_outputs, graph->outputs, graph->names);
-  if (status == QUERN_STATUS_OK) status = copy_text(graph->ctx, &str, text);
+  if (status == QUERN_STATUS_OK) status = tensor_text_copy(graph->ctx, &str, text);
   base_str_fini(&str);
   return status;
 }

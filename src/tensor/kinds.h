@@ -19,8 +19,14 @@ extern const struct ir_composite tensor_kind_conv, tensor_kind_conv_transpose;
 extern const struct ir_composite
     tensor_kind_attention; /* attention.c: q, k, v, mask if there is; ints: causal, mask?; reals: scale */
 extern const struct ir_composite tensor_kind_bce; /* loss.c: logits, target */
-/* loss.c: logits, labels, or x, weight, labels; ints: reduction, ignore?, ignore index; reals: label smoothing */
+/* loss.c: logits, labels, or x, weight, labels; ints: reduction, ignore?, ignore index, and of linear_cross_entropy perhaps what the
+** logits' gradient is rounded to; reals: label smoothing */
 extern const struct ir_composite tensor_kind_cross_entropy, tensor_kind_linear_cross_entropy;
+extern const struct ir_composite tensor_kind_narrow_gradient; /* loss.c: x; ints: what its gradient is rounded to */
+
+/* Dtypes as numbers in attributes. */
+enum { TENSOR_NARROW_BF16 = 1, TENSOR_NARROW_F16 };
+static inline bool tensor_is_narrow(int64_t x) { return x == TENSOR_NARROW_BF16 || x == TENSOR_NARROW_F16; }
 
 /* admit.c: the field admits of these kinds. */
 typedef bool tensor_admits_node(const struct ir_attrs *attrs, int n, quern_tensor *const *src);

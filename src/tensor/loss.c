@@ -254,11 +254,41 @@ const struct ir_composite tensor_kind_cross_entropy = {.name = "cross_entropy",
                                                        .vjp = cross_entropy_vjp,
                                                        .admits = tensor_admits_cross_entropy};
 
-/* x (.., D), weight (C, D): the logits exist in f32 inside only. */
+/* x, whose gradient is rounded to a narrower dtype: what a backward pass keeps of it has that dtype. */
+static const quern_dtype narrow_dtypes[] = {
+    [TENSOR_NARROW_BF16] = QUERN_DTYPE_BF16, [TENSOR_NARROW_F16] = QUERN_DTYPE_F16};
+
+static void narrow_gradient_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,
+                                 quern_tensor **results) {
+  (void)ctx, (void)attrs;
+  results[0] = args[0];
+}
+
+static void narrow_gradient_vjp(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy,
+                                quern_tensor **dx) {
+  (void)self;
+  dx[0] = quern_cast(quern_cast(dy[0], narrow_dtypes[node->attrs->ints.at[0]]), dy[0]->dtype);
+}
+
+static bool narrow_gradient_admits(const struct ir_attrs *attrs, int n, quern_tensor *const *src) {
+  return n == 1 && attrs->reals.n == 0 && attrs->ints.n == 1 && src[0]->dtype == QUERN_DTYPE_F32 &&
+         tensor_is_narrow(attrs->ints.at[0]);
+}
+
+const struct ir_composite tensor_kind_narrow_gradient = {.name = "narrow_gradient",
+                                                         .n_results = 1,
+                                                         .body = narrow_gradient_body,
+                                                         .vjp = narrow_gradient_vjp,
+                                                         .admits = narrow_gradient_admits};
+
+/* x (.., D), weight (C, D): the logits exist in f32 inside only. ints may end with what their gradient is rounded to. */
 static void linear_cross_entropy_body(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args,
                                       quern_tensor **results) {
   quern_cross_entropy_options o = options_of(attrs);
   quern_tensor *x = tensor_widen(args[0]), *logits = quern_linear(x, tensor_widen(args[1]), NULL);
+  if (attrs->ints.n == 4)
+    logits = ir_composite_make(ctx, &tensor_kind_narrow_gradient, IR_INTS(attrs->ints.at[3]), (struct ir_reals){0}, 1,
+                               &logits);
   quern_tensor *y = make_labelled(ctx, &tensor_kind_cross_entropy, &o, 2, (quern_tensor *[]){logits, args[2]});
   results[0] = tensor_to(y, args[0]->dtype);
 }

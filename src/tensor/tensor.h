@@ -101,6 +101,9 @@ quern_tensor *tensor_restore_axes(quern_tensor *x, const quern_tensor *shape_of,
 /* dy summed over the axes along which a source of that type was broadcast to dy's shape: the transpose of broadcasting. */
 quern_tensor *tensor_unbroadcast(quern_tensor *dy, const quern_tensor *like);
 
+/* A text for the user, who frees it with quern_text_free (graph.c). */
+quern_status tensor_text_copy(quern_context *ctx, const struct base_str *str, char **text) QUERN_NODISCARD;
+
 /* Every kind of composite that tensor/ defines, ended by NULL (composites.c); quern_context_new registers them. */
 extern const struct ir_composite *const tensor_composites[];
 

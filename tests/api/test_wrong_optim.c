@@ -16,6 +16,21 @@ static bool with_step(void) {
   return quern_step_new(&step, model, quern_sum(w, QUERN_ALL, false), NULL) == QUERN_STATUS_OK;
 }
 
+/* sum(x) sum(w), or over an axis that x has not. */
+static int64_t wrong_axis = 7;
+static quern_tensor *loss_of(quern_model *of, size_t n, quern_tensor *const *inputs, void *user) {
+  (void)n;
+  quern_tensor *w = quern_sum(quern_model_find(of, "w")->tensor, QUERN_ALL, false);
+  quern_tensor *x = user != NULL ? quern_sum(inputs[0], 1, user, false) : quern_sum(inputs[0], QUERN_ALL, false);
+  return quern_mul(x, w);
+}
+
+static int64_t parts, bytes;
+static quern_status parts_bytes(void *user, int64_t n, int64_t *need) {
+  (void)user, (void)n, (void)need;
+  return quern_dtype_from_name("no dtype", &(quern_dtype){0}); /* fails */
+}
+
 static void end(void) {
   quern_step_free(step);
   quern_model_free(model);

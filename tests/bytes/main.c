@@ -10,6 +10,7 @@
 
 #include "gpt2.h"
 #include "probe/watch.h"
+#include "quern/quern.h"
 
 enum { MOST_OUTPUTS = 4, MOST_UPDATES = 3 * GPT2_MOST_PARAMETERS, TOKENS = 61 };
 
@@ -18,6 +19,9 @@ struct graph {
   size_t n, n_updates;
   quern_tensor *outputs[MOST_OUTPUTS];
   quern_update updates[MOST_UPDATES];
+  bool recompute;
+  quern_model *model; /* and what its step is made of; or NULL */
+  quern_step *step;
 };
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
@@ -76,12 +80,52 @@ static void build_gpt2(struct graph *g) {
   g->n_updates = gpt2_update(&model, g->updates);
 }
 
+/* A step of a language model as quern train makes it: AdamW, gradients clipped. */
+static void build_training(struct graph *g, const char *checkpoint) {
+  quern_lm_options lm;
+  quern_optim_options optim = QUERN_OPTIM_OPTIONS;
+  quern_model_options model = QUERN_MODEL_OPTIONS;
+  quern_tensor *in[2];
+  const quern_update *updates;
+  optim.clip_norm = 1;
+  for (int i = 0; i < 2; i++)
+    in[i] = quern_input(g->ctx, i == 0 ? "tokens" : "labels", QUERN_DTYPE_I32, QUERN_LIST(8, 128));
+  if (quern_lm_named(&lm, "modern:256x6") != QUERN_STATUS_OK ||
+      quern_lm_checkpoint(&lm, checkpoint) != QUERN_STATUS_OK ||
+      quern_model_new(&g->model, g->ctx, &model) != QUERN_STATUS_OK)
+    return;
+  lm.vocabulary = 4096;
+  g->recompute = lm.keep_every > 0;
+  quern_model_begin(g->model, true);
+  quern_tensor *loss = quern_lm_loss(quern_model_scope(g->model), in[0], in[1], &lm);
+  if (quern_step_new(&g->step, g->model, loss, &optim) != QUERN_STATUS_OK) return;
+  g->outputs[g->n++] = loss;
+  g->n_updates = quern_step_updates(g->step, &updates);
+  QUERN_ASSERT(g->n_updates <= MOST_UPDATES);
+  memcpy(g->updates, updates, g->n_updates * sizeof *updates);
+}
+static void build_train(struct graph *g) { build_training(g, "none"); }
+static void build_block(struct graph *g) { build_training(g, "block"); }
+
+/* limit: of what the step wants, in percent; LEAST: the smallest that can be met; 0: none. */
+enum { LEAST = -1 };
 static const struct subject {
   const char *name;
   void (*build)(struct graph *g);
-} subjects[] = {{"gemm", build_gemm}, {"reduce", build_reduce}, {"attention", build_attention},
-                {"loss", build_loss}, {"sort", build_sort},     {"conv", build_conv},
-                {"gpt2", build_gpt2}};
+  int limit;
+} subjects[] = {{"gemm", build_gemm, 0},
+                {"reduce", build_reduce, 0},
+                {"attention", build_attention, 0},
+                {"loss", build_loss, 0},
+                {"sort", build_sort, 0},
+                {"conv", build_conv, 0},
+                {"gpt2", build_gpt2, 0},
+                {"train", build_train, 0},
+                {"train100", build_train, 100},
+                {"train70", build_train, 70},
+                {"trainleast", build_train, LEAST},
+                {"block", build_block, 0},
+                {"blockleast", build_block, LEAST}};
 
 /* ---- running --------------------------------------------------------------------------------------------------- */
 
@@ -140,6 +184,16 @@ static quern_status run_program(const quern_program *program, struct watch *watc
   return status;
 }
 
+/* The limit of a subject in bytes. */
+static quern_status find_limit(const struct graph *g, const struct subject *subject, quern_program_options *options) {
+  quern_curve_point points[2];
+  size_t n;
+  if (subject->limit == 0) return QUERN_STATUS_OK;
+  QUERN_TRY(quern_program_curve(g->ctx, g->n, g->outputs, options, 2, points, &n));
+  options->memory_limit = subject->limit == LEAST ? points[n - 1].limit : points[0].bytes * subject->limit / 100;
+  return QUERN_STATUS_OK;
+}
+
 static quern_status run_subject(const struct subject *subject, int threads, struct watch *watch) {
   static struct graph g;
   quern_program *program = NULL;
@@ -150,9 +204,13 @@ static quern_status run_subject(const struct subject *subject, int threads, stru
   options.threads = threads;
   options.n_updates = g.n_updates;
   options.updates = g.updates;
-  quern_status status = quern_program_compile(&program, g.ctx, g.n, g.outputs, &options);
+  options.recompute = g.recompute;
+  quern_status status = find_limit(&g, subject, &options);
+  if (status == QUERN_STATUS_OK) status = quern_program_compile(&program, g.ctx, g.n, g.outputs, &options);
   if (status == QUERN_STATUS_OK) status = run_program(program, watch);
   quern_program_free(program);
+  quern_step_free(g.step);
+  quern_model_free(g.model);
   quern_context_free(g.ctx);
   return status;
 }
@@ -172,7 +230,7 @@ int main(int argc, char **argv) {
       struct watch watch = {0};
       bool good = run_subject(&subjects[i], threads, &watch) == QUERN_STATUS_OK;
       ++*(good ? &passed : &failed);
-      printf("%-4s %-9s %d threads: planned %8.1f MiB, grown by %8.1f MiB%s%s%s\n", good ? "ok" : "FAIL",
+      printf("%-4s %-10s %d threads: planned %8.1f MiB, grown by %8.1f MiB%s%s%s\n", good ? "ok" : "FAIL",
              subjects[i].name, threads, (double)watch.planned / (1 << 20), (double)watch.grown / (1 << 20),
              watch.measured || !good ? "" : " (not measured: the peak cannot be reset here)", good ? "" : ": ",
              good ? "" : quern_last_error());

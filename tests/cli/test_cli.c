@@ -123,18 +123,23 @@ static int remove_files(void **state) {
 
 #define OVERVIEW                                                                                                       \
   "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                                    \
-  "  eval     evaluate a graph and show its outputs\n"                                                                 \
-  "  run      compile a graph, run it and show its outputs\n"                                                          \
-  "  compile  compile a graph, and save it if asked to\n"                                                              \
-  "  plan     memory, kernels and operations of a graph; runs nothing, and needs no C compiler\n"                      \
-  "  explain  what a graph compiles to: each kernel's work and the least time it can take on this machine\n"           \
-  "  graph    print a graph: its text form, or a picture\n"                                                            \
-  "  info     what is in a checkpoint or in safetensors files; damage is found\n"                                      \
-  "  tokenize texts to token files, or a tokenizer from texts\n"                                                       \
-  "  bench    measure a suite against the peers that are installed, all sides in turn\n"                               \
-  "  devices  what programs can be compiled for, and what the processor can do\n"                                      \
-  "  env      the environment variables that Quern reads, and their values\n"                                          \
-  "  help     what there is, or how a command is called\n\n"                                                           \
+  "  train     train a network as a configuration says\n"                                                              \
+  "  resume    go on with a run after its newest checkpoint\n"                                                         \
+  "  generate  write text with a language model that was trained\n"                                                    \
+  "  eval-loss the loss of a run's newest checkpoint on data that it was not trained on\n"                             \
+  "  report    sum up a run, and write report.html: curves, memory, kernels\n"                                         \
+  "  info      what is in a checkpoint or in safetensors files; damage is found\n"                                     \
+  "  plan      memory, kernels and operations of a graph or of training; runs nothing, and needs no C compiler\n"      \
+  "  tokenize  texts to token files, or a tokenizer from texts\n"                                                      \
+  "  eval      evaluate a graph and show its outputs\n"                                                                \
+  "  run       compile a graph, run it and show its outputs\n"                                                         \
+  "  compile   compile a graph, and save it if asked to\n"                                                             \
+  "  explain   what a graph compiles to: each kernel's work and the least time it can take on this machine\n"          \
+  "  graph     print a graph: its text form, or a picture\n"                                                           \
+  "  bench     measure a suite against the peers that are installed, all sides in turn\n"                              \
+  "  devices   what programs can be compiled for, and what the processor can do\n"                                     \
+  "  env       the environment variables that Quern reads, and their values\n"                                         \
+  "  help      what there is, or how a command is called\n\n"                                                          \
   "options:\n  --help     this text; after a command, how it is called\n  --version  the version\n"
 
 static void help(void **state) {
@@ -387,6 +392,10 @@ static void plans(void **state) {
       {"for c in run compile plan explain; do quern $c --help | grep -c -e '--optimize-for GOAL' -e '--donate NAME'; "
        "done",
        0, "3\n3\n3\n3\n"},
+      {"quern plan dense.qir --curve | sed -n '1p;2s/.*%  *//p'", 0,
+       "      memory          activations   recomputed       time        \nwithout a limit\n"},
+      {"QUERN_CC=/none quern plan dense.qir --optimise 0 --curve --recompute | grep -c steps", 0, "1\n"},
+      {"quern plan dense.qir --curve --memory 1MiB", 2, "quern plan: --curve goes through all limits: no --memory..."},
       {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
       /* the smallest limit is exact */
       {"L=$(quern plan dense.qir --optimise 0 --memory 1 2>&1 | sed 's/.*smallest that can is \\([0-9]*\\) .*/\\1/') "
@@ -463,6 +472,12 @@ static void bench(void **state) {
       {"quern bench graph --write . --only 'chain nodes=1000' | head -1 && grep -c = chain.qir && "
        "quern plan chain.qir | grep -c ^steps",
        0, "./chain.qir: chain nodes=1000\n1001\n1\n"},
+      {"quern bench train --only mlp --rounds 3 --json t.json > /dev/null 2>&1 && "
+       "/usr/bin/python3 form.py t.json train 1",
+       0, "mlp layers=3 in=784 C=1024 out=10 B=128 parameters samples_s tokens_s\n"},
+      {"quern bench infer --only 'out=10 B=4' --json i.json | grep -c '^mlp: best at B=4: ' && "
+       "/usr/bin/python3 form.py i.json infer 1",
+       0, "1\nmlp layers=3 in=784 C=1024 out=10 B=4 runs p99_ms samples_s tokens_s\n"},
       {"quern bench ops --write .", 2, "quern bench: --write is of the suite graph\n..."},
       /* nothing but machine code is measured */
       {"QUERN_REF=1 quern bench ops --only 'sum count' --rounds 3 2>&1 | grep -c 'were not run as machine code'", 0,

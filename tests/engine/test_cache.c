@@ -60,14 +60,15 @@ static void keys_differ(void **state) {
   (void)state;
   quern_tensor *x = F32_INPUT("x", 4), *roots[] = {quern_add_scalar(x, 1), quern_add_scalar(x, 2), quern_neg(x),
                                                    quern_sum(x, QUERN_ALL, false), quern_max(x, QUERN_ALL, false)};
-  uint64_t keys[2 * BASE_COUNT(roots)][2];
+  uint64_t keys[3 * BASE_COUNT(roots)][2];
   size_t n = 0;
   for (size_t i = 0; i < BASE_COUNT(roots); i++) {
-    for (int threads = 1; threads <= 2; threads++, n++) {
+    for (int way = 0; way < 3; way++, n++) {
       struct engine_request request = {
           .ctx = ctx, .n_outputs = 1, .outputs = &roots[i], .options = QUERN_PROGRAM_OPTIONS};
       request.options.device = "cpu";
-      request.options.threads = threads;
+      request.options.threads = way == 1 ? 2 : 1;
+      request.options.recompute = way == 2;
       EXPECT_OK(engine_cache_key(&request, keys[n]));
       for (size_t k = 0; k < n; k++) assert_true(keys[k][0] != keys[n][0] && keys[k][1] != keys[n][1]);
     }

@@ -104,6 +104,95 @@ static void carries_in_place(void **state) {
   }
 }
 
+/* Carries in place that start as one tensor: the first has its place, unless somebody else reads it as well. */
+struct start {
+  int carries, captures; /* a third carry is multiplied; a capture is stacked */
+  bool taken;
+};
+
+static void body_sums(void *user, quern_tensor *const *in, quern_tensor **out) {
+  const struct start *start = user;
+  quern_tensor *x = in[1 + start->carries];
+  out[0] = quern_add(in[1], x);
+  out[1] = quern_sub(in[2], x);
+  if (start->carries == 3) out[2] = quern_matmul(in[3], x);
+  if (start->captures == 1) out[2] = quern_mul(in[2 + start->carries], x);
+}
+
+static bool takes_start(void) {
+  const struct engine_part *part = &program->parts[0];
+  for (int i = 0; i < part->n_steps; i++) {
+    const struct engine_step *step = &part->steps[i];
+    if (step->control == NULL) continue;
+    const struct engine_buffer *from = &part->buffers[step->buffers[0]];
+    const struct engine_buffer *to = &part->buffers[step->buffers[step->control->n_src]];
+    return from->place == to->place && from->at == to->at;
+  }
+  return false;
+}
+
+static void carries_of_one_start(void **state) {
+  (void)state;
+  struct start cases[] = {{2, 0, true}, {3, 0, false}, {2, 1, false}};
+  for (size_t k = 0; k < BASE_COUNT(cases); k++) {
+    int n = cases[k].carries, captures = cases[k].captures;
+    quern_tensor *results[3], *sums[3], *start = quern_exp(F32_INPUT("a", 16, 16));
+    quern_tensor *operands[5] = {start, start, start};
+    operands[n] = F32_INPUT("x", 2, 16, 16);
+    operands[n + 1] = start;
+    EXPECT_OK(make_loop(2, false, n, 1, captures, captures, operands, body_sums, &cases[k], results));
+    for (int i = 0; i < n + captures; i++) sums[i] = quern_sum(quern_tanh(results[i]), QUERN_ALL, false);
+    open_program((size_t)(n + captures), sums, NULL);
+    assert_int_equal(takes_start(), cases[k].taken);
+    close_program();
+    expect_all((size_t)(n + captures), sums);
+  }
+}
+
+/* A carry that two kernels make one after the other, a product and rows that are added, is in place for both; but not when what is
+** between them is asked for as well. */
+static void body_chain(void *user, quern_tensor *const *in, quern_tensor **out) {
+  const bool *asked = user;
+  quern_tensor *x = in[2], *first = quern_add(in[1], quern_matmul(x, x));
+  out[0] = quern_scatter(first, in[3], in[4], 0, QUERN_SCATTER_ADD);
+  if (*asked) out[1] = first;
+}
+
+static void carries_of_many_kernels(void **state) {
+  (void)state;
+  for (int k = 0; k < 2; k++) {
+    bool asked = k == 1;
+    quern_tensor *results[2];
+    quern_tensor *operands[] = {quern_exp(F32_INPUT("a", 16, 16)), F32_INPUT("x", 3, 16, 16), I64_INPUT("rows", 4),
+                                F32_INPUT("u", 4, 16)};
+    EXPECT_OK(make_loop(3, false, 1, 1, 2, k, operands, body_chain, &asked, results));
+    open_program((size_t)(1 + k), results, NULL);
+    const struct engine_control *control = find_control();
+    assert_true(control != NULL && control->in_place[0] == 1);
+    assert_int_equal(program->parts[control->body].memory.arena, 0);
+    assert_int_equal(program->parts[control->body].n_steps, 2);
+    close_program();
+    expect_all((size_t)(1 + k), results);
+  }
+}
+
+/* What a body does counts as often as it does it. */
+static void counts_of_turns(void **state) {
+  (void)state;
+  double flops[3], bytes[3];
+  for (int64_t k = 0; k < 3; k++) {
+    quern_tensor *results[2],
+        *operands[] = {F32_INPUT("a", 16, 16), F32_INPUT("b", 16, 16), F32_INPUT("x", 2 + k, 16, 16)};
+    EXPECT_OK(make_loop(2 + k, false, 2, 1, 0, 0, operands, body_sum, NULL, results));
+    open_program(2, results, NULL);
+    flops[k] = program->counts.flops;
+    bytes[k] = program->counts.bytes;
+    close_program();
+  }
+  assert_true(flops[1] - flops[0] >= 2 * 16 * 16 * 16 && flops[2] - flops[1] == flops[1] - flops[0]);
+  assert_true(bytes[1] - bytes[0] >= 4 * 16 * 16 * 4 && bytes[2] - bytes[1] == bytes[1] - bytes[0]);
+}
+
 /* The same body in two loops is compiled once. */
 static void equal_bodies(void **state) {
   (void)state;
@@ -197,8 +286,10 @@ static void gradients(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(loops_of_any_length),  TEST(carries_that_move), TEST(loops_in_loops),
-                                     TEST(carries_in_place),     TEST(equal_bodies),      TEST(constants),
-                                     TEST(whiles_of_any_length), TEST(both_branches),     TEST(gradients)};
+  const struct CMUnitTest tests[] = {
+      TEST(loops_of_any_length),  TEST(carries_that_move),    TEST(loops_in_loops),
+      TEST(carries_in_place),     TEST(carries_of_one_start), TEST(carries_of_many_kernels),
+      TEST(counts_of_turns),      TEST(equal_bodies),         TEST(constants),
+      TEST(whiles_of_any_length), TEST(both_branches),        TEST(gradients)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,6 +175,7 @@ static void test_no_gradient(void **state) {
   EXPECT_EXACT(VJP(quern_bitcast(quern_bitcast(x, QUERN_DTYPE_U64), QUERN_DTYPE_F64), x, 1, 1), 0, 0);
   EXPECT_EXACT(VJP(quern_stop_gradient(x), x, 1, 1), 0, 0);
   EXPECT_EXACT(VJP(quern_mul(quern_stop_gradient(x), x), x, 1, 1), 1.5, -2.5);
+  EXPECT_EXACT(VJP(quern_mul(quern_keep(x), x), x, 1, 1), 3, -5);
   quern_tensor *stopped = quern_stop_gradient(quern_square(x));
   EXPECT_EXACT(VJP(quern_square(stopped), stopped, 1, 1), 2 * 2.25, 2 * 6.25); /* beyond the stop */
 }

@@ -170,6 +170,8 @@ static void test_elementwise(void **state) {
       {"not %4", "bool[2,3]"},
       {"stop_grad %4", "bool[2,3]"},
       {"stop_grad %0", "f32[2,3]"},
+      {"keep %4", "bool[2,3]"},
+      {"keep %0", "f32[2,3]"},
       {"cast %0 dtype=i8", "i8[2,3]"},
       {"cast %4 dtype=f32", "f32[2,3]"},
       {"bitcast %0 dtype=i32", "i32[2,3]"},

@@ -84,7 +84,7 @@ static quern_tensor *place(void) {
 }
 
 #define OPTIONS(type, ...) (percent(20) ? NULL : &(type){.size = percent(97) ? sizeof(type) : 8, __VA_ARGS__})
-#define LINEAR OPTIONS(quern_nn_linear_options, .no_bias = some(), .activation = word())
+#define LINEAR OPTIONS(quern_nn_linear_options, .no_bias = some(), .activation = word(), .no_fuse = some())
 #define MLP OPTIONS(quern_nn_mlp_options, .out = option(), .activation = word(), .dropout = rate())
 #define TABLE OPTIONS(quern_nn_embedding_options, .padded = some(), .padding = number())
 #define TRIPLE                                                                                                         \

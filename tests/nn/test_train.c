@@ -353,6 +353,49 @@ static void cached_open(void **state) {
   for (int i = 0; i < 12; i++) assert_true(fabsf(got[i] - want[i]) <= 1e-6f);
 }
 
+/* Steps of a program of one linear layer with an activation, and what it computes. */
+static size_t linear_steps(bool no_fuse, int part, float *y) {
+  float x[6 * 8];
+  for (int i = 0; i < 48; i++) x[i] = (float)(i % 7) - 2;
+  quern_model_begin(model, true);
+  quern_nn_linear_options o = {.size = sizeof o, .activation = "gelu", .no_fuse = no_fuse};
+  quern_tensor *in = quern_tensor_copy(ctx, QUERN_DTYPE_F32, QUERN_LIST(6, 8), x), *out;
+  out = part == 0 ? quern_nn_linear(root, in, 5, &o) : quern_nn_bilinear(root, in, in, 5, &o);
+  quern_program *program;
+  quern_instance *instance;
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = "interp";
+  EXPECT_OK(quern_context_check(ctx));
+  EXPECT_OK(quern_program_compile(&program, ctx, 1, &out, &options));
+  quern_program_counts counts;
+  EXPECT_OK(quern_program_count(program, &counts));
+  EXPECT_OK(quern_instance_new(&instance, program));
+  for (size_t i = 0; i < quern_program_states(program); i++) {
+    float *state = quern_instance_state(instance, i);
+    quern_slot slot;
+    EXPECT_OK(quern_program_state(program, i, &slot));
+    for (size_t k = 0; k < slot.bytes / sizeof *state; k++) state[k] = (float)(k % 5) / 3 - (float)i;
+  }
+  EXPECT_OK(quern_instance_run(instance, NULL, (void *[]){y}));
+  quern_instance_free(instance);
+  quern_program_free(program);
+  return counts.steps;
+}
+
+/* The activation is part of the contraction, unless it is asked not to be; the values are the same. */
+static void no_fuse(void **state) {
+  float fused[30], apart[30];
+  for (int part = 0; part < 2; part++) {
+    train_teardown(state);
+    train_setup(state);
+    size_t together = linear_steps(false, part, fused);
+    assert_int_equal(linear_steps(true, part, apart), together + 1);
+    if (part == 0) assert_int_equal(together, 1);
+    assert_memory_equal(fused, apart, sizeof fused);
+    assert_true(fused[0] != 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {TRAIN(dropout_masks),
                                      TRAIN(dropout_compiled),
@@ -363,6 +406,7 @@ int main(void) {
                                      TRAIN(dropout_places),
                                      TRAIN(padding),
                                      TRAIN(cached),
-                                     TRAIN(cached_open)};
+                                     TRAIN(cached_open),
+                                     TRAIN(no_fuse)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,34 @@ static void test_all(void **state) {
   }
 }
 
+/* Operands that were rounded to a low dtype and cast up again: the loop is given what they were before, and casts in each turn. */
+static void test_casts(void **state) {
+  (void)state;
+  enum { CLASSES = 11, WIDTH = 5, ROWS = 150 };
+  int64_t n = ROWS, labels[ROWS];
+  for (int64_t i = 0; i < n; i++) labels[i] = (i * 5) % CLASSES;
+  quern_tensor *xs[2] = {floats(2, (int64_t[]){n, WIDTH}, 1), floats(2, (int64_t[]){CLASSES, WIDTH}, 2)}, *wide[2];
+  for (int i = 0; i < 2; i++) wide[i] = quern_cast(quern_cast(xs[i], QUERN_DTYPE_BF16), QUERN_DTYPE_F64);
+  quern_tensor *y = quern_tensor_copy(ctx, QUERN_DTYPE_I64, 1, &n, labels);
+  quern_tensor *loss = quern_linear_cross_entropy(wide[0], wide[1], y, NULL), *dx[2];
+  quern_tensor *dy = floats(0, NULL, 3);
+  EXPECT_OK(quern_vjp(1, &loss, &dy, 2, wide, dx));
+  expect_chunked(1, 1, &loss);
+  expect_chunked(1, 2, dx);
+  struct pass_options options = {0};
+  struct pass_report reports[PASS_COUNT];
+  EXPECT_OK(pass_options_parse(&options, 0, "+chunk"));
+  options.chunk_bytes = 4096;
+  struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &loss};
+  EXPECT_OK(pass_run(&graph, &options, reports));
+  struct ir_order order;
+  EXPECT_OK(ir_topo(ctx, 1, graph.roots, &order));
+  for (size_t i = 0; i < order.n; i++)
+    if (order.at[i]->op == IR_LOOP) assert_ptr_equal(order.at[i]->src[order.at[i]->n_src - 1], xs[1]);
+  ir_order_fini(ctx, &order);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_all)};
+  const struct CMUnitTest tests[] = {TEST(test_all), TEST(test_casts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,6 +247,65 @@ static void test_norm_parameters(void **state) {
   pass_groups_fini(&groups);
 }
 
+/* What is kept ends a kernel, once: no copy of it, and none of leaves; also where nothing is fused, and in -simplify. */
+/* A reshape of something permuted is computed over the variables of that: no index is divided. What is put together and read by
+** several is written once. */
+static void test_moves(void **state) {
+  (void)state;
+  quern_tensor *x = INPUT("heads", 2, 3, 4, 8), *z = INPUT("more", 2, 3, 4, 8);
+  quern_tensor *y = quern_reshape(quern_permute(x, QUERN_LIST(0, 2, 1, 3)), QUERN_LIST(2, 4, 24));
+  struct pass_graph graph = {ctx, 1, &y};
+  struct pass_groups groups;
+  fuse(&groups, &graph, "");
+  assert_int_equal(groups.groups.n, 1);
+  assert_int_equal(groups.groups.at[0]->space->extents.n, 4);
+  expect_values(&groups, &graph);
+  pass_groups_fini(&groups);
+  quern_tensor *both = quern_concat(2, (quern_tensor *[]){y, quern_reshape(z, QUERN_LIST(2, 4, 24))}, 2);
+  quern_tensor *w = INPUT("w", 48, 5), *ys[] = {quern_matmul(both, w), quern_sum(both, QUERN_LIST(0, 1), false)};
+  graph = (struct pass_graph){ctx, 2, ys};
+  fuse(&groups, &graph, "");
+  expect_kernels("moves", "", &groups, 3);
+  for (size_t i = 0; i < groups.groups.n; i++)
+    if (groups.groups.at[i]->kind == PASS_KIND_REDUCE) assert_int_equal(groups.groups.at[i]->n_ins, 1);
+  expect_values(&groups, &graph);
+  pass_groups_fini(&groups);
+}
+
+static void test_keep(void **state) {
+  (void)state;
+  static const char *const lists[] = {"", "-simplify", "-fuse"};
+  for (size_t i = 0; i < BASE_COUNT(lists); i++) {
+    test_renew();
+    make_inputs();
+    quern_tensor *kept = quern_keep(quern_exp(in.x));
+    quern_tensor *ys[] = {quern_sin(quern_keep(kept)), quern_keep(in.y),
+                          quern_keep(quern_permute(kept, 2, (int64_t[]){1, 0})), quern_keep(SCALAR(2))};
+    struct pass_graph graph = {ctx, 4, ys};
+    struct pass_groups groups;
+    fuse(&groups, &graph, lists[i]);
+    expect_kernels("keep", lists[i], &groups, i < 2 ? 2 : 3); /* the sines and the permuted one read the same */
+    expect_values(&groups, &graph);
+    pass_groups_fini(&groups);
+  }
+  make_one *const plain[] = {linear_gelu, norm_linear};
+  for (size_t i = 0; i < BASE_COUNT(plain); i++) { /* at the end of a chain it costs nothing */
+    test_renew();
+    make_inputs();
+    size_t kernels[2];
+    for (int k = 0; k < 2; k++) {
+      quern_tensor *y = plain[i](in.x);
+      if (k == 1) y = quern_keep(y);
+      struct pass_graph graph = {ctx, 1, &y};
+      struct pass_groups groups;
+      fuse(&groups, &graph, "");
+      kernels[k] = pass_test_count(&groups).kernels;
+      pass_groups_fini(&groups);
+    }
+    assert_int_equal(kernels[0], kernels[1]);
+  }
+}
+
 /* One parameter: one kernel with three outs. */
 static void test_adamw(void **state) {
   (void)state;
@@ -260,6 +319,37 @@ static void test_adamw(void **state) {
   assert_int_equal(groups.groups.at[0]->kind, PASS_KIND_MAP);
   assert_int_equal(groups.groups.at[0]->n_outs, 3);
   assert_int_equal(groups.groups.at[0]->n_ins, 5);
+  expect_values(&groups, &graph);
+  pass_groups_fini(&groups);
+}
+
+/* Forward and backward of 16-bit activations with f32 inside: what goes from kernel to kernel is 16 bits wide, or small, and weights
+** are cast where they are read. */
+static void test_narrow(void **state) {
+  (void)state;
+  enum { ROWS = 64 };
+  make_inputs();
+  quern_tensor *x = quern_input(ctx, "x16", QUERN_DTYPE_BF16, QUERN_LIST(ROWS, C)),
+               *dy = quern_input(ctx, "dy16", QUERN_DTYPE_BF16, QUERN_LIST(ROWS, C));
+  quern_tensor *wide = quern_cast(quern_add(x, x), QUERN_DTYPE_F32), *w = quern_cast(in.weight, QUERN_DTYPE_BF16);
+  quern_tensor *h = quern_linear(quern_cast(layer_norm(wide), QUERN_DTYPE_BF16), w, NULL);
+  quern_tensor *y = quern_cast(quern_gelu_tanh(quern_cast(h, QUERN_DTYPE_F32)), QUERN_DTYPE_BF16);
+  y = quern_matmul(y, w); /* (ROWS, C) */
+  quern_tensor *wanted[] = {x, in.weight, in.gamma}, *roots[4] = {y};
+  EXPECT_OK(quern_vjp(1, &y, &dy, 3, wanted, roots + 1));
+  struct pass_graph graph = {ctx, 4, roots};
+  struct pass_groups groups;
+  fuse(&groups, &graph, "");
+  for (size_t i = 0; i < groups.groups.n; i++) {
+    const struct pass_group *group = groups.groups.at[i];
+    for (size_t k = 0; k < group->n_outs; k++) {
+      const quern_tensor *t = group->outs[k].tensor;
+      bool root = false;
+      for (size_t r = 0; r < 4; r++) root = root || t == roots[r];
+      assert_true(root || t->dtype == QUERN_DTYPE_BF16 || ir_count(t) <= ROWS);
+      assert_true(root || group->kind == PASS_KIND_DOT || !(t->rank == 2 && t->dims[0] == D && t->dims[1] == C));
+    }
+  }
   expect_values(&groups, &graph);
   pass_groups_fini(&groups);
 }
@@ -663,6 +753,9 @@ int main(void) {
       TEST(test_other_rows),
       TEST(test_crosses),
       TEST(test_no_cycle),
+      TEST(test_moves),
+      TEST(test_keep),
+      TEST(test_narrow),
       TEST(test_layers_share_kernels),
       TEST(test_hash_tells_apart),
       TEST(test_gpt2),

@@ -242,6 +242,23 @@ static void test_layout(void **state) {
   u = RUN(LAYOUT, t);
   assert_int_equal(count_op(u, IR_PERMUTE), 0);
   expect_same(t, u, 0);
+  /* reshapes of them through concatenations, where the axis is one of theirs */
+  quern_tensor *h = INPUT("h", 2, 3, 4, 5), *g = INPUT("g", 2, 2, 4, 5);
+  quern_tensor *parts[] = {quern_reshape(quern_permute(h, QUERN_LIST(0, 2, 1, 3)), QUERN_LIST(2, 4, 15)),
+                           quern_reshape(quern_permute(g, QUERN_LIST(0, 2, 1, 3)), QUERN_LIST(2, 4, 10))};
+  t = quern_concat(2, parts, 2);
+  u = RUN(LAYOUT, t);
+  assert_int_equal(u->node->op, IR_RESHAPE);
+  assert_int_equal(u->node->src[0]->node->op, IR_CONCAT);
+  expect_same(t, u, 0);
+  t = quern_concat(2, (quern_tensor *[]){parts[0], parts[0]}, 1);
+  u = RUN(LAYOUT, t);
+  expect_same(t, u, 0);
+  parts[1] = quern_reshape(quern_permute(g, QUERN_LIST(0, 2, 3, 1)), QUERN_LIST(2, 4, 10)); /* other widths */
+  t = quern_concat(2, parts, 2);
+  u = RUN(LAYOUT, t);
+  assert_int_equal(u->node->op, IR_CONCAT);
+  expect_same(t, u, 0);
   /* into a contraction */
   t = quern_matmul(quern_transpose(quern_transpose(x, 1, 2), 1, 2), w);
   u = RUN(LAYOUT, t);

@@ -208,6 +208,7 @@ quern_status check_graph(const struct check *check, size_t n, quern_tensor *cons
   QUERN_TRY(check_text(check, n, roots, values));
   QUERN_TRY(check_rewrite(check, n, roots, values));
   QUERN_TRY(check_passes(check, n, roots, values));
+  QUERN_TRY(check_autocast(check, n, roots));
   return check->gradient ? check_gradient(check, n, roots) : QUERN_STATUS_OK;
 }
 

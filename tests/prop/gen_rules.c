@@ -102,8 +102,9 @@ static const enum ir_op chains[][2] = {
     {IR_CAST, IR_CAST},       {IR_BITCAST, IR_BITCAST},  {IR_CAST, IR_FLOOR},          {IR_CAST, IR_CEIL},
     {IR_CAST, IR_ROUND},      {IR_CAST, IR_TRUNC},       {IR_ROUND, IR_FLOOR},         {IR_FLOOR, IR_ROUND},
     {IR_SIGN, IR_TRUNC},      {IR_TRUNC, IR_CEIL},       {IR_IOTA, IR_STOP_GRAD},      {IR_CONST, IR_STOP_GRAD},
-    {IR_CONST, IR_RESHAPE},   {IR_CONST, IR_PERMUTE},    {IR_CONST, IR_SLICE},         {IR_CONST, IR_FLIP},
-    {IR_CONST, IR_PAD},       {IR_CONST, IR_CONCAT},     {IR_CONST, IR_CAST},          {IR_RANDOM, IR_BITCAST},
+    {IR_CONST, IR_KEEP},      {IR_CONST, IR_RESHAPE},    {IR_CONST, IR_PERMUTE},       {IR_CONST, IR_SLICE},
+    {IR_CONST, IR_FLIP},      {IR_CONST, IR_PAD},        {IR_CONST, IR_CONCAT},        {IR_CONST, IR_CAST},
+    {IR_RANDOM, IR_BITCAST},
 };
 
 /* op on the tensors of its own pool; the last new one, or NULL. */

@@ -75,7 +75,7 @@ void gen_control(struct gen *g, enum ir_op op);
 /* The same with what control rules look for. */
 void gen_control_motif(struct gen *g);
 
-/* ---- properties (check.c, check_pass.c) ---------------------------------------------------------------------------- */
+/* ---- properties (check.c, check_pass.c, check_autocast.c) ---------------------------------------------------------------------------- */
 
 struct counts {
   uint64_t ops[IR_OP_COUNT];
@@ -98,6 +98,9 @@ quern_status check_graph(const struct check *check, size_t n, quern_tensor *cons
 /* The part of it that is about passes and groups (check_pass.c); values: those of the roots. */
 quern_status check_passes(const struct check *check, size_t n, quern_tensor *const *roots,
                           void *const *values) QUERN_NODISCARD;
+
+/* The part of it that is about mixed precision (check_autocast.c). */
+quern_status check_autocast(const struct check *check, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
 
 /* What the checks share: the elements of each root, in the context's arena; whether two evaluations have the same bits, NaNs being
 ** alike; a status with a name put before its message. */

@@ -64,7 +64,8 @@ struct shape {
 static const struct shape shapes[] = {
     {1, 1, 1, 1, 1, 4, 4, false},     {1, 2, 1, 5, 7, 8, 3, false},      {2, 2, 2, 17, 17, 16, 16, true},
     {1, 4, 2, 6, 130, 20, 33, false}, {1, 1, 1, 131, 129, 64, 64, true}, {1, 2, 1, 50, 9, 7, 5, true},
-    {1, 1, 1, 9, 50, 17, 80, true},
+    {1, 1, 1, 9, 50, 17, 80, true},   {1, 2, 2, 64, 64, 32, 32, true},   {1, 1, 1, 40, 290, 16, 16, true},
+    {1, 2, 1, 288, 70, 8, 8, true},
 };
 
 static void attend(const struct shape *p, quern_dtype dtype, quern_tensor *mask, quern_tensor **qkv, quern_tensor **y,
@@ -103,6 +104,24 @@ static void test_masks(void **state) {
   }
 }
 
+/* Query i of a sample sees keys up to i + its offset, as with a mask of bools. */
+static void test_offsets(void **state) {
+  (void)state;
+  static const int64_t offsets[][2] = {{0, 3}, {-5, 200}, {INT64_MIN, INT64_MAX}, {110, 63}, {-6, 0}};
+  for (size_t i = 0; i < 2 * BASE_COUNT(offsets); i++) {
+    const struct shape p = {2, 4, 2, 6, 130, 20, 33, i % 2 == 1};
+    quern_tensor *qkv[3], *roots[2];
+    quern_tensor *mask = quern_constant(ctx, QUERN_DTYPE_I64, 4, (int64_t[]){2, 1, 1, 1}, offsets[i / 2]);
+    EXPECT_OK(quern_tensor_realize(&mask));
+    attend(&p, QUERN_DTYPE_F32, mask, qkv, &roots[0], &roots[1]);
+    expect_claimed(1, 2, roots);
+    quern_tensor *first = quern_select(mask, 0, 0);
+    EXPECT_OK(quern_tensor_realize(&first));
+    attend(&p, QUERN_DTYPE_F64, first, qkv, &roots[0], &roots[1]);
+    expect_claimed(1, 2, roots);
+  }
+}
+
 static void test_backward(void **state) {
   (void)state;
   static const quern_dtype dtypes[] = {QUERN_DTYPE_F32, QUERN_DTYPE_F64};
@@ -130,7 +149,7 @@ static void test_backward_mask(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_forward), TEST(test_masks), TEST(test_backward),
+  const struct CMUnitTest tests[] = {TEST(test_forward), TEST(test_masks), TEST(test_offsets), TEST(test_backward),
                                      TEST(test_backward_mask)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

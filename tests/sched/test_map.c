@@ -199,6 +199,21 @@ static void cut_rows(void **state) {
   drop(kern);
 }
 
+/* So are other loops, where the parts are large: no part asks which one it is. */
+static void cut_loops(void **state) {
+  (void)state;
+  for (int64_t n = 4; n <= 64; n += 60) {
+    quern_tensor *x = quern_permute(DATA(F32, 4, 8, n, 64), QUERN_LIST(0, 2, 1, 3));
+    quern_tensor *y = quern_permute(DATA(F32, 4, 6, n, 64), QUERN_LIST(0, 2, 1, 3));
+    quern_tensor *z = quern_concat(2, (quern_tensor *[]){x, y}, 2);
+    struct kern *kern = kernel_of(z);
+    assert_int_equal(kern->n_phases, n == 4 ? 1 : 2);
+    assert_int_equal(count(kern, KERN_IF, 0) > 0, n == 4);
+    drop(kern);
+    EXPECT_SAME(z);
+  }
+}
+
 static void tasks_by_traffic(void **state) {
   (void)state;
   struct kern *kern = kernel_of(quern_neg(DATA(F32, 1000)));
@@ -266,12 +281,24 @@ static void faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(flat_sizes),      TEST(shapes),           TEST(broadcasts),
-      TEST(dtypes),          TEST(optimiser),        TEST(transposes),
-      TEST(moves),           TEST(run_time_places),  TEST(random_numbers),
-      TEST(nothing),         TEST(one_loop),         TEST(transposed_in_registers),
-      TEST(cut_rows),        TEST(tasks_by_traffic), TEST(takes_memory_over),
-      TEST(cost_of_picking), TEST(faults),
+      TEST(flat_sizes),
+      TEST(shapes),
+      TEST(broadcasts),
+      TEST(dtypes),
+      TEST(optimiser),
+      TEST(transposes),
+      TEST(moves),
+      TEST(run_time_places),
+      TEST(random_numbers),
+      TEST(nothing),
+      TEST(one_loop),
+      TEST(transposed_in_registers),
+      TEST(cut_rows),
+      TEST(cut_loops),
+      TEST(tasks_by_traffic),
+      TEST(takes_memory_over),
+      TEST(cost_of_picking),
+      TEST(faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

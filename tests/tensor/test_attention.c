@@ -156,6 +156,18 @@ static void masks(void **state) {
   naive(z, 1 / sqrt(2), false, q, k, v, wide, NULL, out, lse);
   y = quern_attention(o.q, o.k, o.v, ARRAY(BOOL, DIMS(2, 1, 1, 4), 8, wide_real), NULL, &l);
   expect(z, y, l);
+
+  const double offsets[] = {-1, 2}; /* (B, 1, 1, 1): keys up to i + offset */
+  for (int i = 0; i < 96; i++) wide[i] = i % 4 <= i / 4 % 3 + (int)offsets[i / 48];
+  naive(z, 1 / sqrt(2), false, q, k, v, wide, NULL, out, lse);
+  y = quern_attention(o.q, o.k, o.v, ARRAY(I64, DIMS(2, 1, 1, 1), 2, offsets), NULL, &l);
+  expect(z, y, l);
+  quern_tensor *behind = quern_ge(quern_iota(ctx, QUERN_DTYPE_I64, 2, (int64_t[]){4, 1}, 0),
+                                  ARRAY(I64, DIMS(2, 1, 1, 1), 2, ((double[]){2, 5})));
+  quern_tensor *nan = quern_scalar(ctx, QUERN_DTYPE_F64, (double)NAN);
+  quern_tensor *k_behind = quern_where(behind, nan, o.k); /* keys and values that nobody sees may be anything */
+  y = quern_attention(o.q, k_behind, quern_where(behind, nan, o.v), ARRAY(I64, DIMS(2, 1, 1, 1), 2, offsets), NULL, &l);
+  expect(z, y, l);
 }
 
 /* Scores of +-1e4 are exact; narrow operands have f32 interiors and an f32 lse. */
@@ -234,6 +246,8 @@ static void wrong_calls(void **state) {
                 "attention: mask is f64(3, 5), must be bool or of q's dtype f32");
   EXPECT_POISON(quern_attention(a, b, c, ZEROS(BOOL, 2, 3, 5), NULL, NULL), SHAPE,
                 "attention: mask is bool(2, 3, 5), does not broadcast to (B, H, S, T) = (2, 4, 3, 5)");
+  EXPECT_POISON(quern_attention(a, b, c, ZEROS(I64, 3, 5), NULL, NULL), SHAPE,
+                "attention: mask is i64(3, 5), does not broadcast to (B, 1, 1, 1) = (2, 1, 1, 1)");
   EXPECT_POISON(quern_attention(a, b, c, ZEROS(BOOL, 1, 1, 1, 3, 5), NULL, NULL), SHAPE,
                 "attention: mask is bool(1, 1, 1, 3, 5)");
   quern_attention_options o = {.size = sizeof o, .scale = NAN};

@@ -39,6 +39,22 @@ static void what_is_admitted(void **state) {
   assert_false(admits(lse, DIMS(0), 0, 2, two));
   assert_false(admits(lse, DIMS(0), 0, 1, &h)); /* the builder computes in f32 */
   assert_false(admits(lse, DIMS(0), 0, 1, &i));
+  const struct ir_composite *narrow = &tensor_kind_narrow_gradient, *linear = &tensor_kind_linear_cross_entropy;
+  assert_true(admits(narrow, DIMS(TENSOR_NARROW_BF16), 0, 1, &x));
+  assert_true(admits(narrow, DIMS(TENSOR_NARROW_F16), 0, 1, &x));
+  assert_false(admits(narrow, DIMS(0), 0, 1, &x));
+  assert_false(admits(narrow, DIMS(3), 0, 1, &x));
+  assert_false(admits(narrow, none, 0, 1, &x));
+  assert_false(admits(narrow, DIMS(1), 1, 1, &x));
+  assert_false(admits(narrow, DIMS(1), 0, 2, two));
+  assert_false(admits(narrow, DIMS(1), 0, 1, &h));
+  quern_tensor *losing[] = {x, x, ZEROS(I32, 2)}, *low[] = {h, h, losing[2]};
+  assert_true(admits(linear, DIMS(0, 0, 0), 1, 3, losing));
+  assert_true(admits(linear, DIMS(0, 0, 0, TENSOR_NARROW_F16), 1, 3, losing));
+  assert_false(admits(linear, DIMS(0, 0, 0, 3), 1, 3, losing));
+  assert_false(admits(linear, DIMS(0, 0, 0, 1, 1), 1, 3, losing));
+  assert_true(admits(linear, DIMS(0, 0, 0), 1, 3, low));
+  assert_false(admits(linear, DIMS(0, 0, 0, 1), 1, 3, low));
   assert_true(admits(topk, DIMS(3, 1, 1), 0, 1, &x));
   assert_true(admits(topk, DIMS(0, 0, 0), 0, 1, &i));
   assert_false(admits(topk, DIMS(4, 1, 1), 0, 1, &x));

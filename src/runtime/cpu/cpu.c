@@ -91,6 +91,7 @@ static quern_status launch(struct rt_module *module, size_t k, const struct kern
   const struct rt_entry *entry = &module->entries[k];
   struct rt_floats floats = rt_floats_enter();
   for (int phase = 0; phase < entry->n_phases; phase++) {
+    if (kern_phase_is_idle(&entry->phases[phase], launch->mems)) continue;
     struct job job = {.run = entry->run[phase], .launch = launch, .scratch = scratch, .stride = scratch_stride};
     rt_pool_run(pool, kern_task_count(&entry->phases[phase], launch->scalars), run_range, &job);
   }

@@ -1,0 +1,122 @@
+/* engine/curve.c -- what less memory costs: plans under smaller and smaller limits, and the time they would take
+** in:    what quern_program_compile gets   out: bytes and predicted seconds of each plan
+** keeps: nothing is compiled and nothing measured: rates of the machine are those that were stored, or usual ones
+** tests: tests/engine/test_recompute.c
+*/
+#include "engine/engine.h"
+#include "prof/prof.h"
+
+/* What kernels reach of a limit, as a whole training step of a transformer does. */
+static const double REACHED = 0.7;
+
+enum { WHILE_TURNS = 16 };
+
+struct curve {
+  struct engine_request request;
+  struct prof_limits limits;
+  size_t room, n;
+  quern_curve_point *points;
+};
+
+/* ---- seconds --------------------------------------------------------------------------------------------- */
+
+static double plan_seconds(const struct curve *c, const struct engine_build *b, const struct plan *plan,
+                           size_t *recomputed);
+
+static double control_seconds(const struct curve *c, const struct engine_build *b, const struct plan_step *step,
+                              size_t *recomputed) {
+  const struct ir_node *node = step->node;
+  double turns = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_TURNS : 1;
+  double seconds = turns * plan_seconds(c, b, step->body, recomputed);
+  return step->other != NULL ? seconds + plan_seconds(c, b, step->other, recomputed) : seconds;
+}
+
+static double step_seconds(const struct curve *c, const struct engine_build *b, const struct plan *plan,
+                           const struct plan_step *step, size_t *recomputed) {
+  double footprint = 0;
+  enum prof_bound bound;
+  if (step->body != NULL) return control_seconds(c, b, step, recomputed);
+  for (int i = 0; i < step->n_buffers; i++) footprint += (double)plan->buffers[step->buffers[i]].bytes;
+  struct kern_cost cost = {0, footprint};
+  quern_dtype dtype = QUERN_DTYPE_F32;
+  if (step->kind == PLAN_KERNEL) {
+    cost = b->kernels.at[step->kernel]->cost;
+    dtype = step->group->outs[0].tensor->dtype;
+  }
+  return prof_floor(&c->limits, &cost, dtype, footprint, &bound) / REACHED;
+}
+
+/* Recursion is as deep as sub-graphs lie in sub-graphs. */
+static double plan_seconds(const struct curve *c, const struct engine_build *b, const struct plan *plan,
+                           size_t *recomputed) {
+  double seconds = 0;
+  for (size_t i = 0; i < plan->n_steps; i++) {
+    seconds += step_seconds(c, b, plan, &plan->steps[i], recomputed);
+    *recomputed += plan->steps[i].recomputed ? 1 : 0;
+  }
+  return seconds;
+}
+
+static void find_limits(struct curve *c, const struct engine_build *b) {
+  int threads = b->program->target.base.threads;
+  if (prof_limits_find(&c->limits, &b->ctx->heap, threads)) return;
+  c->limits = (struct prof_limits){
+      .threads = threads, .flops_f32 = 1e11 * threads, .flops_f64 = 5e10 * threads, .launch = 2e-6};
+  for (int i = 0; i < PROF_LEVELS; i++) c->limits.bandwidth[i] = 2e10 * threads;
+}
+
+/* ---- points ---------------------------------------------------------------------------------------------- */
+
+static int64_t counted_bytes(const struct engine_build *b) {
+  const struct plan_memory *memory = &b->units.at[0].plan->memory;
+  return memory->arena + memory->scratch + engine_staging_bytes(b);
+}
+
+/* Plans under a limit; *least: 0, or the smallest that can be met when this one cannot. */
+static quern_status plan_under(struct curve *c, struct engine_build *b, int64_t limit, int64_t *least) {
+  c->request.options.memory_limit = limit;
+  quern_status status = engine_make_plans(b, least);
+  return *least > 0 ? QUERN_STATUS_OK : status;
+}
+
+static void add_point(struct curve *c, const struct engine_build *b, int64_t limit) {
+  const struct plan *plan = b->units.at[0].plan;
+  quern_curve_point point = {
+      .limit = limit, .bytes = counted_bytes(b), .arena = plan->memory.arena, .held = plan->memory.held};
+  point.seconds = plan_seconds(c, b, plan, &point.recomputed);
+  if (c->n > 0 && c->points[c->n - 1].bytes == point.bytes && c->points[c->n - 1].recomputed == point.recomputed)
+    return;
+  c->points[c->n++] = point;
+}
+
+static quern_status add_points(struct engine_build *b, void *user) {
+  struct curve *c = user;
+  int64_t least, smallest;
+  find_limits(c, b);
+  QUERN_TRY(plan_under(c, b, 0, &least));
+  add_point(c, b, 0);
+  int64_t whole = c->points[0].bytes;
+  QUERN_TRY(plan_under(c, b, 1, &smallest));
+  if (smallest == 0 || smallest >= whole) return QUERN_STATUS_OK;
+  for (size_t i = 1; i < c->room; i++) {
+    int64_t limit = whole - (int64_t)((double)(whole - smallest) * (double)i / (double)(c->room - 1));
+    limit = i + 1 == c->room ? smallest : limit;
+    QUERN_TRY(plan_under(c, b, limit, &least));
+    if (least == 0) add_point(c, b, limit);
+  }
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_program_curve(quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                                 const quern_program_options *options, size_t room, quern_curve_point *points,
+                                 size_t *n_points) {
+  struct curve c = {.room = room, .points = points};
+  QUERN_CHECK(n_points != NULL, INVALID, "program_curve: the place for the number of points is null");
+  *n_points = 0;
+  QUERN_CHECK(points != NULL, INVALID, "program_curve: the list of points is null");
+  QUERN_CHECK(room >= 2, INVALID, "program_curve: there is room for %zu points; 2 are needed at least", room);
+  QUERN_TRY(engine_request_make(&c.request, ctx, n, outputs, options));
+  QUERN_TRY(engine_survey(&c.request, add_points, &c));
+  *n_points = c.n;
+  return QUERN_STATUS_OK;
+}

@@ -1,0 +1,247 @@
+/* train/fit.c -- a run's programs, and their memory within that of the process
+** planned bytes: what is resident when everything but states and step memory is there, plus those, plus the buffers of batches
+** in:    a configuration and its data           out: programs and instances with parameters in them
+** keeps: a run that would need more than the limit is refused before it begins, with the smallest limit that would do
+** tests: tests/train/test_memory.c
+*/
+#define _DEFAULT_SOURCE
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+#include "engine/engine.h"
+#include "prof/prof.h"
+#include "train/train.h"
+
+/* ---- what a program does -------------------------------------------------------------------------------- */
+
+/* Operations of a part, with those of loops' bodies. Recursion is as deep as sub-graphs lie in sub-graphs. */
+static double flops_of(const quern_program *program, int part) {
+  double sum = 0;
+  for (int i = 0; i < program->parts[part].n_steps; i++) {
+    const struct engine_step *step = &program->parts[part].steps[i];
+    const struct engine_control *control = step->control;
+    if (step->kernel >= 0) sum += program->kernels[step->kernel]->cost.flops;
+    if (control == NULL || control->body < 0) continue;
+    sum += (step->kind == PLAN_LOOP ? (double)control->trip : 1) * flops_of(program, control->body);
+  }
+  return sum;
+}
+
+static void fill_program_info(quern_trainer *t) {
+  const quern_program *program = t->main.program;
+  struct prof_limits limits;
+  t->info.threads = program->target.base.threads;
+  t->info.memory = program->memory;
+  t->info.flops = flops_of(program, 0);
+  t->info.passes = program->counts.seconds_passes;
+  t->info.plan = program->counts.seconds_plan;
+  t->info.compile = program->counts.seconds_compile;
+  t->info.compiled = program->counts.compiled;
+  t->info.cached = program->counts.cached;
+  bool cpu = strcmp(t->info.device, "cpu") == 0;
+  if (cpu && prof_limits_find(&limits, &t->heap, t->info.threads))
+    t->info.peak = t->spec.dtype == QUERN_DTYPE_F64 ? limits.flops_f64 : limits.flops_f32;
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------------------- */
+
+static int64_t sample_bytes(const quern_source *source) {
+  const quern_field *fields;
+  size_t n = quern_source_fields(source, &fields);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < n; i++) {
+    int64_t each = (int64_t)quern_dtype_size(fields[i].dtype);
+    for (int k = 0; k < fields[i].rank; k++) each *= fields[i].dims[k];
+    bytes += each;
+  }
+  return bytes;
+}
+
+/* Bytes beside programs and step memory: batches read ahead and one of evaluation, stacks, records of a profile, texts of a
+** checkpoint and of the tokenizer while they are written. */
+static int64_t other_bytes(const quern_trainer *t) {
+  enum { STACK = 64 << 10, RECORD = 2 << 20, SAVING = 1 << 20, TOKEN = 256 };
+  int64_t tokens = t->data.tokenizer != NULL ? (int64_t)quern_tokenizer_vocab(t->data.tokenizer) : 0;
+  int64_t ahead = quern_config_int(t->config, "prefetch") + quern_config_int(t->config, "workers") + 2;
+  int64_t threads = quern_config_int(t->config, "threads");
+  if (threads == 0) threads = rt_default_threads();
+  return ahead * t->info.batch * sample_bytes(t->data.train) + threads * STACK + SAVING + tokens * TOKEN +
+         (quern_config_int(t->config, "profile") > 0 ? RECORD : 0);
+}
+
+static int64_t state_bytes(const quern_trainer *t) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < quern_model_parameters(t->model); i++) {
+    quern_parameter p;
+    if (quern_model_parameter(t->model, i, &p) != QUERN_STATUS_OK) continue;
+    bytes += (quern_tensor_count(p.tensor) * (int64_t)quern_dtype_size(quern_tensor_dtype(p.tensor)) + 63) / 64 * 64;
+  }
+  return bytes;
+}
+
+/* What another program needs for itself, since the step's memory is too small for it. */
+static int64_t own_bytes(const quern_program *program, const quern_program *step) {
+  if (program == NULL) return 0;
+  const quern_memory *its = &program->memory, *m = &step->memory;
+  return (its->arena > m->arena ? its->arena : 0) + (its->scratch > m->scratch ? its->scratch : 0);
+}
+
+/* What instances of the step will take. */
+static int64_t instance_bytes(const quern_program *program) {
+  const quern_memory *m = &program->memory;
+  return m->state + m->arena + m->scratch + m->staging;
+}
+
+/* Bytes that nothing uses go back to the system. */
+static void trim(void) {
+#if defined(__GLIBC__)
+  (void)malloc_trim(0);
+#endif
+}
+
+static const char *bytes_text(char text[32], int64_t bytes) {
+  snprintf(text, 32, "%.1f MiB", (double)bytes / 1048576);
+  return text;
+}
+
+/* The step's memory could not be made small enough: says what the whole run would need. */
+static quern_status refuse(const quern_trainer *t, int64_t least) {
+  enum { MARGIN = 4 << 20, UNIT = 1 << 20 }; /* what is resident differs a little from run to run */
+  char limit[32], need[32];
+  least = (least + MARGIN + UNIT - 1) / UNIT * UNIT;
+  return base_error(QUERN_STATUS_MEMORY,
+                    "memory = %s: the run needs %s at least (%" PRId64 " bytes) HINT: a smaller batch, accum=auto, or "
+                    "checkpoint=block",
+                    bytes_text(limit, t->info.limit), bytes_text(need, least), least);
+}
+
+/* The smallest limit that a refusal of the planner names; 0: it was no such. */
+static int64_t least_of_error(quern_status status) {
+  static const char words[] = "the smallest that can is ";
+  const char *at = status == QUERN_STATUS_MEMORY ? strstr(quern_last_error(), words) : NULL;
+  return at != NULL ? strtoll(at + sizeof words - 1, NULL, 10) : 0;
+}
+
+/* ---- the step's program --------------------------------------------------------------------------------- */
+
+/* Compiles the step with so many bytes for it, or with the fewest that are possible when that is too little; then what is planned. */
+static quern_status compile_step(quern_trainer *t, int64_t room, const quern_program *initial, bool *least) {
+  quern_status status = train_step_program(t, NULL, room, &t->main);
+  int64_t fewest = least_of_error(status);
+  *least = fewest > 0;
+  if (*least) status = train_step_program(t, NULL, fewest, &t->main);
+  QUERN_TRY(status);
+  if (t->info.limit > 0) trim();
+  int64_t beside = BASE_MAX(own_bytes(t->eval.program, t->main.program), own_bytes(initial, t->main.program));
+  t->info.planned = train_resident() + instance_bytes(t->main.program) + beside + other_bytes(t);
+  return QUERN_STATUS_OK;
+}
+
+/* Compiles the step within what the limit leaves; what is resident is known only afterwards, so that another try may be needed. */
+static quern_status compile_within(quern_trainer *t, const quern_program *initial) {
+  enum { TRIES = 4, SLACK = 4 << 20 };
+  int64_t room = t->info.limit - train_resident() - state_bytes(t) - other_bytes(t) - SLACK;
+  for (int i = 0;; i++) {
+    bool least;
+    QUERN_TRY(compile_step(t, t->info.limit > 0 ? BASE_MAX(room, 1) : 0, initial, &least));
+    int64_t over = t->info.planned - t->info.limit;
+    if (t->info.limit == 0 || over <= 0) return QUERN_STATUS_OK;
+    if (least || i == TRIES - 1) return refuse(t, t->info.planned);
+    train_program_free(&t->main);
+    room -= over + (SLACK >> 2);
+  }
+}
+
+/* ---- parts of a batch ----------------------------------------------------------------------------------- */
+
+/* A quern_parts_bytes: bytes of the process with so many parts. */
+static quern_status plan_parts(void *user, int64_t parts, int64_t *bytes) {
+  quern_trainer *t = user;
+  struct train_program p = {0};
+  QUERN_TRY(train_build_step(t, parts));
+  QUERN_TRY(train_step_program(t, "null", 0, &p));
+  *bytes = train_resident() + instance_bytes(p.program) + other_bytes(t);
+  train_program_free(&p);
+  return QUERN_STATUS_OK;
+}
+
+static quern_status choose_parts(quern_trainer *t, int64_t given, int64_t saved, int64_t *parts) {
+  bool automatic = strcmp(quern_config_get(t->config, "accum"), "auto") == 0;
+  *parts = automatic ? BASE_MAX(saved, 0) : given;
+  int64_t bytes = 0;
+  if (automatic && saved <= 0) QUERN_TRY(quern_step_parts(parts, &bytes, t->info.batch, t->info.limit, plan_parts, t));
+  if (automatic)
+    train_note(t, "accum: %" PRId64 " parts of %" PRId64 " samples%s", *parts, t->info.batch / *parts,
+               saved > 0 ? ", as the checkpoint has them" : "");
+  QUERN_CHECK(t->info.batch % *parts == 0, INVALID, "accum = %" PRId64 ": must divide the batch, %" PRId64, *parts,
+              t->info.batch);
+  t->info.accum = *parts;
+  t->info.micro = t->info.batch / *parts;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status choose_checkpoint(quern_trainer *t) {
+  const char *word = t->info.checkpoint;
+  bool none = strcmp(word, "none") == 0 || strcmp(word, "auto") == 0;
+  QUERN_CHECK(none || t->spec.family == TRAIN_LM, INVALID,
+              "checkpoint = '%.32s': a model '%s' has no blocks; must be none or auto", word, t->info.model);
+  return t->spec.family == TRAIN_LM ? quern_lm_checkpoint(&t->spec.lm, word) : QUERN_STATUS_OK;
+}
+
+/* ---- the door ------------------------------------------------------------------------------------------- */
+
+/* States, from a checkpoint or as they begin. */
+static quern_status fill_states(quern_trainer *t, const quern_checkpoint *checkpoint, const quern_program *initial) {
+  double start = base_clock();
+  QUERN_TRY(quern_instance_new(&t->main.instance, t->main.program)); /* states are cleared: the values of moments */
+  quern_status status = checkpoint != NULL ? train_restore(t, checkpoint) : train_initialise(t, initial);
+  *(checkpoint != NULL ? &t->info.reading : &t->info.initial) += base_clock() - start;
+  return status;
+}
+
+static quern_status open_programs(quern_trainer *t, const quern_checkpoint *checkpoint, quern_program **initial) {
+  int64_t saved = 0, parts;
+  if (checkpoint != NULL) QUERN_TRY(train_compare(t, checkpoint, &saved));
+  if (checkpoint != NULL) train_release(checkpoint);
+  QUERN_TRY(choose_checkpoint(t));
+  QUERN_TRY(choose_parts(t, quern_config_int(t->config, "accum"), saved, &parts));
+  QUERN_TRY(train_build_step(t, parts));
+  double start = base_clock();
+  if (checkpoint == NULL) QUERN_TRY(train_initial_program(t, initial));
+  t->info.initial += base_clock() - start;
+  if (t->info.limit > 0 && t->data.eval != NULL) QUERN_TRY(train_eval_program(t, 0));
+  QUERN_TRY(compile_within(t, *initial));
+  fill_program_info(t);
+  t->info.planned = BASE_MAX(t->info.planned, train_peak());
+  if (t->info.limit > 0 && t->info.planned > t->info.limit) return refuse(t, t->info.planned);
+  return QUERN_STATUS_OK;
+}
+
+quern_status train_open_programs(quern_trainer *t, const quern_checkpoint *checkpoint) {
+  quern_program *initial = NULL;
+  quern_status status = open_programs(t, checkpoint, &initial);
+  if (status == QUERN_STATUS_OK) status = fill_states(t, checkpoint, initial);
+  quern_program_free(initial);
+  return status;
+}
+
+quern_status train_plan_programs(quern_trainer *t) {
+  int64_t parts, other = other_bytes(t), room = 0;
+  QUERN_TRY(choose_checkpoint(t));
+  QUERN_TRY(choose_parts(t, quern_config_int(t->config, "accum"), 0, &parts));
+  QUERN_TRY(train_build_step(t, parts));
+  int64_t before = train_resident() + state_bytes(t) + other;
+  if (t->info.limit > 0) room = BASE_MAX(t->info.limit - before, 1);
+  quern_status status = train_step_program(t, "null", room, &t->main);
+  int64_t least = least_of_error(status);
+  if (least > 0) return refuse(t, least + before);
+  QUERN_TRY(status);
+  fill_program_info(t);
+  t->info.planned = train_resident() + instance_bytes(t->main.program) + other;
+  return QUERN_STATUS_OK;
+}

@@ -1,0 +1,43 @@
+/* train/plan.c -- what a configuration would need, without training
+** in:    a configuration                       out: sizes, memory, kernels; memory against time
+** tests: tests/train/test_plan.c, tests/cli/test_train.c
+*/
+#include <inttypes.h>
+#include <math.h>
+
+#include "train/train.h"
+
+static quern_status tell(quern_trainer *t) {
+  quern_program_counts counts;
+  QUERN_TRY(quern_program_count(t->main.program, &counts));
+  if (t->callbacks.begin != NULL) t->callbacks.begin(t->callbacks.user, &t->info);
+  train_note(t, "kernels  %zu in %zu steps of the program, %zu of them computing something again", counts.kernels,
+             counts.steps, counts.recomputed);
+  train_note(t, "work     %.2f GFLOP a step%s", 1e-9 * t->info.flops,
+             t->info.peak > 0 ? "" : " (quern devices measures what this machine can do)");
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_train_plan(const quern_config *config, const quern_train_callbacks *callbacks, size_t room,
+                              quern_curve_point *points, size_t *n_points) {
+  QUERN_CHECK(config != NULL, INVALID, "train_plan: the configuration is null");
+  QUERN_CHECK(callbacks == NULL || callbacks->size == sizeof *callbacks, INVALID,
+              "train_plan: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", callbacks->size,
+              sizeof *callbacks);
+  QUERN_CHECK(room == 0 || (points != NULL && n_points != NULL), INVALID,
+              "train_plan: there is room for %zu points, but no place", room);
+  QUERN_TRY(base_env_read());
+  struct base_heap heap;
+  base_heap_init(&heap, io_config_allocator(config));
+  quern_trainer *t = base_alloc_zero(&heap, sizeof *t);
+  if (t == NULL) return QUERN_STATUS_MEMORY;
+  t->heap = heap;
+  t->best = INFINITY;
+  if (callbacks != NULL) t->callbacks = *callbacks;
+  quern_status status = train_open_run(t, config);
+  if (status == QUERN_STATUS_OK) status = train_plan_programs(t);
+  if (status == QUERN_STATUS_OK) status = tell(t);
+  if (status == QUERN_STATUS_OK && room > 0) status = train_step_curve(t, room, points, n_points);
+  quern_trainer_free(t);
+  return status;
+}

@@ -1,0 +1,87 @@
+/* train/summary.c -- a run in a few lines of text, from what it has left in its folder
+** tests: tests/train/test_report.c
+*/
+#include <math.h>
+#include <stdio.h>
+
+#include "quern/train.h"
+#include "train/report.h"
+
+enum { LINE = 512, KERNELS = 5, OPS = 32 };
+
+struct teller {
+  void (*note)(void *user, const char *text);
+  void *user;
+};
+
+static void tell_losses(const struct teller *to, const struct train_history *h) {
+  char line[LINE], first[TRAIN_TEXT], last[TRAIN_TEXT];
+  const struct train_mark *best = train_best(h);
+  if (h->points.n == 0) return;
+  snprintf(line, sizeof line, "loss: %s at step %.0f, %s at step %.0f",
+           train_text_number(first, h->points.at[0].loss, 5), h->points.at[0].step,
+           train_text_number(last, h->points.at[h->points.n - 1].loss, 5), h->points.at[h->points.n - 1].step);
+  to->note(to->user, line);
+  if (best == NULL) return;
+  int n =
+      snprintf(line, sizeof line, "evaluation: %s at step %.0f", train_text_number(last, best->loss, 5), best->step);
+  if (isfinite(best->accuracy))
+    n += snprintf(line + n, sizeof line - (size_t)n, ", %.2f%% right", 100 * best->accuracy);
+  if (h->marks.n > 1) snprintf(line + n, sizeof line - (size_t)n, ", the best of %zu", h->marks.n);
+  to->note(to->user, line);
+}
+
+static void tell_memory(const struct teller *to, const struct train_history *h) {
+  const json_t *info = json_object_get(h->run, "info");
+  double limit = train_number(info, "limit");
+  char line[LINE], planned[TRAIN_TEXT], used[TRAIN_TEXT], most[TRAIN_TEXT];
+  if (isnan(train_number(info, "planned"))) return;
+  int n = snprintf(line, sizeof line, "memory: %s planned, %s used at most",
+                   train_text_bytes(planned, train_number(info, "planned")),
+                   train_text_bytes(used, train_number(h->run, "measured_peak_bytes")));
+  if (limit > 0) snprintf(line + n, sizeof line - (size_t)n, ", %s allowed", train_text_bytes(most, limit));
+  to->note(to->user, line);
+}
+
+static quern_status tell_kernels(const struct teller *to, struct train_history *h) {
+  size_t n;
+  json_t **sorted;
+  char line[LINE];
+  QUERN_TRY(train_kernels_sorted(&h->heap, h->run, &n, &sorted));
+  double total = 0;
+  for (size_t i = 0; i < n; i++) total += fmax(train_number(sorted[i], "total_ms"), 0); /* NAN counts as 0 */
+  if (n > 0) {
+    to->note(to->user, "kernels that lost the most time against the machine's limits:");
+    to->note(to->user, "     lost ms  total ms   share  of limit  kernel");
+  }
+  for (size_t i = 0; i < n && i < KERNELS; i++) {
+    double time = train_number(sorted[i], "total_ms");
+    const char *ops = train_string(sorted[i], "ops");
+    bool cut = strlen(ops) > OPS;
+    snprintf(line, sizeof line, "  %10.2f %9.2f %6.1f%% %8.1f%%  %.64s (%.*s%s)", train_number(sorted[i], "lost_ms"),
+             time, total > 0 ? 100 * time / total : 0, train_number(sorted[i], "limit_pct"),
+             train_string(sorted[i], "name"), cut ? OPS - 3 : OPS, ops, cut ? "..." : "");
+    to->note(to->user, line);
+  }
+  base_free(&h->heap, sorted, (n + 1) * sizeof *sorted);
+  return QUERN_STATUS_OK;
+}
+
+quern_status train_summary_tell(const char *dir, void (*note)(void *user, const char *text), void *user,
+                                const quern_allocator *allocator) {
+  QUERN_CHECK(note != NULL, INVALID, "train_summary: nobody is told: note is null");
+  struct train_history history;
+  struct teller to = {note, user};
+  quern_status status = train_history_read(&history, "train_summary", dir, allocator);
+  if (status == QUERN_STATUS_OK) {
+    tell_losses(&to, &history);
+    tell_memory(&to, &history);
+    status = tell_kernels(&to, &history);
+  }
+  train_history_fini(&history);
+  return status;
+}
+
+quern_status quern_train_summary(const char *dir, void (*note)(void *user, const char *text), void *user) {
+  return train_summary_tell(dir, note, user, NULL);
+}

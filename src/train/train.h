@@ -1,0 +1,205 @@
+/* train/train.h -- a training run from the inside
+** keys.c     the table of keys, presets
+** spec.c     from a configuration to a model's sizes
+** data.c     texts, token files, arrays as sources of samples; adder.c makes its own
+** build.c    the programs of a run: the step, evaluation, initial values
+** fit.c      programs within a memory limit; memory.c: bytes of the whole process
+** trainer.c  the run step by step; resume.c saves it and goes on from what was saved
+** guard.c    which operation gave the first value that is not finite
+** loop.c     the whole run; metrics.c what is written of it
+*/
+#ifndef TRAIN_TRAIN_H
+#define TRAIN_TRAIN_H
+#include "base/base.h"
+#include "io/io.h"
+#include "quern/checkpoint.h"
+#include "quern/data.h"
+#include "quern/models.h"
+#include "quern/optim.h"
+#include "quern/tokenizer.h"
+#include "quern/train.h"
+
+/* ---- keys (keys.c) ----------------------------------------------------------------------------------------------- */
+
+extern const quern_config_key train_keys[];
+extern const size_t train_n_keys;
+/* Whether a run that goes on must have the value that it began with. */
+bool train_key_is_same(size_t key);
+
+/* ---- what is trained (spec.c) ------------------------------------------------------------------------------------ */
+
+enum train_task { TRAIN_TASK_TEXT, TRAIN_TASK_ADDER, TRAIN_TASK_CLASSES };
+enum train_family { TRAIN_LM, TRAIN_LSTM, TRAIN_RESNET, TRAIN_MLP };
+enum { TRAIN_MLP_LAYERS = 64 };
+
+struct train_spec {
+  enum train_family family;
+  quern_lm_options lm;  /* LM; of LSTM vocabulary, layers, width, hidden, dropout; of MLP layers, hidden, activation */
+  int depth;            /* RESNET */
+  int64_t classes;      /* RESNET, MLP; 0: as the labels say */
+  bool open_vocabulary; /* the tokenizer or the data says how many ids there are */
+  enum train_task task;
+  int64_t length;    /* tokens of a sample; 0 of classification */
+  quern_dtype dtype; /* of parameters: f32 or f64 */
+  quern_dtype half;  /* bf16 or f16, which is computed in; else dtype */
+};
+/* The model and task of a configuration, which must outlive the spec. What the data has to say is left open: vocabulary, classes. */
+quern_status train_spec_read(struct train_spec *spec, const quern_config *config) QUERN_NODISCARD;
+/* The vocabulary is as large as whose ids need, if the model leaves it open; too small a one is an error. */
+quern_status train_spec_vocabulary(struct train_spec *spec, int64_t ids, const char *whose) QUERN_NODISCARD;
+/* The tokenizer that a configuration names. */
+quern_status train_tokenizer(quern_tokenizer **tokenizer, const quern_config *config,
+                             const quern_allocator *allocator) QUERN_NODISCARD;
+
+/* ---- data (data.c, adder.c) -------------------------------------------------------------------------------------- */
+
+enum { TRAIN_FIELDS = 2 }; /* inputs, labels */
+
+/* Samples of a source: from `first` on all (every is 0), all but every so-manyth, or those alone (held). */
+struct train_part {
+  const quern_source *source;
+  int64_t first, every;
+  bool held;
+};
+
+struct train_adder {
+  uint64_t seed;
+  int64_t length;
+  bool held; /* the pairs that are held out */
+};
+enum { TRAIN_ADDER_LENGTH = 12, TRAIN_ADDER_IDS = 64 };
+quern_status train_adder_open(quern_source **source, struct train_adder *adder, uint64_t seed, int64_t length,
+                              bool held, const quern_allocator *allocator) QUERN_NODISCARD;
+/* Of pair a x 1000 + b: whether it is held out; "123+456=9750\n". */
+bool train_adder_held(int64_t pair);
+void train_adder_text(int64_t pair, char text[TRAIN_ADDER_LENGTH + 2]);
+
+struct train_ids {
+  void *at;
+  size_t bytes;
+};
+
+struct train_data {
+  struct base_heap *heap;
+  quern_tokenizer *tokenizer; /* of texts; else NULL */
+  BASE_VEC(quern_tokens *) tokens;
+  BASE_VEC(struct train_ids) ids; /* memory of tokens */
+  quern_source *all, *all_eval;   /* what the parts are of */
+  struct train_part parts[2];
+  struct train_adder adders[2];
+  quern_source *train, *eval; /* eval NULL: there is none */
+  uint64_t digest;            /* of what was read, to know it again */
+  int64_t bytes;              /* held in memory */
+  double seconds;             /* of reading */
+};
+/* Opens the data of a configuration and settles what the spec left open. train_data_close in any case. */
+quern_status train_data_open(struct train_data *data, struct base_heap *heap, const quern_config *config,
+                             struct train_spec *spec) QUERN_NODISCARD;
+void train_data_close(struct train_data *data);
+/* Texts of more bytes than this become a token file in the run's folder. */
+extern size_t train_large_text;
+/* Makes a folder if only its last name is missing. */
+quern_status train_make_folder(const char *path) QUERN_NODISCARD;
+
+/* ---- memory of the process (memory.c) ----------------------------------------------------------------------------- */
+
+int64_t train_resident(void); /* bytes in memory now; 0: not known */
+int64_t train_peak(void);     /* the most there were */
+/* Seconds from the process's start to now, as base_clock counts. */
+double train_process_seconds(void);
+
+/* ---- the run --------------------------------------------------------------------------------------------------------- */
+
+/* A program with an instance of it, and places for what goes in and out. Outputs: loss, norm, finite of a step; loss, exact of an
+** evaluation. */
+enum { TRAIN_LOSS, TRAIN_NORM, TRAIN_FINITE, TRAIN_OUTPUTS, TRAIN_EXACT = TRAIN_NORM };
+struct train_program {
+  quern_program *program;
+  quern_instance *instance;
+  int in[TRAIN_FIELDS], in_lr; /* inputs by number; -1: it has none */
+  _Alignas(8) unsigned char lr[8];
+  _Alignas(8) unsigned char out[TRAIN_OUTPUTS][8];
+};
+
+enum { TRAIN_RECENT = 16 };
+struct quern_trainer {
+  struct base_heap heap;
+  quern_config *config; /* its own */
+  struct train_spec spec;
+  struct train_data data;
+  quern_context *ctx;
+  quern_model *model;
+  BASE_VEC(quern_optim_group) groups;
+  quern_step *step;
+  quern_tensor *inputs[TRAIN_FIELDS], *loss;
+  double least_scale; /* of the scaler; 0: there is none */
+  struct train_program main, eval;
+  quern_loader *loader;
+  quern_schedule schedule;
+  quern_schedule_piece pieces[2];
+  quern_train_callbacks callbacks;
+  quern_train_info info;
+  double best;                 /* evaluation so far; INFINITY: none */
+  int64_t bad;                 /* evaluations since */
+  double recent[TRAIN_RECENT]; /* seconds of the last steps */
+  int64_t n_recent;            /* steps made here */
+  int recorded;                /* steps whose kernels were timed */
+  bool changed;                /* the data is not that of the checkpoint */
+  bool broken;                 /* a step was not finite: no more can be made */
+  char path[IO_PATH_MOST];     /* of the last checkpoint */
+};
+
+/* Everything but programs and states: data, sizes, the learning rate; nothing is written. */
+quern_status train_open_run(quern_trainer *trainer, const quern_config *config) QUERN_NODISCARD;
+
+/* A line for people. */
+void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(2, 3);
+
+/* ---- programs (build.c) -------------------------------------------------------------------------------------------- */
+
+/* The expressions of a step that takes its batch in parts; those there were are gone. */
+quern_status train_build_step(quern_trainer *trainer, int64_t parts) QUERN_NODISCARD;
+void train_build_free(quern_trainer *trainer);
+/* Its program. device NULL: the configuration's. limit: bytes beside state and constants, 0: any. */
+quern_status train_step_program(quern_trainer *trainer, const char *device, int64_t limit,
+                                struct train_program *p) QUERN_NODISCARD;
+/* What less memory costs it (quern_program_curve). */
+quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_point *points,
+                              size_t *n) QUERN_NODISCARD;
+/* The loss and the norm of its gradients alone, with a kernel an operation. */
+quern_status train_check_program(quern_trainer *trainer, struct train_program *p) QUERN_NODISCARD;
+/* The program of evaluation, unless it is there. */
+quern_status train_eval_program(quern_trainer *trainer, int64_t limit) QUERN_NODISCARD;
+/* A program that gives parameters the values they begin with, or NULL when all are constants; and all states as they begin. */
+quern_status train_initial_program(quern_trainer *trainer, quern_program **program) QUERN_NODISCARD;
+quern_status train_initialise(quern_trainer *trainer, const quern_program *initial) QUERN_NODISCARD;
+void train_program_free(struct train_program *p);
+/* One run on the fields of a batch; then its outputs by number. */
+quern_status train_run(struct train_program *p, void *const *fields) QUERN_NODISCARD;
+double train_output(const struct train_program *p, size_t i);
+
+/* ---- memory (fit.c) -------------------------------------------------------------------------------------------------- */
+
+/* Programs within the memory limit, and the states: those of the checkpoint, or NULL: as they begin. */
+quern_status train_open_programs(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
+/* The step's program alone, planned within the limit and for no device: nothing is compiled. */
+quern_status train_plan_programs(quern_trainer *trainer) QUERN_NODISCARD;
+
+/* ---- checkpoints (resume.c) ---------------------------------------------------------------------------------------- */
+
+/* A checkpoint must be of the same configuration: an error names the key that is not. *parts is how its batches were divided. */
+quern_status train_compare(quern_trainer *trainer, const quern_checkpoint *checkpoint, int64_t *parts) QUERN_NODISCARD;
+/* What is trained on must be what it was: otherwise a run can be evaluated, but not gone on with. */
+quern_status train_check_data(const quern_trainer *trainer) QUERN_NODISCARD;
+/* Lets go of the file's pages, which are read again when they are used. */
+void train_release(const quern_checkpoint *checkpoint);
+/* States, cursor and the rest as they were. */
+quern_status train_restore(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
+
+/* ---- values that are not finite (guard.c) -------------------------------------------------------------------------- */
+
+/* Runs the step on a batch again, an operation at a time, and returns STATE with the one whose result is the first that is not
+** finite. The states must be what they were before the step. */
+quern_status train_guard(quern_trainer *trainer, void *const *fields) QUERN_NODISCARD;
+
+#endif

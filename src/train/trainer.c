@@ -1,0 +1,317 @@
+/* train/trainer.c -- a run step by step
+** in:    a configuration                       out: steps, evaluations
+** keeps: the same configuration gives the same bits, wherever it was interrupted and with any number of threads
+** tests: tests/train/test_train.c
+*/
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "train/train.h"
+
+void train_note(const quern_trainer *t, const char *fmt, ...) {
+  if (t->callbacks.note == NULL) return;
+  char text[1024];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  t->callbacks.note(t->callbacks.user, text);
+}
+
+/* ---- making --------------------------------------------------------------------------------------------- */
+
+/* A configuration of its own, with the same values. */
+static quern_status copy_config(quern_trainer *t, const quern_config *config) {
+  char *text;
+  QUERN_TRY(quern_train_config(&t->config, &t->heap.user));
+  QUERN_TRY(quern_config_print(config, true, &text));
+  quern_status status = quern_config_text(t->config, "the configuration", text, strlen(text));
+  quern_config_text_free(config, text);
+  return status;
+}
+
+static quern_status set_int(quern_config *config, const char *key, int64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)value);
+  return quern_config_set(config, key, text);
+}
+
+/* Writes down what the data has said, so that a checkpoint is understood without it. */
+static quern_status settle(quern_trainer *t) {
+  const struct train_spec *spec = &t->spec;
+  if (spec->task == TRAIN_TASK_CLASSES) return set_int(t->config, "classes", spec->classes);
+  if (spec->family == TRAIN_LM) QUERN_TRY(set_int(t->config, "positions", spec->lm.positions));
+  return set_int(t->config, "vocabulary", spec->lm.vocabulary);
+}
+
+static quern_status open_loader(quern_trainer *t) {
+  const quern_config *c = t->config;
+  quern_loader_options options = QUERN_LOADER_OPTIONS;
+  options.batch = t->info.batch;
+  options.order = QUERN_ORDER_SHUFFLED;
+  options.seed = (uint64_t)quern_config_int(c, "seed");
+  options.workers = (int)quern_config_int(c, "workers");
+  options.prefetch = (int)quern_config_int(c, "prefetch");
+  options.allocator = t->heap.user;
+  QUERN_CHECK(t->info.batch <= t->info.train_samples, INVALID,
+              "batch = %lld: there are %lld samples to train on HINT: batch=%lld, or a smaller length",
+              (long long)t->info.batch, (long long)t->info.train_samples, (long long)t->info.train_samples);
+  return quern_loader_new(&t->loader, t->data.train, &options);
+}
+
+static quern_status open_schedule(quern_trainer *t) {
+  static const struct {
+    const char *name;
+    quern_schedule_kind kind;
+  } kinds[] = {{"constant", QUERN_SCHEDULE_CONSTANT}, {"cosine", QUERN_SCHEDULE_COSINE},
+               {"linear", QUERN_SCHEDULE_LINEAR},     {"polynomial", QUERN_SCHEDULE_POLYNOMIAL},
+               {"step", QUERN_SCHEDULE_STEP},         {"exponential", QUERN_SCHEDULE_EXPONENTIAL},
+               {"plateau", QUERN_SCHEDULE_PLATEAU}};
+  const quern_config *c = t->config;
+  const char *name = quern_config_get(c, "schedule");
+  int64_t warmup = BASE_MIN(quern_config_int(c, "warmup"), t->info.steps), left = t->info.steps - warmup;
+  quern_schedule_piece *piece = t->pieces;
+  if (warmup > 0)
+    *piece++ =
+        (quern_schedule_piece){.kind = QUERN_SCHEDULE_LINEAR, .steps = warmup, .start = 1 / (double)warmup, .end = 1};
+  *piece = (quern_schedule_piece){.every = quern_config_int(c, "lr_every"),
+                                  .patience = quern_config_int(c, "lr_patience"),
+                                  .start = 1,
+                                  .end = quern_config_real(c, "lr_end"),
+                                  .gamma = quern_config_real(c, "lr_gamma"),
+                                  .power = quern_config_real(c, "lr_power")};
+  for (size_t i = 0; i < BASE_COUNT(kinds); i++)
+    if (strcmp(name, kinds[i].name) == 0) piece->kind = kinds[i].kind;
+  bool falls = piece->kind == QUERN_SCHEDULE_COSINE || piece->kind == QUERN_SCHEDULE_LINEAR ||
+               piece->kind == QUERN_SCHEDULE_POLYNOMIAL;
+  if (falls) piece->steps = BASE_MAX(left, 1);
+  t->schedule = (quern_schedule){.lr = quern_config_real(c, "lr"), .n = warmup > 0 ? 2 : 1, .pieces = t->pieces};
+  return QUERN_STATUS_OK;
+}
+
+/* What the configuration and the data say of sizes. */
+static quern_status fill_info(quern_trainer *t) {
+  const quern_config *c = t->config;
+  quern_train_info *info = &t->info;
+  info->batch = quern_config_int(c, "batch");
+  info->length = t->spec.length;
+  info->train_samples = quern_source_samples(t->data.train);
+  info->eval_samples = t->data.eval != NULL ? quern_source_samples(t->data.eval) : 0;
+  info->limit = quern_config_int(c, "memory");
+  info->reading += t->data.seconds;
+  info->out = quern_config_get(c, "out");
+  info->data = quern_config_get(c, "data");
+  info->model = quern_config_get(c, "model");
+  info->device = quern_config_get(c, "device");
+  info->precision = quern_config_get(c, "precision");
+  info->checkpoint = quern_config_get(c, "checkpoint");
+  QUERN_TRY(open_loader(t));
+  int64_t epochs = quern_config_int(c, "epochs"), batches = quern_loader_batches(t->loader);
+  info->steps = epochs > 0 ? epochs * batches : quern_config_int(c, "steps");
+  QUERN_CHECK(epochs == 0 || epochs <= INT64_MAX / batches, INVALID, "epochs = %lld: too many steps",
+              (long long)epochs);
+  return open_schedule(t);
+}
+
+quern_status train_open_run(quern_trainer *t, const quern_config *config) {
+  QUERN_TRY(copy_config(t, config));
+  QUERN_TRY(train_spec_read(&t->spec, t->config));
+  QUERN_TRY(train_data_open(&t->data, &t->heap, t->config, &t->spec));
+  QUERN_TRY(settle(t));
+  return fill_info(t);
+}
+
+/* ---- ready ---------------------------------------------------------------------------------------------- */
+
+static void begin(quern_trainer *t, double start) {
+  static atomic_flag later = ATOMIC_FLAG_INIT; /* the process's start counts for its first run only */
+  double seconds = atomic_flag_test_and_set(&later) ? base_clock() - start : train_process_seconds();
+  t->info.first_launch = seconds - t->info.initial - t->info.reading;
+  if (t->callbacks.begin != NULL) t->callbacks.begin(t->callbacks.user, &t->info);
+}
+
+static quern_status start_run(quern_trainer *t, const quern_config *config, double start) {
+  QUERN_TRY(train_open_run(t, config));
+  double reading = base_clock();
+  quern_checkpoint *checkpoint = NULL;
+  if (t->info.out[0] != 0) QUERN_TRY(quern_checkpoint_find(&checkpoint, t->info.out, &t->heap.user));
+  t->info.reading += base_clock() - reading;
+  quern_status status = train_open_programs(t, checkpoint);
+  quern_checkpoint_close(checkpoint);
+  if (status == QUERN_STATUS_OK) begin(t, start);
+  return status;
+}
+
+quern_status quern_trainer_new(quern_trainer **trainer, const quern_config *config,
+                               const quern_train_callbacks *callbacks) {
+  double start = base_clock();
+  QUERN_CHECK(trainer != NULL, INVALID, "trainer_new: the place for the trainer is null");
+  *trainer = NULL;
+  QUERN_CHECK(config != NULL, INVALID, "trainer_new: the configuration is null");
+  QUERN_CHECK(callbacks == NULL || callbacks->size == sizeof *callbacks, INVALID,
+              "trainer_new: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", callbacks->size,
+              sizeof *callbacks);
+  QUERN_TRY(base_env_read());
+  struct base_heap heap;
+  base_heap_init(&heap, io_config_allocator(config));
+  quern_trainer *made = base_alloc_zero(&heap, sizeof *made);
+  if (made == NULL) return QUERN_STATUS_MEMORY;
+  made->heap = heap;
+  made->best = INFINITY;
+  if (callbacks != NULL) made->callbacks = *callbacks;
+  quern_status status = start_run(made, config, start);
+  if (status == QUERN_STATUS_OK)
+    *trainer = made;
+  else
+    quern_trainer_free(made);
+  return status;
+}
+
+void quern_trainer_free(quern_trainer *t) {
+  if (t == NULL) return;
+  quern_loader_free(t->loader);
+  train_program_free(&t->eval);
+  train_program_free(&t->main);
+  train_build_free(t);
+  train_data_close(&t->data);
+  quern_config_free(t->config);
+  struct base_heap heap = t->heap;
+  base_free(&heap, t, sizeof *t);
+}
+
+const quern_train_info *quern_trainer_info(const quern_trainer *trainer) {
+  return trainer != NULL ? &trainer->info : NULL;
+}
+const quern_program *quern_trainer_program(const quern_trainer *trainer) {
+  return trainer != NULL ? trainer->main.program : NULL;
+}
+quern_instance *quern_trainer_instance(quern_trainer *trainer) {
+  return trainer != NULL ? trainer->main.instance : NULL;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------------------- */
+
+/* The mean of the last steps' seconds, without the first one of the process where there are others. */
+static double recent_seconds(const quern_trainer *t) {
+  int64_t n = BASE_MIN(t->n_recent, TRAIN_RECENT), from = t->n_recent > 1 && t->n_recent <= TRAIN_RECENT ? 1 : 0;
+  double sum = 0;
+  for (int64_t i = from; i < n; i++) sum += t->recent[i];
+  return n > from ? sum / (double)(n - from) : 0;
+}
+
+static double state_of(const quern_trainer *t, const char *name) {
+  for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
+    quern_slot slot;
+    if (quern_program_state(t->main.program, i, &slot) == QUERN_STATUS_OK && strcmp(slot.name, name) == 0)
+      return base_load_float(slot.dtype, quern_instance_state(t->main.instance, i), 0);
+  }
+  return 1;
+}
+
+static void fill_record(quern_trainer *t, quern_train_record *r) {
+  double work = (double)t->info.batch * (double)BASE_MAX(t->info.length, 1);
+  t->recent[t->n_recent++ % TRAIN_RECENT] = r->seconds;
+  double mean = recent_seconds(t);
+  r->step = t->info.step;
+  r->steps = t->info.steps;
+  r->loss = train_output(&t->main, TRAIN_LOSS);
+  r->norm = train_output(&t->main, TRAIN_NORM);
+  r->per_second = mean > 0 ? work / mean : 0;
+  r->peak = t->info.peak > 0 && r->seconds > 0 ? t->info.flops / r->seconds / t->info.peak : 0;
+  r->left = mean * (double)(t->info.steps - t->info.step);
+  r->scale = t->least_scale > 0 ? state_of(t, "scaler.scale") : 1;
+}
+
+quern_status quern_trainer_step(quern_trainer *trainer, quern_train_record *record) {
+  quern_trainer *t = trainer;
+  QUERN_CHECK(t != NULL, INVALID, "trainer_step: the trainer is null");
+  QUERN_CHECK(record != NULL, INVALID, "trainer_step: the place for the record is null");
+  *record = (quern_train_record){.step = t->info.step, .steps = t->info.steps, .scale = 1};
+  QUERN_CHECK(!t->broken, STATE, "trainer_step: the last step was not finite: there is nothing to go on from");
+  if (t->info.step >= t->info.steps) return QUERN_STATUS_OK;
+  QUERN_TRY(train_check_data(t));
+  double start = base_clock();
+  quern_batch batch;
+  QUERN_TRY(quern_loader_next(t->loader, &batch));
+  double scale = t->least_scale > 0 ? state_of(t, "scaler.scale") : 0;
+  record->lr = quern_schedule_at(&t->schedule, t->info.step);
+  base_store_float(t->spec.dtype, t->main.lr, 0, record->lr);
+  QUERN_TRY(train_run(&t->main, batch.fields));
+  record->seconds = base_clock() - start;
+  bool made = train_output(&t->main, TRAIN_FINITE) != 0, finite = made && isfinite(train_output(&t->main, TRAIN_LOSS));
+  t->info.step++;
+  fill_record(t, record);
+  record->skipped = !made;
+  if (finite || scale > t->least_scale) return QUERN_STATUS_OK; /* a scale that can fall explains an overflow */
+  t->broken = true;
+  return train_guard(t, batch.fields);
+}
+
+/* ---- evaluation ----------------------------------------------------------------------------------------- */
+
+/* Labels of a batch that count. */
+static int64_t count_labels(const quern_trainer *t, const quern_batch *batch) {
+  const quern_field *fields;
+  (void)quern_source_fields(t->data.eval, &fields);
+  int64_t each = 1, n = 0;
+  for (int i = 0; i < fields[1].rank; i++) each *= fields[1].dims[i];
+  for (int64_t i = 0; i < each * batch->samples; i++)
+    n += (int64_t)base_load_int(fields[1].dtype, batch->fields[1], (size_t)i) >= 0;
+  return n;
+}
+
+static quern_status eval_batches(quern_trainer *t, quern_loader *loader, quern_eval_record *r) {
+  int64_t most = quern_config_int(t->config, "eval_batches") * t->info.accum;
+  double loss = 0, labels = 0, exact = 0;
+  quern_batch batch;
+  for (int64_t i = 0; most == 0 || i < most; i++) {
+    QUERN_TRY(quern_loader_next(loader, &batch));
+    if (batch.fields == NULL) break;
+    QUERN_TRY(train_run(&t->eval, batch.fields));
+    double count = (double)count_labels(t, &batch);
+    loss += count * train_output(&t->eval, TRAIN_LOSS);
+    labels += count;
+    if (t->spec.task != TRAIN_TASK_TEXT) exact += train_output(&t->eval, TRAIN_EXACT);
+    r->samples += batch.samples;
+  }
+  r->loss = labels > 0 ? loss / labels : NAN;
+  r->accuracy = t->spec.task != TRAIN_TASK_TEXT && r->samples > 0 ? exact / (double)r->samples : NAN;
+  return QUERN_STATUS_OK;
+}
+
+/* A better one than all before, or one more that is not. */
+static void judge(quern_trainer *t, quern_eval_record *r) {
+  r->best = r->loss < t->best;
+  t->bad = r->best ? 0 : t->bad + 1;
+  if (r->best) t->best = r->loss;
+  quern_schedule_report(&t->schedule, r->loss);
+}
+
+quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *record) {
+  quern_trainer *t = trainer;
+  QUERN_CHECK(t != NULL, INVALID, "trainer_eval: the trainer is null");
+  QUERN_CHECK(record != NULL, INVALID, "trainer_eval: the place for the record is null");
+  *record = (quern_eval_record){.step = t->info.step, .loss = NAN, .accuracy = NAN};
+  QUERN_CHECK(t->data.eval != NULL, STATE,
+              "trainer_eval: there are no samples for evaluation HINT: eval_data=FILE, or eval_part above 0");
+  double start = base_clock();
+  QUERN_TRY(train_eval_program(t, 0));
+  if (t->eval.instance == NULL)
+    QUERN_TRY(quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance));
+  quern_loader_options options = QUERN_LOADER_OPTIONS;
+  options.batch = t->info.micro;
+  options.order = QUERN_ORDER_SHUFFLED; /* always the same: not only the first ones of a long text */
+  options.last = QUERN_LAST_PAD;
+  options.epochs = 1;
+  options.workers = 0;
+  options.prefetch = 0;
+  options.allocator = t->heap.user;
+  quern_loader *loader;
+  QUERN_TRY(quern_loader_new(&loader, t->data.eval, &options));
+  quern_status status = eval_batches(t, loader, record);
+  quern_loader_free(loader);
+  record->seconds = base_clock() - start;
+  if (status == QUERN_STATUS_OK) judge(t, record);
+  return status;
+}
