@@ -32,9 +32,15 @@ static double flops_of(const quern_program *program, int part) {
   return sum;
 }
 
+void train_find_peak(quern_trainer *t) {
+  struct prof_limits limits;
+  bool cpu = strcmp(t->info.device, "cpu") == 0;
+  if (cpu && t->info.peak == 0 && prof_limits_find(&limits, &t->heap, t->info.threads))
+    t->info.peak = t->spec.dtype == QUERN_DTYPE_F64 ? limits.flops_f64 : limits.flops_f32;
+}
+
 static void fill_program_info(quern_trainer *t) {
   const quern_program *program = t->main.program;
-  struct prof_limits limits;
   t->info.threads = program->target.base.threads;
   t->info.memory = program->memory;
   t->info.flops = flops_of(program, 0);
@@ -43,9 +49,7 @@ static void fill_program_info(quern_trainer *t) {
   t->info.compile = program->counts.seconds_compile;
   t->info.compiled = program->counts.compiled;
   t->info.cached = program->counts.cached;
-  bool cpu = strcmp(t->info.device, "cpu") == 0;
-  if (cpu && prof_limits_find(&limits, &t->heap, t->info.threads))
-    t->info.peak = t->spec.dtype == QUERN_DTYPE_F64 ? limits.flops_f64 : limits.flops_f32;
+  train_find_peak(t);
 }
 
 /* ---- bytes ---------------------------------------------------------------------------------------------- */

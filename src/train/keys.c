@@ -45,7 +45,7 @@ static const struct preset {
                  {"length", "12"},
                  {"batch", "256"},
                  {"steps", "2000"},
-                 {"lr", "3e-3"},
+                 {"lr", "1.5e-3"},
                  {"warmup", "100"},
                  {"lr_end", "0.02"},
                  {"eval_every", "250"},

@@ -151,6 +151,8 @@ struct quern_trainer {
 
 /* Everything but programs and states: data, sizes, the learning rate; nothing is written. */
 quern_status train_open_run(quern_trainer *trainer, const quern_config *config) QUERN_NODISCARD;
+/* What the machine was calibrated to reach, if it was (fit.c). */
+void train_find_peak(quern_trainer *t);
 
 /* A line for people. */
 void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(2, 3);

@@ -129,6 +129,7 @@ static void begin(quern_trainer *t, double start) {
   double seconds = atomic_flag_test_and_set(&later) ? base_clock() - start : train_process_seconds();
   t->info.first_launch = seconds - t->info.initial - t->info.reading;
   if (t->callbacks.begin != NULL) t->callbacks.begin(t->callbacks.user, &t->info);
+  train_find_peak(t); /* the caller may have had the machine measured */
 }
 
 static quern_status start_run(quern_trainer *t, const quern_config *config, double start) {
