@@ -146,18 +146,14 @@ int cli_real(const struct cli_call *call, const char *name, double least, double
 }
 
 int cli_bytes(const struct cli_call *call, const char *name, int64_t *bytes) {
-  static const struct {
-    const char *text;
-    double factor;
-  } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}};
+  static const quern_config_key key = {.name = "bytes", .type = QUERN_CONFIG_BYTES, .value = "0"};
   const char *text;
+  quern_config *config;
   if (!cli_has(call, name, &text)) return CLI_OK;
-  char *end = NULL;
-  double x = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
-  for (size_t i = 0; i < sizeof units / sizeof *units && x >= 0; i++) {
-    if (strcmp(end, units[i].text) != 0 || x * units[i].factor >= 0x1p62) continue;
-    *bytes = (int64_t)(x * units[i].factor);
-    return CLI_OK;
-  }
-  return cli_usage(call->command, "%s takes bytes such as 1000, 64KiB, 1.5MiB or 2GiB, got '%s'", name, text);
+  if (quern_config_new(&config, 1, &key, NULL) != QUERN_STATUS_OK) return cli_fail_last(name);
+  quern_status status = quern_config_set(config, key.name, text);
+  if (status == QUERN_STATUS_OK) *bytes = quern_config_int(config, key.name);
+  quern_config_free(config);
+  if (status == QUERN_STATUS_OK) return CLI_OK;
+  return cli_usage(call->command, "%s takes bytes such as 1000, 64KiB, 1.5GB or 2GiB, got '%s'", name, text);
 }

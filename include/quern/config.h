@@ -18,7 +18,7 @@ typedef enum quern_config_type {
   QUERN_CONFIG_INT,    /* within least and most */
   QUERN_CONFIG_REAL,
   QUERN_CONFIG_FLAG, /* true or false; also 1, 0, yes, no, on, off */
-  QUERN_CONFIG_BYTES /* 1000, 64KiB, 1.5GiB; within least and most */
+  QUERN_CONFIG_BYTES /* 1000, 64KiB, 1.5GB; within least and most */
 } quern_config_type;
 
 /* A row of a table. */

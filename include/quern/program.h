@@ -121,10 +121,10 @@ typedef struct quern_program_counts {
   size_t steps;                     /* of a run, without those in loops' bodies: kernels, and the two below */
   size_t copies, controls;          /* steps that copy; loops, whiles and ifs */
   size_t kernels;                   /* different ones */
-  double seconds_passes, seconds_plan, seconds_compile;
-  int compiled, cached; /* units that the C compiler ran for, and that the cache had */
-  double flops, bytes;  /* of a run: operations, and bytes read and written at least; bodies of whiles and ifs once */
-  size_t recomputed;    /* steps that compute something again, to need less memory; those of loops' bodies as well */
+  double seconds_passes, seconds_plan, seconds_compile; /* of a program that the cache had: 0, 0, that of finding it */
+  int compiled, cached;                                 /* units that the C compiler ran for, and that the cache had */
+  double flops, bytes; /* of a run: operations, and bytes read and written at least; bodies of whiles and ifs once */
+  size_t recomputed;   /* steps that compute something again, to need less memory; those of loops' bodies as well */
 } quern_program_counts;
 QUERN_API quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) QUERN_NODISCARD;
 

@@ -269,6 +269,7 @@ static bool read_blob(struct engine_build *b, quern_program *made, const char *b
 
 quern_status engine_cache_find(struct engine_build *b, bool *found) {
   struct engine_key key;
+  double start = base_clock();
   *found = false;
   QUERN_TRY(make_key(b, &key, &b->cacheable));
   memcpy(b->cache_key, key.word, sizeof key.word);
@@ -290,6 +291,8 @@ quern_status engine_cache_find(struct engine_build *b, bool *found) {
   if (*found) {
     made->counts.compiled = 0;
     made->counts.cached = 1;
+    made->counts.seconds_passes = made->counts.seconds_plan = 0;
+    made->counts.seconds_compile = base_clock() - start;
     quern_program_free(b->program);
     b->program = made;
   } else if (made != NULL) {

@@ -63,7 +63,8 @@ static bool parse_bytes(const char *text, int64_t *x) {
   static const struct {
     const char *name;
     double bytes;
-  } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776}};
+  } units[] = {{"", 1},     {"B", 1},    {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}, {"TiB", 1099511627776},
+               {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9},   {"TB", 1e12}};
   char number[64];
   double value;
   size_t n = strspn(text, "0123456789.");

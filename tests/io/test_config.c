@@ -50,6 +50,10 @@ static void words(void **state) {
   EXPECT_OK(quern_config_word(config, "lr=1e-3"));
   EXPECT_OK(quern_config_word(config, "shuffle=off"));
   EXPECT_OK(quern_config_word(config, "memory=1.5GiB"));
+  assert_int_equal(quern_config_int(config, "memory"), 1610612736);
+  EXPECT_OK(quern_config_word(config, "memory=1.5GB"));
+  assert_int_equal(quern_config_int(config, "memory"), 1500000000);
+  EXPECT_OK(quern_config_word(config, "memory=1.5GiB"));
   EXPECT_OK(quern_config_word(config, "out=a=b"));
   assert_string_equal(quern_config_get(config, "model"), "gpt2:124M");
   assert_int_equal(quern_config_int(config, "batch"), 0);
