@@ -19,19 +19,6 @@
 
 /* ---- what a program does -------------------------------------------------------------------------------- */
 
-/* Operations of a part, with those of loops' bodies. Recursion is as deep as sub-graphs lie in sub-graphs. */
-static double flops_of(const quern_program *program, int part) {
-  double sum = 0;
-  for (int i = 0; i < program->parts[part].n_steps; i++) {
-    const struct engine_step *step = &program->parts[part].steps[i];
-    const struct engine_control *control = step->control;
-    if (step->kernel >= 0) sum += program->kernels[step->kernel]->cost.flops;
-    if (control == NULL || control->body < 0) continue;
-    sum += (step->kind == PLAN_LOOP ? (double)control->trip : 1) * flops_of(program, control->body);
-  }
-  return sum;
-}
-
 void train_find_peak(quern_trainer *t) {
   struct prof_limits limits;
   bool cpu = strcmp(t->info.device, "cpu") == 0;
@@ -43,7 +30,7 @@ static void fill_program_info(quern_trainer *t) {
   const quern_program *program = t->main.program;
   t->info.threads = program->target.base.threads;
   t->info.memory = program->memory;
-  t->info.flops = flops_of(program, 0);
+  t->info.flops = program->counts.flops;
   t->info.passes = program->counts.seconds_passes;
   t->info.plan = program->counts.seconds_plan;
   t->info.compile = program->counts.seconds_compile;
