@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 
-FOLDERS = ("base", "ir", "tensor", "grad", "nn", "pass", "kern", "sched", "plan", "codegen", "runtime", "engine", "io")
+FOLDERS = ("base", "ir", "tensor", "grad", "nn", "models", "optim", "pass", "kern", "sched", "plan", "codegen", "runtime", "engine", "io", "train")
 GOAL = 0.95
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "cli", "tests", "tools", "examples")
 Mutation = collections.namedtuple("Mutation", "file start end new kind line")
