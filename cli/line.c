@@ -78,7 +78,8 @@ static void make_parts(char parts[PARTS][PART], const quern_train_record *r, con
   snprintf(parts[NORM], PART, r->norm < 1e5 ? "norm %.2f" : "norm %.2e", r->norm);
   snprintf(parts[RATE], PART, "lr %.2e", r->lr);
   snprintf(parts[TIME], PART, "%.1f ms", 1e3 * r->seconds);
-  snprintf(parts[PEAK], PART, r->peak > 0 ? "%.1f%% of peak" : "", 100 * r->peak);
+  parts[PEAK][0] = 0;
+  if (r->peak > 0) snprintf(parts[PEAK], PART, "%.1f%% of peak", 100 * r->peak);
   snprintf(parts[SPEED], PART, r->per_second < 10 ? "%.2f %s/s" : "%.0f %s/s", r->per_second, unit);
   snprintf(parts[LEFT], PART, "%s left", cli_time_text(left, r->left));
   if (r->skipped) snprintf(parts[NORM], PART, "skipped, scale %.0f", r->scale);

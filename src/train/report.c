@@ -162,8 +162,8 @@ static void add_tiles(const struct page *page) {
   double steps = train_number(page->info, "steps"), batch = train_number(page->info, "batch");
   double done = h->points.n > 0 ? h->points.at[h->points.n - 1].step : NAN;
   base_str_add(page->str, "<section class=\"tiles\">\n");
-  snprintf(more, sizeof more, isnan(steps) ? "" : "of %.0f", steps);
-  int n = (int)strlen(more);
+  int n = isnan(steps) ? 0 : snprintf(more, sizeof more, "of %.0f", steps);
+  more[n] = 0;
   if (h->skipped > 0) snprintf(more + n, sizeof more - (size_t)n, "%s%.0f skipped", n > 0 ? ", " : "", h->skipped);
   snprintf(text, sizeof text, "%.0f", isnan(done) ? 0 : done);
   add_tile(page, "steps", text, more);
@@ -174,7 +174,8 @@ static void add_tiles(const struct page *page) {
   n = snprintf(more, sizeof more, "%s a step", train_text_seconds(number, ms / 1e3));
   if (peak > 0) snprintf(more + n, sizeof more - (size_t)n, ", %.1f %% of peak", 100 * peak);
   if (!isnan(rate)) add_tile(page, tokens ? "tokens a second" : "samples a second", train_text_count(text, rate), more);
-  snprintf(more, sizeof more, isnan(batch) ? "" : "batch %.0f", batch);
+  more[0] = 0;
+  if (!isnan(batch)) snprintf(more, sizeof more, "batch %.0f", batch);
   double parameters = train_number(page->info, "parameters");
   if (!isnan(parameters)) add_tile(page, "parameters", train_text_count(text, parameters), more);
   add_memory_tile(page);

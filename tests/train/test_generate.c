@@ -3,22 +3,15 @@
 
 enum { VOCABULARY = 61, LONG = 150 };
 
-static const quern_lm_options gpt2 = {.size = sizeof gpt2,
-                                      .names = QUERN_LM_GPT2,
-                                      .vocabulary = VOCABULARY,
-                                      .positions = 256,
-                                      .layers = 2,
-                                      .width = 144,
-                                      .heads = 3};
 static const quern_lm_options models[] = {
-    {.size = sizeof gpt2,
+    {.size = sizeof(quern_lm_options),
      .names = QUERN_LM_GPT2,
      .vocabulary = VOCABULARY,
      .positions = 256,
      .layers = 2,
      .width = 144,
      .heads = 3},
-    {.size = sizeof gpt2,
+    {.size = sizeof(quern_lm_options),
      .names = QUERN_LM_LLAMA,
      .vocabulary = VOCABULARY,
      .positions = 256,
@@ -32,7 +25,7 @@ static const quern_lm_options models[] = {
      .untied = true,
      .activation = "swiglu",
      .position = "rope"},
-    {.size = sizeof gpt2,
+    {.size = sizeof(quern_lm_options),
      .names = QUERN_LM_GPT2,
      .vocabulary = VOCABULARY,
      .positions = 256,
@@ -43,7 +36,7 @@ static const quern_lm_options models[] = {
      .activation = "relu",
      .position = "sinusoidal",
      .post_norm = true},
-    {.size = sizeof gpt2,
+    {.size = sizeof(quern_lm_options),
      .names = QUERN_LM_LLAMA,
      .vocabulary = VOCABULARY,
      .positions = 256,
