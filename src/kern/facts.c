@@ -40,6 +40,7 @@ struct kern_range kern_range_add(struct kern_range a, struct kern_range b) {
 }
 
 struct kern_range kern_range_neg(struct kern_range a) {
+  if (a.hi == INT64_MIN) return (struct kern_range){INT64_MIN, INT64_MAX}; /* whose negative wraps */
   return (struct kern_range){a.hi == INT64_MAX ? INT64_MIN : -a.hi, a.lo == INT64_MIN ? INT64_MAX : -a.lo};
 }
 
