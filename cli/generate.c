@@ -85,7 +85,31 @@ struct writer {
   quern_sampling sampling;
   int64_t tokens; /* to write */
   struct piece piece;
+  bool times;    /* are told in the end */
+  double prompt; /* seconds of the prompt; of tokens by how many were there before: 0 .. 1, 2 .. 3, 4 .. 7, ... */
+  struct {
+    int64_t n;
+    double seconds;
+  } spent[40];
 };
+
+static void add_time(struct writer *w, int64_t used, double seconds) {
+  int i = 0;
+  while (used > 1 && i + 1 < (int)(sizeof w->spent / sizeof *w->spent)) {
+    used /= 2;
+    i++;
+  }
+  w->spent[i].n++;
+  w->spent[i].seconds += seconds;
+}
+
+static void tell_times(const struct writer *w, size_t prompt) {
+  fprintf(stderr, "prompt of %zu tokens: %.1f ms\n", prompt, 1e3 * w->prompt);
+  for (int i = 0; i < (int)(sizeof w->spent / sizeof *w->spent); i++)
+    if (w->spent[i].n > 0)
+      fprintf(stderr, "after %lld to %lld tokens: %lld, %.3f ms each\n", i == 0 ? 0 : 1LL << i, (2LL << i) - 1,
+              (long long)w->spent[i].n, 1e3 * w->spent[i].seconds / (double)w->spent[i].n);
+}
 
 /* The ids of the prompt, which free() takes. Without any the text begins as after another one's end. */
 static int encode(const struct writer *w, const char *prompt, uint32_t **ids, size_t *n) {
@@ -124,14 +148,18 @@ static int write_text(struct writer *w, const char *prompt) {
   int64_t room = quern_generator_most(w->generator) - (int64_t)n;
   if (status == CLI_OK && room < 0)
     status = cli_fail("--prompt has %zu tokens; the model has room for %" PRId64, n, room + (int64_t)n);
+  double start = cli_seconds();
   if (status == CLI_OK && quern_generator_feed(w->generator, n, ids, NULL) != QUERN_STATUS_OK)
     status = cli_fail("%s", quern_last_error());
+  w->prompt = cli_seconds() - start;
   free(ids);
   if (status != CLI_OK) return status;
   put_bytes(&w->piece, prompt, strlen(prompt));
   for (; i < w->tokens && i < room && status == CLI_OK; i++) {
+    start = cli_seconds();
     if (quern_generator_next(w->generator, &w->sampling, &id) != QUERN_STATUS_OK)
       status = cli_fail("%s", quern_last_error());
+    add_time(w, (int64_t)n + i, cli_seconds() - start);
     if (status == CLI_OK && id == end) break;
     if (status == CLI_OK) status = put_token(w, id);
   }
@@ -139,6 +167,7 @@ static int write_text(struct writer *w, const char *prompt) {
   if (status == CLI_OK && i == room && i < w->tokens)
     fprintf(stderr, "quern: the model has room for %" PRId64 " tokens, which ends the text\n",
             quern_generator_most(w->generator));
+  if (status == CLI_OK && w->times) tell_times(w, n);
   return status;
 }
 
@@ -156,6 +185,7 @@ static int read_options(struct writer *w, quern_generate_options *options) {
   w->sampling.seed = (uint64_t)seed;
   options->threads = (int)threads;
   options->no_cache = cli_has(call, "--no-cache", NULL);
+  w->times = cli_has(call, "--times", NULL);
   return status;
 }
 
@@ -184,6 +214,7 @@ static const struct cli_option options_of[] = {
     {"--top-p", 0, "P", "among the fewest tokens that have this probability together (1)"},
     {"--seed", 0, "N", "the same seed writes the same text (0)"},
     {"--no-cache", 0, NULL, "compute all positions again for every token: slow, the same text"},
+    {"--times", 0, NULL, "say in the end how long tokens took, by how many there were before them"},
     {"--threads", 0, "N", "threads; without it as many as the machine grants"},
     {0},
 };
@@ -191,7 +222,7 @@ static const struct cli_option options_of[] = {
 const struct cli_command cli_command_generate = {
     .name = "generate",
     .usage = "DIR --prompt TEXT [--tokens N] [--temperature X] [--top-k K] [--top-p P] [--seed N] [--no-cache] "
-             "[--threads N]",
+             "[--times] [--threads N]",
     .help = "write text with a language model that was trained",
     .more = "DIR is the folder `out` of a run; its newest whole checkpoint is used.\n",
     .options = options_of,

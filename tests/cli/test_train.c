@@ -364,6 +364,9 @@ static void generated(void **state) {
        "--top-k 1 | cmp - zero; echo $?",
        0, "0\n"},
       {"quern generate g --prompt '' --tokens 3 > empty; echo $?", 0, "0\n"},
+      {"quern generate g --prompt 'the ' --tokens 6 --times 2>&1 > /dev/null | sed 's/: [0-9.]* ms$/: T/; s/[0-9.]* ms "
+       "each/T/'",
+       0, "prompt of 4 tokens: T\nafter 4 to 7 tokens: 4, T\nafter 8 to 15 tokens: 2, T\n"},
       {"quern generate g --prompt 'the ' --tokens 1000 > many", 0,
        "quern: the model has room for 32 tokens, which ends the text\n"},
       {"quern generate g --prompt 'the quick brown fox jumps over the lazy dog'", 1,
