@@ -218,9 +218,9 @@ void att_call(struct kern_builder *b, const struct kern_fn *fn, const struct att
   if (b->kern->failed == QUERN_STATUS_OK) kern_call(b, fn, 3, mems, DOT_SCALARS, scalars);
 }
 
-static void multiply_strips(struct att *a, struct kern_builder *b, const struct kern_fn *fn, int64_t rows, kern_id col,
-                            int64_t tail, const struct att_product *p) {
-  kern_id r = kern_range(b, 0, rows, a->mr);
+static void multiply_strips(struct att *a, struct kern_builder *b, const struct kern_fn *fn, kern_id from, int64_t rows,
+                            kern_id col, int64_t tail, const struct att_product *p) {
+  kern_id r = kern_for(b, from, kern_index(b, rows), a->mr);
   struct att_product q = *p;
   q.a = kern_at(b, p->a, kern_mul_i(b, r, p->lda));
   q.b = kern_at(b, p->b, col);
@@ -231,15 +231,15 @@ static void multiply_strips(struct att *a, struct kern_builder *b, const struct 
   kern_end(b);
 }
 
-void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_cover *cover, int64_t rows,
+void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_cover *cover, kern_id from, int64_t rows,
                       const struct att_product *p) {
   int64_t whole = cover->width - cover->rest;
   if (whole > 0) {
     kern_id col = kern_range(b, 0, whole, a->nr);
-    multiply_strips(a, b, cover->whole, rows, col, 0, p);
+    multiply_strips(a, b, cover->whole, from, rows, col, 0, p);
     kern_end(b);
   }
-  if (cover->rest > 0) multiply_strips(a, b, cover->last, rows, kern_index(b, whole), cover->rest % a->lanes, p);
+  if (cover->rest > 0) multiply_strips(a, b, cover->last, from, rows, kern_index(b, whole), cover->rest % a->lanes, p);
 }
 
 /* ---- forward --------------------------------------------------------------------------------------------- */
@@ -481,8 +481,8 @@ static void weigh_block(struct forward *f) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;
   kern_id row = kern_add(b, kern_mul_i(b, f->kv, a->T), f->j0);
-  kern_id from = kern_mul_i(b, row, a->E);
-  att_multiply_add(a, b, &f->outputs, f->queries,
+  kern_id from = kern_mul_i(b, row, a->E), first = kern_index(b, 0);
+  att_multiply_add(a, b, &f->outputs, first, f->queries,
                    &(struct att_product){.a = f->s,
                                          .lda = f->block,
                                          .b = kern_at(b, kern_mem(b, f->v_mem), from),

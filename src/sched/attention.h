@@ -60,8 +60,8 @@ struct att_product {
   int64_t tail;
 };
 void att_call(struct kern_builder *b, const struct kern_fn *fn, const struct att_product *p);
-/* The same for a number of rows, a multiple of mr, and all columns that are covered, added to c. */
-void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_cover *cover, int64_t rows,
+/* The same for rows from, from + 1, ... up to a multiple of mr, and all columns that are covered, added to c. */
+void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_cover *cover, kern_id from, int64_t rows,
                       const struct att_product *p);
 
 kern_id att_mask_row(struct att *a, struct kern_builder *b, kern_id batch, kern_id head, kern_id query);

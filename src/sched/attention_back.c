@@ -187,35 +187,6 @@ static void transpose_tile(struct backward *f) {
   kern_end(b);
 }
 
-static void multiply_strips(struct backward *f, const struct kern_fn *fn, kern_id from, int64_t rows, kern_id col,
-                            int64_t tail, const struct att_product *p) {
-  struct kern_builder *b = f->b;
-  kern_id r = kern_for(b, from, kern_index(b, rows), f->a.mr);
-  struct att_product q = *p;
-  q.a = kern_at(b, p->a, kern_mul_i(b, r, p->lda));
-  q.b = kern_at(b, p->b, col);
-  q.c = kern_at(b, p->c, kern_add(b, kern_mul_i(b, r, p->ldc), col));
-  q.add = 1;
-  q.tail = tail;
-  att_call(b, fn, &q);
-  kern_end(b);
-}
-
-/* c + a b for rows from, from + 1, ... and all columns that are covered. */
-static void multiply_add(struct backward *f, const struct att_cover *cover, kern_id from, int64_t rows,
-                         const struct att_product *p) {
-  struct kern_builder *b = f->b;
-  int64_t whole = cover->width - cover->rest;
-  if (whole > 0) {
-    kern_id col = kern_range(b, 0, whole, f->a.nr);
-    multiply_strips(f, cover->whole, from, rows, col, 0, p);
-    kern_end(b);
-  }
-  if (cover->rest == 0) return;
-  kern_id col = kern_index(b, whole);
-  multiply_strips(f, cover->last, from, rows, col, cover->rest % f->a.lanes, p);
-}
-
 /* A block of queries of one head. */
 static void query_block(struct backward *f) {
   struct kern_builder *b = f->b;
@@ -237,18 +208,18 @@ static void query_block(struct backward *f) {
                                 .c = f->dv,
                                 .ldc = f->value_width,
                                 .terms = queries};
-  multiply_add(f, &f->to_e, zero, f->keys, &product);
+  att_multiply_add(&f->a, f->b, &f->to_e, zero, f->keys, &product);
   kern_id q = kern_mem(b, f->q_mem);
   product.a = kern_at(b, f->ds, f->from);
   product.b = kern_at(b, q, kern_mul_i(b, row, a->D));
   product.c = f->dk;
   product.ldc = f->width;
-  multiply_add(f, &f->to_d, zero, f->keys, &product);
+  att_multiply_add(&f->a, f->b, &f->to_d, zero, f->keys, &product);
   kern_id to = kern_mul_i(b, kern_add(b, kern_mul_i(b, f->head, f->padded), f->i0), f->width);
   kern_id dq = kern_mem(b, f->dq_mem);
   product = (struct att_product){
       .a = f->dst, .lda = f->keys, .b = f->k, .c = kern_at(b, dq, to), .ldc = f->width, .terms = keys};
-  multiply_add(f, &f->to_d, f->from, f->queries, &product);
+  att_multiply_add(&f->a, f->b, &f->to_d, f->from, f->queries, &product);
 }
 
 /* Rows that are there, from LOCAL sums to a result. */

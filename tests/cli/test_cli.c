@@ -18,48 +18,16 @@
 
 static char folder[] = "/tmp/quern_cli_XXXXXX";
 static char program[PATH_MAX];
+#include "shell.h"
 
-static void put(const char *name, const char *text) {
+static void put(const char *name, const char *contents) {
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   FILE *file = fopen(path, "wb");
   assert_non_null(file);
-  fputs(text, file);
+  fputs(contents, file);
   fclose(file);
 }
-
-/* Runs a shell command in the folder, "quern" being the program; what it prints is left in text. Its exit status. */
-static int shell(const char *command, char text[16384]) {
-  char line[PATH_MAX + 1024];
-  snprintf(line, sizeof line, "cd %s && Q=\"%s\" && quern() { \"$Q\" \"$@\"; } && { %s; } 2>&1", folder, program,
-           command);
-  FILE *pipe = popen(line, "r");
-  assert_non_null(pipe);
-  size_t n = fread(text, 1, 16383, pipe);
-  text[n] = 0;
-  int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-struct row {
-  const char *command;
-  int status;
-  const char *prints; /* all of it; with ... at the end: the beginning */
-};
-
-static void run_rows(const struct row *rows, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    static char text[16384];
-    int status = shell(rows[i].command, text);
-    size_t length = strlen(rows[i].prints);
-    bool open = length >= 3 && strcmp(rows[i].prints + length - 3, "...") == 0;
-    bool same = open ? strncmp(text, rows[i].prints, length - 3) == 0 : strcmp(text, rows[i].prints) == 0;
-    if (status != rows[i].status || !same)
-      fail_msg("$ %s\nexit status %d, expected %d; prints:\n%s\nexpected:\n%s", rows[i].command, status, rows[i].status,
-               text, rows[i].prints);
-  }
-}
-#define RUN(rows) run_rows(rows, sizeof rows / sizeof *rows)
 
 static const char small[] = "quern 1\n"
                             "%0 = input name=\"x\" dtype=f32 shape=[2,2]\n"
