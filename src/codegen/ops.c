@@ -29,16 +29,38 @@ static void add_operand(void *self, struct base_str *str, char which) {
 /* Fills a template for lanes of an instruction; D is its type, A that of its first argument. */
 static void fill(struct cg_emit *e, kern_id id, int lo, int n, const char *text) {
   struct operands o = {e, id, lo, n, cg_width(e, id)};
-  struct cg_fill with = {.d = cg_type_of(e, id, n), .operand = add_operand, .self = &o};
+  struct cg_fill with = {
+      .d = cg_type_of(e, id, n), .operand = add_operand, .self = &o, .dialect = cg_dialect(e->unit->target)};
   with.a = cg_inst(e, id)->arg[0] >= 0 ? cg_type_of(e, cg_inst(e, id)->arg[0], n) : with.d;
   cg_fill(&e->text, text, &with);
 }
 
 /* Lanes whose widest kind, of that many bytes, fills a register. */
-static int lanes_for(const struct cg_emit *e, int bytes) { return e->unit->target->base.vector_bytes / bytes; }
+static int lanes_for(const struct cg_emit *e, int bytes) {
+  return cg_dialect(e->unit->target)->scalar ? 1 : e->unit->target->base.vector_bytes / bytes;
+}
+
+/* Signed integers wrap; where the compiler cannot be told so, as unsigned ones, unless it is known that they do not: NULL. */
+static const char *wrapping(const struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  const struct cg_range *r = &e->ranges[id];
+  if (!cg_dialect(e->unit->target)->scalar || base_dtypes[x->dtype].class != BASE_SIGNED) return NULL;
+  if (x->dtype == QUERN_DTYPE_I64 && (r->lo > INT64_MIN || r->hi < INT64_MAX)) return NULL;
+  switch ((int)x->op) {
+  case KERN_ADD: return "($D)(($Dw)$a + ($Dw)$b)";
+  case KERN_SUB: return "($D)(($Dw)$a - ($Dw)$b)";
+  case KERN_MUL: return "($D)(($Dw)$a * ($Dw)$b)";
+  case KERN_NEG: return "($D)(0 - ($Dw)$a)";
+  default: return NULL;
+  }
+}
 
 static void piece_arithmetic(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
+  if (wrapping(e, id) != NULL) {
+    fill(e, id, lo, n, wrapping(e, id));
+    return;
+  }
   const struct rule *rule = &rules[x->op];
   quern_dtype dtype = x->op == KERN_SELECT ? x->dtype : cg_inst(e, x->arg[0])->dtype;
   enum base_dtype_class class = base_dtypes[dtype].class;
@@ -106,10 +128,10 @@ static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
     int shift = 0;
     while (by >> shift > 1) shift++;
     fill(e, id, lo, n, is_div ? "($D)$a >> " : "$a & ");
-    base_str_printf(&e->text, "%lldll", is_div ? (long long)shift : by - 1);
+    base_str_printf(&e->text, "%lld%s", is_div ? (long long)shift : by - 1, cg_dialect(e->unit->target)->i64);
   } else if (n == 1 && range.lo >= 0) {
     fill(e, id, lo, n, is_div ? "(u64)$a / " : "(u64)$a % ");
-    base_str_printf(&e->text, "%lldull", by);
+    base_str_printf(&e->text, "%lld%s", by, cg_dialect(e->unit->target)->u64);
   } else if (n > 1 && small && by <= INT64_C(1) << 48) {
     fill(e, id, lo, n, is_div ? "qdiv_$D($a, " : "qmod_$D($a, ");
     cg_literal_f64(&e->text, (double)by);
@@ -118,7 +140,7 @@ static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
     base_str_add(&e->text, ")");
   } else {
     fill(e, id, lo, n, is_div ? "idiv_$D($a, " : "imod_$D($a, ");
-    base_str_printf(&e->text, "%lldll)", by);
+    base_str_printf(&e->text, "%lld%s)", by, cg_dialect(e->unit->target)->i64);
   }
 }
 static void emit_division(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_division); }
@@ -143,7 +165,7 @@ static void piece_cast(struct cg_emit *e, kern_id id, int lo, int n) {
     fill(e, id, lo, n, "$a");
   } else if (from_bool) {
     fill(e, id, lo, n, n == 1 ? "$a * " : "($D)($a & "); /* -1 becomes the bits of 1 */
-    cg_literal(&e->text, cg_signed(cg_size((int)x->dtype)), one_of(x->dtype));
+    cg_literal(&e->text, cg_dialect(e->unit->target), cg_signed(cg_size((int)x->dtype)), one_of(x->dtype));
     base_str_add(&e->text, n == 1 ? "" : ")");
   } else if (to_bool) {
     fill(e, id, lo, n, is_narrow((int)a->dtype) ? "($Am)(($a & $flow) != 0)" : "($Am)($a != 0)");
@@ -176,7 +198,25 @@ static void piece_bitcast(struct cg_emit *e, kern_id id, int lo, int n) {
   if (from_bool) base_str_add(&e->text, " & 1)");
   base_str_add(&e->text, to_bool ? ") != 0)" : "))");
 }
-static void emit_bitcast(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_bitcast); }
+/* The same lane by lane: bits are put together from those of smaller lanes, or cut out of a larger one. */
+static void piece_bits(struct cg_emit *e, kern_id id, int lo, int n) {
+  const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]);
+  int d_size = cg_size((int)x->dtype), a_size = cg_size((int)a->dtype), parts = BASE_MAX(d_size / a_size, 1);
+  struct cg_fill with = {.d = {x->dtype == QUERN_DTYPE_BOOL ? QUERN_DTYPE_U8 : (int)x->dtype, n},
+                         .a = {a->dtype == QUERN_DTYPE_BOOL ? QUERN_DTYPE_U8 : (int)a->dtype, n}};
+  cg_fill(&e->text, x->dtype == QUERN_DTYPE_BOOL ? "(as_${D}_$Du(($Du)(" : "as_${D}_$Du(($Du)(", &with);
+  for (int k = 0; k < parts; k++) {
+    cg_fill(&e->text, k > 0 ? " | ($Du)as_${Au}_$A(" : parts > 1 ? "($Du)as_${Au}_$A(" : "as_${Au}_$A(", &with);
+    cg_value(e, &e->text, x->arg[0], lo * d_size / a_size + k, 1, a_size);
+    base_str_add(&e->text, ")");
+    if (k > 0) base_str_printf(&e->text, " << %d", 8 * a_size * k);
+  }
+  if (d_size < a_size) base_str_printf(&e->text, " >> %d", 8 * (lo * d_size % a_size));
+  base_str_add(&e->text, x->dtype == QUERN_DTYPE_BOOL ? ")) != 0)" : "))");
+}
+static void emit_bitcast(struct cg_emit *e, kern_id id) {
+  cg_define(e, id, cg_part(e, id), cg_dialect(e->unit->target)->scalar ? piece_bits : piece_bitcast);
+}
 
 /* ---- lanes --------------------------------------------------------------------------------------------- */
 
@@ -190,7 +230,7 @@ static void piece_const(struct cg_emit *e, kern_id id, int lo, int n) {
   if (x->dtype == QUERN_DTYPE_BOOL)
     base_str_add(&e->text, "-1");
   else
-    cg_literal(&e->text, x->dtype, (uint64_t)x->imm);
+    cg_literal(&e->text, cg_dialect(e->unit->target), x->dtype, (uint64_t)x->imm);
   base_str_add(&e->text, ")");
 }
 
@@ -201,7 +241,7 @@ static const char *register_letter(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   bool is_vector = x->op == KERN_CONST && x->lanes > 1 && x->imm != 0 && x->dtype != QUERN_DTYPE_BOOL; /* no mask */
   bool fits = is_vector && cg_part(e, id) * cg_width(e, id) >= 16;
-  return fits && e->unit->target->isa != CG_ISA_GENERIC ? letters[e->unit->target->isa] : NULL;
+  return fits && e->unit->target->isa < BASE_COUNT(letters) ? letters[e->unit->target->isa] : NULL;
 }
 
 /* What is made before a loop: the constants that stand in it, but in no loop inside it. Equal ones are made once. */
@@ -245,7 +285,7 @@ static void piece_like(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 
 static void emit_const(struct cg_emit *e, kern_id id) {
-  if (cg_inst(e, id)->lanes == 1) return; /* scalars are literals where they are used */
+  if (cg_part(e, id) == 1) return; /* scalars are literals where they are used */
   if (e->loop[id] == CG_MADE) return;
   bool made = e->loop[id] != KERN_NONE && register_letter(e, id) != NULL; /* another one is the same */
   cg_define(e, id, cg_part(e, id), made ? piece_like : piece_const);
@@ -366,7 +406,7 @@ static void piece_table(struct cg_emit *e, kern_id id, int lo, int n) {
   char name[32];
   table_name(e, x, name);
   open_bytes(e, id, n);
-  cg_fill(&e->text, "table_$D(", &with);
+  cg_fill(&e->text, cg_dialect(e->unit->target)->scalar ? "entry_$D(" : "table_$D(", &with);
   base_str_printf(&e->text, "%s, ", name);
   cg_value(e, &e->text, table_index(e, x, n), lo, n, 4);
   base_str_add(&e->text, ")");
@@ -381,16 +421,29 @@ static void emit_table(struct cg_emit *e, kern_id id) {
   quern_status status = cg_name_new(e->unit, name, strlen(name), &is_new);
   if (e->status == QUERN_STATUS_OK) e->status = status;
   if (is_new) {
-    base_str_add(prelude, "static const ");
-    cg_type_add(prelude, memory_type(x->dtype, 1));
-    base_str_printf(prelude, " %s[16] __attribute__((aligned(64))) = {", name);
+    const struct cg_dialect *dialect = cg_dialect(e->unit->target);
+    quern_dtype dtype = dialect->scalar ? cg_unsigned(cg_size((int)x->dtype)) : x->dtype; /* bits, or values */
+    base_str_add(prelude, dialect->new_table);
+    cg_type_add(prelude, memory_type(dtype, 1));
+    base_str_printf(prelude, " %s[16]%s = {", name, dialect->scalar ? "" : " __attribute__((aligned(64)))");
     for (int i = 0; i < 16; i++) {
       base_str_add(prelude, i > 0 ? ", " : "");
-      cg_literal(prelude, x->dtype, (uint64_t)e->fn->pool.at[x->imm + i]);
+      cg_literal(prelude, dialect, dtype, (uint64_t)e->fn->pool.at[x->imm + i]);
     }
     base_str_add(prelude, "};\n");
   }
   cg_define(e, id, lanes_for(e, BASE_MAX(4, cg_size((int)x->dtype))), piece_table);
+}
+
+/* Four bytes as an i32. */
+static void add_bytes(struct cg_emit *e, kern_id id, int lo) {
+  base_str_add(&e->text, ", (i32)(");
+  for (int k = 0; k < 4; k++) {
+    base_str_add(&e->text, k > 0 ? " | (u32)(u8)" : "(u32)(u8)");
+    cg_value(e, &e->text, id, lo + k, 1, 1);
+    if (k > 0) base_str_printf(&e->text, " << %d", 8 * k);
+  }
+  base_str_add(&e->text, ")");
 }
 
 static void piece_dot4(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -399,6 +452,10 @@ static void piece_dot4(struct cg_emit *e, kern_id id, int lo, int n) {
   for (int i = 1; i < 3; i++) {
     quern_dtype dtype = cg_inst(e, x->arg[i])->dtype;
     int size = cg_size((int)dtype);
+    if (size == 1 && cg_dialect(e->unit->target)->scalar) {
+      add_bytes(e, x->arg[i], 4 * lo);
+      continue;
+    }
     struct cg_fill with = {.d = {QUERN_DTYPE_I32, n}, .a = {(int)dtype, n * 4 / size}};
     cg_fill(&e->text, dtype == QUERN_DTYPE_I32 ? ", (" : ", as_${D}_$A(", &with);
     cg_value(e, &e->text, x->arg[i], lo * 4 / size, with.a.lanes, size);
@@ -489,6 +546,7 @@ static void emit_store(struct cg_emit *e, kern_id id) {
 /* Into the second-level cache: what is worked on meanwhile fills the first. */
 static void emit_prefetch(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
+  if (e->unit->target->base.gpu) return;
   cg_indent(e);
   base_str_add(&e->text, "__builtin_prefetch(");
   add_address(e, x->arg[0], x->arg[1], 0);
@@ -511,12 +569,15 @@ static void emit_gather(struct cg_emit *e, kern_id id) { cg_define(e, id, lanes_
 /* Declares a pointer; what follows prints where to. */
 static void begin_pointer(struct cg_emit *e, kern_id id) {
   cg_indent(e);
+  base_str_add(&e->text, cg_dialect(e->unit->target)->global);
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
   base_str_printf(&e->text, " *const v%d = ", (int)id);
 }
 static void emit_local(struct cg_emit *e, kern_id id) {
   begin_pointer(e, id);
-  base_str_printf(&e->text, "(void *)(scratch + %lld);\n", (long long)e->scratch_at[id]);
+  base_str_printf(&e->text, "(%s", cg_dialect(e->unit->target)->global);
+  cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
+  base_str_printf(&e->text, " *)(scratch + %lld);\n", (long long)e->scratch_at[id]);
 }
 static void emit_at(struct cg_emit *e, kern_id id) {
   begin_pointer(e, id);

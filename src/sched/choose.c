@@ -51,6 +51,7 @@ static int64_t row_elements(const struct pass_group *group) {
 
 void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimise) {
   *sched = (struct sched){.lanes = 1, .unroll = 1, .grain = 1};
+  if (target->gpu) return; /* as many tasks as there can be: neighbours work on neighbouring elements */
   if (optimise > 0) {
     sched->lanes = BASE_MAX(target->vector_bytes / 4, 1);
     sched->unroll = 4;

@@ -57,6 +57,7 @@ static quern_status compile(struct run *r) {
   options.optimise = way->optimise;
   options.threads = way->threads;
   options.passes = way->passes;
+  options.target = way->target;
   QUERN_TRY(quern_program_compile(&r->program, r->ctx, r->n_roots, r->roots, &options));
   if (!way->tight) return QUERN_STATUS_OK;
   QUERN_TRY(quern_program_memory(r->program, &memory));
@@ -97,10 +98,10 @@ static void touch(struct run *r) {
 static quern_status check_counts(const struct run *r) {
   quern_run_counts counts;
   QUERN_TRY(quern_instance_count(r->instance, &counts));
-  bool cpu = strcmp(r->way->device, "cpu") == 0;
-  QUERN_CHECK(!cpu || counts.interpreted == 0, INTERNAL, "%s: %llu kernels were interpreted", r->way->name,
+  bool compiles = strcmp(r->way->device, "interp") != 0;
+  QUERN_CHECK(!compiles || counts.interpreted == 0, INTERNAL, "%s: %llu kernels were interpreted", r->way->name,
               (unsigned long long)counts.interpreted);
-  QUERN_CHECK(cpu || counts.compiled == 0, INTERNAL, "%s: %llu kernels were compiled", r->way->name,
+  QUERN_CHECK(compiles || counts.compiled == 0, INTERNAL, "%s: %llu kernels were compiled", r->way->name,
               (unsigned long long)counts.compiled);
   return QUERN_STATUS_OK;
 }
@@ -142,6 +143,13 @@ static quern_status run_together(const struct way *way, size_t n, const struct j
   free(r.dst);
   free(r.feeds);
   return status;
+}
+
+const char *device_target(const char *device) {
+  const struct rt_device *found = rt_device_find(device);
+  struct cg_target target;
+  if (found == NULL || found->target(&target) != QUERN_STATUS_OK) return NULL;
+  return cg_target_find(target.base.name)->base.name;
 }
 
 quern_status device_run(const struct way *way, size_t n, const struct job *jobs) {

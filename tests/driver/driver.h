@@ -137,6 +137,7 @@ struct way {
   bool poison;        /* dead bytes are overwritten */
   bool tight;         /* the memory limit is a little less than needed otherwise; if nothing fits that, no limit */
   bool watched;       /* memory must grow as planned, and the second run allocate nothing */
+  const char *target; /* NULL: the device's own */
 };
 
 /* What of an instance is to be computed. */
@@ -149,6 +150,8 @@ struct job {
   const quern_feed *more; /* beside those of the leaves */
 };
 
+/* The name of a device's own target; NULL when it has none that works. */
+const char *device_target(const char *device);
 /* Compiles all jobs, those of one context as one program, and runs them twice; both times the bits must be the same. */
 quern_status device_run(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
 
@@ -159,6 +162,7 @@ enum { BATCH = 48 };
 struct options {
   const char *mode, *root, *python, *judge, *keep;
   const char *device; /* "ref": the evaluator; else that of programs */
+  const char *target; /* of programs; NULL: the device's own */
   int optimise;
   bool verbose;
 };

@@ -45,6 +45,7 @@ static void usage(void) {
          "  --keep DIR     value: leave the judge's files in DIR\n"
          "  --device NAME  value, grad, bits: ref (the evaluator, default), interp or cpu: cases become programs; "
          "memory: cpu\n"
+         "  --target NAME  what programs are made for, such as avx2 or sm_90 (default: the device's own)\n"
          "  --optimise N   0 or 1 (default) for programs\n"
          "  --verbose      say more\n");
 }
@@ -168,7 +169,7 @@ static const char **option_place(struct command *command, const char *name) {
       {"--dtype", &command->dtype},           {"--root", &command->options.root},
       {"--python", &command->options.python}, {"--judge", &command->options.judge},
       {"--keep", &command->options.keep},     {"--device", &command->options.device},
-      {"--optimise", &command->optimise},
+      {"--optimise", &command->optimise},     {"--target", &command->options.target},
   };
   for (size_t i = 0; i < BASE_COUNT(table); i++)
     if (strcmp(table[i].name, name) == 0) return table[i].place;

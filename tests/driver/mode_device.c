@@ -107,7 +107,7 @@ static void judge_gradient(struct batch *b, size_t i, struct tally *tally) {
 }
 
 void mode_grad_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  const struct way way = {.name = "grad", .device = options->device, .optimise = options->optimise, .threads = 2};
+  const struct way way = {.name = "grad", .device = options->device, .target = options->target, .optimise = options->optimise, .threads = 2};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
     batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "grad", has_gradient, tally);
@@ -157,14 +157,15 @@ static void compare_way(struct batch *b, const struct way *way, bool *failed, st
 }
 
 void mode_bits_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  const char *device = options->device;
-  const struct way base = {"one thread", device, 1, 1, NULL, false, false, false};
-  const struct way ways[] = {{"two threads, dead bytes overwritten", device, 1, 2, NULL, true, false, false},
-                             {"three threads", device, 1, 3, NULL, false, false, false},
-                             {"eight threads, less memory", device, 1, 8, NULL, false, true, false},
-                             {"not fused", device, 1, 1, "-fuse", false, false, false},
-                             {"not optimised", device, 0, 1, NULL, false, false, false},
-                             {"interpreted", "interp", 1, 1, NULL, false, false, false}};
+  const char *device = options->device, *target = options->target;
+  const char *same = target != NULL ? target : device_target(device); /* bits are those of the target's row */
+  const struct way base = {"one thread", device, 1, 1, NULL, false, false, false, target};
+  const struct way ways[] = {{"two threads, dead bytes overwritten", device, 1, 2, NULL, true, false, false, target},
+                             {"three threads", device, 1, 3, NULL, false, false, false, target},
+                             {"eight threads, less memory", device, 1, 8, NULL, false, true, false, target},
+                             {"not fused", device, 1, 1, "-fuse", false, false, false, target},
+                             {"not optimised", device, 0, 1, NULL, false, false, false, target},
+                             {"interpreted", "interp", 1, 1, NULL, false, false, false, same}};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
     bool failed[BATCH] = {false};
@@ -175,7 +176,7 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
       if (failed[i]) tally_fail(tally, b.in[i].c, "bits", "%s", quern_last_error());
     }
     for (size_t w = 0; w < BASE_COUNT(ways); w++)
-      if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "cpu") == 0)
+      if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "interp") != 0)
         compare_way(&b, &ways[w], failed, tally);
     for (size_t i = 0; i < b.n; i++)
       if (!failed[i]) tally_pass(tally);
