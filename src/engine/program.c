@@ -68,7 +68,7 @@ static quern_status check_target(const char *device, const char *name) {
 
 static quern_status check_options(const quern_context *ctx, const quern_program_options *o) {
   QUERN_CHECK(o->device != NULL && rt_device_find(o->device) != NULL, INVALID,
-              "program_compile: there is no device \"%s\" HINT: \"cpu\", \"interp\" or \"null\"", o->device);
+              "program_compile: there is no device \"%s\" HINT: \"cpu\", \"interp\", \"null\", \"cuda\" or \"opencl\"", o->device);
   QUERN_TRY(check_target(o->device, o->target));
   QUERN_CHECK(o->threads >= 0 && o->threads <= RT_MAX_THREADS, INVALID,
               "program_compile: %d threads; expected 0 (as many as there are) to %d", o->threads, RT_MAX_THREADS);

@@ -35,7 +35,7 @@ static void gather(struct run *r) {
     const struct job *job = &r->jobs[i];
     for (size_t k = 0; k < job->n; k++, at++) {
       r->roots[at] = job->roots[k];
-      r->dst[at] = job->dst[k];
+      r->dst[at] = job->dst != NULL ? job->dst[k] : NULL;
     }
     r->n_feeds += instance_feeds(job->in, r->feeds + r->n_feeds);
     for (size_t k = 0; k < job->n_more; k++) r->feeds[r->n_feeds++] = job->more[k];
@@ -131,10 +131,11 @@ static quern_status run_twice(struct run *r) {
   return status;
 }
 
-static quern_status run_together(const struct way *way, size_t n, const struct job *jobs) {
+static quern_status run_together(const struct way *way, size_t n, const struct job *jobs,
+                                 quern_status (*run)(struct run *r)) {
   struct run r = {.way = way, .ctx = jobs[0].in->ctx, .n_jobs = n, .jobs = jobs};
   gather(&r);
-  quern_status status = run_twice(&r);
+  quern_status status = run(&r);
   quern_instance_free(r.instance);
   quern_program_free(r.program);
   buffers_free(r.n_roots, r.again);
@@ -155,7 +156,11 @@ const char *device_target(const char *device) {
 quern_status device_run(const struct way *way, size_t n, const struct job *jobs) {
   for (size_t first = 0, next; first < n; first = next) {
     for (next = first + 1; next < n && jobs[next].in->ctx == jobs[first].in->ctx; next++) {}
-    QUERN_TRY(run_together(way, next - first, jobs + first));
+    QUERN_TRY(run_together(way, next - first, jobs + first, run_twice));
   }
   return QUERN_STATUS_OK;
+}
+
+quern_status device_compile(const struct way *way, size_t n, const struct job *jobs) {
+  return n > 0 ? run_together(way, n, jobs, compile) : QUERN_STATUS_OK;
 }

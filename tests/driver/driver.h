@@ -155,6 +155,9 @@ const char *device_target(const char *device);
 /* Compiles all jobs, those of one context as one program, and runs them twice; both times the bits must be the same. */
 quern_status device_run(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
 
+/* Compiles all jobs as one program, and no more. */
+quern_status device_compile(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
+
 enum { BATCH = 48 };
 
 /* ---- modes --------------------------------------------------------------------------------------------- */
@@ -181,7 +184,7 @@ quern_status roots_of(const struct instance *in, quern_tensor **roots, size_t *n
 int64_t first_difference(const quern_tensor *t, const void *a, const void *b);
 
 mode_run mode_value, mode_grad, mode_grad2, mode_jvp, mode_bits, mode_ulp, mode_list, mode_coverage, mode_dump,
-    mode_memory;
+    mode_memory, mode_compile;
 int bench_build(void);
 
 /* Counts a case; a failed one prints the message and its repro line. */

@@ -1,7 +1,7 @@
 /* driver/mode_device.c -- gradients and bits of programs
 ** grad: gradients on a device against those of the evaluator, which mode_grad.c compares with differences. bits: the
 ** same bits with any number of threads, fused or not, optimised or not, with less memory, and with dead bytes
-** overwritten. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
+** overwritten. compile: the device compiles results and gradients, and runs nothing. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
 */
 #include <math.h>
 #include <stdio.h>
@@ -180,6 +180,25 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
         compare_way(&b, &ways[w], failed, tally);
     for (size_t i = 0; i < b.n; i++)
       if (!failed[i]) tally_pass(tally);
+    batch_close(&b);
+  }
+}
+
+/* ---- compile ------------------------------------------------------------------------------------------- */
+
+void mode_compile(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  const char *device = on_device(options) ? options->device : "null";
+  const struct way way = {"compile", device, options->optimise, 1, NULL, false, false, false, options->target};
+  static struct batch b;
+  for (size_t first = 0; first < cases->n; first += BATCH) {
+    batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "compile", wants_all, tally);
+    bool all = device_compile(&way, b.n, b.jobs) == QUERN_STATUS_OK;
+    for (size_t i = 0; i < b.n; i++) {
+      if (all || device_compile(&way, 1, &b.jobs[i]) == QUERN_STATUS_OK)
+        tally_pass(tally);
+      else
+        tally_fail(tally, b.in[i].c, "compile", "%s", quern_last_error());
+    }
     batch_close(&b);
   }
 }

@@ -98,7 +98,7 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
     *module = (struct rt_module){
         .heap = heap, .driver = driver, .n = n, .n_units = units.n, .bytes = bytes, .threads = target->base.threads};
     module->modules = (void **)(module->kernels + n);
-    rt_gpu_kernels(module->kernels, n, kernels, &units);
+    rt_gpu_kernels(module->kernels, kernels, &units);
     status = load_units(module, &units);
   }
   rt_gpu_units_fini(&units);

@@ -57,7 +57,6 @@ struct rt_gpu_kernel {
 };
 
 /* The kernels of units: numbers count the phases of a unit in their order. */
-void rt_gpu_kernels(struct rt_gpu_kernel *to, size_t n, const struct kern *const *kernels,
-                    const struct rt_gpu_units *units);
+void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels, const struct rt_gpu_units *units);
 
 #endif

@@ -123,7 +123,7 @@ static quern_status build(struct rt_module **module, struct base_heap *heap, siz
       .name = "opencl", .identity = cl->identity, .end = ".cl", .most = UNIT_KERNELS, .self = cl, .compile = compile};
   QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, &compiler, &own));
   quern_status status = new_module(module, cl, heap, n, units.n, target->base.threads);
-  if (status == QUERN_STATUS_OK) rt_gpu_kernels((*module)->kernels, n, kernels, &units);
+  if (status == QUERN_STATUS_OK) rt_gpu_kernels((*module)->kernels, kernels, &units);
   for (size_t i = 0; i < units.n && status == QUERN_STATUS_OK; i++) status = load_unit(*module, &units.at[i], i, target);
   rt_gpu_units_fini(&units);
   if (status != QUERN_STATUS_OK) {
