@@ -43,7 +43,8 @@ typedef struct quern_program_options {
   ** graph is the most. No row of them may have an effect on another: what would mix rows is refused. */
   size_t n_leading;
   quern_tensor *const *leading;
-  const char *target; /* what code is made for, of the rows of `quern devices`: "avx2", "sm_90"; NULL: the device's own */
+  const char
+      *target; /* what code is made for, of the rows of `quern devices`: "avx2", "sm_90"; NULL: the device's own */
 } quern_program_options;
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
@@ -90,7 +91,8 @@ typedef struct quern_memory {
   int64_t scratch;   /* of the threads */
   int64_t bound;     /* the most bytes of a step that are alive at a time: no arena can be smaller */
   int64_t unshared;  /* the arena if nothing shared memory */
-  int64_t staging;   /* inputs and outputs of runs with fewer rows than the most, or all on a device with memory of its own */
+  int64_t
+      staging; /* inputs and outputs of runs with fewer rows than the most, or all on a device with memory of its own */
 } quern_memory;
 QUERN_API quern_status quern_program_memory(const quern_program *program, quern_memory *memory) QUERN_NODISCARD;
 

@@ -27,12 +27,12 @@ void cg_type_add(struct base_str *str, struct cg_type type);
 /* ---- dialects (dialect.c) ---------------------------------------------------------------------------------- */
 
 struct cg_dialect {
-  const char *prelude;          /* types, and what a small function begins with */
-  const char *i64, *u64;        /* ends of literals */
-  bool scalar;                  /* a vector is written lane by lane */
-  const char *global;           /* before the type that a pointer to memory points to */
+  const char *prelude;           /* types, and what a small function begins with */
+  const char *i64, *u64;         /* ends of literals */
+  bool scalar;                   /* a vector is written lane by lane */
+  const char *global;            /* before the type that a pointer to memory points to */
   const char *table, *new_table; /* before the elements of a table: as a parameter, and where it is defined */
-  const char *function;         /* before the name of a function to be called */
+  const char *function;          /* before the name of a function to be called */
 };
 const struct cg_dialect *cg_dialect(const struct cg_target *target);
 

@@ -125,8 +125,9 @@ void cg_gpu_phase(struct cg_unit *unit, const struct kern_fn *fn, const char *sy
 
 void cg_gpu_end(const struct cg_unit *unit, struct base_str *str) {
   if (unit->target->isa != CG_ISA_OPENCL || unit->n_entries == 0) return;
-  base_str_printf(str, "\n#define AT(i) (buffers[args[2 * (i)]] + args[2 * (i) + 1])\n"
-                       "__kernel __attribute__((reqd_work_group_size(%d, 1, 1))) void %s(i32 phase, ",
+  base_str_printf(str,
+                  "\n#define AT(i) (buffers[args[2 * (i)]] + args[2 * (i) + 1])\n"
+                  "__kernel __attribute__((reqd_work_group_size(%d, 1, 1))) void %s(i32 phase, ",
                   CG_GROUP_OPENCL, CG_ENTRY_OPENCL);
   for (int i = 0; i < CG_BUFFERS; i++) base_str_printf(str, "__global char *b%d, ", i);
   base_str_add(str, "__global const i64 *args, i64 tasks, __global char *all, i64 stride) {\n"

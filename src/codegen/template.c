@@ -181,10 +181,10 @@ static const struct {
 } words[] = {
 #define W(NAME)                                                                                                        \
   { #NAME, word_##NAME }
-    W(D),    W(A),      W(Ds),    W(As),     W(Di),     W(Du),     W(Ai),        W(Au),   W(Dm),    W(Am),  W(n),
-    W(aw),   W(ax),     W(bits),  W(top),    W(w),      W(x),      W(fx),        W(fs),   W(neon),  W(vx),  W(iota),
-    W(sign), W(nosign), W(max),   W(min),    W(above),  W(below),  W(fshift),    W(flow), W(fsign), W(fup), W(fover),
-    W(Dw), W(global), W(table), W(fnan), W(fhalf),  W(fbias), W(fleast), W(fscale), W(fmagic), W(fmagicbits)
+    W(D),    W(A),      W(Ds),    W(As),   W(Di),    W(Du),    W(Ai),     W(Au),     W(Dm),     W(Am),        W(n),
+    W(aw),   W(ax),     W(bits),  W(top),  W(w),     W(x),     W(fx),     W(fs),     W(neon),   W(vx),        W(iota),
+    W(sign), W(nosign), W(max),   W(min),  W(above), W(below), W(fshift), W(flow),   W(fsign),  W(fup),       W(fover),
+    W(Dw),   W(global), W(table), W(fnan), W(fhalf), W(fbias), W(fleast), W(fscale), W(fmagic), W(fmagicbits)
 #undef W
 };
 

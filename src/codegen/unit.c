@@ -28,7 +28,18 @@ enum {
   SAME = 1 << 30    /* of A: the same as D */
 };
 enum { S = 1, V = 2, B8 = 8, B16 = 16, B32 = 32, B64 = 64 };
-enum { ALL = 1, NEON = 2, AVX2 = 4, AVX512 = 8, X86 = AVX2 | AVX512, VNNI = 16, F16C = 32, OPENCL = 64, CUDA = 128, GPU = OPENCL | CUDA };
+enum {
+  ALL = 1,
+  NEON = 2,
+  AVX2 = 4,
+  AVX512 = 8,
+  X86 = AVX2 | AVX512,
+  VNNI = 16,
+  F16C = 32,
+  OPENCL = 64,
+  CUDA = 128,
+  GPU = OPENCL | CUDA
+};
 
 struct row {
   const char *name, *result, *parameters; /* of a HELPER; NULL of a BODY */
@@ -51,8 +62,8 @@ static const struct row *find_helper(const char *name, size_t n) {
 
 static unsigned target_bits(const struct cg_target *target) {
   static const unsigned isa[] = {
-      [CG_ISA_GENERIC] = ALL, [CG_ISA_NEON] = ALL | NEON, [CG_ISA_AVX2] = ALL | AVX2, [CG_ISA_AVX512] = ALL | AVX512,
-                                 [CG_ISA_OPENCL] = ALL | OPENCL, [CG_ISA_CUDA] = ALL | CUDA};
+      [CG_ISA_GENERIC] = ALL,         [CG_ISA_NEON] = ALL | NEON,     [CG_ISA_AVX2] = ALL | AVX2,
+      [CG_ISA_AVX512] = ALL | AVX512, [CG_ISA_OPENCL] = ALL | OPENCL, [CG_ISA_CUDA] = ALL | CUDA};
   return isa[target->isa] | (target->base.vnni ? VNNI : 0u) | (target->base.f16c ? F16C : 0u);
 }
 

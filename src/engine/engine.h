@@ -73,7 +73,7 @@ struct quern_program {
   struct engine_part *parts; /* 0 is the main one */
   size_t n_inputs, n_outputs, n_states;
   quern_slot *inputs, *outputs, *states;
-  int64_t *state_at; /* offsets into an instance's state */
+  int64_t *state_at;        /* offsets into an instance's state */
   char *constants;          /* on the host */
   char *placed;             /* where kernels read them: there, or in the device's own memory */
   struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
@@ -228,14 +228,15 @@ struct quern_instance {
   struct base_heap heap;
   struct base_arena frames;
   struct rt_pool *pool;
-  struct rt_stream *stream; /* of a device with memory of its own, in which all of the following lies; NULL: the host's */
+  struct rt_stream
+      *stream; /* of a device with memory of its own, in which all of the following lies; NULL: the host's */
   char *arena, *scratch;
-  char **states;              /* where each is: in state, or in that of another instance */
-  char *state;                /* those of its own, one after another */
+  char **states; /* where each is: in state, or in that of another instance */
+  char *state;   /* those of its own, one after another */
   int64_t state_bytes;
-  int64_t rows;               /* of the leading dimension, in the next run */
-  char *staging;              /* inputs and outputs of runs with fewer rows than the most */
-  void **staged;              /* inputs, then outputs, as a run has them: in staging, or the caller's */
+  int64_t rows;  /* of the leading dimension, in the next run */
+  char *staging; /* inputs and outputs of runs with fewer rows than the most */
+  void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
   bool shares_pool, shares_stream, shares_arena, shares_scratch; /* they are not its own */
   quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
   int users;                  /* its owner, and those instances: it is gone with the last */
@@ -277,7 +278,8 @@ size_t engine_scratch_bytes(const quern_program *program);
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
 /* Memory for inputs and outputs that are not used where the caller has them, once; a run with such (leading.c). */
 quern_status engine_open_staging(quern_instance *instance) QUERN_NODISCARD;
-quern_status engine_run_staged(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
+quern_status engine_run_staged(quern_instance *instance, const void *const *inputs,
+                               void *const *outputs) QUERN_NODISCARD;
 /* Bytes of a slot, or of a buffer, that a run of the instance has. */
 size_t engine_slot_bytes(const quern_instance *instance, const quern_slot *slot);
 /* Overwrites the bytes of the frame's arena that are not alive before a step, and all scratch (poison.c). */

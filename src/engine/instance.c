@@ -76,8 +76,7 @@ static quern_status open_space(quern_instance *instance) {
     if (program->sleeps) rt_pool_sleep(instance->pool);
   }
   if (remote != NULL && !instance->shares_stream) QUERN_TRY(remote->open(&instance->stream, heap));
-  if (!instance->shares_arena)
-    QUERN_TRY(engine_memory_new(instance, (size_t)program->memory.arena, &instance->arena));
+  if (!instance->shares_arena) QUERN_TRY(engine_memory_new(instance, (size_t)program->memory.arena, &instance->arena));
   return instance->shares_scratch ? QUERN_STATUS_OK
                                   : engine_memory_new(instance, engine_scratch_bytes(program), &instance->scratch);
 }

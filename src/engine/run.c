@@ -102,8 +102,7 @@ static quern_status run_while(quern_instance *instance, const struct turns *t) {
     QUERN_TRY(run_body(instance, c->body, t->body));
     for (int i = 0; i < c->carries; i++) t->body->params[i] = t->other->params[i] = carry(t, i, second);
   }
-  for (int i = 0; i < c->carries; i++)
-    QUERN_TRY(copy(instance, result(t, i), t->body->params[i], result_bytes(t, i)));
+  for (int i = 0; i < c->carries; i++) QUERN_TRY(copy(instance, result(t, i), t->body->params[i], result_bytes(t, i)));
   return QUERN_STATUS_OK;
 }
 

@@ -75,7 +75,8 @@ struct built {
 };
 
 static bool run_all; /* every compiler for every target, and more lanes: with the argument "all" */
-static const struct rt_device *gpu; /* with the name of a device as argument: that one only; NULL: the host's processor */
+static const struct rt_device
+    *gpu; /* with the name of a device as argument: that one only; NULL: the host's processor */
 
 static inline void read_arguments(int argc, char **argv) {
   run_all = argc > 1 && strcmp(argv[1], "all") == 0;

@@ -107,7 +107,11 @@ static void judge_gradient(struct batch *b, size_t i, struct tally *tally) {
 }
 
 void mode_grad_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  const struct way way = {.name = "grad", .device = options->device, .target = options->target, .optimise = options->optimise, .threads = 2};
+  const struct way way = {.name = "grad",
+                          .device = options->device,
+                          .target = options->target,
+                          .optimise = options->optimise,
+                          .threads = 2};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
     batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "grad", has_gradient, tally);

@@ -184,9 +184,9 @@ FAILING(launch,
 static void every_call_may_fail(void **state) {
   (void)state;
   need_device();
-  struct rt_remote failing = {failing_open, rt_opencl.remote->close, failing_alloc, rt_opencl.remote->release,
-                              failing_upload, failing_download, failing_copy, failing_fill, failing_wait,
-                              failing_launch};
+  struct rt_remote failing = {failing_open,   rt_opencl.remote->close, failing_alloc, rt_opencl.remote->release,
+                              failing_upload, failing_download,        failing_copy,  failing_fill,
+                              failing_wait,   failing_launch};
   struct rt_device device = rt_opencl;
   device.remote = &failing;
   quern_program_options options = remote_options();

@@ -12,8 +12,8 @@ struct rt_module {
   struct base_heap *heap;
   struct rt_cuda_driver *driver;
   size_t n, n_units, bytes;
-  int threads;     /* that have scratch */
-  void **modules;  /* one a unit */
+  int threads;    /* that have scratch */
+  void **modules; /* one a unit */
   struct rt_gpu_kernel kernels[];
 };
 
@@ -33,8 +33,8 @@ static void describe(struct base_heap *heap, char *text, size_t bytes) {
     return;
   }
   int v = driver->driver_version;
-  int n = snprintf(text, bytes, "%s, compute capability %d.%d, %d multiprocessors, driver for CUDA %d.%d, ", driver->name,
-                   driver->major, driver->minor, driver->processors, v / 1000, v % 1000 / 10);
+  int n = snprintf(text, bytes, "%s, compute capability %d.%d, %d multiprocessors, driver for CUDA %d.%d, ",
+                   driver->name, driver->major, driver->minor, driver->processors, v / 1000, v % 1000 / 10);
   if (n < 0 || (size_t)n >= bytes) return;
   snprintf(text + n, bytes - (size_t)n, "%s",
            rt_nvrtc_open(&nvrtc) == QUERN_STATUS_OK ? nvrtc->identity : quern_last_error());

@@ -16,9 +16,10 @@ static quern_status load(struct rt_nvrtc *nvrtc) {
   void *library = NULL;
   int major = 0, minor = 0;
   for (size_t i = 0; i < BASE_COUNT(places) && library == NULL; i++) library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
-  QUERN_CHECK(library != NULL, UNSUPPORTED,
-              "cuda: libnvrtc.so, which compiles kernels, is not installed HINT: it is part of CUDA; LD_LIBRARY_PATH may "
-              "name its folder");
+  QUERN_CHECK(
+      library != NULL, UNSUPPORTED,
+      "cuda: libnvrtc.so, which compiles kernels, is not installed HINT: it is part of CUDA; LD_LIBRARY_PATH may "
+      "name its folder");
 #define DRIVER(...)
 #define NVRTC(NAME, SYMBOL, PARAMETERS)                                                                                \
   *(void **)&nvrtc->NAME = dlsym(library, #SYMBOL);                                                                    \
@@ -96,8 +97,7 @@ static quern_status compile(struct rt_nvrtc *nvrtc, bool ptx, struct base_heap *
   int code = nvrtc->create(&program, text, "kernels.cu", 0, NULL, NULL);
   QUERN_CHECK(code == 0, MEMORY, "%s cannot make a program (error %d)", nvrtc->identity, code);
   code = nvrtc->compile(program, n, flags);
-  quern_status status =
-      code == 0 ? take(nvrtc, program, heap, ptx, binary) : refuse(nvrtc, program, heap, code);
+  quern_status status = code == 0 ? take(nvrtc, program, heap, ptx, binary) : refuse(nvrtc, program, heap, code);
   (void)nvrtc->destroy(&program);
   return status;
 }

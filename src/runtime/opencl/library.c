@@ -84,8 +84,8 @@ static quern_status open_device(struct rt_cl *cl) {
   QUERN_TRY(load(cl));
   cl->device = find_device(cl, DEVICE_TYPE_GPU, &n);
   if (cl->device == NULL) cl->device = find_device(cl, (uint64_t)(int64_t)DEVICE_TYPE_ALL, &n);
-  QUERN_CHECK(cl->device != NULL, UNSUPPORTED, n == 0 ? "opencl: there is no device HINT: pocl-opencl-icd is one"
-                                                      : "opencl: no device computes in f64");
+  QUERN_CHECK(cl->device != NULL, UNSUPPORTED,
+              n == 0 ? "opencl: there is no device HINT: pocl-opencl-icd is one" : "opencl: no device computes in f64");
   QUERN_TRY(rt_cl_check(cl->clGetDeviceInfo(cl->device, DEVICE_NAME, sizeof cl->name, cl->name, NULL), "its name"));
   const uint32_t parts[] = {DEVICE_NAME, DEVICE_VERSION, DRIVER_VERSION};
   for (size_t i = 0; i < BASE_COUNT(parts); i++) add_info(cl, parts[i], cl->identity, sizeof cl->identity);

@@ -98,8 +98,8 @@ static quern_status upload(struct rt_stream *stream, void *to, const void *from,
   void *buffer = rt_cl_find(to, &at);
   if (bytes == 0) return QUERN_STATUS_OK;
   QUERN_ASSERT(buffer != NULL);
-  return rt_cl_check(
-      stream->cl->clEnqueueWriteBuffer(stream->queue, buffer, BLOCKING, at, bytes, from, 0, NULL, NULL), "an upload");
+  return rt_cl_check(stream->cl->clEnqueueWriteBuffer(stream->queue, buffer, BLOCKING, at, bytes, from, 0, NULL, NULL),
+                     "an upload");
 }
 
 static quern_status download(struct rt_stream *stream, void *to, const void *from, size_t bytes) {
@@ -116,9 +116,9 @@ static quern_status copy(struct rt_stream *stream, void *to, const void *from, s
   void *to_buffer = rt_cl_find(to, &to_at), *from_buffer = rt_cl_find(from, &from_at);
   if (bytes == 0 || to == from) return QUERN_STATUS_OK;
   QUERN_ASSERT(to_buffer != NULL && from_buffer != NULL);
-  return rt_cl_check(stream->cl->clEnqueueCopyBuffer(stream->queue, from_buffer, to_buffer, from_at, to_at, bytes, 0,
-                                                     NULL, NULL),
-                     "a copy");
+  return rt_cl_check(
+      stream->cl->clEnqueueCopyBuffer(stream->queue, from_buffer, to_buffer, from_at, to_at, bytes, 0, NULL, NULL),
+      "a copy");
 }
 
 static quern_status fill(struct rt_stream *stream, void *at, int byte, size_t bytes) {
@@ -127,8 +127,8 @@ static quern_status fill(struct rt_stream *stream, void *at, int byte, size_t by
   void *buffer = rt_cl_find(at, &offset);
   if (bytes == 0) return QUERN_STATUS_OK;
   QUERN_ASSERT(buffer != NULL);
-  return rt_cl_check(
-      stream->cl->clEnqueueFillBuffer(stream->queue, buffer, &value, 1, offset, bytes, 0, NULL, NULL), "filling");
+  return rt_cl_check(stream->cl->clEnqueueFillBuffer(stream->queue, buffer, &value, 1, offset, bytes, 0, NULL, NULL),
+                     "filling");
 }
 
 const struct rt_remote rt_cl_remote = {.open = open_stream,

@@ -13,7 +13,7 @@ struct rt_module {
   struct base_heap *heap;
   struct rt_cl *cl;
   size_t n, n_units, bytes;
-  int threads; /* that have scratch */
+  int threads;                /* that have scratch */
   void **programs, **entries; /* one a unit */
   struct rt_gpu_kernel kernels[];
 };
@@ -68,8 +68,7 @@ static quern_status compile(void *self, struct base_heap *heap, const struct cg_
   void *program = cl->clCreateProgramWithSource(cl->context, 1, &text, NULL, &code);
   QUERN_TRY(rt_cl_check(code, "a program"));
   code = cl->clBuildProgram(program, 1, &cl->device, target->march, NULL, NULL);
-  quern_status status =
-      code == 0 ? take_binary(cl, program, heap, binary) : build_error(cl, program, code);
+  quern_status status = code == 0 ? take_binary(cl, program, heap, binary) : build_error(cl, program, code);
   (void)cl->clReleaseProgram(program);
   return status;
 }
@@ -100,8 +99,9 @@ static void free_module(struct rt_module *module) {
 static quern_status new_module(struct rt_module **out, struct rt_cl *cl, struct base_heap *heap, size_t n,
                                size_t n_units, int threads) {
   size_t bytes;
-  QUERN_CHECK(base_size(n, sizeof(struct rt_gpu_kernel), sizeof(struct rt_module) + 2 * n_units * sizeof(void *), &bytes),
-              MEMORY, "no memory for %zu kernels", n);
+  QUERN_CHECK(
+      base_size(n, sizeof(struct rt_gpu_kernel), sizeof(struct rt_module) + 2 * n_units * sizeof(void *), &bytes),
+      MEMORY, "no memory for %zu kernels", n);
   struct rt_module *module = base_alloc_zero(heap, bytes);
   if (module == NULL) return QUERN_STATUS_MEMORY;
   *module = (struct rt_module){.heap = heap, .cl = cl, .n = n, .n_units = n_units, .bytes = bytes, .threads = threads};
@@ -124,7 +124,8 @@ static quern_status build(struct rt_module **module, struct base_heap *heap, siz
   QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, &compiler, &own));
   quern_status status = new_module(module, cl, heap, n, units.n, target->base.threads);
   if (status == QUERN_STATUS_OK) rt_gpu_kernels((*module)->kernels, kernels, &units);
-  for (size_t i = 0; i < units.n && status == QUERN_STATUS_OK; i++) status = load_unit(*module, &units.at[i], i, target);
+  for (size_t i = 0; i < units.n && status == QUERN_STATUS_OK; i++)
+    status = load_unit(*module, &units.at[i], i, target);
   rt_gpu_units_fini(&units);
   if (status != QUERN_STATUS_OK) {
     free_module(*module);
@@ -179,8 +180,8 @@ static int32_t set_args(const struct rt_cl *cl, void *entry, const struct rt_str
   return code != 0 ? code : cl->clSetKernelArg(entry, at, sizeof stride, &stride);
 }
 
-quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, size_t k, const struct kern_launch *launch,
-                          void *scratch, size_t scratch_stride) {
+quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, size_t k,
+                          const struct kern_launch *launch, void *scratch, size_t scratch_stride) {
   const struct rt_gpu_kernel *kernel = &module->kernels[k];
   struct rt_cl *cl = module->cl;
   struct table table;
@@ -191,8 +192,8 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
   void *own = kernel->scratch ? rt_cl_find(scratch, &offset) : stream->args;
   QUERN_ASSERT(own != NULL);
   if (bytes > 0)
-    QUERN_TRY(rt_cl_check(
-        cl->clEnqueueWriteBuffer(stream->queue, stream->args, 1, 0, bytes, table.args, 0, NULL, NULL), kernel->name));
+    QUERN_TRY(rt_cl_check(cl->clEnqueueWriteBuffer(stream->queue, stream->args, 1, 0, bytes, table.args, 0, NULL, NULL),
+                          kernel->name));
   for (int p = 0; p < kernel->n_phases; p++) {
     int64_t tasks = kern_task_count(&kernel->phases[p].phase, launch->scalars);
     size_t group = CG_GROUP_OPENCL, groups = (size_t)BASE_MIN(tasks + CG_GROUP_OPENCL - 1, module->threads) / group;

@@ -14,8 +14,8 @@ struct rt_cl {
 #include "runtime/opencl/functions.def"
 #undef FUNCTION
   void *device, *context;
-  char name[128];      /* of the device */
-  char identity[512];  /* of everything that binaries depend on */
+  char name[128];       /* of the device */
+  char identity[512];   /* of everything that binaries depend on */
   pthread_mutex_t lock; /* of slots, and of kernels' arguments until they are enqueued */
 };
 
@@ -38,7 +38,8 @@ enum { RT_CL_ARGS = 2 * KERN_MAX_MEMS + KERN_MAX_SCALARS };
 void *rt_cl_find(const void *address, size_t *offset);
 
 extern const struct rt_remote rt_cl_remote;
-quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, size_t k, const struct kern_launch *launch,
-                          void *scratch, size_t scratch_stride) QUERN_NODISCARD; /* opencl.c */
+quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, size_t k,
+                          const struct kern_launch *launch, void *scratch,
+                          size_t scratch_stride) QUERN_NODISCARD; /* opencl.c */
 
 #endif
