@@ -63,6 +63,15 @@ quern_status cg_unit_text(const struct cg_unit *unit, struct base_str *str) QUER
 enum { CG_GROUP = 256, CG_GROUP_OPENCL = 64, CG_BUFFERS = 12 };
 #define CG_ENTRY_OPENCL "run"
 
+/* Phases with vectors are run by a group of threads a task (group.c): how many, or 1. They are kernels of their own in OpenCL
+** too, named by their symbol, with the same parameters but the first; groups have as many threads, and g has the scratch
+** from g group stride bytes on, unless it lies in shared memory: then there are that many bytes of it. */
+enum { CG_LEAST_GROUP = 16, CG_SHARED_BYTES = 32768 };
+int cg_group(const struct kern *kern, int phase);
+int64_t cg_shared(const struct kern *kern, int phase);
+/* Bytes of scratch that a thread of the target needs in the device's memory. */
+int64_t cg_scratch(const struct kern *kern, const struct cg_target *target);
+
 /* The symbol of a phase. */
 void cg_symbol(char *buffer, size_t bytes, const struct kern *kern, int phase);
 

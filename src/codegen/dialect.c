@@ -32,7 +32,8 @@ static const char opencl_prelude[] = "#pragma OPENCL EXTENSION cl_khr_fp64 : ena
                                      "typedef ushort u16, f16, bf16;\n"
                                      "typedef uint u32;\n"
                                      "typedef ulong u64;\n"
-                                     "#define INLINE static\n";
+                                     "#define INLINE static\n"
+                                     "#define AT(i) (buffers[args[2 * (i)]] + args[2 * (i) + 1])\n";
 
 static const char cuda_prelude[] = "typedef double f64;\n"
                                    "typedef float f32;\n"
@@ -61,7 +62,9 @@ const struct cg_dialect *cg_dialect(const struct cg_target *target) {
                                            .global = "__global ",
                                            .table = "__constant const ",
                                            .new_table = "__constant const ",
-                                           .function = "static __attribute__((noinline)) void "};
+                                           .function = "static __attribute__((noinline)) void ",
+                                           .shared = "__local ",
+                                           .barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"};
   static const struct cg_dialect cuda = {.prelude = cuda_prelude,
                                          .i64 = "ll",
                                          .u64 = "ull",
@@ -69,7 +72,9 @@ const struct cg_dialect *cg_dialect(const struct cg_target *target) {
                                          .global = "",
                                          .table = "const ",
                                          .new_table = "static __device__ const ",
-                                         .function = "static __device__ __noinline__ void "};
+                                         .function = "static __device__ __noinline__ void ",
+                                         .shared = "",
+                                         .barrier = "__syncthreads();"};
   return target->isa == CG_ISA_OPENCL ? &opencl : target->isa == CG_ISA_CUDA ? &cuda : &c;
 }
 
@@ -118,23 +123,80 @@ static void add_cuda(struct cg_unit *unit, const struct kern_fn *fn, const char 
   base_str_add(&unit->body, "  }\n}\n");
 }
 
-void cg_gpu_phase(struct cg_unit *unit, const struct kern_fn *fn, const char *symbol, const char *text, size_t n) {
-  (unit->target->isa == CG_ISA_OPENCL ? add_opencl : add_cuda)(unit, fn, symbol, text, n);
-  unit->n_entries++;
-}
+/* ---- phases of groups ------------------------------------------------------------------------------------- */
 
-void cg_gpu_end(const struct cg_unit *unit, struct base_str *str) {
-  if (unit->target->isa != CG_ISA_OPENCL || unit->n_entries == 0) return;
-  base_str_printf(str,
-                  "\n#define AT(i) (buffers[args[2 * (i)]] + args[2 * (i) + 1])\n"
-                  "__kernel __attribute__((reqd_work_group_size(%d, 1, 1))) void %s(i32 phase, ",
-                  CG_GROUP_OPENCL, CG_ENTRY_OPENCL);
+/* The parameters of a kernel of OpenCL, behind the first. */
+static void add_opencl_parameters(struct base_str *str) {
   for (int i = 0; i < CG_BUFFERS; i++) base_str_printf(str, "__global char *b%d, ", i);
   base_str_add(str, "__global const i64 *args, i64 tasks, __global char *all, i64 stride) {\n"
                     "  __global char *const buffers[] = {");
   for (int i = 0; i < CG_BUFFERS; i++) base_str_printf(str, i > 0 ? ", b%d" : "b%d", i);
-  base_str_add(str, "};\n"
-                    "  __global char *const mine = all + get_global_id(0) * stride;\n"
+  base_str_add(str, "};\n");
+}
+
+static void open_opencl_group(struct base_str *str, const struct kern_fn *fn, const char *symbol, int group) {
+  base_str_printf(str, "\n__kernel __attribute__((reqd_work_group_size(%d, 1, 1))) void %s(", group, symbol);
+  add_opencl_parameters(str);
+  for (int i = 0; i < fn->n_mems; i++) {
+    base_str_add(str, "  __global ");
+    cg_type_add(str, (struct cg_type){(int)fn->mems[i].dtype, 1});
+    base_str_printf(str, " *const m%d = (__global ", i);
+    cg_type_add(str, (struct cg_type){(int)fn->mems[i].dtype, 1});
+    base_str_printf(str, " *)AT(%d);\n", i);
+  }
+  for (int i = 0; i < fn->n_scalars; i++) base_str_printf(str, "  const i64 s%d = args[%d];\n", i, 2 * fn->n_mems + i);
+  base_str_add(str, "  const i32 lane = get_local_id(0);\n"
+                    "  const i64 number = get_group_id(0), step = get_num_groups(0);\n");
+}
+
+static void open_cuda_group(struct base_str *str, const struct cg_dialect *dialect, const struct kern_fn *fn,
+                            const char *symbol, int group) {
+  base_str_printf(str, "\nextern \"C\" __global__ void __launch_bounds__(%d) %s", group, symbol);
+  add_parameters(str, dialect, fn, "i64 tasks, %schar *all, i64 stride) {\n");
+  base_str_add(str, "  const i32 lane = threadIdx.x;\n  const i64 number = blockIdx.x, step = gridDim.x;\n");
+}
+
+/* Shared memory: a box for what crosses lanes, and scratch. */
+static void add_group(struct cg_unit *unit, const struct kern *kern, int phase, const char *symbol, const char *text,
+                      size_t n) {
+  const struct cg_dialect *dialect = cg_dialect(unit->target);
+  const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
+  struct base_str *body = &unit->body;
+  int group = cg_group(kern, phase);
+  long long shared = (long long)cg_shared(kern, phase);
+  const char *declare = unit->target->isa == CG_ISA_OPENCL ? "__local" : "__shared__";
+  if (unit->target->isa == CG_ISA_OPENCL)
+    open_opencl_group(body, fn, symbol, group);
+  else
+    open_cuda_group(body, dialect, fn, symbol, group);
+  base_str_printf(body, "  %s u64 box[%d];\n", declare, group);
+  if (shared > 0)
+    base_str_printf(body, "  %s u64 inside[%lld];\n  %schar *const scratch = (%schar *)inside;\n", declare,
+                    (shared + 7) / 8, dialect->shared, dialect->shared);
+  else
+    base_str_printf(body, "  %schar *const scratch = all + number * %d * stride;\n", dialect->global, group);
+  base_str_add(body, "  for (i64 task = number; task < tasks; task += step) {\n");
+  if (n > 0) base_str_add_n(body, text, n);
+  base_str_add(body, "  }\n}\n");
+}
+
+void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const char *text, size_t n) {
+  const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
+  char symbol[512];
+  cg_symbol(symbol, sizeof symbol, kern, phase);
+  if (cg_group(kern, phase) > 1)
+    add_group(unit, kern, phase, symbol, text, n);
+  else
+    (unit->target->isa == CG_ISA_OPENCL ? add_opencl : add_cuda)(unit, fn, symbol, text, n);
+  unit->n_entries++;
+}
+
+void cg_gpu_end(const struct cg_unit *unit, struct base_str *str) {
+  if (unit->target->isa != CG_ISA_OPENCL || unit->entries.n == 0) return;
+  base_str_printf(str, "\n__kernel __attribute__((reqd_work_group_size(%d, 1, 1))) void %s(i32 phase, ",
+                  CG_GROUP_OPENCL, CG_ENTRY_OPENCL);
+  add_opencl_parameters(str);
+  base_str_add(str, "  __global char *const mine = all + get_global_id(0) * stride;\n"
                     "  switch (phase) {\n");
   base_str_add_n(str, unit->entries.at, unit->entries.n);
   base_str_add(str, "  }\n}\n");

@@ -151,7 +151,12 @@ static quern_status add_fn(struct cg_unit *unit, const struct kern *kern, size_t
                       .indent = phase >= 0 ? 2 : 1,
                       .status = QUERN_STATUS_OK,
                       .callees = names,
-                      .scratch_at = at};
+                      .scratch_at = at,
+                      .group = 1};
+  if (phase >= 0 && unit->target->base.gpu) {
+    e.group = cg_group(kern, phase);
+    e.shared = cg_shared(kern, phase) > 0;
+  }
   base_str_init(&e.text, unit->heap);
   quern_status status = add_body(&e);
   if (status == QUERN_STATUS_OK && phase < 0) status = add_callee(&e, &names[f]);
@@ -159,7 +164,7 @@ static quern_status add_fn(struct cg_unit *unit, const struct kern *kern, size_t
     char symbol[512];
     cg_symbol(symbol, sizeof symbol, kern, phase);
     if (unit->target->base.gpu)
-      cg_gpu_phase(unit, fn, symbol, e.text.at, e.text.n);
+      cg_gpu_phase(unit, kern, phase, e.text.at, e.text.n);
     else
       add_phase(&e, symbol);
   }

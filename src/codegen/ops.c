@@ -291,7 +291,76 @@ static void emit_const(struct cg_emit *e, kern_id id) {
   cg_define(e, id, cg_part(e, id), made ? piece_like : piece_const);
 }
 
+/* ---- lanes that are threads ---------------------------------------------------------------------------------- */
+
+static void emit_barrier(struct cg_emit *e) {
+  cg_indent(e);
+  base_str_printf(&e->text, "%s\n", cg_dialect(e->unit->target)->barrier);
+  e->loaded = e->stored = false;
+}
+
+/* The lane of a value with n lanes that the thread has. */
+static void add_own_lane(struct cg_emit *e, int n) {
+  base_str_printf(&e->text, n == e->group ? "lane" : "(lane & %d)", n - 1);
+}
+
+/* "(__local f32 *)box" */
+static void add_box(struct cg_emit *e, kern_id id) {
+  base_str_printf(&e->text, "((%s", cg_dialect(e->unit->target)->shared);
+  cg_type_add(&e->text, cg_type_of(e, id, 1));
+  base_str_add(&e->text, " *)box)");
+}
+
+/* EXTRACT, LOW, HIGH of a value whose lanes other threads have. Those of a warp of CUDA ask each other. */
+static void emit_exchange(struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  bool warp = e->unit->target->isa == CG_ISA_CUDA && cg_inst(e, x->arg[0])->lanes <= 32;
+  if (!warp) {
+    emit_barrier(e);
+    cg_indent(e);
+    add_box(e, id);
+    base_str_add(&e->text, "[lane] = ");
+    cg_value(e, &e->text, x->arg[0], 0, 1, 4);
+    base_str_add(&e->text, ";\n");
+    emit_barrier(e);
+  }
+  cg_indent(e);
+  base_str_add(&e->text, "const ");
+  cg_type_add(&e->text, cg_type_of(e, id, 1));
+  base_str_printf(&e->text, " v%d = ", (int)id);
+  if (warp) {
+    base_str_add(&e->text, "__shfl_sync(0xffffffffu, ");
+    cg_value(e, &e->text, x->arg[0], 0, 1, 4);
+    base_str_add(&e->text, ", ");
+  } else {
+    add_box(e, id);
+    base_str_add(&e->text, "[");
+  }
+  if (x->op == KERN_EXTRACT)
+    base_str_printf(&e->text, "%d", (int)x->imm);
+  else
+    base_str_printf(&e->text, "%d + (lane & %d)", x->op == KERN_HIGH ? x->lanes : 0, x->lanes - 1);
+  base_str_add(&e->text, warp ? ");\n" : "];\n");
+}
+
+/* Waits where an access could meet one of another thread, and remembers it. */
+static void guard_access(struct cg_emit *e, kern_id id) {
+  if (e->group == 1 || !cg_exposed(e->fn, id, e->group)) return;
+  bool stores = cg_inst(e, id)->op == KERN_STORE;
+  if (e->stored || (stores && e->loaded)) emit_barrier(e);
+  e->stored = e->stored || stores;
+  e->loaded = e->loaded || !stores;
+}
+
+/* What other turns of a loop, or the other branch, have done is not known. */
+static void forget_accesses(struct cg_emit *e) { e->loaded = e->stored = e->group > 1; }
+
 static void piece_lane(struct cg_emit *e, kern_id id, int lo, int n) {
+  if (e->group > 1) {
+    fill(e, id, lo, n, "($D)");
+    add_own_lane(e, cg_inst(e, id)->lanes);
+    return;
+  }
   if (n > 1) fill(e, id, lo, n, "($D){");
   for (int i = 0; i < n; i++) base_str_printf(&e->text, i > 0 ? ", %d" : "%d", lo + i);
   base_str_add(&e->text, n > 1 ? "}" : "");
@@ -312,7 +381,12 @@ static void piece_sub(struct cg_emit *e, kern_id id, int lo, int n) { /* EXTRACT
   int first = x->op == KERN_EXTRACT ? (int)x->imm : x->op == KERN_HIGH ? x->lanes : 0;
   cg_value(e, &e->text, x->arg[0], first + lo, n, cg_width(e, id));
 }
-static void emit_sub(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_sub); }
+static void emit_sub(struct cg_emit *e, kern_id id) {
+  if (e->group > 1)
+    emit_exchange(e, id);
+  else
+    cg_define(e, id, cg_part(e, id), piece_sub);
+}
 
 /* Lanes that lie anywhere: source[i] is the lane, of argument 0 and then of argument 1, that lane i is. */
 static void add_shuffle(struct cg_emit *e, kern_id id, int n, const int *source) {
@@ -350,6 +424,11 @@ static void add_shuffle(struct cg_emit *e, kern_id id, int n, const int *source)
 static void piece_join(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   int source[KERN_MAX_LANES], half = x->lanes / 2;
+  if (e->group > 1) {
+    base_str_printf(&e->text, "(lane & %d) != 0 ? ", half);
+    fill(e, id, lo, n, "$b : $a");
+    return;
+  }
   if (n <= half) { /* of one argument */
     cg_value(e, &e->text, x->arg[lo >= half], lo % half, n, cg_width(e, id));
     return;
@@ -468,7 +547,7 @@ static void emit_dot4(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* "m0 + v3 + 16" */
-static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo) {
+static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo, int lanes) {
   const struct kern_inst *i = cg_inst(e, index);
   cg_memory(e, &e->text, memory);
   if (i->op != KERN_CONST || i->imm != 0) {
@@ -476,6 +555,9 @@ static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo
     cg_value(e, &e->text, index, 0, 1, 8);
   }
   if (lo != 0) base_str_printf(&e->text, " + %d", lo);
+  if (e->group == 1 || lanes == 1) return;
+  base_str_add(&e->text, " + ");
+  add_own_lane(e, lanes);
 }
 
 /* The lanes that count, for a part that begins at lane lo. */
@@ -484,24 +566,43 @@ static void add_count(struct cg_emit *e, kern_id count, int lo) {
   if (lo != 0) base_str_printf(&e->text, " - %d", lo);
 }
 
+/* For GPUs: whether the lane counts. */
+static void add_counts(struct cg_emit *e, kern_id count, int lo, int lanes) {
+  if (e->group > 1 && lanes > 1)
+    add_own_lane(e, lanes);
+  else
+    base_str_printf(&e->text, "%d", lo);
+  base_str_add(&e->text, " < ");
+  cg_value(e, &e->text, count, 0, 1, 8);
+}
+
 static void piece_load(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = memory_type(x->dtype, n)};
   open_bytes(e, id, n);
-  if (x->arg[2] != KERN_NONE) {
+  if (x->arg[2] != KERN_NONE && e->unit->target->base.gpu) {
+    base_str_add(&e->text, "(");
+    add_counts(e, x->arg[2], lo, x->lanes);
+    base_str_add(&e->text, " ? *(");
+    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
+    base_str_add(&e->text, ") : 0)");
+  } else if (x->arg[2] != KERN_NONE) {
     cg_fill(&e->text, "load_$D(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo);
+    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
     base_str_add(&e->text, ", ");
     add_count(e, x->arg[2], lo);
     base_str_add(&e->text, ")");
   } else {
     cg_fill(&e->text, n == 1 ? "*(" : "*(const ${D}u *)(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo);
+    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
     base_str_add(&e->text, ")");
   }
   close_bytes(e, id);
 }
-static void emit_load(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_load); }
+static void emit_load(struct cg_emit *e, kern_id id) {
+  guard_access(e, id);
+  cg_define(e, id, cg_part(e, id), piece_load);
+}
 
 /* The number of the far OUT that a store of a phase is to, or -1. */
 static int far_of(const struct cg_emit *e, const struct kern_inst *store) {
@@ -513,14 +614,39 @@ static void emit_stream(struct cg_emit *e, const struct kern_inst *x, int far, i
   struct cg_fill with = {.d = memory_type(cg_inst(e, x->arg[2])->dtype, n)};
   cg_indent(e);
   cg_fill(&e->text, "stream_$D(", &with);
-  add_address(e, x->arg[0], x->arg[1], lo);
+  add_address(e, x->arg[0], x->arg[1], lo, n);
   base_str_add(&e->text, ", ");
   cg_value(e, &e->text, x->arg[2], lo, n, 1);
   base_str_printf(&e->text, ", far%d);\n", far);
 }
 
+/* Lanes one by one, or the lane of the thread; a scalar by the first. */
+static void emit_gpu_store(struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  int lanes = cg_inst(e, x->arg[2])->lanes;
+  guard_access(e, id);
+  for (int lo = 0; lo < (e->group > 1 ? 1 : lanes); lo++) {
+    cg_indent(e);
+    bool some = e->group > lanes, counted = x->arg[3] != KERN_NONE;
+    if (some || counted) base_str_add(&e->text, "if (");
+    if (some) base_str_printf(&e->text, counted ? "lane < %d && " : "lane < %d", lanes);
+    if (counted) add_counts(e, x->arg[3], lo, lanes);
+    base_str_add(&e->text, some || counted ? ") *(" : "*(");
+    add_address(e, x->arg[0], x->arg[1], lo, lanes);
+    base_str_add(&e->text, ") = ");
+    cg_value(e, &e->text, x->arg[2], lo, 1, 1);
+    base_str_add(&e->text, ";\n");
+    /* PoCL 3.1 loses the condition of a store that ends a loop with barriers, unless one follows */
+    if (e->group > 1 && (some || counted) && e->unit->target->isa == CG_ISA_OPENCL) emit_barrier(e);
+  }
+}
+
 static void emit_store(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id), *value = cg_inst(e, x->arg[2]);
+  if (e->unit->target->base.gpu) {
+    emit_gpu_store(e, id);
+    return;
+  }
   int n = cg_part(e, x->arg[2]);
   bool is_mask = value->dtype == QUERN_DTYPE_BOOL && n > 1;
   struct cg_fill with = {.d = memory_type(value->dtype, n)};
@@ -533,7 +659,7 @@ static void emit_store(struct cg_emit *e, kern_id id) {
     }
     cg_indent(e);
     cg_fill(&e->text, partial ? "store_$D(" : n == 1 ? "*(" : "*(${D}u *)(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo);
+    add_address(e, x->arg[0], x->arg[1], lo, n);
     base_str_add(&e->text, partial ? ", " : ") = ");
     if (partial) add_count(e, x->arg[3], lo);
     base_str_add(&e->text, partial ? ", " : "");
@@ -549,39 +675,51 @@ static void emit_prefetch(struct cg_emit *e, kern_id id) {
   if (e->unit->target->base.gpu) return;
   cg_indent(e);
   base_str_add(&e->text, "__builtin_prefetch(");
-  add_address(e, x->arg[0], x->arg[1], 0);
+  add_address(e, x->arg[0], x->arg[1], 0, 1);
   base_str_add(&e->text, ", 0, 2);\n");
 }
 
 static void piece_gather(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = memory_type(x->dtype, n)};
+  bool gpu = e->unit->target->base.gpu;
   open_bytes(e, id, n);
-  cg_fill(&e->text, "gather_$D(", &with);
+  cg_fill(&e->text, gpu ? "*(" : "gather_$D(", &with);
   cg_memory(e, &e->text, x->arg[0]);
-  base_str_add(&e->text, ", ");
+  base_str_add(&e->text, gpu ? " + " : ", ");
   cg_value(e, &e->text, x->arg[1], lo, n, 8);
   base_str_add(&e->text, ")");
   close_bytes(e, id);
 }
-static void emit_gather(struct cg_emit *e, kern_id id) { cg_define(e, id, lanes_for(e, 8), piece_gather); }
+static void emit_gather(struct cg_emit *e, kern_id id) {
+  guard_access(e, id);
+  cg_define(e, id, lanes_for(e, 8), piece_gather);
+}
+
+/* What stands before the type that a pointer to a memory points to. */
+static const char *qualifier(const struct cg_emit *e, kern_id id) {
+  const struct cg_dialect *dialect = cg_dialect(e->unit->target);
+  return e->shared && cg_inst(e, cg_root(e->fn, id))->op == KERN_LOCAL ? dialect->shared : dialect->global;
+}
 
 /* Declares a pointer; what follows prints where to. */
 static void begin_pointer(struct cg_emit *e, kern_id id) {
   cg_indent(e);
-  base_str_add(&e->text, cg_dialect(e->unit->target)->global);
+  base_str_add(&e->text, qualifier(e, id));
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
   base_str_printf(&e->text, " *const v%d = ", (int)id);
 }
 static void emit_local(struct cg_emit *e, kern_id id) {
+  if (e->group > 1)
+    emit_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
   begin_pointer(e, id);
-  base_str_printf(&e->text, "(%s", cg_dialect(e->unit->target)->global);
+  base_str_printf(&e->text, "(%s", qualifier(e, id));
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
   base_str_printf(&e->text, " *)(scratch + %lld);\n", (long long)e->scratch_at[id]);
 }
 static void emit_at(struct cg_emit *e, kern_id id) {
   begin_pointer(e, id);
-  add_address(e, cg_inst(e, id)->arg[0], cg_inst(e, id)->arg[1], 0);
+  add_address(e, cg_inst(e, id)->arg[0], cg_inst(e, id)->arg[1], 0, 1);
   base_str_add(&e->text, ";\n");
 }
 
@@ -599,6 +737,7 @@ static void emit_for(struct cg_emit *e, kern_id id) {
   cg_value(e, &e->text, x->arg[1], 0, 1, 8);
   base_str_printf(&e->text, "; v%d += %lld) {\n", (int)id, (long long)x->imm);
   e->indent++;
+  forget_accesses(e);
 }
 static void emit_if(struct cg_emit *e, kern_id id) {
   cg_indent(e);
@@ -613,12 +752,14 @@ static void emit_else(struct cg_emit *e, kern_id id) {
   cg_indent(e);
   base_str_add(&e->text, "} else {\n");
   e->indent++;
+  forget_accesses(e);
 }
 static void emit_end(struct cg_emit *e, kern_id id) {
   (void)id;
   e->indent--;
   cg_indent(e);
   base_str_add(&e->text, "}\n");
+  forget_accesses(e);
 }
 
 static void piece_copy(struct cg_emit *e, kern_id id, int lo, int n) { /* VAR, GET */
@@ -629,7 +770,7 @@ static void emit_copy(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(
 static void emit_set(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   int part = cg_part(e, x->arg[0]);
-  for (int lo = 0; lo < cg_inst(e, x->arg[0])->lanes; lo += part) {
+  for (int lo = 0; lo < (e->group > 1 ? 1 : cg_inst(e, x->arg[0])->lanes); lo += part) {
     cg_indent(e);
     cg_name(e, &e->text, x->arg[0], lo / part);
     base_str_add(&e->text, " = ");

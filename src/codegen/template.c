@@ -3,7 +3,7 @@
 **   $Di $Du $Ai $Au  integers of as many bytes and lanes; $Dm $Am masks: as $Di $Ai, of scalars i32
 **   $f32 $i8 ...    that element type with as many lanes as D; $n: how many lanes those are
 **   $Dw             an unsigned integer with as many lanes and bytes as D, but 4 at least
-**   $global $table  what the dialect has before the types that pointers to memory, to tables point to
+**   $table          what the dialect has before the type that a pointer to a table points to
 **   $each(text)     the text once a lane, separated by commas, with @ for the lane; $iota: 0, 1, ...
 **   $a $b $c $d     operands
 **   the rest        numbers that depend on D or A: see words below
@@ -101,7 +101,6 @@ WORD(Dm, add_mask(str, with->d))
 WORD(Am, add_mask(str, with->a))
 /* an unsigned integer in which products do not overflow an int */
 WORD(Dw, cg_type_add(str, (struct cg_type){(int)cg_unsigned(BASE_MAX(cg_size(with->d.dtype), 4)), with->d.lanes}))
-WORD(global, base_str_add(str, with->dialect->global))
 WORD(table, base_str_add(str, with->dialect->table))
 WORD(n, base_str_printf(str, "%d", with->d.lanes))
 WORD(bits, base_str_printf(str, "%d", 8 * cg_size(with->d.dtype)))
@@ -181,10 +180,10 @@ static const struct {
 } words[] = {
 #define W(NAME)                                                                                                        \
   { #NAME, word_##NAME }
-    W(D),    W(A),      W(Ds),    W(As),   W(Di),    W(Du),    W(Ai),     W(Au),     W(Dm),     W(Am),        W(n),
-    W(aw),   W(ax),     W(bits),  W(top),  W(w),     W(x),     W(fx),     W(fs),     W(neon),   W(vx),        W(iota),
-    W(sign), W(nosign), W(max),   W(min),  W(above), W(below), W(fshift), W(flow),   W(fsign),  W(fup),       W(fover),
-    W(Dw),   W(global), W(table), W(fnan), W(fhalf), W(fbias), W(fleast), W(fscale), W(fmagic), W(fmagicbits)
+    W(D),    W(A),      W(Ds),   W(As),    W(Di),    W(Du),     W(Ai),     W(Au),     W(Dm),        W(Am),  W(n),
+    W(aw),   W(ax),     W(bits), W(top),   W(w),     W(x),      W(fx),     W(fs),     W(neon),      W(vx),  W(iota),
+    W(sign), W(nosign), W(max),  W(min),   W(above), W(below),  W(fshift), W(flow),   W(fsign),     W(fup), W(fover),
+    W(Dw),   W(table),  W(fnan), W(fhalf), W(fbias), W(fleast), W(fscale), W(fmagic), W(fmagicbits)
 #undef W
 };
 

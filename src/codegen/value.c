@@ -25,7 +25,7 @@ void cg_indent(struct cg_emit *e) {
 
 void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int part) {
   base_str_printf(str, "v%d", (int)id);
-  if (cg_part(e, id) < cg_inst(e, id)->lanes) base_str_printf(str, "_%d", part);
+  if (cg_part(e, id) < cg_inst(e, id)->lanes && e->group == 1) base_str_printf(str, "_%d", part);
 }
 
 void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id) {
@@ -112,7 +112,7 @@ static void add_pieces(struct cg_emit *e, kern_id id, int lo, int n, int most, c
 void cg_define(struct cg_emit *e, kern_id id, int n, cg_piece *piece) {
   const struct kern_inst *x = cg_inst(e, id);
   int part = cg_part(e, id);
-  for (int k = 0; k < x->lanes / part; k++) {
+  for (int k = 0; k < (e->group > 1 ? 1 : x->lanes / part); k++) {
     cg_indent(e);
     base_str_add(&e->text, x->op == KERN_VAR ? "" : "const ");
     cg_type_add(&e->text, cg_type_of(e, id, part));

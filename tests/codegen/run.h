@@ -114,7 +114,9 @@ static inline void run_on_gpu(const struct built *b, size_t k, void *const *mems
   const struct rt_remote *remote = gpu->remote;
   struct rt_stream *stream;
   void *at[KERN_MAX_MEMS], *scratch;
-  size_t stride = ((size_t)kern_scratch_bytes(kern) + 63) / 64 * 64;
+  struct cg_target target;
+  EXPECT_OK(gpu->target(&target));
+  size_t stride = ((size_t)cg_scratch(kern, &target) + 63) / 64 * 64;
   EXPECT_OK(remote->open(&stream, &heap));
   EXPECT_OK(remote->alloc(stream, stride * (size_t)threads, &scratch));
   EXPECT_OK(remote->fill(stream, scratch, 0xff, stride * (size_t)threads));
@@ -306,7 +308,7 @@ static inline void compare_all(make_kernels *make) {
   if (gpu != NULL) {
     struct cg_target target;
     EXPECT_OK(gpu->target(&target));
-    target.base.vector_bytes = 16; /* vectors are written lane by lane */
+    target.base.vector_bytes = 64; /* short vectors are written lane by lane, lanes of long ones are threads */
     make(&built, &target, true);
     build(&built, NULL, &target);
     for (size_t k = 0; k < built.n; k++) different += differences(&built, k, scalars, gpu->name);

@@ -98,7 +98,7 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
     *module = (struct rt_module){
         .heap = heap, .driver = driver, .n = n, .n_units = units.n, .bytes = bytes, .threads = target->base.threads};
     module->modules = (void **)(module->kernels + n);
-    rt_gpu_kernels(module->kernels, kernels, &units);
+    rt_gpu_kernels(module->kernels, kernels, target, &units);
     status = load_units(module, &units);
   }
   rt_gpu_units_fini(&units);
@@ -130,8 +130,10 @@ static int launch_phase(const struct rt_stream *stream, const struct rt_module *
   parameters[n++] = &tasks;
   parameters[n++] = &scratch;
   parameters[n++] = &stride;
-  int64_t blocks = BASE_MAX(BASE_MIN((tasks + CG_GROUP - 1) / CG_GROUP, most / CG_GROUP), 1);
-  return d->launch(kernel->phases[p].function, (unsigned)blocks, 1, 1, CG_GROUP, 1, 1, 0, stream->stream, parameters,
+  int group = kernel->phases[p].group, threads = group > 1 ? group : CG_GROUP;
+  int64_t wanted = group > 1 ? tasks : (tasks + CG_GROUP - 1) / CG_GROUP;
+  unsigned blocks = (unsigned)BASE_MAX(BASE_MIN(wanted, most / threads), 1);
+  return d->launch(kernel->phases[p].function, blocks, 1, 1, (unsigned)threads, 1, 1, 0, stream->stream, parameters,
                    NULL);
 }
 

@@ -2,7 +2,7 @@
 ** The device is the first that the driver shows: CUDA_VISIBLE_DEVICES chooses. Its primary context is used, which other libraries of
 ** the process share; calls push it and pop it, so that the caller's own stays current.
 ** keeps: nothing of CUDA is needed to build Quern, or to run anything else of it
-** tests: tests/runtime/test_nvrtc.c, make test-cuda
+** tests: tests/runtime/test_gpu.c, make test-cuda
 */
 #include "runtime/cuda/cuda.h"
 

@@ -1,5 +1,5 @@
 /* runtime/cuda/nvrtc.c -- CUDA C to cubins by NVRTC, with or without a GPU
-** tests: tests/runtime/test_nvrtc.c
+** tests: tests/runtime/test_gpu.c
 */
 #include "runtime/cuda/cuda.h"
 

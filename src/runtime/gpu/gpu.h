@@ -47,6 +47,7 @@ struct rt_gpu_phase {
   struct kern_phase phase;
   void *function; /* of the device */
   int number;     /* in its unit */
+  int group;      /* threads a task; 1: it is a thread's */
 };
 struct rt_gpu_kernel {
   const char *name; /* of the kernel, which lives as long */
@@ -57,6 +58,7 @@ struct rt_gpu_kernel {
 };
 
 /* The kernels of units: numbers count the phases of a unit in their order. */
-void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels, const struct rt_gpu_units *units);
+void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels, const struct cg_target *target,
+                    const struct rt_gpu_units *units);
 
 #endif

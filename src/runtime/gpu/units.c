@@ -147,7 +147,8 @@ void rt_gpu_units_fini(struct rt_gpu_units *units) {
 
 /* ---- kernels ---------------------------------------------------------------------------------------------- */
 
-void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels, const struct rt_gpu_units *units) {
+void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels, const struct cg_target *target,
+                    const struct rt_gpu_units *units) {
   for (size_t i = 0; i < units->n; i++) {
     int number = 0;
     for (size_t k = units->at[i].first; k < units->at[i].first + units->at[i].n; k++) {
@@ -163,9 +164,10 @@ void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels,
                                      .n_mems = kern->n_mems,
                                      .n_scalars = kern->n_scalars,
                                      .n_phases = kern->n_phases,
-                                     .scratch = kern_scratch_bytes(kern) > 0};
+                                     .scratch = cg_scratch(kern, target) > 0};
       for (int p = 0; p < kern->n_phases; p++)
-        to[k].phases[p] = (struct rt_gpu_phase){.phase = kern->phases[p], .number = number++};
+        to[k].phases[p] =
+            (struct rt_gpu_phase){.phase = kern->phases[p], .number = number++, .group = cg_group(kern, p)};
     }
   }
 }

@@ -1,6 +1,6 @@
 /* runtime/opencl/library.c -- libOpenCL and one device of it
 ** keeps: nothing of OpenCL is needed to build Quern, or to run anything else of it
-** tests: tests/runtime/test_opencl.c
+** tests: tests/engine/test_remote.c
 */
 #include "runtime/opencl/opencl.h"
 

@@ -1,7 +1,7 @@
 /* runtime/opencl/memory.c -- memory of an OpenCL device, and what is done with it in order
 ** OpenCL has no addresses: an allocation has a number, which is the upper part of the addresses that the engine counts with.
 ** So an address that the host follows by mistake is one that nothing lies at.
-** tests: tests/runtime/test_opencl.c
+** tests: tests/engine/test_remote.c
 */
 #include "runtime/opencl/opencl.h"
 

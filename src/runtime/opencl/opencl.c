@@ -1,7 +1,7 @@
 /* runtime/opencl/opencl.c -- the device "opencl": the GPU's kernels on whatever OpenCL finds
 ** For correctness: kernels come in units with one entry each (codegen/dialect.c), and every launch waits for its
 ** arguments to be written.
-** see: docs/design/007-gpu.md      tests: tests/runtime/test_opencl.c, querntest --device opencl
+** see: docs/design/007-gpu.md      tests: tests/engine/test_remote.c, querntest --device opencl
 */
 #include "runtime/opencl/opencl.h"
 
@@ -83,8 +83,19 @@ static quern_status load_unit(struct rt_module *module, const struct rt_gpu_unit
   QUERN_TRY(rt_cl_check(code != 0 ? code : of_binary, "a binary"));
   code = cl->clBuildProgram(module->programs[i], 1, &cl->device, target->march, NULL, NULL);
   if (code != 0) return build_error(cl, module->programs[i], code);
-  module->entries[i] = cl->clCreateKernel(module->programs[i], CG_ENTRY_OPENCL, &code);
-  return rt_cl_check(code, "a kernel");
+  for (size_t k = unit->first; k < unit->first + unit->n; k++) {
+    struct rt_gpu_kernel *kernel = &module->kernels[k];
+    for (int p = 0; p < kernel->n_phases; p++) {
+      char symbol[512];
+      bool single = kernel->phases[p].group == 1; /* in the unit's one kernel */
+      snprintf(symbol, sizeof symbol, "%s_%d", kernel->name, p);
+      if (single && module->entries[i] != NULL) continue;
+      void *entry = cl->clCreateKernel(module->programs[i], single ? CG_ENTRY_OPENCL : symbol, &code);
+      QUERN_TRY(rt_cl_check(code, symbol));
+      *(single ? &module->entries[i] : &kernel->phases[p].function) = entry;
+    }
+  }
+  return QUERN_STATUS_OK;
 }
 
 static void free_module(struct rt_module *module) {
@@ -93,6 +104,10 @@ static void free_module(struct rt_module *module) {
     if (module->entries[i] != NULL) (void)module->cl->clReleaseKernel(module->entries[i]);
     if (module->programs[i] != NULL) (void)module->cl->clReleaseProgram(module->programs[i]);
   }
+  for (size_t k = 0; k < module->n; k++)
+    for (int p = 0; p < module->kernels[k].n_phases; p++)
+      if (module->kernels[k].phases[p].function != NULL)
+        (void)module->cl->clReleaseKernel(module->kernels[k].phases[p].function);
   base_free(module->heap, module, module->bytes);
 }
 
@@ -123,7 +138,7 @@ static quern_status build(struct rt_module **module, struct base_heap *heap, siz
       .name = "opencl", .identity = cl->identity, .end = ".cl", .most = UNIT_KERNELS, .self = cl, .compile = compile};
   QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, &compiler, &own));
   quern_status status = new_module(module, cl, heap, n, units.n, target->base.threads);
-  if (status == QUERN_STATUS_OK) rt_gpu_kernels((*module)->kernels, kernels, &units);
+  if (status == QUERN_STATUS_OK) rt_gpu_kernels((*module)->kernels, kernels, target, &units);
   for (size_t i = 0; i < units.n && status == QUERN_STATUS_OK; i++)
     status = load_unit(*module, &units.at[i], i, target);
   rt_gpu_units_fini(&units);
@@ -166,10 +181,12 @@ static quern_status make_table(struct table *table, const struct rt_gpu_kernel *
   return QUERN_STATUS_OK;
 }
 
-static int32_t set_args(const struct rt_cl *cl, void *entry, const struct rt_stream *stream, int phase,
-                        const struct table *table, int64_t tasks, void *scratch, int64_t stride) {
+static int32_t set_args(const struct rt_cl *cl, void *entry, const struct rt_stream *stream,
+                        const struct rt_gpu_phase *phase, const struct table *table, int64_t tasks, void *scratch,
+                        int64_t stride) {
   uint32_t at = 0;
-  int32_t number = phase, code = cl->clSetKernelArg(entry, at++, sizeof number, &number);
+  int32_t number = phase->number, code = 0;
+  if (phase->group == 1) code = cl->clSetKernelArg(entry, at++, sizeof number, &number);
   for (int i = 0; i < CG_BUFFERS && code == 0; i++) {
     const void *buffer = table->n == 0 ? stream->args : table->buffers[BASE_MIN(i, table->n - 1)];
     code = cl->clSetKernelArg(entry, at++, sizeof buffer, &buffer);
@@ -196,15 +213,16 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
                           kernel->name));
   for (int p = 0; p < kernel->n_phases; p++) {
     int64_t tasks = kern_task_count(&kernel->phases[p].phase, launch->scalars);
-    size_t group = CG_GROUP_OPENCL, groups = (size_t)BASE_MIN(tasks + CG_GROUP_OPENCL - 1, module->threads) / group;
-    size_t size = BASE_MAX(groups, 1) * group;
+    const struct rt_gpu_phase *phase = &kernel->phases[p];
+    void *entry = phase->group > 1 ? phase->function : module->entries[kernel->unit];
+    size_t group = phase->group > 1 ? (size_t)phase->group : CG_GROUP_OPENCL;
+    int64_t wanted = phase->group > 1 ? tasks : (tasks + CG_GROUP_OPENCL - 1) / CG_GROUP_OPENCL;
+    size_t size = (size_t)BASE_MAX(BASE_MIN(wanted, module->threads / (int64_t)group), 1) * group;
     if (tasks == 0) continue;
     pthread_mutex_lock(&cl->lock);
-    int32_t code = set_args(cl, module->entries[kernel->unit], stream, kernel->phases[p].number, &table, tasks, own,
-                            kernel->scratch ? (int64_t)scratch_stride : 0);
-    if (code == 0)
-      code = cl->clEnqueueNDRangeKernel(stream->queue, module->entries[kernel->unit], 1, NULL, &size, &group, 0, NULL,
-                                        NULL);
+    int32_t code =
+        set_args(cl, entry, stream, phase, &table, tasks, own, kernel->scratch ? (int64_t)scratch_stride : 0);
+    if (code == 0) code = cl->clEnqueueNDRangeKernel(stream->queue, entry, 1, NULL, &size, &group, 0, NULL, NULL);
     pthread_mutex_unlock(&cl->lock);
     QUERN_TRY(rt_cl_check(code, kernel->name));
   }
