@@ -67,8 +67,8 @@ enum { CG_GROUP = 256, CG_GROUP_OPENCL = 64, CG_BUFFERS = 12 };
 ** too, named by their symbol, with the same parameters but the first; groups have as many threads, and g has the scratch
 ** from g group stride bytes on, unless it lies in shared memory: then there are that many bytes of it. */
 enum { CG_LEAST_GROUP = 16, CG_SHARED_BYTES = 32768 };
-int cg_group(const struct kern *kern, int phase);
-int64_t cg_shared(const struct kern *kern, int phase);
+int cg_group(const struct kern *kern, int phase, const struct cg_target *target);
+int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target);
 /* Bytes of scratch that a thread of the target needs in the device's memory. */
 int64_t cg_scratch(const struct kern *kern, const struct cg_target *target);
 

@@ -162,8 +162,8 @@ static void add_group(struct cg_unit *unit, const struct kern *kern, int phase, 
   const struct cg_dialect *dialect = cg_dialect(unit->target);
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
   struct base_str *body = &unit->body;
-  int group = cg_group(kern, phase);
-  long long shared = (long long)cg_shared(kern, phase);
+  int group = cg_group(kern, phase, unit->target);
+  long long shared = (long long)cg_shared(kern, phase, unit->target);
   const char *declare = unit->target->isa == CG_ISA_OPENCL ? "__local" : "__shared__";
   if (unit->target->isa == CG_ISA_OPENCL)
     open_opencl_group(body, fn, symbol, group);
@@ -184,7 +184,7 @@ void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, cons
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
   char symbol[512];
   cg_symbol(symbol, sizeof symbol, kern, phase);
-  if (cg_group(kern, phase) > 1)
+  if (cg_group(kern, phase, unit->target) > 1)
     add_group(unit, kern, phase, symbol, text, n);
   else
     (unit->target->isa == CG_ISA_OPENCL ? add_opencl : add_cuda)(unit, fn, symbol, text, n);

@@ -154,8 +154,8 @@ static quern_status add_fn(struct cg_unit *unit, const struct kern *kern, size_t
                       .scratch_at = at,
                       .group = 1};
   if (phase >= 0 && unit->target->base.gpu) {
-    e.group = cg_group(kern, phase);
-    e.shared = cg_shared(kern, phase) > 0;
+    e.group = cg_group(kern, phase, unit->target);
+    e.shared = cg_shared(kern, phase, unit->target) > 0;
   }
   base_str_init(&e.text, unit->heap);
   quern_status status = add_body(&e);

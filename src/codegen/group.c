@@ -16,11 +16,14 @@ static bool crosses_oddly(const struct kern_fn *fn, const struct kern_inst *x) {
   return x->op == KERN_BITCAST && x->lanes != fn->insts.at[x->arg[0]].lanes;
 }
 
-int cg_group(const struct kern *kern, int phase) {
+/* PoCL 3.1 loses stores in branches with barriers, though all threads take the same one: phases with branches are not for groups
+** in OpenCL. */
+int cg_group(const struct kern *kern, int phase, const struct cg_target *target) {
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
+  bool opencl = target->isa == CG_ISA_OPENCL;
   int most = 1;
   for (size_t i = 0; i < fn->insts.n; i++) {
-    if (crosses_oddly(fn, &fn->insts.at[i])) return 1;
+    if (crosses_oddly(fn, &fn->insts.at[i]) || (opencl && fn->insts.at[i].op == KERN_IF)) return 1;
     most = BASE_MAX(most, fn->insts.at[i].lanes);
   }
   return most >= CG_LEAST_GROUP ? most : 1;
@@ -34,16 +37,16 @@ static int64_t scratch_of(const struct kern *kern, int phase) {
   return bytes[kern->phases[phase].fn];
 }
 
-int64_t cg_shared(const struct kern *kern, int phase) {
+int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target) {
   int64_t bytes = scratch_of(kern, phase);
-  return cg_group(kern, phase) > 1 && bytes <= CG_SHARED_BYTES ? bytes : 0;
+  return cg_group(kern, phase, target) > 1 && bytes <= CG_SHARED_BYTES ? bytes : 0;
 }
 
 int64_t cg_scratch(const struct kern *kern, const struct cg_target *target) {
   int64_t most = 0;
   if (!target->base.gpu) return kern_scratch_bytes(kern);
   for (int i = 0; i < kern->n_phases; i++) {
-    int64_t bytes = scratch_of(kern, i), group = cg_group(kern, i);
+    int64_t bytes = scratch_of(kern, i), group = cg_group(kern, i, target);
     if (group > 1 && bytes <= CG_SHARED_BYTES) continue;
     most = BASE_MAX(most, (bytes + group - 1) / group);
   }

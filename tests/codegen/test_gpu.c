@@ -37,7 +37,8 @@ static struct kern *make_shifted(int64_t shift, bool backwards) {
   i = kern_range(b, 0, ROW, LANES);
   kern_id y;
   if (backwards) {
-    kern_id down = kern_sub(b, kern_const_i(b, QUERN_DTYPE_I64, LANES, LANES - 1), kern_lane(b, QUERN_DTYPE_I64, LANES));
+    kern_id down =
+        kern_sub(b, kern_const_i(b, QUERN_DTYPE_I64, LANES, LANES - 1), kern_lane(b, QUERN_DTYPE_I64, LANES));
     y = kern_gather(b, local, kern_add(b, kern_splat(b, i, LANES), down));
   } else {
     y = kern_load(b, local, kern_add_i(b, i, shift), LANES);
@@ -67,16 +68,34 @@ static struct kern *make_tree(void) {
   return finish(kern, "tree");
 }
 
+/* Rows whose number is odd are negated: a branch that all threads of a task take alike. */
+static struct kern *make_branch(void) {
+  struct kern *kern;
+  kern_id base;
+  struct kern_builder builder = rows(&kern, 1, &base), *b = &builder;
+  kern_id x = kern_load(b, kern_mem(b, 0), base, LANES), odd = kern_imod(b, kern_task(b), 2);
+  kern_if(b, kern_bin(b, KERN_EQ, odd, kern_index(b, 1)));
+  kern_store(b, kern_mem(b, 1), kern_task(b), kern_un(b, KERN_NEG, kern_tree(b, IR_SUM, 1, &x)));
+  kern_else(b);
+  kern_store(b, kern_mem(b, 1), kern_task(b), kern_tree(b, IR_SUM, 1, &x));
+  kern_end(b);
+  return finish(kern, "branch");
+}
+
 /* ---- which ------------------------------------------------------------------------------------------------ */
 
 static void test_groups(void **state) {
   (void)state;
   struct kern *kern = make_shifted(1, false);
   const struct cg_target *cuda = cg_target_find("sm_90"), *avx2 = cg_target_find("avx2");
-  assert_int_equal(cg_group(kern, 0), LANES);
-  assert_int_equal(cg_shared(kern, 0), (ROW + LANES) * 4);
+  assert_int_equal(cg_group(kern, 0, cuda), LANES);
+  assert_int_equal(cg_shared(kern, 0, cuda), (ROW + LANES) * 4);
   assert_int_equal(cg_scratch(kern, cuda), 0);
   assert_int_equal(cg_scratch(kern, avx2), kern_scratch_bytes(kern));
+  kern_free(kern);
+  kern = make_branch();
+  assert_int_equal(cg_group(kern, 0, cuda), LANES);
+  assert_int_equal(cg_group(kern, 0, cg_target_find("opencl")), 1);
   kern_free(kern);
   /* too much for shared memory: each thread has a part of it; and what crosses lanes in a way of its own is one thread's */
   for (int odd = 0; odd < 2; odd++) {
@@ -91,8 +110,8 @@ static void test_groups(void **state) {
     kern_store(&b, local, at, x);
     kern_store(&b, kern_mem(&b, 0), at, x);
     (void)finish(kern, "large");
-    assert_int_equal(cg_group(kern, 0), odd == 1 ? 1 : LANES);
-    assert_int_equal(cg_shared(kern, 0), 0);
+    assert_int_equal(cg_group(kern, 0, cuda), odd == 1 ? 1 : LANES);
+    assert_int_equal(cg_shared(kern, 0, cuda), 0);
     assert_int_equal(cg_scratch(kern, cuda), 4 * CG_SHARED_BYTES / (odd == 1 ? 1 : LANES));
     kern_free(kern);
   }
@@ -162,6 +181,7 @@ static void make_all(struct built *built, const struct cg_target *target, bool b
   for (size_t i = 0; i < BASE_COUNT(shifts); i++) built->kernels[built->n++] = make_shifted(shifts[i], false);
   built->kernels[built->n++] = make_shifted(0, true);
   built->kernels[built->n++] = make_tree();
+  built->kernels[built->n++] = make_branch();
 }
 
 static void test_run(void **state) {

@@ -124,8 +124,8 @@ static void test_rows(void **state) {
     int major, minor;
     const char *row;
     bool ptx;
-  } cases[] = {{7, 0, NULL, false},   {7, 5, "sm_75", false},   {8, 0, "sm_80", false},  {8, 6, "sm_86", false},
-               {8, 7, "sm_86", false}, {9, 0, "sm_90", false},   {10, 3, "sm_100", false}, {11, 0, "sm_100", true},
+  } cases[] = {{7, 0, NULL, false},      {7, 5, "sm_75", false}, {8, 0, "sm_80", false},   {8, 6, "sm_86", false},
+               {8, 7, "sm_86", false},   {9, 0, "sm_90", false}, {10, 3, "sm_100", false}, {11, 0, "sm_100", true},
                {12, 1, "sm_120", false}, {13, 0, "sm_120", true}};
   for (size_t i = 0; i < BASE_COUNT(cases); i++) {
     bool ptx = false;

@@ -167,7 +167,7 @@ void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels,
                                      .scratch = cg_scratch(kern, target) > 0};
       for (int p = 0; p < kern->n_phases; p++)
         to[k].phases[p] =
-            (struct rt_gpu_phase){.phase = kern->phases[p], .number = number++, .group = cg_group(kern, p)};
+            (struct rt_gpu_phase){.phase = kern->phases[p], .number = number++, .group = cg_group(kern, p, target)};
     }
   }
 }
