@@ -9,8 +9,8 @@ MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo examples check test test-neon golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
-        install bench clean help setup-build setup-test setup-neon setup-lint setup-bench
+.PHONY: all demo examples check test test-neon test-opencl test-nvrtc test-cuda golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
+        install bench clean help setup-build setup-test setup-opencl setup-neon setup-lint setup-bench
 
 all: setup-build ## build the library, the programs, the tests and the examples in build/
 	@tools/build.sh release
@@ -26,11 +26,20 @@ examples: setup-build ## build and run the example programs
 check: setup-test all ## the quick tests: unit tests and one pass of the operation driver (about three minutes on two cores)
 	@tools/test.sh quick
 
-test: setup-test setup-neon ## everything CI runs (about half an hour on two cores)
+test: setup-test setup-opencl setup-neon ## everything CI runs (about half an hour on two cores)
 	@tools/test.sh all
 
 test-neon: setup-test setup-neon ## the operation driver on AArch64: cross compiler and qemu-user
 	@tools/neon.sh
+
+test-opencl: setup-test setup-opencl all ## the operation driver on OpenCL, by PoCL where there is no GPU
+	@tools/opencl.sh build
+
+test-nvrtc: setup-test all ## every kernel of the operation driver compiled as CUDA C, without a GPU (TARGETS="sm_90 ...")
+	@tools/nvrtc.sh build $(TARGETS)
+
+test-cuda: setup-test all ## the operation driver on an NVIDIA GPU; skipped where there is none
+	@tools/cuda.sh build
 
 golden: setup-test all ## rewrite tests/golden/: kernels as the compiler makes them now
 	@build/tests/golden/test_golden --update
@@ -87,6 +96,8 @@ setup-build:
 	@tools/setup.sh build
 setup-test:
 	@tools/setup.sh build test
+setup-opencl:
+	@tools/setup.sh build opencl
 setup-neon:
 	@tools/setup.sh build neon
 setup-lint:

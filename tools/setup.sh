@@ -1,5 +1,5 @@
 #!/bin/sh
-# tools/setup.sh [build|test|neon|lint|bench] ... -- install the Debian packages these groups need and that are missing.
+# tools/setup.sh [build|test|opencl|neon|lint|bench] ... -- install the Debian packages these groups need and that are missing.
 # The table below is the only list of packages: group, package, a test that succeeds when it is there.
 set -eu
 
@@ -18,6 +18,8 @@ test  libclang-rt-dev  test -e "$(clang -print-runtime-dir)/libclang_rt.fuzzer-$
 test  python3          test -x /usr/bin/python3
 test  python3-numpy    /usr/bin/python3 -c 'import numpy'
 test  python3-scipy    /usr/bin/python3 -c 'import scipy'
+opencl ocl-icd-libopencl1     ls /usr/lib/*/libOpenCL.so.1
+opencl pocl-opencl-icd        ls /etc/OpenCL/vendors/*.icd
 neon  gcc-aarch64-linux-gnu   command -v aarch64-linux-gnu-gcc
 neon  libc6-dev-arm64-cross   test -e /usr/aarch64-linux-gnu/include/stdio.h
 neon  qemu-user        command -v qemu-aarch64

@@ -73,6 +73,8 @@ program          build/quern --help
 install          tests/install/run.sh
 docs             $python tools/docs.py
 asan             tools/sanitize.sh asan
+opencl           tools/opencl.sh build
+nvrtc            tools/nvrtc.sh build
 neon             tools/neon.sh
 fuzz             tools/fuzz.sh 10
 EOF

@@ -26,7 +26,8 @@ typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR
 /* Start from QUERN_PROGRAM_OPTIONS. */
 typedef struct quern_program_options {
   size_t size;          /* of this struct */
-  const char *device;   /* "cpu", "interp" (the kernel interpreter), "null" (compiles, does not run); NULL: "cpu" */
+  const char *device;   /* "cpu", "interp" (the kernel interpreter), "null" (compiles, does not run), "cuda", "opencl";
+                        ** NULL: "cpu" */
   int threads;          /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
   int optimise;         /* 1; 0: a kernel an operation, in scalar code */
   const char *passes;   /* single passes on and off, such as "-fuse,-layout"; NULL: as optimise says */
@@ -45,11 +46,13 @@ typedef struct quern_program_options {
   /* Gradient checkpointing: what lies between the tensors of quern_keep is not held for steps that output 0, the loss, does not need,
   ** but computed again before them, with the same bits. What comes after the last of them is held. Without quern_keep: no effect. */
   bool recompute;
+  const char
+      *target; /* what code is made for, of the rows of `quern devices`: "avx2", "sm_90"; NULL: the device's own */
 } quern_program_options;
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false                                                                                  \
+        NULL, 0, NULL, 0, NULL, false, NULL                                                                            \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
@@ -109,7 +112,8 @@ typedef struct quern_memory {
   int64_t scratch;   /* of the threads */
   int64_t bound;     /* the most bytes of a step that are alive at a time: no arena can be smaller */
   int64_t unshared;  /* the arena if nothing shared memory */
-  int64_t staging;   /* inputs and outputs of runs with fewer rows than the most */
+  int64_t
+      staging; /* inputs and outputs of runs with fewer rows than the most; on a device with memory of its own, all */
   /* Activations: of what output 0 (a loss) needs, or what repeats it, waiting for steps that it does not need; the most at a time. */
   int64_t held;
 } quern_memory;
@@ -139,7 +143,7 @@ QUERN_API void quern_instance_free(quern_instance *instance);
 
 QUERN_API quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) QUERN_NODISCARD;
 QUERN_API quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) QUERN_NODISCARD;
-/* Where it lies, to be read and written between runs; NULL: there is none of that number. */
+/* Where it lies, to be read and written between runs; NULL: there is none of that number, or it is in a device's own memory. */
 QUERN_API void *quern_instance_state(quern_instance *instance, size_t i);
 
 /* The rows of the leading dimension in the runs from now on, 0 to the most; of a new instance the most. Such a run reads and writes

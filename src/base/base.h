@@ -239,12 +239,13 @@ bool base_thread_keep_off(const struct base_thread *thread, const struct base_pr
 /* ---- targets: what passes and schedules may know of a device ------------------------------------------------------- */
 
 struct base_target {
-  const char *name;                     /* a row of codegen/targets.def: "avx512", "avx2", "neon", "generic" */
+  const char *name;                     /* a row of codegen/targets.def: "avx512", "avx2", "sm_90", "opencl" */
   int vector_bytes;                     /* of a register */
   int registers;                        /* vector registers */
   bool fma, vnni, f16c;                 /* has instructions for: a b + c, dot4, f16 conversions */
   int64_t l1_bytes, l2_bytes, l3_bytes; /* of caches: of a core, of a core, of all */
-  int threads;                          /* that a program may use */
+  int threads;                          /* that a program may use; of a GPU: those that can have scratch at a time */
+  bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
 };
 
 /* ---- Philox-4x32-10 (philox.c): Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 ------------- */

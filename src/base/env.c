@@ -76,6 +76,10 @@ static bool valid_REF(const char *text, const char *form) {
   (void)form;
   return (text[0] == '0' || text[0] == '1') && text[1] == 0;
 }
+static bool valid_SYNC(const char *text, const char *form) {
+  (void)form;
+  return (text[0] == '0' || text[0] == '1') && text[1] == 0;
+}
 
 static bool valid_SEED(const char *text, const char *form) {
   (void)form;

@@ -24,6 +24,32 @@ quern_dtype cg_signed(int size);
 /* "f32x16", or "f32" with one lane. */
 void cg_type_add(struct base_str *str, struct cg_type type);
 
+/* ---- dialects (dialect.c) ---------------------------------------------------------------------------------- */
+
+struct cg_dialect {
+  const char *prelude;           /* types, and what a small function begins with */
+  const char *i64, *u64;         /* ends of literals */
+  bool scalar;                   /* a vector is written lane by lane */
+  const char *global;            /* before the type that a pointer to memory points to */
+  const char *table, *new_table; /* before the elements of a table: as a parameter, and where it is defined */
+  const char *function;          /* before the name of a function to be called */
+  const char *shared, *barrier;  /* before the type that a pointer to shared memory points to; what a group waits at */
+};
+const struct cg_dialect *cg_dialect(const struct cg_target *target);
+
+/* Adds a phase of a kernel whose loop's body is that text; and what stands at the end of a unit. */
+void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const char *text, size_t n);
+void cg_gpu_end(const struct cg_unit *unit, struct base_str *str);
+
+/* ---- groups (group.c) ---------------------------------------------------------------------------------------- */
+
+/* The MEM or LOCAL that a memory is a part of. */
+kern_id cg_root(const struct kern_fn *fn, kern_id memory);
+/* Whether a thread of a group may load or overwrite there what another stored, or store what another loads. */
+bool cg_exposed(const struct kern_fn *fn, kern_id access, int group);
+
+/* ---- templates ----------------------------------------------------------------------------------------------- */
+
 /* An operand of a template: $a, $b, $c, $d. */
 typedef void cg_operand(void *self, struct base_str *str, char which);
 
@@ -32,6 +58,7 @@ struct cg_fill {
   struct cg_type d, a;
   cg_operand *operand; /* NULL: there are none */
   void *self;
+  const struct cg_dialect *dialect; /* NULL: words that depend on it do not occur */
 };
 void cg_fill(struct base_str *str, const char *text, const struct cg_fill *with);
 
@@ -42,7 +69,7 @@ quern_status cg_need(struct cg_unit *unit, const char *text, size_t n) QUERN_NOD
 quern_status cg_name_new(struct cg_unit *unit, const char *name, size_t n, bool *is_new) QUERN_NODISCARD;
 
 /* A literal of an element, from its bits. */
-void cg_literal(struct base_str *str, quern_dtype dtype, uint64_t bits);
+void cg_literal(struct base_str *str, const struct cg_dialect *dialect, quern_dtype dtype, uint64_t bits);
 /* A double as a literal: exact, whatever the locale. */
 void cg_literal_f64(struct base_str *str, double x);
 
@@ -66,7 +93,10 @@ struct cg_emit {
   const int64_t *scratch_at;  /* one an instruction: as kern_scratch_place tells */
   struct cg_range *ranges;    /* one an instruction */
   unsigned char *width;       /* one an instruction: bytes of a lane of a vector of bools */
-  kern_id *loop; /* one an instruction: the FOR of the innermost loop it stands in, KERN_NONE, or CG_MADE */
+  kern_id *loop;       /* one an instruction: the FOR of the innermost loop it stands in, KERN_NONE, or CG_MADE */
+  int group;           /* threads that run a task, each a lane of its vectors; 1: one thread has all lanes */
+  bool shared;         /* of a group: scratch is shared memory */
+  bool loaded, stored; /* of a group: since the last barrier, exposed memory */
   kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
 };
 

@@ -1,5 +1,5 @@
-/* codegen/codegen.h -- kernels as C text for a target
-** C with the vector extensions of gcc and clang, no includes. Every text of a kernel is made here and nowhere else.
+/* codegen/codegen.h -- kernels as text for a target: C, OpenCL C or CUDA C
+** C with the vector extensions of gcc and clang; for GPUs scalar code; no includes. Every text of a kernel is made here and nowhere else.
 ** see: targets.def, README.md, docs/design/002-cpu-compiler.md
 */
 #ifndef CODEGEN_CODEGEN_H
@@ -8,7 +8,8 @@
 
 /* ---- targets (target.c, targets.def) ----------------------------------------------------------------------------- */
 
-enum cg_isa { CG_ISA_GENERIC, CG_ISA_NEON, CG_ISA_AVX2, CG_ISA_AVX512 }; /* whose builtins the text may use */
+/* Whose builtins the text may use; the last two are dialects of their own. */
+enum cg_isa { CG_ISA_GENERIC, CG_ISA_NEON, CG_ISA_AVX2, CG_ISA_AVX512, CG_ISA_OPENCL, CG_ISA_CUDA };
 
 struct cg_target {
   struct base_target base;
@@ -16,10 +17,10 @@ struct cg_target {
   const char *march; /* flags of the compiler, separated by blanks: "-mavx2 -mfma"; may be "" */
 };
 
-/* The rows of targets.def, best first, the generic one last. */
-extern const struct cg_target cg_targets[];
-extern const size_t cg_target_count;
-const struct cg_target *cg_target_find(const char *name); /* NULL: there is none */
+/* The processors of targets.def, best first, the generic one last; its GPUs, those of a dialect in increasing order. */
+extern const struct cg_target cg_targets[], cg_gpus[];
+extern const size_t cg_target_count, cg_gpu_count;
+const struct cg_target *cg_target_find(const char *name); /* of either; NULL: there is none */
 bool cg_target_runs(const struct cg_target *target);      /* this processor has what the row needs */
 /* The best row that this processor can run; cache sizes as detected where they can be. threads is left 1. */
 void cg_target_detect(struct cg_target *target);
@@ -41,7 +42,9 @@ struct cg_unit {
   struct base_heap *heap;
   const struct cg_target *target;
   struct base_str prelude, body;
-  struct base_map names; /* of everything that is in prelude or body */
+  struct base_str entries; /* of OpenCL: the phases as cases of a switch */
+  int n_entries;           /* of a GPU: phases */
+  struct base_map names;   /* of everything that is in prelude or body */
   struct base_arena arena;
 };
 void cg_unit_init(struct cg_unit *unit, struct base_heap *heap, const struct cg_target *target);
@@ -50,6 +53,24 @@ void cg_unit_fini(struct cg_unit *unit);
 quern_status cg_unit_add(struct cg_unit *unit, const struct kern *kern) QUERN_NODISCARD;
 /* Appends the text of the whole unit. The same kernels in the same order give the same bytes. */
 quern_status cg_unit_text(const struct cg_unit *unit, struct base_str *str) QUERN_NODISCARD;
+
+/* ---- phases on a GPU (dialect.c) -------------------------------------------------------------------------------
+** CUDA: the kernel NAME_<phase>, with groups of CG_GROUP threads and these parameters: a pointer a memory of the kernel, an i64 a
+** scalar, i64 tasks, char *scratch, i64 stride. Thread t has the scratch from t stride bytes on.
+** OpenCL: phases are numbered in the order in which they were added; the unit's kernel CG_ENTRY_OPENCL runs one, with groups of
+** CG_GROUP_OPENCL and these parameters: i32 phase, CG_BUFFERS buffers, a buffer of i64 that has for each memory of the kernel
+** the number of a buffer and an offset in bytes, then the scalars; i64 tasks, scratch, i64 stride. */
+enum { CG_GROUP = 256, CG_GROUP_OPENCL = 64, CG_BUFFERS = 12 };
+#define CG_ENTRY_OPENCL "run"
+
+/* Phases with vectors are run by a group of threads a task (group.c): how many, or 1. They are kernels of their own in OpenCL
+** too, named by their symbol, with the same parameters but the first; groups have as many threads, and g has the scratch
+** from g group stride bytes on, unless it lies in shared memory: then there are that many bytes of it. */
+enum { CG_LEAST_GROUP = 16, CG_SHARED_BYTES = 32768 };
+int cg_group(const struct kern *kern, int phase, const struct cg_target *target);
+int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target);
+/* Bytes of scratch that a thread of the target needs in the device's memory. */
+int64_t cg_scratch(const struct kern *kern, const struct cg_target *target);
 
 /* The symbol of a phase. */
 void cg_symbol(char *buffer, size_t bytes, const struct kern *kern, int phase);

@@ -101,13 +101,15 @@ static quern_status add_callee(struct cg_emit *e, const char **name) {
   struct cg_unit *unit = e->unit;
   struct base_str head;
   base_str_init(&head, unit->heap);
+  const struct cg_dialect *dialect = cg_dialect(unit->target);
   base_str_add(&head, "(");
   for (int i = 0; i < e->fn->n_mems; i++) {
+    base_str_add(&head, dialect->global);
     add_element(&head, e->fn->mems[i].dtype);
     base_str_printf(&head, " *m%d, ", i);
   }
   for (int i = 0; i < e->fn->n_scalars; i++) base_str_printf(&head, "i64 s%d, ", i);
-  base_str_add(&head, "char *scratch) {\n");
+  base_str_printf(&head, "%schar *scratch) {\n", dialect->global);
   uint64_t hash = base_hash_bytes(BASE_HASH_SEED, head.at, head.failed ? 0 : head.n);
   hash = base_hash_bytes(hash, e->text.at, e->text.n);
   struct base_str full;
@@ -123,7 +125,7 @@ static quern_status add_callee(struct cg_emit *e, const char **name) {
     status = *name != NULL ? cg_name_new(unit, full.at, full.n, &is_new) : QUERN_STATUS_MEMORY;
   }
   if (is_new && status == QUERN_STATUS_OK) {
-    base_str_printf(&unit->body, "\nstatic __attribute__((noinline)) void %s%s", *name, head.at);
+    base_str_printf(&unit->body, "\n%s%s%s", dialect->function, *name, head.at);
     if (e->text.n > 0) base_str_add_n(&unit->body, e->text.at, e->text.n);
     base_str_add(&unit->body, "}\n");
   }
@@ -149,14 +151,22 @@ static quern_status add_fn(struct cg_unit *unit, const struct kern *kern, size_t
                       .indent = phase >= 0 ? 2 : 1,
                       .status = QUERN_STATUS_OK,
                       .callees = names,
-                      .scratch_at = at};
+                      .scratch_at = at,
+                      .group = 1};
+  if (phase >= 0 && unit->target->base.gpu) {
+    e.group = cg_group(kern, phase, unit->target);
+    e.shared = cg_shared(kern, phase, unit->target) > 0;
+  }
   base_str_init(&e.text, unit->heap);
   quern_status status = add_body(&e);
   if (status == QUERN_STATUS_OK && phase < 0) status = add_callee(&e, &names[f]);
   if (status == QUERN_STATUS_OK && phase >= 0) {
     char symbol[512];
     cg_symbol(symbol, sizeof symbol, kern, phase);
-    add_phase(&e, symbol);
+    if (unit->target->base.gpu)
+      cg_gpu_phase(unit, kern, phase, e.text.at, e.text.n);
+    else
+      add_phase(&e, symbol);
   }
   base_str_fini(&e.text);
   base_free(unit->heap, at, at_bytes);

@@ -29,16 +29,38 @@ static void add_operand(void *self, struct base_str *str, char which) {
 /* Fills a template for lanes of an instruction; D is its type, A that of its first argument. */
 static void fill(struct cg_emit *e, kern_id id, int lo, int n, const char *text) {
   struct operands o = {e, id, lo, n, cg_width(e, id)};
-  struct cg_fill with = {.d = cg_type_of(e, id, n), .operand = add_operand, .self = &o};
+  struct cg_fill with = {
+      .d = cg_type_of(e, id, n), .operand = add_operand, .self = &o, .dialect = cg_dialect(e->unit->target)};
   with.a = cg_inst(e, id)->arg[0] >= 0 ? cg_type_of(e, cg_inst(e, id)->arg[0], n) : with.d;
   cg_fill(&e->text, text, &with);
 }
 
 /* Lanes whose widest kind, of that many bytes, fills a register. */
-static int lanes_for(const struct cg_emit *e, int bytes) { return e->unit->target->base.vector_bytes / bytes; }
+static int lanes_for(const struct cg_emit *e, int bytes) {
+  return cg_dialect(e->unit->target)->scalar ? 1 : e->unit->target->base.vector_bytes / bytes;
+}
+
+/* Signed integers wrap; where the compiler cannot be told so, as unsigned ones, unless it is known that they do not: NULL. */
+static const char *wrapping(const struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  const struct cg_range *r = &e->ranges[id];
+  if (!cg_dialect(e->unit->target)->scalar || base_dtypes[x->dtype].class != BASE_SIGNED) return NULL;
+  if (x->dtype == QUERN_DTYPE_I64 && (r->lo > INT64_MIN || r->hi < INT64_MAX)) return NULL;
+  switch ((int)x->op) {
+  case KERN_ADD: return "($D)(($Dw)$a + ($Dw)$b)";
+  case KERN_SUB: return "($D)(($Dw)$a - ($Dw)$b)";
+  case KERN_MUL: return "($D)(($Dw)$a * ($Dw)$b)";
+  case KERN_NEG: return "($D)(0 - ($Dw)$a)";
+  default: return NULL;
+  }
+}
 
 static void piece_arithmetic(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
+  if (wrapping(e, id) != NULL) {
+    fill(e, id, lo, n, wrapping(e, id));
+    return;
+  }
   const struct rule *rule = &rules[x->op];
   quern_dtype dtype = x->op == KERN_SELECT ? x->dtype : cg_inst(e, x->arg[0])->dtype;
   enum base_dtype_class class = base_dtypes[dtype].class;
@@ -106,10 +128,10 @@ static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
     int shift = 0;
     while (by >> shift > 1) shift++;
     fill(e, id, lo, n, is_div ? "($D)$a >> " : "$a & ");
-    base_str_printf(&e->text, "%lldll", is_div ? (long long)shift : by - 1);
+    base_str_printf(&e->text, "%lld%s", is_div ? (long long)shift : by - 1, cg_dialect(e->unit->target)->i64);
   } else if (n == 1 && range.lo >= 0) {
     fill(e, id, lo, n, is_div ? "(u64)$a / " : "(u64)$a % ");
-    base_str_printf(&e->text, "%lldull", by);
+    base_str_printf(&e->text, "%lld%s", by, cg_dialect(e->unit->target)->u64);
   } else if (n > 1 && small && by <= INT64_C(1) << 48) {
     fill(e, id, lo, n, is_div ? "qdiv_$D($a, " : "qmod_$D($a, ");
     cg_literal_f64(&e->text, (double)by);
@@ -118,7 +140,7 @@ static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
     base_str_add(&e->text, ")");
   } else {
     fill(e, id, lo, n, is_div ? "idiv_$D($a, " : "imod_$D($a, ");
-    base_str_printf(&e->text, "%lldll)", by);
+    base_str_printf(&e->text, "%lld%s)", by, cg_dialect(e->unit->target)->i64);
   }
 }
 static void emit_division(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_division); }
@@ -143,7 +165,7 @@ static void piece_cast(struct cg_emit *e, kern_id id, int lo, int n) {
     fill(e, id, lo, n, "$a");
   } else if (from_bool) {
     fill(e, id, lo, n, n == 1 ? "$a * " : "($D)($a & "); /* -1 becomes the bits of 1 */
-    cg_literal(&e->text, cg_signed(cg_size((int)x->dtype)), one_of(x->dtype));
+    cg_literal(&e->text, cg_dialect(e->unit->target), cg_signed(cg_size((int)x->dtype)), one_of(x->dtype));
     base_str_add(&e->text, n == 1 ? "" : ")");
   } else if (to_bool) {
     fill(e, id, lo, n, is_narrow((int)a->dtype) ? "($Am)(($a & $flow) != 0)" : "($Am)($a != 0)");
@@ -176,7 +198,25 @@ static void piece_bitcast(struct cg_emit *e, kern_id id, int lo, int n) {
   if (from_bool) base_str_add(&e->text, " & 1)");
   base_str_add(&e->text, to_bool ? ") != 0)" : "))");
 }
-static void emit_bitcast(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_bitcast); }
+/* The same lane by lane: bits are put together from those of smaller lanes, or cut out of a larger one. */
+static void piece_bits(struct cg_emit *e, kern_id id, int lo, int n) {
+  const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]);
+  int d_size = cg_size((int)x->dtype), a_size = cg_size((int)a->dtype), parts = BASE_MAX(d_size / a_size, 1);
+  struct cg_fill with = {.d = {x->dtype == QUERN_DTYPE_BOOL ? QUERN_DTYPE_U8 : (int)x->dtype, n},
+                         .a = {a->dtype == QUERN_DTYPE_BOOL ? QUERN_DTYPE_U8 : (int)a->dtype, n}};
+  cg_fill(&e->text, x->dtype == QUERN_DTYPE_BOOL ? "(as_${D}_$Du(($Du)(" : "as_${D}_$Du(($Du)(", &with);
+  for (int k = 0; k < parts; k++) {
+    cg_fill(&e->text, k > 0 ? " | ($Du)as_${Au}_$A(" : parts > 1 ? "($Du)as_${Au}_$A(" : "as_${Au}_$A(", &with);
+    cg_value(e, &e->text, x->arg[0], lo * d_size / a_size + k, 1, a_size);
+    base_str_add(&e->text, ")");
+    if (k > 0) base_str_printf(&e->text, " << %d", 8 * a_size * k);
+  }
+  if (d_size < a_size) base_str_printf(&e->text, " >> %d", 8 * (lo * d_size % a_size));
+  base_str_add(&e->text, x->dtype == QUERN_DTYPE_BOOL ? ")) != 0)" : "))");
+}
+static void emit_bitcast(struct cg_emit *e, kern_id id) {
+  cg_define(e, id, cg_part(e, id), cg_dialect(e->unit->target)->scalar ? piece_bits : piece_bitcast);
+}
 
 /* ---- lanes --------------------------------------------------------------------------------------------- */
 
@@ -190,7 +230,7 @@ static void piece_const(struct cg_emit *e, kern_id id, int lo, int n) {
   if (x->dtype == QUERN_DTYPE_BOOL)
     base_str_add(&e->text, "-1");
   else
-    cg_literal(&e->text, x->dtype, (uint64_t)x->imm);
+    cg_literal(&e->text, cg_dialect(e->unit->target), x->dtype, (uint64_t)x->imm);
   base_str_add(&e->text, ")");
 }
 
@@ -201,7 +241,7 @@ static const char *register_letter(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   bool is_vector = x->op == KERN_CONST && x->lanes > 1 && x->imm != 0 && x->dtype != QUERN_DTYPE_BOOL; /* no mask */
   bool fits = is_vector && cg_part(e, id) * cg_width(e, id) >= 16;
-  return fits && e->unit->target->isa != CG_ISA_GENERIC ? letters[e->unit->target->isa] : NULL;
+  return fits && e->unit->target->isa < BASE_COUNT(letters) ? letters[e->unit->target->isa] : NULL;
 }
 
 /* What is made before a loop: the constants that stand in it, but in no loop inside it. Equal ones are made once. */
@@ -245,13 +285,82 @@ static void piece_like(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 
 static void emit_const(struct cg_emit *e, kern_id id) {
-  if (cg_inst(e, id)->lanes == 1) return; /* scalars are literals where they are used */
+  if (cg_part(e, id) == 1) return; /* scalars are literals where they are used */
   if (e->loop[id] == CG_MADE) return;
   bool made = e->loop[id] != KERN_NONE && register_letter(e, id) != NULL; /* another one is the same */
   cg_define(e, id, cg_part(e, id), made ? piece_like : piece_const);
 }
 
+/* ---- lanes that are threads ---------------------------------------------------------------------------------- */
+
+static void emit_barrier(struct cg_emit *e) {
+  cg_indent(e);
+  base_str_printf(&e->text, "%s\n", cg_dialect(e->unit->target)->barrier);
+  e->loaded = e->stored = false;
+}
+
+/* The lane of a value with n lanes that the thread has. */
+static void add_own_lane(struct cg_emit *e, int n) {
+  base_str_printf(&e->text, n == e->group ? "lane" : "(lane & %d)", n - 1);
+}
+
+/* "(__local f32 *)box" */
+static void add_box(struct cg_emit *e, kern_id id) {
+  base_str_printf(&e->text, "((%s", cg_dialect(e->unit->target)->shared);
+  cg_type_add(&e->text, cg_type_of(e, id, 1));
+  base_str_add(&e->text, " *)box)");
+}
+
+/* EXTRACT, LOW, HIGH of a value whose lanes other threads have. Those of a warp of CUDA ask each other. */
+static void emit_exchange(struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  bool warp = e->unit->target->isa == CG_ISA_CUDA && cg_inst(e, x->arg[0])->lanes <= 32;
+  if (!warp) {
+    emit_barrier(e);
+    cg_indent(e);
+    add_box(e, id);
+    base_str_add(&e->text, "[lane] = ");
+    cg_value(e, &e->text, x->arg[0], 0, 1, 4);
+    base_str_add(&e->text, ";\n");
+    emit_barrier(e);
+  }
+  cg_indent(e);
+  base_str_add(&e->text, "const ");
+  cg_type_add(&e->text, cg_type_of(e, id, 1));
+  base_str_printf(&e->text, " v%d = ", (int)id);
+  if (warp) {
+    base_str_add(&e->text, "__shfl_sync(0xffffffffu, ");
+    cg_value(e, &e->text, x->arg[0], 0, 1, 4);
+    base_str_add(&e->text, ", ");
+  } else {
+    add_box(e, id);
+    base_str_add(&e->text, "[");
+  }
+  if (x->op == KERN_EXTRACT)
+    base_str_printf(&e->text, "%d", (int)x->imm);
+  else
+    base_str_printf(&e->text, "%d + (lane & %d)", x->op == KERN_HIGH ? x->lanes : 0, x->lanes - 1);
+  base_str_add(&e->text, warp ? ");\n" : "];\n");
+}
+
+/* Waits where an access could meet one of another thread, and remembers it. */
+static void guard_access(struct cg_emit *e, kern_id id) {
+  if (e->group == 1 || !cg_exposed(e->fn, id, e->group)) return;
+  bool stores = cg_inst(e, id)->op == KERN_STORE;
+  if (e->stored || (stores && e->loaded)) emit_barrier(e);
+  e->stored = e->stored || stores;
+  e->loaded = e->loaded || !stores;
+}
+
+/* What other turns of a loop, or the other branch, have done is not known. */
+static void forget_accesses(struct cg_emit *e) { e->loaded = e->stored = e->group > 1; }
+
 static void piece_lane(struct cg_emit *e, kern_id id, int lo, int n) {
+  if (e->group > 1) {
+    fill(e, id, lo, n, "($D)");
+    add_own_lane(e, cg_inst(e, id)->lanes);
+    return;
+  }
   if (n > 1) fill(e, id, lo, n, "($D){");
   for (int i = 0; i < n; i++) base_str_printf(&e->text, i > 0 ? ", %d" : "%d", lo + i);
   base_str_add(&e->text, n > 1 ? "}" : "");
@@ -272,7 +381,12 @@ static void piece_sub(struct cg_emit *e, kern_id id, int lo, int n) { /* EXTRACT
   int first = x->op == KERN_EXTRACT ? (int)x->imm : x->op == KERN_HIGH ? x->lanes : 0;
   cg_value(e, &e->text, x->arg[0], first + lo, n, cg_width(e, id));
 }
-static void emit_sub(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_sub); }
+static void emit_sub(struct cg_emit *e, kern_id id) {
+  if (e->group > 1)
+    emit_exchange(e, id);
+  else
+    cg_define(e, id, cg_part(e, id), piece_sub);
+}
 
 /* Lanes that lie anywhere: source[i] is the lane, of argument 0 and then of argument 1, that lane i is. */
 static void add_shuffle(struct cg_emit *e, kern_id id, int n, const int *source) {
@@ -310,6 +424,11 @@ static void add_shuffle(struct cg_emit *e, kern_id id, int n, const int *source)
 static void piece_join(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   int source[KERN_MAX_LANES], half = x->lanes / 2;
+  if (e->group > 1) {
+    base_str_printf(&e->text, "(lane & %d) != 0 ? ", half);
+    fill(e, id, lo, n, "$b : $a");
+    return;
+  }
   if (n <= half) { /* of one argument */
     cg_value(e, &e->text, x->arg[lo >= half], lo % half, n, cg_width(e, id));
     return;
@@ -366,7 +485,7 @@ static void piece_table(struct cg_emit *e, kern_id id, int lo, int n) {
   char name[32];
   table_name(e, x, name);
   open_bytes(e, id, n);
-  cg_fill(&e->text, "table_$D(", &with);
+  cg_fill(&e->text, cg_dialect(e->unit->target)->scalar ? "entry_$D(" : "table_$D(", &with);
   base_str_printf(&e->text, "%s, ", name);
   cg_value(e, &e->text, table_index(e, x, n), lo, n, 4);
   base_str_add(&e->text, ")");
@@ -381,16 +500,29 @@ static void emit_table(struct cg_emit *e, kern_id id) {
   quern_status status = cg_name_new(e->unit, name, strlen(name), &is_new);
   if (e->status == QUERN_STATUS_OK) e->status = status;
   if (is_new) {
-    base_str_add(prelude, "static const ");
-    cg_type_add(prelude, memory_type(x->dtype, 1));
-    base_str_printf(prelude, " %s[16] __attribute__((aligned(64))) = {", name);
+    const struct cg_dialect *dialect = cg_dialect(e->unit->target);
+    quern_dtype dtype = dialect->scalar ? cg_unsigned(cg_size((int)x->dtype)) : x->dtype; /* bits, or values */
+    base_str_add(prelude, dialect->new_table);
+    cg_type_add(prelude, memory_type(dtype, 1));
+    base_str_printf(prelude, " %s[16]%s = {", name, dialect->scalar ? "" : " __attribute__((aligned(64)))");
     for (int i = 0; i < 16; i++) {
       base_str_add(prelude, i > 0 ? ", " : "");
-      cg_literal(prelude, x->dtype, (uint64_t)e->fn->pool.at[x->imm + i]);
+      cg_literal(prelude, dialect, dtype, (uint64_t)e->fn->pool.at[x->imm + i]);
     }
     base_str_add(prelude, "};\n");
   }
   cg_define(e, id, lanes_for(e, BASE_MAX(4, cg_size((int)x->dtype))), piece_table);
+}
+
+/* Four bytes as an i32. */
+static void add_bytes(struct cg_emit *e, kern_id id, int lo) {
+  base_str_add(&e->text, ", (i32)(");
+  for (int k = 0; k < 4; k++) {
+    base_str_add(&e->text, k > 0 ? " | (u32)(u8)" : "(u32)(u8)");
+    cg_value(e, &e->text, id, lo + k, 1, 1);
+    if (k > 0) base_str_printf(&e->text, " << %d", 8 * k);
+  }
+  base_str_add(&e->text, ")");
 }
 
 static void piece_dot4(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -399,6 +531,10 @@ static void piece_dot4(struct cg_emit *e, kern_id id, int lo, int n) {
   for (int i = 1; i < 3; i++) {
     quern_dtype dtype = cg_inst(e, x->arg[i])->dtype;
     int size = cg_size((int)dtype);
+    if (size == 1 && cg_dialect(e->unit->target)->scalar) {
+      add_bytes(e, x->arg[i], 4 * lo);
+      continue;
+    }
     struct cg_fill with = {.d = {QUERN_DTYPE_I32, n}, .a = {(int)dtype, n * 4 / size}};
     cg_fill(&e->text, dtype == QUERN_DTYPE_I32 ? ", (" : ", as_${D}_$A(", &with);
     cg_value(e, &e->text, x->arg[i], lo * 4 / size, with.a.lanes, size);
@@ -411,7 +547,7 @@ static void emit_dot4(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* "m0 + v3 + 16" */
-static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo) {
+static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo, int lanes) {
   const struct kern_inst *i = cg_inst(e, index);
   cg_memory(e, &e->text, memory);
   if (i->op != KERN_CONST || i->imm != 0) {
@@ -419,6 +555,9 @@ static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo
     cg_value(e, &e->text, index, 0, 1, 8);
   }
   if (lo != 0) base_str_printf(&e->text, " + %d", lo);
+  if (e->group == 1 || lanes == 1) return;
+  base_str_add(&e->text, " + ");
+  add_own_lane(e, lanes);
 }
 
 /* The lanes that count, for a part that begins at lane lo. */
@@ -427,24 +566,43 @@ static void add_count(struct cg_emit *e, kern_id count, int lo) {
   if (lo != 0) base_str_printf(&e->text, " - %d", lo);
 }
 
+/* For GPUs: whether the lane counts. */
+static void add_counts(struct cg_emit *e, kern_id count, int lo, int lanes) {
+  if (e->group > 1 && lanes > 1)
+    add_own_lane(e, lanes);
+  else
+    base_str_printf(&e->text, "%d", lo);
+  base_str_add(&e->text, " < ");
+  cg_value(e, &e->text, count, 0, 1, 8);
+}
+
 static void piece_load(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = memory_type(x->dtype, n)};
   open_bytes(e, id, n);
-  if (x->arg[2] != KERN_NONE) {
+  if (x->arg[2] != KERN_NONE && e->unit->target->base.gpu) {
+    base_str_add(&e->text, "(");
+    add_counts(e, x->arg[2], lo, x->lanes);
+    base_str_add(&e->text, " ? *(");
+    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
+    base_str_add(&e->text, ") : 0)");
+  } else if (x->arg[2] != KERN_NONE) {
     cg_fill(&e->text, "load_$D(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo);
+    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
     base_str_add(&e->text, ", ");
     add_count(e, x->arg[2], lo);
     base_str_add(&e->text, ")");
   } else {
     cg_fill(&e->text, n == 1 ? "*(" : "*(const ${D}u *)(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo);
+    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
     base_str_add(&e->text, ")");
   }
   close_bytes(e, id);
 }
-static void emit_load(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_load); }
+static void emit_load(struct cg_emit *e, kern_id id) {
+  guard_access(e, id);
+  cg_define(e, id, cg_part(e, id), piece_load);
+}
 
 /* The number of the far OUT that a store of a phase is to, or -1. */
 static int far_of(const struct cg_emit *e, const struct kern_inst *store) {
@@ -456,14 +614,39 @@ static void emit_stream(struct cg_emit *e, const struct kern_inst *x, int far, i
   struct cg_fill with = {.d = memory_type(cg_inst(e, x->arg[2])->dtype, n)};
   cg_indent(e);
   cg_fill(&e->text, "stream_$D(", &with);
-  add_address(e, x->arg[0], x->arg[1], lo);
+  add_address(e, x->arg[0], x->arg[1], lo, n);
   base_str_add(&e->text, ", ");
   cg_value(e, &e->text, x->arg[2], lo, n, 1);
   base_str_printf(&e->text, ", far%d);\n", far);
 }
 
+/* Lanes one by one, or the lane of the thread; a scalar by the first. */
+static void emit_gpu_store(struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  int lanes = cg_inst(e, x->arg[2])->lanes;
+  guard_access(e, id);
+  for (int lo = 0; lo < (e->group > 1 ? 1 : lanes); lo++) {
+    cg_indent(e);
+    bool some = e->group > lanes, counted = x->arg[3] != KERN_NONE;
+    if (some || counted) base_str_add(&e->text, "if (");
+    if (some) base_str_printf(&e->text, counted ? "lane < %d && " : "lane < %d", lanes);
+    if (counted) add_counts(e, x->arg[3], lo, lanes);
+    base_str_add(&e->text, some || counted ? ") *(" : "*(");
+    add_address(e, x->arg[0], x->arg[1], lo, lanes);
+    base_str_add(&e->text, ") = ");
+    cg_value(e, &e->text, x->arg[2], lo, 1, 1);
+    base_str_add(&e->text, ";\n");
+    /* PoCL 3.1 loses the condition of a store that ends a loop with barriers, unless one follows */
+    if (e->group > 1 && (some || counted) && e->unit->target->isa == CG_ISA_OPENCL) emit_barrier(e);
+  }
+}
+
 static void emit_store(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id), *value = cg_inst(e, x->arg[2]);
+  if (e->unit->target->base.gpu) {
+    emit_gpu_store(e, id);
+    return;
+  }
   int n = cg_part(e, x->arg[2]);
   bool is_mask = value->dtype == QUERN_DTYPE_BOOL && n > 1;
   struct cg_fill with = {.d = memory_type(value->dtype, n)};
@@ -476,7 +659,7 @@ static void emit_store(struct cg_emit *e, kern_id id) {
     }
     cg_indent(e);
     cg_fill(&e->text, partial ? "store_$D(" : n == 1 ? "*(" : "*(${D}u *)(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo);
+    add_address(e, x->arg[0], x->arg[1], lo, n);
     base_str_add(&e->text, partial ? ", " : ") = ");
     if (partial) add_count(e, x->arg[3], lo);
     base_str_add(&e->text, partial ? ", " : "");
@@ -489,38 +672,54 @@ static void emit_store(struct cg_emit *e, kern_id id) {
 /* Into the second-level cache: what is worked on meanwhile fills the first. */
 static void emit_prefetch(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
+  if (e->unit->target->base.gpu) return;
   cg_indent(e);
   base_str_add(&e->text, "__builtin_prefetch(");
-  add_address(e, x->arg[0], x->arg[1], 0);
+  add_address(e, x->arg[0], x->arg[1], 0, 1);
   base_str_add(&e->text, ", 0, 2);\n");
 }
 
 static void piece_gather(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = memory_type(x->dtype, n)};
+  bool gpu = e->unit->target->base.gpu;
   open_bytes(e, id, n);
-  cg_fill(&e->text, "gather_$D(", &with);
+  cg_fill(&e->text, gpu ? "*(" : "gather_$D(", &with);
   cg_memory(e, &e->text, x->arg[0]);
-  base_str_add(&e->text, ", ");
+  base_str_add(&e->text, gpu ? " + " : ", ");
   cg_value(e, &e->text, x->arg[1], lo, n, 8);
   base_str_add(&e->text, ")");
   close_bytes(e, id);
 }
-static void emit_gather(struct cg_emit *e, kern_id id) { cg_define(e, id, lanes_for(e, 8), piece_gather); }
+static void emit_gather(struct cg_emit *e, kern_id id) {
+  guard_access(e, id);
+  cg_define(e, id, lanes_for(e, 8), piece_gather);
+}
+
+/* What stands before the type that a pointer to a memory points to. */
+static const char *qualifier(const struct cg_emit *e, kern_id id) {
+  const struct cg_dialect *dialect = cg_dialect(e->unit->target);
+  return e->shared && cg_inst(e, cg_root(e->fn, id))->op == KERN_LOCAL ? dialect->shared : dialect->global;
+}
 
 /* Declares a pointer; what follows prints where to. */
 static void begin_pointer(struct cg_emit *e, kern_id id) {
   cg_indent(e);
+  base_str_add(&e->text, qualifier(e, id));
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
   base_str_printf(&e->text, " *const v%d = ", (int)id);
 }
 static void emit_local(struct cg_emit *e, kern_id id) {
+  if (e->group > 1)
+    emit_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
   begin_pointer(e, id);
-  base_str_printf(&e->text, "(void *)(scratch + %lld);\n", (long long)e->scratch_at[id]);
+  base_str_printf(&e->text, "(%s", qualifier(e, id));
+  cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
+  base_str_printf(&e->text, " *)(scratch + %lld);\n", (long long)e->scratch_at[id]);
 }
 static void emit_at(struct cg_emit *e, kern_id id) {
   begin_pointer(e, id);
-  add_address(e, cg_inst(e, id)->arg[0], cg_inst(e, id)->arg[1], 0);
+  add_address(e, cg_inst(e, id)->arg[0], cg_inst(e, id)->arg[1], 0, 1);
   base_str_add(&e->text, ";\n");
 }
 
@@ -538,6 +737,7 @@ static void emit_for(struct cg_emit *e, kern_id id) {
   cg_value(e, &e->text, x->arg[1], 0, 1, 8);
   base_str_printf(&e->text, "; v%d += %lld) {\n", (int)id, (long long)x->imm);
   e->indent++;
+  forget_accesses(e);
 }
 static void emit_if(struct cg_emit *e, kern_id id) {
   cg_indent(e);
@@ -552,12 +752,14 @@ static void emit_else(struct cg_emit *e, kern_id id) {
   cg_indent(e);
   base_str_add(&e->text, "} else {\n");
   e->indent++;
+  forget_accesses(e);
 }
 static void emit_end(struct cg_emit *e, kern_id id) {
   (void)id;
   e->indent--;
   cg_indent(e);
   base_str_add(&e->text, "}\n");
+  forget_accesses(e);
 }
 
 static void piece_copy(struct cg_emit *e, kern_id id, int lo, int n) { /* VAR, GET */
@@ -568,7 +770,7 @@ static void emit_copy(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(
 static void emit_set(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   int part = cg_part(e, x->arg[0]);
-  for (int lo = 0; lo < cg_inst(e, x->arg[0])->lanes; lo += part) {
+  for (int lo = 0; lo < (e->group > 1 ? 1 : cg_inst(e, x->arg[0])->lanes); lo += part) {
     cg_indent(e);
     cg_name(e, &e->text, x->arg[0], lo / part);
     base_str_add(&e->text, " = ");

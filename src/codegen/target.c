@@ -29,11 +29,24 @@ static bool has_f16c(void) {
 
 const struct cg_target cg_targets[] = {
 #define TARGET(NAME, ISA, BYTES, REGISTERS, FMA, VNNI, F16C, L1, L2, L3, RUNS, FLAGS)                                  \
-  {{NAME, BYTES, REGISTERS, FMA, VNNI, F16C, L1 * 1024, L2 * 1024, L3 * 1024, 1}, CG_ISA_##ISA, FLAGS},
+  {{NAME, BYTES, REGISTERS, FMA, VNNI, F16C, L1 * 1024, L2 * 1024, L3 * 1024, 1, false}, CG_ISA_##ISA, FLAGS},
+#define GPU(...)
 #include "codegen/targets.def"
 #undef TARGET
+#undef GPU
 };
 const size_t cg_target_count = BASE_COUNT(cg_targets);
+
+/* Vectors of a GPU are its threads: a value has one lane. */
+const struct cg_target cg_gpus[] = {
+#define TARGET(...)
+#define GPU(NAME, ISA, THREADS, L1, L2, L3, FLAGS)                                                                     \
+  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true}, CG_ISA_##ISA, FLAGS},
+#include "codegen/targets.def"
+#undef TARGET
+#undef GPU
+};
+const size_t cg_gpu_count = BASE_COUNT(cg_gpus);
 
 /* -fwrapv: integers wrap. -ffp-contract=off: fma is where the kernel says so. The two about errno and traps let the
 ** compiler use the instructions for square roots, rounding and selects; no value depends on them. The last keep out
@@ -45,14 +58,18 @@ const char cg_flags[] =
 const struct cg_target *cg_target_find(const char *name) {
   for (size_t i = 0; i < cg_target_count; i++)
     if (strcmp(cg_targets[i].base.name, name) == 0) return &cg_targets[i];
+  for (size_t i = 0; i < cg_gpu_count; i++)
+    if (strcmp(cg_gpus[i].base.name, name) == 0) return &cg_gpus[i];
   return NULL;
 }
 
 bool cg_target_runs(const struct cg_target *target) {
 #define TARGET(NAME, ISA, BYTES, REGISTERS, FMA, VNNI, F16C, L1, L2, L3, RUNS, FLAGS)                                  \
   if (strcmp(target->base.name, NAME) == 0) return RUNS;
+#define GPU(...)
 #include "codegen/targets.def"
 #undef TARGET
+#undef GPU
   return false;
 }
 

@@ -2,6 +2,8 @@
 **   $D $A           the result's and the argument's type; $Ds $As their elements
 **   $Di $Du $Ai $Au  integers of as many bytes and lanes; $Dm $Am masks: as $Di $Ai, of scalars i32
 **   $f32 $i8 ...    that element type with as many lanes as D; $n: how many lanes those are
+**   $Dw             an unsigned integer with as many lanes and bytes as D, but 4 at least
+**   $table          what the dialect has before the type that a pointer to a table points to
 **   $each(text)     the text once a lane, separated by commas, with @ for the lane; $iota: 0, 1, ...
 **   $a $b $c $d     operands
 **   the rest        numbers that depend on D or A: see words below
@@ -30,9 +32,14 @@ void cg_type_add(struct base_str *str, struct cg_type type) {
 /* ---- literals ------------------------------------------------------------------------------------------ */
 
 /* A float of that many bits of exponent and mantissa, in hexadecimal: exact. */
-static void float_literal(struct base_str *str, uint64_t bits, int exponent_bits, int mantissa, const char *suffix) {
+static void float_literal(struct base_str *str, bool scalar, uint64_t bits, int exponent_bits, int mantissa,
+                          const char *suffix) {
   uint64_t ones = (UINT64_C(1) << exponent_bits) - 1, fraction = bits & ((UINT64_C(1) << mantissa) - 1);
   int bias = (int)(ones >> 1), exponent = (int)(bits >> mantissa & ones);
+  if ((uint64_t)exponent == ones && scalar) { /* GPUs have no common name for these */
+    base_str_printf(str, mantissa == 23 ? "as_f32_u32(0x%llxu)" : "as_f64_u64(0x%llxul)", (unsigned long long)bits);
+    return;
+  }
   base_str_add(str, bits >> (exponent_bits + mantissa) & 1 ? "-" : "");
   if ((uint64_t)exponent == ones) {
     base_str_printf(str, fraction != 0 ? "__builtin_nan%s(\"\")" : "__builtin_inf%s()", suffix);
@@ -46,25 +53,25 @@ static void float_literal(struct base_str *str, uint64_t bits, int exponent_bits
 void cg_literal_f64(struct base_str *str, double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
-  float_literal(str, bits, 11, 52, "");
+  float_literal(str, false, bits, 11, 52, "");
 }
 
-void cg_literal(struct base_str *str, quern_dtype dtype, uint64_t bits) {
+void cg_literal(struct base_str *str, const struct cg_dialect *dialect, quern_dtype dtype, uint64_t bits) {
   const struct base_dtype_info *info = &base_dtypes[dtype];
   uint64_t x = base_load_int(cg_unsigned((int)info->size), &bits, 0);
   if (dtype == QUERN_DTYPE_F32) {
-    float_literal(str, x, 8, 23, "f");
+    float_literal(str, dialect->scalar, x, 8, 23, "f");
   } else if (dtype == QUERN_DTYPE_F64) {
-    float_literal(str, x, 11, 52, "");
+    float_literal(str, dialect->scalar, x, 11, 52, "");
   } else if (info->class == BASE_SIGNED) {
     long long i = (long long)base_load_int(dtype, &bits, 0);
-    const char *suffix = info->size == 8 ? "ll" : "";
+    const char *suffix = info->size == 8 ? dialect->i64 : "";
     if (info->size == 8 && i == INT64_MIN)
-      base_str_add(str, "(-0x7fffffffffffffffll - 1)");
+      base_str_printf(str, "(-0x7fffffffffffffff%s - 1)", suffix);
     else
       base_str_printf(str, i < 0 ? "(%lld%s)" : "%lld%s", i, suffix);
   } else {
-    base_str_printf(str, "%llu%s", (unsigned long long)x, info->size == 8 ? "ull" : info->size == 4 ? "u" : "");
+    base_str_printf(str, "%llu%s", (unsigned long long)x, info->size == 8 ? dialect->u64 : info->size == 4 ? "u" : "");
   }
 }
 
@@ -92,6 +99,9 @@ WORD(Ai, cg_type_add(str, integer_of(with->a, true)))
 WORD(Au, cg_type_add(str, integer_of(with->a, false)))
 WORD(Dm, add_mask(str, with->d))
 WORD(Am, add_mask(str, with->a))
+/* an unsigned integer in which products do not overflow an int */
+WORD(Dw, cg_type_add(str, (struct cg_type){(int)cg_unsigned(BASE_MAX(cg_size(with->d.dtype), 4)), with->d.lanes}))
+WORD(table, base_str_add(str, with->dialect->table))
 WORD(n, base_str_printf(str, "%d", with->d.lanes))
 WORD(bits, base_str_printf(str, "%d", 8 * cg_size(with->d.dtype)))
 WORD(top, base_str_printf(str, "%d", 8 * cg_size(with->d.dtype) - 1))
@@ -109,14 +119,14 @@ WORD(iota, for (int i = 0; i < with->d.lanes; i++) base_str_printf(str, "%s%d", 
 
 /* the sign bit of D, and all others */
 static uint64_t sign_bit(int dtype) { return UINT64_C(1) << (8 * cg_size(dtype) - 1); }
-WORD(sign, cg_literal(str, cg_unsigned(cg_size(with->d.dtype)), sign_bit(with->d.dtype)))
-WORD(nosign, cg_literal(str, cg_unsigned(cg_size(with->d.dtype)), sign_bit(with->d.dtype) - 1))
+WORD(sign, cg_literal(str, with->dialect, cg_unsigned(cg_size(with->d.dtype)), sign_bit(with->d.dtype)))
+WORD(nosign, cg_literal(str, with->dialect, cg_unsigned(cg_size(with->d.dtype)), sign_bit(with->d.dtype) - 1))
 
 /* the range of the integers of D: its ends; as floats of A, what is just above it, and its lower end */
 static void add_limit(struct base_str *str, const struct cg_fill *with, bool greatest) {
   bool is_signed = base_dtypes[with->d.dtype].class == BASE_SIGNED;
   uint64_t top = sign_bit(with->d.dtype), high = is_signed ? top - 1 : 2 * top - 1;
-  cg_literal(str, (quern_dtype)with->d.dtype, greatest ? high : is_signed ? top : 0);
+  cg_literal(str, with->dialect, (quern_dtype)with->d.dtype, greatest ? high : is_signed ? top : 0);
 }
 static void add_float_limit(struct base_str *str, const struct cg_fill *with, bool greatest) {
   bool is_signed = base_dtypes[with->d.dtype].class == BASE_SIGNED;
@@ -170,10 +180,10 @@ static const struct {
 } words[] = {
 #define W(NAME)                                                                                                        \
   { #NAME, word_##NAME }
-    W(D),    W(A),      W(Ds),    W(As),     W(Di),     W(Du),     W(Ai),        W(Au),   W(Dm),    W(Am),  W(n),
-    W(aw),   W(ax),     W(bits),  W(top),    W(w),      W(x),      W(fx),        W(fs),   W(neon),  W(vx),  W(iota),
-    W(sign), W(nosign), W(max),   W(min),    W(above),  W(below),  W(fshift),    W(flow), W(fsign), W(fup), W(fover),
-    W(fnan), W(fhalf),  W(fbias), W(fleast), W(fscale), W(fmagic), W(fmagicbits)
+    W(D),    W(A),      W(Ds),   W(As),    W(Di),    W(Du),     W(Ai),     W(Au),     W(Dm),        W(Am),  W(n),
+    W(aw),   W(ax),     W(bits), W(top),   W(w),     W(x),      W(fx),     W(fs),     W(neon),      W(vx),  W(iota),
+    W(sign), W(nosign), W(max),  W(min),   W(above), W(below),  W(fshift), W(flow),   W(fsign),     W(fup), W(fover),
+    W(Dw),   W(table),  W(fnan), W(fhalf), W(fbias), W(fleast), W(fscale), W(fmagic), W(fmagicbits)
 #undef W
 };
 

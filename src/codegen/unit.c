@@ -28,7 +28,18 @@ enum {
   SAME = 1 << 30    /* of A: the same as D */
 };
 enum { S = 1, V = 2, B8 = 8, B16 = 16, B32 = 32, B64 = 64 };
-enum { ALL = 1, NEON = 2, AVX2 = 4, AVX512 = 8, X86 = AVX2 | AVX512, VNNI = 16, F16C = 32 };
+enum {
+  ALL = 1,
+  NEON = 2,
+  AVX2 = 4,
+  AVX512 = 8,
+  X86 = AVX2 | AVX512,
+  VNNI = 16,
+  F16C = 32,
+  OPENCL = 64,
+  CUDA = 128,
+  GPU = OPENCL | CUDA
+};
 
 struct row {
   const char *name, *result, *parameters; /* of a HELPER; NULL of a BODY */
@@ -51,7 +62,8 @@ static const struct row *find_helper(const char *name, size_t n) {
 
 static unsigned target_bits(const struct cg_target *target) {
   static const unsigned isa[] = {
-      [CG_ISA_GENERIC] = ALL, [CG_ISA_NEON] = ALL | NEON, [CG_ISA_AVX2] = ALL | AVX2, [CG_ISA_AVX512] = ALL | AVX512};
+      [CG_ISA_GENERIC] = ALL,         [CG_ISA_NEON] = ALL | NEON,     [CG_ISA_AVX2] = ALL | AVX2,
+      [CG_ISA_AVX512] = ALL | AVX512, [CG_ISA_OPENCL] = ALL | OPENCL, [CG_ISA_CUDA] = ALL | CUDA};
   return isa[target->isa] | (target->base.vnni ? VNNI : 0u) | (target->base.f16c ? F16C : 0u);
 }
 
@@ -78,23 +90,14 @@ void cg_unit_init(struct cg_unit *unit, struct base_heap *heap, const struct cg_
   base_str_init(&unit->body, heap);
   base_map_init(&unit->names, heap);
   base_arena_init(&unit->arena, heap);
-  base_str_add(&unit->prelude, "typedef double f64;\n"
-                               "typedef float f32;\n"
-                               "typedef signed char i8;\n"
-                               "typedef short i16;\n"
-                               "typedef int i32;\n"
-                               "typedef long long i64;\n"
-                               "typedef unsigned char u8, f8e4m3, f8e5m2;\n"
-                               "typedef unsigned short u16, f16, bf16;\n"
-                               "typedef unsigned u32;\n"
-                               "typedef unsigned long long u64;\n"
-                               "typedef char c8;\n"
-                               "#define INLINE static inline __attribute__((always_inline))\n");
+  base_str_init(&unit->entries, heap);
+  base_str_add(&unit->prelude, cg_dialect(target)->prelude);
 }
 
 void cg_unit_fini(struct cg_unit *unit) {
   base_str_fini(&unit->prelude);
   base_str_fini(&unit->body);
+  base_str_fini(&unit->entries);
   base_map_fini(&unit->names);
   base_arena_fini(&unit->arena);
 }
@@ -102,8 +105,10 @@ void cg_unit_fini(struct cg_unit *unit) {
 quern_status cg_unit_text(const struct cg_unit *unit, struct base_str *str) {
   QUERN_TRY(base_str_status(&unit->prelude));
   QUERN_TRY(base_str_status(&unit->body));
+  QUERN_TRY(base_str_status(&unit->entries));
   base_str_add_n(str, unit->prelude.at, unit->prelude.n);
   if (unit->body.n > 0) base_str_add_n(str, unit->body.at, unit->body.n);
+  cg_gpu_end(unit, str);
   return base_str_status(str);
 }
 
@@ -196,7 +201,7 @@ static quern_status add_helper(struct cg_unit *unit, const struct row *helper, c
 static quern_status need_name(struct cg_unit *unit, const char *name, size_t n) {
   struct cg_type type;
   bool unaligned, is_new;
-  struct cg_fill with = {.operand = NULL};
+  struct cg_fill with = {.dialect = cg_dialect(unit->target)};
   bool is_type = parse_type(name, n, &type, &unaligned);
   if (is_type && type.lanes == 1) return QUERN_STATUS_OK;
   const struct row *helper = is_type ? NULL : parse_helper(name, n, &with);

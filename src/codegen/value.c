@@ -1,5 +1,5 @@
 /* codegen/value.c -- the names of values, and any lanes of them as expressions
-** keeps: a vector in the text is at most a register long; longer values are parts v12_0, v12_1, ...
+** keeps: a vector in the text is at most a register long, a lane on GPUs; longer values are parts v12_0, v12_1, ...
 */
 #include "codegen/cg_int.h"
 
@@ -9,6 +9,7 @@ int cg_width(const struct cg_emit *e, kern_id id) {
 }
 
 int cg_part(const struct cg_emit *e, kern_id id) {
+  if (cg_dialect(e->unit->target)->scalar) return 1;
   return BASE_MIN(cg_inst(e, id)->lanes, e->unit->target->base.vector_bytes / cg_width(e, id));
 }
 
@@ -24,7 +25,7 @@ void cg_indent(struct cg_emit *e) {
 
 void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int part) {
   base_str_printf(str, "v%d", (int)id);
-  if (cg_part(e, id) < cg_inst(e, id)->lanes) base_str_printf(str, "_%d", part);
+  if (cg_part(e, id) < cg_inst(e, id)->lanes && e->group == 1) base_str_printf(str, "_%d", part);
 }
 
 void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id) {
@@ -37,14 +38,14 @@ void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id) {
 
 /* Scalars that have no name of their own. */
 static bool add_plain(const struct cg_emit *e, struct base_str *str, const struct kern_inst *x) {
-  (void)e;
-  if (x->lanes != 1) return false;
+  const struct cg_dialect *dialect = cg_dialect(e->unit->target);
+  if (x->lanes != 1 && !(dialect->scalar && x->op == KERN_CONST)) return false;
   if (x->op == KERN_TASK) return base_str_add(str, "task"), true;
   if (x->op == KERN_SCALAR) return base_str_printf(str, "s%d", (int)x->imm), true;
   if (x->op != KERN_CONST) return false;
   bool is_short =
       x->dtype == QUERN_DTYPE_I64 && x->imm > -32768 && x->imm < 32768; /* products of two fit into an int */
-  cg_literal(str, is_short ? QUERN_DTYPE_I32 : x->dtype, is_short ? (uint32_t)x->imm : (uint64_t)x->imm);
+  cg_literal(str, dialect, is_short ? QUERN_DTYPE_I32 : x->dtype, is_short ? (uint32_t)x->imm : (uint64_t)x->imm);
   return true;
 }
 
@@ -111,7 +112,7 @@ static void add_pieces(struct cg_emit *e, kern_id id, int lo, int n, int most, c
 void cg_define(struct cg_emit *e, kern_id id, int n, cg_piece *piece) {
   const struct kern_inst *x = cg_inst(e, id);
   int part = cg_part(e, id);
-  for (int k = 0; k < x->lanes / part; k++) {
+  for (int k = 0; k < (e->group > 1 ? 1 : x->lanes / part); k++) {
     cg_indent(e);
     base_str_add(&e->text, x->op == KERN_VAR ? "" : "const ");
     cg_type_add(&e->text, cg_type_of(e, id, part));

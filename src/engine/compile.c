@@ -5,6 +5,18 @@
 */
 #include "engine/engine.h"
 
+/* The device's own target, or the one that was asked for. A GPU has threads of its own. */
+static quern_status choose_target(quern_program *program, const quern_program_options *options) {
+  const struct cg_target *asked = options->target != NULL ? cg_target_find(options->target) : NULL;
+  if (asked == NULL)
+    QUERN_TRY(program->device->target(&program->target));
+  else
+    program->target = *asked;
+  if (!program->target.base.gpu)
+    program->target.base.threads = options->threads > 0 ? options->threads : rt_default_threads();
+  return QUERN_STATUS_OK;
+}
+
 /* Options as the passes want them, the device and what it can do. */
 static quern_status configure(struct engine_build *b) {
   const quern_program_options *options = &b->request->options;
@@ -17,8 +29,7 @@ static quern_status configure(struct engine_build *b) {
   if (status == QUERN_STATUS_OK) status = pass_options_parse(&b->passes, options->optimise, list.at);
   base_str_fini(&list);
   QUERN_TRY(status);
-  QUERN_TRY(program->device->target(&program->target));
-  program->target.base.threads = options->threads > 0 ? options->threads : rt_default_threads();
+  QUERN_TRY(choose_target(program, options));
   b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
@@ -87,7 +98,7 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   bool found;
   (void)user;
   QUERN_TRY(run_front(b, true, &found));
-  if (found) return QUERN_STATUS_OK;
+  if (found) return engine_place_constants(b->program);
   double start = base_clock();
   QUERN_TRY(engine_make_plans(b, &least));
   QUERN_TRY(engine_snap(b, "plan"));
@@ -102,7 +113,8 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   counts->compiled = b->stats.compiled;
   counts->cached = b->stats.cached;
   QUERN_TRY(engine_run_packings(b));
-  return engine_cache_keep(b);
+  QUERN_TRY(engine_cache_keep(b));
+  return engine_place_constants(program);
 }
 
 static void build_fini(struct engine_build *b) {

@@ -5,8 +5,6 @@
 #include "prof/prof.h"
 #include "quern/profile.h"
 
-static const struct rt_device *const devices[] = {&rt_cpu, &rt_interp, &rt_null};
-
 quern_status quern_device_limits(quern_limits *limits, int threads, bool again) {
   QUERN_CHECK(limits != NULL, INVALID, "device_limits: the place for the limits is null");
   QUERN_CHECK(threads >= 0 && threads <= RT_MAX_THREADS, INVALID, "device_limits: %d threads; must be 0 to %d", threads,
@@ -44,23 +42,27 @@ double quern_limits_floor(const quern_limits *limits, quern_dtype dtype, double 
   return prof_floor(&known, &(struct kern_cost){flops, bytes}, dtype, footprint, &bound);
 }
 
-size_t quern_devices(void) { return BASE_COUNT(devices); }
+size_t quern_devices(void) {
+  size_t n = 0;
+  while (rt_device_get(n) != NULL) n++;
+  return n;
+}
 
 quern_status quern_device_get(size_t i, quern_device *device) {
   static _Thread_local char detail[256];
   QUERN_CHECK(device != NULL, INVALID, "device_get: the place for the device is null");
-  QUERN_CHECK(i < BASE_COUNT(devices), INVALID, "device_get: there are %zu devices, number %zu is asked for",
-              BASE_COUNT(devices), i);
+  const struct rt_device *found = rt_device_get(i);
+  QUERN_CHECK(found != NULL, INVALID, "device_get: there are %zu devices, number %zu is asked for", quern_devices(), i);
   QUERN_TRY(base_env_read());
   struct cg_target target;
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  QUERN_TRY(devices[i]->target(&target));
-  devices[i]->describe(&heap, detail, sizeof detail);
-  *device = (quern_device){.name = devices[i]->name,
+  QUERN_TRY(found->target(&target));
+  found->describe(&heap, detail, sizeof detail);
+  *device = (quern_device){.name = found->name,
                            .target = target.base.name,
                            .detail = detail,
-                           .threads = rt_default_threads(),
+                           .threads = target.base.gpu ? target.base.threads : rt_default_threads(),
                            .caches = {target.base.l1_bytes, target.base.l2_bytes, target.base.l3_bytes}};
   return QUERN_STATUS_OK;
 }

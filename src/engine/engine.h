@@ -73,8 +73,10 @@ struct quern_program {
   struct engine_part *parts; /* 0 is the main one */
   size_t n_inputs, n_outputs, n_states;
   quern_slot *inputs, *outputs, *states;
-  int64_t *state_at; /* offsets into an instance's state */
-  char *constants;
+  int64_t *state_at;        /* offsets into an instance's state */
+  char *constants;          /* on the host */
+  char *placed;             /* where kernels read them: there, or in the device's own memory */
+  struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
   quern_memory memory;
   quern_program_counts counts;
   size_t scratch_stride;  /* bytes of scratch a thread needs */
@@ -201,7 +203,7 @@ quern_status engine_launch_packings(quern_program *program, size_t stride, size_
 quern_status engine_find_rows(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
 const struct pass_rows *engine_rows(const struct engine_unit *unit);
-/* Bytes that runs with fewer rows need beside; marks the slots that have rows. */
+/* Bytes of inputs and outputs that are not used where the caller has them; marks the slots that have rows. */
 int64_t engine_staging_bytes(const struct engine_build *b);
 void engine_mark_rows(struct engine_build *b);
 quern_status engine_make_groups(struct engine_build *b) QUERN_NODISCARD;  /* lower.c */
@@ -235,6 +237,8 @@ struct quern_instance {
   struct base_heap heap;
   struct base_arena frames;
   struct rt_pool *pool;
+  struct rt_stream
+      *stream; /* of a device with memory of its own, in which all of the following lies; NULL: the host's */
   char *arena, *scratch;
   char **states; /* where each is: in state, or in that of another instance */
   char *state;   /* those of its own, one after another */
@@ -242,13 +246,13 @@ struct quern_instance {
   int64_t rows;  /* of the leading dimension, in the next run */
   char *staging; /* inputs and outputs of runs with fewer rows than the most */
   void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
-  bool shares_pool, shares_arena, shares_scratch; /* they are not its own */
-  quern_instance *other;                          /* whose states and space it uses: one of its users; NULL: none */
-  int users;                                      /* its owner, and those instances: it is gone with the last */
-  struct engine_frame *frame;                     /* of the main part */
-  bool poison;                                    /* QUERN_VERBOSE=poison */
-  int64_t debug;                                  /* QUERN_DEBUG */
-  engine_hook *hook;                              /* NULL: none */
+  bool shares_pool, shares_stream, shares_arena, shares_scratch; /* they are not its own */
+  quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
+  int users;                  /* its owner, and those instances: it is gone with the last */
+  struct engine_frame *frame; /* of the main part */
+  bool poison;                /* QUERN_VERBOSE=poison */
+  int64_t debug;              /* QUERN_DEBUG */
+  engine_hook *hook;          /* NULL: none */
   void *hook_user;
   struct engine_frame *running; /* whose step the hook is told of */
   quern_run_counts counts;
@@ -265,17 +269,31 @@ struct engine_space {
 quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
                                  const struct engine_space *space) QUERN_NODISCARD;
 
+/* memory.c: of an instance, zero; between it and the host's; in it. Waiting ends when all that was asked for is done. */
+quern_status engine_memory_new(quern_instance *instance, size_t bytes, char **at) QUERN_NODISCARD;
+void engine_memory_free(quern_instance *instance, char *at, size_t bytes);
+quern_status engine_upload(const quern_instance *instance, void *to, const void *from, size_t bytes) QUERN_NODISCARD;
+quern_status engine_download(const quern_instance *instance, void *to, const void *from, size_t bytes) QUERN_NODISCARD;
+quern_status engine_copy_bytes(const quern_instance *instance, void *to, const void *from,
+                               size_t bytes) QUERN_NODISCARD;
+quern_status engine_fill(const quern_instance *instance, void *at, int byte, size_t bytes) QUERN_NODISCARD;
+quern_status engine_wait(const quern_instance *instance) QUERN_NODISCARD;
+/* The constants of a program where its kernels read them, once they are there on the host. */
+quern_status engine_place_constants(quern_program *program) QUERN_NODISCARD;
+void engine_free_constants(quern_program *program);
+
 /* Bytes of scratch of all its threads. */
 size_t engine_scratch_bytes(const quern_program *program);
 
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
-/* Memory for runs with fewer rows, once; a run with as many rows as the instance has, fewer than the most (leading.c). */
+/* Memory for inputs and outputs that are not used where the caller has them, once; a run with such (leading.c). */
 quern_status engine_open_staging(quern_instance *instance) QUERN_NODISCARD;
-quern_status engine_run_rows(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
+quern_status engine_run_staged(quern_instance *instance, const void *const *inputs,
+                               void *const *outputs) QUERN_NODISCARD;
 /* Bytes of a slot, or of a buffer, that a run of the instance has. */
 size_t engine_slot_bytes(const quern_instance *instance, const quern_slot *slot);
 /* Overwrites the bytes of the frame's arena that are not alive before a step, and all scratch (poison.c). */
-void engine_poison(const quern_instance *instance, const struct engine_frame *frame, int step);
+quern_status engine_poison(const quern_instance *instance, const struct engine_frame *frame, int step) QUERN_NODISCARD;
 
 /* Ends recording, if there is any (profile.c). */
 void engine_record_free(quern_instance *instance);
@@ -324,10 +342,10 @@ struct engine_eager_stats engine_eager_get(const quern_context *ctx);
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
                              const struct pass_group *group, const struct pass_rows *rows) QUERN_NODISCARD;
 /* Keeps what a step is about to read. */
-quern_status engine_ref_before(const quern_program *program, const struct engine_step *step, void *const *mems,
+quern_status engine_ref_before(const quern_instance *instance, const struct engine_step *step, void *const *mems,
                                void ***kept) QUERN_NODISCARD;
-/* Compares what it has written, if its status is OK, and frees what was kept. Of what has rows, so many. */
-quern_status engine_ref_after(const quern_program *program, const struct engine_step *step, int64_t rows,
-                              void *const *mems, void **kept, quern_status status) QUERN_NODISCARD;
+/* Compares what it has written, if its status is OK, and frees what was kept. Of what has rows, as many as the run has. */
+quern_status engine_ref_after(const quern_instance *instance, const struct engine_step *step, void *const *mems,
+                              void **kept, quern_status status) QUERN_NODISCARD;
 
 #endif

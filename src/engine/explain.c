@@ -33,7 +33,7 @@ static void add_memory(struct base_str *str, const quern_memory *m) {
               {"bound", m->bound, "alive at a time: no arena can be smaller"},
               {"unshared", m->unshared, "the arena if nothing shared memory"},
               {"held", m->held, "activations: what output 0 needs and others read later, the most at a time"},
-              {"staging", m->staging, "inputs and outputs of runs with fewer rows than the most"}};
+              {"staging", m->staging, "inputs and outputs that are not used where the caller has them"}};
   base_str_add(str, "memory\n");
   size_t n = BASE_COUNT(rows) - (m->staging == 0); /* the last is of programs with a leading dimension */
   for (size_t i = 0; i < n; i++) {

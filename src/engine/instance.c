@@ -55,7 +55,7 @@ static quern_status frame_new(quern_instance *instance, int number, char *arena,
     const struct engine_buffer *b = &part->buffers[i];
     if (b->place == PLAN_ARENA) frame->at[i] = arena + b->at;
     if (b->place == PLAN_STATE) frame->at[i] = state_place(instance, b->at);
-    if (b->place == PLAN_CONST) frame->at[i] = program->constants + b->at;
+    if (b->place == PLAN_CONST) frame->at[i] = program->placed + b->at;
   }
   for (int i = 0; i < part->n_steps; i++)
     if (part->steps[i].control != NULL) QUERN_TRY(frame_bodies(instance, frame, i));
@@ -69,14 +69,16 @@ static quern_status frame_new(quern_instance *instance, int number, char *arena,
 static quern_status open_space(quern_instance *instance) {
   const quern_program *program = instance->program;
   struct base_heap *heap = &instance->heap;
-  int threads = program->target.base.threads;
+  const struct rt_remote *remote = program->device->remote;
+  int threads = program->target.base.gpu ? 1 : program->target.base.threads;
   if (!instance->shares_pool) {
     QUERN_TRY(rt_pool_new(&instance->pool, heap, threads));
     if (program->sleeps) rt_pool_sleep(instance->pool);
   }
-  if (!instance->shares_arena) instance->arena = base_alloc_zero(heap, (size_t)program->memory.arena);
-  if (!instance->shares_scratch) instance->scratch = base_alloc_zero(heap, engine_scratch_bytes(program));
-  return instance->arena == NULL || instance->scratch == NULL ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+  if (remote != NULL && !instance->shares_stream) QUERN_TRY(remote->open(&instance->stream, heap));
+  if (!instance->shares_arena) QUERN_TRY(engine_memory_new(instance, (size_t)program->memory.arena, &instance->arena));
+  return instance->shares_scratch ? QUERN_STATUS_OK
+                                  : engine_memory_new(instance, engine_scratch_bytes(program), &instance->scratch);
 }
 
 size_t engine_scratch_bytes(const quern_program *program) {
@@ -89,6 +91,8 @@ static void share_space(quern_instance *instance, quern_instance *other) {
   instance->shares_pool = program->target.base.threads == its->target.base.threads && program->sleeps == its->sleeps;
   instance->shares_arena = program->memory.arena <= its->memory.arena;
   instance->shares_scratch = engine_scratch_bytes(program) <= engine_scratch_bytes(its);
+  instance->shares_stream = other->stream != NULL; /* what one has asked for is done before what the other asks for */
+  instance->stream = other->stream;
   if (instance->shares_pool) instance->pool = other->pool;
   if (instance->shares_arena) instance->arena = other->arena;
   if (instance->shares_scratch) instance->scratch = other->scratch;
@@ -123,8 +127,7 @@ static quern_status open_states(quern_instance *instance, const quern_instance *
     if (instance->states[i] == NULL)
       instance->state_bytes += ((int64_t)program->states[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
   }
-  instance->state = base_alloc_zero(&instance->heap, (size_t)instance->state_bytes);
-  if (instance->state == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(engine_memory_new(instance, (size_t)instance->state_bytes, &instance->state));
   char *next = instance->state;
   for (size_t i = 0; i < program->n_states; i++) {
     if (instance->states[i] != NULL) continue;
@@ -185,6 +188,9 @@ quern_status quern_instance_new_with(quern_instance **instance, const quern_prog
   *instance = NULL;
   QUERN_CHECK(program != NULL, INVALID, "instance_new_with: the program is null");
   QUERN_CHECK(other != NULL, INVALID, "instance_new_with: the other instance is null");
+  QUERN_CHECK(program->device->remote == other->program->device->remote, INVALID,
+              "instance_new_with: the program is for device %s, the other instance's for %s, whose memory is another",
+              program->device->name, other->program->device->name);
   return new_instance(instance, program, NULL, other);
 }
 
@@ -195,13 +201,14 @@ quern_status engine_instance_new(quern_instance **instance, const quern_program 
 
 static void free_instance(quern_instance *instance) {
   const quern_program *program = instance->program;
-  struct base_heap heap, *memory = &instance->heap;
+  struct base_heap heap;
   engine_record_free(instance);
-  base_free(memory, instance->state, (size_t)instance->state_bytes);
-  base_free(memory, instance->staging, (size_t)program->memory.staging);
+  engine_memory_free(instance, instance->state, (size_t)instance->state_bytes);
+  engine_memory_free(instance, instance->staging, (size_t)program->memory.staging);
   if (!instance->shares_pool && instance->pool != NULL) rt_pool_free(instance->pool);
-  if (!instance->shares_arena) base_free(memory, instance->arena, (size_t)program->memory.arena);
-  if (!instance->shares_scratch) base_free(memory, instance->scratch, engine_scratch_bytes(program));
+  if (!instance->shares_arena) engine_memory_free(instance, instance->arena, (size_t)program->memory.arena);
+  if (!instance->shares_scratch) engine_memory_free(instance, instance->scratch, engine_scratch_bytes(program));
+  if (!instance->shares_stream && instance->stream != NULL) program->device->remote->close(instance->stream);
   base_arena_fini(&instance->frames);
   heap = instance->heap;
   base_free(&heap, instance, sizeof *instance);
@@ -230,20 +237,16 @@ static quern_status check_state(const char *what, const quern_instance *instance
 
 quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) {
   QUERN_TRY(check_state("instance_set_state", instance, i, data));
-  size_t bytes = instance->program->states[i].bytes;
-  if (bytes > 0) memcpy(instance->states[i], data, bytes);
-  return QUERN_STATUS_OK;
+  return engine_upload(instance, instance->states[i], data, instance->program->states[i].bytes);
 }
 
 quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) {
   QUERN_TRY(check_state("instance_get_state", instance, i, data));
-  size_t bytes = instance->program->states[i].bytes;
-  if (bytes > 0) memcpy(data, instance->states[i], bytes);
-  return QUERN_STATUS_OK;
+  return engine_download(instance, data, instance->states[i], instance->program->states[i].bytes);
 }
 
 void *quern_instance_state(quern_instance *instance, size_t i) {
-  return instance != NULL && i < instance->program->n_states ? instance->states[i] : NULL;
+  return instance != NULL && instance->stream == NULL && i < instance->program->n_states ? instance->states[i] : NULL;
 }
 
 /* ---- running -------------------------------------------------------------------------------------------- */
@@ -272,6 +275,6 @@ quern_status quern_instance_run(quern_instance *instance, const void *const *inp
   const quern_program *program = instance->program;
   QUERN_TRY(check_slots(instance, "input", program->n_inputs, program->inputs, inputs));
   QUERN_TRY(check_slots(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs));
-  return instance->rows < program->leading ? engine_run_rows(instance, inputs, outputs)
-                                           : engine_run(instance, inputs, outputs);
+  bool staged = instance->rows < program->leading || instance->stream != NULL;
+  return staged ? engine_run_staged(instance, inputs, outputs) : engine_run(instance, inputs, outputs);
 }

@@ -86,13 +86,18 @@ static bool has_rows(const struct engine_build *b, const quern_tensor *t) {
   return rows != NULL && pass_rows_get(rows, t) > 0;
 }
 
+/* Whether the memory of a param or a result of the main unit is not the caller's, or not in all runs. */
+static bool is_staged(const struct engine_build *b, const quern_tensor *t) {
+  return b->program->device->remote != NULL || has_rows(b, t);
+}
+
 int64_t engine_staging_bytes(const struct engine_build *b) {
   int64_t bytes = 0;
   for (size_t i = 0; i < b->inputs.n; i++)
-    if (has_rows(b, b->inputs.at[i])) bytes += round_up((int64_t)ir_bytes(b->inputs.at[i]));
+    if (is_staged(b, b->inputs.at[i])) bytes += round_up((int64_t)ir_bytes(b->inputs.at[i]));
   for (size_t i = 0; i < b->request->n_outputs; i++) {
     const quern_tensor *t = b->units.at[0].roots.roots[i];
-    if (has_rows(b, t)) bytes += round_up((int64_t)ir_bytes(t));
+    if (is_staged(b, t)) bytes += round_up((int64_t)ir_bytes(t));
   }
   return bytes;
 }
@@ -112,10 +117,10 @@ quern_status engine_open_staging(quern_instance *instance) {
   const quern_program *program = instance->program;
   size_t n = program->n_inputs + program->n_outputs;
   instance->rows = program->leading;
-  if (program->leading == 0) return QUERN_STATUS_OK;
-  instance->staging = base_alloc_zero(&instance->heap, (size_t)program->memory.staging);
+  if (program->leading == 0 && instance->stream == NULL) return QUERN_STATUS_OK;
   instance->staged = base_arena_alloc(&instance->frames, (n + 1) * sizeof *instance->staged);
-  return instance->staging != NULL && instance->staged != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  if (instance->staged == NULL) return QUERN_STATUS_MEMORY;
+  return engine_memory_new(instance, (size_t)program->memory.staging, &instance->staging);
 }
 
 size_t engine_slot_bytes(const quern_instance *instance, const quern_slot *slot) {
@@ -135,30 +140,29 @@ quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) 
   return QUERN_STATUS_OK;
 }
 
-/* ---- runs with fewer rows --------------------------------------------------------------------------------- */
+/* ---- runs with fewer rows, or on memory that is not the caller's -------------------------------------------- */
 
-quern_status engine_run_rows(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+quern_status engine_run_staged(quern_instance *instance, const void *const *inputs, void *const *outputs) {
   const quern_program *program = instance->program;
+  bool all = instance->stream != NULL;
   void **ins = instance->staged, **outs = ins + program->n_inputs;
   char *at = instance->staging;
-  if (instance->poison) memset(at, 0xff, (size_t)program->memory.staging);
+  if (instance->poison) QUERN_TRY(engine_fill(instance, at, 0xff, (size_t)program->memory.staging));
   for (size_t i = 0; i < program->n_inputs; i++) {
     const quern_slot *slot = &program->inputs[i];
-    size_t bytes = engine_slot_bytes(instance, slot);
-    ins[i] = slot->leading ? at : (void *)inputs[i]; /* inputs that are not donated are only read */
-    if (!slot->leading) continue;
-    if (bytes > 0) memcpy(at, inputs[i], bytes);
+    ins[i] = slot->leading || all ? at : (void *)inputs[i]; /* inputs that are not donated are only read */
+    if (ins[i] != at) continue;
+    QUERN_TRY(engine_upload(instance, at, inputs[i], engine_slot_bytes(instance, slot)));
     at += round_up((int64_t)slot->bytes);
   }
   for (size_t i = 0; i < program->n_outputs; i++) {
     const quern_slot *slot = &program->outputs[i];
-    outs[i] = slot->leading ? at : outputs[i];
-    if (slot->leading) at += round_up((int64_t)slot->bytes);
+    outs[i] = slot->leading || all ? at : outputs[i];
+    if (outs[i] == at) at += round_up((int64_t)slot->bytes);
   }
   QUERN_TRY(engine_run(instance, (const void *const *)ins, outs));
-  for (size_t i = 0; i < program->n_outputs; i++) {
-    size_t bytes = engine_slot_bytes(instance, &program->outputs[i]);
-    if (outs[i] != outputs[i] && bytes > 0) memcpy(outputs[i], outs[i], bytes);
-  }
+  for (size_t i = 0; i < program->n_outputs; i++)
+    if (outs[i] != outputs[i])
+      QUERN_TRY(engine_download(instance, outputs[i], outs[i], engine_slot_bytes(instance, &program->outputs[i])));
   return QUERN_STATUS_OK;
 }

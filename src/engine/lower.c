@@ -148,7 +148,7 @@ static quern_status lower_unit(struct engine_build *b, struct engine_unit *unit)
     if (group->kind == PASS_KIND_VIEW || group->kind == PASS_KIND_CONTROL) continue;
     QUERN_TRY(lower_group(b, engine_rows(unit), step));
     step->kern = b->kernels.at[step->kernel];
-    step->scratch = kern_scratch_bytes(step->kern);
+    step->scratch = cg_scratch(step->kern, &b->program->target);
     step->seconds = guess_seconds(step->kern);
     unit->seconds += step->seconds;
   }

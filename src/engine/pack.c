@@ -16,7 +16,8 @@ const void *engine_constant_data(const quern_tensor *t) {
 
 uint64_t engine_constant_ins(const struct engine_build *b, const struct pass_group *group) {
   uint64_t mask = 0;
-  if (group->kind != PASS_KIND_DOT || b->request->ref) return 0; /* the evaluator is given operands as they were */
+  /* the evaluator is given operands as they were; elements on the host are not there for kernels of a GPU */
+  if (group->kind != PASS_KIND_DOT || b->request->ref || b->program->target.base.gpu) return 0;
   for (size_t i = 0; i < BASE_MIN(group->n_ins, 64); i++)
     if (engine_constant_data(group->ins[i]) != NULL) mask |= UINT64_C(1) << i;
   return mask;

@@ -24,12 +24,12 @@ static int64_t next_gap(const struct engine_part *part, int step, int64_t at, in
   return at;
 }
 
-void engine_poison(const quern_instance *instance, const struct engine_frame *frame, int step) {
+quern_status engine_poison(const quern_instance *instance, const struct engine_frame *frame, int step) {
   const quern_program *program = instance->program;
   int64_t end = 0;
   for (int64_t at = 0; at < frame->part->memory.arena; at = end) {
     at = next_gap(frame->part, step, at, &end);
-    if (at < end) memset(frame->arena + at, 0xff, (size_t)(end - at));
+    if (at < end) QUERN_TRY(engine_fill(instance, frame->arena + at, 0xff, (size_t)(end - at)));
   }
-  memset(instance->scratch, 0xff, program->scratch_stride * (size_t)program->target.base.threads);
+  return engine_fill(instance, instance->scratch, 0xff, engine_scratch_bytes(program));
 }

@@ -52,9 +52,27 @@ static quern_status check_leading(const quern_context *ctx, size_t n, quern_tens
   return QUERN_STATUS_OK;
 }
 
+/* Kernels of the host run on processors only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
+static quern_status check_target(const char *device, const char *name) {
+  if (name == NULL) return QUERN_STATUS_OK;
+  const struct cg_target *target = cg_target_find(name);
+  QUERN_CHECK(target != NULL, INVALID, "program_compile: there is no target \"%s\" HINT: quern devices lists them",
+              name);
+  bool cpu = strcmp(device, "cpu") == 0, opencl = strcmp(device, "opencl") == 0, cuda = strcmp(device, "cuda") == 0;
+  bool fits = cpu      ? !target->base.gpu && cg_target_runs(target)
+              : opencl ? target->isa == CG_ISA_OPENCL
+              : cuda   ? target->isa == CG_ISA_CUDA
+                       : true;
+  QUERN_CHECK(fits, INVALID, "program_compile: device \"%s\" does not run what is made for target \"%s\"", device,
+              name);
+  return QUERN_STATUS_OK;
+}
+
 static quern_status check_options(const quern_context *ctx, const quern_program_options *o) {
   QUERN_CHECK(o->device != NULL && rt_device_find(o->device) != NULL, INVALID,
-              "program_compile: there is no device \"%s\" HINT: \"cpu\", \"interp\" or \"null\"", o->device);
+              "program_compile: there is no device \"%s\" HINT: \"cpu\", \"interp\", \"null\", \"cuda\" or \"opencl\"",
+              o->device);
+  QUERN_TRY(check_target(o->device, o->target));
   QUERN_CHECK(o->threads >= 0 && o->threads <= RT_MAX_THREADS, INVALID,
               "program_compile: %d threads; expected 0 (as many as there are) to %d", o->threads, RT_MAX_THREADS);
   QUERN_CHECK(o->optimise == 0 || o->optimise == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
@@ -129,7 +147,7 @@ void quern_program_free(quern_program *program) {
   if (program == NULL || atomic_fetch_sub(&program->users, 1) > 1) return;
   if (program->module != NULL) program->device->free(program->module);
   for (int i = 0; i < program->n_kernels; i++) kern_free(program->kernels[i]);
-  base_free(&program->heap, program->constants, (size_t)program->memory.constants);
+  engine_free_constants(program);
   base_arena_fini(&program->arena);
   quern_context_free(program->ref_ctx);
   struct base_heap heap = program->heap;

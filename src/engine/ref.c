@@ -105,21 +105,21 @@ static void drop(struct base_heap *heap, const struct engine_ref *ref, void **ke
   base_free(heap, kept, (size_t)(ref->n_ins + ref->n_outs) * sizeof *kept);
 }
 
-quern_status engine_ref_before(const quern_program *program, const struct engine_step *step, void *const *mems,
+quern_status engine_ref_before(const quern_instance *instance, const struct engine_step *step, void *const *mems,
                                void ***kept) {
   const struct engine_ref *ref = step->ref;
-  struct base_heap *heap = &program->ref_ctx->heap;
+  struct base_heap *heap = &instance->program->ref_ctx->heap;
   int n = ref->n_ins + ref->n_outs;
   *kept = base_alloc_zero(heap, (size_t)n * sizeof **kept);
   if (*kept == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < n; i++) {
     size_t bytes = ir_bytes(i < ref->n_ins ? ref->ins[i] : ref->outs[i - ref->n_ins]);
     (*kept)[i] = base_alloc(heap, bytes);
-    if ((*kept)[i] == NULL) {
-      drop(heap, ref, *kept);
-      return QUERN_STATUS_MEMORY;
-    }
-    if (i < ref->n_ins && bytes > 0) memcpy((*kept)[i], mems[i], bytes);
+    quern_status status = (*kept)[i] != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+    if (status == QUERN_STATUS_OK && i < ref->n_ins) status = engine_download(instance, (*kept)[i], mems[i], bytes);
+    if (status == QUERN_STATUS_OK) continue;
+    drop(heap, ref, *kept);
+    return status;
   }
   return QUERN_STATUS_OK;
 }
@@ -190,10 +190,30 @@ static quern_status report(const quern_program *program, const struct engine_ste
   return status;
 }
 
-quern_status engine_ref_after(const quern_program *program, const struct engine_step *step, int64_t rows,
-                              void *const *mems, void **kept, quern_status status) {
+/* Compares out i with what the evaluator gives. */
+static quern_status judge(const quern_instance *instance, const struct engine_step *step, int i, double least,
+                          const void *from, const void *expected) {
+  const quern_program *program = instance->program;
   const struct engine_ref *ref = step->ref;
-  quern_context *ctx = program->ref_ctx;
+  struct base_heap *heap = &program->ref_ctx->heap;
+  quern_dtype dtype = ref->outs[i]->dtype;
+  size_t bytes = ir_bytes(ref->outs[i]);
+  struct counted counted = {ref->strides[i], ref->most, instance->rows};
+  void *got = base_alloc(heap, bytes);
+  quern_status status = got != NULL ? engine_download(instance, got, from, bytes) : QUERN_STATUS_MEMORY;
+  if (status == QUERN_STATUS_OK) {
+    double bound;
+    int64_t at = compare(ref, ref->outs[i], &counted, least, got, expected, &bound);
+    if (at >= 0) status = report(program, step, i, at, element(dtype, got, at), element(dtype, expected, at), bound);
+  }
+  base_free(heap, got, bytes);
+  return status;
+}
+
+quern_status engine_ref_after(const quern_instance *instance, const struct engine_step *step, void *const *mems,
+                              void **kept, quern_status status) {
+  const struct engine_ref *ref = step->ref;
+  quern_context *ctx = instance->program->ref_ctx;
   struct ir_binding *bindings = NULL;
   size_t bytes = (size_t)ref->n_ins * sizeof *bindings;
   if (status == QUERN_STATUS_OK) {
@@ -207,14 +227,8 @@ quern_status engine_ref_after(const quern_program *program, const struct engine_
   double least = 0; /* what is read, as far as it is not beyond 1 */
   for (int i = 0; i < ref->n_ins && status == QUERN_STATUS_OK; i++)
     least = fmin(1, fmax(least, largest(ref->ins[i], &(struct counted){0}, kept[i])));
-  for (int i = 0; i < ref->n_outs && status == QUERN_STATUS_OK; i++) {
-    const void *got = mems[ref->n_ins + i], *expected = kept[ref->n_ins + i];
-    quern_dtype dtype = ref->outs[i]->dtype;
-    double bound;
-    struct counted counted = {ref->strides[i], ref->most, rows};
-    int64_t at = compare(ref, ref->outs[i], &counted, least, got, expected, &bound);
-    if (at >= 0) status = report(program, step, i, at, element(dtype, got, at), element(dtype, expected, at), bound);
-  }
+  for (int i = 0; i < ref->n_outs && status == QUERN_STATUS_OK; i++)
+    status = judge(instance, step, i, least, mems[ref->n_ins + i], kept[ref->n_ins + i]);
   base_free(&ctx->heap, bindings, bytes);
   drop(&ctx->heap, ref, kept);
   return status;

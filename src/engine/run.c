@@ -21,8 +21,8 @@ static quern_status run_body(quern_instance *instance, int part, struct engine_f
   return run_part(instance, part, frame);
 }
 
-static void copy(void *to, const void *from, int64_t bytes) {
-  if (bytes > 0 && to != from) memcpy(to, from, (size_t)bytes);
+static quern_status copy(const quern_instance *instance, void *to, const void *from, int64_t bytes) {
+  return engine_copy_bytes(instance, to, from, (size_t)bytes);
 }
 
 /* ---- control -------------------------------------------------------------------------------------------- */
@@ -47,9 +47,10 @@ static void *carry(const struct turns *t, int c, bool second) {
 }
 
 /* Before the first turn: carries in place begin as what their sources are. */
-static void begin_carries(const struct turns *t) {
+static quern_status begin_carries(const quern_instance *instance, const struct turns *t) {
   for (int i = 0; i < t->control->carries; i++)
-    if (t->control->in_place[i]) copy(result(t, i), source(t, i), result_bytes(t, i));
+    if (t->control->in_place[i]) QUERN_TRY(copy(instance, result(t, i), source(t, i), result_bytes(t, i)));
+  return QUERN_STATUS_OK;
 }
 
 /* Where the first turn reads a carry. */
@@ -61,54 +62,58 @@ static void *shift(void *at, int64_t bytes) { return (char *)at + bytes; }
 ** the results, and none writes what it reads, but for carries in place. */
 static quern_status run_loop(quern_instance *instance, const struct turns *t) {
   const struct engine_control *c = t->control;
-  int64_t *turn = work(t, 0);
+  int64_t turn;
   void **params = t->body->params, **results = t->body->results;
-  begin_carries(t);
-  params[0] = turn;
+  QUERN_TRY(begin_carries(instance, t));
+  params[0] = work(t, 0);
   for (int i = 0; i < c->n_src; i++) params[1 + i] = i < c->carries ? first_carry(t, i) : source(t, i);
   for (int64_t k = 0; k < c->trip; k++) {
     bool second = (c->trip - 1 - k) % 2 != 0;
-    *turn = c->reverse ? c->trip - 1 - k : k;
+    turn = c->reverse ? c->trip - 1 - k : k;
+    QUERN_TRY(engine_upload(instance, params[0], &turn, sizeof turn));
     for (int i = 0; i < c->carries; i++) {
       if (k > 0) params[1 + i] = carry(t, i, !second);
       results[i] = carry(t, i, second);
     }
     for (int i = c->carries; i < c->carries + c->scanned; i++)
-      params[1 + i] = shift(source(t, i), *turn * c->src_turn[i]);
-    for (int i = c->carries; i < c->n_out; i++) results[i] = shift(result(t, i), *turn * c->out_turn[i]);
+      params[1 + i] = shift(source(t, i), turn * c->src_turn[i]);
+    for (int i = c->carries; i < c->n_out; i++) results[i] = shift(result(t, i), turn * c->out_turn[i]);
     QUERN_TRY(run_body(instance, c->body, t->body));
   }
-  for (int i = 0; i < c->carries && c->trip == 0; i++) copy(result(t, i), source(t, i), result_bytes(t, i));
+  for (int i = 0; i < c->carries && c->trip == 0; i++)
+    QUERN_TRY(copy(instance, result(t, i), source(t, i), result_bytes(t, i)));
   return QUERN_STATUS_OK;
 }
 
 static quern_status run_while(quern_instance *instance, const struct turns *t) {
   const struct engine_control *c = t->control;
-  unsigned char *go_on = work(t, 0);
+  unsigned char go_on;
   bool second = true;
-  begin_carries(t);
+  QUERN_TRY(begin_carries(instance, t));
   for (int i = 0; i < c->n_src; i++)
     t->body->params[i] = t->other->params[i] = i < c->carries ? first_carry(t, i) : source(t, i);
-  t->other->results[0] = go_on;
+  t->other->results[0] = work(t, 0);
   for (;;) {
     QUERN_TRY(run_body(instance, c->other, t->other));
-    if (*go_on == 0) break;
+    QUERN_TRY(engine_download(instance, &go_on, work(t, 0), 1));
+    if (go_on == 0) break;
     second = !second;
     for (int i = 0; i < c->carries; i++) t->body->results[i] = carry(t, i, second);
     QUERN_TRY(run_body(instance, c->body, t->body));
     for (int i = 0; i < c->carries; i++) t->body->params[i] = t->other->params[i] = carry(t, i, second);
   }
-  for (int i = 0; i < c->carries; i++) copy(result(t, i), t->body->params[i], result_bytes(t, i));
+  for (int i = 0; i < c->carries; i++) QUERN_TRY(copy(instance, result(t, i), t->body->params[i], result_bytes(t, i)));
   return QUERN_STATUS_OK;
 }
 
 static quern_status run_if(quern_instance *instance, const struct turns *t) {
   const struct engine_control *c = t->control;
-  bool yes = *(const unsigned char *)source(t, 0) != 0;
-  struct engine_frame *body = yes ? t->body : t->other;
+  unsigned char yes;
+  QUERN_TRY(engine_download(instance, &yes, source(t, 0), 1));
+  struct engine_frame *body = yes != 0 ? t->body : t->other;
   for (int i = 1; i < c->n_src; i++) body->params[i - 1] = source(t, i);
   for (int i = 0; i < c->n_out; i++) body->results[i] = result(t, i);
-  return run_body(instance, yes ? c->body : c->other, body);
+  return run_body(instance, yes != 0 ? c->body : c->other, body);
 }
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */
@@ -118,12 +123,16 @@ static quern_status launch(quern_instance *instance, const struct engine_step *s
   struct kern_launch what = {.mems = frame->mems, .scalars = &instance->rows, .runs = &instance->launches};
   void **kept = NULL;
   for (int i = 0; i < step->n_buffers; i++) frame->mems[i] = frame->at[step->buffers[i]];
-  if (step->ref != NULL) QUERN_TRY(engine_ref_before(program, step, frame->mems, &kept));
-  quern_status status = program->device->launch(program->module, (size_t)step->kernel, &what, instance->pool,
-                                                instance->scratch, program->scratch_stride);
+  if (step->ref != NULL) QUERN_TRY(engine_ref_before(instance, step, frame->mems, &kept));
+  const struct rt_device *device = program->device;
+  size_t k = (size_t)step->kernel, stride = program->scratch_stride;
+  quern_status status =
+      instance->stream != NULL
+          ? device->remote->launch(instance->stream, program->module, k, &what, instance->scratch, stride)
+          : device->launch(program->module, k, &what, instance->pool, instance->scratch, stride);
   if (step->ref == NULL) return status;
   instance->counts.evaluated++;
-  return engine_ref_after(program, step, instance->rows, frame->mems, kept, status);
+  return engine_ref_after(instance, step, frame->mems, kept, status);
 }
 
 static quern_status run_step(quern_instance *instance, struct engine_frame *frame, int number) {
@@ -139,8 +148,7 @@ static quern_status run_step(quern_instance *instance, struct engine_frame *fram
   }
   const struct engine_buffer *to = &frame->part->buffers[step->buffers[0]];
   int64_t bytes = to->rows ? to->bytes / instance->program->leading * instance->rows : to->bytes;
-  copy(frame->at[step->buffers[0]], frame->at[step->buffers[1]], bytes);
-  return QUERN_STATUS_OK;
+  return copy(instance, frame->at[step->buffers[0]], frame->at[step->buffers[1]], bytes);
 }
 
 /* Recursion is as deep as sub-graphs lie in sub-graphs. */
@@ -148,10 +156,12 @@ static quern_status run_part(quern_instance *instance, int part, struct engine_f
   bool timed = instance->hook != NULL || instance->debug >= 2;
   for (int i = 0; i < frame->part->n_steps; i++) {
     const struct engine_step *step = &frame->part->steps[i];
-    if (instance->poison) engine_poison(instance, frame, i);
+    if (instance->poison) QUERN_TRY(engine_poison(instance, frame, i));
+    if (timed) QUERN_TRY(engine_wait(instance));
     double begin = timed ? base_clock() : 0;
     QUERN_TRY(run_step(instance, frame, i));
     if (!timed) continue;
+    QUERN_TRY(engine_wait(instance));
     double end = base_clock();
     instance->running = frame;
     if (instance->hook != NULL) instance->hook(instance->hook_user, part, i, begin, end);
@@ -171,6 +181,6 @@ quern_status engine_run(quern_instance *instance, const void *const *inputs, voi
   bind(instance->frame, (void *const *)inputs, outputs);
   if (instance->poison && !instance->program->donates)
     for (size_t i = 0; i < instance->program->n_outputs; i++)
-      if (instance->program->outputs[i].bytes > 0) memset(outputs[i], 0xff, instance->program->outputs[i].bytes);
+      QUERN_TRY(engine_fill(instance, outputs[i], 0xff, instance->program->outputs[i].bytes));
   return run_part(instance, 0, instance->frame);
 }

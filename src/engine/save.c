@@ -149,7 +149,7 @@ static quern_status read_program(quern_program *program, const char *path, const
   program->constants = base_alloc(&program->heap, constants);
   if (program->constants == NULL) return QUERN_STATUS_MEMORY;
   memcpy(program->constants, bytes + whole, constants);
-  return QUERN_STATUS_OK;
+  return engine_place_constants(program);
 }
 
 quern_status quern_program_load(quern_program **program, const char *path) {

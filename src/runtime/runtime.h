@@ -1,7 +1,7 @@
 /* runtime/runtime.h -- from text to running code: threads, compiler, cache, devices
 ** A device turns kernels into something that can be launched. cpu/ compiles C; interp/ runs the kernel interpreter;
-** null/ compiles everything and launches nothing.
-** see: docs/design/002-cpu-compiler.md
+** null/ compiles everything and launches nothing; cuda/ and opencl/ have memory of their own.
+** see: docs/design/002-cpu-compiler.md, docs/design/007-gpu.md
 */
 #ifndef RUNTIME_RUNTIME_H
 #define RUNTIME_RUNTIME_H
@@ -67,8 +67,27 @@ struct rt_stats {       /* of making a module */
   double seconds;
 };
 
+/* What is done on a device with memory of its own, one thing after another: of an instance. Pointers to that memory are numbers to
+** the host, which it may add to but never follow. Calls may return before what they ask for is done, download and wait excepted;
+** what goes wrong meanwhile is told by a later call. */
+struct rt_stream;
+struct rt_remote {
+  quern_status (*open)(struct rt_stream **stream, struct base_heap *heap);
+  void (*close)(struct rt_stream *stream);
+  quern_status (*alloc)(struct rt_stream *stream, size_t bytes, void **at); /* zero, aligned to 256 bytes */
+  void (*release)(struct rt_stream *stream, void *at, size_t bytes);        /* NULL is fine */
+  quern_status (*upload)(struct rt_stream *stream, void *to, const void *from, size_t bytes); /* from is read at once */
+  quern_status (*download)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
+  quern_status (*copy)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
+  quern_status (*fill)(struct rt_stream *stream, void *at, int byte, size_t bytes);
+  quern_status (*wait)(struct rt_stream *stream);
+  /* Runs all phases of kernel number k; scratch: scratch_stride bytes for each of the target's threads. */
+  quern_status (*launch)(struct rt_stream *stream, struct rt_module *module, size_t k, const struct kern_launch *launch,
+                         void *scratch, size_t scratch_stride);
+};
+
 struct rt_device {
-  const char *name; /* "cpu", "interp", "null" */
+  const char *name; /* "cpu", "interp", "null", "cuda", "opencl" */
   /* What it works with, in a line: the compiler, or that there is none. */
   void (*describe)(struct base_heap *heap, char *text, size_t bytes);
   /* The target kernels are made for; threads as rt_default_threads. */
@@ -77,8 +96,9 @@ struct rt_device {
   quern_status (*build)(struct rt_module **module, struct base_heap *heap, size_t n, const struct kern *const *kernels,
                         const struct cg_target *target, struct rt_stats *stats);
   void (*free)(struct rt_module *module);
-  /* Runs all phases of kernel number k; scratch: kern_scratch_bytes for each thread, rounded up to 64, one after
-  ** another. */
+  const struct rt_remote *remote; /* of a device with memory of its own; NULL: of the host's */
+  /* (of the host's memory) Runs all phases of kernel number k; scratch: kern_scratch_bytes for each thread, rounded up to
+  ** 64, one after another. */
   quern_status (*launch)(struct rt_module *module, size_t k, const struct kern_launch *launch, struct rt_pool *pool,
                          char *scratch, size_t scratch_stride);
   /* (optional) The objects of a module, which owns them, and how many; 0 when it is interpreted. */
@@ -88,8 +108,9 @@ struct rt_device {
   quern_status (*from_objects)(struct rt_module **module, struct base_heap *heap, size_t n,
                                const struct kern *const *kernels, size_t n_objects, const struct rt_object *objects);
 };
-extern const struct rt_device rt_cpu, rt_interp, rt_null;
-/* The device of that name, or NULL. */
+extern const struct rt_device rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
+/* The device of that name, or NULL; the devices by number, NULL after the last. */
 const struct rt_device *rt_device_find(const char *name);
+const struct rt_device *rt_device_get(size_t i);
 
 #endif

@@ -47,22 +47,24 @@ static kern_id sum_of(struct dot *d, struct kern_builder *b, struct kern_values 
   return kern_get(b, total);
 }
 
+/* A task is a row, or where there is a thread for each, an element. */
 quern_status dot_plain(struct dot *d) {
   struct kern *kern = d->job->kern;
-  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * d->m))},
-                      *b = &builder;
+  bool single = d->job->target->gpu;
+  struct kern_tasks tasks = KERN_FIXED_TASKS(d->batch * d->m * (single ? d->n : 1));
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, tasks)}, *b = &builder;
   struct kern_values *values = NULL;
   quern_status status = dot_values(d, b, &values);
   if (status == QUERN_STATUS_OK) {
-    kern_id task = kern_task(b);
-    kern_values_set(values, DOT_BATCH, kern_idiv(b, task, d->m), 1, KERN_NONE);
-    set(d, b, values, DOT_ROW, kern_imod(b, task, d->m));
-    kern_id col = kern_range(b, 0, d->n, 1);
+    kern_id task = kern_task(b), row = single ? kern_idiv(b, task, d->n) : task;
+    kern_values_set(values, DOT_BATCH, kern_idiv(b, row, d->m), 1, KERN_NONE);
+    set(d, b, values, DOT_ROW, kern_imod(b, row, d->m));
+    kern_id col = single ? kern_imod(b, task, d->n) : kern_range(b, 0, d->n, 1);
     kern_values_enter(values);
     set(d, b, values, DOT_COL, col);
     dot_finish(d, b, values, sum_of(d, b, values), KERN_NONE);
     kern_values_leave(values);
-    kern_end(b);
+    if (!single) kern_end(b);
   }
   kern_values_free(values);
   return status;

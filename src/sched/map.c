@@ -51,14 +51,19 @@ static void emit_vector(struct sched_map *m, kern_id at, kern_id active) {
   kern_values_leave(m->values);
 }
 
-/* A block of a row, and the end of the loop that counts them. */
-static void emit_blocks(struct sched_map *m, kern_id block) {
+/* A block of a row. */
+static void emit_block(struct sched_map *m, kern_id block) {
   struct kern_builder *b = &m->b;
   kern_id at = kern_mul(b, block, kern_index(b, (int64_t)m->unroll * m->lanes));
   kern_values_enter(m->values);
   for (int u = 0; u < m->unroll; u++) emit_vector(m, kern_add(b, at, kern_index(b, (int64_t)u * m->lanes)), KERN_NONE);
   kern_values_leave(m->values);
-  kern_end(b);
+}
+
+/* The same, and the end of the loop that counts them. */
+static void emit_blocks(struct sched_map *m, kern_id block) {
+  emit_block(m, block);
+  kern_end(&m->b);
 }
 
 /* What is left of a row after its whole blocks. */
@@ -83,7 +88,10 @@ quern_status sched_map_hoist(struct sched_map *m, int n_vars, const int *vars) {
 static quern_status emit_long_rows(struct sched_map *m, int64_t rows, int64_t blocks, int64_t segments, int64_t whole) {
   struct kern_builder *b = &m->b;
   int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
-  kern_id task = kern_task(b), segment = segments == 1 ? kern_index(b, 0) : kern_imod(b, task, segments);
+  bool gpu = m->job->target->gpu;
+  kern_id task = kern_task(b), segment = segments == 1      ? kern_index(b, 0)
+                                         : gpu && rows == 1 ? task
+                                                            : kern_imod(b, task, segments);
   if (rows > 1) {
     sched_nest_set(&m->nest, b, m->values, 0, m->nest.n_loops, m->vector, kern_idiv(b, task, segments));
     QUERN_TRY(sched_map_hoist(m, 1, &m->nest.loops[m->vector].var));
@@ -93,9 +101,13 @@ static quern_status emit_long_rows(struct sched_map *m, int64_t rows, int64_t bl
     emit_rest(m, whole * m->unroll * m->lanes, extent);
     return QUERN_STATUS_OK;
   }
-  kern_id lo = kern_mul(b, segment, kern_index(b, blocks));
-  kern_id hi = kern_min_i(b, kern_add(b, lo, kern_index(b, blocks)), whole);
-  emit_blocks(m, kern_for(b, lo, hi, 1));
+  if (gpu && blocks == 1) { /* each task has one */
+    emit_block(m, segment);
+  } else {
+    kern_id lo = kern_mul(b, segment, kern_index(b, blocks));
+    kern_id hi = kern_min_i(b, kern_add(b, lo, kern_index(b, blocks)), whole);
+    emit_blocks(m, kern_for(b, lo, hi, 1));
+  }
   if (whole * m->unroll * m->lanes == extent) return QUERN_STATUS_OK;
   kern_if(b, kern_bin(b, KERN_EQ, segment, kern_index(b, segments - 1)));
   kern_values_enter(m->values);

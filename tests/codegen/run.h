@@ -1,5 +1,5 @@
-/* tests/codegen/run.h -- kernels through a C compiler: print, compile, load, run, compare with the interpreter
-** Every memory ends where a page begins that cannot be touched.
+/* tests/codegen/run.h -- kernels through a C compiler, or a GPU: print, compile, load, run, compare with the interpreter
+** Every memory of the host ends where a page begins that cannot be touched.
 */
 #ifndef TESTS_CODEGEN_RUN_H
 #define TESTS_CODEGEN_RUN_H
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "codegen/codegen.h"
+#include "runtime/runtime.h"
 #include "unit.h"
 
 static struct base_heap heap; /* watched by unit.h */
@@ -71,11 +71,29 @@ struct built {
   struct kern *kernels[MAX_KERNELS];
   char (*what[MAX_KERNELS])[48]; /* names of the outputs, or NULL */
   void *module;
+  struct rt_module *gpu_module;
 };
+
+static bool run_all; /* every compiler for every target, and more lanes: with the argument "all" */
+static const struct rt_device
+    *gpu; /* with the name of a device as argument: that one only; NULL: the host's processor */
+
+static inline void read_arguments(int argc, char **argv) {
+  run_all = argc > 1 && strcmp(argv[1], "all") == 0;
+  if (argc > 1 && !run_all) gpu = rt_device_find(argv[1]);
+  if (argc > 1 && !run_all && (gpu == NULL || gpu->remote == NULL)) {
+    print_error("%s is no device with memory of its own\n", argv[1]);
+    exit(2);
+  }
+}
 
 static inline void build(struct built *b, const char *compiler, const struct cg_target *target) {
   struct cg_unit unit;
   struct base_str text;
+  if (gpu != NULL) {
+    EXPECT_OK(gpu->build(&b->gpu_module, &heap, b->n, (const struct kern *const *)b->kernels, target, NULL));
+    return;
+  }
   cg_unit_init(&unit, &heap, target);
   base_str_init(&text, &heap);
   for (size_t i = 0; i < b->n; i++) EXPECT_OK(cg_unit_add(&unit, b->kernels[i]));
@@ -90,9 +108,52 @@ static inline int64_t tasks_of(const struct kern *kern, int phase, const int64_t
   return ((t.scalar < 0 ? 1 : scalars[t.scalar]) * t.mul + t.div - 1) / t.div;
 }
 
+/* On a GPU: everything goes there and comes back. */
+static inline void run_on_gpu(const struct built *b, size_t k, void *const *mems, const int64_t *scalars, int threads) {
+  const struct kern *kern = b->kernels[k];
+  const struct rt_remote *remote = gpu->remote;
+  struct rt_stream *stream;
+  void *at[KERN_MAX_MEMS], *scratch;
+  struct cg_target target;
+  EXPECT_OK(gpu->target(&target));
+  size_t stride = ((size_t)cg_scratch(kern, &target) + 63) / 64 * 64;
+  EXPECT_OK(remote->open(&stream, &heap));
+  EXPECT_OK(remote->alloc(stream, stride * (size_t)threads, &scratch));
+  EXPECT_OK(remote->fill(stream, scratch, 0xff, stride * (size_t)threads));
+  for (int i = 0; i < kern->n_mems; i++) {
+    size_t bytes = (size_t)kern->mems[i].count * base_dtypes[kern->mems[i].dtype].size;
+    /* buffers of one kernel are few: memories lie side by side */
+    if (i == 0) {
+      size_t all = 0;
+      for (int m = 0; m < kern->n_mems; m++)
+        all += ((size_t)kern->mems[m].count * base_dtypes[kern->mems[m].dtype].size + 255) / 256 * 256;
+      EXPECT_OK(remote->alloc(stream, all, &at[0]));
+    } else {
+      size_t before = (size_t)kern->mems[i - 1].count * base_dtypes[kern->mems[i - 1].dtype].size;
+      at[i] = (char *)at[i - 1] + (before + 255) / 256 * 256;
+    }
+    EXPECT_OK(remote->upload(stream, at[i], mems[i], bytes));
+  }
+  struct kern_launch launch = {.mems = at, .scalars = scalars};
+  EXPECT_OK(remote->launch(stream, b->gpu_module, k, &launch, scratch, stride));
+  for (int i = 0; i < kern->n_mems; i++) {
+    size_t bytes = (size_t)kern->mems[i].count * base_dtypes[kern->mems[i].dtype].size;
+    EXPECT_OK(remote->download(stream, mems[i], at[i], bytes));
+  }
+  if (kern->n_mems > 0) remote->release(stream, at[0], 0);
+  remote->release(stream, scratch, 0);
+  remote->close(stream);
+}
+
 /* All phases of kernel k, the tasks in two ranges. */
 static inline void run_built(const struct built *b, size_t k, void *const *mems, const int64_t *scalars) {
   const struct kern *kern = b->kernels[k];
+  if (gpu != NULL) {
+    struct cg_target target;
+    EXPECT_OK(gpu->target(&target));
+    run_on_gpu(b, k, mems, scalars, target.base.threads);
+    return;
+  }
   size_t bytes = (size_t)kern_scratch_bytes(kern);
   char *scratch = base_alloc(&heap, bytes);
   assert_non_null(scratch);
@@ -232,10 +293,9 @@ static inline int differences(const struct built *built, size_t k, const int64_t
 static inline void free_built(struct built *built) {
   for (size_t i = 0; i < built->n; i++) kern_free(built->kernels[i]);
   if (built->module != NULL) dlclose(built->module);
+  if (built->gpu_module != NULL) gpu->free(built->gpu_module);
   *built = (struct built){0};
 }
-
-static bool run_all; /* every compiler for every target, and more lanes: with the argument "all" */
 
 /* For targets that run here and compilers that are there: what `make` makes is compared. The best target comes first,
 ** with every compiler; the others have one, unless all are asked for. */
@@ -245,6 +305,17 @@ static inline void compare_all(make_kernels *make) {
   const int64_t scalars[KERN_MAX_SCALARS] = {5, 3};
   int different = 0, runs = 0;
   bool best = true;
+  if (gpu != NULL) {
+    struct cg_target target;
+    EXPECT_OK(gpu->target(&target));
+    target.base.vector_bytes = 64; /* short vectors are written lane by lane, lanes of long ones are threads */
+    make(&built, &target, true);
+    build(&built, NULL, &target);
+    for (size_t k = 0; k < built.n; k++) different += differences(&built, k, scalars, gpu->name);
+    free_built(&built);
+    assert_int_equal(different, 0);
+    return;
+  }
   for (size_t t = 0; t < cg_target_count; t++) {
     const struct cg_target *target = &cg_targets[t];
     if (!cg_target_runs(target) || (t > 0 && !best && !run_all && target->isa == cg_targets[t - 1].isa)) continue;

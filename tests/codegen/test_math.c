@@ -61,7 +61,7 @@ static void test_functions(void **state) {
 }
 
 int main(int argc, char **argv) {
-  run_all = argc > 1 && strcmp(argv[1], "all") == 0;
+  read_arguments(argc, argv);
   const struct CMUnitTest tests[] = {TEST_HEAP(test_functions)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,14 @@ static void test_rows(void **state) {
     assert_true(t->l1_bytes > 0 && t->l2_bytes > t->l1_bytes && t->l3_bytes > t->l2_bytes);
     assert_true(!t->vnni || cg_targets[i].isa == CG_ISA_AVX512);
   }
+  for (size_t i = 0; i < cg_gpu_count; i++) {
+    const struct base_target *t = &cg_gpus[i].base;
+    assert_ptr_equal(cg_target_find(t->name), &cg_gpus[i]);
+    assert_true(t->gpu && t->fma && t->vector_bytes == 4 && t->threads % CG_GROUP == 0);
+    assert_true(t->l1_bytes > 0 && t->l2_bytes > t->l1_bytes && t->l3_bytes > t->l2_bytes);
+    assert_true(cg_gpus[i].isa == CG_ISA_OPENCL || strstr(cg_gpus[i].march, t->name) != NULL);
+    assert_false(cg_target_runs(&cg_gpus[i])); /* on the processor */
+  }
   assert_null(cg_target_find("avx"));
   assert_null(strstr(cg_flags, "  "));
 }

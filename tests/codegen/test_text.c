@@ -163,7 +163,7 @@ static void test_literals(void **state) {
   for (size_t i = 0; i < BASE_COUNT(rows); i++) {
     struct base_str text;
     base_str_init(&text, &heap);
-    cg_literal(&text, rows[i].dtype, rows[i].bits);
+    cg_literal(&text, cg_dialect(cg_target_find("generic")), rows[i].dtype, rows[i].bits);
     assert_string_equal(text.at, rows[i].text);
     base_str_fini(&text);
   }

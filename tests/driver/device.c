@@ -35,7 +35,7 @@ static void gather(struct run *r) {
     const struct job *job = &r->jobs[i];
     for (size_t k = 0; k < job->n; k++, at++) {
       r->roots[at] = job->roots[k];
-      r->dst[at] = job->dst[k];
+      r->dst[at] = job->dst != NULL ? job->dst[k] : NULL;
     }
     r->n_feeds += instance_feeds(job->in, r->feeds + r->n_feeds);
     for (size_t k = 0; k < job->n_more; k++) r->feeds[r->n_feeds++] = job->more[k];
@@ -57,6 +57,7 @@ static quern_status compile(struct run *r) {
   options.optimise = way->optimise;
   options.threads = way->threads;
   options.passes = way->passes;
+  options.target = way->target;
   QUERN_TRY(quern_program_compile(&r->program, r->ctx, r->n_roots, r->roots, &options));
   if (!way->tight) return QUERN_STATUS_OK;
   QUERN_TRY(quern_program_memory(r->program, &memory));
@@ -97,10 +98,10 @@ static void touch(struct run *r) {
 static quern_status check_counts(const struct run *r) {
   quern_run_counts counts;
   QUERN_TRY(quern_instance_count(r->instance, &counts));
-  bool cpu = strcmp(r->way->device, "cpu") == 0;
-  QUERN_CHECK(!cpu || counts.interpreted == 0, INTERNAL, "%s: %llu kernels were interpreted", r->way->name,
+  bool compiles = strcmp(r->way->device, "interp") != 0;
+  QUERN_CHECK(!compiles || counts.interpreted == 0, INTERNAL, "%s: %llu kernels were interpreted", r->way->name,
               (unsigned long long)counts.interpreted);
-  QUERN_CHECK(cpu || counts.compiled == 0, INTERNAL, "%s: %llu kernels were compiled", r->way->name,
+  QUERN_CHECK(compiles || counts.compiled == 0, INTERNAL, "%s: %llu kernels were compiled", r->way->name,
               (unsigned long long)counts.compiled);
   return QUERN_STATUS_OK;
 }
@@ -130,10 +131,11 @@ static quern_status run_twice(struct run *r) {
   return status;
 }
 
-static quern_status run_together(const struct way *way, size_t n, const struct job *jobs) {
+static quern_status run_together(const struct way *way, size_t n, const struct job *jobs,
+                                 quern_status (*run)(struct run *r)) {
   struct run r = {.way = way, .ctx = jobs[0].in->ctx, .n_jobs = n, .jobs = jobs};
   gather(&r);
-  quern_status status = run_twice(&r);
+  quern_status status = run(&r);
   quern_instance_free(r.instance);
   quern_program_free(r.program);
   buffers_free(r.n_roots, r.again);
@@ -144,10 +146,21 @@ static quern_status run_together(const struct way *way, size_t n, const struct j
   return status;
 }
 
+const char *device_target(const char *device) {
+  const struct rt_device *found = rt_device_find(device);
+  struct cg_target target;
+  if (found == NULL || found->target(&target) != QUERN_STATUS_OK) return NULL;
+  return cg_target_find(target.base.name)->base.name;
+}
+
 quern_status device_run(const struct way *way, size_t n, const struct job *jobs) {
   for (size_t first = 0, next; first < n; first = next) {
     for (next = first + 1; next < n && jobs[next].in->ctx == jobs[first].in->ctx; next++) {}
-    QUERN_TRY(run_together(way, next - first, jobs + first));
+    QUERN_TRY(run_together(way, next - first, jobs + first, run_twice));
   }
   return QUERN_STATUS_OK;
+}
+
+quern_status device_compile(const struct way *way, size_t n, const struct job *jobs) {
+  return n > 0 ? run_together(way, n, jobs, compile) : QUERN_STATUS_OK;
 }

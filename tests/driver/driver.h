@@ -137,6 +137,7 @@ struct way {
   bool poison;        /* dead bytes are overwritten */
   bool tight;         /* the memory limit is a little less than needed otherwise; if nothing fits that, no limit */
   bool watched;       /* memory must grow as planned, and the second run allocate nothing */
+  const char *target; /* NULL: the device's own */
 };
 
 /* What of an instance is to be computed. */
@@ -149,8 +150,13 @@ struct job {
   const quern_feed *more; /* beside those of the leaves */
 };
 
+/* The name of a device's own target; NULL when it has none that works. */
+const char *device_target(const char *device);
 /* Compiles all jobs, those of one context as one program, and runs them twice; both times the bits must be the same. */
 quern_status device_run(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
+
+/* Compiles all jobs as one program, and no more. */
+quern_status device_compile(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
 
 enum { BATCH = 48 };
 
@@ -159,6 +165,7 @@ enum { BATCH = 48 };
 struct options {
   const char *mode, *root, *python, *judge, *keep;
   const char *device; /* "ref": the evaluator; else that of programs */
+  const char *target; /* of programs; NULL: the device's own */
   int optimise;
   bool verbose;
 };
@@ -177,7 +184,7 @@ quern_status roots_of(const struct instance *in, quern_tensor **roots, size_t *n
 int64_t first_difference(const quern_tensor *t, const void *a, const void *b);
 
 mode_run mode_value, mode_grad, mode_grad2, mode_jvp, mode_bits, mode_ulp, mode_list, mode_coverage, mode_dump,
-    mode_memory;
+    mode_memory, mode_compile;
 int bench_build(void);
 
 /* Counts a case; a failed one prints the message and its repro line. */

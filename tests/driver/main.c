@@ -25,6 +25,8 @@ static const struct {
     {"bits", mode_bits, "the same bits again, after printing and parsing, rewriting, inlining"},
     {"memory", mode_memory,
      "programs of the cpu: bytes as planned, no allocation after the first run, none interpreted"},
+    {"compile", mode_compile,
+     "programs of results and gradients are compiled, and not run: --device null --target sm_90"},
     {"ulp", mode_ulp, "errors of elementwise functions in units of the last place"},
     {"coverage", mode_coverage, "every op, dtype and edge family has a case"},
     {"list", mode_list, "print the cases"},
@@ -43,8 +45,9 @@ static void usage(void) {
          "  --python FILE  the interpreter of the judge (default /usr/bin/python3)\n"
          "  --judge FILE   another judge than tests/oracle/judge.py\n"
          "  --keep DIR     value: leave the judge's files in DIR\n"
-         "  --device NAME  value, grad, bits: ref (the evaluator, default), interp or cpu: cases become programs; "
-         "memory: cpu\n"
+         "  --device NAME  value, grad, bits: ref (the evaluator, default), interp, cpu, opencl or cuda: cases become "
+         "programs; memory: cpu; compile: null (default) or another\n"
+         "  --target NAME  what programs are made for, such as avx2 or sm_90 (default: the device's own)\n"
          "  --optimise N   0 or 1 (default) for programs\n"
          "  --verbose      say more\n");
 }
@@ -168,7 +171,7 @@ static const char **option_place(struct command *command, const char *name) {
       {"--dtype", &command->dtype},           {"--root", &command->options.root},
       {"--python", &command->options.python}, {"--judge", &command->options.judge},
       {"--keep", &command->options.keep},     {"--device", &command->options.device},
-      {"--optimise", &command->optimise},
+      {"--optimise", &command->optimise},     {"--target", &command->options.target},
   };
   for (size_t i = 0; i < BASE_COUNT(table); i++)
     if (strcmp(table[i].name, name) == 0) return table[i].place;

@@ -1,7 +1,7 @@
 /* driver/mode_device.c -- gradients and bits of programs
 ** grad: gradients on a device against those of the evaluator, which mode_grad.c compares with differences. bits: the
 ** same bits with any number of threads, fused or not, optimised or not, with less memory, and with dead bytes
-** overwritten. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
+** overwritten. compile: the device compiles results and gradients, and runs nothing. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
 */
 #include <math.h>
 #include <stdio.h>
@@ -107,7 +107,11 @@ static void judge_gradient(struct batch *b, size_t i, struct tally *tally) {
 }
 
 void mode_grad_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  const struct way way = {.name = "grad", .device = options->device, .optimise = options->optimise, .threads = 2};
+  const struct way way = {.name = "grad",
+                          .device = options->device,
+                          .target = options->target,
+                          .optimise = options->optimise,
+                          .threads = 2};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
     batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "grad", has_gradient, tally);
@@ -157,14 +161,15 @@ static void compare_way(struct batch *b, const struct way *way, bool *failed, st
 }
 
 void mode_bits_device(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  const char *device = options->device;
-  const struct way base = {"one thread", device, 1, 1, NULL, false, false, false};
-  const struct way ways[] = {{"two threads, dead bytes overwritten", device, 1, 2, NULL, true, false, false},
-                             {"three threads", device, 1, 3, NULL, false, false, false},
-                             {"eight threads, less memory", device, 1, 8, NULL, false, true, false},
-                             {"not fused", device, 1, 1, "-fuse", false, false, false},
-                             {"not optimised", device, 0, 1, NULL, false, false, false},
-                             {"interpreted", "interp", 1, 1, NULL, false, false, false}};
+  const char *device = options->device, *target = options->target;
+  const char *same = target != NULL ? target : device_target(device); /* bits are those of the target's row */
+  const struct way base = {"one thread", device, 1, 1, NULL, false, false, false, target};
+  const struct way ways[] = {{"two threads, dead bytes overwritten", device, 1, 2, NULL, true, false, false, target},
+                             {"three threads", device, 1, 3, NULL, false, false, false, target},
+                             {"eight threads, less memory", device, 1, 8, NULL, false, true, false, target},
+                             {"not fused", device, 1, 1, "-fuse", false, false, false, target},
+                             {"not optimised", device, 0, 1, NULL, false, false, false, target},
+                             {"interpreted", "interp", 1, 1, NULL, false, false, false, same}};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
     bool failed[BATCH] = {false};
@@ -175,10 +180,29 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
       if (failed[i]) tally_fail(tally, b.in[i].c, "bits", "%s", quern_last_error());
     }
     for (size_t w = 0; w < BASE_COUNT(ways); w++)
-      if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "cpu") == 0)
+      if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "interp") != 0)
         compare_way(&b, &ways[w], failed, tally);
     for (size_t i = 0; i < b.n; i++)
       if (!failed[i]) tally_pass(tally);
+    batch_close(&b);
+  }
+}
+
+/* ---- compile ------------------------------------------------------------------------------------------- */
+
+void mode_compile(const struct options *options, const struct case_list *cases, struct tally *tally) {
+  const char *device = on_device(options) ? options->device : "null";
+  const struct way way = {"compile", device, options->optimise, 1, NULL, false, false, false, options->target};
+  static struct batch b;
+  for (size_t first = 0; first < cases->n; first += BATCH) {
+    batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "compile", wants_all, tally);
+    bool all = device_compile(&way, b.n, b.jobs) == QUERN_STATUS_OK;
+    for (size_t i = 0; i < b.n; i++) {
+      if (all || device_compile(&way, 1, &b.jobs[i]) == QUERN_STATUS_OK)
+        tally_pass(tally);
+      else
+        tally_fail(tally, b.in[i].c, "compile", "%s", quern_last_error());
+    }
     batch_close(&b);
   }
 }

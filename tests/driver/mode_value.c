@@ -61,7 +61,11 @@ static bool run_case(FILE *file, size_t number, const struct test_case *c, struc
 /* The same on a device, for up to BATCH cases that become one program; one by one when that fails. */
 static void run_batch(const struct options *options, FILE *file, size_t first, size_t n, const struct test_case *cases,
                       char *state, struct tally *tally) {
-  const struct way way = {.name = "value", .device = options->device, .optimise = options->optimise, .threads = 2};
+  const struct way way = {.name = "value",
+                          .device = options->device,
+                          .target = options->target,
+                          .optimise = options->optimise,
+                          .threads = 2};
   static struct instance in[BATCH];
   struct job jobs[BATCH];
   static void *dst[BATCH][CASE_OUTPUTS];

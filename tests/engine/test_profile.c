@@ -35,7 +35,7 @@ static void open_sample(const char *device) {
 
 static void devices(void **state) {
   (void)state;
-  static const char *const names[] = {"cpu", "interp", "null"};
+  static const char *const names[] = {"cpu", "interp", "null", "cuda", "opencl"};
   quern_device device;
   assert_int_equal(quern_devices(), BASE_COUNT(names));
   for (size_t i = 0; i < BASE_COUNT(names); i++) {

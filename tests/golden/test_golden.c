@@ -52,9 +52,23 @@ static const struct golden {
 } goldens[] = {
 #define BOTH(NAME)                                                                                                     \
   {#NAME, "avx512", NAME}, { #NAME, "avx2", NAME }
-    BOTH(softmax),   BOTH(layer_norm),  BOTH(gelu),   BOTH(column_sum), BOTH(linear_relu), BOTH(transpose),
-    BOTH(attention), BOTH(scatter_add), BOTH(cumsum), BOTH(sort),       BOTH(dropout),     BOTH(cast_bf16),
+    BOTH(softmax),
+    BOTH(layer_norm),
+    BOTH(gelu),
+    BOTH(column_sum),
+    BOTH(linear_relu),
+    BOTH(transpose),
+    BOTH(attention),
+    BOTH(scatter_add),
+    BOTH(cumsum),
+    BOTH(sort),
+    BOTH(dropout),
+    BOTH(cast_bf16),
 #undef BOTH
+    {"softmax", "sm_90", softmax},
+    {"gelu", "sm_90", gelu},
+    {"linear_relu", "opencl", linear_relu},
+    {"cast_bf16", "opencl", cast_bf16},
 };
 
 /* ---- their text ------------------------------------------------------------------------------------------------ */

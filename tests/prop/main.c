@@ -3,7 +3,7 @@
 **   checks N graphs; with 20000 or more, every op and every rewrite rule must have occurred 100 times
 ** quernprop --only SEED [--max-nodes M]
 **   checks the graph of that seed again, and prints it
-** quernprop --device interp|cpu [--graphs N] ...
+** quernprop --device interp|cpu|opencl|cuda [--graphs N] ...
 **   checks that programs of the graphs give the same bits whichever passes run, compiled or interpreted
 ** quernprop --plant [--graphs N]
 **   checks that wrong rules are found out within N graphs each

@@ -1,0 +1,164 @@
+/* codegen/group.c -- phases of GPUs whose tasks are run by a group of threads: lanes are threads
+** A phase with vectors is run by as many threads a task as its vectors have lanes: thread t has lane t of a value, lane
+** t mod n of one with n lanes, and all have the same scalars. Loads and stores of vectors are of neighbouring elements by neighbouring
+** threads; the accumulators of a row are the threads. What crosses lanes goes through shared memory, and so does scratch where it fits.
+** Barriers stand between what one thread stores and another loads: not where every element of a memory is accessed by one
+** thread only, which is so when all accesses are of whole vectors whose indices differ by multiples of their lanes.
+** see: docs/design/007-gpu.md      tests: tests/codegen/test_gpu.c
+*/
+#include "codegen/cg_int.h"
+
+/* ---- which phases ----------------------------------------------------------------------------------------- */
+
+static bool crosses_oddly(const struct kern_fn *fn, const struct kern_inst *x) {
+  if (x->op == KERN_CALL || x->op == KERN_DOT4) return true;
+  if (x->op == KERN_SHUFFLE) return true;
+  return x->op == KERN_BITCAST && x->lanes != fn->insts.at[x->arg[0]].lanes;
+}
+
+/* PoCL 3.1 loses stores in branches with barriers, though all threads take the same one: phases with branches are not for groups
+** in OpenCL. */
+int cg_group(const struct kern *kern, int phase, const struct cg_target *target) {
+  const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
+  bool opencl = target->isa == CG_ISA_OPENCL;
+  int most = 1;
+  for (size_t i = 0; i < fn->insts.n; i++) {
+    if (crosses_oddly(fn, &fn->insts.at[i]) || (opencl && fn->insts.at[i].op == KERN_IF)) return 1;
+    most = BASE_MAX(most, fn->insts.at[i].lanes);
+  }
+  return most >= CG_LEAST_GROUP ? most : 1;
+}
+
+/* Bytes of the scratch of a phase's task. */
+static int64_t scratch_of(const struct kern *kern, int phase) {
+  int64_t bytes[KERN_MAX_FNS];
+  QUERN_ASSERT(kern->fns.n <= KERN_MAX_FNS);
+  for (size_t i = 0; i < kern->fns.n; i++) bytes[i] = kern_scratch_place(kern, i, bytes, NULL);
+  return bytes[kern->phases[phase].fn];
+}
+
+int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target) {
+  int64_t bytes = scratch_of(kern, phase);
+  return cg_group(kern, phase, target) > 1 && bytes <= CG_SHARED_BYTES ? bytes : 0;
+}
+
+int64_t cg_scratch(const struct kern *kern, const struct cg_target *target) {
+  int64_t most = 0;
+  if (!target->base.gpu) return kern_scratch_bytes(kern);
+  for (int i = 0; i < kern->n_phases; i++) {
+    int64_t bytes = scratch_of(kern, i), group = cg_group(kern, i, target);
+    if (group > 1 && bytes <= CG_SHARED_BYTES) continue;
+    most = BASE_MAX(most, (bytes + group - 1) / group);
+  }
+  return most;
+}
+
+/* ---- which memories need barriers -------------------------------------------------------------------------- */
+
+/* An index modulo the lanes of the group, a power of two: a constant and multiples of values. */
+enum { MOST_TERMS = 8 };
+struct form {
+  uint64_t constant;
+  int n;
+  kern_id value[MOST_TERMS];
+  uint64_t times[MOST_TERMS];
+  bool unknown;
+};
+
+static void add_term(struct form *form, kern_id value, uint64_t times) {
+  int i = 0;
+  while (i < form->n && form->value[i] != value) i++;
+  if (i == MOST_TERMS) {
+    form->unknown = true;
+    return;
+  }
+  if (i == form->n) {
+    form->value[form->n] = value;
+    form->times[form->n++] = 0;
+  }
+  form->times[i] += times;
+}
+
+/* Adds `times` an index; multiples of the group, a loop's counter too, are nothing. Recursion is as deep as index arithmetic is. */
+static void add_index(struct form *form, const struct kern_fn *fn, kern_id id, uint64_t times, int group, int depth) {
+  const struct kern_inst *x = &fn->insts.at[id];
+  bool of_constant = x->op == KERN_MUL && fn->insts.at[x->arg[1]].op == KERN_CONST;
+  if (times % (uint64_t)group == 0) return;
+  if (x->op == KERN_CONST) {
+    form->constant += times * (uint64_t)x->imm;
+  } else if (depth > 0 && (x->op == KERN_ADD || x->op == KERN_SUB)) {
+    add_index(form, fn, x->arg[0], times, group, depth - 1);
+    add_index(form, fn, x->arg[1], x->op == KERN_ADD ? times : 0 - times, group, depth - 1);
+  } else if (depth > 0 && of_constant) {
+    add_index(form, fn, x->arg[0], times * (uint64_t)fn->insts.at[x->arg[1]].imm, group, depth - 1);
+  } else if (depth > 0 && x->op == KERN_FOR && x->imm % group == 0) {
+    add_index(form, fn, x->arg[0], times, group, depth - 1);
+  } else {
+    add_term(form, id, times);
+  }
+}
+
+/* The number of the first element of an access, from the start of its MEM or LOCAL. */
+static struct form form_of(const struct kern_fn *fn, const struct kern_inst *access, int group) {
+  enum { DEPTH = 16 };
+  struct form form = {0};
+  add_index(&form, fn, access->arg[1], 1, group, DEPTH);
+  for (kern_id at = access->arg[0]; fn->insts.at[at].op == KERN_AT; at = fn->insts.at[at].arg[0])
+    add_index(&form, fn, fn->insts.at[at].arg[1], 1, group, DEPTH);
+  return form;
+}
+
+static uint64_t times_of(const struct form *form, kern_id value) {
+  for (int i = 0; i < form->n; i++)
+    if (form->value[i] == value) return form->times[i];
+  return 0;
+}
+
+static bool same_form(const struct form *a, const struct form *b, int group) {
+  uint64_t different = a->constant - b->constant;
+  for (int i = 0; i < a->n; i++) different |= a->times[i] - times_of(b, a->value[i]);
+  for (int i = 0; i < b->n; i++) different |= b->times[i] - times_of(a, b->value[i]);
+  return !a->unknown && !b->unknown && different % (uint64_t)group == 0;
+}
+
+kern_id cg_root(const struct kern_fn *fn, kern_id memory) {
+  while (fn->insts.at[memory].op == KERN_AT) memory = fn->insts.at[memory].arg[0];
+  return memory;
+}
+
+/* A LOCAL by its instruction; all INs and OUTs that may lie in one place are one, others by their number. */
+static size_t class_of(const struct kern_fn *fn, kern_id root) {
+  const struct kern_inst *x = &fn->insts.at[root];
+  if (x->op == KERN_LOCAL) return KERN_MAX_MEMS + (size_t)root;
+  const struct kern_mem *mem = &fn->mems[x->imm];
+  bool taken = mem->alias >= 0 || mem->spot != 0;
+  for (int i = 0; i < fn->n_mems && !taken; i++)
+    taken = fn->mems[i].role == KERN_OUT && fn->mems[i].alias == (int)x->imm;
+  return taken ? 0 : 1 + (size_t)x->imm;
+}
+
+static bool is_access(const struct kern_inst *x) {
+  return x->op == KERN_LOAD || x->op == KERN_STORE || x->op == KERN_GATHER;
+}
+
+/* Whether an access is of as many lanes as the group has threads. */
+static bool is_whole(const struct kern_fn *fn, const struct kern_inst *x, int group) {
+  if (x->op == KERN_GATHER) return false;
+  return (x->op == KERN_STORE ? fn->insts.at[x->arg[2]].lanes : x->lanes) == group;
+}
+
+bool cg_exposed(const struct kern_fn *fn, kern_id access, int group) {
+  const struct kern_inst *x = &fn->insts.at[access];
+  size_t class = class_of(fn, cg_root(fn, x->arg[0]));
+  struct form form = form_of(fn, x, group);
+  bool loads = false, stores = false, own = true;
+  for (size_t i = 0; i < fn->insts.n; i++) {
+    const struct kern_inst *y = &fn->insts.at[i];
+    if (!is_access(y) || class_of(fn, cg_root(fn, y->arg[0])) != class) continue;
+    struct form other = form_of(fn, y, group);
+    loads = loads || y->op != KERN_STORE;
+    stores = stores || y->op == KERN_STORE;
+    own = own && is_whole(fn, y, group) && same_form(&form, &other, group);
+  }
+  return loads && stores && !own;
+}

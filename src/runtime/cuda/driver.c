@@ -1,0 +1,84 @@
+/* runtime/cuda/driver.c -- libcuda and one device of it
+** The device is the first that the driver shows: CUDA_VISIBLE_DEVICES chooses. Its primary context is used, which other libraries of
+** the process share; calls push it and pop it, so that the caller's own stays current.
+** keeps: nothing of CUDA is needed to build Quern, or to run anything else of it
+** tests: tests/runtime/test_gpu.c, make test-cuda
+*/
+#include "runtime/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ATTRIBUTE_PROCESSORS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, OUT_OF_MEMORY = 2, NO_DEVICE = 100 };
+
+quern_status rt_cuda_check(const struct rt_cuda_driver *driver, int code, const char *what) {
+  const char *name = NULL, *text = NULL;
+  if (code == 0) return QUERN_STATUS_OK;
+  (void)driver->error_name(code, &name);
+  (void)driver->error_string(code, &text);
+  return base_error(code == OUT_OF_MEMORY ? QUERN_STATUS_MEMORY : QUERN_STATUS_INTERNAL, "cuda: %s: %s (%s)", what,
+                    text != NULL ? text : "it failed", name != NULL ? name : "unknown error");
+}
+
+static quern_status load(struct rt_cuda_driver *driver) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: there is no driver: libcuda.so.1 is not installed");
+#define NVRTC(...)
+#define DRIVER(NAME, SYMBOL, PARAMETERS)                                                                               \
+  *(void **)&driver->NAME = dlsym(library, #SYMBOL);                                                                   \
+  QUERN_CHECK(driver->NAME != NULL, UNSUPPORTED, "cuda: the driver has no function " #SYMBOL ": it is too old");
+#include "runtime/cuda/functions.def"
+#undef DRIVER
+#undef NVRTC
+  return QUERN_STATUS_OK;
+}
+
+/* "sm_86" is 86. */
+static int number_of(const struct cg_target *row) { return row->isa == CG_ISA_CUDA ? atoi(row->base.name + 3) : -1; }
+
+const struct cg_target *rt_cuda_row(int major, int minor, bool *ptx) {
+  const struct cg_target *best = NULL;
+  for (size_t i = 0; i < cg_gpu_count; i++)
+    if (number_of(&cg_gpus[i]) >= 0 && number_of(&cg_gpus[i]) <= 10 * major + minor) best = &cg_gpus[i];
+  *ptx = best != NULL && number_of(best) / 10 != major;
+  return best;
+}
+
+static quern_status open_device(struct rt_cuda_driver *d) {
+  int n = 0;
+  QUERN_TRY(load(d));
+  int code = d->init(0);
+  QUERN_CHECK(code != NO_DEVICE, UNSUPPORTED, "cuda: the driver is there, but no GPU");
+  QUERN_TRY(rt_cuda_check(d, code, "the driver does not start"));
+  QUERN_TRY(rt_cuda_check(d, d->device_count(&n), "counting GPUs"));
+  QUERN_CHECK(n > 0, UNSUPPORTED, "cuda: the driver is there, but no GPU HINT: CUDA_VISIBLE_DEVICES may hide it");
+  QUERN_TRY(rt_cuda_check(d, d->device_get(&d->device, 0), "the first GPU"));
+  (void)d->version(&d->driver_version);
+  (void)d->device_name(d->name, sizeof d->name, d->device);
+  QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->major, ATTRIBUTE_MAJOR, d->device), d->name));
+  QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->minor, ATTRIBUTE_MINOR, d->device), d->name));
+  QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->processors, ATTRIBUTE_PROCESSORS, d->device), d->name));
+  d->target = rt_cuda_row(d->major, d->minor, &d->ptx);
+  QUERN_CHECK(d->target != NULL, UNSUPPORTED, "cuda: %s is too old: its compute capability is %d.%d, 7.5 is needed",
+              d->name, d->major, d->minor);
+  return rt_cuda_check(d, d->context_retain(&d->context, d->device), "a context");
+}
+
+quern_status rt_cuda_open(struct rt_cuda_driver **driver) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static struct rt_cuda_driver opened;
+  static quern_status status = QUERN_STATUS_OK;
+  static char error[256];
+  static bool tried;
+  pthread_mutex_lock(&lock);
+  if (!tried) {
+    status = open_device(&opened);
+    if (status != QUERN_STATUS_OK) snprintf(error, sizeof error, "%s", quern_last_error());
+    tried = true;
+  }
+  pthread_mutex_unlock(&lock);
+  *driver = &opened;
+  return status == QUERN_STATUS_OK ? status : base_error(status, "%s", error);
+}

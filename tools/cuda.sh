@@ -1,0 +1,27 @@
+#!/bin/sh
+# tools/cuda.sh BUILD -- everything of the GPU on an NVIDIA GPU: every instruction, every operation with its gradients, bits, random
+# graphs. Skipped, with what is missing, where there is none.
+set -eu
+cd "$(dirname "$0")/.."
+build=$1
+export QUERN_CACHE="${QUERN_CACHE:-$PWD/$build/cache}"
+mkdir -p "$QUERN_CACHE"
+chmod 700 "$QUERN_CACHE"
+missing=$("$build/quern" devices | sed -n 's/^cuda .*\(cuda: .*\)$/\1/p')
+if [ -n "$missing" ]; then
+  echo "cuda: skipped: $missing"
+  echo "0 passed, 0 failed, 1 skipped"
+  exit 0
+fi
+failed=0
+run() { # command
+  echo "cuda: $*"
+  "$build/$@" || failed=1
+}
+for test in test_c test_control test_math; do run tests/codegen/$test cuda; done
+run querntest --mode value --device cuda
+run querntest --mode value --device cuda --optimise 0
+run querntest --mode grad --device cuda
+run querntest --mode bits --device cuda
+run quernprop --device cuda --graphs 1000
+exit $failed
