@@ -246,7 +246,9 @@ struct base_target {
   int64_t l1_bytes, l2_bytes, l3_bytes; /* of caches: of a core, of a core, of all */
   int threads;                          /* that a program may use; of a GPU: those that can have scratch at a time */
   bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
+  int libraries;                        /* whose calls kernels may be: a bit each */
 };
+enum { BASE_LIBRARY_BLAS = 1, BASE_LIBRARY_DNN = 2 };
 
 /* ---- Philox-4x32-10 (philox.c): Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 ------------- */
 

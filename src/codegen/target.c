@@ -29,7 +29,7 @@ static bool has_f16c(void) {
 
 const struct cg_target cg_targets[] = {
 #define TARGET(NAME, ISA, BYTES, REGISTERS, FMA, VNNI, F16C, L1, L2, L3, RUNS, FLAGS)                                  \
-  {{NAME, BYTES, REGISTERS, FMA, VNNI, F16C, L1 * 1024, L2 * 1024, L3 * 1024, 1, false}, CG_ISA_##ISA, FLAGS},
+  {{NAME, BYTES, REGISTERS, FMA, VNNI, F16C, L1 * 1024, L2 * 1024, L3 * 1024, 1, false, 0}, CG_ISA_##ISA, FLAGS},
 #define GPU(...)
 #include "codegen/targets.def"
 #undef TARGET
@@ -41,7 +41,7 @@ const size_t cg_target_count = BASE_COUNT(cg_targets);
 const struct cg_target cg_gpus[] = {
 #define TARGET(...)
 #define GPU(NAME, ISA, THREADS, L1, L2, L3, FLAGS)                                                                     \
-  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true}, CG_ISA_##ISA, FLAGS},
+  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true, 0}, CG_ISA_##ISA, FLAGS},
 #include "codegen/targets.def"
 #undef TARGET
 #undef GPU
@@ -61,6 +61,26 @@ const struct cg_target *cg_target_find(const char *name) {
   for (size_t i = 0; i < cg_gpu_count; i++)
     if (strcmp(cg_gpus[i].base.name, name) == 0) return &cg_gpus[i];
   return NULL;
+}
+
+quern_status cg_target_parse(struct cg_target *target, const char *text) {
+  static const char *const names[] = {"blas", "dnn"}; /* by bit */
+  char name[64];
+  size_t n = strcspn(text, "+");
+  snprintf(name, sizeof name, "%.*s", (int)BASE_MIN(n, sizeof name), text);
+  const struct cg_target *row = cg_target_find(name);
+  QUERN_CHECK(row != NULL, INVALID, "program_compile: there is no target \"%s\" HINT: quern devices lists them", name);
+  *target = *row;
+  for (const char *at = text + n; *at != 0; at += n) {
+    size_t bit = 0;
+    at++;
+    n = strcspn(at, "+");
+    while (bit < BASE_COUNT(names) && (strlen(names[bit]) != n || strncmp(names[bit], at, n) != 0)) bit++;
+    QUERN_CHECK(bit < BASE_COUNT(names) && row->isa == CG_ISA_CUDA, INVALID,
+                "target '%s': '%.*s' is no library of it; those of sm_* are blas, dnn", text, (int)n, at);
+    target->base.libraries |= 1 << bit;
+  }
+  return QUERN_STATUS_OK;
 }
 
 bool cg_target_runs(const struct cg_target *target) {

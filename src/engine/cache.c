@@ -75,7 +75,8 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
                               (uint64_t)t->l1_bytes, (uint64_t)t->l2_bytes,
                               (uint64_t)t->l3_bytes, o->n_updates,
                               b->request->n_outputs, b->wisdom.hash,
-                              o->n_leading,          o->recompute};
+                              o->n_leading,          o->recompute,
+                              (uint64_t)t->libraries};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
   for (size_t i = 0; i < b->inputs.n; i++) {
     bool donated = false;

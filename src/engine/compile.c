@@ -7,11 +7,10 @@
 
 /* The device's own target, or the one that was asked for. A GPU has threads of its own. */
 static quern_status choose_target(quern_program *program, const quern_program_options *options) {
-  const struct cg_target *asked = options->target != NULL ? cg_target_find(options->target) : NULL;
-  if (asked == NULL)
+  if (options->target == NULL)
     QUERN_TRY(program->device->target(&program->target));
   else
-    program->target = *asked;
+    QUERN_TRY(cg_target_parse(&program->target, options->target));
   if (!program->target.base.gpu)
     program->target.base.threads = options->threads > 0 ? options->threads : rt_default_threads();
   return QUERN_STATUS_OK;

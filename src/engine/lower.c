@@ -104,6 +104,7 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   sched_choose(&sched, group, target, b->request->options.optimise);
   (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
   sched.rows = known->rows;
+  sched.fast = b->passes.approximate;
   for (int in = 0; in < 64 && known->packed == 0; in++) {
     int64_t count;
     if ((known->constants >> in & 1) == 0) continue;

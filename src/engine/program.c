@@ -55,13 +55,12 @@ static quern_status check_leading(const quern_context *ctx, size_t n, quern_tens
 /* Kernels of the host run on processors only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
 static quern_status check_target(const char *device, const char *name) {
   if (name == NULL) return QUERN_STATUS_OK;
-  const struct cg_target *target = cg_target_find(name);
-  QUERN_CHECK(target != NULL, INVALID, "program_compile: there is no target \"%s\" HINT: quern devices lists them",
-              name);
+  struct cg_target target;
+  QUERN_TRY(cg_target_parse(&target, name));
   bool cpu = strcmp(device, "cpu") == 0, opencl = strcmp(device, "opencl") == 0, cuda = strcmp(device, "cuda") == 0;
-  bool fits = cpu      ? !target->base.gpu && cg_target_runs(target)
-              : opencl ? target->isa == CG_ISA_OPENCL
-              : cuda   ? target->isa == CG_ISA_CUDA
+  bool fits = cpu      ? !target.base.gpu && cg_target_runs(&target)
+              : opencl ? target.isa == CG_ISA_OPENCL
+              : cuda   ? target.isa == CG_ISA_CUDA
                        : true;
   QUERN_CHECK(fits, INVALID, "program_compile: device \"%s\" does not run what is made for target \"%s\"", device,
               name);

@@ -90,6 +90,17 @@ void kern_phase_copies(struct kern *kern, int from, int to) {
   kern->phases[kern->n_phases - 1].to = to;
 }
 
+void kern_add_call(struct kern *kern, const struct kern_call *call) {
+  if (kern->failed != QUERN_STATUS_OK) return;
+  QUERN_ASSERT(kern->call.kind == KERN_CALL_NONE && call->kind != KERN_CALL_NONE);
+  if (kern->n_phases == KERN_MAX_PHASES) {
+    fail(kern, base_error(QUERN_STATUS_INTERNAL, "kernel: more than %d phases", KERN_MAX_PHASES));
+    return;
+  }
+  kern->call = *call;
+  kern->phases[kern->n_phases++] = (struct kern_phase){.fn = -1, .call = true, .tasks = KERN_FIXED_TASKS(1)};
+}
+
 struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars) {
   QUERN_ASSERT(n_mems <= KERN_MAX_MEMS && n_scalars <= KERN_MAX_SCALARS);
   struct kern_fn *fn = add_fn(kern, name);

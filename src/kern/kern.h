@@ -87,11 +87,66 @@ struct kern_first {
 };
 
 struct kern_phase {
-  int fn; /* whose mems and scalars are those of the kernel */
+  int fn;    /* whose mems and scalars are those of the kernel; of a call -1 */
+  bool call; /* the kernel's call is done here: there is no function, and one task */
   struct kern_tasks tasks;
   struct kern_first first;
   int from,
       to; /* from != to: it does nothing but copy memory `from` to memory `to`, and is left out where they are one */
+};
+
+/* ---- calls (call.c): what a library of the device does instead of generated code
+** A call's meaning is that of the interpreter. Sums have an order of the library's own, which is the same every time. */
+
+enum kern_call_kind { KERN_CALL_NONE, KERN_CALL_GEMM, KERN_CALL_ATTENTION, KERN_CALL_ATTENTION_BACK };
+enum kern_activation { KERN_ACT_NONE, KERN_ACT_RELU, KERN_ACT_GELU_TANH };
+
+/* Element (n, i, j) of batch n is element `at + n batch + i row + j column` of the memory. mem KERN_NONE: there is none. */
+struct kern_matrix {
+  int mem;
+  int64_t at, batch, row, column;
+};
+
+/* With s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j], in the dtype of accumulators,
+** y[n, i, j] = act(s), rounded once; `kept`, if there is one, is s rounded to its dtype. Backward, y = s act'(kept), and
+** kept is read. row or column is 1 of every matrix (or has extent 1). */
+struct kern_gemm {
+  int64_t batch, rows, columns, terms;
+  struct kern_matrix a, b, y;
+  struct kern_matrix add;  /* as y; may be y's memory if y is an OUT that takes it (alias) */
+  struct kern_matrix kept; /* as y */
+  int bias;                /* a memory of `columns` elements, KERN_NONE: none; batch is 1 */
+  int a_sums;              /* (backward of a bias) an OUT of `rows` elements: sum over k of a[0, i, k]; KERN_NONE */
+  int y_sums;              /* an OUT of `columns` elements: sum over i of y[0, i, j] before it is rounded; KERN_NONE */
+  enum kern_activation act;
+  bool back;
+  bool tf32; /* f32 operands may be rounded to tf32 */
+};
+
+/* Element (n, h, t, d) is element `at + n batch + h head + t row + d` of the memory. */
+struct kern_view {
+  int mem; /* KERN_NONE: there is none */
+  int64_t at, batch, head, row;
+};
+
+/* The composite attention, or its gradient, of 16-bit floats; y is rounded once. Head h reads head h kv_heads / heads of k and v.
+** causal: query i sees keys j <= i + keys - queries. lse[n, h, t] is f32, dense. */
+struct kern_attention {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  double scale;
+  bool causal;
+  bool exact; /* the same bits every time; only backward may be otherwise */
+  struct kern_view q, k, v, y;
+  struct kern_view dy, dq, dk, dv; /* of the gradient, which reads y and lse */
+  int lse;                         /* KERN_NONE: not wanted (forward) */
+};
+
+struct kern_call {
+  enum kern_call_kind kind;
+  struct kern_gemm gemm;
+  struct kern_attention attention;
+  int work;               /* a WORK of u8 for the library, or KERN_NONE; its count is what the device asks for */
+  uint64_t algorithm[16]; /* which of its ways the library goes: words of its own; all 0: it has not been asked */
 };
 
 struct kern_cost {
@@ -109,6 +164,7 @@ struct kern {
   BASE_VEC(struct kern_fn *) fns;      /* a function calls only those before it */
   int n_phases;
   struct kern_phase phases[KERN_MAX_PHASES];
+  struct kern_call call; /* of the phase that is one */
   struct kern_cost cost;
   quern_status failed; /* the first error while building; kern_finish reports it */
 };
@@ -126,6 +182,9 @@ struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks);
 #define KERN_FIXED_TASKS(n) ((struct kern_tasks){-1, (n), 1})
 /* Says of the last phase that it does nothing but copy a memory, the IN, to another, the OUT whose alias it is. */
 void kern_phase_copies(struct kern *kern, int from, int to);
+
+/* The next phase is a call: a kernel has at most one. */
+void kern_add_call(struct kern *kern, const struct kern_call *call);
 
 /* A new function to be called: name is copied and has the coordinates of what it does. */
 struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars);

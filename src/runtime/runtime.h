@@ -92,6 +92,9 @@ struct rt_device {
   void (*describe)(struct base_heap *heap, char *text, size_t bytes);
   /* The target kernels are made for; threads as rt_default_threads. */
   quern_status (*target)(struct cg_target *target);
+  /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and says so in
+  ** the call and its workspace. UNSUPPORTED: the library cannot do it. */
+  quern_status (*settle)(struct kern *kern, const struct cg_target *target);
   /* Makes kernels ready. They must live as long as the module; stats may be NULL. */
   quern_status (*build)(struct rt_module **module, struct base_heap *heap, size_t n, const struct kern *const *kernels,
                         const struct cg_target *target, struct rt_stats *stats);

@@ -14,6 +14,7 @@ struct sched {
   int mr, nr;         /* DOT: the register tile, nr a multiple of lanes */
   int64_t mc, nc, kc; /* DOT: the cache tiles; kc is KERN_DOT_BLOCK */
   int packed;         /* DOT: 1 + the in whose memory holds what sched_pack's kernel wrote; 0: none */
+  bool fast;          /* numerics=fast: libraries may vary the last bits, and round f32 to tf32 */
   /* Of a program with a leading dimension, NULL of others: the kernel has the number of rows as scalar 0, and need not write what
   ** is behind them. */
   const struct pass_rows *rows;
