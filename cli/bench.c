@@ -118,6 +118,9 @@ static int run_bench(const struct cli_call *call) {
   threads = run.suite->threads;
   cli_has(call, "--json", &json);
   cli_has(call, "--only", &run.only);
+  run.quick = cli_has(call, "--quick", NULL);
+  if (run.quick && run.suite->run != bench_run_cuda) return cli_usage(call->command, "--quick is of the suite cuda");
+  if (run.suite->run == bench_run_cuda) rounds = run.quick ? 3 : 7;
   if (cli_has(call, "--write", &run.write) && run.suite->run != bench_run_graph)
     return cli_usage(call->command, "--write is of the suite graph");
   int status = cli_number(call, "--threads", 1, 1024, &threads);
@@ -147,7 +150,8 @@ static int run_bench(const struct cli_call *call) {
 static const struct cli_option options[] = {
     {"--json", 0, "FILE", "write the results to FILE as JSON"},
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
-    {"--rounds", 0, "N", "rounds of all sides in turn (11)"},
+    {"--quick", 0, NULL, "of cuda: the most important cases, in fewer rounds"},
+    {"--rounds", 0, "N", "rounds of all sides in turn (11; cuda: 7)"},
     {"--threads", 0, "N", "threads of cases that do not say (1; train and infer: 2)"},
     {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
     {0}};
@@ -156,19 +160,22 @@ const struct cli_command cli_command_bench = {
     .name = "bench",
     .usage = "SUITE [OPTIONS]",
     .help = "measure a suite against the peers that are installed, all sides in turn",
-    .more = "suites:\n"
-            "  gemm             matrix products: 12 shapes plain and packed, few rows, linear + GELU\n"
-            "  gemm-off-by-one  the 12 shapes with each size one less and one more: rates as ratios\n"
-            "  ops              elementwise, rows, gradients, attention\n"
-            "  conv             convolutions of ResNet-50\n"
-            "  fusion           kernels, bytes and time of patterns: fused, not fused, and written by hand\n"
-            "  graph            nodes before and after the passes; passes, plan, cold and warm compilation\n"
-            "  memory           relu, matmul, softmax: bytes and time with memory shared and not\n"
-            "  limit            GPT-2's training step in 60 % of the memory, against all it wants (minutes)\n"
-            "  train            whole training steps of networks: forward, backward, clipping, AdamW\n"
-            "  infer            networks with batches of 1 to 128: samples a second, latency, bytes (minutes)\n"
-            "\npeers: onednn, openblas, numpy, torch, each in a process of its own.\n"
-            "A ratio is peer's time / Quern's time; spread is the distance of the quartiles over the median.\n",
+    .more =
+        "suites:\n"
+        "  gemm             matrix products: 12 shapes plain and packed, few rows, linear + GELU\n"
+        "  gemm-off-by-one  the 12 shapes with each size one less and one more: rates as ratios\n"
+        "  ops              elementwise, rows, gradients, attention\n"
+        "  conv             convolutions of ResNet-50\n"
+        "  fusion           kernels, bytes and time of patterns: fused, not fused, and written by hand\n"
+        "  graph            nodes before and after the passes; passes, plan, cold and warm compilation\n"
+        "  memory           relu, matmul, softmax: bytes and time with memory shared and not\n"
+        "  limit            GPT-2's training step in 60 % of the memory, against all it wants (minutes)\n"
+        "  train            whole training steps of networks: forward, backward, clipping, AdamW\n"
+        "  infer            networks with batches of 1 to 128: samples a second, latency, bytes (minutes)\n"
+        "  cuda             a card: kernels, attention, loss, step (--only takes these names), beside PyTorch on it;\n"
+        "                   --only loss200: the losses of 200 steps of GPT-2 124M against PyTorch's\n"
+        "\npeers: onednn, openblas, numpy, torch, each in a process of its own.\n"
+        "A ratio is peer's time / Quern's time; spread is the distance of the quartiles over the median.\n",
     .options = options,
     .least_files = 1,
     .most_files = 1,

@@ -109,12 +109,15 @@ struct bench_run {
   const char *write; /* a folder for the graphs of the suite; NULL: none */
   size_t n_rows, room;
   struct bench_row *rows;
-  struct bench_peer *peers[8]; /* running, of bench_peer_get */
+  bool quick;                   /* of cuda: fewer cases and rounds */
+  char device[256];             /* what was measured, when it is not the processor; "" */
+  struct bench_peer *peers[10]; /* running, of bench_peer_get */
 };
 
 /* True when --only wants a row of that name. */
 bool bench_wanted(const struct bench_run *run, const char *name, const char *params);
-/* Shows a finished row and keeps it. */
+/* Keeps a finished row; and shows it first. */
+int bench_row_store(struct bench_run *run, const struct bench_row *row);
 int bench_row_keep(struct bench_run *run, const struct bench_row *row);
 /* Geometric means of the ratios. */
 void bench_print_sums(const struct bench_run *run);
@@ -184,11 +187,13 @@ int bench_run_memory(struct bench_run *run);
 int bench_run_limit(struct bench_run *run);
 int bench_run_train(struct bench_run *run);
 int bench_run_infer(struct bench_run *run);
+int bench_run_cuda(struct bench_run *run);
 
 /* ---- peers (bench_peer.c): processes that do the same work, see bench/peers/peer.h ------------------------- */
 
-enum { BENCH_PEERS = 4 };
-extern const char *const bench_peer_names[BENCH_PEERS]; /* "onednn", "openblas", "numpy", "torch" */
+enum { BENCH_PEERS = 5 };
+extern const char
+    *const bench_peer_names[BENCH_PEERS]; /* "onednn", "openblas", "numpy", "torch"; "cuda": PyTorch on a card */
 
 /* The peer with that many threads, started if need be, or NULL when it is not installed. */
 struct bench_peer *bench_peer_get(struct bench_run *run, const char *name, int threads);

@@ -2,7 +2,7 @@
 ** keeps: a peer that hangs or ends takes no more than its own column with it
 ** see:   bench/peers/peer.h (the protocol)
 */
-#include "bench.h"
+#include "bench_cuda.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const char *const bench_peer_names[BENCH_PEERS] = {"onednn", "openblas", "numpy", "torch"};
+const char *const bench_peer_names[BENCH_PEERS] = {"onednn", "openblas", "numpy", "torch", "cuda"};
 
 enum { PATIENCE = 120000 }; /* milliseconds until a peer is given up */
 
@@ -69,6 +69,19 @@ static bool own_folder(char *path, size_t bytes) {
   return true;
 }
 
+/* Python: that of the system, where peers on the processor are; for a card the first one of PATH, whichever has PyTorch for it. */
+static bool find_python(const char *name, char *program, size_t bytes) {
+  snprintf(program, bytes, "/usr/bin/python3");
+  if (strcmp(name, "cuda") != 0) return access(program, X_OK) == 0;
+  for (const char *at = getenv("PATH"); at != NULL && *at != 0;) {
+    int n = (int)strcspn(at, ":");
+    snprintf(program, bytes, "%.*s/python3", n, at);
+    if (n > 0 && access(program, X_OK) == 0) return true;
+    at += n + (at[n] == ':');
+  }
+  return false;
+}
+
 /* The command of a peer: PEERS/peer_NAME, or PEERS/NAME_peer.py with Python. */
 static bool find_command(const char *name, char *program, char *script, size_t bytes) {
   static const char *const places[] = {"peers", "../libexec/quern/peers"};
@@ -79,8 +92,7 @@ static bool find_command(const char *name, char *program, char *script, size_t b
     snprintf(program, bytes, "%s/%s/peer_%s", folder, places[i], name);
     if (access(program, X_OK) == 0) return true;
     snprintf(script, bytes, "%s/%s/%s_peer.py", folder, places[i], name);
-    snprintf(program, bytes, "/usr/bin/python3");
-    if (access(script, R_OK) == 0 && access(program, X_OK) == 0) return true;
+    if (access(script, R_OK) == 0 && find_python(name, program, bytes)) return true;
   }
   return false;
 }
@@ -174,11 +186,18 @@ bool bench_peer_prepare(struct bench_peer *peer, const char *kind, const char *p
   return ask(peer, line, answer, sizeof answer) && strcmp(answer, "ok") == 0;
 }
 
-double bench_peer_run(void *self, long n) {
-  struct bench_peer *peer = self;
-  char line[64], answer[128];
+/* Seconds of n runs in one of the ways that the peer has. */
+static double run_as(struct bench_peer *peer, long n, const char *mode) {
+  char line[64], answer[256];
   double seconds;
-  snprintf(line, sizeof line, "run %ld\n", n);
+  snprintf(line, sizeof line, "run %ld %s\n", n, mode);
   if (!ask(peer, line, answer, sizeof answer) || sscanf(answer, "time %lf", &seconds) != 1) return -1;
   return seconds / (double)n;
+}
+
+double bench_peer_run(void *self, long n) { return run_as(self, n, ""); }
+
+double cuda_mode_run(void *self, long n) {
+  const struct cuda_mode *mode = self;
+  return run_as(mode->peer, n, mode->name);
 }

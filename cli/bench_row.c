@@ -56,7 +56,7 @@ static void print_row(const struct bench_run *run, const struct bench_row *row) 
   fflush(stdout);
 }
 
-int bench_row_keep(struct bench_run *run, const struct bench_row *row) {
+int bench_row_store(struct bench_run *run, const struct bench_row *row) {
   if (run->n_rows == run->room) {
     size_t room = run->room > 0 ? 2 * run->room : 64;
     struct bench_row *rows = realloc(run->rows, room * sizeof *rows);
@@ -64,10 +64,14 @@ int bench_row_keep(struct bench_run *run, const struct bench_row *row) {
     run->rows = rows;
     run->room = room;
   }
-  if (run->n_rows == 0) print_head(run, row);
-  print_row(run, row);
   run->rows[run->n_rows++] = *row;
   return CLI_OK;
+}
+
+int bench_row_keep(struct bench_run *run, const struct bench_row *row) {
+  if (run->n_rows == 0) print_head(run, row);
+  print_row(run, row);
+  return bench_row_store(run, row);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------ */
@@ -148,8 +152,9 @@ int bench_write_json(const struct bench_run *run, const char *path) {
   if (length < 0 || (size_t)length >= sizeof beside) return cli_fail("%s: the path is too long", path);
   FILE *out = fopen(beside, "w");
   if (out == NULL) return cli_fail("%s cannot be written", beside);
-  fprintf(out, "{\"machine\": \"%s, %ld processors\", \"date\": \"%s\", \"suite\": \"%s\",\n \"rows\": [", machine,
-          sysconf(_SC_NPROCESSORS_ONLN), date, run->suite->name);
+  fprintf(out, "{\"machine\": \"%s, %ld processors\", ", machine, sysconf(_SC_NPROCESSORS_ONLN));
+  if (run->device[0] != 0) fprintf(out, "\"device\": \"%s\", ", run->device);
+  fprintf(out, "\"date\": \"%s\", \"suite\": \"%s\",\n \"rows\": [", date, run->suite->name);
   for (size_t i = 0; i < run->n_rows; i++) {
     fprintf(out, i == 0 ? "\n" : ",\n");
     write_row(out, &run->rows[i]);

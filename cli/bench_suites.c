@@ -109,5 +109,6 @@ const struct bench_suite bench_suites[] = {
     {"limit", "GPT-2's training step in 60 % of the memory, against all it wants", false, 1, NULL, bench_run_limit},
     {"train", "whole training steps of networks: forward, backward, clipping, AdamW", true, 2, NULL, bench_run_train},
     {"infer", "networks with batches of 1 to 128: samples a second, latency, bytes", true, 2, NULL, bench_run_infer},
+    {"cuda", "kernels, attention, losses and training steps on a card", true, 1, NULL, bench_run_cuda},
 };
 const size_t bench_suite_count = sizeof bench_suites / sizeof *bench_suites;

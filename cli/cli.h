@@ -208,6 +208,6 @@ const char *cli_bytes_text(char text[24], int64_t bytes);
 extern const struct cli_command cli_command_bench, cli_command_compile, cli_command_devices, cli_command_env,
     cli_command_eval, cli_command_eval_loss, cli_command_explain, cli_command_generate, cli_command_graph,
     cli_command_info, cli_command_plan, cli_command_report, cli_command_resume, cli_command_run, cli_command_tokenize,
-    cli_command_train;
+    cli_command_train, cli_command_tune;
 
 #endif

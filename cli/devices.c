@@ -1,4 +1,6 @@
 /* cli/devices.c -- the command devices: what programs can be compiled for, and what the processor can do */
+#include <string.h>
+
 #include "cli.h"
 
 static int print_devices(void) {
@@ -26,6 +28,34 @@ static void print_limits(const quern_limits *l) {
   printf("  an empty kernel       %9.2f us\n", l->launch * 1e6);
 }
 
+/* Of a GPU: products, memory, launches. */
+static void print_gpu(const char *name, const quern_limits *l) {
+  static const char *const names[] = {"f32", "tf32", "bf16", "f16", "f64"};
+  const double rates[] = {l->flops_f32, l->flops_tf32, l->flops_bf16, l->flops_f16, l->flops_f64};
+  printf("\ndevice %s, as measured:\n", name);
+  for (int i = 0; i < 5; i++)
+    if (rates[i] > 0) printf("  products of %-4s      %9.1f TFLOP/s\n", names[i], rates[i] * 1e-12);
+  printf("  copying in memory     %9.1f GB/s   bytes read and written\n", l->copy * 1e-9);
+  printf("  copying in its cache  %9.1f GB/s\n", l->bandwidth[0] * 1e-9);
+  printf("  the least launch      %9.2f us\n", l->launch * 1e6);
+}
+
+/* Those of which nothing can be measured, or which are not there, are left out. */
+static int print_gpus(bool again) {
+  for (size_t i = 0; i < quern_devices(); i++) {
+    quern_device d;
+    quern_limits limits;
+    if (quern_device_get(i, &d) != QUERN_STATUS_OK) return cli_fail_last("devices");
+    if (strcmp(d.name, "cpu") == 0) continue;
+    quern_status status = quern_device_limits_of(&limits, d.name, again);
+    if (status == QUERN_STATUS_OK)
+      print_gpu(d.name, &limits);
+    else if (status != QUERN_STATUS_UNSUPPORTED)
+      return cli_fail_last("limits");
+  }
+  return CLI_OK;
+}
+
 static int run(const struct cli_call *call) {
   quern_limits limits;
   int64_t threads = 0;
@@ -35,7 +65,7 @@ static int run(const struct cli_call *call) {
   if (quern_device_limits(&limits, (int)threads, cli_has(call, "--again", NULL)) != QUERN_STATUS_OK)
     return cli_fail_last("limits");
   print_limits(&limits);
-  return CLI_OK;
+  return print_gpus(cli_has(call, "--again", NULL));
 }
 
 static const struct cli_option options[] = {

@@ -173,6 +173,17 @@ static int write_text(struct writer *w, const char *prompt) {
 
 /* ---- the command -------------------------------------------------------------------------------------------------- */
 
+/* --device NAME, or device=NAME as in the commands of training. */
+static int read_device(const struct cli_call *call, quern_generate_options *options) {
+  static const char key[] = "device=";
+  cli_has(call, "--device", &options->device);
+  if (call->n_files < 2) return CLI_OK;
+  if (strncmp(call->files[1], key, sizeof key - 1) != 0)
+    return cli_usage(call->command, "expected device=NAME, got '%s'", call->files[1]);
+  options->device = call->files[1] + sizeof key - 1;
+  return CLI_OK;
+}
+
 static int read_options(struct writer *w, quern_generate_options *options) {
   const struct cli_call *call = w->call;
   int64_t threads = 0, seed = 0;
@@ -185,6 +196,7 @@ static int read_options(struct writer *w, quern_generate_options *options) {
   w->sampling.seed = (uint64_t)seed;
   options->threads = (int)threads;
   options->no_cache = cli_has(call, "--no-cache", NULL);
+  if (status == CLI_OK) status = read_device(call, options);
   w->times = cli_has(call, "--times", NULL);
   return status;
 }
@@ -216,17 +228,18 @@ static const struct cli_option options_of[] = {
     {"--no-cache", 0, NULL, "compute all positions again for every token: slow, the same text"},
     {"--times", 0, NULL, "say in the end how long tokens took, by how many there were before them"},
     {"--threads", 0, "N", "threads; without it as many as the machine grants"},
+    {"--device", 0, "NAME", "what computes: cpu, cuda, opencl or interp (cpu)"},
     {0},
 };
 
 const struct cli_command cli_command_generate = {
     .name = "generate",
     .usage = "DIR --prompt TEXT [--tokens N] [--temperature X] [--top-k K] [--top-p P] [--seed N] [--no-cache] "
-             "[--times] [--threads N]",
+             "[--times] [--threads N] [--device NAME]",
     .help = "write text with a language model that was trained",
     .more = "DIR is the folder `out` of a run; its newest whole checkpoint is used.\n",
     .options = options_of,
     .least_files = 1,
-    .most_files = 1,
+    .most_files = 2,
     .run = run,
 };

@@ -16,8 +16,8 @@ static const struct cli_command command_help = {.name = "help",
 static const struct cli_command *const commands[] = {
     &cli_command_train,   &cli_command_resume,  &cli_command_generate, &cli_command_eval_loss, &cli_command_report,
     &cli_command_info,    &cli_command_plan,    &cli_command_tokenize, &cli_command_eval,      &cli_command_run,
-    &cli_command_compile, &cli_command_explain, &cli_command_graph,    &cli_command_bench,     &cli_command_devices,
-    &cli_command_env,     &command_help};
+    &cli_command_compile, &cli_command_explain, &cli_command_graph,    &cli_command_tune,      &cli_command_bench,
+    &cli_command_devices, &cli_command_env,     &command_help};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_overview(FILE *out) {

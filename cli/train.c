@@ -43,19 +43,27 @@ static void tell_memory(struct cli_line *line, const quern_train_info *info) {
                  info->limit > 0 ? ")" : "");
 }
 
+/* Whether the device has memory of its own. */
+static bool is_gpu(const quern_train_info *info) {
+  return strcmp(info->device, "cuda") == 0 || strcmp(info->device, "opencl") == 0;
+}
+
 static void tell_start(struct cli_line *line, const quern_train_info *info) {
-  char how[96];
+  char how[96], device[96] = "";
   if (info->first_launch <= 0) return;
   if (info->compiled > 0)
     snprintf(how, sizeof how, "cold: %d unit%s of kernels compiled, %d from the cache", info->compiled,
              info->compiled == 1 ? "" : "s", info->cached);
   else
     snprintf(how, sizeof how, "warm: %d unit%s of kernels from the cache", info->cached, info->cached == 1 ? "" : "s");
-  cli_line_print(line, "start    first kernel after %.2f s (%s)", info->first_launch, how);
+  if (is_gpu(info))
+    snprintf(device, sizeof device, "; device %.2f s, libraries %.2f s, compiler %.2f s", info->context,
+             info->libraries, info->compile);
+  cli_line_print(line, "start    first kernel after %.2f s (%s%s)", info->first_launch, how, device);
 }
 
 void cli_tell_run(struct cli_line *line, const quern_train_info *info) {
-  char tokens[48] = "", count[24];
+  char tokens[48] = "", count[24], where[96];
   bool again = strcmp(info->checkpoint, "none") != 0;
   if (info->parameters >= 1000000)
     snprintf(count, sizeof count, "%.2f M", (double)info->parameters * 1e-6);
@@ -66,9 +74,12 @@ void cli_tell_run(struct cli_line *line, const quern_train_info *info) {
   cli_line_print(line, "data     %s: %lld samples, %lld held out", info->data, (long long)info->train_samples,
                  (long long)info->eval_samples);
   if (info->length > 0) snprintf(tokens, sizeof tokens, " of %lld tokens", (long long)info->length);
-  cli_line_print(line, "batch    %lld%s (%lld x %lld); %lld steps; %d thread%s on %s", (long long)info->batch, tokens,
-                 (long long)info->micro, (long long)info->accum, (long long)info->steps, info->threads,
-                 info->threads == 1 ? "" : "s", info->device);
+  if (is_gpu(info))
+    snprintf(where, sizeof where, "on %s (%s)", info->device, info->target);
+  else
+    snprintf(where, sizeof where, "%d thread%s on %s", info->threads, info->threads == 1 ? "" : "s", info->device);
+  cli_line_print(line, "batch    %lld%s (%lld x %lld); %lld steps; %s", (long long)info->batch, tokens,
+                 (long long)info->micro, (long long)info->accum, (long long)info->steps, where);
   tell_memory(line, info);
   tell_start(line, info);
   if (info->step > 0) cli_line_print(line, "goes on after step %lld", (long long)info->step);
@@ -105,7 +116,7 @@ static bool on_step(void *user, const quern_train_record *record) {
   struct session *s = user;
   s->done = record->step;
   s->steps = record->steps;
-  cli_line_step(&s->line, record);
+  if (record->known) cli_line_step(&s->line, record);
   if (cli_end_signal() == 0) return true;
   cli_line_stop(&s->line);
   return false;

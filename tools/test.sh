@@ -1,5 +1,6 @@
 #!/bin/sh
-# tools/test.sh quick|all -- run the steps of a table, all of them whatever fails, and sum up their tests.
+# tools/test.sh quick|all -- run the steps of a table, all of them whatever fails, and sum up their tests. Steps that keep one
+# processor busy for long run beside the others, one after another.
 # A step's output is build/logs/<step>.log, shown when it fails. A step counts the tests that its log reports (lines of
 # cmocka, and closing lines "N passed, N failed"); one that reports none counts as one test.
 set -eu
@@ -16,16 +17,15 @@ grad             build/querntest --mode grad
 value-interp     build/querntest --mode value --device interp
 grad-interp      build/querntest --mode grad --device interp
 bits-interp      build/querntest --mode bits --device interp
+value-calls      build/querntest --mode value --device interp --target sm_90+blas+dnn
 EOF
 }
-
+steps_quick_beside() { :; }
 
 # Every case runs on every device, optimised and not. Programs that are compiled share a cache, which the first of those steps
 # removes, so that each kernel is compiled once.
 steps_all() {
   cat <<EOF
-build            tools/build.sh release
-build-clang      tools/build.sh clang
 layers-self      tools/check_layers.sh --selftest
 layers           tools/check_layers.sh
 place-self       tools/check_place.sh --selftest
@@ -54,6 +54,9 @@ value-interp-0   build/querntest --mode value --device interp --optimise 0
 grad-interp      build/querntest --mode grad --device interp
 grad-interp-0    build/querntest --mode grad --device interp --optimise 0
 bits-interp      build/querntest --mode bits --device interp
+value-calls      build/querntest --mode value --device interp --target sm_90+blas+dnn
+value-calls-0    build/querntest --mode value --device interp --target sm_90+blas+dnn --optimise 0
+grad-calls       build/querntest --mode grad --device interp --target sm_90+blas+dnn
 cache            rm -rf build/cache
 value-cpu        build/querntest --mode value --device cpu
 value-cpu-0      build/querntest --mode value --device cpu --optimise 0
@@ -73,10 +76,14 @@ program          build/quern --help
 install          tests/install/run.sh
 docs             $python tools/docs.py
 asan             tools/sanitize.sh asan
-opencl           tools/opencl.sh build
-nvrtc            tools/nvrtc.sh build
 neon             tools/neon.sh
 fuzz             tools/fuzz.sh 10
+EOF
+}
+steps_all_beside() {
+  cat <<EOF
+opencl           tools/opencl.sh build
+nvrtc            tools/nvrtc.sh build
 EOF
 }
 
@@ -91,30 +98,64 @@ count() { # log
     END { print passed + 0, failed + 0, skipped + 0 }' "$1"
 }
 
-mkdir -p build/logs
-passed=0 failed=0 skipped=0 broken=
-while read -r name command; do
-  log=build/logs/$name.log
+run() { # name command: its output, exit status and seconds go to files
   start=$(date +%s)
   rc=0
-  sh -c "$command" >"$log" 2>&1 </dev/null || rc=$?
-  seconds=$(($(date +%s) - start))
+  sh -c "$2" >"build/logs/$1.log" 2>&1 </dev/null || rc=$?
+  echo "$rc $(($(date +%s) - start))" >"build/logs/$1.result"
+}
+
+show() { # name command: what became of it
+  read -r rc seconds <"build/logs/$1.result"
+  log=build/logs/$1.log
   read -r p f s <<EOF
 $(count "$log")
 EOF
-  if [ $rc != 0 ] && [ "$f" = 0 ]; then f=1; fi
+  if [ "$rc" != 0 ] && [ "$f" = 0 ]; then f=1; fi
   if [ "$((p + f + s))" = 0 ]; then p=1; fi
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   if [ "$f" = 0 ]; then
-    printf '  ok      %-16s %6d passed %5d s\n' "$name" "$p" "$seconds"
+    printf '  ok      %-16s %6d passed %5d s\n' "$1" "$p" "$seconds"
   else
-    broken="$broken $name"
-    printf '  FAILED  %-16s %6d passed, %d failed, exit %d: %s\n' "$name" "$p" "$f" "$rc" "$command"
+    broken="$broken $1"
+    printf '  FAILED  %-16s %6d passed, %d failed, exit %d: %s\n' "$1" "$p" "$f" "$rc" "$2"
     { grep -E '\[  ERROR|\[   LINE|\[  FAILED|\*\*\*|error:|Sanitizer' "$log" | head -n 40; echo ...; tail -n 40 "$log"; } |
       sed 's/^/  | /'
   fi
+}
+
+run_beside() { # table: with a cache of its own, since a step removes the other
+  export QUERN_CACHE="$PWD/build/cache-beside"
+  while read -r name command; do
+    if [ -n "$name" ]; then run "$name" "$command"; fi
+  done <<EOF
+$("steps_$1_beside")
+EOF
+}
+
+mkdir -p build/logs
+rm -f build/logs/*.result
+passed=0 failed=0 skipped=0 broken=
+if [ "$1" = all ]; then
+  for kind in release clang; do
+    run "build-$kind" "tools/build.sh $kind"
+    show "build-$kind" "tools/build.sh $kind"
+  done
+fi
+run_beside "$1" &
+beside=$!
+trap 'kill $beside 2>/dev/null || true' EXIT
+while read -r name command; do
+  run "$name" "$command"
+  show "$name" "$command"
 done <<EOF
 $("steps_$1")
+EOF
+wait $beside
+while read -r name command; do
+  if [ -n "$name" ]; then show "$name" "$command"; fi
+done <<EOF
+$("steps_$1_beside")
 EOF
 
 [ -z "$broken" ] || echo "failed steps:$broken (whole output in build/logs/)"

@@ -28,11 +28,13 @@ typedef struct quern_checkpoint_contents {
   const char *state;               /* a JSON object: whatever else the caller has to know again; NULL: {} */
   size_t keep;                     /* checkpoints that stay in the folder, this one included; 0: all */
   quern_allocator allocator;       /* all zero: the C library's */
+  /* (optional) Puts the elements of tensor number i, whose data is NULL, into memory of its bytes: asked for once, when it is that
+  ** tensor's turn to be written. */
+  quern_status (*read)(void *user, size_t i, void *dst);
+  void *user;
 } quern_checkpoint_contents;
 #define QUERN_CHECKPOINT_CONTENTS                                                                                      \
-  {                                                                                                                    \
-    sizeof(quern_checkpoint_contents), 0, 0, 0, 0, NULL, 0, NULL, NULL, 0, { NULL, NULL, NULL }                        \
-  }
+  { sizeof(quern_checkpoint_contents), 0, 0, 0, 0, NULL, 0, NULL, NULL, 0, {NULL, NULL, NULL}, NULL, NULL }
 
 /* Saves into a folder, which is made if only its last name is missing. A checkpoint of the same step is replaced. On failure the
 ** others are as they were, and nothing is left of this one. Of older ones, those beyond `keep` are removed; a damaged one does not

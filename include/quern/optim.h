@@ -39,11 +39,12 @@ typedef struct quern_optim_options {
   const quern_optim_group *groups;
   const struct quern_scaler_options *scaler; /* dynamic loss scaling; NULL: none */
   bool guard; /* a step whose gradients are not finite changes nothing at all; with a scaler nothing but its states */
+  quern_tensor *gate; /* with a guard, a bool: the step is made only when it holds; NULL: always */
 } quern_optim_options;
 #define QUERN_OPTIM_OPTIONS                                                                                            \
   {                                                                                                                    \
     sizeof(quern_optim_options), QUERN_OPTIM_ADAMW, 0.9, 0.999, 1e-8, 0, 0, false, false, 0.01, 0, 0, 0, 0, NULL,      \
-        NULL, false                                                                                                    \
+        NULL, false, NULL                                                                                              \
   }
 
 /* The loss is multiplied by a scale before it is differentiated, and gradients are divided by it before clipping. A step whose

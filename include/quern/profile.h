@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* What the processor reached with that many threads: operations and bytes a second. */
+/* What the processor reached with that many threads, or a GPU: operations and bytes a second. */
 enum { QUERN_LEVELS = 4 }; /* L1, L2, L3, DRAM */
 typedef struct quern_limits {
   int threads;
@@ -16,11 +16,15 @@ typedef struct quern_limits {
   double bandwidth[QUERN_LEVELS]; /* of reading */
   double copy;                    /* of copying in DRAM, bytes read and written */
   double launch;                  /* seconds of a kernel that does nothing */
+  double flops_tf32, flops_bf16, flops_f16; /* of products of matrices on a GPU; 0: as of f32 */
 } quern_limits;
 
 /* The limits of the CPU with as many threads (0: the default): measured once, which takes about a second, then kept in the
 ** cache. again: measure in any case. */
 QUERN_API quern_status quern_device_limits(quern_limits *limits, int threads, bool again) QUERN_NODISCARD;
+
+/* The same of a device by its name: of a GPU that can be measured, or of the CPU. */
+QUERN_API quern_status quern_device_limits_of(quern_limits *limits, const char *device, bool again) QUERN_NODISCARD;
 
 /* The least seconds that so many operations on a dtype and so many bytes, which are of `footprint` different ones, can take
 ** within the limits. */
@@ -72,6 +76,25 @@ QUERN_API quern_status quern_program_explain(const quern_program *program, const
 QUERN_API quern_status quern_program_compare(const quern_program *program, const quern_instance *instance,
                                              const quern_program *other, const quern_instance *other_instance,
                                              char **text) QUERN_NODISCARD;
+
+/* Times other schedules of the kernels in which a program spends most of its time, one number after another, and writes those that
+** are faster to a file of wisdom (QUERN_WISDOM), whose other lines stay. Inputs are made up. Bits do not change. On a GPU the
+** kernels of libraries are none of these: QUERN_TUNE=1 is for them. */
+typedef struct quern_tune_options {
+  size_t size;
+  const char *path; /* of the file; it need not be there yet */
+  int kernels;      /* how many are looked at, those that take most time first; 0: 8 */
+  double least;     /* gain that is worth a line; 0: 0.03 */
+  /* (may be NULL) Told of every kernel that was looked at: its name, seconds of all its steps before and after, and the line, or ""
+  ** when nothing is faster. False ends the search: what was found is written. */
+  bool (*progress)(void *user, const char *kernel, double before, double after, const char *line);
+  void *user;
+} quern_tune_options;
+#define QUERN_TUNE_OPTIONS                                                                                             \
+  { sizeof(quern_tune_options), NULL, 0, 0, NULL, NULL }
+QUERN_API quern_status quern_program_tune(quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                                          const quern_program_options *options,
+                                          const quern_tune_options *tune) QUERN_NODISCARD;
 
 /* Frees a text of this header. NULL is fine. */
 QUERN_API void quern_program_text_free(const quern_program *program, char *text);

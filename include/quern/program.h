@@ -62,7 +62,7 @@ QUERN_API quern_status quern_program_compile(quern_program **program, quern_cont
 QUERN_API void quern_program_free(quern_program *program);
 
 /* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a processor
-** that has what the code needs. Only of device "cpu". The file is written whole or not at all. */
+** that has what the code needs; of device "cuda" on a GPU of the same target. Of no other device. The file is written whole or not at all. */
 QUERN_API quern_status quern_program_save(const quern_program *program, const char *path) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_load(quern_program **program, const char *path) QUERN_NODISCARD;
 
@@ -116,6 +116,10 @@ typedef struct quern_memory {
       staging; /* inputs and outputs of runs with fewer rows than the most; on a device with memory of its own, all */
   /* Activations: of what output 0 (a loss) needs, or what repeats it, waiting for steps that it does not need; the most at a time. */
   int64_t held;
+  int64_t turns; /* on a device with memory of its own: numbers of the turns of loops */
+  /* Of an instance that shares nothing, and the program: arena, state, constants, scratch, staging and turns, in the pieces that
+  ** the device takes memory in. */
+  int64_t total;
 } quern_memory;
 QUERN_API quern_status quern_program_memory(const quern_program *program, quern_memory *memory) QUERN_NODISCARD;
 
@@ -152,9 +156,20 @@ QUERN_API void *quern_instance_state(quern_instance *instance, size_t i);
 QUERN_API quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) QUERN_NODISCARD;
 
 /* One run: inputs[i] and outputs[i] are dense row-major memory of the slots' bytes. Outputs go to the caller's memory, which must not
-** overlap inputs that are not donated. Allocates nothing. */
+** overlap inputs that are not donated. Allocates nothing. On a device with memory of its own outputs[i] may be NULL: it is not
+** wanted. When none is, the run has not ended when the call returns: inputs have been read, and what is asked of the
+** instance, or of one that shares its states, comes after it; what goes wrong is told then, or by quern_instance_wait. */
 QUERN_API quern_status quern_instance_run(quern_instance *instance, const void *const *inputs,
                                           void *const *outputs) QUERN_NODISCARD;
+
+/* Waits until all runs have ended. */
+QUERN_API quern_status quern_instance_wait(quern_instance *instance) QUERN_NODISCARD;
+
+/* A run on memory of the program's device: inputs[i] and outputs[i] are addresses there, aligned to 256 bytes (devices "cpu" and
+** "interp": as quern_instance_run). queue is the caller's CUstream, or NULL: the instance's own. On "cuda" the call returns
+** before all is done: what the caller puts into that queue afterwards sees the outputs. A leading dimension has all its rows. */
+QUERN_API quern_status quern_instance_run_on(quern_instance *instance, void *queue, const void *const *inputs,
+                                             void *const *outputs) QUERN_NODISCARD;
 
 /* What ran, in all runs of the instance so far and with the bodies of loops: counted by whoever runs it. */
 typedef struct quern_run_counts {
@@ -163,6 +178,8 @@ typedef struct quern_run_counts {
   uint64_t interpreted;      /* kernels by their interpreter: device "interp", or "cpu" where there is no C compiler */
   uint64_t evaluated;        /* kernels that were checked by the evaluator as well: QUERN_REF=1 */
   uint64_t copies, controls; /* steps that copy; loops, whiles and ifs */
+  uint64_t replayed;         /* runs that were a graph of the device, captured before */
+  uint64_t graph_bytes;      /* that this graph takes of the device besides, as far as the driver tells */
 } quern_run_counts;
 QUERN_API quern_status quern_instance_count(const quern_instance *instance, quern_run_counts *counts) QUERN_NODISCARD;
 /* The same of the eager use of a context. */

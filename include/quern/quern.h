@@ -1,6 +1,7 @@
 /* quern/quern.h -- everything public */
 #ifndef QUERN_QUERN_H
 #define QUERN_QUERN_H
+#include "quern/call.h"
 #include "quern/checkpoint.h"
 #include "quern/config.h"
 #include "quern/context.h"

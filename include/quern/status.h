@@ -34,6 +34,7 @@ typedef enum quern_status {
   QUERN_STATUS_UNSUPPORTED, /* asked for something that is defined to be impossible, such as a gradient of while */
   QUERN_STATUS_STATE,       /* called at the wrong time */
   QUERN_STATUS_INTERNAL,    /* a broken invariant: a bug in Quern */
+  QUERN_STATUS_DEVICE,      /* a device failed: a fault in one of its kernels, or it is gone */
   QUERN_STATUS_COUNT
 } quern_status;
 

@@ -33,16 +33,18 @@ typedef struct quern_train_info {
   int64_t length;                 /* tokens of a sample; 0: they are no texts */
   int64_t train_samples, eval_samples;
   int threads;
-  const char *device, *precision, *checkpoint;
+  const char *device, *target; /* what code is made for: "avx512", "sm_90" */
+  const char *precision, *checkpoint;
   double flops;        /* of a step */
   double peak;         /* FLOP/s that this machine was calibrated to reach; 0: not calibrated (quern devices) */
   quern_memory memory; /* of the step, as planned */
   int64_t limit;       /* the memory limit; 0: none */
-  int64_t planned;     /* bytes of the whole process, as planned */
+  int64_t planned;     /* bytes of the whole process, or on a device with memory of its own, as planned */
+  int64_t used;        /* of such a device, as its driver tells, without libraries and code; 0: not known */
   double
       first_launch; /* seconds from the process's start to the first kernel, without initial values and reading of data */
-  double build, passes, plan, compile, initial,
-      reading;          /* seconds of that: graph, passes, plan, C compiler; initial values, data */
+  double context, libraries; /* seconds of that: a GPU's driver and context; loading its libraries */
+  double build, passes, plan, compile, initial, reading; /* graph, passes, plan, compiler; initial values, data */
   int compiled, cached; /* units that the C compiler ran for, and that the cache had: warm when none was compiled */
 } quern_train_info;
 
@@ -56,6 +58,9 @@ typedef struct quern_train_record {
   double left;       /* seconds, estimated */
   bool skipped;      /* mixed precision: gradients overflowed, nothing but the scale has changed */
   double scale;      /* of the loss; 1 without scaling */
+  /* False of a step that a GPU was asked for and that was not waited for: only step, steps and lr are told. Those of log_every, of
+  ** evaluations and of checkpoints are; their seconds are the mean since the last that was. */
+  bool known;
 } quern_train_record;
 
 /* Of an evaluation. */

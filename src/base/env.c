@@ -80,6 +80,10 @@ static bool valid_SYNC(const char *text, const char *form) {
   (void)form;
   return (text[0] == '0' || text[0] == '1') && text[1] == 0;
 }
+static bool valid_TUNE(const char *text, const char *form) { return valid_SYNC(text, form); }
+
+static bool valid_GRAPH(const char *text, const char *form) { return valid_SYNC(text, form); }
+static bool valid_NVTX(const char *text, const char *form) { return valid_SYNC(text, form); }
 
 static bool valid_SEED(const char *text, const char *form) {
   (void)form;

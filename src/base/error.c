@@ -31,6 +31,7 @@ static const char *const names[QUERN_STATUS_COUNT] = {
     [QUERN_STATUS_UNSUPPORTED] = "unsupported",
     [QUERN_STATUS_STATE] = "state",
     [QUERN_STATUS_INTERNAL] = "internal",
+    [QUERN_STATUS_DEVICE] = "device",
 };
 
 const char *quern_status_name(quern_status status) {

@@ -24,29 +24,56 @@ quern_dtype cg_signed(int size);
 /* "f32x16", or "f32" with one lane. */
 void cg_type_add(struct base_str *str, struct cg_type type);
 
+struct cg_emit;
+
 /* ---- dialects (dialect.c) ---------------------------------------------------------------------------------- */
 
 struct cg_dialect {
-  const char *prelude;           /* types, and what a small function begins with */
-  const char *i64, *u64;         /* ends of literals */
-  bool scalar;                   /* a vector is written lane by lane */
-  const char *global;            /* before the type that a pointer to memory points to */
-  const char *table, *new_table; /* before the elements of a table: as a parameter, and where it is defined */
-  const char *function;          /* before the name of a function to be called */
-  const char *shared, *barrier;  /* before the type that a pointer to shared memory points to; what a group waits at */
+  const char *prelude;                 /* types, and what a small function begins with */
+  const char *i64, *u64;               /* ends of literals */
+  bool scalar;                         /* a vector is written lane by lane */
+  const char *global;                  /* before the type that a pointer to memory points to */
+  const char *table, *new_table;       /* before the elements of a table: as a parameter, and where it is defined */
+  const char *function;                /* before the name of a function to be called */
+  const char *shared;                  /* before the type that a pointer to shared memory points to */
+  const char *barrier, *small_barrier; /* what a group waits at; one that is no more than a warp */
 };
 const struct cg_dialect *cg_dialect(const struct cg_target *target);
 
-/* Adds a phase of a kernel whose loop's body is that text; and what stands at the end of a unit. */
-void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const char *text, size_t n);
+/* Adds a phase of a kernel whose loop's body has been printed; and what stands at the end of a unit. */
+void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const struct cg_emit *e);
 void cg_gpu_end(const struct cg_unit *unit, struct base_str *str);
 
 /* ---- groups (group.c) ---------------------------------------------------------------------------------------- */
 
 /* The MEM or LOCAL that a memory is a part of. */
 kern_id cg_root(const struct kern_fn *fn, kern_id memory);
+/* In CUDA: whether all threads of a block have a task whenever one has: then its loop is the same for all, and the compiler knows. */
+bool cg_is_uniform(const struct kern_phase *phase, struct cg_shape shape);
+/* Elements of a half of the box of a group: one a thread, or one a warp where nothing but folds cross warps. */
+int cg_box(const struct kern_fn *fn, int group, const struct cg_target *target);
 /* Whether a thread of a group may load or overwrite there what another stored, or store what another loads. */
 bool cg_exposed(const struct kern_fn *fn, kern_id access, int group);
+
+/* ---- lanes that are threads (lanes.c) ------------------------------------------------------------------------ */
+
+void cg_barrier(struct cg_emit *e);
+/* Waits where an access could meet one of another thread, and remembers it. */
+void cg_guard(struct cg_emit *e, kern_id access);
+/* What other turns of a loop, or the other branch, have done is not known. */
+void cg_forget(struct cg_emit *e);
+/* The number of the thread's k-th lane of a value with n lanes. */
+void cg_own_lane(struct cg_emit *e, int n, int k);
+/* EXTRACT, LOW and HIGH in a group; FOLD anywhere. */
+void cg_exchange(struct cg_emit *e, kern_id id);
+void cg_fold(struct cg_emit *e, kern_id id);
+
+/* ---- memory of GPUs (access.c) ------------------------------------------------------------------------------- */
+
+void cg_gpu_load(struct cg_emit *e, kern_id id);
+void cg_gpu_store(struct cg_emit *e, kern_id id);
+/* What stands before the type that a pointer to a memory points to. (ops.c) */
+const char *cg_qualifier(const struct cg_emit *e, kern_id id);
 
 /* ---- templates ----------------------------------------------------------------------------------------------- */
 
@@ -86,25 +113,35 @@ struct cg_emit {
   struct cg_unit *unit;
   const struct kern *kern;
   const struct kern_fn *fn;
-  struct base_str text; /* of the function's body */
+  struct base_str text;   /* of the function's body */
+  struct base_str before; /* of a phase in CUDA: what stands before the loop over tasks */
   int indent;
   quern_status status;        /* the first failure that is not the text's */
   const char *const *callees; /* names, one a function of the kernel */
   const int64_t *scratch_at;  /* one an instruction: as kern_scratch_place tells */
   struct cg_range *ranges;    /* one an instruction */
   unsigned char *width;       /* one an instruction: bytes of a lane of a vector of bools */
+  unsigned char *zeros;       /* one an instruction: an i64 is known to be a multiple of two to this */
+  int64_t tasks;              /* of a phase: at most so many; 0: nobody knows */
   kern_id *loop;       /* one an instruction: the FOR of the innermost loop it stands in, KERN_NONE, or CG_MADE */
-  int group;           /* threads that run a task, each a lane of its vectors; 1: one thread has all lanes */
+  int group;           /* threads that run a task, each with its lanes of vectors; 1: one thread has all lanes */
+  bool whole_warps;    /* in CUDA: all threads of a warp run each instruction */
+  bool phase;          /* it is one: memories begin at multiples of CG_ALIGN bytes */
   bool shared;         /* of a group: scratch is shared memory */
   bool loaded, stored; /* of a group: since the last barrier, exposed memory */
+  bool busy[2];        /* of a group: halves of the box that a thread may still read */
   kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
 };
 
 static inline const struct kern_inst *cg_inst(const struct cg_emit *e, kern_id id) { return &e->fn->insts.at[id]; }
 
 /* A value with many lanes is several C vectors, its parts: of as many lanes as fit into a register. (value.c) */
-int cg_width(const struct cg_emit *e, kern_id id);                     /* bytes of a lane */
-int cg_part(const struct cg_emit *e, kern_id id);                      /* lanes of a part */
+int cg_width(const struct cg_emit *e, kern_id id); /* bytes of a lane */
+int cg_part(const struct cg_emit *e, kern_id id);  /* lanes of a part */
+int cg_own(const struct cg_emit *e, int lanes);    /* lanes that a thread has of so many */
+int cg_parts(const struct cg_emit *e, kern_id id); /* parts that a thread has */
+/* For GPUs: whether an i64 is an i32 in the text, because its range is known. */
+bool cg_is_short(const struct cg_emit *e, kern_id id);
 struct cg_type cg_type_of(const struct cg_emit *e, kern_id id, int n); /* n lanes of it, as C has them */
 
 /* Lanes lo .. lo + n - 1 of a value as an expression; of bools as masks of `width` bytes a lane. n is a power of two,

@@ -32,6 +32,10 @@ static const char opencl_prelude[] = "#pragma OPENCL EXTENSION cl_khr_fp64 : ena
                                      "typedef ushort u16, f16, bf16;\n"
                                      "typedef uint u32;\n"
                                      "typedef ulong u64;\n"
+                                     "typedef uint2 w2;\n"
+                                     "typedef uint4 w4;\n"
+                                     "typedef ulong2 d2;\n"
+                                     "#define ZERO(T) ((T)(0))\n"
                                      "#define INLINE static\n"
                                      "#define AT(i) (buffers[args[2 * (i)]] + args[2 * (i) + 1])\n";
 
@@ -45,6 +49,10 @@ static const char cuda_prelude[] = "typedef double f64;\n"
                                    "typedef unsigned short u16, f16, bf16;\n"
                                    "typedef unsigned u32;\n"
                                    "typedef unsigned long long u64;\n"
+                                   "typedef uint2 w2;\n"
+                                   "typedef uint4 w4;\n"
+                                   "typedef ulonglong2 d2;\n"
+                                   "#define ZERO(T) (T())\n"
                                    "#define INLINE static __device__ __forceinline__\n";
 
 const struct cg_dialect *cg_dialect(const struct cg_target *target) {
@@ -64,7 +72,8 @@ const struct cg_dialect *cg_dialect(const struct cg_target *target) {
                                            .new_table = "__constant const ",
                                            .function = "static __attribute__((noinline)) void ",
                                            .shared = "__local ",
-                                           .barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"};
+                                           .barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+                                           .small_barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"};
   static const struct cg_dialect cuda = {.prelude = cuda_prelude,
                                          .i64 = "ll",
                                          .u64 = "ull",
@@ -74,7 +83,8 @@ const struct cg_dialect *cg_dialect(const struct cg_target *target) {
                                          .new_table = "static __device__ const ",
                                          .function = "static __device__ __noinline__ void ",
                                          .shared = "",
-                                         .barrier = "__syncthreads();"};
+                                         .barrier = "__syncthreads();",
+                                         .small_barrier = "__syncwarp();"};
   return target->isa == CG_ISA_OPENCL ? &opencl : target->isa == CG_ISA_CUDA ? &cuda : &c;
 }
 
@@ -93,13 +103,49 @@ static void add_parameters(struct base_str *str, const struct cg_dialect *dialec
   base_str_printf(str, rest, dialect->global);
 }
 
+int cg_joined(const struct kern *kern, const struct cg_target *target) {
+  enum { PARAMETER_BYTES = 4096, LEAST = 4 }; /* that any device and driver takes; of a table */
+  if (kern->joined < 2 || kern->n_mems == 0 || target->isa != CG_ISA_CUDA) return 1;
+  int room = (PARAMETER_BYTES / (int)sizeof(int64_t) - kern->n_scalars - 3) / kern->n_mems, n = LEAST;
+  while (n < kern->joined) n *= 2; /* so that programs with a few more or less have the same text */
+  return BASE_MAX(BASE_MIN(n, room), 1);
+}
+
+/* The parameters of a kernel of CUDA C. One whose launches may be joined is given a table of memories, a row a launch: blockIdx.y. */
+static void add_cuda_parameters(struct base_str *str, const struct cg_dialect *dialect, const struct kern *kern,
+                                const struct kern_fn *fn, const char *symbol, const struct cg_target *target) {
+  int joined = cg_joined(kern, target);
+  base_str_add(str, symbol);
+  if (joined == 1) {
+    add_parameters(str, dialect, fn, "i64 tasks, %schar *all, i64 stride) {\n");
+    return;
+  }
+  base_str_printf(str, "(const __grid_constant__ struct table_%s table, ", symbol);
+  for (int i = 0; i < fn->n_scalars; i++) base_str_printf(str, "i64 s%d, ", i);
+  base_str_add(str, "i64 tasks, char *all, i64 stride) {\n");
+  for (int i = 0; i < fn->n_mems; i++) {
+    base_str_add(str, "  ");
+    cg_type_add(str, (struct cg_type){(int)fn->mems[i].dtype, 1});
+    base_str_printf(str, " *const m%d = (", i);
+    cg_type_add(str, (struct cg_type){(int)fn->mems[i].dtype, 1});
+    base_str_printf(str, " *)table.at[blockIdx.y][%d];\n", i);
+  }
+}
+
+/* What stands before a kernel: its table. */
+static void add_table(struct base_str *str, const struct kern *kern, const char *symbol,
+                      const struct cg_target *target) {
+  int joined = cg_joined(kern, target);
+  if (joined > 1) base_str_printf(str, "\nstruct table_%s {\n  void *at[%d][%d];\n};\n", symbol, joined, kern->n_mems);
+}
+
 /* The function of OpenCL C, and its case in the unit's kernel. */
-static void add_opencl(struct cg_unit *unit, const struct kern_fn *fn, const char *symbol, const char *text, size_t n) {
+static void add_opencl(struct cg_unit *unit, const struct kern_fn *fn, const char *symbol, const struct cg_emit *e) {
   const struct cg_dialect *dialect = cg_dialect(unit->target);
   base_str_printf(&unit->body, "\n%s%s", dialect->function, symbol);
   add_parameters(&unit->body, dialect, fn, "i64 begin, i64 tasks, i64 step, %schar *scratch) {\n");
   base_str_add(&unit->body, "  for (i64 task = begin; task < tasks; task += step) {\n");
-  if (n > 0) base_str_add_n(&unit->body, text, n);
+  if (e->text.n > 0) base_str_add_n(&unit->body, e->text.at, e->text.n);
   base_str_add(&unit->body, "  }\n}\n");
   base_str_printf(&unit->entries, "  case %d: %s(", unit->n_entries, symbol);
   for (int i = 0; i < fn->n_mems; i++) {
@@ -111,15 +157,32 @@ static void add_opencl(struct cg_unit *unit, const struct kern_fn *fn, const cha
   base_str_add(&unit->entries, "get_global_id(0), tasks, get_global_size(0), mine); break;\n");
 }
 
-static void add_cuda(struct cg_unit *unit, const struct kern_fn *fn, const char *symbol, const char *text, size_t n) {
+/* Opens the loop over tasks of a block that has `each` at a time, of which the thread's is number `own`. */
+static void open_cuda_loop(struct base_str *body, const struct cg_emit *e, bool uniform, int each, const char *own,
+                           const char *begin) {
+  if (e->before.n > 0) base_str_add_n(body, e->before.at, e->before.n);
+  if (uniform)
+    base_str_printf(body,
+                    "  for (i64 first = (i64)blockIdx.x * %d; first < tasks; first += step) {\n"
+                    "    const i64 task = first + %s;\n",
+                    each, own);
+  else
+    base_str_printf(body, "  for (i64 task = %s; task < tasks; task += step) {\n", begin);
+}
+
+static void add_cuda(struct cg_unit *unit, const struct kern *kern, int phase, const char *symbol,
+                     const struct cg_emit *e) {
+  const struct kern_fn *fn = e->fn;
   const struct cg_dialect *dialect = cg_dialect(unit->target);
-  base_str_printf(&unit->body, "\nextern \"C\" __global__ void __launch_bounds__(%d) %s", CG_GROUP, symbol);
-  add_parameters(&unit->body, dialect, fn, "i64 tasks, %schar *all, i64 stride) {\n");
+  add_table(&unit->body, kern, symbol, unit->target);
+  base_str_printf(&unit->body, "\nextern \"C\" __global__ void __launch_bounds__(%d) ", CG_GROUP);
+  add_cuda_parameters(&unit->body, dialect, kern, fn, symbol, unit->target);
   base_str_printf(&unit->body, "  const i64 thread = (i64)blockIdx.x * %d + threadIdx.x, step = (i64)gridDim.x * %d;\n",
                   CG_GROUP, CG_GROUP);
-  base_str_add(&unit->body, "  char *const scratch = all + thread * stride;\n"
-                            "  for (i64 task = thread; task < tasks; task += step) {\n");
-  if (n > 0) base_str_add_n(&unit->body, text, n);
+  base_str_add(&unit->body, "  char *const scratch = all + thread * stride;\n");
+  bool uniform = cg_is_uniform(&kern->phases[phase], (struct cg_shape){1, 1});
+  open_cuda_loop(&unit->body, e, uniform, CG_GROUP, "threadIdx.x", "thread");
+  if (e->text.n > 0) base_str_add_n(&unit->body, e->text.at, e->text.n);
   base_str_add(&unit->body, "  }\n}\n");
 }
 
@@ -149,45 +212,62 @@ static void open_opencl_group(struct base_str *str, const struct kern_fn *fn, co
                     "  const i64 number = get_group_id(0), step = get_num_groups(0);\n");
 }
 
-static void open_cuda_group(struct base_str *str, const struct cg_dialect *dialect, const struct kern_fn *fn,
-                            const char *symbol, int group) {
-  base_str_printf(str, "\nextern \"C\" __global__ void __launch_bounds__(%d) %s", group, symbol);
-  add_parameters(str, dialect, fn, "i64 tasks, %schar *all, i64 stride) {\n");
-  base_str_add(str, "  const i32 lane = threadIdx.x;\n  const i64 number = blockIdx.x, step = gridDim.x;\n");
+/* A block has several tasks where the group is a warp: each is a group of its own. */
+static void open_cuda_group(struct base_str *str, const struct kern *kern, const struct kern_fn *fn, const char *symbol,
+                            struct cg_shape shape, const struct cg_target *target) {
+  add_table(str, kern, symbol, target);
+  base_str_printf(str, "\nextern \"C\" __global__ void __launch_bounds__(%d) ", shape.group * shape.tasks);
+  add_cuda_parameters(str, cg_dialect(target), kern, fn, symbol, target);
+  if (shape.tasks == 1)
+    base_str_add(str, "  const i32 lane = threadIdx.x;\n  const i64 number = blockIdx.x, step = gridDim.x;\n");
+  else
+    base_str_printf(str,
+                    "  const i32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;\n"
+                    "  const i64 number = (i64)blockIdx.x * %d + warp, step = (i64)gridDim.x * %d;\n",
+                    shape.tasks, shape.tasks);
 }
 
 /* Shared memory: a box for what crosses lanes, and scratch. */
-static void add_group(struct cg_unit *unit, const struct kern *kern, int phase, const char *symbol, const char *text,
-                      size_t n) {
+static void add_group(struct cg_unit *unit, const struct kern *kern, int phase, const char *symbol,
+                      const struct cg_emit *e) {
   const struct cg_dialect *dialect = cg_dialect(unit->target);
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
   struct base_str *body = &unit->body;
-  int group = cg_group(kern, phase, unit->target);
-  long long shared = (long long)cg_shared(kern, phase, unit->target);
-  const char *declare = unit->target->isa == CG_ISA_OPENCL ? "__local" : "__shared__";
-  if (unit->target->isa == CG_ISA_OPENCL)
-    open_opencl_group(body, fn, symbol, group);
+  struct cg_shape shape = cg_shape(kern, phase, unit->target);
+  long long shared = ((long long)cg_shared(kern, phase, unit->target) + 63) / 64 * 8; /* of a task, in u64 */
+  bool opencl = unit->target->isa == CG_ISA_OPENCL;
+  const char *declare = opencl ? "__local __attribute__((aligned(16)))" : "__shared__ __align__(16)";
+  if (opencl)
+    open_opencl_group(body, fn, symbol, shape.group);
   else
-    open_cuda_group(body, dialect, fn, symbol, group);
-  base_str_printf(body, "  %s u64 box[%d];\n", declare, group);
+    open_cuda_group(body, kern, fn, symbol, shape, unit->target);
+  if (opencl || shape.group > CG_WARP)
+    base_str_printf(body, "  %s u64 box[%d];\n", declare, 2 * cg_box(fn, shape.group, unit->target));
   if (shared > 0)
-    base_str_printf(body, "  %s u64 inside[%lld];\n  %schar *const scratch = (%schar *)inside;\n", declare,
-                    (shared + 7) / 8, dialect->shared, dialect->shared);
+    base_str_printf(body, "  %s u64 inside[%lld];\n  %schar *const scratch = (%schar *)", declare, shared * shape.tasks,
+                    dialect->shared, dialect->shared);
   else
-    base_str_printf(body, "  %schar *const scratch = all + number * %d * stride;\n", dialect->global, group);
-  base_str_add(body, "  for (i64 task = number; task < tasks; task += step) {\n");
-  if (n > 0) base_str_add_n(body, text, n);
+    base_str_printf(body, "  %schar *const scratch = all + number * %d * stride;\n", dialect->global, shape.group);
+  if (shared > 0 && shape.tasks > 1)
+    base_str_printf(body, "(inside + warp * %lld);\n", shared);
+  else if (shared > 0)
+    base_str_add(body, "inside;\n");
+  bool uniform = !opencl && cg_is_uniform(&kern->phases[phase], shape);
+  open_cuda_loop(body, e, uniform, shape.tasks, shape.tasks > 1 ? "warp" : "0", "number");
+  if (e->text.n > 0) base_str_add_n(body, e->text.at, e->text.n);
   base_str_add(body, "  }\n}\n");
 }
 
-void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const char *text, size_t n) {
+void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const struct cg_emit *e) {
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
   char symbol[512];
   cg_symbol(symbol, sizeof symbol, kern, phase);
   if (cg_group(kern, phase, unit->target) > 1)
-    add_group(unit, kern, phase, symbol, text, n);
+    add_group(unit, kern, phase, symbol, e);
+  else if (unit->target->isa == CG_ISA_OPENCL)
+    add_opencl(unit, fn, symbol, e);
   else
-    (unit->target->isa == CG_ISA_OPENCL ? add_opencl : add_cuda)(unit, fn, symbol, text, n);
+    add_cuda(unit, kern, phase, symbol, e);
   unit->n_entries++;
 }
 

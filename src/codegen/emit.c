@@ -37,12 +37,14 @@ static void find_loops(struct cg_emit *e) {
 
 /* All instructions, into e->text. */
 static quern_status add_body(struct cg_emit *e) {
-  size_t n = e->fn->insts.n, bytes = n * (sizeof *e->ranges + 2 * sizeof *e->loop + sizeof *e->width);
+  size_t n = e->fn->insts.n;
+  size_t bytes = n * (sizeof *e->ranges + 2 * sizeof *e->loop + sizeof *e->width + sizeof *e->zeros);
   e->ranges = base_alloc(e->unit->heap, bytes);
   if (e->ranges == NULL) return QUERN_STATUS_MEMORY;
   e->loop = (kern_id *)(e->ranges + n);
   e->made = e->loop + n;
   e->width = (unsigned char *)(e->made + n);
+  e->zeros = e->width + n;
   find_loops(e);
   for (size_t i = 0; i < n; i++) {
     cg_facts(e, (kern_id)i);
@@ -51,6 +53,7 @@ static quern_status add_body(struct cg_emit *e) {
   base_free(e->unit->heap, e->ranges, bytes);
   QUERN_TRY(e->status);
   QUERN_TRY(base_str_status(&e->text));
+  QUERN_TRY(base_str_status(&e->before));
   return n > 0 ? cg_need(e->unit, e->text.at, e->text.n) : QUERN_STATUS_OK;
 }
 
@@ -134,6 +137,19 @@ static quern_status add_callee(struct cg_emit *e, const char **name) {
   return status;
 }
 
+/* Whether all threads of a warp of a phase in CUDA run each instruction. */
+static bool has_whole_warps(const struct cg_emit *e, const struct kern_phase *phase) {
+  if (e->unit->target->isa != CG_ISA_CUDA) return false;
+  if (e->group > 1) return e->group >= CG_WARP;
+  for (size_t i = 0; i < e->fn->insts.n; i++) {
+    const struct kern_inst *x = &e->fn->insts.at[i];
+    bool fixed =
+        x->op == KERN_FOR && cg_inst(e, x->arg[0])->op == KERN_CONST && cg_inst(e, x->arg[1])->op == KERN_CONST;
+    if (x->op == KERN_IF || x->op == KERN_CALL || (x->op == KERN_FOR && !fixed)) return false;
+  }
+  return cg_is_uniform(phase, (struct cg_shape){1, 1});
+}
+
 /* Function number f; bytes are the scratch that the ones before it need, and then its own. */
 static quern_status add_fn(struct cg_unit *unit, const struct kern *kern, size_t f, const char **names,
                            int64_t *bytes) {
@@ -152,23 +168,30 @@ static quern_status add_fn(struct cg_unit *unit, const struct kern *kern, size_t
                       .status = QUERN_STATUS_OK,
                       .callees = names,
                       .scratch_at = at,
+                      .phase = phase >= 0,
                       .group = 1};
+  const struct kern_tasks *tasks = phase >= 0 ? &kern->phases[phase].tasks : NULL;
+  if (tasks != NULL && tasks->scalar < 0) e.tasks = (tasks->mul + tasks->div - 1) / tasks->div;
   if (phase >= 0 && unit->target->base.gpu) {
     e.group = cg_group(kern, phase, unit->target);
     e.shared = cg_shared(kern, phase, unit->target) > 0;
+    cg_forget(&e); /* the task before this one */
+    e.whole_warps = has_whole_warps(&e, &kern->phases[phase]);
   }
   base_str_init(&e.text, unit->heap);
+  base_str_init(&e.before, unit->heap);
   quern_status status = add_body(&e);
   if (status == QUERN_STATUS_OK && phase < 0) status = add_callee(&e, &names[f]);
   if (status == QUERN_STATUS_OK && phase >= 0) {
     char symbol[512];
     cg_symbol(symbol, sizeof symbol, kern, phase);
     if (unit->target->base.gpu)
-      cg_gpu_phase(unit, kern, phase, e.text.at, e.text.n);
+      cg_gpu_phase(unit, kern, phase, &e);
     else
       add_phase(&e, symbol);
   }
   base_str_fini(&e.text);
+  base_str_fini(&e.before);
   base_free(unit->heap, at, at_bytes);
   return status;
 }

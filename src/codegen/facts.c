@@ -1,5 +1,6 @@
-/* codegen/facts.c -- what is known of a value before it is printed: the width of masks, the range of integers
-** Ranges are for divisions only: what is known to be small or not negative is divided faster. What may wrap is unknown.
+/* codegen/facts.c -- what is known of a value before it is printed: the width of masks, the range of integers, powers of two
+** What is known to be small or not negative is divided faster, and is 32 bits long on GPUs. What may wrap is unknown. What is known
+** to be a multiple of a power of two may be the number of an element that several are loaded from at once.
 ** tests: tests/codegen/test_control.c
 */
 #include "codegen/cg_int.h"
@@ -45,7 +46,7 @@ static struct cg_range range_of(const struct cg_emit *e, const struct kern_inst 
   switch ((int)x->op) {
   case KERN_CONST: return (struct cg_range){x->imm, x->imm};
   case KERN_LANE: return (struct cg_range){0, x->lanes - 1};
-  case KERN_TASK: return (struct cg_range){0, INT64_C(1) << TASK_BITS};
+  case KERN_TASK: return (struct cg_range){0, e->tasks > 0 ? e->tasks - 1 : INT64_C(1) << TASK_BITS};
   case KERN_FOR: return (struct cg_range){r[0].lo, r[1].hi < INT64_MAX ? r[1].hi - 1 : INT64_MAX};
   case KERN_ADD: return sum(r[0], r[1], false);
   case KERN_SUB: return sum(r[0], r[1], true);
@@ -76,6 +77,39 @@ static struct cg_range range_of(const struct cg_emit *e, const struct kern_inst 
   }
 }
 
+/* ---- multiples --------------------------------------------------------------------------------------------- */
+
+enum { ALL_ZEROS = 62 };
+
+/* How often two divides a number. */
+static int zeros_in(int64_t x) {
+  int n = 0;
+  while (x != 0 && n < ALL_ZEROS && ((uint64_t)x >> n & 1) == 0) n++;
+  return x == 0 ? ALL_ZEROS : n;
+}
+
+static int zeros_of(const struct cg_emit *e, const struct kern_inst *x) {
+  int z[3];
+  for (int i = 0; i < 3; i++) z[i] = x->op != KERN_CALL && x->arg[i] >= 0 ? e->zeros[x->arg[i]] : 0;
+  switch ((int)x->op) {
+  case KERN_CONST: return zeros_in(x->imm);
+  case KERN_FOR: return BASE_MIN(z[0], zeros_in(x->imm));
+  case KERN_ADD:
+  case KERN_SUB:
+  case KERN_MAX:
+  case KERN_MIN: return BASE_MIN(z[0], z[1]);
+  case KERN_MUL: return BASE_MIN(z[0] + z[1], ALL_ZEROS);
+  case KERN_IDIV: return (x->imm & (x->imm - 1)) == 0 ? BASE_MAX(z[0] - zeros_in(x->imm), 0) : 0;
+  case KERN_IMOD: return BASE_MIN(z[0], zeros_in(x->imm));
+  case KERN_SELECT: return BASE_MIN(z[1], z[2]);
+  case KERN_SPLAT:
+  case KERN_EXTRACT:
+  case KERN_LOW:
+  case KERN_HIGH: return z[0];
+  default: return 0;
+  }
+}
+
 /* ---- widths of masks ----------------------------------------------------------------------------------- */
 
 /* The mask of a comparison is as wide as what was compared, and stays so; constants take any width. */
@@ -101,5 +135,6 @@ static int width_of(const struct cg_emit *e, const struct kern_inst *x) {
 void cg_facts(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   e->width[id] = x->dtype == QUERN_DTYPE_BOOL && x->lanes > 1 ? (unsigned char)width_of(e, x) : 4;
+  e->zeros[id] = x->dtype == QUERN_DTYPE_I64 && x->lanes > 0 ? (unsigned char)zeros_of(e, x) : 0;
   e->ranges[id] = x->dtype == QUERN_DTYPE_I64 && x->lanes > 0 ? range_of(e, x) : unknown;
 }

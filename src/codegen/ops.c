@@ -19,19 +19,33 @@ struct operands {
   struct cg_emit *e;
   kern_id id;
   int lo, n, width;
+  bool wide; /* an i64 that is an i32 in the text is to be an i64 */
 };
 static void add_operand(void *self, struct base_str *str, char which) {
   const struct operands *o = self;
   kern_id arg = cg_inst(o->e, o->id)->arg[which - 'a'];
+  if (o->wide && cg_is_short(o->e, arg)) base_str_add(str, "(i64)");
   cg_value(o->e, str, arg, o->lo, o->n, o->width);
+}
+
+/* Whether arithmetic of i64 is done as such: its result, or something that goes into it, is no i32 in the text. */
+static bool is_wide(const struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  bool wide = x->dtype == QUERN_DTYPE_I64 && !cg_is_short(e, id);
+  for (int i = 0; i < kern_ops[x->op].n_args; i++)
+    wide = wide || (cg_inst(e, x->arg[i])->dtype == QUERN_DTYPE_I64 && !cg_is_short(e, x->arg[i]));
+  return wide && cg_dialect(e->unit->target)->scalar;
 }
 
 /* Fills a template for lanes of an instruction; D is its type, A that of its first argument. */
 static void fill(struct cg_emit *e, kern_id id, int lo, int n, const char *text) {
-  struct operands o = {e, id, lo, n, cg_width(e, id)};
+  struct operands o = {e, id, lo, n, cg_width(e, id), is_wide(e, id)};
   struct cg_fill with = {
       .d = cg_type_of(e, id, n), .operand = add_operand, .self = &o, .dialect = cg_dialect(e->unit->target)};
+  if (o.wide && cg_inst(e, id)->dtype == QUERN_DTYPE_I64) with.d.dtype = QUERN_DTYPE_I64;
   with.a = cg_inst(e, id)->arg[0] >= 0 ? cg_type_of(e, cg_inst(e, id)->arg[0], n) : with.d;
+  if (o.wide && with.a.dtype == QUERN_DTYPE_I32 && cg_inst(e, cg_inst(e, id)->arg[0])->dtype == QUERN_DTYPE_I64)
+    with.a.dtype = QUERN_DTYPE_I64;
   cg_fill(&e->text, text, &with);
 }
 
@@ -72,6 +86,18 @@ static void piece_arithmetic(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 static void emit_arithmetic(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_arithmetic); }
 
+/* In CUDA: whether an operand is a number, and no zero but 0: then the lesser or greater of it and another is one instruction. */
+static bool is_plain_number(const struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  if (e->unit->target->isa != CG_ISA_CUDA || x->dtype != QUERN_DTYPE_F32) return false;
+  if (x->op != KERN_CONST && x->op != KERN_TABLE) return false;
+  for (int i = 0; i < (x->op == KERN_TABLE ? 16 : 1); i++) {
+    uint32_t bits = (uint32_t)(x->op == KERN_TABLE ? e->fn->pool.at[x->imm + i] : x->imm);
+    if (bits == 0x80000000u || (bits & 0x7fffffffu) > 0x7f800000u) return false;
+  }
+  return true;
+}
+
 /* Where a comparison chooses between what it compares, it is one instruction on many processors. */
 static void piece_select(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *mask = cg_inst(e, x->arg[0]);
@@ -79,7 +105,7 @@ static void piece_select(struct cg_emit *e, kern_id id, int lo, int n) {
   if (picks && mask->arg[0] == x->arg[1] && mask->arg[1] == x->arg[2])
     fill(e, id, lo, n, "lesser_$D($b, $c)");
   else if (picks && mask->arg[0] == x->arg[2] && mask->arg[1] == x->arg[1])
-    fill(e, id, lo, n, "greater_$D($b, $c)");
+    fill(e, id, lo, n, is_plain_number(e, x->arg[2]) ? "fmaxf($b, $c)" : "greater_$D($b, $c)");
   else
     piece_arithmetic(e, id, lo, n);
 }
@@ -117,6 +143,8 @@ static void piece_shift(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 static void emit_shift(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_shift); }
 
+/* ---- all lanes as one ---------------------------------------------------------------------------------- */
+
 /* ---- division of indices ------------------------------------------------------------------------------- */
 
 static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -124,14 +152,17 @@ static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
   struct cg_range range = e->ranges[x->arg[0]];
   bool is_div = x->op == KERN_IDIV, small = range.lo >= -(INT64_C(1) << 48) && range.hi <= INT64_C(1) << 48;
   long long by = (long long)x->imm;
+  bool is_short = cg_is_short(e, x->arg[0]) && by <= INT32_MAX;
+  const struct cg_dialect *dialect = cg_dialect(e->unit->target);
   if ((by & (by - 1)) == 0) {
     int shift = 0;
     while (by >> shift > 1) shift++;
+    if (cg_is_short(e, x->arg[0])) shift = BASE_MIN(shift, 31); /* all but the sign */
     fill(e, id, lo, n, is_div ? "($D)$a >> " : "$a & ");
-    base_str_printf(&e->text, "%lld%s", is_div ? (long long)shift : by - 1, cg_dialect(e->unit->target)->i64);
+    base_str_printf(&e->text, "%lld%s", is_div ? (long long)shift : by - 1, is_short ? "" : dialect->i64);
   } else if (n == 1 && range.lo >= 0) {
-    fill(e, id, lo, n, is_div ? "(u64)$a / " : "(u64)$a % ");
-    base_str_printf(&e->text, "%lld%s", by, cg_dialect(e->unit->target)->u64);
+    fill(e, id, lo, n, is_short ? is_div ? "(u32)$a / " : "(u32)$a % " : is_div ? "(u64)$a / " : "(u64)$a % ");
+    base_str_printf(&e->text, "%lld%s", by, is_short ? "u" : dialect->u64);
   } else if (n > 1 && small && by <= INT64_C(1) << 48) {
     fill(e, id, lo, n, is_div ? "qdiv_$D($a, " : "qmod_$D($a, ");
     cg_literal_f64(&e->text, (double)by);
@@ -293,72 +324,11 @@ static void emit_const(struct cg_emit *e, kern_id id) {
 
 /* ---- lanes that are threads ---------------------------------------------------------------------------------- */
 
-static void emit_barrier(struct cg_emit *e) {
-  cg_indent(e);
-  base_str_printf(&e->text, "%s\n", cg_dialect(e->unit->target)->barrier);
-  e->loaded = e->stored = false;
-}
-
-/* The lane of a value with n lanes that the thread has. */
-static void add_own_lane(struct cg_emit *e, int n) {
-  base_str_printf(&e->text, n == e->group ? "lane" : "(lane & %d)", n - 1);
-}
-
-/* "(__local f32 *)box" */
-static void add_box(struct cg_emit *e, kern_id id) {
-  base_str_printf(&e->text, "((%s", cg_dialect(e->unit->target)->shared);
-  cg_type_add(&e->text, cg_type_of(e, id, 1));
-  base_str_add(&e->text, " *)box)");
-}
-
-/* EXTRACT, LOW, HIGH of a value whose lanes other threads have. Those of a warp of CUDA ask each other. */
-static void emit_exchange(struct cg_emit *e, kern_id id) {
-  const struct kern_inst *x = cg_inst(e, id);
-  bool warp = e->unit->target->isa == CG_ISA_CUDA && cg_inst(e, x->arg[0])->lanes <= 32;
-  if (!warp) {
-    emit_barrier(e);
-    cg_indent(e);
-    add_box(e, id);
-    base_str_add(&e->text, "[lane] = ");
-    cg_value(e, &e->text, x->arg[0], 0, 1, 4);
-    base_str_add(&e->text, ";\n");
-    emit_barrier(e);
-  }
-  cg_indent(e);
-  base_str_add(&e->text, "const ");
-  cg_type_add(&e->text, cg_type_of(e, id, 1));
-  base_str_printf(&e->text, " v%d = ", (int)id);
-  if (warp) {
-    base_str_add(&e->text, "__shfl_sync(0xffffffffu, ");
-    cg_value(e, &e->text, x->arg[0], 0, 1, 4);
-    base_str_add(&e->text, ", ");
-  } else {
-    add_box(e, id);
-    base_str_add(&e->text, "[");
-  }
-  if (x->op == KERN_EXTRACT)
-    base_str_printf(&e->text, "%d", (int)x->imm);
-  else
-    base_str_printf(&e->text, "%d + (lane & %d)", x->op == KERN_HIGH ? x->lanes : 0, x->lanes - 1);
-  base_str_add(&e->text, warp ? ");\n" : "];\n");
-}
-
-/* Waits where an access could meet one of another thread, and remembers it. */
-static void guard_access(struct cg_emit *e, kern_id id) {
-  if (e->group == 1 || !cg_exposed(e->fn, id, e->group)) return;
-  bool stores = cg_inst(e, id)->op == KERN_STORE;
-  if (e->stored || (stores && e->loaded)) emit_barrier(e);
-  e->stored = e->stored || stores;
-  e->loaded = e->loaded || !stores;
-}
-
-/* What other turns of a loop, or the other branch, have done is not known. */
-static void forget_accesses(struct cg_emit *e) { e->loaded = e->stored = e->group > 1; }
-
 static void piece_lane(struct cg_emit *e, kern_id id, int lo, int n) {
   if (e->group > 1) {
-    fill(e, id, lo, n, "($D)");
-    add_own_lane(e, cg_inst(e, id)->lanes);
+    fill(e, id, lo, n, "($D)(");
+    cg_own_lane(e, cg_inst(e, id)->lanes, lo);
+    base_str_add(&e->text, ")");
     return;
   }
   if (n > 1) fill(e, id, lo, n, "($D){");
@@ -383,7 +353,7 @@ static void piece_sub(struct cg_emit *e, kern_id id, int lo, int n) { /* EXTRACT
 }
 static void emit_sub(struct cg_emit *e, kern_id id) {
   if (e->group > 1)
-    emit_exchange(e, id);
+    cg_exchange(e, id);
   else
     cg_define(e, id, cg_part(e, id), piece_sub);
 }
@@ -470,11 +440,17 @@ static void close_bytes(struct cg_emit *e, kern_id id) {
   if (cg_inst(e, id)->dtype == QUERN_DTYPE_BOOL) base_str_add(&e->text, " != 0)");
 }
 
-/* The index of a table: without the mask of four bits where the instruction looks at no others. */
+/* In CUDA a warp has a table of elements of 4 bytes in its threads, twice, which ask each other. All of them must be there. */
+static bool in_warp(const struct cg_emit *e, const struct kern_inst *x) {
+  return e->whole_warps && cg_size((int)x->dtype) == 4;
+}
+
+/* The index of a table: without the mask of four bits where the instruction looks at no others, or at five and both halves are the
+** same. */
 static kern_id table_index(const struct cg_emit *e, const struct kern_inst *x, int n) {
   const struct kern_inst *index = cg_inst(e, x->arg[0]);
   bool whole = e->unit->target->isa == CG_ISA_AVX512 && n * cg_size((int)x->dtype) == 64 && cg_size((int)x->dtype) >= 4;
-  if (!whole || index->op != KERN_AND) return x->arg[0];
+  if (!(whole || in_warp(e, x)) || index->op != KERN_AND) return x->arg[0];
   const struct kern_inst *mask = cg_inst(e, index->arg[1]);
   return mask->op == KERN_CONST && mask->imm == 15 ? index->arg[0] : x->arg[0];
 }
@@ -485,10 +461,11 @@ static void piece_table(struct cg_emit *e, kern_id id, int lo, int n) {
   char name[32];
   table_name(e, x, name);
   open_bytes(e, id, n);
-  cg_fill(&e->text, cg_dialect(e->unit->target)->scalar ? "entry_$D(" : "table_$D(", &with);
-  base_str_printf(&e->text, "%s, ", name);
+  bool asks = in_warp(e, x), scalar = cg_dialect(e->unit->target)->scalar;
+  cg_fill(&e->text, asks ? "as_${D}_$Du(__shfl_sync(0xffffffffu, " : scalar ? "entry_$D(" : "table_$D(", &with);
+  base_str_printf(&e->text, asks ? "l%s, " : "%s, ", name);
   cg_value(e, &e->text, table_index(e, x, n), lo, n, 4);
-  base_str_add(&e->text, ")");
+  base_str_add(&e->text, asks ? "))" : ")");
   close_bytes(e, id);
 }
 static void emit_table(struct cg_emit *e, kern_id id) {
@@ -511,6 +488,8 @@ static void emit_table(struct cg_emit *e, kern_id id) {
     }
     base_str_add(prelude, "};\n");
   }
+  if (in_warp(e, x) && (e->before.n == 0 || strstr(e->before.at, name) == NULL))
+    base_str_printf(&e->before, "  const u32 l%s = %s[threadIdx.x & 15];\n", name, name);
   cg_define(e, id, lanes_for(e, BASE_MAX(4, cg_size((int)x->dtype))), piece_table);
 }
 
@@ -547,7 +526,7 @@ static void emit_dot4(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* "m0 + v3 + 16" */
-static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo, int lanes) {
+static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo) {
   const struct kern_inst *i = cg_inst(e, index);
   cg_memory(e, &e->text, memory);
   if (i->op != KERN_CONST || i->imm != 0) {
@@ -555,9 +534,6 @@ static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo
     cg_value(e, &e->text, index, 0, 1, 8);
   }
   if (lo != 0) base_str_printf(&e->text, " + %d", lo);
-  if (e->group == 1 || lanes == 1) return;
-  base_str_add(&e->text, " + ");
-  add_own_lane(e, lanes);
 }
 
 /* The lanes that count, for a part that begins at lane lo. */
@@ -566,42 +542,28 @@ static void add_count(struct cg_emit *e, kern_id count, int lo) {
   if (lo != 0) base_str_printf(&e->text, " - %d", lo);
 }
 
-/* For GPUs: whether the lane counts. */
-static void add_counts(struct cg_emit *e, kern_id count, int lo, int lanes) {
-  if (e->group > 1 && lanes > 1)
-    add_own_lane(e, lanes);
-  else
-    base_str_printf(&e->text, "%d", lo);
-  base_str_add(&e->text, " < ");
-  cg_value(e, &e->text, count, 0, 1, 8);
-}
-
 static void piece_load(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = memory_type(x->dtype, n)};
   open_bytes(e, id, n);
-  if (x->arg[2] != KERN_NONE && e->unit->target->base.gpu) {
-    base_str_add(&e->text, "(");
-    add_counts(e, x->arg[2], lo, x->lanes);
-    base_str_add(&e->text, " ? *(");
-    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
-    base_str_add(&e->text, ") : 0)");
-  } else if (x->arg[2] != KERN_NONE) {
+  if (x->arg[2] != KERN_NONE) {
     cg_fill(&e->text, "load_$D(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
+    add_address(e, x->arg[0], x->arg[1], lo);
     base_str_add(&e->text, ", ");
     add_count(e, x->arg[2], lo);
     base_str_add(&e->text, ")");
   } else {
     cg_fill(&e->text, n == 1 ? "*(" : "*(const ${D}u *)(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo, x->lanes);
+    add_address(e, x->arg[0], x->arg[1], lo);
     base_str_add(&e->text, ")");
   }
   close_bytes(e, id);
 }
 static void emit_load(struct cg_emit *e, kern_id id) {
-  guard_access(e, id);
-  cg_define(e, id, cg_part(e, id), piece_load);
+  if (e->unit->target->base.gpu)
+    cg_gpu_load(e, id);
+  else
+    cg_define(e, id, cg_part(e, id), piece_load);
 }
 
 /* The number of the far OUT that a store of a phase is to, or -1. */
@@ -614,37 +576,16 @@ static void emit_stream(struct cg_emit *e, const struct kern_inst *x, int far, i
   struct cg_fill with = {.d = memory_type(cg_inst(e, x->arg[2])->dtype, n)};
   cg_indent(e);
   cg_fill(&e->text, "stream_$D(", &with);
-  add_address(e, x->arg[0], x->arg[1], lo, n);
+  add_address(e, x->arg[0], x->arg[1], lo);
   base_str_add(&e->text, ", ");
   cg_value(e, &e->text, x->arg[2], lo, n, 1);
   base_str_printf(&e->text, ", far%d);\n", far);
 }
 
-/* Lanes one by one, or the lane of the thread; a scalar by the first. */
-static void emit_gpu_store(struct cg_emit *e, kern_id id) {
-  const struct kern_inst *x = cg_inst(e, id);
-  int lanes = cg_inst(e, x->arg[2])->lanes;
-  guard_access(e, id);
-  for (int lo = 0; lo < (e->group > 1 ? 1 : lanes); lo++) {
-    cg_indent(e);
-    bool some = e->group > lanes, counted = x->arg[3] != KERN_NONE;
-    if (some || counted) base_str_add(&e->text, "if (");
-    if (some) base_str_printf(&e->text, counted ? "lane < %d && " : "lane < %d", lanes);
-    if (counted) add_counts(e, x->arg[3], lo, lanes);
-    base_str_add(&e->text, some || counted ? ") *(" : "*(");
-    add_address(e, x->arg[0], x->arg[1], lo, lanes);
-    base_str_add(&e->text, ") = ");
-    cg_value(e, &e->text, x->arg[2], lo, 1, 1);
-    base_str_add(&e->text, ";\n");
-    /* PoCL 3.1 loses the condition of a store that ends a loop with barriers, unless one follows */
-    if (e->group > 1 && (some || counted) && e->unit->target->isa == CG_ISA_OPENCL) emit_barrier(e);
-  }
-}
-
 static void emit_store(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id), *value = cg_inst(e, x->arg[2]);
   if (e->unit->target->base.gpu) {
-    emit_gpu_store(e, id);
+    cg_gpu_store(e, id);
     return;
   }
   int n = cg_part(e, x->arg[2]);
@@ -659,7 +600,7 @@ static void emit_store(struct cg_emit *e, kern_id id) {
     }
     cg_indent(e);
     cg_fill(&e->text, partial ? "store_$D(" : n == 1 ? "*(" : "*(${D}u *)(", &with);
-    add_address(e, x->arg[0], x->arg[1], lo, n);
+    add_address(e, x->arg[0], x->arg[1], lo);
     base_str_add(&e->text, partial ? ", " : ") = ");
     if (partial) add_count(e, x->arg[3], lo);
     base_str_add(&e->text, partial ? ", " : "");
@@ -670,12 +611,28 @@ static void emit_store(struct cg_emit *e, kern_id id) {
 }
 
 /* Into the second-level cache: what is worked on meanwhile fills the first. */
+/* Of CUDA: the threads of a group ask for a line each, into the cache that all share. */
+static void emit_prefetch_lines(struct cg_emit *e, kern_id id) {
+  enum { LINE = 128 };
+  const struct kern_inst *x = cg_inst(e, id);
+  long long lines = (long long)(x->imm * (int64_t)base_dtypes[x->dtype].size / LINE);
+  if (e->unit->target->isa != CG_ISA_CUDA || e->group == 1 || lines == 0) return;
+  cg_indent(e);
+  base_str_printf(
+      &e->text,
+      "for (i32 p = lane; p < %lld; p += %d) asm volatile(\"prefetch.global.L2 [%%0];\" :: \"l\"((const char *)(",
+      lines, e->group);
+  add_address(e, x->arg[0], x->arg[1], 0);
+  base_str_printf(&e->text, ") + p * %d));\n", LINE);
+}
+
 static void emit_prefetch(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
+  if (e->unit->target->base.gpu && x->imm > 0) emit_prefetch_lines(e, id);
   if (e->unit->target->base.gpu) return;
   cg_indent(e);
   base_str_add(&e->text, "__builtin_prefetch(");
-  add_address(e, x->arg[0], x->arg[1], 0, 1);
+  add_address(e, x->arg[0], x->arg[1], 0);
   base_str_add(&e->text, ", 0, 2);\n");
 }
 
@@ -692,12 +649,11 @@ static void piece_gather(struct cg_emit *e, kern_id id, int lo, int n) {
   close_bytes(e, id);
 }
 static void emit_gather(struct cg_emit *e, kern_id id) {
-  guard_access(e, id);
+  cg_guard(e, id);
   cg_define(e, id, lanes_for(e, 8), piece_gather);
 }
 
-/* What stands before the type that a pointer to a memory points to. */
-static const char *qualifier(const struct cg_emit *e, kern_id id) {
+const char *cg_qualifier(const struct cg_emit *e, kern_id id) {
   const struct cg_dialect *dialect = cg_dialect(e->unit->target);
   return e->shared && cg_inst(e, cg_root(e->fn, id))->op == KERN_LOCAL ? dialect->shared : dialect->global;
 }
@@ -705,21 +661,20 @@ static const char *qualifier(const struct cg_emit *e, kern_id id) {
 /* Declares a pointer; what follows prints where to. */
 static void begin_pointer(struct cg_emit *e, kern_id id) {
   cg_indent(e);
-  base_str_add(&e->text, qualifier(e, id));
+  base_str_add(&e->text, cg_qualifier(e, id));
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
   base_str_printf(&e->text, " *const v%d = ", (int)id);
 }
 static void emit_local(struct cg_emit *e, kern_id id) {
-  if (e->group > 1)
-    emit_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
+  if (e->group > 1) cg_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
   begin_pointer(e, id);
-  base_str_printf(&e->text, "(%s", qualifier(e, id));
+  base_str_printf(&e->text, "(%s", cg_qualifier(e, id));
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
   base_str_printf(&e->text, " *)(scratch + %lld);\n", (long long)e->scratch_at[id]);
 }
 static void emit_at(struct cg_emit *e, kern_id id) {
   begin_pointer(e, id);
-  add_address(e, cg_inst(e, id)->arg[0], cg_inst(e, id)->arg[1], 0, 1);
+  add_address(e, cg_inst(e, id)->arg[0], cg_inst(e, id)->arg[1], 0);
   base_str_add(&e->text, ";\n");
 }
 
@@ -731,13 +686,14 @@ static void emit_for(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   add_loop_constants(e, id);
   cg_indent(e);
-  base_str_printf(&e->text, "for (i64 v%d = ", (int)id);
+  bool is_short = cg_is_short(e, id) && e->ranges[id].hi <= INT32_MAX - x->imm; /* where it ends, too */
+  base_str_printf(&e->text, is_short ? "for (i32 v%d = " : "for (i64 v%d = ", (int)id);
   cg_value(e, &e->text, x->arg[0], 0, 1, 8);
   base_str_printf(&e->text, "; v%d < ", (int)id);
   cg_value(e, &e->text, x->arg[1], 0, 1, 8);
   base_str_printf(&e->text, "; v%d += %lld) {\n", (int)id, (long long)x->imm);
   e->indent++;
-  forget_accesses(e);
+  cg_forget(e);
 }
 static void emit_if(struct cg_emit *e, kern_id id) {
   cg_indent(e);
@@ -752,14 +708,14 @@ static void emit_else(struct cg_emit *e, kern_id id) {
   cg_indent(e);
   base_str_add(&e->text, "} else {\n");
   e->indent++;
-  forget_accesses(e);
+  cg_forget(e);
 }
 static void emit_end(struct cg_emit *e, kern_id id) {
   (void)id;
   e->indent--;
   cg_indent(e);
   base_str_add(&e->text, "}\n");
-  forget_accesses(e);
+  cg_forget(e);
 }
 
 static void piece_copy(struct cg_emit *e, kern_id id, int lo, int n) { /* VAR, GET */
@@ -770,7 +726,7 @@ static void emit_copy(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(
 static void emit_set(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   int part = cg_part(e, x->arg[0]);
-  for (int lo = 0; lo < (e->group > 1 ? 1 : cg_inst(e, x->arg[0])->lanes); lo += part) {
+  for (int lo = 0; lo < part * cg_parts(e, x->arg[0]); lo += part) {
     cg_indent(e);
     cg_name(e, &e->text, x->arg[0], lo / part);
     base_str_add(&e->text, " = ");
@@ -861,6 +817,7 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_LOW ONLY(emit_sub)
 #define RULE_HIGH ONLY(emit_sub)
 #define RULE_JOIN ONLY(emit_join)
+#define RULE_FOLD ONLY(cg_fold)
 #define RULE_SHUFFLE ONLY(emit_shuffle)
 #define RULE_TABLE ONLY(emit_table)
 #define RULE_DOT4 ONLY(emit_dot4)

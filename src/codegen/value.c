@@ -1,5 +1,6 @@
 /* codegen/value.c -- the names of values, and any lanes of them as expressions
-** keeps: a vector in the text is at most a register long, a lane on GPUs; longer values are parts v12_0, v12_1, ...
+** keeps: a vector in the text is at most a register long, a lane on GPUs; longer values are parts v12_0, v12_1, ... In a group
+**        the parts of a value are the lanes that a thread has, and lanes are counted from the first of them.
 */
 #include "codegen/cg_int.h"
 
@@ -13,8 +14,19 @@ int cg_part(const struct cg_emit *e, kern_id id) {
   return BASE_MIN(cg_inst(e, id)->lanes, e->unit->target->base.vector_bytes / cg_width(e, id));
 }
 
+int cg_own(const struct cg_emit *e, int lanes) { return e->group == 1 ? lanes : BASE_MAX(lanes / e->group, 1); }
+
+int cg_parts(const struct cg_emit *e, kern_id id) { return cg_own(e, cg_inst(e, id)->lanes) / cg_part(e, id); }
+
+bool cg_is_short(const struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  const struct cg_range *r = &e->ranges[id];
+  return cg_dialect(e->unit->target)->scalar && x->dtype == QUERN_DTYPE_I64 && r->lo >= INT32_MIN && r->hi <= INT32_MAX;
+}
+
 struct cg_type cg_type_of(const struct cg_emit *e, kern_id id, int n) {
   const struct kern_inst *x = cg_inst(e, id);
+  if (cg_is_short(e, id)) return (struct cg_type){QUERN_DTYPE_I32, n};
   if (x->dtype != QUERN_DTYPE_BOOL) return (struct cg_type){(int)x->dtype, n};
   return (struct cg_type){n == 1 ? QUERN_DTYPE_I32 : (int)cg_signed(cg_width(e, id)), n};
 }
@@ -25,7 +37,7 @@ void cg_indent(struct cg_emit *e) {
 
 void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int part) {
   base_str_printf(str, "v%d", (int)id);
-  if (cg_part(e, id) < cg_inst(e, id)->lanes && e->group == 1) base_str_printf(str, "_%d", part);
+  if (cg_parts(e, id) > 1) base_str_printf(str, "_%d", part);
 }
 
 void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id) {
@@ -37,14 +49,15 @@ void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id) {
 }
 
 /* Scalars that have no name of their own. */
-static bool add_plain(const struct cg_emit *e, struct base_str *str, const struct kern_inst *x) {
+static bool add_plain(const struct cg_emit *e, struct base_str *str, kern_id id) {
   const struct cg_dialect *dialect = cg_dialect(e->unit->target);
+  const struct kern_inst *x = cg_inst(e, id);
   if (x->lanes != 1 && !(dialect->scalar && x->op == KERN_CONST)) return false;
-  if (x->op == KERN_TASK) return base_str_add(str, "task"), true;
+  if (x->op == KERN_TASK) return base_str_add(str, cg_is_short(e, id) ? "(i32)task" : "task"), true;
   if (x->op == KERN_SCALAR) return base_str_printf(str, "s%d", (int)x->imm), true;
   if (x->op != KERN_CONST) return false;
-  bool is_short =
-      x->dtype == QUERN_DTYPE_I64 && x->imm > -32768 && x->imm < 32768; /* products of two fit into an int */
+  bool is_short = cg_is_short(e, id) || (x->dtype == QUERN_DTYPE_I64 && x->imm > -32768 &&
+                                         x->imm < 32768); /* products of two of the latter fit into an int */
   cg_literal(str, dialect, is_short ? QUERN_DTYPE_I32 : x->dtype, is_short ? (uint32_t)x->imm : (uint64_t)x->imm);
   return true;
 }
@@ -76,7 +89,7 @@ static void add_of_part(const struct cg_emit *e, struct base_str *str, kern_id i
 
 void cg_value(const struct cg_emit *e, struct base_str *str, kern_id id, int lo, int n, int width) {
   const struct kern_inst *x = cg_inst(e, id);
-  if (add_plain(e, str, x)) return;
+  if (add_plain(e, str, id)) return;
   if (n > cg_part(e, id)) {
     base_str_add(str, "__builtin_shufflevector(");
     cg_value(e, str, id, lo, n / 2, width);
@@ -112,7 +125,7 @@ static void add_pieces(struct cg_emit *e, kern_id id, int lo, int n, int most, c
 void cg_define(struct cg_emit *e, kern_id id, int n, cg_piece *piece) {
   const struct kern_inst *x = cg_inst(e, id);
   int part = cg_part(e, id);
-  for (int k = 0; k < (e->group > 1 ? 1 : x->lanes / part); k++) {
+  for (int k = 0; k < cg_parts(e, id); k++) {
     cg_indent(e);
     base_str_add(&e->text, x->op == KERN_VAR ? "" : "const ");
     cg_type_add(&e->text, cg_type_of(e, id, part));

@@ -118,17 +118,18 @@ quern_status engine_cache_key(const struct engine_request *request, uint64_t key
   return status;
 }
 
-/* False when the program is not to be looked for: another device than the cpu, or someone wants to see the stages. */
+/* False when the program is not to be looked for: nothing of the device can be kept, or someone wants to see the stages. */
 static bool is_cacheable(const struct engine_build *b) {
-  return b->program->device == &rt_cpu && !b->request->ref && !b->request->verify;
+  const struct rt_device *device = b->program->device;
+  return device->identity != NULL && device->from_objects != NULL && !b->request->ref && !b->request->verify;
 }
 
 /* The key; *there is false when nothing may be taken from the cache. */
 static quern_status make_key(const struct engine_build *b, struct engine_key *key, bool *there) {
   uint64_t build;
   *key = (struct engine_key){{BASE_HASH_SEED, ~BASE_HASH_SEED}};
-  *there =
-      is_cacheable(b) && rt_build_identity(&build) && rt_compiler_key(&b->ctx->heap, &b->program->target, key->word);
+  *there = is_cacheable(b) && rt_build_identity(&build) &&
+           b->program->device->identity(&b->ctx->heap, &b->program->target, key->word);
   if (!*there) return QUERN_STATUS_OK;
   size_t n;
   quern_tensor **roots = roots_of(b, &n);
@@ -274,7 +275,8 @@ quern_status engine_cache_find(struct engine_build *b, bool *found) {
   *found = false;
   QUERN_TRY(make_key(b, &key, &b->cacheable));
   memcpy(b->cache_key, key.word, sizeof key.word);
-  if (!b->cacheable) return QUERN_STATUS_OK;
+  /* what is tuned now takes the place of what is there */
+  if (!b->cacheable || base_env_int(BASE_ENV_TUNE) == 1) return QUERN_STATUS_OK;
   struct base_heap *heap = &b->ctx->heap;
   struct ir_order buffers;
   quern_program *made = NULL;

@@ -119,6 +119,7 @@ static void codec_step(struct codec *c, struct engine_step *s) {
   codec_int(c, &s->n_buffers);
   codec_ints(c, s->n_buffers, &s->buffers);
   codec_bool(c, &s->recomputed);
+  codec_bool(c, &s->scratch);
   codec_string(c, &s->kind_name);
   codec_string(c, &s->ops);
   s->dtype = (quern_dtype)codec_enum(c, (int)s->dtype, QUERN_DTYPE_COUNT);
@@ -170,6 +171,56 @@ static void codec_slots(struct codec *c, size_t *n, quern_slot **slots) {
   }
 }
 
+static void codec_matrix(struct codec *c, struct kern_matrix *m) {
+  codec_int(c, &m->mem);
+  codec_i64(c, &m->at);
+  codec_i64(c, &m->batch);
+  codec_i64(c, &m->row);
+  codec_i64(c, &m->column);
+}
+
+static void codec_gemm(struct codec *c, struct kern_gemm *g) {
+  int64_t *const extents[] = {&g->batch, &g->rows, &g->columns, &g->terms};
+  struct kern_matrix *const matrices[] = {&g->a, &g->b, &g->y, &g->add, &g->kept};
+  int *const vectors[] = {&g->bias, &g->a_sums, &g->y_sums};
+  for (size_t i = 0; i < BASE_COUNT(extents); i++) codec_i64(c, extents[i]);
+  for (size_t i = 0; i < BASE_COUNT(matrices); i++) codec_matrix(c, matrices[i]);
+  for (size_t i = 0; i < BASE_COUNT(vectors); i++) codec_int(c, vectors[i]);
+  g->act = (enum kern_activation)codec_enum(c, (int)g->act, KERN_ACT_GELU_TANH + 1);
+  codec_bool(c, &g->back);
+  codec_bool(c, &g->tf32);
+}
+
+static void codec_view(struct codec *c, struct kern_view *v) {
+  codec_int(c, &v->mem);
+  codec_i64(c, &v->at);
+  codec_i64(c, &v->batch);
+  codec_i64(c, &v->head);
+  codec_i64(c, &v->row);
+}
+
+static void codec_attention(struct codec *c, struct kern_attention *a) {
+  int64_t *const extents[] = {&a->batch, &a->heads, &a->kv_heads, &a->queries, &a->keys, &a->width, &a->value_width};
+  struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
+  for (size_t i = 0; i < BASE_COUNT(extents); i++) codec_i64(c, extents[i]);
+  codec_f64(c, &a->scale);
+  codec_bool(c, &a->causal);
+  codec_bool(c, &a->exact);
+  for (size_t i = 0; i < BASE_COUNT(views); i++) codec_view(c, views[i]);
+  codec_int(c, &a->lse);
+}
+
+static void codec_call(struct codec *c, struct kern_call *call) {
+  call->kind = (enum kern_call_kind)codec_enum(c, (int)call->kind, KERN_CALL_ATTENTION_BACK + 1);
+  if (call->kind == KERN_CALL_NONE) return;
+  if (call->kind == KERN_CALL_GEMM)
+    codec_gemm(c, &call->gemm);
+  else
+    codec_attention(c, &call->attention);
+  codec_int(c, &call->work);
+  codec_raw(c, call->algorithm, sizeof call->algorithm);
+}
+
 /* What running and explaining need of a kernel whose code is compiled: not its instructions. */
 static void codec_kernel(struct codec *c, struct kern **kern) {
   if (c->reading && kern_new(kern, c->heap) != QUERN_STATUS_OK) c->failed = c->no_memory = true;
@@ -184,6 +235,8 @@ static void codec_kernel(struct codec *c, struct kern **kern) {
   codec_raw(c, &k->cost, sizeof k->cost);
   codec_raw(c, k->mems, (size_t)k->n_mems * sizeof *k->mems);
   codec_raw(c, k->phases, (size_t)k->n_phases * sizeof *k->phases);
+  for (int i = 0; i < k->n_phases; i++) codec_bool(c, &k->phases[i].call);
+  codec_call(c, &k->call);
   if (!c->reading || c->failed) return;
   k->name = name != NULL ? base_arena_string(&k->arena, name, strlen(name)) : NULL;
   if (k->name == NULL) c->failed = true;
@@ -239,16 +292,24 @@ static bool step_fits(const quern_program *p, const struct engine_part *part, co
          c->carries <= c->n_out && works >= 2 + (s->kind == PLAN_IF ? 0 : c->carries);
 }
 
+static bool calls_fit(const quern_program *p) {
+  for (int i = 0; i < p->n_kernels; i++)
+    if (kern_check_call(p->kernels[i]) != QUERN_STATUS_OK) return false;
+  return true;
+}
+
 /* Rows of the leading dimension: none without one, and as many bytes as their slots have. */
 static bool rows_fit(const quern_program *p) {
-  int64_t staging = 0;
+  int64_t staging = 0, inputs = 0;
   if (p->leading < 0) return false;
   for (size_t i = 0; i < p->n_inputs + p->n_outputs; i++) {
     const quern_slot *s = i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
-    if (!s->leading) continue;
-    if (p->leading == 0 || s->bytes % (size_t)p->leading != 0) return false;
-    staging += ((int64_t)s->bytes + 63) / 64 * 64;
+    if (!s->leading && p->device->remote == NULL) continue;
+    if (s->leading && (p->leading == 0 || s->bytes % (size_t)p->leading != 0)) return false;
+    staging += engine_room(&p->target.base, (int64_t)s->bytes);
+    if (i < p->n_inputs) inputs = staging;
   }
+  if (engine_feeds(p->device, inputs)) staging += inputs;
   for (int i = 0; i < p->n_kernels; i++) {
     const struct kern *kern = p->kernels[i];
     if (p->leading == 0 && kern->n_scalars > 0) return false;
@@ -276,7 +337,7 @@ bool codec_fits(const quern_program *p) {
     for (int k = 0; k < part->n_outside; k++)
       if (part->outside[k] < 0 || part->outside[k] >= part->n_buffers) return false;
   }
-  if (!rows_fit(p)) return false;
+  if (!rows_fit(p) || !calls_fit(p)) return false;
   for (size_t i = 0; i < p->n_states; i++)
     if (p->state_at[i] < 0 || p->state_at[i] > p->memory.state - (int64_t)p->states[i].bytes) return false;
   return true;

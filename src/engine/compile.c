@@ -6,11 +6,13 @@
 #include "engine/engine.h"
 
 /* The device's own target, or the one that was asked for. A GPU has threads of its own. */
-static quern_status choose_target(quern_program *program, const quern_program_options *options) {
+static quern_status choose_target(quern_program *program, const struct engine_request *request) {
+  const quern_program_options *options = &request->options;
   if (options->target == NULL)
     QUERN_TRY(program->device->target(&program->target));
   else
     QUERN_TRY(cg_target_parse(&program->target, options->target));
+  if (request->plain) program->target.base.libraries = 0;
   if (!program->target.base.gpu)
     program->target.base.threads = options->threads > 0 ? options->threads : rt_default_threads();
   return QUERN_STATUS_OK;
@@ -28,13 +30,14 @@ static quern_status configure(struct engine_build *b) {
   if (status == QUERN_STATUS_OK) status = pass_options_parse(&b->passes, options->optimise, list.at);
   base_str_fini(&list);
   QUERN_TRY(status);
-  QUERN_TRY(choose_target(program, options));
+  QUERN_TRY(choose_target(program, b->request));
   b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
   b->passes.claims = sched_claims;
   if (options->n_leading > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
-  return sched_wisdom_read(&b->wisdom, &b->ctx->heap, base_env_get(BASE_ENV_WISDOM));
+  const char *wisdom = b->request->wisdom != NULL ? b->request->wisdom : base_env_get(BASE_ENV_WISDOM);
+  return sched_wisdom_read(&b->wisdom, &b->ctx->heap, wisdom);
 }
 
 /* The main unit: outputs, then new values of states. */
@@ -89,22 +92,54 @@ static quern_status run_front(struct engine_build *b, bool cached, bool *found) 
   return QUERN_STATUS_OK;
 }
 
+/* Bytes of the plans, of states and of constants. */
+static int64_t planned_bytes(const struct engine_build *b) {
+  const struct plan_memory *memory = &b->units.at[0].plan->memory;
+  return memory->arena + memory->scratch + engine_staging_bytes(b) + b->state_bytes + b->constant_bytes;
+}
+
+/* Plans; where nothing is said of a limit and the device has memory of its own, within what is free of that. A plan that does not fit
+** now, but into the device, is left as it is: its instances may share the memory of others. */
+static quern_status make_plans(struct engine_build *b) {
+  const struct engine_request *request = b->request;
+  struct engine_request narrow = *request;
+  int64_t least, free, total;
+  QUERN_TRY(engine_make_plans(b, &least));
+  if (request->options.memory_limit > 0) return QUERN_STATUS_OK;
+  QUERN_TRY(engine_device_room(b->program->device, &free, &total));
+  int64_t all = planned_bytes(b), rest = b->state_bytes + b->constant_bytes;
+  if (total == 0 || all <= free) return QUERN_STATUS_OK;
+  b->cacheable = false; /* at another time other bytes are free */
+  narrow.options.memory_limit = BASE_MAX(free - rest, 1);
+  b->request = &narrow;
+  quern_status status = engine_make_plans(b, &least);
+  b->request = request;
+  if (status == QUERN_STATUS_MEMORY && least > 0 && all <= total) return engine_make_plans(b, &least);
+  QUERN_CHECK(
+      status != QUERN_STATUS_MEMORY || least == 0, MEMORY,
+      "program_compile: device %s has %lld bytes, of which %lld are free; states and constants need %lld, a step "
+      "%lld, or %lld when it computes all again that it can",
+      b->program->device->name, (long long)total, (long long)free, (long long)rest, (long long)(all - rest),
+      (long long)least);
+  return status;
+}
+
 /* All stages, in order. */
 static quern_status run_stages(struct engine_build *b, void *user) {
   quern_program *program = b->program;
   quern_program_counts *counts = &program->counts;
-  int64_t least;
   bool found;
   (void)user;
   QUERN_TRY(run_front(b, true, &found));
   if (found) return engine_place_constants(b->program);
   double start = base_clock();
-  QUERN_TRY(engine_make_plans(b, &least));
+  QUERN_TRY(make_plans(b));
   QUERN_TRY(engine_snap(b, "plan"));
   QUERN_TRY(engine_write_program(b));
   counts->seconds_plan += base_clock() - start;
   start = base_clock();
 
+  QUERN_TRY(engine_mark_joined(program));
   QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
                                    (const struct kern *const *)program->kernels, &program->target, &b->stats));
   QUERN_TRY(engine_snap(b, "build"));
@@ -154,7 +189,11 @@ static quern_status compile(quern_program **program, const struct engine_request
   if (status == QUERN_STATUS_OK) return QUERN_STATUS_OK;
   quern_program_free(*program);
   *program = NULL;
-  return status;
+  if (!b.refused) return status;
+  struct engine_request again = *request; /* which refuses nothing */
+  again.plain = true;
+  base_log(1, "compile again without libraries: %s", quern_last_error());
+  return compile(program, &again, stages, user);
 }
 
 quern_status engine_compile(quern_program **program, const struct engine_request *request) {

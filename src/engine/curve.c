@@ -59,7 +59,7 @@ static double plan_seconds(const struct curve *c, const struct engine_build *b, 
 
 static void find_limits(struct curve *c, const struct engine_build *b) {
   int threads = b->program->target.base.threads;
-  if (prof_limits_find(&c->limits, &b->ctx->heap, threads)) return;
+  if (prof_device_limits_find(&c->limits, &b->ctx->heap, b->program->device, &b->program->target)) return;
   c->limits = (struct prof_limits){
       .threads = threads, .flops_f32 = 1e11 * threads, .flops_f64 = 5e10 * threads, .launch = 2e-6};
   for (int i = 0; i < PROF_LEVELS; i++) c->limits.bandwidth[i] = 2e10 * threads;

@@ -12,6 +12,14 @@
 #include "runtime/runtime.h"
 #include "sched/sched.h"
 
+/* Bytes that a tensor of so many takes of a memory it shares with others: what comes after it is aligned, on a GPU as its
+** libraries ask for. */
+static inline int64_t engine_align(const struct base_target *target) { return target->gpu ? 256 : 64; }
+static inline int64_t engine_room(const struct base_target *target, int64_t bytes) {
+  int64_t align = engine_align(target);
+  return (bytes + align - 1) / align * align;
+}
+
 /* ---- programs
 ** ------------------------------------------------------------------------------------------------------- */
 
@@ -39,6 +47,7 @@ struct engine_step {
   int n_buffers;
   int *buffers; /* as in plan_step */
   bool recomputed;
+  bool scratch;              /* it uses the threads' */
   const char *kind_name;     /* "map", "dot", ..., "copy", "loop" */
   const char *ops;           /* "dot+add+gelu": what it computes, for people */
   quern_dtype dtype;         /* of its first out */
@@ -77,6 +86,8 @@ struct quern_program {
   char *constants;          /* on the host */
   char *placed;             /* where kernels read them: there, or in the device's own memory */
   struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
+  char *turns;              /* behind them: the numbers of the turns of loops, i64 from 0 on, and how many there are */
+  int64_t n_turns;
   quern_memory memory;
   quern_program_counts counts;
   size_t scratch_stride;  /* bytes of scratch a thread needs */
@@ -92,8 +103,10 @@ struct engine_request {
   size_t n_outputs;
   quern_tensor *const *outputs;
   quern_program_options options;
-  bool ref;    /* QUERN_REF=1 */
-  bool verify; /* every stage: QUERN_VERBOSE=check, or a build with assertions */
+  const char *wisdom; /* the file that is read; NULL: QUERN_WISDOM */
+  bool ref;           /* QUERN_REF=1 */
+  bool verify;        /* every stage: QUERN_VERBOSE=check, or a build with assertions */
+  bool plain;         /* no kernel may be a library's: one has refused */
 };
 /* A program without anything in it. */
 quern_status engine_program_empty(quern_program **program, const quern_allocator *allocator) QUERN_NODISCARD;
@@ -119,6 +132,7 @@ struct engine_unit {
   struct pass_graph roots;
   struct pass_groups groups;
   bool grouped; /* groups are to be freed */
+  bool loose;   /* (GPUs) as the body of a loop: turns of its operands lie at addresses of any kind */
   struct pass_rows
       rows; /* of a leading dimension: of the main unit, and of bodies that one of its loops alone runs; most
                          ** is 0 of others */
@@ -155,6 +169,7 @@ struct engine_build {
   BASE_VEC(struct engine_packing) packings;
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
+  bool refused;   /* a library cannot do what a kernel asks of it */
   bool cacheable; /* the program may be kept under cache_key */
   uint64_t cache_key[2];
   const char *stage; /* for logs and files */
@@ -203,6 +218,8 @@ quern_status engine_launch_packings(quern_program *program, size_t stride, size_
 quern_status engine_find_rows(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
 const struct pass_rows *engine_rows(const struct engine_unit *unit);
+/* Whether so many bytes of inputs are uploaded while the run before is still at work: they need a second place then. */
+bool engine_feeds(const struct rt_device *device, int64_t bytes);
 /* Bytes of inputs and outputs that are not used where the caller has them; marks the slots that have rows. */
 int64_t engine_staging_bytes(const struct engine_build *b);
 void engine_mark_rows(struct engine_build *b);
@@ -232,6 +249,28 @@ struct engine_frame {
 /* What is told of every step that has run. */
 typedef void engine_hook(void *user, int part, int step, double begin, double end);
 
+/* How a run is timed: not at all; by the host's clock, which waits for each step; by marks that the device sets on its way. */
+enum engine_timed { ENGINE_UNTIMED, ENGINE_BY_CLOCK, ENGINE_BY_MARKS };
+struct engine_timing; /* timing.c */
+
+/* What a device does in a run, captured once (replay.c). */
+struct engine_replay {
+  bool possible; /* no control step needs the host: what is done in a run is known before */
+  int64_t steps; /* of a run then, those of all turns */
+  bool refused;  /* capturing failed */
+  bool branched; /* steps that do not need each other may be done side by side */
+  struct rt_graph *graph;
+  int64_t rows;            /* of the leading dimension, when it was captured */
+  enum engine_timed timed; /* and how it is timed */
+  int64_t last_rows;       /* of the run before; -1: there was none */
+  quern_run_counts counts; /* of a run */
+  struct kern_runs launches;
+  /* while it is captured: the order of the main part's steps, and what each set of them comes after; NULL: the plan's order, and all
+  ** before */
+  struct engine_order *order;
+  struct engine_branches *branches;
+};
+
 struct quern_instance {
   const quern_program *program;
   struct base_heap heap;
@@ -239,12 +278,14 @@ struct quern_instance {
   struct rt_pool *pool;
   struct rt_stream
       *stream; /* of a device with memory of its own, in which all of the following lies; NULL: the host's */
+  char *block; /* of such memory: all of the following */
+  size_t block_bytes, block_used;
   char *arena, *scratch;
   char **states; /* where each is: in state, or in that of another instance */
   char *state;   /* those of its own, one after another */
   int64_t state_bytes;
   int64_t rows;  /* of the leading dimension, in the next run */
-  char *staging; /* inputs and outputs of runs with fewer rows than the most */
+  char *staging; /* inputs and outputs of runs with fewer rows than the most; then the inputs again, if they are fed */
   void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
   bool shares_pool, shares_stream, shares_arena, shares_scratch; /* they are not its own */
   quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
@@ -254,6 +295,10 @@ struct quern_instance {
   int64_t debug;              /* QUERN_DEBUG */
   engine_hook *hook;          /* NULL: none */
   void *hook_user;
+  bool hook_waits; /* it need not be told before a run has ended */
+  enum engine_timed timed;
+  struct engine_timing *timing; /* NULL: none */
+  struct engine_replay replay;
   struct engine_frame *running; /* whose step the hook is told of */
   quern_run_counts counts;
   struct kern_runs launches; /* of counts: what the device says */
@@ -278,6 +323,16 @@ quern_status engine_copy_bytes(const quern_instance *instance, void *to, const v
                                size_t bytes) QUERN_NODISCARD;
 quern_status engine_fill(const quern_instance *instance, void *at, int byte, size_t bytes) QUERN_NODISCARD;
 quern_status engine_wait(const quern_instance *instance) QUERN_NODISCARD;
+/* Of a device with memory of its own: one block, of which engine_memory_new gives pieces. MEMORY with the plan's figures when there is
+** not as much free. Of the host's: nothing. */
+quern_status engine_block_new(quern_instance *instance, size_t bytes) QUERN_NODISCARD;
+void engine_block_free(quern_instance *instance);
+/* Bytes of a block that a piece of so many takes. */
+static inline size_t engine_piece_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
+/* Bytes of a device that are free, and all; 0 and 0: it has none of its own, or does not tell. */
+quern_status engine_device_room(const struct rt_device *device, int64_t *free, int64_t *total) QUERN_NODISCARD;
+/* The sums of a program's memory, once the rest is known. */
+void engine_memory_sum(quern_program *program);
 /* The constants of a program where its kernels read them, once they are there on the host. */
 quern_status engine_place_constants(quern_program *program) QUERN_NODISCARD;
 void engine_free_constants(quern_program *program);
@@ -286,6 +341,60 @@ void engine_free_constants(quern_program *program);
 size_t engine_scratch_bytes(const quern_program *program);
 
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
+/* The same without telling the times that a device has marked. */
+quern_status engine_run_steps(quern_instance *instance, const void *const *inputs,
+                              void *const *outputs) QUERN_NODISCARD;
+/* A run, replayed from a graph where that can be; inputs and outputs are the same in every run (replay.c). */
+quern_status engine_run_again(quern_instance *instance, const void *const *inputs,
+                              void *const *outputs) QUERN_NODISCARD;
+void engine_replay_open(quern_instance *instance);
+void engine_replay_free(quern_instance *instance);
+
+/* join.c: the steps of the main part as they are captured, in sets: a set is one step, or several of one kernel that are one launch. */
+struct engine_use { /* bytes that a step touches */
+  uintptr_t begin, end;
+  bool writes;
+};
+struct engine_order {
+  const struct engine_part *part;
+  size_t bytes; /* of it */
+  int n, most;  /* sets; steps of the largest */
+  int *first;   /* of each set: where its steps begin; of one more: where the last end */
+  int *steps;
+  int *first_use; /* of each step of the plan, and of one more */
+  struct engine_use *uses;
+};
+/* at: where the buffers are; joins: of each kernel, whether its steps may be one launch. NULL: no memory. */
+struct engine_order *engine_order_new(struct base_heap *heap, const quern_program *program, void *const *at,
+                                      const unsigned char *joins);
+void engine_order_free(struct base_heap *heap, struct engine_order *order);
+/* That of an instance, and launching one of its sets. */
+struct engine_order *engine_order_of(quern_instance *instance);
+quern_status engine_launch_joined(quern_instance *instance, struct engine_frame *frame, int set) QUERN_NODISCARD;
+/* Whether two sets touch something in common that one of them writes. */
+bool engine_order_meet(const struct engine_order *order, int a, int b);
+/* Before the kernels of a program are compiled: marks those whose launches may become one. */
+quern_status engine_mark_joined(quern_program *program) QUERN_NODISCARD;
+
+/* branches.c: what the sets of an order come after, where that is less than all before; NULL: no more is known than their order, or there
+** is no memory. Sets that are small are put side by side between those that are not. */
+struct engine_branches {
+  size_t bytes; /* of it */
+  int *first;   /* of each set: where its list begins; of one more: where the last ends */
+  int *sets;
+};
+struct engine_branches *engine_branches_new(quern_instance *instance, const struct engine_order *order);
+void engine_branches_free(quern_instance *instance, struct engine_branches *branches);
+
+/* timing.c: memory for marks, where the device has some; how a run will be timed; around each step; at the end of a run. */
+quern_status engine_timing_open(quern_instance *instance) QUERN_NODISCARD;
+void engine_timing_free(quern_instance *instance);
+enum engine_timed engine_timed_now(const quern_instance *instance);
+void engine_timing_clear(quern_instance *instance);
+quern_status engine_step_begin(quern_instance *instance, double *begin) QUERN_NODISCARD;
+quern_status engine_step_end(quern_instance *instance, struct engine_frame *frame, int part, int step,
+                             double begin) QUERN_NODISCARD;
+quern_status engine_timing_tell(quern_instance *instance) QUERN_NODISCARD;
 /* Memory for inputs and outputs that are not used where the caller has them, once; a run with such (leading.c). */
 quern_status engine_open_staging(quern_instance *instance) QUERN_NODISCARD;
 quern_status engine_run_staged(quern_instance *instance, const void *const *inputs,

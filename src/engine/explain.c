@@ -21,7 +21,7 @@ static void add_bytes(struct base_str *str, int64_t bytes) {
 
 /* ---- plan ----------------------------------------------------------------------------------------------- */
 
-static void add_memory(struct base_str *str, const quern_memory *m) {
+static void add_memory(struct base_str *str, const quern_memory *m, bool remote) {
   const struct {
     const char *name;
     int64_t bytes;
@@ -33,9 +33,12 @@ static void add_memory(struct base_str *str, const quern_memory *m) {
               {"bound", m->bound, "alive at a time: no arena can be smaller"},
               {"unshared", m->unshared, "the arena if nothing shared memory"},
               {"held", m->held, "activations: what output 0 needs and others read later, the most at a time"},
-              {"staging", m->staging, "inputs and outputs that are not used where the caller has them"}};
+              {"staging", m->staging, "inputs and outputs that are not used where the caller has them"},
+              {"turns", m->turns, "numbers of the turns of loops"},
+              {"total", m->total, "of the device: arena, state, constants, scratch, staging, turns"}};
   base_str_add(str, "memory\n");
-  size_t n = BASE_COUNT(rows) - (m->staging == 0); /* the last is of programs with a leading dimension */
+  /* the last ones are of devices with memory of their own, the one before of programs with a leading dimension too */
+  size_t n = BASE_COUNT(rows) - (remote ? 0 : 2) - (!remote && m->staging == 0);
   for (size_t i = 0; i < n; i++) {
     base_str_printf(str, "  %-10s %14lld  ", rows[i].name, (long long)rows[i].bytes);
     add_bytes(str, rows[i].bytes);
@@ -65,7 +68,7 @@ quern_status engine_explain_plan(const quern_program *program, const quern_insta
                   1e3 * c->seconds_passes, 1e3 * c->seconds_plan, 1e3 * c->seconds_compile);
   if (program->leading > 0)
     base_str_printf(&str, "leading dimension of up to %lld rows\n", (long long)program->leading);
-  add_memory(&str, &program->memory);
+  add_memory(&str, &program->memory, program->device->remote != NULL);
   for (int p = 0; p < program->n_parts; p++) {
     const struct engine_part *part = &program->parts[p];
     base_str_printf(&str, p == 0 ? "steps\n" : "steps of sub-graph %d\n", p);
@@ -146,20 +149,25 @@ quern_status engine_explain_dot(const quern_program *program, const quern_instan
 
 /* ---- source --------------------------------------------------------------------------------------------- */
 
+static bool has_source(const struct kern *kern) { return kern->fns.n > 0; }
+
+/* Nothing but a call of a library: there is no source. */
+static bool is_call(const struct kern *kern) { return kern->n_phases == 1 && kern->phases[0].call; }
+
 quern_status engine_explain_source(const quern_program *program, const quern_instance *instance, char **text) {
   (void)instance;
   struct base_str str;
   struct cg_unit unit;
   for (int i = 0; i < program->n_kernels; i++)
     QUERN_CHECK(
-        program->kernels[i]->fns.n > 0, UNSUPPORTED,
+        has_source(program->kernels[i]) || is_call(program->kernels[i]), UNSUPPORTED,
         "program_explain: the program comes from a file or the cache, which keep no source HINT: compile it for "
         "device \"null\"");
   base_str_init(&str, heap_of(program));
   cg_unit_init(&unit, heap_of(program), &program->target);
   quern_status status = QUERN_STATUS_OK;
   for (int i = 0; i < program->n_kernels && status == QUERN_STATUS_OK; i++)
-    status = cg_unit_add(&unit, program->kernels[i]);
+    if (has_source(program->kernels[i])) status = cg_unit_add(&unit, program->kernels[i]);
   if (status == QUERN_STATUS_OK) status = cg_unit_text(&unit, &str);
   cg_unit_fini(&unit);
   return engine_text_take(status, &str, text);

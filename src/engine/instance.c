@@ -69,16 +69,16 @@ static quern_status frame_new(quern_instance *instance, int number, char *arena,
 static quern_status open_space(quern_instance *instance) {
   const quern_program *program = instance->program;
   struct base_heap *heap = &instance->heap;
-  const struct rt_remote *remote = program->device->remote;
   int threads = program->target.base.gpu ? 1 : program->target.base.threads;
   if (!instance->shares_pool) {
     QUERN_TRY(rt_pool_new(&instance->pool, heap, threads));
     if (program->sleeps) rt_pool_sleep(instance->pool);
   }
-  if (remote != NULL && !instance->shares_stream) QUERN_TRY(remote->open(&instance->stream, heap));
-  if (!instance->shares_arena) QUERN_TRY(engine_memory_new(instance, (size_t)program->memory.arena, &instance->arena));
-  return instance->shares_scratch ? QUERN_STATUS_OK
-                                  : engine_memory_new(instance, engine_scratch_bytes(program), &instance->scratch);
+  /* scratch comes first: OpenCL passes it as a buffer, from its beginning */
+  if (!instance->shares_scratch)
+    QUERN_TRY(engine_memory_new(instance, engine_scratch_bytes(program), &instance->scratch));
+  return instance->shares_arena ? QUERN_STATUS_OK
+                                : engine_memory_new(instance, (size_t)program->memory.arena, &instance->arena);
 }
 
 size_t engine_scratch_bytes(const quern_program *program) {
@@ -115,9 +115,8 @@ static char *find_state(const quern_instance *other, const quern_slot *slot, siz
   return NULL;
 }
 
-/* Places of all states: those that another instance has, and its own, which are zero. */
-static quern_status open_states(quern_instance *instance, const quern_instance *other) {
-  enum { ALIGN = 64 };
+/* Places of the states that another instance has, and the bytes of the rest. */
+static quern_status find_states(quern_instance *instance, const quern_instance *other) {
   const quern_program *program = instance->program;
   instance->states = NEW(&instance->frames, char *, program->n_states);
   if (instance->states == NULL) return QUERN_STATUS_MEMORY;
@@ -125,16 +124,35 @@ static quern_status open_states(quern_instance *instance, const quern_instance *
   for (size_t i = 0; i < program->n_states; i++) {
     if (other != NULL) instance->states[i] = find_state(other, &program->states[i], &hint);
     if (instance->states[i] == NULL)
-      instance->state_bytes += ((int64_t)program->states[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+      instance->state_bytes += engine_room(&program->target.base, (int64_t)(&program->states[i])->bytes);
   }
+  return QUERN_STATUS_OK;
+}
+
+/* Places of its own states, which are zero. */
+static quern_status open_states(quern_instance *instance) {
+  const quern_program *program = instance->program;
   QUERN_TRY(engine_memory_new(instance, (size_t)instance->state_bytes, &instance->state));
   char *next = instance->state;
   for (size_t i = 0; i < program->n_states; i++) {
     if (instance->states[i] != NULL) continue;
     instance->states[i] = next;
-    next += ((int64_t)program->states[i].bytes + ALIGN - 1) / ALIGN * ALIGN;
+    next += engine_room(&program->target.base, (int64_t)(&program->states[i])->bytes);
   }
   return QUERN_STATUS_OK;
+}
+
+/* The stream of a device with memory of its own, and one block for all that is not shared. */
+static quern_status open_block(quern_instance *instance) {
+  const quern_program *program = instance->program;
+  const struct rt_remote *remote = program->device->remote;
+  const quern_memory *m = &program->memory;
+  if (remote == NULL) return QUERN_STATUS_OK;
+  if (!instance->shares_stream) QUERN_TRY(remote->open(&instance->stream, &instance->heap));
+  size_t bytes = engine_piece_bytes((size_t)instance->state_bytes) + engine_piece_bytes((size_t)m->staging);
+  if (!instance->shares_arena) bytes += engine_piece_bytes((size_t)m->arena);
+  if (!instance->shares_scratch) bytes += engine_piece_bytes(engine_scratch_bytes(program));
+  return engine_block_new(instance, bytes);
 }
 
 static quern_status open_instance(quern_instance *instance, const struct engine_space *space, quern_instance *other) {
@@ -149,9 +167,13 @@ static quern_status open_instance(quern_instance *instance, const struct engine_
     other->users++;
     share_space(instance, other);
   }
+  QUERN_TRY(find_states(instance, other));
+  QUERN_TRY(open_block(instance));
   QUERN_TRY(open_space(instance));
-  QUERN_TRY(open_states(instance, other));
+  QUERN_TRY(open_states(instance));
   QUERN_TRY(engine_open_staging(instance));
+  if (instance->debug >= 2) QUERN_TRY(engine_timing_open(instance));
+  engine_replay_open(instance);
   return frame_new(instance, 0, instance->arena, &instance->frame);
 }
 
@@ -203,11 +225,14 @@ static void free_instance(quern_instance *instance) {
   const quern_program *program = instance->program;
   struct base_heap heap;
   engine_record_free(instance);
+  engine_timing_free(instance);
+  engine_replay_free(instance);
   engine_memory_free(instance, instance->state, (size_t)instance->state_bytes);
   engine_memory_free(instance, instance->staging, (size_t)program->memory.staging);
   if (!instance->shares_pool && instance->pool != NULL) rt_pool_free(instance->pool);
   if (!instance->shares_arena) engine_memory_free(instance, instance->arena, (size_t)program->memory.arena);
   if (!instance->shares_scratch) engine_memory_free(instance, instance->scratch, engine_scratch_bytes(program));
+  engine_block_free(instance);
   if (!instance->shares_stream && instance->stream != NULL) program->device->remote->close(instance->stream);
   base_arena_fini(&instance->frames);
   heap = instance->heap;
@@ -260,11 +285,12 @@ quern_status quern_instance_count(const quern_instance *instance, quern_run_coun
   return QUERN_STATUS_OK;
 }
 
+/* unwanted: data that is null is not wanted. */
 static quern_status check_slots(const quern_instance *instance, const char *kind, size_t n, const quern_slot *slots,
-                                const void *const *data) {
+                                const void *const *data, bool unwanted) {
   QUERN_CHECK(n == 0 || data != NULL, INVALID, "instance_run: the list of %zu %ss is null", n, kind);
   for (size_t i = 0; i < n; i++)
-    QUERN_CHECK(data[i] != NULL || engine_slot_bytes(instance, &slots[i]) == 0, INVALID,
+    QUERN_CHECK(data[i] != NULL || unwanted || engine_slot_bytes(instance, &slots[i]) == 0, INVALID,
                 "instance_run: %s %zu%s%s%s is null", kind, i, slots[i].name != NULL ? ", \"" : "",
                 slots[i].name != NULL ? slots[i].name : "", slots[i].name != NULL ? "\"," : "");
   return QUERN_STATUS_OK;
@@ -273,8 +299,14 @@ static quern_status check_slots(const quern_instance *instance, const char *kind
 quern_status quern_instance_run(quern_instance *instance, const void *const *inputs, void *const *outputs) {
   QUERN_CHECK(instance != NULL, INVALID, "instance_run: the instance is null");
   const quern_program *program = instance->program;
-  QUERN_TRY(check_slots(instance, "input", program->n_inputs, program->inputs, inputs));
-  QUERN_TRY(check_slots(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs));
+  QUERN_TRY(check_slots(instance, "input", program->n_inputs, program->inputs, inputs, false));
+  QUERN_TRY(check_slots(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs,
+                        instance->stream != NULL));
   bool staged = instance->rows < program->leading || instance->stream != NULL;
   return staged ? engine_run_staged(instance, inputs, outputs) : engine_run(instance, inputs, outputs);
+}
+
+quern_status quern_instance_wait(quern_instance *instance) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_wait: the instance is null");
+  return engine_wait(instance);
 }

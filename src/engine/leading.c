@@ -7,10 +7,6 @@
 */
 #include "engine/engine.h"
 
-enum { ALIGN = 64 };
-
-static int64_t round_up(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
-
 /* ---- compiling ------------------------------------------------------------------------------------------- */
 
 /* Outputs have their rows one after another, or none; states have none. */
@@ -91,13 +87,20 @@ static bool is_staged(const struct engine_build *b, const quern_tensor *t) {
   return b->program->device->remote != NULL || has_rows(b, t);
 }
 
+bool engine_feeds(const struct rt_device *device, int64_t bytes) {
+  enum { LEAST = 1 << 20 }; /* less is uploaded as fast as it is copied */
+  return device->remote != NULL && device->remote->feed != NULL && bytes >= LEAST;
+}
+
 int64_t engine_staging_bytes(const struct engine_build *b) {
   int64_t bytes = 0;
   for (size_t i = 0; i < b->inputs.n; i++)
-    if (is_staged(b, b->inputs.at[i])) bytes += round_up((int64_t)ir_bytes(b->inputs.at[i]));
+    if (is_staged(b, b->inputs.at[i]))
+      bytes += engine_room(&b->program->target.base, (int64_t)ir_bytes(b->inputs.at[i]));
+  if (engine_feeds(b->program->device, bytes)) bytes *= 2;
   for (size_t i = 0; i < b->request->n_outputs; i++) {
     const quern_tensor *t = b->units.at[0].roots.roots[i];
-    if (is_staged(b, t)) bytes += round_up((int64_t)ir_bytes(t));
+    if (is_staged(b, t)) bytes += engine_room(&b->program->target.base, (int64_t)ir_bytes(t));
   }
   return bytes;
 }
@@ -142,27 +145,65 @@ quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) 
 
 /* ---- runs with fewer rows, or on memory that is not the caller's -------------------------------------------- */
 
-quern_status engine_run_staged(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+/* Places of inputs and outputs in this run; gives the bytes that inputs take of the staging memory. */
+static int64_t place_slots(const quern_instance *instance, const void *const *inputs, void *const *outputs) {
   const quern_program *program = instance->program;
   bool all = instance->stream != NULL;
   void **ins = instance->staged, **outs = ins + program->n_inputs;
   char *at = instance->staging;
-  if (instance->poison) QUERN_TRY(engine_fill(instance, at, 0xff, (size_t)program->memory.staging));
   for (size_t i = 0; i < program->n_inputs; i++) {
     const quern_slot *slot = &program->inputs[i];
-    ins[i] = slot->leading || all ? at : (void *)inputs[i]; /* inputs that are not donated are only read */
-    if (ins[i] != at) continue;
-    QUERN_TRY(engine_upload(instance, at, inputs[i], engine_slot_bytes(instance, slot)));
-    at += round_up((int64_t)slot->bytes);
+    bool staged = slot->leading || all;
+    ins[i] = staged ? at : (void *)inputs[i]; /* inputs that are not donated are only read */
+    if (staged) at += engine_room(&program->target.base, (int64_t)slot->bytes);
   }
+  int64_t bytes = at - instance->staging;
   for (size_t i = 0; i < program->n_outputs; i++) {
     const quern_slot *slot = &program->outputs[i];
-    outs[i] = slot->leading || all ? at : outputs[i];
-    if (outs[i] == at) at += round_up((int64_t)slot->bytes);
+    bool staged = slot->leading || all;
+    outs[i] = staged ? at : outputs[i];
+    if (staged) at += engine_room(&program->target.base, (int64_t)slot->bytes);
   }
-  QUERN_TRY(engine_run(instance, (const void *const *)ins, outs));
+  return bytes;
+}
+
+/* Inputs go to their second place while the run before may still be at work, and from there to the first when it has ended. */
+static quern_status feed_inputs(const quern_instance *instance, const void *const *inputs, int64_t bytes) {
+  const quern_program *program = instance->program;
+  const struct rt_remote *remote = program->device->remote;
+  char *second = instance->staging + program->memory.staging - bytes;
+  for (size_t i = 0; i < program->n_inputs; i++) {
+    char *to = second + ((char *)instance->staged[i] - instance->staging);
+    QUERN_TRY(remote->feed(instance->stream, to, inputs[i], engine_slot_bytes(instance, &program->inputs[i])));
+  }
+  QUERN_TRY(remote->fed(instance->stream));
+  QUERN_TRY(remote->copy(instance->stream, instance->staging, second, (size_t)bytes));
+  return remote->taken(instance->stream);
+}
+
+static quern_status upload_inputs(const quern_instance *instance, const void *const *inputs, int64_t bytes) {
+  const quern_program *program = instance->program;
+  if (engine_feeds(program->device, bytes)) return feed_inputs(instance, inputs, bytes);
+  for (size_t i = 0; i < program->n_inputs; i++)
+    if (instance->staged[i] != inputs[i])
+      QUERN_TRY(
+          engine_upload(instance, instance->staged[i], inputs[i], engine_slot_bytes(instance, &program->inputs[i])));
+  return QUERN_STATUS_OK;
+}
+
+quern_status engine_run_staged(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+  const quern_program *program = instance->program;
+  bool all = instance->stream != NULL;
+  void **ins = instance->staged, **outs = ins + program->n_inputs;
+  int64_t bytes = place_slots(instance, inputs, outputs);
+  int64_t second = engine_feeds(program->device, bytes) ? bytes : 0; /* it may be written at the same time */
+  if (instance->poison)
+    QUERN_TRY(engine_fill(instance, instance->staging, 0xff, (size_t)(program->memory.staging - second)));
+  QUERN_TRY(upload_inputs(instance, inputs, bytes));
+  QUERN_TRY(all ? engine_run_again(instance, (const void *const *)ins, outs)
+                : engine_run(instance, (const void *const *)ins, outs));
   for (size_t i = 0; i < program->n_outputs; i++)
-    if (outs[i] != outputs[i])
+    if (outs[i] != outputs[i] && outputs[i] != NULL) /* what is not wanted stays there, and is not waited for */
       QUERN_TRY(engine_download(instance, outputs[i], outs[i], engine_slot_bytes(instance, &program->outputs[i])));
   return QUERN_STATUS_OK;
 }

@@ -1,12 +1,8 @@
 /* engine/leaves.c -- inputs, states and constants: found in the graph, and laid out
-** keeps: inputs and states in the order they were made; every state and constant has one place, aligned to 64 bytes
+** keeps: inputs and states in the order they were made; every state and constant has one place, aligned as its target asks
 ** tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
-
-enum { ALIGN = 64 };
-
-static int64_t round_up(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* A leaf that is given at each run: an input, or a buffer without elements. */
 static bool is_input(const struct ir_node *node) {
@@ -68,7 +64,7 @@ static quern_status lay(struct engine_build *b, quern_tensor *t) {
   if (base_map_find(&b->leaf_map, tensor_hash(t), same_tensor, t) != NULL) return QUERN_STATUS_OK;
   int64_t *bytes = state ? &b->state_bytes : &b->constant_bytes;
   struct plan_leaf leaf = {t, state ? PLAN_STATE : PLAN_CONST, *bytes};
-  *bytes += round_up((int64_t)ir_bytes(t));
+  *bytes += engine_room(&b->program->target.base, (int64_t)ir_bytes(t));
   bool ok = base_map_add(&b->leaf_map, tensor_hash(t), t) && base_vec_push(&b->ctx->heap, &b->leaves, leaf);
   return ok ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }

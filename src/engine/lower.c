@@ -23,6 +23,43 @@ void engine_find_bodies(const struct engine_build *b, const struct ir_node *node
   *other = find_unit(b, node->attrs->other, 0, 0);
 }
 
+/* Whether a turn of what a loop scans or stacks may begin where other memory does not: a GPU's memory is aligned otherwise. */
+static bool has_loose_turns(const struct ir_node *node, const struct base_target *target) {
+  const struct ir_attrs *attrs = node->attrs;
+  int64_t bytes = 0;
+  if (!target->gpu || node->op != IR_LOOP) return false;
+  for (int i = (int)attrs->carries; i < (int)(attrs->carries + attrs->scanned); i++)
+    bytes |= (int64_t)ir_bytes(node->src[i]) / BASE_MAX(attrs->trip, 1);
+  for (int i = (int)attrs->carries; i < node->n_out; i++)
+    bytes |= (int64_t)ir_bytes(&node->out[i]) / BASE_MAX(attrs->trip, 1);
+  return bytes % engine_align(target) != 0;
+}
+
+/* Bodies of loops with such turns are loose, and so is what they run. */
+static bool mark_loose(struct engine_build *b, bool loose, const struct ir_node *node) {
+  int inner[2] = {-1, -1};
+  bool more = false;
+  engine_find_bodies(b, node, &inner[0], &inner[1]);
+  for (int k = 0; k < 2; k++) {
+    if (!loose || inner[k] < 0 || b->units.at[inner[k]].loose) continue;
+    b->units.at[inner[k]].loose = more = true;
+  }
+  return more;
+}
+
+static void find_loose(struct engine_build *b) {
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t u = 0; u < b->units.n; u++)
+      for (size_t i = 0; i < b->units.at[u].groups.groups.n; i++) {
+        const struct pass_group *group = b->units.at[u].groups.groups.at[i];
+        if (group->kind != PASS_KIND_CONTROL) continue;
+        bool loose = b->units.at[u].loose || has_loose_turns(group->anchor, &b->program->target.base);
+        more |= mark_loose(b, loose, group->anchor);
+      }
+  }
+}
+
 static quern_status add_unit(struct engine_build *b, const struct ir_graph *graph, int carries, int first) {
   if (graph == NULL || find_unit(b, graph, carries, first) >= 0) return QUERN_STATUS_OK;
   struct engine_unit unit = {
@@ -44,6 +81,7 @@ quern_status engine_make_groups(struct engine_build *b) {
       QUERN_TRY(add_unit(b, node->attrs->other, 0, 0));
     }
   }
+  find_loose(b);
   return QUERN_STATUS_OK;
 }
 
@@ -53,6 +91,7 @@ quern_status engine_make_groups(struct engine_build *b) {
 struct known {
   const struct pass_group *group;
   const struct pass_rows *rows; /* of the leading dimension; NULL: none */
+  bool loose;                   /* of its unit */
   uint64_t constants;           /* ins that never change, a bit each */
   int kernel;
   int packed, packer; /* 1 + the in that is packed ahead, and the kernel that does it; 0: none */
@@ -71,7 +110,7 @@ static bool same_rows(const struct known *x, const quern_tensor *a, const struct
 static bool same_group(const void *item, const void *key) {
   const struct known *x = item, *y = key;
   const struct pass_group *a = x->group, *b = y->group;
-  if (x->constants != y->constants || (x->rows == NULL) != (y->rows == NULL)) return false;
+  if (x->constants != y->constants || x->loose != y->loose || (x->rows == NULL) != (y->rows == NULL)) return false;
   if (a->kind != b->kind || a->n_ins != b->n_ins || a->n_outs != b->n_outs) return false;
   for (size_t i = 0; i < a->n_ins; i++)
     if (!same_type(a->ins[i], b->ins[i]) || !same_rows(x, a->ins[i], y, b->ins[i])) return false;
@@ -79,6 +118,15 @@ static bool same_group(const void *item, const void *key) {
     if (!same_type(a->outs[i].tensor, b->outs[i].tensor) || !same_rows(x, a->outs[i].tensor, y, b->outs[i].tensor))
       return false;
   return true;
+}
+
+/* Asks the device how a kernel that is a call will be done. */
+static quern_status settle_call(struct engine_build *b, struct kern *kern) {
+  const struct rt_device *device = b->program->device;
+  if (kern->call.kind == KERN_CALL_NONE || device->settle == NULL) return QUERN_STATUS_OK;
+  quern_status status = device->settle(kern, &b->program->target);
+  b->refused = status == QUERN_STATUS_UNSUPPORTED;
+  return status;
 }
 
 /* Takes a kernel: its number, or that of an equal one, in whose favour it is freed. */
@@ -90,9 +138,10 @@ static quern_status take_kernel(struct engine_build *b, struct kern *kern, int *
     return QUERN_STATUS_OK;
   }
   *number = (int)b->kernels.n;
-  if (base_vec_push(&b->ctx->heap, &b->kernels, kern)) return QUERN_STATUS_OK;
+  quern_status status = settle_call(b, kern);
+  if (status == QUERN_STATUS_OK && base_vec_push(&b->ctx->heap, &b->kernels, kern)) return QUERN_STATUS_OK;
   kern_free(kern);
-  return QUERN_STATUS_MEMORY;
+  return status != QUERN_STATUS_OK ? status : QUERN_STATUS_MEMORY;
 }
 
 /* Makes the kernel of a group, and that of a constant that is packed for it. */
@@ -104,6 +153,7 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   sched_choose(&sched, group, target, b->request->options.optimise);
   (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
   sched.rows = known->rows;
+  sched.loose = known->loose;
   sched.fast = b->passes.approximate;
   for (int in = 0; in < 64 && known->packed == 0; in++) {
     int64_t count;
@@ -118,8 +168,11 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
 }
 
 /* The kernel of a step, which reads a packed constant where there is one to be had. */
-static quern_status lower_group(struct engine_build *b, const struct pass_rows *rows, struct plan_input_step *step) {
-  const struct known wanted = {.group = step->group, .rows = rows, .constants = engine_constant_ins(b, step->group)};
+static quern_status lower_group(struct engine_build *b, const struct engine_unit *unit, struct plan_input_step *step) {
+  const struct known wanted = {.group = step->group,
+                               .rows = engine_rows(unit),
+                               .loose = unit->loose,
+                               .constants = engine_constant_ins(b, step->group)};
   const struct known *found = base_map_find(&b->known, step->group->hash, same_group, &wanted);
   if (found == NULL) {
     struct known *known = base_arena_copy(&b->arena, &wanted, sizeof wanted);
@@ -147,7 +200,7 @@ static quern_status lower_unit(struct engine_build *b, struct engine_unit *unit)
     struct plan_input_step *step = &unit->steps[i];
     *step = (struct plan_input_step){.group = group, .kernel = -1};
     if (group->kind == PASS_KIND_VIEW || group->kind == PASS_KIND_CONTROL) continue;
-    QUERN_TRY(lower_group(b, engine_rows(unit), step));
+    QUERN_TRY(lower_group(b, unit, step));
     step->kern = b->kernels.at[step->kernel];
     step->scratch = cg_scratch(step->kern, &b->program->target);
     step->seconds = guess_seconds(step->kern);

@@ -51,6 +51,12 @@ static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, 
   return b->request->verify ? plan_verify(unit->plan, &b->ctx->heap) : QUERN_STATUS_OK;
 }
 
+/* Where launches are joined (join.c), small buffers that share no memory leave steps free to go where others of their kernel are. */
+static int64_t apart_bytes(const struct engine_build *b) {
+  enum { SMALL_BUFFER = 1 << 16 };
+  return b->program->target.isa == CG_ISA_CUDA && b->request->options.memory_limit == 0 ? SMALL_BUFFER : 0;
+}
+
 static quern_status plan_main(struct engine_build *b, int64_t *least) {
   const struct engine_request *request = b->request;
   const quern_program_options *wanted = &request->options;
@@ -64,6 +70,8 @@ static quern_status plan_main(struct engine_build *b, int64_t *least) {
     for (size_t k = 0; k < wanted->n_donated; k++) donated[i] = donated[i] || wanted->donated[k] == b->inputs.at[i];
   struct plan_options options = {.limit = wanted->memory_limit,
                                  .staging = engine_staging_bytes(b),
+                                 .align = engine_align(&b->program->target.base),
+                                 .apart = apart_bytes(b),
                                  .n_params = b->inputs.n,
                                  .params = b->inputs.at,
                                  .n_results = request->n_outputs,
@@ -78,6 +86,7 @@ static quern_status plan_body(struct engine_build *b, struct engine_unit *unit, 
   if (carried == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < unit->carries; i++) carried[i] = (struct plan_carry){unit->first + i, i};
   struct plan_options options = {.limit = limit,
+                                 .align = engine_align(&b->program->target.base),
                                  .n_params = (size_t)unit->graph->n_params,
                                  .params = unit->graph->params,
                                  .n_results = (size_t)unit->graph->n_results,

@@ -28,10 +28,12 @@ struct engine_record {
 static void describe_step(const quern_program *program, const struct engine_part *part, const struct engine_step *step,
                           struct prof_step *out) {
   const struct kern *kern = step->kernel >= 0 ? program->kernels[step->kernel] : NULL;
+  bool product = kern != NULL && kern->call.kind == KERN_CALL_GEMM; /* whose rate is that of what it reads */
   *out = (struct prof_step){.kernel = kern != NULL ? kern->name : step->kind_name,
                             .kind = step->kind_name,
                             .ops = step->ops,
-                            .dtype = step->dtype};
+                            .dtype = product ? kern->mems[kern->call.gemm.a.mem].dtype : step->dtype,
+                            .tf32 = product && kern->call.gemm.tf32};
   for (int i = 0; i < step->n_buffers; i++) out->footprint += part->buffers[step->buffers[i]].bytes;
   if (kern != NULL)
     out->cost = kern->cost;
@@ -93,6 +95,7 @@ void engine_record_free(quern_instance *instance) {
     base_free(&instance->heap, record, record->bytes);
   }
   instance->hook = NULL;
+  instance->hook_waits = false;
 }
 
 quern_status quern_instance_record(quern_instance *instance, bool on) {
@@ -100,9 +103,11 @@ quern_status quern_instance_record(quern_instance *instance, bool on) {
   engine_record_free(instance);
   if (!on) return QUERN_STATUS_OK;
   struct engine_record *record;
+  QUERN_TRY(engine_timing_open(instance));
   QUERN_TRY(record_new(&record, &instance->heap, instance->program, true));
   instance->hook_user = record;
   instance->hook = note;
+  instance->hook_waits = true;
   return QUERN_STATUS_OK;
 }
 
@@ -128,6 +133,14 @@ static quern_status order_events(const struct engine_record *record, struct base
 
 typedef quern_status report(struct base_str *str, const struct prof *prof);
 
+/* What cannot be measured now, because a GPU's memory is taken, is not known. */
+static quern_status find_limits(const quern_program *program, struct base_heap *heap, struct prof_limits *limits) {
+  quern_status status = prof_device_limits_get(limits, heap, program->device, &program->target, false);
+  if (status == QUERN_STATUS_OK || !program->target.base.gpu) return status;
+  *limits = (struct prof_limits){0};
+  return QUERN_STATUS_OK;
+}
+
 static quern_status write_report(const quern_program *program, const struct engine_record *record, report *write,
                                  char **text) {
   struct base_heap *heap = (struct base_heap *)&program->heap;
@@ -135,7 +148,7 @@ static quern_status write_report(const quern_program *program, const struct engi
       .program = "program", .n_steps = record->n_steps, .steps = record->steps, .runs = runs_of(record)};
   struct base_str str;
   base_str_init(&str, heap);
-  quern_status status = prof_limits_get(&prof.limits, heap, program->target.base.threads, false);
+  quern_status status = find_limits(program, heap, &prof.limits);
   if (status == QUERN_STATUS_OK) status = order_events(record, heap, &prof);
   if (status == QUERN_STATUS_OK) {
     prof_steps_floor(&prof.limits, record->n_steps, record->steps);

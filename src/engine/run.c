@@ -62,15 +62,18 @@ static void *shift(void *at, int64_t bytes) { return (char *)at + bytes; }
 ** the results, and none writes what it reads, but for carries in place. */
 static quern_status run_loop(quern_instance *instance, const struct turns *t) {
   const struct engine_control *c = t->control;
+  const quern_program *program = instance->program;
   int64_t turn;
   void **params = t->body->params, **results = t->body->results;
   QUERN_TRY(begin_carries(instance, t));
-  params[0] = work(t, 0);
   for (int i = 0; i < c->n_src; i++) params[1 + i] = i < c->carries ? first_carry(t, i) : source(t, i);
   for (int64_t k = 0; k < c->trip; k++) {
     bool second = (c->trip - 1 - k) % 2 != 0;
     turn = c->reverse ? c->trip - 1 - k : k;
-    QUERN_TRY(engine_upload(instance, params[0], &turn, sizeof turn));
+    if (turn < program->n_turns)
+      params[0] = program->turns + turn * (int64_t)sizeof turn;
+    else
+      QUERN_TRY(engine_upload(instance, params[0] = work(t, 0), &turn, sizeof turn));
     for (int i = 0; i < c->carries; i++) {
       if (k > 0) params[1 + i] = carry(t, i, !second);
       results[i] = carry(t, i, second);
@@ -151,32 +154,45 @@ static quern_status run_step(quern_instance *instance, struct engine_frame *fram
   return copy(instance, frame->at[step->buffers[0]], frame->at[step->buffers[1]], bytes);
 }
 
+/* While a run is captured: the main part in sets of steps, and the device is told what each comes after. */
+static quern_status run_sets(quern_instance *instance, struct engine_frame *frame) {
+  const struct engine_order *order = instance->replay.order;
+  const struct engine_branches *b = instance->replay.branches;
+  const struct rt_remote *remote = instance->program->device->remote;
+  for (int i = 0; i < order->n; i++) {
+    if (b != NULL)
+      QUERN_TRY(remote->after(instance->stream, (size_t)(b->first[i + 1] - b->first[i]), b->sets + b->first[i]));
+    if (order->first[i + 1] - order->first[i] > 1)
+      QUERN_TRY(engine_launch_joined(instance, frame, i));
+    else
+      QUERN_TRY(run_step(instance, frame, order->steps[order->first[i]]));
+  }
+  return QUERN_STATUS_OK;
+}
+
 /* Recursion is as deep as sub-graphs lie in sub-graphs. */
 static quern_status run_part(quern_instance *instance, int part, struct engine_frame *frame) {
-  bool timed = instance->hook != NULL || instance->debug >= 2;
+  bool timed = instance->timed != ENGINE_UNTIMED;
+  double begin = 0;
+  if (part == 0 && instance->replay.order != NULL) return run_sets(instance, frame);
   for (int i = 0; i < frame->part->n_steps; i++) {
-    const struct engine_step *step = &frame->part->steps[i];
     if (instance->poison) QUERN_TRY(engine_poison(instance, frame, i));
-    if (timed) QUERN_TRY(engine_wait(instance));
-    double begin = timed ? base_clock() : 0;
+    if (timed) QUERN_TRY(engine_step_begin(instance, &begin));
     QUERN_TRY(run_step(instance, frame, i));
-    if (!timed) continue;
-    QUERN_TRY(engine_wait(instance));
-    double end = base_clock();
-    instance->running = frame;
-    if (instance->hook != NULL) instance->hook(instance->hook_user, part, i, begin, end);
-    if (instance->debug < 2) continue;
-    const struct kern *kern = step->kernel >= 0 ? instance->program->kernels[step->kernel] : NULL;
-    double ms = 1e3 * (end - begin);
-    base_log(2, "run %d.%d %s %s: %.3f ms, %.1f GFLOP/s, %.1f GB/s", part, i,
-             kern != NULL ? kern->name : step->kind_name, step->ops, ms,
-             kern != NULL ? kern->cost.flops / (1e6 * ms) : 0, kern != NULL ? kern->cost.bytes / (1e6 * ms) : 0);
+    if (timed) QUERN_TRY(engine_step_end(instance, frame, part, i, begin));
   }
   return QUERN_STATUS_OK;
 }
 
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+  QUERN_TRY(engine_run_steps(instance, inputs, outputs));
+  return engine_timing_tell(instance);
+}
+
+quern_status engine_run_steps(quern_instance *instance, const void *const *inputs, void *const *outputs) {
   instance->counts.runs++;
+  instance->timed = engine_timed_now(instance);
+  engine_timing_clear(instance);
   /* inputs that are not donated are only read */
   bind(instance->frame, (void *const *)inputs, outputs);
   if (instance->poison && !instance->program->donates)

@@ -9,7 +9,7 @@
 #include "quern/version.h"
 
 static const char magic[8] = {'Q', 'U', 'E', 'R', 'N', 'P', 'R', 'G'};
-enum { FORMAT = 3, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
+enum { FORMAT = 4, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
 
 /* Of everything after the head. */
 static uint64_t checksum(const void *program, size_t n, const void *constants, size_t n_constants) {
@@ -79,6 +79,13 @@ static quern_status damaged(const char *path, const char *why) {
   return base_error(QUERN_STATUS_PARSE, "%s: %s", path, why);
 }
 
+/* Code of a processor runs on those that have what it needs, code of a GPU on its own kind. */
+static bool can_run(const struct rt_device *device, const struct cg_target *target) {
+  struct cg_target own;
+  if (!target->base.gpu) return cg_target_runs(target);
+  return device->target(&own) == QUERN_STATUS_OK && strcmp(own.base.name, target->base.name) == 0;
+}
+
 /* What comes before the program: whether this machine and this version can run it. */
 static quern_status read_head(struct codec *c, quern_program *program, const char *path) {
   const char *texts[4];
@@ -96,9 +103,11 @@ static quern_status read_head(struct codec *c, quern_program *program, const cha
   QUERN_CHECK(program->device != NULL && program->device->from_objects != NULL, UNSUPPORTED,
               "%s: made for device %s, which this Quern has not", path, texts[2]);
   const struct cg_target *target = cg_target_find(texts[3]);
-  QUERN_CHECK(target != NULL && cg_target_runs(target), UNSUPPORTED,
-              "%s: made for target %s, which this processor cannot run HINT: compile the graph again", path, texts[3]);
-  QUERN_CHECK(threads >= 1 && threads <= RT_MAX_THREADS, PARSE, "%s: for %d threads", path, threads);
+  QUERN_CHECK(target != NULL && can_run(program->device, target), UNSUPPORTED,
+              "%s: made for target %s, which this %s cannot run HINT: compile the graph again", path, texts[3],
+              target != NULL && target->base.gpu ? "device" : "processor");
+  QUERN_CHECK(threads >= 1 && (threads <= RT_MAX_THREADS || target->base.gpu), PARSE, "%s: for %d threads", path,
+              threads);
   program->target = *target;
   program->target.base.threads = threads;
   return QUERN_STATUS_OK;

@@ -67,6 +67,8 @@ static quern_status write_step(struct engine_build *b, const struct pass_rows *r
                              .recomputed = from->recomputed,
                              .kind_name = names[from->kind],
                              .ops = ""};
+  to->scratch = from->kind == PLAN_KERNEL ? cg_scratch(b->kernels.at[from->kernel], &b->program->target) > 0
+                                          : from->kind != PLAN_COPY;
   to->buffers = base_arena_copy(&b->program->arena, from->buffers, (size_t)from->n_buffers * sizeof(int));
   if (to->buffers == NULL) return QUERN_STATUS_MEMORY;
   if (from->group == NULL) return QUERN_STATUS_OK;
@@ -241,5 +243,6 @@ quern_status engine_write_program(struct engine_build *b) {
     for (int i = 0; i < program->parts[p].n_steps; i++)
       program->counts.recomputed += program->parts[p].steps[i].recomputed;
   program->counts.kernels = (size_t)program->n_kernels;
+  engine_memory_sum(program);
   return write_costs(b);
 }

@@ -23,6 +23,7 @@ struct saving {
   const char *dir;
   const quern_checkpoint_contents *contents;
   struct io_layout model;             /* of model.safetensors */
+  struct io_sum *sums;                /* of the model's tensors, in their order */
   struct base_str json;               /* checkpoint.json */
   int fd;                             /* of dir, for the lock; -1: none */
   bool locked;                        /* no other process saves into it */
@@ -82,27 +83,63 @@ static quern_status lock(struct saving *saving) {
   return QUERN_STATUS_OK;
 }
 
-static quern_status write_model(struct saving *saving) {
-  const struct io_layout *model = &saving->model;
-  char path[IO_PATH_MOST];
-  size_t n = model->n, room = (n + 1) * sizeof(struct io_part);
-  struct io_part *parts = base_alloc(&saving->heap, room);
-  if (parts == NULL) return QUERN_STATUS_MEMORY;
-  parts[0] = (struct io_part){model->header.at, model->header.n};
-  for (size_t i = 0; i < n; i++) {
-    const quern_safetensor *tensor = &saving->contents->tensors[model->order[i]];
-    parts[i + 1] = (struct io_part){tensor->data, (size_t)io_safetensor_bytes(tensor)};
+static const quern_safetensor *tensor_at(const struct saving *saving, size_t i) {
+  return &saving->contents->tensors[saving->model.order[i]];
+}
+
+/* Whether the caller gives the elements when they are written. */
+static bool is_given(const struct saving *saving, const quern_safetensor *tensor) {
+  return tensor->data == NULL && saving->contents->read != NULL && io_safetensor_bytes(tensor) > 0;
+}
+
+/* The bytes of the largest tensor that the caller gives; 0: there is none. */
+static size_t most_given(const struct saving *saving) {
+  size_t most = 0;
+  for (size_t i = 0; i < saving->model.n; i++) {
+    const quern_safetensor *tensor = tensor_at(saving, i);
+    if (is_given(saving, tensor)) most = BASE_MAX(most, (size_t)io_safetensor_bytes(tensor));
   }
-  quern_status status = io_path_join(path, saving->building, IO_CHECKPOINT_MODEL);
-  if (status == QUERN_STATUS_OK) status = io_file_write("checkpoint_save", path, n + 1, parts);
-  base_free(&saving->heap, parts, room);
+  return most;
+}
+
+/* The model's bytes, given tensors by way of the memory `at`; their digests become known. */
+static quern_status add_tensors(struct saving *saving, struct io_out *out, void *at) {
+  for (size_t i = 0; i < saving->model.n; i++) {
+    const quern_safetensor *tensor = tensor_at(saving, i);
+    size_t n = (size_t)io_safetensor_bytes(tensor);
+    bool given = is_given(saving, tensor);
+    if (given) QUERN_TRY(saving->contents->read(saving->contents->user, saving->model.order[i], at));
+    if (given) saving->sums[i].digest = io_digest_of(at, n);
+    QUERN_TRY(io_out_add(out, given ? at : tensor->data, n));
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* An io_fill. */
+static quern_status fill_model(struct io_out *out, void *user) {
+  struct saving *saving = user;
+  size_t most = most_given(saving);
+  QUERN_TRY(io_out_add(out, saving->model.header.at, saving->model.header.n));
+  void *at = most > 0 ? base_alloc(&saving->heap, most) : NULL;
+  if (most > 0 && at == NULL) return QUERN_STATUS_MEMORY;
+  quern_status status = add_tensors(saving, out, at);
+  base_free(&saving->heap, at, most);
   return status;
+}
+
+static quern_status print_json(struct saving *saving) {
+  const struct io_layout *model = &saving->model;
+  base_str_fini(&saving->json);
+  return io_checkpoint_print(&saving->json, saving->contents, saving->sums, model->header.n + model->bytes,
+                             io_digest_of(model->header.at, model->header.n));
 }
 
 /* Writes the folder under its first name. */
 static quern_status build(struct saving *saving) {
   char path[IO_PATH_MOST];
-  QUERN_TRY(write_model(saving));
+  QUERN_TRY(io_path_join(path, saving->building, IO_CHECKPOINT_MODEL));
+  QUERN_TRY(io_file_fill("checkpoint_save", path, fill_model, saving));
+  if (most_given(saving) > 0) QUERN_TRY(print_json(saving)); /* with their digests */
   QUERN_TRY(io_path_join(path, saving->building, IO_CHECKPOINT_JSON));
   return io_file_write("checkpoint_save", path, 1, &(struct io_part){saving->json.at, saving->json.n});
 }
@@ -180,22 +217,22 @@ static quern_status check(struct saving *saving) {
   QUERN_CHECK(contents->cursor <= INT64_MAX, OVERFLOW, "checkpoint_save: cursor %" PRIu64 " exceeds 2^63 - 1",
               contents->cursor);
   return io_safetensors_check("checkpoint_save", &saving->heap, contents->n_tensors, contents->tensors,
-                              contents->n_config, contents->config);
+                              contents->read != NULL, contents->n_config, contents->config);
 }
 
-static quern_status print_json(struct saving *saving) {
-  const struct io_layout *model = &saving->model;
-  size_t n = model->n, room = BASE_MAX(n, 1) * sizeof(struct io_sum);
-  struct io_sum *sums = base_alloc(&saving->heap, room);
-  if (sums == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < n; i++) {
-    const quern_safetensor *tensor = &saving->contents->tensors[model->order[i]];
-    sums[i] = (struct io_sum){tensor->name, io_digest_of(tensor->data, (size_t)io_safetensor_bytes(tensor))};
+static size_t sums_bytes(const struct saving *saving) { return (saving->model.n + 1) * sizeof *saving->sums; }
+
+/* Digests of the tensors that are there. */
+static quern_status make_sums(struct saving *saving) {
+  saving->sums = base_alloc_zero(&saving->heap, sums_bytes(saving));
+  if (saving->sums == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < saving->model.n; i++) {
+    const quern_safetensor *tensor = tensor_at(saving, i);
+    saving->sums[i].name = tensor->name;
+    if (!is_given(saving, tensor))
+      saving->sums[i].digest = io_digest_of(tensor->data, (size_t)io_safetensor_bytes(tensor));
   }
-  quern_status status = io_checkpoint_print(&saving->json, saving->contents, sums, model->header.n + model->bytes,
-                                            io_digest_of(model->header.at, model->header.n));
-  base_free(&saving->heap, sums, room);
-  return status;
+  return QUERN_STATUS_OK;
 }
 
 /* Everything that can be wrong with the contents is found here, before anything is written. */
@@ -203,6 +240,7 @@ static quern_status prepare(struct saving *saving) {
   const quern_checkpoint_contents *contents = saving->contents;
   quern_status status =
       io_layout_make(&saving->model, &saving->heap, contents->n_tensors, NULL, contents->tensors, 0, NULL);
+  if (status == QUERN_STATUS_OK) status = make_sums(saving);
   if (status == QUERN_STATUS_OK) status = print_json(saving);
   if (status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY) return status;
   return base_error(status, "checkpoint_save: %s", quern_last_error());
@@ -243,6 +281,7 @@ quern_status quern_checkpoint_save(const char *dir, const quern_checkpoint_conte
   if (status == QUERN_STATUS_OK) status = save_locked(&saving);
   if (saving.fd >= 0) close(saving.fd);
   base_str_fini(&saving.json);
+  if (saving.sums != NULL) base_free(&saving.heap, saving.sums, sums_bytes(&saving));
   io_layout_fini(&saving.model);
   return status;
 }

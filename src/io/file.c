@@ -34,8 +34,22 @@ quern_status io_file_sync_folder(const char *path) {
   return QUERN_STATUS_OK;
 }
 
-quern_status io_file_begin(const char *what, const char *path, size_t n, const struct io_part *parts,
-                           char temporary[IO_PATH_MOST]) {
+quern_status io_out_add(struct io_out *out, const void *bytes, size_t n) {
+  QUERN_CHECK(write_all(out->fd, bytes, n), IO, "%s: cannot be written: %s", out->path, strerror(errno));
+  return QUERN_STATUS_OK;
+}
+
+/* Synchronises and closes a file that was filled, if it was. */
+static quern_status finish(const struct io_out *out, quern_status status) {
+  const char *step = "synchronised";
+  bool good = status == QUERN_STATUS_OK && fsync(out->fd) == 0;
+  int why = errno;
+  if (close(out->fd) != 0 && good) good = false, step = "closed", why = errno;
+  if (good || status != QUERN_STATUS_OK) return status;
+  return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", out->path, step, strerror(why));
+}
+
+static quern_status begin(const char *what, const char *path, io_fill *fill, void *user, char temporary[IO_PATH_MOST]) {
   static atomic_uint number;
   struct stat there; /* a device, a pipe or a folder is not replaced */
   QUERN_CHECK(stat(path, &there) != 0 || S_ISREG(there.st_mode), IO, "%s: is no regular file", path);
@@ -44,15 +58,27 @@ quern_status io_file_begin(const char *what, const char *path, size_t n, const s
               strlen(path));
   int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
   QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", temporary, strerror(errno));
-  const char *step = "written";
-  bool good = true;
-  for (size_t i = 0; i < n && good; i++) good = write_all(fd, parts[i].at, parts[i].n);
-  if (good) good = (step = "synchronised", fsync(fd) == 0);
-  int why = errno;
-  if (close(fd) != 0 && good) good = false, step = "closed", why = errno;
-  if (good) return QUERN_STATUS_OK;
-  unlink(temporary);
-  return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", path, step, strerror(why));
+  struct io_out out = {path, fd};
+  quern_status status = finish(&out, fill(&out, user));
+  if (status != QUERN_STATUS_OK) unlink(temporary);
+  return status;
+}
+
+struct parts {
+  size_t n;
+  const struct io_part *at;
+};
+
+/* An io_fill. */
+static quern_status fill_parts(struct io_out *out, void *user) {
+  const struct parts *parts = user;
+  for (size_t i = 0; i < parts->n; i++) QUERN_TRY(io_out_add(out, parts->at[i].at, parts->at[i].n));
+  return QUERN_STATUS_OK;
+}
+
+quern_status io_file_begin(const char *what, const char *path, size_t n, const struct io_part *parts,
+                           char temporary[IO_PATH_MOST]) {
+  return begin(what, path, fill_parts, &(struct parts){n, parts}, temporary);
 }
 
 quern_status io_file_end(const char *path, const char *temporary, bool keep) {
@@ -66,6 +92,13 @@ quern_status io_file_end(const char *path, const char *temporary, bool keep) {
 quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) {
   char temporary[IO_PATH_MOST];
   QUERN_TRY(io_file_begin(what, path, n, parts, temporary));
+  QUERN_TRY(io_file_end(path, temporary, true));
+  return io_file_sync_folder(path);
+}
+
+quern_status io_file_fill(const char *what, const char *path, io_fill *fill, void *user) {
+  char temporary[IO_PATH_MOST];
+  QUERN_TRY(begin(what, path, fill, user, temporary));
   QUERN_TRY(io_file_end(path, temporary, true));
   return io_file_sync_folder(path);
 }

@@ -21,6 +21,15 @@ quern_status io_file_end(const char *path, const char *temporary, bool keep) QUE
 /* Writes out the folder that a path is in, so that a rename in it lasts. Where that is not possible at all it is not an error. */
 quern_status io_file_sync_folder(const char *path) QUERN_NODISCARD;
 
+/* The same as io_file_write, with what gives the bytes as they are needed, one after another by io_out_add. */
+struct io_out {
+  const char *path;
+  int fd;
+};
+quern_status io_out_add(struct io_out *out, const void *bytes, size_t n) QUERN_NODISCARD;
+typedef quern_status io_fill(struct io_out *out, void *user);
+quern_status io_file_fill(const char *what, const char *path, io_fill *fill, void *user) QUERN_NODISCARD;
+
 /* The bytes of a regular file of at most `most` bytes, in memory of the heap: base_free(heap, *bytes, *n). */
 quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes,
                           size_t *n) QUERN_NODISCARD;

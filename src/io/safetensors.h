@@ -66,9 +66,9 @@ struct io_layout {
   uint64_t bytes; /* of elements */
 };
 
-/* Checks tensors and metadata of a call; what names it. */
+/* Checks tensors and metadata of a call; what names it. given: a tensor's elements may come from elsewhere than its data. */
 quern_status io_safetensors_check(const char *what, struct base_heap *heap, size_t n, const quern_safetensor *tensors,
-                                  size_t n_pairs, const quern_string_pair *pairs) QUERN_NODISCARD;
+                                  bool given, size_t n_pairs, const quern_string_pair *pairs) QUERN_NODISCARD;
 
 /* Lays out those n tensors whose numbers stand in `which` (NULL: all). io_layout_fini whatever happened. */
 quern_status io_layout_make(struct io_layout *layout, struct base_heap *heap, size_t n, const size_t *which,

@@ -34,7 +34,8 @@ static quern_status add_name(struct base_map *map, const char *name, bool *fresh
   return QUERN_STATUS_OK;
 }
 
-static quern_status check_tensor(const char *what, struct base_map *names, size_t i, const quern_safetensor *tensor) {
+static quern_status check_tensor(const char *what, struct base_map *names, size_t i, const quern_safetensor *tensor,
+                                 bool given) {
   char shape[256], name[160];
   int64_t count;
   bool fresh;
@@ -54,8 +55,8 @@ static quern_status check_tensor(const char *what, struct base_map *names, size_
   QUERN_CHECK(ir_type_count(tensor->dtype, tensor->rank, tensor->dims, &count) == QUERN_STATUS_OK, OVERFLOW,
               "%s: tensor '%s': %s of %s has more than 2^63 - 1 bytes", what, name, shape,
               base_dtypes[tensor->dtype].name);
-  QUERN_CHECK(tensor->data != NULL || count == 0, INVALID, "%s: tensor '%s': the data of %s is null", what, name,
-              shape);
+  QUERN_CHECK(tensor->data != NULL || count == 0 || given, INVALID, "%s: tensor '%s': the data of %s is null", what,
+              name, shape);
   QUERN_TRY(add_name(names, tensor->name, &fresh));
   QUERN_CHECK(fresh, INVALID, "%s: there are two tensors '%s'", what, name);
   return QUERN_STATUS_OK;
@@ -72,7 +73,7 @@ static quern_status check_pair(const char *what, struct base_map *keys, size_t i
 }
 
 quern_status io_safetensors_check(const char *what, struct base_heap *heap, size_t n, const quern_safetensor *tensors,
-                                  size_t n_pairs, const quern_string_pair *pairs) {
+                                  bool given, size_t n_pairs, const quern_string_pair *pairs) {
   QUERN_CHECK(tensors != NULL || n == 0, INVALID, "%s: the list of %zu tensors is null", what, n);
   QUERN_CHECK(pairs != NULL || n_pairs == 0, INVALID, "%s: the list of %zu pairs is null", what, n_pairs);
   struct base_map names, keys;
@@ -81,7 +82,7 @@ quern_status io_safetensors_check(const char *what, struct base_heap *heap, size
   base_map_init(&names, heap);
   base_map_init(&keys, heap);
   for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
-    status = check_tensor(what, &names, i, &tensors[i]);
+    status = check_tensor(what, &names, i, &tensors[i], given);
     if (status != QUERN_STATUS_OK) break;
     bytes += io_safetensor_bytes(&tensors[i]);
     if (bytes > INT64_MAX)
@@ -380,7 +381,7 @@ quern_status quern_safetensors_write(const char *path, size_t n, const quern_saf
               path);
   struct base_heap heap;
   base_heap_init(&heap, &options->allocator);
-  QUERN_TRY(io_safetensors_check("safetensors_write", &heap, n, tensors, options->n_pairs, options->pairs));
+  QUERN_TRY(io_safetensors_check("safetensors_write", &heap, n, tensors, false, options->n_pairs, options->pairs));
   struct writing writing = {&heap, path, n, options->n_pairs, tensors, options->pairs};
   return options->shard_bytes > 0 ? write_shards(&writing, options->shard_bytes) : write_one(&writing);
 }

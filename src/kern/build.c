@@ -2,9 +2,10 @@
 ** keeps: the first failure is remembered in the kernel; later calls append nothing and return 0
 ** tests: tests/kern/test_build.c
 */
+#include <math.h>
 #include <stdio.h>
 
-#include "kern/kern.h"
+#include "kern/kern_int.h"
 
 const struct kern_op_info kern_ops[KERN_OP_COUNT] = {
 #define KOP(NAME, text, n_args, RESULT, meaning) {#text, n_args, KERN_RESULT_##RESULT, meaning},
@@ -142,9 +143,11 @@ quern_status kern_finish(struct kern *kern, const char *root, const quern_tensor
     const struct kern_phase *p = &kern->phases[i];
     h = base_hash_u64(h, (uint64_t)p->fn << 32 | (uint32_t)p->tasks.scalar);
     h = base_hash_u64(base_hash_u64(h, (uint64_t)p->tasks.mul), (uint64_t)p->tasks.div);
+    if (p->group > 0) h = base_hash_u64(h, (uint64_t)p->group);
     if (p->first.div > 0) h = base_hash_bytes(h, &p->first, sizeof p->first);
   }
-  kern->hash = h;
+  if (kern->loose) h = base_hash_u64(h, 1);
+  kern->hash = h = kern_hash_call(h, kern);
   struct base_str name;
   base_str_init(&name, kern->heap);
   base_str_printf(&name, "k_%08x_%s", (unsigned)(h >> 32), root);
@@ -242,8 +245,10 @@ kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices) {
   return emit(b, KERN_GATHER, type_of(b, mem).dtype, type_of(b, indices).lanes, mem, indices, KERN_NONE, KERN_NONE, 0);
 }
 
-void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index) {
-  emit(b, KERN_PREFETCH, type_of(b, mem).dtype, 0, mem, index, KERN_NONE, KERN_NONE, 0);
+void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index) { kern_prefetch_n(b, mem, index, 0); }
+
+void kern_prefetch_n(struct kern_builder *b, kern_id mem, kern_id index, int64_t count) {
+  emit(b, KERN_PREFETCH, type_of(b, mem).dtype, 0, mem, index, KERN_NONE, KERN_NONE, count);
 }
 
 /* Counts a block that opens (1) or closes (-1). */
@@ -348,6 +353,26 @@ static kern_id fold(struct kern_builder *b, enum kern_op op, kern_id x, kern_id 
   return KERN_NONE;
 }
 
+/* A float constant, as a double. */
+static bool is_float_const(const struct kern_builder *b, kern_id x, double *value) {
+  struct kern_inst t = type_of(b, x);
+  if (t.op != KERN_CONST || !(t.dtype == QUERN_DTYPE_F32 || t.dtype == QUERN_DTYPE_F64)) return false;
+  *value = base_load_float(t.dtype, &t.imm, 0);
+  return true;
+}
+
+/* (a + c) 2^k with constants is fma(a, 2^k, c 2^k): the same bits, as both are far from what is too large or too small. KERN_NONE:
+** it is something else. */
+static kern_id fold_scaled_sum(struct kern_builder *b, kern_id sum, kern_id scale) {
+  struct kern_inst t = type_of(b, sum);
+  double power, c;
+  int exponent;
+  if (t.op != KERN_ADD || !is_float_const(b, scale, &power) || frexp(power, &exponent) != 0.5) return KERN_NONE;
+  int of_const = is_float_const(b, t.arg[1], &c) ? 1 : is_float_const(b, t.arg[0], &c) ? 0 : -1;
+  if (of_const < 0 || exponent < -15 || exponent > 1 || !(fabs(c) >= 0x1p-32 && fabs(c) <= 0x1p32)) return KERN_NONE;
+  return kern_fma(b, t.arg[1 - of_const], scale, kern_const_f(b, t.dtype, t.lanes, c * power));
+}
+
 kern_id kern_un(struct kern_builder *b, enum kern_op op, kern_id x) {
   struct kern_inst t = type_of(b, x);
   return emit(b, op, t.dtype, t.lanes, x, KERN_NONE, KERN_NONE, KERN_NONE, 0);
@@ -358,6 +383,11 @@ kern_id kern_bin(struct kern_builder *b, enum kern_op op, kern_id x, kern_id y) 
   QUERN_ASSERT(!is_ok(b) || (t.dtype == type_of(b, y).dtype && t.lanes == type_of(b, y).lanes));
   if (t.dtype == QUERN_DTYPE_I64) {
     kern_id folded = fold(b, op, x, y);
+    if (folded != KERN_NONE) return folded;
+  }
+  if (op == KERN_MUL && base_dtype_is(t.dtype, BASE_FLOAT) && is_ok(b)) {
+    kern_id folded = fold_scaled_sum(b, x, y);
+    if (folded == KERN_NONE) folded = fold_scaled_sum(b, y, x);
     if (folded != KERN_NONE) return folded;
   }
   quern_dtype dtype = kern_ops[op].result == KERN_RESULT_MASK ? QUERN_DTYPE_BOOL : t.dtype;
@@ -410,6 +440,10 @@ kern_id kern_high(struct kern_builder *b, kern_id x) {
 kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y) {
   struct kern_inst t = type_of(b, x);
   return emit(b, KERN_JOIN, t.dtype, 2 * t.lanes, x, y, KERN_NONE, KERN_NONE, 0);
+}
+
+kern_id kern_fold(struct kern_builder *b, enum kern_op op, kern_id x) {
+  return convert(b, KERN_FOLD, x, type_of(b, x).dtype, 1, (int64_t)op);
 }
 
 kern_id kern_shuffle(struct kern_builder *b, kern_id x, kern_id y, int lanes, const int *pattern) {

@@ -93,6 +93,7 @@ static void make_step(struct kern_step *step, const struct kern_fn *fn, kern_id 
     step->run = kern_run_move(KERN_GET, x->dtype);
     return;
   }
+  if (x->op == KERN_FOLD) step->lanes = fn->insts.at[x->arg[0]].lanes;
   if (x->op == KERN_SHUFFLE) step->imm = fn->insts.at[x->arg[0]].lanes;
   if (x->op == KERN_SHUFFLE || x->op == KERN_TABLE) step->pool = fn->pool.at + x->imm;
   step->run = kern_run_arith(x->op, step->from);
@@ -214,7 +215,7 @@ static quern_status run_load(const struct machine *m, const struct code *code, c
 }
 
 static quern_status run_prefetch(const struct machine *m, const struct code *code, const struct kern_step *step) {
-  return check_inside(m, code, step, step->arg[0], scalar(step->arg[1]), 1);
+  return check_inside(m, code, step, step->arg[0], scalar(step->arg[1]), BASE_MAX(step->imm, 1));
 }
 
 static quern_status run_store(const struct machine *m, const struct code *code, const struct kern_step *step) {
@@ -365,6 +366,7 @@ static void forget_touches(struct machine *m) {
 }
 
 static quern_status run_phase(struct machine *m, int phase, const struct kern_launch *launch) {
+  if (m->kern->phases[phase].call) return kern_interp_call(m->kern, launch->mems);
   struct code *code = &m->codes[m->kern->phases[phase].fn];
   int64_t count = 0;
   QUERN_TRY(count_tasks(m->kern, phase, launch->scalars, &count));

@@ -26,6 +26,23 @@ static void extract_lane(const struct kern_step *s) {
   memcpy(s->to, (const char *)s->arg[0] + (size_t)s->imm * size_of(s), size_of(s));
 }
 
+/* Element by element, as a number in binary is counted up: levels hold what waits for its other half. */
+static void fold_lanes(const struct kern_step *s) {
+  uint64_t levels[16], x;
+  size_t size = size_of(s);
+  kern_run *run = kern_run_arith((enum kern_op)s->imm, s->dtype);
+  for (int i = 0; i < s->lanes; i++) {
+    int level = 0;
+    memcpy(&x, (const char *)s->arg[0] + (size_t)i * size, size);
+    for (; (i >> level & 1) != 0; level++) {
+      struct kern_step join = {.lanes = 1, .dtype = s->dtype, .from = s->dtype, .to = &x, .arg = {&levels[level], &x}};
+      run(&join);
+    }
+    levels[level] = x;
+  }
+  memcpy(s->to, &x, size);
+}
+
 /* Ops that copy elements of 1, 2, 4 or 8 bytes. */
 #define COPIES(T, S)                                                                                                   \
   static void splat_##S(const struct kern_step *s) {                                                                   \
@@ -55,8 +72,9 @@ COPIES(uint64_t, 8)
 
 kern_run *kern_run_move(enum kern_op op, quern_dtype dtype) {
   static kern_run *const runs[KERN_OP_COUNT] = {
-      [KERN_CAST] = cast_lanes, [KERN_BITCAST] = copy_lanes, [KERN_EXTRACT] = extract_lane, [KERN_LOW] = copy_lanes,
-      [KERN_HIGH] = high_lanes, [KERN_JOIN] = join_lanes,    [KERN_VAR] = copy_lanes,       [KERN_GET] = copy_lanes,
+      [KERN_CAST] = cast_lanes, [KERN_BITCAST] = copy_lanes, [KERN_EXTRACT] = extract_lane,
+      [KERN_LOW] = copy_lanes,  [KERN_HIGH] = high_lanes,    [KERN_JOIN] = join_lanes,
+      [KERN_FOLD] = fold_lanes, [KERN_VAR] = copy_lanes,     [KERN_GET] = copy_lanes,
   };
   static kern_run *const by_size[KERN_OP_COUNT][9] = {
       [KERN_SPLAT] = BY_SIZE(splat), [KERN_SELECT] = BY_SIZE(select), [KERN_SHUFFLE] = BY_SIZE(shuffle)};

@@ -30,6 +30,7 @@ extern const struct kern_op_info kern_ops[KERN_OP_COUNT];
 
 enum {
   KERN_MAX_LANES = 64,
+  KERN_GROUP_LANES = 8192, /* of phases of GPUs; nothing that has more than KERN_MAX_LANES is shuffled */
   KERN_MAX_MEMS = 256,
   KERN_MAX_SCALARS = 8,
   KERN_MAX_PHASES = 8,
@@ -90,6 +91,8 @@ struct kern_phase {
   int fn;    /* whose mems and scalars are those of the kernel; of a call -1 */
   bool call; /* the kernel's call is done here: there is no function, and one task */
   struct kern_tasks tasks;
+  int group; /* on a GPU: threads that run a task, a power of two; 0: as the code generator likes. A value of n lanes has n / group
+              ** neighbouring lanes in each */
   struct kern_first first;
   int from,
       to; /* from != to: it does nothing but copy memory `from` to memory `to`, and is left out where they are one */
@@ -165,6 +168,8 @@ struct kern {
   int n_phases;
   struct kern_phase phases[KERN_MAX_PHASES];
   struct kern_call call; /* of the phase that is one */
+  bool loose;            /* its memories may begin anywhere, aligned as their elements only: those of turns of a loop */
+  int joined;            /* launches of it that may be made as one, where a device can; 0: it is launched alone */
   struct kern_cost cost;
   quern_status failed; /* the first error while building; kern_finish reports it */
 };
@@ -217,7 +222,8 @@ void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id valu
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);
-kern_id kern_for(struct kern_builder *b, kern_id lo, kern_id hi, int64_t step); /* the loop's variable */
+void kern_prefetch_n(struct kern_builder *b, kern_id mem, kern_id index, int64_t count); /* by a group of threads */
+kern_id kern_for(struct kern_builder *b, kern_id lo, kern_id hi, int64_t step);          /* the loop's variable */
 void kern_if(struct kern_builder *b, kern_id cond);
 void kern_else(struct kern_builder *b);
 void kern_end(struct kern_builder *b);
@@ -240,6 +246,7 @@ kern_id kern_extract(struct kern_builder *b, kern_id x, int lane);
 kern_id kern_low(struct kern_builder *b, kern_id x);
 kern_id kern_high(struct kern_builder *b, kern_id x);
 kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y);
+kern_id kern_fold(struct kern_builder *b, enum kern_op op, kern_id x);
 kern_id kern_shuffle(struct kern_builder *b, kern_id x, kern_id y, int lanes, const int *pattern);
 kern_id kern_table(struct kern_builder *b, kern_id index, quern_dtype dtype, const uint64_t bits[16]);
 kern_id kern_dot4(struct kern_builder *b, kern_id acc, kern_id u8s, kern_id i8s);
@@ -287,7 +294,7 @@ kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int 
 /* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64 scalars. */
 kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index);
 
-/* ---- the order of float reductions: one for all kernels, a function of extent and dtype only (order.c) ------------ */
+/* ---- the order of float reductions: one for all kernels of processors, a function of extent and dtype only (order.c) -- */
 
 /* A sum or product of n elements in an order that does not depend on how it is computed:
 ** chunks of KERN_CHUNK consecutive elements; element i of a chunk goes to accumulator i mod KERN_ACCUMULATORS(dtype), each of
@@ -299,7 +306,8 @@ kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t 
 ** A SCAN: parts of KERN_SCAN_CHUNK consecutive elements of its axis; in a part each element is added to the sum of those before it,
 ** the first stands for itself; a result is what precedes the part, plus that sum; what precedes is the sum of the parts' totals,
 ** from the first on. A SCATTER adds to an element one update after another, in their order.
-** Integers, max and min: any order gives the same bits. */
+** Integers, max and min: any order gives the same bits.
+** A kernel for a GPU has an order of its own for reductions (sched/reduce_gpu.c): that of its lanes, of FOLD, and of its phases. */
 enum { KERN_CHUNK = 16384, KERN_DOT_BLOCK = 512, KERN_SCAN_CHUNK = 4096 };
 quern_dtype kern_acc_dtype(quern_dtype dtype); /* f16, bf16, f8: f32; integers and bool: themselves */
 int kern_accumulators(quern_dtype acc);        /* 64 for 4 bytes and less, 32 for 8 bytes */
@@ -352,6 +360,9 @@ int kern_values_vector(const struct kern_values *values, int *lanes);
 ** by intervals, or the kernel is refused; stores of different tasks to one OUT or WORK in one phase are proven apart where the index is affine.
 ** unproven (may be NULL) counts the stores for which no proof was found. */
 quern_status kern_verify(const struct kern *kern, int *unproven) QUERN_NODISCARD;
+
+/* The part of it that is of the phase that is a call, and of the call; OK when there is neither. */
+quern_status kern_check_call(const struct kern *kern) QUERN_NODISCARD;
 
 /* Finds which tasks of each phase the first rows need, from the memories' rows; of phases for which nothing can be proven, and of
 ** those that write memory without rows, all are. Scalar 0 is the number of rows, at most `most`. Before kern_finish. */

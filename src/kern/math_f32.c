@@ -90,32 +90,49 @@ kern_id math_tanh_f32(struct kern_builder *b, kern_id x) {
   return math_by_table(&m, x, &tanh_by);
 }
 
-/* Degree 5 (odd in the first part), 16 parts of 1/4: relative error 2^-24.1; beyond top 1. */
-static const double erf32_table[6][16] = {
-    {0, 0x1.1af54ep-2, 0x1.0a7ef6p-1, 0x1.6c1c98p-1, 0x1.af767ap-1, 0x1.d8865ep-1, 0x1.eea556p-1, 0x1.f92d08p-1,
-     0x1.fd9ae2p-1, 0x1.ff4048p-1, 0x1.ffcaa8p-1, 0x1.fff2dp-1, 0x1.fffd1ap-1, 0x1.ffff7p-1, 0x1.ffffe8p-1,
-     0x1.fffffcp-1},
-    {0x1.06eba8p-3, 0x1.0f5d18p0, 0x1.c1efccp-1, 0x1.492e44p-1, 0x1.a911f2p-2, 0x1.e4653p-3, 0x1.e72372p-4,
-     0x1.b0552ep-5, 0x1.529b9cp-6, 0x1.d41438p-8, 0x1.1d831ap-9, 0x1.3360dcp-11, 0x1.24091p-13, 0x1.e9b67p-16,
-     0x1.6a5a2ap-18, 0x1.33abd4p-20},
-    {0, -0x1.0f5baap-2, -0x1.c1eep-2, -0x1.edc46ep-2, -0x1.a9121ap-2, -0x1.2ecp-2, -0x1.6d5bfap-3, -0x1.7a4bd6p-4,
-     -0x1.529bc2p-5, -0x1.0749b8p-6, -0x1.64dd6ep-8, -0x1.a695cep-10, -0x1.b5f208p-12, -0x1.8dbcap-14, -0x1.3cdfe2p-16,
-     -0x1.bb475cp-19},
-    {-0x1.812678p-2, -0x1.3c9c9ep-2, -0x1.2bfcdep-3, 0x1.b6c246p-6, 0x1.1b5f34p-3, 0x1.571ce4p-3, 0x1.1c2aeap-3,
-     0x1.714aaep-4, 0x1.8b0cep-5, 0x1.63f032p-6, 0x1.119c52p-7, 0x1.69c902p-9, 0x1.9da814p-11, 0x1.9a89f6p-13,
-     0x1.62a868p-15, 0x1.0b4182p-17},
-    {0, 0x1.022274p-3, 0x1.748e84p-3, 0x1.3351f2p-3, 0x1.1bcffap-4, -0x1.73185cp-8, -0x1.69a6ap-5, -0x1.88545ep-5,
-     -0x1.1a14ep-5, -0x1.39c52cp-6, -0x1.1caef6p-7, -0x1.b024d8p-9, -0x1.165532p-10, -0x1.33010ep-12, -0x1.23bc44p-14,
-     -0x1.dfc1fp-17},
-    {0x1.cbbd8ep-4, 0x1.4b169p-4, 0x1.0b64c4p-7, -0x1.ade378p-5, -0x1.1986dp-4, -0x1.81ec92p-5, -0x1.ec92aap-7,
-     0x1.a583cep-8, 0x1.a97c84p-7, 0x1.5c8a9cp-7, 0x1.920268p-8, 0x1.6bd9a2p-9, 0x1.0daf1cp-10, 0x1.4ea114p-12,
-     0x1.6017ap-14, 0x1.3cd13cp-16},
-};
+/* In parts of 1/4, around m = i / 4: erf(m + r) = erf(m) + r k (1 + g), k = 2 / sqrt(pi) e^(-m^2), and g is a polynomial in i r and
+** r^2 alone, the same for all parts, since each derivative of erf is k times a polynomial in m: so only erf(m) and k are looked
+** up. Relative error of g's fit 2^-24.9. In the first part r stands for erf(m), and 1 is taken from the second k; the last one makes 1 of what is beyond. */
+static const double erf32_start[16] = {0,
+                                       0x1.1af54ep-2,
+                                       0x1.0a7ef6p-1,
+                                       0x1.6c1c98p-1,
+                                       0x1.af767ap-1,
+                                       0x1.d8865ep-1,
+                                       0x1.eea556p-1,
+                                       0x1.f92d08p-1,
+                                       0x1.fd9ae2p-1,
+                                       0x1.ff4048p-1,
+                                       0x1.ffcaa8p-1,
+                                       0x1.fff2dp-1,
+                                       0x1.fffd1ap-1,
+                                       0x1.ffff7p-1,
+                                       0x1.ffffe8p-1,
+                                       0x1.fffffcp-1};
+static const double erf32_slope[16] = {0x1.20dd76p0,   0x1.0f5d16p0,   0x1.c1efcap-1,  0x1.492e42p-1,
+                                       0x1.a911fp-2,   0x1.e4653p-3,   0x1.e72372p-4,  0x1.b0553p-5,
+                                       0x1.529b9ep-6,  0x1.d4143ap-8,  0x1.1d8318p-9,  0x1.3360ccp-11,
+                                       0x1.2408eap-13, 0x1.e9b5e8p-16, 0x1.6a5972p-18, 0x1.d9371ep-21};
+static const double erf32_first[16] = {0x1.06ebaap-3,  0x1.0f5d16p0,   0x1.c1efccp-1,  0x1.492e44p-1,
+                                       0x1.a911f2p-2,  0x1.e4652ep-3,  0x1.e72372p-4,  0x1.b0553p-5,
+                                       0x1.529ba6p-6,  0x1.d4145ap-8,  0x1.1d8318p-9,  0x1.3361ccp-11,
+                                       0x1.2408eap-13, 0x1.e9b5e8p-16, 0x1.6a5972p-18, 0x1.163714p-20};
 
 kern_id math_erf_f32(struct kern_builder *b, kern_id x) {
-  static const struct math_table erf_by = {4, 0.25, 0x1.effffep1, 5, erf32_table};
+  static const double by_s[] = {-0x1.d6138cp-16, 0x1.0fc424p-11, -0x1.527a38p-8, 0x1.55567ep-5, -0x1.fffe44p-3};
+  static const double by_e[] = {-0x1.98d81cp-6, 0x1.fca254p-4, -0x1.555752p-2};
   struct math m = floats(b, x);
-  return math_by_table(&m, x, &erf_by);
+  kern_id a = at_most(&m, absolute(&m, x), 0x1.effffep1), up = num(&m, 0x1.8p23); /* beyond that it is 1 */
+  kern_id w = mad_n(&m, a, 4, up), part = both_n(&m, to_bits(&m, w), 15);
+  kern_id number = sub(&m, w, up), r = mad_n(&m, number, -0.25, a);
+  kern_id s = mul(&m, number, r), e = mul(&m, r, r);
+  kern_id g = mad_n(&m, e, 0x1.9a9e1cp-4, MATH_POLY(&m, s, by_e));
+  g = mad(&m, e, g, mul(&m, s, MATH_POLY(&m, s, by_s)));
+  kern_id slope = math_lookup(&m, part, erf32_slope);
+  slope = mad(&m, slope, g, math_lookup(&m, part, erf32_first));
+  kern_id start =
+      math_lookup(&m, part, erf32_start); /* in the first part r, which is the larger of the two there only */
+  return math_with_sign(&m, mad(&m, slope, r, sel(&m, lt(&m, start, r), r, start)), x);
 }
 
 /* ---- sin, cos --------------------------------------------------------------------------------------------- */

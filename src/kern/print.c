@@ -84,6 +84,7 @@ void kern_print_inst(struct base_str *str, const struct kern *kern, const struct
     base_str_add(str, " ");
     if ((unsigned)x->dtype < QUERN_DTYPE_COUNT) base_element_print(str, x->dtype, &x->imm, 0);
     break;
+  case KERN_FOLD: base_str_printf(str, " by %s", x->imm < KERN_OP_COUNT ? kern_ops[x->imm].name : "?"); break;
   case KERN_FOR: base_str_printf(str, " step %lld", (long long)x->imm); break;
   case KERN_SHUFFLE:
   case KERN_TABLE:
@@ -161,6 +162,7 @@ quern_status kern_print(struct base_str *str, const struct kern *kern) {
     if (kern_is_phase(kern, (int)i, &phase)) {
       base_str_printf(str, "phase %d, tasks ", phase);
       print_tasks(str, kern->phases[phase].tasks);
+      if (kern->phases[phase].group > 0) base_str_printf(str, " by %d threads", kern->phases[phase].group);
       print_first(str, &kern->phases[phase].first);
       base_str_add(str, ":\n");
     } else {
@@ -170,6 +172,11 @@ quern_status kern_print(struct base_str *str, const struct kern *kern) {
       base_str_printf(str, "; scalars: %d):\n", fn->n_scalars);
     }
     print_fn(str, kern, fn);
+  }
+  for (int i = 0; i < kern->n_phases; i++) {
+    if (!kern->phases[i].call) continue;
+    base_str_printf(str, "phase %d, call ", i);
+    kern_print_call(str, kern);
   }
   return base_str_status(str);
 }

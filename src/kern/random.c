@@ -115,7 +115,8 @@ kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t 
   int lanes = kern_at_id(b, index)->lanes, n;
   int64_t constant;
   kern_id terms[MAX_TERMS];
-  if (lanes < 4 || !consecutive(b, index, &n, terms, &constant)) return each_lane(b, seed, step, stream, index);
+  if (lanes < 4 || lanes > KERN_MAX_LANES || !consecutive(b, index, &n, terms, &constant))
+    return each_lane(b, seed, step, stream, index);
   kern_id first = kern_index(b, constant);
   for (int i = 0; i < n; i++) first = kern_add(b, first, terms[i]);
   return whole_blocks(b, seed, step, stream, first, lanes);

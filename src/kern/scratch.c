@@ -35,6 +35,7 @@ int64_t kern_scratch_bytes(const struct kern *kern) {
   int64_t bytes[KERN_MAX_FNS], most = 0;
   QUERN_ASSERT(kern->fns.n <= KERN_MAX_FNS);
   for (size_t i = 0; i < kern->fns.n; i++) bytes[i] = kern_scratch_place(kern, i, bytes, NULL);
-  for (int i = 0; i < kern->n_phases; i++) most = BASE_MAX(most, bytes[kern->phases[i].fn]);
+  for (int i = 0; i < kern->n_phases; i++)
+    if (!kern->phases[i].call) most = BASE_MAX(most, bytes[kern->phases[i].fn]);
   return most;
 }

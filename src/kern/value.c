@@ -230,7 +230,7 @@ static kern_id load(struct kern_values *v, kern_id mem, const struct pass_index 
   kern_id active = v->vars.at[v->vector].active;
   int64_t stride;
   bool affine = pass_index_stride(v->space, flat, v->vector, &stride);
-  if (more_lanes == 1 && affine && (stride == 1 || (stride == -1 && active == KERN_NONE))) {
+  if (more_lanes == 1 && affine && (stride == 1 || (stride == -1 && active == KERN_NONE && lanes <= KERN_MAX_LANES))) {
     kern_id index = index_of(v, flat, true);
     if (more != KERN_NONE) index = kern_add(b, index, more);
     if (stride == 1) return kern_load_n(b, mem, index, lanes, active);
@@ -240,7 +240,7 @@ static kern_id load(struct kern_values *v, kern_id mem, const struct pass_index 
     return kern_shuffle(b, x, x, lanes, pattern);
   }
   bool counted = active == KERN_NONE || (kern_at_id(b, active)->op == KERN_CONST && kern_at_id(b, active)->imm > 0);
-  if (more_lanes == 1 && affine && stride == 2 && counted) {
+  if (more_lanes == 1 && affine && stride == 2 && counted && lanes <= KERN_MAX_LANES) {
     kern_id index = index_of(v, flat, true);
     return load_every_second(v, mem, more == KERN_NONE ? index : kern_add(b, index, more), lanes, active);
   }

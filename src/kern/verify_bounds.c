@@ -146,7 +146,7 @@ static quern_status do_load(struct kern_scan *s, kern_id id, const struct kern_i
 }
 
 static quern_status do_prefetch(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
-  struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1), .lanes = 1};
+  struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1), .lanes = BASE_MAX(x->imm, 1)};
   return check_access(s, id, &a);
 }
 

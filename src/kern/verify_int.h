@@ -57,8 +57,8 @@ struct kern_scan { /* of one function */
   const bool *writes;       /* see kern_check_types */
   struct kern_calls *calls; /* one a function */
   struct kern_facts facts;
-  struct kern_known *known;                          /* one an instruction */
-  int32_t task, scalars[KERN_MAX_SCALARS], lanes[8]; /* symbols; of lanes by the logarithm, -1: not made */
+  struct kern_known *known;                           /* one an instruction */
+  int32_t task, scalars[KERN_MAX_SCALARS], lanes[14]; /* symbols; of lanes by the logarithm, -1: not made */
   BASE_VEC(struct kern_store) stores;
   BASE_VEC(struct kern_given) given; /* of a phase */
   bool before[KERN_MAX_MEMS]; /* of a function that is called: it may store before the element that it was given */

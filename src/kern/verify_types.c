@@ -113,6 +113,13 @@ static const char *rule_join(const struct check *c, const struct kern_inst *x) {
   if (x->dtype != a->dtype || a->dtype != b->dtype) return "the dtypes differ";
   return a->lanes == b->lanes && x->lanes == 2 * a->lanes ? NULL : "it has not the lanes of both arguments";
 }
+static const char *rule_fold(const struct check *c, const struct kern_inst *x) {
+  const struct kern_inst *a = arg(c, x, 0);
+  bool extreme = x->imm == KERN_MAX || x->imm == KERN_MIN;
+  if (x->lanes != 1 || x->dtype != a->dtype) return "its type is not that of a lane of argument 0";
+  if (base_dtype_is(a->dtype, BASE_FLOAT) && base_dtypes[a->dtype].size < 4) return "floats this short are not joined";
+  return extreme || ((x->imm == KERN_ADD || x->imm == KERN_MUL) && a->dtype != QUERN_DTYPE_BOOL) ? NULL : "no such op";
+}
 static bool in_pool(const struct check *c, int64_t at, int64_t n) {
   return at >= 0 && at <= (int64_t)c->fn->pool.n && n <= (int64_t)c->fn->pool.n - at;
 }
@@ -202,6 +209,7 @@ static const struct row rows[KERN_OP_COUNT] = {
     [KERN_LOW] = {"v", 0, rule_half},
     [KERN_HIGH] = {"v", 0, rule_half},
     [KERN_JOIN] = {"vv", 0, rule_join},
+    [KERN_FOLD] = {"v", 0, rule_fold},
     [KERN_SHUFFLE] = {"vv", 0, rule_shuffle},
     [KERN_TABLE] = {"v", 0, rule_table},
     [KERN_DOT4] = {"vvv", 0, rule_dot4},
@@ -259,14 +267,17 @@ static quern_status check_alike(const struct check *c, kern_id id) {
   return QUERN_STATUS_OK;
 }
 
-static bool lanes_are_good(int lanes) { return lanes >= 1 && lanes <= KERN_MAX_LANES && (lanes & (lanes - 1)) == 0; }
+static bool lanes_are_good(const struct check *c, int lanes) {
+  bool group = c->phase >= 0 && c->kern->phases[c->phase].group > 0;
+  return lanes >= 1 && lanes <= (group ? KERN_GROUP_LANES : KERN_MAX_LANES) && (lanes & (lanes - 1)) == 0;
+}
 
 /* The instruction's own type against its column RESULT. */
 static quern_status check_result(const struct check *c, kern_id id) {
   const struct kern_inst *x = &c->fn->insts.at[id];
   enum kern_result result = kern_ops[x->op].result;
   bool value = result != KERN_RESULT_MEM && result != KERN_RESULT_NONE;
-  if (value ? !lanes_are_good(x->lanes) : x->lanes != 0)
+  if (value ? !lanes_are_good(c, x->lanes) : x->lanes != 0)
     return kern_fault(c->kern, c->fn, id, "it cannot have %d lanes", x->lanes);
   if (result == KERN_RESULT_SAME && (x->dtype != arg(c, x, 0)->dtype || x->lanes != arg(c, x, 0)->lanes))
     return kern_fault(c->kern, c->fn, id, "its type is not that of argument 0");
@@ -411,8 +422,11 @@ static quern_status check_phases(const struct kern *kern) {
   for (int i = 0; i < kern->n_phases; i++) {
     const struct kern_phase *p = &kern->phases[i];
     int first;
+    if (p->call) continue;
     QUERN_CHECK(p->fn >= 0 && (size_t)p->fn < kern->fns.n && kern_is_phase(kern, p->fn, &first) && first == i, INTERNAL,
                 "kernel %s: phase %d has no function of its own", kern_name(kern), i);
+    QUERN_CHECK(p->group >= 0 && p->group <= 1024 && (p->group & (p->group - 1)) == 0, INTERNAL,
+                "kernel %s: phase %d has groups of %d threads", kern_name(kern), i, p->group);
     QUERN_CHECK(same_mems(kern, kern->fns.at[p->fn]), INTERNAL,
                 "kernel %s: the memories and scalars of phase %d are not the kernel's", kern_name(kern), i);
     QUERN_CHECK(p->tasks.scalar >= -1 && p->tasks.scalar < kern->n_scalars && p->tasks.mul >= 0 &&
@@ -424,7 +438,7 @@ static quern_status check_phases(const struct kern *kern) {
                 kern_name(kern), i, (long long)p->first.by, (long long)p->first.mul, (long long)p->first.add,
                 (long long)p->first.div);
   }
-  return QUERN_STATUS_OK;
+  return kern_check_call(kern);
 }
 
 quern_status kern_check_types(const struct kern *kern, bool *writes) {

@@ -3,6 +3,7 @@
 ** keeps: expressions only; with a guard or a scaler, a step whose gradients are not finite changes the scaler's states alone
 ** tests: tests/optim/test_step.c
 */
+#include <math.h>
 #include <stdio.h>
 
 #include "optim/optim_int.h"
@@ -183,6 +184,12 @@ static void measure(struct quern_step *step) {
   step->norm = quern_sqrt(sum);
 }
 
+/* The norm, which is infinite where the gate is closed. */
+static quern_tensor *gated_norm(const struct quern_step *step) {
+  if (step->options.gate == NULL) return step->norm;
+  return quern_where(step->options.gate, step->norm, quern_full_like(step->norm, INFINITY));
+}
+
 static void clip(struct quern_step *step) {
   const quern_optim_options *o = &step->options;
   quern_tensor *shrink = NULL;
@@ -273,10 +280,20 @@ static quern_status make(struct quern_step *step, quern_tensor *loss, quern_tens
   for (size_t i = 0; i < step->gradients.n && gradients != NULL; i++) step->gradients.at[i] = gradients[i];
   widen(step, scale);
   measure(step);
-  if (scale != NULL || step->options.guard) step->finite = quern_isfinite(step->norm);
+  if (scale != NULL || step->options.guard) step->finite = quern_isfinite(gated_norm(step));
   clip(step);
   QUERN_TRY(update_all(step, scale));
   return quern_context_check(step->ctx);
+}
+
+static quern_status check_gate(const quern_optim_options *o, const quern_context *ctx) {
+  if (o->gate == NULL) return QUERN_STATUS_OK;
+  QUERN_CHECK(!ir_is_poison(o->gate), INVALID, "step: the gate is the result of a call that failed");
+  QUERN_CHECK(o->guard && o->scaler == NULL, INVALID, "step: a gate needs a guard and no scaler");
+  QUERN_CHECK(o->gate->rank == 0 && o->gate->dtype == QUERN_DTYPE_BOOL && o->gate->node->ctx == ctx, INVALID,
+              "step: the gate is %s; must be a bool scalar of the model's context",
+              ir_type_text((char[IR_TYPE_TEXT]){0}, o->gate));
+  return QUERN_STATUS_OK;
 }
 
 static quern_status open_step(quern_step **out, quern_model *model, quern_tensor *loss, quern_tensor *const *gradients,
@@ -285,6 +302,7 @@ static quern_status open_step(quern_step **out, quern_model *model, quern_tensor
   if (options == NULL) options = &defaults;
   QUERN_TRY(optim_check(options));
   quern_context *ctx = quern_model_context(model);
+  QUERN_TRY(check_gate(options, ctx));
   struct base_heap *heap = &ctx->heap;
   quern_step *step = base_alloc_zero(heap, sizeof *step);
   if (step == NULL) return QUERN_STATUS_MEMORY;

@@ -128,25 +128,164 @@ static quern_status take_over(struct fuse *f, int number, struct fuse_unit *rows
   return rows->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
-static quern_status try_cross(struct fuse *f, int unit) {
+/* ---- on GPUs: through what maps would compute --------------------------------------------------------------- */
+
+static bool on_gpu(const struct fuse *f) { return f->options->target != NULL && f->options->target->gpu; }
+
+static bool is_plain(const struct ir_node *node) {
+  return (node->op >= IR_NEG && node->op <= IR_SELECT) || node->op == IR_RESHAPE || node->op == IR_BROADCAST;
+}
+
+static bool is_stage(const struct fuse_unit *unit, const struct ir_node *node) {
+  for (size_t i = 0; i < unit->stages.n; i++)
+    if (unit->stages.at[i].node == node) return true;
+  return false;
+}
+
+/* Whether a node can be computed by whoever uses it: plain, and read by plain nodes and reductions alone. */
+static bool can_move(const struct fuse *f, size_t place) {
+  const struct ir_node *node = f->order.at[place];
+  if (f->spots[place].root || !is_plain(node)) return false;
+  for (size_t i = place + 1; i < f->order.n; i++) {
+    const struct ir_node *user = f->order.at[i];
+    for (int s = 0; s < user->n_src; s++) {
+      if (user->src[s]->node != node) continue;
+      int home = f->spots[i].home;
+      bool open = home < 0 || f->units.at[home]->kind == PASS_KIND_MAP || f->units.at[home]->kind == PASS_KIND_REDUCE;
+      if (!open || !(user->op == IR_REDUCE || is_plain(user))) return false;
+    }
+  }
+  return true;
+}
+
+enum { MOST_BETWEEN = 64 };
+struct
+    behind { /* what some tensors are made from, through nodes that maps compute or that are computed where they are used */
+  int n, n_between;
+  const quern_tensor *at[MOST_BETWEEN]; /* wide ones */
+  size_t between[MOST_BETWEEN];         /* places of nodes whose home is a map */
+  bool many;                            /* there was no room */
+};
+
+static void look_behind(const struct fuse *f, const struct fuse_unit *unit, struct behind *b,
+                        const quern_tensor *from) {
+  const quern_tensor *stack[MOST_BETWEEN] = {from};
+  int depth = 1;
+  while (depth > 0 && !b->many) {
+    const quern_tensor *t = stack[--depth];
+    bool leaf = pass_is_leaf(t->node) || pass_is_given(t), known = false;
+    size_t place = leaf ? 0 : (size_t)ir_order_find(&f->order, t->node);
+    int home = leaf ? -1 : f->spots[place].home;
+    bool map = home >= 0 && f->units.at[home]->kind == PASS_KIND_MAP;
+    if (!leaf && is_plain(t->node) && (home < 0 || map)) {
+      for (int i = 0; i < b->n_between; i++) known = known || b->between[i] == place;
+      if (known) continue;
+      b->many = (map && b->n_between == MOST_BETWEEN) || depth + t->node->n_src > MOST_BETWEEN;
+      if (map && !b->many) b->between[b->n_between++] = place;
+      for (int s = 0; s < t->node->n_src && !b->many; s++) stack[depth++] = t->node->src[s];
+      continue;
+    }
+    for (int i = 0; i < b->n; i++) known = known || b->at[i] == t;
+    if (known || !is_wide(unit, t)) continue;
+    b->many = b->n == MOST_BETWEEN;
+    if (!b->many) b->at[b->n++] = t;
+  }
+}
+
+static void look_behind_reads(const struct fuse *f, const struct fuse_unit *unit, struct behind *b) {
+  *b = (struct behind){.n = 0};
+  for (size_t i = 0; i < unit->reads.n; i++) look_behind(f, unit, b, unit->reads.at[i]);
+}
+
+static bool has_all(const struct behind *all, const struct behind *some) {
+  for (int i = 0; i < some->n; i++) {
+    bool found = false;
+    for (int k = 0; k < all->n; k++) found = found || all->at[k] == some->at[i];
+    if (!found) return false;
+  }
+  return some->n > 0 && !all->many && !some->many;
+}
+
+/* The unit of rows that reads what is behind the columns. */
+static int find_rows_behind(const struct fuse *f, const struct fuse_unit *columns, struct behind *b) {
+  struct behind rows;
+  look_behind_reads(f, columns, b);
+  for (int i = 0; i < b->n_between; i++)
+    if (!can_move(f, b->between[i])) return -1;
+  for (size_t i = 0; i < f->units.n; i++) {
+    if (!has_rows(f->units.at[i], columns)) continue;
+    look_behind_reads(f, f->units.at[i], &rows);
+    if (has_all(&rows, b)) return (int)i;
+  }
+  return -1;
+}
+
+static quern_status walk_columns(struct fuse *f, struct fuse_walk *walk, const struct fuse_unit *columns) {
+  f->epoch++;
+  f->visits.n = f->indices.n = f->reads.n = f->before.n = f->pending.n = 0;
+  for (size_t i = 0; i < columns->stages.n && walk->fits; i++) {
+    const struct ir_node *node = columns->stages.at[i].node;
+    const struct pass_index *at[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
+    column_indices(walk->unit, node, at, result);
+    QUERN_TRY(fuse_walk(f, walk, node->src[0], at));
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* The same where what both read lies behind maps: those nodes are then computed where they are used. */
+static quern_status try_behind(struct fuse *f, int unit) {
   struct fuse_unit *columns = f->units.at[unit];
-  int number = find_rows(f, columns);
+  struct behind b, all;
+  int number = find_rows_behind(f, columns, &b), homes[MOST_BETWEEN];
   if (number < 0) return QUERN_STATUS_OK;
   struct fuse_unit *rows = f->units.at[number];
   if (!are_alike(rows, columns) || reaches(f, unit, number)) return QUERN_STATUS_OK;
-  struct fuse_walk walk = {.unit = rows, .number = number, .manner = FUSE_POINT, .fits = true};
-  f->epoch++;
-  f->visits.n = f->indices.n = f->reads.n = f->before.n = f->pending.n = 0;
-  for (size_t i = 0; i < columns->stages.n && walk.fits; i++) {
-    const struct ir_node *node = columns->stages.at[i].node;
-    const struct pass_index *at[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
-    column_indices(rows, node, at, result);
-    QUERN_TRY(fuse_walk(f, &walk, node->src[0], at));
+  look_behind_reads(f, rows, &all);
+  for (int i = 0; i < b.n_between; i++) {
+    homes[i] = f->spots[b.between[i]].home;
+    f->spots[b.between[i]].home = -1;
   }
+  struct fuse_walk walk = {.unit = rows, .number = number, .manner = FUSE_POINT, .fits = true};
+  QUERN_TRY(walk_columns(f, &walk, columns));
+  bool more = false;
+  for (size_t i = 0; i < f->reads.n; i++) {
+    bool known = !is_wide(rows, f->reads.at[i]);
+    for (int k = 0; k < all.n; k++) known = known || all.at[k] == f->reads.at[i];
+    more = more || !known;
+  }
+  if (!walk.fits || more || !fuse_can_follow(f, number) || !can_precede(f, rows, columns)) {
+    for (int i = 0; i < b.n_between; i++) f->spots[b.between[i]].home = homes[i];
+    return QUERN_STATUS_OK;
+  }
+  QUERN_TRY(fuse_commit(f, &walk));
+  return take_over(f, number, rows, columns);
+}
+
+static quern_status try_cross(struct fuse *f, int unit) {
+  struct fuse_unit *columns = f->units.at[unit];
+  int number = find_rows(f, columns);
+  if (number < 0) return on_gpu(f) ? try_behind(f, unit) : QUERN_STATUS_OK;
+  struct fuse_unit *rows = f->units.at[number];
+  if (!are_alike(rows, columns) || reaches(f, unit, number)) return QUERN_STATUS_OK;
+  struct fuse_walk walk = {.unit = rows, .number = number, .manner = FUSE_POINT, .fits = true};
+  QUERN_TRY(walk_columns(f, &walk, columns));
   if (!walk.fits || !reads_no_more(f, rows) || !fuse_can_follow(f, number) || !can_precede(f, rows, columns))
     return QUERN_STATUS_OK;
   QUERN_TRY(fuse_commit(f, &walk));
   return take_over(f, number, rows, columns);
+}
+
+/* On GPUs: whether all that a unit computes beside its columns, squares of a gradient say, can be computed elsewhere; move:
+** it is from now on. */
+static bool can_empty(struct fuse *f, size_t unit, bool move) {
+  if (!on_gpu(f)) return false;
+  for (size_t i = 0; i < f->order.n; i++) {
+    struct fuse_spot *spot = &f->spots[i];
+    if (spot->home != (int)unit || is_stage(f->units.at[unit], f->order.at[i])) continue;
+    if (!move && !can_move(f, i)) return false;
+    if (move) spot->home = -1;
+  }
+  return true;
 }
 
 quern_status fuse_cross(struct fuse *f) {
@@ -158,8 +297,10 @@ quern_status fuse_cross(struct fuse *f) {
   quern_status status = QUERN_STATUS_OK;
   for (size_t i = 0; i < f->units.n && status == QUERN_STATUS_OK; i++) {
     const struct fuse_unit *unit = f->units.at[i];
-    if (unit->kind == PASS_KIND_REDUCE && unit->column && unit->stages.n > 0 && homes[i] == unit->stages.n)
-      status = try_cross(f, (int)i);
+    bool columns = unit->kind == PASS_KIND_REDUCE && unit->column && unit->stages.n > 0;
+    if (!columns || (homes[i] != unit->stages.n && !can_empty(f, i, false))) continue;
+    status = try_cross(f, (int)i);
+    if (unit->stages.n == 0) (void)can_empty(f, i, true);
   }
   base_free(f->heap, homes, bytes);
   return status;

@@ -11,7 +11,7 @@
 */
 #include "pass/pass_int.h"
 
-enum { MOST_STAGES = 16, FORWARD_STEPS = 32, WIDE_ROW = 32768, FEW_ROWS = 8 };
+enum { MOST_STAGES = 16, FORWARD_STEPS = 32, WIDE_ROW = 32768, FEW_ROWS = 8, MOST_WANTED = 3 };
 
 static void begin(struct fuse *f) {
   f->epoch++;
@@ -172,12 +172,32 @@ static quern_status walk_joining(struct fuse *f, struct fuse_walk *walk, const q
   return QUERN_STATUS_OK;
 }
 
+/* The same in a unit that a library computes: if it can compute t as well. */
+static quern_status try_extend(struct fuse *f, int number, const quern_tensor *t, bool *joined) {
+  struct fuse_unit *unit = f->units.at[number];
+  const struct pass_index *at[QUERN_MAX_RANK];
+  for (int i = 0; i < CANDIDATES && !*joined; i++) {
+    if (!candidate(f, number, t, i, at)) continue;
+    const struct pass_index *const *indices = (const struct pass_index *const *)at;
+    if (pass_index_covers(unit->space, unit->n_vars, unit->n_outer, t, indices) != PASS_COVER_OUTER) continue;
+    const quern_tensor *wanted = NULL;
+    QUERN_TRY(fuse_extend_gemm(f, number, t, indices, joined, &wanted));
+    for (int turn = 0; turn < MOST_WANTED && wanted != NULL; turn++) {
+      QUERN_TRY(materialise(f, (quern_tensor *)wanted));
+      QUERN_TRY(fuse_extend_gemm(f, number, t, indices, joined, &wanted));
+    }
+    if (*joined) return set_home(f, number, t->node, indices);
+  }
+  return unit->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+}
+
 /* Computes t in the unit if a walk proves it can be; *joined says so. */
 static quern_status try_join(struct fuse *f, int number, const quern_tensor *t, bool *joined) {
   struct fuse_unit *unit = f->units.at[number];
   *joined = false;
   bool open = unit->kind == PASS_KIND_MAP || unit->kind == PASS_KIND_REDUCE || unit->kind == PASS_KIND_DOT;
   if (!open || !has_room(unit, fuse_spot_of(f, t))) return QUERN_STATUS_OK;
+  if (unit->gemm != NULL) return try_extend(f, number, t, joined);
   const struct pass_index *tried[CANDIDATES][QUERN_MAX_RANK];
   for (int i = 0; i < CANDIDATES; i++) {
     const struct pass_index **at = tried[i];
@@ -503,15 +523,22 @@ static bool is_listed(struct ir_ints axes, int64_t axis) {
   return false;
 }
 
-/* Both operands until they fit, together. */
+/* Both operands until they fit, together. What a library cannot take is computed by code after all. */
 static quern_status walk_operands(struct fuse *f, struct fuse_walk *walk, const struct ir_node *node,
                                   const struct pass_index *const at[2][QUERN_MAX_RANK]) {
   for (int turn = 0; turn < 4 * PASS_MOST_NODES; turn++) {
     int i = 0;
     begin(f);
-    for (walk->fits = true; i < 2 && walk->fits; i += walk->fits ? 1 : 0)
+    for (walk->fits = true; i < 2 && walk->fits; i += walk->fits ? 1 : 0) {
+      walk->side = i;
       QUERN_TRY(fuse_walk(f, walk, node->src[i], at[i]));
+    }
     if (walk->fits) return QUERN_STATUS_OK;
+    if (walk->manner == FUSE_MATRIX && walk->force < 0 && !fuse_may_copy(f, walk, node)) {
+      walk->manner = FUSE_OPERAND;
+      walk->unit->narrows = false;
+      continue;
+    }
     QUERN_TRY(materialise(f, walk->force >= 0 ? &f->order.at[walk->force]->out[0] : node->src[i]));
   }
   return base_error(QUERN_STATUS_INTERNAL, "fuse: the operands of a contraction cannot be read");
@@ -546,13 +573,16 @@ static quern_status new_dot(struct fuse *f, struct ir_node *node) {
   }
   unit->vars[3] = sum[0].n;
   QUERN_TRY(finish_space(f, unit, rank, &node->out[0], result));
-  struct fuse_walk walk = {.unit = unit, .number = number, .manner = FUSE_OPERAND};
+  bool library = pass_is_gemm(f->options->target, node);
+  struct fuse_walk walk = {.unit = unit, .number = number, .manner = library ? FUSE_MATRIX : FUSE_OPERAND};
+  if (library) fuse_find_narrow(f, unit, node);
   QUERN_TRY(walk_operands(f, &walk, node, (const struct pass_index *const(*)[QUERN_MAX_RANK])at));
   QUERN_TRY(commit_new(f, &walk));
   QUERN_TRY(add_stage(f, number, node, at[0], result));
   struct fuse_stage *stage = &unit->stages.at[0];
   stage->other = keep(f, node->src[1]->rank, at[1]);
-  return stage->other == NULL ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+  if (stage->other == NULL) return QUERN_STATUS_MEMORY;
+  return walk.manner == FUSE_MATRIX ? fuse_make_gemm(f, unit) : QUERN_STATUS_OK;
 }
 
 static quern_status new_scan(struct fuse *f, struct ir_node *node) {

@@ -56,7 +56,7 @@ static quern_tensor *gathered(struct gather *g, quern_tensor *x) {
   struct ir_node *node = x->node;
   if (--g->left < 0) return NULL;
   if (node->op == IR_BROADCAST && node->src[0]->dims[axis] == 1) return of_stretched(g, x);
-  if (!pass_is_elementwise(node) || !meets_reduction(x, axis, MOST_DEPTH))
+  if (!pass_is_widening(node) && (!pass_is_elementwise(node) || !meets_reduction(x, axis, MOST_DEPTH)))
     return IR_MAKE(g->ctx, IR_GATHER, g->node->attrs, x, g->index);
   quern_tensor *src[3];
   for (int i = 0; i < node->n_src; i++) {

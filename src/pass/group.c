@@ -50,6 +50,9 @@ static void mark_crossings(struct fuse *f) {
 
 static int level_of(const struct fuse *f, const struct fuse_spot *spot) { return f->units.at[spot->home]->level; }
 
+/* Whether another unit writes it if it is wanted. */
+static bool is_offered(const struct fuse_spot *spot) { return spot->home >= 0 && !spot->inside; }
+
 /* What computing t again would read, as nodes in found; false when it would cost too much. */
 static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *n_found, const quern_tensor **found) {
   const struct fuse *f = b->f;
@@ -67,7 +70,7 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *n_
     for (int i = 0; i < node->n_src; i++) {
       const quern_tensor *src = node->src[i];
       const struct fuse_spot *spot = fuse_spot_of(f, src);
-      bool leaf = pass_is_leaf(src->node), low = !leaf && spot->home >= 0 && level_of(f, spot) < b->unit->level;
+      bool leaf = pass_is_leaf(src->node), low = !leaf && is_offered(spot) && level_of(f, spot) < b->unit->level;
       double size = (double)ir_bytes(src);
       if (pass_needs_memory(node, i)) return false;
       if (leaf && !pass_is_given(src)) continue;
@@ -108,7 +111,7 @@ static bool is_narrow_again(const struct build *b, const quern_tensor *t, int *n
     for (int i = 0; i < node->n_src; i++) {
       const quern_tensor *src = node->src[i];
       const struct fuse_spot *spot = fuse_spot_of(f, src);
-      bool leaf = pass_is_leaf(src->node), stored = leaf || (spot->home >= 0 && level_of(f, spot) < b->unit->level);
+      bool leaf = pass_is_leaf(src->node), stored = leaf || (is_offered(spot) && level_of(f, spot) < b->unit->level);
       if (pass_needs_memory(node, i)) return false;
       if (leaf && !pass_is_given(src)) continue;
       bool half = 2 * base_dtypes[src->dtype].size <= size && (leaf || src->dtype != QUERN_DTYPE_BOOL);
@@ -149,7 +152,8 @@ static quern_status reads(struct build *b, const struct ir_node *node, const que
   struct fuse *f = b->f;
   const struct fuse_spot *spot = fuse_spot_of(f, t);
   bool rows = b->unit->kind == PASS_KIND_MAP || b->unit->kind == PASS_KIND_REDUCE;
-  bool after = b->unit->kind == PASS_KIND_DOT && node->id > b->unit->anchor->id; /* not of an operand */
+  bool generated = b->unit->kind == PASS_KIND_DOT && b->unit->gemm == NULL;
+  bool after = generated && node->id > b->unit->anchor->id; /* not of an operand */
   *read = true;
   if (level_of(f, spot) >= b->unit->level || spot->again == f->epoch) {
     *read = false;
@@ -200,6 +204,12 @@ static quern_status add_source(struct build *b, const struct ir_node *node, int 
   const quern_tensor *t = node->src[i];
   struct fuse_spot *spot = fuse_spot_of(f, t);
   bool met = spot->epoch == f->epoch, memory = pass_needs_memory(node, i) || is_alone(b->unit->kind);
+  if (b->unit->gemm != NULL && !memory && !pass_is_given(t)) { /* what is read was settled when it was joined */
+    if (!fuse_gemm_reads(b->unit->gemm, t)) return add_node(b, t->node);
+    spot->epoch = f->epoch;
+    spot->visit = READ;
+    return add_in(b, t);
+  }
   if (memory || pass_is_given(t) || is_pinned(b, t)) {
     if (met && spot->visit == COMPUTED) {
       *again = true;
@@ -383,6 +393,7 @@ static quern_status settle(struct build *b) {
   QUERN_TRY(collect(b, unit->needed.n, unit->needed.at));
   *group = (struct pass_group){.kind = unit->kind, .anchor = unit->anchor, .n_outer = unit->n_outer};
   if (unit->kind == PASS_KIND_DOT) memcpy(group->vars, unit->vars, sizeof group->vars);
+  if (unit->gemm != NULL) QUERN_TRY(fuse_settle_gemm(f, unit, &group->gemm));
   QUERN_TRY(fill_stages(b, group));
   QUERN_TRY(fill_nodes(b, group));
   QUERN_TRY(fill_outs(b, group, unit->needed.n, unit->needed.at));

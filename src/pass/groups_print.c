@@ -36,11 +36,31 @@ static void print_space(struct base_str *str, const struct pass_group *group) {
   base_str_add(str, "\n");
 }
 
+static void print_matrix(struct base_str *str, const char *name, const struct pass_matrix *m) {
+  if (m->tensor != NULL)
+    base_str_printf(str, ", %s = %%%u[%lld + %lld n + %lld i + %lld j]", name, m->tensor->node->id, (long long)m->at,
+                    (long long)m->batch, (long long)m->row, (long long)m->column);
+}
+
+static void print_gemm(struct base_str *str, const struct pass_gemm *g) {
+  static const char *const acts[] = {"", " relu", " gelu_tanh"};
+  base_str_printf(str, "  gemm%s%s %lld x %lld x %lld terms %lld", acts[g->act], g->back ? " backward" : "",
+                  (long long)g->batch, (long long)g->rows, (long long)g->columns, (long long)g->terms);
+  print_matrix(str, "a", &g->a);
+  print_matrix(str, "b", &g->b);
+  print_matrix(str, "y", &g->y);
+  print_matrix(str, "add", &g->add);
+  print_matrix(str, "kept", &g->kept);
+  if (g->bias != NULL) base_str_printf(str, ", bias = %%%u", g->bias->node->id);
+  base_str_add(str, "\n");
+}
+
 static void print_group(struct base_str *str, size_t number, const struct pass_group *group) {
   base_str_printf(str, "group %zu %s %016llx: %zu nodes, estimated %.2f times as fast as apart (needs %.2f)\n", number,
                   pass_kind_names[group->kind], (unsigned long long)group->hash, group->n_nodes, group->speedup,
                   group->threshold);
   print_space(str, group);
+  if (group->gemm != NULL) print_gemm(str, group->gemm);
   for (size_t i = 0; i < group->n_ins; i++) {
     base_str_add(str, "  in  ");
     print_tensor(str, group->ins[i]);

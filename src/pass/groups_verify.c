@@ -387,6 +387,81 @@ static quern_status check_dot(struct check *c) {
   return QUERN_STATUS_OK;
 }
 
+/* ---- libraries --------------------------------------------------------------------------------------------------- */
+
+/* The row-major number of a point in part `part` of the variables. */
+static int64_t part_at(const struct pass_group *group, int part, const int64_t *point) {
+  int first = 0;
+  int64_t number = 0;
+  for (int i = 0; i < part; i++) first += group->vars[i];
+  for (int v = first; v < first + group->vars[part]; v++) number = number * group->space->extents.at[v] + point[v];
+  return number;
+}
+
+/* Whether t at these indices is the matrix, rows and columns being those parts of the variables: both are affine, so that the first
+** point and the last of each variable are enough. The order of terms is open. */
+static bool is_matrix_at(const struct pass_group *group, const struct pass_matrix *m, const quern_tensor *t,
+                         const struct pass_index *const *at, int down, int across) {
+  int n = (int)group->space->extents.n;
+  int64_t coef[PASS_MOST_VARS + QUERN_MAX_RANK], constant;
+  const struct pass_index *flat = pass_index_flat(group->space, t->rank, t->dims, at);
+  if (t != m->tensor || !pass_index_affine(group->space, flat, coef, &constant)) return false;
+  for (int v = -1; v < n; v++) {
+    int64_t point[PASS_MOST_VARS + QUERN_MAX_RANK] = {0};
+    if (v >= 0) point[v] = group->space->extents.at[v] - 1;
+    bool term = v >= n - group->vars[3] && group->vars[3] > 1 && across == 3;
+    int64_t place = m->at + part_at(group, 0, point) * m->batch + part_at(group, down, point) * m->row +
+                    part_at(group, across, point) * m->column;
+    if (!term && value_at(flat, point) != place) return false;
+  }
+  return true;
+}
+
+/* The same of an operand, through the group's nodes to what it reads. */
+static bool is_operand(const struct pass_group *group, const struct pass_matrix *m, int side) {
+  const struct pass_stage *stage = &group->stages[0];
+  const quern_tensor *t = stage->node->src[side];
+  const struct pass_index *at[QUERN_MAX_RANK], *in[QUERN_MAX_RANK];
+  for (int k = 0; k < t->rank; k++) at[k] = side == 0 ? stage->source[k] : stage->other[k];
+  while (t != m->tensor) {
+    bool computed = find_node(group, t->node) >= 0 && t->node->n_src == 1;
+    if (!computed || !pass_index_of_source(group->space, t->node, 0, (const struct pass_index *const *)at, in))
+      return false;
+    t = t->node->src[0];
+    for (int k = 0; k < t->rank; k++) at[k] = in[k];
+  }
+  return find_in(group, t) >= 0 && is_matrix_at(group, m, t, (const struct pass_index *const *)at, 1 + side, 3);
+}
+
+static const struct pass_out *find_out(const struct pass_group *group, const quern_tensor *t) {
+  for (size_t i = 0; i < group->n_outs; i++)
+    if (group->outs[i].tensor == t) return &group->outs[i];
+  return NULL;
+}
+
+static bool is_result(const struct pass_group *group, const struct pass_matrix *m, bool swapped) {
+  const struct pass_out *out = find_out(group, m->tensor);
+  struct pass_matrix x = *m;
+  if (swapped) x = (struct pass_matrix){m->tensor, m->at, m->batch, m->column, m->row};
+  return out != NULL && is_matrix_at(group, &x, out->tensor, (const struct pass_index *const *)out->at, 1, 2);
+}
+
+/* The gemm is that of the anchor, as it stands or with its sides in each other's place; what it names is read or written. */
+static quern_status check_gemm(struct check *c) {
+  const struct pass_group *group = c->group;
+  const struct pass_gemm *g = group->gemm;
+  bool kept = g->kept.tensor != NULL && !g->back, is = false;
+  for (int swapped = 0; swapped < 2 && !is; swapped++)
+    is = is_operand(group, swapped ? &g->b : &g->a, 0) && is_operand(group, swapped ? &g->a : &g->b, 1) &&
+         is_result(group, &g->y, swapped) && (!kept || is_result(group, &g->kept, swapped));
+  FAULT(c, is, "the matrices of its library call are not those of the contraction");
+  const quern_tensor *const reads[] = {g->add.tensor, g->back ? g->kept.tensor : NULL, g->bias};
+  for (size_t i = 0; i < BASE_COUNT(reads); i++)
+    FAULT(c, reads[i] == NULL || find_in(group, reads[i]) >= 0, "its library call reads what is no in of it");
+  FAULT(c, group->n_outs == (kept ? 2u : 1u), "%zu outs of a library call", group->n_outs);
+  return QUERN_STATUS_OK;
+}
+
 static quern_status check_view(struct check *c) {
   const struct pass_group *group = c->group;
   FAULT(c, group->n_ins == 1 && group->n_outs == 1 && group->space == NULL, "a view has one in and one out");
@@ -447,6 +522,8 @@ static quern_status check_points(struct check *c) {
     bool outer = group->kind == PASS_KIND_DOT || ir_count(out->tensor) != points(group->space, n);
     QUERN_TRY(check_once(c, out->tensor, (const struct pass_index *const *)out->at, outer ? group->n_outer : n));
   }
+  FAULT(c, group->gemm == NULL || group->kind == PASS_KIND_DOT, "a library call of no contraction");
+  if (group->gemm != NULL) QUERN_TRY(check_gemm(c));
   return check_walk(c);
 }
 

@@ -120,6 +120,7 @@ static void hash_group(struct walk *w) {
     w->hash = base_hash_u64(w->hash, (uint64_t)group->space->extents.at[v]);
   w->hash = base_hash_u64(w->hash, (uint64_t)group->n_outer);
   for (int i = 0; i < 4; i++) w->hash = base_hash_u64(w->hash, (uint64_t)group->vars[i]);
+  if (group->gemm != NULL) w->hash = base_hash_string(w->hash, "gemm");
   for (size_t i = 0; i < group->n_outs; i++) {
     const struct pass_out *out = &group->outs[i];
     walk_from(w, out->tensor);

@@ -26,7 +26,7 @@ struct pass_options {
   bool on[PASS_COUNT];
   bool approximate;    /* numerics=fast: rules that change the last bits are allowed */
   bool inference;      /* nothing will be differentiated: statistics may be folded into weights */
-  int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB */
+  int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB, 512 on GPUs */
   const struct base_target *target;
   /* True when the device has a kernel for the composite; it stays a node, and becomes a group of its own. NULL: none. */
   bool (*claims)(const struct base_target *target, const struct ir_node *composite);
@@ -144,6 +144,36 @@ int64_t pass_rows_get(const struct pass_rows *rows, const quern_tensor *t);
 /* True when it has rows that follow each other, from the first element to the last. */
 bool pass_rows_first(const struct pass_rows *rows, const quern_tensor *t);
 
+/* ---- attention in place (place.c): where a claimed attention's operands and results lie --------------------------- */
+
+/* Element (n, h, t, d) is element `at + n batch + h head + t row + d` of source number `place` of the composite, or of its
+** result where it is written; place -1: there is none. */
+struct pass_view {
+  int place;
+  int64_t at, batch, head, row;
+};
+enum {
+  PASS_VIEW_Q,
+  PASS_VIEW_K,
+  PASS_VIEW_V,
+  PASS_VIEW_Y,
+  PASS_VIEW_DY,
+  PASS_VIEW_DQ,
+  PASS_VIEW_DK,
+  PASS_VIEW_DV,
+  PASS_VIEWS
+};
+struct pass_attention {
+  int64_t batch, heads, kv_heads, queries, keys, width, value_width;
+  bool causal, back;
+  double scale;
+  struct pass_view views[PASS_VIEWS];
+  int lse; /* the result that is lse; backward, the source */
+};
+/* Of attention and attention.vjp, without a mask, and of what pass_place makes of them; false of other nodes. */
+bool pass_attention_read(const struct ir_node *composite, struct pass_attention *attention);
+bool pass_view_is_out(int view, bool back);
+
 /* ---- groups (fuse.c): what one kernel computes ------------------------------------------------------------------------ */
 
 enum pass_kind {
@@ -159,6 +189,24 @@ enum pass_kind {
   PASS_KIND_COUNT
 };
 extern const char *const pass_kind_names[PASS_KIND_COUNT];
+
+/* A contraction that a library does instead of generated code, when the target may call one that does. Element (n, i, j) of
+** a matrix is element `at + n batch + i row + j column` of a tensor in memory, which is NULL where there is none; no stride
+** is negative, row or column is 1, and the other is no less than what lies between. */
+struct pass_matrix {
+  quern_tensor *tensor;
+  int64_t at, batch, row, column;
+};
+enum pass_activation { PASS_ACT_NONE, PASS_ACT_RELU, PASS_ACT_GELU_TANH };
+/* s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j]; y = act(s), and kept is s; backward, y = s act'(kept),
+** and kept is read. What the graph rounds between the sum and y is not rounded. */
+struct pass_gemm {
+  int64_t batch, rows, columns, terms;
+  struct pass_matrix a, b, y, add, kept;
+  quern_tensor *bias; /* of `columns` elements; NULL: none */
+  enum pass_activation act;
+  bool back;
+};
 
 /* A tensor that a group writes, and where: at[k] is index k of the element that a point of the space writes.
 ** Every element is written by exactly one point of the space (REDUCE: points that differ in inner variables only write once,
@@ -197,8 +245,9 @@ struct pass_group {
   ** inner variables, are outs, and nothing here reads them. */
   size_t n_crosses;
   struct pass_stage *crosses;
-  double speedup, threshold; /* estimated gain of the group over a kernel a node, and what it had to exceed */
-  uint64_t hash;             /* equal for groups that differ in which tensors they read and write only */
+  const struct pass_gemm *gemm; /* of a DOT that a library does: ins and outs are what it names; NULL of others */
+  double speedup, threshold;    /* estimated gain of the group over a kernel a node, and what it had to exceed */
+  uint64_t hash;                /* equal for groups that differ in which tensors they read and write only */
 };
 
 struct pass_groups {

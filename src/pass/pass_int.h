@@ -6,7 +6,7 @@
 /* ---- passes on the graph ---------------------------------------------------------------------------------- */
 
 typedef quern_status pass_function(struct pass_graph *graph, const struct pass_options *options);
-pass_function pass_chunk, pass_inline, pass_fold, pass_simplify, pass_layout, pass_batchnorm;
+pass_function pass_chunk, pass_inline, pass_fold, pass_simplify, pass_layout, pass_batchnorm, pass_place;
 /* Splits concatenations of more sources than a kernel can have; always done. */
 pass_function pass_split;
 
@@ -16,10 +16,24 @@ struct pass_deep {
   quern_context *ctx;
   ir_visit *visit; /* of the nodes; gets user */
   void *user;
-  struct base_map graphs; /* what became of sub-graphs */
+  struct pass_swaps *swaps; /* NULL: none */
+  struct base_map graphs;   /* what became of sub-graphs */
   struct base_arena arena;
 };
+/* What a visit wants replaced, of the same type, when all nodes of the graph it is in have been visited: where it met the tensor
+** it did not know yet what to put there. `to` does not depend on `from`. */
+struct pass_swaps {
+  struct base_heap *heap;
+  BASE_VEC(struct pass_swap {
+    const quern_tensor *from;
+    quern_tensor *to;
+  })
+  list;
+};
 quern_status pass_deep(struct pass_graph *graph, ir_visit *visit, void *user) QUERN_NODISCARD;
+/* The same, and does what the visit adds to swaps. */
+quern_status pass_deep_swap(struct pass_graph *graph, ir_visit *visit, void *user,
+                            struct pass_swaps *swaps) QUERN_NODISCARD;
 /* The same on one graph, by a visit that is being made. */
 quern_status pass_deep_graph(struct pass_deep *deep, const struct ir_graph *graph,
                              const struct ir_graph **out) QUERN_NODISCARD;
@@ -106,6 +120,7 @@ struct fuse_spot {
   int work, size, reads;               /* of computing one element where it is used: cost, nodes, tensors read */
   int n_units, units[FUSE_UNITS];      /* units that it is computed from, highest level first */
   int last_map, last_row, last_column; /* the latest unit that reads it: MAP; REDUCE, by its fastest axis */
+  bool inside;                         /* known in its home only, which never writes it */
   bool cross;                          /* it is one of its home's crosses: known when all points are */
   int family;                          /* of reductions over as many rows of as many terms that meet; -1: none */
   uint32_t epoch;                      /* of the walk that met it */
@@ -127,6 +142,10 @@ struct fuse_unit {
   const quern_tensor *like; /* a tensor with an element a point, and its indices */
   const struct pass_index **like_at;
   const struct pass_index *flat_outer, *flat_inner;
+  struct pass_gemm *gemm; /* DOT: what a library does, so far; NULL: code is generated */
+  bool swapped;           /* its sides have changed places: rows are the unit's columns */
+  bool narrows;           /* operands are read through casts from dtype narrow */
+  quern_dtype narrow;
   bool wide;   /* REDUCE: few long rows */
   bool column; /* REDUCE: the fastest axis is not reduced */
   BASE_VEC(struct fuse_stage) stages, crosses;
@@ -181,15 +200,18 @@ static inline struct fuse_spot *fuse_spot_of(const struct fuse *f, const quern_t
 enum fuse_manner {
   FUSE_POINT,   /* anything may be computed here */
   FUSE_OPERAND, /* of a contraction: hardly more than movement */
+  FUSE_MATRIX,  /* the same of one that a library does: movement that leaves a matrix in memory */
   FUSE_ALONE    /* nothing may be written but the anchor */
 };
 struct fuse_walk {
   struct fuse_unit *unit;
   int number; /* of the unit */
   enum fuse_manner manner;
-  bool fits;       /* everything can be computed at the points of the unit */
-  bool own;        /* it reads what the unit computes */
-  ptrdiff_t force; /* when it does not fit: the place of a node that must be in memory first, or -1 */
+  bool fits;               /* everything can be computed at the points of the unit */
+  bool own;                /* it reads what the unit computes */
+  ptrdiff_t force;         /* when it does not fit: the place of a node that must be in memory first, or -1 */
+  int side;                /* of FUSE_MATRIX: the operand */
+  const quern_tensor *odd; /* and when it does not fit: what would be in memory, but is no matrix there */
 };
 
 /* Walks from t at `at` to what is in memory or known in the unit; the visits, reads and units before are in f. */
@@ -201,6 +223,42 @@ quern_status fuse_measure(struct fuse *f, const struct ir_node *node, int *size,
 bool fuse_can_follow(struct fuse *f, int unit);
 /* The unit takes over what the walk found; what others may want gets its home there. */
 quern_status fuse_commit(struct fuse *f, const struct fuse_walk *walk) QUERN_NODISCARD;
+
+/* ---- fusion: contractions that a library does (gemm.c, epilogue.c) ----------------------------------------- */
+
+/* Whether the target may call a library for it. */
+bool pass_is_gemm(const struct base_target *target, const struct ir_node *dot);
+/* Movement that may leave a matrix: of one source. */
+bool pass_is_plain_movement(const struct ir_node *node);
+/* Permutes operands of such contractions that would be no matrices even if they were in memory; always done (matrices.c). */
+pass_function pass_matrices;
+/* Whether both operands of a new unit are casts from the same 16-bit dtype, which is then what the library takes; and whether a node is
+** such a cast. */
+void fuse_find_narrow(const struct fuse *f, struct fuse_unit *unit, const struct ir_node *dot);
+bool fuse_is_through(const struct fuse_unit *unit, const struct ir_node *node);
+/* Whether t lies between the contraction and what it reads. */
+bool fuse_is_on_way(const struct fuse_unit *unit, const quern_tensor *t);
+/* Whether t is read from memory; all else is computed. */
+bool fuse_gemm_reads(const struct pass_gemm *gemm, const quern_tensor *t);
+/* What t at these indices is as operand `side` of the unit's contraction, if it is a matrix that lies in memory. */
+bool fuse_operand(const struct fuse_unit *unit, const quern_tensor *t, const struct pass_index *const *at, int side,
+                  struct pass_matrix *matrix);
+/* The same as its result, or as something added to it. */
+bool fuse_result(const struct fuse_unit *unit, const quern_tensor *t, const struct pass_index *const *at,
+                 struct pass_matrix *matrix);
+/* Whether t is all of a vector along the rows (part 1) or columns (part 2), in their order. */
+bool fuse_vector(const struct fuse_unit *unit, const quern_tensor *t, const struct pass_index *const *at, int part);
+/* Whether an operand that is read where it is no matrix may be copied to be one: it would be, and is not much larger. */
+bool fuse_may_copy(const struct fuse *f, const struct fuse_walk *walk, const struct ir_node *dot);
+/* unit->gemm of a new unit from its stage; none when the operands do not go together. */
+quern_status fuse_make_gemm(struct fuse *f, struct fuse_unit *unit) QUERN_NODISCARD;
+/* Computes t at these indices in such a unit, in place of what it computed so far, if the library can; *joined says so.
+** wanted: a tensor that must be in memory for that, and then it is to be tried again; or NULL. */
+quern_status fuse_extend_gemm(struct fuse *f, int number, const quern_tensor *t, const struct pass_index *const *at,
+                              bool *joined, const quern_tensor **wanted) QUERN_NODISCARD;
+/* What is left of a unit's gemm when only these outs are needed. */
+quern_status fuse_settle_gemm(const struct fuse *f, const struct fuse_unit *unit,
+                              const struct pass_gemm **gemm) QUERN_NODISCARD;
 
 /* Units that only reduce columns join units that have the rows of it (cross.c). Called when all nodes have been taken. */
 quern_status fuse_cross(struct fuse *f) QUERN_NODISCARD;

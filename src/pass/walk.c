@@ -49,6 +49,15 @@ static bool is_cast_again(const struct ir_node *node) {
   return node->op == IR_CAST && pass_is_given(node->src[0]) && node->src[0]->node->op != IR_CONST;
 }
 
+/* What is in memory, or must be, as an operand of a library. */
+static void judge_matrix(struct fuse_walk *walk, const quern_tensor *t, const struct pass_index *const *at) {
+  struct pass_matrix matrix;
+  if (fuse_operand(walk->unit, t, at, walk->side, &matrix)) return;
+  walk->fits = false;
+  walk->force = -1;
+  walk->odd = t;
+}
+
 /* What a node that nobody holds must be like to be computed here, at `at`. */
 static void judge(struct fuse *f, struct fuse_walk *walk, ptrdiff_t place, const struct pass_index *const *at,
                   bool again) {
@@ -61,6 +70,12 @@ static void judge(struct fuse *f, struct fuse_walk *walk, ptrdiff_t place, const
     bool shared = spot->users > 1 && !is_cast_again(node);
     if (op->class == PASS_CLASS_MATH && (op->cost > 1 || spot->work > 4 || shared)) force(walk, place);
     if (node->op == IR_CONCAT) force(walk, place);
+    return;
+  }
+  if (walk->manner == FUSE_MATRIX) {
+    if (pass_is_plain_movement(node) || fuse_is_through(walk->unit, node)) return;
+    judge_matrix(walk, &node->out[0], at);
+    if (walk->fits) force(walk, place);
     return;
   }
   if (op->class != PASS_CLASS_MATH) return;
@@ -78,13 +93,17 @@ static quern_status meet(struct fuse *f, struct fuse_walk *walk, const quern_ten
   const struct pass_index *const *at = f->indices.at + first;
   ptrdiff_t place = ir_order_find(&f->order, t->node);
   struct fuse_spot *spot = &f->spots[place];
-  bool leaf = pass_is_leaf(t->node);
-  if (leaf || spot->home >= 0) {
+  bool leaf = pass_is_leaf(t->node), through = walk->manner == FUSE_MATRIX && fuse_is_through(walk->unit, t->node);
+  if (leaf || (spot->home >= 0 && !through)) {
     if (!leaf && spot->home == walk->number) {
       walk->own = true;
       if (spot->cross || !same_indices(t->rank, spot->at, at) || (scalar && walk->unit->kind != PASS_KIND_MAP))
         walk->fits = false;
       return QUERN_STATUS_OK;
+    }
+    if (walk->manner == FUSE_MATRIX) {
+      judge_matrix(walk, t, at);
+      if (leaf && !pass_is_given(t)) walk->fits = false; /* a number */
     }
     if (leaf && !pass_is_given(t)) return QUERN_STATUS_OK;
     if (walk->manner == FUSE_OPERAND && !is_plain(pass_index_flat(walk->unit->space, t->rank, t->dims, at))) {

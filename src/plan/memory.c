@@ -256,29 +256,53 @@ quern_status plan_pack(struct base_arena *arena, size_t n, struct plan_block *bl
   return pack(arena, n, blocks, bound, false, total);
 }
 
+/* Moves the blocks of at most so many bytes, which get memory of their own, to the end: gives how many others there are. All of them when
+** the arena would become much larger. */
+static size_t part_small(size_t n, struct plan_block *blocks, int *numbers, int64_t most, int64_t bound) {
+  enum { PART = 64, FEW_BYTES = 4 << 20 };
+  size_t left = 0;
+  int64_t own = 0;
+  for (size_t b = 0; b < n; b++) own += blocks[b].bytes <= most ? blocks[b].bytes : 0;
+  if (own > BASE_MAX(bound / PART, FEW_BYTES)) return n;
+  for (size_t b = 0; b < n; b++) {
+    if (blocks[b].bytes <= most) continue;
+    struct plan_block block = blocks[b];
+    int number = numbers[b];
+    blocks[b] = blocks[left];
+    numbers[b] = numbers[left];
+    blocks[left] = block;
+    numbers[left++] = number;
+  }
+  return left;
+}
+
+static void place_apart(size_t n, struct plan_block *blocks, int64_t *total) {
+  for (size_t b = 0; b < n; b++) {
+    blocks[b].at = *total;
+    *total += blocks[b].bytes;
+  }
+}
+
 quern_status plan_place_stores(const struct plan_job *job, const struct plan_life *life, struct base_arena *arena,
                                int64_t enough, int64_t *at, int64_t *total) {
-  size_t n = 0;
-  int *block_of = PLAN_NEW(arena, int, job->stores.n);
+  const struct plan_options *options = job->options;
+  size_t n = 0, shared;
+  int *block_of = PLAN_NEW(arena, int, job->stores.n), *stores = PLAN_NEW(arena, int, job->stores.n);
   struct plan_block *blocks = PLAN_NEW(arena, struct plan_block, job->stores.n);
-  if (block_of == NULL || blocks == NULL) return QUERN_STATUS_MEMORY;
+  if (block_of == NULL || stores == NULL || blocks == NULL) return QUERN_STATUS_MEMORY;
   for (size_t s = 0; s < job->stores.n; s++) {
     const struct plan_store *store = &job->stores.at[s];
     block_of[s] = -1;
     if (life->home[s] != (int)s || store->place != PLAN_ARENA || store->room == 0 || life->first[s] > life->last[s])
       continue;
-    block_of[s] = (int)n;
+    stores[n] = (int)s;
     blocks[n++] = (struct plan_block){store->room, life->first[s], life->until[s], 0};
   }
-  if (job->options->share) {
-    QUERN_TRY(pack(arena, n, blocks, BASE_MAX(life->bound, enough), enough > 0, total));
-  } else {
-    *total = 0;
-    for (size_t b = 0; b < n; b++) {
-      blocks[b].at = *total;
-      *total += blocks[b].bytes;
-    }
-  }
+  *total = 0;
+  shared = options->share ? part_small(n, blocks, stores, options->apart, life->bound) : 0;
+  if (shared > 0) QUERN_TRY(pack(arena, shared, blocks, BASE_MAX(life->bound, enough), enough > 0, total));
+  place_apart(n - shared, blocks + shared, total);
+  for (size_t b = 0; b < n; b++) block_of[stores[b]] = (int)b;
   for (size_t s = 0; s < job->stores.n && at != NULL; s++) {
     int block = block_of[life->home[s]];
     at[s] = block >= 0 ? blocks[block].at : 0;

@@ -86,8 +86,10 @@ struct plan_options {
   int64_t *least;  /* gets the smallest limit that would do when this one cannot be met; or NULL */
   bool reorder;    /* for low peak; else the order given */
   bool share;      /* buffers may share memory when not alive together; else each has its own */
+  int64_t apart;   /* where they share memory: those of at most so many bytes do not, if they are few */
   bool recompute;  /* what lies between kept tensors is made again for what result 0 does not need (again.c) */
   int threads;
+  int64_t align; /* of buffers in the arena, a multiple of 64; 0: 64 */
   size_t n_params;
   quern_tensor *const *params; /* leaves that are given at each run, in order */
   size_t n_leaves;

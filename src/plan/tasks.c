@@ -44,7 +44,8 @@ static quern_status bind(struct tasks *b, const quern_tensor *t, int store) {
 
 quern_status plan_add_store(struct plan_job *job, struct plan_store store, int *number) {
   *number = (int)job->stores.n;
-  store.room = plan_round(store.bytes);
+  int64_t align = BASE_MAX(job->options->align, PLAN_ALIGN);
+  store.room = (store.bytes + align - 1) / align * align;
   store.over = store.next_version = -1;
   store.version_of = *number;
   return base_vec_push(job->heap, &job->stores, store) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;

@@ -238,6 +238,7 @@ static quern_status limits_key(char key[320], struct cg_target *target, int thre
 bool prof_limits_find(struct prof_limits *limits, struct base_heap *heap, int threads) {
   char key[320], text[512] = "";
   struct cg_target target;
+  *limits = (struct prof_limits){0};
   if (limits_key(key, &target, threads) != QUERN_STATUS_OK) return false;
   rt_note_get(heap, key, text, sizeof text);
   return parse(text, limits) && limits->threads == threads;

@@ -15,11 +15,12 @@ extern const char *const prof_level_names[PROF_LEVELS]; /* "L1", "L2", "L3", "DR
 /* Measured with as many threads at once; all zero when there is no compiler to measure with. */
 struct prof_limits {
   int threads;
-  double flops_f32, flops_f64;   /* a second */
-  int64_t bytes[PROF_LEVELS];    /* that a level holds, of all threads together; of DRAM no limit */
-  double bandwidth[PROF_LEVELS]; /* bytes read a second */
-  double copy;                   /* bytes read and written a second, from DRAM to DRAM */
-  double launch;                 /* seconds that an empty kernel takes */
+  double flops_f32, flops_f64;              /* a second */
+  double flops_tf32, flops_bf16, flops_f16; /* of products of matrices, where they are others; 0: as of f32 */
+  int64_t bytes[PROF_LEVELS];               /* that a level holds, of all threads together; of DRAM no limit */
+  double bandwidth[PROF_LEVELS];            /* bytes read a second */
+  double copy;                              /* bytes read and written a second, from DRAM to DRAM */
+  double launch;                            /* seconds that an empty kernel takes */
 };
 
 /* The limits of the CPU with that many threads: as stored in the cache, else measured now (about a second) and
@@ -29,6 +30,12 @@ quern_status prof_limits_get(struct prof_limits *limits, struct base_heap *heap,
 
 /* The same as they are stored; false when they were never measured. */
 bool prof_limits_find(struct prof_limits *limits, struct base_heap *heap, int threads);
+
+/* The same of what runs on a device for a target: of a GPU measured by the device; all zero when nothing is known of it. */
+quern_status prof_device_limits_get(struct prof_limits *limits, struct base_heap *heap, const struct rt_device *device,
+                                    const struct cg_target *target, bool again) QUERN_NODISCARD;
+bool prof_device_limits_find(struct prof_limits *limits, struct base_heap *heap, const struct rt_device *device,
+                             const struct cg_target *target);
 
 /* The least time work can take: its operations at the full rate; of its bytes, which are of `footprint` different ones, those
 ** that a level cannot hold at the bandwidth of the next; or a launch, whichever is most. 0 when the limits are not known. */
@@ -45,7 +52,8 @@ struct prof_step {
   const char *kind;   /* of the group: "map", "reduce", "dot", ... */
   const char *ops;    /* what is computed, such as "dot+add+gelu" */
   struct kern_cost cost;
-  quern_dtype dtype; /* of the first out */
+  quern_dtype dtype; /* of the first out; of a product by a library, of what it reads */
+  bool tf32;         /* a product of f32 that may be rounded to tf32 */
   int64_t footprint; /* bytes of memory it touches */
   double floor;      /* seconds */
   enum prof_bound bound;

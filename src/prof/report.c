@@ -18,9 +18,17 @@ static double memory_floor(const struct prof_limits *limits, double bytes, doubl
   return floor;
 }
 
+static double rate_of(const struct prof_limits *limits, quern_dtype dtype) {
+  double own = dtype == QUERN_DTYPE_F64    ? limits->flops_f64
+               : dtype == QUERN_DTYPE_BF16 ? limits->flops_bf16
+               : dtype == QUERN_DTYPE_F16  ? limits->flops_f16
+                                           : 0;
+  return own > 0 ? own : limits->flops_f32;
+}
+
 double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost, quern_dtype dtype, double footprint,
                   enum prof_bound *bound) {
-  double rate = dtype == QUERN_DTYPE_F64 ? limits->flops_f64 : limits->flops_f32;
+  double rate = rate_of(limits, dtype);
   double compute = rate > 0 ? cost->flops / rate : 0;
   double memory = memory_floor(limits, cost->bytes, footprint);
   double floor = BASE_MAX(compute, memory);
@@ -31,7 +39,9 @@ double prof_floor(const struct prof_limits *limits, const struct kern_cost *cost
 void prof_steps_floor(const struct prof_limits *limits, size_t n, struct prof_step *steps) {
   for (size_t i = 0; i < n; i++) {
     struct prof_step *s = &steps[i];
-    s->floor = prof_floor(limits, &s->cost, s->dtype, (double)s->footprint, &s->bound);
+    struct prof_limits own = *limits;
+    if (s->tf32 && limits->flops_tf32 > 0) own.flops_f32 = limits->flops_tf32;
+    s->floor = prof_floor(&own, &s->cost, s->dtype, (double)s->footprint, &s->bound);
   }
 }
 

@@ -71,6 +71,10 @@ struct rt_stats {       /* of making a module */
 ** the host, which it may add to but never follow. Calls may return before what they ask for is done, download and wait excepted;
 ** what goes wrong meanwhile is told by a later call. */
 struct rt_stream;
+/* What a stream was asked for while it was captured, to be done again and again. */
+struct rt_graph {
+  size_t steps, bytes; /* of it; of the device that it takes beside what was allocated, as far as the driver tells */
+};
 struct rt_remote {
   quern_status (*open)(struct rt_stream **stream, struct base_heap *heap);
   void (*close)(struct rt_stream *stream);
@@ -81,9 +85,43 @@ struct rt_remote {
   quern_status (*copy)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
   quern_status (*fill)(struct rt_stream *stream, void *at, int byte, size_t bytes);
   quern_status (*wait)(struct rt_stream *stream);
+  /* (optional) From now on what is asked for goes into the caller's queue of the device (a CUstream), after all that was asked for
+  ** before; NULL: into the stream's own again, after that. */
+  quern_status (*borrow)(struct rt_stream *stream, void *foreign);
   /* Runs all phases of kernel number k; scratch: scratch_stride bytes for each of the target's threads. */
   quern_status (*launch)(struct rt_stream *stream, struct rt_module *module, size_t k, const struct kern_launch *launch,
                          void *scratch, size_t scratch_stride);
+  /* (optional, both) Whether kernel number k was made to be launched several times at once; n such launches: mems has the memories of one
+  ** after those of another. What they write the others do not touch, and they have no scratch. */
+  bool (*joins)(const struct rt_module *module, size_t k);
+  quern_status (*launch_many)(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                              const struct kern_launch *launch);
+  size_t piece; /* what memory is taken in, in bytes; 0: 1 */
+  /* (optional) Bytes of the device that are free, and all. */
+  quern_status (*room)(int64_t *free, int64_t *total);
+  /* (optional, these four) From capture to captured nothing is done: launches, copies, fills and marks are kept, and replay does them.
+  ** captured ends it whatever happened, and gives no graph when something failed. graph_free may be called while it is done. */
+  quern_status (*capture)(struct rt_stream *stream);
+  quern_status (*captured)(struct rt_stream *stream, struct rt_graph **graph);
+  quern_status (*replay)(struct rt_stream *stream, const struct rt_graph *graph);
+  void (*graph_free)(struct rt_stream *stream, struct rt_graph *graph);
+  /* (optional) While captured: what follows, up to the next call, is the next step, from 0 on, and need only come after those n steps. */
+  quern_status (*after)(struct rt_stream *stream, size_t n, const int *steps);
+  /* (optional, these three) An upload beside what was asked for before, which must not use that memory; what is asked for after fed comes
+  ** after all that was fed; what is fed after taken comes after all that was asked for before taken. */
+  quern_status (*feed)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
+  quern_status (*fed)(struct rt_stream *stream);
+  quern_status (*taken)(struct rt_stream *stream);
+  /* (optional, both) Marks the time when all before is done, as number i; the n marks' seconds since mark 0, once all is done. */
+  quern_status (*mark)(struct rt_stream *stream, size_t i);
+  quern_status (*marks)(struct rt_stream *stream, size_t n, double *seconds);
+};
+
+/* What a GPU reached, operations and bytes a second; 0: not known. */
+struct rt_rates {
+  double f32, tf32, bf16, f16, f64; /* products of large matrices */
+  double copy, cached;              /* bytes read and written by copies: of its memory, and inside of its cache */
+  double launch;                    /* seconds of the least that it does */
 };
 
 struct rt_device {
@@ -95,6 +133,8 @@ struct rt_device {
   /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and says so in
   ** the call and its workspace. UNSUPPORTED: the library cannot do it. */
   quern_status (*settle)(struct kern *kern, const struct cg_target *target);
+  /* (optional) Measures what it can do, which takes about a second. */
+  quern_status (*measure)(struct base_heap *heap, struct rt_rates *rates);
   /* Makes kernels ready. They must live as long as the module; stats may be NULL. */
   quern_status (*build)(struct rt_module **module, struct base_heap *heap, size_t n, const struct kern *const *kernels,
                         const struct cg_target *target, struct rt_stats *stats);
@@ -110,6 +150,9 @@ struct rt_device {
   ** neither compiler nor cache. */
   quern_status (*from_objects)(struct rt_module **module, struct base_heap *heap, size_t n,
                                const struct kern *const *kernels, size_t n_objects, const struct rt_object *objects);
+  /* (optional) A key of what compiled code depends on besides its text: compilers, libraries, the device itself. False: nothing that was
+  ** compiled before may be taken. */
+  bool (*identity)(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]);
 };
 extern const struct rt_device rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
 /* The device of that name, or NULL; the devices by number, NULL after the last. */

@@ -23,6 +23,11 @@ bool att_claims(const struct ir_node *composite);
 double att_flops(const struct ir_node *composite);
 sched_build sched_attention, sched_attention_back;
 
+/* The same on GPUs, by a library (attention_call.c). */
+bool att_call_claims(const struct base_target *target, const struct ir_node *composite);
+double att_call_flops(const struct ir_node *composite);
+sched_build sched_attention_call;
+
 void att_setup(struct att *a, struct sched_job *job);
 /* Makes the register tile of a contraction one for attention. */
 void att_choose_tile(struct att *a);

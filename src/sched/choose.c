@@ -4,8 +4,8 @@
 */
 #include "sched/nest.h"
 
-/* Bytes of memory traffic that are worth a task of their own; elements of a row that are worth a group of threads. */
-enum { TASK_BYTES = 65536, GPU_ROW = 48 };
+/* Bytes of memory traffic that are worth a task of their own. */
+enum { TASK_BYTES = 65536 };
 
 /* Bytes that one element of the widest tensor of the group costs, and how many elements that one has. */
 static double traffic(const struct pass_group *group, double *elements) {
@@ -51,9 +51,8 @@ static int64_t row_elements(const struct pass_group *group) {
 
 void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimise) {
   *sched = (struct sched){.lanes = 1, .unroll = 1, .grain = 1};
-  if (target
-          ->gpu) { /* as many tasks as there can be: neighbours work on neighbouring elements, or lanes of a long row */
-    if (group->kind == PASS_KIND_REDUCE && row_elements(group) >= GPU_ROW) sched->lanes = KERN_MAX_LANES;
+  if (target->gpu) { /* as many tasks as there can be: neighbours work on neighbouring elements */
+    if (group->kind == PASS_KIND_MAP && optimise > 0) sched->lanes = 8;
     return;
   }
   if (optimise > 0) {

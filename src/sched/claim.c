@@ -3,35 +3,44 @@
 */
 #include "sched/attention.h"
 
+static bool att_claims_of(const struct base_target *target, const struct ir_node *composite) {
+  (void)target;
+  return att_claims(composite);
+}
+
 static const struct {
   const char *name;
-  bool (*claims)(const struct ir_node *composite);
+  bool gpu;
+  bool (*claims)(const struct base_target *target, const struct ir_node *composite);
   sched_build *build;
   double (*flops)(const struct ir_node *composite);
 } table[] = {
-    {"attention", att_claims, sched_attention, att_flops},
-    {"attention.vjp", att_claims, sched_attention_back, att_flops},
+    {"attention", false, att_claims_of, sched_attention, att_flops},
+    {"attention.vjp", false, att_claims_of, sched_attention_back, att_flops},
+    {"attention", true, att_call_claims, sched_attention_call, att_flops},
+    {"attention.vjp", true, att_call_claims, sched_attention_call, att_flops},
+    {"attention.placed", true, att_call_claims, sched_attention_call, att_call_flops},
+    {"attention.vjp.placed", true, att_call_claims, sched_attention_call, att_call_flops},
 };
 
-static size_t find(const struct ir_node *composite) {
+static size_t find(const struct ir_node *composite, bool gpu) {
   size_t i = 0;
-  while (i < BASE_COUNT(table) && strcmp(table[i].name, composite->attrs->name) != 0) i++;
+  while (i < BASE_COUNT(table) && (table[i].gpu != gpu || strcmp(table[i].name, composite->attrs->name) != 0)) i++;
   return i;
 }
 
 bool sched_claims(const struct base_target *target, const struct ir_node *composite) {
-  if (target->gpu) return false;
-  size_t i = find(composite);
-  return i < BASE_COUNT(table) && table[i].claims(composite);
+  size_t i = find(composite, target->gpu);
+  return i < BASE_COUNT(table) && table[i].claims(target, composite);
 }
 
 double sched_claim_flops(const struct ir_node *composite) {
-  size_t i = find(composite);
+  size_t i = find(composite, true);
   return i < BASE_COUNT(table) ? table[i].flops(composite) : 0;
 }
 
 quern_status sched_claim(struct sched_job *job) {
-  size_t i = find(job->group->anchor);
+  size_t i = find(job->group->anchor, job->target->gpu);
   QUERN_CHECK(i < BASE_COUNT(table), INTERNAL, "schedule: no kernel for %s", job->group->anchor->attrs->name);
   return table[i].build(job);
 }

@@ -145,7 +145,7 @@ quern_status sched_pack(struct kern **kern, int64_t *count, struct base_heap *he
   struct kern *trial = NULL, *made = NULL;
   *kern = NULL;
   *count = 0;
-  if (group->kind != PASS_KIND_DOT) return QUERN_STATUS_OK;
+  if (group->kind != PASS_KIND_DOT || group->gemm != NULL) return QUERN_STATUS_OK;
   quern_status status = kern_new(&trial, heap);
   if (status == QUERN_STATUS_OK) status = kern_new(&made, heap);
   if (status == QUERN_STATUS_OK) {

@@ -8,6 +8,44 @@
 */
 #include "sched/map.h"
 
+/* ---- GPUs: a thread has as many elements as 16 bytes hold -------------------------------------------------- */
+
+enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18 };
+
+/* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbour does. */
+static int gpu_lanes(const struct sched_job *job) {
+  const struct pass_group *group = job->group;
+  size_t size = 1;
+  int64_t most = 0;
+  for (size_t i = 0; i < group->n_outs; i++) most = BASE_MAX(most, ir_count(group->outs[i].tensor));
+  for (size_t i = 0; i < group->n_outs; i++) {
+    const quern_tensor *t = group->outs[i].tensor;
+    if (ir_count(t) >= most) size = BASE_MAX(size, base_dtypes[t->dtype].size);
+  }
+  return BASE_MIN(BASE_MIN(GPU_BYTES / (int)size, GPU_LANES), job->sched->lanes);
+}
+
+/* Vectors a task: two where a thread would wait for few bytes only. */
+static int gpu_unroll(const struct sched_map *m) {
+  const struct pass_group *group = m->job->group;
+  int64_t most = ir_count(group->outs[0].tensor), bytes = 0;
+  for (size_t i = 0; i < group->n_ins; i++)
+    if (ir_count(group->ins[i]) >= most) bytes += m->lanes * (int64_t)base_dtypes[group->ins[i]->dtype].size;
+  return m->lanes > 1 && bytes > 0 && bytes <= GPU_BYTES && m->insts <= GPU_INSTS ? GPU_UNROLL : 1;
+}
+
+/* Fewer lanes where rows are no multiples of them: their first elements would not be aligned. One where lanes would be scattered:
+** then threads that are neighbours take neighbouring elements. */
+static void fit_lanes(struct sched_map *m) {
+  int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
+  int64_t rows = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector);
+  while (m->lanes > 1 && (extent < m->lanes || (rows > 1 && extent % m->lanes != 0))) m->lanes /= 2;
+  if (m->scattered) m->lanes = 1;
+  if (m->lanes == 1) m->vector = m->nest.n_loops - 1;
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------- */
+
 /* The loop that is to have lanes: where an element costs least. */
 static quern_status choose_vector(struct sched_map *m) {
   struct sched_nest *nest = &m->nest;
@@ -84,6 +122,34 @@ quern_status sched_map_hoist(struct sched_map *m, int n_vars, const int *vars) {
   return QUERN_STATUS_OK;
 }
 
+/* On a GPU a task has `unroll` vectors that are `tasks` apart, so that what neighbours load and store lies side by side. All are
+** loaded before the first is stored. */
+static quern_status emit_apart(struct sched_map *m, int64_t rows, int64_t segments, int64_t tasks) {
+  struct kern_builder *b = &m->b;
+  const struct pass_group *group = m->job->group;
+  kern_id at[GPU_UNROLL], task = kern_task(b);
+  for (int store = 0; store < 2; store++)
+    for (int u = 0; u < m->unroll; u++) {
+      kern_id flat = kern_add_i(b, task, u * tasks), *values = m->stored + (size_t)u * group->n_outs;
+      kern_values_enter(m->values);
+      if (rows > 1) {
+        sched_nest_set(&m->nest, b, m->values, 0, m->nest.n_loops, m->vector, kern_idiv(b, flat, segments));
+        flat = kern_imod(b, flat, segments);
+      }
+      if (store == 0) at[u] = kern_mul_i(b, flat, m->lanes);
+      kern_values_set(m->values, m->nest.loops[m->vector].var, at[u], m->lanes, KERN_NONE);
+      for (size_t i = 0; i < group->n_outs; i++) {
+        const quern_tensor *t = group->outs[i].tensor;
+        if (store == 0)
+          values[i] = kern_values_get(m->values, t, t->rank, m->nest.outs[i]);
+        else
+          sched_store_at(m->job, b, m->values, i, m->nest.outs[i], values[i], KERN_NONE);
+      }
+      kern_values_leave(m->values);
+    }
+  return QUERN_STATUS_OK;
+}
+
 /* Tasks are parts of rows: `segments` of them a row, of `blocks` blocks each. */
 static quern_status emit_long_rows(struct sched_map *m, int64_t rows, int64_t blocks, int64_t segments, int64_t whole) {
   struct kern_builder *b = &m->b;
@@ -152,6 +218,17 @@ static quern_status emit(struct sched_map *m) {
   int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
   int64_t rows = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector);
   int64_t step = (int64_t)m->unroll * m->lanes, whole = extent / step, grain = BASE_MAX(m->job->sched->grain, 1);
+  if (m->job->target->gpu) {
+    int64_t vectors = rows * (extent / m->lanes);
+    m->unroll = gpu_unroll(m);
+    if (m->unroll > 1 && extent % m->lanes == 0 && vectors % m->unroll == 0) {
+      QUERN_TRY(sched_map_begin(m, vectors / m->unroll));
+      return emit_apart(m, rows, extent / m->lanes, vectors / m->unroll);
+    }
+    m->unroll = 1;
+    step = grain = m->lanes; /* a thread has one vector */
+    whole = extent / step;
+  }
   if (rows == 1 || extent >= grain) {
     int64_t blocks = BASE_MAX(grain / step, 1), segments = BASE_MAX((whole + blocks - 1) / blocks, 1);
     QUERN_TRY(sched_map_begin(m, rows * segments));
@@ -172,7 +249,9 @@ static int choose_unroll(const struct sched_map *m) {
 /* The phases of one part of the vector's loop, or of all of it. */
 static quern_status build_part(struct sched_map *m) {
   bool tiled = false;
-  if (m->lanes > 1) QUERN_TRY(sched_map_tiled(m, &tiled));
+  bool gpu = m->job->target->gpu;
+  if (m->lanes > 1) QUERN_TRY((gpu ? sched_map_tiled_gpu : sched_map_tiled)(m, &tiled));
+  if (gpu && !tiled) fit_lanes(m);
   if (!tiled) QUERN_TRY(emit(m));
   kern_values_free(m->values);
   m->values = NULL;
@@ -187,12 +266,13 @@ static quern_status choose_cut(const struct sched_map *m, int *loop, int *n, int
   const struct sched_nest *nest = &m->nest;
   *n = 1;
   *loop = m->vector;
-  if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_parts(nest, m->vector, n, starts));
   int64_t elements = sched_nest_count(nest, 0, nest->n_loops, -1);
+  if (m->job->target->gpu && elements < 2 * GPU_CUT_ELEMENTS) return QUERN_STATUS_OK; /* not worth a launch */
+  if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_parts(nest, m->vector, n, starts));
   for (int i = 0; m->lanes > 1 && i < nest->n_loops && *n == 1; i++) {
     *loop = i;
     if (i != m->vector) QUERN_TRY(sched_nest_parts(nest, i, n, starts));
-    if (*n > MOST_CUTS || *n * CUT_ELEMENTS > elements) *n = 1;
+    if (*n > MOST_CUTS || *n * (m->job->target->gpu ? GPU_CUT_ELEMENTS : CUT_ELEMENTS) > elements) *n = 1;
   }
   return QUERN_STATUS_OK;
 }
@@ -207,13 +287,15 @@ static quern_status build(struct sched_map *m) {
   QUERN_TRY(choose_vector(m));
   m->unroll = choose_unroll(m);
   QUERN_TRY(choose_cut(m, &loop, &n, starts));
+  int lanes = m->lanes;
   if (n == 1) return build_part(m);
   QUERN_TRY(sched_nest_copy(&whole, nest));
   for (int i = 0; i < n; i++) {
     int64_t end = i + 1 < n ? starts[i + 1] : whole.loops[loop].extent;
     QUERN_TRY(sched_nest_copy(nest, &whole));
     QUERN_TRY(sched_nest_narrow(nest, loop, starts[i], end - starts[i]));
-    if (loop != m->vector) QUERN_TRY(choose_vector(m));
+    m->lanes = lanes;
+    if (loop != m->vector || m->job->target->gpu) QUERN_TRY(choose_vector(m));
     m->unroll = choose_unroll(m);
     QUERN_TRY(build_part(m));
   }
@@ -222,14 +304,14 @@ static quern_status build(struct sched_map *m) {
 
 quern_status sched_map(struct sched_job *job) {
   struct base_arena arena;
-  struct sched_map m = {.job = job, .lanes = sched_lanes(job), .unroll = 1};
+  struct sched_map m = {.job = job, .lanes = job->target->gpu ? gpu_lanes(job) : sched_lanes(job), .unroll = 1};
   if (ir_count(job->group->outs[0].tensor) == 0) {
     (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
     return job->kern->failed;
   }
   if (sched_is_update(job)) return sched_update(job);
   base_arena_init(&arena, &job->ctx->heap);
-  m.stored = base_arena_alloc(&arena, job->group->n_outs * sizeof *m.stored);
+  m.stored = base_arena_alloc(&arena, GPU_UNROLL * job->group->n_outs * sizeof *m.stored);
   quern_status status = m.stored == NULL ? QUERN_STATUS_MEMORY : sched_nest_init(&m.nest, job, &arena);
   if (status == QUERN_STATUS_OK) status = build(&m);
   kern_values_free(m.values);

@@ -1,6 +1,6 @@
 /* sched/map_tile.c -- MAP groups whose ins are contiguous along one loop and whose outs along another
 ** A square of lanes x lanes elements of such an in is read along its loop, transposed in registers, and used along the
-** outs' loop: both sides see whole lines of memory.
+** outs' loop: both sides see whole lines of memory. On GPUs the square lies in shared memory, and a group of threads has it.
 ** tests: tests/sched/test_map.c
 */
 #include "sched/map.h"
@@ -189,4 +189,124 @@ quern_status sched_map_tiled(struct sched_map *m, bool *done) {
   if (tile.columns == NULL) return QUERN_STATUS_MEMORY;
   *done = true;
   return emit(&tile);
+}
+
+/* ---- GPUs: through shared memory ----------------------------------------------------------------------------- */
+
+/* Threads of a task, lanes at most, rows that a turn of a loop loads, and points that are turned at most. */
+enum { GPU_GROUP = 32, GPU_MOST_LANES = 64, GPU_ROWS = 16, GPU_POINTS = 2 };
+
+struct gpu_tile {
+  struct tile tile;
+  kern_id *local; /* a point: the square as it was read */
+  int64_t pitch;  /* elements of a row of it: a little more than its lanes, so that a column lies in many banks */
+};
+
+/* The square from (row, column) on is read along its own loop, and kept. */
+static void emit_in(struct gpu_tile *g, kern_id row, kern_id column) {
+  struct sched_map *m = g->tile.m;
+  struct kern_builder *b = &m->b;
+  int along = m->nest.loops[g->tile.along].var, across = m->nest.loops[m->vector].var;
+  kern_id first = kern_range(b, 0, m->lanes, GPU_ROWS), x[GPU_POINTS][GPU_ROWS];
+  for (int j = 0; j < GPU_ROWS; j++) {
+    kern_values_enter(m->values);
+    kern_values_set(m->values, across, kern_add(b, column, kern_add_i(b, first, j)), 1, KERN_NONE);
+    kern_values_set(m->values, along, row, m->lanes, KERN_NONE);
+    for (size_t t = 0; t < g->tile.turned.n; t++) {
+      const struct sched_point *point = &g->tile.turned.at[t];
+      x[t][j] = kern_values_get(m->values, point->tensor, point->tensor->rank, point->at);
+    }
+    kern_values_leave(m->values);
+    kern_values_set(m->values, along, row, 1, KERN_NONE);
+  }
+  for (int j = 0; j < GPU_ROWS; j++) { /* all are under way by now */
+    kern_id place = kern_mul_i(b, kern_add_i(b, first, j), g->pitch);
+    for (size_t t = 0; t < g->tile.turned.n; t++) kern_store(b, g->local[t], place, x[t][j]);
+  }
+  kern_end(b);
+}
+
+/* The same square the other way. */
+static void emit_out(struct gpu_tile *g, kern_id row, kern_id column) {
+  struct sched_map *m = g->tile.m;
+  struct kern_builder *b = &m->b;
+  int along = m->nest.loops[g->tile.along].var, across = m->nest.loops[m->vector].var;
+  kern_id lane = kern_lane(b, QUERN_DTYPE_I64, m->lanes);
+  kern_id places = kern_mul(b, lane, kern_const_i(b, QUERN_DTYPE_I64, m->lanes, g->pitch));
+  kern_id first = kern_range(b, 0, m->lanes, GPU_ROWS);
+  for (int j = 0; j < GPU_ROWS; j++) {
+    kern_id at = kern_add_i(b, first, j);
+    kern_values_enter(m->values);
+    kern_values_set(m->values, along, kern_add(b, row, at), 1, KERN_NONE);
+    kern_values_set(m->values, across, column, m->lanes, KERN_NONE);
+    for (size_t t = 0; t < g->tile.turned.n; t++) {
+      const struct sched_point *point = &g->tile.turned.at[t];
+      kern_id x = kern_gather(b, g->local[t], kern_add(b, places, kern_splat(b, at, m->lanes)));
+      kern_values_bind(m->values, point->tensor, point->tensor->rank, point->at, x);
+    }
+    sched_map_store(m, KERN_NONE);
+    kern_values_leave(m->values);
+    kern_values_set(m->values, across, column, 1, KERN_NONE);
+  }
+  kern_end(b);
+}
+
+static quern_status emit_gpu(struct gpu_tile *g) {
+  struct sched_map *m = g->tile.m;
+  struct kern_builder *b = &m->b;
+  int64_t rows = m->nest.loops[g->tile.along].extent / m->lanes, columns = m->nest.loops[m->vector].extent / m->lanes;
+  int64_t others = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector) / m->nest.loops[g->tile.along].extent;
+  QUERN_TRY(sched_map_begin(m, others * rows * columns));
+  m->job->kern->phases[m->job->kern->n_phases - 1].group = GPU_GROUP;
+  kern_id task = kern_task(b), flat = kern_idiv(b, task, columns);
+  for (size_t t = 0; t < g->tile.turned.n; t++)
+    g->local[t] = kern_local(b, g->tile.turned.at[t].tensor->dtype, m->lanes * g->pitch);
+  set_others(&g->tile, kern_idiv(b, flat, rows));
+  kern_id row = kern_mul_i(b, kern_imod(b, flat, rows), m->lanes);
+  kern_id column = kern_mul_i(b, kern_imod(b, task, columns), m->lanes);
+  emit_in(g, row, column);
+  emit_out(g, row, column);
+  return QUERN_STATUS_OK;
+}
+
+/* Whether all outs are contiguous along the vector's loop. */
+static bool outs_follow(const struct sched_map *m) {
+  const struct pass_group *group = m->job->group;
+  for (size_t i = 0; i < group->n_outs; i++) {
+    struct sched_point point = {group->outs[i].tensor, m->nest.outs[i]};
+    int64_t stride;
+    if (!stride_of(m, &point, m->vector, &stride) || stride != 1) return false;
+  }
+  return true;
+}
+
+/* Lanes of a square of 128 bytes a side: those of a thread are accessed at once. */
+static int side_of(const struct tile *tile) {
+  size_t size = 1;
+  for (size_t i = 0; i < tile->turned.n; i++) size = BASE_MAX(size, base_dtypes[tile->turned.at[i].tensor->dtype].size);
+  return BASE_MIN(GPU_GROUP * BASE_MAX(4 / (int)size, 1), GPU_MOST_LANES);
+}
+
+quern_status sched_map_tiled_gpu(struct sched_map *m, bool *done) {
+  struct gpu_tile g = {.tile = {.m = m}};
+  int lanes = m->lanes, vector = m->vector;
+  *done = false;
+  if (m->nest.n_loops < 2) return QUERN_STATUS_OK;
+  m->vector = m->nest.n_loops - 1;
+  m->lanes = GPU_GROUP;
+  bool may = outs_follow(m);
+  if (may) QUERN_TRY(find(&g.tile));
+  if (may && g.tile.turned.n > 0) {
+    m->lanes = side_of(&g.tile);
+    g.pitch = m->lanes + (m->lanes == GPU_GROUP ? 1 : m->lanes / GPU_GROUP);
+    *done = g.tile.turned.n <= GPU_POINTS && m->nest.loops[g.tile.along].extent % m->lanes == 0 &&
+            m->nest.loops[m->vector].extent % m->lanes == 0;
+  }
+  if (*done) {
+    g.local = base_arena_alloc(m->nest.arena, g.tile.turned.n * sizeof *g.local);
+    return g.local != NULL ? emit_gpu(&g) : QUERN_STATUS_MEMORY;
+  }
+  m->lanes = lanes;
+  m->vector = vector;
+  return QUERN_STATUS_OK;
 }

@@ -184,6 +184,7 @@ static void weigh(struct sched_trial *trial, const struct kern_fn *fn, int vecto
     trial->cost += inst_cost(inst, vector_bytes, scalar);
     trial->divisions += inst->op == KERN_IDIV || inst->op == KERN_IMOD;
     trial->scattered += inst->op == KERN_GATHER || inst->op == KERN_EXTRACT;
+    trial->odd = trial->odd || inst->op == KERN_IF || inst->op == KERN_EXTRACT || inst->op == KERN_SHUFFLE;
   }
   trial->insts = (int)fn->insts.n;
 }

@@ -50,6 +50,7 @@ struct sched_trial {
   int divisions; /* of indices */
   int scattered; /* loads and stores, lane by lane */
   int insts;
+  bool odd;   /* what groups of threads cannot do: branches, lanes that change places */
   bool valid; /* false: the values cannot be built in these loops */
 };
 /* The trial with loop vector (-1: none) having lanes. */

@@ -208,9 +208,14 @@ quern_status sched_reduce(struct sched_job *job) {
   rd.out_pass = base_arena_alloc(&arena, group->n_outs * sizeof *rd.out_pass);
   rd.crosses = base_arena_alloc(&arena, (group->n_crosses + 1) * sizeof *rd.crosses);
   quern_status status = QUERN_STATUS_MEMORY;
+  bool built = false;
   if (rd.stages != NULL && rd.about != NULL && rd.out_pass != NULL && rd.crosses != NULL)
     status = sched_nest_init(&rd.nest, job, &arena);
-  if (status == QUERN_STATUS_OK) status = build(&rd);
+  if (status == QUERN_STATUS_OK && job->target->gpu) {
+    status = reduce_gpu(&rd, &built);
+    rd.lanes = 1;
+  }
+  if (status == QUERN_STATUS_OK && !built) status = build(&rd);
   kern_values_free(rd.values);
   base_arena_fini(&arena);
   return status;

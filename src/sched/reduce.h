@@ -18,8 +18,9 @@ struct reduce_stage {
   quern_dtype acc; /* of accumulators */
   int n_acc;
   int pass;
-  int work; /* memory of the parts' results, when rows are split; of ARGREDUCE the indices are in the next one. Of a
+  int work;    /* memory of the parts' results, when rows are split; of ARGREDUCE the indices are in the next one. Of a
                  ** cross the memory of all accumulators */
+  int more[2]; /* memories of partial results of partial results */
   kern_id local; /* accumulators in scratch */
   kern_id row;   /* results of a block's rows in scratch */
 };
@@ -47,6 +48,14 @@ struct reduce_about { /* a node of the group */
   int wait;           /* of a stage: the first pass that it may be in */
   double weight;      /* of computing an element, in additions */
   uint64_t reads;     /* bit i: it is computed from in i (all from 63 on: bit 63), results of stages left out */
+};
+
+struct reduce_load { /* an element of an in that passes read */
+  struct sched_point point;
+  uint64_t passes; /* bit q: pass q reads it */
+  int first;       /* the first of them */
+  bool same;       /* it is the same in all rows */
+  kern_id *at;     /* what was loaded, a step */
 };
 
 struct reduce;
@@ -104,6 +113,17 @@ struct reduce {
   struct sched_points *steady; /* a pass: points that stay the same across the strip */
   kern_id *held;               /* values of fixed points, width each */
   struct reduce_value *few;    /* small: values of all elements */
+
+  /* groups of threads on GPUs */
+  int group;     /* threads of a task */
+  int64_t steps; /* along: vectors of a row */
+  bool fits;     /* along: a row is written out step by step, and what it reads is read once */
+  size_t n_loads;
+  struct reduce_load *loads;
+  kern_id *kept;      /* along, of keep k at step s: k * steps + s */
+  kern_id *cross_acc; /* along, of cross k at step s: a variable */
+  int64_t parts;      /* of a row, each a task; 1: it is not split */
+  int64_t part_size;  /* blocks of steps, or of elements across, that a part has */
 
   /* rows split into parts: one phase computes parts, the next joins them */
   bool split;
@@ -189,6 +209,33 @@ void reduce_fetch(struct reduce *rd, int q, kern_id at, int64_t from);
 /* reduce_pack.c */
 reduce_range reduce_range_packed;
 void reduce_pack_locals(struct reduce *rd);
+
+/* reduce_gpu.c: the same for groups of threads, where they can run it; otherwise nothing is built. The next phase, of n tasks by
+** `group` threads each. */
+quern_status reduce_gpu(struct reduce *rd, bool *built) QUERN_NODISCARD;
+quern_status reduce_gpu_begin(struct reduce *rd, int64_t tasks, int group) QUERN_NODISCARD;
+/* A number that is 1 in the last of n parts, and 0 in others. */
+kern_id reduce_gpu_last(struct reduce *rd, kern_id part, int64_t n);
+/* reduce_gpu_row.c, reduce_gpu_col.c: along and across rows. */
+quern_status reduce_gpu_rows(struct reduce *rd) QUERN_NODISCARD;
+quern_status reduce_gpu_columns(struct reduce *rd) QUERN_NODISCARD;
+/* reduce_gpu_join.c: partial results that lie in memory, row behind row. */
+struct reduce_partial {
+  size_t n_stages;
+  struct reduce_stage *stages; /* work: the memory of the partial results */
+  int64_t rows, others, width; /* rows of `others` times `width` partial results */
+  int loop;                    /* its loop */
+  int outs;                    /* whose outs come of it: a value of out_pass */
+};
+/* Adds their memories, before the first phase; the phases that join them and store what comes of it. */
+void reduce_partial_plan(struct reduce *rd, struct reduce_partial *p);
+quern_status reduce_partial_join(struct reduce *rd, struct reduce_partial *p) QUERN_NODISCARD;
+/* Stores what the accumulators of a stage hold to place `at` of its partial results; and loads it, `lanes` of it. */
+void reduce_partial_store(struct reduce *rd, const struct reduce_stage *stage, kern_id at, struct reduce_value x);
+struct reduce_value reduce_partial_load(struct reduce *rd, const struct reduce_stage *stage, kern_id at, int lanes,
+                                        kern_id active);
+/* The one value of all lanes. */
+struct reduce_value reduce_fold(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value x);
 
 /* The phases. */
 quern_status reduce_rows(struct reduce *rd, int64_t room) QUERN_NODISCARD;

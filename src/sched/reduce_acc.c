@@ -87,6 +87,20 @@ struct reduce_value reduce_tree(struct reduce *rd, const struct reduce_stage *st
   return y;
 }
 
+struct reduce_value reduce_fold(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value x) {
+  static const enum kern_op ops[IR_REDUCE_COUNT] = {
+      [IR_SUM] = KERN_ADD, [IR_PROD] = KERN_MUL, [IR_REDUCE_MAX] = KERN_MAX, [IR_REDUCE_MIN] = KERN_MIN};
+  struct kern_builder *b = &rd->b;
+  if (rd->job->kern->failed != QUERN_STATUS_OK) return x;
+  int lanes = kern_at_id(b, x.value)->lanes;
+  struct reduce_value all = {kern_fold(b, ops[stage->reduce], x.value), KERN_NONE};
+  if (!stage->arg) return all;
+  kern_id best = is_tie(rd, stage, x.value, kern_splat(b, all.value, lanes));
+  kern_id index = kern_select(b, best, x.index, kern_const_i(b, QUERN_DTYPE_I32, lanes, INT32_MAX));
+  all.index = kern_fold(b, KERN_MIN, index);
+  return all;
+}
+
 /* Of no elements the least and the greatest are the format's own, which may have no infinity. */
 static kern_id of_nothing(struct reduce *rd, const struct reduce_stage *stage, int lanes) {
   const struct base_dtype_info *info = &base_dtypes[stage->result->dtype];

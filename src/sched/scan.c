@@ -144,7 +144,8 @@ static void scan_lines(const struct scan *s, struct kern_builder *b, struct kern
 static quern_status phase_of_lines(const struct scan *s) {
   struct kern_values *values = NULL;
   int64_t sets = s->units / s->lines, elements = s->n * s->lanes * s->lines;
-  int64_t grain = BASE_MIN(BASE_MAX(BASE_MAX(s->job->sched->grain, 1), TASK_ELEMENTS / elements), sets);
+  int64_t least = s->job->target->gpu ? 1 : TASK_ELEMENTS / elements;
+  int64_t grain = BASE_MIN(BASE_MAX(BASE_MAX(s->job->sched->grain, 1), least), sets);
   struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(ceil_div(sets, grain)))};
   QUERN_TRY(s->job->kern->failed);
   QUERN_TRY(sched_values(s->job, &b, &values));

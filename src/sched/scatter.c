@@ -1,4 +1,4 @@
-/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose places are found at run time
+/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose places are found at run time (GPUs: scatter_sort.c)
 ** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some places along the axis, some q, of one (n, p).
 ** It copies its box from a, in a phase of its own that is left out where y takes a's memory, then goes through all indices in
 ** order and takes the updates that fall into it.
@@ -7,19 +7,9 @@
 ** tests: tests/sched/test_scatter.c
 */
 #include "sched/nest.h"
+#include "sched/scatter.h"
 
 enum { BOX_ELEMENTS = 4096 }; /* of y, that are worth a task */
-
-struct scatter {
-  struct sched_job *job;
-  const struct ir_node *node;
-  quern_dtype dtype, acc;             /* of y, and of what is added up */
-  int64_t n, p, places, q, n_indices; /* y is (n, p, places, q), u is (n, p, n_indices, q) */
-  int64_t box_places, box_q;          /* of a box, and how many boxes there are along each */
-  int64_t place_boxes, q_boxes;
-  int lanes;
-  int a, indices, u, sums; /* memories; sums is y, or a workspace in acc */
-};
 
 static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
@@ -121,8 +111,7 @@ static void copy_box(const struct scatter *s, struct kern_builder *b, const stru
   kern_end(b);
 }
 
-/* What an element becomes. */
-static kern_id updated(const struct scatter *s, struct kern_builder *b, kern_id old, kern_id u) {
+kern_id scatter_updated(const struct scatter *s, struct kern_builder *b, kern_id old, kern_id u) {
   static const enum ir_op ops[IR_REDUCE_COUNT] = {
       [IR_SUM] = IR_ADD, [IR_REDUCE_MAX] = IR_MAX, [IR_REDUCE_MIN] = IR_MIN};
   enum ir_reduce reduce = s->node->attrs->reduce;
@@ -144,7 +133,7 @@ static void take_updates(const struct scatter *s, struct kern_builder *b, const 
   kern_id source = kern_mem(b, s->u), u = kern_load_n(b, source, kern_add(b, from, q), s->lanes, active);
   bool set = s->node->attrs->reduce == IR_SET;
   kern_id old = set ? KERN_NONE : kern_load_n(b, sums, at, s->lanes, active);
-  kern_store_n(b, sums, at, updated(s, b, old, u), active);
+  kern_store_n(b, sums, at, scatter_updated(s, b, old, u), active);
   kern_end(b);
   kern_end(b);
   kern_end(b);
@@ -160,6 +149,7 @@ quern_status sched_scatter(struct sched_job *job) {
   }
   struct scatter s = scatter_of(job);
   if (s.a != s.u && s.a != s.indices) kern->mems[y].alias = s.a;
+  if (job->target->gpu) return scatter_sorted(&s);
   if (s.acc != s.dtype) s.sums = kern_add_mem(kern, s.acc, KERN_WORK, kern->mems[y].count);
   int64_t tasks = s.n * s.p * s.place_boxes * s.q_boxes;
   struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};

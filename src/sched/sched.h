@@ -14,6 +14,7 @@ struct sched {
   int mr, nr;         /* DOT: the register tile, nr a multiple of lanes */
   int64_t mc, nc, kc; /* DOT: the cache tiles; kc is KERN_DOT_BLOCK */
   int packed;         /* DOT: 1 + the in whose memory holds what sched_pack's kernel wrote; 0: none */
+  bool loose;         /* memories may begin anywhere: kern.loose */
   bool fast;          /* numerics=fast: libraries may vary the last bits, and round f32 to tf32 */
   /* Of a program with a leading dimension, NULL of others: the kernel has the number of rows as scalar 0, and need not write what
   ** is behind them. */
@@ -47,8 +48,8 @@ void sched_wisdom_fini(struct sched_wisdom *wisdom);
 /* Changes what the wisdom of this group and target says; false when there is none. */
 bool sched_wisdom_apply(const struct sched_wisdom *wisdom, const struct pass_group *group,
                         const struct base_target *target, struct sched *sched);
-/* The line of a file that says so. */
-void sched_wisdom_print(struct base_str *str, const struct pass_group *group, const struct base_target *target,
+/* The line of a file that says so of the group with that hash; numbers that are 0 are left out. */
+void sched_wisdom_print(struct base_str *str, uint64_t group, const struct base_target *target,
                         const struct sched *sched);
 
 /* True when sched_lower has a kernel for the composite. */

@@ -20,6 +20,9 @@ bool sched_is_update(const struct sched_job *job);
 sched_build sched_update;
 sched_build sched_map, sched_reduce, sched_dot, sched_scan, sched_sort, sched_scatter, sched_claim;
 
+/* Contractions that a library does (dot_call.c). */
+sched_build sched_dot_call;
+
 /* The operations of a composite that sched_claim has a kernel for. */
 double sched_claim_flops(const struct ir_node *composite);
 

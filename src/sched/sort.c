@@ -121,7 +121,8 @@ static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
 static quern_status phase_of_lines(const struct sort *s) {
   struct kern *kern = s->job->kern;
   bool by_count = s->n <= SORT_SHORT, local = 4 * 8 * s->n <= BASE_MIN(LOCAL_BYTES, s->job->target->l2_bytes);
-  int64_t grain = BASE_MIN(BASE_MAX(BASE_MAX(s->job->sched->grain, 1), BLOCK / s->n), s->lines);
+  int64_t least = s->job->target->gpu ? 1 : BLOCK / s->n;
+  int64_t grain = BASE_MIN(BASE_MAX(BASE_MAX(s->job->sched->grain, 1), least), s->lines);
   int work[4] = {-1, -1, -1, -1};
   if (!by_count && !local) add_work(s, work);
   struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(ceil_div(s->lines, grain)))};

@@ -137,9 +137,9 @@ bool sched_wisdom_apply(const struct sched_wisdom *wisdom, const struct pass_gro
   return known;
 }
 
-void sched_wisdom_print(struct base_str *str, const struct pass_group *group, const struct base_target *target,
+void sched_wisdom_print(struct base_str *str, uint64_t group, const struct base_target *target,
                         const struct sched *sched) {
-  base_str_printf(str, "%016" PRIx64 " %s", group->hash, target->name);
+  base_str_printf(str, "%016" PRIx64 " %s", group, target->name);
   for (size_t k = 0; k < BASE_COUNT(fields); k++)
     if (get(sched, k) != 0) base_str_printf(str, " %s=%" PRId64, fields[k].name, get(sched, k));
   base_str_add(str, "\n");

@@ -127,6 +127,12 @@ static quern_optim_options optim_of(const quern_trainer *t, const quern_scaler_o
   return o;
 }
 
+/* Whether all steps before this one were made. On a device that runs ahead nothing changes after one that was not finite. */
+static quern_tensor *gate_of(const quern_trainer *t) {
+  quern_tensor *count = quern_model_step(t->model);
+  return quern_eq(count, quern_input(t->ctx, "made", QUERN_DTYPE_U64, 0, NULL));
+}
+
 void train_build_free(quern_trainer *t) {
   quern_step_free(t->step);
   quern_model_free(t->model);
@@ -155,6 +161,7 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
   quern_scaler_options scaler = QUERN_SCALER_OPTIONS;
   quern_optim_options options = optim_of(t, &scaler);
   t->least_scale = options.scaler != NULL ? scaler.least : 0;
+  if (t->remote && options.scaler == NULL) options.gate = gate_of(t);
   QUERN_TRY(
       quern_step_accumulate(&t->step, t->model, parts, TRAIN_FIELDS, t->inputs, loss_of, &t->spec, &options, &t->loss));
   t->info.build += base_clock() - start;
@@ -163,10 +170,10 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
 
 /* ---- programs ------------------------------------------------------------------------------------------- */
 
-static quern_program_options options_of(const quern_trainer *t, const char *device, int64_t limit) {
+static quern_program_options options_of(const quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
   quern_program_options o = QUERN_PROGRAM_OPTIONS;
-  o.device = device != NULL ? device : quern_config_get(c, "device");
+  o.device = quern_config_get(c, "device");
   o.threads = (int)quern_config_int(c, "threads");
   o.numerics = strcmp(quern_config_get(c, "numerics"), "fast") == 0 ? QUERN_NUMERICS_FAST : QUERN_NUMERICS_EXACT;
   o.memory_limit = limit;
@@ -186,10 +193,11 @@ static void find_places(struct train_program *p) {
   p->in[0] = find_input(p->program, "inputs");
   p->in[1] = find_input(p->program, "labels");
   p->in_lr = find_input(p->program, "lr");
+  p->in_made = find_input(p->program, "made");
 }
 
-static quern_program_options step_options(const quern_trainer *t, const char *device, int64_t limit) {
-  quern_program_options options = options_of(t, device, limit);
+static quern_program_options step_options(const quern_trainer *t, int64_t limit) {
+  quern_program_options options = options_of(t, limit);
   options.recompute = t->spec.lm.keep_every > 0;
   options.n_updates = quern_step_updates(t->step, &options.updates);
   return options;
@@ -201,26 +209,45 @@ static void step_outputs(const quern_trainer *t, quern_tensor *outputs[TRAIN_OUT
   outputs[TRAIN_FINITE] = quern_step_finite(t->step);
 }
 
-quern_status train_step_curve(quern_trainer *t, size_t room, quern_curve_point *points, size_t *n) {
+static quern_status compile_step(quern_trainer *t, const quern_program_options *options, struct train_program *p) {
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
-  quern_program_options options = step_options(t, NULL, 0);
-  return quern_program_curve(t->ctx, TRAIN_OUTPUTS, outputs, &options, room, points, n);
-}
-
-quern_status train_step_program(quern_trainer *t, const char *device, int64_t limit, struct train_program *p) {
-  quern_tensor *outputs[TRAIN_OUTPUTS];
-  step_outputs(t, outputs);
-  quern_program_options options = step_options(t, device, limit);
-  QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_OUTPUTS, outputs, &options));
+  QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_OUTPUTS, outputs, options));
   find_places(p);
   return QUERN_STATUS_OK;
+}
+
+quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_program *p) {
+  quern_program_options options = step_options(t, limit);
+  return compile_step(t, &options, p);
+}
+
+/* Options of what is planned and not compiled. */
+static quern_program_options plan_options(const quern_trainer *t, int64_t limit, char target[TRAIN_TARGET]) {
+  quern_program_options options = step_options(t, limit);
+  options.device = train_plan_device(t, target);
+  if (target[0] != 0) options.target = target;
+  return options;
+}
+
+quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_program *p) {
+  char target[TRAIN_TARGET];
+  quern_program_options options = plan_options(t, limit, target);
+  return compile_step(t, &options, p);
+}
+
+quern_status train_step_curve(quern_trainer *t, size_t room, quern_curve_point *points, size_t *n) {
+  char target[TRAIN_TARGET];
+  quern_tensor *outputs[TRAIN_OUTPUTS];
+  step_outputs(t, outputs);
+  quern_program_options options = t->remote ? plan_options(t, 0, target) : step_options(t, 0);
+  return quern_program_curve(t->ctx, TRAIN_OUTPUTS, outputs, &options, room, points, n);
 }
 
 quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
-  quern_program_options options = options_of(t, NULL, INT64_MAX / 2); /* with a limit values share memory */
+  quern_program_options options = options_of(t, INT64_MAX / 2); /* with a limit values share memory */
   options.optimise = 0;
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_FINITE, outputs, &options));
   find_places(p);
@@ -230,7 +257,7 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
 quern_status train_eval_program(quern_trainer *t, int64_t limit) {
   if (t->eval.program != NULL) return QUERN_STATUS_OK;
   quern_tensor *inputs[TRAIN_FIELDS], *outputs[2];
-  quern_program_options options = options_of(t, NULL, limit);
+  quern_program_options options = options_of(t, limit);
   options.inference = true;
   QUERN_TRY(open_inputs(t, t->info.micro, inputs));
   quern_model_begin(t->model, false);
@@ -262,7 +289,7 @@ quern_status train_initial_program(quern_trainer *t, quern_program **program) {
     if (!base_vec_push(&t->heap, &updates, update)) status = QUERN_STATUS_MEMORY;
   }
   if (status == QUERN_STATUS_OK) status = quern_context_check(t->ctx);
-  quern_program_options options = options_of(t, NULL, 0);
+  quern_program_options options = options_of(t, 0);
   options.n_updates = updates.n;
   options.updates = updates.at;
   if (status == QUERN_STATUS_OK && updates.n > 0) status = quern_program_compile(program, t->ctx, 0, NULL, &options);
@@ -278,9 +305,11 @@ static quern_status set_constants(quern_trainer *t) {
     QUERN_TRY(quern_program_state(program, i, &slot));
     const quern_parameter *p = quern_model_find(t->model, slot.name);
     if (p == NULL || p->init.kind != QUERN_INIT_CONSTANT || p->init.a == 0) continue;
-    void *at = quern_instance_state(t->main.instance, i);
+    void *at;
     size_t n = (size_t)quern_tensor_count(p->tensor);
+    QUERN_TRY(train_state_open(&t->heap, t->main.instance, i, &slot, &at));
     for (size_t k = 0; k < n; k++) base_convert(slot.dtype, at, k, QUERN_DTYPE_F64, &p->init.a, 0);
+    QUERN_TRY(train_state_close(&t->heap, t->main.instance, i, &slot, at, QUERN_STATUS_OK));
   }
   return QUERN_STATUS_OK;
 }
@@ -303,13 +332,14 @@ void train_program_free(struct train_program *p) {
   p->instance = NULL, p->program = NULL;
 }
 
-quern_status train_run(struct train_program *p, void *const *fields) {
-  const void *inputs[TRAIN_FIELDS + 1] = {0};
+quern_status train_run(struct train_program *p, void *const *fields, bool read) {
+  const void *inputs[TRAIN_FIELDS + 2] = {0};
   void *outputs[TRAIN_OUTPUTS];
   for (int i = 0; i < TRAIN_FIELDS; i++)
     if (p->in[i] >= 0) inputs[p->in[i]] = fields[i];
   if (p->in_lr >= 0) inputs[p->in_lr] = p->lr;
-  for (int i = 0; i < TRAIN_OUTPUTS; i++) outputs[i] = p->out[i];
+  if (p->in_made >= 0) inputs[p->in_made] = &p->made;
+  for (int i = 0; i < TRAIN_OUTPUTS; i++) outputs[i] = read ? p->out[i] : NULL;
   return quern_instance_run(p->instance, inputs, outputs);
 }
 

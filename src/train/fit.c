@@ -1,5 +1,6 @@
 /* train/fit.c -- a run's programs, and their memory within that of the process
-** planned bytes: what is resident when everything but states and step memory is there, plus those, plus the buffers of batches
+** planned bytes: what is resident when everything but states and step memory is there, plus those, plus the buffers of batches; of a device
+**        with memory of its own, what programs have there
 ** in:    a configuration and its data           out: programs and instances with parameters in them
 ** keeps: a run that would need more than the limit is refused before it begins, with the smallest limit that would do
 ** tests: tests/train/test_memory.c
@@ -19,16 +20,27 @@
 
 /* ---- what a program does -------------------------------------------------------------------------------- */
 
+bool train_limits(quern_trainer *t, struct prof_limits *limits) {
+  const quern_program *program = t->main.program;
+  if (!t->remote) return prof_limits_find(limits, &t->heap, t->info.threads);
+  return program->device->remote != NULL &&
+         prof_device_limits_find(limits, &t->heap, program->device, &program->target);
+}
+
 void train_find_peak(quern_trainer *t) {
   struct prof_limits limits;
-  bool cpu = strcmp(t->info.device, "cpu") == 0;
-  if (cpu && t->info.peak == 0 && prof_limits_find(&limits, &t->heap, t->info.threads))
-    t->info.peak = t->spec.dtype == QUERN_DTYPE_F64 ? limits.flops_f64 : limits.flops_f32;
+  bool measured = strcmp(t->info.device, "cpu") == 0 || t->remote;
+  if (!measured || t->info.peak > 0 || !train_limits(t, &limits)) return;
+  double half = t->spec.half == QUERN_DTYPE_BF16  ? limits.flops_bf16
+                : t->spec.half == QUERN_DTYPE_F16 ? limits.flops_f16
+                                                  : 0;
+  t->info.peak = half > 0 ? half : t->spec.dtype == QUERN_DTYPE_F64 ? limits.flops_f64 : limits.flops_f32;
 }
 
 static void fill_program_info(quern_trainer *t) {
   const quern_program *program = t->main.program;
   t->info.threads = program->target.base.threads;
+  t->info.target = program->target.base.name;
   t->info.memory = program->memory;
   t->info.flops = program->counts.flops;
   t->info.passes = program->counts.seconds_passes;
@@ -82,11 +94,24 @@ static int64_t own_bytes(const quern_program *program, const quern_program *step
   return (its->arena > m->arena ? its->arena : 0) + (its->scratch > m->scratch ? its->scratch : 0);
 }
 
-/* What instances of the step will take. */
-static int64_t instance_bytes(const quern_program *program) {
-  const quern_memory *m = &program->memory;
-  return m->state + m->arena + m->scratch + m->staging;
+/* Inputs and outputs of a program that is planned for a device with memory of its own, but not on it. */
+static int64_t slot_bytes(const quern_program *program) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < program->n_inputs; i++) bytes += ((int64_t)program->inputs[i].bytes + 63) / 64 * 64;
+  for (size_t i = 0; i < program->n_outputs; i++) bytes += ((int64_t)program->outputs[i].bytes + 63) / 64 * 64;
+  return bytes;
 }
+
+/* What instances of the step will take; on a device its constants, too, which are not in the process. */
+static int64_t instance_bytes(const quern_trainer *t, const quern_program *program) {
+  const quern_memory *m = &program->memory;
+  int64_t bytes = m->state + m->arena + m->scratch + m->staging;
+  if (!t->remote) return bytes;
+  return program->device->remote != NULL ? m->total : bytes + m->constants + slot_bytes(program);
+}
+
+/* What the memory that is counted holds beside programs, now and later. */
+static int64_t beside_bytes(const quern_trainer *t) { return t->remote ? 0 : train_resident() + other_bytes(t); }
 
 /* Bytes that nothing uses go back to the system. */
 static void trim(void) {
@@ -105,10 +130,11 @@ static quern_status refuse(const quern_trainer *t, int64_t least) {
   enum { MARGIN = 4 << 20, UNIT = 1 << 20 }; /* what is resident differs a little from run to run */
   char limit[32], need[32];
   least = (least + MARGIN + UNIT - 1) / UNIT * UNIT;
-  return base_error(QUERN_STATUS_MEMORY,
-                    "memory = %s: the run needs %s at least (%" PRId64 " bytes) HINT: a smaller batch, accum=auto, or "
-                    "checkpoint=block",
-                    bytes_text(limit, t->info.limit), bytes_text(need, least), least);
+  return base_error(
+      QUERN_STATUS_MEMORY,
+      "memory = %s: the run needs %s at least%s (%" PRId64 " bytes) HINT: a smaller batch, accum=auto, or "
+      "checkpoint=block",
+      bytes_text(limit, t->info.limit), bytes_text(need, least), t->remote ? " on the device" : "", least);
 }
 
 /* The smallest limit that a refusal of the planner names; 0: it was no such. */
@@ -122,21 +148,21 @@ static int64_t least_of_error(quern_status status) {
 
 /* Compiles the step with so many bytes for it, or with the fewest that are possible when that is too little; then what is planned. */
 static quern_status compile_step(quern_trainer *t, int64_t room, const quern_program *initial, bool *least) {
-  quern_status status = train_step_program(t, NULL, room, &t->main);
+  quern_status status = train_step_program(t, room, &t->main);
   int64_t fewest = least_of_error(status);
   *least = fewest > 0;
-  if (*least) status = train_step_program(t, NULL, fewest, &t->main);
+  if (*least) status = train_step_program(t, fewest, &t->main);
   QUERN_TRY(status);
   if (t->info.limit > 0) trim();
-  int64_t beside = BASE_MAX(own_bytes(t->eval.program, t->main.program), own_bytes(initial, t->main.program));
-  t->info.planned = train_resident() + instance_bytes(t->main.program) + beside + other_bytes(t);
+  int64_t others = BASE_MAX(own_bytes(t->eval.program, t->main.program), own_bytes(initial, t->main.program));
+  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + others;
   return QUERN_STATUS_OK;
 }
 
 /* Compiles the step within what the limit leaves; what is resident is known only afterwards, so that another try may be needed. */
 static quern_status compile_within(quern_trainer *t, const quern_program *initial) {
   enum { TRIES = 4, SLACK = 4 << 20 };
-  int64_t room = t->info.limit - train_resident() - state_bytes(t) - other_bytes(t) - SLACK;
+  int64_t room = t->info.limit - beside_bytes(t) - state_bytes(t) - (t->remote ? 0 : SLACK);
   for (int i = 0;; i++) {
     bool least;
     QUERN_TRY(compile_step(t, t->info.limit > 0 ? BASE_MAX(room, 1) : 0, initial, &least));
@@ -150,22 +176,28 @@ static quern_status compile_within(quern_trainer *t, const quern_program *initia
 
 /* ---- parts of a batch ----------------------------------------------------------------------------------- */
 
-/* A quern_parts_bytes: bytes of the process with so many parts. */
+/* A quern_parts_bytes: bytes of the process, or on the device, with so many parts. */
 static quern_status plan_parts(void *user, int64_t parts, int64_t *bytes) {
   quern_trainer *t = user;
   struct train_program p = {0};
   QUERN_TRY(train_build_step(t, parts));
-  QUERN_TRY(train_step_program(t, "null", 0, &p));
-  *bytes = train_resident() + instance_bytes(p.program) + other_bytes(t);
+  QUERN_TRY(train_step_plan(t, 0, &p));
+  *bytes = beside_bytes(t) + instance_bytes(t, p.program);
   train_program_free(&p);
   return QUERN_STATUS_OK;
+}
+
+/* The limit, or without one what is free on the device; 0: any number of bytes. */
+static int64_t most_bytes(const quern_trainer *t) {
+  int64_t bytes;
+  return t->info.limit == 0 && train_device_room(t, &bytes) ? bytes : t->info.limit;
 }
 
 static quern_status choose_parts(quern_trainer *t, int64_t given, int64_t saved, int64_t *parts) {
   bool automatic = strcmp(quern_config_get(t->config, "accum"), "auto") == 0;
   *parts = automatic ? BASE_MAX(saved, 0) : given;
   int64_t bytes = 0;
-  if (automatic && saved <= 0) QUERN_TRY(quern_step_parts(parts, &bytes, t->info.batch, t->info.limit, plan_parts, t));
+  if (automatic && saved <= 0) QUERN_TRY(quern_step_parts(parts, &bytes, t->info.batch, most_bytes(t), plan_parts, t));
   if (automatic)
     train_note(t, "accum: %" PRId64 " parts of %" PRId64 " samples%s", *parts, t->info.batch / *parts,
                saved > 0 ? ", as the checkpoint has them" : "");
@@ -189,6 +221,7 @@ static quern_status choose_checkpoint(quern_trainer *t) {
 /* States, from a checkpoint or as they begin. */
 static quern_status fill_states(quern_trainer *t, const quern_checkpoint *checkpoint, const quern_program *initial) {
   double start = base_clock();
+  train_device_mark(t);
   QUERN_TRY(quern_instance_new(&t->main.instance, t->main.program)); /* states are cleared: the values of moments */
   quern_status status = checkpoint != NULL ? train_restore(t, checkpoint) : train_initialise(t, initial);
   *(checkpoint != NULL ? &t->info.reading : &t->info.initial) += base_clock() - start;
@@ -208,7 +241,7 @@ static quern_status open_programs(quern_trainer *t, const quern_checkpoint *chec
   if (t->info.limit > 0 && t->data.eval != NULL) QUERN_TRY(train_eval_program(t, 0));
   QUERN_TRY(compile_within(t, *initial));
   fill_program_info(t);
-  t->info.planned = BASE_MAX(t->info.planned, train_peak());
+  if (!t->remote) t->info.planned = BASE_MAX(t->info.planned, train_peak());
   if (t->info.limit > 0 && t->info.planned > t->info.limit) return refuse(t, t->info.planned);
   return QUERN_STATUS_OK;
 }
@@ -222,17 +255,17 @@ quern_status train_open_programs(quern_trainer *t, const quern_checkpoint *check
 }
 
 quern_status train_plan_programs(quern_trainer *t) {
-  int64_t parts, other = other_bytes(t), room = 0;
+  int64_t parts, room = 0;
   QUERN_TRY(choose_checkpoint(t));
   QUERN_TRY(choose_parts(t, quern_config_int(t->config, "accum"), 0, &parts));
   QUERN_TRY(train_build_step(t, parts));
-  int64_t before = train_resident() + state_bytes(t) + other;
+  int64_t before = beside_bytes(t) + state_bytes(t);
   if (t->info.limit > 0) room = BASE_MAX(t->info.limit - before, 1);
-  quern_status status = train_step_program(t, "null", room, &t->main);
+  quern_status status = train_step_plan(t, room, &t->main);
   int64_t least = least_of_error(status);
   if (least > 0) return refuse(t, least + before);
   QUERN_TRY(status);
   fill_program_info(t);
-  t->info.planned = train_resident() + instance_bytes(t->main.program) + other;
+  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program);
   return QUERN_STATUS_OK;
 }

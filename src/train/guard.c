@@ -22,6 +22,8 @@ struct watch {
   int part, step, buffer;  /* the blamed one; step -1: none */
   quern_dtype dtype;
   double value;
+  unsigned char *copy; /* of what lies on a device; NULL: it is the host's */
+  quern_status status; /* of copying */
 };
 
 /* ---- looking -------------------------------------------------------------------------------------------- */
@@ -31,6 +33,14 @@ static size_t first_infinite(quern_dtype dtype, const void *at, size_t n) {
   for (size_t i = 0; i < n; i++)
     if (!isfinite(base_load_float(dtype, at, i))) return i;
   return n;
+}
+
+/* Where the host can read a kernel's memory: there, or in the copy that is made of it. */
+static const void *on_host(struct watch *w, const struct kern_mem *mem, const void *at) {
+  size_t bytes = (size_t)mem->count * base_dtypes[mem->dtype].size;
+  if (w->copy == NULL) return at;
+  if (w->status == QUERN_STATUS_OK) w->status = engine_download(w->instance, w->copy, at, bytes);
+  return w->copy;
 }
 
 static enum known look(const struct kern_mem *mem, const void *at) {
@@ -57,7 +67,7 @@ static bool read_finite(struct watch *w, const struct engine_frame *frame, int p
     if (kern->mems[i].role != KERN_IN || !is_float(&kern->mems[i])) continue;
     unsigned char *known = &w->known[part][step->buffers[i]];
     if (*known == UNKNOWN && !is_overwritten(frame, step, kern, i))
-      *known = (unsigned char)look(&kern->mems[i], frame->at[step->buffers[i]]);
+      *known = (unsigned char)look(&kern->mems[i], on_host(w, &kern->mems[i], frame->at[step->buffers[i]]));
     any = true;
     all = all && *known != INFINITE;
   }
@@ -77,7 +87,7 @@ static void watch_kernel(struct watch *w, const struct engine_frame *frame, int 
   for (int i = 0; i < step->n_buffers; i++) {
     const struct kern_mem *mem = &kern->mems[i];
     if (mem->role != KERN_OUT || !is_float(mem)) continue;
-    const void *at = frame->at[step->buffers[i]];
+    const void *at = on_host(w, mem, frame->at[step->buffers[i]]);
     enum known known = look(mem, at);
     set_known(w, part, step->buffers[i], known);
     if (known != INFINITE || !finite || chooses(step) || w->step >= 0) continue;
@@ -250,17 +260,31 @@ static unsigned char **flags_new(struct base_arena *arena, const quern_program *
   return flags;
 }
 
+/* Bytes of the largest memory that a kernel of the program has. */
+static size_t most_bytes(const quern_program *program) {
+  size_t most = 0;
+  for (int k = 0; k < program->n_kernels; k++)
+    for (int i = 0; i < program->kernels[k]->n_mems; i++) {
+      const struct kern_mem *mem = &program->kernels[k]->mems[i];
+      most = BASE_MAX(most, (size_t)mem->count * base_dtypes[mem->dtype].size);
+    }
+  return most;
+}
+
 static quern_status watch_run(quern_trainer *t, struct train_program *p, void *const *fields,
                               struct base_arena *arena) {
   struct watch w = {.program = p->program, .instance = p->instance, .step = -1};
   w.known = flags_new(arena, p->program);
   w.results = flags_new(arena, p->program);
   unsigned char **seen = flags_new(arena, p->program);
-  if (w.known == NULL || w.results == NULL || seen == NULL) return QUERN_STATUS_MEMORY;
+  if (t->remote) w.copy = base_arena_alloc(arena, most_bytes(p->program) + 1);
+  bool room = w.known != NULL && w.results != NULL && seen != NULL && (w.copy != NULL || !t->remote);
+  if (!room) return QUERN_STATUS_MEMORY;
   p->instance->hook = watch_step;
   p->instance->hook_user = &w;
   memcpy(p->lr, t->main.lr, sizeof p->lr);
-  quern_status status = train_run(p, fields);
+  quern_status status = train_run(p, fields, true);
+  if (status == QUERN_STATUS_OK) status = w.status;
   p->instance->hook = NULL;
   return status == QUERN_STATUS_OK ? tell(t, &w, seen) : status;
 }

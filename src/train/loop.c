@@ -58,11 +58,22 @@ static quern_status profile(struct loop *l) {
   return quern_instance_record(l->t->main.instance, false);
 }
 
+/* Whether the step after those done is waited for: the first, the last, those that are told of, timed, evaluated or saved. */
+static bool is_read(const struct loop *l) {
+  static const char *const keys[] = {"log_every", "eval_every", "save_every"};
+  int64_t next = l->t->info.step + 1;
+  for (size_t i = 0; i < BASE_COUNT(keys); i++) {
+    int64_t every = quern_config_int(l->t->config, keys[i]);
+    if (every > 0 && next % every == 0) return true;
+  }
+  return l->t->n_recent == 0 || next == l->t->info.steps || l->profile > 0;
+}
+
 static quern_status one_step(struct loop *l) {
   quern_train_record record;
   QUERN_TRY(profile(l));
-  QUERN_TRY(quern_trainer_step(l->t, &record));
-  QUERN_TRY(train_metrics_step(&l->metrics, &record));
+  QUERN_TRY(train_step(l->t, &record, is_read(l)));
+  if (record.known) QUERN_TRY(train_metrics_step(&l->metrics, &record));
   if (l->callbacks != NULL && l->callbacks->step != NULL)
     l->stop = !l->callbacks->step(l->callbacks->user, &record) || l->stop;
   if (is_due(l, "eval_every") || record.step == record.steps) QUERN_TRY(evaluate(l));

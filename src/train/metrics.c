@@ -153,6 +153,7 @@ static void add_info(struct base_str *str, const quern_train_info *info) {
   add_whole(str, "eval_samples", info->eval_samples);
   add_whole(str, "threads", info->threads);
   add_text(str, "device", info->device);
+  add_text(str, "target", info->target);
   add_text(str, "precision", info->precision);
   add_text(str, "checkpoint", info->checkpoint);
   add_real(str, "flops", info->flops);
@@ -164,6 +165,8 @@ static void add_info(struct base_str *str, const quern_train_info *info) {
   add_whole(str, "limit", info->limit);
   add_whole(str, "planned", info->planned);
   add_real(str, "first_launch", info->first_launch);
+  add_real(str, "context", info->context);
+  add_real(str, "libraries", info->libraries);
   add_real(str, "build", info->build);
   add_real(str, "passes", info->passes);
   add_real(str, "plan", info->plan);
@@ -179,7 +182,8 @@ static void add_machine(struct base_str *str, quern_trainer *t) {
   quern_device device;
   struct prof_limits limits;
   for (size_t i = 0; i < quern_devices(); i++) {
-    if (quern_device_get(i, &device) != QUERN_STATUS_OK || strcmp(device.name, t->info.device) != 0) continue;
+    if (strcmp(rt_device_get(i)->name, t->info.device) != 0) continue; /* others need not be opened */
+    if (quern_device_get(i, &device) != QUERN_STATUS_OK) continue;
     add_key(str, "machine");
     base_str_add(str, "{");
     add_text(str, "target", device.target);
@@ -187,7 +191,7 @@ static void add_machine(struct base_str *str, quern_trainer *t) {
     add_whole(str, "threads", t->info.threads);
     base_str_printf(str, ",\"caches\":[%" PRId64 ",%" PRId64 ",%" PRId64 "]", device.caches[0], device.caches[1],
                     device.caches[2]);
-    if (prof_limits_find(&limits, &t->heap, t->info.threads)) {
+    if (train_limits(t, &limits)) {
       add_real(str, "flops_f32", limits.flops_f32);
       add_key(str, "bandwidth");
       for (int k = 0; k < PROF_LEVELS; k++) base_str_printf(str, "%c%.9g", k == 0 ? '[' : ',', limits.bandwidth[k]);
@@ -237,7 +241,7 @@ static quern_status write_run(struct train_metrics *m) {
     base_str_add(&str, m->kernels.at);
   }
   add_memory(&str, t->main.program);
-  add_whole(&str, "measured_peak_bytes", m->peak > 0 ? m->peak : train_peak());
+  add_whole(&str, "measured_peak_bytes", t->remote ? t->info.used : m->peak > 0 ? m->peak : train_peak());
   base_str_add(&str, "}\n");
   quern_status status = base_str_status(&str);
   if (status == QUERN_STATUS_OK) status = write_file(t, "run.json", str.at, str.n);
@@ -248,7 +252,7 @@ static quern_status write_run(struct train_metrics *m) {
 quern_status train_metrics_kernels(struct train_metrics *m) {
   quern_trainer *t = m->trainer;
   struct prof_limits limits;
-  bool known = prof_limits_find(&limits, &t->heap, t->info.threads);
+  bool known = train_limits(t, &limits);
   if (m->file == NULL || (!known && (t->info.limit > 0 || strcmp(t->info.device, "cpu") != 0))) return QUERN_STATUS_OK;
   if (!known) m->peak = train_peak(); /* measuring the machine takes memory that is not the run's */
   char *text;

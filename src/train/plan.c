@@ -34,7 +34,8 @@ quern_status quern_train_plan(const quern_config *config, const quern_train_call
   t->heap = heap;
   t->best = INFINITY;
   if (callbacks != NULL) t->callbacks = *callbacks;
-  quern_status status = train_open_run(t, config);
+  quern_status status = train_open_run(t, config, true);
+  if (status == QUERN_STATUS_OK) status = train_precision(t, NULL);
   if (status == QUERN_STATUS_OK) status = train_plan_programs(t);
   if (status == QUERN_STATUS_OK) status = tell(t);
   if (status == QUERN_STATUS_OK && room > 0) status = train_step_curve(t, room, points, n_points);

@@ -1,5 +1,6 @@
 /* train/resume.c -- what a run needs to go on, saved and read again
-** keeps: tensors are written from where they lie and read to where they lie; what is compared is what says what is computed
+** keeps: tensors are written from where they lie and read to where they lie, those on a device one at a time by way of the host; what is
+**        compared is what says what is computed
 ** tests: tests/train/test_train.c, tests/train/test_kill.c
 */
 #define _DEFAULT_SOURCE /* madvise */
@@ -33,13 +34,27 @@ static bool is_saved(const quern_trainer *t, const char *name) {
   return p != NULL && p->saved;
 }
 
+/* A save under way: which state each tensor is. */
+struct saving {
+  quern_trainer *t;
+  size_t *states;
+};
+
+/* Of quern_checkpoint_contents: a state that lies on a device. */
+static quern_status read_state(void *user, size_t i, void *dst) {
+  const struct saving *saving = user;
+  return quern_instance_get_state(saving->t->main.instance, saving->states[i], dst);
+}
+
 /* All states that are kept. */
-static quern_status list_tensors(const quern_trainer *t, size_t *n, quern_safetensor *tensors) {
+static quern_status list_tensors(const struct saving *saving, size_t *n, quern_safetensor *tensors) {
+  const quern_trainer *t = saving->t;
   *n = 0;
   for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
     quern_slot slot;
     QUERN_TRY(quern_program_state(t->main.program, i, &slot));
     if (!is_saved(t, slot.name)) continue;
+    saving->states[*n] = i;
     tensors[(*n)++] = (quern_safetensor){.name = slot.name,
                                          .dtype = slot.dtype,
                                          .rank = slot.rank,
@@ -52,11 +67,13 @@ static quern_status list_tensors(const quern_trainer *t, size_t *n, quern_safete
 static quern_status save(quern_trainer *t, const char *state) {
   size_t most = quern_program_states(t->main.program);
   size_t bytes = (most + 1) * sizeof(quern_safetensor), config_bytes = train_n_keys * sizeof(quern_string_pair);
+  struct saving saving = {t, base_alloc(&t->heap, (most + 1) * sizeof(size_t))};
   quern_safetensor *tensors = base_alloc(&t->heap, bytes);
   quern_string_pair *config = base_alloc(&t->heap, config_bytes);
   quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
-  quern_status status = tensors != NULL && config != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
-  if (status == QUERN_STATUS_OK) status = list_tensors(t, &contents.n_tensors, tensors);
+  bool room = tensors != NULL && config != NULL && saving.states != NULL;
+  quern_status status = room ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  if (status == QUERN_STATUS_OK) status = list_tensors(&saving, &contents.n_tensors, tensors);
   for (size_t i = 0; i < train_n_keys && config != NULL; i++)
     config[i] = (quern_string_pair){train_keys[i].name, quern_config_get(t->config, train_keys[i].name)};
   contents.step = (uint64_t)t->info.step;
@@ -68,7 +85,10 @@ static quern_status save(quern_trainer *t, const char *state) {
   contents.state = state;
   contents.keep = (size_t)quern_config_int(t->config, "keep");
   contents.allocator = t->heap.user;
+  contents.read = read_state;
+  contents.user = &saving;
   if (status == QUERN_STATUS_OK) status = quern_checkpoint_save(t->info.out, &contents);
+  base_free(&t->heap, saving.states, (most + 1) * sizeof(size_t));
   base_free(&t->heap, tensors, bytes);
   base_free(&t->heap, config, config_bytes);
   return status;
@@ -79,6 +99,7 @@ quern_status quern_trainer_save(quern_trainer *trainer, const char **path) {
   QUERN_CHECK(t != NULL, INVALID, "trainer_save: the trainer is null");
   if (path != NULL) *path = NULL;
   QUERN_CHECK(t->info.out[0] != 0, STATE, "trainer_save: the run has no folder HINT: out=FOLDER");
+  QUERN_TRY(train_settle(t));
   QUERN_CHECK(!t->broken, STATE, "trainer_save: the last step was not finite: it is not saved");
   int n = snprintf(t->path, sizeof t->path, "%s/step-%08lld", t->info.out, (long long)t->info.step);
   QUERN_CHECK(n > 0 && (size_t)n < sizeof t->path, INVALID, "trainer_save: the folder's name is too long");
@@ -157,8 +178,10 @@ static quern_status load_states(quern_trainer *t, const quern_checkpoint *checkp
     quern_safetensor tensor;
     QUERN_TRY(quern_program_state(t->main.program, i, &slot));
     if (!is_saved(t, slot.name)) continue;
-    void *at = quern_instance_state(t->main.instance, i);
-    QUERN_TRY(quern_checkpoint_load(checkpoint, slot.name, slot.dtype, slot.rank, slot.dims, at));
+    void *at;
+    QUERN_TRY(train_state_open(&t->heap, t->main.instance, i, &slot, &at));
+    quern_status status = quern_checkpoint_load(checkpoint, slot.name, slot.dtype, slot.rank, slot.dims, at);
+    QUERN_TRY(train_state_close(&t->heap, t->main.instance, i, &slot, at, status));
     QUERN_TRY(quern_safetensors_find(quern_checkpoint_tensors(checkpoint), slot.name, &tensor));
     let_go(&tensor);
   }

@@ -102,9 +102,15 @@ static quern_status read_classes(struct train_spec *spec, const quern_config *co
   return QUERN_STATUS_OK;
 }
 
+void train_spec_precision(struct train_spec *spec, const char *precision) {
+  spec->dtype = strcmp(precision, "f64") == 0 ? QUERN_DTYPE_F64 : QUERN_DTYPE_F32;
+  spec->half = strcmp(precision, "bf16") == 0  ? QUERN_DTYPE_BF16
+               : strcmp(precision, "f16") == 0 ? QUERN_DTYPE_F16
+                                               : spec->dtype;
+}
+
 quern_status train_spec_read(struct train_spec *spec, const quern_config *config) {
   const char *model = quern_config_get(config, "model"), *data = quern_config_get(config, "data");
-  const char *precision = quern_config_get(config, "precision");
   *spec = (struct train_spec){.family = begins(model, "resnet:")     ? TRAIN_RESNET
                                         : strcmp(model, "mlp") == 0  ? TRAIN_MLP
                                         : strcmp(model, "lstm") == 0 ? TRAIN_LSTM
@@ -115,10 +121,7 @@ quern_status train_spec_read(struct train_spec *spec, const quern_config *config
                : strcmp(data, "adder") == 0                              ? TRAIN_TASK_ADDER
                                                                          : TRAIN_TASK_TEXT;
   spec->length = spec->task == TRAIN_TASK_CLASSES ? 0 : quern_config_int(config, "length");
-  spec->dtype = strcmp(precision, "f64") == 0 ? QUERN_DTYPE_F64 : QUERN_DTYPE_F32;
-  spec->half = strcmp(precision, "bf16") == 0  ? QUERN_DTYPE_BF16
-               : strcmp(precision, "f16") == 0 ? QUERN_DTYPE_F16
-                                               : spec->dtype;
+  train_spec_precision(spec, quern_config_get(config, "precision"));
   if (spec->family == TRAIN_LM) return read_lm(spec, config, model);
   return spec->family == TRAIN_LSTM ? read_lstm(spec, config) : read_classes(spec, config, model);
 }

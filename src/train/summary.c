@@ -36,9 +36,10 @@ static void tell_memory(const struct teller *to, const struct train_history *h) 
   double limit = train_number(info, "limit");
   char line[LINE], planned[TRAIN_TEXT], used[TRAIN_TEXT], most[TRAIN_TEXT];
   if (isnan(train_number(info, "planned"))) return;
-  int n = snprintf(line, sizeof line, "memory: %s planned, %s used at most",
-                   train_text_bytes(planned, train_number(info, "planned")),
-                   train_text_bytes(used, train_number(h->run, "measured_peak_bytes")));
+  double measured = train_number(h->run, "measured_peak_bytes");
+  int n = snprintf(line, sizeof line, "memory: %s planned", train_text_bytes(planned, train_number(info, "planned")));
+  if (measured > 0)
+    n += snprintf(line + n, sizeof line - (size_t)n, ", %s used at most", train_text_bytes(used, measured));
   if (limit > 0) snprintf(line + n, sizeof line - (size_t)n, ", %s allowed", train_text_bytes(most, limit));
   to->note(to->user, line);
 }

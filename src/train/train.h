@@ -3,6 +3,7 @@
 ** spec.c     from a configuration to a model's sizes
 ** data.c     texts, token files, arrays as sources of samples; adder.c makes its own
 ** build.c    the programs of a run: the step, evaluation, initial values
+** device.c   the device: whether it is there, its precision, states in its memory
 ** fit.c      programs within a memory limit; memory.c: bytes of the whole process
 ** trainer.c  the run step by step; resume.c saves it and goes on from what was saved
 ** guard.c    which operation gave the first value that is not finite
@@ -45,6 +46,8 @@ struct train_spec {
 };
 /* The model and task of a configuration, which must outlive the spec. What the data has to say is left open: vocabulary, classes. */
 quern_status train_spec_read(struct train_spec *spec, const quern_config *config) QUERN_NODISCARD;
+/* Sets what is computed in; "auto": f32. */
+void train_spec_precision(struct train_spec *spec, const char *precision);
 /* The vocabulary is as large as whose ids need, if the model leaves it open; too small a one is an error. */
 quern_status train_spec_vocabulary(struct train_spec *spec, int64_t ids, const char *whose) QUERN_NODISCARD;
 /* The tokenizer that a configuration names. */
@@ -116,8 +119,9 @@ enum { TRAIN_LOSS, TRAIN_NORM, TRAIN_FINITE, TRAIN_OUTPUTS, TRAIN_EXACT = TRAIN_
 struct train_program {
   quern_program *program;
   quern_instance *instance;
-  int in[TRAIN_FIELDS], in_lr; /* inputs by number; -1: it has none */
+  int in[TRAIN_FIELDS], in_lr, in_made; /* inputs by number; -1: it has none */
   _Alignas(8) unsigned char lr[8];
+  uint64_t made; /* steps before this one */
   _Alignas(8) unsigned char out[TRAIN_OUTPUTS][8];
 };
 
@@ -132,6 +136,8 @@ struct quern_trainer {
   BASE_VEC(quern_optim_group) groups;
   quern_step *step;
   quern_tensor *inputs[TRAIN_FIELDS], *loss;
+  bool remote;        /* the device has memory of its own */
+  int64_t room;       /* that was free in it before instances were made; 0: not known */
   double least_scale; /* of the scaler; 0: there is none */
   struct train_program main, eval;
   quern_loader *loader;
@@ -142,29 +148,62 @@ struct quern_trainer {
   double best;                 /* evaluation so far; INFINITY: none */
   int64_t bad;                 /* evaluations since */
   double recent[TRAIN_RECENT]; /* seconds of the last steps */
-  int64_t n_recent;            /* steps made here */
+  int64_t n_recent;            /* of them */
+  int64_t unread;              /* steps that the device was asked for since the last whose outputs were read */
+  double since;                /* when the first of those, or of the step under way, began */
+  quern_cursor read;           /* of the loader before that one */
   int recorded;                /* steps whose kernels were timed */
   bool changed;                /* the data is not that of the checkpoint */
   bool broken;                 /* a step was not finite: no more can be made */
   char path[IO_PATH_MOST];     /* of the last checkpoint */
 };
 
-/* Everything but programs and states: data, sizes, the learning rate; nothing is written. */
-quern_status train_open_run(quern_trainer *trainer, const quern_config *config) QUERN_NODISCARD;
-/* What the machine was calibrated to reach, if it was (fit.c). */
+/* Everything but programs and states: data, sizes, the learning rate. plan: the device need not be there. */
+quern_status train_open_run(quern_trainer *trainer, const quern_config *config, bool plan) QUERN_NODISCARD;
+/* One step; read: wait for its outputs, else they stay on the device. Steps after one that was not finite are not made, so that it is found
+** by the next that is read, or by train_settle. */
+quern_status train_step(quern_trainer *trainer, quern_train_record *record, bool read) QUERN_NODISCARD;
+/* Steps that were not read have been made, or an error says which was not finite. */
+quern_status train_settle(quern_trainer *trainer) QUERN_NODISCARD;
+/* What the machine was measured to reach; false: it was not (fit.c). And as FLOP/s of the run. */
+struct prof_limits;
+bool train_limits(quern_trainer *t, struct prof_limits *limits);
 void train_find_peak(quern_trainer *t);
 
 /* A line for people. */
 void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(2, 3);
+
+enum { TRAIN_TARGET = 64 };
+/* ---- the device (device.c) ---------------------------------------------------------------------------------------- */
+
+/* The device of the configuration is there: an error says what is missing. plan: it need not be. */
+quern_status train_device_open(quern_trainer *trainer, bool plan) QUERN_NODISCARD;
+/* Bytes that are free on a device with memory of its own; false: it has none, or does not tell. */
+bool train_device_room(const quern_trainer *trainer, int64_t *bytes);
+/* Notes what is free before instances are made; then how much they have taken, with the constants of their programs. */
+void train_device_mark(quern_trainer *trainer);
+void train_device_measure(quern_trainer *trainer);
+/* The device and the target of a program that is planned only and not compiled; target: "": the device's own. */
+const char *train_plan_device(const quern_trainer *trainer, char target[TRAIN_TARGET]);
+/* Settles precision = auto: as the checkpoint (NULL: there is none) was computed, else as the device does best. */
+quern_status train_precision(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
+/* Memory of the host to put a state's elements into: where they lie, or a copy's; which close brings to the device, if status is OK, and
+** frees. Returns status, or what went wrong. */
+quern_status train_state_open(struct base_heap *heap, quern_instance *instance, size_t i, const quern_slot *slot,
+                              void **at) QUERN_NODISCARD;
+quern_status train_state_close(struct base_heap *heap, quern_instance *instance, size_t i, const quern_slot *slot,
+                               void *at, quern_status status) QUERN_NODISCARD;
+/* The value of a state that is a scalar. */
+quern_status train_state_scalar(const quern_trainer *trainer, const char *name, double *value) QUERN_NODISCARD;
 
 /* ---- programs (build.c) -------------------------------------------------------------------------------------------- */
 
 /* The expressions of a step that takes its batch in parts; those there were are gone. */
 quern_status train_build_step(quern_trainer *trainer, int64_t parts) QUERN_NODISCARD;
 void train_build_free(quern_trainer *trainer);
-/* Its program. device NULL: the configuration's. limit: bytes beside state and constants, 0: any. */
-quern_status train_step_program(quern_trainer *trainer, const char *device, int64_t limit,
-                                struct train_program *p) QUERN_NODISCARD;
+/* Its program, and one that is planned only. limit: bytes beside state and constants, 0: any. */
+quern_status train_step_program(quern_trainer *trainer, int64_t limit, struct train_program *p) QUERN_NODISCARD;
+quern_status train_step_plan(quern_trainer *trainer, int64_t limit, struct train_program *p) QUERN_NODISCARD;
 /* What less memory costs it (quern_program_curve). */
 quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_point *points,
                               size_t *n) QUERN_NODISCARD;
@@ -176,8 +215,8 @@ quern_status train_eval_program(quern_trainer *trainer, int64_t limit) QUERN_NOD
 quern_status train_initial_program(quern_trainer *trainer, quern_program **program) QUERN_NODISCARD;
 quern_status train_initialise(quern_trainer *trainer, const quern_program *initial) QUERN_NODISCARD;
 void train_program_free(struct train_program *p);
-/* One run on the fields of a batch; then its outputs by number. */
-quern_status train_run(struct train_program *p, void *const *fields) QUERN_NODISCARD;
+/* One run on the fields of a batch; then its outputs by number. read: else the outputs stay where they are, and are not waited for. */
+quern_status train_run(struct train_program *p, void *const *fields, bool read) QUERN_NODISCARD;
 double train_output(const struct train_program *p, size_t i);
 
 /* ---- memory (fit.c) -------------------------------------------------------------------------------------------------- */

@@ -114,8 +114,9 @@ static quern_status fill_info(quern_trainer *t) {
   return open_schedule(t);
 }
 
-quern_status train_open_run(quern_trainer *t, const quern_config *config) {
+quern_status train_open_run(quern_trainer *t, const quern_config *config, bool plan) {
   QUERN_TRY(copy_config(t, config));
+  QUERN_TRY(train_device_open(t, plan));
   QUERN_TRY(train_spec_read(&t->spec, t->config));
   QUERN_TRY(train_data_open(&t->data, &t->heap, t->config, &t->spec));
   QUERN_TRY(settle(t));
@@ -133,12 +134,13 @@ static void begin(quern_trainer *t, double start) {
 }
 
 static quern_status start_run(quern_trainer *t, const quern_config *config, double start) {
-  QUERN_TRY(train_open_run(t, config));
+  QUERN_TRY(train_open_run(t, config, false));
   double reading = base_clock();
   quern_checkpoint *checkpoint = NULL;
   if (t->info.out[0] != 0) QUERN_TRY(quern_checkpoint_find(&checkpoint, t->info.out, &t->heap.user));
   t->info.reading += base_clock() - reading;
-  quern_status status = train_open_programs(t, checkpoint);
+  quern_status status = train_precision(t, checkpoint);
+  if (status == QUERN_STATUS_OK) status = train_open_programs(t, checkpoint);
   quern_checkpoint_close(checkpoint);
   if (status == QUERN_STATUS_OK) begin(t, start);
   return status;
@@ -201,52 +203,94 @@ static double recent_seconds(const quern_trainer *t) {
   return n > from ? sum / (double)(n - from) : 0;
 }
 
-static double state_of(const quern_trainer *t, const char *name) {
-  for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
-    quern_slot slot;
-    if (quern_program_state(t->main.program, i, &slot) == QUERN_STATUS_OK && strcmp(slot.name, name) == 0)
-      return base_load_float(slot.dtype, quern_instance_state(t->main.instance, i), 0);
-  }
-  return 1;
-}
-
-static void fill_record(quern_trainer *t, quern_train_record *r) {
+/* Of a step that was read, and of those since the last that was. */
+static quern_status fill_record(quern_trainer *t, quern_train_record *r) {
   double work = (double)t->info.batch * (double)BASE_MAX(t->info.length, 1);
+  r->seconds = (base_clock() - t->since) / (double)(t->unread + 1);
   t->recent[t->n_recent++ % TRAIN_RECENT] = r->seconds;
   double mean = recent_seconds(t);
-  r->step = t->info.step;
-  r->steps = t->info.steps;
+  r->known = true;
+  if (t->n_recent <= 2) train_device_measure(t); /* the second run may be the first as a graph */
   r->loss = train_output(&t->main, TRAIN_LOSS);
   r->norm = train_output(&t->main, TRAIN_NORM);
+  r->skipped = train_output(&t->main, TRAIN_FINITE) == 0;
   r->per_second = mean > 0 ? work / mean : 0;
   r->peak = t->info.peak > 0 && r->seconds > 0 ? t->info.flops / r->seconds / t->info.peak : 0;
   r->left = mean * (double)(t->info.steps - t->info.step);
-  r->scale = t->least_scale > 0 ? state_of(t, "scaler.scale") : 1;
+  t->unread = 0;
+  return t->least_scale > 0 ? train_state_scalar(t, "scaler.scale", &r->scale) : QUERN_STATUS_OK;
 }
 
-quern_status quern_trainer_step(quern_trainer *trainer, quern_train_record *record) {
-  quern_trainer *t = trainer;
-  QUERN_CHECK(t != NULL, INVALID, "trainer_step: the trainer is null");
-  QUERN_CHECK(record != NULL, INVALID, "trainer_step: the place for the record is null");
+/* A step was not finite, and none was made since: states are what they were before it. Of the steps that were asked for since the
+** loader stood at `from` it is found, and what went wrong in it. batch: that of the last; NULL: it is gone. */
+static quern_status find_fault(quern_trainer *t, int64_t asked, quern_cursor from, const quern_batch *batch) {
+  quern_batch again;
+  double made = (double)t->info.step;
+  t->broken = true;
+  if (t->main.in_made >= 0) QUERN_TRY(train_state_scalar(t, "step", &made));
+  if ((int64_t)made + 1 < t->info.step || batch == NULL) {
+    QUERN_TRY(quern_loader_seek(t->loader, from));
+    for (int64_t i = t->info.step - asked; i <= (int64_t)made; i++) QUERN_TRY(quern_loader_next(t->loader, &again));
+    t->info.step = (int64_t)made + 1;
+    t->main.made = (uint64_t)made;
+    batch = &again;
+    QUERN_TRY(train_run(&t->main, batch->fields, true));
+  }
+  return train_guard(t, batch->fields);
+}
+
+/* Whether a step has to be read in any case: with a scaler the next depends on what became of it. */
+static bool must_read(const quern_trainer *t) { return !t->remote || t->least_scale > 0; }
+
+/* What became of the last of the steps that were asked for. */
+static quern_status judge_step(quern_trainer *t, quern_train_record *record, double scale, const quern_batch *batch) {
+  int64_t asked = t->unread + 1;
+  quern_cursor from = t->read;
+  bool made = train_output(&t->main, TRAIN_FINITE) != 0, finite = made && isfinite(train_output(&t->main, TRAIN_LOSS));
+  QUERN_TRY(fill_record(t, record));
+  if (finite || scale > t->least_scale) return QUERN_STATUS_OK; /* a scale that can fall explains an overflow */
+  quern_status status = find_fault(t, asked, from, batch);
+  record->step = t->info.step;
+  return status;
+}
+
+quern_status train_step(quern_trainer *t, quern_train_record *record, bool read) {
+  quern_batch batch;
+  double scale = 0;
   *record = (quern_train_record){.step = t->info.step, .steps = t->info.steps, .scale = 1};
   QUERN_CHECK(!t->broken, STATE, "trainer_step: the last step was not finite: there is nothing to go on from");
   if (t->info.step >= t->info.steps) return QUERN_STATUS_OK;
   QUERN_TRY(train_check_data(t));
-  double start = base_clock();
-  quern_batch batch;
+  if (t->unread == 0) {
+    t->since = base_clock();
+    t->read = quern_loader_tell(t->loader);
+  }
   QUERN_TRY(quern_loader_next(t->loader, &batch));
-  double scale = t->least_scale > 0 ? state_of(t, "scaler.scale") : 0;
+  if (t->least_scale > 0) QUERN_TRY(train_state_scalar(t, "scaler.scale", &scale));
   record->lr = quern_schedule_at(&t->schedule, t->info.step);
   base_store_float(t->spec.dtype, t->main.lr, 0, record->lr);
-  QUERN_TRY(train_run(&t->main, batch.fields));
-  record->seconds = base_clock() - start;
-  bool made = train_output(&t->main, TRAIN_FINITE) != 0, finite = made && isfinite(train_output(&t->main, TRAIN_LOSS));
-  t->info.step++;
-  fill_record(t, record);
-  record->skipped = !made;
-  if (finite || scale > t->least_scale) return QUERN_STATUS_OK; /* a scale that can fall explains an overflow */
-  t->broken = true;
-  return train_guard(t, batch.fields);
+  t->main.made = (uint64_t)t->info.step;
+  read = read || must_read(t);
+  QUERN_TRY(train_run(&t->main, batch.fields, read));
+  record->step = ++t->info.step;
+  if (read) return judge_step(t, record, scale, &batch);
+  t->unread++;
+  return QUERN_STATUS_OK;
+}
+
+quern_status train_settle(quern_trainer *t) {
+  double made;
+  int64_t asked = t->unread;
+  if (asked == 0) return QUERN_STATUS_OK;
+  t->unread = 0;
+  QUERN_TRY(train_state_scalar(t, "step", &made));
+  return (int64_t)made >= t->info.step ? QUERN_STATUS_OK : find_fault(t, asked, t->read, NULL);
+}
+
+quern_status quern_trainer_step(quern_trainer *trainer, quern_train_record *record) {
+  QUERN_CHECK(trainer != NULL, INVALID, "trainer_step: the trainer is null");
+  QUERN_CHECK(record != NULL, INVALID, "trainer_step: the place for the record is null");
+  return train_step(trainer, record, true);
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------------------- */
@@ -269,7 +313,7 @@ static quern_status eval_batches(quern_trainer *t, quern_loader *loader, quern_e
   for (int64_t i = 0; most == 0 || i < most; i++) {
     QUERN_TRY(quern_loader_next(loader, &batch));
     if (batch.fields == NULL) break;
-    QUERN_TRY(train_run(&t->eval, batch.fields));
+    QUERN_TRY(train_run(&t->eval, batch.fields, true));
     double count = (double)count_labels(t, &batch);
     loss += count * train_output(&t->eval, TRAIN_LOSS);
     labels += count;
@@ -297,6 +341,7 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
   QUERN_CHECK(t->data.eval != NULL, STATE,
               "trainer_eval: there are no samples for evaluation HINT: eval_data=FILE, or eval_part above 0");
   double start = base_clock();
+  QUERN_TRY(train_settle(t));
   QUERN_TRY(train_eval_program(t, 0));
   if (t->eval.instance == NULL)
     QUERN_TRY(quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance));

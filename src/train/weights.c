@@ -8,6 +8,7 @@
 
 #include "io/io.h"
 #include "train/generate.h"
+#include "train/train.h"
 
 #define BARE "transformer." /* what bare names lack */
 enum { NAME_MOST = 512 };
@@ -181,7 +182,10 @@ quern_status train_weights_load(const struct train_weights *w, const quern_model
     quern_slot slot;
     QUERN_TRY(quern_program_state(program, i, &slot));
     const quern_parameter *p = quern_model_find(model, slot.name);
-    if (p != NULL && p->saved) QUERN_TRY(load_state(w, &slot, quern_instance_state(instance, i)));
+    if (p == NULL || !p->saved) continue;
+    void *at;
+    QUERN_TRY(train_state_open(w->heap, instance, i, &slot, &at));
+    QUERN_TRY(train_state_close(w->heap, instance, i, &slot, at, load_state(w, &slot, at)));
   }
   return refuse_others(w, model);
 }

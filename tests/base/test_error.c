@@ -78,8 +78,8 @@ static void test_long_messages(void **state) {
 
 static void test_names(void **state) {
   (void)state;
-  static const char *const want[] = {"ok", "invalid", "shape",   "dtype",       "overflow", "memory",
-                                     "io", "parse",   "unbound", "unsupported", "state",    "internal"};
+  static const char *const want[] = {"ok",    "invalid", "shape",       "dtype", "overflow", "memory", "io",
+                                     "parse", "unbound", "unsupported", "state", "internal", "device"};
   assert_int_equal(BASE_COUNT(want), QUERN_STATUS_COUNT);
   for (int i = 0; i < QUERN_STATUS_COUNT; i++) assert_string_equal(quern_status_name((quern_status)i), want[i]);
   assert_string_equal(quern_status_name(QUERN_STATUS_COUNT), "unknown");

@@ -153,6 +153,7 @@ static void wrong_calls(void **state) {
        "quern generate: --top-p takes a number from 1e-06 to 1, got '2'\n..."},
       {"quern generate none --prompt x --tokens 0", 2, "quern generate: --tokens takes a number from 1 to..."},
       {"quern generate none --prompt x", 1, "quern: 'none': there is no checkpoint in it\n"},
+      {"quern generate none divice=cpu --prompt x", 2, "quern generate: expected device=NAME, got 'divice=cpu'\n..."},
       {"quern train --help | grep -c '^  batch  '", 0, "1\n"},
       {"quern help resume", 0, "usage: quern resume DIR [key=value ...]..."},
   };
@@ -332,6 +333,10 @@ static void generated(void **state) {
        "--top-k 1 | cmp - zero; echo $?",
        0, "0\n"},
       {"quern generate g --prompt '' --tokens 3 > empty; echo $?", 0, "0\n"},
+      {"quern generate g --prompt 'the ' --tokens 20 --seed 3 --device interp | cmp - one && "
+       "quern generate g device=interp --prompt 'the ' --tokens 20 --seed 3 | cmp - one",
+       0, ""},
+      {"quern generate g --prompt t --device none", 1, "quern: program_compile: there is no device \"none\"..."},
       {"quern generate g --prompt 'the ' --tokens 6 --times 2>&1 > /dev/null | sed 's/: [0-9.]* ms$/: T/; s/[0-9.]* ms "
        "each/T/'",
        0, "prompt of 4 tokens: T\nafter 4 to 7 tokens: 4, T\nafter 8 to 15 tokens: 2, T\n"},

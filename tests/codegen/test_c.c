@@ -72,10 +72,12 @@ static void make_arithmetic(struct maker *m, quern_dtype dtype, kern_id x, kern_
     out(m, kern_bin(&m->b, KERN_SCALE, near, power), "%s", "scale");
     out(m, kern_bin(&m->b, KERN_SCALE, kern_un(&m->b, KERN_NEG, near), power), "%s", "scale of a negative");
   }
-  for (int by = 0; base_dtype_is(dtype, BASE_INT) && by < 3; by++) {
-    kern_id count = kern_const_i(&m->b, dtype, lanes, by == 0 ? 3 : by == 1 ? bits - 1 : bits);
-    out(m, kern_bin(&m->b, KERN_SHL, x, count), "shl by constant %s", by == 2 ? "too large" : "");
-    out(m, kern_bin(&m->b, KERN_SHR, x, count), "shr by constant %s", by == 2 ? "too large" : "");
+  for (int by = 0; base_dtype_is(dtype, BASE_INT) && by < 4; by++) {
+    const int counts[] = {3, bits - 1, bits, -5};
+    static const char *const names[] = {"", "", "too large", "below 0"};
+    kern_id count = kern_const_i(&m->b, dtype, lanes, counts[by]);
+    out(m, kern_bin(&m->b, KERN_SHL, x, count), "shl by constant %s", names[by]);
+    out(m, kern_bin(&m->b, KERN_SHR, x, count), "shr by constant %s", names[by]);
   }
 }
 
@@ -105,6 +107,9 @@ static void make_movement(struct maker *m, quern_dtype dtype, kern_id x, kern_id
     out(m, kern_bitcast(&m->b, byte, QUERN_DTYPE_BOOL), "bitcast to bool%s", "");
   }
   out(m, kern_splat(&m->b, kern_extract(&m->b, x, lanes - 1), lanes), "splat of extract%s", "");
+  static const enum kern_op folds[] = {KERN_MAX, KERN_MIN, KERN_ADD, KERN_MUL};
+  for (int i = 0; i < (is_narrow(dtype) ? 0 : dtype == QUERN_DTYPE_BOOL ? 2 : 4); i++)
+    out(m, kern_splat(&m->b, kern_fold(&m->b, folds[i], x), lanes), "fold by %s", kern_ops[folds[i]].name);
   kern_id constant = kern_const_bits(&m->b, dtype, lanes, one_bits(dtype));
   out(m, kern_select(&m->b, mask, constant, y), "select of constant%s", "");
   if (lanes == 1) return;

@@ -82,6 +82,38 @@ static struct kern *make_branch(void) {
   return finish(kern, "branch");
 }
 
+/* Rows of `wide` elements by groups of threads with several lanes each: y is what the row's sum, least and greatest make of an
+** element. The last vector of a row has what is left; shift moves rows away from where 16 bytes begin. */
+static struct kern *make_wide(quern_dtype dtype, int64_t wide, int lanes, int group, int64_t shift) {
+  struct kern *kern = new_kernel();
+  kern_add_mem(kern, dtype, KERN_IN, ROWS * wide + shift);
+  kern_add_mem(kern, dtype, KERN_OUT, ROWS * wide);
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(ROWS))}, *b = &builder;
+  kern->phases[0].group = group;
+  quern_dtype acc = base_dtypes[dtype].size < 4 ? QUERN_DTYPE_F32 : dtype;
+  kern_id base = kern_mul_i(b, kern_task(b), wide), x[16] = {0}, sum = KERN_NONE, most = KERN_NONE;
+  int n = 0;
+  for (int64_t at = 0; at < wide; at += lanes, n++) {
+    kern_id count = wide - at < lanes ? kern_index(b, wide - at) : KERN_NONE;
+    kern_id raw = kern_load_n(b, kern_mem(b, 0), kern_add_i(b, base, at + shift), lanes, count);
+    x[n] = kern_cast(b, raw, acc);
+    sum = n == 0 ? x[n] : kern_add(b, sum, x[n]);
+    most = n == 0 ? x[n] : kern_max(b, most, x[n]);
+  }
+  sum = kern_fold(b, KERN_ADD, sum);
+  kern_id least = kern_fold(b, KERN_MIN, x[0]), all = kern_add(b, sum, least);
+  all = kern_add(b, all, kern_fold(b, KERN_MAX, most));
+  all = kern_add(b, all, kern_extract(b, x[0], lanes / 2 + 1));
+  n = 0;
+  for (int64_t at = 0; at < wide; at += lanes, n++) {
+    kern_id count = wide - at < lanes ? kern_index(b, wide - at) : KERN_NONE;
+    kern_id lane = kern_cast(b, kern_lane(b, QUERN_DTYPE_I32, lanes), acc);
+    kern_id y = kern_add(b, kern_add(b, x[n], kern_splat(b, all, lanes)), lane);
+    kern_store_n(b, kern_mem(b, 1), kern_add_i(b, base, at), kern_cast(b, y, dtype), count);
+  }
+  return finish(kern, "wide");
+}
+
 /* ---- which ------------------------------------------------------------------------------------------------ */
 
 static void test_groups(void **state) {
@@ -126,6 +158,27 @@ static int count_words(const struct kern *kern, const char *target, const char *
   for (const char *at = unit.body.at; (at = strstr(at, word)) != NULL; at += strlen(word)) n++;
   cg_unit_fini(&unit);
   return n;
+}
+
+/* Kernels whose launches may be joined take their memories from a table, in CUDA; its rows are as many as asked for, and as parameters
+** have room for. */
+static void test_joined(void **state) {
+  (void)state;
+  const struct cg_target *cuda = cg_target_find("sm_90");
+  struct kern *kern = make_tree();
+  assert_int_equal(cg_joined(kern, cuda), 1);
+  assert_int_equal(count_words(kern, "sm_90", "blockIdx.y"), 0);
+  const int wanted[][2] = {{1, 1}, {2, 4}, {5, 8}, {74, 128}, {1000, (512 - 3) / 2}};
+  for (size_t i = 0; i < BASE_COUNT(wanted); i++) {
+    kern->joined = wanted[i][0];
+    assert_int_equal(cg_joined(kern, cuda), wanted[i][1]);
+    assert_int_equal(cg_joined(kern, cg_target_find("opencl")), 1);
+  }
+  kern->joined = 5;
+  assert_int_equal(count_words(kern, "sm_90", "void *at[8][2];"), kern->n_phases);
+  assert_int_equal(count_words(kern, "sm_90", "table.at[blockIdx.y][1]"), kern->n_phases);
+  assert_int_equal(count_words(kern, "opencl", "table"), 0);
+  kern_free(kern);
 }
 
 /* One barrier a LOCAL; more where threads meet in memory. */
@@ -184,8 +237,26 @@ static void make_all(struct built *built, const struct cg_target *target, bool b
   built->kernels[built->n++] = make_branch();
 }
 
-static void test_run(void **state) {
-  (void)state;
+/* Lanes of a thread, dtypes, rows that are no multiples of the lanes or do not begin at multiples of 16 bytes; a warp and more. */
+static void make_all_wide(struct built *built, const struct cg_target *target, bool best) {
+  (void)target, (void)best;
+  static const struct {
+    quern_dtype dtype;
+    int64_t wide;
+    int lanes, group;
+    int64_t shift;
+  } cases[] = {{QUERN_DTYPE_BF16, 768, 256, 32, 0},    {QUERN_DTYPE_F16, 512, 256, 32, 1},
+               {QUERN_DTYPE_F32, 300, 256, 64, 0},     {QUERN_DTYPE_F32, 1032, 1024, 256, 0},
+               {QUERN_DTYPE_F64, 520, 512, 256, 2},    {QUERN_DTYPE_BF16, 2049, 2048, 256, 0},
+               {QUERN_DTYPE_I32, 256, 128, 64, 4},     {QUERN_DTYPE_I64, 64, 64, 32, 0},
+               {QUERN_DTYPE_F8E5M2, 512, 512, 128, 0}, {QUERN_DTYPE_F32, 64, 32, 32, 0}};
+  for (size_t i = 0; i < BASE_COUNT(cases); i++)
+    built->kernels[built->n++] =
+        make_wide(cases[i].dtype, cases[i].wide, cases[i].lanes, cases[i].group, cases[i].shift);
+}
+
+/* Whether there is a device; what it lacks is told. */
+static void need_device(void) {
   struct rt_stream *stream;
   if (gpu == NULL) gpu = &rt_opencl;
   if (gpu->remote->open(&stream, &heap) != QUERN_STATUS_OK) {
@@ -193,12 +264,74 @@ static void test_run(void **state) {
     skip();
   }
   gpu->remote->close(stream);
+}
+
+static void test_run(void **state) {
+  (void)state;
+  need_device();
   compare_all(make_all);
+}
+
+static void test_run_wide(void **state) {
+  (void)state;
+  need_device();
+  compare_all(make_all_wide);
+}
+
+/* Words of 16, 8 and 4 bytes where the place is known to be a multiple, elements otherwise. */
+static void test_words(void **state) {
+  (void)state;
+  static const struct {
+    quern_dtype dtype;
+    int64_t wide;
+    int lanes, group;
+    int64_t shift;
+    const char *word;
+    int times; /* in loads and stores: where they are declared */
+  } cases[] = {{QUERN_DTYPE_BF16, 768, 256, 32, 0, " w4 w", 6},  {QUERN_DTYPE_BF16, 768, 256, 32, 4, " w2 w", 6},
+               {QUERN_DTYPE_BF16, 768, 256, 32, 1, " w4 w", 3},  {QUERN_DTYPE_F32, 512, 256, 32, 0, " w4 w", 8},
+               {QUERN_DTYPE_F32, 512, 256, 64, 2, " w2 w", 4},   {QUERN_DTYPE_F64, 128, 64, 32, 0, " d2 w", 4},
+               {QUERN_DTYPE_BF16, 320, 256, 32, 0, " w4 w", 4},  {QUERN_DTYPE_BF16, 322, 256, 32, 0, " w4 w", 0},
+               {QUERN_DTYPE_BF16, 322, 256, 32, 0, " u32 w", 16}};
+  for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+    struct kern *kern = make_wide(cases[i].dtype, cases[i].wide, cases[i].lanes, cases[i].group, cases[i].shift);
+    for (int opencl = 0; opencl < 2; opencl++) {
+      int n = count_words(kern, opencl ? "opencl" : "sm_90", cases[i].word);
+      if (n != cases[i].times) fail_msg("case %zu: %d times%s", i, n, cases[i].word);
+    }
+    struct cg_shape shape = cg_shape(kern, 0, cg_target_find("sm_90"));
+    assert_true(shape.group == cases[i].group && shape.tasks == 1); /* there are five */
+    kern->phases[0].tasks.mul = 8;
+    shape = cg_shape(kern, 0, cg_target_find("sm_90"));
+    assert_true(shape.group == cases[i].group && shape.tasks == (shape.group == CG_WARP ? 4 : 1));
+    kern_free(kern);
+  }
+}
+
+/* Indices whose range is known have 32 bits. */
+static void test_short(void **state) {
+  (void)state;
+  for (int large = 0; large < 2; large++) {
+    struct kern *kern = new_kernel();
+    int64_t tasks = large ? INT64_C(1) << 33 : 1000, step = 7;
+    kern_add_mem(kern, QUERN_DTYPE_F32, KERN_IN, tasks * step);
+    kern_add_mem(kern, QUERN_DTYPE_F32, KERN_OUT, tasks);
+    struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks))}, *b = &builder;
+    kern_id at = kern_add_i(b, kern_mul_i(b, kern_task(b), step), 3);
+    kern_id back = kern_idiv(b, at, step), x = kern_load(b, kern_mem(b, 0), at, 1);
+    kern_store(b, kern_mem(b, 1), back, x);
+    (void)finish(kern, "short");
+    assert_int_equal(count_words(kern, "sm_90", "(u32)"), large ? 0 : 1);
+    assert_int_equal(count_words(kern, "sm_90", "const i64 v"), large ? 3 : 0);
+    assert_int_equal(count_words(kern, "sm_90", "first < tasks"), large ? 1 : 0); /* all blocks are full, or not */
+    kern_free(kern);
+  }
 }
 
 int main(int argc, char **argv) {
   read_arguments(argc, argv);
-  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups), TEST_HEAP(test_barriers), TEST_HEAP(test_literals),
-                                     TEST_HEAP(test_run)};
+  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups),   TEST_HEAP(test_joined),  TEST_HEAP(test_barriers),
+                                     TEST_HEAP(test_literals), TEST_HEAP(test_words),   TEST_HEAP(test_short),
+                                     TEST_HEAP(test_run),      TEST_HEAP(test_run_wide)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

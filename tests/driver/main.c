@@ -42,7 +42,8 @@ static void usage(void) {
   for (size_t i = 0; i < BASE_COUNT(modes); i++) printf("  %-9s %s\n", modes[i].name, modes[i].help);
   printf("\n  --root DIR     the folder that holds tests/ (default: found above the program or the current "
          "folder)\n"
-         "  --python FILE  the interpreter of the judge (default /usr/bin/python3)\n"
+         "  --python FILE  the interpreter of the judge (default /usr/bin/python3, or python3 of PATH where that lacks "
+         "NumPy or SciPy)\n"
          "  --judge FILE   another judge than tests/oracle/judge.py\n"
          "  --keep DIR     value: leave the judge's files in DIR\n"
          "  --device NAME  value, grad, bits: ref (the evaluator, default), interp, cpu, opencl or cuda: cases become "
@@ -235,7 +236,7 @@ int main(int argc, char **argv) {
   static struct command command;
   static char root[PATH_BYTES];
   struct tally tally = {0};
-  command.options = (struct options){.mode = "value", .python = "/usr/bin/python3", .device = "ref"};
+  command.options = (struct options){.mode = "value", .device = "ref"};
   command.optimise = "1";
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc > 1 && strcmp(argv[1], "bench-build") == 0) return bench_build();

@@ -126,6 +126,13 @@ static void read_verdicts(const struct options *options, const char *path, const
     if (state[i] == 'w') tally_fail(tally, &cases->at[i], "value", "the judge gave no verdict");
 }
 
+/* The system's Python, or the first one of PATH where that has not what the judge needs. */
+static const char *find_python(void) {
+  const char *own = "/usr/bin/python3";
+  bool has = system("/usr/bin/python3 -c 'import numpy, scipy' > /dev/null 2>&1") == 0;
+  return has ? own : "python3";
+}
+
 void mode_value(const struct options *options, const struct case_list *cases, struct tally *tally) {
   char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], judge[TEXT], command[TEXT * 4];
   char *state = grab(cases->n);
@@ -151,7 +158,8 @@ void mode_value(const struct options *options, const struct case_list *cases, st
     snprintf(judge, sizeof judge, "%s", options->judge);
   else
     snprintf(judge, sizeof judge, "%s/tests/oracle/judge.py", options->root);
-  snprintf(command, sizeof command, "'%s' '%s' '%s'", options->python, judge, folder);
+  const char *python = options->python != NULL ? options->python : find_python();
+  snprintf(command, sizeof command, "'%s' '%s' '%s'", python, judge, folder);
   fflush(stdout);
   int rc = system(command);
   read_verdicts(options, verdicts, cases, state, tally);

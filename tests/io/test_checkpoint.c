@@ -37,7 +37,22 @@ static void run_to(struct run *run, uint64_t step) {
 
 static const int64_t weights_dims[] = {5, 6}, mask_dims[] = {3}, none_dims[] = {0, 4};
 
-static quern_status save_to(const char *dir, uint64_t step, size_t keep) {
+/* Tensors that are given when they are written: where they are, and which of them cannot be; SIZE_MAX: all can. */
+struct given {
+  const quern_safetensor *tensors;
+  size_t bytes[5], fails, asked;
+};
+
+static quern_status give(void *user, size_t i, void *dst) {
+  struct given *given = user;
+  given->asked++;
+  if (i == given->fails) return base_error(QUERN_STATUS_STATE, "tensor %zu is gone", i);
+  memcpy(dst, given->tensors[i].data, given->bytes[i]);
+  return QUERN_STATUS_OK;
+}
+
+/* given: all but the second one come from there. */
+static quern_status save_given(const char *dir, uint64_t step, size_t keep, struct given *given) {
   struct run run;
   run_to(&run, step);
   const quern_safetensor tensors[] = {
@@ -59,8 +74,21 @@ static quern_status save_to(const char *dir, uint64_t step, size_t keep) {
   contents.state = " { \"optim\" : {\"name\":\"adamw\", \"beta\":[0.5, 0.75]}, \"loss\":0.1 } ";
   contents.keep = keep;
   contents.allocator = memory_allocator;
+  if (given == NULL) return quern_checkpoint_save(dir, &contents);
+  quern_safetensor empty[BASE_COUNT(tensors)];
+  const size_t bytes[] = {sizeof run.weights, sizeof run.moment, sizeof run.scale, sizeof run.mask, 0};
+  memcpy(empty, tensors, sizeof empty);
+  memcpy(given->bytes, bytes, sizeof bytes);
+  given->tensors = tensors;
+  for (size_t i = 0; i < BASE_COUNT(empty); i++)
+    if (i != 1) empty[i].data = NULL;
+  contents.tensors = empty;
+  contents.read = give;
+  contents.user = given;
   return quern_checkpoint_save(dir, &contents);
 }
+
+static quern_status save_to(const char *dir, uint64_t step, size_t keep) { return save_given(dir, step, keep, NULL); }
 
 static quern_status save(uint64_t step, size_t keep) { return save_to(folder, step, keep); }
 
@@ -103,6 +131,35 @@ static void expect_found(uint64_t step, size_t skipped) {
 static bool is_there(const char *name) { return access(in_folder(name), F_OK) == 0; }
 
 /* ---- saving and finding --------------------------------------------------------------------------------- */
+
+/* What is given when it is written makes the same files; what cannot be given leaves none. */
+static void given_when_written(void **state) {
+  (void)state;
+  struct given given = {.fails = SIZE_MAX};
+  static const char *const files[] = {"step-00000003/model.safetensors", "step-00000003/checkpoint.json"};
+  void *before[2], *after[2];
+  size_t n[2], m[2];
+  struct base_heap heap;
+  base_heap_init(&heap, NULL);
+  EXPECT_OK(save(3, 0));
+  for (int i = 0; i < 2; i++) EXPECT_OK(io_file_read(in_folder(files[i]), &heap, 1 << 20, &before[i], &n[i]));
+  folder_clear(folder);
+  EXPECT_OK(save_given(folder, 3, 0, &given));
+  assert_int_equal(given.asked, 3);
+  expect_found(3, 0);
+  for (int i = 0; i < 2; i++) {
+    EXPECT_OK(io_file_read(in_folder(files[i]), &heap, 1 << 20, &after[i], &m[i]));
+    assert_int_equal(n[i], m[i]);
+    assert_memory_equal(before[i], after[i], n[i]);
+    base_free(&heap, before[i], n[i]);
+    base_free(&heap, after[i], m[i]);
+  }
+  for (given.fails = 0; given.fails < 4; given.fails++)
+    if (given.fails != 1) EXPECT_ERROR(save_given(folder, 4, 0, &given), STATE, "is gone");
+  assert_int_equal(folder_count(folder), 1);
+  expect_found(3, 0);
+  folder_clear(folder);
+}
 
 static void round_trip(void **state) {
   (void)state;
@@ -562,6 +619,7 @@ static int remove_folder(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       JSON_TEST(round_trip),
+      JSON_TEST(given_when_written),
       JSON_TEST(nothing_there),
       JSON_TEST(keeps_the_last),
       JSON_TEST(replaces),

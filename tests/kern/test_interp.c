@@ -407,6 +407,35 @@ static void test_lanes(void **state) {
   }
 }
 
+/* Neighbours first: (1 + e) + (e + e) is 1 + e + 2 e in the order of pairs, and 1 when added one after another. */
+static void test_fold(void **state) {
+  (void)state;
+  static const float in[8] = {1, 0x1p-24f, 0x1p-24f, 0x1p-24f, -1, 0, 0, -0x1p-24f};
+  struct made m = made_new();
+  kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_IN, 8);
+  kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 4);
+  kern_add_mem(m.kern, QUERN_DTYPE_I16, KERN_OUT, 1);
+  made_phase(&m, KERN_FIXED_TASKS(1));
+  struct kern_builder *b = &m.b;
+  kern_id x = kern_load(b, kern_mem(b, 0), I(b, 0), 8), y = kern_mem(b, 1);
+  static const enum kern_op ops[] = {KERN_ADD, KERN_MUL, KERN_MAX, KERN_MIN};
+  for (int i = 0; i < 4; i++) {
+    kern_id all = kern_fold(b, ops[i], x);
+    kern_store(b, y, I(b, i), all);
+  }
+  m.kern->phases[0].group = 1024;
+  kern_id wide = kern_lane(b, QUERN_DTYPE_I16, KERN_GROUP_LANES), sum = kern_fold(b, KERN_ADD, wide);
+  kern_store(b, kern_mem(b, 2), I(b, 0), sum);
+  made_finish(&m);
+  EXPECT_OK(kern_verify(m.kern, NULL));
+  float out[4];
+  int16_t wraps;
+  EXPECT_OK(kern_interp(m.kern, &(struct kern_launch){.mems = (void *[]){(void *)in, out, &wraps}}, 0));
+  assert_true(out[0] == (1 + 0x1p-23f) + (-1 - 0x1p-24f) && out[1] == 0 && out[2] == 1 && out[3] == -1);
+  assert_int_equal(wraps, (int16_t)(uint16_t)((uint64_t)KERN_GROUP_LANES * (KERN_GROUP_LANES - 1) / 2));
+  kern_free(m.kern);
+}
+
 static void test_bits(void **state) {
   (void)state;
   struct lanes l = lanes_new(QUERN_DTYPE_I32, 16);
@@ -731,16 +760,10 @@ static void test_faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_narrow_ints), TEST(test_wide_ints),
-      TEST(test_bools),       TEST(test_floats),
-      TEST(test_fma),         TEST(test_casts),
-      TEST(test_lanes),       TEST(test_bits),
-      TEST(test_map),         TEST(test_gemm),
-      TEST(test_blocks),      TEST(test_counts),
-      TEST(test_scratch),     TEST(test_tasks_and_phases),
-      TEST(test_outside),     TEST(test_races),
-      TEST(test_reverse),     TEST(test_scale),
-      TEST(test_faults),
+      TEST(test_narrow_ints), TEST(test_wide_ints), TEST(test_bools),   TEST(test_floats),  TEST(test_fma),
+      TEST(test_casts),       TEST(test_lanes),     TEST(test_fold),    TEST(test_bits),    TEST(test_map),
+      TEST(test_gemm),        TEST(test_blocks),    TEST(test_counts),  TEST(test_scratch), TEST(test_tasks_and_phases),
+      TEST(test_outside),     TEST(test_races),     TEST(test_reverse), TEST(test_scale),   TEST(test_faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static const struct function functions[] = {
     {IR_SIN, sin, sinl, 1.7, 1, -100, 100},
     {IR_COS, cos, cosl, 1.7, 1, -100, 100},
     {IR_TANH, tanh, tanhl, 1.3, 1.9, -22, 22},
-    {IR_ERF, erf, erfl, 1.4, 1.9, -6, 6},
+    {IR_ERF, erf, erfl, 1.5, 1.9, -6, 6},
     {IR_SQRT, sqrt, sqrtl, 0.501, 0.501, 0, 100},
 };
 

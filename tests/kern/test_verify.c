@@ -100,6 +100,9 @@ static const struct wrong wrongs[] = {
     {INST(LOW, F32, 16, 0, FX, NO, NO, NO), "not half the lanes"},
     {INST(HIGH, F64, 8, 0, FX, NO, NO, NO), "the dtype is not that of argument 0"},
     {INST(JOIN, F32, 32, 0, FX, FX8, NO, NO), "not the lanes of both"},
+    {INST(FOLD, F32, 16, KERN_ADD, FX, NO, NO, NO), "not that of a lane"},
+    {INST(FOLD, F64, 1, KERN_ADD, FX, NO, NO, NO), "not that of a lane"},
+    {INST(FOLD, F32, 1, KERN_SUB, FX, NO, NO, NO), "no such op"},
     {INST(JOIN, F64, 32, 0, FX, FX, NO, NO), "the dtypes differ"},
     {INST(SHUFFLE, F32, 4, 0, FX, FX8, NO, NO), "the types differ"},
     {INST(SHUFFLE, F32, 4, 0, FX, FX, NO, NO), "outside the pool"},
@@ -187,6 +190,8 @@ static void test_kernels(void **state) {
   PLANT(k, k->phases[0].fn, 0, "the memories and scalars of phase 0");
   PLANT(k, k->phases[0].tasks.div, 0, "tasks of scalar -1");
   PLANT(k, k->phases[0].tasks.scalar, 0, "tasks of scalar 0");
+  PLANT(k, k->phases[0].group, 48, "groups of 48 threads");
+  PLANT(k, k->phases[0].group, 2048, "groups of 2048 threads");
   PLANT(k, k->n_phases, KERN_MAX_PHASES + 1, "phases");
   PLANT(k, k->n_mems, KERN_MAX_MEMS + 1, "memories");
   struct kern_fn *fn = k->fns.at[0], *phase = k->fns.at[1];

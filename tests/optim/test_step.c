@@ -342,6 +342,43 @@ static void frozen(void **state) {
   quern_model_free(p.model);
 }
 
+/* A gate on the number of steps asked for: after one that was not finite none is made, though they could be. */
+static void gate(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  struct runner r;
+  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  set_up(&p, QUERN_DTYPE_F64);
+  quern_tensor *asked = quern_input(ctx, "asked", QUERN_DTYPE_U64, 0, NULL);
+  o.guard = true;
+  o.gate = quern_eq(quern_model_step(p.model), asked);
+  EXPECT_OK(quern_step_new(&step, p.model, p.loss, &o));
+  compile(&r, step, 1, (quern_tensor *[]){quern_step_finite(step)});
+  double w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT], lr = 0.1, before[OUT * IN], after[OUT * IN];
+  uint64_t made;
+  fill_start(w, b, x, y);
+  set(&r, "layer.weight", w);
+  for (uint64_t t = 0; t < 5; t++) {
+    unsigned char finite;
+    x[3] = t == 2 ? (double)INFINITY : 0.5;
+    get(&r, "layer.weight", before);
+    EXPECT_OK(quern_instance_run(r.instance, (const void *const[]){x, y, &t, &lr}, (void *const[]){&finite}));
+    get(&r, "layer.weight", after);
+    assert_int_equal(finite, t < 2);
+    assert_int_equal(memcmp(before, after, sizeof after) != 0, t < 2);
+  }
+  get(&r, "step", &made);
+  assert_int_equal(made, 2);
+  end(&r);
+  quern_step_free(step);
+  o.gate = p.loss;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "the gate is f64(); must be a bool scalar");
+  o.guard = false;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "a gate needs a guard and no scaler");
+  quern_model_free(p.model);
+}
+
 static void no_memory(void **state) {
   (void)state;
   for (struct fault fault = {0}; fault_next(&fault);) {
@@ -365,6 +402,7 @@ static void no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(as_pytorch), TEST(scaler), TEST(scaler_changes_nothing),
-                                     TEST(wrong),      TEST(frozen), TEST(no_memory)};
+                                     TEST(wrong),      TEST(frozen), TEST(gate),
+                                     TEST(no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

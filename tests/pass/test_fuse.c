@@ -544,6 +544,32 @@ static void test_crosses(void **state) {
   expect_crosses("sums made of sums", 3, (quern_tensor *[]){soft, sum, twice}, 2, 0);
 }
 
+/* On GPUs also where squares of the sums are wanted, for their norm: who sums the squares makes them. */
+static void test_crosses_on_gpu(void **state) {
+  (void)state;
+  for (int gpu = 0; gpu < 2; gpu++) {
+    struct base_target target = {.name = "test", .vector_bytes = 16, .registers = 32, .threads = 4, .gpu = gpu};
+    quern_tensor *x = INPUT("x", 300, C), *dy = INPUT("dy", 300, C), *norm[2];
+    quern_tensor *gamma = INPUT("gamma", C), *beta = INPUT("beta", C), *wanted[] = {x, gamma, beta}, *d[4];
+    quern_tensor *y = quern_layer_norm(x, 1, gamma, beta, 1e-5);
+    EXPECT_OK(quern_vjp(1, &y, &dy, 3, wanted, d));
+    for (int i = 0; i < 2; i++) norm[i] = quern_sum(quern_mul(d[1 + i], d[1 + i]), QUERN_ALL, false);
+    d[3] = quern_add(norm[0], norm[1]);
+    struct pass_options options = {0};
+    struct pass_report reports[PASS_COUNT];
+    struct pass_groups groups;
+    struct pass_graph graph = {ctx, 4, d};
+    EXPECT_OK(pass_options_parse(&options, 1, ""));
+    options.target = &target;
+    EXPECT_OK(pass_run(&graph, &options, reports));
+    EXPECT_OK(pass_fuse(&groups, &graph, &options));
+    EXPECT_OK(pass_groups_verify(&groups, &graph));
+    assert_int_equal(count_crosses(&groups), gpu ? 2 : 0);
+    expect_values(&groups, &graph);
+    pass_groups_fini(&groups);
+  }
+}
+
 /* A product of two contractions, each of which needs what the other gave: no cycle may come about. */
 static void test_no_cycle(void **state) {
   (void)state;
@@ -738,8 +764,28 @@ static void test_faults(void **state) {
   assert_true(fault.n > 100);
 }
 
+/* The label's logit is picked from what lies in memory, not from a wider copy of it. */
+static void test_narrow_logits(void **state) {
+  (void)state;
+  quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_BF16, QUERN_LIST(64, 128));
+  quern_tensor *labels = quern_input(ctx, "labels", QUERN_DTYPE_I32, QUERN_LIST(64));
+  quern_tensor *loss = quern_cross_entropy(quern_cast(x, QUERN_DTYPE_F32), labels, NULL), *roots[2] = {loss};
+  EXPECT_OK(quern_grad(loss, 1, &x, &roots[1]));
+  struct pass_graph graph = {ctx, 2, roots};
+  struct pass_groups groups;
+  fuse(&groups, &graph, NULL);
+  for (size_t i = 0; i < groups.groups.n; i++)
+    for (size_t k = 0; k < groups.groups.at[i]->n_outs; k++) {
+      const quern_tensor *out = groups.groups.at[i]->outs[k].tensor;
+      assert_true(ir_count(out) < ir_count(x) || out->dtype == QUERN_DTYPE_BF16);
+    }
+  expect_values(&groups, &graph);
+  pass_groups_fini(&groups);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      TEST(test_narrow_logits),
       TEST(test_patterns),
       TEST(test_gradients),
       TEST(test_norm_parameters),
@@ -752,6 +798,7 @@ int main(void) {
       TEST(test_nothing_expensive_twice),
       TEST(test_other_rows),
       TEST(test_crosses),
+      TEST(test_crosses_on_gpu),
       TEST(test_no_cycle),
       TEST(test_moves),
       TEST(test_keep),

@@ -104,6 +104,29 @@ static void a_chain_in_place_shares_its_memory(void **state) {
   problem_close();
 }
 
+/* Small buffers have memory of their own where that is asked for and little, others share. */
+static void small_buffers_stay_apart(void **state) {
+  (void)state;
+  problem_open();
+  quern_tensor *x = problem_param(64);
+  for (int i = 0; i < 6; i++) x = OUT(problem_step(i % 2 == 0 ? 640 : 64, INS(x)));
+  problem_result(OUT(problem_step(64, INS(x))));
+  expect_plan();
+  assert_int_equal(plan->memory.arena, 640 + 64);
+  p.options.apart = 64;
+  expect_plan();
+  assert_int_equal(plan->memory.arena, 640 + 3 * 64);
+  p.options.apart = 640;
+  expect_plan();
+  assert_int_equal(plan->memory.arena, 3 * 640 + 3 * 64);
+  for (int i = 0; i < 3; i++) x = OUT(problem_step((6 << 20) - 64 * i, INS(x))); /* too much of it */
+  problem_result(OUT(problem_step(64, INS(x))));
+  p.options.apart = 8 << 20;
+  EXPECT_OK(problem_plan());
+  assert_int_equal(plan->memory.arena, plan->memory.bound);
+  problem_close();
+}
+
 /* Memory is not taken over while it is read later, read twice in the step, of another size, or of the caller. */
 static void memory_in_use_is_not_taken_over(void **state) {
   (void)state;
@@ -164,6 +187,7 @@ int main(void) {
                                      TEST(nested_blocks_are_packed_tightly),
                                      TEST(many_blocks),
                                      TEST(a_chain_in_place_shares_its_memory),
+                                     TEST(small_buffers_stay_apart),
                                      TEST(memory_in_use_is_not_taken_over),
                                      TEST(memory_is_taken_over_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,9 +104,73 @@ static void no_memory(void **state) {
   assert_true(fault.n > 10);
 }
 
+/* ---- of a GPU ------------------------------------------------------------------------------------------------ */
+
+static int measured;
+static const char *card = "a card";
+static void describe_card(struct base_heap *with, char *text, size_t bytes) {
+  (void)with;
+  snprintf(text, bytes, "%s", card);
+}
+static quern_status measure_card(struct base_heap *with, struct rt_rates *rates) {
+  (void)with;
+  if (card[0] == 0) return base_error(QUERN_STATUS_MEMORY, "planted");
+  measured++;
+  *rates = (struct rt_rates){1e12, 2e12, 8e12, 7e12, 5e11, 1e11, 3e11, 2e-6};
+  return QUERN_STATUS_OK;
+}
+
+static void of_a_gpu(void **state) {
+  (void)state;
+  const struct rt_device device = {.name = "fake", .describe = describe_card, .measure = measure_card};
+  const struct cg_target *target = cg_target_find("sm_90");
+  struct prof_limits limits;
+  enum prof_bound bound;
+  assert_false(prof_device_limits_find(&limits, &heap, &device, target));
+  EXPECT_OK(prof_device_limits_get(&limits, &heap, &device, target, false));
+  for (int i = 0; i < 2; i++) { /* measured, then as kept */
+    assert_true(limits.flops_f32 == 1e12 && limits.flops_tf32 == 2e12 && limits.flops_bf16 == 8e12);
+    assert_true(limits.flops_f16 == 7e12 && limits.flops_f64 == 5e11 && limits.copy == 1e11 && limits.launch == 2e-6);
+    assert_true(limits.bandwidth[PROF_L1] == 3e11 && limits.bandwidth[PROF_DRAM] == 1e11);
+    assert_true(limits.bytes[PROF_L3] == target->base.l3_bytes);
+    assert_true(prof_device_limits_find(&limits, &heap, &device, target));
+  }
+  assert_true(prof_floor(&limits, &(struct kern_cost){8e12, 0}, QUERN_DTYPE_BF16, 0, &bound) == 1);
+  assert_true(prof_floor(&limits, &(struct kern_cost){7e12, 0}, QUERN_DTYPE_F16, 0, &bound) == 1);
+  assert_true(prof_floor(&limits, &(struct kern_cost){1e12, 0}, QUERN_DTYPE_I32, 0, &bound) == 1);
+  struct prof_step steps[] = {{.cost = {4e12, 0}, .dtype = QUERN_DTYPE_F32},
+                              {.cost = {4e12, 0}, .dtype = QUERN_DTYPE_F32, .tf32 = true}};
+  prof_steps_floor(&limits, 2, steps);
+  assert_true(steps[0].floor == 4 && steps[1].floor == 2);
+  EXPECT_OK(prof_device_limits_get(&limits, &heap, &device, target, false));
+  assert_int_equal(measured, 1);
+  EXPECT_OK(prof_device_limits_get(&limits, &heap, &device, target, true));
+  assert_int_equal(measured, 2);
+  card = "another card";
+  assert_false(prof_device_limits_find(&limits, &heap, &device, target));
+  card = "";
+  EXPECT_ERROR(prof_device_limits_get(&limits, &heap, &device, target, false), MEMORY, "planted");
+}
+
+/* Of devices that measure nothing, nothing is known; those that run on the processor have its limits. */
+static void of_others(void **state) {
+  (void)state;
+  struct cg_target target;
+  struct prof_limits limits = {.threads = 77}, own;
+  EXPECT_OK(prof_device_limits_get(&limits, &heap, &rt_null, cg_target_find("sm_90"), false));
+  assert_true(limits.threads == 0 && limits.flops_f32 == 0);
+  assert_false(prof_device_limits_find(&limits, &heap, &rt_null, cg_target_find("sm_90")));
+  EXPECT_OK(rt_cpu.target(&target));
+  target.base.threads = 1;
+  EXPECT_OK(prof_limits_get(&own, &heap, 1, false));
+  EXPECT_OK(prof_device_limits_get(&limits, &heap, &rt_interp, &target, false));
+  assert_true(near(&own, &limits) && limits.flops_bf16 == 0);
+}
+
 int main(void) {
   memory_largest = (size_t)1 << 30; /* caches may be large, and memory is measured in several times their size */
-  const struct CMUnitTest tests[] = {cmocka_unit_test(figures), cmocka_unit_test(kept), cmocka_unit_test(damaged),
-                                     cmocka_unit_test(no_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(figures),  cmocka_unit_test(kept),
+                                     cmocka_unit_test(damaged),  cmocka_unit_test(no_memory),
+                                     cmocka_unit_test(of_a_gpu), cmocka_unit_test(of_others)};
   return cmocka_run_group_tests(tests, begin, end);
 }

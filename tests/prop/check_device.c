@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "prop/prop.h"
 #include "quern/program.h"
 
@@ -102,7 +103,7 @@ static quern_status find_leaves(struct run *r, struct leaves *leaves) {
 struct way {
   const char *name, *device;
   int optimise;
-  const char *passes;
+  const char *passes, *target;
 };
 
 static quern_status run_program(struct run *r, const struct leaves *leaves, quern_program *program, void **dst) {
@@ -126,6 +127,7 @@ static quern_status run_way(struct run *r, const struct leaves *leaves, const st
   options.device = way->device;
   options.optimise = way->optimise;
   options.passes = way->passes;
+  options.target = way->target;
   options.threads = 2;
   quern_status status = quern_program_compile(&program, r->ctx, r->n, r->roots, &options);
   if (status == QUERN_STATUS_OK) {
@@ -146,12 +148,21 @@ static quern_status compare_exact(struct run *r, void *const *values) {
   return QUERN_STATUS_OK;
 }
 
+/* The row of a GPU's target, whose order of sums is its own and may be another where nothing is fused; NULL: no GPU. */
+static const char *gpu_row(const char *device) {
+  const struct rt_device *found = rt_device_find(device);
+  struct cg_target target;
+  if (found == NULL || found->target(&target) != QUERN_STATUS_OK || !target.base.gpu) return NULL;
+  return cg_target_find(target.base.name)->base.name;
+}
+
 static quern_status run_ways(struct run *r, const char *device) {
-  const struct way ways[] = {{"optimised", device, 1, NULL},
-                             {"not fused", device, 1, "-fuse"},
-                             {"not simplified", device, 1, "-simplify,-fold,-layout"},
-                             {"not optimised", device, 0, NULL},
-                             {"interpreted", "interp", 1, NULL}};
+  const char *row = gpu_row(device);
+  const struct way ways[] = {{"optimised", device, 1, NULL, row},
+                             {"not fused", device, 1, "-fuse", row},
+                             {"not simplified", device, 1, "-simplify,-fold,-layout", row},
+                             {"not optimised", device, 0, NULL, row},
+                             {"interpreted", "interp", 1, NULL, row}};
   size_t n_ways = strcmp(device, "interp") == 0 ? BASE_COUNT(ways) - 1 : BASE_COUNT(ways);
   struct leaves leaves;
   void **first = base_arena_alloc(&r->arena, (r->n + 1) * sizeof *first);
@@ -160,7 +171,7 @@ static quern_status run_ways(struct run *r, const char *device) {
   QUERN_TRY(find_leaves(r, &leaves));
   QUERN_TRY(run_way(r, &leaves, &ways[0], first));
   QUERN_TRY(compare_exact(r, first));
-  for (size_t w = 1; w < n_ways; w++) {
+  for (size_t w = row != NULL ? BASE_COUNT(ways) - 1 : 1; w < n_ways; w++) {
     QUERN_TRY(run_way(r, &leaves, &ways[w], next));
     QUERN_TRY(check_same(r->ctx, ways[w].name, r->n, r->roots, first, next));
   }

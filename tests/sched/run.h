@@ -44,16 +44,17 @@ struct run_way {
   int optimise, vector_bytes, threads;
   int64_t grain; /* 0: as chosen */
   bool far;      /* all caches are small: everything comes from memory */
+  bool gpu;      /* made for a GPU, and interpreted */
 };
 static const struct run_way run_ways[] = {
-    {"scalar, a kernel a node", false, 0, 4, 1, 0, false},
-    {"64 bytes, a kernel a node", false, 1, 64, 1, 0, false},
-    {"64 bytes", true, 1, 64, 1, 0, false},
-    {"64 bytes, small tasks", true, 1, 64, 4, 1, false},
-    {"32 bytes, tasks of 100", true, 1, 32, 2, 100, false},
-    {"16 bytes", true, 1, 16, 1, 0, false},
-    {"scalar", true, 0, 4, 3, 7, false},
-    {"64 bytes, from memory", true, 1, 64, 1, 0, true},
+    {"scalar, a kernel a node", false, 0, 4, 1, 0, false, false},
+    {"64 bytes, a kernel a node", false, 1, 64, 1, 0, false, false},
+    {"64 bytes", true, 1, 64, 1, 0, false, false},
+    {"64 bytes, small tasks", true, 1, 64, 4, 1, false, false},
+    {"32 bytes, tasks of 100", true, 1, 32, 2, 100, false, false},
+    {"16 bytes", true, 1, 16, 1, 0, false, false},
+    {"scalar", true, 0, 4, 3, 7, false, false},
+    {"64 bytes, from memory", true, 1, 64, 1, 0, true, false},
 };
 
 static inline struct base_target run_target(const struct run_way *way) {
@@ -64,7 +65,8 @@ static inline struct base_target run_target(const struct run_way *way) {
                               .l1_bytes = 32768,
                               .l2_bytes = 1 << 20,
                               .l3_bytes = way->far ? 1 << 10 : 1 << 25,
-                              .threads = way->threads};
+                              .threads = way->threads,
+                              .gpu = way->gpu};
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */

@@ -2,9 +2,9 @@
 #include "quern/grad.h"
 #include "run.h"
 
-static const struct run_way claimed_ways[] = {{"64 bytes", true, 1, 64, 1, 0, false},
-                                              {"32 bytes", true, 1, 32, 2, 0, false},
-                                              {"16 bytes", true, 0, 16, 3, 0, false}};
+static const struct run_way claimed_ways[] = {{"64 bytes", true, 1, 64, 1, 0, false, false},
+                                              {"32 bytes", true, 1, 32, 2, 0, false, false},
+                                              {"16 bytes", true, 0, 16, 3, 0, false, false}};
 
 /* Runs with the composites that have kernels left whole; how many groups were such. */
 static int run_claimed(const struct run_way *way, size_t n, quern_tensor *const *roots, void **dst) {

@@ -124,12 +124,13 @@ static void nothing(void **state) {
 /* ---- schedules --------------------------------------------------------------------------------------------- */
 
 static struct pass_groups groups;
-static const struct run_way wide = {"64 bytes", true, 1, 64, 2, 0, false};
+static const struct run_way wide = {"64 bytes", true, 1, 64, 2, 0, false, false};
+static const struct run_way gpu = {"gpu", true, 1, 4, 16384, 0, false, true};
 
 /* The kernel of an expression that is one group. */
-static struct kern *kernel_of(quern_tensor *root) {
+static struct kern *kernel_for(quern_tensor *root, const struct run_way *way) {
   struct pass_options options;
-  struct base_target target = run_target(&wide);
+  struct base_target target = run_target(way);
   struct sched sched;
   struct kern *kern = NULL;
   struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &root};
@@ -141,6 +142,8 @@ static struct kern *kernel_of(quern_tensor *root) {
   EXPECT_OK(sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched));
   return kern;
 }
+
+static struct kern *kernel_of(quern_tensor *root) { return kernel_for(root, &wide); }
 
 static void drop(struct kern *kern) {
   kern_free(kern);
@@ -244,6 +247,55 @@ static void takes_memory_over(void **state) {
   drop(kern);
 }
 
+/* ---- GPUs ---------------------------------------------------------------------------------------------------- */
+
+/* The bits of the first way; lanes of the stores, vectors a task, and tasks. */
+static void expect_gpu(quern_tensor *root, int lanes, int vectors, int64_t tasks) {
+  size_t bytes = ir_bytes(root);
+  void *first = malloc(bytes + 64), *got = malloc(bytes + 64);
+  run_way(&run_ways[0], 1, &root, &first);
+  run_way(&gpu, 1, &root, &got);
+  for (int64_t k = 0; k < ir_count(root); k++)
+    if (!run_equal(root->dtype, first, got, k)) fail_msg("element %lld has other bits", (long long)k);
+  free(first);
+  free(got);
+  struct kern *kern = kernel_for(root, &gpu);
+  int stores = 0;
+  for (size_t i = 0; i < kern->fns.at[0]->insts.n; i++) {
+    const struct kern_inst *inst = &kern->fns.at[0]->insts.at[i];
+    stores += inst->op == KERN_STORE && kern->fns.at[0]->insts.at[inst->arg[2]].lanes == lanes;
+  }
+  if (stores != vectors || kern->phases[0].tasks.mul != tasks)
+    fail_msg("%s: %d stores of %d lanes, %lld tasks", kern->name, stores, lanes, (long long)kern->phases[0].tasks.mul);
+  drop(kern);
+}
+
+/* A thread stores 16 bytes, and waits for 32 at a time where it can. Rows that are no multiples have fewer lanes, or one. */
+static void gpu_vectors(void **state) {
+  (void)state;
+  expect_gpu(quern_exp(DATA(F32, 32, 64)), 4, 2, 32 * 64 / 8);
+  expect_gpu(quern_add(DATA(F32, 32, 64), DATA(F32, 32, 64)), 4, 1, 32 * 64 / 4);
+  expect_gpu(quern_neg(DATA(BF16, 32, 64)), 8, 2, 32 * 64 / 16);
+  expect_gpu(quern_cast(DATA(BF16, 32, 64), QUERN_DTYPE_F32), 4, 2, 32 * 64 / 8);
+  expect_gpu(quern_cast(DATA(F32, 32, 64), QUERN_DTYPE_BF16), 8, 1, 32 * 64 / 8);
+  expect_gpu(quern_add(DATA(BF16, 6, 24), DATA(BF16, 24)), 8, 2, 6 * 24 / 16);
+  expect_gpu(quern_add(DATA(F32, 6, 6), DATA(F32, 6)), 2, 2, 6 * 6 / 4);
+  expect_gpu(quern_add(DATA(F32, 5, 7), DATA(F32, 7)), 1, 1, 5 * 7);
+  expect_gpu(quern_neg(DATA(F32, 1021)), 4, 2, 255); /* and what is left */
+  expect_gpu(quern_permute(DATA(BF16, 3, 4, 5, 16), QUERN_LIST(0, 2, 1, 3)), 8, 2, 3 * 4 * 5 * 16 / 16);
+  expect_gpu(quern_slice(DATA(F32, 8, 64), 1, 1, 64, 2), 4, 2, 8 * 32 / 8);
+  expect_gpu(quern_slice(DATA(F32, 8, 96), 1, 1, 96, 3), 1, 1, 8 * 32);
+}
+
+/* Squares go through memory of a group: loops of 16 rows. */
+static void gpu_squares(void **state) {
+  (void)state;
+  expect_gpu(quern_exp(quern_transpose(DATA(F32, 64, 96), 0, 1)), 32, 2 * 16, 2 * 3);
+  expect_gpu(quern_transpose(DATA(BF16, 3, 128, 64), 1, 2), 64, 2 * 16, 3 * 2);
+  expect_gpu(quern_add(quern_transpose(DATA(F64, 32, 32), 0, 1), DATA(F64, 32, 32)), 32, 2 * 16, 1);
+  expect_gpu(quern_transpose(DATA(F32, 40, 33), 0, 1), 1, 1, 40 * 33);
+}
+
 /* A gather must not be charged for the whole table. */
 static void cost_of_picking(void **state) {
   (void)state;
@@ -255,15 +307,15 @@ static void cost_of_picking(void **state) {
 /* ---- lack of memory ---------------------------------------------------------------------------------------- */
 
 static void faults(void **state) {
-  (void)state;
   struct fault fault = {0};
   while (fault_next(&fault)) {
     test_renew();
     struct pass_options options;
-    struct base_target target = run_target(&wide);
+    struct base_target target = run_target(*state != NULL ? &gpu : &wide);
     struct sched sched;
     struct kern *kern = NULL;
-    quern_tensor *root = quern_add(quern_exp(quern_transpose(DATA(F32, 33, 20), 0, 1)), DATA(F32, 33));
+    int64_t side = *state != NULL ? 32 : 33;
+    quern_tensor *root = quern_add(quern_exp(quern_transpose(DATA(F32, side, 32), 0, 1)), DATA(F32, side));
     struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &root};
     EXPECT_OK(pass_options_parse(&options, 1, NULL));
     options.target = &target;
@@ -298,7 +350,10 @@ int main(void) {
       TEST(tasks_by_traffic),
       TEST(takes_memory_over),
       TEST(cost_of_picking),
+      TEST(gpu_vectors),
+      TEST(gpu_squares),
       TEST(faults),
+      cmocka_unit_test_prestate_setup_teardown(faults, test_setup, test_teardown, (void *)&gpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

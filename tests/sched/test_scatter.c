@@ -21,10 +21,31 @@ static quern_tensor *scatter(enum ir_reduce reduce, int64_t axis, int64_t batch,
   return IR_MAKE(ctx, IR_SCATTER, (&(struct ir_attrs){.reduce = reduce, .axis = axis, .batch = batch}), a, b, u);
 }
 
+static const struct run_way gpu_way = {"gpu", true, 1, 4, 16384, 0, false, true};
+
+/* A kernel for GPUs gives the bits of the first way. */
+static void expect_gpu(quern_tensor *root) {
+  size_t bytes = ir_bytes(root), size = base_dtypes[root->dtype].size;
+  void *first = malloc(bytes + 64), *got = malloc(bytes + 64);
+  run_way(&run_ways[0], 1, &root, &first);
+  run_way(&gpu_way, 1, &root, &got);
+  for (int64_t k = 0; k < ir_count(root); k++) {
+    if (run_equal(root->dtype, first, got, k)) continue;
+    print_error("%s: element %lld of size %zu has other bits\n", ir_reduce_names[root->node->attrs->reduce],
+                (long long)k, size);
+    fail();
+  }
+  free(first);
+  free(got);
+}
+
 static void expect_all(int64_t axis, int64_t batch, quern_tensor *a, quern_tensor *b, quern_tensor *u) {
   EXPECT_SAME(scatter(IR_REDUCE_MAX, axis, batch, a, b, u), scatter(IR_REDUCE_MIN, axis, batch, a, b, u));
   EXPECT_SAME(scatter(IR_SET, axis, batch, a, b, u));
   if (a->dtype != QUERN_DTYPE_BOOL) EXPECT_SAME(scatter(IR_SUM, axis, batch, a, b, u));
+  static const enum ir_reduce reduces[] = {IR_REDUCE_MAX, IR_REDUCE_MIN, IR_SET, IR_SUM};
+  for (size_t i = 0; i < BASE_COUNT(reduces); i++)
+    if (a->dtype != QUERN_DTYPE_BOOL || reduces[i] != IR_SUM) expect_gpu(scatter(reduces[i], axis, batch, a, b, u));
 }
 
 static void test_shapes(void **state) {
@@ -60,6 +81,19 @@ static void test_boxes(void **state) {
   expect_all(0, 0, DATA(F16, 20000), indices(QUERN_DTYPE_I32, 1, (int64_t[]){5000}, 20000, 3), DATA(F16, 5000));
 }
 
+/* Lists of buckets on GPUs: several blocks of indices, batches, one place that takes most, rows of several parts. */
+static void test_lists(void **state) {
+  (void)state;
+  expect_all(0, 0, DATA(F32, 300, 3), indices(QUERN_DTYPE_I32, 1, (int64_t[]){1000}, 300, 1), DATA(F32, 1000, 3));
+  expect_all(0, 0, DATA(F32, 2, 40), indices(QUERN_DTYPE_I64, 1, (int64_t[]){700}, 2, 2), DATA(F32, 700, 40));
+  expect_all(1, 1, DATA(F32, 3, 90, 4), indices(QUERN_DTYPE_U8, 2, (int64_t[]){3, 600}, 90, 3), DATA(F32, 3, 600, 4));
+  expect_all(2, 1, DATA(BF16, 2, 2, 70, 20), indices(QUERN_DTYPE_I64, 2, (int64_t[]){2, 300}, 70, 4),
+             DATA(BF16, 2, 2, 300, 20));
+  expect_all(0, 0, DATA(BF16, 9, 768), indices(QUERN_DTYPE_I32, 1, (int64_t[]){70}, 9, 5), DATA(BF16, 70, 768));
+  expect_all(0, 0, DATA(F32, 9, 1100), indices(QUERN_DTYPE_I32, 1, (int64_t[]){70}, 9, 6), DATA(F32, 70, 1100));
+  expect_all(0, 0, DATA(F64, 5, 33), indices(QUERN_DTYPE_U64, 1, (int64_t[]){130}, 5, 7), DATA(F64, 130, 33));
+}
+
 /* The same tensor as a and u: the result may not lie in its memory. */
 static void test_same_source(void **state) {
   (void)state;
@@ -69,12 +103,10 @@ static void test_same_source(void **state) {
   expect_all(0, 0, i, i, i);
 }
 
-static void test_fault(void **state) {
-  (void)state;
+static void walk_faults(struct base_target target) {
   quern_tensor *b = indices(QUERN_DTYPE_I64, 1, (int64_t[]){300}, 700, 1);
   quern_tensor *root = scatter(IR_SUM, 0, 0, DATA(F16, 700, 24), b, DATA(F16, 300, 24));
   struct fault fault = {0};
-  struct base_target target = run_target(&run_ways[3]);
   struct pass_options options;
   struct pass_groups groups;
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
@@ -93,8 +125,14 @@ static void test_fault(void **state) {
   pass_groups_fini(&groups);
 }
 
+static void test_fault(void **state) {
+  (void)state;
+  walk_faults(run_target(&run_ways[3]));
+  walk_faults(run_target(&gpu_way));
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_shapes), TEST(test_dtypes), TEST(test_boxes), TEST(test_same_source),
-                                     TEST(test_fault)};
+  const struct CMUnitTest tests[] = {TEST(test_shapes), TEST(test_dtypes),      TEST(test_boxes),
+                                     TEST(test_lists),  TEST(test_same_source), TEST(test_fault)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

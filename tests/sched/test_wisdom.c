@@ -51,7 +51,7 @@ static void test_applied(void **state) {
   assert_true(sched_wisdom_apply(&wisdom, &group, &target, &sched));
   assert_true(sched.lanes == 16 && sched.unroll == 2 && sched.grain == 7);
   base_str_init(&line, &ctx->heap);
-  sched_wisdom_print(&line, &group, &target, &sched);
+  sched_wisdom_print(&line, group.hash, &target, &sched);
   assert_string_equal(line.at, "00ff00ff12345678 test lanes=16 unroll=2 grain=7\n");
   base_str_fini(&line);
   sched = kept;

@@ -179,7 +179,7 @@ static void presets(void **state) {
   EXPECT_ERROR(quern_train_preset(config, "ader"), INVALID,
                "there is no task 'ader'; there are adder, chars; did you mean 'adder'?");
   EXPECT_ERROR(quern_config_word(config, "bacth=3"), INVALID, "did you mean 'batch'?");
-  EXPECT_ERROR(quern_config_word(config, "precision=f8"), INVALID, "must be f32, f64, bf16, f16");
+  EXPECT_ERROR(quern_config_word(config, "precision=f8"), INVALID, "must be auto, f32, f64, bf16, f16");
   quern_config_free(config);
 }
 

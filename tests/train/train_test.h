@@ -59,7 +59,11 @@ static inline uint64_t digest_of(quern_trainer *trainer) {
   for (size_t i = 0; i < quern_program_states(program); i++) {
     quern_slot slot;
     EXPECT_OK(quern_program_state(program, i, &slot));
-    io_digest_add(&digest, quern_instance_state(quern_trainer_instance(trainer), i), slot.bytes);
+    void *data = malloc(slot.bytes + 1);
+    assert_non_null(data);
+    EXPECT_OK(quern_instance_get_state(quern_trainer_instance(trainer), i, data));
+    io_digest_add(&digest, data, slot.bytes);
+    free(data);
   }
   return io_digest_get(&digest);
 }

@@ -148,4 +148,5 @@ const struct rt_device rt_cpu = {
     .launch = launch,
     .objects = objects,
     .from_objects = from_objects,
+    .identity = rt_compiler_key,
 };

@@ -2,25 +2,18 @@
 ** A thread takes task after task, so that those of kernels with scratch are no more than there is scratch for.
 ** see: docs/design/007-gpu.md      tests: make test-cuda
 */
-#include "runtime/cuda/cuda.h"
+#include "runtime/cuda/module.h"
 
 #include <stdio.h>
 
 enum { THREADS_A_PROCESSOR = 2048 };
-
-struct rt_module {
-  struct base_heap *heap;
-  struct rt_cuda_driver *driver;
-  size_t n, n_units, bytes;
-  int threads;    /* that have scratch */
-  void **modules; /* one a unit */
-  struct rt_gpu_kernel kernels[];
-};
+_Static_assert(KERN_MAX_MEMS + KERN_MAX_SCALARS + 3 <= RT_CUDA_TABLE, "parameters of a launch");
 
 static quern_status find_target(struct cg_target *target) {
   struct rt_cuda_driver *driver;
   bool there = rt_cuda_open(&driver) == QUERN_STATUS_OK;
   *target = there ? *driver->target : *cg_target_find("sm_75");
+  if (there) target->base.libraries = rt_cuda_libraries(driver);
   return QUERN_STATUS_OK;
 }
 
@@ -36,74 +29,66 @@ static void describe(struct base_heap *heap, char *text, size_t bytes) {
   int n = snprintf(text, bytes, "%s, compute capability %d.%d, %d multiprocessors, driver for CUDA %d.%d, ",
                    driver->name, driver->major, driver->minor, driver->processors, v / 1000, v % 1000 / 10);
   if (n < 0 || (size_t)n >= bytes) return;
-  snprintf(text + n, bytes - (size_t)n, "%s",
-           rt_nvrtc_open(&nvrtc) == QUERN_STATUS_OK ? nvrtc->identity : quern_last_error());
+  n += snprintf(text + n, bytes - (size_t)n, "%s, ",
+                rt_nvrtc_open(&nvrtc) == QUERN_STATUS_OK ? nvrtc->identity : quern_last_error());
+  if (n > 0 && (size_t)n < bytes) rt_cuda_describe_libraries(driver, text + n, bytes - (size_t)n);
+}
+
+/* Everything that is named there may change what is compiled. */
+static bool find_identity(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]) {
+  char text[1024] = "";
+  struct rt_cuda_driver *driver;
+  (void)target;
+  if (base_env_get(BASE_ENV_DUMP_DIR)[0] != 0 || base_env_int(BASE_ENV_TUNE) == 1) return false;
+  if (rt_cuda_open(&driver) != QUERN_STATUS_OK) return false;
+  describe(heap, text, sizeof text);
+  struct rt_key made = rt_key_make(6, text, strlen(text));
+  rt_cuda_tuned(heap, driver, text, sizeof text);
+  rt_key_add(&made, text, strlen(text));
+  memcpy(key, made.word, sizeof made.word);
+  return true;
 }
 
 /* ---- building --------------------------------------------------------------------------------------------- */
 
-static quern_status load_unit(struct rt_module *module, const struct rt_gpu_unit *unit, size_t i) {
-  const struct rt_cuda_driver *d = module->driver;
-  QUERN_TRY(rt_cuda_check(d, d->module_load(&module->modules[i], unit->binary.at), "loading compiled kernels"));
-  for (size_t k = unit->first; k < unit->first + unit->n; k++) {
-    struct rt_gpu_kernel *kernel = &module->kernels[k];
-    for (int p = 0; p < kernel->n_phases; p++) {
-      char symbol[512];
-      snprintf(symbol, sizeof symbol, "%s_%d", kernel->name, p);
-      QUERN_TRY(rt_cuda_check(d, d->module_function(&kernel->phases[p].function, module->modules[i], symbol), symbol));
-    }
-  }
+/* Without text, of calls of libraries only, there is nothing to compile, and NVRTC is not needed. */
+static quern_status find_compiler(struct rt_gpu_compiler *compiler, const struct rt_cuda_driver *driver, size_t n,
+                                  const struct kern *const *kernels) {
+  struct rt_nvrtc *nvrtc;
+  bool text = false;
+  for (size_t k = 0; k < n && !text; k++)
+    for (int p = 0; p < kernels[k]->n_phases; p++) text = text || !kernels[k]->phases[p].call;
+  *compiler = (struct rt_gpu_compiler){.name = "", .identity = "", .end = "", .most = 1};
+  if (!text) return QUERN_STATUS_OK;
+  QUERN_TRY(rt_nvrtc_open(&nvrtc));
+  *compiler = rt_nvrtc_compiler(nvrtc, driver->ptx);
   return QUERN_STATUS_OK;
-}
-
-static void free_module(struct rt_module *module) {
-  void *popped;
-  if (module == NULL) return;
-  const struct rt_cuda_driver *d = module->driver;
-  if (d->context_push(d->context) == 0) {
-    for (size_t i = 0; i < module->n_units; i++)
-      if (module->modules[i] != NULL) (void)d->module_unload(module->modules[i]);
-    (void)d->context_pop(&popped);
-  }
-  base_free(module->heap, module, module->bytes);
-}
-
-static quern_status load_units(struct rt_module *module, const struct rt_gpu_units *units) {
-  const struct rt_cuda_driver *d = module->driver;
-  void *popped;
-  quern_status status = rt_cuda_check(d, d->context_push(d->context), "its context");
-  if (status != QUERN_STATUS_OK) return status;
-  for (size_t i = 0; i < units->n && status == QUERN_STATUS_OK; i++) status = load_unit(module, &units->at[i], i);
-  (void)d->context_pop(&popped);
-  return status;
 }
 
 static quern_status build(struct rt_module **out, struct base_heap *heap, size_t n, const struct kern *const *kernels,
                           const struct cg_target *target, struct rt_stats *stats) {
   struct rt_cuda_driver *driver;
-  struct rt_nvrtc *nvrtc;
+  struct rt_gpu_compiler compiler;
   struct rt_stats own = {0};
   struct rt_gpu_units units;
   double start = base_clock();
-  size_t bytes;
   *out = NULL;
   QUERN_TRY(rt_cuda_open(&driver));
-  QUERN_TRY(rt_nvrtc_open(&nvrtc));
-  const struct rt_gpu_compiler compiler = rt_nvrtc_compiler(nvrtc, driver->ptx);
+  QUERN_TRY(find_compiler(&compiler, driver, n, kernels));
   QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, &compiler, &own));
-  bool fits = base_size(n, sizeof(struct rt_gpu_kernel), sizeof(struct rt_module) + units.n * sizeof(void *), &bytes);
-  struct rt_module *module = fits ? base_alloc_zero(heap, bytes) : NULL;
-  quern_status status = module != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
-  if (module != NULL) {
-    *module = (struct rt_module){
-        .heap = heap, .driver = driver, .n = n, .n_units = units.n, .bytes = bytes, .threads = target->base.threads};
-    module->modules = (void **)(module->kernels + n);
+  struct rt_module *module;
+  quern_status status = rt_cuda_module_new(&module, heap, driver, n, units.n, target->base.threads);
+  if (status == QUERN_STATUS_OK) {
     rt_gpu_kernels(module->kernels, kernels, target, &units);
-    status = load_units(module, &units);
+    for (size_t i = 0; i < units.n; i++) {
+      module->binaries[i] = units.at[i].binary;
+      units.at[i].binary = (struct rt_bytes){0};
+    }
+    status = rt_cuda_module_load(module, kernels);
   }
   rt_gpu_units_fini(&units);
   if (status != QUERN_STATUS_OK) {
-    free_module(module);
+    rt_cuda_module_free(module);
     return status;
   }
   own.seconds = base_clock() - start;
@@ -116,49 +101,108 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
 
 /* ---- launching -------------------------------------------------------------------------------------------- */
 
-static int launch_phase(const struct rt_stream *stream, const struct rt_module *module,
-                        const struct rt_gpu_kernel *kernel, int p, const struct kern_launch *launch, char *scratch,
-                        int64_t stride) {
-  const struct rt_cuda_driver *d = module->driver;
-  void *parameters[KERN_MAX_MEMS + KERN_MAX_SCALARS + 3];
+/* Launches that are made as one: `n` rows of memories, as many as the kernel has rows at most. */
+struct rows {
+  void *const *mems;
+  size_t n;
+};
+
+/* A kernel with a table is given all of it, whatever the rows are that are used. */
+static int add_memories(void **parameters, void **table, const struct rt_gpu_kernel *kernel, const struct rows *rows) {
   int n = 0;
-  int64_t tasks = kern_task_count(&kernel->phases[p].phase, launch->scalars);
+  for (int i = 0; i < kernel->n_mems && kernel->joined == 1; i++)
+    parameters[n++] = (void *)&rows->mems[i]; /* they are only read */
+  if (kernel->joined == 1) return n;
+  memset(table, 0, (size_t)(kernel->joined * kernel->n_mems) * sizeof *table);
+  memcpy(table, rows->mems, rows->n * (size_t)kernel->n_mems * sizeof *table);
+  parameters[n++] = table;
+  return n;
+}
+
+static int launch_phase(const struct rt_stream *stream, const struct rt_module *module,
+                        const struct rt_gpu_kernel *kernel, int p, const struct rows *rows, const int64_t *scalars,
+                        char *scratch, int64_t stride) {
+  struct rt_cuda_driver *d = module->driver;
+  void *parameters[KERN_MAX_MEMS + KERN_MAX_SCALARS + 3], *table[RT_CUDA_TABLE];
+  int64_t tasks = kern_task_count(&kernel->phases[p].phase, scalars);
   int64_t most = kernel->scratch ? module->threads : (int64_t)d->processors * THREADS_A_PROCESSOR;
   if (tasks == 0) return 0;
-  for (int i = 0; i < kernel->n_mems; i++) parameters[n++] = (void *)&launch->mems[i]; /* they are only read */
-  for (int i = 0; i < kernel->n_scalars; i++) parameters[n++] = (void *)&launch->scalars[i];
+  int n = add_memories(parameters, table, kernel, rows);
+  for (int i = 0; i < kernel->n_scalars; i++) parameters[n++] = (void *)&scalars[i];
   parameters[n++] = &tasks;
   parameters[n++] = &scratch;
   parameters[n++] = &stride;
-  int group = kernel->phases[p].group, threads = group > 1 ? group : CG_GROUP;
-  int64_t wanted = group > 1 ? tasks : (tasks + CG_GROUP - 1) / CG_GROUP;
+  const struct rt_gpu_phase *phase = &kernel->phases[p];
+  int each = phase->group > 1 ? phase->tasks : CG_GROUP, threads = phase->group > 1 ? phase->group * each : CG_GROUP;
+  int64_t wanted = (tasks + each - 1) / each;
   unsigned blocks = (unsigned)BASE_MAX(BASE_MIN(wanted, most / threads), 1);
-  return d->launch(kernel->phases[p].function, blocks, 1, 1, (unsigned)threads, 1, 1, 0, stream->stream, parameters,
-                   NULL);
+  return d->launch(phase->function, blocks, (unsigned)rows->n, 1, (unsigned)threads, 1, 1, 0, stream->stream,
+                   parameters, NULL);
+}
+
+/* With the context current. */
+static quern_status launch_all(const struct rt_stream *stream, const struct rt_module *module, size_t k,
+                               const struct rows *rows, const int64_t *scalars, char *scratch, int64_t stride) {
+  struct rt_cuda_driver *d = module->driver;
+  const struct rt_gpu_kernel *kernel = &module->kernels[k];
+  int code = 0;
+  for (int p = 0; p < kernel->n_phases && code == 0; p++) {
+    if (kernel->phases[p].phase.call)
+      QUERN_TRY(rt_cuda_call_run(&module->calls[k], d, stream->stream, rows->mems));
+    else
+      code = launch_phase(stream, module, kernel, p, rows, scalars, scratch, stride);
+  }
+  if (code == 0 && stream->sync) code = d->stream_wait(stream->stream);
+  return rt_cuda_later(stream, code, "a launch");
+}
+
+/* n launches, as many at once as the kernel's table has rows. */
+static quern_status launch_rows(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                                const struct kern_launch *launch, void *scratch, size_t scratch_stride) {
+  struct rt_cuda_driver *d = module->driver;
+  const struct rt_gpu_kernel *kernel = &module->kernels[k];
+  void *popped;
+  QUERN_ASSERT(k < module->n);
+  if (launch->runs != NULL) launch->runs->compiled += n;
+  stream->last = kernel->name;
+  stream->replayed = 0;
+  int code = d->context_push(d->context);
+  if (code != 0) return rt_cuda_later(stream, code, "a launch");
+  rt_nvtx_begin(kernel->name);
+  quern_status status = QUERN_STATUS_OK;
+  for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i += (size_t)kernel->joined) {
+    struct rows rows = {launch->mems + i * (size_t)kernel->n_mems, BASE_MIN(n - i, (size_t)kernel->joined)};
+    int64_t stride = kernel->scratch ? (int64_t)scratch_stride : 0;
+    status = launch_all(stream, module, k, &rows, launch->scalars, scratch, stride);
+  }
+  rt_nvtx_end();
+  (void)d->context_pop(&popped);
+  return status;
 }
 
 quern_status rt_cuda_launch(struct rt_stream *stream, struct rt_module *module, size_t k,
                             const struct kern_launch *launch, void *scratch, size_t scratch_stride) {
-  const struct rt_cuda_driver *d = module->driver;
-  const struct rt_gpu_kernel *kernel = &module->kernels[k];
-  void *popped;
-  QUERN_ASSERT(k < module->n);
-  if (launch->runs != NULL) launch->runs->compiled++;
-  int64_t stride = kernel->scratch ? (int64_t)scratch_stride : 0;
-  int code = d->context_push(d->context);
-  if (code == 0) {
-    for (int p = 0; p < kernel->n_phases && code == 0; p++)
-      code = launch_phase(stream, module, kernel, p, launch, scratch, stride);
-    stream->last = kernel->name;
-    if (code == 0 && stream->sync) code = d->stream_wait(stream->stream);
-    (void)d->context_pop(&popped);
-  }
-  return rt_cuda_later(stream, code, "a launch");
+  return launch_rows(stream, module, k, 1, launch, scratch, scratch_stride);
+}
+
+bool rt_cuda_joins(const struct rt_module *module, size_t k) {
+  return module->kernels[k].joined > 1 && !module->kernels[k].scratch;
+}
+
+quern_status rt_cuda_launch_many(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                                 const struct kern_launch *launch) {
+  QUERN_ASSERT(!module->kernels[k].scratch);
+  return launch_rows(stream, module, k, n, launch, NULL, 0);
 }
 
 const struct rt_device rt_cuda = {.name = "cuda",
                                   .describe = describe,
                                   .target = find_target,
+                                  .settle = rt_cuda_settle,
+                                  .measure = rt_cuda_measure,
                                   .build = build,
-                                  .free = free_module,
-                                  .remote = &rt_cuda_remote};
+                                  .free = rt_cuda_module_free,
+                                  .remote = &rt_cuda_remote,
+                                  .objects = rt_cuda_objects,
+                                  .from_objects = rt_cuda_from_objects,
+                                  .identity = find_identity};

@@ -2,15 +2,19 @@
 */
 #ifndef RUNTIME_CUDA_CUDA_H
 #define RUNTIME_CUDA_CUDA_H
+#include <stdatomic.h>
+
 #include "runtime/gpu/gpu.h"
 
 /* ---- nvrtc.c -------------------------------------------------------------------------------------------------- */
 
 struct rt_nvrtc {
 #define DRIVER(...)
+#define OPTIONAL(...)
 #define NVRTC(NAME, SYMBOL, PARAMETERS) int(*NAME) PARAMETERS;
 #include "runtime/cuda/functions.def"
 #undef DRIVER
+#undef OPTIONAL
 #undef NVRTC
   char identity[64];
 };
@@ -25,37 +29,86 @@ struct rt_gpu_compiler rt_nvrtc_compiler(struct rt_nvrtc *nvrtc, bool ptx);
 /* The driver and the device that is used: of the process, opened once and never closed. */
 struct rt_cuda_driver {
 #define DRIVER(NAME, SYMBOL, PARAMETERS) int(*NAME) PARAMETERS;
+#define OPTIONAL(NAME, SYMBOL, PARAMETERS) int(*NAME) PARAMETERS;
 #define NVRTC(...)
 #include "runtime/cuda/functions.def"
 #undef DRIVER
+#undef OPTIONAL
 #undef NVRTC
   int device, major, minor, processors, driver_version;
   void *context;
   char name[128];
-  const struct cg_target *target; /* the row of the device */
-  bool ptx;                       /* it needs PTX of that row */
+  const struct cg_target *target;   /* the row of the device */
+  bool ptx;                         /* it needs PTX of that row */
+  atomic_int lost;                  /* the error after which nothing works any more; 0: none; -1: being written down */
+  char failure[BASE_MESSAGE_BYTES]; /* its message */
 };
 
 quern_status rt_cuda_open(struct rt_cuda_driver **driver) QUERN_NODISCARD;
+/* A test's wish: that is what open gives from now on; NULL: the real one. */
+void rt_cuda_use(struct rt_cuda_driver *driver);
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_cuda_check(const struct rt_cuda_driver *driver, int code, const char *what) QUERN_NODISCARD;
+/* Calls of the driver between the two use the device's context; enter gives 0 or the error, leave the first of the two. */
+int rt_cuda_enter(const struct rt_cuda_driver *driver);
+int rt_cuda_leave(const struct rt_cuda_driver *driver, int code);
 /* The row for a device of that compute capability. */
 const struct cg_target *rt_cuda_row(int major, int minor, bool *ptx);
 
 /* ---- memory.c ------------------------------------------------------------------------------------------------- */
 
+/* Memory of the host that the device reads by itself: halves that are filled in turn, each once what was read of it is read. */
+struct rt_cuda_pinned {
+  char *at; /* NULL: none yet */
+  bool refused;
+  size_t half, used; /* the one that is filled, and bytes of it */
+  void *done[2];     /* events */
+};
+
+/* What was captured, step by step, and in which nodes each ends. */
+struct rt_cuda_capture {
+  bool on;
+  size_t steps;
+  BASE_VEC(void *) nodes, wanted; /* of all steps; those that the next one comes after */
+  BASE_VEC(size_t) ends;          /* of each step: where its nodes end */
+};
+
 struct rt_stream {
   struct base_heap *heap;
   struct rt_cuda_driver *driver;
-  void *stream;
-  const char *last; /* the kernel that was launched last, for messages; "": none */
-  bool sync;        /* QUERN_SYNC=1: every launch is waited for */
+  void *stream, *own; /* the queue that is used: its own, or one that is borrowed */
+  void *joined;       /* an event between the two */
+  const char *last;   /* the kernel that was launched last, for messages; "": none */
+  size_t replayed;    /* steps of the graph that was replayed after it; 0: none was */
+  bool sync;          /* QUERN_SYNC=1: every launch is waited for */
+  struct rt_cuda_pinned pinned;
+  struct rt_cuda_feeds {
+    void *queue; /* NULL: none yet */
+    struct rt_cuda_pinned pinned;
+    void *arrived, *taken; /* events */
+  } feeds;
+  struct rt_cuda_capture capture;
+  BASE_VEC(void *) marks; /* events */
 };
 
 extern const struct rt_remote rt_cuda_remote;
+/* nvtx.c: a range with a name, for profilers; nothing unless QUERN_NVTX=1. */
+void rt_nvtx_begin(const char *name);
+void rt_nvtx_end(void);
+/* graph.c */
+quern_status rt_cuda_capture_begin(struct rt_stream *stream) QUERN_NODISCARD;
+quern_status rt_cuda_capture_end(struct rt_stream *stream, struct rt_graph **graph) QUERN_NODISCARD;
+quern_status rt_cuda_capture_after(struct rt_stream *stream, size_t n, const int *steps) QUERN_NODISCARD;
+quern_status rt_cuda_replay(struct rt_stream *stream, const struct rt_graph *graph) QUERN_NODISCARD;
+void rt_cuda_graph_free(struct rt_stream *stream, struct rt_graph *graph);
+quern_status rt_cuda_mark(struct rt_stream *stream, size_t i) QUERN_NODISCARD;
+quern_status rt_cuda_marks(struct rt_stream *stream, size_t n, double *seconds) QUERN_NODISCARD;
 /* cuda.c */
 quern_status rt_cuda_launch(struct rt_stream *stream, struct rt_module *module, size_t k,
                             const struct kern_launch *launch, void *scratch, size_t scratch_stride) QUERN_NODISCARD;
+bool rt_cuda_joins(const struct rt_module *module, size_t k);
+quern_status rt_cuda_launch_many(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                                 const struct kern_launch *launch) QUERN_NODISCARD;
 /* A message for what was found out of what was asked for earlier. */
 quern_status rt_cuda_later(const struct rt_stream *stream, int code, const char *what) QUERN_NODISCARD;
 

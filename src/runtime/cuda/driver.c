@@ -11,16 +11,77 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ATTRIBUTE_PROCESSORS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, OUT_OF_MEMORY = 2, NO_DEVICE = 100 };
+enum { ATTRIBUTE_PROCESSORS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, NO_DEVICE = 100 };
+
+/* ---- errors ------------------------------------------------------------------------------------------------ */
+
+/* What errors are, where they are not bugs of Quern. After one of DEVICE the driver refuses everything else. */
+static const struct {
+  int code;
+  quern_status status;
+} meanings[] = {
+    {2, QUERN_STATUS_MEMORY},        /* out of memory */
+    {4, QUERN_STATUS_DEVICE},        /* the driver is being shut down */
+    {46, QUERN_STATUS_DEVICE},       /* the device is not available */
+    {209, QUERN_STATUS_UNSUPPORTED}, /* no binary for this GPU */
+    {214, QUERN_STATUS_DEVICE},      /* memory that cannot be corrected */
+    {220, QUERN_STATUS_DEVICE},      /* a link that failed */
+    {222, QUERN_STATUS_UNSUPPORTED}, /* PTX that is too new */
+    {700, QUERN_STATUS_DEVICE},      /* an illegal address */
+    {702, QUERN_STATUS_DEVICE},      /* it took too long */
+    {709, QUERN_STATUS_DEVICE},      /* the context is gone */
+    {710, QUERN_STATUS_DEVICE},      /* an assertion */
+    {714, QUERN_STATUS_DEVICE},      /* the stack of the hardware */
+    {715, QUERN_STATUS_DEVICE},      /* an illegal instruction */
+    {716, QUERN_STATUS_DEVICE},      /* an address that is not aligned */
+    {717, QUERN_STATUS_DEVICE},      /* an address of another space */
+    {718, QUERN_STATUS_DEVICE},      /* an illegal program counter */
+    {719, QUERN_STATUS_DEVICE},      /* a launch that failed */
+    {721, QUERN_STATUS_DEVICE},      /* a launch that was ended */
+    {801, QUERN_STATUS_UNSUPPORTED}, /* not on this machine */
+    {999, QUERN_STATUS_DEVICE},      /* unknown */
+};
+
+static quern_status meaning_of(int code) {
+  for (size_t i = 0; i < BASE_COUNT(meanings); i++)
+    if (meanings[i].code == code) return meanings[i].status;
+  return QUERN_STATUS_INTERNAL;
+}
+
+/* Remembers the first failure of the device: all later ones are told with it. */
+static void remember(struct rt_cuda_driver *driver, int code) {
+  int none = 0;
+  if (!atomic_compare_exchange_strong(&driver->lost, &none, -1)) return;
+  snprintf(driver->failure, sizeof driver->failure, "%s", quern_last_error());
+  atomic_store(&driver->lost, code);
+}
 
 quern_status rt_cuda_check(const struct rt_cuda_driver *driver, int code, const char *what) {
   const char *name = NULL, *text = NULL;
   if (code == 0) return QUERN_STATUS_OK;
+  if (driver->lost > 0)
+    return base_error(QUERN_STATUS_DEVICE, "%s, and nothing works since: %s", driver->failure, what);
   (void)driver->error_name(code, &name);
   (void)driver->error_string(code, &text);
-  return base_error(code == OUT_OF_MEMORY ? QUERN_STATUS_MEMORY : QUERN_STATUS_INTERNAL, "cuda: %s: %s (%s)", what,
-                    text != NULL ? text : "it failed", name != NULL ? name : "unknown error");
+  quern_status status = meaning_of(code);
+  status = base_error(status, "cuda: %s: %s (%s)", what, text != NULL ? text : "it failed",
+                      name != NULL ? name : "unknown error");
+  if (status == QUERN_STATUS_DEVICE) remember((struct rt_cuda_driver *)driver, code); /* it is the process's */
+  return status;
 }
+
+int rt_cuda_enter(const struct rt_cuda_driver *driver) {
+  int lost = driver->lost;
+  return lost > 0 ? lost : driver->context_push(driver->context);
+}
+
+int rt_cuda_leave(const struct rt_cuda_driver *driver, int code) {
+  void *popped;
+  int other = driver->context_pop(&popped);
+  return code != 0 ? code : other;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------- */
 
 static quern_status load(struct rt_cuda_driver *driver) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -29,7 +90,9 @@ static quern_status load(struct rt_cuda_driver *driver) {
 #define DRIVER(NAME, SYMBOL, PARAMETERS)                                                                               \
   *(void **)&driver->NAME = dlsym(library, #SYMBOL);                                                                   \
   QUERN_CHECK(driver->NAME != NULL, UNSUPPORTED, "cuda: the driver has no function " #SYMBOL ": it is too old");
+#define OPTIONAL(NAME, SYMBOL, PARAMETERS) *(void **)&driver->NAME = dlsym(library, #SYMBOL);
 #include "runtime/cuda/functions.def"
+#undef OPTIONAL
 #undef DRIVER
 #undef NVRTC
   return QUERN_STATUS_OK;
@@ -66,12 +129,18 @@ static quern_status open_device(struct rt_cuda_driver *d) {
   return rt_cuda_check(d, d->context_retain(&d->context, d->device), "a context");
 }
 
+static struct rt_cuda_driver *_Atomic instead; /* of a test */
+
+void rt_cuda_use(struct rt_cuda_driver *driver) { instead = driver; }
+
 quern_status rt_cuda_open(struct rt_cuda_driver **driver) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static struct rt_cuda_driver opened;
   static quern_status status = QUERN_STATUS_OK;
   static char error[256];
   static bool tried;
+  *driver = instead;
+  if (*driver != NULL) return QUERN_STATUS_OK;
   pthread_mutex_lock(&lock);
   if (!tried) {
     status = open_device(&opened);

@@ -21,10 +21,12 @@ static quern_status load(struct rt_nvrtc *nvrtc) {
       "cuda: libnvrtc.so, which compiles kernels, is not installed HINT: it is part of CUDA; LD_LIBRARY_PATH may "
       "name its folder");
 #define DRIVER(...)
+#define OPTIONAL(...)
 #define NVRTC(NAME, SYMBOL, PARAMETERS)                                                                                \
   *(void **)&nvrtc->NAME = dlsym(library, #SYMBOL);                                                                    \
   QUERN_CHECK(nvrtc->NAME != NULL, UNSUPPORTED, "cuda: libnvrtc.so has no function " #SYMBOL ": it is too old");
 #include "runtime/cuda/functions.def"
+#undef OPTIONAL
 #undef DRIVER
 #undef NVRTC
   QUERN_CHECK(nvrtc->version(&major, &minor) == 0 && major >= OLDEST_MAJOR, UNSUPPORTED,

@@ -12,7 +12,7 @@ struct rt_gpu_unit {
   struct base_str text;
   uint64_t key[2];
   struct rt_bytes binary;
-  bool cached;
+  bool cached, empty;  /* empty: its kernels are calls of libraries, and there is no binary */
   quern_status status; /* of compiling it, and the message; for whoever asked, in another thread perhaps */
   char error[1024];
 };
@@ -48,12 +48,14 @@ struct rt_gpu_phase {
   void *function; /* of the device */
   int number;     /* in its unit */
   int group;      /* threads a task; 1: it is a thread's */
+  int tasks;      /* of a group: that a block has */
 };
 struct rt_gpu_kernel {
   const char *name; /* of the kernel, which lives as long */
   size_t unit;
   int n_mems, n_scalars, n_phases;
   bool scratch; /* it needs some */
+  int joined;   /* launches that can be made as one: rows of the table of its memories; 1: it has none */
   struct rt_gpu_phase phases[KERN_MAX_PHASES];
 };
 

@@ -10,6 +10,14 @@
 
 #include "quern/version.h"
 
+/* Of kernels that are nothing but calls of libraries there is no text. */
+static bool has_text(const struct rt_gpu_unit *u, const struct kern *const *kernels) {
+  for (size_t i = u->first; i < u->first + u->n; i++)
+    for (int p = 0; p < kernels[i]->n_phases; p++)
+      if (!kernels[i]->phases[p].call) return true;
+  return false;
+}
+
 /* ---- text ------------------------------------------------------------------------------------------------- */
 
 static quern_status make_text(struct rt_gpu_unit *u, struct base_heap *heap, const struct kern *const *kernels,
@@ -66,7 +74,7 @@ static void compile_range(void *arg, int64_t begin, int64_t end, int thread) {
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
     struct rt_gpu_unit *u = &job->units->at[i];
-    if (u->cached) continue;
+    if (u->cached || u->empty) continue;
     u->status = job->compiler->compile(job->compiler->self, job->units->heap, job->target, u->text.at, &u->binary);
     if (u->status != QUERN_STATUS_OK) snprintf(u->error, sizeof u->error, "%s", quern_last_error());
   }
@@ -95,24 +103,27 @@ static quern_status make(struct rt_gpu_units *units, const struct kern *const *k
                          const struct rt_gpu_compiler *compiler, struct rt_stats *stats) {
   struct job job = {units, target, compiler};
   bool dump = base_env_get(BASE_ENV_DUMP_DIR)[0] != 0; /* then nothing is taken from the cache */
-  size_t missing = 0;
+  size_t missing = 0, cached = 0;
   for (size_t i = 0; i < units->n; i++) {
     struct rt_gpu_unit *u = &units->at[i];
+    u->empty = !has_text(u, kernels);
+    if (u->empty) continue;
     QUERN_TRY(make_text(u, units->heap, kernels, target));
     make_key(u, target, compiler);
     QUERN_TRY(dump_text(u, compiler));
     if (!dump) QUERN_TRY(rt_blob_get(units->heap, u->key, &u->binary.at, &u->binary.n, &u->binary.room));
     u->cached = u->binary.at != NULL;
     missing += !u->cached;
+    cached += u->cached;
   }
   if (missing > 0) QUERN_TRY(compile_all(&job, missing));
   for (size_t i = 0; i < units->n; i++) {
     struct rt_gpu_unit *u = &units->at[i];
     if (u->status != QUERN_STATUS_OK) return report(u, kernels, compiler);
-    if (!u->cached && !dump) rt_blob_set(units->heap, u->key, u->binary.at, u->binary.n);
+    if (!u->cached && !u->empty && !dump) rt_blob_set(units->heap, u->key, u->binary.at, u->binary.n);
   }
   stats->compiled += (int)missing;
-  stats->cached += (int)(units->n - missing);
+  stats->cached += (int)cached;
   return QUERN_STATUS_OK;
 }
 
@@ -164,10 +175,13 @@ void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels,
                                      .n_mems = kern->n_mems,
                                      .n_scalars = kern->n_scalars,
                                      .n_phases = kern->n_phases,
-                                     .scratch = cg_scratch(kern, target) > 0};
-      for (int p = 0; p < kern->n_phases; p++)
-        to[k].phases[p] =
-            (struct rt_gpu_phase){.phase = kern->phases[p], .number = number++, .group = cg_group(kern, p, target)};
+                                     .scratch = cg_scratch(kern, target) > 0,
+                                     .joined = cg_joined(kern, target)};
+      for (int p = 0; p < kern->n_phases; p++) {
+        struct cg_shape shape = cg_shape(kern, p, target);
+        to[k].phases[p] = (struct rt_gpu_phase){
+            .phase = kern->phases[p], .number = number++, .group = shape.group, .tasks = shape.tasks};
+      }
     }
   }
 }

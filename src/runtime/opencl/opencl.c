@@ -207,7 +207,7 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
   if (launch->runs != NULL) launch->runs->compiled++;
   QUERN_TRY(make_table(&table, kernel, launch));
   void *own = kernel->scratch ? rt_cl_find(scratch, &offset) : stream->args;
-  QUERN_ASSERT(own != NULL);
+  QUERN_ASSERT(own != NULL && (!kernel->scratch || offset == 0));
   if (bytes > 0)
     QUERN_TRY(rt_cl_check(cl->clEnqueueWriteBuffer(stream->queue, stream->args, 1, 0, bytes, table.args, 0, NULL, NULL),
                           kernel->name));

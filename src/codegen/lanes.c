@@ -1,0 +1,232 @@
+/* codegen/lanes.c -- lanes that are threads: what crosses them, and barriers
+** A thread of a group has some neighbouring lanes of each value (cg_own), and all threads the same scalars. Threads of a warp of
+** CUDA ask each other; what crosses warps, and everything in OpenCL, goes through the box, which is shared memory.
+** keeps: a barrier stands between what one thread stores and another loads. The box has two halves, so that one who is slow may
+**        still read one half while others fill the other.
+** see:   group.c, docs/design/007-gpu.md          tests: tests/codegen/test_gpu.c
+*/
+#include "codegen/cg_int.h"
+
+#include <stdio.h>
+
+static bool is_cuda(const struct cg_emit *e) { return e->unit->target->isa == CG_ISA_CUDA; }
+
+void cg_barrier(struct cg_emit *e) {
+  const struct cg_dialect *dialect = cg_dialect(e->unit->target);
+  cg_indent(e);
+  base_str_printf(&e->text, "%s\n", e->group <= CG_WARP ? dialect->small_barrier : dialect->barrier);
+  e->loaded = e->stored = e->busy[0] = e->busy[1] = false;
+}
+
+void cg_guard(struct cg_emit *e, kern_id id) {
+  if (e->group == 1 || !cg_exposed(e->fn, id, e->group)) return;
+  bool stores = cg_inst(e, id)->op == KERN_STORE;
+  if (e->stored || (stores && e->loaded)) cg_barrier(e);
+  e->stored = e->stored || stores;
+  e->loaded = e->loaded || !stores;
+}
+
+void cg_forget(struct cg_emit *e) { e->loaded = e->stored = e->busy[0] = e->busy[1] = e->group > 1; }
+
+void cg_own_lane(struct cg_emit *e, int n, int k) {
+  int own = cg_own(e, n);
+  if (e->group == 1)
+    base_str_printf(&e->text, "%d", k);
+  else if (n < e->group)
+    base_str_printf(&e->text, "(lane & %d)", n - 1);
+  else if (own == 1)
+    base_str_add(&e->text, "lane");
+  else
+    base_str_printf(&e->text, k > 0 ? "(lane * %d + %d)" : "lane * %d", own, k);
+}
+
+/* ---- the box ------------------------------------------------------------------------------------------------- */
+
+/* "((__local f32 *)box)" of that half. */
+static void add_box(struct cg_emit *e, kern_id id, int half) {
+  base_str_printf(&e->text, "((%s", cg_dialect(e->unit->target)->shared);
+  cg_type_add(&e->text, cg_type_of(e, id, 1));
+  if (half > 0)
+    base_str_printf(&e->text, " *)(box + %d))", cg_box(e->fn, e->group, e->unit->target));
+  else
+    base_str_add(&e->text, " *)box)");
+}
+
+/* The half of the box that may be written, after a barrier if there is none. */
+static int free_half(struct cg_emit *e) {
+  if (e->busy[0] && e->busy[1]) cg_barrier(e);
+  return e->busy[0] ? 1 : 0;
+}
+
+/* EXTRACT, LOW, HIGH of a value whose lanes other threads have. */
+void cg_exchange(struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  int lanes = cg_inst(e, x->arg[0])->lanes, own = cg_own(e, lanes), part = (int)(x->imm % own), half = 0;
+  bool warp = is_cuda(e) && BASE_MIN(lanes, e->group) <= CG_WARP;
+  if (x->op != KERN_EXTRACT) part = 0;
+  if (!warp) {
+    half = free_half(e);
+    cg_indent(e);
+    add_box(e, id, half);
+    base_str_add(&e->text, "[lane] = ");
+    cg_value(e, &e->text, x->arg[0], part, 1, 4);
+    base_str_add(&e->text, ";\n");
+    cg_barrier(e);
+    e->busy[half] = true;
+  }
+  cg_indent(e);
+  base_str_add(&e->text, "const ");
+  cg_type_add(&e->text, cg_type_of(e, id, 1));
+  base_str_printf(&e->text, " v%d = ", (int)id);
+  if (warp) {
+    base_str_add(&e->text, "__shfl_sync(0xffffffffu, ");
+    cg_value(e, &e->text, x->arg[0], part, 1, 4);
+    base_str_add(&e->text, ", ");
+  } else {
+    add_box(e, id, half);
+    base_str_add(&e->text, "[");
+  }
+  if (x->op == KERN_EXTRACT)
+    base_str_printf(&e->text, "%d", (int)(x->imm / own));
+  else
+    base_str_printf(&e->text, "%d + (lane & %d)", x->op == KERN_HIGH ? x->lanes : 0, x->lanes - 1);
+  base_str_add(&e->text, warp ? ");\n" : "];\n");
+}
+
+/* ---- folds --------------------------------------------------------------------------------------------------- */
+
+struct pair {
+  const char *a, *b;
+};
+static void add_of_pair(void *self, struct base_str *str, char which) {
+  const struct pair *p = self;
+  base_str_add(str, which == 'a' ? p->a : p->b);
+}
+
+/* The two of a pair as a fold joins them. */
+static void add_joined(struct cg_emit *e, kern_id id, const char *a, const char *b) {
+  const struct kern_inst *x = cg_inst(e, id);
+  bool is_bool = x->dtype == QUERN_DTYPE_BOOL, is_float = base_dtypes[x->dtype].class == BASE_FLOAT;
+  const char *text = "";
+  switch ((int)x->imm) {
+  case KERN_ADD: text = is_float ? "$a + $b" : "($D)(($Dw)$a + ($Dw)$b)"; break;
+  case KERN_MUL: text = is_float ? "$a * $b" : "($D)(($Dw)$a * ($Dw)$b)"; break;
+  case KERN_MAX: text = is_bool ? "$a | $b" : "max_$D($a, $b)"; break;
+  default: text = is_bool ? "$a & $b" : "min_$D($a, $b)"; break;
+  }
+  struct pair pair = {a, b};
+  struct cg_fill with = {.d = cg_type_of(e, id, 1), .operand = add_of_pair, .self = &pair};
+  with.dialect = cg_dialect(e->unit->target);
+  cg_fill(&e->text, text, &with);
+}
+
+static void add_fold_name(struct cg_emit *e, struct base_str *str, kern_id id, int level, int i) {
+  if (level == 0)
+    cg_value(e, str, cg_inst(e, id)->arg[0], i, 1, 4);
+  else
+    base_str_printf(str, "f%d_%d_%d", (int)id, level, i);
+}
+
+/* The tree over the lanes that a thread has; the name of its result is that of the last level. */
+static int emit_own_tree(struct cg_emit *e, kern_id id, int n) {
+  struct base_str a, b;
+  int level = 0;
+  base_str_init(&a, e->unit->heap);
+  base_str_init(&b, e->unit->heap);
+  for (; n > 1; n /= 2, level++) {
+    for (int i = 0; i < n / 2; i++) {
+      a.n = b.n = 0;
+      add_fold_name(e, &a, id, level, 2 * i);
+      add_fold_name(e, &b, id, level, 2 * i + 1);
+      if (a.failed || b.failed) break;
+      cg_indent(e);
+      base_str_add(&e->text, "const ");
+      cg_type_add(&e->text, cg_type_of(e, id, 1));
+      base_str_add(&e->text, " ");
+      add_fold_name(e, &e->text, id, level + 1, i);
+      base_str_add(&e->text, " = ");
+      add_joined(e, id, a.at, b.at);
+      base_str_add(&e->text, ";\n");
+    }
+  }
+  if (e->status == QUERN_STATUS_OK) e->status = a.failed ? base_str_status(&a) : base_str_status(&b);
+  base_str_fini(&a);
+  base_str_fini(&b);
+  return level;
+}
+
+/* "v12 = v12 + __shfl_xor_sync(0xffffffffu, v12, 1);" for h = 1, 2, ..., n / 2 */
+static void emit_butterfly(struct cg_emit *e, kern_id id, int n) {
+  char own[16], other[64];
+  snprintf(own, sizeof own, "v%d", (int)id);
+  for (int h = 1; h < n; h *= 2) {
+    snprintf(other, sizeof other, "__shfl_xor_sync(0xffffffffu, v%d, %d)", (int)id, h);
+    cg_indent(e);
+    base_str_printf(&e->text, "v%d = ", (int)id);
+    add_joined(e, id, own, other);
+    base_str_add(&e->text, ";\n");
+  }
+}
+
+/* The box at an index, as text of its own. */
+static void print_box(struct cg_emit *e, char *to, size_t bytes, kern_id id, int half, const char *index) {
+  size_t start = e->text.n;
+  add_box(e, id, half);
+  base_str_printf(&e->text, "[%s]", index);
+  snprintf(to, bytes, "%.*s", e->text.failed ? 0 : (int)(e->text.n - start), e->text.failed ? "" : e->text.at + start);
+  if (!e->text.failed) e->text.n = start;
+}
+
+/* Each thread puts what it has into the box, n of them count: "box[INDEX] = v12;" */
+static int emit_into_box(struct cg_emit *e, kern_id id, const char *condition, const char *index) {
+  int half = free_half(e);
+  cg_indent(e);
+  base_str_add(&e->text, condition);
+  add_box(e, id, half);
+  base_str_printf(&e->text, "[%s] = v%d;\n", index, (int)id);
+  cg_barrier(e);
+  e->busy[half] = true;
+  return half;
+}
+
+/* The results of n warps, by way of the box; each warp takes all of them. */
+static void emit_warps(struct cg_emit *e, kern_id id, int n) {
+  int half = emit_into_box(e, id, "if ((lane & 31) == 0) ", "lane >> 5");
+  cg_indent(e);
+  base_str_printf(&e->text, "v%d = ", (int)id);
+  add_box(e, id, half);
+  base_str_printf(&e->text, "[lane & %d];\n", n - 1);
+  emit_butterfly(e, id, n);
+}
+
+/* In OpenCL: neighbours by way of the box, level by level. */
+static void emit_box_tree(struct cg_emit *e, kern_id id, int n) {
+  char low[64], high[64], at[32];
+  for (int h = 1; h < n; h *= 2) {
+    int half = emit_into_box(e, id, "", "lane");
+    snprintf(at, sizeof at, "lane & ~%d", h);
+    print_box(e, low, sizeof low, id, half, at);
+    snprintf(at, sizeof at, "lane | %d", h);
+    print_box(e, high, sizeof high, id, half, at);
+    cg_indent(e);
+    base_str_printf(&e->text, "v%d = ", (int)id);
+    add_joined(e, id, low, high);
+    base_str_add(&e->text, ";\n");
+  }
+}
+
+void cg_fold(struct cg_emit *e, kern_id id) {
+  int lanes = cg_inst(e, cg_inst(e, id)->arg[0])->lanes, threads = e->group == 1 ? 1 : BASE_MIN(lanes, e->group);
+  int level = emit_own_tree(e, id, cg_own(e, lanes));
+  cg_indent(e);
+  cg_type_add(&e->text, cg_type_of(e, id, 1));
+  base_str_printf(&e->text, " v%d = ", (int)id);
+  add_fold_name(e, &e->text, id, level, 0);
+  base_str_add(&e->text, ";\n");
+  if (!is_cuda(e)) {
+    emit_box_tree(e, id, threads);
+    return;
+  }
+  emit_butterfly(e, id, BASE_MIN(threads, CG_WARP));
+  if (threads > CG_WARP) emit_warps(e, id, threads / CG_WARP);
+}

@@ -1,0 +1,352 @@
+/* runtime/cuda/dnn.c -- calls of attention by cuDNN, loaded when it is first asked for
+** A plan is kept for the process: the kernels that do the same share it. Its text is kept in the cache. When a call is settled that the
+** cache does not know, a thread compiles it, for the device rather than by the handle, which belongs to one thread at a time; meanwhile
+** other kernels are made, and when it is planned the text of what came out becomes the plan.
+** see: calls.h, docs/design/008-libraries.md      tests: tests/runtime/test_dnn.c; make test-cuda
+*/
+#include "runtime/cuda/dnn.h"
+#include "runtime/cuda/calls.h"
+#include "runtime/runtime.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const places[] = {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9",
+                                     "/usr/local/cuda/lib/libcudnn.so.9"};
+
+/* ---- the library ------------------------------------------------------------------------------------------ */
+
+quern_status rt_dnn_check(const struct rt_dnn *dnn, int code, const char *what) {
+  enum { DEVICE_MEMORY = 4004, NOT_SUPPORTED = 3000, INTERNAL_ERROR = 4000 };
+  char text[300] = "";
+  if (code == 0) return QUERN_STATUS_OK;
+  dnn->last_error(text, sizeof text);
+  bool lacks = code >= NOT_SUPPORTED && code < INTERNAL_ERROR;
+  quern_status status = code == DEVICE_MEMORY ? QUERN_STATUS_MEMORY
+                        : lacks               ? QUERN_STATUS_UNSUPPORTED
+                                              : QUERN_STATUS_INTERNAL;
+  return base_error(status, "%s: %s: %s (%d)%s%s", dnn->identity, what, dnn->error_text(code), code,
+                    text[0] != 0 ? ": " : "", text);
+}
+
+quern_status rt_dnn_check_version(struct rt_dnn *dnn) {
+  int version = (int)dnn->version(), major = version / 10000, minor = version / 100 % 100;
+  snprintf(dnn->identity, sizeof dnn->identity, "cuDNN %d.%d.%d", major, minor, version % 100);
+  QUERN_CHECK(version >= RT_DNN_OLDEST && major == RT_DNN_OLDEST / 10000, UNSUPPORTED,
+              "%s cannot be used: %d.%d.%d or newer of version %d is needed", dnn->identity, RT_DNN_OLDEST / 10000,
+              RT_DNN_OLDEST / 100 % 100, RT_DNN_OLDEST % 100, RT_DNN_OLDEST / 10000);
+  return QUERN_STATUS_OK;
+}
+
+quern_status rt_dnn_load(struct rt_dnn *dnn) {
+  void *library = NULL;
+  *dnn = (struct rt_dnn){0};
+  for (size_t i = 0; i < BASE_COUNT(places) && library == NULL; i++) library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+  QUERN_CHECK(library != NULL, UNSUPPORTED,
+              "cuDNN is not installed: libcudnn.so.9 is not found HINT: LD_LIBRARY_PATH may name its folder");
+#define DNN(RESULT, NAME, SYMBOL, PARAMETERS)                                                                          \
+  *(void **)&dnn->NAME = dlsym(library, #SYMBOL);                                                                      \
+  QUERN_CHECK(dnn->NAME != NULL, UNSUPPORTED, "libcudnn.so.9 has no function " #SYMBOL);
+#include "runtime/cuda/dnn.def"
+#undef DNN
+  return rt_dnn_check_version(dnn);
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below: a handle is used by one thread at a time */
+static struct rt_dnn opened, ahead; /* ahead: the same without its handle, for its device; no device: there is none */
+static quern_status tried_status;
+static char tried_error[512];
+static bool tried;
+
+/* A descriptor of the handle's device, or NULL. */
+static void *describe_device(const struct rt_dnn *dnn) {
+  void *device = NULL;
+  if (dnn->make(RT_DNN_DEVICE, &device) != 0) return NULL;
+  if (dnn->set(device, RT_DNN_DEVICE_HANDLE, RT_DNN_TYPE_HANDLE, 1, &dnn->handle) == 0 && dnn->finish(device) == 0)
+    return device;
+  (void)dnn->drop(device);
+  return NULL;
+}
+
+static void set_ahead(void) {
+  ahead = opened;
+  ahead.handle = NULL;
+  ahead.device = opened.handle != NULL ? describe_device(&opened) : NULL;
+}
+
+static void wait_all(void);
+
+static quern_status open_handle(const struct rt_cuda_driver *driver, struct rt_dnn *dnn) {
+  QUERN_TRY(rt_dnn_load(dnn));
+  dnn->fill = driver->fill_words;
+  QUERN_TRY(rt_dnn_check(dnn, dnn->open(&dnn->handle), "a handle"));
+  set_ahead();
+  (void)atexit(wait_all); /* no thread is left in the library when it goes */
+  return QUERN_STATUS_OK;
+}
+
+/* Once a process; with the lock. */
+static quern_status open_once(const struct rt_cuda_driver *driver) {
+  if (!tried) {
+    tried_status = open_handle(driver, &opened);
+    if (tried_status != QUERN_STATUS_OK) snprintf(tried_error, sizeof tried_error, "%s", quern_last_error());
+    tried = true;
+  }
+  return tried_status == QUERN_STATUS_OK ? tried_status : base_error(tried_status, "%s", tried_error);
+}
+
+static quern_status open_library(const struct rt_cuda_driver *driver, char *identity, size_t bytes) {
+  pthread_mutex_lock(&lock);
+  quern_status status = open_once(driver);
+  if (status == QUERN_STATUS_OK) snprintf(identity, bytes, "%s", opened.identity);
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------ */
+
+enum { KEPT = 32, VIEWS = 8, KEY = 13 + 5 * VIEWS };
+
+/* A plan of the process, by what it does. */
+struct kept {
+  int64_t key[KEY];
+  bool made;      /* there is a plan, or a thread makes one */
+  int users;      /* who have planned it and not freed it */
+  uint64_t used;  /* when it was asked for last */
+  bool compiling; /* a thread was started, whose result is: */
+  quern_status status;
+  struct base_thread thread;
+  const struct rt_cuda_driver *driver;
+  struct rt_dnn_plan plan;
+};
+static struct kept plans[KEPT];
+static uint64_t last_use;
+
+static void write_key(const struct kern *kern, const struct kern_call *call, int64_t key[KEY]) {
+  const struct kern_attention *a = &call->attention;
+  const struct kern_view *const views[VIEWS] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
+  int64_t scale;
+  memcpy(&scale, &a->scale, sizeof scale);
+  const int64_t words[] = {call->kind,  kern->mems[a->q.mem].dtype,
+                           a->batch,    a->heads,
+                           a->kv_heads, a->queries,
+                           a->keys,     a->width,
+                           scale,       a->value_width,
+                           a->causal,   a->exact,
+                           a->lse};
+  memcpy(key, words, sizeof words);
+  key += BASE_COUNT(words);
+  for (int i = 0; i < VIEWS; i++) {
+    bool used = i <= 3 || call->kind == KERN_CALL_ATTENTION_BACK;
+    const struct kern_view *v = views[i];
+    const int64_t five[] = {v->mem, v->at, v->batch, v->head, v->row}, none[5] = {0};
+    memcpy(key + 5 * i, used ? five : none, sizeof five);
+  }
+}
+
+/* The plan of that key, or the place of one that nobody uses, best one that was never made; NULL: all are in use. */
+static struct kept *find(const int64_t key[KEY]) {
+  struct kept *place = NULL;
+  for (size_t i = 0; i < KEPT; i++) {
+    struct kept *k = &plans[i];
+    if (k->made && memcmp(k->key, key, sizeof k->key) == 0) return k;
+    if (k->users == 0 && (place == NULL || (place->made && (!k->made || k->used < place->used)))) place = k;
+  }
+  return place;
+}
+
+static void compile(void *arg) {
+  struct kept *k = arg;
+  void *popped;
+  int code = k->driver->context_push(k->driver->context);
+  k->status = code == 0 ? rt_dnn_plan_finish(&k->plan) : QUERN_STATUS_DEVICE;
+  if (code == 0) (void)k->driver->context_pop(&popped);
+}
+
+static void wait_for(struct kept *k) {
+  if (k->compiling) base_thread_join(&k->thread);
+  k->compiling = false;
+}
+
+static void wait_all(void) {
+  for (size_t i = 0; i < KEPT; i++) wait_for(&plans[i]);
+}
+
+static void drop(struct kept *k) {
+  wait_for(k);
+  if (k->made) rt_dnn_plan_free(&k->plan);
+  k->made = false;
+}
+
+/* ---- the cache -------------------------------------------------------------------------------------------- */
+
+static void name_text(const struct rt_cuda_driver *driver, const int64_t key[KEY], uint64_t name[2]) {
+  const int64_t device[] = {driver->major, driver->minor, driver->processors};
+  for (uint64_t i = 0; i < 2; i++) {
+    uint64_t h = base_hash_string(base_hash_u64(BASE_HASH_SEED, i), opened.identity);
+    h = base_hash_bytes(base_hash_string(h, driver->name), device, sizeof device);
+    name[i] = base_hash_bytes(h, key, KEY * sizeof *key);
+  }
+}
+
+/* The plan from the cache; k->made says whether it was there. */
+static quern_status restore(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
+                            struct kept *k) {
+  uint64_t name[2];
+  void *text;
+  size_t n, room;
+  name_text(driver, k->key, name);
+  QUERN_TRY(rt_blob_get(heap, name, &text, &n, &room));
+  k->made = text != NULL && rt_dnn_plan_restore(&k->plan, &opened, kern, text, n) == QUERN_STATUS_OK;
+  base_free(heap, text, room);
+  return QUERN_STATUS_OK;
+}
+
+/* Puts the text of a plan into the cache, and the plan that it gives in its place. */
+static quern_status keep_text(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
+                              struct kept *k) {
+  uint64_t name[2];
+  char *text;
+  size_t n;
+  struct rt_dnn_plan plan;
+  QUERN_TRY(rt_dnn_plan_text(&k->plan, heap, &text, &n));
+  name_text(driver, k->key, name);
+  rt_blob_set(heap, name, text, n);
+  quern_status status = rt_dnn_plan_restore(&plan, &opened, kern, text, n);
+  base_free(heap, text, n);
+  QUERN_TRY(status);
+  bool fits = plan.bytes <= k->plan.bytes;
+  rt_dnn_plan_free(fits ? &k->plan : &plan);
+  QUERN_CHECK(fits, UNSUPPORTED, "%s: a plan from its text needs more workspace", opened.identity);
+  k->plan = plan;
+  return QUERN_STATUS_OK;
+}
+
+/* ---- making ----------------------------------------------------------------------------------------------- */
+
+/* A plan that a thread is to compile. */
+static quern_status begin(const struct rt_cuda_driver *driver, const struct kern *kern, struct kept *k) {
+  QUERN_CHECK(ahead.device != NULL, UNSUPPORTED, "%s: no device", opened.identity);
+  QUERN_TRY(rt_dnn_plan_begin(&k->plan, &ahead, kern, 0, INT64_MAX));
+  k->driver = driver;
+  k->compiling = base_thread_start(&k->thread, compile, k) == QUERN_STATUS_OK;
+  if (k->compiling) return QUERN_STATUS_OK;
+  rt_dnn_plan_free(&k->plan);
+  return base_error(QUERN_STATUS_UNSUPPORTED, "%s: no thread", opened.identity);
+}
+
+/* The plan, if need be begun; with the lock. */
+static quern_status take(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
+                         const struct kern_call *call, int config, int64_t most, struct kept **out) {
+  int64_t key[KEY];
+  write_key(kern, call, key);
+  struct kept *k = *out = find(key);
+  QUERN_CHECK(k != NULL, UNSUPPORTED, "%s: %d plans of attention are in use", opened.identity, (int)KEPT);
+  bool same = k->made && memcmp(k->key, key, sizeof key) == 0;
+  k->used = ++last_use;
+  if (same && k->plan.bytes <= most) return QUERN_STATUS_OK;
+  QUERN_CHECK(!same || k->users == 0, UNSUPPORTED, "%s: attention needs %lld bytes of workspace, and is given %lld",
+              opened.identity, (long long)k->plan.bytes, (long long)most);
+  drop(k);
+  memcpy(k->key, key, sizeof key);
+  QUERN_TRY(restore(driver, heap, kern, k));
+  if (k->made && k->plan.bytes <= most) return QUERN_STATUS_OK;
+  drop(k);
+  if (most == INT64_MAX && begin(driver, kern, k) == QUERN_STATUS_OK) {
+    k->made = true;
+    return QUERN_STATUS_OK;
+  }
+  QUERN_TRY(rt_dnn_plan_make(&k->plan, &opened, kern, config, most));
+  k->made = true;
+  return QUERN_STATUS_OK;
+}
+
+/* Waits for a plan's thread, and makes it one that runs: the text of what it gave, or a plan that is made now. */
+static quern_status complete(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
+                             struct kept *k) {
+  if (!k->compiling) return QUERN_STATUS_OK;
+  wait_for(k);
+  if (k->status == QUERN_STATUS_OK && keep_text(driver, heap, kern, k) == QUERN_STATUS_OK) return QUERN_STATUS_OK;
+  int64_t most = k->plan.bytes;
+  int config = k->plan.config;
+  drop(k);
+  QUERN_TRY(rt_dnn_plan_make(&k->plan, &opened, kern, config, most));
+  k->made = true;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
+                           struct kern_call *call, size_t *bytes) {
+  struct kept *k;
+  pthread_mutex_lock(&lock);
+  quern_status status = open_once(driver);
+  if (status == QUERN_STATUS_OK) status = take(driver, heap, kern, call, 0, INT64_MAX, &k);
+  if (status == QUERN_STATUS_OK) {
+    *bytes = (size_t)k->plan.bytes;
+    call->algorithm[0] = opened.version();
+    call->algorithm[1] = (uint64_t)k->plan.config;
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+static quern_status plan(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
+                         void **out) {
+  const struct kern_call *call = &kern->call;
+  struct kept *k;
+  *out = NULL;
+  pthread_mutex_lock(&lock);
+  quern_status status = open_once(driver);
+  if (status == QUERN_STATUS_OK) {
+    bool same = call->algorithm[0] == opened.version();
+    int64_t most = call->work == KERN_NONE ? 0 : kern->mems[call->work].count;
+    status = take(driver, heap, kern, call, same ? (int)call->algorithm[1] : 0, most, &k);
+  }
+  if (status == QUERN_STATUS_OK) status = complete(driver, heap, kern, k);
+  if (status == QUERN_STATUS_OK) {
+    k->users++;
+    *out = k;
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+static quern_status run(const struct rt_cuda_driver *driver, void *plan_of, void *stream, void *const *mems,
+                        void *work) {
+  const struct kept *k = plan_of;
+  (void)driver;
+  pthread_mutex_lock(&lock);
+  quern_status status = rt_dnn_plan_run(&k->plan, stream, mems, work);
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+static void free_plan(const struct rt_cuda_driver *driver, void *plan_of) {
+  struct kept *k = plan_of;
+  (void)driver;
+  if (k == NULL) return;
+  pthread_mutex_lock(&lock);
+  k->users--;
+  pthread_mutex_unlock(&lock);
+}
+
+void rt_dnn_use(const struct rt_dnn *dnn) {
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < KEPT; i++) drop(&plans[i]);
+  if (ahead.device != NULL) (void)ahead.drop(ahead.device);
+  ahead = opened = dnn != NULL ? *dnn : (struct rt_dnn){0};
+  if (dnn != NULL) set_ahead();
+  tried = dnn != NULL;
+  tried_status = QUERN_STATUS_OK;
+  pthread_mutex_unlock(&lock);
+}
+
+const struct rt_cuda_library rt_cuda_dnn = {.name = "cuDNN",
+                                            .bit = BASE_LIBRARY_DNN,
+                                            .open = open_library,
+                                            .settle = settle,
+                                            .plan = plan,
+                                            .run = run,
+                                            .free = free_plan};

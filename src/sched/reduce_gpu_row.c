@@ -1,0 +1,358 @@
+/* sched/reduce_gpu_row.c -- REDUCE groups along their rows by groups of threads: a row is a task, or a part of a row
+** A pass takes a row step by step, a vector each. What a step reads is loaded before anything is computed, so that all of it is
+** on its way at once. Held rows are written out, and their values stay; others are loops over blocks of steps.
+** keeps: lanes beyond the end of a row take the neutral element
+** tests: tests/sched/test_reduce_gpu.c
+*/
+#include "sched/reduce.h"
+
+enum { BLOCK = 4 }; /* steps of a turn of the loop over a row that is not held */
+
+static int inner_var(const struct reduce *rd) { return rd->nest.loops[rd->nest.n_outer].var; }
+
+/* Lanes below `active` take x, the others the neutral element. */
+static kern_id only(struct reduce *rd, const struct reduce_stage *stage, kern_id x, kern_id active) {
+  struct kern_builder *b = &rd->b;
+  if (active == KERN_NONE) return x;
+  kern_id lane = kern_lane(b, QUERN_DTYPE_I32, rd->lanes);
+  kern_id most = kern_splat(b, kern_cast(b, active, QUERN_DTYPE_I32), rd->lanes);
+  kern_id mask = kern_bin(b, KERN_LT, lane, most);
+  return kern_select(b, mask, x, kern_neutral(b, stage->reduce, stage->acc, rd->lanes));
+}
+
+/* ---- steps ----------------------------------------------------------------------------------------------- */
+
+struct step {
+  int q;
+  kern_id at;     /* the first element */
+  kern_id active; /* lanes that count, or KERN_NONE: all */
+  int number;
+};
+
+static void enter_step(struct reduce *rd, const struct step *s) {
+  kern_values_enter(rd->values);
+  kern_values_set(rd->values, inner_var(rd), s->at, rd->lanes, s->active);
+}
+
+static void leave_steps(struct reduce *rd) {
+  kern_values_set(rd->values, inner_var(rd), kern_index(&rd->b, 0), 1, KERN_NONE);
+}
+
+static kern_id get(struct reduce *rd, const struct sched_point *p) {
+  return kern_values_get(rd->values, p->tensor, p->tensor->rank, p->at);
+}
+
+static void bind(struct reduce *rd, const struct sched_point *p, kern_id x) {
+  kern_values_bind(rd->values, p->tensor, p->tensor->rank, p->at, x);
+}
+
+/* Whether pass q loads it anew. */
+static bool is_fresh(const struct reduce *rd, const struct reduce_load *load, int q) {
+  if (load->same && rd->n_crosses > 0 && rd->fits) return false; /* loaded before the rows */
+  return rd->fits ? load->first == q : (load->passes >> q & 1) != 0;
+}
+
+static void load_step(struct reduce *rd, const struct step *s) {
+  enter_step(rd, s);
+  for (size_t i = 0; i < rd->n_loads; i++)
+    if (is_fresh(rd, &rd->loads[i], s->q)) rd->loads[i].at[s->number] = get(rd, &rd->loads[i].point);
+  kern_values_leave(rd->values);
+}
+
+static void bind_step(struct reduce *rd, const struct step *s) {
+  for (size_t i = 0; i < rd->n_loads; i++) {
+    const struct reduce_load *load = &rd->loads[i];
+    if (rd->fits ? load->first <= s->q : is_fresh(rd, load, s->q)) bind(rd, &load->point, load->at[s->number]);
+  }
+  for (size_t i = 0; i < rd->n_keeps; i++) {
+    kern_id *kept = &rd->kept[i * (size_t)rd->steps + (size_t)s->number];
+    if (rd->keeps[i].made < s->q) bind(rd, &rd->keeps[i].point, *kept);
+    if (rd->keeps[i].made == s->q) *kept = kern_splat(&rd->b, get(rd, &rd->keeps[i].point), rd->lanes);
+  }
+}
+
+static void take_stage(struct reduce *rd, size_t i, const struct step *s) {
+  struct kern_builder *b = &rd->b;
+  const struct reduce_stage *stage = &rd->stages[i];
+  struct reduce_value x = {only(rd, stage, reduce_source(rd, stage, rd->lanes), s->active), KERN_NONE};
+  if (stage->arg) {
+    kern_id first = kern_splat(b, kern_cast(b, s->at, QUERN_DTYPE_I32), rd->lanes);
+    x.index = kern_add(b, first, kern_lane(b, QUERN_DTYPE_I32, rd->lanes));
+  }
+  if (rd->fits)
+    rd->accs[i] = rd->accs[i].value == KERN_NONE ? x : reduce_take(rd, stage, rd->accs[i], x);
+  else
+    reduce_set(rd, stage, rd->accs[i], reduce_take(rd, stage, reduce_get(rd, stage, rd->accs[i]), x));
+}
+
+/* Sums over the rows: in variables, or in the task's part of memory. */
+static void take_crosses(struct reduce *rd, const struct step *s) {
+  struct kern_builder *b = &rd->b;
+  for (size_t i = 0; i < rd->n_crosses; i++) {
+    const struct reduce_stage *cross = &rd->crosses[i];
+    if (cross->pass != s->q || rd->job->kern->failed != QUERN_STATUS_OK) continue;
+    struct reduce_value x = {reduce_source(rd, cross, rd->lanes), KERN_NONE}, acc = {KERN_NONE, KERN_NONE};
+    if (rd->fits) {
+      kern_id var = rd->cross_acc[i * (size_t)rd->steps + (size_t)s->number];
+      acc.value = kern_get(b, var);
+      kern_set(b, var, reduce_join(rd, cross, acc, x).value);
+    } else {
+      kern_id at = kern_add(b, rd->row_work, s->at);
+      acc = reduce_partial_load(rd, cross, at, rd->lanes, KERN_NONE);
+      reduce_partial_store(rd, cross, at, reduce_join(rd, cross, acc, x));
+    }
+  }
+}
+
+static void take_step(struct reduce *rd, const struct step *s) {
+  enter_step(rd, s);
+  bind_step(rd, s);
+  for (size_t i = 0; i < rd->n_stages; i++)
+    if (rd->stages[i].pass == s->q) take_stage(rd, i, s);
+  take_crosses(rd, s);
+  reduce_store(rd, s->q, s->active);
+  kern_values_leave(rd->values);
+}
+
+/* n steps from element `base` on; of the last one `active` lanes count (KERN_NONE: all). */
+static void emit_steps(struct reduce *rd, int q, kern_id base, int64_t n, kern_id active) {
+  for (int takes = 0; takes < 2; takes++) {
+    for (int i = 0; i < (int)n; i++) {
+      struct step s = {q, kern_add_i(&rd->b, base, (int64_t)i * rd->lanes), i + 1 == n ? active : KERN_NONE, i};
+      (takes ? take_step : load_step)(rd, &s);
+    }
+  }
+  leave_steps(rd);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------------------- */
+
+static void begin_pass(struct reduce *rd, int q) {
+  for (size_t i = 0; i < rd->n_stages; i++) {
+    const struct reduce_stage *stage = &rd->stages[i];
+    if (stage->pass != q) continue;
+    rd->accs[i] = (struct reduce_value){KERN_NONE, KERN_NONE};
+    if (!rd->fits) rd->accs[i] = reduce_var(rd, stage, reduce_neutral(rd, stage, rd->lanes));
+  }
+}
+
+static void end_pass(struct reduce *rd, int q) {
+  for (size_t i = 0; i < rd->n_stages; i++) {
+    const struct reduce_stage *stage = &rd->stages[i];
+    if (stage->pass == q)
+      rd->total[i] = reduce_fold(rd, stage, rd->fits ? rd->accs[i] : reduce_get(rd, stage, rd->accs[i]));
+  }
+}
+
+/* Blocks lo .. hi - 1 of a row. */
+static void emit_blocks(struct reduce *rd, int q, kern_id lo, kern_id hi) {
+  struct kern_builder *b = &rd->b;
+  kern_id block = kern_for(b, lo, hi, 1);
+  kern_values_enter(rd->values);
+  emit_steps(rd, q, kern_mul_i(b, block, (int64_t)BLOCK * rd->lanes), BLOCK, KERN_NONE);
+  kern_values_leave(rd->values);
+  kern_end(b);
+}
+
+static void emit_pass(struct reduce *rd, int q) {
+  struct kern_builder *b = &rd->b;
+  int64_t blocks = rd->fits ? 0 : rd->count / rd->lanes / BLOCK, from = blocks * BLOCK * rd->lanes;
+  int64_t left = (rd->count - from + rd->lanes - 1) / rd->lanes, rest = rd->count % rd->lanes;
+  begin_pass(rd, q);
+  kern_id zero = kern_index(b, 0);
+  if (blocks > 0) emit_blocks(rd, q, zero, kern_index(b, blocks));
+  kern_id base = kern_index(b, from);
+  if (left > 0) emit_steps(rd, q, base, left, rest > 0 ? kern_index(b, rest) : KERN_NONE);
+  end_pass(rd, q);
+}
+
+/* Asks for row `next` of all ins that have one a row of the group, before it is worked on. */
+static void ask_for(struct reduce *rd, kern_id next) {
+  const struct pass_group *group = rd->job->group;
+  for (size_t i = 0; i < group->n_ins && next != KERN_NONE; i++) {
+    if (ir_count(group->ins[i]) != rd->n_units * rd->count) continue;
+    kern_id first = kern_mul_i(&rd->b, next, rd->count);
+    kern_prefetch_n(&rd->b, kern_mem(&rd->b, (int)i), first, rd->count);
+  }
+}
+
+/* next: the row to ask for on the way, or KERN_NONE. */
+static void emit_row(struct reduce *rd, kern_id row, kern_id next) {
+  kern_values_enter(rd->values);
+  sched_nest_set(&rd->nest, &rd->b, rd->values, 0, rd->nest.n_outer, -1, row);
+  for (int q = 0; q < rd->n_passes; q++) {
+    sched_points_get(rd->values, &rd->fixed[q]);
+    emit_pass(rd, q);
+    if (q == 0) ask_for(rd, next);
+    reduce_row_results(rd, q);
+  }
+  reduce_store(rd, -1, KERN_NONE);
+  kern_values_leave(rd->values);
+}
+
+/* ---- rows in parts --------------------------------------------------------------------------------------- */
+
+/* Part `part` of a row; the last one takes what is more than whole blocks, of which others take nothing. */
+static void emit_part(struct reduce *rd, kern_id part) {
+  struct kern_builder *b = &rd->b;
+  int64_t steps = rd->count / rd->lanes, blocks = steps / BLOCK, rest = rd->count % rd->lanes;
+  kern_id lo = kern_mul_i(b, part, rd->part_size);
+  kern_id hi = kern_min_i(b, kern_add_i(b, lo, rd->part_size), blocks);
+  begin_pass(rd, 0);
+  emit_blocks(rd, 0, lo, hi);
+  kern_id last = reduce_gpu_last(rd, part, rd->parts);
+  if (steps % BLOCK > 0) {
+    kern_id first = kern_index(b, 0);
+    kern_id step = kern_for(b, first, kern_mul_i(b, last, steps % BLOCK), 1);
+    kern_values_enter(rd->values);
+    kern_id at = kern_mul_i(b, step, rd->lanes);
+    emit_steps(rd, 0, kern_add_i(b, at, blocks * BLOCK * rd->lanes), 1, KERN_NONE);
+    kern_values_leave(rd->values);
+    kern_end(b);
+  }
+  if (rest > 0) {
+    kern_id active = kern_mul_i(b, last, rest);
+    emit_steps(rd, 0, kern_index(b, steps * rd->lanes), 1, active);
+  }
+  end_pass(rd, 0);
+}
+
+static quern_status emit_parts(struct reduce *rd) {
+  struct kern_builder *b = &rd->b;
+  QUERN_TRY(reduce_gpu_begin(rd, rd->n_units * rd->parts, rd->group));
+  kern_id task = kern_task(b), row = kern_idiv(b, task, rd->parts);
+  sched_nest_set(&rd->nest, b, rd->values, 0, rd->nest.n_outer, -1, row);
+  sched_points_get(rd->values, &rd->fixed[0]);
+  emit_part(rd, kern_imod(b, task, rd->parts));
+  for (size_t i = 0; i < rd->n_stages; i++) reduce_partial_store(rd, &rd->stages[i], task, rd->total[i]);
+  return QUERN_STATUS_OK;
+}
+
+/* The parts of a row, as a row. */
+static quern_status join_parts(struct reduce *rd) {
+  enum { MOST = 1024, WARP = 32 };
+  struct kern_builder *b = &rd->b;
+  int lanes = WARP;
+  while (lanes < MOST && lanes < rd->parts) lanes *= 2;
+  QUERN_TRY(reduce_gpu_begin(rd, rd->n_units, BASE_MAX(lanes / 4, WARP)));
+  kern_id row = kern_task(b), first = kern_mul_i(b, row, rd->parts);
+  rd->lanes = lanes;
+  sched_nest_set(&rd->nest, b, rd->values, 0, rd->nest.n_outer, -1, row);
+  int64_t whole = rd->parts / lanes, rest = rd->parts % lanes;
+  for (size_t i = 0; i < rd->n_stages; i++) {
+    const struct reduce_stage *stage = &rd->stages[i];
+    struct reduce_value acc = reduce_var(rd, stage, reduce_neutral(rd, stage, lanes));
+    if (whole > 0) {
+      kern_id at = kern_mul_i(b, kern_range(b, 0, whole, 1), lanes);
+      struct reduce_value x = reduce_partial_load(rd, stage, kern_add(b, first, at), lanes, KERN_NONE);
+      reduce_set(rd, stage, acc, reduce_join(rd, stage, reduce_get(rd, stage, acc), x));
+      kern_end(b);
+    }
+    if (rest > 0) {
+      kern_id at = kern_add_i(b, first, whole * lanes), active = kern_index(b, rest);
+      struct reduce_value x = reduce_partial_load(rd, stage, at, lanes, active);
+      x.value = only(rd, stage, x.value, active);
+      reduce_set(rd, stage, acc, reduce_join(rd, stage, reduce_get(rd, stage, acc), x));
+    }
+    rd->total[i] = reduce_fold(rd, stage, reduce_get(rd, stage, acc));
+  }
+  reduce_row_results(rd, 0);
+  reduce_store(rd, -1, KERN_NONE);
+  return QUERN_STATUS_OK;
+}
+
+static quern_status split_rows(struct reduce *rd) {
+  rd->fits = false; /* the parts are loops */
+  for (size_t i = 0; i < rd->n_stages; i++) {
+    rd->stages[i].work = kern_add_mem(rd->job->kern, rd->stages[i].acc, KERN_WORK, rd->n_units * rd->parts);
+    if (rd->stages[i].arg) (void)kern_add_mem(rd->job->kern, QUERN_DTYPE_I32, KERN_WORK, rd->n_units * rd->parts);
+  }
+  QUERN_TRY(emit_parts(rd));
+  return join_parts(rd);
+}
+
+/* ---- with sums over the rows ----------------------------------------------------------------------------- */
+
+/* What is the same in all rows, loaded before them. */
+static void load_same(struct reduce *rd) {
+  int64_t rest = rd->count % rd->lanes;
+  for (int64_t i = 0; rd->fits && i < rd->steps; i++) {
+    kern_id active = i + 1 == rd->steps && rest > 0 ? kern_index(&rd->b, rest) : KERN_NONE;
+    struct step s = {0, kern_index(&rd->b, i * rd->lanes), active, (int)i};
+    enter_step(rd, &s);
+    for (size_t k = 0; k < rd->n_loads; k++)
+      if (rd->loads[k].same) rd->loads[k].at[i] = get(rd, &rd->loads[k].point);
+    kern_values_leave(rd->values);
+  }
+  leave_steps(rd);
+}
+
+static void begin_crosses(struct reduce *rd) {
+  struct kern_builder *b = &rd->b;
+  for (size_t i = 0; i < rd->n_crosses; i++) {
+    kern_id neutral = reduce_neutral(rd, &rd->crosses[i], rd->lanes).value;
+    for (int64_t s = 0; s < rd->steps; s++) {
+      if (rd->fits)
+        rd->cross_acc[i * (size_t)rd->steps + (size_t)s] = kern_var(b, neutral);
+      else
+        reduce_partial_store(rd, &rd->crosses[i], kern_add_i(b, rd->row_work, s * rd->lanes),
+                             (struct reduce_value){neutral, KERN_NONE});
+    }
+  }
+}
+
+static void end_crosses(struct reduce *rd) {
+  struct kern_builder *b = &rd->b;
+  for (size_t i = 0; rd->fits && i < rd->n_crosses; i++) {
+    for (int64_t s = 0; s < rd->steps; s++) {
+      struct reduce_value sum = {kern_get(b, rd->cross_acc[i * (size_t)rd->steps + (size_t)s]), KERN_NONE};
+      reduce_partial_store(rd, &rd->crosses[i], kern_add_i(b, rd->row_work, s * rd->lanes), sum);
+    }
+  }
+}
+
+static quern_status emit_crosses(struct reduce *rd, int64_t run) {
+  struct kern_builder *b = &rd->b;
+  QUERN_TRY(reduce_gpu_begin(rd, (rd->n_units + run - 1) / run, rd->group));
+  kern_id task = kern_task(b), lo = kern_mul_i(b, task, run);
+  rd->row_work = kern_mul_i(b, task, rd->steps * rd->lanes);
+  load_same(rd);
+  begin_crosses(rd);
+  kern_id row = kern_for(b, lo, kern_min_i(b, kern_add_i(b, lo, run), rd->n_units), 1);
+  emit_row(rd, row, kern_min_i(b, kern_add_i(b, row, 1), rd->n_units - 1));
+  kern_end(b);
+  end_crosses(rd);
+  return QUERN_STATUS_OK;
+}
+
+static quern_status cross_rows(struct reduce *rd) {
+  enum { MOST_TASKS = 2048, LEAST_TASKS = 264, WARP = 32, LEAST_RUN = 8 };
+  int64_t most = BASE_MIN((int64_t)MOST_TASKS * WARP / rd->group, rd->n_units / LEAST_RUN);
+  most = BASE_MAX(most, LEAST_TASKS);
+  int64_t run = (rd->n_units + most - 1) / most;
+  struct reduce_partial p = {.n_stages = rd->n_crosses,
+                             .stages = rd->crosses,
+                             .rows = (rd->n_units + run - 1) / run,
+                             .others = 1,
+                             .width = rd->steps * rd->lanes,
+                             .loop = rd->nest.n_outer,
+                             .outs = -3};
+  reduce_partial_plan(rd, &p);
+  QUERN_TRY(emit_crosses(rd, run));
+  return reduce_partial_join(rd, &p);
+}
+
+quern_status reduce_gpu_rows(struct reduce *rd) {
+  if (rd->n_crosses > 0) return cross_rows(rd);
+  if (rd->parts > 1) return split_rows(rd);
+  enum {
+    PROCESSORS = 132,
+    LARGE = 1024
+  }; /* a group of so many threads has a processor for itself: nobody else reads meanwhile */
+  QUERN_TRY(reduce_gpu_begin(rd, rd->n_units, rd->group));
+  kern_id row = kern_task(&rd->b), next = KERN_NONE;
+  if (rd->group >= LARGE && rd->n_units > PROCESSORS)
+    next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, PROCESSORS), rd->n_units - 1);
+  emit_row(rd, row, next);
+  return QUERN_STATUS_OK;
+}

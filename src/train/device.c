@@ -1,0 +1,142 @@
+/* train/device.c -- the device of a run: whether it is there, what it computes in, states that lie in its own memory
+** keeps: nothing is written before the device was found; states are copied one at a time
+** tests: tests/train/test_device.c
+*/
+#include <stdio.h>
+
+#include "engine/engine.h"
+#include "train/train.h"
+
+/* ---- whether it is there -------------------------------------------------------------------------------- */
+
+static const struct rt_device *device_of(const quern_trainer *t) {
+  return rt_device_find(quern_config_get(t->config, "device"));
+}
+
+/* Whether its driver and a card are there; the error says what is missing. */
+static quern_status find_card(const quern_trainer *t) {
+  struct base_heap heap;
+  struct rt_stream *stream;
+  base_heap_init(&heap, &t->heap.user);
+  QUERN_TRY(device_of(t)->remote->open(&stream, &heap));
+  device_of(t)->remote->close(stream);
+  return QUERN_STATUS_OK;
+}
+
+/* The same, timed; then what code is made for, which loads libraries. */
+static quern_status open_card(quern_trainer *t) {
+  struct cg_target target;
+  double start = base_clock();
+  QUERN_TRY(find_card(t));
+  t->info.context = base_clock() - start;
+  QUERN_TRY(device_of(t)->target(&target));
+  t->info.libraries = base_clock() - start - t->info.context;
+  return QUERN_STATUS_OK;
+}
+
+quern_status train_device_open(quern_trainer *t, bool plan) {
+  const char *name = quern_config_get(t->config, "device");
+  QUERN_CHECK(device_of(t) != NULL, INVALID, "device = '%.32s': there is none of that name", name);
+  t->remote = device_of(t)->remote != NULL;
+  if (!t->remote || plan) return QUERN_STATUS_OK;
+  quern_status status = open_card(t);
+  if (status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY) return status;
+  return base_error(status, "%s HINT: quern devices says what is there", quern_last_error());
+}
+
+/* The target that code is made for, with its libraries. What a card would be is assumed where there is none. */
+static void target_text(const quern_trainer *t, char text[TRAIN_TARGET]) {
+  static const struct {
+    int bit;
+    const char *name;
+  } libraries[] = {{BASE_LIBRARY_BLAS, "+blas"}, {BASE_LIBRARY_DNN, "+dnn"}};
+  struct cg_target target;
+  bool there = find_card(t) == QUERN_STATUS_OK && device_of(t)->target(&target) == QUERN_STATUS_OK;
+  if (!there) {
+    snprintf(text, TRAIN_TARGET, "%s", device_of(t) == &rt_cuda ? "sm_90+blas+dnn" : "opencl");
+    return;
+  }
+  int n = snprintf(text, TRAIN_TARGET, "%.32s", target.base.name);
+  for (size_t i = 0; i < BASE_COUNT(libraries); i++)
+    if (target.base.libraries & libraries[i].bit)
+      n += snprintf(text + n, TRAIN_TARGET - (size_t)n, "%s", libraries[i].name);
+}
+
+const char *train_plan_device(const quern_trainer *t, char target[TRAIN_TARGET]) {
+  target[0] = 0;
+  if (!t->remote) return "null"; /* makes texts, compiles none */
+  target_text(t, target);
+  return "interp"; /* makes no texts, for any target */
+}
+
+bool train_device_room(const quern_trainer *t, int64_t *bytes) {
+  const struct rt_remote *remote = device_of(t)->remote;
+  int64_t all;
+  *bytes = 0;
+  return remote != NULL && remote->room != NULL && remote->room(bytes, &all) == QUERN_STATUS_OK;
+}
+
+void train_device_mark(quern_trainer *t) { (void)train_device_room(t, &t->room); }
+
+void train_device_measure(quern_trainer *t) {
+  int64_t left;
+  if (t->room == 0 || !train_device_room(t, &left)) return;
+  int64_t constants =
+      t->main.program->memory.constants + (t->eval.program != NULL ? t->eval.program->memory.constants : 0);
+  t->info.used = BASE_MAX(t->info.used, t->room - left + constants);
+}
+
+/* ---- precision ------------------------------------------------------------------------------------------ */
+
+/* From this generation on NVIDIA's GPUs multiply bf16. */
+enum { SM_BF16 = 80 };
+
+/* What is computed in when nothing is said: bf16 where the device is made for it, else f32. */
+static const char *usual_precision(const quern_trainer *t) {
+  char target[TRAIN_TARGET];
+  int sm = 0;
+  if (!t->remote) return "f32";
+  target_text(t, target);
+  return sscanf(target, "sm_%d", &sm) == 1 && sm >= SM_BF16 ? "bf16" : "f32";
+}
+
+quern_status train_precision(quern_trainer *t, const quern_checkpoint *checkpoint) {
+  const char *its = checkpoint != NULL ? quern_checkpoint_config(checkpoint, "precision") : NULL;
+  if (strcmp(quern_config_get(t->config, "precision"), "auto") == 0)
+    QUERN_TRY(quern_config_set(t->config, "precision", its != NULL ? its : usual_precision(t)));
+  t->info.precision = quern_config_get(t->config, "precision");
+  train_spec_precision(&t->spec, t->info.precision);
+  return QUERN_STATUS_OK;
+}
+
+/* ---- states --------------------------------------------------------------------------------------------- */
+
+quern_status train_state_open(struct base_heap *heap, quern_instance *instance, size_t i, const quern_slot *slot,
+                              void **at) {
+  *at = quern_instance_state(instance, i);
+  if (*at == NULL) *at = base_alloc(heap, slot->bytes);
+  return *at != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+quern_status train_state_close(struct base_heap *heap, quern_instance *instance, size_t i, const quern_slot *slot,
+                               void *at, quern_status status) {
+  if (at == NULL || at == quern_instance_state(instance, i)) return status;
+  if (status == QUERN_STATUS_OK) status = quern_instance_set_state(instance, i, at);
+  base_free(heap, at, slot->bytes);
+  return status;
+}
+
+quern_status train_state_scalar(const quern_trainer *t, const char *name, double *value) {
+  enum { MOST = 8 };
+  _Alignas(8) unsigned char bytes[MOST];
+  for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
+    quern_slot slot;
+    QUERN_TRY(quern_program_state(t->main.program, i, &slot));
+    if (strcmp(slot.name, name) != 0 || slot.bytes > MOST) continue;
+    QUERN_TRY(quern_instance_get_state(t->main.instance, i, bytes));
+    bool real = base_dtype_is(slot.dtype, BASE_FLOAT);
+    *value = real ? base_load_float(slot.dtype, bytes, 0) : (double)base_load_int(slot.dtype, bytes, 0);
+    return QUERN_STATUS_OK;
+  }
+  return base_error(QUERN_STATUS_STATE, "the step has no scalar \"%s\"", name);
+}
