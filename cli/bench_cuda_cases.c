@@ -116,14 +116,27 @@ static void build_attention(struct cuda_graph *g, const char *params) {
   if (back) gradients(g, y, operand(g, 4, dims), 3, qkv);
 }
 
-/* The mean cross-entropy of a linear layer's logits, and its gradients, as autocast computes them. */
+/* An expression of f32 with 16-bit activations. */
+static quern_tensor *autocast(struct cuda_graph *g, quern_tensor *x) {
+  quern_model *model = NULL;
+  quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
+  bool done = quern_model_new(&model, g->ctx, NULL) == QUERN_STATUS_OK &&
+              quern_autocast(model, 1, &x, &x, &options) == QUERN_STATUS_OK;
+  quern_model_free(model);
+  return done ? x : NULL; /* a null tensor is an error of whatever takes it */
+}
+
+/* The mean cross-entropy of a linear layer's logits, and its gradients, of f32 operands as autocast computes them. */
 static void build_loss(struct cuda_graph *g, const char *params) {
   int64_t m = VALUE("m"), k = VALUE("k"), n = VALUE("n");
-  quern_tensor *x[2] = {operand(g, 2, (const int64_t[]){m, k}), operand(g, 2, (const int64_t[]){n, k})}, *dx[2];
+  const int64_t rows_dims[] = {m, k}, weight_dims[] = {n, k};
+  quern_tensor *x[2] = {operand_of(g, QUERN_DTYPE_F32, 2, rows_dims), operand_of(g, QUERN_DTYPE_F32, 2, weight_dims)};
+  quern_tensor *dx[2];
   quern_tensor *labels = operand_of(g, QUERN_DTYPE_I32, 1, &m);
   g->below = n;
   g->flops = 6.0 * (double)m * (double)k * (double)n;
   quern_tensor *loss = quern_linear_cross_entropy(x[0], x[1], labels, NULL);
+  if (g->dtype == QUERN_DTYPE_BF16) loss = autocast(g, loss);
   result(g, loss);
   if (quern_grad(loss, 2, x, dx) != QUERN_STATUS_OK) return;
   for (int i = 0; i < 2; i++) result(g, dx[i]);

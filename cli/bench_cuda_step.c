@@ -63,7 +63,7 @@ static quern_status configure(quern_config **config, const char *data, int64_t b
   static const struct setting settings[] = {
       {"model", "gpt2:124M"}, {"vocabulary", "50304"},  {"length", "1024"},  {"precision", "bf16"}, {"device", "cuda"},
       {"eval_part", "0"},     {"eval_every", "0"},      {"save_every", "0"}, {"profile", "0"},      {"report", "false"},
-      {"lr", "3e-4"},         {"schedule", "constant"}, {"out", ""},         {"seed", "1"}};
+      {"lr", "1e-4"},         {"schedule", "constant"}, {"out", ""},         {"seed", "1"}};
   char numbers[3][24];
   quern_status status = quern_train_config(config, NULL);
   for (size_t i = 0; i < sizeof settings / sizeof *settings && status == QUERN_STATUS_OK; i++)

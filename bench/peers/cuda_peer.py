@@ -171,7 +171,7 @@ def optimizer(model, rate):
     return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), eps=1e-8, fused=True)
 
 
-def stepper(model, run, rate=3e-4):
+def stepper(model, run, rate=1e-4):
     optim = optimizer(model, rate)
 
     def step(tokens, labels):

@@ -54,9 +54,12 @@ static int lanes_for(const struct cg_emit *e, int bytes) {
   return cg_dialect(e->unit->target)->scalar ? 1 : e->unit->target->base.vector_bytes / bytes;
 }
 
-/* Signed integers wrap; where the compiler cannot be told so, as unsigned ones, unless it is known that they do not: NULL. */
-static const char *wrapping(const struct cg_emit *e, kern_id id) {
+/* What an operation is written as where the plain one would not do; else NULL. Signed integers wrap: where the compiler cannot be told
+** so, they are unsigned ones, unless it is known that they do not. NVRTC takes the negative of a 0 that was a bool for 0. */
+static const char *careful(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
+  bool cuda = e->unit->target->isa == CG_ISA_CUDA;
+  if (cuda && x->op == KERN_NEG && base_dtypes[x->dtype].class == BASE_FLOAT) return "neg_$D($a)";
   const struct cg_range *r = &e->ranges[id];
   if (!cg_dialect(e->unit->target)->scalar || base_dtypes[x->dtype].class != BASE_SIGNED) return NULL;
   if (x->dtype == QUERN_DTYPE_I64 && (r->lo > INT64_MIN || r->hi < INT64_MAX)) return NULL;
@@ -71,8 +74,8 @@ static const char *wrapping(const struct cg_emit *e, kern_id id) {
 
 static void piece_arithmetic(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
-  if (wrapping(e, id) != NULL) {
-    fill(e, id, lo, n, wrapping(e, id));
+  if (careful(e, id) != NULL) {
+    fill(e, id, lo, n, careful(e, id));
     return;
   }
   const struct rule *rule = &rules[x->op];

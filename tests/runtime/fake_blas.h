@@ -34,6 +34,8 @@ static struct {
   int offers;               /* ways that it has */
   uint32_t schemes[8];      /* the reduction of each */
   size_t bytes[8];          /* and workspace */
+  float waves[8];           /* and waves */
+  uint32_t customs[8];      /* and custom option */
   bool check_fails;         /* it knows no algorithm */
   struct fake_wish wish;    /* the last one that was asked with */
   struct fake_product last; /* the last product that was run */
@@ -124,7 +126,8 @@ static int fake_choices(void *handle, void *product, void *a, void *b, void *c, 
   fake_blas.wish = *(struct fake_wish *)wish;
   *n = 0;
   for (int i = 0; i < fake_blas.offers && i < most; i++)
-    choices[(*n)++] = (struct rt_blas_choice){.algorithm = {(uint64_t)i + 1}, .bytes = fake_blas.bytes[i]};
+    choices[(*n)++] = (struct rt_blas_choice){
+        .algorithm = {(uint64_t)i + 1}, .bytes = fake_blas.bytes[i], .waves = fake_blas.waves[i]};
   int code = fake_step();
   return code != 0 ? code : *n == 0 ? FAKE_BLAS_REFUSAL : 0;
 }
@@ -137,8 +140,8 @@ static int fake_check(void *handle, void *product, void *a, void *b, void *c, vo
   return fake_step();
 }
 static int fake_config(const void *algorithm, int attribute, void *value, size_t bytes, size_t *written) {
-  if (attribute != 3 || bytes != 4) return 7;
-  memcpy(value, &fake_blas.schemes[*(const uint64_t *)algorithm - 1], bytes);
+  if ((attribute != 3 && attribute != 5) || bytes != 4) return 7;
+  memcpy(value, &(attribute == 3 ? fake_blas.schemes : fake_blas.customs)[*(const uint64_t *)algorithm - 1], bytes);
   *written = bytes;
   return fake_step();
 }

@@ -332,6 +332,35 @@ static void test_choices(void **state) {
   kern_free(kern);
 }
 
+/* On Hopper large products without an end take the first way on smaller tiles. */
+static void test_preference(void **state) {
+  (void)state;
+  static const struct {
+    int major;
+    float waves;
+    bool add, relu;
+    uint32_t customs[3];
+    uint64_t way;
+  } cases[] = {{9, 2, false, false, {7, 4, 3}, 3},    {9, 40, true, false, {4, 0, 1}, 2},
+               {9, 1.5f, false, false, {7, 3, 3}, 1}, {8, 40, false, false, {7, 3, 3}, 1},
+               {9, 40, false, true, {7, 3, 3}, 1},    {9, 40, false, false, {7, 7, 4}, 1},
+               {9, 40, false, false, {3, 0, 0}, 1}};
+  for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+    const struct end end = {.act = cases[i].relu ? KERN_ACT_RELU : KERN_ACT_NONE, .add = cases[i].add};
+    struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &end);
+    size_t bytes;
+    fake_blas_open(&blas);
+    fake_memory_open("preference");
+    driver.major = cases[i].major;
+    fake_blas.offers = 3;
+    fake_blas.waves[0] = cases[i].waves;
+    memcpy(fake_blas.customs, cases[i].customs, sizeof cases[i].customs);
+    EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
+    assert_int_equal(kern->call.algorithm[0], cases[i].way);
+    kern_free(kern);
+  }
+}
+
 /* What another version of the library chose is asked again. */
 static void test_other_version(void **state) {
   (void)state;
@@ -488,9 +517,9 @@ static void test_notes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_ends),      TEST(test_shapes),   TEST(test_in_place), TEST(test_types),
-      TEST(test_alignment), TEST(test_refusals), TEST(test_choices),  TEST(test_other_version),
-      TEST(test_loading),   TEST(test_failures), TEST(test_timing),   TEST(test_notes),
+      TEST(test_ends),     TEST(test_shapes),  TEST(test_in_place),   TEST(test_types),         TEST(test_alignment),
+      TEST(test_refusals), TEST(test_choices), TEST(test_preference), TEST(test_other_version), TEST(test_loading),
+      TEST(test_failures), TEST(test_timing),  TEST(test_notes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

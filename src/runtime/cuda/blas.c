@@ -28,9 +28,9 @@ enum {
 };
 /* cublasLtMatmulPreferenceAttributes_t; the alignments of B, C and D follow */
 enum { WISH_WORK = 1, WISH_REDUCTIONS = 3, WISH_ALIGNMENT_A = 5 };
-enum { CONFIG_REDUCTION = 3 };          /* cublasLtMatmulAlgoConfigAttributes_t */
-enum { REDUCTION_IN_COMPUTE_TYPE = 2 }; /* cublasLtReductionScheme_t: a step of its own, before rounding */
-enum { SOME_ADDRESS = 4096 };           /* that nobody follows, with the alignment of every other */
+enum { CONFIG_REDUCTION = 3, CONFIG_CUSTOM = 5 }; /* cublasLtMatmulAlgoConfigAttributes_t */
+enum { REDUCTION_IN_COMPUTE_TYPE = 2 };           /* cublasLtReductionScheme_t: a step of its own, before rounding */
+enum { SOME_ADDRESS = 4096 };                     /* that nobody follows, with the alignment of every other */
 
 /* ---- the library ------------------------------------------------------------------------------------------ */
 
@@ -217,6 +217,26 @@ quern_status rt_blas_choose(const struct rt_blas_product *p, const struct rt_bla
   return *n > 0 ? QUERN_STATUS_OK : no_choice(p, blas, code);
 }
 
+/* The library's own number of how a kernel works; on Hopper, from 4 on, on the largest tiles. */
+static uint32_t custom_of(const struct rt_blas *blas, const struct rt_blas_choice *choice) {
+  uint32_t custom = 0;
+  size_t written;
+  return blas->config(choice->algorithm, CONFIG_CUSTOM, &custom, sizeof custom, &written) == 0 ? custom : 0;
+}
+
+/* Of large products with no end the first way on smaller tiles is faster on Hopper than the library thinks (see the note): it is put first. */
+static void prefer(const struct rt_blas_product *p, const struct rt_blas *blas, const struct rt_cuda_driver *driver,
+                   struct rt_blas_choice *choices, int n) {
+  enum { HOPPER = 9, NO_END = 1, LARGEST_TILES = 4, LARGE_WAVES = 2 };
+  if (driver->major != HOPPER || p->problem.epilogue != NO_END || choices[0].waves < LARGE_WAVES) return;
+  int i = 0;
+  while (i < n && custom_of(blas, &choices[i]) >= LARGEST_TILES) i++;
+  if (i == 0 || i == n) return;
+  struct rt_blas_choice first = choices[0];
+  choices[0] = choices[i];
+  choices[i] = first;
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------- */
 
 static uint64_t whose(const struct rt_blas *blas) {
@@ -232,6 +252,7 @@ quern_status rt_blas_settle(const struct rt_blas *blas, const struct rt_cuda_dri
   QUERN_TRY(rt_blas_product_init(&p, blas, kern));
   quern_status status = rt_blas_choose(&p, blas, most, choices, &n);
   if (status == QUERN_STATUS_OK) {
+    prefer(&p, blas, driver, choices, n);
     rt_blas_tune(&p, blas, driver, heap, kern, most, choices, n);
     memset(call->algorithm, 0, sizeof call->algorithm);
     memcpy(call->algorithm, choices[0].algorithm, sizeof choices[0].algorithm);
