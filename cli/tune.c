@@ -14,6 +14,11 @@ static bool on_kernel(void *user, const char *kernel, double before, double afte
   return !cli_interrupted();
 }
 
+static bool on_candidate(void *user) {
+  (void)user;
+  return cli_interrupted();
+}
+
 static int tune(const struct cli_values *values) {
   const struct cli_call *call = values->call;
   quern_program_options options;
@@ -23,6 +28,7 @@ static int tune(const struct cli_values *values) {
   int64_t kernels = 8;
   how.path = "quern.wisdom";
   how.progress = on_kernel;
+  how.stop = on_candidate;
   how.user = &found;
   cli_has(call, "--wisdom", &how.path);
   int status = cli_number(call, "--kernels", 1, 64, &kernels);
@@ -33,7 +39,7 @@ static int tune(const struct cli_values *values) {
   if (quern_program_tune(values->graph.ctx, values->n_outs, values->outputs, &options, &how) != QUERN_STATUS_OK)
     return cli_fail_last(call->files[0]);
   if (cli_interrupted()) fprintf(stderr, "quern: interrupted; what was found is kept\n");
-  printf("%s: %d lines new; QUERN_WISDOM=%s uses it\n", how.path, found, how.path);
+  printf("%s: %d line%s new; QUERN_WISDOM=%s uses it\n", how.path, found, found == 1 ? "" : "s", how.path);
   return cli_interrupted() ? CLI_FAILED : CLI_OK;
 }
 

@@ -88,10 +88,11 @@ typedef struct quern_tune_options {
   /* (may be NULL) Told of every kernel that was looked at: its name, seconds of all its steps before and after, and the line, or ""
   ** when nothing is faster. False ends the search: what was found is written. */
   bool (*progress)(void *user, const char *kernel, double before, double after, const char *line);
+  bool (*stop)(void *user); /* (may be NULL) Asked before every candidate: true ends the search */
   void *user;
 } quern_tune_options;
 #define QUERN_TUNE_OPTIONS                                                                                             \
-  { sizeof(quern_tune_options), NULL, 0, 0, NULL, NULL }
+  { sizeof(quern_tune_options), NULL, 0, 0, NULL, NULL, NULL }
 QUERN_API quern_status quern_program_tune(quern_context *ctx, size_t n, quern_tensor *const *outputs,
                                           const quern_program_options *options,
                                           const quern_tune_options *tune) QUERN_NODISCARD;

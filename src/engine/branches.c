@@ -54,7 +54,7 @@ static int add_small(const struct engine_order *order, struct row *row, int i, i
   for (int l = 0; l < row->n; l++)
     if (met[l] != NONE && met[l] == row->last[l]) lane = l;
   if (lane == NONE) lane = row->n < LANES ? row->n++ : (i - row->first) % LANES;
-  if (met[lane] == NONE) met[lane] = row->last[lane];
+  met[lane] = row->last[lane]; /* and so after the one that it meets */
   for (int l = 0; l < row->n; l++) n = add(n, steps, met[l]);
   row->last[lane] = i;
   lane_of[i] = lane;

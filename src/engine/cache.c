@@ -258,6 +258,14 @@ static bool read_packings(struct codec *c, quern_program *program, const struct 
 
 /* ---- finding and keeping --------------------------------------------------------------------------------- */
 
+/* Whether a program was planned for no more than the device has free now, where that is what limits it: a smaller one is made else. */
+static bool has_room(const struct engine_build *b, const quern_program *made) {
+  int64_t free, total;
+  if (b->request->options.memory_limit > 0) return true;
+  if (engine_device_room(b->program->device, &free, &total) != QUERN_STATUS_OK) return true;
+  return total == 0 || made->memory.total <= free;
+}
+
 /* Reads the program; whatever is wrong with the bytes, it is not found then. */
 static bool read_blob(struct engine_build *b, quern_program *made, const char *bytes, size_t n,
                       const struct ir_order *buffers) {
@@ -275,8 +283,7 @@ quern_status engine_cache_find(struct engine_build *b, bool *found) {
   *found = false;
   QUERN_TRY(make_key(b, &key, &b->cacheable));
   memcpy(b->cache_key, key.word, sizeof key.word);
-  /* what is tuned now takes the place of what is there */
-  if (!b->cacheable || base_env_int(BASE_ENV_TUNE) == 1) return QUERN_STATUS_OK;
+  if (!b->cacheable) return QUERN_STATUS_OK;
   struct base_heap *heap = &b->ctx->heap;
   struct ir_order buffers;
   quern_program *made = NULL;
@@ -287,7 +294,7 @@ quern_status engine_cache_find(struct engine_build *b, bool *found) {
   quern_status status = find_buffers(b, &buffers);
   if (status == QUERN_STATUS_OK) {
     status = engine_program_empty(&made, &heap->user);
-    *found = status == QUERN_STATUS_OK && read_blob(b, made, bytes, n, &buffers);
+    *found = status == QUERN_STATUS_OK && read_blob(b, made, bytes, n, &buffers) && has_room(b, made);
     ir_order_fini(b->ctx, &buffers);
   }
   base_free(heap, bytes, room);

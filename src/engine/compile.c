@@ -140,8 +140,11 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   start = base_clock();
 
   QUERN_TRY(engine_mark_joined(program));
-  QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
-                                   (const struct kern *const *)program->kernels, &program->target, &b->stats));
+  quern_status built =
+      program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
+                             (const struct kern *const *)program->kernels, &program->target, &b->stats);
+  b->refused = built == QUERN_STATUS_UNSUPPORTED && program->target.base.libraries != 0;
+  QUERN_TRY(built);
   QUERN_TRY(engine_snap(b, "build"));
   counts->seconds_compile = base_clock() - start;
   counts->compiled = b->stats.compiled;

@@ -241,18 +241,26 @@ static quern_status print_line(char line[LINE_BYTES], struct base_heap *heap, ui
   return status;
 }
 
+static bool is_stopped(struct tuning *tuning) {
+  const quern_tune_options *o = tuning->options;
+  tuning->stopped = tuning->stopped || (o->stop != NULL && o->stop(o->user));
+  return tuning->stopped;
+}
+
 /* Tries the values of one number; sched and seconds become those of the best. */
 static quern_status try_way(struct tuning *tuning, const struct way *way, const struct base_target *target,
                             uint64_t group, struct sched *sched, double *seconds) {
   char line[LINE_BYTES];
   struct sched best = *sched;
-  for (int i = 0; i < MOST_VALUES && way->values[i] != 0; i++) {
+  for (int i = 0; i < MOST_VALUES && way->values[i] != 0 && !is_stopped(tuning); i++) {
     struct sched trial = *sched;
     double taken;
     set_number(&trial, way, way->values[i]);
     QUERN_TRY(print_line(line, &tuning->heap, group, &trial, target));
     QUERN_TRY(write_trial(tuning, line));
-    QUERN_TRY(measure(tuning, tuning->trial, group, &taken));
+    quern_status status = measure(tuning, tuning->trial, group, &taken);
+    if (status == QUERN_STATUS_UNSUPPORTED) continue; /* it is no better, then */
+    QUERN_TRY(status);
     if (taken >= *seconds * 0.99) continue;
     *seconds = taken;
     best = trial;
@@ -276,8 +284,8 @@ static quern_status tune_kernel(struct tuning *tuning, const struct spent *spent
   if (found) base_str_add(&tuning->lines, line);
   QUERN_TRY(base_str_status(&tuning->lines));
   if (tuning->options->progress != NULL)
-    tuning->stopped = !tuning->options->progress(tuning->options->user, spent->name, before, found ? seconds : before,
-                                                 found ? line : "");
+    tuning->stopped |= !tuning->options->progress(tuning->options->user, spent->name, before, found ? seconds : before,
+                                                  found ? line : "");
   return QUERN_STATUS_OK;
 }
 
@@ -293,7 +301,7 @@ static quern_status search(struct tuning *tuning) {
     target = t.program->target;
   }
   timing_close(&t);
-  for (size_t i = 0; i < n && i < most && status == QUERN_STATUS_OK && !tuning->stopped; i++)
+  for (size_t i = 0; i < n && i < most && status == QUERN_STATUS_OK && !is_stopped(tuning); i++)
     if (!list[i].call) status = tune_kernel(tuning, &list[i], &target.base);
   return status;
 }

@@ -9,7 +9,7 @@
 
 #include "pass/pass_int.h"
 
-enum { MOST_ITEMS = 96, POINTS = 24, AUX_MULTIPLE = 8 };
+enum { MOST_ITEMS = 96, NEAR_POINTS = 24, WIDE_POINTS = 64, POINTS = NEAR_POINTS + WIDE_POINTS, AUX_MULTIPLE = 8 };
 
 /* The sum, two matrices and a vector that are read, and what is computed. */
 enum slot { SLOT_SUM, SLOT_FIRST, SLOT_SECOND, SLOT_VECTOR, SLOT_COUNT, SLOT_CONST, SLOT_MADE };
@@ -43,10 +43,18 @@ struct match {
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* Irregular numbers of about -4 .. 4, and some zeros. */
+/* Irregular numbers of about -4 .. 4, and some zeros; then, of the sum and of the first matrix in turn, large and small ones, so that
+** no bound lies outside of what is looked at. */
 static double sample(enum slot slot, int point) {
   static const int zero[SLOT_COUNT] = {3, 7, 11, 15};
-  if (slot < SLOT_COUNT && point == zero[slot]) return 0;
+  static const double sizes[WIDE_POINTS / 4] = {1e-30, 1e-9, 1e-6, 1e-3, 5,   6.5, 8,    12,
+                                                19,    29,   31,   60,   1e3, 1e5, 1e15, 1e38};
+  if (slot < SLOT_COUNT && point < NEAR_POINTS && point == zero[slot]) return 0;
+  int wide = point - NEAR_POINTS;
+  if (wide >= 0 && slot == (wide % 2 == 0 ? SLOT_SUM : SLOT_FIRST)) {
+    double size = sizes[wide / 4];
+    return wide / 2 % 2 == 0 ? size : -size;
+  }
   uint32_t x = (uint32_t)(point * SLOT_COUNT + (int)slot + 1) * 2654435761u;
   return (double)((x >> 8) % 65521) / 65521 * 8 - 4;
 }
@@ -69,25 +77,14 @@ static double compute(enum ir_op op, double a, double b, double c) {
   switch ((int)op) {
   case IR_NEG: return -a;
   case IR_ABS: return fabs(a);
-  case IR_SIGN: return a > 0 ? 1 : a < 0 ? -1 : a;
   case IR_EXP: return exp(a);
-  case IR_EXPM1: return expm1(a);
-  case IR_LOG: return log(a);
-  case IR_LOG1P: return log1p(a);
-  case IR_SQRT: return sqrt(a);
   case IR_TANH: return tanh(a);
-  case IR_ERF: return erf(a);
-  case IR_NOT: return a == 0 ? 1 : 0;
   case IR_ADD: return a + b;
   case IR_SUB: return a - b;
   case IR_MUL: return a * b;
   case IR_DIV: return a / b;
-  case IR_POW: return pow(a, b);
   case IR_MAX: return fmax(a, b);
   case IR_MIN: return fmin(a, b);
-  case IR_AND: return a != 0 && b != 0 ? 1 : 0;
-  case IR_OR: return a != 0 || b != 0 ? 1 : 0;
-  case IR_EQ: return a == b ? 1 : 0;
   case IR_LT: return a < b ? 1 : 0;
   case IR_LE: return a <= b ? 1 : 0;
   case IR_SELECT: return a != 0 ? b : c;
@@ -97,31 +94,44 @@ static double compute(enum ir_op op, double a, double b, double c) {
 
 static bool is_number(quern_dtype dtype) { return base_dtype_is(dtype, BASE_FLOAT) || dtype == QUERN_DTYPE_BOOL; }
 
-/* Ops of floats and bools that compute() knows. */
-static bool is_known(const struct ir_node *node) {
-  if (!is_number(node->out[0].dtype)) return false;
-  for (int i = 0; i < node->n_src; i++)
-    if (!is_number(node->src[i]->dtype)) return false;
-  switch ((int)node->op) {
-  case IR_CAST: return base_dtype_is(node->out[0].dtype, BASE_FLOAT);
-  case IR_NOT: return node->out[0].dtype == QUERN_DTYPE_BOOL;
+/* How an op takes part in an end: sums and products of what a library adds; whatever bends or cuts, of which relu has one maximum and
+** gelu's expression some; or not at all. */
+enum part { NO_PART, LINEAR, BENDING };
+static enum part part_of(enum ir_op op) {
+  switch ((int)op) {
+  case IR_CAST:
   case IR_RESHAPE:
   case IR_PERMUTE:
   case IR_BROADCAST:
   case IR_SLICE:
-  case IR_STOP_GRAD: return true;
-  case IR_FLOOR:
-  case IR_CEIL:
-  case IR_ROUND:
-  case IR_TRUNC:
-  case IR_SIN:
-  case IR_COS:
-  case IR_BITCAST:
-  case IR_MOD:
-  case IR_ATAN2:
-  case IR_XOR: return false;
-  default: return pass_is_elementwise(node) && node->n_src <= 3;
+  case IR_STOP_GRAD:
+  case IR_NEG:
+  case IR_ADD:
+  case IR_SUB:
+  case IR_MUL:
+  case IR_DIV: return LINEAR;
+  case IR_ABS:
+  case IR_EXP:
+  case IR_TANH:
+  case IR_MAX:
+  case IR_MIN:
+  case IR_LT:
+  case IR_LE:
+  case IR_SELECT: return BENDING;
+  default: return NO_PART;
   }
+}
+
+/* Ops of floats and bools that compute() knows. A cast may widen, or round as the library's result would be. */
+static bool is_known(const struct match *m, const struct ir_node *node) {
+  quern_dtype to = node->out[0].dtype;
+  if (!is_number(to)) return false;
+  for (int i = 0; i < node->n_src; i++)
+    if (!is_number(node->src[i]->dtype)) return false;
+  if (node->op == IR_CAST && base_dtypes[to].size < base_dtypes[node->src[0]->dtype].size)
+    return to == QUERN_DTYPE_F32 || to == m->unit->gemm->a.tensor->dtype;
+  if (node->op == IR_CAST && !base_dtype_is(to, BASE_FLOAT)) return false;
+  return part_of(node->op) != NO_PART && node->n_src <= 3;
 }
 
 /* ---- reading the expression -------------------------------------------------------------------------------------- */
@@ -200,7 +210,7 @@ static bool read_item(struct match *m, int number, const quern_tensor *whole) {
     m->to_make = t;
     return take_read(m, item, whole->dtype);
   }
-  if (!is_known(node)) return false;
+  if (!is_known(m, node)) return false;
   item->n_src = node->n_src;
   for (int i = 0; i < node->n_src; i++) {
     const struct pass_index *in[QUERN_MAX_RANK];
@@ -249,26 +259,54 @@ static bool read_all(struct match *m, const quern_tensor *t, const struct pass_i
 
 /* ---- what it is -------------------------------------------------------------------------------------------------- */
 
-static bool is_near(double x, double y) { return fabs(x - y) <= 2e-6 * (1 + fabs(y)); }
-
-/* The sum and what is added to it, at a point. */
-static double linear(const struct match *m, int p) {
+/* The sum and what is added to it, at a point; *size: that of the largest of them. */
+static double linear(const struct match *m, int p, double *size) {
   double x = sample(SLOT_SUM, p);
-  for (int slot = SLOT_FIRST; slot < SLOT_COUNT; slot++)
-    if (m->read[slot] != NULL) x += sample((enum slot)slot, p);
+  *size = fabs(x);
+  for (int slot = SLOT_FIRST; slot < SLOT_COUNT; slot++) {
+    if (m->read[slot] == NULL) continue;
+    x += sample((enum slot)slot, p);
+    *size = fmax(*size, fabs(sample((enum slot)slot, p)));
+  }
   return x;
 }
 
+/* Sums may be taken in another order; gelu's expression is as near as its constants. */
 static bool is_forward(const struct match *m, const struct item *item, enum pass_activation act) {
-  for (int p = 0; p < POINTS; p++)
-    if (!is_near(item->at_point[p], activate(act, linear(m, p)))) return false;
+  for (int p = 0; p < POINTS; p++) {
+    double size, x = linear(m, p, &size), y = activate(act, x);
+    double far = act == PASS_ACT_GELU_TANH ? 2e-6 * fabs(y) + 1e-12 * (1 + size) : 1e-12 * size;
+    if (!(fabs(item->at_point[p] - y) <= far)) return false;
+  }
   return m->read[SLOT_SECOND] == NULL;
 }
 
 static bool is_backward(const struct match *m, const struct item *item) {
-  for (int p = 0; p < POINTS; p++)
-    if (!is_near(item->at_point[p], sample(SLOT_SUM, p) * gelu_gradient(sample(SLOT_FIRST, p)))) return false;
+  for (int p = 0; p < POINTS; p++) {
+    double dy = sample(SLOT_SUM, p), y = dy * gelu_gradient(sample(SLOT_FIRST, p));
+    if (!(fabs(item->at_point[p] - y) <= 2e-6 * (fabs(y) + fabs(dy)))) return false;
+  }
   return m->read[SLOT_FIRST] != NULL && m->read[SLOT_SECOND] == NULL && m->read[SLOT_VECTOR] == NULL;
+}
+
+/* How many items that are computed from the sum or what is added to it bend; with one op, those of it. */
+static int count_bends(const struct match *m, int op) {
+  int n = 0;
+  for (int i = 0; i < m->n; i++) {
+    const struct item *item = &m->items[i];
+    if (item->slot != SLOT_MADE || part_of(item->t->node->op) != BENDING) continue;
+    n += op < 0 || (int)item->t->node->op == op;
+  }
+  return n;
+}
+
+/* Whether the expression can be that of an activation by its ops: a bound or a choice more would be lost. */
+static bool may_be(const struct match *m, enum pass_activation act) {
+  int all = count_bends(m, -1), most = count_bends(m, IR_MAX), least = count_bends(m, IR_MIN);
+  if (act == PASS_ACT_NONE) return all == 0;
+  bool chosen = all == 2 && count_bends(m, IR_LE) == 1 && count_bends(m, IR_SELECT) == 1;
+  if (act == PASS_ACT_RELU) return chosen || (all == 1 && most == 1);
+  return all > 1 && most <= 1 && least <= 1;
 }
 
 static bool classify(struct match *m) {
@@ -276,12 +314,12 @@ static bool classify(struct match *m) {
   struct pass_gemm *g = &m->gemm;
   g->bias = (quern_tensor *)m->read[SLOT_VECTOR];
   for (size_t i = 0; i < BASE_COUNT(acts); i++) {
-    if (!is_forward(m, &m->items[0], acts[i])) continue;
+    if (!may_be(m, acts[i]) || !is_forward(m, &m->items[0], acts[i])) continue;
     g->act = acts[i];
     g->add = m->matrix[SLOT_FIRST];
     return true;
   }
-  if (!is_backward(m, &m->items[0])) return false;
+  if (!may_be(m, PASS_ACT_GELU_TANH) || !is_backward(m, &m->items[0])) return false;
   g->act = PASS_ACT_GELU_TANH;
   g->back = true;
   g->kept = m->matrix[SLOT_FIRST];

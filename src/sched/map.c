@@ -104,11 +104,25 @@ static void emit_blocks(struct sched_map *m, kern_id block) {
   kern_end(&m->b);
 }
 
+/* The same element by element, which is less text than lanes of a thread of which some do not count. */
+static void emit_single(struct sched_map *m, int64_t from, int64_t to) {
+  int lanes = m->lanes;
+  kern_id at = kern_range(&m->b, from, to, 1);
+  m->lanes = 1;
+  emit_vector(m, at, KERN_NONE);
+  m->lanes = lanes;
+  kern_end(&m->b);
+}
+
 /* What is left of a row after its whole blocks. */
 static void emit_rest(struct sched_map *m, int64_t from, int64_t to) {
   struct kern_builder *b = &m->b;
   for (; from + m->lanes <= to; from += m->lanes) emit_vector(m, kern_index(b, from), KERN_NONE);
   if (from == to) return;
+  if (m->job->target->gpu) {
+    emit_single(m, from, to);
+    return;
+  }
   kern_id first = kern_index(b, from);
   emit_vector(m, first, kern_index(b, to - from));
 }

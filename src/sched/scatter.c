@@ -149,7 +149,7 @@ quern_status sched_scatter(struct sched_job *job) {
   }
   struct scatter s = scatter_of(job);
   if (s.a != s.u && s.a != s.indices) kern->mems[y].alias = s.a;
-  if (job->target->gpu) return scatter_sorted(&s);
+  if (job->target->gpu && scatter_can_sort(&s)) return scatter_sorted(&s);
   if (s.acc != s.dtype) s.sums = kern_add_mem(kern, s.acc, KERN_WORK, kern->mems[y].count);
   int64_t tasks = s.n * s.p * s.place_boxes * s.q_boxes;
   struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};

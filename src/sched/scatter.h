@@ -17,7 +17,10 @@ struct scatter {
 /* What an element becomes. */
 kern_id scatter_updated(const struct scatter *s, struct kern_builder *b, kern_id old, kern_id u);
 
-/* The kernel of a GPU (scatter_sort.c): updates are sorted by place first. */
+/* The kernel of a GPU (scatter_sort.c): updates are sorted by place first, with numbers of 32 bits. */
+static inline bool scatter_can_sort(const struct scatter *s) {
+  return s->places <= INT32_MAX && s->n_indices <= INT32_MAX && s->n * s->p <= INT32_MAX;
+}
 quern_status scatter_sorted(const struct scatter *s) QUERN_NODISCARD;
 
 #endif

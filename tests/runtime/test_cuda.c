@@ -340,7 +340,7 @@ static void equal_steps_are_one_launch(void **state) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   quern_update updates[N];
   quern_run_counts counts;
-  char name[8];
+  char name[16];
   quern_tensor *x = F32_INPUT("x", 8);
   fake_cuda_open(ALL);
   for (int i = 0; i < N; i++) {

@@ -449,10 +449,45 @@ static void test_faults(void **state) {
   assert_true(fault.n > 20);
 }
 
+/* ---- what is no end -------------------------------------------------------------------------------------- */
+
+static quern_tensor *number(const quern_tensor *like, double x) { return quern_scalar(ctx, like->dtype, x); }
+static quern_tensor *relu6(quern_tensor *p) { return quern_minimum(quern_maximum(p, number(p, 0)), number(p, 6)); }
+static quern_tensor *clipped(quern_tensor *p) { return quern_clip(p, -5, 5); }
+static quern_tensor *bounded(quern_tensor *p) { return quern_minimum(p, number(p, 1e6)); }
+static quern_tensor *cut(quern_tensor *p) { return quern_where(quern_lt(number(p, 5), p), number(p, -1), p); }
+static quern_tensor *bent(quern_tensor *p) {
+  return quern_where(quern_lt(quern_abs(p), number(p, 6)), p, quern_mul_scalar(p, 0.5));
+}
+static quern_tensor *gelu_below(quern_tensor *p) { return quern_minimum(quern_gelu_tanh(p), number(p, 4.5)); }
+static quern_tensor *above_little(quern_tensor *p) { return quern_log(quern_maximum(p, number(p, 1e-6))); }
+static quern_tensor *relu_and_little(quern_tensor *p) {
+  return quern_div(number(p, 1), quern_add_scalar(quern_relu(p), 1e-6));
+}
+static quern_tensor *rounded(quern_tensor *p) { return quern_cast(quern_cast(p, QUERN_DTYPE_F8E4M3), p->dtype); }
+static quern_tensor *silu(quern_tensor *p) { return quern_silu(p); }
+static quern_tensor *gelu_exact(quern_tensor *p) { return quern_gelu(p); }
+
+/* What looks like an end of the library near 0 only, or nearly: it is computed as it is written. */
+static void test_lookalikes(void **state) {
+  (void)state;
+  quern_tensor *(*const ends[])(quern_tensor *) = {relu6,        clipped,         bounded, cut,  bent,      gelu_below,
+                                                   above_little, relu_and_little, rounded, silu, gelu_exact};
+  for (size_t i = 0; i < 2 * BASE_COUNT(ends); i++) {
+    bool half = i % 2 == 0;
+    struct made m;
+    quern_tensor *x = half ? DATA(BF16, 6, 16) : DATA(F32, 6, 16), *w = half ? DATA(BF16, 8, 16) : DATA(F32, 8, 16);
+    quern_tensor *y = ends[i / 2](quern_linear(quern_mul_scalar(x, 30), w, NULL));
+    make(&m, &gpu, NULL, 1, &y);
+    run(&m, 1, &y);
+    pass_groups_fini(&m.groups);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_linear),      TEST(test_movement),  TEST(test_through_casts),
-                                     TEST(test_generated),   TEST(test_not_fused), TEST(test_bias),
-                                     TEST(test_activations), TEST(test_users),     TEST(test_mlp),
-                                     TEST(test_gpt2),        TEST(test_wrong),     TEST(test_faults)};
+  const struct CMUnitTest tests[] = {
+      TEST(test_linear), TEST(test_movement),    TEST(test_through_casts), TEST(test_generated), TEST(test_not_fused),
+      TEST(test_bias),   TEST(test_activations), TEST(test_users),         TEST(test_mlp),       TEST(test_gpt2),
+      TEST(test_wrong),  TEST(test_faults),      TEST(test_lookalikes)};
   return cmocka_run_group_tests_name("sched/dot_call", tests, NULL, NULL);
 }

@@ -281,7 +281,7 @@ static void gpu_vectors(void **state) {
   expect_gpu(quern_add(DATA(BF16, 6, 24), DATA(BF16, 24)), 8, 2, 6 * 24 / 16);
   expect_gpu(quern_add(DATA(F32, 6, 6), DATA(F32, 6)), 2, 2, 6 * 6 / 4);
   expect_gpu(quern_add(DATA(F32, 5, 7), DATA(F32, 7)), 1, 1, 5 * 7);
-  expect_gpu(quern_neg(DATA(F32, 1021)), 4, 2, 255); /* and what is left */
+  expect_gpu(quern_neg(DATA(F32, 1021)), 4, 1, 255); /* and what is left, one by one */
   expect_gpu(quern_permute(DATA(BF16, 3, 4, 5, 16), QUERN_LIST(0, 2, 1, 3)), 8, 2, 3 * 4 * 5 * 16 / 16);
   expect_gpu(quern_slice(DATA(F32, 8, 64), 1, 1, 64, 2), 4, 2, 8 * 32 / 8);
   expect_gpu(quern_slice(DATA(F32, 8, 96), 1, 1, 96, 3), 1, 1, 8 * 32);

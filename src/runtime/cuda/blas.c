@@ -132,7 +132,8 @@ static int set_end(const struct rt_blas_product *p, const struct rt_blas *blas) 
     code = blas->product_set(p->product, PRODUCT_AUX_LEADING, &q->aux.leading, sizeof q->aux.leading);
   if (q->aux.mem != KERN_NONE && q->batches > 1 && code == 0)
     code = blas->product_set(p->product, PRODUCT_AUX_BATCH_STRIDE, &q->aux.batch, sizeof q->aux.batch);
-  char *nowhere = (char *)(uintptr_t)SOME_ADDRESS;
+  bool loose = q->d.alignment < 16; /* then so may be what has no alignment of its own to be told */
+  char *nowhere = (char *)(uintptr_t)SOME_ADDRESS + (loose ? q->d.alignment : 0);
   return code != 0 ? code : point(p, blas, nowhere, address(&q->aux, nowhere));
 }
 

@@ -277,9 +277,23 @@ static quern_status complete(const struct rt_cuda_driver *driver, struct base_he
   return QUERN_STATUS_OK;
 }
 
+/* Every tensor begins at a multiple of 16 bytes. */
+static quern_status check_places(const struct kern *kern) {
+  const struct kern_attention *a = &kern->call.attention;
+  const struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
+  QUERN_CHECK(!kern->loose, UNSUPPORTED, "cuDNN: attention in a loop whose turns are not aligned to 16 bytes");
+  for (size_t i = 0; i < BASE_COUNT(views); i++) {
+    if (views[i]->mem == KERN_NONE || (kern->call.kind == KERN_CALL_ATTENTION && i >= 4)) continue;
+    QUERN_CHECK(views[i]->at % 8 == 0, UNSUPPORTED,
+                "cuDNN: a tensor of attention begins at element %lld, no multiple of 8", (long long)views[i]->at);
+  }
+  return QUERN_STATUS_OK;
+}
+
 static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                            struct kern_call *call, size_t *bytes) {
   struct kept *k;
+  QUERN_TRY(check_places(kern));
   pthread_mutex_lock(&lock);
   quern_status status = open_once(driver);
   if (status == QUERN_STATUS_OK) status = take(driver, heap, kern, call, 0, INT64_MAX, &k);

@@ -9,8 +9,8 @@ enum { NON_BLOCKING = 1, UNTIMED = 2, PINNED_HALF = 4 << 20, PIECE = 2 << 20 };
 
 quern_status rt_cuda_later(const struct rt_stream *stream, int code, const char *what) {
   char text[700], replayed[64] = "";
-  bool any = stream->last[0] != 0 || stream->replayed > 0;
   if (code == 0) return QUERN_STATUS_OK;
+  bool any = stream->last[0] != 0 || stream->replayed > 0;
   if (stream->driver->lost > 0)
     return rt_cuda_check(stream->driver, code, what); /* which kernel it was has been said */
   if (stream->replayed > 0) snprintf(replayed, sizeof replayed, " and a graph of %zu steps", stream->replayed);
@@ -153,6 +153,9 @@ static void release(struct rt_stream *stream, void *at, size_t bytes) {
   (void)bytes;
   if (at == NULL || d->context_push(d->context) != 0) return;
   (void)d->stream_wait(stream->stream);
+  if (stream->feeds.queue != NULL) (void)d->stream_wait(stream->feeds.queue);
+  stream->last = ""; /* all is done, and the program whose kernel it was may go */
+  stream->replayed = 0;
   (void)rt_cuda_leave(d, d->free(address(at)));
 }
 
