@@ -30,7 +30,7 @@ void codec_int(struct codec *c, int *x) {
 }
 
 static void codec_bool(struct codec *c, bool *x) {
-  int wide = *x;
+  int wide = c->reading ? 0 : *x; /* what is read over may be no bool */
   codec_int(c, &wide);
   if (c->reading) *x = wide != 0;
 }
@@ -236,6 +236,7 @@ static void codec_kernel(struct codec *c, struct kern **kern) {
   codec_raw(c, k->mems, (size_t)k->n_mems * sizeof *k->mems);
   codec_raw(c, k->phases, (size_t)k->n_phases * sizeof *k->phases);
   for (int i = 0; i < k->n_phases; i++) codec_bool(c, &k->phases[i].call);
+  codec_bool(c, &k->loose);
   codec_call(c, &k->call);
   if (!c->reading || c->failed) return;
   k->name = name != NULL ? base_arena_string(&k->arena, name, strlen(name)) : NULL;

@@ -54,6 +54,29 @@ static struct fake_cuda {
   double clock;
 } fake;
 
+/* Everything that was made, so that what a device that answers no more leaves behind goes with it. */
+struct fake_block {
+  struct fake_block *next, *last;
+  _Alignas(64) char at[];
+};
+static struct fake_block *fake_blocks;
+static inline void *fake_room(size_t bytes) {
+  struct fake_block *made = calloc(1, sizeof *made + bytes);
+  if (made == NULL) return NULL;
+  made->next = fake_blocks;
+  if (fake_blocks != NULL) fake_blocks->last = made;
+  fake_blocks = made;
+  return made->at;
+}
+static inline void fake_drop(void *at) {
+  if (at == NULL) return;
+  struct fake_block *block = (struct fake_block *)((char *)at - offsetof(struct fake_block, at));
+  if (block->last != NULL) block->last->next = block->next;
+  if (block->last == NULL) fake_blocks = block->next;
+  if (block->next != NULL) block->next->last = block->last;
+  free(block);
+}
+
 static inline int fake_call(const char *name) {
   if (fake.sticky != 0) return fake.sticky;
   if (++fake.calls != fake.fail_at) return 0;
@@ -133,11 +156,11 @@ static inline int fake_stream_create(void **stream, unsigned flags) {
   (void)flags;
   FAKE_CALL("stream_create");
   fake.streams++;
-  *stream = malloc(1);
+  *stream = fake_room(1);
   return 0;
 }
 static inline int fake_stream_destroy(void *stream) {
-  free(stream);
+  fake_drop(stream);
   fake.streams--;
   return 0;
 }
@@ -155,14 +178,14 @@ static inline int fake_event_create(void **event, unsigned flags) {
   (void)flags;
   FAKE_CALL("event_create");
   fake.events++;
-  struct fake_event *made = calloc(1, sizeof *made);
+  struct fake_event *made = fake_room(sizeof *made);
   made->at = -1;
   *event = made;
   return 0;
 }
 static inline int fake_event_destroy(void *event) {
   (void)fake_done(fake.n_ops);
-  free(event);
+  fake_drop(event);
   fake.events--;
   return 0;
 }
@@ -188,7 +211,7 @@ static inline int fake_event_elapsed(float *ms, void *from, void *to) {
 static inline int fake_host_alloc(void **at, size_t bytes, unsigned flags) {
   (void)flags;
   FAKE_FREE_CALL("host_alloc");
-  *at = malloc(bytes);
+  *at = fake_room(bytes);
   for (int i = 0; i < FAKE_PINNED; i++) {
     if (fake.pins[i].at != NULL) continue;
     fake.pins[i].at = *at;
@@ -201,7 +224,7 @@ static inline int fake_host_alloc(void **at, size_t bytes, unsigned flags) {
 static inline int fake_host_free(void *at) {
   for (int i = 0; i < FAKE_PINNED; i++)
     if (fake.pins[i].at == at) fake.pins[i].at = NULL;
-  free(at);
+  fake_drop(at);
   fake.pinned--;
   return 0;
 }
@@ -209,7 +232,7 @@ static inline int fake_host_free(void *at) {
 static inline int fake_alloc(uint64_t *at, size_t bytes) {
   FAKE_FREE_CALL("alloc");
   if (bytes > fake.total - fake.bytes) return 2;
-  char *block = malloc(bytes + 64);
+  char *block = fake_room(bytes + 64);
   memcpy(block, &bytes, sizeof bytes);
   fake.bytes += bytes;
   fake.allocations++;
@@ -223,7 +246,7 @@ static inline int fake_free(uint64_t at) {
   (void)fake_done(fake.n_ops);
   fake.bytes -= bytes;
   fake.allocations--;
-  free(block);
+  fake_drop(block);
   return 0;
 }
 static inline int fake_info(size_t *left, size_t *all) {
@@ -264,11 +287,11 @@ static inline int fake_module_load(void **module, const void *binary) {
   (void)binary;
   FAKE_CALL("module_load");
   fake.modules++;
-  *module = malloc(1);
+  *module = fake_room(1);
   return 0;
 }
 static inline int fake_module_unload(void *module) {
-  free(module);
+  fake_drop(module);
   fake.modules--;
   return 0;
 }
@@ -293,7 +316,7 @@ static inline int fake_launch(void *function, unsigned x, unsigned y, unsigned z
 static inline int fake_capture_begin(void *stream, int mode) {
   (void)stream, (void)mode;
   FAKE_FREE_CALL("capture_begin");
-  fake.capture = calloc(1, sizeof *fake.capture);
+  fake.capture = fake_room(sizeof *fake.capture);
   fake.graphs++;
   fake.capture_broken = false;
   fake.n_depends = fake.most_depends = 0;
@@ -302,7 +325,7 @@ static inline int fake_capture_begin(void *stream, int mode) {
 static inline int fake_graph_destroy(void *graph) {
   struct fake_graph *g = graph;
   fake.graphs--;
-  free(g);
+  fake_drop(g);
   return 0;
 }
 static inline int fake_capture_end(void *stream, void **graph) {
@@ -345,7 +368,7 @@ static inline int fake_capture_depends(void *stream, void **nodes, size_t n, uns
 static inline int fake_graph_instantiate(void **made, void *graph, unsigned long long flags) {
   (void)flags;
   FAKE_CALL("graph_instantiate");
-  struct fake_graph *copy = malloc(sizeof *copy);
+  struct fake_graph *copy = fake_room(sizeof *copy);
   *copy = *(const struct fake_graph *)graph;
   fake.execs++;
   fake.bytes += 4096; /* of the device */
@@ -366,7 +389,7 @@ static inline int fake_graph_exec_destroy(void *made) {
   (void)fake_done(fake.n_ops);
   fake.execs--;
   fake.bytes -= 4096;
-  free(made);
+  fake_drop(made);
   return 0;
 }
 static inline int fake_graph_nodes(void *graph, void **nodes, size_t *n) {
@@ -421,6 +444,9 @@ static inline void fake_cuda_fail(int n, int code) {
 }
 
 /* The real driver again. */
-static inline void fake_cuda_close(void) { rt_cuda_use(NULL); }
+static inline void fake_cuda_close(void) {
+  rt_cuda_use(NULL);
+  while (fake_blocks != NULL) fake_drop(fake_blocks->at);
+}
 
 #endif

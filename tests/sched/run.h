@@ -178,7 +178,7 @@ static inline void run_group(const struct pass_group *group, const struct run_wa
 
 /* dst[i] = roots[i], computed in that way. */
 static inline void run_way(const struct run_way *way, size_t n, quern_tensor *const *roots, void **dst) {
-  struct pass_options options;
+  struct pass_options options = {0};
   struct pass_groups groups;
   struct base_target target = run_target(way);
   struct run_memory *memory = calloc(1, sizeof *memory);

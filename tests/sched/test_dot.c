@@ -401,7 +401,7 @@ static void test_windows(void **state) {
 
 /* The one contraction that the fusion pass makes of the roots, composites written out. */
 static void check_fused(size_t n, quern_tensor *const *roots, const char *what) {
-  struct pass_options options;
+  struct pass_options options = {0};
   struct pass_groups groups;
   quern_tensor *plain[GROUP_MOST];
   for (size_t i = 0; i < n; i++)

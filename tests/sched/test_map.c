@@ -129,7 +129,7 @@ static const struct run_way gpu = {"gpu", true, 1, 4, 16384, 0, false, true};
 
 /* The kernel of an expression that is one group. */
 static struct kern *kernel_for(quern_tensor *root, const struct run_way *way) {
-  struct pass_options options;
+  struct pass_options options = {0};
   struct base_target target = run_target(way);
   struct sched sched;
   struct kern *kern = NULL;
@@ -310,7 +310,7 @@ static void faults(void **state) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     test_renew();
-    struct pass_options options;
+    struct pass_options options = {0};
     struct base_target target = run_target(*state != NULL ? &gpu : &wide);
     struct sched sched;
     struct kern *kern = NULL;

@@ -212,7 +212,7 @@ static void moved_sources(void **state) {
 static struct pass_groups groups;
 
 static struct kern *kernel_for(quern_tensor *root, const struct run_way *way) {
-  struct pass_options options;
+  struct pass_options options = {0};
   struct base_target target = run_target(way);
   struct sched sched;
   struct kern *kern = NULL;
@@ -392,7 +392,7 @@ static void fail_at_each(quern_tensor *(*make)(void), int threads) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     test_renew();
-    struct pass_options options;
+    struct pass_options options = {0};
     struct base_target target =
         run_target(&(struct run_way){.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = threads});
     struct sched sched;

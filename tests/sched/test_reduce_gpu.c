@@ -200,7 +200,7 @@ static void losses(void **state) {
 static struct pass_groups groups;
 
 static struct kern *kernel_of(quern_tensor *root) {
-  struct pass_options options;
+  struct pass_options options = {0};
   struct base_target target = run_target(&gpu_ways[0]);
   struct sched sched;
   struct kern *kern;
@@ -271,7 +271,7 @@ static void fail_at_each(quern_tensor *(*make)(void)) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     test_renew();
-    struct pass_options options;
+    struct pass_options options = {0};
     struct base_target target = run_target(&gpu_ways[0]);
     struct sched sched;
     struct kern *kern = NULL;

@@ -99,7 +99,7 @@ static void test_fault(void **state) {
   struct fault fault = {0};
   quern_tensor *x = DATA(F32, 9001), *root = scan(x, IR_SUM, 0, false);
   struct base_target target = run_target(&run_ways[3]);
-  struct pass_options options;
+  struct pass_options options = {0};
   struct pass_groups groups;
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
   EXPECT_OK(pass_fuse(&groups, &(struct pass_graph){.ctx = ctx, .n_roots = 1, .roots = &root}, &options));

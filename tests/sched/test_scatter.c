@@ -107,7 +107,7 @@ static void walk_faults(struct base_target target) {
   quern_tensor *b = indices(QUERN_DTYPE_I64, 1, (int64_t[]){300}, 700, 1);
   quern_tensor *root = scatter(IR_SUM, 0, 0, DATA(F16, 700, 24), b, DATA(F16, 300, 24));
   struct fault fault = {0};
-  struct pass_options options;
+  struct pass_options options = {0};
   struct pass_groups groups;
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
   EXPECT_OK(pass_fuse(&groups, &(struct pass_graph){.ctx = ctx, .n_roots = 1, .roots = &root}, &options));

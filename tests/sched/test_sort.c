@@ -75,7 +75,7 @@ static void test_fault(void **state) {
   quern_tensor *roots[] = {IR_MAKE(ctx, IR_SORT, (&(struct ir_attrs){.axis = 0}), DATA(F64, 20000)),
                            IR_MAKE(ctx, IR_SORT, (&(struct ir_attrs){.axis = 0}), DATA(F64, 20))};
   struct base_target target = run_target(&run_ways[3]);
-  struct pass_options options;
+  struct pass_options options = {0};
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
   for (size_t i = 0; i < BASE_COUNT(roots); i++) {
     struct fault fault = {0};
