@@ -6,6 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 build=build/$1
 export ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+export LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp:print_suppressions=0"
 export QUERN_CACHE="$PWD/$build/cache"
 tools/build.sh "$1"
 if [ "$1" = tsan ]; then

@@ -57,7 +57,7 @@ static struct fake_cuda {
 /* Everything that was made, so that what a device that answers no more leaves behind goes with it. */
 struct fake_block {
   struct fake_block *next, *last;
-  _Alignas(64) char at[];
+  _Alignas(16) char at[];
 };
 static struct fake_block *fake_blocks;
 static inline void *fake_room(size_t bytes) {
