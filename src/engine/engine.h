@@ -358,7 +358,7 @@ struct engine_use { /* bytes that a step touches */
 struct engine_order {
   const struct engine_part *part;
   size_t bytes; /* of it */
-  int n, most;  /* sets; steps of the largest */
+  int n;        /* sets */
   int *first;   /* of each set: where its steps begin; of one more: where the last end */
   int *steps;
   int *first_use; /* of each step of the plan, and of one more */

@@ -145,7 +145,6 @@ static void write_sets(struct engine_order *order, const struct walk *w) {
       for (; k > order->first[i] && order->steps[k - 1] > step; k--) order->steps[k] = order->steps[k - 1];
       order->steps[k] = step;
     }
-    order->most = BASE_MAX(order->most, n - order->first[i]);
   }
   order->n = w->n_from;
   order->first[order->n] = n;

@@ -83,23 +83,15 @@ static quern_status load(struct rt_blas *blas) {
 static _Atomic(struct rt_blas *) used;
 void rt_blas_use(struct rt_blas *blas) { atomic_store(&used, blas); }
 
+static quern_status load_any(void *what) { return load(what); }
+
 quern_status rt_blas_open(struct rt_blas **blas) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static struct rt_once once = {.lock = PTHREAD_MUTEX_INITIALIZER};
   static struct rt_blas opened;
-  static quern_status status = QUERN_STATUS_OK;
-  static char error[256];
-  static bool tried;
   *blas = atomic_load(&used);
   if (*blas != NULL) return QUERN_STATUS_OK;
-  pthread_mutex_lock(&lock);
-  if (!tried) {
-    status = load(&opened);
-    if (status != QUERN_STATUS_OK) snprintf(error, sizeof error, "%s", quern_last_error());
-    tried = true;
-  }
-  pthread_mutex_unlock(&lock);
   *blas = &opened;
-  return status == QUERN_STATUS_OK ? status : base_error(status, "%s", error);
+  return rt_once(&once, load_any, &opened);
 }
 
 /* ---- descriptors ------------------------------------------------------------------------------------------ */

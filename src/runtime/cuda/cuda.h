@@ -4,7 +4,19 @@
 #define RUNTIME_CUDA_CUDA_H
 #include <stdatomic.h>
 
+#include <pthread.h>
+
 #include "runtime/gpu/gpu.h"
+
+/* ---- once (driver.c): what is opened once a process, by whoever comes first; what went wrong then is told to all ----- */
+
+struct rt_once {
+  pthread_mutex_t lock;
+  bool tried;
+  quern_status status;
+  char error[256];
+};
+quern_status rt_once(struct rt_once *once, quern_status (*open)(void *what), void *what) QUERN_NODISCARD;
 
 /* ---- nvrtc.c -------------------------------------------------------------------------------------------------- */
 

@@ -129,25 +129,28 @@ static quern_status open_device(struct rt_cuda_driver *d) {
   return rt_cuda_check(d, d->context_retain(&d->context, d->device), "a context");
 }
 
+quern_status rt_once(struct rt_once *once, quern_status (*open)(void *what), void *what) {
+  pthread_mutex_lock(&once->lock);
+  if (!once->tried) {
+    once->status = open(what);
+    if (once->status != QUERN_STATUS_OK) snprintf(once->error, sizeof once->error, "%s", quern_last_error());
+    once->tried = true;
+  }
+  pthread_mutex_unlock(&once->lock);
+  return once->status == QUERN_STATUS_OK ? QUERN_STATUS_OK : base_error(once->status, "%s", once->error);
+}
+
 static struct rt_cuda_driver *_Atomic instead; /* of a test */
 
 void rt_cuda_use(struct rt_cuda_driver *driver) { instead = driver; }
 
+static quern_status open_device_any(void *what) { return open_device(what); }
+
 quern_status rt_cuda_open(struct rt_cuda_driver **driver) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static struct rt_once once = {.lock = PTHREAD_MUTEX_INITIALIZER};
   static struct rt_cuda_driver opened;
-  static quern_status status = QUERN_STATUS_OK;
-  static char error[256];
-  static bool tried;
   *driver = instead;
   if (*driver != NULL) return QUERN_STATUS_OK;
-  pthread_mutex_lock(&lock);
-  if (!tried) {
-    status = open_device(&opened);
-    if (status != QUERN_STATUS_OK) snprintf(error, sizeof error, "%s", quern_last_error());
-    tried = true;
-  }
-  pthread_mutex_unlock(&lock);
   *driver = &opened;
-  return status == QUERN_STATUS_OK ? status : base_error(status, "%s", error);
+  return rt_once(&once, open_device_any, &opened);
 }

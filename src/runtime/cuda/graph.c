@@ -9,7 +9,6 @@ enum { RELAXED = 2, REPLACE = 1, EXTERNAL = 1 }; /* of captures, of dependencies
 
 struct cuda_graph {
   struct rt_graph graph;
-  struct base_heap *heap;
   void *made; /* ready to be launched */
 };
 
@@ -99,7 +98,6 @@ quern_status rt_cuda_capture_end(struct rt_stream *stream, struct rt_graph **gra
     code = rt_cuda_leave(d, code);
   }
   if (made == NULL) return QUERN_STATUS_MEMORY;
-  made->heap = stream->heap;
   if (code == 0)
     *graph = &made->graph;
   else

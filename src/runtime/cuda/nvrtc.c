@@ -35,21 +35,13 @@ static quern_status load(struct rt_nvrtc *nvrtc) {
   return QUERN_STATUS_OK;
 }
 
+static quern_status load_any(void *what) { return load(what); }
+
 quern_status rt_nvrtc_open(struct rt_nvrtc **nvrtc) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static struct rt_once once = {.lock = PTHREAD_MUTEX_INITIALIZER};
   static struct rt_nvrtc opened;
-  static quern_status status = QUERN_STATUS_OK;
-  static char error[256];
-  static bool tried;
-  pthread_mutex_lock(&lock);
-  if (!tried) {
-    status = load(&opened);
-    if (status != QUERN_STATUS_OK) snprintf(error, sizeof error, "%s", quern_last_error());
-    tried = true;
-  }
-  pthread_mutex_unlock(&lock);
   *nvrtc = &opened;
-  return status == QUERN_STATUS_OK ? status : base_error(status, "%s", error);
+  return rt_once(&once, load_any, &opened);
 }
 
 /* ---- compiling -------------------------------------------------------------------------------------------- */
