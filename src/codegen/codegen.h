@@ -85,8 +85,7 @@ enum { CG_ALIGN = 16 };
 ** They are kernels of their own in OpenCL too, named by their symbol, with the same parameters but the first; g has the
 ** scratch from g group stride bytes on, g the number of the group, unless it lies in shared memory: then there are that many bytes of it. */
 enum { CG_LEAST_GROUP = 16, CG_SHARED_BYTES = 32768, CG_WARP = 32 };
-/* Scratch of more than CG_SHARED_BYTES is shared memory too in CUDA, up to these, which every device of the row can give to a block. */
-enum { CG_GIVEN_BYTES = 99 * 1024, CG_GIVEN_BYTES_SM_75 = 63 * 1024 };
+/* In CUDA scratch of more than CG_SHARED_BYTES is shared memory too, up to what the target has for a group. */
 struct cg_shape {
   int group; /* threads that run a task */
   int tasks; /* that a block runs at a time; it has group * tasks threads */

@@ -47,8 +47,7 @@ static int64_t scratch_of(const struct kern *kern, int phase) {
 
 /* Bytes of shared memory that a task's scratch may take: a block of CUDA is given more when it is launched. */
 static int64_t shared_limit(const struct cg_target *target) {
-  if (target->isa != CG_ISA_CUDA) return CG_SHARED_BYTES;
-  return strcmp(target->base.name, "sm_75") == 0 ? CG_GIVEN_BYTES_SM_75 : CG_GIVEN_BYTES;
+  return target->isa == CG_ISA_CUDA ? target->base.shared_bytes : CG_SHARED_BYTES;
 }
 
 int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target) {

@@ -11,8 +11,7 @@
 
 /* ---- the problem ----------------------------------------------------------------------------------------- */
 
-/* Registers of 4 bytes for sums; shared memory of a group, which every device since sm_80 has. */
-enum { MOST_WIDTH = 256, REGISTERS = 144, SHARED_BYTES = 99 * 1024 };
+enum { MOST_WIDTH = 256, REGISTERS = 144 }; /* of 4 bytes, for sums */
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -29,26 +28,44 @@ static int64_t bytes_of(const struct flash_shape *s, quern_dtype acc, const stru
          (s->one ? BASE_MAX(keys, values) : keys + values);
 }
 
-static bool fits(struct flash_shape *s, quern_dtype acc, const struct pass_attention *a) {
-  int words = (int)base_dtypes[acc].size / 4, scores = s->rows * s->columns;
-  int outs = s->rows * tile_columns(acc, a->value_width);
-  if (a->back) outs += scores + s->rows * tile_columns(acc, a->width);
-  if (words * (scores + outs) > REGISTERS) return false;
-  s->one = !a->back && bytes_of(s, acc, a) > SHARED_BYTES;
-  return bytes_of(s, acc, a) <= SHARED_BYTES;
+/* Registers and shared memory suffice; by_keys: of a gradient, dk and dv, else dq. */
+static bool fits(struct flash_shape *s, quern_dtype acc, const struct pass_attention *a, bool by_keys, int64_t shared) {
+  int words = (int)base_dtypes[acc].size / 4, scores = s->rows * s->columns * (a->back ? 2 : 1), outs = 0;
+  if (a->back) outs += s->rows * tile_columns(acc, a->width);
+  if (!a->back || by_keys) outs += s->rows * tile_columns(acc, a->value_width);
+  s->one = false;
+  s->one = !a->back && bytes_of(s, acc, a) > shared;
+  return words * (scores + outs) <= REGISTERS && bytes_of(s, acc, a) <= shared;
 }
 
-bool flash_shape(struct flash_shape *shape, quern_dtype acc, const struct pass_attention *a, bool by_keys) {
+/* Loads from shared memory for a score, in all products that it is part of. */
+static double loads_of(const struct flash_shape *s, quern_dtype acc, const struct pass_attention *a, bool by_keys) {
+  int wide = tile_columns(acc, a->width), value_wide = tile_columns(acc, a->value_width), terms = s->columns * TILE_ACROSS;
+  double along = (double)(s->rows + s->columns) * (double)(a->back ? a->width + a->value_width : a->width), across = 0;
+  if (a->back) across += (s->rows + wide) * terms;
+  if (!a->back || by_keys) across += (s->rows + value_wide) * terms;
+  return (along + across) / (s->rows * s->columns);
+}
+
+bool flash_shape(struct flash_shape *shape, const struct base_target *target, quern_dtype acc,
+                 const struct pass_attention *a, bool by_keys) {
   enum { MOST = 8 };
   int64_t rows = by_keys ? a->keys : a->queries, columns = by_keys ? a->queries : a->keys;
-  for (shape->rows = MOST; shape->rows >= 1; shape->rows /= 2) {
-    if (shape->rows > 1 && (int64_t)shape->rows * TILE_DOWN / 2 >= rows) continue;
-    for (shape->columns = MOST; shape->columns >= 1; shape->columns /= 2) {
-      if (shape->columns > 1 && (int64_t)shape->columns * TILE_ACROSS / 2 >= columns) continue;
-      if (fits(shape, acc, a)) return true;
+  double best = 0;
+  shape->rows = 0;
+  for (int m = MOST; m >= 1; m /= 2) {
+    if (m > 1 && (int64_t)m * TILE_DOWN / 2 >= rows) continue;
+    for (int n = MOST; n >= 1; n /= 2) {
+      struct flash_shape s = {.rows = m, .columns = n};
+      if (n > 1 && (int64_t)n * TILE_ACROSS / 2 >= columns) continue;
+      if (!fits(&s, acc, a, by_keys, target->shared_bytes)) continue;
+      double loads = loads_of(&s, acc, a, by_keys);
+      if (shape->rows > 0 && loads >= best) continue;
+      *shape = s;
+      best = loads;
     }
   }
-  return false;
+  return shape->rows > 0;
 }
 
 /* What the composite says; false when it is not one for these kernels. */
@@ -69,13 +86,12 @@ bool att_flash_claims(const struct base_target *target, const struct ir_node *no
   struct pass_attention a;
   struct flash_shape shape;
   const quern_tensor *mask;
-  (void)target;
   bool placed = node->attrs->ints.n > 2;
   if ((!placed && !att_claims(node)) || !read_node(node, &a, &mask)) return false;
   if (a.batch < 1 || a.heads < 1 || a.keys < 1 || a.queries < 2 || a.width < 1 || a.value_width < 1) return false;
   if (a.width > MOST_WIDTH || a.value_width > MOST_WIDTH) return false;
   quern_dtype acc = kern_acc_dtype(node->src[0]->dtype);
-  return flash_shape(&shape, acc, &a, false) && (!a.back || flash_shape(&shape, acc, &a, true));
+  return flash_shape(&shape, target, acc, &a, false) && (!a.back || flash_shape(&shape, target, acc, &a, true));
 }
 
 bool flash_setup(struct flash *f, const struct ir_node *node) {
@@ -350,7 +366,7 @@ static void forward_phase(struct forward *w) {
 
 quern_status sched_flash(struct sched_job *job) {
   struct forward w = {.f = {.job = job}};
-  bool fine = flash_setup(&w.f, job->group->anchor) && flash_shape(&w.shape, w.f.acc, &w.f.a, false);
+  bool fine = flash_setup(&w.f, job->group->anchor) && flash_shape(&w.shape, job->target, w.f.acc, &w.f.a, false);
   QUERN_CHECK(fine, INTERNAL, "schedule: no tile for %s", job->group->anchor->attrs->name);
   w.queries = (int64_t)w.shape.rows * TILE_DOWN;
   w.keys = (int64_t)w.shape.columns * TILE_ACROSS;

@@ -24,7 +24,8 @@ struct flash {
 };
 
 /* False when shared memory or registers do not suffice. */
-bool flash_shape(struct flash_shape *shape, quern_dtype acc, const struct pass_attention *a, bool by_keys);
+bool flash_shape(struct flash_shape *shape, const struct base_target *target, quern_dtype acc,
+                 const struct pass_attention *a, bool by_keys);
 bool flash_setup(struct flash *f, const struct ir_node *node);
 
 /* A new phase of that many tasks by groups of threads. */

@@ -141,7 +141,7 @@ static void multiply_block(struct backward *w, int view, int value_view) {
 }
 
 static bool set_shape(struct backward *w, bool by_keys) {
-  if (!flash_shape(&w->shape, w->f.acc, &w->f.a, by_keys)) return false;
+  if (!flash_shape(&w->shape, w->f.job->target, w->f.acc, &w->f.a, by_keys)) return false;
   w->rows = (int64_t)w->shape.rows * TILE_DOWN;
   w->columns = (int64_t)w->shape.columns * TILE_ACROSS;
   return true;

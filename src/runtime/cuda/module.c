@@ -132,7 +132,7 @@ static bool in_range(int64_t x, int64_t low, int64_t high) { return x >= low && 
 
 /* False: the kernel of the table is not the program's. */
 static bool read_row(struct rt_gpu_kernel *k, const int64_t *row, const struct kern *kern, size_t n_units) {
-  enum { MOST_THREADS = 1024 }; /* of a block */
+  enum { MOST_THREADS = 1024, MOST_SHARED = 227 * 1024 }; /* of a block */
   if (!in_range(row[ROW_UNIT], 0, (int64_t)n_units - 1) || row[ROW_MEMS] != kern->n_mems ||
       row[ROW_SCALARS] != kern->n_scalars || row[ROW_PHASES] != kern->n_phases ||
       !in_range(row[ROW_JOINED], 1, RT_CUDA_TABLE / BASE_MAX(kern->n_mems, 1)))
@@ -147,7 +147,7 @@ static bool read_row(struct rt_gpu_kernel *k, const int64_t *row, const struct k
   for (int p = 0; p < kern->n_phases; p++) {
     const int64_t *of = row + ROW_OF_PHASES + p * OF_PHASE;
     if (!in_range(of[OF_PHASE_GROUP], 0, MOST_THREADS) || !in_range(of[OF_PHASE_TASKS], 0, MOST_THREADS) ||
-        !in_range(of[OF_PHASE_GIVEN], 0, CG_GIVEN_BYTES))
+        !in_range(of[OF_PHASE_GIVEN], 0, MOST_SHARED))
       return false;
     k->phases[p] = (struct rt_gpu_phase){.phase = kern->phases[p],
                                          .group = (int)of[OF_PHASE_GROUP],
