@@ -42,7 +42,7 @@ static void guard_memory(struct cg_emit *e, kern_id id) {
   e->loaded = e->stored = true;
 }
 
-/* Calls something for all exposed accesses of a loop. */
+/* Adds what a loop does to exposed memory to what was done before, or says whether the two meet. */
 static bool look_into(struct cg_emit *e, kern_id loop, bool add) {
   int depth = 0;
   for (size_t i = (size_t)loop; i < e->fn->insts.n; i++) {
@@ -93,7 +93,7 @@ void cg_close_block(struct cg_emit *e) {
   cg_forget(e);
 }
 
-/* ---- */
+/* ---- barriers ------------------------------------------------------------------------------------------------ */
 
 void cg_guard(struct cg_emit *e, kern_id id) {
   if (e->group == 1 || !cg_exposed(e->fn, id, e->group)) return;

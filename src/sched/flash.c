@@ -3,7 +3,7 @@
 ** how:   a group of threads has a block of queries of one head, in shared memory; blocks of keys and values pass by, and with each
 **        the rows' maxima, sums and outputs, all in registers, are rescaled (Dao et al., "FlashAttention").
 ** keeps: every sum runs over blocks in one order: the same bits every time
-** see:   attention.c (processors), attention_call.c (a library), tile.h      tests: tests/sched/test_flash.c
+** see:   attention.c (processors), attention_call.c (a library), tile.h      tests: tests/sched/test_attention.c
 */
 #include <math.h>
 

@@ -32,14 +32,14 @@ bool flash_setup(struct flash *f, const struct ir_node *node);
 struct kern_builder flash_phase(struct flash *f, int64_t tasks);
 /* Rows of an operand of the current head: all of them, from `first` on. */
 struct tile_source flash_source(struct flash *f, int view, kern_id first);
-/* Whether query i sees key j, vectors; limit: the last it may see (flash_limit). KERN_NONE: all. */
+/* The last key that query i may see; whether it sees key j: vectors. */
 kern_id flash_limit(struct flash *f, kern_id i);
 kern_id flash_sees(struct flash *f, kern_id i, kern_id j, kern_id limit);
 /* What a float mask adds to a score. */
 kern_id flash_added(struct flash *f, kern_id i, kern_id j, kern_id score);
 /* Element numbers of rows i of (batch, head, row), dense: those that are not there are the last. */
 kern_id flash_line(struct flash *f, kern_id i, int64_t rows);
-/* The sums of a phase become rows of a result, times a factor a row of the thread. */
+/* The sums of a phase become rows of a result, of those that are there. */
 void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, int64_t width);
 
 #endif

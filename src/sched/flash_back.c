@@ -3,7 +3,7 @@
 ** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = scale P (dout v' - D): dv = P' dout, dk = dS' q, dq = dS k.
 **        A phase computes D, one dq by blocks of queries, one dk and dv by blocks of keys, whose tiles are transposed: a row a key.
 ** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
-** see:   flash.c, attention_back.c (processors)      tests: tests/sched/test_flash.c
+** see:   flash.c, attention_back.c (processors)      tests: tests/sched/test_attention.c
 */
 #include <math.h>
 

@@ -2,7 +2,7 @@
 ** how:   both operands of a product are read along their terms, 16 bytes at a time, where they lie row by row; so tiles are copies
 **        of what memory has, and nothing is transposed. A row is 16 bytes longer than its width, so that threads that read
 **        the same columns of neighbouring rows find them in different banks.
-** see:   tile.h, flash.c      tests: tests/sched/test_flash.c
+** see:   tile.h, flash.c      tests: tests/sched/test_attention.c
 */
 #include "sched/tile.h"
 
@@ -60,7 +60,6 @@ struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width) 
   return local;
 }
 
-/* Columns from `from` to the width's next multiple of 16 bytes. */
 void tile_clear_end(const struct tile *t, const struct tile_local *to, int64_t from) {
   int64_t end = ceil_div(from, t->quad) * t->quad;
   for (int64_t column = from; column < end; column++) {

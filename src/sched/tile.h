@@ -1,7 +1,7 @@
 /* sched/tile.h -- matrices by a group of threads: tiles in shared memory, sums in registers
 ** A thread has rows row + DOWN m and columns of a tile of sums, which are values of as many lanes as there are threads: lane t is
 ** thread t's. Operands lie in LOCAL memory row by row, as they do in the device's, and are loaded 16 bytes at a time.
-** tests: tests/sched/test_flash.c
+** tests: tests/sched/test_attention.c
 */
 #ifndef SCHED_TILE_H
 #define SCHED_TILE_H
@@ -12,9 +12,9 @@ enum { TILE_THREADS = 128, TILE_ACROSS = 8, TILE_DOWN = TILE_THREADS / TILE_ACRO
 struct tile {
   struct kern_builder *b;
   quern_dtype acc;
-  int quad;             /* elements of 16 bytes */
-  kern_id lane;         /* i64, a lane a thread: its number, */
-  kern_id row, column;  /* its row of TILE_DOWN, its column of TILE_ACROSS */
+  int quad;            /* elements of 16 bytes */
+  kern_id lane;        /* i64, a lane a thread: its number, */
+  kern_id row, column; /* its row of TILE_DOWN, its column of TILE_ACROSS */
 };
 struct tile tile_begin(struct kern_builder *b, quern_dtype acc);
 
@@ -25,8 +25,8 @@ struct tile_local {
 };
 int64_t tile_stride(quern_dtype acc, int64_t width);
 int64_t tile_bytes(quern_dtype acc, int64_t rows, int64_t width);
-/* unit: the width is a multiple of it, and what is behind the columns that are loaded is 0. */
 struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width);
+/* Columns from `from` on, up to whole 16 bytes, become 0: products read them. */
 void tile_clear_end(const struct tile *t, const struct tile_local *to, int64_t from);
 
 /* Sums of a thread: rows x columns variables. */
@@ -57,14 +57,14 @@ struct tile_source {
 };
 /* The elements, up to 16 bytes, that divide all of these. */
 int tile_run(quern_dtype dtype, int n, const int64_t *strides);
-/* Rows first, first + 1, ... to LOCAL memory; times scale, unless it is KERN_NONE. */
+/* Rows first, first + 1, ... times scale to LOCAL memory. */
 void tile_load(const struct tile *t, const struct tile_local *to, const struct tile_source *from, double scale);
 
 /* The thread's number of a row or a column, from a first one: vectors of i64. */
 kern_id tile_row(const struct tile *t, kern_id first, int m);
-kern_id tile_column(const struct tile *t, kern_id first, int n);       /* of tile_multiply_rows */
-kern_id tile_wide_column(const struct tile *t, int n); /* of tile_multiply */
-kern_id tile_i(const struct tile *t, int64_t value);                    /* a constant, in all lanes */
+kern_id tile_column(const struct tile *t, kern_id first, int n); /* of tile_multiply_rows */
+kern_id tile_wide_column(const struct tile *t, int n);           /* of tile_multiply */
+kern_id tile_i(const struct tile *t, int64_t value);             /* a constant, in all lanes */
 kern_id tile_f(const struct tile *t, double value);
 kern_id tile_all(const struct tile *t, kern_id scalar);
 
