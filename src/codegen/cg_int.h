@@ -140,10 +140,11 @@ struct cg_emit {
   bool phase;          /* it is one: memories begin at multiples of CG_ALIGN bytes */
   bool shared;         /* of a group: scratch is shared memory */
   bool loaded, stored; /* of a group: since the last barrier, exposed memory */
-  unsigned char *touched; /* of a group with SCATTERs: what was done to each memory since the last barrier, one a class; behind it,
+  unsigned char *
+      touched; /* of a group with SCATTERs: what was done to each memory since the last barrier, one a class; behind it,
                           ** the same for each open block, when it began. NULL: loaded and stored are all that is known */
-  int depth;           /* of open blocks */
-  bool busy[2];        /* of a group: halves of the box that a thread may still read */
+  int depth;   /* of open blocks */
+  bool busy[2];  /* of a group: halves of the box that a thread may still read */
   kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
 };
 

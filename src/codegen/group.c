@@ -191,9 +191,7 @@ size_t cg_class(const struct kern_fn *fn, kern_id memory) {
   return taken ? 0 : 1 + (size_t)x->imm;
 }
 
-static bool is_access(const struct kern_inst *x) {
-  return x->op == KERN_LOAD || x->op == KERN_GATHER || cg_stores(x);
-}
+static bool is_access(const struct kern_inst *x) { return x->op == KERN_LOAD || x->op == KERN_GATHER || cg_stores(x); }
 
 /* The lanes of an access of lanes that follow each other; 0: it is another. */
 static int lanes_of(const struct kern_fn *fn, const struct kern_inst *x) {

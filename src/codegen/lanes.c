@@ -62,9 +62,7 @@ void cg_before_loop(struct cg_emit *e, kern_id loop) {
   if (e->touched != NULL && look_into(e, loop, false)) cg_barrier(e);
 }
 
-static unsigned char *saved(const struct cg_emit *e) {
-  return e->touched + (size_t)(e->depth + 1) * cg_classes(e->fn);
-}
+static unsigned char *saved(const struct cg_emit *e) { return e->touched + (size_t)(e->depth + 1) * cg_classes(e->fn); }
 
 void cg_open_block(struct cg_emit *e, kern_id id) {
   bool loop = cg_inst(e, id)->op == KERN_FOR;

@@ -696,7 +696,8 @@ static void begin_pointer(struct cg_emit *e, kern_id id) {
 }
 static void emit_local(struct cg_emit *e, kern_id id) {
   bool waited = e->touched != NULL && !(e->loaded || e->stored || e->busy[0] || e->busy[1]);
-  if (e->group > 1 && !waited) cg_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
+  if (e->group > 1 && !waited)
+    cg_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
   begin_pointer(e, id);
   base_str_printf(&e->text, "(%s", cg_qualifier(e, id));
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));

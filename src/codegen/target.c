@@ -41,7 +41,7 @@ const size_t cg_target_count = BASE_COUNT(cg_targets);
 const struct cg_target cg_gpus[] = {
 #define TARGET(...)
 #define GPU(NAME, ISA, THREADS, L1, L2, L3, SHARED, FLAGS)                                                             \
-  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true, 0, SHARED * 1024},         \
+  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true, 0, SHARED * 1024},       \
    CG_ISA_##ISA,                                                                                                       \
    FLAGS},
 #include "codegen/targets.def"

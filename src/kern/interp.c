@@ -306,9 +306,10 @@ static quern_status run_number(const struct machine *m, const struct code *code,
 typedef quern_status run_checked(const struct machine *m, const struct code *code, const struct kern_step *step);
 
 static run_checked *const checked[KERN_OP_COUNT] = {
-    [KERN_SCALAR] = run_number, [KERN_TASK] = run_number,       [KERN_MEM] = run_mem,     [KERN_LOCAL] = run_local,
-    [KERN_AT] = run_at,         [KERN_LOAD] = run_load,         [KERN_STORE] = run_store, [KERN_GATHER] = run_gather,
-    [KERN_TABLE] = run_table,   [KERN_PREFETCH] = run_prefetch, [KERN_SCATTER] = run_scatter,
+    [KERN_SCALAR] = run_number,     [KERN_TASK] = run_number,     [KERN_MEM] = run_mem,
+    [KERN_LOCAL] = run_local,       [KERN_AT] = run_at,           [KERN_LOAD] = run_load,
+    [KERN_STORE] = run_store,       [KERN_GATHER] = run_gather,   [KERN_TABLE] = run_table,
+    [KERN_PREFETCH] = run_prefetch, [KERN_SCATTER] = run_scatter,
 };
 
 /* Gives the callee its memories and scalars. */

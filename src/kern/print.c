@@ -77,7 +77,10 @@ void kern_print_inst(struct base_str *str, const struct kern *kern, const struct
   for (int i = 0; i < 4; i++) {
     bool optional = (x->op == KERN_LOAD && i == 2) || (x->op == KERN_STORE && i == 3);
     optional = optional || (x->op == KERN_SCATTER && i == 3);
-    const char *before = optional && x->op == KERN_SCATTER ? " where" : optional ? " first" : x->op == KERN_FOR && i == 1 ? " to" : "";
+    const char *before = optional && x->op == KERN_SCATTER ? " where"
+                         : optional                        ? " first"
+                         : x->op == KERN_FOR && i == 1     ? " to"
+                                                           : "";
     if (x->arg[i] != KERN_NONE) base_str_printf(str, "%s %%%d", before, (int)x->arg[i]);
   }
   switch ((int)x->op) {

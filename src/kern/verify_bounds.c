@@ -325,10 +325,12 @@ static quern_status do_set(struct kern_scan *s, kern_id id, const struct kern_in
 /* ---- functions ------------------------------------------------------------------------------------------- */
 
 static transfer *const transfers[KERN_OP_COUNT] = {
-    [KERN_SCALAR] = do_scalar, [KERN_TASK] = do_task, [KERN_MEM] = do_mem,           [KERN_LOCAL] = do_mem,
-    [KERN_AT] = do_at,         [KERN_LOAD] = do_load, [KERN_STORE] = do_store,       [KERN_GATHER] = do_load,
-    [KERN_FOR] = do_for,       [KERN_IF] = do_if,     [KERN_VAR] = do_var,           [KERN_GET] = do_get,
-    [KERN_SET] = do_set,       [KERN_CALL] = do_call, [KERN_PREFETCH] = do_prefetch, [KERN_SCATTER] = do_store, /* others: values */
+    [KERN_SCALAR] = do_scalar, [KERN_TASK] = do_task,   [KERN_MEM] = do_mem,
+    [KERN_LOCAL] = do_mem,     [KERN_AT] = do_at,       [KERN_LOAD] = do_load,
+    [KERN_STORE] = do_store,   [KERN_GATHER] = do_load, [KERN_FOR] = do_for,
+    [KERN_IF] = do_if,         [KERN_VAR] = do_var,     [KERN_GET] = do_get,
+    [KERN_SET] = do_set,       [KERN_CALL] = do_call,   [KERN_PREFETCH] = do_prefetch,
+    [KERN_SCATTER] = do_store, /* others: values */
 };
 
 int64_t kern_scan_tasks(const struct kern_scan *s) {

@@ -115,7 +115,8 @@ static const char *rule_extract(const struct check *c, const struct kern_inst *x
 }
 static const char *rule_pick(const struct check *c, const struct kern_inst *x) {
   const struct kern_inst *a = arg(c, x, 0);
-  if (x->dtype != a->dtype || x->lanes < 1 || a->lanes % x->lanes != 0) return "its lanes are not picked of argument 0's";
+  if (x->dtype != a->dtype || x->lanes < 1 || a->lanes % x->lanes != 0)
+    return "its lanes are not picked of argument 0's";
   return x->imm >= 0 && x->imm < a->lanes / x->lanes ? NULL : "argument 0 has no such lane";
 }
 static const char *rule_half(const struct check *c, const struct kern_inst *x) {

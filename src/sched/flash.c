@@ -40,7 +40,8 @@ static bool fits(struct flash_shape *s, quern_dtype acc, const struct pass_atten
 
 /* Loads from shared memory for a score, in all products that it is part of. */
 static double loads_of(const struct flash_shape *s, quern_dtype acc, const struct pass_attention *a, bool by_keys) {
-  int wide = tile_columns(acc, a->width), value_wide = tile_columns(acc, a->value_width), terms = s->columns * TILE_ACROSS;
+  int wide = tile_columns(acc, a->width), value_wide = tile_columns(acc, a->value_width),
+      terms = s->columns * TILE_ACROSS;
   double along = (double)(s->rows + s->columns) * (double)(a->back ? a->width + a->value_width : a->width), across = 0;
   if (a->back) across += (s->rows + wide) * terms;
   if (!a->back || by_keys) across += (s->rows + value_wide) * terms;
@@ -193,7 +194,8 @@ void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_i
   mem = kern_at(b, mem, view_at(f, view));
   for (int m = 0; m < sums->rows; m++) {
     kern_id i = tile_row(t, first, m), last = tile_i(t, rows - 1), there = kern_bin(b, KERN_LE, i, last);
-    kern_id row = kern_mul(b, kern_min(b, i, last), tile_i(t, f->a.views[view].row));
+    kern_id row = kern_min(b, i, last), each = tile_i(t, f->a.views[view].row);
+    row = kern_mul(b, row, each);
     for (int n = 0; n < sums->columns; n++) {
       kern_id e = tile_wide_column(t, n), end = tile_i(t, width - 1);
       kern_id both = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_LE, e, end));
@@ -287,7 +289,8 @@ static void finish(struct forward *w) {
     }
     if (f->lse_mem < 0) continue;
     kern_id i = tile_row(&f->t, w->q0, m), line = flash_line(f, i, f->a.queries);
-    kern_id x = kern_add(b, kern_get(b, w->top[m]), kern_math(b, IR_LOG, f->acc, 1, &divisor));
+    kern_id x = kern_math(b, IR_LOG, f->acc, 1, &divisor);
+    x = kern_add(b, kern_get(b, w->top[m]), x);
     x = kern_select(b, none, nothing, x);
     kern_id there = kern_bin(b, KERN_LT, i, tile_i(&f->t, f->a.queries));
     there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, f->t.column, tile_i(&f->t, 0)));

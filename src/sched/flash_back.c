@@ -102,8 +102,7 @@ static void weigh(struct backward *w, bool by_keys, kern_id *p, kern_id *ds) {
 
 static void put(struct backward *w, const kern_id *values) {
   for (int m = 0; m < w->shape.rows; m++)
-    for (int n = 0; n < w->shape.columns; n++)
-      tile_put(&w->f.t, &w->p, m, n, values[m * w->shape.columns + n]);
+    for (int n = 0; n < w->shape.columns; n++) tile_put(&w->f.t, &w->p, m, n, values[m * w->shape.columns + n]);
 }
 
 /* Tiles of a phase, and its rows, which stay. */

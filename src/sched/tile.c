@@ -12,9 +12,7 @@ static int quad_of(quern_dtype acc) { return 16 / (int)base_dtypes[acc].size; }
 
 /* ---- values of all threads --------------------------------------------------------------------------------- */
 
-kern_id tile_i(const struct tile *t, int64_t value) {
-  return kern_const_i(t->b, QUERN_DTYPE_I64, TILE_THREADS, value);
-}
+kern_id tile_i(const struct tile *t, int64_t value) { return kern_const_i(t->b, QUERN_DTYPE_I64, TILE_THREADS, value); }
 kern_id tile_f(const struct tile *t, double value) { return kern_const_f(t->b, t->acc, TILE_THREADS, value); }
 kern_id tile_all(const struct tile *t, kern_id scalar) { return kern_splat(t->b, scalar, TILE_THREADS); }
 
@@ -199,7 +197,8 @@ int tile_columns(quern_dtype acc, int64_t width) {
 
 void tile_put(const struct tile *t, const struct tile_local *to, int m, int n, kern_id value) {
   kern_id at = kern_add(t->b, times_i(t, t->row, to->stride), t->column);
-  kern_id mem = kern_at(t->b, to->mem, kern_index(t->b, (int64_t)m * TILE_DOWN * to->stride + (int64_t)n * TILE_ACROSS));
+  kern_id mem =
+      kern_at(t->b, to->mem, kern_index(t->b, (int64_t)m * TILE_DOWN * to->stride + (int64_t)n * TILE_ACROSS));
   kern_scatter_n(t->b, mem, at, value, KERN_NONE);
 }
 

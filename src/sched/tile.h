@@ -51,7 +51,8 @@ static inline int64_t tile_covered(quern_dtype acc, int64_t width) {
 
 /* Where a matrix lies in memory: row r begins at element `at + r row` of mem; those from `last` on are as that one. */
 struct tile_source {
-  kern_id mem, at, first, last; /* the place of its row 0; the number of the first row wanted, of the last there is: scalars */
+  kern_id mem, at, first,
+      last; /* the place of its row 0; the number of the first row wanted, of the last there is: scalars */
   int64_t row, width;
   int run; /* elements that are loaded at a time */
 };

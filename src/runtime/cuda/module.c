@@ -63,7 +63,8 @@ static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *
     struct rt_gpu_phase *phase = &kernel->phases[p];
     QUERN_TRY(rt_cuda_check(d, d->module_function(&phase->function, unit, symbol), symbol));
     if (phase->given > 0)
-      QUERN_TRY(rt_cuda_check(d, d->function_set(phase->function, MAX_DYNAMIC_SHARED_SIZE_BYTES, phase->given), symbol));
+      QUERN_TRY(
+          rt_cuda_check(d, d->function_set(phase->function, MAX_DYNAMIC_SHARED_SIZE_BYTES, phase->given), symbol));
   }
   return QUERN_STATUS_OK;
 }
