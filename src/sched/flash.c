@@ -185,6 +185,29 @@ kern_id flash_line(struct flash *f, kern_id i, int64_t rows) {
   return kern_add(f->b, row, tile_all(&f->t, kern_mul_i(f->b, first, rows)));
 }
 
+/* e^x = 2^n e^r, n = round(x log2 e), |r| <= ln 2 / 2: a polynomial, then the exponent's bits. */
+kern_id flash_exp(struct flash *f, kern_id x) {
+  static const double c[] = {
+      0.0013814467070414164, 0.008368780651360467, 0.0416683942259579, 0.1666652010566069, 0.4999999341238758, 1, 1};
+  enum { MANTISSA = 23, ONE = 0x3f800000 };
+  const double whole = 12582912, least = -86; /* 1.5 2^23: a sum with it has no fraction; the least x that counts */
+  struct kern_builder *b = f->b;
+  const struct tile *t = &f->t;
+  if (f->acc != QUERN_DTYPE_F32) return kern_math(b, IR_EXP, f->acc, 1, &x);
+  kern_id low = tile_f(t, least), shift = tile_f(t, whole), at = kern_max(b, x, low);
+  kern_id moved = kern_fma(b, at, tile_f(t, 1.4426950408889634), shift), n = kern_sub(b, moved, shift);
+  kern_id r = kern_fma(b, n, tile_f(t, -0.693359375), at); /* ln 2 in two parts, the first of few bits */
+  r = kern_fma(b, n, tile_f(t, 2.12194440e-4), r);
+  kern_id p = tile_f(t, c[0]);
+  for (size_t i = 1; i < BASE_COUNT(c); i++) p = kern_fma(b, p, r, tile_f(t, c[i]));
+  kern_id bits = kern_bitcast(b, moved, QUERN_DTYPE_I32);
+  bits = kern_bin(b, KERN_SHL, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, MANTISSA));
+  bits = kern_add(b, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, ONE));
+  p = kern_mul(b, p, kern_bitcast(b, bits, QUERN_DTYPE_F32));
+  kern_id small = kern_bin(b, KERN_LT, x, low);
+  return kern_select(b, small, tile_f(t, 0), p);
+}
+
 void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, int64_t width) {
   struct kern_builder *b = f->b;
   const struct tile *t = &f->t;
@@ -250,10 +273,10 @@ static void soften(struct forward *w, kern_id *score) {
   for (int m = 0; m < w->shape.rows; m++) {
     kern_id before = kern_get(b, w->top[m]), top = kern_max(b, before, most[m]);
     kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top), less = kern_sub(b, before, from);
-    kern_id factor = kern_math(b, IR_EXP, f->acc, 1, &less), sum = KERN_NONE;
+    kern_id factor = flash_exp(f, less), sum = KERN_NONE;
     kern_set(b, w->top[m], top);
     for (int c = 0; c < columns; c++) {
-      kern_id x = kern_sub(b, score[m * columns + c], from), p = kern_math(b, IR_EXP, f->acc, 1, &x);
+      kern_id x = kern_sub(b, score[m * columns + c], from), p = flash_exp(f, x);
       sum = c == 0 ? p : kern_add(b, sum, p);
       tile_put(&f->t, &w->p, m, c, p);
     }

@@ -37,6 +37,8 @@ kern_id flash_limit(struct flash *f, kern_id i);
 kern_id flash_sees(struct flash *f, kern_id i, kern_id j, kern_id limit);
 /* What a float mask adds to a score. */
 kern_id flash_added(struct flash *f, kern_id i, kern_id j, kern_id score);
+/* e^x of a weight, to 1 ulp in f32; 0 below e^-86, the largest weight of a row being 1. x is at most 88. */
+kern_id flash_exp(struct flash *f, kern_id x);
 /* Element numbers of rows i of (batch, head, row), dense: those that are not there are the last. */
 kern_id flash_line(struct flash *f, kern_id i, int64_t rows);
 /* The sums of a phase become rows of a result, of those that are there. */

@@ -92,7 +92,7 @@ static void weigh(struct backward *w, bool by_keys, kern_id *p, kern_id *ds) {
       kern_id key = by_keys ? tile_row(&f->t, w->r0, m) : tile_column(&f->t, w->c0, n);
       kern_id x = kern_mul(b, kern_get(b, w->scores.at[at]), scale);
       x = kern_sub(b, x, lse[k]);
-      x = kern_math(b, IR_EXP, f->acc, 1, &x);
+      x = flash_exp(f, x);
       p[at] = kern_select(b, flash_sees(f, query[k], key, limit[k]), x, zero);
       kern_id slope = kern_sub(b, kern_get(b, w->slope.at[at]), shift[k]);
       ds[at] = kern_mul(b, kern_mul(b, p[at], slope), scale);
