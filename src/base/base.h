@@ -247,6 +247,7 @@ struct base_target {
   int threads;                          /* that a program may use; of a GPU: those that can have scratch at a time */
   bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
   int libraries;                        /* whose calls kernels may be: a bit each */
+  int64_t shared_bytes;                 /* of a GPU: that a group of threads may have of the memory they share */
 };
 enum { BASE_LIBRARY_BLAS = 1, BASE_LIBRARY_DNN = 2 };
 

@@ -13,6 +13,7 @@ struct access {
   quern_dtype dtype;
   int lanes, own, size; /* of the value; that the thread has; bytes of an element */
   int once;             /* elements of one access */
+  int run;              /* of GATHER and SCATTER: lanes of each index; 0 of others, whose lanes all follow each other */
 };
 
 /* How often two divides an element's number, as far as is known. */
@@ -30,15 +31,19 @@ static int at_once(const struct cg_emit *e, const struct access *a) {
   if (a->count != KERN_NONE) zeros = BASE_MIN(zeros, e->zeros[a->count]);
   for (int bytes = 16; may && bytes >= 4; bytes /= 2) {
     int n = bytes / a->size;
-    if (n > 1 && n <= a->own && n <= 1 << BASE_MIN(zeros, 16)) return n;
+    if (n > 1 && n <= (a->run > 0 ? a->run : a->own) && n <= 1 << BASE_MIN(zeros, 16)) return n;
   }
   return 1;
 }
 
 static struct access access_of(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
-  bool stores = x->op == KERN_STORE;
+  bool stores = x->op == KERN_STORE || x->op == KERN_SCATTER, runs = x->op == KERN_GATHER || x->op == KERN_SCATTER;
   struct access a = {.id = id, .memory = x->arg[0], .index = x->arg[1], .count = x->arg[stores ? 3 : 2]};
+  if (runs) {
+    a.count = KERN_NONE;
+    a.run = BASE_MAX((int)x->imm, 1);
+  }
   a.dtype = x->dtype;
   a.lanes = stores ? cg_inst(e, x->arg[2])->lanes : x->lanes;
   a.own = cg_own(e, a.lanes);
@@ -51,6 +56,12 @@ static struct access access_of(const struct cg_emit *e, kern_id id) {
 static void add_place(struct cg_emit *e, const struct access *a, int k) {
   const struct kern_inst *index = cg_inst(e, a->index);
   cg_memory(e, &e->text, a->memory);
+  if (a->run > 0) {
+    base_str_add(&e->text, " + ");
+    cg_value(e, &e->text, a->index, k / a->run, 1, 8);
+    if (k % a->run > 0) base_str_printf(&e->text, " + %d", k % a->run);
+    return;
+  }
   if (index->op != KERN_CONST || index->imm != 0) {
     base_str_add(&e->text, " + ");
     cg_value(e, &e->text, a->index, 0, 1, 8);
@@ -154,6 +165,13 @@ void cg_gpu_load(struct cg_emit *e, kern_id id) {
 /* "if (lane < 1 && 3 < v7) ", of lanes from k on; whether there is a condition. */
 static bool add_condition(struct cg_emit *e, const struct access *a, int k) {
   bool some = e->group > a->lanes, counted = a->count != KERN_NONE;
+  kern_id where = a->run > 0 ? cg_inst(e, a->id)->arg[3] : KERN_NONE;
+  if (where != KERN_NONE) {
+    base_str_add(&e->text, "if (");
+    cg_value(e, &e->text, where, k / a->run, 1, 1);
+    base_str_add(&e->text, ") ");
+    return true;
+  }
   if (!some && !counted) return false;
   base_str_add(&e->text, "if (");
   if (some) base_str_printf(&e->text, counted ? "lane < %d && " : "lane < %d", a->lanes);

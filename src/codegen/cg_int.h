@@ -48,6 +48,11 @@ void cg_gpu_end(const struct cg_unit *unit, struct base_str *str);
 
 /* The MEM or LOCAL that a memory is a part of. */
 kern_id cg_root(const struct kern_fn *fn, kern_id memory);
+/* STORE and SCATTER. */
+static inline bool cg_stores(const struct kern_inst *x) { return x->op == KERN_STORE || x->op == KERN_SCATTER; }
+/* A LOCAL by its instruction, behind KERN_MAX_MEMS; all INs and OUTs that may lie in one place are one, others by their number. */
+size_t cg_class(const struct kern_fn *fn, kern_id memory);
+static inline size_t cg_classes(const struct kern_fn *fn) { return KERN_MAX_MEMS + 1 + fn->insts.n; }
 /* In CUDA: whether all threads of a block have a task whenever one has: then its loop is the same for all, and the compiler knows. */
 bool cg_is_uniform(const struct kern_phase *phase, struct cg_shape shape);
 /* Elements of a half of the box of a group: one a thread, or one a warp where nothing but folds cross warps. */
@@ -60,6 +65,12 @@ bool cg_exposed(const struct kern_fn *fn, kern_id access, int group);
 void cg_barrier(struct cg_emit *e);
 /* Waits where an access could meet one of another thread, and remembers it. */
 void cg_guard(struct cg_emit *e, kern_id access);
+/* Waits before a loop where something in it could meet what was done before it: then it need not wait in each turn. */
+void cg_before_loop(struct cg_emit *e, kern_id loop);
+/* A block begins, of a loop or a condition; its other branch; its end. */
+void cg_open_block(struct cg_emit *e, kern_id id);
+void cg_other_block(struct cg_emit *e);
+void cg_close_block(struct cg_emit *e);
 /* What other turns of a loop, or the other branch, have done is not known. */
 void cg_forget(struct cg_emit *e);
 /* The number of the thread's k-th lane of a value with n lanes. */
@@ -129,7 +140,11 @@ struct cg_emit {
   bool phase;          /* it is one: memories begin at multiples of CG_ALIGN bytes */
   bool shared;         /* of a group: scratch is shared memory */
   bool loaded, stored; /* of a group: since the last barrier, exposed memory */
-  bool busy[2];        /* of a group: halves of the box that a thread may still read */
+  unsigned char *
+      touched; /* of a group with SCATTERs: what was done to each memory since the last barrier, one a class; behind it,
+                          ** the same for each open block, when it began. NULL: loaded and stored are all that is known */
+  int depth;   /* of open blocks */
+  bool busy[2];  /* of a group: halves of the box that a thread may still read */
   kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
 };
 

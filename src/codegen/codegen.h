@@ -85,6 +85,7 @@ enum { CG_ALIGN = 16 };
 ** They are kernels of their own in OpenCL too, named by their symbol, with the same parameters but the first; g has the
 ** scratch from g group stride bytes on, g the number of the group, unless it lies in shared memory: then there are that many bytes of it. */
 enum { CG_LEAST_GROUP = 16, CG_SHARED_BYTES = 32768, CG_WARP = 32 };
+/* In CUDA scratch of more than CG_SHARED_BYTES is shared memory too, up to what the target has for a group. */
 struct cg_shape {
   int group; /* threads that run a task */
   int tasks; /* that a block runs at a time; it has group * tasks threads */
@@ -92,6 +93,8 @@ struct cg_shape {
 struct cg_shape cg_shape(const struct kern *kern, int phase, const struct cg_target *target);
 int cg_group(const struct kern *kern, int phase, const struct cg_target *target);
 int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target);
+/* Bytes of shared memory that a block of the phase must be given when it is launched. */
+int64_t cg_given(const struct kern *kern, int phase, const struct cg_target *target);
 /* Bytes of scratch that a thread of the target needs in the device's memory. */
 int64_t cg_scratch(const struct kern *kern, const struct cg_target *target);
 

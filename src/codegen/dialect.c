@@ -243,7 +243,9 @@ static void add_group(struct cg_unit *unit, const struct kern *kern, int phase, 
     open_cuda_group(body, kern, fn, symbol, shape, unit->target);
   if (opencl || shape.group > CG_WARP)
     base_str_printf(body, "  %s u64 box[%d];\n", declare, 2 * cg_box(fn, shape.group, unit->target));
-  if (shared > 0)
+  if (cg_given(kern, phase, unit->target) > 0)
+    base_str_add(body, "  extern __shared__ __align__(16) u64 inside[];\n  char *const scratch = (char *)");
+  else if (shared > 0)
     base_str_printf(body, "  %s u64 inside[%lld];\n  %schar *const scratch = (%schar *)", declare, shared * shape.tasks,
                     dialect->shared, dialect->shared);
   else

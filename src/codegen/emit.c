@@ -35,6 +35,26 @@ static void find_loops(struct cg_emit *e) {
   }
 }
 
+/* Memory for what was done to each memory since the last barrier, where SCATTERs stand; its bytes. */
+static quern_status add_touched(struct cg_emit *e, size_t *bytes) {
+  bool scatters = false;
+  size_t depth = 0, most = 0;
+  for (size_t i = 0; i < e->fn->insts.n; i++) {
+    enum kern_op op = e->fn->insts.at[i].op;
+    scatters = scatters || op == KERN_SCATTER;
+    if (op == KERN_FOR || op == KERN_IF) depth++;
+    if (op == KERN_END) depth--;
+    most = BASE_MAX(most, depth);
+  }
+  *bytes = 0;
+  if (!scatters || e->group == 1) return QUERN_STATUS_OK;
+  *bytes = (most + 2) * cg_classes(e->fn);
+  e->touched = base_alloc(e->unit->heap, *bytes);
+  if (e->touched == NULL) return QUERN_STATUS_MEMORY;
+  memset(e->touched, 0xff, *bytes); /* the task before this one may have done anything */
+  return QUERN_STATUS_OK;
+}
+
 /* All instructions, into e->text. */
 static quern_status add_body(struct cg_emit *e) {
   size_t n = e->fn->insts.n;
@@ -46,11 +66,16 @@ static quern_status add_body(struct cg_emit *e) {
   e->width = (unsigned char *)(e->made + n);
   e->zeros = e->width + n;
   find_loops(e);
-  for (size_t i = 0; i < n; i++) {
+  size_t touched = 0;
+  quern_status status = add_touched(e, &touched);
+  for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
     cg_facts(e, (kern_id)i);
     cg_instruction(e, (kern_id)i);
   }
+  if (e->touched != NULL) base_free(e->unit->heap, e->touched, touched);
+  e->touched = NULL;
   base_free(e->unit->heap, e->ranges, bytes);
+  QUERN_TRY(status);
   QUERN_TRY(e->status);
   QUERN_TRY(base_str_status(&e->text));
   QUERN_TRY(base_str_status(&e->before));

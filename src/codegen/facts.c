@@ -58,6 +58,7 @@ static struct cg_range range_of(const struct cg_emit *e, const struct kern_inst 
   case KERN_SELECT: return (struct cg_range){BASE_MIN(r[1].lo, r[2].lo), BASE_MAX(r[1].hi, r[2].hi)};
   case KERN_SPLAT:
   case KERN_EXTRACT:
+  case KERN_PICK:
   case KERN_LOW:
   case KERN_HIGH: return r[0];
   case KERN_JOIN:
@@ -104,6 +105,7 @@ static int zeros_of(const struct cg_emit *e, const struct kern_inst *x) {
   case KERN_SELECT: return BASE_MIN(z[1], z[2]);
   case KERN_SPLAT:
   case KERN_EXTRACT:
+  case KERN_PICK:
   case KERN_LOW:
   case KERN_HIGH: return z[0];
   default: return 0;

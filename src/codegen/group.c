@@ -16,6 +16,8 @@ enum { BLOCK = 128 }; /* threads of a block whose tasks have a warp each */
 static bool crosses_oddly(const struct kern_fn *fn, const struct kern_inst *x, int group) {
   if (x->op == KERN_CALL || x->op == KERN_DOT4) return true;
   if (x->op == KERN_SHUFFLE) return true;
+  if (x->op == KERN_PICK) return x->lanes < group;
+  if ((x->op == KERN_GATHER && x->imm > 1) || x->op == KERN_SCATTER) return fn->insts.at[x->arg[1]].lanes < group;
   if (x->op == KERN_LOW || x->op == KERN_HIGH) return group > 0 && 2 * x->lanes > group;
   if (x->op == KERN_JOIN) return group > 0 && x->lanes > group;
   return x->op == KERN_BITCAST && x->lanes != fn->insts.at[x->arg[0]].lanes;
@@ -43,9 +45,19 @@ static int64_t scratch_of(const struct kern *kern, int phase) {
   return bytes[kern->phases[phase].fn];
 }
 
+/* Bytes of shared memory that a task's scratch may take: a block of CUDA is given more when it is launched. */
+static int64_t shared_limit(const struct cg_target *target) {
+  return target->isa == CG_ISA_CUDA ? target->base.shared_bytes : CG_SHARED_BYTES;
+}
+
 int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target) {
   int64_t bytes = scratch_of(kern, phase);
-  return cg_group(kern, phase, target) > 1 && bytes <= CG_SHARED_BYTES ? bytes : 0;
+  return cg_group(kern, phase, target) > 1 && bytes <= shared_limit(target) ? bytes : 0;
+}
+
+int64_t cg_given(const struct kern *kern, int phase, const struct cg_target *target) {
+  int64_t bytes = kern->phases[phase].call ? 0 : cg_shared(kern, phase, target);
+  return bytes > CG_SHARED_BYTES ? (bytes + 63) / 64 * 64 : 0;
 }
 
 /* The tasks of a phase where every launch has as many; 0: they differ. */
@@ -80,7 +92,7 @@ int64_t cg_scratch(const struct kern *kern, const struct cg_target *target) {
   for (int i = 0; i < kern->n_phases; i++) {
     if (kern->phases[i].call) continue;
     int64_t bytes = scratch_of(kern, i), group = cg_group(kern, i, target);
-    if (group > 1 && bytes <= CG_SHARED_BYTES) continue;
+    if (group > 1 && bytes <= shared_limit(target)) continue;
     most = BASE_MAX(most, (bytes + group - 1) / group);
   }
   return most;
@@ -168,10 +180,10 @@ kern_id cg_root(const struct kern_fn *fn, kern_id memory) {
   return memory;
 }
 
-/* A LOCAL by its instruction; all INs and OUTs that may lie in one place are one, others by their number. */
-static size_t class_of(const struct kern_fn *fn, kern_id root) {
+size_t cg_class(const struct kern_fn *fn, kern_id memory) {
+  kern_id root = cg_root(fn, memory);
   const struct kern_inst *x = &fn->insts.at[root];
-  if (x->op == KERN_LOCAL) return KERN_MAX_MEMS + (size_t)root;
+  if (x->op == KERN_LOCAL) return KERN_MAX_MEMS + 1 + (size_t)root;
   const struct kern_mem *mem = &fn->mems[x->imm];
   bool taken = mem->alias >= 0 || mem->spot != 0;
   for (int i = 0; i < fn->n_mems && !taken; i++)
@@ -179,13 +191,11 @@ static size_t class_of(const struct kern_fn *fn, kern_id root) {
   return taken ? 0 : 1 + (size_t)x->imm;
 }
 
-static bool is_access(const struct kern_inst *x) {
-  return x->op == KERN_LOAD || x->op == KERN_STORE || x->op == KERN_GATHER;
-}
+static bool is_access(const struct kern_inst *x) { return x->op == KERN_LOAD || x->op == KERN_GATHER || cg_stores(x); }
 
 /* The lanes of an access of lanes that follow each other; 0: it is another. */
 static int lanes_of(const struct kern_fn *fn, const struct kern_inst *x) {
-  if (x->op == KERN_GATHER) return 0;
+  if (x->op == KERN_GATHER || x->op == KERN_SCATTER) return 0;
   return x->op == KERN_STORE ? fn->insts.at[x->arg[2]].lanes : x->lanes;
 }
 
@@ -194,23 +204,23 @@ static bool is_mixed(const struct kern_fn *fn, size_t class) {
   bool loads = false, stores = false;
   for (size_t i = 0; i < fn->insts.n && !(loads && stores); i++) {
     const struct kern_inst *y = &fn->insts.at[i];
-    if (!is_access(y) || class_of(fn, cg_root(fn, y->arg[0])) != class) continue;
-    loads = loads || y->op != KERN_STORE;
-    stores = stores || y->op == KERN_STORE;
+    if (!is_access(y) || cg_class(fn, y->arg[0]) != class) continue;
+    loads = loads || !cg_stores(y);
+    stores = stores || cg_stores(y);
   }
   return loads && stores;
 }
 
 bool cg_exposed(const struct kern_fn *fn, kern_id access, int group) {
   const struct kern_inst *x = &fn->insts.at[access];
-  size_t class = class_of(fn, cg_root(fn, x->arg[0]));
+  size_t class = cg_class(fn, x->arg[0]);
   if (!is_mixed(fn, class)) return false;
   int lanes = lanes_of(fn, x);
   struct form form = form_of(fn, x, BASE_MAX(lanes, 1));
   bool own = lanes >= group;
   for (size_t i = 0; i < fn->insts.n && own; i++) {
     const struct kern_inst *y = &fn->insts.at[i];
-    if (!is_access(y) || class_of(fn, cg_root(fn, y->arg[0])) != class) continue;
+    if (!is_access(y) || cg_class(fn, y->arg[0]) != class) continue;
     struct form other = form_of(fn, y, lanes);
     own = lanes_of(fn, y) == lanes && same_form(&form, &other, lanes);
   }

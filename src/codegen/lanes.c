@@ -16,11 +16,90 @@ void cg_barrier(struct cg_emit *e) {
   cg_indent(e);
   base_str_printf(&e->text, "%s\n", e->group <= CG_WARP ? dialect->small_barrier : dialect->barrier);
   e->loaded = e->stored = e->busy[0] = e->busy[1] = false;
+  if (e->touched != NULL) memset(e->touched, 0, cg_classes(e->fn));
 }
+
+/* ---- what was done to each memory, in functions with SCATTERs: whose elements, of one memory, are all different ----- */
+
+enum { LOADED = 1, STORED = 2, SCATTERED = 4 };
+
+static int touch_of(const struct kern_inst *x) {
+  return x->op == KERN_STORE ? STORED : x->op == KERN_SCATTER ? SCATTERED : LOADED;
+}
+
+/* Whether a barrier must stand between. */
+static bool meets(int before, int after) {
+  if (after & STORED) return before != 0;
+  if ((after & SCATTERED) && (before & (LOADED | STORED))) return true;
+  return (after & LOADED) && (before & (STORED | SCATTERED));
+}
+
+static void guard_memory(struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id);
+  size_t class = cg_class(e->fn, x->arg[0]);
+  if (meets(e->touched[class], touch_of(x))) cg_barrier(e);
+  e->touched[class] |= (unsigned char)touch_of(x);
+  e->loaded = e->stored = true;
+}
+
+/* Adds what a loop does to exposed memory to what was done before, or says whether the two meet. */
+static bool look_into(struct cg_emit *e, kern_id loop, bool add) {
+  int depth = 0;
+  for (size_t i = (size_t)loop; i < e->fn->insts.n; i++) {
+    const struct kern_inst *x = &e->fn->insts.at[i];
+    depth += (x->op == KERN_FOR || x->op == KERN_IF) - (x->op == KERN_END);
+    if (depth == 0) break;
+    bool access = x->op == KERN_LOAD || x->op == KERN_GATHER || cg_stores(x);
+    if (!access || !cg_exposed(e->fn, (kern_id)i, e->group)) continue;
+    size_t class = cg_class(e->fn, x->arg[0]);
+    if (add) e->touched[class] |= (unsigned char)touch_of(x);
+    if (!add && meets(e->touched[class], touch_of(x))) return true;
+  }
+  return false;
+}
+
+void cg_before_loop(struct cg_emit *e, kern_id loop) {
+  if (e->touched != NULL && look_into(e, loop, false)) cg_barrier(e);
+}
+
+static unsigned char *saved(const struct cg_emit *e) { return e->touched + (size_t)(e->depth + 1) * cg_classes(e->fn); }
+
+void cg_open_block(struct cg_emit *e, kern_id id) {
+  bool loop = cg_inst(e, id)->op == KERN_FOR;
+  if (e->touched != NULL) {
+    if (loop) (void)look_into(e, id, true); /* the turn before */
+    memcpy(saved(e), e->touched, cg_classes(e->fn));
+    e->depth++;
+  }
+  if (loop) cg_forget(e);
+}
+
+void cg_other_block(struct cg_emit *e) {
+  if (e->touched != NULL) {
+    e->depth--;
+    for (size_t i = 0; i < cg_classes(e->fn); i++) e->touched[i] |= saved(e)[i];
+    e->depth++;
+  }
+  cg_forget(e);
+}
+
+void cg_close_block(struct cg_emit *e) {
+  if (e->touched != NULL) {
+    e->depth--;
+    for (size_t i = 0; i < cg_classes(e->fn); i++) e->touched[i] |= saved(e)[i];
+  }
+  cg_forget(e);
+}
+
+/* ---- barriers ------------------------------------------------------------------------------------------------ */
 
 void cg_guard(struct cg_emit *e, kern_id id) {
   if (e->group == 1 || !cg_exposed(e->fn, id, e->group)) return;
-  bool stores = cg_inst(e, id)->op == KERN_STORE;
+  if (e->touched != NULL) {
+    guard_memory(e, id);
+    return;
+  }
+  bool stores = cg_stores(cg_inst(e, id));
   if (e->stored || (stores && e->loaded)) cg_barrier(e);
   e->stored = e->stored || stores;
   e->loaded = e->loaded || !stores;

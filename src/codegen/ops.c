@@ -651,9 +651,35 @@ static void piece_gather(struct cg_emit *e, kern_id id, int lo, int n) {
   base_str_add(&e->text, ")");
   close_bytes(e, id);
 }
+/* What only GPUs have: whether the text may be printed. */
+static bool is_for_gpu(struct cg_emit *e, kern_id id) {
+  if (e->unit->target->base.gpu) return true;
+  if (e->status == QUERN_STATUS_OK)
+    e->status = base_error(QUERN_STATUS_INTERNAL, "codegen: %s of function %s is for GPUs, not for %s",
+                           kern_ops[cg_inst(e, id)->op].name, e->fn->name, e->unit->target->base.name);
+  return false;
+}
+
 static void emit_gather(struct cg_emit *e, kern_id id) {
+  if (cg_inst(e, id)->imm > 1) {
+    if (is_for_gpu(e, id)) cg_gpu_load(e, id);
+    return;
+  }
   cg_guard(e, id);
   cg_define(e, id, lanes_for(e, 8), piece_gather);
+}
+
+static void emit_scatter(struct cg_emit *e, kern_id id) {
+  if (is_for_gpu(e, id)) cg_gpu_store(e, id);
+}
+
+static void piece_pick(struct cg_emit *e, kern_id id, int lo, int n) {
+  const struct kern_inst *x = cg_inst(e, id);
+  int each = cg_inst(e, x->arg[0])->lanes / x->lanes;
+  cg_value(e, &e->text, x->arg[0], lo * each + (int)x->imm, n, cg_width(e, id));
+}
+static void emit_pick(struct cg_emit *e, kern_id id) {
+  if (is_for_gpu(e, id)) cg_define(e, id, 1, piece_pick);
 }
 
 const char *cg_qualifier(const struct cg_emit *e, kern_id id) {
@@ -669,7 +695,9 @@ static void begin_pointer(struct cg_emit *e, kern_id id) {
   base_str_printf(&e->text, " *const v%d = ", (int)id);
 }
 static void emit_local(struct cg_emit *e, kern_id id) {
-  if (e->group > 1) cg_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
+  bool waited = e->touched != NULL && !(e->loaded || e->stored || e->busy[0] || e->busy[1]);
+  if (e->group > 1 && !waited)
+    cg_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
   begin_pointer(e, id);
   base_str_printf(&e->text, "(%s", cg_qualifier(e, id));
   cg_type_add(&e->text, memory_type(cg_inst(e, id)->dtype, 1));
@@ -688,6 +716,7 @@ static void emit_nothing(struct cg_emit *e, kern_id id) { (void)e, (void)id; } /
 static void emit_for(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   add_loop_constants(e, id);
+  cg_before_loop(e, id);
   cg_indent(e);
   bool is_short = cg_is_short(e, id) && e->ranges[id].hi <= INT32_MAX - x->imm; /* where it ends, too */
   base_str_printf(&e->text, is_short ? "for (i32 v%d = " : "for (i64 v%d = ", (int)id);
@@ -696,7 +725,7 @@ static void emit_for(struct cg_emit *e, kern_id id) {
   cg_value(e, &e->text, x->arg[1], 0, 1, 8);
   base_str_printf(&e->text, "; v%d += %lld) {\n", (int)id, (long long)x->imm);
   e->indent++;
-  cg_forget(e);
+  cg_open_block(e, id);
 }
 static void emit_if(struct cg_emit *e, kern_id id) {
   cg_indent(e);
@@ -704,6 +733,7 @@ static void emit_if(struct cg_emit *e, kern_id id) {
   cg_value(e, &e->text, cg_inst(e, id)->arg[0], 0, 1, 4);
   base_str_add(&e->text, ") {\n");
   e->indent++;
+  cg_open_block(e, id);
 }
 static void emit_else(struct cg_emit *e, kern_id id) {
   (void)id;
@@ -711,14 +741,14 @@ static void emit_else(struct cg_emit *e, kern_id id) {
   cg_indent(e);
   base_str_add(&e->text, "} else {\n");
   e->indent++;
-  cg_forget(e);
+  cg_other_block(e);
 }
 static void emit_end(struct cg_emit *e, kern_id id) {
   (void)id;
   e->indent--;
   cg_indent(e);
   base_str_add(&e->text, "}\n");
-  cg_forget(e);
+  cg_close_block(e);
 }
 
 static void piece_copy(struct cg_emit *e, kern_id id, int lo, int n) { /* VAR, GET */
@@ -774,6 +804,7 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_LOAD ONLY(emit_load)
 #define RULE_STORE ONLY(emit_store)
 #define RULE_GATHER ONLY(emit_gather)
+#define RULE_SCATTER ONLY(emit_scatter)
 #define RULE_PREFETCH ONLY(emit_prefetch)
 #define RULE_FOR ONLY(emit_for)
 #define RULE_IF ONLY(emit_if)
@@ -817,6 +848,7 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_BITCAST ONLY(emit_bitcast)
 #define RULE_SPLAT ONLY(emit_splat)
 #define RULE_EXTRACT ONLY(emit_sub)
+#define RULE_PICK ONLY(emit_pick)
 #define RULE_LOW ONLY(emit_sub)
 #define RULE_HIGH ONLY(emit_sub)
 #define RULE_JOIN ONLY(emit_join)

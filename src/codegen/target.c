@@ -29,7 +29,7 @@ static bool has_f16c(void) {
 
 const struct cg_target cg_targets[] = {
 #define TARGET(NAME, ISA, BYTES, REGISTERS, FMA, VNNI, F16C, L1, L2, L3, RUNS, FLAGS)                                  \
-  {{NAME, BYTES, REGISTERS, FMA, VNNI, F16C, L1 * 1024, L2 * 1024, L3 * 1024, 1, false, 0}, CG_ISA_##ISA, FLAGS},
+  {{NAME, BYTES, REGISTERS, FMA, VNNI, F16C, L1 * 1024, L2 * 1024, L3 * 1024, 1, false, 0, 0}, CG_ISA_##ISA, FLAGS},
 #define GPU(...)
 #include "codegen/targets.def"
 #undef TARGET
@@ -40,8 +40,10 @@ const size_t cg_target_count = BASE_COUNT(cg_targets);
 /* Vectors of a GPU are its threads: a value has one lane. */
 const struct cg_target cg_gpus[] = {
 #define TARGET(...)
-#define GPU(NAME, ISA, THREADS, L1, L2, L3, FLAGS)                                                                     \
-  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true, 0}, CG_ISA_##ISA, FLAGS},
+#define GPU(NAME, ISA, THREADS, L1, L2, L3, SHARED, FLAGS)                                                             \
+  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true, 0, SHARED * 1024},       \
+   CG_ISA_##ISA,                                                                                                       \
+   FLAGS},
 #include "codegen/targets.def"
 #undef TARGET
 #undef GPU

@@ -241,8 +241,15 @@ void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id valu
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count) {
   emit(b, KERN_STORE, type_of(b, value).dtype, 0, mem, index, value, count, 0);
 }
-kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices) {
-  return emit(b, KERN_GATHER, type_of(b, mem).dtype, type_of(b, indices).lanes, mem, indices, KERN_NONE, KERN_NONE, 0);
+kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices) { return kern_gather_n(b, mem, indices, 1); }
+kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n) {
+  return emit(b, KERN_GATHER, type_of(b, mem).dtype, type_of(b, indices).lanes * n, mem, indices, KERN_NONE, KERN_NONE,
+              n > 1 ? n : 0);
+}
+void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask) {
+  struct kern_inst x = type_of(b, value);
+  int lanes = BASE_MAX(type_of(b, indices).lanes, 1);
+  emit(b, KERN_SCATTER, x.dtype, 0, mem, indices, value, mask, x.lanes / lanes);
 }
 
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index) { kern_prefetch_n(b, mem, index, 0); }
@@ -428,6 +435,10 @@ kern_id kern_splat(struct kern_builder *b, kern_id x, int lanes) {
 
 kern_id kern_extract(struct kern_builder *b, kern_id x, int lane) {
   return convert(b, KERN_EXTRACT, x, type_of(b, x).dtype, 1, lane);
+}
+kern_id kern_pick(struct kern_builder *b, kern_id x, int n, int which) {
+  struct kern_inst t = type_of(b, x);
+  return n == 1 ? x : convert(b, KERN_PICK, x, t.dtype, t.lanes / n, which);
 }
 kern_id kern_low(struct kern_builder *b, kern_id x) {
   struct kern_inst t = type_of(b, x);

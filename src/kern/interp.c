@@ -85,7 +85,8 @@ static void make_step(struct kern_step *step, const struct kern_fn *fn, kern_id 
   }
   for (int i = 0; i < 4; i++) step->arg[i] = x->arg[i] != KERN_NONE ? at[x->arg[i]] : NULL;
   step->from = x->arg[0] != KERN_NONE ? fn->insts.at[x->arg[0]].dtype : x->dtype;
-  if (x->op == KERN_STORE) step->lanes = fn->insts.at[x->arg[2]].lanes;
+  if (x->op == KERN_STORE || x->op == KERN_SCATTER) step->lanes = fn->insts.at[x->arg[2]].lanes;
+  if (x->op == KERN_PICK) step->pick = fn->insts.at[x->arg[0]].lanes / x->lanes;
   if (x->op == KERN_SET) {
     step->to = at[x->arg[0]];
     step->arg[0] = at[x->arg[1]];
@@ -232,11 +233,28 @@ static quern_status run_store(const struct machine *m, const struct code *code, 
 static quern_status run_gather(const struct machine *m, const struct code *code, const struct kern_step *step) {
   const struct memory *mem = step->arg[0];
   size_t size = base_dtypes[step->dtype].size;
-  for (int i = 0; i < step->lanes; i++) {
-    int64_t index = scalar((const char *)step->arg[1] + (size_t)i * sizeof index);
-    QUERN_TRY(check_inside(m, code, step, mem, index, 1));
-    if (mem->root.shadow != NULL) QUERN_TRY(note(m, code, step, mem, index, 1, false));
-    memcpy((char *)step->to + (size_t)i * size, mem->root.data + (size_t)(mem->first + index) * size, size);
+  int n = BASE_MAX((int)step->imm, 1);
+  for (int i = 0; i < step->lanes; i += n) {
+    int64_t index = scalar((const char *)step->arg[1] + (size_t)(i / n) * sizeof index);
+    QUERN_TRY(check_inside(m, code, step, mem, index, n));
+    if (mem->root.shadow != NULL) QUERN_TRY(note(m, code, step, mem, index, n, false));
+    memcpy((char *)step->to + (size_t)i * size, mem->root.data + (size_t)(mem->first + index) * size, (size_t)n * size);
+  }
+  return QUERN_STATUS_OK;
+}
+
+static quern_status run_scatter(const struct machine *m, const struct code *code, const struct kern_step *step) {
+  const struct memory *mem = step->arg[0];
+  const uint8_t *where = step->arg[3];
+  size_t size = base_dtypes[step->dtype].size;
+  int n = (int)step->imm;
+  for (int i = 0; i < step->lanes; i += n) {
+    int64_t index = scalar((const char *)step->arg[1] + (size_t)(i / n) * sizeof index);
+    if (where != NULL && where[i / n] == 0) continue;
+    QUERN_TRY(check_inside(m, code, step, mem, index, n));
+    if (mem->root.shadow != NULL) QUERN_TRY(note(m, code, step, mem, index, n, true));
+    memcpy(mem->root.data + (size_t)(mem->first + index) * size, (const char *)step->arg[2] + (size_t)i * size,
+           (size_t)n * size);
   }
   return QUERN_STATUS_OK;
 }
@@ -288,9 +306,10 @@ static quern_status run_number(const struct machine *m, const struct code *code,
 typedef quern_status run_checked(const struct machine *m, const struct code *code, const struct kern_step *step);
 
 static run_checked *const checked[KERN_OP_COUNT] = {
-    [KERN_SCALAR] = run_number, [KERN_TASK] = run_number,       [KERN_MEM] = run_mem,     [KERN_LOCAL] = run_local,
-    [KERN_AT] = run_at,         [KERN_LOAD] = run_load,         [KERN_STORE] = run_store, [KERN_GATHER] = run_gather,
-    [KERN_TABLE] = run_table,   [KERN_PREFETCH] = run_prefetch,
+    [KERN_SCALAR] = run_number,     [KERN_TASK] = run_number,     [KERN_MEM] = run_mem,
+    [KERN_LOCAL] = run_local,       [KERN_AT] = run_at,           [KERN_LOAD] = run_load,
+    [KERN_STORE] = run_store,       [KERN_GATHER] = run_gather,   [KERN_TABLE] = run_table,
+    [KERN_PREFETCH] = run_prefetch, [KERN_SCATTER] = run_scatter,
 };
 
 /* Gives the callee its memories and scalars. */

@@ -11,13 +11,14 @@ struct kern_step {
   kern_run *run; /* NULL: interp.c runs it */
   enum kern_op op;
   kern_id id;
-  int lanes;               /* of the result; of a STORE, of the value */
+  int lanes;               /* of the result; of a STORE or SCATTER, of the value */
   quern_dtype dtype, from; /* of the result or memory; of argument 0 */
   void *to;                /* the result, in the function's frame */
   const void *arg[4];      /* the arguments there; NULL: none */
   int64_t imm;
   const int64_t *pool; /* of SHUFFLE, TABLE and CALL */
   size_t target;       /* of FOR, IF, ELSE and END: a step */
+  int pick;            /* of PICK: lanes of argument 0 a lane */
   int64_t end;         /* of FOR, while it runs: the bound */
 };
 

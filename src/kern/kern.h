@@ -221,6 +221,9 @@ kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lane
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
+/* For groups of threads of a GPU: n neighbouring elements from each index on. mask may be KERN_NONE. */
+kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n);
+void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);
 void kern_prefetch_n(struct kern_builder *b, kern_id mem, kern_id index, int64_t count); /* by a group of threads */
 kern_id kern_for(struct kern_builder *b, kern_id lo, kern_id hi, int64_t step);          /* the loop's variable */
@@ -243,6 +246,7 @@ kern_id kern_cast(struct kern_builder *b, kern_id x, quern_dtype dtype); /* x it
 kern_id kern_bitcast(struct kern_builder *b, kern_id x, quern_dtype dtype);
 kern_id kern_splat(struct kern_builder *b, kern_id x, int lanes); /* x itself when it has as many lanes */
 kern_id kern_extract(struct kern_builder *b, kern_id x, int lane);
+kern_id kern_pick(struct kern_builder *b, kern_id x, int n, int which); /* number `which` of every n lanes */
 kern_id kern_low(struct kern_builder *b, kern_id x);
 kern_id kern_high(struct kern_builder *b, kern_id x);
 kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y);

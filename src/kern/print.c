@@ -54,11 +54,11 @@ static void print_call(struct base_str *str, const struct kern *kern, const stru
 /* The type behind the name: a store shows that of its value, a comparison that of what it compares. */
 static void print_op(struct base_str *str, const struct kern_fn *fn, const struct kern_inst *x) {
   const struct kern_inst *typed = x;
-  if (x->op == KERN_STORE && inst_at(fn, x->arg[2]) != NULL) typed = inst_at(fn, x->arg[2]);
+  if ((x->op == KERN_STORE || x->op == KERN_SCATTER) && inst_at(fn, x->arg[2]) != NULL) typed = inst_at(fn, x->arg[2]);
   if (kern_ops[x->op].result == KERN_RESULT_MASK && inst_at(fn, x->arg[0]) != NULL) typed = inst_at(fn, x->arg[0]);
   base_str_add(str, kern_ops[x->op].name);
   bool plain = x->op == KERN_FOR || x->op == KERN_SET || x->op == KERN_TASK || x->op == KERN_SCALAR;
-  if (!plain && !(kern_ops[x->op].result == KERN_RESULT_NONE && x->op != KERN_STORE))
+  if (!plain && !(kern_ops[x->op].result == KERN_RESULT_NONE && x->op != KERN_STORE && x->op != KERN_SCATTER))
     print_type(str, typed->dtype, typed->lanes);
 }
 
@@ -76,7 +76,11 @@ void kern_print_inst(struct base_str *str, const struct kern *kern, const struct
   print_op(str, fn, x);
   for (int i = 0; i < 4; i++) {
     bool optional = (x->op == KERN_LOAD && i == 2) || (x->op == KERN_STORE && i == 3);
-    const char *before = optional ? " first" : x->op == KERN_FOR && i == 1 ? " to" : "";
+    optional = optional || (x->op == KERN_SCATTER && i == 3);
+    const char *before = optional && x->op == KERN_SCATTER ? " where"
+                         : optional                        ? " first"
+                         : x->op == KERN_FOR && i == 1     ? " to"
+                                                           : "";
     if (x->arg[i] != KERN_NONE) base_str_printf(str, "%s %%%d", before, (int)x->arg[i]);
   }
   switch ((int)x->op) {
@@ -98,6 +102,7 @@ void kern_print_inst(struct base_str *str, const struct kern *kern, const struct
   case KERN_LOCAL:
   case KERN_IDIV:
   case KERN_IMOD:
+  case KERN_PICK:
   case KERN_EXTRACT: base_str_printf(str, " %lld", (long long)x->imm); break;
   default: break;
   }

@@ -138,7 +138,7 @@ static quern_status do_at(struct kern_scan *s, kern_id id, const struct kern_ins
 
 static quern_status do_load(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
   struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1), .lanes = x->lanes};
-  if (x->op == KERN_GATHER) a.lanes = 1;
+  if (x->op == KERN_GATHER) a.lanes = BASE_MAX(x->imm, 1);
   if (x->op == KERN_LOAD && x->arg[2] != KERN_NONE) a.active = known_of(s, x, 2);
   QUERN_TRY(check_access(s, id, &a));
   kern_scan_value(s, id);
@@ -159,8 +159,8 @@ static bool keep_assumed(struct kern_scan *s, struct kern_store *store) {
 
 static quern_status do_store(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
   struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1)};
-  a.lanes = s->fn->insts.at[x->arg[2]].lanes;
-  if (x->arg[3] != KERN_NONE) a.active = known_of(s, x, 3);
+  a.lanes = x->op == KERN_SCATTER ? x->imm : s->fn->insts.at[x->arg[2]].lanes;
+  if (x->op == KERN_STORE && x->arg[3] != KERN_NONE) a.active = known_of(s, x, 3);
   QUERN_TRY(check_access(s, id, &a));
   if (a.place->mem < 0) return QUERN_STATUS_OK;
   if (s->phase < 0) {
@@ -169,7 +169,7 @@ static quern_status do_store(struct kern_scan *s, kern_id id, const struct kern_
     return QUERN_STATUS_OK;
   }
   struct kern_store store = {.id = id, .mem = a.place->mem, .lanes = (int)a.lanes};
-  if (a.has_form) store.form = kern_facts_keep(&s->facts, &a.form);
+  if (a.has_form && x->op == KERN_STORE) store.form = kern_facts_keep(&s->facts, &a.form); /* lanes lie anywhere */
   if (a.active != NULL) store.active = active_form(s, a.active->form);
   bool kept = keep_assumed(s, &store) && base_vec_push(s->facts.arena.heap, &s->stores, store);
   return kept ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
@@ -325,10 +325,12 @@ static quern_status do_set(struct kern_scan *s, kern_id id, const struct kern_in
 /* ---- functions ------------------------------------------------------------------------------------------- */
 
 static transfer *const transfers[KERN_OP_COUNT] = {
-    [KERN_SCALAR] = do_scalar, [KERN_TASK] = do_task, [KERN_MEM] = do_mem,           [KERN_LOCAL] = do_mem,
-    [KERN_AT] = do_at,         [KERN_LOAD] = do_load, [KERN_STORE] = do_store,       [KERN_GATHER] = do_load,
-    [KERN_FOR] = do_for,       [KERN_IF] = do_if,     [KERN_VAR] = do_var,           [KERN_GET] = do_get,
-    [KERN_SET] = do_set,       [KERN_CALL] = do_call, [KERN_PREFETCH] = do_prefetch, /* others: values */
+    [KERN_SCALAR] = do_scalar, [KERN_TASK] = do_task,   [KERN_MEM] = do_mem,
+    [KERN_LOCAL] = do_mem,     [KERN_AT] = do_at,       [KERN_LOAD] = do_load,
+    [KERN_STORE] = do_store,   [KERN_GATHER] = do_load, [KERN_FOR] = do_for,
+    [KERN_IF] = do_if,         [KERN_VAR] = do_var,     [KERN_GET] = do_get,
+    [KERN_SET] = do_set,       [KERN_CALL] = do_call,   [KERN_PREFETCH] = do_prefetch,
+    [KERN_SCATTER] = do_store, /* others: values */
 };
 
 int64_t kern_scan_tasks(const struct kern_scan *s) {

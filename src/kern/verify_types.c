@@ -68,7 +68,16 @@ static const char *rule_store(const struct check *c, const struct kern_inst *x) 
   return rule_memory(c, x);
 }
 static const char *rule_gather(const struct check *c, const struct kern_inst *x) {
-  return x->lanes == arg(c, x, 1)->lanes ? rule_memory(c, x) : "there are not as many lanes as indices";
+  bool fits = x->imm >= 0 && x->imm <= KERN_MAX_LANES && x->lanes == BASE_MAX(x->imm, 1) * arg(c, x, 1)->lanes;
+  return fits ? rule_memory(c, x) : "there are not as many lanes as indices";
+}
+static const char *rule_scatter(const struct check *c, const struct kern_inst *x) {
+  const struct kern_inst *index = arg(c, x, 1);
+  bool fits = x->imm >= 1 && x->imm <= KERN_MAX_LANES && arg(c, x, 2)->lanes == x->imm * index->lanes;
+  if (!fits) return "there are not as many lanes as indices";
+  if (x->arg[3] != KERN_NONE && (arg(c, x, 3)->dtype != QUERN_DTYPE_BOOL || arg(c, x, 3)->lanes != index->lanes))
+    return "argument 3 is not a bool an index";
+  return rule_store(c, x);
 }
 static const char *rule_for(const struct check *c, const struct kern_inst *x) {
   (void)c;
@@ -103,6 +112,12 @@ static const char *rule_splat(const struct check *c, const struct kern_inst *x) 
 static const char *rule_extract(const struct check *c, const struct kern_inst *x) {
   if (x->lanes != 1 || x->dtype != arg(c, x, 0)->dtype) return "its type is not that of a lane of argument 0";
   return x->imm >= 0 && x->imm < arg(c, x, 0)->lanes ? NULL : "argument 0 has no such lane";
+}
+static const char *rule_pick(const struct check *c, const struct kern_inst *x) {
+  const struct kern_inst *a = arg(c, x, 0);
+  if (x->dtype != a->dtype || x->lanes < 1 || a->lanes % x->lanes != 0)
+    return "its lanes are not picked of argument 0's";
+  return x->imm >= 0 && x->imm < a->lanes / x->lanes ? NULL : "argument 0 has no such lane";
 }
 static const char *rule_half(const struct check *c, const struct kern_inst *x) {
   if (x->dtype != arg(c, x, 0)->dtype) return "the dtype is not that of argument 0";
@@ -165,6 +180,7 @@ static const struct row rows[KERN_OP_COUNT] = {
     [KERN_LOAD] = {"mi?i", 0, rule_memory},
     [KERN_STORE] = {"miv?i", 0, rule_store},
     [KERN_GATHER] = {"mI", 0, rule_gather},
+    [KERN_SCATTER] = {"mIv?v", 0, rule_scatter},
     [KERN_PREFETCH] = {"mi", 0, rule_memory},
     [KERN_FOR] = {"ii", 0, rule_for},
     [KERN_IF] = {"b", 0, NULL},
@@ -206,6 +222,7 @@ static const struct row rows[KERN_OP_COUNT] = {
     [KERN_BITCAST] = {"v", 0, rule_bitcast},
     [KERN_SPLAT] = {"v", 0, rule_splat},
     [KERN_EXTRACT] = {"v", 0, rule_extract},
+    [KERN_PICK] = {"v", 0, rule_pick},
     [KERN_LOW] = {"v", 0, rule_half},
     [KERN_HIGH] = {"v", 0, rule_half},
     [KERN_JOIN] = {"vv", 0, rule_join},
@@ -361,7 +378,7 @@ static quern_status check_inst(struct check *c, kern_id id) {
   if (wrong != NULL) return kern_fault(c->kern, c->fn, id, "%s", wrong);
   QUERN_TRY(check_block(c, id));
   if (is_memory(x)) c->root[id] = x->op == KERN_AT ? c->root[x->arg[0]] : id;
-  if (x->op == KERN_STORE) QUERN_TRY(note_write(c, id, x->arg[0]));
+  if (x->op == KERN_STORE || x->op == KERN_SCATTER) QUERN_TRY(note_write(c, id, x->arg[0]));
   if (kern_ops[x->op].result != KERN_RESULT_NONE) show(c, id);
   return QUERN_STATUS_OK;
 }

@@ -27,6 +27,12 @@ sched_build sched_attention, sched_attention_back;
 bool att_call_claims(const struct base_target *target, const struct ir_node *composite);
 double att_call_flops(const struct ir_node *composite);
 sched_build sched_attention_call;
+/* The memory of source or result number `place` of the group's composite; KERN_NONE: there is none. */
+int att_place_mem(const struct sched_job *job, int place, bool out);
+
+/* The same on GPUs, by kernels of their own (flash.c, flash_back.c): with any mask, of any float. */
+bool att_flash_claims(const struct base_target *target, const struct ir_node *composite);
+sched_build sched_flash, sched_flash_back;
 
 void att_setup(struct att *a, struct sched_job *job);
 /* Makes the register tile of a contraction one for attention. */

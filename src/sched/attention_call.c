@@ -39,7 +39,7 @@ double att_call_flops(const struct ir_node *node) {
          (a.back ? 3 * (double)a.width + 2 * (double)a.value_width : (double)a.width + (double)a.value_width);
 }
 
-static int mem_of(const struct sched_job *job, int place, bool out) {
+int att_place_mem(const struct sched_job *job, int place, bool out) {
   const struct pass_group *group = job->group;
   const quern_tensor *t = out ? &group->anchor->out[place] : group->anchor->src[place];
   size_t n = out ? group->n_outs : group->n_ins;
@@ -51,7 +51,7 @@ static int mem_of(const struct sched_job *job, int place, bool out) {
 static struct kern_view view_of(const struct sched_job *job, const struct pass_attention *a, int number) {
   const struct pass_view *v = &a->views[number];
   if (v->place < 0) return (struct kern_view){.mem = KERN_NONE};
-  int mem = mem_of(job, v->place, pass_view_is_out(number, a->back));
+  int mem = att_place_mem(job, v->place, pass_view_is_out(number, a->back));
   return (struct kern_view){mem, v->at, v->batch, v->head, v->row};
 }
 
@@ -70,7 +70,7 @@ quern_status sched_attention_call(struct sched_job *job) {
                                            .scale = a.scale,
                                            .causal = a.causal,
                                            .exact = !job->sched->fast,
-                                           .lse = mem_of(job, a.lse, !a.back)};
+                                           .lse = att_place_mem(job, a.lse, !a.back)};
   struct kern_view *const views[PASS_VIEWS] = {&call.attention.q,  &call.attention.k,  &call.attention.v,
                                                &call.attention.y,  &call.attention.dy, &call.attention.dq,
                                                &call.attention.dk, &call.attention.dv};

@@ -8,6 +8,18 @@ static bool att_claims_of(const struct base_target *target, const struct ir_node
   return att_claims(composite);
 }
 
+/* What the library takes is its own, with its order of sums; everything else is for generated code. */
+static bool att_gpu_claims(const struct base_target *target, const struct ir_node *composite) {
+  return att_call_claims(target, composite) || att_flash_claims(target, composite);
+}
+
+static quern_status sched_gpu(struct sched_job *job) {
+  return (att_call_claims(job->target, job->group->anchor) ? sched_attention_call : sched_flash)(job);
+}
+static quern_status sched_gpu_back(struct sched_job *job) {
+  return (att_call_claims(job->target, job->group->anchor) ? sched_attention_call : sched_flash_back)(job);
+}
+
 static const struct {
   const char *name;
   bool gpu;
@@ -17,10 +29,10 @@ static const struct {
 } table[] = {
     {"attention", false, att_claims_of, sched_attention, att_flops},
     {"attention.vjp", false, att_claims_of, sched_attention_back, att_flops},
-    {"attention", true, att_call_claims, sched_attention_call, att_flops},
-    {"attention.vjp", true, att_call_claims, sched_attention_call, att_flops},
-    {"attention.placed", true, att_call_claims, sched_attention_call, att_call_flops},
-    {"attention.vjp.placed", true, att_call_claims, sched_attention_call, att_call_flops},
+    {"attention", true, att_gpu_claims, sched_gpu, att_flops},
+    {"attention.vjp", true, att_gpu_claims, sched_gpu_back, att_flops},
+    {"attention.placed", true, att_gpu_claims, sched_gpu, att_call_flops},
+    {"attention.vjp.placed", true, att_gpu_claims, sched_gpu_back, att_call_flops},
 };
 
 static size_t find(const struct ir_node *composite, bool gpu) {

@@ -301,6 +301,11 @@ static inline int fake_module_function(void **function, void *module, const char
   *function = module;
   return 0;
 }
+static inline int fake_function_set(void *function, int attribute, int value) {
+  (void)function, (void)attribute, (void)value;
+  FAKE_CALL("function_set");
+  return 0;
+}
 static inline int fake_launch(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                               unsigned shared, void *stream, void **parameters, void **extra) {
   (void)function, (void)x, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)stream;
@@ -422,7 +427,7 @@ static inline void fake_cuda_open(size_t bytes) {
   FAKE(stream_wait_event), FAKE(event_create), FAKE(event_destroy), FAKE(event_record), FAKE(event_record_flags);
   FAKE(event_wait), FAKE(event_elapsed), FAKE(host_alloc), FAKE(host_free), FAKE(alloc), FAKE(free), FAKE(info);
   FAKE(upload), FAKE(download), FAKE(copy), FAKE(fill), FAKE(module_load), FAKE(module_unload), FAKE(module_function);
-  FAKE(launch), FAKE(capture_begin), FAKE(capture_end), FAKE(capture_info), FAKE(capture_depends);
+  FAKE(function_set), FAKE(launch), FAKE(capture_begin), FAKE(capture_end), FAKE(capture_info), FAKE(capture_depends);
   FAKE(graph_instantiate), FAKE(graph_upload), FAKE(graph_launch), FAKE(graph_exec_destroy), FAKE(graph_destroy);
   FAKE(graph_nodes), FAKE(error_name), FAKE(error_string);
 #undef FAKE

@@ -66,7 +66,8 @@ static inline struct base_target run_target(const struct run_way *way) {
                               .l2_bytes = 1 << 20,
                               .l3_bytes = way->far ? 1 << 10 : 1 << 25,
                               .threads = way->threads,
-                              .gpu = way->gpu};
+                              .gpu = way->gpu,
+                              .shared_bytes = way->far ? 48 << 10 : 99 << 10};
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */

@@ -136,8 +136,8 @@ static int launch_phase(const struct rt_stream *stream, const struct rt_module *
   int each = phase->group > 1 ? phase->tasks : CG_GROUP, threads = phase->group > 1 ? phase->group * each : CG_GROUP;
   int64_t wanted = (tasks + each - 1) / each;
   unsigned blocks = (unsigned)BASE_MAX(BASE_MIN(wanted, most / threads), 1);
-  return d->launch(phase->function, blocks, (unsigned)rows->n, 1, (unsigned)threads, 1, 1, 0, stream->stream,
-                   parameters, NULL);
+  return d->launch(phase->function, blocks, (unsigned)rows->n, 1, (unsigned)threads, 1, 1, (unsigned)phase->given,
+                   stream->stream, parameters, NULL);
 }
 
 /* With the context current. */

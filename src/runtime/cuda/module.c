@@ -10,7 +10,7 @@
 ** these, and of each of its phases, of which there is room for the most, the others. */
 enum { HEAD_N, HEAD_UNITS, HEAD_THREADS, HEAD };
 enum { ROW_UNIT, ROW_MEMS, ROW_SCALARS, ROW_PHASES, ROW_SCRATCH, ROW_JOINED, ROW_OF_PHASES };
-enum { OF_PHASE_GROUP, OF_PHASE_TASKS, OF_PHASE };
+enum { OF_PHASE_GROUP, OF_PHASE_TASKS, OF_PHASE_GIVEN, OF_PHASE };
 enum { ROW = ROW_OF_PHASES + OF_PHASE * KERN_MAX_PHASES };
 
 quern_status rt_cuda_module_new(struct rt_module **out, struct base_heap *heap, struct rt_cuda_driver *driver, size_t n,
@@ -50,6 +50,8 @@ void rt_cuda_module_free(struct rt_module *module) {
 
 /* ---- loading ----------------------------------------------------------------------------------------------- */
 
+enum { MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 }; /* CU_FUNC_ATTRIBUTE_ */
+
 static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *kernel) {
   const struct rt_cuda_driver *d = module->driver;
   void *unit = module->modules[kernel->unit];
@@ -58,7 +60,11 @@ static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *
     if (kernel->phases[p].phase.call) continue;
     snprintf(symbol, sizeof symbol, "%s_%d", kernel->name, p);
     QUERN_CHECK(unit != NULL, INTERNAL, "cuda: there is no binary of kernel %s", kernel->name);
-    QUERN_TRY(rt_cuda_check(d, d->module_function(&kernel->phases[p].function, unit, symbol), symbol));
+    struct rt_gpu_phase *phase = &kernel->phases[p];
+    QUERN_TRY(rt_cuda_check(d, d->module_function(&phase->function, unit, symbol), symbol));
+    if (phase->given > 0)
+      QUERN_TRY(
+          rt_cuda_check(d, d->function_set(phase->function, MAX_DYNAMIC_SHARED_SIZE_BYTES, phase->given), symbol));
   }
   return QUERN_STATUS_OK;
 }
@@ -87,6 +93,7 @@ static void write_row(int64_t *row, const struct rt_gpu_kernel *k) {
     int64_t *of = row + ROW_OF_PHASES + p * OF_PHASE;
     of[OF_PHASE_GROUP] = k->phases[p].group;
     of[OF_PHASE_TASKS] = k->phases[p].tasks;
+    of[OF_PHASE_GIVEN] = k->phases[p].given;
   }
 }
 
@@ -126,7 +133,7 @@ static bool in_range(int64_t x, int64_t low, int64_t high) { return x >= low && 
 
 /* False: the kernel of the table is not the program's. */
 static bool read_row(struct rt_gpu_kernel *k, const int64_t *row, const struct kern *kern, size_t n_units) {
-  enum { MOST_THREADS = 1024 }; /* of a block */
+  enum { MOST_THREADS = 1024, MOST_SHARED = 227 * 1024 }; /* of a block */
   if (!in_range(row[ROW_UNIT], 0, (int64_t)n_units - 1) || row[ROW_MEMS] != kern->n_mems ||
       row[ROW_SCALARS] != kern->n_scalars || row[ROW_PHASES] != kern->n_phases ||
       !in_range(row[ROW_JOINED], 1, RT_CUDA_TABLE / BASE_MAX(kern->n_mems, 1)))
@@ -140,9 +147,13 @@ static bool read_row(struct rt_gpu_kernel *k, const int64_t *row, const struct k
                               .joined = (int)row[ROW_JOINED]};
   for (int p = 0; p < kern->n_phases; p++) {
     const int64_t *of = row + ROW_OF_PHASES + p * OF_PHASE;
-    if (!in_range(of[OF_PHASE_GROUP], 0, MOST_THREADS) || !in_range(of[OF_PHASE_TASKS], 0, MOST_THREADS)) return false;
-    k->phases[p] = (struct rt_gpu_phase){
-        .phase = kern->phases[p], .group = (int)of[OF_PHASE_GROUP], .tasks = (int)of[OF_PHASE_TASKS]};
+    if (!in_range(of[OF_PHASE_GROUP], 0, MOST_THREADS) || !in_range(of[OF_PHASE_TASKS], 0, MOST_THREADS) ||
+        !in_range(of[OF_PHASE_GIVEN], 0, MOST_SHARED))
+      return false;
+    k->phases[p] = (struct rt_gpu_phase){.phase = kern->phases[p],
+                                         .group = (int)of[OF_PHASE_GROUP],
+                                         .tasks = (int)of[OF_PHASE_TASKS],
+                                         .given = (int)of[OF_PHASE_GIVEN]};
   }
   return true;
 }

@@ -49,6 +49,7 @@ struct rt_gpu_phase {
   int number;     /* in its unit */
   int group;      /* threads a task; 1: it is a thread's */
   int tasks;      /* of a group: that a block has */
+  int given;      /* bytes of shared memory that a block is given */
 };
 struct rt_gpu_kernel {
   const char *name; /* of the kernel, which lives as long */

@@ -179,8 +179,11 @@ void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels,
                                      .joined = cg_joined(kern, target)};
       for (int p = 0; p < kern->n_phases; p++) {
         struct cg_shape shape = cg_shape(kern, p, target);
-        to[k].phases[p] = (struct rt_gpu_phase){
-            .phase = kern->phases[p], .number = number++, .group = shape.group, .tasks = shape.tasks};
+        to[k].phases[p] = (struct rt_gpu_phase){.phase = kern->phases[p],
+                                                .number = number++,
+                                                .group = shape.group,
+                                                .tasks = shape.tasks,
+                                                .given = (int)cg_given(kern, p, target)};
       }
     }
   }

@@ -1,0 +1,401 @@
+/* sched/flash.c -- attention on GPUs in tiles with online softmax: memory grows with S + T, never with S T
+** in:    a claimed composite "attention", or what pass/place.c made of it: any float, any mask
+** how:   a group of threads has a block of queries of one head, in shared memory; blocks of keys and values pass by, and with each
+**        the rows' maxima, sums and outputs, all in registers, are rescaled (Dao et al., "FlashAttention").
+** keeps: every sum runs over blocks in one order: the same bits every time
+** see:   attention.c (processors), attention_call.c (a library), tile.h      tests: tests/sched/test_attention.c
+*/
+#include <math.h>
+
+#include "sched/flash.h"
+
+/* ---- the problem ----------------------------------------------------------------------------------------- */
+
+enum { MOST_WIDTH = 256, REGISTERS = 144 }; /* of 4 bytes, for sums */
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Bytes of the tiles of a phase. */
+static int64_t bytes_of(const struct flash_shape *s, quern_dtype acc, const struct pass_attention *a) {
+  int64_t rows = (int64_t)s->rows * TILE_DOWN, columns = (int64_t)s->columns * TILE_ACROSS;
+  int64_t wide = tile_covered(acc, a->width), value_wide = tile_covered(acc, a->value_width);
+  int64_t scores = tile_bytes(acc, rows, columns);
+  if (a->back)
+    return scores + tile_bytes(acc, rows, a->width) + tile_bytes(acc, rows, a->value_width) +
+           tile_bytes(acc, columns, wide) + tile_bytes(acc, columns, value_wide);
+  int64_t keys = tile_bytes(acc, columns, a->width), values = tile_bytes(acc, columns, value_wide);
+  return scores + tile_bytes(acc, rows, a->width) + tile_bytes(acc, rows, TILE_ACROSS) +
+         (s->one ? BASE_MAX(keys, values) : keys + values);
+}
+
+/* Registers and shared memory suffice; by_keys: of a gradient, dk and dv, else dq. */
+static bool fits(struct flash_shape *s, quern_dtype acc, const struct pass_attention *a, bool by_keys, int64_t shared) {
+  int words = (int)base_dtypes[acc].size / 4, scores = s->rows * s->columns * (a->back ? 2 : 1), outs = 0;
+  if (a->back) outs += s->rows * tile_columns(acc, a->width);
+  if (!a->back || by_keys) outs += s->rows * tile_columns(acc, a->value_width);
+  s->one = false;
+  s->one = !a->back && bytes_of(s, acc, a) > shared;
+  return words * (scores + outs) <= REGISTERS && bytes_of(s, acc, a) <= shared;
+}
+
+/* Loads from shared memory for a score, in all products that it is part of. */
+static double loads_of(const struct flash_shape *s, quern_dtype acc, const struct pass_attention *a, bool by_keys) {
+  int wide = tile_columns(acc, a->width), value_wide = tile_columns(acc, a->value_width),
+      terms = s->columns * TILE_ACROSS;
+  double along = (double)(s->rows + s->columns) * (double)(a->back ? a->width + a->value_width : a->width), across = 0;
+  if (a->back) across += (s->rows + wide) * terms;
+  if (!a->back || by_keys) across += (s->rows + value_wide) * terms;
+  return (along + across) / (s->rows * s->columns);
+}
+
+bool flash_shape(struct flash_shape *shape, const struct base_target *target, quern_dtype acc,
+                 const struct pass_attention *a, bool by_keys) {
+  enum { MOST = 8 };
+  int64_t rows = by_keys ? a->keys : a->queries, columns = by_keys ? a->queries : a->keys;
+  double best = 0;
+  shape->rows = 0;
+  for (int m = MOST; m >= 1; m /= 2) {
+    if (m > 1 && (int64_t)m * TILE_DOWN / 2 >= rows) continue;
+    for (int n = MOST; n >= 1; n /= 2) {
+      struct flash_shape s = {.rows = m, .columns = n};
+      if (n > 1 && (int64_t)n * TILE_ACROSS / 2 >= columns) continue;
+      if (!fits(&s, acc, a, by_keys, target->shared_bytes)) continue;
+      double loads = loads_of(&s, acc, a, by_keys);
+      if (shape->rows > 0 && loads >= best) continue;
+      *shape = s;
+      best = loads;
+    }
+  }
+  return shape->rows > 0;
+}
+
+/* What the composite says; false when it is not one for these kernels. */
+static bool read_node(const struct ir_node *node, struct pass_attention *a, const quern_tensor **mask) {
+  *mask = NULL;
+  if (!pass_attention_read(node, a)) return false;
+  if (node->attrs->ints.n > 2 || node->attrs->ints.at[1] == 0) return true;
+  *mask = node->src[3];
+  if (!a->back) return true;
+  int64_t head = a->queries * a->value_width; /* the mask stands before out, lse and dout */
+  for (int i = PASS_VIEW_Y; i <= PASS_VIEW_DY; i++)
+    a->views[i] = (struct pass_view){a->views[i].place + 1, 0, a->heads * head, head, a->value_width};
+  a->lse++;
+  return true;
+}
+
+bool att_flash_claims(const struct base_target *target, const struct ir_node *node) {
+  struct pass_attention a;
+  struct flash_shape shape;
+  const quern_tensor *mask;
+  bool placed = node->attrs->ints.n > 2;
+  if ((!placed && !att_claims(node)) || !read_node(node, &a, &mask)) return false;
+  if (a.batch < 1 || a.heads < 1 || a.keys < 1 || a.queries < 2 || a.width < 1 || a.value_width < 1) return false;
+  if (a.width > MOST_WIDTH || a.value_width > MOST_WIDTH) return false;
+  quern_dtype acc = kern_acc_dtype(node->src[0]->dtype);
+  return flash_shape(&shape, target, acc, &a, false) && (!a.back || flash_shape(&shape, target, acc, &a, true));
+}
+
+bool flash_setup(struct flash *f, const struct ir_node *node) {
+  if (!read_node(node, &f->a, &f->mask)) return false;
+  f->acc = kern_acc_dtype(node->src[0]->dtype);
+  f->mask_mem = f->mask != NULL ? att_place_mem(f->job, 3, false) : KERN_NONE;
+  f->lse_mem = att_place_mem(f->job, f->a.lse, !f->a.back);
+  f->offset = KERN_NONE;
+  for (int i = 0; i < PASS_VIEWS; i++) {
+    int place = f->a.views[i].place;
+    f->mem[i] = place < 0 ? KERN_NONE : att_place_mem(f->job, place, pass_view_is_out(i, f->a.back));
+  }
+  return true;
+}
+
+/* ---- pieces that forward and backward share ---------------------------------------------------------- */
+
+struct kern_builder flash_phase(struct flash *f, int64_t tasks) {
+  struct kern *kern = f->job->kern;
+  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
+  if (kern->failed == QUERN_STATUS_OK) kern->phases[kern->n_phases - 1].group = TILE_THREADS;
+  return b;
+}
+
+static bool is_shared(int view) {
+  return view == PASS_VIEW_K || view == PASS_VIEW_V || view == PASS_VIEW_DK || view == PASS_VIEW_DV;
+}
+
+/* Where row 0 of the current head begins. */
+static kern_id view_at(struct flash *f, int view) {
+  const struct pass_view *v = &f->a.views[view];
+  kern_id at = kern_add_i(f->b, kern_mul_i(f->b, f->batch, v->batch), v->at);
+  return kern_add(f->b, at, kern_mul_i(f->b, is_shared(view) ? f->kv : f->head, v->head));
+}
+
+static int64_t width_of(const struct flash *f, int view) {
+  bool values = view == PASS_VIEW_V || view == PASS_VIEW_Y || view == PASS_VIEW_DY || view == PASS_VIEW_DV;
+  return values ? f->a.value_width : f->a.width;
+}
+
+struct tile_source flash_source(struct flash *f, int view, kern_id first) {
+  const struct pass_view *v = &f->a.views[view];
+  struct tile_source s = {.row = v->row, .width = width_of(f, view), .first = first};
+  s.mem = kern_mem(f->b, f->mem[view]);
+  s.at = view_at(f, view);
+  s.last = kern_index(f->b, (is_shared(view) ? f->a.keys : f->a.queries) - 1);
+  int64_t strides[] = {s.width, v->at, v->batch, v->head, v->row};
+  s.run = tile_run(f->job->kern->mems[f->mem[view]].dtype, BASE_COUNT(strides), strides);
+  return s;
+}
+
+static bool has_offset(const struct flash *f) { return f->mask != NULL && f->mask->dtype == QUERN_DTYPE_I64; }
+
+kern_id flash_limit(struct flash *f, kern_id i) {
+  kern_id limit = tile_i(&f->t, f->a.keys - 1);
+  if (f->a.causal) limit = kern_min(f->b, limit, kern_add(f->b, i, tile_i(&f->t, f->a.keys - f->a.queries)));
+  if (f->offset != KERN_NONE) limit = kern_min(f->b, limit, kern_add(f->b, i, tile_all(&f->t, f->offset)));
+  return limit;
+}
+
+/* The mask's elements at (i, j). */
+static kern_id mask_at(struct flash *f, kern_id i, kern_id j) {
+  struct kern_builder *b = f->b;
+  const int64_t *dims = f->mask->dims;
+  kern_id zero = kern_index(b, 0), at = kern_mul_i(b, dims[0] > 1 ? f->batch : zero, dims[1]);
+  at = kern_mul_i(b, kern_add(b, at, dims[1] > 1 ? f->head : zero), dims[2] * dims[3]);
+  kern_id place = tile_i(&f->t, 0);
+  if (dims[2] > 1) {
+    kern_id row = kern_min(b, i, tile_i(&f->t, f->a.queries - 1));
+    place = kern_mul(b, row, tile_i(&f->t, dims[3]));
+  }
+  if (dims[3] > 1) place = kern_add(b, place, kern_min(b, j, tile_i(&f->t, f->a.keys - 1)));
+  return kern_gather(b, kern_at(b, kern_mem(b, f->mask_mem), at), place);
+}
+
+kern_id flash_sees(struct flash *f, kern_id i, kern_id j, kern_id limit) {
+  kern_id seen = kern_bin(f->b, KERN_LE, j, limit);
+  if (f->mask == NULL || f->mask->dtype != QUERN_DTYPE_BOOL) return seen;
+  return kern_bin(f->b, KERN_AND, seen, mask_at(f, i, j));
+}
+
+kern_id flash_added(struct flash *f, kern_id i, kern_id j, kern_id score) {
+  if (f->mask == NULL || f->mask->dtype == QUERN_DTYPE_BOOL || has_offset(f)) return score;
+  return kern_add(f->b, score, kern_cast(f->b, mask_at(f, i, j), f->acc));
+}
+
+kern_id flash_line(struct flash *f, kern_id i, int64_t rows) {
+  kern_id row = kern_min(f->b, i, tile_i(&f->t, rows - 1));
+  kern_id first = kern_add(f->b, kern_mul_i(f->b, f->batch, f->a.heads), f->head);
+  return kern_add(f->b, row, tile_all(&f->t, kern_mul_i(f->b, first, rows)));
+}
+
+/* e^x = 2^n e^r, n = round(x log2 e), |r| <= ln 2 / 2: a polynomial, then the exponent's bits. */
+kern_id flash_exp(struct flash *f, kern_id x) {
+  static const double c[] = {
+      0.0013814467070414164, 0.008368780651360467, 0.0416683942259579, 0.1666652010566069, 0.4999999341238758, 1, 1};
+  enum { MANTISSA = 23, ONE = 0x3f800000 };
+  const double whole = 12582912, least = -86; /* 1.5 2^23: a sum with it has no fraction; the least x that counts */
+  struct kern_builder *b = f->b;
+  const struct tile *t = &f->t;
+  if (f->acc != QUERN_DTYPE_F32) return kern_math(b, IR_EXP, f->acc, 1, &x);
+  kern_id low = tile_f(t, least), shift = tile_f(t, whole), at = kern_max(b, x, low);
+  kern_id moved = kern_fma(b, at, tile_f(t, 1.4426950408889634), shift), n = kern_sub(b, moved, shift);
+  kern_id r = kern_fma(b, n, tile_f(t, -0.693359375), at); /* ln 2 in two parts, the first of few bits */
+  r = kern_fma(b, n, tile_f(t, 2.12194440e-4), r);
+  kern_id p = tile_f(t, c[0]);
+  for (size_t i = 1; i < BASE_COUNT(c); i++) p = kern_fma(b, p, r, tile_f(t, c[i]));
+  kern_id bits = kern_bitcast(b, moved, QUERN_DTYPE_I32);
+  bits = kern_bin(b, KERN_SHL, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, MANTISSA));
+  bits = kern_add(b, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, ONE));
+  p = kern_mul(b, p, kern_bitcast(b, bits, QUERN_DTYPE_F32));
+  kern_id small = kern_bin(b, KERN_LT, x, low);
+  return kern_select(b, small, tile_f(t, 0), p);
+}
+
+void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, int64_t width) {
+  struct kern_builder *b = f->b;
+  const struct tile *t = &f->t;
+  if (f->mem[view] < 0) return;
+  quern_dtype dtype = f->job->kern->mems[f->mem[view]].dtype;
+  kern_id mem = kern_mem(b, f->mem[view]);
+  mem = kern_at(b, mem, view_at(f, view));
+  for (int m = 0; m < sums->rows; m++) {
+    kern_id i = tile_row(t, first, m), last = tile_i(t, rows - 1), there = kern_bin(b, KERN_LE, i, last);
+    kern_id row = kern_min(b, i, last), each = tile_i(t, f->a.views[view].row);
+    row = kern_mul(b, row, each);
+    for (int n = 0; n < sums->columns; n++) {
+      kern_id e = tile_wide_column(t, n), end = tile_i(t, width - 1);
+      kern_id both = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_LE, e, end));
+      kern_id at = kern_add(b, row, kern_min(b, e, end));
+      kern_id x = kern_get(b, sums->at[m * sums->columns + n]);
+      kern_scatter_n(b, mem, at, kern_cast(b, x, dtype), both);
+    }
+  }
+}
+
+/* ---- forward --------------------------------------------------------------------------------------------- */
+
+enum { MOST_ROWS = 8, MOST_COLUMNS = 8 };
+
+struct forward {
+  struct flash f;
+  struct flash_shape shape;
+  int64_t queries, keys; /* of a block */
+  struct tile_local q, k, v, p, part;
+  struct tile_sums scores, out;
+  kern_id top[MOST_ROWS], sum[MOST_ROWS]; /* variables: a row's maximum; the thread's part of its sum */
+  kern_id q0, j0;
+};
+
+/* Scores of the thread, -inf where the key is not seen. */
+static void read_scores(struct forward *w, kern_id *score) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  int n = w->shape.columns;
+  kern_id nothing = tile_f(&f->t, -(double)INFINITY);
+  for (int m = 0; m < w->shape.rows; m++) {
+    kern_id i = tile_row(&f->t, w->q0, m), limit = flash_limit(f, i);
+    for (int c = 0; c < n; c++) {
+      kern_id j = tile_column(&f->t, w->j0, c), x = kern_get(b, w->scores.at[m * n + c]);
+      x = flash_added(f, i, j, x);
+      score[m * n + c] = kern_select(b, flash_sees(f, i, j, limit), x, nothing);
+    }
+  }
+}
+
+/* Weights to LOCAL memory; maxima, sums and outputs follow. */
+static void soften(struct forward *w, kern_id *score) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  int columns = w->shape.columns;
+  kern_id most[MOST_ROWS], zero = tile_f(&f->t, 0), nothing = tile_f(&f->t, -(double)INFINITY);
+  for (int m = 0; m < w->shape.rows; m++) {
+    most[m] = score[m * columns];
+    for (int c = 1; c < columns; c++) most[m] = kern_max(b, most[m], score[m * columns + c]);
+  }
+  tile_join_rows(&f->t, &w->part, IR_REDUCE_MAX, w->shape.rows, most);
+  for (int m = 0; m < w->shape.rows; m++) {
+    kern_id before = kern_get(b, w->top[m]), top = kern_max(b, before, most[m]);
+    kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top), less = kern_sub(b, before, from);
+    kern_id factor = flash_exp(f, less), sum = KERN_NONE;
+    kern_set(b, w->top[m], top);
+    for (int c = 0; c < columns; c++) {
+      kern_id x = kern_sub(b, score[m * columns + c], from), p = flash_exp(f, x);
+      sum = c == 0 ? p : kern_add(b, sum, p);
+      tile_put(&f->t, &w->p, m, c, p);
+    }
+    kern_set(b, w->sum[m], kern_fma(b, kern_get(b, w->sum[m]), factor, sum));
+    for (int e = 0; e < w->out.columns; e++) {
+      kern_id out = w->out.at[m * w->out.columns + e];
+      kern_set(b, out, kern_mul(b, kern_get(b, out), factor));
+    }
+  }
+}
+
+/* The keys that some query of the block may see: a number of blocks. */
+static kern_id blocks_seen(struct forward *w) {
+  struct kern_builder *b = w->f.b;
+  const struct pass_attention *a = &w->f.a;
+  kern_id keys = kern_index(b, a->keys), end = kern_min_i(b, kern_add_i(b, w->q0, w->queries), a->queries);
+  if (a->causal) keys = kern_min(b, keys, kern_add_i(b, end, a->keys - a->queries));
+  if (w->f.offset != KERN_NONE) keys = kern_min(b, keys, kern_add(b, end, w->f.offset));
+  return kern_idiv(b, kern_add_i(b, kern_max_i(b, keys, 0), w->keys - 1), w->keys);
+}
+
+static void finish(struct forward *w) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  kern_id sum[MOST_ROWS], zero = tile_f(&f->t, 0), one = tile_f(&f->t, 1), nothing = tile_f(&f->t, -(double)INFINITY);
+  for (int m = 0; m < w->shape.rows; m++) sum[m] = kern_get(b, w->sum[m]);
+  tile_join_rows(&f->t, &w->part, IR_SUM, w->shape.rows, sum);
+  for (int m = 0; m < w->shape.rows; m++) {
+    kern_id none = kern_bin(b, KERN_EQ, sum[m], zero), divisor = kern_select(b, none, one, sum[m]);
+    for (int e = 0; e < w->out.columns; e++) {
+      kern_id out = w->out.at[m * w->out.columns + e];
+      kern_set(b, out, kern_bin(b, KERN_DIV, kern_get(b, out), divisor));
+    }
+    if (f->lse_mem < 0) continue;
+    kern_id i = tile_row(&f->t, w->q0, m), line = flash_line(f, i, f->a.queries);
+    kern_id x = kern_math(b, IR_LOG, f->acc, 1, &divisor);
+    x = kern_add(b, kern_get(b, w->top[m]), x);
+    x = kern_select(b, none, nothing, x);
+    kern_id there = kern_bin(b, KERN_LT, i, tile_i(&f->t, f->a.queries));
+    there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, f->t.column, tile_i(&f->t, 0)));
+    kern_id to = kern_mem(b, f->lse_mem);
+    kern_scatter_n(b, to, line, kern_cast(b, x, f->job->kern->mems[f->lse_mem].dtype), there);
+  }
+  flash_store(f, &w->out, PASS_VIEW_Y, w->q0, f->a.queries, f->a.value_width);
+}
+
+/* That of a sample, within -S and T. */
+static kern_id offset_of(struct flash *f) {
+  kern_id at = f->mask->dims[0] > 1 ? f->batch : kern_index(f->b, 0);
+  kern_id offset = kern_load(f->b, kern_mem(f->b, f->mask_mem), at, 1);
+  return kern_min_i(f->b, kern_max_i(f->b, offset, -f->a.queries), f->a.keys);
+}
+
+static void start(struct forward *w) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  int64_t wide = tile_covered(f->acc, a->value_width);
+  w->q = tile_local(&f->t, w->queries, a->width);
+  w->p = tile_local(&f->t, w->queries, w->keys);
+  w->part = tile_local(&f->t, w->queries, TILE_ACROSS);
+  if (w->shape.one && wide > a->width) {
+    w->v = tile_local(&f->t, w->keys, wide);
+    w->k = (struct tile_local){w->v.mem, w->keys, a->width, tile_stride(f->acc, a->width)};
+  } else {
+    w->k = tile_local(&f->t, w->keys, a->width);
+    w->v = (struct tile_local){w->k.mem, w->keys, wide, tile_stride(f->acc, wide)};
+    if (!w->shape.one) w->v = tile_local(&f->t, w->keys, wide);
+  }
+  tile_sums(&f->t, &w->scores, w->shape.rows, w->shape.columns);
+  tile_sums(&f->t, &w->out, w->shape.rows, tile_columns(f->acc, a->value_width));
+  for (int m = 0; m < w->shape.rows; m++) {
+    w->top[m] = kern_var(f->b, tile_f(&f->t, -(double)INFINITY));
+    w->sum[m] = kern_var(f->b, tile_f(&f->t, 0));
+  }
+  struct tile_source from = flash_source(f, PASS_VIEW_Q, w->q0);
+  tile_load(&f->t, &w->q, &from, a->scale);
+  tile_clear_end(&f->t, &w->q, a->width);
+}
+
+static void forward_phase(struct forward *w) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  int64_t blocks = ceil_div(a->queries, w->queries);
+  struct kern_builder b = flash_phase(f, a->batch * a->heads * blocks);
+  if (b.kern->failed != QUERN_STATUS_OK) return;
+  f->b = &b;
+  kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks), last = kern_index(&b, blocks - 1);
+  f->batch = kern_idiv(&b, head, a->heads);
+  f->head = kern_imod(&b, head, a->heads);
+  f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
+  kern_id block = kern_sub(&b, last, kern_imod(&b, task, blocks)); /* the last sees most */
+  w->q0 = kern_mul_i(&b, block, w->queries);
+  f->t = tile_begin(&b, f->acc);
+  if (has_offset(f)) f->offset = offset_of(f);
+  start(w);
+  kern_id zero = kern_index(&b, 0), number = kern_for(&b, zero, blocks_seen(w), 1);
+  w->j0 = kern_mul_i(&b, number, w->keys);
+  struct tile_source keys = flash_source(f, PASS_VIEW_K, w->j0), values = flash_source(f, PASS_VIEW_V, w->j0);
+  int64_t terms = ceil_div(a->width, f->t.quad) * f->t.quad;
+  tile_load(&f->t, &w->k, &keys, 1);
+  tile_clear_end(&f->t, &w->k, a->width);
+  if (!w->shape.one) tile_load(&f->t, &w->v, &values, 1);
+  tile_set_zero(&f->t, &w->scores);
+  tile_multiply_rows(&f->t, &w->scores, &w->q, &w->k, terms);
+  kern_id score[MOST_ROWS * MOST_COLUMNS];
+  if (w->shape.one) tile_load(&f->t, &w->v, &values, 1);
+  read_scores(w, score);
+  soften(w, score);
+  tile_multiply(&f->t, &w->out, &w->p, &w->v, w->keys);
+  kern_end(&b);
+  finish(w);
+}
+
+quern_status sched_flash(struct sched_job *job) {
+  struct forward w = {.f = {.job = job}};
+  bool fine = flash_setup(&w.f, job->group->anchor) && flash_shape(&w.shape, job->target, w.f.acc, &w.f.a, false);
+  QUERN_CHECK(fine, INTERNAL, "schedule: no tile for %s", job->group->anchor->attrs->name);
+  w.queries = (int64_t)w.shape.rows * TILE_DOWN;
+  w.keys = (int64_t)w.shape.columns * TILE_ACROSS;
+  forward_phase(&w);
+  return job->kern->failed;
+}

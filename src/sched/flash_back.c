@@ -1,0 +1,232 @@
+/* sched/flash_back.c -- the gradient of attention on GPUs in tiles: weights are computed again from q, k and lse
+** in:    a claimed composite "attention.vjp", or what pass/place.c made of it; results dq, dk, dv
+** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = scale P (dout v' - D): dv = P' dout, dk = dS' q, dq = dS k.
+**        A phase computes D, one dq by blocks of queries, one dk and dv by blocks of keys, whose tiles are transposed: a row a key.
+** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
+** see:   flash.c, attention_back.c (processors)      tests: tests/sched/test_attention.c
+*/
+#include <math.h>
+
+#include "sched/flash.h"
+
+enum { MOST_ROWS = 8, MOST_COLUMNS = 8, WARP = 32 };
+
+struct backward {
+  struct flash f;
+  struct flash_shape shape;
+  int64_t rows, columns;          /* of a block: queries and keys, or keys and queries */
+  int shift_mem;                  /* work: D of each query */
+  struct tile_local x, dx;        /* rows: q and dout, or k and v */
+  struct tile_local y, dy;        /* columns: k and v, or q and dout */
+  struct tile_local p;            /* P or dS of the block */
+  struct tile_sums scores, slope; /* q k', dout v' */
+  kern_id r0, c0;                 /* the first row and column */
+};
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- before: D of each query ------------------------------------------------------------------------------- */
+
+static kern_id line_at(struct backward *w, int view, kern_id batch, kern_id head, kern_id row) {
+  struct kern_builder *b = w->f.b;
+  const struct pass_view *v = &w->f.a.views[view];
+  kern_id at = kern_add_i(b, kern_mul_i(b, batch, v->batch), v->at);
+  at = kern_add(b, at, kern_mul_i(b, head, v->head));
+  return kern_add(b, at, kern_mul_i(b, row, v->row));
+}
+
+/* A warp a query. */
+static void shift_phase(struct backward *w) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  struct kern *kern = f->job->kern;
+  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(a->batch * a->heads * a->queries))};
+  if (kern->failed != QUERN_STATUS_OK) return;
+  kern->phases[kern->n_phases - 1].group = WARP;
+  f->b = &b;
+  kern_id task = kern_task(&b), head = kern_idiv(&b, task, a->queries), row = kern_imod(&b, task, a->queries);
+  kern_id batch = kern_idiv(&b, head, a->heads);
+  head = kern_imod(&b, head, a->heads);
+  kern_id out = kern_mem(&b, f->mem[PASS_VIEW_Y]), dout = kern_mem(&b, f->mem[PASS_VIEW_DY]);
+  out = kern_at(&b, out, line_at(w, PASS_VIEW_Y, batch, head, row));
+  dout = kern_at(&b, dout, line_at(w, PASS_VIEW_DY, batch, head, row));
+  kern_id sum = kern_const_f(&b, f->acc, WARP, 0);
+  for (int64_t e = 0; e < a->value_width; e += WARP) {
+    kern_id at = kern_index(&b, e), count = kern_index(&b, BASE_MIN(a->value_width - e, WARP));
+    kern_id x = kern_cast(&b, kern_load_n(&b, out, at, WARP, count), f->acc);
+    kern_id y = kern_cast(&b, kern_load_n(&b, dout, at, WARP, count), f->acc);
+    sum = kern_fma(&b, x, y, sum);
+  }
+  kern_id to = kern_mem(&b, w->shift_mem);
+  kern_store(&b, to, task, kern_fold(&b, KERN_ADD, sum));
+}
+
+/* ---- tiles ------------------------------------------------------------------------------------------------- */
+
+/* What is needed of a query: its lse, 0 where it sees nothing, and D. */
+static void read_query(struct backward *w, kern_id i, kern_id *lse, kern_id *shift) {
+  struct flash *f = &w->f;
+  kern_id at = flash_line(f, i, f->a.queries), zero = tile_f(&f->t, 0);
+  kern_id x = kern_cast(f->b, kern_gather(f->b, kern_mem(f->b, f->lse_mem), at), f->acc);
+  *lse = kern_select(f->b, kern_bin(f->b, KERN_EQ, x, tile_f(&f->t, -(double)INFINITY)), zero, x);
+  *shift = kern_gather(f->b, kern_mem(f->b, w->shift_mem), at);
+}
+
+/* P and dS of the thread's elements, from q k' and dout v'. by_keys: rows are keys. */
+static void weigh(struct backward *w, bool by_keys, kern_id *p, kern_id *ds) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  int rows = w->shape.rows, columns = w->shape.columns, queries = by_keys ? columns : rows;
+  kern_id lse[MOST_ROWS], shift[MOST_ROWS], query[MOST_ROWS], limit[MOST_ROWS];
+  kern_id scale = tile_f(&f->t, f->a.scale), zero = tile_f(&f->t, 0);
+  for (int k = 0; k < queries; k++) {
+    query[k] = by_keys ? tile_column(&f->t, w->c0, k) : tile_row(&f->t, w->r0, k);
+    limit[k] = flash_limit(f, query[k]);
+    kern_id there = kern_bin(b, KERN_LT, query[k], tile_i(&f->t, f->a.queries));
+    limit[k] = kern_select(b, there, limit[k], tile_i(&f->t, -1)); /* a query that is not there sees nothing */
+    read_query(w, query[k], &lse[k], &shift[k]);
+  }
+  for (int m = 0; m < rows; m++) {
+    for (int n = 0; n < columns; n++) {
+      int at = m * columns + n, k = by_keys ? n : m;
+      kern_id key = by_keys ? tile_row(&f->t, w->r0, m) : tile_column(&f->t, w->c0, n);
+      kern_id x = kern_mul(b, kern_get(b, w->scores.at[at]), scale);
+      x = kern_sub(b, x, lse[k]);
+      x = flash_exp(f, x);
+      p[at] = kern_select(b, flash_sees(f, query[k], key, limit[k]), x, zero);
+      kern_id slope = kern_sub(b, kern_get(b, w->slope.at[at]), shift[k]);
+      ds[at] = kern_mul(b, kern_mul(b, p[at], slope), scale);
+    }
+  }
+}
+
+static void put(struct backward *w, const kern_id *values) {
+  for (int m = 0; m < w->shape.rows; m++)
+    for (int n = 0; n < w->shape.columns; n++) tile_put(&w->f.t, &w->p, m, n, values[m * w->shape.columns + n]);
+}
+
+/* Tiles of a phase, and its rows, which stay. */
+static void start(struct backward *w, int view, int value_view) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  w->x = tile_local(&f->t, w->rows, a->width);
+  w->dx = tile_local(&f->t, w->rows, a->value_width);
+  w->y = tile_local(&f->t, w->columns, tile_covered(f->acc, a->width));
+  w->dy = tile_local(&f->t, w->columns, tile_covered(f->acc, a->value_width));
+  w->p = tile_local(&f->t, w->rows, w->columns);
+  tile_sums(&f->t, &w->scores, w->shape.rows, w->shape.columns);
+  tile_sums(&f->t, &w->slope, w->shape.rows, w->shape.columns);
+  struct tile_source one = flash_source(f, view, w->r0), other = flash_source(f, value_view, w->r0);
+  tile_load(&f->t, &w->x, &one, 1);
+  tile_load(&f->t, &w->dx, &other, 1);
+  tile_clear_end(&f->t, &w->x, a->width);
+  tile_clear_end(&f->t, &w->dx, a->value_width);
+}
+
+/* The columns of a block, and both products with the rows. */
+static void multiply_block(struct backward *w, int view, int value_view) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  int64_t quad = f->t.quad;
+  struct tile_source one = flash_source(f, view, w->c0), other = flash_source(f, value_view, w->c0);
+  tile_load(&f->t, &w->y, &one, 1);
+  tile_load(&f->t, &w->dy, &other, 1);
+  tile_clear_end(&f->t, &w->y, a->width);
+  tile_clear_end(&f->t, &w->dy, a->value_width);
+  tile_set_zero(&f->t, &w->scores);
+  tile_set_zero(&f->t, &w->slope);
+  tile_multiply_rows(&f->t, &w->scores, &w->x, &w->y, ceil_div(a->width, quad) * quad);
+  tile_multiply_rows(&f->t, &w->slope, &w->dx, &w->dy, ceil_div(a->value_width, quad) * quad);
+}
+
+static bool set_shape(struct backward *w, bool by_keys) {
+  if (!flash_shape(&w->shape, w->f.job->target, w->f.acc, &w->f.a, by_keys)) return false;
+  w->rows = (int64_t)w->shape.rows * TILE_DOWN;
+  w->columns = (int64_t)w->shape.columns * TILE_ACROSS;
+  return true;
+}
+
+/* ---- dq ---------------------------------------------------------------------------------------------------- */
+
+static void query_phase(struct backward *w) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  int64_t blocks = ceil_div(a->queries, w->rows);
+  struct kern_builder b = flash_phase(f, a->batch * a->heads * blocks);
+  if (b.kern->failed != QUERN_STATUS_OK) return;
+  f->b = &b;
+  kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks), last = kern_index(&b, blocks - 1);
+  f->batch = kern_idiv(&b, head, a->heads);
+  f->head = kern_imod(&b, head, a->heads);
+  f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
+  kern_id block = kern_sub(&b, last, kern_imod(&b, task, blocks));
+  w->r0 = kern_mul_i(&b, block, w->rows);
+  f->t = tile_begin(&b, f->acc);
+  start(w, PASS_VIEW_Q, PASS_VIEW_DY);
+  struct tile_sums dq;
+  tile_sums(&f->t, &dq, w->shape.rows, tile_columns(f->acc, a->width));
+  kern_id keys = kern_index(&b, a->keys), end = kern_min_i(&b, kern_add_i(&b, w->r0, w->rows), a->queries);
+  if (a->causal) keys = kern_min(&b, keys, kern_add_i(&b, end, a->keys - a->queries));
+  keys = kern_idiv(&b, kern_add_i(&b, kern_max_i(&b, keys, 0), w->columns - 1), w->columns);
+  kern_id number = kern_for(&b, kern_index(&b, 0), keys, 1);
+  w->c0 = kern_mul_i(&b, number, w->columns);
+  multiply_block(w, PASS_VIEW_K, PASS_VIEW_V);
+  kern_id p[MOST_ROWS * MOST_COLUMNS], ds[MOST_ROWS * MOST_COLUMNS];
+  weigh(w, false, p, ds);
+  put(w, ds);
+  tile_multiply(&f->t, &dq, &w->p, &w->y, w->columns);
+  kern_end(&b);
+  flash_store(f, &dq, PASS_VIEW_DQ, w->r0, a->queries, a->width);
+}
+
+/* ---- dk and dv --------------------------------------------------------------------------------------------- */
+
+static void key_phase(struct backward *w) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  int64_t blocks = ceil_div(a->keys, w->rows), sharing = a->heads / a->kv_heads;
+  struct kern_builder b = flash_phase(f, a->batch * a->kv_heads * blocks);
+  if (b.kern->failed != QUERN_STATUS_OK) return;
+  f->b = &b;
+  kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks);
+  f->batch = kern_idiv(&b, head, a->kv_heads);
+  f->kv = kern_imod(&b, head, a->kv_heads);
+  w->r0 = kern_mul_i(&b, kern_imod(&b, task, blocks), w->rows);
+  f->t = tile_begin(&b, f->acc);
+  start(w, PASS_VIEW_K, PASS_VIEW_V);
+  struct tile_sums dk, dv;
+  tile_sums(&f->t, &dk, w->shape.rows, tile_columns(f->acc, a->width));
+  tile_sums(&f->t, &dv, w->shape.rows, tile_columns(f->acc, a->value_width));
+  kern_id first = kern_index(&b, 0);
+  if (a->causal) first = kern_max_i(&b, kern_add_i(&b, w->r0, a->queries - a->keys), 0);
+  first = kern_idiv(&b, first, w->columns);
+  kern_id shared = kern_range(&b, 0, sharing, 1);
+  f->head = kern_add(&b, kern_mul_i(&b, f->kv, sharing), shared);
+  kern_id number = kern_for(&b, first, kern_index(&b, ceil_div(a->queries, w->columns)), 1);
+  w->c0 = kern_mul_i(&b, number, w->columns);
+  multiply_block(w, PASS_VIEW_Q, PASS_VIEW_DY);
+  kern_id p[MOST_ROWS * MOST_COLUMNS], ds[MOST_ROWS * MOST_COLUMNS];
+  weigh(w, true, p, ds);
+  put(w, p);
+  tile_multiply(&f->t, &dv, &w->p, &w->dy, w->columns);
+  put(w, ds);
+  tile_multiply(&f->t, &dk, &w->p, &w->y, w->columns);
+  kern_end(&b);
+  kern_end(&b);
+  flash_store(f, &dk, PASS_VIEW_DK, w->r0, a->keys, a->width);
+  flash_store(f, &dv, PASS_VIEW_DV, w->r0, a->keys, a->value_width);
+}
+
+quern_status sched_flash_back(struct sched_job *job) {
+  struct backward w = {.f = {.job = job}};
+  const char *name = job->group->anchor->attrs->name;
+  QUERN_CHECK(flash_setup(&w.f, job->group->anchor), INTERNAL, "schedule: %s is no attention", name);
+  const struct pass_attention *a = &w.f.a;
+  w.shift_mem = kern_add_mem(job->kern, w.f.acc, KERN_WORK, a->batch * a->heads * a->queries);
+  shift_phase(&w);
+  QUERN_CHECK(set_shape(&w, false), INTERNAL, "schedule: no tile for %s", name);
+  query_phase(&w);
+  QUERN_CHECK(set_shape(&w, true), INTERNAL, "schedule: no tile for %s", name);
+  key_phase(&w);
+  return job->kern->failed;
+}
