@@ -172,6 +172,7 @@ int cli_plan_settings(const struct cli_call *call);
 /* clang-format off */
 #define CLI_PROGRAM_OPTIONS                                                                                            \
   {"--device", 0, "NAME", "compile for this device (cpu); quern devices lists them"},                                  \
+  {"--target", 0, "NAME", "code for this target instead of the device's own: avx2, sm_80, sm_90+blas+dnn"},            \
   {"--threads", 0, "N", "threads of a run; without it as many as the machine grants"},                                 \
   {"--optimise", 0, "0|1", "0: a kernel an operation, in scalar code (1)"},                                            \
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
@@ -185,7 +186,7 @@ int cli_plan_settings(const struct cli_call *call);
   {"--leading", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
-  "[--device NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"                      \
+  "[--device NAME] [--target NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
   "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--leading "        \
   "NAME[,NAME]]"
 

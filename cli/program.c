@@ -56,6 +56,7 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
   if (status == CLI_OK) status = read_word(call, "--numerics", 2, kinds, &numerics);
   if (status == CLI_OK) status = read_word(call, "--optimize-for", 2, goals, &goal);
   cli_has(call, "--pass", &options->passes);
+  cli_has(call, "--target", &options->target);
   options->threads = (int)threads;
   options->optimise = (int)optimise;
   options->numerics = (quern_numerics)numerics;

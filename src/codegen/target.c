@@ -65,13 +65,21 @@ const struct cg_target *cg_target_find(const char *name) {
   return NULL;
 }
 
+#define TARGET(NAME, ...) " " NAME
+#define GPU TARGET
+static const char all_names[] =
+#include "codegen/targets.def"
+    ;
+#undef TARGET
+#undef GPU
+
 quern_status cg_target_parse(struct cg_target *target, const char *text) {
   static const char *const names[] = {"blas", "dnn"}; /* by bit */
   char name[64];
   size_t n = strcspn(text, "+");
   snprintf(name, sizeof name, "%.*s", (int)BASE_MIN(n, sizeof name), text);
   const struct cg_target *row = cg_target_find(name);
-  QUERN_CHECK(row != NULL, INVALID, "program_compile: there is no target \"%s\" HINT: quern devices lists them", name);
+  QUERN_CHECK(row != NULL, INVALID, "program_compile: there is no target \"%s\" HINT: there are%s", name, all_names);
   *target = *row;
   for (const char *at = text + n; *at != 0; at += n) {
     size_t bit = 0;

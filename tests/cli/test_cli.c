@@ -278,6 +278,12 @@ static void run_programs(void **state) {
       {"quern run dense.qir --fill --device cpuu", 2,
        "quern run: --device: there is no 'cpuu'; did you mean 'cpu'?\n  HINT: quern help run\n"},
       {"quern run dense.qir --fill --device null", 1, "quern: dense.qir: device null: ..."},
+      {"quern run dense.qir --fill --device interp --target opencl --quiet", 0, ""},
+      {"quern run dense.qir --fill --target opencl", 1,
+       "quern: dense.qir: program_compile: device \"cpu\" does not run what is made for target \"opencl\"\n"},
+      {"quern run dense.qir --fill --target sm_1", 1,
+       "quern: dense.qir: program_compile: there is no target \"sm_1\" HINT: there are avx512vnni..."},
+      {"quern explain dense.qir --device interp --target sm_80 --source | grep -q __global__", 0, ""},
       {"quern run dense.qir --fill --numerics quick", 2, "quern run: --numerics: there is no 'quick'\n..."},
       {"quern run dense.qir --set x=2 --set w=0.5 --optimize-for throughput | head -2", 0,
        "y: f32[4]\n[-8 -8 -8 -8]\n"},
@@ -413,7 +419,7 @@ static void profiles(void **state) {
        0, "M {'X'} True\n"},
       {"grep -c '^program;[a-z]*;[a-z_0-9]* [0-9]*$' t.txt", 0, "..."},
       {"quern run dense.qir --fill --quiet --trace none/t.json", 1, "quern: none/t.json: cannot be made..."},
-      {"(timeout -s INT 2 \"$Q\" run dense.qir --fill --quiet --profile --runs 1000000000 | head -1 | cut -c1-9) 2>&1",
+      {"(timeout -s INT 4 \"$Q\" run dense.qir --fill --quiet --profile --runs 1000000000 | head -1 | cut -c1-9) 2>&1",
        0, "quern: interrupted\nprogram: \n"},
   };
   RUN(rows);
