@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo examples check test test-neon test-opencl test-nvrtc test-cuda golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
+.PHONY: all demo examples check test test-neon test-opencl test-nvrtc test-cuda sanitize-cuda golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
         install bench clean help setup-build setup-test setup-opencl setup-neon setup-lint setup-bench
 
 all: setup-build ## build the library, the programs, the tests and the examples in build/
@@ -40,6 +40,9 @@ test-nvrtc: setup-test all ## every kernel of the operation driver compiled as C
 
 test-cuda: setup-test all ## the operation driver on an NVIDIA GPU; skipped where there is none
 	@tools/cuda.sh build
+
+sanitize-cuda: setup-test all ## the operation driver on an NVIDIA GPU under compute-sanitizer (TOOLS="memcheck racecheck")
+	@tools/sanitize_cuda.sh build $(TOOLS)
 
 golden: setup-test all ## rewrite tests/golden/: kernels as the compiler makes them now
 	@build/tests/golden/test_golden --update
