@@ -200,7 +200,8 @@ static quern_status check_gradient(const struct check *check, size_t n, quern_te
 /* ---- all --------------------------------------------------------------------------------------------- */
 
 quern_status check_graph(const struct check *check, size_t n, quern_tensor *const *roots) {
-  if (check->device != NULL) return check_device(check->device, check->ctx, 1, &(struct seeded){check->seed, n, roots});
+  if (check->device != NULL)
+    return check_device(check->device, check->target, check->ctx, 1, &(struct seeded){check->seed, n, roots});
   QUERN_TRY(check_named(ir_verify(check->ctx, n, roots), "verify"));
   void **values = base_arena_alloc(&check->ctx->arena, n * sizeof *values);
   if (values == NULL) return QUERN_STATUS_MEMORY;

@@ -156,8 +156,8 @@ static const char *gpu_row(const char *device) {
   return cg_target_find(target.base.name)->base.name;
 }
 
-static quern_status run_ways(struct run *r, const char *device) {
-  const char *row = gpu_row(device);
+static quern_status run_ways(struct run *r, const char *device, const char *target) {
+  const char *row = target != NULL ? target : gpu_row(device);
   const struct way ways[] = {{"optimised", device, 1, NULL, row},
                              {"not fused", device, 1, "-fuse", row},
                              {"not simplified", device, 1, "-simplify,-fold,-layout", row},
@@ -187,7 +187,8 @@ static void add_graph(struct run *r, const struct seeded *graph) {
   }
 }
 
-quern_status check_device(const char *device, quern_context *ctx, size_t n_graphs, const struct seeded *graphs) {
+quern_status check_device(const char *device, const char *target, quern_context *ctx, size_t n_graphs,
+                          const struct seeded *graphs) {
   struct run r = {.ctx = ctx};
   base_arena_init(&r.arena, &ctx->heap);
   size_t most = 0;
@@ -196,7 +197,7 @@ quern_status check_device(const char *device, quern_context *ctx, size_t n_graph
   r.graph_of = base_arena_alloc(&r.arena, (most + 1) * sizeof *r.graph_of);
   quern_status status = r.roots == NULL || r.graph_of == NULL ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
   for (size_t g = 0; g < n_graphs && status == QUERN_STATUS_OK; g++) add_graph(&r, &graphs[g]);
-  if (status == QUERN_STATUS_OK) status = run_ways(&r, device);
+  if (status == QUERN_STATUS_OK) status = run_ways(&r, device, target);
   base_arena_fini(&r.arena);
   return status;
 }

@@ -3,7 +3,7 @@
 **   checks N graphs; with 20000 or more, every op and every rewrite rule must have occurred 100 times
 ** quernprop --only SEED [--max-nodes M]
 **   checks the graph of that seed again, and prints it
-** quernprop --device interp|cpu|opencl|cuda [--graphs N] ...
+** quernprop --device interp|cpu|opencl|cuda [--target NAME] [--graphs N] ...
 **   checks that programs of the graphs give the same bits whichever passes run, compiled or interpreted
 ** quernprop --plant [--graphs N]
 **   checks that wrong rules are found out within N graphs each
@@ -21,7 +21,7 @@ enum { LEAST_NODES = 30, OFTEN = 100, MANY_GRAPHS = 20000, MOST_FAILURES = 5, BA
 struct options {
   uint64_t graphs, seed, max_nodes, only;
   bool has_only, plant;
-  const char *device; /* or NULL */
+  const char *device, *target; /* or NULL */
 };
 
 /* ---- one graph --------------------------------------------------------------------------------------- */
@@ -51,8 +51,13 @@ static quern_status run_graph(const struct options *options, uint64_t seed, bool
   size_t n = 0;
   quern_tensor **roots = NULL;
   quern_status status = gen_graph(ctx, seed, size_of(options, seed), plant, &n, &roots);
-  struct check check = {
-      .ctx = ctx, .seed = seed, .gradient = gradient, .plant = plant, .device = options->device, .counts = counts};
+  struct check check = {.ctx = ctx,
+                        .seed = seed,
+                        .gradient = gradient,
+                        .plant = plant,
+                        .device = options->device,
+                        .target = options->target,
+                        .counts = counts};
   if (status == QUERN_STATUS_OK) {
     size_t found = check_count(ctx, n, roots, counts);
     if (nodes != NULL) *nodes = (uint32_t)found;
@@ -66,8 +71,9 @@ static quern_status run_graph(const struct options *options, uint64_t seed, bool
       if (check_graph(&check, n, roots) != QUERN_STATUS_OK) printf("smaller: %s\n", quern_last_error());
       print_graph(ctx, n, roots);
     }
-    printf("repeat: quernprop%s%s --only %llu --max-nodes %llu\n", options->device != NULL ? " --device " : "",
-           options->device != NULL ? options->device : "", (unsigned long long)seed,
+    printf("repeat: quernprop%s%s%s%s --only %llu --max-nodes %llu\n", options->device != NULL ? " --device " : "",
+           options->device != NULL ? options->device : "", options->target != NULL ? " --target " : "",
+           options->target != NULL ? options->target : "", (unsigned long long)seed,
            (unsigned long long)options->max_nodes);
   }
   quern_context_free(ctx);
@@ -202,7 +208,8 @@ static int run_device(const struct options *options) {
       status = gen_graph(ctx, graphs[i].seed, size_of(options, graphs[i].seed), NULL, &graphs[i].n, &roots);
       graphs[i].roots = roots;
     }
-    if (status == QUERN_STATUS_OK && !options->has_only) status = check_device(options->device, ctx, n, graphs);
+    if (status == QUERN_STATUS_OK && !options->has_only)
+      status = check_device(options->device, options->target, ctx, n, graphs);
     quern_context_free(ctx);
     uint64_t before = failed;
     for (uint64_t i = 0; i < n && (status != QUERN_STATUS_OK || options->has_only); i++)
@@ -245,6 +252,9 @@ int main(int argc, char **argv) {
     } else if (strcmp(argv[i], "--device") == 0) {
       ok = next != NULL;
       options.device = next;
+    } else if (strcmp(argv[i], "--target") == 0) {
+      ok = next != NULL && options.device != NULL;
+      options.target = next;
     } else if (strcmp(argv[i], "--only") == 0) {
       ok = options.has_only = read_number(next, 0, UINT64_MAX, &options.only);
     } else {
@@ -253,7 +263,7 @@ int main(int argc, char **argv) {
     if (!ok) {
       fprintf(stderr,
               "quernprop: wrong argument %s %s\nusage: quernprop [--graphs N] [--seed S] [--max-nodes M] "
-              "[--only SEED] [--device NAME] [--plant]\n",
+              "[--only SEED] [--device NAME [--target NAME]] [--plant]\n",
               argv[i], next != NULL ? next : "");
       return 2;
     }

@@ -88,7 +88,7 @@ struct check {
   uint64_t seed;
   bool gradient;               /* also build the gradient */
   const struct ir_rule *plant; /* a wrong rule to be found out, or NULL */
-  const char *device;          /* look at programs for that device, not at the graph; or NULL */
+  const char *device, *target; /* look at programs for that device and target, not at the graph; or NULL */
   struct counts *counts;       /* NULL while shrinking */
 };
 
@@ -110,13 +110,13 @@ quern_status check_same(quern_context *ctx, const char *what, size_t n, quern_te
                         void *const *b) QUERN_NODISCARD;
 quern_status check_named(quern_status status, const char *what) QUERN_NODISCARD;
 
-/* Graphs of one context as one program for a device (check_device.c). */
+/* Graphs of one context as one program for a device; target: NULL: its own (check_device.c). */
 struct seeded {
   uint64_t seed;
   size_t n;
   quern_tensor *const *roots;
 };
-quern_status check_device(const char *device, quern_context *ctx, size_t n_graphs,
+quern_status check_device(const char *device, const char *target, quern_context *ctx, size_t n_graphs,
                           const struct seeded *graphs) QUERN_NODISCARD;
 
 /* Reduces roots in place to few, small ones that still fail. */
