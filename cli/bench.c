@@ -131,7 +131,10 @@ static int run_bench(const struct cli_call *call) {
   cli_catch_interrupt();
   if (run.write != NULL) return bench_write_graphs(&run);
   status = run.suite->cases != NULL ? run_cases(&run) : run.suite->run(&run);
-  if (cli_interrupted()) fprintf(stderr, "quern: interrupted; what was measured so far:\n");
+  if (cli_interrupted()) {
+    fprintf(stderr, "quern: interrupted; what was measured so far:\n");
+    status = CLI_INTERRUPTED;
+  }
   if (run.n_rows == 0 && status == CLI_OK) status = cli_fail("no case of %s contains '%s'", run.suite->name, run.only);
   bench_print_sums(&run);
   if (status == CLI_OK && bench_interpreted() > 0)

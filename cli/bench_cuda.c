@@ -161,7 +161,8 @@ static int run_case(struct bench_run *run, const struct cuda_case *c) {
     fprintf(stderr, "quern: %s %s: %s\n", c->kind, c->params, quern_last_error());
   } else {
     racers[0] = (struct bench_racer){"quern", side_run, &side, 1};
-    result = bench_race(run, &row, add_modes(run, c, modes, racers), racers);
+    size_t n = add_modes(run, c, modes, racers);
+    result = cli_interrupted() ? CLI_INTERRUPTED : bench_race(run, &row, n, racers);
     for (int i = 0; i < row.n_results; i++) row.results[i].peer = lasting(row.results[i].peer);
     row.planned = side.memory.arena + side.memory.state + side.memory.constants + side.memory.scratch;
     row.gflops = graph.flops / row.median * 1e-9;
@@ -197,9 +198,9 @@ static int find_card(struct bench_run *run) {
 int bench_run_cuda(struct bench_run *run) {
   int status = find_card(run);
   if (status == CLI_OK) printf("%s\n", run->device);
-  for (const struct cuda_case *c = cuda_cases; c->kind != NULL && status == CLI_OK; c++)
+  for (const struct cuda_case *c = cuda_cases; c->kind != NULL && status == CLI_OK && !cli_interrupted(); c++)
     if ((c->quick || !run->quick) && cuda_wanted(run, c->section, c->kind, c->params)) status = run_case(run, c);
-  if (status == CLI_OK) status = cuda_run_steps(run);
+  if (status == CLI_OK && !cli_interrupted()) status = cuda_run_steps(run);
   if (status == CLI_OK && run->only != NULL && strcmp(run->only, "loss200") == 0) status = cuda_run_losses(run);
   return status;
 }

@@ -99,11 +99,12 @@ static bool on_step(void *user, const quern_train_record *record) {
   race->flops = race->info->flops;
   race->own[race->n] = record->seconds;
   double its = race->mode != NULL ? cuda_mode_run(race->mode, TURN) : -1;
+  if (cli_interrupted()) return false; /* with the rounds before */
   if (its <= 0) race->mode = NULL;
   race->its[race->n] = its;
   race->ratios[race->n] = its / record->seconds;
   race->n++;
-  return race->n < race->rounds && !cli_interrupted();
+  return race->n < race->rounds;
 }
 
 static int compare(const void *a, const void *b) {
@@ -168,7 +169,7 @@ static bool time_first(const struct room *room, const char *data, int64_t batch,
 /* Cold: nothing is in the cache; then warm. */
 static void add_first(struct bench_row *row, const struct room *room, const char *data, int64_t batch) {
   struct first cold, warm;
-  if (!time_first(room, data, batch, &cold) || !time_first(room, data, batch, &warm)) return;
+  if (!time_first(room, data, batch, &cold) || cli_interrupted() || !time_first(room, data, batch, &warm)) return;
   bench_row_add(row, "first_cold_s", cold.step);
   bench_row_add(row, "first_warm_s", warm.step);
   bench_row_add(row, "context_s", warm.context);
@@ -196,7 +197,7 @@ static int run_step(struct bench_run *run, const struct room *room, const char *
   bench_row_add(&row, "tokens_s", (double)(batch * LENGTH) / row.median);
   bench_row_add(&row, "planned_mib", (double)race.planned / 1048576);
   bench_row_add(&row, "used_mib", (double)race.used / 1048576);
-  if (!run->quick) add_first(&row, room, data, batch);
+  if (!run->quick && !cli_interrupted()) add_first(&row, room, data, batch);
   return cuda_row_keep(run, &row);
 }
 
@@ -215,7 +216,7 @@ int cuda_run_steps(struct bench_run *run) {
   if (status != CLI_OK) return status;
   snprintf(data, sizeof data, "%.200s/tokens.bin", room.path);
   if (write_tokens(data, (size_t)1 << 21) != QUERN_STATUS_OK) status = cli_fail_last("bench cuda");
-  for (size_t i = 0; i < sizeof batches / sizeof *batches && status == CLI_OK; i++)
+  for (size_t i = 0; i < sizeof batches / sizeof *batches && status == CLI_OK && !cli_interrupted(); i++)
     status = run_step(run, &room, data, batches[i]);
   room_remove(&room);
   return status;
@@ -320,10 +321,10 @@ int cuda_run_losses(struct bench_run *run) {
       write_batches(data, batches) != QUERN_STATUS_OK || train_losses(&room, data, &losses) != QUERN_STATUS_OK)
     status = cli_fail_last("bench cuda");
   snprintf(params, sizeof params, "B=%d T=%d V=%d dir=%.200s", BATCH, LENGTH, VOCABULARY, room.path);
-  if (status == CLI_OK && !bench_peer_prepare(peer, "losses", params, ""))
+  if (status == CLI_OK && !cli_interrupted() && !bench_peer_prepare(peer, "losses", params, ""))
     status = cli_fail("bench cuda: PyTorch cannot train from the same parameters");
-  for (int i = 0; i < STEPS && status == CLI_OK; i++) losses.its[i] = bench_peer_run(peer, 1);
+  for (int i = 0; i < STEPS && status == CLI_OK && !cli_interrupted(); i++) losses.its[i] = bench_peer_run(peer, 1);
   room_remove(&room);
-  if (status == CLI_OK && losses.n < STEPS) status = cli_fail("bench cuda: interrupted");
+  if (status == CLI_OK && cli_interrupted()) status = CLI_INTERRUPTED;
   return status == CLI_OK ? compare_losses(run, &losses) : status;
 }

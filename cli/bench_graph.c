@@ -89,7 +89,7 @@ static int measure_passes(struct bench_run *run, const struct bench_model_kind *
   int n = run->rounds;
   for (int i = 0; i < n; i++) {
     compile_apart(kind, "null", run->threads, outcome);
-    if (cli_interrupted()) return CLI_FAILED;
+    if (cli_interrupted()) return CLI_INTERRUPTED;
     if (!outcome->good) return cli_fail("%s %s: %s", kind->name, kind->params, outcome->error);
     double seconds = outcome->counts.seconds_passes + outcome->counts.seconds_plan;
     int at = i;
@@ -110,7 +110,7 @@ static int run_model(struct bench_run *run, const struct bench_model_kind *kind)
   if (status != CLI_OK) return status;
   if (kind->compiled) compile_apart(kind, "cpu", run->threads, &cold);
   if (kind->compiled) compile_apart(kind, "cpu", run->threads, &warm);
-  if (cli_interrupted()) return CLI_FAILED;
+  if (cli_interrupted()) return CLI_INTERRUPTED;
   if (kind->compiled && !cold.good) return cli_fail("%s %s: %s", kind->name, kind->params, cold.error);
   if (kind->compiled && !warm.good) return cli_fail("%s %s: %s", kind->name, kind->params, warm.error);
   const quern_memory *m = &passes.memory;

@@ -43,7 +43,7 @@ static int time_runs(struct bench_side *side, double times[RUNS]) {
 static int measure(struct bench_row *row, const struct bench_net *net, struct bench_side *side) {
   double times[RUNS];
   int n = time_runs(side, times);
-  if (cli_interrupted()) return CLI_FAILED;
+  if (cli_interrupted()) return CLI_INTERRUPTED;
   if (n == 0) return cli_fail_last(row->name);
   row->median = times[n / 2];
   row->spread = (times[n * 3 / 4] - times[n / 4]) / row->median;

@@ -16,7 +16,7 @@
 
 const char *const bench_peer_names[BENCH_PEERS] = {"onednn", "openblas", "numpy", "torch", "cuda"};
 
-enum { PATIENCE = 120000 }; /* milliseconds until a peer is given up */
+enum { PATIENCE = 120000, GLANCE = 100 }; /* milliseconds until a peer is given up; between looks for a Ctrl-C */
 
 struct bench_peer {
   const char *name;
@@ -30,6 +30,17 @@ struct bench_peer {
 
 extern char **environ;
 
+/* Waits until the peer has written something; false when it has not in time, or not before Ctrl-C. */
+static bool wait_for(const struct bench_peer *peer) {
+  struct pollfd poll_in = {.fd = peer->from, .events = POLLIN};
+  for (int waited = 0; waited < PATIENCE && !cli_interrupted(); waited += GLANCE) {
+    int ready = poll(&poll_in, 1, GLANCE);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+  return false;
+}
+
 /* A line of the peer's, without its end; false when there is none in time. */
 static bool read_line(struct bench_peer *peer, char *line, size_t bytes) {
   for (;;) {
@@ -41,10 +52,7 @@ static bool read_line(struct bench_peer *peer, char *line, size_t bytes) {
       peer->n -= length + 1;
       return true;
     }
-    struct pollfd poll_in = {.fd = peer->from, .events = POLLIN};
-    int ready = poll(&poll_in, 1, PATIENCE);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0 || peer->n == sizeof peer->buffer) return false;
+    if (!wait_for(peer) || peer->n == sizeof peer->buffer) return false;
     ssize_t got = read(peer->from, peer->buffer + peer->n, sizeof peer->buffer - peer->n);
     if (got <= 0) return false;
     peer->n += (size_t)got;

@@ -207,6 +207,7 @@ int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const str
   size_t rounds = (size_t)run->rounds;
   for (size_t i = 0; i < n; i++) { /* the first run warms up */
     good[i] = timed(&racers[i], 1, times[i]) && timed(&racers[i], 1, times[i]);
+    if (cli_interrupted()) return CLI_INTERRUPTED;
     turns[i] = repeats(times[i][0], run->slice);
     brief[i] = times[i][0] < LONG_RUN * run->slice;
   }
@@ -215,7 +216,7 @@ int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const str
       pause_between();
       if (good[i] && brief[i]) good[i] = timed(&racers[i], 1, &times[i][r]);
       if (good[i]) good[i] = timed(&racers[i], turns[i], &times[i][r]);
-      if (cli_interrupted()) return CLI_FAILED;
+      if (cli_interrupted()) return CLI_INTERRUPTED;
     }
   }
   if (!good[0]) return cli_fail("%s %s: %s", row->name, row->params, quern_last_error());

@@ -9,7 +9,7 @@
 
 #include "quern/quern.h"
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 }; /* the last as shells have it */
 
 #if defined(__GNUC__)
 #define CLI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
@@ -169,6 +169,8 @@ int cli_plan_settings(const struct cli_call *call);
 
 /* ---- programs (program.c) ------------------------------------------------------------------------------- */
 
+/* The device of that name, which an option or a key gives; or says that there is none. */
+int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device);
 /* clang-format off */
 #define CLI_PROGRAM_OPTIONS                                                                                            \
   {"--device", 0, "NAME", "compile for this device (cpu); quern devices lists them"},                                  \
@@ -178,7 +180,7 @@ int cli_plan_settings(const struct cli_call *call);
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
   {"--recompute", 0, NULL, "what lies between kept tensors is computed again for what output 0 does not need"},        \
-  {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise)"},                                       \
+  {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise, on GPUs with bits that vary)"},          \
   {"--optimize-for", 0, "GOAL", "latency: threads wait actively; throughput: they sleep, and leave room (latency)"},   \
   {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"},                                      \
   {"--updates", 0, NULL, "outputs with the name of a state become its value after a run, and are outputs no more"},    \

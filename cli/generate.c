@@ -176,12 +176,12 @@ static int write_text(struct writer *w, const char *prompt) {
 /* --device NAME, or device=NAME as in the commands of training. */
 static int read_device(const struct cli_call *call, quern_generate_options *options) {
   static const char key[] = "device=";
-  cli_has(call, "--device", &options->device);
-  if (call->n_files < 2) return CLI_OK;
+  const char *word;
+  int status = cli_has(call, "--device", &word) ? cli_device(call, "--device", word, &options->device) : CLI_OK;
+  if (status != CLI_OK || call->n_files < 2) return status;
   if (strncmp(call->files[1], key, sizeof key - 1) != 0)
     return cli_usage(call->command, "expected device=NAME, got '%s'", call->files[1]);
-  options->device = call->files[1] + sizeof key - 1;
-  return CLI_OK;
+  return cli_device(call, "device", call->files[1] + sizeof key - 1, &options->device);
 }
 
 static int read_options(struct writer *w, quern_generate_options *options) {

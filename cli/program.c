@@ -18,10 +18,9 @@ const char *cli_bytes_text(char text[24], int64_t bytes) {
 
 /* ---- options -------------------------------------------------------------------------------------------- */
 
-/* The word that an option gives, which must be one of a list; its number in it. */
-static int read_word(const struct cli_call *call, const char *name, size_t n, const char *const *words, size_t *at) {
-  const char *word;
-  if (!cli_has(call, name, &word)) return CLI_OK;
+/* A word that something is given, which must be one of a list; its number in it. */
+static int find_word(const struct cli_call *call, const char *name, const char *word, size_t n,
+                     const char *const *words, size_t *at) {
   for (*at = 0; *at < n; ++*at)
     if (strcmp(word, words[*at]) == 0) return CLI_OK;
   const char *nearest = cli_nearest(word, n, words);
@@ -29,18 +28,28 @@ static int read_word(const struct cli_call *call, const char *name, size_t n, co
                    nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
 }
 
-static int read_device(const struct cli_call *call, const char **device) {
+/* The word that an option gives. */
+static int read_word(const struct cli_call *call, const char *name, size_t n, const char *const *words, size_t *at) {
+  const char *word;
+  return cli_has(call, name, &word) ? find_word(call, name, word, n, words, at) : CLI_OK;
+}
+
+int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device) {
   enum { MOST = 16 };
   const char *names[MOST];
   size_t n = 0, at = 0;
-  if (!cli_has(call, "--device", NULL)) return CLI_OK;
   for (quern_device d; n < MOST && n < quern_devices(); n++) {
     if (quern_device_get(n, &d) != QUERN_STATUS_OK) return cli_fail_last("devices");
     names[n] = d.name;
   }
-  int status = read_word(call, "--device", n, names, &at);
+  int status = find_word(call, name, word, n, names, &at);
   if (status == CLI_OK) *device = names[at];
   return status;
+}
+
+static int read_device(const struct cli_call *call, const char **device) {
+  const char *word;
+  return cli_has(call, "--device", &word) ? cli_device(call, "--device", word, device) : CLI_OK;
 }
 
 static int read_options(const struct cli_call *call, quern_program_options *options) {

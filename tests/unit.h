@@ -34,6 +34,7 @@
 #define MEMORY_LARGEST ((size_t)1 << 28) /* for more a sanitizer would stop the program */
 
 static size_t memory_live;                     /* bytes held */
+static unsigned char memory_fill = 0xa5;       /* what new memory holds */
 static size_t memory_largest = MEMORY_LARGEST; /* larger requests are refused */
 static struct {
   uint64_t left; /* the allocation that many from now fails; 0: none */
@@ -62,7 +63,7 @@ static inline void *memory_alloc(void *self, size_t bytes) {
   if (memory_fails() || bytes > memory_largest) return NULL;
   if (posix_memalign(&memory, 64, bytes + MEMORY_GUARD) != 0) return NULL;
   memory_guard(guard, bytes);
-  memset(memory, 0xa5, bytes);
+  memset(memory, memory_fill, bytes);
   memcpy((unsigned char *)memory + bytes, guard, MEMORY_GUARD);
   memory_live += bytes;
   return memory;

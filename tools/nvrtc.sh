@@ -1,6 +1,7 @@
 #!/bin/sh
 # tools/nvrtc.sh BUILD [TARGET ...] -- every kernel of the operation driver, gradients included, compiled as CUDA C by NVRTC, without
-# a GPU. Without targets: all cases for the newest of the usual ones, and one operation of each kind for the others.
+# a GPU, to code of each target. Targets that are named, and without any sm_90, are compiled as programs are: a kernel at a time. Without
+# any the others follow quickly: texts are the same but for a few, so many kernels are compiled at a time, and little optimised.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
@@ -18,14 +19,6 @@ run() { # arguments
   echo "nvrtc: querntest --mode compile $*"
   "$build/querntest" --mode compile "$@" || failed=1
 }
-if [ $# -gt 0 ]; then
-  for target in "$@"; do run --target "$target"; done
-  exit $failed
-fi
-run --target sm_90
-for target in sm_75 sm_80 sm_86 sm_89 sm_100 sm_120; do
-  for op in softmax layer_norm gelu linear matmul cumsum sort scatter gather dropout conv2d cast; do
-    run --target $target --op $op
-  done
-done
+for target in "${@:-sm_90}"; do run --target "$target"; done
+[ $# -gt 0 ] || run --quick --target sm_75,sm_80,sm_86,sm_89,sm_100,sm_120
 exit $failed

@@ -69,9 +69,11 @@ ref-cpu          QUERN_REF=1 build/querntest --mode value --device cpu
 property         build/quernprop --graphs 20000
 property-interp  build/quernprop --device interp --graphs 20000
 property-cpu     build/quernprop --device cpu --graphs 1000
+property-calls   build/quernprop --device interp --target sm_90+blas+dnn --graphs 5000
 judge-self       $python tests/oracle/judge.py --selftest
 judge-io-self    $python tests/oracle/safetensors_judge.py --selftest
 plant            tests/driver/plant.sh build
+plant-nvrtc      tests/driver/plant_nvrtc.sh build
 program          build/quern --help
 install          tests/install/run.sh
 docs             $python tools/docs.py

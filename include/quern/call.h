@@ -1,6 +1,8 @@
 /* quern/call.h -- one layer on the caller's memory in one call: for programs that have buffers and a queue of their own
 ** The first call of a function with some sizes compiles it; later ones find it again. Addresses are of the device's memory (of "cpu"
-** the host's), dense, row-major and aligned to 256 bytes. Calls may come from any thread.
+** the host's), dense, row-major and aligned to 256 bytes; the result overlaps no operand, operands may overlap each other. Calls
+** may come from any thread. Without a queue a call is done in one of its own, which does not wait for CUDA's default stream: what
+** that is still writing is not seen. Pass it as queue (cudaStreamLegacy, cudaStreamPerThread), or wait for it first.
 */
 #ifndef QUERN_CALL_H
 #define QUERN_CALL_H

@@ -128,10 +128,11 @@ typedef struct quern_program_counts {
   size_t steps;                     /* of a run, without those in loops' bodies: kernels, and the two below */
   size_t copies, controls;          /* steps that copy; loops, whiles and ifs */
   size_t kernels;                   /* different ones */
-  double seconds_passes, seconds_plan, seconds_compile; /* of a program that the cache had: 0, 0, that of finding it */
-  int compiled, cached;                                 /* units that the C compiler ran for, and that the cache had */
-  double flops, bytes; /* of a run: operations, and bytes read and written at least; bodies of whiles and ifs once */
-  size_t recomputed;   /* steps that compute something again, to need less memory; those of loops' bodies as well */
+  /* Seconds of making it; of a program that the cache had 0, 0 and those of finding it, of one from a file 0. */
+  double seconds_passes, seconds_plan, seconds_compile;
+  int compiled, cached; /* units that the C compiler ran for, and that the cache had */
+  double flops, bytes;  /* of a run: operations, and bytes read and written at least; bodies of whiles and ifs once */
+  size_t recomputed;    /* steps that compute something again, to need less memory; those of loops' bodies as well */
 } quern_program_counts;
 QUERN_API quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) QUERN_NODISCARD;
 
@@ -155,8 +156,8 @@ QUERN_API void *quern_instance_state(quern_instance *instance, size_t i);
 QUERN_API quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) QUERN_NODISCARD;
 
 /* One run: inputs[i] and outputs[i] are dense row-major memory of the slots' bytes. Outputs go to the caller's memory, which must not
-** overlap inputs that are not donated. Allocates nothing. On a device with memory of its own outputs[i] may be NULL: it is not
-** wanted. When none is, the run has not ended when the call returns: inputs have been read, and what is asked of the
+** overlap inputs that are not donated. Allocates nothing; on a device with memory of its own the first runs do, on the host and in the
+** driver: page-locked memory for uploads, and the graph that later runs replay. There outputs[i] may be NULL: it is not wanted. When none is, the run has not ended when the call returns: inputs have been read, and what is asked of the
 ** instance, or of one that shares its states, comes after it; what goes wrong is told then, or by quern_instance_wait. */
 QUERN_API quern_status quern_instance_run(quern_instance *instance, const void *const *inputs,
                                           void *const *outputs) QUERN_NODISCARD;

@@ -55,7 +55,8 @@ size_t cg_class(const struct kern_fn *fn, kern_id memory);
 static inline size_t cg_classes(const struct kern_fn *fn) { return KERN_MAX_MEMS + 1 + fn->insts.n; }
 /* In CUDA: whether all threads of a block have a task whenever one has: then its loop is the same for all, and the compiler knows. */
 bool cg_is_uniform(const struct kern_phase *phase, struct cg_shape shape);
-/* Elements of a half of the box of a group: one a thread, or one a warp where nothing but folds cross warps. */
+/* Elements of a half of the box of a group: one a thread, or, where nothing but folds cross warps, CG_WARP for each of those that
+** follow each other. */
 int cg_box(const struct kern_fn *fn, int group, const struct cg_target *target);
 /* Whether a thread of a group may load or overwrite there what another stored, or store what another loads. */
 bool cg_exposed(const struct kern_fn *fn, kern_id access, int group);
@@ -78,6 +79,15 @@ void cg_own_lane(struct cg_emit *e, int n, int k);
 /* EXTRACT, LOW and HIGH in a group; FOLD anywhere. */
 void cg_exchange(struct cg_emit *e, kern_id id);
 void cg_fold(struct cg_emit *e, kern_id id);
+
+/* ---- tables of CUDA (tables.c) --------------------------------------------------------------------------------- */
+
+/* Whether a TABLE is a column of rows in shared memory; loads the row of its index, if it is the first of it; a lane of it. */
+bool cg_has_row(const struct cg_emit *e, kern_id id);
+void cg_load_row(struct cg_emit *e, kern_id id);
+void cg_of_row(struct cg_emit *e, kern_id id, int lane);
+/* The name of a TABLE's elements. (ops.c) */
+void cg_table_name(const struct cg_emit *e, kern_id id, char name[32]);
 
 /* ---- memory of GPUs (access.c) ------------------------------------------------------------------------------- */
 
@@ -133,6 +143,7 @@ struct cg_emit {
   struct cg_range *ranges;    /* one an instruction */
   unsigned char *width;       /* one an instruction: bytes of a lane of a vector of bools */
   unsigned char *zeros;       /* one an instruction: an i64 is known to be a multiple of two to this */
+  unsigned char *signs;       /* one an instruction: what is known of a float's sign (signs.c) */
   int64_t tasks;              /* of a phase: at most so many; 0: nobody knows */
   kern_id *loop;       /* one an instruction: the FOR of the innermost loop it stands in, KERN_NONE, or CG_MADE */
   int group;           /* threads that run a task, each with its lanes of vectors; 1: one thread has all lanes */
@@ -173,8 +184,16 @@ void cg_define(struct cg_emit *e, kern_id id, int n, cg_piece *piece);
 
 void cg_indent(struct cg_emit *e);
 
-/* Sets width and range of an instruction from those before it. (facts.c) */
+/* Sets width, range and sign of an instruction from those before it. (facts.c) */
 void cg_facts(struct cg_emit *e, kern_id id);
+void cg_sign(struct cg_emit *e, kern_id id); /* the sign of these (signs.c) */
+
+/* For GPUs (signs.c). A SELECT of the lesser that is always the second; a SCALE by w - 1.5 2^23: w, or KERN_NONE; one that makes
+** nothing larger; a DIV of y or 1 by 1 + y that needs no care of large and small numbers. */
+bool cg_is_second(const struct cg_emit *e, kern_id id);
+kern_id cg_raised(const struct cg_emit *e, kern_id id);
+bool cg_is_down(const struct cg_emit *e, kern_id id);
+bool cg_is_share(const struct cg_emit *e, kern_id id);
 
 /* Prints one instruction. (ops.c) */
 void cg_instruction(struct cg_emit *e, kern_id id);

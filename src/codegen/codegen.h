@@ -78,7 +78,8 @@ enum { CG_ALIGN = 16 };
 ** t own .. t own + own - 1, own = n / group; of one with fewer lanes than threads lane t mod n; and all threads have the same scalars.
 ** Lanes of a thread that follow each other in memory are loaded and stored 16, 8 or 4 bytes at once where that many bytes divide the
 ** place of the first, as far as index arithmetic shows it: zeros of constants, products, counters of loops and their sums; and with a
-** count, where they divide that too. A FOLD is done in the thread, then in its warp, then by one exchange between warps.
+** count, where they divide that too. A FOLD is done in the thread, then in its warp, then by one exchange between warps, the same
+** for several that follow each other.
 ** Values of more than KERN_MAX_LANES lanes: in phases that have a group, without IF (OpenCL), CALL, SHUFFLE, DOT4, and BITCAST only
 ** between dtypes of one size; LOW, HIGH and JOIN of as many lanes as there are threads at most.
 ** In CUDA a block of a group that is one warp has several tasks (cg_shape.tasks).

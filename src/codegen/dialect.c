@@ -175,7 +175,10 @@ static void add_cuda(struct cg_unit *unit, const struct kern *kern, int phase, c
   const struct kern_fn *fn = e->fn;
   const struct cg_dialect *dialect = cg_dialect(unit->target);
   add_table(&unit->body, kern, symbol, unit->target);
-  base_str_printf(&unit->body, "\nextern \"C\" __global__ void __launch_bounds__(%d) ", CG_GROUP);
+  int beside = kern->phases[phase].beside;
+  base_str_printf(&unit->body, "\nextern \"C\" __global__ void __launch_bounds__(%d", CG_GROUP);
+  if (beside > 0) base_str_printf(&unit->body, ", %d", beside);
+  base_str_add(&unit->body, ") ");
   add_cuda_parameters(&unit->body, dialect, kern, fn, symbol, unit->target);
   base_str_printf(&unit->body, "  const i64 thread = (i64)blockIdx.x * %d + threadIdx.x, step = (i64)gridDim.x * %d;\n",
                   CG_GROUP, CG_GROUP);
@@ -213,11 +216,14 @@ static void open_opencl_group(struct base_str *str, const struct kern_fn *fn, co
 }
 
 /* A block has several tasks where the group is a warp: each is a group of its own. */
-static void open_cuda_group(struct base_str *str, const struct kern *kern, const struct kern_fn *fn, const char *symbol,
+static void open_cuda_group(struct base_str *str, const struct kern *kern, int phase, const char *symbol,
                             struct cg_shape shape, const struct cg_target *target) {
+  const struct kern_phase *p = &kern->phases[phase];
   add_table(str, kern, symbol, target);
-  base_str_printf(str, "\nextern \"C\" __global__ void __launch_bounds__(%d) ", shape.group * shape.tasks);
-  add_cuda_parameters(str, cg_dialect(target), kern, fn, symbol, target);
+  base_str_printf(str, "\nextern \"C\" __global__ void __launch_bounds__(%d", shape.group * shape.tasks);
+  if (p->beside > 0) base_str_printf(str, ", %d", BASE_MAX(p->beside / shape.tasks, 1));
+  base_str_add(str, ") ");
+  add_cuda_parameters(str, cg_dialect(target), kern, kern->fns.at[p->fn], symbol, target);
   if (shape.tasks == 1)
     base_str_add(str, "  const i32 lane = threadIdx.x;\n  const i64 number = blockIdx.x, step = gridDim.x;\n");
   else
@@ -240,7 +246,7 @@ static void add_group(struct cg_unit *unit, const struct kern *kern, int phase, 
   if (opencl)
     open_opencl_group(body, fn, symbol, shape.group);
   else
-    open_cuda_group(body, kern, fn, symbol, shape, unit->target);
+    open_cuda_group(body, kern, phase, symbol, shape, unit->target);
   if (opencl || shape.group > CG_WARP)
     base_str_printf(body, "  %s u64 box[%d];\n", declare, 2 * cg_box(fn, shape.group, unit->target));
   if (cg_given(kern, phase, unit->target) > 0)

@@ -58,13 +58,14 @@ static quern_status add_touched(struct cg_emit *e, size_t *bytes) {
 /* All instructions, into e->text. */
 static quern_status add_body(struct cg_emit *e) {
   size_t n = e->fn->insts.n;
-  size_t bytes = n * (sizeof *e->ranges + 2 * sizeof *e->loop + sizeof *e->width + sizeof *e->zeros);
+  size_t bytes = n * (sizeof *e->ranges + 2 * sizeof *e->loop + sizeof *e->width + sizeof *e->zeros + sizeof *e->signs);
   e->ranges = base_alloc(e->unit->heap, bytes);
   if (e->ranges == NULL) return QUERN_STATUS_MEMORY;
   e->loop = (kern_id *)(e->ranges + n);
   e->made = e->loop + n;
   e->width = (unsigned char *)(e->made + n);
   e->zeros = e->width + n;
+  e->signs = e->zeros + n;
   find_loops(e);
   size_t touched = 0;
   quern_status status = add_touched(e, &touched);

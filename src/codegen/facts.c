@@ -139,4 +139,5 @@ void cg_facts(struct cg_emit *e, kern_id id) {
   e->width[id] = x->dtype == QUERN_DTYPE_BOOL && x->lanes > 1 ? (unsigned char)width_of(e, x) : 4;
   e->zeros[id] = x->dtype == QUERN_DTYPE_I64 && x->lanes > 0 ? (unsigned char)zeros_of(e, x) : 0;
   e->ranges[id] = x->dtype == QUERN_DTYPE_I64 && x->lanes > 0 ? range_of(e, x) : unknown;
+  cg_sign(e, id);
 }

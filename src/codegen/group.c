@@ -99,12 +99,16 @@ int64_t cg_scratch(const struct kern *kern, const struct cg_target *target) {
 }
 
 int cg_box(const struct kern_fn *fn, int group, const struct cg_target *target) {
+  enum { MOST_FOLDS = 8 };
   bool folds = target->isa == CG_ISA_CUDA;
+  int run = 0, most = 1; /* folds that follow each other */
   for (size_t i = 0; i < fn->insts.n && folds; i++) {
     enum kern_op op = fn->insts.at[i].op;
     folds = op != KERN_EXTRACT && op != KERN_LOW && op != KERN_HIGH;
+    run = op == KERN_FOLD ? run + 1 : 0;
+    most = BASE_MAX(most, run);
   }
-  return folds ? CG_WARP : group;
+  return folds ? CG_WARP * BASE_MIN(most, MOST_FOLDS) : group;
 }
 
 /* ---- which memories need barriers -------------------------------------------------------------------------- */
@@ -180,15 +184,22 @@ kern_id cg_root(const struct kern_fn *fn, kern_id memory) {
   return memory;
 }
 
+static bool same_spot(const struct kern_fn *fn, int a, int b) {
+  return a == b || (fn->mems[a].spot != 0 && fn->mems[a].spot == fn->mems[b].spot);
+}
+
+/* Memories of a spot, which has the number of one of them, may be one. All that take others in another way are one class. */
 size_t cg_class(const struct kern_fn *fn, kern_id memory) {
   kern_id root = cg_root(fn, memory);
   const struct kern_inst *x = &fn->insts.at[root];
   if (x->op == KERN_LOCAL) return KERN_MAX_MEMS + 1 + (size_t)root;
-  const struct kern_mem *mem = &fn->mems[x->imm];
-  bool taken = mem->alias >= 0 || mem->spot != 0;
-  for (int i = 0; i < fn->n_mems && !taken; i++)
-    taken = fn->mems[i].role == KERN_OUT && fn->mems[i].alias == (int)x->imm;
-  return taken ? 0 : 1 + (size_t)x->imm;
+  int number = (int)x->imm;
+  for (int out = 0; out < fn->n_mems; out++) {
+    int in = fn->mems[out].alias;
+    if (fn->mems[out].role != KERN_OUT || in < 0 || same_spot(fn, in, out)) continue;
+    if (same_spot(fn, number, in) || same_spot(fn, number, out)) return 0;
+  }
+  return 1 + (size_t)(fn->mems[number].spot != 0 ? fn->mems[number].spot : number);
 }
 
 static bool is_access(const struct kern_inst *x) { return x->op == KERN_LOAD || x->op == KERN_GATHER || cg_stores(x); }

@@ -34,17 +34,32 @@ static bool meets(int before, int after) {
   return (after & LOADED) && (before & (STORED | SCATTERED));
 }
 
+/* Memory whose elements are those of one warp each. */
+static bool is_near(const struct cg_emit *e, kern_id memory) {
+  const struct kern_inst *root = cg_inst(e, cg_root(e->fn, memory));
+  return root->op == KERN_LOCAL && root->arg[0] != KERN_NONE;
+}
+
+static void near_barrier(struct cg_emit *e) {
+  cg_indent(e);
+  base_str_printf(&e->text, "%s\n", cg_dialect(e->unit->target)->small_barrier);
+  for (kern_id i = 0; (size_t)i < e->fn->insts.n; i++)
+    if (cg_inst(e, i)->op == KERN_LOCAL && is_near(e, i)) e->touched[cg_class(e->fn, i)] = 0;
+}
+
 static void guard_memory(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   size_t class = cg_class(e->fn, x->arg[0]);
-  if (meets(e->touched[class], touch_of(x))) cg_barrier(e);
+  if (meets(e->touched[class], touch_of(x))) (is_near(e, x->arg[0]) ? near_barrier : cg_barrier)(e);
   e->touched[class] |= (unsigned char)touch_of(x);
   e->loaded = e->stored = true;
 }
 
-/* Adds what a loop does to exposed memory to what was done before, or says whether the two meet. */
-static bool look_into(struct cg_emit *e, kern_id loop, bool add) {
+/* Adds what a loop does to exposed memory to what was done before, or gives the first memory for which the two meet, that of a warp
+** only if there is no other; KERN_NONE: none. */
+static kern_id look_into(struct cg_emit *e, kern_id loop, bool add) {
   int depth = 0;
+  kern_id found = KERN_NONE;
   for (size_t i = (size_t)loop; i < e->fn->insts.n; i++) {
     const struct kern_inst *x = &e->fn->insts.at[i];
     depth += (x->op == KERN_FOR || x->op == KERN_IF) - (x->op == KERN_END);
@@ -53,13 +68,16 @@ static bool look_into(struct cg_emit *e, kern_id loop, bool add) {
     if (!access || !cg_exposed(e->fn, (kern_id)i, e->group)) continue;
     size_t class = cg_class(e->fn, x->arg[0]);
     if (add) e->touched[class] |= (unsigned char)touch_of(x);
-    if (!add && meets(e->touched[class], touch_of(x))) return true;
+    if (add || !meets(e->touched[class], touch_of(x))) continue;
+    found = x->arg[0];
+    if (!is_near(e, found)) break;
   }
-  return false;
+  return found;
 }
 
 void cg_before_loop(struct cg_emit *e, kern_id loop) {
-  if (e->touched != NULL && look_into(e, loop, false)) cg_barrier(e);
+  kern_id met = e->touched != NULL ? look_into(e, loop, false) : KERN_NONE;
+  if (met != KERN_NONE) (is_near(e, met) ? near_barrier : cg_barrier)(e);
 }
 
 static unsigned char *saved(const struct cg_emit *e) { return e->touched + (size_t)(e->depth + 1) * cg_classes(e->fn); }
@@ -121,15 +139,19 @@ void cg_own_lane(struct cg_emit *e, int n, int k) {
 
 /* ---- the box ------------------------------------------------------------------------------------------------- */
 
-/* "((__local f32 *)box)" of that half. */
-static void add_box(struct cg_emit *e, kern_id id, int half) {
+/* "((__local f32 *)box)" from that of its u64 on. */
+static void add_box_at(struct cg_emit *e, kern_id id, int at) {
   base_str_printf(&e->text, "((%s", cg_dialect(e->unit->target)->shared);
   cg_type_add(&e->text, cg_type_of(e, id, 1));
-  if (half > 0)
-    base_str_printf(&e->text, " *)(box + %d))", cg_box(e->fn, e->group, e->unit->target));
+  if (at > 0)
+    base_str_printf(&e->text, " *)(box + %d))", at);
   else
     base_str_add(&e->text, " *)box)");
 }
+
+static int half_size(const struct cg_emit *e) { return cg_box(e->fn, e->group, e->unit->target); }
+
+static void add_box(struct cg_emit *e, kern_id id, int half) { add_box_at(e, id, half > 0 ? half_size(e) : 0); }
 
 /* The half of the box that may be written, after a barrier if there is none. */
 static int free_half(struct cg_emit *e) {
@@ -268,14 +290,41 @@ static int emit_into_box(struct cg_emit *e, kern_id id, const char *condition, c
   return half;
 }
 
-/* The results of n warps, by way of the box; each warp takes all of them. */
-static void emit_warps(struct cg_emit *e, kern_id id, int n) {
-  int half = emit_into_box(e, id, "if ((lane & 31) == 0) ", "lane >> 5");
-  cg_indent(e);
-  base_str_printf(&e->text, "v%d = ", (int)id);
-  add_box(e, id, half);
-  base_str_printf(&e->text, "[lane & %d];\n", n - 1);
-  emit_butterfly(e, id, n);
+static int fold_threads(const struct cg_emit *e, kern_id id) {
+  int lanes = cg_inst(e, cg_inst(e, id)->arg[0])->lanes;
+  return e->group == 1 ? 1 : BASE_MIN(lanes, e->group);
+}
+
+static bool crosses_warps(const struct cg_emit *e, kern_id id) {
+  return id >= 0 && (size_t)id < e->fn->insts.n && cg_inst(e, id)->op == KERN_FOLD && fold_threads(e, id) > CG_WARP;
+}
+
+/* The results of warps of folds first .. last, by way of the box; each warp takes all of them. */
+static void emit_warps(struct cg_emit *e, kern_id first, kern_id last) {
+  int half = free_half(e), at = half > 0 ? half_size(e) : 0;
+  for (kern_id id = first; id <= last; id++) {
+    cg_indent(e);
+    base_str_add(&e->text, "if ((lane & 31) == 0) ");
+    add_box_at(e, id, at + (int)(id - first) * CG_WARP);
+    base_str_printf(&e->text, "[lane >> 5] = v%d;\n", (int)id);
+  }
+  cg_barrier(e);
+  e->busy[half] = true;
+  for (kern_id id = first; id <= last; id++) {
+    cg_indent(e);
+    base_str_printf(&e->text, "v%d = ", (int)id);
+    add_box_at(e, id, at + (int)(id - first) * CG_WARP);
+    base_str_printf(&e->text, "[lane & %d];\n", fold_threads(e, id) / CG_WARP - 1);
+  }
+  for (kern_id id = first; id <= last; id++) emit_butterfly(e, id, fold_threads(e, id) / CG_WARP);
+}
+
+/* Folds that follow each other are exchanged at once, as many as half of the box has room for, after the last of them. */
+static void emit_run(struct cg_emit *e, kern_id id) {
+  kern_id start = id, most = half_size(e) / CG_WARP;
+  while (crosses_warps(e, start - 1)) start--;
+  kern_id place = (id - start) % most;
+  if (place == most - 1 || !crosses_warps(e, id + 1)) emit_warps(e, id - place, id);
 }
 
 /* In OpenCL: neighbours by way of the box, level by level. */
@@ -295,7 +344,7 @@ static void emit_box_tree(struct cg_emit *e, kern_id id, int n) {
 }
 
 void cg_fold(struct cg_emit *e, kern_id id) {
-  int lanes = cg_inst(e, cg_inst(e, id)->arg[0])->lanes, threads = e->group == 1 ? 1 : BASE_MIN(lanes, e->group);
+  int lanes = cg_inst(e, cg_inst(e, id)->arg[0])->lanes, threads = fold_threads(e, id);
   int level = emit_own_tree(e, id, cg_own(e, lanes));
   cg_indent(e);
   cg_type_add(&e->text, cg_type_of(e, id, 1));
@@ -307,5 +356,5 @@ void cg_fold(struct cg_emit *e, kern_id id) {
     return;
   }
   emit_butterfly(e, id, BASE_MIN(threads, CG_WARP));
-  if (threads > CG_WARP) emit_warps(e, id, threads / CG_WARP);
+  if (threads > CG_WARP) emit_run(e, id);
 }

@@ -89,6 +89,24 @@ static void piece_arithmetic(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 static void emit_arithmetic(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_arithmetic); }
 
+/* Lane == b - constant: a thread subtracts once, and compares with constants. */
+static void piece_eq(struct cg_emit *e, kern_id id, int lo, int n) {
+  const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]), *b = cg_inst(e, x->arg[1]);
+  const struct kern_inst *less = b->op == KERN_SPLAT ? cg_inst(e, b->arg[0]) : NULL;
+  bool lane = e->group > 1 && n == 1 && a->op == KERN_LANE && a->dtype == QUERN_DTYPE_I32;
+  if (!lane || less == NULL || less->op != KERN_SUB || cg_inst(e, less->arg[1])->op != KERN_CONST) {
+    piece_arithmetic(e, id, lo, n);
+    return;
+  }
+  unsigned from = (unsigned)cg_inst(e, less->arg[1])->imm;
+  base_str_add(&e->text, "(i32)((u32)(");
+  cg_value(e, &e->text, less->arg[0], 0, 1, 4);
+  base_str_add(&e->text, ") - (u32)(");
+  cg_own_lane(e, x->lanes, 0);
+  base_str_printf(&e->text, ") == %uu)", from + (unsigned)lo);
+}
+static void emit_eq(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_eq); }
+
 /* In CUDA: whether an operand is a number, and no zero but 0: then the lesser or greater of it and another is one instruction. */
 static bool is_plain_number(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
@@ -105,7 +123,9 @@ static bool is_plain_number(const struct cg_emit *e, kern_id id) {
 static void piece_select(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *mask = cg_inst(e, x->arg[0]);
   bool picks = mask->op == KERN_LT && base_dtypes[x->dtype].class == BASE_FLOAT;
-  if (picks && mask->arg[0] == x->arg[1] && mask->arg[1] == x->arg[2])
+  if (picks && cg_is_second(e, id))
+    fill(e, id, lo, n, "$c");
+  else if (picks && mask->arg[0] == x->arg[1] && mask->arg[1] == x->arg[2])
     fill(e, id, lo, n, "lesser_$D($b, $c)");
   else if (picks && mask->arg[0] == x->arg[2] && mask->arg[1] == x->arg[1])
     fill(e, id, lo, n, is_plain_number(e, x->arg[2]) ? "fmaxf($b, $c)" : "greater_$D($b, $c)");
@@ -113,6 +133,27 @@ static void piece_select(struct cg_emit *e, kern_id id, int lo, int n) {
     piece_arithmetic(e, id, lo, n);
 }
 static void emit_select(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_select); }
+
+/* By the bits of w where b is w - 1.5 2^23. */
+static void piece_scale(struct cg_emit *e, kern_id id, int lo, int n) {
+  kern_id raised = cg_raised(e, id);
+  if (raised == KERN_NONE) {
+    piece_arithmetic(e, id, lo, n);
+    return;
+  }
+  fill(e, id, lo, n, cg_is_down(e, id) ? "lower_$D($a, " : "raise_$D($a, ");
+  cg_value(e, &e->text, raised, lo, n, 4);
+  base_str_add(&e->text, ")");
+}
+static void emit_scale(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_scale); }
+
+static void piece_div(struct cg_emit *e, kern_id id, int lo, int n) {
+  if (cg_is_share(e, id))
+    fill(e, id, lo, n, "share_$D($a, $b)");
+  else
+    piece_arithmetic(e, id, lo, n);
+}
+static void emit_div(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_div); }
 
 /* a | (b & c), which is one instruction on some processors. */
 static void piece_or(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -192,6 +233,13 @@ static uint64_t one_of(quern_dtype dtype) {
   return bits;
 }
 
+/* In CUDA: whether an f32 is made a bf16 and an f32 again, which is one instruction. */
+static bool is_rounding(const struct cg_emit *e, kern_id id) {
+  const struct kern_inst *x = cg_inst(e, id), *narrow = cg_inst(e, x->arg[0]);
+  return e->unit->target->isa == CG_ISA_CUDA && x->dtype == QUERN_DTYPE_F32 && narrow->dtype == QUERN_DTYPE_BF16 &&
+         narrow->op == KERN_CAST && cg_inst(e, narrow->arg[0])->dtype == QUERN_DTYPE_F32;
+}
+
 static void piece_cast(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]);
   bool from_bool = a->dtype == QUERN_DTYPE_BOOL, to_bool = x->dtype == QUERN_DTYPE_BOOL;
@@ -203,6 +251,11 @@ static void piece_cast(struct cg_emit *e, kern_id id, int lo, int n) {
     base_str_add(&e->text, n == 1 ? "" : ")");
   } else if (to_bool) {
     fill(e, id, lo, n, is_narrow((int)a->dtype) ? "($Am)(($a & $flow) != 0)" : "($Am)($a != 0)");
+  } else if (is_rounding(e, id)) {
+    struct cg_fill with = {.d = {QUERN_DTYPE_F32, 1}};
+    cg_fill(&e->text, "rounded_$D(", &with);
+    cg_value(e, &e->text, a->arg[0], lo, n, 4);
+    base_str_add(&e->text, ")");
   } else {
     fill(e, id, lo, n, "cvt_${D}_$A($a)");
   }
@@ -429,7 +482,8 @@ static struct cg_type memory_type(quern_dtype dtype, int n) {
   return (struct cg_type){dtype == QUERN_DTYPE_BOOL ? QUERN_DTYPE_U8 : (int)dtype, n};
 }
 
-static void table_name(const struct cg_emit *e, const struct kern_inst *x, char name[32]) {
+void cg_table_name(const struct cg_emit *e, kern_id id, char name[32]) {
+  const struct kern_inst *x = cg_inst(e, id);
   uint64_t hash =
       base_hash_bytes(base_hash_u64(BASE_HASH_SEED, x->dtype), &e->fn->pool.at[x->imm], 16 * sizeof(int64_t));
   snprintf(name, 32, "t_%016llx", (unsigned long long)hash);
@@ -443,17 +497,11 @@ static void close_bytes(struct cg_emit *e, kern_id id) {
   if (cg_inst(e, id)->dtype == QUERN_DTYPE_BOOL) base_str_add(&e->text, " != 0)");
 }
 
-/* In CUDA a warp has a table of elements of 4 bytes in its threads, twice, which ask each other. All of them must be there. */
-static bool in_warp(const struct cg_emit *e, const struct kern_inst *x) {
-  return e->whole_warps && cg_size((int)x->dtype) == 4;
-}
-
-/* The index of a table: without the mask of four bits where the instruction looks at no others, or at five and both halves are the
-** same. */
+/* The index of a table: without the mask of four bits where the instruction looks at no others. */
 static kern_id table_index(const struct cg_emit *e, const struct kern_inst *x, int n) {
   const struct kern_inst *index = cg_inst(e, x->arg[0]);
   bool whole = e->unit->target->isa == CG_ISA_AVX512 && n * cg_size((int)x->dtype) == 64 && cg_size((int)x->dtype) >= 4;
-  if (!(whole || in_warp(e, x)) || index->op != KERN_AND) return x->arg[0];
+  if (!whole || index->op != KERN_AND) return x->arg[0];
   const struct kern_inst *mask = cg_inst(e, index->arg[1]);
   return mask->op == KERN_CONST && mask->imm == 15 ? index->arg[0] : x->arg[0];
 }
@@ -462,13 +510,16 @@ static void piece_table(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = memory_type(x->dtype, n)};
   char name[32];
-  table_name(e, x, name);
+  if (cg_has_row(e, id)) {
+    cg_of_row(e, id, lo);
+    return;
+  }
+  cg_table_name(e, id, name);
   open_bytes(e, id, n);
-  bool asks = in_warp(e, x), scalar = cg_dialect(e->unit->target)->scalar;
-  cg_fill(&e->text, asks ? "as_${D}_$Du(__shfl_sync(0xffffffffu, " : scalar ? "entry_$D(" : "table_$D(", &with);
-  base_str_printf(&e->text, asks ? "l%s, " : "%s, ", name);
+  cg_fill(&e->text, cg_dialect(e->unit->target)->scalar ? "entry_$D(" : "table_$D(", &with);
+  base_str_printf(&e->text, "%s, ", name);
   cg_value(e, &e->text, table_index(e, x, n), lo, n, 4);
-  base_str_add(&e->text, asks ? "))" : ")");
+  base_str_add(&e->text, ")");
   close_bytes(e, id);
 }
 static void emit_table(struct cg_emit *e, kern_id id) {
@@ -476,7 +527,7 @@ static void emit_table(struct cg_emit *e, kern_id id) {
   struct base_str *prelude = &e->unit->prelude;
   char name[32];
   bool is_new = false;
-  table_name(e, x, name);
+  cg_table_name(e, id, name);
   quern_status status = cg_name_new(e->unit, name, strlen(name), &is_new);
   if (e->status == QUERN_STATUS_OK) e->status = status;
   if (is_new) {
@@ -491,8 +542,7 @@ static void emit_table(struct cg_emit *e, kern_id id) {
     }
     base_str_add(prelude, "};\n");
   }
-  if (in_warp(e, x) && (e->before.n == 0 || strstr(e->before.at, name) == NULL))
-    base_str_printf(&e->before, "  const u32 l%s = %s[threadIdx.x & 15];\n", name, name);
+  if (cg_has_row(e, id)) cg_load_row(e, id);
   cg_define(e, id, lanes_for(e, BASE_MAX(4, cg_size((int)x->dtype))), piece_table);
 }
 
@@ -817,10 +867,12 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_ADD ROW("$a + $b", "$a + $b", NULL, NULL)
 #define RULE_SUB ROW("$a - $b", "$a - $b", NULL, NULL)
 #define RULE_MUL ROW("$a * $b", "$a * $b", NULL, NULL)
-#define RULE_DIV ROW("$a / $b", "div_$D($a, $b)", NULL, NULL)
+#define RULE_DIV                                                                                                       \
+  { emit_div, "$a / $b", "div_$D($a, $b)", NULL, NULL }
 #define RULE_MOD ROW(NULL, "mod_$D($a, $b)", NULL, NULL)
 #define RULE_FMA ROW("fma_$D($a, $b, $c)", NULL, NULL, NULL)
-#define RULE_SCALE ROW("scale_$D($a, $b)", NULL, NULL, NULL)
+#define RULE_SCALE                                                                                                     \
+  { emit_scale, "scale_$D($a, $b)", NULL, NULL, NULL }
 #define RULE_NEG ROW("- $a", "- $a", NULL, NULL) /* a may be a negative literal */
 #define RULE_ABS ROW("abs_$D($a)", "abs_$D($a)", NULL, NULL)
 #define RULE_SQRT ROW("sqrt_$D($a)", NULL, NULL, NULL)
@@ -838,7 +890,8 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_SHL SHIFT("shl_$D($a, $b)")
 #define RULE_SHR SHIFT("shr_$D($a, $b)")
 /* a mask that is true is less than one that is false */
-#define RULE_EQ ROW("($Am)($a == $b)", "($Am)($a == $b)", "($Dm)($a == $b)", "$a == $b")
+#define RULE_EQ                                                                                                        \
+  { emit_eq, "($Am)($a == $b)", "($Am)($a == $b)", "($Dm)($a == $b)", "$a == $b" }
 #define RULE_LT ROW("($Am)($a < $b)", "($Am)($a < $b)", "($Dm)($b < $a)", "$a < $b")
 #define RULE_LE ROW("($Am)($a <= $b)", "($Am)($a <= $b)", "($Dm)($b <= $a)", "$a <= $b")
 #define RULE_SELECT SELECT("sel_$D($a, $b, $c)")

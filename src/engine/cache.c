@@ -263,7 +263,7 @@ static bool has_room(const struct engine_build *b, const quern_program *made) {
   int64_t free, total;
   if (b->request->options.memory_limit > 0) return true;
   if (engine_device_room(b->program->device, &free, &total) != QUERN_STATUS_OK) return true;
-  return total == 0 || made->memory.total <= free;
+  return total == 0 || made->memory.total <= engine_plan_room(free, total);
 }
 
 /* Reads the program; whatever is wrong with the bytes, it is not found then. */

@@ -91,7 +91,13 @@ static int codec_enum(struct codec *c, int value, int count) {
   return value;
 }
 
-/* ---- a program ------------------------------------------------------------------------------------------- */
+/* Numbers of a struct that has nothing else. */
+static void codec_all(struct codec *c, size_t n, int64_t *const *numbers) {
+  for (size_t i = 0; i < n; i++) codec_i64(c, numbers[i]);
+}
+
+/* ---- a program -------------------------------------------------------------------------------------------
+** Field by field: what lies between the fields of a struct is in no file. */
 
 static void codec_control(struct codec *c, struct engine_control **control) {
   bool any = *control != NULL;
@@ -140,6 +146,11 @@ static void codec_buffer(struct codec *c, struct engine_buffer *b) {
   codec_bool(c, &b->rows);
 }
 
+static void codec_plan_memory(struct codec *c, struct plan_memory *m) {
+  int64_t *const all[] = {&m->arena, &m->scratch, &m->state, &m->constants, &m->bound, &m->unshared, &m->held};
+  codec_all(c, BASE_COUNT(all), all);
+}
+
 static void codec_part(struct codec *c, struct engine_part *p) {
   codec_int(c, &p->n_steps);
   codec_int(c, &p->n_buffers);
@@ -148,7 +159,7 @@ static void codec_part(struct codec *c, struct engine_part *p) {
   codec_int(c, &p->most_buffers);
   codec_int(c, &p->n_outside);
   codec_ints(c, p->n_outside, &p->outside);
-  codec_raw(c, &p->memory, sizeof p->memory);
+  codec_plan_memory(c, &p->memory);
   if (c->reading) p->steps = codec_room(c, p->n_steps, sizeof *p->steps, 8);
   if (c->reading) p->buffers = codec_room(c, p->n_buffers, sizeof *p->buffers, 8);
   for (int i = 0; i < p->n_steps && !c->failed; i++) codec_step(c, &p->steps[i]);
@@ -221,6 +232,27 @@ static void codec_call(struct codec *c, struct kern_call *call) {
   codec_raw(c, call->algorithm, sizeof call->algorithm);
 }
 
+static void codec_mem(struct codec *c, struct kern_mem *m) {
+  m->dtype = (quern_dtype)codec_enum(c, (int)m->dtype, QUERN_DTYPE_COUNT);
+  m->role = (enum kern_role)codec_enum(c, (int)m->role, KERN_WORK + 1);
+  codec_i64(c, &m->count);
+  codec_int(c, &m->alias);
+  codec_int(c, &m->spot);
+  codec_i64(c, &m->row);
+  codec_bool(c, &m->far);
+}
+
+static void codec_phase(struct codec *c, struct kern_phase *p) {
+  int64_t *const all[] = {&p->tasks.mul, &p->tasks.div, &p->first.mul, &p->first.add, &p->first.div, &p->first.by};
+  codec_int(c, &p->fn);
+  codec_bool(c, &p->call);
+  codec_int(c, &p->tasks.scalar);
+  codec_int(c, &p->group);
+  codec_all(c, BASE_COUNT(all), all);
+  codec_int(c, &p->from);
+  codec_int(c, &p->to);
+}
+
 /* What running and explaining need of a kernel whose code is compiled: not its instructions. */
 static void codec_kernel(struct codec *c, struct kern **kern) {
   if (c->reading && kern_new(kern, c->heap) != QUERN_STATUS_OK) c->failed = c->no_memory = true;
@@ -232,15 +264,30 @@ static void codec_kernel(struct codec *c, struct kern **kern) {
   k->n_mems = codec_enum(c, k->n_mems, KERN_MAX_MEMS + 1);
   k->n_scalars = codec_enum(c, k->n_scalars, KERN_MAX_SCALARS + 1);
   k->n_phases = codec_enum(c, k->n_phases, KERN_MAX_PHASES + 1);
-  codec_raw(c, &k->cost, sizeof k->cost);
-  codec_raw(c, k->mems, (size_t)k->n_mems * sizeof *k->mems);
-  codec_raw(c, k->phases, (size_t)k->n_phases * sizeof *k->phases);
-  for (int i = 0; i < k->n_phases; i++) codec_bool(c, &k->phases[i].call);
+  codec_f64(c, &k->cost.flops);
+  codec_f64(c, &k->cost.bytes);
+  for (int i = 0; i < k->n_mems; i++) codec_mem(c, &k->mems[i]);
+  for (int i = 0; i < k->n_phases; i++) codec_phase(c, &k->phases[i]);
   codec_bool(c, &k->loose);
   codec_call(c, &k->call);
   if (!c->reading || c->failed) return;
   k->name = name != NULL ? base_arena_string(&k->arena, name, strlen(name)) : NULL;
   if (k->name == NULL) c->failed = true;
+}
+
+static void codec_memory(struct codec *c, quern_memory *m) {
+  int64_t *const all[] = {&m->arena,    &m->state,   &m->constants, &m->scratch, &m->bound,
+                          &m->unshared, &m->staging, &m->held,      &m->turns,   &m->total};
+  codec_all(c, BASE_COUNT(all), all);
+}
+
+/* Without what it took to make it, which is another each time. */
+static void codec_counts(struct codec *c, quern_program_counts *counts) {
+  size_t *const all[] = {&counts->nodes_before, &counts->nodes_after, &counts->steps,     &counts->copies,
+                         &counts->controls,     &counts->kernels,     &counts->recomputed};
+  for (size_t i = 0; i < BASE_COUNT(all); i++) codec_size(c, all[i]);
+  codec_f64(c, &counts->flops);
+  codec_f64(c, &counts->bytes);
 }
 
 void codec_program(struct codec *c, quern_program *p) {
@@ -258,8 +305,8 @@ void codec_program(struct codec *c, quern_program *p) {
   codec_slots(c, &p->n_outputs, &p->outputs);
   codec_slots(c, &p->n_states, &p->states);
   codec_i64s(c, (int64_t)p->n_states, &p->state_at);
-  codec_raw(c, &p->memory, sizeof p->memory);
-  codec_raw(c, &p->counts, sizeof p->counts);
+  codec_memory(c, &p->memory);
+  codec_counts(c, &p->counts);
   codec_size(c, &p->scratch_stride);
   codec_i64(c, &p->leading);
   codec_bool(c, &p->donates);

@@ -12,7 +12,6 @@ static quern_status choose_target(quern_program *program, const struct engine_re
     QUERN_TRY(program->device->target(&program->target));
   else
     QUERN_TRY(cg_target_parse(&program->target, options->target));
-  if (request->plain) program->target.base.libraries = 0;
   if (!program->target.base.gpu)
     program->target.base.threads = options->threads > 0 ? options->threads : rt_default_threads();
   return QUERN_STATUS_OK;
@@ -98,8 +97,8 @@ static int64_t planned_bytes(const struct engine_build *b) {
   return memory->arena + memory->scratch + engine_staging_bytes(b) + b->state_bytes + b->constant_bytes;
 }
 
-/* Plans; where nothing is said of a limit and the device has memory of its own, within what is free of that. A plan that does not fit
-** now, but into the device, is left as it is: its instances may share the memory of others. */
+/* Plans; where nothing is said of a limit and the device has memory of its own, within what is free of that, less a reserve. A plan
+** that does not fit now, but into the device, is left as it is: its instances may share the memory of others. */
 static quern_status make_plans(struct engine_build *b) {
   const struct engine_request *request = b->request;
   struct engine_request narrow = *request;
@@ -108,19 +107,20 @@ static quern_status make_plans(struct engine_build *b) {
   if (request->options.memory_limit > 0) return QUERN_STATUS_OK;
   QUERN_TRY(engine_device_room(b->program->device, &free, &total));
   int64_t all = planned_bytes(b), rest = b->state_bytes + b->constant_bytes;
-  if (total == 0 || all <= free) return QUERN_STATUS_OK;
+  int64_t room = engine_plan_room(free, total);
+  if (total == 0 || all <= room) return QUERN_STATUS_OK;
   b->cacheable = false; /* at another time other bytes are free */
-  narrow.options.memory_limit = BASE_MAX(free - rest, 1);
+  narrow.options.memory_limit = BASE_MAX(room - rest, 1);
   b->request = &narrow;
   quern_status status = engine_make_plans(b, &least);
   b->request = request;
   if (status == QUERN_STATUS_MEMORY && least > 0 && all <= total) return engine_make_plans(b, &least);
   QUERN_CHECK(
       status != QUERN_STATUS_MEMORY || least == 0, MEMORY,
-      "program_compile: device %s has %lld bytes, of which %lld are free; states and constants need %lld, a step "
-      "%lld, or %lld when it computes all again that it can",
-      b->program->device->name, (long long)total, (long long)free, (long long)rest, (long long)(all - rest),
-      (long long)least);
+      "program_compile: device %s has %lld bytes, of which %lld are free, %lld of them for programs; states and "
+      "constants need %lld, a step %lld, or %lld when it computes all again that it can",
+      b->program->device->name, (long long)total, (long long)free, (long long)room, (long long)rest,
+      (long long)(all - rest), (long long)least);
   return status;
 }
 
@@ -140,11 +140,8 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   start = base_clock();
 
   QUERN_TRY(engine_mark_joined(program));
-  quern_status built =
-      program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
-                             (const struct kern *const *)program->kernels, &program->target, &b->stats);
-  b->refused = built == QUERN_STATUS_UNSUPPORTED && program->target.base.libraries != 0;
-  QUERN_TRY(built);
+  QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
+                                   (const struct kern *const *)program->kernels, &program->target, &b->stats));
   QUERN_TRY(engine_snap(b, "build"));
   counts->seconds_compile = base_clock() - start;
   counts->compiled = b->stats.compiled;
@@ -173,9 +170,11 @@ static void build_fini(struct engine_build *b) {
   base_arena_fini(&b->arena);
 }
 
+typedef quern_status run_of_stages(struct engine_build *b, void *user);
+
 /* A compilation by some stages: what is left of it is the program, which may have been replaced. */
-static quern_status compile(quern_program **program, const struct engine_request *request,
-                            quern_status (*stages)(struct engine_build *b, void *user), void *user) {
+static quern_status compile_once(quern_program **program, const struct engine_request *request, run_of_stages *stages,
+                                 void *user, struct rt_stats *stats) {
   quern_context *ctx = request->ctx;
   QUERN_TRY(engine_program_new(program, request));
   struct engine_build b = {.program = *program, .request = request, .ctx = ctx, .start = base_clock()};
@@ -186,17 +185,37 @@ static quern_status compile(quern_program **program, const struct engine_request
   if (status == QUERN_STATUS_OK) {
     status = stages(&b, user);
     *program = b.program;
+    *stats = b.stats;
     build_fini(&b);
     ir_scope_end(ctx);
   }
   if (status == QUERN_STATUS_OK) return QUERN_STATUS_OK;
   quern_program_free(*program);
   *program = NULL;
-  if (!b.refused) return status;
-  struct engine_request again = *request; /* which refuses nothing */
-  again.plain = true;
-  base_log(1, "compile again without libraries: %s", quern_last_error());
-  return compile(program, &again, stages, user);
+  return status;
+}
+
+/* The same; where a library refuses kernels when they are built, once more, with code of our own in their place. */
+static quern_status compile(quern_program **program, const struct engine_request *request, run_of_stages *stages,
+                            void *user) {
+  struct engine_request again;
+  const struct engine_request *now = request; /* which stages may change */
+  BASE_VEC(uint64_t) refused = {0};
+  quern_status status;
+  for (bool more = true; more;) {
+    struct rt_stats stats = {0};
+    status = compile_once(program, now, stages, user, &stats);
+    more = status == QUERN_STATUS_UNSUPPORTED && stats.n_refused > 0;
+    for (int i = 0; i < stats.n_refused && more; i++)
+      if (!base_vec_push(&request->ctx->heap, &refused, stats.refused[i])) more = false, status = QUERN_STATUS_MEMORY;
+    if (more) base_log(1, "compile again, %d kernels by generated code: %s", stats.n_refused, quern_last_error());
+    again = *request;
+    again.refused = refused.at;
+    again.n_refused = refused.n;
+    now = &again;
+  }
+  base_vec_fini(&request->ctx->heap, &refused);
+  return status;
 }
 
 quern_status engine_compile(quern_program **program, const struct engine_request *request) {

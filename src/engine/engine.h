@@ -106,7 +106,8 @@ struct engine_request {
   const char *wisdom; /* the file that is read; NULL: QUERN_WISDOM */
   bool ref;           /* QUERN_REF=1 */
   bool verify;        /* every stage: QUERN_VERBOSE=check, or a build with assertions */
-  bool plain;         /* no kernel may be a library's: one has refused */
+  size_t n_refused;   /* hashes of kernels that a library has refused when they were built: code is generated instead */
+  const uint64_t *refused;
 };
 /* A program without anything in it. */
 quern_status engine_program_empty(quern_program **program, const quern_allocator *allocator) QUERN_NODISCARD;
@@ -169,7 +170,6 @@ struct engine_build {
   BASE_VEC(struct engine_packing) packings;
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
-  bool refused;   /* a library cannot do what a kernel asks of it */
   bool cacheable; /* the program may be kept under cache_key */
   uint64_t cache_key[2];
   const char *stage; /* for logs and files */
@@ -331,6 +331,11 @@ void engine_block_free(quern_instance *instance);
 static inline size_t engine_piece_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 /* Bytes of a device that are free, and all; 0 and 0: it has none of its own, or does not tell. */
 quern_status engine_device_room(const struct rt_device *device, int64_t *free, int64_t *total) QUERN_NODISCARD;
+/* The most bytes that a plan may have of a device where nothing is said of a limit: what is free, less a 32nd of all of it or 512 MiB, for
+** code of kernels and libraries, captured graphs and what others take meanwhile. */
+static inline int64_t engine_plan_room(int64_t free, int64_t total) {
+  return BASE_MAX(free - BASE_MIN(total / 32, INT64_C(512) << 20), 0);
+}
 /* The sums of a program's memory, once the rest is known. */
 void engine_memory_sum(quern_program *program);
 /* The constants of a program where its kernels read them, once they are there on the host. */

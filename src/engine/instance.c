@@ -1,5 +1,5 @@
 /* engine/instance.c -- instances: the memory, the threads and the frames of a program's runs
-** keeps: everything is allocated here; a run allocates nothing
+** keeps: everything is allocated here; a run allocates nothing, unless it is captured (replay.c)
 ** tests: tests/engine/test_program.c, tests/api/wrong_program.def
 */
 #include "engine/engine.h"

@@ -120,13 +120,13 @@ static bool same_group(const void *item, const void *key) {
   return true;
 }
 
-/* Asks the device how a kernel that is a call will be done. */
-static quern_status settle_call(struct engine_build *b, struct kern *kern) {
+/* Asks the device how a kernel that is a call will be done. UNSUPPORTED: it will not. */
+static quern_status settle_call(const struct engine_build *b, struct kern *kern) {
   const struct rt_device *device = b->program->device;
-  if (kern->call.kind == KERN_CALL_NONE || device->settle == NULL) return QUERN_STATUS_OK;
-  quern_status status = device->settle(kern, &b->program->target);
-  b->refused = status == QUERN_STATUS_UNSUPPORTED;
-  return status;
+  if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
+  for (size_t i = 0; i < b->request->n_refused; i++)
+    QUERN_CHECK(b->request->refused[i] != kern->hash, UNSUPPORTED, "its library refused to build %s", kern->name);
+  return device->settle != NULL ? device->settle(kern, &b->program->target) : QUERN_STATUS_OK;
 }
 
 /* Takes a kernel: its number, or that of an equal one, in whose favour it is freed. */
@@ -163,6 +163,11 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
     QUERN_TRY(take_kernel(b, kern, &known->packer));
     known->packed = sched.packed = 1 + in;
   }
+  QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, target, &sched));
+  quern_status status = take_kernel(b, kern, &known->kernel);
+  if (status != QUERN_STATUS_UNSUPPORTED) return status;
+  base_log(1, "generated code for a %s: %s", pass_kind_names[group->kind], quern_last_error());
+  sched.plain = true; /* what nobody refuses */
   QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, target, &sched));
   return take_kernel(b, kern, &known->kernel);
 }

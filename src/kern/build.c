@@ -144,6 +144,7 @@ quern_status kern_finish(struct kern *kern, const char *root, const quern_tensor
     h = base_hash_u64(h, (uint64_t)p->fn << 32 | (uint32_t)p->tasks.scalar);
     h = base_hash_u64(base_hash_u64(h, (uint64_t)p->tasks.mul), (uint64_t)p->tasks.div);
     if (p->group > 0) h = base_hash_u64(h, (uint64_t)p->group);
+    if (p->beside > 0) h = base_hash_u64(h, (uint64_t)p->beside);
     if (p->first.div > 0) h = base_hash_bytes(h, &p->first, sizeof p->first);
   }
   if (kern->loose) h = base_hash_u64(h, 1);
@@ -217,6 +218,10 @@ kern_id kern_mem(struct kern_builder *b, int number) {
 
 kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count) {
   return emit(b, KERN_LOCAL, dtype, 0, NONE4, count);
+}
+kern_id kern_local_near(struct kern_builder *b, quern_dtype dtype, int64_t count) {
+  kern_id warp = kern_index(b, KERN_WARP);
+  return emit(b, KERN_LOCAL, dtype, 0, warp, KERN_NONE, KERN_NONE, KERN_NONE, count);
 }
 
 /* The dtype and lanes of a value; of 0 when building has failed, whatever they are then. */

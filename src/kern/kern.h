@@ -93,6 +93,7 @@ struct kern_phase {
   struct kern_tasks tasks;
   int group; /* on a GPU: threads that run a task, a power of two; 0: as the code generator likes. A value of n lanes has n / group
               ** neighbouring lanes in each */
+  int beside; /* groups, or blocks of single threads, that a processor of the GPU should have registers for at once; 0: as it comes */
   struct kern_first first;
   int from,
       to; /* from != to: it does nothing but copy memory `from` to memory `to`, and is left out where they are one */
@@ -215,6 +216,9 @@ kern_id kern_task(struct kern_builder *b);
 kern_id kern_scalar(struct kern_builder *b, int number);
 kern_id kern_mem(struct kern_builder *b, int number);
 kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count);
+/* The same, of which no element is used by lanes of more than one group of KERN_WARP, a lane a thread: they need not wait for others. */
+enum { KERN_WARP = 32 };
+kern_id kern_local_near(struct kern_builder *b, quern_dtype dtype, int64_t count);
 kern_id kern_at(struct kern_builder *b, kern_id mem, kern_id index);
 kern_id kern_load(struct kern_builder *b, kern_id mem, kern_id index, int lanes);
 kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lanes, kern_id count);
@@ -294,6 +298,8 @@ static inline const struct kern_inst *kern_at_id(const struct kern_builder *b, k
 ** in f32 and rounded. dtype is the result's. exp, log, erf, tanh, sin, cos and the like are polynomials with explicit fma:
 ** at most 2 ulp in f32 and f64. */
 kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int n, const kern_id *x);
+/* exp of f32 that are not above 0, or NaN, by few instructions: at most 2 ulp down to -20, 5 down to -87, and 0 where exp is subnormal. */
+kern_id kern_exp_below(struct kern_builder *b, kern_id x);
 
 /* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64 scalars. */
 kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index);
@@ -311,7 +317,8 @@ kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t 
 ** the first stands for itself; a result is what precedes the part, plus that sum; what precedes is the sum of the parts' totals,
 ** from the first on. A SCATTER adds to an element one update after another, in their order.
 ** Integers, max and min: any order gives the same bits.
-** A kernel for a GPU has an order of its own for reductions (sched/reduce_gpu.c): that of its lanes, of FOLD, and of its phases. */
+** A kernel for a GPU has an order of its own for reductions (sched/reduce_gpu.c): that of its lanes, of FOLD, and of its phases; and
+** for large contractions (sched/dot_tile.c): one chain over the terms of a part, the parts from the first to the last. */
 enum { KERN_CHUNK = 16384, KERN_DOT_BLOCK = 512, KERN_SCAN_CHUNK = 4096 };
 quern_dtype kern_acc_dtype(quern_dtype dtype); /* f16, bf16, f8: f32; integers and bool: themselves */
 int kern_accumulators(quern_dtype acc);        /* 64 for 4 bytes and less, 32 for 8 bytes */
@@ -329,6 +336,9 @@ struct kern_values;
 quern_status kern_values_new(struct kern_values **values, struct kern_builder *b, quern_context *ctx,
                              struct pass_space *space) QUERN_NODISCARD;
 void kern_values_free(struct kern_values *values);
+
+/* From now on for threads of GPUs, where the same value takes fewer instructions there: exp(x - max x), iota == s. */
+void kern_values_for_gpu(struct kern_values *values);
 
 /* Tensor t is read from memory: dense row-major. */
 void kern_values_bind_mem(struct kern_values *values, const quern_tensor *t, kern_id mem);

@@ -108,8 +108,12 @@ kern_id math_exp_power(const struct math *m, struct math_exp e) {
 }
 
 /* Of f32: x = n ln 2 + r, e^r = 1 + r + r^2 Q(r), Q of degree 4, |r| <= ln 2 / 2, relative error 2^-28.2. */
-kern_id math_exp(const struct math *m, kern_id x) {
+static kern_id power_f32(const struct math *m, kern_id r) {
   static const double q[] = {0x1.6ab89ep-10, 0x1.123d7p-7, 0x1.55585ap-5, 0x1.55548cp-3, 0x1.fffffcp-2};
+  return math_exp_power(m, (struct math_exp){.q = MATH_POLY(m, r, q), .r = r});
+}
+
+kern_id math_exp(const struct math *m, kern_id x) {
   if (m->dtype == QUERN_DTYPE_F64) {
     struct math_exp e = math_exp_parts(m, x);
     return mul(m, mul(m, math_exp_power(m, e), e.s), e.s);
@@ -118,8 +122,20 @@ kern_id math_exp(const struct math *m, kern_id x) {
   x = at_most(m, at_least(m, x, exp32.least), exp32.greatest);
   kern_id n = sub(m, mad_n(m, x, 0x1.715476p0, shift), shift);
   kern_id r = mad_n(m, n, -0x1.7f7d1cp-20, mad_n(m, n, -0x1.62e4p-1, x));
-  kern_id power = math_exp_power(m, (struct math_exp){.q = MATH_POLY(m, r, q), .r = r});
-  return kern_bin(m->b, KERN_SCALE, power, n);
+  return kern_bin(m->b, KERN_SCALE, power_f32(m, r), n);
+}
+
+/* n ln 2 is rounded once: ln 2 is so near a float that this is 2^-29 n off. The low bits of t are n, from which 2^n is made: 0 where n is
+** -127, and that is the least. */
+kern_id kern_exp_below(struct kern_builder *b, kern_id x) {
+  const struct math all = math_of(b, QUERN_DTYPE_F32, x), *m = &all;
+  kern_id shift = num(m, 0x1.8p23);
+  x = at_least(m, x, -88);
+  kern_id t = mad_n(m, x, 0x1.715476p0, shift), r = mad_n(m, sub(m, t, shift), -0x1.62e43p-1, x);
+  kern_id bits = shl(m, to_bits(m, t), exp32.mantissa);
+  bits = add(m, bits, whole(m, (int64_t)exp32.bias << exp32.mantissa));
+  kern_id power = power_f32(m, r);
+  return mul(m, power, from_bits(m, bits));
 }
 
 /* (p s + (s - 1/s)) s with p = e^r - 1: nothing cancels, since for s = 1 the middle is 0, and else p s is the smaller

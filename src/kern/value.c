@@ -36,6 +36,7 @@ struct kern_values {
   quern_context *ctx;
   struct pass_space *space;
   int vector; /* the variable that has lanes, or -1 */
+  bool for_gpu;
   BASE_VEC(struct variable) vars;
   BASE_VEC(struct memory) memories;
   BASE_VEC(struct known) known;
@@ -264,6 +265,8 @@ static kern_id memory_of(struct kern_values *v, const quern_tensor *t) {
   return 0;
 }
 
+void kern_values_for_gpu(struct kern_values *v) { v->for_gpu = true; }
+
 /* ---- ops ------------------------------------------------------------------------------------------------ */
 
 struct point { /* result number 0 of a node is wanted here */
@@ -282,6 +285,54 @@ static int lanes_at(const struct kern_values *v, kern_id x) {
   return v->b->kern->failed == QUERN_STATUS_OK ? kern_at_id(v->b, x)->lanes : 1;
 }
 
+/* Whether m at this point is the maximum of a row of x that x at this point is in. */
+static bool is_max_of(struct kern_values *v, const struct point *p, const quern_tensor *m, const quern_tensor *x) {
+  const struct pass_index *in[2][QUERN_MAX_RANK], *const *at = p->at;
+  for (int turn = 0; m->node->op == IR_RESHAPE || m->node->op == IR_BROADCAST || m->node->op == IR_STOP_GRAD;
+       turn ^= 1) {
+    if (!pass_index_source(v->space, m->node, 0, at, in[turn])) return false;
+    at = in[turn];
+    m = m->node->src[0];
+  }
+  const struct ir_node *node = m->node;
+  if (node->op != IR_REDUCE || node->attrs->reduce != IR_REDUCE_MAX || node->src[0] != x) return false;
+  bool reduced[QUERN_MAX_RANK] = {false};
+  for (int i = 0; i < node->attrs->axes.n; i++) reduced[node->attrs->axes.at[i]] = true;
+  for (int k = 0, n = 0; k < x->rank; k++)
+    if (!reduced[k] && at[n++] != p->at[k]) return false;
+  return true;
+}
+
+/* Whether it is exp(x - max x) of f32. */
+static bool is_exp_below(struct kern_values *v, const struct point *p) {
+  if (!v->for_gpu || p->node->op != IR_EXP || p->node->out[0].dtype != QUERN_DTYPE_F32) return false;
+  const struct ir_node *less = p->node->src[0]->node;
+  return less->op == IR_SUB && is_max_of(v, p, less->src[1], less->src[0]);
+}
+
+/* first + lane == s of i32, or i32 that were widened, s the same in all lanes: lane == s - first, modulo 2^32. KERN_NONE: it is
+** another comparison. */
+static kern_id lane_is(struct kern_values *v, kern_id x, kern_id y) {
+  struct kern_builder *b = v->b;
+  kern_id of[2] = {x, y};
+  quern_dtype dtype = kern_at_id(b, x)->dtype;
+  if (dtype != QUERN_DTYPE_I32 && dtype != QUERN_DTYPE_I64) return KERN_NONE;
+  for (int i = 0; i < 2; i++) {
+    if (kern_at_id(b, of[i])->op == KERN_SPLAT) of[i] = kern_at_id(b, of[i])->arg[0];
+    if (kern_at_id(b, of[i])->op == KERN_CAST) of[i] = kern_at_id(b, of[i])->arg[0];
+    if (kern_at_id(b, of[i])->dtype != QUERN_DTYPE_I32) return KERN_NONE;
+  }
+  struct kern_inst sum = *kern_at_id(b, of[0]);
+  if (sum.op != KERN_ADD || kern_at_id(b, of[1])->lanes != 1) return KERN_NONE;
+  struct kern_inst first = *kern_at_id(b, sum.arg[0]);
+  if (first.op != KERN_SPLAT || kern_at_id(b, sum.arg[1])->op != KERN_LANE) return KERN_NONE;
+  struct kern_inst from = *kern_at_id(b, first.arg[0]);
+  if (from.op == KERN_CAST) from = *kern_at_id(b, from.arg[0]);
+  if (from.op != KERN_CONST) return KERN_NONE;
+  kern_id number = kern_sub(b, of[1], kern_const_i(b, QUERN_DTYPE_I32, 1, from.imm));
+  return kern_bin(b, KERN_EQ, sum.arg[1], kern_splat(b, number, sum.lanes));
+}
+
 static kern_id value_elementwise(struct kern_values *v, const struct point *p) {
   kern_id x[3] = {0};
   int lanes = 1, n = p->node->n_src;
@@ -290,6 +341,11 @@ static kern_id value_elementwise(struct kern_values *v, const struct point *p) {
     lanes = BASE_MAX(lanes, lanes_at(v, x[i]));
   }
   for (int i = 0; i < n; i++) x[i] = splat(v, x[i], lanes);
+  if (is_exp_below(v, p)) return kern_exp_below(v->b, x[0]);
+  if (v->for_gpu && p->node->op == IR_EQ && lanes > 1 && v->b->kern->failed == QUERN_STATUS_OK) {
+    kern_id same = lane_is(v, x[0], x[1]);
+    if (same != KERN_NONE) return same;
+  }
   return kern_math(v->b, p->node->op, p->node->out[0].dtype, n, x);
 }
 
@@ -323,8 +379,8 @@ static kern_id value_iota(struct kern_values *v, const struct point *p) {
       stride < INT16_MAX && stride > INT16_MIN) {
     int lanes = lanes_of(v);
     kern_id base = splat(v, kern_cast(v->b, index_of(v, e, true), QUERN_DTYPE_I32), lanes);
-    kern_id step = kern_const_i(v->b, QUERN_DTYPE_I32, lanes, stride);
-    kern_id x = kern_add(v->b, base, kern_mul(v->b, kern_lane(v->b, QUERN_DTYPE_I32, lanes), step));
+    kern_id step = kern_const_i(v->b, QUERN_DTYPE_I32, lanes, stride), lane = kern_lane(v->b, QUERN_DTYPE_I32, lanes);
+    kern_id x = kern_add(v->b, base, v->for_gpu && stride == 1 ? lane : kern_mul(v->b, lane, step));
     return kern_cast(v->b, x, dtype);
   }
   return kern_cast(v->b, index_of(v, e, false), dtype);

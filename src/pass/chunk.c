@@ -1,5 +1,5 @@
 /* pass/chunk.c -- linear + cross-entropy over a large vocabulary becomes a loop over rows: never all logits at once
-** in:    composites linear_cross_entropy and linear_cross_entropy.vjp whose logits would exceed 64 MiB (GPUs: 512 MiB)
+** in:    composites linear_cross_entropy and linear_cross_entropy.vjp whose logits would exceed 64 MiB (GPUs: 512 MiB) without a loop
 ** out:   a loop whose turn does the same for as many rows as fit, and the rest of the rows after it; the gradient of
 **        the weight is carried from turn to turn. Losses and gradients of the same operands come from one loop, whose turn
 **        computes its logits once, unless the gradient of the losses depends on the losses
@@ -278,10 +278,10 @@ static int64_t rows_a_turn(const struct chunk *c, int64_t row, int64_t most) {
     while (2 * rows * row <= most) rows *= 2;
     return rows;
   }
-  int64_t fit = BASE_MAX(most / row / rows, 1) * rows, turns = (c->n + fit - 1) / fit;
+  int64_t fit = BASE_MAX(most / row / rows, 1) * rows, turns = BASE_MAX((c->n + fit - 1) / fit, 2);
   for (int64_t t = turns; t < 2 * turns; t++)
     if (c->n % (t * rows) == 0) return c->n / t;
-  return fit;
+  return BASE_MIN(fit, BASE_MAX(c->n / 2 / rows, 1) * rows);
 }
 
 /* What logits are kept in. On a GPU, which waits for memory there, they are rounded as their gradient is, where autocast made all
@@ -300,7 +300,7 @@ static int64_t columns_of(const struct chunk *c, const struct base_target *targe
   return pads && c->classes % 8 != 0 ? (c->classes + GPU_TILE - 1) / GPU_TILE * GPU_TILE : c->classes;
 }
 
-/* True when the node is one of the two, and large. */
+/* True when the node is one of the two, and large: its logits are many bytes as they would be without a loop. */
 static bool is_large(const struct ir_node *node, const struct pass_options *options, struct chunk *c) {
   if (node->op != IR_COMPOSITE) return false;
   c->back = strcmp(node->attrs->name, "linear_cross_entropy.vjp") == 0;
@@ -318,14 +318,14 @@ static bool is_large(const struct ir_node *node, const struct pass_options *opti
   c->n = ir_count(node->src[2]);
   c->classes = weight->dims[0];
   c->padded = columns_of(c, options->target);
-  int64_t row = BASE_MAX(c->padded, 1) * (int64_t)base_dtypes[c->low].size,
-          most = c->gpu ? GPU_CHUNK_BYTES : CHUNK_BYTES;
+  int64_t columns = BASE_MAX(c->padded, 1), most = c->gpu ? GPU_CHUNK_BYTES : CHUNK_BYTES;
   if (options->chunk_bytes > 0) most = options->chunk_bytes;
-  c->rows = rows_a_turn(c, row, most);
+  c->rows = rows_a_turn(c, columns * (int64_t)base_dtypes[c->low].size, most);
   c->want_x = node->out[0].rank == x->rank && ir_same_type(&node->out[0], x);
   c->want_weight = node->n_out == 2 || !c->want_x;
   bool sure = !c->back || node->n_out == 2 || !ir_same_type(x, weight); /* which gradient is wanted */
-  return sure && (!c->back || node->n_src == 4) && c->width > 0 && c->n / c->rows >= 2 && c->n * row > most;
+  return sure && (!c->back || node->n_src == 4) && c->width > 0 && c->n / c->rows >= 2 &&
+         c->n * columns * (int64_t)base_dtypes[c->dtype].size > most;
 }
 
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {

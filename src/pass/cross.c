@@ -1,7 +1,7 @@
 /* pass/cross.c -- fusion: sums over the rows of what has rows
 ** The gradient of a gain or a bias sums over all rows what the gradient of the rows themselves is made from. Two units that read the
 ** same tensors, one along its rows and one down its columns, become one: the second's reductions are the first's
-** crosses, which take each element when the rows pass by.
+** crosses, which take each element when the rows pass by. On GPUs what is made of the sums alone, a cast of them say, goes along.
 ** in:    units, when all nodes have been taken      out: units of columns without anything left to do are gone
 ** keeps: a unit that did more than reduce its columns stays as it is
 ** tests: tests/pass/test_fuse.c
@@ -104,7 +104,144 @@ static bool can_precede(const struct fuse *f, const struct fuse_unit *rows, cons
   return true;
 }
 
-static quern_status take_over(struct fuse *f, int number, struct fuse_unit *rows, struct fuse_unit *columns) {
+static bool on_gpu(const struct fuse *f) { return f->options->target != NULL && f->options->target->gpu; }
+
+static bool is_plain(const struct ir_node *node) {
+  return (node->op >= IR_NEG && node->op <= IR_SELECT) || node->op == IR_RESHAPE || node->op == IR_BROADCAST;
+}
+
+static bool is_stage(const struct fuse_unit *unit, const struct ir_node *node) {
+  for (size_t i = 0; i < unit->stages.n; i++)
+    if (unit->stages.at[i].node == node) return true;
+  return false;
+}
+
+/* Whether a node can be computed by whoever uses it: plain, and read by plain nodes and reductions alone. */
+static bool can_move(const struct fuse *f, size_t place) {
+  const struct ir_node *node = f->order.at[place];
+  if (f->spots[place].root || !is_plain(node)) return false;
+  for (uint32_t k = f->from[place]; k < f->from[place + 1]; k++) {
+    const struct ir_node *user = f->order.at[f->uses[k]];
+    int home = f->spots[f->uses[k]].home;
+    bool open = home < 0 || f->units.at[home]->kind == PASS_KIND_MAP || f->units.at[home]->kind == PASS_KIND_REDUCE;
+    if (!open || !(user->op == IR_REDUCE || is_plain(user))) return false;
+  }
+  return true;
+}
+
+/* Tensors that nodes of a unit are made of, at most. */
+static int reads_of(const struct fuse *f, int unit) {
+  const struct fuse_unit *u = f->units.at[unit];
+  return (int)(u->reads.n + u->stages.n) + u->more;
+}
+
+/* Whether all other units that read a node of a unit, or what is made of it where it is used, can read so many more tensors; add: they
+** do from now on. */
+static bool pass_on(const struct fuse *f, size_t place, int unit, int reads, bool add) {
+  enum { MOST_ALL = 200, MOST_WAY = 64 }; /* tensors that a group reads; nodes on the way to it */
+  size_t stack[MOST_WAY] = {place};
+  int depth = 1, steps = 0;
+  while (depth > 0) {
+    size_t at = stack[--depth];
+    for (uint32_t k = f->from[at]; k < f->from[at + 1]; k++) {
+      int home = f->spots[f->uses[k]].home;
+      if (home == unit) continue;
+      if (home < 0 && (depth == MOST_WAY || ++steps > MOST_WAY)) return false;
+      if (home < 0) {
+        stack[depth++] = f->uses[k];
+        continue;
+      }
+      struct fuse_unit *reader = f->units.at[home];
+      if (!add && (int)reader->reads.n + reader->more + reads > MOST_ALL) return false;
+      if (add && reader->since != unit + 1) reader->more += reads;
+      if (add) reader->since = unit + 1;
+    }
+  }
+  return true;
+}
+
+/* ---- on GPUs: what is made of the sums alone, an element a column ------------------------------------------- */
+
+enum { MOST_END = 16 };
+struct point {
+  const quern_tensor *tensor;
+  const struct pass_index *at[QUERN_MAX_RANK];
+};
+
+static void end_indices(const struct fuse_unit *rows, const quern_tensor *t, const struct pass_index **at) {
+  pass_index_unflat(rows->space, rows->flat_inner, t->rank, t->dims, at);
+}
+
+/* Whether t is an element a column of the rows, made of sums of the columns where these have it and of numbers, by plain nodes. */
+static bool is_end(const struct fuse *f, int unit, const struct fuse_unit *rows, const quern_tensor *t) {
+  const struct fuse_unit *columns = f->units.at[unit];
+  const struct pass_index *source[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
+  struct point stack[MOST_END] = {{.tensor = t}};
+  int depth = 1, steps = 0;
+  if (ir_count(t) != rows->inner) return false;
+  end_indices(rows, t, stack[0].at);
+  while (depth > 0) {
+    struct point p = stack[--depth];
+    const struct ir_node *node = p.tensor->node;
+    if (is_stage(columns, node)) {
+      column_indices(rows, node, source, result);
+      if (p.tensor->rank > 0 && memcmp(result, p.at, (size_t)p.tensor->rank * sizeof *result) != 0) return false;
+      continue;
+    }
+    if (pass_is_leaf(node) && !pass_is_given(p.tensor)) continue; /* a number */
+    int home = pass_is_leaf(node) ? -2 : fuse_spot_of(f, p.tensor)->home;
+    if ((home != unit && home != -1) || !is_plain(node) || depth + node->n_src > MOST_END || ++steps > MOST_END)
+      return false;
+    for (int i = 0; i < node->n_src; i++, depth++) {
+      stack[depth].tensor = node->src[i];
+      if (!pass_index_of_source(rows->space, node, i, p.at, stack[depth].at)) return false;
+    }
+  }
+  return true;
+}
+
+/* Whether all that a unit of columns computes beside its sums can go along with them, or be computed by others. */
+static bool can_end(const struct fuse *f, int unit, const struct fuse_unit *rows) {
+  const struct fuse_unit *columns = f->units.at[unit];
+  int ends = 0;
+  for (size_t i = 0; i < f->order.n; i++) {
+    const struct ir_node *node = f->order.at[i];
+    if (f->spots[i].home != unit || is_stage(columns, node)) continue;
+    bool moved = can_move(f, i);
+    if (moved ? !pass_on(f, i, unit, reads_of(f, unit), false) : !is_end(f, unit, rows, &node->out[0])) return false;
+    ends += moved ? 0 : 1;
+  }
+  return rows->n_roots + (int)columns->stages.n + ends <= PASS_MOST_OUTS && rows->size + ends <= PASS_MOST_NODES;
+}
+
+/* What a unit computes beside its sums leaves it. */
+static quern_status take_ends(struct fuse *f, int number, struct fuse_unit *rows, int unit) {
+  for (size_t i = 0; i < f->order.n; i++) {
+    struct fuse_spot *spot = &f->spots[i];
+    const quern_tensor *t = &f->order.at[i]->out[0];
+    if (spot->home != unit || is_stage(f->units.at[unit], t->node)) continue;
+    bool moved = can_move(f, i);
+    if (moved) (void)pass_on(f, i, unit, reads_of(f, unit), true);
+    spot->home = -1;
+    if (moved) continue;
+    const struct pass_index *at[QUERN_MAX_RANK];
+    end_indices(rows, t, at);
+    spot->at = base_arena_copy(&f->groups->arena, at, (size_t)t->rank * sizeof *at);
+    if (spot->at == NULL) return QUERN_STATUS_MEMORY;
+    spot->home = spot->units[0] = number;
+    spot->n_units = 1;
+    spot->cross = true;
+    rows->size++;
+    rows->n_roots += spot->root ? 1 : 0;
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* ---- taking over --------------------------------------------------------------------------------------------- */
+
+static quern_status take_over(struct fuse *f, int number, struct fuse_unit *rows, int unit) {
+  struct fuse_unit *columns = f->units.at[unit];
+  if (on_gpu(f)) QUERN_TRY(take_ends(f, number, rows, unit));
   for (size_t i = 0; i < columns->stages.n; i++) {
     struct ir_node *node = columns->stages.at[i].node;
     struct fuse_spot *spot = fuse_spot_of(f, &node->out[0]);
@@ -129,34 +266,6 @@ static quern_status take_over(struct fuse *f, int number, struct fuse_unit *rows
 }
 
 /* ---- on GPUs: through what maps would compute --------------------------------------------------------------- */
-
-static bool on_gpu(const struct fuse *f) { return f->options->target != NULL && f->options->target->gpu; }
-
-static bool is_plain(const struct ir_node *node) {
-  return (node->op >= IR_NEG && node->op <= IR_SELECT) || node->op == IR_RESHAPE || node->op == IR_BROADCAST;
-}
-
-static bool is_stage(const struct fuse_unit *unit, const struct ir_node *node) {
-  for (size_t i = 0; i < unit->stages.n; i++)
-    if (unit->stages.at[i].node == node) return true;
-  return false;
-}
-
-/* Whether a node can be computed by whoever uses it: plain, and read by plain nodes and reductions alone. */
-static bool can_move(const struct fuse *f, size_t place) {
-  const struct ir_node *node = f->order.at[place];
-  if (f->spots[place].root || !is_plain(node)) return false;
-  for (size_t i = place + 1; i < f->order.n; i++) {
-    const struct ir_node *user = f->order.at[i];
-    for (int s = 0; s < user->n_src; s++) {
-      if (user->src[s]->node != node) continue;
-      int home = f->spots[i].home;
-      bool open = home < 0 || f->units.at[home]->kind == PASS_KIND_MAP || f->units.at[home]->kind == PASS_KIND_REDUCE;
-      if (!open || !(user->op == IR_REDUCE || is_plain(user))) return false;
-    }
-  }
-  return true;
-}
 
 enum { MOST_BETWEEN = 64 };
 struct
@@ -210,8 +319,13 @@ static bool has_all(const struct behind *all, const struct behind *some) {
 static int find_rows_behind(const struct fuse *f, const struct fuse_unit *columns, struct behind *b) {
   struct behind rows;
   look_behind_reads(f, columns, b);
-  for (int i = 0; i < b->n_between; i++)
-    if (!can_move(f, b->between[i])) return -1;
+  int reads = 0, last = -1;
+  for (int i = 0; i < b->n_between; i++) {
+    int home = f->spots[b->between[i]].home;
+    reads += home != last ? reads_of(f, home) : 0;
+    last = home;
+    if (!can_move(f, b->between[i]) || !pass_on(f, b->between[i], home, reads, false)) return -1;
+  }
   for (size_t i = 0; i < f->units.n; i++) {
     if (!has_rows(f->units.at[i], columns)) continue;
     look_behind_reads(f, f->units.at[i], &rows);
@@ -240,6 +354,7 @@ static quern_status try_behind(struct fuse *f, int unit) {
   if (number < 0) return QUERN_STATUS_OK;
   struct fuse_unit *rows = f->units.at[number];
   if (!are_alike(rows, columns) || reaches(f, unit, number)) return QUERN_STATUS_OK;
+  if (on_gpu(f) && !can_end(f, unit, rows)) return QUERN_STATUS_OK;
   look_behind_reads(f, rows, &all);
   for (int i = 0; i < b.n_between; i++) {
     homes[i] = f->spots[b.between[i]].home;
@@ -257,8 +372,9 @@ static quern_status try_behind(struct fuse *f, int unit) {
     for (int i = 0; i < b.n_between; i++) f->spots[b.between[i]].home = homes[i];
     return QUERN_STATUS_OK;
   }
+  for (int i = 0; i < b.n_between; i++) (void)pass_on(f, b.between[i], homes[i], reads_of(f, homes[i]), true);
   QUERN_TRY(fuse_commit(f, &walk));
-  return take_over(f, number, rows, columns);
+  return take_over(f, number, rows, unit);
 }
 
 static quern_status try_cross(struct fuse *f, int unit) {
@@ -267,28 +383,40 @@ static quern_status try_cross(struct fuse *f, int unit) {
   if (number < 0) return on_gpu(f) ? try_behind(f, unit) : QUERN_STATUS_OK;
   struct fuse_unit *rows = f->units.at[number];
   if (!are_alike(rows, columns) || reaches(f, unit, number)) return QUERN_STATUS_OK;
+  if (on_gpu(f) && !can_end(f, unit, rows)) return QUERN_STATUS_OK;
   struct fuse_walk walk = {.unit = rows, .number = number, .manner = FUSE_POINT, .fits = true};
   QUERN_TRY(walk_columns(f, &walk, columns));
   if (!walk.fits || !reads_no_more(f, rows) || !fuse_can_follow(f, number) || !can_precede(f, rows, columns))
     return QUERN_STATUS_OK;
   QUERN_TRY(fuse_commit(f, &walk));
-  return take_over(f, number, rows, columns);
+  return take_over(f, number, rows, unit);
 }
 
-/* On GPUs: whether all that a unit computes beside its columns, squares of a gradient say, can be computed elsewhere; move:
-** it is from now on. */
-static bool can_empty(struct fuse *f, size_t unit, bool move) {
-  if (!on_gpu(f)) return false;
-  for (size_t i = 0; i < f->order.n; i++) {
-    struct fuse_spot *spot = &f->spots[i];
-    if (spot->home != (int)unit || is_stage(f->units.at[unit], f->order.at[i])) continue;
-    if (!move && !can_move(f, i)) return false;
-    if (move) spot->home = -1;
+/* Lists who reads each node, for can_move: counts, then where those of a node begin, then all of them. */
+static quern_status list_uses(struct fuse *f, uint32_t **list, size_t *bytes) {
+  size_t n = f->order.n, all = 0;
+  for (size_t i = 0; i < n; i++) all += (size_t)f->order.at[i]->n_src;
+  *bytes = (n + 2 + all) * sizeof **list;
+  uint32_t *from = *list = base_alloc_zero(f->heap, *bytes);
+  if (from == NULL) return QUERN_STATUS_MEMORY;
+  uint32_t *uses = from + n + 2;
+  for (int pass = 0; pass < 2; pass++) {
+    for (size_t i = 0; i < n; i++)
+      for (int s = 0; s < f->order.at[i]->n_src; s++) {
+        size_t source = (size_t)ir_order_find(&f->order, f->order.at[i]->src[s]->node);
+        if (pass == 0)
+          from[source + 2]++;
+        else
+          uses[from[source + 1]++] = (uint32_t)i;
+      }
+    for (size_t i = 2; i < n + 2 && pass == 0; i++) from[i] += from[i - 1];
   }
-  return true;
+  f->from = from;
+  f->uses = uses;
+  return QUERN_STATUS_OK;
 }
 
-quern_status fuse_cross(struct fuse *f) {
+static quern_status cross_all(struct fuse *f) {
   size_t bytes = BASE_MAX(f->units.n, 1) * sizeof(size_t);
   size_t *homes = base_alloc_zero(f->heap, bytes); /* how many nodes each unit is the home of */
   if (homes == NULL) return QUERN_STATUS_MEMORY;
@@ -298,10 +426,17 @@ quern_status fuse_cross(struct fuse *f) {
   for (size_t i = 0; i < f->units.n && status == QUERN_STATUS_OK; i++) {
     const struct fuse_unit *unit = f->units.at[i];
     bool columns = unit->kind == PASS_KIND_REDUCE && unit->column && unit->stages.n > 0;
-    if (!columns || (homes[i] != unit->stages.n && !can_empty(f, i, false))) continue;
-    status = try_cross(f, (int)i);
-    if (unit->stages.n == 0) (void)can_empty(f, i, true);
+    if (columns && (homes[i] == unit->stages.n || on_gpu(f))) status = try_cross(f, (int)i);
   }
   base_free(f->heap, homes, bytes);
+  return status;
+}
+
+quern_status fuse_cross(struct fuse *f) {
+  uint32_t *list = NULL;
+  size_t bytes = 0;
+  quern_status status = on_gpu(f) ? list_uses(f, &list, &bytes) : QUERN_STATUS_OK;
+  if (status == QUERN_STATUS_OK) status = cross_all(f);
+  base_free(f->heap, list, bytes);
   return status;
 }

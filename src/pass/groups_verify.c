@@ -22,6 +22,7 @@ struct check {
   BASE_VEC(int) heads;        /* first visit of each node of the group */
   BASE_VEC(int) visited;      /* node of each visit */
   BASE_VEC(bool) ins, stages; /* met */
+  BASE_VEC(bool) ends;        /* nodes of the group that are made of sums over its rows */
 };
 
 #define FAULT(c, cond, ...)                                                                                            \
@@ -177,8 +178,26 @@ static quern_status check_inner(struct check *c, const quern_tensor *t, const st
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
-/* A tensor that is wanted at indices[at ..]; from_out: only to be written. */
-static quern_status meet(struct check *c, const quern_tensor *t, size_t at, bool from_out) {
+/* Finds the ends of the group. Nodes are in an order in which they can be computed. */
+static quern_status find_ends(struct check *c) {
+  const struct pass_group *group = c->group;
+  c->ends.n = 0;
+  for (size_t i = 0; i < group->n_nodes; i++) {
+    const struct ir_node *node = group->nodes[i];
+    size_t s;
+    bool end = false, reduces = find_stage(group, node, &s) != NULL || find_cross(group, node) != NULL;
+    for (int k = 0; k < node->n_src && !reduces; k++) {
+      int source = find_in(group, node->src[k]) >= 0 ? -1 : find_node(group, node->src[k]->node);
+      if (source < 0 || source >= (int)i) continue;
+      end = end || c->ends.at[source] || find_cross(group, node->src[k]->node) != NULL;
+    }
+    if (!base_vec_push(c->heap, &c->ends, end)) return QUERN_STATUS_MEMORY;
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* A tensor that is wanted at indices[at ..]; late: when all rows are done, by an out or an end. */
+static quern_status meet(struct check *c, const quern_tensor *t, size_t at, bool late) {
   const struct pass_group *group = c->group;
   const struct pass_index *const *indices = c->indices.at + at;
   QUERN_TRY(check_inside(c, t, indices));
@@ -189,12 +208,14 @@ static quern_status meet(struct check *c, const quern_tensor *t, size_t at, bool
     return QUERN_STATUS_OK;
   }
   FAULT(c, node >= 0, "the result of %s is neither read nor computed", ir_ops[t->node->op].name);
-  const struct pass_stage *stage = find_stage(group, t->node, &s);
+  const struct pass_stage *stage = find_stage(group, t->node, &s), *cross = find_cross(group, t->node);
   if (stage != NULL) {
     bool same = t->rank == 0 || memcmp(stage->result, indices, (size_t)t->rank * sizeof *indices) == 0;
     FAULT(c, same, "the result of a %s is read elsewhere than where it is computed", ir_ops[t->node->op].name);
-  } else if (find_cross(group, t->node) != NULL) {
-    FAULT(c, from_out, "the result of a %s over the rows is read before it is known", ir_ops[t->node->op].name);
+  } else if (cross != NULL || c->ends.at[node]) {
+    bool same = cross == NULL || t->rank == 0 || memcmp(cross->result, indices, (size_t)t->rank * sizeof *indices) == 0;
+    FAULT(c, same, "the result of a %s is read elsewhere than where it is computed", ir_ops[t->node->op].name);
+    FAULT(c, late, "the result of a %s over the rows is read before it is known", ir_ops[t->node->op].name);
   } else if (!(group->kind == PASS_KIND_SCAN && t->node == group->anchor)) {
     FAULT(c, pass_ops[t->node->op].class != PASS_CLASS_ANCHOR, "%s cannot be computed at a point",
           ir_ops[t->node->op].name);
@@ -212,11 +233,11 @@ static quern_status meet(struct check *c, const quern_tensor *t, size_t at, bool
 }
 
 /* Copies indices and meets t there. */
-static quern_status start(struct check *c, const quern_tensor *t, const struct pass_index *const *at, bool from_out) {
+static quern_status start(struct check *c, const quern_tensor *t, const struct pass_index *const *at, bool late) {
   size_t first = c->indices.n;
   if (!base_vec_reserve(c->heap, &c->indices, QUERN_MAX_RANK)) return QUERN_STATUS_MEMORY;
   for (int k = 0; k < t->rank; k++) c->indices.at[c->indices.n++] = at[k];
-  return meet(c, t, first, from_out);
+  return meet(c, t, first, late);
 }
 
 static quern_status visit_sources(struct check *c, size_t number) {
@@ -249,7 +270,7 @@ static quern_status visit_sources(struct check *c, size_t number) {
     FAULT(c, pass_index_of_source(group->space, node, i, c->indices.at + at, c->indices.at + first),
           "%s cannot be computed at a point", ir_ops[node->op].name);
     c->indices.n += (size_t)node->src[i]->rank;
-    QUERN_TRY(meet(c, node->src[i], first, false));
+    QUERN_TRY(meet(c, node->src[i], first, c->ends.at[c->visited.at[number]]));
   }
   return QUERN_STATUS_OK;
 }
@@ -335,6 +356,9 @@ static quern_status check_cross(struct check *c, const struct pass_stage *cross)
         "a reduction of %lld terms over other points", (long long)ir_count(s));
   bool out = false;
   for (size_t i = 0; i < group->n_outs; i++) out = out || group->outs[i].tensor == &node->out[0];
+  for (size_t i = 0; i < group->n_nodes; i++)
+    for (int k = 0; k < group->nodes[i]->n_src; k++)
+      out = out || (c->ends.at[i] && group->nodes[i]->src[k] == &node->out[0]);
   FAULT(c, out, "the result of a reduction over the rows is not written");
   return check_inner(c, &node->out[0], (const struct pass_index *const *)cross->result);
 }
@@ -502,6 +526,7 @@ static quern_status check_points(struct check *c) {
     QUERN_TRY(check_reduction(c, &group->stages[i]));
   }
   FAULT(c, group->n_crosses == 0 || group->kind == PASS_KIND_REDUCE, "crosses without rows");
+  QUERN_TRY(find_ends(c));
   for (size_t i = 0; i < group->n_crosses; i++) {
     FAULT(c, i == 0 || group->crosses[i - 1].node->id < group->crosses[i].node->id, "crosses are out of order");
     QUERN_TRY(check_cross(c, &group->crosses[i]));
@@ -515,7 +540,8 @@ static quern_status check_points(struct check *c) {
   for (size_t i = 0; i < group->n_outs; i++) {
     const struct pass_out *out = &group->outs[i];
     FAULT(c, out->at != NULL, "out %zu has no indices", i);
-    if (find_cross(group, out->tensor->node) != NULL) {
+    int node = find_node(group, out->tensor->node);
+    if (find_cross(group, out->tensor->node) != NULL || (node >= 0 && c->ends.at[node])) {
       QUERN_TRY(check_inner(c, out->tensor, (const struct pass_index *const *)out->at));
       continue;
     }
@@ -576,5 +602,6 @@ quern_status pass_groups_verify(const struct pass_groups *groups, const struct p
   base_vec_fini(c.heap, &c.visited);
   base_vec_fini(c.heap, &c.ins);
   base_vec_fini(c.heap, &c.stages);
+  base_vec_fini(c.heap, &c.ends);
   return status;
 }

@@ -242,7 +242,8 @@ struct pass_group {
     const struct pass_index **source, **other, **result;
   } * stages;
   /* REDUCE: reductions over the outer variables, in their row-major order, of what is computed at all points: results are over the
-  ** inner variables, are outs, and nothing here reads them. */
+  ** inner variables, and are read by nothing here but ends: nodes that are made of them and of numbers, and are outs over the
+  ** inner variables as well. Each is an out or is read by an end. */
   size_t n_crosses;
   struct pass_stage *crosses;
   const struct pass_gemm *gemm; /* of a DOT that a library does: ins and outs are what it names; NULL of others */

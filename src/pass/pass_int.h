@@ -153,6 +153,9 @@ struct fuse_unit {
   BASE_VEC(int) after; /* units that read from it */
   int size, n_roots;   /* computing nodes, and roots among them */
   BASE_VEC(const quern_tensor *) reads;
+  int more,
+      since; /* tensors that it reads beside, at most, since nodes that it reads are computed where they are used (cross.c); 1 + the
+                   ** unit that was the last with such */
   BASE_VEC(uint32_t) needed; /* places of nodes that others read */
   uint32_t epoch;
   int raised;               /* its level if what is being tried is done */
@@ -190,6 +193,8 @@ struct fuse {
   BASE_VEC(const quern_tensor *) reads;
   BASE_VEC(int) before; /* units that it reads from */
   BASE_VEC(int) stack, pending;
+  /* of fuse_cross on GPUs: who reads node i, uses[from[i]] .. uses[from[i + 1] - 1], places in the order */
+  const uint32_t *from, *uses;
 };
 
 static inline struct fuse_spot *fuse_spot_of(const struct fuse *f, const quern_tensor *t) {

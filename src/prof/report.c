@@ -129,6 +129,17 @@ static void add_time(struct base_str *str, double seconds) {
     base_str_printf(str, "%8.2f us", seconds * 1e6);
 }
 
+/* The same; "-" where it is 0, not known. */
+static void add_known_time(struct base_str *str, double seconds) {
+  if (seconds > 0)
+    add_time(str, seconds);
+  else
+    base_str_printf(str, "%11s", "-");
+}
+
+/* Without a floor it is not known what bounds a kernel. */
+static const char *bound_of(const struct row *row) { return row->floor > 0 ? prof_bound_names[row->step->bound] : "-"; }
+
 static void add_rates(struct base_str *str, const struct row *row) {
   if (row->seconds <= 0) {
     base_str_printf(str, " %8s %8s %7s", "-", "-", "-");
@@ -191,7 +202,7 @@ quern_status prof_table(struct base_str *str, const struct prof *prof) {
     add_time(str, row->count > 0 ? row->seconds / (double)row->count : 0);
     base_str_printf(str, " %6.1f%%", total > 0 ? 100 * row->seconds / total : 0);
     add_rates(str, row);
-    base_str_printf(str, "  %-8s %s (%s)\n", prof_bound_names[row->step->bound], row->step->kernel, row->step->ops);
+    base_str_printf(str, "  %-8s %s (%s)\n", bound_of(row), row->step->kernel, row->step->ops);
   }
   add_sums(str, &rows, "operations", ops_of);
   add_sums(str, &rows, "kind", kind_of);
@@ -221,16 +232,39 @@ quern_status prof_rows(struct base_str *str, const struct prof *prof) {
   return base_str_status(str);
 }
 
+/* What the machine can do, as far as it was measured. */
+static void add_limits(struct base_str *str, const struct prof *prof) {
+  const struct prof_limits *limits = &prof->limits;
+  base_str_add(str, prof->program);
+  if (limits->threads > 0) base_str_printf(str, " on %d thread%s", limits->threads, limits->threads == 1 ? "" : "s");
+  if (limits->flops_f32 > 0)
+    base_str_printf(str, ": f32 %.0f GFLOP/s", limits->flops_f32 * 1e-9);
+  else
+    base_str_add(str, ": what the device can do was not measured");
+  for (int i = 0; i < PROF_LEVELS; i++)
+    if (limits->bandwidth[i] > 0)
+      base_str_printf(str, ", %s %.0f GB/s", prof_level_names[i], limits->bandwidth[i] * 1e-9);
+  base_str_add(str, "\n\n");
+}
+
+/* Time, ratio to the floor, and what is lost, each as far as it is known. */
+static void add_lost(struct base_str *str, const struct row *row, double times) {
+  bool known = row->seconds > 0 && row->floor > 0;
+  base_str_add(str, " ");
+  add_known_time(str, row->seconds / times);
+  if (!known) {
+    base_str_printf(str, " %6s %11s", "-", "-");
+    return;
+  }
+  base_str_printf(str, " %6.2f ", row->seconds / row->floor);
+  add_time(str, BASE_MAX(row->seconds - row->floor, 0));
+}
+
 quern_status prof_explain(struct base_str *str, const struct prof *prof) {
   struct rows rows;
   QUERN_TRY(rows_of(&rows, str->heap, prof, by_loss));
   bool known = measured(prof);
-  const struct prof_limits *limits = &prof->limits;
-  base_str_printf(str, "%s on %d thread%s: f32 %.0f GFLOP/s, ", prof->program, limits->threads,
-                  limits->threads == 1 ? "" : "s", limits->flops_f32 * 1e-9);
-  for (int i = 0; i < PROF_LEVELS; i++)
-    base_str_printf(str, "%s %.0f GB/s%s", prof_level_names[i], limits->bandwidth[i] * 1e-9,
-                    i + 1 < PROF_LEVELS ? ", " : "\n\n");
+  add_limits(str, prof);
   base_str_printf(str, "%8s %9s %10s %11s %11s %6s %11s  %-8s %s\n", "times", "MFLOP", "MB", "floor", "time", "ratio",
                   "lost", "bound", "kernel");
   double floor = 0, seconds = 0;
@@ -240,24 +274,17 @@ quern_status prof_explain(struct base_str *str, const struct prof *prof) {
     floor += row->floor;
     seconds += row->seconds;
     base_str_printf(str, "%8.0f %9.3f %10.3f ", times, row->flops / times * 1e-6, row->bytes / times * 1e-6);
-    add_time(str, row->floor / times);
-    if (row->seconds > 0) {
-      base_str_add(str, " ");
-      add_time(str, row->seconds / times);
-      base_str_printf(str, " %6.2f ", row->floor > 0 ? row->seconds / row->floor : 0);
-      add_time(str, BASE_MAX(row->seconds - row->floor, 0));
-    } else {
-      base_str_printf(str, " %11s %6s %11s", "-", "-", "-");
-    }
-    base_str_printf(str, "  %-8s %s (%s)\n", prof_bound_names[row->step->bound], row->step->kernel, row->step->ops);
+    add_known_time(str, row->floor / times);
+    add_lost(str, row, times);
+    base_str_printf(str, "  %-8s %s (%s)\n", bound_of(row), row->step->kernel, row->step->ops);
   }
   base_str_add(str, "\nfloor ");
-  add_time(str, floor);
+  add_known_time(str, floor);
   if (known) {
     base_str_add(str, ", time ");
     add_time(str, seconds);
-    base_str_printf(str, ", ratio %.2f, over %llu runs", floor > 0 ? seconds / floor : 0,
-                    (unsigned long long)prof->runs);
+    if (floor > 0) base_str_printf(str, ", ratio %.2f", seconds / floor);
+    base_str_printf(str, ", over %llu runs", (unsigned long long)prof->runs);
   }
   base_str_add(str, "\n");
   base_free(str->heap, rows.at, rows.bytes);

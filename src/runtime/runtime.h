@@ -65,6 +65,8 @@ struct rt_object {
 struct rt_stats {       /* of making a module */
   int compiled, cached; /* units that the compiler ran for; found in the cache */
   double seconds;
+  int n_refused; /* of one that failed: hashes of kernels that are calls which a library refuses, as many as there is room for */
+  uint64_t refused[16];
 };
 
 /* What is done on a device with memory of its own, one thing after another: of an instance. Pointers to that memory are numbers to

@@ -53,6 +53,7 @@ void sched_choose(struct sched *sched, const struct pass_group *group, const str
   *sched = (struct sched){.lanes = 1, .unroll = 1, .grain = 1};
   if (target->gpu) { /* as many tasks as there can be: neighbours work on neighbouring elements */
     if (group->kind == PASS_KIND_MAP && optimise > 0) sched->lanes = 8;
+    if (group->kind == PASS_KIND_DOT && optimise > 0) sched_choose_tile(sched, group);
     return;
   }
   if (optimise > 0) {

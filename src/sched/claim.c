@@ -13,11 +13,14 @@ static bool att_gpu_claims(const struct base_target *target, const struct ir_nod
   return att_call_claims(target, composite) || att_flash_claims(target, composite);
 }
 
+static bool is_call(const struct sched_job *job) {
+  return !job->sched->plain && att_call_claims(job->target, job->group->anchor);
+}
 static quern_status sched_gpu(struct sched_job *job) {
-  return (att_call_claims(job->target, job->group->anchor) ? sched_attention_call : sched_flash)(job);
+  return (is_call(job) ? sched_attention_call : sched_flash)(job);
 }
 static quern_status sched_gpu_back(struct sched_job *job) {
-  return (att_call_claims(job->target, job->group->anchor) ? sched_attention_call : sched_flash_back)(job);
+  return (is_call(job) ? sched_attention_call : sched_flash_back)(job);
 }
 
 static const struct {

@@ -431,7 +431,7 @@ quern_status sched_dot(struct sched_job *job) {
   bool none = d.batch * d.m * d.n == 0, plain = d.lanes == 1 || d.k == 0;
   if (status == QUERN_STATUS_OK && !none) status = dot_alias(&d);
   if (status == QUERN_STATUS_OK && none) (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
-  if (status == QUERN_STATUS_OK && !none && plain) status = dot_plain(&d);
+  if (status == QUERN_STATUS_OK && !none && plain) status = (dot_is_tiled(&d) ? dot_tile : dot_plain)(&d);
   if (status == QUERN_STATUS_OK && !none && !plain) {
     quern_status (*make)(struct dot *) = dot_is_inner(&d) ? dot_inner : dot_is_stream(&d) ? dot_stream : build;
     d.prepacked = job->sched->packed > 0;

@@ -2,7 +2,7 @@
 ** y[b, m, n] = reduce over k of combine(x[b, m, k], w[b, n, k]): one flat variable for each of batch, rows, columns and
 ** terms, in a space of the kernel's own. Columns are what lanes run along; rows and columns may change places.
 ** see: dot.c (the loops), dot_side.c (operands), dot_micro.c (register tiles), dot_pack.c, dot_end.c (what comes after)
-**      other ways: dot_plain.c, dot_stream.c, dot_split.c
+**      other ways: dot_plain.c, dot_stream.c, dot_split.c; dot_tile.c (GPUs)
 */
 #ifndef SCHED_DOT_H
 #define SCHED_DOT_H
@@ -106,6 +106,9 @@ static inline int64_t dot_ceil(int64_t x, int64_t by) { return (x + by - 1) / by
 quern_status dot_setup(struct dot *d, struct sched_job *job) QUERN_NODISCARD;
 void dot_fini(struct dot *d);
 bool dot_is_movement(const struct ir_node *node);
+/* The memory that an operand lies in, moved or not, and its offset there, over flat axes; mem -1: it is computed. Strides are
+** not given. */
+struct dot_place dot_find_place(struct dot *d, const struct dot_side *side);
 
 /* ---- dot_alias.c */
 
@@ -217,6 +220,12 @@ kern_id dot_packed_at(const struct dot *d, struct kern_builder *b, kern_id batch
 /* Few rows, and a large side b as it lies. */
 bool dot_is_stream(const struct dot *d);
 quern_status dot_stream(struct dot *d) QUERN_NODISCARD;
+
+/* ---- dot_tile.c */
+
+/* On a GPU: large enough for tiles. */
+bool dot_is_tiled(const struct dot *d);
+quern_status dot_tile(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_plain.c */
 

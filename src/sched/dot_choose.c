@@ -99,8 +99,9 @@ quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn)
   int64_t n = extents_of(group, group->vars[0] + group->vars[1], group->vars[2]);
   struct pass_space *space;
   *turn = (struct dot_turn){.swap = n == 1 && m > 1};
-  if (job->sched->lanes <= 1) turn->swap = false;
-  if (job->sched->lanes <= 1 || m <= 1 || n <= 1 || group->space->extents.n > BASE_COUNT(by)) return QUERN_STATUS_OK;
+  bool scalar = job->sched->lanes <= 1 && job->sched->mr == 0; /* neither vectors nor tiles */
+  if (scalar) turn->swap = false;
+  if (scalar || m <= 1 || n <= 1 || group->space->extents.n > BASE_COUNT(by)) return QUERN_STATUS_OK;
   QUERN_TRY(pass_space_new(&space, job->kern->heap)); /* the group's own is left as it is */
   for (size_t v = 0; v < group->space->extents.n; v++)
     by[v] = pass_index_var(space, pass_space_add(space, group->space->extents.at[v]));

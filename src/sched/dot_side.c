@@ -119,8 +119,7 @@ static bool stride_of(const struct dot *d, const struct pass_index *offset, unsi
          pass_index_stride(d->space, offset, DOT_OUTER + axis, &outer) && outer == *stride * d->axis[axis].inner;
 }
 
-/* The memory that an operand is in, in the dtype of accumulators, moved or not; mem -1 otherwise. Its indices are flat. */
-static struct dot_place find_place(struct dot *d, const struct dot_side *side) {
+struct dot_place dot_find_place(struct dot *d, const struct dot_side *side) {
   const struct pass_index *at[QUERN_MAX_RANK], *in[QUERN_MAX_RANK];
   const quern_tensor *t = side->tensor;
   struct dot_place place = {.mem = memory_of(d, t)};
@@ -130,9 +129,14 @@ static struct dot_place find_place(struct dot *d, const struct dot_side *side) {
     for (int k = 0; k < t->rank; k++) at[k] = in[k];
     place.mem = memory_of(d, t);
   }
-  if (place.mem < 0) return place;
-  place.offset = pass_index_flat(d->space, t->rank, t->dims, at);
-  if (t->dtype != d->acc) place.mem = -1;
+  if (place.mem >= 0) place.offset = pass_index_flat(d->space, t->rank, t->dims, at);
+  return place;
+}
+
+/* The same of operands that have the accumulators' dtype; mem -1 of others. */
+static struct dot_place find_place(struct dot *d, const struct dot_side *side) {
+  struct dot_place place = dot_find_place(d, side);
+  if (side->tensor->dtype != d->acc) place.mem = -1;
   return place;
 }
 

@@ -19,22 +19,20 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t bytes_of(const struct flash_shape *s, quern_dtype acc, const struct pass_attention *a) {
   int64_t rows = (int64_t)s->rows * TILE_DOWN, columns = (int64_t)s->columns * TILE_ACROSS;
   int64_t wide = tile_covered(acc, a->width), value_wide = tile_covered(acc, a->value_width);
-  int64_t scores = tile_bytes(acc, rows, columns);
+  int64_t scores = tile_near_bytes(acc, rows, columns);
   if (a->back)
     return scores + tile_bytes(acc, rows, a->width) + tile_bytes(acc, rows, a->value_width) +
            tile_bytes(acc, columns, wide) + tile_bytes(acc, columns, value_wide);
-  int64_t keys = tile_bytes(acc, columns, a->width), values = tile_bytes(acc, columns, value_wide);
-  return scores + tile_bytes(acc, rows, a->width) + tile_bytes(acc, rows, TILE_ACROSS) +
-         (s->one ? BASE_MAX(keys, values) : keys + values);
+  int64_t keys = tile_bytes(acc, columns, BASE_MAX(a->width, value_wide)); /* and values, in turn */
+  return scores + tile_bytes(acc, rows, a->width) + tile_near_bytes(acc, rows, TILE_ACROSS) + keys;
 }
 
 /* Registers and shared memory suffice; by_keys: of a gradient, dk and dv, else dq. */
-static bool fits(struct flash_shape *s, quern_dtype acc, const struct pass_attention *a, bool by_keys, int64_t shared) {
+static bool fits(const struct flash_shape *s, quern_dtype acc, const struct pass_attention *a, bool by_keys,
+                 int64_t shared) {
   int words = (int)base_dtypes[acc].size / 4, scores = s->rows * s->columns * (a->back ? 2 : 1), outs = 0;
   if (a->back) outs += s->rows * tile_columns(acc, a->width);
   if (!a->back || by_keys) outs += s->rows * tile_columns(acc, a->value_width);
-  s->one = false;
-  s->one = !a->back && bytes_of(s, acc, a) > shared;
   return words * (scores + outs) <= REGISTERS && bytes_of(s, acc, a) <= shared;
 }
 
@@ -83,12 +81,24 @@ static bool read_node(const struct ir_node *node, struct pass_attention *a, cons
   return true;
 }
 
+static bool has_dims(const quern_tensor *t, const quern_tensor *other) {
+  return t->rank == other->rank && memcmp(t->dims, other->dims, (size_t)t->rank * sizeof *t->dims) == 0;
+}
+
+/* The gradient with a float mask that needs none: the three results are those of q, k and v, which is certain where the mask has other
+** dimensions than v. */
+static bool adds_only(const struct ir_node *node) {
+  return strcmp(node->attrs->name, "attention.vjp") == 0 && node->attrs->ints.at[1] != 0 && node->n_src == 7 &&
+         node->n_out == 3 && base_dtypes[node->src[3]->dtype].class == BASE_FLOAT && node->src[6]->rank == 4 &&
+         has_dims(&node->out[2], node->src[2]) && !has_dims(node->src[3], node->src[2]);
+}
+
 bool att_flash_claims(const struct base_target *target, const struct ir_node *node) {
   struct pass_attention a;
   struct flash_shape shape;
   const quern_tensor *mask;
   bool placed = node->attrs->ints.n > 2;
-  if ((!placed && !att_claims(node)) || !read_node(node, &a, &mask)) return false;
+  if ((!placed && !att_claims(node) && !adds_only(node)) || !read_node(node, &a, &mask)) return false;
   if (a.batch < 1 || a.heads < 1 || a.keys < 1 || a.queries < 2 || a.width < 1 || a.value_width < 1) return false;
   if (a.width > MOST_WIDTH || a.value_width > MOST_WIDTH) return false;
   quern_dtype acc = kern_acc_dtype(node->src[0]->dtype);
@@ -115,6 +125,25 @@ struct kern_builder flash_phase(struct flash *f, int64_t tasks) {
   struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
   if (kern->failed == QUERN_STATUS_OK) kern->phases[kern->n_phases - 1].group = TILE_THREADS;
   return b;
+}
+
+/* Heads whose keys and values take a third of the cache: tasks of all of them run at a time. */
+static int64_t turn_of(const struct flash *f, int64_t heads) {
+  const struct pass_attention *a = &f->a;
+  quern_dtype dtype = f->job->kern->mems[f->mem[PASS_VIEW_K]].dtype;
+  int64_t bytes = a->keys * (a->width + a->value_width) * (int64_t)base_dtypes[dtype].size;
+  int64_t turn = BASE_MAX(BASE_MIN(f->job->target->l3_bytes / 3 / bytes, 32), 1);
+  while (heads % turn != 0) turn--;
+  return turn;
+}
+
+kern_id flash_task(struct flash *f, int64_t heads, int64_t blocks, kern_id *block) {
+  int64_t turn = turn_of(f, heads);
+  kern_id task = kern_task(f->b), in_turn = kern_imod(f->b, task, turn * blocks),
+          first = kern_idiv(f->b, task, turn * blocks);
+  *block = kern_idiv(f->b, in_turn, turn);
+  kern_id head = kern_imod(f->b, in_turn, turn);
+  return kern_add(f->b, kern_mul_i(f->b, first, turn), head);
 }
 
 static bool is_shared(int view) {
@@ -174,9 +203,16 @@ kern_id flash_sees(struct flash *f, kern_id i, kern_id j, kern_id limit) {
   return kern_bin(f->b, KERN_AND, seen, mask_at(f, i, j));
 }
 
+bool flash_adds(const struct flash *f) { return f->mask != NULL && base_dtypes[f->mask->dtype].class == BASE_FLOAT; }
+
 kern_id flash_added(struct flash *f, kern_id i, kern_id j, kern_id score) {
-  if (f->mask == NULL || f->mask->dtype == QUERN_DTYPE_BOOL || has_offset(f)) return score;
   return kern_add(f->b, score, kern_cast(f->b, mask_at(f, i, j), f->acc));
+}
+
+bool flash_hides(const struct flash *f, int64_t queries, int64_t keys) {
+  const struct pass_attention *a = &f->a;
+  bool ends = a->keys % keys != 0 || (a->back && a->queries % queries != 0);
+  return ends || a->causal || (f->mask != NULL && !flash_adds(f));
 }
 
 kern_id flash_line(struct flash *f, kern_id i, int64_t rows) {
@@ -185,33 +221,37 @@ kern_id flash_line(struct flash *f, kern_id i, int64_t rows) {
   return kern_add(f->b, row, tile_all(&f->t, kern_mul_i(f->b, first, rows)));
 }
 
-/* e^x = 2^n e^r, n = round(x log2 e), |r| <= ln 2 / 2: a polynomial, then the exponent's bits. */
-kern_id flash_exp(struct flash *f, kern_id x) {
-  static const double c[] = {
-      0.0013814467070414164, 0.008368780651360467, 0.0416683942259579, 0.1666652010566069, 0.4999999341238758, 1, 1};
+/* 2^x = 2^n 2^r, n = round(x), |r| <= 1/2: a polynomial, then the exponent's bits, which are those of 0 for n = -127. */
+kern_id flash_exp2(struct flash *f, kern_id x) {
+  static const double c[] = {0.00015353361930874225,
+                             0.0013398874406637697,
+                             0.009618437357525106,
+                             0.055503324711493905,
+                             0.24022647913630926,
+                             0.6931472028550518,
+                             1};
   enum { MANTISSA = 23, ONE = 0x3f800000 };
-  const double whole = 12582912, least = -86; /* 1.5 2^23: a sum with it has no fraction; the least x that counts */
+  const double whole = 12582912, least = -127, ln_2 = 0.6931471805599453; /* 1.5 2^23: a sum with it has no fraction */
   struct kern_builder *b = f->b;
   const struct tile *t = &f->t;
-  if (f->acc != QUERN_DTYPE_F32) return kern_math(b, IR_EXP, f->acc, 1, &x);
-  kern_id low = tile_f(t, least), shift = tile_f(t, whole), at = kern_max(b, x, low);
-  kern_id moved = kern_fma(b, at, tile_f(t, 1.4426950408889634), shift), n = kern_sub(b, moved, shift);
-  kern_id r = kern_fma(b, n, tile_f(t, -0.693359375), at); /* ln 2 in two parts, the first of few bits */
-  r = kern_fma(b, n, tile_f(t, 2.12194440e-4), r);
-  kern_id p = tile_f(t, c[0]);
+  if (f->acc != QUERN_DTYPE_F32) {
+    x = kern_mul(b, x, tile_f(t, ln_2));
+    return kern_math(b, IR_EXP, f->acc, 1, &x);
+  }
+  kern_id shift = tile_f(t, whole), at = kern_max(b, x, tile_f(t, least));
+  kern_id moved = kern_add(b, at, shift), r = kern_sub(b, at, kern_sub(b, moved, shift)), p = tile_f(t, c[0]);
   for (size_t i = 1; i < BASE_COUNT(c); i++) p = kern_fma(b, p, r, tile_f(t, c[i]));
   kern_id bits = kern_bitcast(b, moved, QUERN_DTYPE_I32);
   bits = kern_bin(b, KERN_SHL, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, MANTISSA));
   bits = kern_add(b, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, ONE));
-  p = kern_mul(b, p, kern_bitcast(b, bits, QUERN_DTYPE_F32));
-  kern_id small = kern_bin(b, KERN_LT, x, low);
-  return kern_select(b, small, tile_f(t, 0), p);
+  return kern_mul(b, p, kern_bitcast(b, bits, QUERN_DTYPE_F32));
 }
 
-void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, int64_t width) {
+void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, double scale) {
   struct kern_builder *b = f->b;
   const struct tile *t = &f->t;
   if (f->mem[view] < 0) return;
+  int64_t width = width_of(f, view);
   quern_dtype dtype = f->job->kern->mems[f->mem[view]].dtype;
   kern_id mem = kern_mem(b, f->mem[view]);
   mem = kern_at(b, mem, view_at(f, view));
@@ -224,6 +264,7 @@ void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_i
       kern_id both = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_LE, e, end));
       kern_id at = kern_add(b, row, kern_min(b, e, end));
       kern_id x = kern_get(b, sums->at[m * sums->columns + n]);
+      if (scale != 1) x = kern_mul(b, x, tile_f(t, scale));
       kern_scatter_n(b, mem, at, kern_cast(b, x, dtype), both);
     }
   }
@@ -239,44 +280,52 @@ struct forward {
   int64_t queries, keys; /* of a block */
   struct tile_local q, k, v, p, part;
   struct tile_sums scores, out;
-  kern_id top[MOST_ROWS], sum[MOST_ROWS]; /* variables: a row's maximum; the thread's part of its sum */
+  kern_id top[MOST_ROWS],
+      sum[MOST_ROWS]; /* variables: a row's maximum, as a power of 2; the thread's part of its sum */
   kern_id q0, j0;
 };
 
-/* Scores of the thread, -inf where the key is not seen. */
-static void read_scores(struct forward *w, kern_id *score) {
+/* Scores of the thread, with what the mask adds; -inf where the key is not seen. */
+static void mask_scores(struct forward *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
-  int n = w->shape.columns;
+  int n = w->shape.columns, all = n * w->shape.rows;
   kern_id nothing = tile_f(&f->t, -(double)INFINITY);
-  for (int m = 0; m < w->shape.rows; m++) {
+  for (int at = 0; flash_adds(f) && at < all; at++) {
+    kern_id i = tile_row(&f->t, w->q0, at / n), j = tile_column(&f->t, w->j0, at % n);
+    kern_set(b, w->scores.at[at], flash_added(f, i, j, kern_get(b, w->scores.at[at])));
+  }
+  for (int m = 0; flash_hides(f, w->queries, w->keys) && m < w->shape.rows; m++) {
     kern_id i = tile_row(&f->t, w->q0, m), limit = flash_limit(f, i);
     for (int c = 0; c < n; c++) {
       kern_id j = tile_column(&f->t, w->j0, c), x = kern_get(b, w->scores.at[m * n + c]);
-      x = flash_added(f, i, j, x);
-      score[m * n + c] = kern_select(b, flash_sees(f, i, j, limit), x, nothing);
+      kern_set(b, w->scores.at[m * n + c], kern_select(b, flash_sees(f, i, j, limit), x, nothing));
     }
   }
 }
 
 /* Weights to LOCAL memory; maxima, sums and outputs follow. */
-static void soften(struct forward *w, kern_id *score) {
+static void soften(struct forward *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
   int columns = w->shape.columns;
+  kern_id score[MOST_ROWS * MOST_COLUMNS];
+  for (int at = 0; at < w->shape.rows * columns; at++) score[at] = kern_get(b, w->scores.at[at]);
   kern_id most[MOST_ROWS], zero = tile_f(&f->t, 0), nothing = tile_f(&f->t, -(double)INFINITY);
   for (int m = 0; m < w->shape.rows; m++) {
     most[m] = score[m * columns];
     for (int c = 1; c < columns; c++) most[m] = kern_max(b, most[m], score[m * columns + c]);
   }
   tile_join_rows(&f->t, &w->part, IR_REDUCE_MAX, w->shape.rows, most);
+  kern_id log2_e = tile_f(&f->t, FLASH_LOG2_E);
   for (int m = 0; m < w->shape.rows; m++) {
-    kern_id before = kern_get(b, w->top[m]), top = kern_max(b, before, most[m]);
+    kern_id before = kern_get(b, w->top[m]), top = kern_max(b, before, kern_mul(b, most[m], log2_e));
     kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top), less = kern_sub(b, before, from);
-    kern_id factor = flash_exp(f, less), sum = KERN_NONE;
+    from = kern_un(b, KERN_NEG, from);
+    kern_id factor = flash_exp2(f, less), sum = KERN_NONE;
     kern_set(b, w->top[m], top);
     for (int c = 0; c < columns; c++) {
-      kern_id x = kern_sub(b, score[m * columns + c], from), p = flash_exp(f, x);
+      kern_id x = kern_fma(b, score[m * columns + c], log2_e, from), p = flash_exp2(f, x);
       sum = c == 0 ? p : kern_add(b, sum, p);
       tile_put(&f->t, &w->p, m, c, p);
     }
@@ -313,14 +362,15 @@ static void finish(struct forward *w) {
     if (f->lse_mem < 0) continue;
     kern_id i = tile_row(&f->t, w->q0, m), line = flash_line(f, i, f->a.queries);
     kern_id x = kern_math(b, IR_LOG, f->acc, 1, &divisor);
-    x = kern_add(b, kern_get(b, w->top[m]), x);
+    kern_id ln_2 = tile_f(&f->t, 1 / FLASH_LOG2_E);
+    x = kern_fma(b, kern_get(b, w->top[m]), ln_2, x);
     x = kern_select(b, none, nothing, x);
     kern_id there = kern_bin(b, KERN_LT, i, tile_i(&f->t, f->a.queries));
     there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, f->t.column, tile_i(&f->t, 0)));
     kern_id to = kern_mem(b, f->lse_mem);
     kern_scatter_n(b, to, line, kern_cast(b, x, f->job->kern->mems[f->lse_mem].dtype), there);
   }
-  flash_store(f, &w->out, PASS_VIEW_Y, w->q0, f->a.queries, f->a.value_width);
+  flash_store(f, &w->out, PASS_VIEW_Y, w->q0, f->a.queries, 1);
 }
 
 /* That of a sample, within -S and T. */
@@ -335,16 +385,9 @@ static void start(struct forward *w) {
   const struct pass_attention *a = &f->a;
   int64_t wide = tile_covered(f->acc, a->value_width);
   w->q = tile_local(&f->t, w->queries, a->width);
-  w->p = tile_local(&f->t, w->queries, w->keys);
-  w->part = tile_local(&f->t, w->queries, TILE_ACROSS);
-  if (w->shape.one && wide > a->width) {
-    w->v = tile_local(&f->t, w->keys, wide);
-    w->k = (struct tile_local){w->v.mem, w->keys, a->width, tile_stride(f->acc, a->width)};
-  } else {
-    w->k = tile_local(&f->t, w->keys, a->width);
-    w->v = (struct tile_local){w->k.mem, w->keys, wide, tile_stride(f->acc, wide)};
-    if (!w->shape.one) w->v = tile_local(&f->t, w->keys, wide);
-  }
+  w->p = tile_near(&f->t, w->queries, w->keys);
+  w->part = tile_near(&f->t, w->queries, TILE_ACROSS);
+  w->k = w->v = tile_local(&f->t, w->keys, BASE_MAX(wide, a->width));
   tile_sums(&f->t, &w->scores, w->shape.rows, w->shape.columns);
   tile_sums(&f->t, &w->out, w->shape.rows, tile_columns(f->acc, a->value_width));
   for (int m = 0; m < w->shape.rows; m++) {
@@ -356,6 +399,20 @@ static void start(struct forward *w) {
   tile_clear_end(&f->t, &w->q, a->width);
 }
 
+/* A block of keys and its values, which follow them to the same place. */
+static void add_block(struct forward *w) {
+  struct flash *f = &w->f;
+  struct tile_source keys = flash_source(f, PASS_VIEW_K, w->j0), values = flash_source(f, PASS_VIEW_V, w->j0);
+  tile_load(&f->t, &w->k, &keys, 1);
+  tile_clear_end(&f->t, &w->k, f->a.width);
+  tile_set_zero(&f->t, &w->scores);
+  tile_multiply_rows(&f->t, &w->scores, &w->q, &w->k, ceil_div(f->a.width, f->t.quad) * f->t.quad);
+  tile_load(&f->t, &w->v, &values, 1);
+  mask_scores(w);
+  soften(w);
+  tile_multiply(&f->t, &w->out, &w->p, &w->v, w->keys);
+}
+
 static void forward_phase(struct forward *w) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
@@ -363,29 +420,18 @@ static void forward_phase(struct forward *w) {
   struct kern_builder b = flash_phase(f, a->batch * a->heads * blocks);
   if (b.kern->failed != QUERN_STATUS_OK) return;
   f->b = &b;
-  kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks), last = kern_index(&b, blocks - 1);
+  kern_id block, head = flash_task(f, a->batch * a->heads, blocks, &block);
   f->batch = kern_idiv(&b, head, a->heads);
   f->head = kern_imod(&b, head, a->heads);
   f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
-  kern_id block = kern_sub(&b, last, kern_imod(&b, task, blocks)); /* the last sees most */
+  block = kern_sub(&b, kern_index(&b, blocks - 1), block); /* the last sees most */
   w->q0 = kern_mul_i(&b, block, w->queries);
   f->t = tile_begin(&b, f->acc);
   if (has_offset(f)) f->offset = offset_of(f);
   start(w);
   kern_id zero = kern_index(&b, 0), number = kern_for(&b, zero, blocks_seen(w), 1);
   w->j0 = kern_mul_i(&b, number, w->keys);
-  struct tile_source keys = flash_source(f, PASS_VIEW_K, w->j0), values = flash_source(f, PASS_VIEW_V, w->j0);
-  int64_t terms = ceil_div(a->width, f->t.quad) * f->t.quad;
-  tile_load(&f->t, &w->k, &keys, 1);
-  tile_clear_end(&f->t, &w->k, a->width);
-  if (!w->shape.one) tile_load(&f->t, &w->v, &values, 1);
-  tile_set_zero(&f->t, &w->scores);
-  tile_multiply_rows(&f->t, &w->scores, &w->q, &w->k, terms);
-  kern_id score[MOST_ROWS * MOST_COLUMNS];
-  if (w->shape.one) tile_load(&f->t, &w->v, &values, 1);
-  read_scores(w, score);
-  soften(w, score);
-  tile_multiply(&f->t, &w->out, &w->p, &w->v, w->keys);
+  add_block(w);
   kern_end(&b);
   finish(w);
 }

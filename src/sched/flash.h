@@ -7,7 +7,6 @@
 /* The tile of a phase: a task has TILE_DOWN rows of it a row of a thread, and blocks of TILE_ACROSS columns a column pass by. */
 struct flash_shape {
   int rows, columns; /* of scores that a thread has */
-  bool one;          /* forward: keys and values take turns in one place */
 };
 
 struct flash {
@@ -30,18 +29,26 @@ bool flash_setup(struct flash *f, const struct ir_node *node);
 
 /* A new phase of that many tasks by groups of threads. */
 struct kern_builder flash_phase(struct flash *f, int64_t tasks);
+/* The task's head of so many, and its block of a head, those of several heads in turn: the first blocks, which take longest where keys are
+** not seen by all queries, are begun before the others. */
+kern_id flash_task(struct flash *f, int64_t heads, int64_t blocks, kern_id *block);
 /* Rows of an operand of the current head: all of them, from `first` on. */
 struct tile_source flash_source(struct flash *f, int view, kern_id first);
 /* The last key that query i may see; whether it sees key j: vectors. */
 kern_id flash_limit(struct flash *f, kern_id i);
 kern_id flash_sees(struct flash *f, kern_id i, kern_id j, kern_id limit);
-/* What a float mask adds to a score. */
+/* Whether blocks of so many queries and keys may have a pair that is not seen, or not there. */
+bool flash_hides(const struct flash *f, int64_t queries, int64_t keys);
+/* Whether there is a float mask; a score and what it adds. */
+bool flash_adds(const struct flash *f);
 kern_id flash_added(struct flash *f, kern_id i, kern_id j, kern_id score);
-/* e^x of a weight, to 1 ulp in f32; 0 below e^-86, the largest weight of a row being 1. x is at most 88. */
-kern_id flash_exp(struct flash *f, kern_id x);
+/* Weights are powers of 2: of scores times this. */
+#define FLASH_LOG2_E 1.4426950408889634
+/* 2^x of a weight, to 1 ulp in f32; 0 below 2^-126, the largest weight of a row being 1. x is at most 127. */
+kern_id flash_exp2(struct flash *f, kern_id x);
 /* Element numbers of rows i of (batch, head, row), dense: those that are not there are the last. */
 kern_id flash_line(struct flash *f, kern_id i, int64_t rows);
-/* The sums of a phase become rows of a result, of those that are there. */
-void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, int64_t width);
+/* The sums of a phase, times scale, become rows of a result, of those that are there. */
+void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, double scale);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "sched/flash.h"
 
-enum { MOST_ROWS = 8, MOST_COLUMNS = 8, WARP = 32 };
+enum { MOST_ROWS = 8, WARP = 32 };
 
 struct backward {
   struct flash f;
@@ -20,7 +20,9 @@ struct backward {
   struct tile_local y, dy;        /* columns: k and v, or q and dout */
   struct tile_local p;            /* P or dS of the block */
   struct tile_sums scores, slope; /* q k', dout v' */
+  int view, value_view;           /* whose rows are columns */
   kern_id r0, c0;                 /* the first row and column */
+  kern_id query[MOST_ROWS], limit[MOST_ROWS], less[MOST_ROWS], shift[MOST_ROWS]; /* of the thread's queries */
 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -63,46 +65,57 @@ static void shift_phase(struct backward *w) {
 
 /* ---- tiles ------------------------------------------------------------------------------------------------- */
 
-/* What is needed of a query: its lse, 0 where it sees nothing, and D. */
-static void read_query(struct backward *w, kern_id i, kern_id *lse, kern_id *shift) {
+static void read_query(struct backward *w, kern_id i, kern_id *less, kern_id *shift) {
   struct flash *f = &w->f;
   kern_id at = flash_line(f, i, f->a.queries), zero = tile_f(&f->t, 0);
   kern_id x = kern_cast(f->b, kern_gather(f->b, kern_mem(f->b, f->lse_mem), at), f->acc);
-  *lse = kern_select(f->b, kern_bin(f->b, KERN_EQ, x, tile_f(&f->t, -(double)INFINITY)), zero, x);
+  x = kern_select(f->b, kern_bin(f->b, KERN_EQ, x, tile_f(&f->t, -(double)INFINITY)), zero, x);
+  *less = kern_mul(f->b, x, tile_f(&f->t, -FLASH_LOG2_E));
   *shift = kern_gather(f->b, kern_mem(f->b, w->shift_mem), at);
 }
 
-/* P and dS of the thread's elements, from q k' and dout v'. by_keys: rows are keys. */
-static void weigh(struct backward *w, bool by_keys, kern_id *p, kern_id *ds) {
-  struct flash *f = &w->f;
-  struct kern_builder *b = f->b;
-  int rows = w->shape.rows, columns = w->shape.columns, queries = by_keys ? columns : rows;
-  kern_id lse[MOST_ROWS], shift[MOST_ROWS], query[MOST_ROWS], limit[MOST_ROWS];
-  kern_id scale = tile_f(&f->t, f->a.scale), zero = tile_f(&f->t, 0);
-  for (int k = 0; k < queries; k++) {
-    query[k] = by_keys ? tile_column(&f->t, w->c0, k) : tile_row(&f->t, w->r0, k);
-    limit[k] = flash_limit(f, query[k]);
-    kern_id there = kern_bin(b, KERN_LT, query[k], tile_i(&f->t, f->a.queries));
-    limit[k] = kern_select(b, there, limit[k], tile_i(&f->t, -1)); /* a query that is not there sees nothing */
-    read_query(w, query[k], &lse[k], &shift[k]);
-  }
-  for (int m = 0; m < rows; m++) {
-    for (int n = 0; n < columns; n++) {
-      int at = m * columns + n, k = by_keys ? n : m;
-      kern_id key = by_keys ? tile_row(&f->t, w->r0, m) : tile_column(&f->t, w->c0, n);
-      kern_id x = kern_mul(b, kern_get(b, w->scores.at[at]), scale);
-      x = kern_sub(b, x, lse[k]);
-      x = flash_exp(f, x);
-      p[at] = kern_select(b, flash_sees(f, query[k], key, limit[k]), x, zero);
-      kern_id slope = kern_sub(b, kern_get(b, w->slope.at[at]), shift[k]);
-      ds[at] = kern_mul(b, kern_mul(b, p[at], slope), scale);
-    }
+/* Queries of the thread: minus their lse, of powers of 2, 0 where one sees nothing, and D. */
+static void read_queries(struct backward *w, bool by_keys) {
+  for (int k = 0; k < (by_keys ? w->shape.columns : w->shape.rows); k++) {
+    w->query[k] = by_keys ? tile_column(&w->f.t, w->c0, k) : tile_row(&w->f.t, w->r0, k);
+    kern_id i = w->query[k], there = kern_bin(w->f.b, KERN_LT, i, tile_i(&w->f.t, w->f.a.queries));
+    w->limit[k] = flash_limit(&w->f, i);
+    w->limit[k] = kern_select(w->f.b, there, w->limit[k], tile_i(&w->f.t, -1)); /* one that is not there sees nothing */
+    read_query(w, i, &w->less[k], &w->shift[k]);
   }
 }
 
-static void put(struct backward *w, const kern_id *values) {
-  for (int m = 0; m < w->shape.rows; m++)
-    for (int n = 0; n < w->shape.columns; n++) tile_put(&w->f.t, &w->p, m, n, values[m * w->shape.columns + n]);
+/* The scores become P, and the slopes dS by scale, from q k' and dout v'. by_keys: rows are keys. */
+static void weigh(struct backward *w, bool by_keys) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  int columns = w->shape.columns, all = w->shape.rows * columns;
+  const kern_id *query = w->query;
+  kern_id scale = tile_f(&f->t, f->a.scale), log2_e = tile_f(&f->t, FLASH_LOG2_E), zero = tile_f(&f->t, 0);
+  kern_id both = tile_f(&f->t, f->a.scale * FLASH_LOG2_E);
+  bool adds = flash_adds(f), hides = flash_hides(f, by_keys ? w->columns : w->rows, by_keys ? w->rows : w->columns);
+  for (int at = 0; at < all; at++) {
+    int k = by_keys ? at % columns : at / columns;
+    kern_id key = by_keys ? tile_row(&f->t, w->r0, at / columns) : tile_column(&f->t, w->c0, at % columns);
+    kern_id x = kern_get(b, w->scores.at[at]);
+    if (adds) x = flash_added(f, query[k], key, kern_mul(b, x, scale));
+    x = kern_fma(b, x, adds ? log2_e : both, w->less[k]);
+    x = flash_exp2(f, x);
+    if (hides) x = kern_select(b, flash_sees(f, query[k], key, w->limit[k]), x, zero);
+    kern_set(b, w->scores.at[at], x);
+  }
+  for (int at = 0; at < all; at++) {
+    kern_id slope = kern_sub(b, kern_get(b, w->slope.at[at]), w->shift[by_keys ? at % columns : at / columns]);
+    kern_set(b, w->slope.at[at], kern_mul(b, kern_get(b, w->scores.at[at]), slope));
+  }
+}
+
+static void put(struct backward *w, const struct tile_sums *values) {
+  int columns = w->shape.columns;
+  for (int at = 0; at < w->shape.rows * columns; at++) {
+    kern_id value = kern_get(w->f.b, values->at[at]);
+    tile_put(&w->f.t, &w->p, at / columns, at % columns, value);
+  }
 }
 
 /* Tiles of a phase, and its rows, which stay. */
@@ -113,7 +126,7 @@ static void start(struct backward *w, int view, int value_view) {
   w->dx = tile_local(&f->t, w->rows, a->value_width);
   w->y = tile_local(&f->t, w->columns, tile_covered(f->acc, a->width));
   w->dy = tile_local(&f->t, w->columns, tile_covered(f->acc, a->value_width));
-  w->p = tile_local(&f->t, w->rows, w->columns);
+  w->p = tile_near(&f->t, w->rows, w->columns);
   tile_sums(&f->t, &w->scores, w->shape.rows, w->shape.columns);
   tile_sums(&f->t, &w->slope, w->shape.rows, w->shape.columns);
   struct tile_source one = flash_source(f, view, w->r0), other = flash_source(f, value_view, w->r0);
@@ -123,20 +136,39 @@ static void start(struct backward *w, int view, int value_view) {
   tile_clear_end(&f->t, &w->dx, a->value_width);
 }
 
-/* The columns of a block, and both products with the rows. */
-static void multiply_block(struct backward *w, int view, int value_view) {
+/* The columns of a block come to shared memory: to begin with, or in two steps from registers. */
+struct coming {
+  struct tile_source from, value_from;
+  struct tile_pieces pieces, value_pieces;
+};
+static void fetch_columns(struct backward *w, kern_id first, struct coming *next) {
   struct flash *f = &w->f;
-  const struct pass_attention *a = &f->a;
+  next->from = flash_source(f, w->view, first);
+  next->value_from = flash_source(f, w->value_view, first);
+  tile_fetch(&f->t, &w->y, &next->from, &next->pieces);
+  tile_fetch(&f->t, &w->dy, &next->value_from, &next->value_pieces);
+}
+static void keep_columns(struct backward *w, const struct coming *next) {
+  struct flash *f = &w->f;
+  tile_keep(&f->t, &w->y, &next->from, &next->pieces);
+  tile_keep(&f->t, &w->dy, &next->value_from, &next->value_pieces);
+  tile_clear_end(&f->t, &w->y, f->a.width);
+  tile_clear_end(&f->t, &w->dy, f->a.value_width);
+}
+static void first_columns(struct backward *w, kern_id first) {
+  struct coming columns;
+  fetch_columns(w, first, &columns);
+  keep_columns(w, &columns);
+}
+
+/* Both products of a block with the rows. */
+static void multiply_block(struct backward *w) {
+  struct flash *f = &w->f;
   int64_t quad = f->t.quad;
-  struct tile_source one = flash_source(f, view, w->c0), other = flash_source(f, value_view, w->c0);
-  tile_load(&f->t, &w->y, &one, 1);
-  tile_load(&f->t, &w->dy, &other, 1);
-  tile_clear_end(&f->t, &w->y, a->width);
-  tile_clear_end(&f->t, &w->dy, a->value_width);
   tile_set_zero(&f->t, &w->scores);
   tile_set_zero(&f->t, &w->slope);
-  tile_multiply_rows(&f->t, &w->scores, &w->x, &w->y, ceil_div(a->width, quad) * quad);
-  tile_multiply_rows(&f->t, &w->slope, &w->dx, &w->dy, ceil_div(a->value_width, quad) * quad);
+  tile_multiply_rows(&f->t, &w->scores, &w->x, &w->y, ceil_div(f->a.width, quad) * quad);
+  tile_multiply_rows(&f->t, &w->slope, &w->dx, &w->dy, ceil_div(f->a.value_width, quad) * quad);
 }
 
 static bool set_shape(struct backward *w, bool by_keys) {
@@ -155,28 +187,34 @@ static void query_phase(struct backward *w) {
   struct kern_builder b = flash_phase(f, a->batch * a->heads * blocks);
   if (b.kern->failed != QUERN_STATUS_OK) return;
   f->b = &b;
-  kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks), last = kern_index(&b, blocks - 1);
+  kern_id block, head = flash_task(f, a->batch * a->heads, blocks, &block);
   f->batch = kern_idiv(&b, head, a->heads);
   f->head = kern_imod(&b, head, a->heads);
   f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
-  kern_id block = kern_sub(&b, last, kern_imod(&b, task, blocks));
+  block = kern_sub(&b, kern_index(&b, blocks - 1), block); /* the last sees most */
   w->r0 = kern_mul_i(&b, block, w->rows);
   f->t = tile_begin(&b, f->acc);
+  w->view = PASS_VIEW_K, w->value_view = PASS_VIEW_V;
   start(w, PASS_VIEW_Q, PASS_VIEW_DY);
   struct tile_sums dq;
   tile_sums(&f->t, &dq, w->shape.rows, tile_columns(f->acc, a->width));
   kern_id keys = kern_index(&b, a->keys), end = kern_min_i(&b, kern_add_i(&b, w->r0, w->rows), a->queries);
   if (a->causal) keys = kern_min(&b, keys, kern_add_i(&b, end, a->keys - a->queries));
   keys = kern_idiv(&b, kern_add_i(&b, kern_max_i(&b, keys, 0), w->columns - 1), w->columns);
-  kern_id number = kern_for(&b, kern_index(&b, 0), keys, 1);
+  read_queries(w, false);
+  kern_id zero = kern_index(&b, 0);
+  first_columns(w, zero);
+  kern_id number = kern_for(&b, zero, keys, 1);
   w->c0 = kern_mul_i(&b, number, w->columns);
-  multiply_block(w, PASS_VIEW_K, PASS_VIEW_V);
-  kern_id p[MOST_ROWS * MOST_COLUMNS], ds[MOST_ROWS * MOST_COLUMNS];
-  weigh(w, false, p, ds);
-  put(w, ds);
+  multiply_block(w);
+  weigh(w, false);
+  put(w, &w->slope);
+  struct coming next;
+  fetch_columns(w, kern_add_i(&b, w->c0, w->columns), &next);
   tile_multiply(&f->t, &dq, &w->p, &w->y, w->columns);
+  keep_columns(w, &next);
   kern_end(&b);
-  flash_store(f, &dq, PASS_VIEW_DQ, w->r0, a->queries, a->width);
+  flash_store(f, &dq, PASS_VIEW_DQ, w->r0, a->queries, a->scale);
 }
 
 /* ---- dk and dv --------------------------------------------------------------------------------------------- */
@@ -188,11 +226,12 @@ static void key_phase(struct backward *w) {
   struct kern_builder b = flash_phase(f, a->batch * a->kv_heads * blocks);
   if (b.kern->failed != QUERN_STATUS_OK) return;
   f->b = &b;
-  kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks);
+  kern_id block, head = flash_task(f, a->batch * a->kv_heads, blocks, &block);
   f->batch = kern_idiv(&b, head, a->kv_heads);
   f->kv = kern_imod(&b, head, a->kv_heads);
-  w->r0 = kern_mul_i(&b, kern_imod(&b, task, blocks), w->rows);
+  w->r0 = kern_mul_i(&b, block, w->rows);
   f->t = tile_begin(&b, f->acc);
+  w->view = PASS_VIEW_Q, w->value_view = PASS_VIEW_DY;
   start(w, PASS_VIEW_K, PASS_VIEW_V);
   struct tile_sums dk, dv;
   tile_sums(&f->t, &dk, w->shape.rows, tile_columns(f->acc, a->width));
@@ -202,19 +241,23 @@ static void key_phase(struct backward *w) {
   first = kern_idiv(&b, first, w->columns);
   kern_id shared = kern_range(&b, 0, sharing, 1);
   f->head = kern_add(&b, kern_mul_i(&b, f->kv, sharing), shared);
+  first_columns(w, kern_mul_i(&b, first, w->columns));
   kern_id number = kern_for(&b, first, kern_index(&b, ceil_div(a->queries, w->columns)), 1);
   w->c0 = kern_mul_i(&b, number, w->columns);
-  multiply_block(w, PASS_VIEW_Q, PASS_VIEW_DY);
-  kern_id p[MOST_ROWS * MOST_COLUMNS], ds[MOST_ROWS * MOST_COLUMNS];
-  weigh(w, true, p, ds);
-  put(w, p);
+  read_queries(w, true);
+  multiply_block(w);
+  weigh(w, true);
+  put(w, &w->scores);
   tile_multiply(&f->t, &dv, &w->p, &w->dy, w->columns);
-  put(w, ds);
+  put(w, &w->slope);
+  struct coming next;
+  fetch_columns(w, kern_add_i(&b, w->c0, w->columns), &next);
   tile_multiply(&f->t, &dk, &w->p, &w->y, w->columns);
+  keep_columns(w, &next);
   kern_end(&b);
   kern_end(&b);
-  flash_store(f, &dk, PASS_VIEW_DK, w->r0, a->keys, a->width);
-  flash_store(f, &dv, PASS_VIEW_DV, w->r0, a->keys, a->value_width);
+  flash_store(f, &dk, PASS_VIEW_DK, w->r0, a->keys, a->scale);
+  flash_store(f, &dv, PASS_VIEW_DV, w->r0, a->keys, 1);
 }
 
 quern_status sched_flash_back(struct sched_job *job) {

@@ -78,7 +78,7 @@ void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, i
 quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_context *ctx, const struct pass_group *group,
                          const struct base_target *target, const struct sched *sched) {
   *kern = NULL;
-  sched_build *build = group->gemm != NULL ? sched_dot_call : builders[group->kind];
+  sched_build *build = group->gemm != NULL && !sched->plain ? sched_dot_call : builders[group->kind];
   QUERN_CHECK(build != NULL, INTERNAL, "schedule: a %s group has no kernel", pass_kind_names[group->kind]);
   struct kern *made = NULL;
   QUERN_TRY(kern_new(&made, heap));

@@ -10,7 +10,7 @@
 
 /* ---- GPUs: a thread has as many elements as 16 bytes hold -------------------------------------------------- */
 
-enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18 };
+enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18, GPU_BESIDE = 8 };
 
 /* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbour does. */
 static int gpu_lanes(const struct sched_job *job) {
@@ -32,6 +32,16 @@ static int gpu_unroll(const struct sched_map *m) {
   for (size_t i = 0; i < group->n_ins; i++)
     if (ir_count(group->ins[i]) >= most) bytes += m->lanes * (int64_t)base_dtypes[group->ins[i]->dtype].size;
   return m->lanes > 1 && bytes > 0 && bytes <= GPU_BYTES && m->insts <= GPU_INSTS ? GPU_UNROLL : 1;
+}
+
+/* Blocks that a processor should have at once: of what computes much for few memories as many as there can be. f64 takes too many
+** registers for that. */
+static int gpu_beside(const struct sched_map *m) {
+  const struct pass_group *group = m->job->group;
+  const struct kern_fn *fn = m->b.fn;
+  bool wide = false;
+  for (size_t i = 0; i < fn->insts.n; i++) wide = wide || fn->insts.at[i].dtype == QUERN_DTYPE_F64;
+  return group->n_ins <= 2 && group->n_outs == 1 && m->insts > GPU_INSTS && !wide ? GPU_BESIDE : 0;
 }
 
 /* Fewer lanes where rows are no multiples of them: their first elements would not be aligned. One where lanes would be scattered:
@@ -262,11 +272,13 @@ static int choose_unroll(const struct sched_map *m) {
 
 /* The phases of one part of the vector's loop, or of all of it. */
 static quern_status build_part(struct sched_map *m) {
+  struct kern *kern = m->job->kern;
   bool tiled = false;
   bool gpu = m->job->target->gpu;
   if (m->lanes > 1) QUERN_TRY((gpu ? sched_map_tiled_gpu : sched_map_tiled)(m, &tiled));
   if (gpu && !tiled) fit_lanes(m);
   if (!tiled) QUERN_TRY(emit(m));
+  if (!tiled && gpu) kern->phases[kern->n_phases - 1].beside = gpu_beside(m);
   kern_values_free(m->values);
   m->values = NULL;
   return QUERN_STATUS_OK;

@@ -56,7 +56,10 @@ struct reduce_load { /* an element of an in that passes read */
   int first;       /* the first of them */
   bool same;       /* it is the same in all rows */
   kern_id *at;     /* what was loaded, a step */
+  kern_id local;   /* with rows ahead: the row, in shared memory */
 };
+
+enum { REDUCE_MOST_STEPS = 16 }; /* vectors of a row that is written out, on GPUs */
 
 struct reduce;
 /* Takes elements base .. base + n - 1 of the current rows in pass q: the accumulators' results are put into part,
@@ -120,8 +123,12 @@ struct reduce {
   bool fits;     /* along: a row is written out step by step, and what it reads is read once */
   size_t n_loads;
   struct reduce_load *loads;
-  kern_id *kept;      /* along, of keep k at step s: k * steps + s */
-  kern_id *cross_acc; /* along, of cross k at step s: a variable */
+  bool alone;                /* along: a group has a processor for itself */
+  bool follow;               /* along: a task has several rows, of which one is loaded while another is worked on */
+  struct kern_values *ahead; /* along: values at the row that is loaded meanwhile; NULL: none is */
+  kern_id *kept;             /* along, of keep k at step s: k * steps + s */
+  enum reduce_sums { REDUCE_IN_VARS, REDUCE_IN_LOCAL, REDUCE_IN_WORK } sums; /* where a task has its crosses */
+  kern_id *cross_acc; /* along, of cross k at step s: a variable; of cross k: a memory */
   int64_t parts;      /* of a row, each a task; 1: it is not split */
   int64_t part_size;  /* blocks of steps, or of elements across, that a part has */
 
@@ -214,11 +221,20 @@ void reduce_pack_locals(struct reduce *rd);
 ** `group` threads each. */
 quern_status reduce_gpu(struct reduce *rd, bool *built) QUERN_NODISCARD;
 quern_status reduce_gpu_begin(struct reduce *rd, int64_t tasks, int group) QUERN_NODISCARD;
+quern_status reduce_gpu_values(struct reduce *rd, struct kern_values **values) QUERN_NODISCARD;
 /* A number that is 1 in the last of n parts, and 0 in others. */
 kern_id reduce_gpu_last(struct reduce *rd, kern_id part, int64_t n);
-/* reduce_gpu_row.c, reduce_gpu_col.c: along and across rows. */
+/* reduce_gpu_row.c, reduce_gpu_cross.c, reduce_gpu_col.c: along rows, the same with crosses, across rows. */
 quern_status reduce_gpu_rows(struct reduce *rd) QUERN_NODISCARD;
+quern_status reduce_gpu_crosses(struct reduce *rd) QUERN_NODISCARD;
 quern_status reduce_gpu_columns(struct reduce *rd) QUERN_NODISCARD;
+/* One row; next: the row to ask for on the way, or KERN_NONE. What a stage takes of the step that begins at element `at`. */
+void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next);
+struct reduce_value reduce_gpu_element(struct reduce *rd, const struct reduce_stage *stage, kern_id at, kern_id active);
+/* How many threads share a row of a group with crosses, whether rows are held, and where sums are. Crosses of pass q take step
+** `step` of a row, which begins at element `at`. */
+void reduce_gpu_cross_shape(struct reduce *rd);
+void reduce_gpu_cross_take(struct reduce *rd, int q, int step, kern_id at);
 /* reduce_gpu_join.c: partial results that lie in memory, row behind row. */
 struct reduce_partial {
   size_t n_stages;

@@ -10,12 +10,15 @@
 enum {
   WARP = 32,
   MOST_GROUP = 1024,
+  LARGE_GROUP = 512,  /* for rows of which a processor has one at a time: a thread has 128 registers */
   LEAST_ROW = 32,     /* elements of a row that is worth a group */
   LEAST_COLUMNS = 16, /* rows side by side that are worth a group across */
   TRIAL_LANES = 2 * KERN_MAX_LANES,
-  MOST_STEPS = 16, /* of rows that are written out */
-  ENOUGH = 264,    /* groups that keep a device busy: two for each of its processors */
+  ENOUGH = 264, /* groups that keep a device busy: two for each of its processors */
   LONG_ROW = 16384,
+  FOUR_STEPS = 4 * KERN_GROUP_LANES,
+  HALF_THE_REGISTERS = 128 * 1024, /* of a processor: a group that holds more has it for itself */
+  MOST_HELD_ROW = 53248, /* elements of a row that a processor's registers can hold as f32 beside what it works with */
 };
 
 /* ---- ways ------------------------------------------------------------------------------------------------ */
@@ -74,7 +77,9 @@ static int64_t power_above(int64_t n) {
 static void choose_row_lanes(struct reduce *rd) {
   int64_t lanes = rd->count <= 256 ? power_above(rd->count) : BASE_MAX(power_above((rd->count + 3) / 4), 256);
   lanes = BASE_MIN(BASE_MAX(lanes, WARP), KERN_GROUP_LANES);
-  int64_t each = BASE_MAX(thread_lanes(rd, rd->count), lanes / MOST_GROUP);
+  bool large = rd->count > FOUR_STEPS && rd->count <= MOST_HELD_ROW;
+  if (large) lanes = KERN_GROUP_LANES / 2;
+  int64_t each = BASE_MAX(thread_lanes(rd, rd->count), lanes / (large ? LARGE_GROUP : MOST_GROUP));
   each = BASE_MIN(each, lanes / WARP);
   rd->lanes = (int)lanes;
   rd->group = (int)(lanes / each);
@@ -125,8 +130,9 @@ static void add_load(struct finding *f, const struct sched_point *point) {
     rd->loads = loads;
     f->room = more;
   }
-  kern_id *at = base_arena_alloc(rd->arena, MOST_STEPS * sizeof *at);
+  kern_id *at = base_arena_alloc(rd->arena, REDUCE_MOST_STEPS * sizeof *at);
   f->failed = f->failed || at == NULL;
+  if (at == NULL) return;
   rd->loads[rd->n_loads++] = (struct reduce_load){.point = *point,
                                                   .passes = UINT64_C(1) << f->pass,
                                                   .first = f->pass,
@@ -174,34 +180,31 @@ static int64_t held_after(const struct reduce *rd, int q) {
   for (size_t i = 0; i < rd->n_loads; i++) {
     const struct reduce_load *load = &rd->loads[i];
     bool later = q + 1 < 64 && load->passes >> (q + 1) != 0;
-    if ((later && load->first <= q) || (rd->n_crosses > 0 && load->same))
-      bytes += (int64_t)base_dtypes[load->point.tensor->dtype].size;
+    if (later && load->first <= q) bytes += (int64_t)base_dtypes[load->point.tensor->dtype].size;
   }
   for (size_t i = 0; i < rd->n_keeps; i++)
     if (rd->keeps[i].made <= q) bytes += (int64_t)base_dtypes[rd->keeps[i].point.tensor->dtype].size;
   return bytes;
 }
 
-/* Bytes of registers that a thread needs for what passes share, and for sums over the rows. */
+/* Bytes of registers that a thread needs for what passes share. */
 static int64_t held_bytes(const struct reduce *rd) {
   int64_t most = 0;
   for (int q = 0; q + 1 < rd->n_passes || q == 0; q++) {
     int64_t bytes = held_after(rd, q);
     most = BASE_MAX(most, bytes);
   }
-  for (size_t i = 0; i < rd->n_crosses; i++) most += (int64_t)base_dtypes[rd->crosses[i].acc].size;
   return most * (rd->steps * rd->lanes / rd->group);
 }
 
 /* A processor has registers of 256 KiB for all of its threads; a group of few threads shares it with others. */
-static int64_t most_held(const struct reduce *rd) { return rd->group >= 1024 ? 224 : rd->group >= 512 ? 288 : 512; }
+static int64_t most_held(const struct reduce *rd) { return rd->group >= 1024 ? 224 : rd->group >= 512 ? 416 : 512; }
 
-/* With sums over the rows more threads share a row: a thread has no more than about 160 registers for it. */
-static void spread_crosses(struct reduce *rd) {
-  int64_t values = (int64_t)(rd->n_crosses + rd->n_loads) + 2;
-  while (rd->n_crosses > 0 && rd->group < MOST_GROUP && rd->lanes > rd->group &&
-         rd->steps * (rd->lanes / rd->group) * values > 160)
-    rd->group *= 2;
+static void choose_fits(struct reduce *rd) {
+  if (rd->n_crosses > 0)
+    reduce_gpu_cross_shape(rd);
+  else
+    rd->fits = rd->steps <= REDUCE_MOST_STEPS && held_bytes(rd) <= most_held(rd);
 }
 
 /* What is dear to compute is held as well where there is room. */
@@ -209,12 +212,13 @@ static quern_status choose_held(struct reduce *rd) {
   QUERN_TRY(reduce_find_keeps(rd, rd->steps));
   for (size_t i = 0; i < rd->n_keeps; i++) rd->keeps[i].out = -1;
   QUERN_TRY(find_loads(rd));
-  spread_crosses(rd);
-  rd->fits = rd->steps <= MOST_STEPS && held_bytes(rd) <= most_held(rd);
+  int group = rd->group;
+  choose_fits(rd);
   if (!rd->fits && rd->n_keeps > 0) {
     rd->n_keeps = 0;
+    rd->group = group;
     QUERN_TRY(find_loads(rd));
-    rd->fits = rd->steps <= MOST_STEPS && held_bytes(rd) <= most_held(rd);
+    choose_fits(rd);
   }
   if (!rd->fits) rd->n_keeps = 0;
   rd->kept = base_arena_alloc(rd->arena, (rd->n_keeps * (size_t)rd->steps + 1) * sizeof *rd->kept);
@@ -247,6 +251,13 @@ static void choose_column_parts(struct reduce *rd) {
 
 /* ---- building -------------------------------------------------------------------------------------------- */
 
+quern_status reduce_gpu_values(struct reduce *rd, struct kern_values **values) {
+  QUERN_TRY(sched_values(rd->job, &rd->b, values));
+  kern_values_for_gpu(*values);
+  for (int v = 0; v < rd->nest.n_group; v++) kern_values_set(*values, v, kern_index(&rd->b, 0), 1, KERN_NONE);
+  return QUERN_STATUS_OK;
+}
+
 quern_status reduce_gpu_begin(struct reduce *rd, int64_t tasks, int group) {
   struct kern *kern = rd->job->kern;
   rd->b = (struct kern_builder){.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
@@ -254,9 +265,7 @@ quern_status reduce_gpu_begin(struct reduce *rd, int64_t tasks, int group) {
   rd->values = NULL;
   QUERN_TRY(kern->failed);
   kern->phases[kern->n_phases - 1].group = group;
-  QUERN_TRY(sched_values(rd->job, &rd->b, &rd->values));
-  for (int v = 0; v < rd->nest.n_group; v++) kern_values_set(rd->values, v, kern_index(&rd->b, 0), 1, KERN_NONE);
-  return QUERN_STATUS_OK;
+  return reduce_gpu_values(rd, &rd->values);
 }
 
 kern_id reduce_gpu_last(struct reduce *rd, kern_id part, int64_t n) {
@@ -271,6 +280,23 @@ static quern_status choose_aliases(struct reduce *rd) {
   for (size_t i = 0; i < n; i++)
     may[i] = rd->out_pass[i] == rd->n_passes - 1 || (rd->out_pass[i] == -1 && rd->parts == 1);
   return sched_alias(&rd->nest, may);
+}
+
+/* Whether a group has a processor for itself, and then a row ahead in shared memory. Where an out may take the memory of an in, a
+** thread must have the same elements of both rows, or there would be barriers. */
+static void choose_follow(struct reduce *rd) {
+  const struct pass_group *group = rd->job->group;
+  const struct kern_mem *mems = rd->job->kern->mems;
+  int64_t bytes = 0;
+  bool apart = true;
+  for (size_t i = 0; i < rd->n_loads; i++)
+    if (rd->loads[i].first == 0 && !rd->loads[i].same)
+      bytes += rd->steps * rd->lanes * (int64_t)base_dtypes[rd->loads[i].point.tensor->dtype].size;
+  for (size_t i = 0; i < group->n_ins; i++)
+    apart = apart && (mems[i].spot == 0 || ir_count(group->ins[i]) < rd->n_units * rd->count);
+  bool large = rd->fits && rd->n_crosses == 0 && held_bytes(rd) * rd->group > HALF_THE_REGISTERS;
+  rd->follow = large && bytes <= rd->job->target->shared_bytes && (apart || rd->count % rd->lanes == 0);
+  rd->alone = large || rd->group >= MOST_GROUP;
 }
 
 quern_status reduce_gpu(struct reduce *rd, bool *built) {
@@ -298,5 +324,7 @@ quern_status reduce_gpu(struct reduce *rd, bool *built) {
   else
     choose_column_parts(rd);
   QUERN_TRY(choose_aliases(rd));
+  if (along) choose_follow(rd);
+  if (rd->n_crosses > 0) return reduce_gpu_crosses(rd);
   return along ? reduce_gpu_rows(rd) : reduce_gpu_columns(rd);
 }

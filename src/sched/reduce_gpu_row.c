@@ -1,12 +1,17 @@
-/* sched/reduce_gpu_row.c -- REDUCE groups along their rows by groups of threads: a row is a task, or a part of a row
+/* sched/reduce_gpu_row.c -- REDUCE groups along their rows by groups of threads: a task has a row, a part of a row, or some rows
 ** A pass takes a row step by step, a vector each. What a step reads is loaded before anything is computed, so that all of it is
-** on its way at once. Held rows are written out, and their values stay; others are loops over blocks of steps.
+** on its way at once. Held rows are written out, and their values stay; others are loops over blocks of steps. Where a group has a
+** processor for itself, its task has several rows, and the next lies in shared memory when it is its turn.
 ** keeps: lanes beyond the end of a row take the neutral element
 ** tests: tests/sched/test_reduce_gpu.c
 */
 #include "sched/reduce.h"
 
-enum { BLOCK = 4 }; /* steps of a turn of the loop over a row that is not held */
+enum {
+  BLOCK = 4,       /* steps of a turn of the loop over a row that is not held */
+  AHEAD = 2,       /* steps that loads of the row ahead are before their stores */
+  PROCESSORS = 132 /* that are taken to have a row each, where a row takes all of one */
+};
 
 static int inner_var(const struct reduce *rd) { return rd->nest.loops[rd->nest.n_outer].var; }
 
@@ -48,20 +53,48 @@ static void bind(struct reduce *rd, const struct sched_point *p, kern_id x) {
 
 /* Whether pass q loads it anew. */
 static bool is_fresh(const struct reduce *rd, const struct reduce_load *load, int q) {
-  if (load->same && rd->n_crosses > 0 && rd->fits) return false; /* loaded before the rows */
   return rd->fits ? load->first == q : (load->passes >> q & 1) != 0;
+}
+
+static bool is_ahead(const struct reduce *rd, const struct reduce_load *load) {
+  return rd->ahead != NULL && load->first == 0 && !load->same;
 }
 
 static void load_step(struct reduce *rd, const struct step *s) {
   enter_step(rd, s);
-  for (size_t i = 0; i < rd->n_loads; i++)
-    if (is_fresh(rd, &rd->loads[i], s->q)) rd->loads[i].at[s->number] = get(rd, &rd->loads[i].point);
+  for (size_t i = 0; i < rd->n_loads; i++) {
+    const struct reduce_load *load = &rd->loads[i];
+    if (is_fresh(rd, load, s->q) && !is_ahead(rd, load)) load->at[s->number] = get(rd, &load->point);
+  }
   kern_values_leave(rd->values);
+}
+
+/* Loads a step of the row ahead; puts it into shared memory. */
+static void load_ahead(struct reduce *rd, const struct step *s) {
+  kern_values_enter(rd->ahead);
+  kern_values_set(rd->ahead, inner_var(rd), s->at, rd->lanes, s->active);
+  for (size_t i = 0; i < rd->n_loads; i++) {
+    const struct reduce_load *load = &rd->loads[i];
+    if (!is_ahead(rd, load)) continue;
+    load->at[s->number] = kern_values_get(rd->ahead, load->point.tensor, load->point.tensor->rank, load->point.at);
+  }
+  kern_values_leave(rd->ahead);
+}
+
+static void keep_ahead(struct reduce *rd, const struct step *s) {
+  for (size_t i = 0; i < rd->n_loads; i++) {
+    const struct reduce_load *load = &rd->loads[i];
+    if (is_ahead(rd, load)) kern_store(&rd->b, load->local, s->at, load->at[s->number]);
+  }
 }
 
 static void bind_step(struct reduce *rd, const struct step *s) {
   for (size_t i = 0; i < rd->n_loads; i++) {
     const struct reduce_load *load = &rd->loads[i];
+    if (is_ahead(rd, load)) {
+      if (load->passes >> s->q & 1) bind(rd, &load->point, kern_load(&rd->b, load->local, s->at, rd->lanes));
+      continue;
+    }
     if (rd->fits ? load->first <= s->q : is_fresh(rd, load, s->q)) bind(rd, &load->point, load->at[s->number]);
   }
   for (size_t i = 0; i < rd->n_keeps; i++) {
@@ -71,37 +104,24 @@ static void bind_step(struct reduce *rd, const struct step *s) {
   }
 }
 
-static void take_stage(struct reduce *rd, size_t i, const struct step *s) {
+struct reduce_value reduce_gpu_element(struct reduce *rd, const struct reduce_stage *stage, kern_id at,
+                                       kern_id active) {
   struct kern_builder *b = &rd->b;
-  const struct reduce_stage *stage = &rd->stages[i];
-  struct reduce_value x = {only(rd, stage, reduce_source(rd, stage, rd->lanes), s->active), KERN_NONE};
+  struct reduce_value x = {only(rd, stage, reduce_source(rd, stage, rd->lanes), active), KERN_NONE};
   if (stage->arg) {
-    kern_id first = kern_splat(b, kern_cast(b, s->at, QUERN_DTYPE_I32), rd->lanes);
+    kern_id first = kern_splat(b, kern_cast(b, at, QUERN_DTYPE_I32), rd->lanes);
     x.index = kern_add(b, first, kern_lane(b, QUERN_DTYPE_I32, rd->lanes));
   }
+  return x;
+}
+
+static void take_stage(struct reduce *rd, size_t i, const struct step *s) {
+  const struct reduce_stage *stage = &rd->stages[i];
+  struct reduce_value x = reduce_gpu_element(rd, stage, s->at, s->active);
   if (rd->fits)
     rd->accs[i] = rd->accs[i].value == KERN_NONE ? x : reduce_take(rd, stage, rd->accs[i], x);
   else
     reduce_set(rd, stage, rd->accs[i], reduce_take(rd, stage, reduce_get(rd, stage, rd->accs[i]), x));
-}
-
-/* Sums over the rows: in variables, or in the task's part of memory. */
-static void take_crosses(struct reduce *rd, const struct step *s) {
-  struct kern_builder *b = &rd->b;
-  for (size_t i = 0; i < rd->n_crosses; i++) {
-    const struct reduce_stage *cross = &rd->crosses[i];
-    if (cross->pass != s->q || rd->job->kern->failed != QUERN_STATUS_OK) continue;
-    struct reduce_value x = {reduce_source(rd, cross, rd->lanes), KERN_NONE}, acc = {KERN_NONE, KERN_NONE};
-    if (rd->fits) {
-      kern_id var = rd->cross_acc[i * (size_t)rd->steps + (size_t)s->number];
-      acc.value = kern_get(b, var);
-      kern_set(b, var, reduce_join(rd, cross, acc, x).value);
-    } else {
-      kern_id at = kern_add(b, rd->row_work, s->at);
-      acc = reduce_partial_load(rd, cross, at, rd->lanes, KERN_NONE);
-      reduce_partial_store(rd, cross, at, reduce_join(rd, cross, acc, x));
-    }
-  }
 }
 
 static void take_step(struct reduce *rd, const struct step *s) {
@@ -109,18 +129,24 @@ static void take_step(struct reduce *rd, const struct step *s) {
   bind_step(rd, s);
   for (size_t i = 0; i < rd->n_stages; i++)
     if (rd->stages[i].pass == s->q) take_stage(rd, i, s);
-  take_crosses(rd, s);
+  reduce_gpu_cross_take(rd, s->q, s->number, s->at);
   reduce_store(rd, s->q, s->active);
   kern_values_leave(rd->values);
 }
 
 /* n steps from element `base` on; of the last one `active` lanes count (KERN_NONE: all). */
 static void emit_steps(struct reduce *rd, int q, kern_id base, int64_t n, kern_id active) {
-  for (int takes = 0; takes < 2; takes++) {
-    for (int i = 0; i < (int)n; i++) {
-      struct step s = {q, kern_add_i(&rd->b, base, (int64_t)i * rd->lanes), i + 1 == n ? active : KERN_NONE, i};
-      (takes ? take_step : load_step)(rd, &s);
-    }
+  struct step steps[REDUCE_MOST_STEPS];
+  for (int i = 0; i < (int)n; i++) {
+    kern_id at = kern_add_i(&rd->b, base, (int64_t)i * rd->lanes);
+    steps[i] = (struct step){q, at, i + 1 == n ? active : KERN_NONE, i};
+    load_step(rd, &steps[i]);
+  }
+  bool last = rd->ahead != NULL && q == rd->n_passes - 1; /* registers become free, and the row ahead is near by then */
+  for (int i = 0, loaded = 0; i < (int)n; i++) {
+    for (; last && loaded < n && loaded <= i + AHEAD; loaded++) load_ahead(rd, &steps[loaded]);
+    take_step(rd, &steps[i]);
+    if (last) keep_ahead(rd, &steps[i]);
   }
   leave_steps(rd);
 }
@@ -176,13 +202,41 @@ static void ask_for(struct reduce *rd, kern_id next) {
   }
 }
 
-/* next: the row to ask for on the way, or KERN_NONE. */
-static void emit_row(struct reduce *rd, kern_id row, kern_id next) {
+static bool get_in(void *user, const struct sched_point *point) {
+  struct reduce *rd = user;
+  if (sched_point_uses(point, inner_var(rd))) return true;
+  for (size_t i = 0; i < rd->job->group->n_ins; i++)
+    if (rd->job->group->ins[i] == point->tensor) (void)get(rd, point);
+  return true;
+}
+
+static bool get_early(void *user, const struct sched_point *point) {
+  struct reduce *rd = user;
+  if (sched_point_uses(point, inner_var(rd)) || reduce_level(rd, point->tensor) > 0) return true;
+  if (point->tensor->node->op != IR_CONST) (void)get(rd, point);
+  return false;
+}
+
+/* What outs want that is known before the passes are over, so that it is on its way meanwhile: first what ins have of the row, after the
+** first pass what is loaded at places that were loaded. */
+static void load_early(struct reduce *rd, sched_visit *get_some) {
+  const struct pass_group *group = rd->job->group;
+  struct sched_walk walk;
+  sched_walk_init(&walk, &rd->nest);
+  for (size_t i = 0; i < group->n_outs; i++)
+    if (rd->out_pass[i] >= -1) sched_walk_run(&walk, group->outs[i].tensor, rd->nest.outs[i], get_some, rd);
+  if (walk.failed && rd->job->kern->failed == QUERN_STATUS_OK) rd->job->kern->failed = QUERN_STATUS_MEMORY;
+  sched_walk_fini(&walk);
+}
+
+void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next) {
   kern_values_enter(rd->values);
   sched_nest_set(&rd->nest, &rd->b, rd->values, 0, rd->nest.n_outer, -1, row);
+  load_early(rd, get_in);
   for (int q = 0; q < rd->n_passes; q++) {
     sched_points_get(rd->values, &rd->fixed[q]);
     emit_pass(rd, q);
+    if (q == 0) load_early(rd, get_early);
     if (q == 0) ask_for(rd, next);
     reduce_row_results(rd, q);
   }
@@ -271,88 +325,61 @@ static quern_status split_rows(struct reduce *rd) {
   return join_parts(rd);
 }
 
-/* ---- with sums over the rows ----------------------------------------------------------------------------- */
+/* ---- all rows --------------------------------------------------------------------------------------------- */
 
-/* What is the same in all rows, loaded before them. */
-static void load_same(struct reduce *rd) {
+/* ---- rows one after another ------------------------------------------------------------------------------- */
+
+static void set_ahead(struct reduce *rd, kern_id row) {
+  sched_nest_set(&rd->nest, &rd->b, rd->ahead, 0, rd->nest.n_outer, -1, row);
+}
+
+static void load_first(struct reduce *rd) {
   int64_t rest = rd->count % rd->lanes;
-  for (int64_t i = 0; rd->fits && i < rd->steps; i++) {
+  for (size_t i = 0; i < rd->n_loads; i++)
+    if (is_ahead(rd, &rd->loads[i]))
+      rd->loads[i].local = kern_local(&rd->b, rd->loads[i].point.tensor->dtype, rd->steps * rd->lanes);
+  for (int64_t i = 0; i < rd->steps; i++) {
     kern_id active = i + 1 == rd->steps && rest > 0 ? kern_index(&rd->b, rest) : KERN_NONE;
     struct step s = {0, kern_index(&rd->b, i * rd->lanes), active, (int)i};
-    enter_step(rd, &s);
-    for (size_t k = 0; k < rd->n_loads; k++)
-      if (rd->loads[k].same) rd->loads[k].at[i] = get(rd, &rd->loads[k].point);
-    kern_values_leave(rd->values);
-  }
-  leave_steps(rd);
-}
-
-static void begin_crosses(struct reduce *rd) {
-  struct kern_builder *b = &rd->b;
-  for (size_t i = 0; i < rd->n_crosses; i++) {
-    kern_id neutral = reduce_neutral(rd, &rd->crosses[i], rd->lanes).value;
-    for (int64_t s = 0; s < rd->steps; s++) {
-      if (rd->fits)
-        rd->cross_acc[i * (size_t)rd->steps + (size_t)s] = kern_var(b, neutral);
-      else
-        reduce_partial_store(rd, &rd->crosses[i], kern_add_i(b, rd->row_work, s * rd->lanes),
-                             (struct reduce_value){neutral, KERN_NONE});
-    }
+    load_ahead(rd, &s);
+    keep_ahead(rd, &s);
   }
 }
 
-static void end_crosses(struct reduce *rd) {
+/* Rows lo .. hi - 1 of a task: one is asked for and loaded while another is worked on. */
+static void emit_run(struct reduce *rd, kern_id lo, kern_id hi) {
   struct kern_builder *b = &rd->b;
-  for (size_t i = 0; rd->fits && i < rd->n_crosses; i++) {
-    for (int64_t s = 0; s < rd->steps; s++) {
-      struct reduce_value sum = {kern_get(b, rd->cross_acc[i * (size_t)rd->steps + (size_t)s]), KERN_NONE};
-      reduce_partial_store(rd, &rd->crosses[i], kern_add_i(b, rd->row_work, s * rd->lanes), sum);
-    }
-  }
-}
-
-static quern_status emit_crosses(struct reduce *rd, int64_t run) {
-  struct kern_builder *b = &rd->b;
-  QUERN_TRY(reduce_gpu_begin(rd, (rd->n_units + run - 1) / run, rd->group));
-  kern_id task = kern_task(b), lo = kern_mul_i(b, task, run);
-  rd->row_work = kern_mul_i(b, task, rd->steps * rd->lanes);
-  load_same(rd);
-  begin_crosses(rd);
-  kern_id row = kern_for(b, lo, kern_min_i(b, kern_add_i(b, lo, run), rd->n_units), 1);
-  emit_row(rd, row, kern_min_i(b, kern_add_i(b, row, 1), rd->n_units - 1));
+  kern_id last = kern_add_i(b, hi, -1);
+  set_ahead(rd, lo);
+  load_first(rd);
+  kern_id row = kern_for(b, lo, hi, 1), next = kern_add_i(b, row, 1);
+  next = kern_min(b, next, last);
+  kern_values_enter(rd->ahead);
+  set_ahead(rd, next);
+  reduce_gpu_row(rd, row, next);
+  kern_values_leave(rd->ahead);
   kern_end(b);
-  end_crosses(rd);
+}
+
+static quern_status follow_rows(struct reduce *rd) {
+  struct kern_builder *b = &rd->b;
+  int64_t run = (rd->n_units + PROCESSORS - 1) / PROCESSORS;
+  QUERN_TRY(reduce_gpu_begin(rd, (rd->n_units + run - 1) / run, rd->group));
+  QUERN_TRY(reduce_gpu_values(rd, &rd->ahead));
+  kern_id lo = kern_mul_i(b, kern_task(b), run), hi = kern_add_i(b, lo, run);
+  emit_run(rd, lo, kern_min_i(b, hi, rd->n_units));
+  kern_values_free(rd->ahead);
+  rd->ahead = NULL;
   return QUERN_STATUS_OK;
 }
 
-static quern_status cross_rows(struct reduce *rd) {
-  enum { MOST_TASKS = 2048, LEAST_TASKS = 264, WARP = 32, LEAST_RUN = 8 };
-  int64_t most = BASE_MIN((int64_t)MOST_TASKS * WARP / rd->group, rd->n_units / LEAST_RUN);
-  most = BASE_MAX(most, LEAST_TASKS);
-  int64_t run = (rd->n_units + most - 1) / most;
-  struct reduce_partial p = {.n_stages = rd->n_crosses,
-                             .stages = rd->crosses,
-                             .rows = (rd->n_units + run - 1) / run,
-                             .others = 1,
-                             .width = rd->steps * rd->lanes,
-                             .loop = rd->nest.n_outer,
-                             .outs = -3};
-  reduce_partial_plan(rd, &p);
-  QUERN_TRY(emit_crosses(rd, run));
-  return reduce_partial_join(rd, &p);
-}
-
 quern_status reduce_gpu_rows(struct reduce *rd) {
-  if (rd->n_crosses > 0) return cross_rows(rd);
   if (rd->parts > 1) return split_rows(rd);
-  enum {
-    PROCESSORS = 132,
-    LARGE = 1024
-  }; /* a group of so many threads has a processor for itself: nobody else reads meanwhile */
+  if (rd->follow) return follow_rows(rd);
   QUERN_TRY(reduce_gpu_begin(rd, rd->n_units, rd->group));
   kern_id row = kern_task(&rd->b), next = KERN_NONE;
-  if (rd->group >= LARGE && rd->n_units > PROCESSORS)
+  if (rd->alone && rd->n_units > PROCESSORS)
     next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, PROCESSORS), rd->n_units - 1);
-  emit_row(rd, row, next);
+  reduce_gpu_row(rd, row, next);
   return QUERN_STATUS_OK;
 }

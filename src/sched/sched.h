@@ -11,11 +11,13 @@ struct sched {
   int lanes;          /* of vectors of 4-byte elements; 1: scalar code (optimise=0) */
   int unroll;         /* vectors a step of the innermost loop */
   int64_t grain;      /* elements (MAP), rows (REDUCE) a task */
-  int mr, nr;         /* DOT: the register tile, nr a multiple of lanes */
+  int mr, nr;         /* DOT: the register tile, nr a multiple of lanes; GPUs: mr 0: no tiles; nr: rows and columns of a
+                      ** thread, 8 or 4, 0: as their number asks for */
   int64_t mc, nc, kc; /* DOT: the cache tiles; kc is KERN_DOT_BLOCK */
   int packed;         /* DOT: 1 + the in whose memory holds what sched_pack's kernel wrote; 0: none */
   bool loose;         /* memories may begin anywhere: kern.loose */
   bool fast;          /* numerics=fast: libraries may vary the last bits, and round f32 to tf32 */
+  bool plain;         /* no call of a library, whatever the target says: it has refused */
   /* Of a program with a leading dimension, NULL of others: the kernel has the number of rows as scalar 0, and need not write what
   ** is behind them. */
   const struct pass_rows *rows;

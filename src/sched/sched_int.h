@@ -28,6 +28,8 @@ double sched_claim_flops(const struct ir_node *composite);
 
 /* The part of sched_choose that is of contractions (dot_choose.c). */
 void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimise);
+/* The same for GPUs (dot_tile.c). */
+void sched_choose_tile(struct sched *sched, const struct pass_group *group);
 
 /* Values of the group's tensors for one function of the kernel: its ins bound to their memories. */
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;

@@ -23,11 +23,16 @@ static kern_id plus_i(const struct tile *t, kern_id x, int64_t value) {
   return value == 0 ? x : kern_add(t->b, x, tile_i(t, value));
 }
 
+/* Threads are two by two: 0 and 1 are neighbours in a row, 0 and 2 in a column. A load of 16 bytes takes half as long where those whose
+** numbers differ in the last bit, or in the one before it, have one address: that is so for both operands of a product. */
 struct tile tile_begin(struct kern_builder *b, quern_dtype acc) {
   struct tile t = {.b = b, .acc = acc, .quad = quad_of(acc)};
   t.lane = kern_lane(b, QUERN_DTYPE_I64, TILE_THREADS);
-  t.row = kern_idiv(b, t.lane, TILE_ACROSS);
-  t.column = kern_imod(b, t.lane, TILE_ACROSS);
+  kern_id square = kern_idiv(b, t.lane, 4), right = kern_imod(b, t.lane, 2), lower = kern_idiv(b, t.lane, 2);
+  t.row = times_i(&t, kern_idiv(b, square, TILE_ACROSS / 2), 2);
+  t.row = kern_add(b, t.row, kern_imod(b, lower, 2));
+  t.column = times_i(&t, kern_imod(b, square, TILE_ACROSS / 2), 2);
+  t.column = kern_add(b, t.column, right);
   return t;
 }
 
@@ -58,6 +63,20 @@ struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width) 
   return local;
 }
 
+/* Rows of a warp are so far apart that what its threads put lies in different banks. */
+static int64_t near_stride(quern_dtype acc, int64_t width) {
+  int64_t banks = 128 / (int64_t)base_dtypes[acc].size;
+  return ceil_div(BASE_MAX(width - TILE_ACROSS, 0), banks) * banks + TILE_ACROSS;
+}
+int64_t tile_near_bytes(quern_dtype acc, int64_t rows, int64_t width) {
+  return (rows * near_stride(acc, width) * (int64_t)base_dtypes[acc].size + 63) / 64 * 64;
+}
+struct tile_local tile_near(const struct tile *t, int64_t rows, int64_t width) {
+  struct tile_local local = {.rows = rows, .width = width, .stride = near_stride(t->acc, width)};
+  local.mem = kern_local_near(t->b, t->acc, rows * local.stride);
+  return local;
+}
+
 void tile_clear_end(const struct tile *t, const struct tile_local *to, int64_t from) {
   int64_t end = ceil_div(from, t->quad) * t->quad;
   for (int64_t column = from; column < end; column++) {
@@ -80,45 +99,65 @@ int tile_run(quern_dtype dtype, int n, const int64_t *strides) {
 
 enum { AT_ONCE = 8 }; /* loads that stand before their stores */
 
-struct piece {
-  kern_id value, at, there;
+/* Where piece number `first` of a thread lies: pieces are TILE_THREADS apart. there: which threads have one; KERN_NONE: all. */
+struct place {
+  kern_id row, column, there;
 };
-
-/* Piece number `first` of a thread and those after it, of all pieces of the rows: TILE_THREADS apart. */
-static struct piece load_piece(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
-                               kern_id memory, int64_t first) {
+static struct place find_piece(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
+                               int64_t first) {
   struct kern_builder *b = t->b;
   int64_t each = from->width / from->run, all = to->rows * each;
-  struct piece p = {.there = KERN_NONE};
+  struct place p = {.there = KERN_NONE};
   kern_id number = plus_i(t, t->lane, first);
   if (first + TILE_THREADS > all) {
     p.there = kern_bin(b, KERN_LT, number, tile_i(t, all));
     number = kern_min(b, number, tile_i(t, all - 1));
   }
-  kern_id row = kern_idiv(b, number, each), column = times_i(t, kern_imod(b, number, each), from->run);
-  p.at = kern_add(b, times_i(t, row, to->stride), column);
-  row = kern_add(b, row, tile_all(t, from->first));
-  row = kern_min(b, row, tile_all(t, from->last));
-  kern_id place = kern_add(b, times_i(t, row, from->row), column);
-  p.value = kern_cast(b, kern_gather_n(b, memory, place, from->run), t->acc);
+  p.row = kern_idiv(b, number, each);
+  p.column = times_i(t, kern_imod(b, number, each), from->run);
   return p;
 }
 
-void tile_load(const struct tile *t, const struct tile_local *to, const struct tile_source *from, double scale) {
+static kern_id load_piece(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
+                          int64_t first) {
   struct kern_builder *b = t->b;
-  int64_t all = to->rows * (from->width / from->run);
-  kern_id memory = kern_at(b, from->mem, from->at);
-  kern_id scales = scale != 1 ? kern_const_f(b, t->acc, TILE_THREADS * from->run, scale) : KERN_NONE;
-  for (int64_t first = 0; first < all; first += AT_ONCE * TILE_THREADS) {
-    struct piece pieces[AT_ONCE];
-    int n = 0;
-    for (; n < AT_ONCE && first + n * TILE_THREADS < all; n++)
-      pieces[n] = load_piece(t, to, from, memory, first + n * TILE_THREADS);
-    for (int i = 0; i < n; i++) {
-      kern_id value = scale != 1 ? kern_mul(b, pieces[i].value, scales) : pieces[i].value;
-      kern_scatter_n(b, to->mem, pieces[i].at, value, pieces[i].there);
-    }
+  struct place p = find_piece(t, to, from, first);
+  kern_id memory = kern_at(b, from->mem, from->at), row = kern_add(b, p.row, tile_all(t, from->first));
+  row = kern_min(b, row, tile_all(t, from->last));
+  kern_id place = kern_add(b, times_i(t, row, from->row), p.column);
+  return kern_gather_n(b, memory, place, from->run);
+}
+
+static void store_piece(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
+                        int64_t first, kern_id value, double scale) {
+  struct kern_builder *b = t->b;
+  struct place p = find_piece(t, to, from, first);
+  kern_id at = kern_add(b, times_i(t, p.row, to->stride), p.column), x = kern_cast(b, value, t->acc);
+  if (scale != 1) x = kern_mul(b, x, kern_const_f(b, t->acc, TILE_THREADS * from->run, scale));
+  kern_scatter_n(b, to->mem, at, x, p.there);
+}
+
+void tile_load(const struct tile *t, const struct tile_local *to, const struct tile_source *from, double scale) {
+  int64_t all = to->rows * (from->width / from->run), step = TILE_THREADS;
+  for (int64_t first = 0; first < all; first += AT_ONCE * step) {
+    kern_id values[AT_ONCE];
+    int n = (int)BASE_MIN(ceil_div(all - first, step), AT_ONCE);
+    for (int i = 0; i < n; i++) values[i] = load_piece(t, to, from, first + i * step);
+    for (int i = 0; i < n; i++) store_piece(t, to, from, first + i * step, values[i], scale);
   }
+}
+
+void tile_fetch(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
+                struct tile_pieces *pieces) {
+  int64_t n = ceil_div(to->rows * (from->width / from->run), TILE_THREADS);
+  pieces->n = n <= TILE_PIECES && n * from->run <= TILE_PIECES * t->quad ? (int)n : 0;
+  for (int i = 0; i < pieces->n; i++) pieces->at[i] = load_piece(t, to, from, (int64_t)i * TILE_THREADS);
+}
+
+void tile_keep(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
+               const struct tile_pieces *pieces) {
+  if (pieces->n == 0) tile_load(t, to, from, 1);
+  for (int i = 0; i < pieces->n; i++) store_piece(t, to, from, (int64_t)i * TILE_THREADS, pieces->at[i], 1);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */

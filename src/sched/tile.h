@@ -1,5 +1,5 @@
 /* sched/tile.h -- matrices by a group of threads: tiles in shared memory, sums in registers
-** A thread has rows row + DOWN m and columns of a tile of sums, which are values of as many lanes as there are threads: lane t is
+** A thread has rows row + TILE_DOWN m and columns of a tile of sums, which are values of as many lanes as there are threads: lane t is
 ** thread t's. Operands lie in LOCAL memory row by row, as they do in the device's, and are loaded 16 bytes at a time.
 ** tests: tests/sched/test_attention.c
 */
@@ -26,6 +26,9 @@ struct tile_local {
 int64_t tile_stride(quern_dtype acc, int64_t width);
 int64_t tile_bytes(quern_dtype acc, int64_t rows, int64_t width);
 struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width);
+/* The same for what tile_put puts, which only threads of the same row load; its bytes. */
+struct tile_local tile_near(const struct tile *t, int64_t rows, int64_t width);
+int64_t tile_near_bytes(quern_dtype acc, int64_t rows, int64_t width);
 /* Columns from `from` on, up to whole 16 bytes, become 0: products read them. */
 void tile_clear_end(const struct tile *t, const struct tile_local *to, int64_t from);
 
@@ -60,6 +63,16 @@ struct tile_source {
 int tile_run(quern_dtype dtype, int n, const int64_t *strides);
 /* Rows first, first + 1, ... times scale to LOCAL memory. */
 void tile_load(const struct tile *t, const struct tile_local *to, const struct tile_source *from, double scale);
+/* The same in two steps, with something between: to registers, where they suffice, and from there. */
+enum { TILE_PIECES = 16 };
+struct tile_pieces {
+  int n; /* 0: they do not suffice */
+  kern_id at[TILE_PIECES];
+};
+void tile_fetch(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
+                struct tile_pieces *pieces);
+void tile_keep(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
+               const struct tile_pieces *pieces);
 
 /* The thread's number of a row or a column, from a first one: vectors of i64. */
 kern_id tile_row(const struct tile *t, kern_id first, int m);

@@ -69,18 +69,20 @@ const char *train_plan_device(const quern_trainer *t, char target[TRAIN_TARGET])
   return "interp"; /* makes no texts, for any target */
 }
 
-bool train_device_room(const quern_trainer *t, int64_t *bytes) {
+bool train_device_room(const quern_trainer *t, int64_t *bytes, int64_t *all) {
   const struct rt_remote *remote = device_of(t)->remote;
-  int64_t all;
-  *bytes = 0;
-  return remote != NULL && remote->room != NULL && remote->room(bytes, &all) == QUERN_STATUS_OK;
+  *bytes = *all = 0;
+  return remote != NULL && remote->room != NULL && remote->room(bytes, all) == QUERN_STATUS_OK;
 }
 
-void train_device_mark(quern_trainer *t) { (void)train_device_room(t, &t->room); }
+void train_device_mark(quern_trainer *t) {
+  int64_t all;
+  (void)train_device_room(t, &t->room, &all);
+}
 
 void train_device_measure(quern_trainer *t) {
-  int64_t left;
-  if (t->room == 0 || !train_device_room(t, &left)) return;
+  int64_t left, all;
+  if (t->room == 0 || !train_device_room(t, &left, &all)) return;
   int64_t constants =
       t->main.program->memory.constants + (t->eval.program != NULL ? t->eval.program->memory.constants : 0);
   t->info.used = BASE_MAX(t->info.used, t->room - left + constants);

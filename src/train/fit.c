@@ -187,10 +187,11 @@ static quern_status plan_parts(void *user, int64_t parts, int64_t *bytes) {
   return QUERN_STATUS_OK;
 }
 
-/* The limit, or without one what is free on the device; 0: any number of bytes. */
+/* The limit, or without one what plans may have of the device; 0: any number of bytes. */
 static int64_t most_bytes(const quern_trainer *t) {
-  int64_t bytes;
-  return t->info.limit == 0 && train_device_room(t, &bytes) ? bytes : t->info.limit;
+  int64_t free, all;
+  bool limited = t->info.limit > 0 || !train_device_room(t, &free, &all);
+  return limited ? t->info.limit : engine_plan_room(free, all);
 }
 
 static quern_status choose_parts(quern_trainer *t, int64_t given, int64_t saved, int64_t *parts) {

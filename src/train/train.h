@@ -178,8 +178,8 @@ enum { TRAIN_TARGET = 64 };
 
 /* The device of the configuration is there: an error says what is missing. plan: it need not be. */
 quern_status train_device_open(quern_trainer *trainer, bool plan) QUERN_NODISCARD;
-/* Bytes that are free on a device with memory of its own; false: it has none, or does not tell. */
-bool train_device_room(const quern_trainer *trainer, int64_t *bytes);
+/* Bytes that are free on a device with memory of its own, and all; false: it has none, or does not tell. */
+bool train_device_room(const quern_trainer *trainer, int64_t *bytes, int64_t *all);
 /* Notes what is free before instances are made; then how much they have taken, with the constants of their programs. */
 void train_device_mark(quern_trainer *trainer);
 void train_device_measure(quern_trainer *trainer);

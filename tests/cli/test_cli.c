@@ -460,6 +460,10 @@ static void bench(void **state) {
       {"quern bench infer --only 'out=10 B=4' --json i.json | grep -c '^mlp: best at B=4: ' && "
        "/usr/bin/python3 form.py i.json infer 1",
        0, "1\nmlp layers=3 in=784 C=1024 out=10 B=4 runs p99_ms samples_s tokens_s\n"},
+      {"timeout --preserve-status -s INT 3 \"$Q\" bench gemm --rounds 101 --json cut.json > cut.txt 2> cut.err; echo "
+       "$?; "
+       "grep -c 'interrupted; what was measured so far' cut.err; ls cut.json.part 2> /dev/null | wc -l",
+       0, "130\n1\n0\n"},
       {"quern bench ops --write .", 2, "quern bench: --write is of the suite graph\n..."},
       /* nothing but machine code is measured */
       {"QUERN_REF=1 quern bench ops --only 'sum count' --rounds 3 2>&1 | grep -c 'were not run as machine code'", 0,

@@ -336,7 +336,8 @@ static void generated(void **state) {
       {"quern generate g --prompt 'the ' --tokens 20 --seed 3 --device interp | cmp - one && "
        "quern generate g device=interp --prompt 'the ' --tokens 20 --seed 3 | cmp - one",
        0, ""},
-      {"quern generate g --prompt t --device none", 1, "quern: program_compile: there is no device \"none\"..."},
+      {"quern generate g --prompt t --device frobnicate", 2, "quern generate: --device: there is no 'frobnicate'\n..."},
+      {"quern generate g --prompt t device=frobnicate", 2, "quern generate: device: there is no 'frobnicate'\n..."},
       {"quern generate g --prompt 'the ' --tokens 6 --times 2>&1 > /dev/null | sed 's/: [0-9.]* ms$/: T/; s/[0-9.]* ms "
        "each/T/'",
        0, "prompt of 4 tokens: T\nafter 4 to 7 tokens: 4, T\nafter 8 to 15 tokens: 2, T\n"},

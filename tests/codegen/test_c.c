@@ -56,6 +56,10 @@ static void make_arithmetic(struct maker *m, quern_dtype dtype, kern_id x, kern_
         out(m, kern_cast(&m->b, value, dtype), "mask of %s cast", kern_ops[ops[i].op].name);
     }
   }
+  if (base_dtype_is(dtype, BASE_INT)) { /* ptxas 13.0 lost the sign of the second */
+    kern_id minus[3] = {kern_un(&m->b, KERN_NEG, x), kern_un(&m->b, KERN_NEG, y), kern_un(&m->b, KERN_NEG, z)};
+    out(m, kern_min(&m->b, kern_min(&m->b, minus[0], minus[1]), minus[2]), "the least of three %s", "negatives");
+  }
   if (base_dtype_is(dtype, BASE_FLOAT) && !is_narrow(dtype)) { /* a comparison that chooses between what it compares */
     kern_id less = kern_bin(&m->b, KERN_LT, x, y);
     out(m, kern_select(&m->b, less, x, y), "the %s", "lesser");
@@ -70,7 +74,6 @@ static void make_arithmetic(struct maker *m, quern_dtype dtype, kern_id x, kern_
     near = kern_max(&m->b, near, kern_const_f(&m->b, dtype, lanes, 0.25));
     near = kern_add(&m->b, near, kern_mul(&m->b, power, kern_const_f(&m->b, dtype, lanes, 0))); /* NaN where power is */
     out(m, kern_bin(&m->b, KERN_SCALE, near, power), "%s", "scale");
-    out(m, kern_bin(&m->b, KERN_SCALE, kern_un(&m->b, KERN_NEG, near), power), "%s", "scale of a negative");
   }
   for (int by = 0; base_dtype_is(dtype, BASE_INT) && by < 4; by++) {
     const int counts[] = {3, bits - 1, bits, -5};

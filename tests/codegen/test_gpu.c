@@ -201,6 +201,32 @@ static void test_barriers(void **state) {
   kern_free(kern);
 }
 
+/* Each thread puts a number, and takes that of its neighbour in the warp. */
+static struct kern *make_near(bool near) {
+  struct kern *kern = new_kernel();
+  kern_add_mem(kern, QUERN_DTYPE_I64, KERN_OUT, LANES);
+  struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(1))};
+  kern->phases[0].group = LANES;
+  kern_id local = near ? kern_local_near(&b, QUERN_DTYPE_I64, LANES) : kern_local(&b, QUERN_DTYPE_I64, LANES);
+  kern_id lane = kern_lane(&b, QUERN_DTYPE_I64, LANES), two = kern_const_i(&b, QUERN_DTYPE_I64, LANES, 2);
+  kern_scatter_n(&b, local, lane, kern_mul(&b, lane, lane), KERN_NONE);
+  kern_id first = kern_mul(&b, kern_idiv(&b, lane, 2), two), zero = kern_index(&b, 0), out = kern_mem(&b, 0);
+  kern_store(&b, out, zero, kern_gather(&b, local, first));
+  return finish(kern, near ? "near" : "far");
+}
+
+/* What only threads of a warp share asks the warp to wait, not the group. */
+static void test_near(void **state) {
+  (void)state;
+  for (int near = 0; near < 2; near++) {
+    struct kern *kern = make_near(near == 1);
+    assert_int_equal(count_words(kern, "sm_90", "__syncthreads();"), near == 1 ? 1 : 2);
+    assert_int_equal(count_words(kern, "sm_90", "__syncwarp();"), near);
+    assert_int_equal(count_words(kern, "opencl", "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"), 2);
+    kern_free(kern);
+  }
+}
+
 /* ---- literals and wrapping integers ------------------------------------------------------------------------- */
 
 static void test_literals(void **state) {
@@ -235,6 +261,7 @@ static void make_all(struct built *built, const struct cg_target *target, bool b
   built->kernels[built->n++] = make_shifted(0, true);
   built->kernels[built->n++] = make_tree();
   built->kernels[built->n++] = make_branch();
+  built->kernels[built->n++] = make_near(true);
 }
 
 /* Lanes of a thread, dtypes, rows that are no multiples of the lanes or do not begin at multiples of 16 bytes; a warp and more. */
@@ -330,8 +357,8 @@ static void test_short(void **state) {
 
 int main(int argc, char **argv) {
   read_arguments(argc, argv);
-  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups),   TEST_HEAP(test_joined),  TEST_HEAP(test_barriers),
-                                     TEST_HEAP(test_literals), TEST_HEAP(test_words),   TEST_HEAP(test_short),
-                                     TEST_HEAP(test_run),      TEST_HEAP(test_run_wide)};
+  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups), TEST_HEAP(test_joined),   TEST_HEAP(test_barriers),
+                                     TEST_HEAP(test_near),   TEST_HEAP(test_literals), TEST_HEAP(test_words),
+                                     TEST_HEAP(test_short),  TEST_HEAP(test_run),      TEST_HEAP(test_run_wide)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

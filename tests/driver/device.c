@@ -153,14 +153,20 @@ const char *device_target(const char *device) {
   return cg_target_find(target.base.name)->base.name;
 }
 
-quern_status device_run(const struct way *way, size_t n, const struct job *jobs) {
+/* The jobs of one context after another. */
+static quern_status run_all(const struct way *way, size_t n, const struct job *jobs,
+                            quern_status (*run)(struct run *r)) {
   for (size_t first = 0, next; first < n; first = next) {
     for (next = first + 1; next < n && jobs[next].in->ctx == jobs[first].in->ctx; next++) {}
-    QUERN_TRY(run_together(way, next - first, jobs + first, run_twice));
+    QUERN_TRY(run_together(way, next - first, jobs + first, run));
   }
   return QUERN_STATUS_OK;
 }
 
+quern_status device_run(const struct way *way, size_t n, const struct job *jobs) {
+  return run_all(way, n, jobs, run_twice);
+}
+
 quern_status device_compile(const struct way *way, size_t n, const struct job *jobs) {
-  return n > 0 ? run_together(way, n, jobs, compile) : QUERN_STATUS_OK;
+  return run_all(way, n, jobs, compile);
 }

@@ -155,7 +155,7 @@ const char *device_target(const char *device);
 /* Compiles all jobs, those of one context as one program, and runs them twice; both times the bits must be the same. */
 quern_status device_run(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
 
-/* Compiles all jobs as one program, and no more. */
+/* Compiles all jobs, those of one context as one program, and no more. */
 quern_status device_compile(const struct way *way, size_t n, const struct job *jobs) QUERN_NODISCARD;
 
 enum { BATCH = 48 };
@@ -165,8 +165,9 @@ enum { BATCH = 48 };
 struct options {
   const char *mode, *root, *python, *judge, *keep;
   const char *device; /* "ref": the evaluator; else that of programs */
-  const char *target; /* of programs; NULL: the device's own */
+  const char *target; /* of programs; NULL: the device's own; of mode compile several, separated by commas */
   int optimise;
+  bool quick; /* of mode compile: kernels for CUDA many at a time, little optimised */
   bool verbose;
 };
 struct tally {

@@ -48,7 +48,9 @@ static void usage(void) {
          "  --keep DIR     value: leave the judge's files in DIR\n"
          "  --device NAME  value, grad, bits: ref (the evaluator, default), interp, cpu, opencl or cuda: cases become "
          "programs; memory: cpu; compile: null (default) or another\n"
-         "  --target NAME  what programs are made for, such as avx2 or sm_90 (default: the device's own)\n"
+         "  --target NAME  what programs are made for, such as avx2 or sm_90 (default: the device's own); "
+         "compile: sm_75,sm_90 too\n"
+         "  --quick        compile: kernels for CUDA many at a time and little optimised, a third of the work\n"
          "  --optimise N   0 or 1 (default) for programs\n"
          "  --verbose      say more\n");
 }
@@ -190,6 +192,8 @@ static bool parse_options(struct command *command, int argc, char **argv) {
       *place = argv[i];
     } else if (strcmp(argv[i], "--verbose") == 0) {
       command->options.verbose = true;
+    } else if (strcmp(argv[i], "--quick") == 0) {
+      command->options.quick = true;
     } else if (strcmp(argv[i], "--cases") == 0) {
       command->files = true;
       for (; i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0; i++)

@@ -1,7 +1,8 @@
 /* driver/mode_device.c -- gradients and bits of programs
 ** grad: gradients on a device against those of the evaluator, which mode_grad.c compares with differences. bits: the
 ** same bits with any number of threads, fused or not, optimised or not, with less memory, and with dead bytes
-** overwritten; on GPUs fused or not may be another order of sums. compile: the device compiles results and gradients, and runs nothing. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
+** overwritten; on GPUs fused or not may be another order of sums. compile: the device compiles results and gradients, and
+** runs nothing. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
 */
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include "codegen/codegen.h"
 #include "driver/driver.h"
 #include "probe/probe.h"
+#include "runtime/null/null.h"
 
 /* A batch of cases in one context. */
 struct batch {
@@ -198,18 +200,52 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
 
 /* ---- compile ------------------------------------------------------------------------------------------- */
 
+enum { MOST_TARGETS = 16 };
+
+/* Compiles a batch for a target, NULL: the device's own; what fails is told with it. */
+static void compile_batch(const struct batch *b, const struct way *way, struct tally *tally) {
+  const char *target = way->target != NULL ? way->target : way->device;
+  char mode[128], message[1024]; /* of all together */
+  size_t failed = tally->failed;
+  snprintf(mode, sizeof mode, "compile --device %s%s%s", way->device, way->target != NULL ? " --target " : "",
+           way->target != NULL ? way->target : "");
+  bool all = device_compile(way, b->n, b->jobs) == QUERN_STATUS_OK;
+  if (!all) snprintf(message, sizeof message, "%s", quern_last_error());
+  for (size_t i = 0; i < b->n; i++) {
+    if (all || device_compile(way, 1, &b->jobs[i]) == QUERN_STATUS_OK)
+      tally_pass(tally);
+    else
+      tally_fail(tally, b->in[i].c, mode, "%s: %s", target, quern_last_error());
+  }
+  if (all || tally->failed > failed) return;
+  printf("FAIL %zu cases as one program, each of which can be compiled: %s: %s\n", b->n, target, message);
+  tally->failed++;
+}
+
+/* The targets of a list, separated by commas. */
+static size_t split_targets(const char *list, char text[256], const char *targets[MOST_TARGETS]) {
+  size_t n = 0;
+  snprintf(text, 256, "%s", list);
+  for (char *at = text, *rest; n < MOST_TARGETS && (at = strtok_r(at, ",", &rest)) != NULL; at = NULL)
+    targets[n++] = at;
+  return n;
+}
+
 void mode_compile(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  const char *device = on_device(options) ? options->device : "null";
-  const struct way way = {"compile", device, options->optimise, 1, NULL, false, false, false, options->target};
+  const char *device = on_device(options) ? options->device : "null", *targets[MOST_TARGETS] = {NULL};
+  char text[256];
+  size_t n = options->target != NULL ? split_targets(options->target, text, targets) : 1;
   static struct batch b;
+  if (n == 0) {
+    printf("querntest: --target names none\n");
+    tally->failed++;
+  }
+  rt_null_quick(options->quick);
   for (size_t first = 0; first < cases->n; first += BATCH) {
     batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "compile", wants_all, tally);
-    bool all = device_compile(&way, b.n, b.jobs) == QUERN_STATUS_OK;
-    for (size_t i = 0; i < b.n; i++) {
-      if (all || device_compile(&way, 1, &b.jobs[i]) == QUERN_STATUS_OK)
-        tally_pass(tally);
-      else
-        tally_fail(tally, b.in[i].c, "compile", "%s", quern_last_error());
+    for (size_t i = 0; i < n; i++) {
+      const struct way way = {"compile", device, options->optimise, 1, NULL, false, false, false, targets[i]};
+      compile_batch(&b, &way, tally);
     }
     batch_close(&b);
   }

@@ -48,7 +48,7 @@ static struct seen survey(quern_tensor *root) {
   return seen;
 }
 
-/* The library says what a call needs; one that refuses is not asked again, and code is generated. */
+/* The library says what a call needs; where it refuses all of them, all code is generated. */
 static void test_settle(void **state) {
   (void)state;
   quern_tensor *root = make_root();
@@ -61,6 +61,45 @@ static void test_settle(void **state) {
   fake_blas.offers = 0;
   seen = survey(root);
   assert_true(seen.calls == 0 && seen.kernels == 1);
+  rt_blas_use(NULL);
+  fake_cuda_close();
+}
+
+/* Two products, of 8 and of 24 columns. What is refused when it is asked about becomes generated code, and the other stays a call. */
+static void test_refused(void **state) {
+  (void)state;
+  quern_tensor *narrow = make_root(), *wide = quern_linear(narrow, F32_INPUT("w2", 24, 8), NULL);
+  fake_cuda_open(1 << 24);
+  fake_blas_open(&blas);
+  rt_blas_use(&blas);
+  struct seen seen = survey(wide);
+  assert_true(seen.calls == 2 && seen.kernels == 2);
+  fake_blas.none = 24;
+  seen = survey(wide);
+  assert_true(seen.calls == 1 && seen.kernels == 2);
+  rt_blas_use(NULL);
+  fake_cuda_close();
+}
+
+/* The same when it refuses only what it is to build: the program is compiled again, with that kernel by generated code. */
+static void test_refused_late(void **state) {
+  (void)state;
+  quern_tensor *wide = quern_linear(make_root(), F32_INPUT("w2", 24, 8), NULL);
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  struct rt_nvrtc *nvrtc;
+  quern_program *made;
+  if (rt_nvrtc_open(&nvrtc) != QUERN_STATUS_OK) skip(); /* for the generated one */
+  options.device = "cuda";
+  fake_cuda_open(1 << 24);
+  fake_blas_open(&blas);
+  rt_blas_use(&blas);
+  for (uint64_t late = 0; late <= 24; late += 24) {
+    fake_blas.late = late;
+    EXPECT_OK(quern_program_compile(&made, ctx, 1, &wide, &options));
+    assert_int_equal(made->n_kernels, 2);
+    assert_int_equal(calls_of((size_t)made->n_kernels, made->kernels), late == 0 ? 2 : 1);
+    quern_program_free(made);
+  }
   rt_blas_use(NULL);
   fake_cuda_close();
 }
@@ -209,6 +248,7 @@ static void test_model(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_settle), TEST(test_run), TEST(test_bytes), TEST(test_model)};
+  const struct CMUnitTest tests[] = {TEST(test_settle), TEST(test_refused), TEST(test_refused_late),
+                                     TEST(test_run),    TEST(test_bytes),   TEST(test_model)};
   return cmocka_run_group_tests_name("engine/call", tests, NULL, NULL);
 }

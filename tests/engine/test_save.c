@@ -87,6 +87,30 @@ static void write_file(const char *bytes, size_t n) {
   fclose(file);
 }
 
+/* The same graph gives the same file, whatever was in memory before and however long it took; and so does what was loaded. */
+static void files_repeat(void **state) {
+  (void)state;
+  enum { MOST = 1 << 20 };
+  static char first[MOST], bytes[MOST];
+  open_saved();
+  close_program();
+  size_t n = read_file(first, MOST);
+  assert_true(n > 100 && n < MOST);
+  test_renew();
+  memory_fill = 0x3c;
+  open_saved();
+  memory_fill = 0xa5;
+  assert_true(read_file(bytes, MOST) == n && memcmp(first, bytes, n) == 0);
+  EXPECT_OK(quern_program_save(program, PATH));
+  assert_true(read_file(bytes, MOST) == n && memcmp(first, bytes, n) == 0);
+  close_program();
+  EXPECT_OK(quern_program_load(&program, PATH));
+  EXPECT_OK(quern_program_save(program, PATH));
+  assert_true(read_file(bytes, MOST) == n && memcmp(first, bytes, n) == 0);
+  close_program();
+  unlink(PATH);
+}
+
 static void expect_refused(const char *bytes, size_t n) {
   quern_program *loaded = (quern_program *)bytes;
   write_file(bytes, n);
@@ -145,6 +169,6 @@ static void interpreted_programs_are_not_saved(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(interpreted_programs_are_not_saved), TEST(damaged_files_are_refused),
-                                     TEST(wrong_numbers_are_refused), TEST(saved_programs_run)};
+                                     TEST(wrong_numbers_are_refused), TEST(files_repeat), TEST(saved_programs_run)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -323,6 +323,41 @@ static void test_fault(void **state) {
   }
 }
 
+/* kern_exp_below of numbers of all sizes, none above 0. */
+static void test_exp_below(void **state) {
+  (void)state;
+  enum { N = 1 << 16 };
+  static float x[N], y[N];
+  struct kern *kern;
+  struct judge near = {.name = "exp_below"}, far = {.name = "exp_below"};
+  for (uint32_t i = 0; i < N; i++) {
+    uint32_t bits = UINT32_C(0x80000000) | i << 15 | (uint32_t)(random_bits() & 0x7fff); /* all exponents, NaN too */
+    memcpy(&x[i], &bits, sizeof bits);
+    if (i % 4 == 1) x[i] = (float)between(i % 8 == 1 ? -20 : -90, 0);
+  }
+  x[0] = 0;
+  x[1] = -INFINITY;
+  EXPECT_OK(kern_new(&kern, &ctx->heap));
+  for (int i = 0; i < 2; i++) kern_add_mem(kern, QUERN_DTYPE_F32, i == 0 ? KERN_IN : KERN_OUT, N);
+  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(1))};
+  kern_id at = kern_range(&b, 0, N, LANES), in = kern_mem(&b, 0), out = kern_mem(&b, 1);
+  kern_store(&b, out, at, kern_exp_below(&b, kern_load(&b, in, at, LANES)));
+  kern_end(&b);
+  EXPECT_OK(kern_finish(kern, "exp", NULL));
+  EXPECT_OK(kern_verify(kern, NULL));
+  EXPECT_OK(kern_interp(kern, &(struct kern_launch){.mems = (void *[]){x, y}}, 0));
+  kern_free(kern);
+  for (int i = 0; i < N; i++) {
+    if (x[i] > -87 || isnan(x[i]))
+      judge(x[i] < -20 ? &far : &near, QUERN_DTYPE_F32, x[i], 0, y[i], expl(x[i]));
+    else
+      assert_true(y[i] >= 0 && y[i] <= 2 * FLT_MIN && (x[i] > -88 || y[i] == 0));
+  }
+  assert_true(y[0] == 1);
+  expect_within(&near, 2);
+  expect_within(&far, 5);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(test_f32),
@@ -333,6 +368,7 @@ int main(void) {
     TEST(test_pairs_f64),
     TEST(test_gelu),
     TEST(test_lanes),
+    TEST(test_exp_below),
     TEST(test_fault),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

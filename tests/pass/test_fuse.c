@@ -570,6 +570,36 @@ static void test_crosses_on_gpu(void **state) {
   }
 }
 
+/* On GPUs what is made of the sums and of numbers alone goes along: not what reads more, nor what has them in another order. */
+static void test_ends_on_gpu(void **state) {
+  (void)state;
+  struct base_target target = {.name = "test", .vector_bytes = 16, .registers = 32, .threads = 4, .gpu = true};
+  quern_tensor *x = INPUT("x", 300, 4, C / 4), *bias = INPUT("bias", 4, C / 4), *soft = quern_softmax(x, 2);
+  quern_tensor *rows = quern_reshape(soft, QUERN_LIST(300, C)), *all = quern_sum(quern_mul(rows, rows), 1, LAST, false);
+  quern_tensor *sums = quern_sum(quern_mul(rows, quern_reshape(all, QUERN_LIST(300, 1))), 1, FIRST, false);
+  quern_tensor *half = quern_mul(sums, quern_scalar(ctx, QUERN_DTYPE_F32, 0.5));
+  quern_tensor *table = quern_reshape(half, QUERN_LIST(4, C / 4)), *wide = quern_cast(half, QUERN_DTYPE_F64);
+  static const size_t crosses[] = {1, 1, 1, 0, 1}, kernels[] = {2, 2, 2, 3, 3};
+  quern_tensor *ends[] = {wide, quern_cast(table, QUERN_DTYPE_F16), quern_add(half, quern_neg(sums)),
+                          quern_add(table, bias), quern_cast(quern_transpose(table, 0, 1), QUERN_DTYPE_F16)};
+  for (size_t i = 0; i < BASE_COUNT(ends); i++) {
+    struct pass_options options = {0};
+    struct pass_report reports[PASS_COUNT];
+    struct pass_groups groups;
+    quern_tensor *roots[] = {all, ends[i]};
+    struct pass_graph graph = {ctx, 2, roots};
+    EXPECT_OK(pass_options_parse(&options, 1, ""));
+    options.target = &target;
+    EXPECT_OK(pass_run(&graph, &options, reports));
+    EXPECT_OK(pass_fuse(&groups, &graph, &options));
+    EXPECT_OK(pass_groups_verify(&groups, &graph));
+    assert_int_equal(count_crosses(&groups), crosses[i]);
+    assert_int_equal(groups.groups.n, kernels[i]);
+    expect_values(&groups, &graph);
+    pass_groups_fini(&groups);
+  }
+}
+
 /* A product of two contractions, each of which needs what the other gave: no cycle may come about. */
 static void test_no_cycle(void **state) {
   (void)state;
@@ -710,6 +740,35 @@ static void test_long_chains(void **state) {
   assert_true(large < 40 * small + 0.5);
 }
 
+/* Layers of rows on a GPU whose columns are summed, all sums in one: crosses are found, and no group reads more than a kernel can. */
+static void test_many_crosses(void **state) {
+  (void)state;
+  enum { LAYERS = 2600, MOST = 240 };
+  struct base_target target = {.name = "test", .vector_bytes = 16, .registers = 32, .threads = 4, .gpu = true};
+  quern_tensor *x = INPUT("x", 256, 64), *all = NULL;
+  for (int i = 0; i < LAYERS; i++) {
+    quern_tensor *y = quern_mul(x, x), *sum = quern_sum(y, QUERN_LIST(1), true);
+    x = quern_tanh(quern_sub(x, sum));
+    quern_tensor *columns = quern_sum(quern_mul(x, y), QUERN_LIST(0), false);
+    all = all == NULL ? columns : quern_add(all, columns);
+  }
+  quern_tensor *roots[] = {x, all};
+  struct pass_graph graph = {ctx, 2, roots};
+  struct pass_options options = pass_test_options(NULL);
+  struct pass_groups groups;
+  struct ir_order order;
+  options.target = &target;
+  EXPECT_OK(ir_topo(ctx, 2, roots, &order));
+  assert_true(order.n > 20000);
+  ir_order_fini(ctx, &order);
+  EXPECT_OK(pass_fuse(&groups, &graph, &options));
+  EXPECT_OK(pass_groups_verify(&groups, &graph));
+  assert_true(count_crosses(&groups) > 20);
+  for (size_t i = 0; i < groups.groups.n; i++)
+    assert_true(groups.groups.at[i]->n_ins + groups.groups.at[i]->n_outs <= MOST);
+  pass_groups_fini(&groups);
+}
+
 /* ---- text and faults --------------------------------------------------------------------------------------------- */
 
 static void test_print(void **state) {
@@ -799,6 +858,7 @@ int main(void) {
       TEST(test_other_rows),
       TEST(test_crosses),
       TEST(test_crosses_on_gpu),
+      TEST(test_ends_on_gpu),
       TEST(test_no_cycle),
       TEST(test_moves),
       TEST(test_keep),
@@ -808,6 +868,7 @@ int main(void) {
       TEST(test_gpt2),
       TEST(test_gpt2_values),
       TEST(test_long_chains),
+      TEST(test_many_crosses),
       TEST(test_print),
       TEST(test_faults),
   };

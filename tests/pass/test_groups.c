@@ -228,7 +228,51 @@ static void test_crosses(void **state) {
   pass_groups_fini(&groups);
 }
 
+/* On GPUs: what is made of such sums is computed when all rows are done, and nothing of a row is made of it. */
+static void test_ends(void **state) {
+  (void)state;
+  quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(300, C));
+  quern_tensor *gain = quern_input(ctx, "gain", QUERN_DTYPE_F32, QUERN_LIST(C));
+  quern_tensor *y = quern_mul(quern_softmax(x, 1), gain);
+  struct base_target target = {.name = "test", .vector_bytes = 16, .registers = 32, .threads = 4, .gpu = true};
+  struct pass_options options = {0};
+  struct pass_report reports[PASS_COUNT];
+  int64_t rows = 0;
+  roots[0] = y;
+  roots[1] = quern_cast(quern_sum(y, 1, &rows, false), QUERN_DTYPE_F16);
+  graph = (struct pass_graph){ctx, 2, roots};
+  EXPECT_OK(pass_options_parse(&options, 1, NULL));
+  options.target = &target;
+  EXPECT_OK(pass_run(&graph, &options, reports));
+  EXPECT_OK(pass_fuse(&groups, &graph, &options));
+  EXPECT_OK(pass_groups_verify(&groups, &graph));
+  assert_int_equal(groups.groups.n, 1);
+  struct pass_group *g = groups.groups.at[0];
+  assert_int_equal(g->n_crosses, 1);
+  assert_int_equal(g->n_outs, 2);
+  const struct pass_index **at = g->outs[1].at, *inner = at[0];
+  at[0] = pass_index_var(g->space, 0);
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "not those of the inner variables");
+  at[0] = inner;
+  const struct pass_index *zero = constant(g, 0), **result = g->crosses[0].result;
+  g->crosses[0].result = &zero;
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "result and source differ in index 0");
+  g->crosses[0].result = result;
+  quern_tensor **source = NULL;
+  for (size_t i = 0; i < g->n_nodes; i++)
+    if (g->nodes[i]->n_src > 0 && g->nodes[i]->src[0] == gain) source = &g->nodes[i]->src[0];
+  assert_non_null(source);
+  *source = &g->crosses[0].node->out[0];
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "over the rows is read before it is known");
+  *source = gain;
+  g->n_outs = 1;
+  EXPECT_ERROR(pass_groups_verify(&groups, &graph), INTERNAL, "is not used");
+  g->n_outs = 2;
+  EXPECT_OK(pass_groups_verify(&groups, &graph));
+  pass_groups_fini(&groups);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_planted_faults), TEST(test_large), TEST(test_crosses)};
+  const struct CMUnitTest tests[] = {TEST(test_planted_faults), TEST(test_large), TEST(test_crosses), TEST(test_ends)};
   return cmocka_run_group_tests_name("pass/groups", tests, NULL, NULL);
 }

@@ -93,6 +93,14 @@ static void nothing_known(void **state) {
   EXPECT_OK(prof_table(&str, &prof));
   assert_null(strstr(str.at, "inf"));
   assert_null(strstr(str.at, "nan"));
+  expect_text("  -        k_a (dot+gelu)\n");
+  base_str_fini(&str);
+  base_str_init(&str, &heap);
+  EXPECT_OK(prof_explain(&str, &prof)); /* what is not known is not 0 */
+  expect_text("\n: what the device can do was not measured\n\n");
+  expect_text("       2  2000.000     12.000           -   30.000 ms      -           -  -        k_a (dot+gelu)\n");
+  expect_text("\nfloor           -, time   65.001 ms, over 1 runs\n");
+  assert_null(strstr(str.at, "threads"));
 }
 
 /* ---- tables ---------------------------------------------------------------------------------------------- */

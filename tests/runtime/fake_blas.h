@@ -37,6 +37,8 @@ static struct {
   float waves[8];           /* and waves */
   uint32_t customs[8];      /* and custom option */
   bool check_fails;         /* it knows no algorithm */
+  uint64_t none, late;      /* rows of a result that it has no way for; and none any more once one was chosen */
+  bool gone;                /* the way of the product that is asked about */
   struct fake_wish wish;    /* the last one that was asked with */
   struct fake_product last; /* the last product that was run */
   uint64_t way;             /* that it went */
@@ -122,10 +124,12 @@ static int fake_wish_set(void *object, int attribute, const void *value, size_t 
 
 static int fake_choices(void *handle, void *product, void *a, void *b, void *c, void *d, void *wish, int most,
                         struct rt_blas_choice *choices, int *n) {
-  (void)handle, (void)product, (void)a, (void)b, (void)c, (void)d;
+  (void)handle, (void)product, (void)a, (void)b, (void)c;
   fake_blas.wish = *(struct fake_wish *)wish;
   *n = 0;
-  for (int i = 0; i < fake_blas.offers && i < most; i++)
+  bool none = fake_blas.gone || ((struct fake_layout *)d)->rows == fake_blas.none;
+  fake_blas.gone = false;
+  for (int i = 0; i < fake_blas.offers && i < most && !none; i++)
     choices[(*n)++] = (struct rt_blas_choice){
         .algorithm = {(uint64_t)i + 1}, .bytes = fake_blas.bytes[i], .waves = fake_blas.waves[i]};
   int code = fake_step();
@@ -133,9 +137,10 @@ static int fake_choices(void *handle, void *product, void *a, void *b, void *c, 
 }
 static int fake_check(void *handle, void *product, void *a, void *b, void *c, void *d, const void *algorithm,
                       struct rt_blas_choice *result) {
-  (void)handle, (void)product, (void)a, (void)b, (void)c, (void)d;
+  (void)handle, (void)product, (void)a, (void)b, (void)c;
   uint64_t way = *(const uint64_t *)algorithm;
-  if (fake_blas.check_fails || way == 0 || way > 8) return 7;
+  fake_blas.gone = ((struct fake_layout *)d)->rows == fake_blas.late;
+  if (fake_blas.gone || fake_blas.check_fails || way == 0 || way > 8) return 7;
   result->bytes = fake_blas.bytes[way - 1];
   return fake_step();
 }

@@ -37,9 +37,11 @@ static struct fake_cuda {
   int calls, fail_at, fail_code;                                              /* which call fails, and how; 0: none */
   const char *failed;                                                         /* the one that did */
   int launches, fault_at;                                                     /* done; which one faults; 0: none */
-  unsigned rows;   /* of the launch with the most: blocks of the second dimension */
-  void *table[12]; /* the beginning of its table of memories */
-  int sticky;      /* after a fault */
+  unsigned rows;            /* of the launch with the most: blocks of the second dimension */
+  void *table[12];          /* the beginning of its table of memories */
+  unsigned blocks, threads; /* of the last launch: of the first dimension */
+  int64_t second;           /* its second parameter, all of which have 8 bytes */
+  int sticky;               /* after a fault */
   int n_ops, done;
   struct fake_op ops[FAKE_OPS];
   struct {
@@ -308,9 +310,11 @@ static inline int fake_function_set(void *function, int attribute, int value) {
 }
 static inline int fake_launch(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                               unsigned shared, void *stream, void **parameters, void **extra) {
-  (void)function, (void)x, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)stream;
-  (void)extra;
+  (void)function, (void)z, (void)by, (void)bz, (void)shared, (void)stream, (void)extra;
   FAKE_CALL("launch");
+  fake.blocks = x;
+  fake.threads = bx;
+  memcpy(&fake.second, parameters[1], sizeof fake.second);
   if (y > fake.rows && y > 1) memcpy(fake.table, parameters[0], sizeof fake.table);
   fake.rows = BASE_MAX(fake.rows, y);
   return fake_ask((struct fake_op){.kind = FAKE_LAUNCH});

@@ -215,8 +215,26 @@ static void test_failures(void **state) {
   kern_free(kernels[1]);
 }
 
+/* What the library does not do any more when it is built is named, and all of it. */
+static void test_refused(void **state) {
+  (void)state;
+  struct kern *kernels[] = {make_kernel(true, false), make_kernel(false, false)};
+  const struct kern *const *list = (const struct kern *const *)kernels;
+  struct rt_module *module;
+  struct rt_stats stats = {0};
+  begin();
+  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.settle(kernels[i], NULL));
+  fake_blas.late = SIDE;
+  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats), UNSUPPORTED, "has no way");
+  assert_int_equal(stats.n_refused, 2);
+  for (int i = 0; i < 2; i++) assert_true(stats.refused[i] == kernels[i]->hash);
+  end();
+  kern_free(kernels[0]);
+  kern_free(kernels[1]);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_list), TEST(test_settle), TEST(test_no_work), TEST(test_run),
-                                     TEST(test_failures)};
+  const struct CMUnitTest tests[] = {TEST(test_list), TEST(test_settle),   TEST(test_no_work),
+                                     TEST(test_run),  TEST(test_failures), TEST(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

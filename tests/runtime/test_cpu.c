@@ -84,7 +84,7 @@ static void launch_all(struct rt_module *module, size_t n, size_t first) {
 /* Builds n kernels from number first on, as many units compiled and cached as said, and runs them. */
 static void expect_built(size_t n, size_t first, int compiled, int cached) {
   struct rt_module *module;
-  struct rt_stats stats = {-1, -1, -1};
+  struct rt_stats stats = {.compiled = -1, .cached = -1, .seconds = -1};
   EXPECT_OK(rt_cpu.build(&module, &heap, n, all() + first, &target, &stats));
   if (stats.compiled != compiled || stats.cached != cached)
     fail_msg("%d compiled and %d cached, expected %d and %d", stats.compiled, stats.cached, compiled, cached);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "engine/engine_test.h"
+#include "runtime/cuda/module.h"
 #include "runtime/fake_cuda.h"
 
 enum { ALL = 1 << 26 };
@@ -536,6 +537,44 @@ static void programs_in_the_cache(void **state) {
   fake_cuda_close();
 }
 
+/* Blocks take task after task: of any number of tasks, they are no more than a grid may have, and every task is told of. */
+static void any_number_of_tasks(void **state) {
+  (void)state;
+  static const struct {
+    int group, each;
+    unsigned threads;
+  } shapes[] = {{1, 0, CG_GROUP}, {32, 4, 128}, {1024, 1, 1024}};
+  struct rt_module *module;
+  float x[1];
+  void *mems[] = {x};
+  open_all();
+  EXPECT_OK(rt_cuda_module_new(&module, &ctx->heap, &fake.driver, 1, 0, 1 << 14));
+  for (size_t i = 0; i < BASE_COUNT(shapes); i++) {
+    for (int64_t tasks = 1; tasks <= INT64_C(1) << 40; tasks <<= 13) {
+      module->kernels[0] = (struct rt_gpu_kernel){.name = "k", .n_mems = 1, .n_phases = 1, .joined = 1};
+      module->kernels[0].phases[0] = (struct rt_gpu_phase){
+          .phase.tasks = KERN_FIXED_TASKS(tasks), .group = shapes[i].group, .tasks = shapes[i].each};
+      EXPECT_OK(rt_cuda_launch(stream, module, 0, &(struct kern_launch){.mems = mems}, NULL, 0));
+      assert_int_equal(fake.second, tasks);
+      assert_int_equal(fake.threads, shapes[i].threads);
+      assert_true(fake.blocks >= 1 &&
+                  fake.blocks <= (shapes[i].group > 1 ? INT32_MAX : 16u * 132 * 2048 / fake.threads));
+      assert_true(tasks > 1 || fake.blocks == 1);
+    }
+  }
+  rt_cuda_module_free(module);
+  close_all();
+}
+
+/* Where nothing is said of a limit a part of what is free is left for others. */
+static void some_is_left(void **state) {
+  (void)state;
+  assert_int_equal(engine_plan_room(3200, 3200), 3100);
+  assert_int_equal(engine_plan_room(1600, 3200), 1500);
+  assert_int_equal(engine_plan_room(100, 3200), 0);
+  assert_int_equal(engine_plan_room(INT64_C(140) << 30, INT64_C(141) << 30), (INT64_C(140) << 30) - (512 << 20));
+}
+
 static void more_than_the_device_has(void **state) {
   (void)state;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
@@ -544,8 +583,8 @@ static void more_than_the_device_has(void **state) {
   quern_tensor *x = F32_INPUT("x", 4096, 4096), *s = F32_STATE("s", 4096);
   fake_cuda_open(ALL);
   EXPECT_ERROR(quern_program_compile(&program, ctx, TENSORS(quern_exp(quern_add(x, s))), &options), MEMORY,
-               "program_compile: device cuda has 67108864 bytes, of which 67108864 are free; states and constants need "
-               "16384, a step 201326592");
+               "program_compile: device cuda has 67108864 bytes, of which 67108864 are free, 65011712 of them for "
+               "programs; states and constants need 16384, a step 201326592");
   assert_int_equal(fake_cuda_left(), 0);
   fake_cuda_close();
 }
@@ -557,6 +596,7 @@ int main(void) {
       TEST(without_dependencies),     TEST(marks_have_times),      TEST(every_call_fails),
       TEST(allocations_fail),         TEST(programs_are_replayed), TEST(equal_steps_are_one_launch),
       TEST(a_fault_names_the_kernel), TEST(large_inputs_are_fed),  TEST(every_call_of_runs_fails),
-      TEST(programs_in_files),        TEST(programs_in_the_cache), TEST(more_than_the_device_has)};
+      TEST(programs_in_files),        TEST(programs_in_the_cache), TEST(more_than_the_device_has),
+      TEST(any_number_of_tasks),      TEST(some_is_left)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,7 @@ static void test_interp(void **state) {
   struct kern *kern = make_kernel();
   struct cg_target target;
   struct rt_module *module = NULL;
-  struct rt_stats stats = {9, 9, -1};
+  struct rt_stats stats = {.compiled = 9, .cached = 9, .seconds = -1};
   float x[20], y[20] = {0};
   for (int i = 0; i < 20; i++) x[i] = (float)i;
   EXPECT_OK(rt_interp.target(&target));

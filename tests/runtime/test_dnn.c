@@ -13,7 +13,7 @@
 
 /* ---- a library -------------------------------------------------------------------------------------------- */
 
-enum { FAILURE = 4002, REFUSAL = 3001, MOST_OBJECTS = 4096, MOST_PAIRS = 24 };
+enum { FAILURE = 4002, REFUSAL = 3001, MOST_OBJECTS = 8192, MOST_PAIRS = 24 };
 
 struct object {
   int type;
@@ -448,6 +448,8 @@ static const struct rt_cuda_driver driver = {.context_push = push, .context_pop 
 static char work[16];
 static void *const memories[] = {work, work, work, work, work, work};
 
+enum { MANY = 100 }; /* plans */
+
 /* Settles and plans a kernel. */
 static void *plan_of(struct kern *kern, size_t bytes) {
   struct kern_call call = kern->call;
@@ -483,14 +485,39 @@ static void test_shared(void **state) {
   assert_int_equal(fake.plans, 2);
   kern_free(other);
   for (int i = 0; i < 3; i++) rt_cuda_dnn.free(&driver, plans[i]);
-  for (int i = 0; i < 40; i++) { /* more than are kept */
+  for (int i = 0; i < MANY; i++) { /* more than are kept */
     other = make_kernel(S + 1 + i, QUERN_DTYPE_BF16, false, true, 2048);
     rt_cuda_dnn.free(&driver, plan_of(other, 1024));
     kern_free(other);
   }
-  assert_int_equal(fake.plans, 42);
+  assert_int_equal(fake.plans, 2 + MANY);
+  int live = fake.live;
+  other = make_kernel(S + 1 + MANY, QUERN_DTYPE_BF16, false, true, 2048);
+  rt_cuda_dnn.free(&driver, plan_of(other, 1024));
+  assert_int_equal(fake.live, live); /* one went for it */
+  kern_free(other);
   rt_cuda_dnn.free(&driver, NULL);
   kern_free(kern);
+  rt_dnn_use(NULL);
+  assert_int_equal(fake.live, 0);
+}
+
+/* Any number of plans is in use, and each is run as it was made. */
+static void test_many(void **state) {
+  (void)state;
+  struct rt_dnn dnn = library(91900);
+  void *plans[MANY];
+  rt_dnn_use(&dnn);
+  for (int i = 0; i < MANY; i++) {
+    struct kern *kern = make_kernel(S + 1 + i, QUERN_DTYPE_F16, false, true, 2048);
+    plans[i] = plan_of(kern, 1024);
+    for (int k = 0; k < i; k++) assert_ptr_not_equal(plans[k], plans[i]);
+    kern_free(kern);
+  }
+  assert_int_equal(fake.plans, MANY);
+  for (int i = 0; i < MANY; i++) EXPECT_OK(rt_cuda_dnn.run(&driver, plans[i], work, memories, work));
+  assert_int_equal(fake.runs, MANY);
+  for (int i = 0; i < MANY; i++) rt_cuda_dnn.free(&driver, plans[i]);
   rt_dnn_use(NULL);
   assert_int_equal(fake.live, 0);
 }
@@ -546,8 +573,9 @@ static void test_late(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_forward),  TEST(test_backward), TEST(test_ways),   TEST(test_failures),
-                                     TEST(test_versions), TEST(test_shared),   TEST(test_cached), TEST(test_late)};
+  const struct CMUnitTest tests[] = {TEST(test_forward),  TEST(test_backward), TEST(test_ways),
+                                     TEST(test_failures), TEST(test_versions), TEST(test_shared),
+                                     TEST(test_many),     TEST(test_cached),   TEST(test_late)};
   files_begin();
   setenv("QUERN_CACHE", test_folder, 1);
   int failed = cmocka_run_group_tests_name("runtime/dnn", tests, NULL, NULL);

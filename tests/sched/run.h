@@ -32,9 +32,10 @@ static inline quern_tensor *run_data(quern_dtype dtype, int rank, const int64_t 
   free(data);
   return t;
 }
-#define DATA(DTYPE, ...)                                                                                               \
+#define DATA_OF(SEED, DTYPE, ...)                                                                                      \
   run_data(QUERN_DTYPE_##DTYPE, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__},   \
-           __LINE__)
+           (SEED))
+#define DATA(DTYPE, ...) DATA_OF(__LINE__, DTYPE, __VA_ARGS__)
 
 /* ---- ways -------------------------------------------------------------------------------------------------- */
 
@@ -69,6 +70,13 @@ static inline struct base_target run_target(const struct run_way *way) {
                               .gpu = way->gpu,
                               .shared_bytes = way->far ? 48 << 10 : 99 << 10};
 }
+
+/* A GPU's target with a library. */
+#define RUN_CARD(NAME, LIBRARY)                                                                                        \
+  {                                                                                                                    \
+    .name = (NAME), .vector_bytes = 4, .registers = 64, .fma = true, .l1_bytes = 1 << 17, .l2_bytes = 1 << 20,         \
+    .l3_bytes = 1 << 25, .threads = 1 << 16, .gpu = true, .libraries = (LIBRARY)                                       \
+  }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
 
@@ -197,6 +205,34 @@ static inline void run_way(const struct run_way *way, size_t n, quern_tensor *co
   for (size_t i = 0; i < memory->n; i++) free(memory->at[i].data);
   free(memory);
   pass_groups_fini(&groups);
+}
+
+/* Lowers the first group of a root in that way, with each allocation failing in turn. */
+static inline void run_faults(const struct run_way *way, quern_tensor *(*make)(void)) {
+  struct fault fault = {0};
+  while (fault_next(&fault)) {
+    test_renew();
+    struct pass_options options = {0};
+    struct pass_groups groups;
+    struct base_target target = run_target(way);
+    struct sched sched;
+    struct kern *kern = NULL;
+    quern_tensor *root = make();
+    struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &root};
+    EXPECT_OK(ir_inline_composites(ctx, 1, &root, &root));
+    EXPECT_OK(pass_options_parse(&options, 1, NULL));
+    options.target = &target;
+    EXPECT_OK(pass_fuse(&groups, &graph, &options));
+    sched_choose(&sched, groups.groups.at[0], &target, 1);
+    fault_begin(&fault);
+    quern_status status = sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched);
+    fault_end(&fault);
+    assert_true((status == QUERN_STATUS_OK) == (kern != NULL));
+    EXPECT_FAULT(&fault, status);
+    kern_free(kern);
+    pass_groups_fini(&groups);
+  }
+  assert_true(fault.n > 20);
 }
 
 /* ---- expectations ------------------------------------------------------------------------------------------ */

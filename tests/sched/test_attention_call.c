@@ -4,16 +4,7 @@
 #include "quern/grad.h"
 #include "sched/run.h"
 
-static const struct base_target gpu = {.name = "sm_90",
-                                       .vector_bytes = 4,
-                                       .registers = 64,
-                                       .fma = true,
-                                       .l1_bytes = 1 << 17,
-                                       .l2_bytes = 1 << 20,
-                                       .l3_bytes = 1 << 25,
-                                       .threads = 1 << 16,
-                                       .gpu = true,
-                                       .libraries = BASE_LIBRARY_DNN};
+static const struct base_target gpu = RUN_CARD("sm_90", BASE_LIBRARY_DNN);
 
 /* What became of a graph. */
 struct outcome {
@@ -21,12 +12,13 @@ struct outcome {
   struct kern_call last; /* of the last group that is a call */
 };
 
-static void run_one(const struct pass_group *group, const struct base_target *target, bool fast,
+static void run_one(const struct pass_group *group, const struct base_target *target, bool fast, bool plain,
                     struct run_memory *memory, struct outcome *outcome) {
   struct sched sched;
   struct kern *kern = NULL;
   sched_choose(&sched, group, target, 1);
   sched.fast = fast;
+  sched.plain = plain;
   EXPECT_OK(sched_lower(&kern, &ctx->heap, ctx, group, target, &sched));
   EXPECT_OK(kern_verify(kern, NULL));
   outcome->calls += kern->call.kind != KERN_CALL_NONE;
@@ -35,8 +27,8 @@ static void run_one(const struct pass_group *group, const struct base_target *ta
   kern_free(kern);
 }
 
-/* Runs the roots for a target; list: passes. */
-static struct outcome run_roots(const struct base_target *target, const char *list, bool fast, size_t n,
+/* Runs the roots for a target; list: passes; plain: the library refuses. */
+static struct outcome run_roots(const struct base_target *target, const char *list, bool fast, bool plain, size_t n,
                                 quern_tensor *const *roots, void **dst) {
   struct pass_options options = {0};
   struct pass_groups groups;
@@ -61,7 +53,7 @@ static struct outcome run_roots(const struct base_target *target, const char *li
     if (group->kind == PASS_KIND_VIEW)
       memcpy(run_add(memory, group->outs[0].tensor), run_find(memory, group->ins[0]), ir_bytes(group->outs[0].tensor));
     else
-      run_one(group, target, fast, memory, &outcome);
+      run_one(group, target, fast, plain, memory, &outcome);
   }
   for (size_t i = 0; i < n; i++) memcpy(dst[i], run_find(memory, after[i]), ir_bytes(after[i]));
   for (size_t i = 0; i < memory->n; i++) free(memory->at[i].data);
@@ -70,8 +62,8 @@ static struct outcome run_roots(const struct base_target *target, const char *li
   return outcome;
 }
 
-static struct outcome expect_run(const struct base_target *target, const char *list, bool fast, size_t n,
-                                 quern_tensor *const *roots) {
+static struct outcome expect_near(const struct base_target *target, const char *list, bool fast, bool plain, size_t n,
+                                  quern_tensor *const *roots) {
   void *want[8], *got[8];
   for (size_t i = 0; i < n; i++) {
     assert_false(quern_tensor_is_poison(roots[i]));
@@ -79,7 +71,7 @@ static struct outcome expect_run(const struct base_target *target, const char *l
     got[i] = malloc(ir_bytes(roots[i]) + 64);
   }
   EXPECT_OK(ir_eval(ctx, n, roots, want, 0, NULL));
-  struct outcome outcome = run_roots(target, list, fast, n, roots, got);
+  struct outcome outcome = run_roots(target, list, fast, plain, n, roots, got);
   for (size_t i = 0; i < n; i++) {
     for (int64_t k = 0; k < ir_count(roots[i]); k++) {
       if (run_near(roots[i]->dtype, got[i], want[i], k)) continue;
@@ -90,6 +82,18 @@ static struct outcome expect_run(const struct base_target *target, const char *l
     free(want[i]), free(got[i]);
   }
   return outcome;
+}
+
+/* Calls of the library, and the same groups by code of our own where it refuses them. */
+static struct outcome expect_run(const struct base_target *target, const char *list, bool fast, size_t n,
+                                 quern_tensor *const *roots) {
+  struct base_target tiles = *target;
+  tiles.shared_bytes = 227 << 10;
+  struct outcome called = expect_near(target, list, fast, false, n, roots);
+  struct outcome refused = expect_near(&tiles, list, fast, true, n, roots);
+  assert_int_equal(refused.calls, 0);
+  assert_true(refused.claims >= called.claims);
+  return called;
 }
 
 struct shape {

@@ -4,16 +4,7 @@
 #include "quern/quern.h"
 #include "sched/run.h"
 
-static const struct base_target gpu = {.name = "test",
-                                       .vector_bytes = 4,
-                                       .registers = 64,
-                                       .fma = true,
-                                       .l1_bytes = 1 << 17,
-                                       .l2_bytes = 1 << 20,
-                                       .l3_bytes = 1 << 25,
-                                       .threads = 1 << 16,
-                                       .gpu = true,
-                                       .libraries = BASE_LIBRARY_BLAS};
+static const struct base_target gpu = RUN_CARD("test", BASE_LIBRARY_BLAS);
 
 /* What a graph became. */
 struct made {
@@ -68,16 +59,16 @@ static size_t dots_of(const struct made *m) {
   return n;
 }
 
-static void lower(struct kern **kern, const struct pass_group *group) {
+static void lower(struct kern **kern, const struct pass_group *group, bool plain) {
   struct sched sched;
   sched_choose(&sched, group, &gpu, 1);
+  sched.plain = plain;
   EXPECT_OK(sched_lower(kern, &ctx->heap, ctx, group, &gpu, &sched));
   EXPECT_OK(kern_verify(*kern, NULL));
 }
 
-/* Runs all kernels and compares the roots with what the graph evaluates to. */
-static void run(struct made *m, size_t n, quern_tensor *const *roots) {
-  struct run_memory *memory = calloc(1, sizeof *memory);
+/* Runs all kernels. plain: the library refuses. */
+static void run_groups(const struct made *m, bool plain, struct run_memory *memory) {
   for (size_t i = 0; i < m->groups.groups.n; i++) {
     const struct pass_group *group = m->groups.groups.at[i];
     if (group->kind == PASS_KIND_VIEW) {
@@ -85,19 +76,38 @@ static void run(struct made *m, size_t n, quern_tensor *const *roots) {
       continue;
     }
     struct kern *kern;
-    lower(&kern, group);
-    if (group->gemm != NULL) assert_true(kern->call.kind == KERN_CALL_GEMM && kern->fns.n == 0 && kern->cost.flops > 0);
+    lower(&kern, group, plain);
+    if (group->gemm != NULL) assert_true(kern->cost.flops > 0 && (kern->call.kind == KERN_CALL_GEMM) == !plain);
+    if (group->gemm != NULL) assert_true((kern->fns.n == 0) == !plain);
     run_kernel(kern, group, memory);
     kern_free(kern);
   }
+}
+
+static void run_forget(struct run_memory *memory) {
+  for (size_t i = 0; i < memory->n; i++) free(memory->at[i].data);
+  free(memory);
+}
+
+/* Runs all kernels and compares the roots with what the graph evaluates to. */
+static void run_as(const struct made *m, bool plain, size_t n, quern_tensor *const *roots) {
+  struct run_memory *memory = calloc(1, sizeof *memory);
+  run_groups(m, plain, memory);
   for (size_t i = 0; i < n; i++) {
     void *want = malloc(ir_bytes(roots[i]) + 1), *got = run_find(memory, m->roots[i]);
     EXPECT_OK(ir_eval(ctx, 1, &roots[i], &want, 0, NULL));
-    for (int64_t k = 0; k < ir_count(roots[i]); k++) assert_true(run_near(roots[i]->dtype, got, want, k));
+    for (int64_t k = 0; k < ir_count(roots[i]); k++)
+      if (!run_near(roots[i]->dtype, got, want, k))
+        fail_msg("root %zu, element %lld is %.9g, evaluated %.9g", i, (long long)k,
+                 base_load_float(roots[i]->dtype, got, (size_t)k), base_load_float(roots[i]->dtype, want, (size_t)k));
     free(want);
   }
-  for (size_t i = 0; i < memory->n; i++) free(memory->at[i].data);
-  free(memory);
+  run_forget(memory);
+}
+
+static void run(struct made *m, size_t n, quern_tensor *const *roots) {
+  run_as(m, false, n, roots);
+  run_as(m, true, n, roots);
 }
 
 /* Makes, checks the number of calls and of all kernels, runs. */
@@ -240,7 +250,7 @@ static void test_bias(void **state) {
   const struct pass_gemm *g = call_of(&m, 0);
   assert_true(g->bias != NULL && g->add.tensor == r && g->act == PASS_ACT_NONE);
   struct kern *kern;
-  lower(&kern, m.groups.groups.at[m.groups.groups.n - 1]);
+  lower(&kern, m.groups.groups.at[m.groups.groups.n - 1], false);
   const struct kern_gemm *k = &kern->call.gemm;
   assert_true(kern->mems[k->y.mem].alias == k->add.mem && k->add.mem >= 0 && k->bias >= 0);
   assert_true(kern->mems[kern->call.work].role == KERN_WORK && kern->mems[kern->call.work].dtype == QUERN_DTYPE_U8);
@@ -305,15 +315,62 @@ static void test_users(void **state) {
   pass_groups_fini(&m.groups);
 }
 
+/* A block of two layers and its gradients, y, dx, dw1 and dw2, of operands in that dtype. */
+static void make_mlp(quern_dtype dtype, quern_tensor *const *data, quern_tensor **roots) {
+  quern_tensor *in[5];
+  for (int i = 0; i < 5; i++) in[i] = quern_cast(data[i], i < 4 || dtype == QUERN_DTYPE_F64 ? dtype : QUERN_DTYPE_F32);
+  quern_tensor *hidden = quern_gelu_tanh(quern_linear(in[0], in[1], in[2]));
+  roots[0] = quern_add(in[0], quern_linear(hidden, in[3], NULL));
+  quern_tensor *loss = quern_sum(quern_mul(quern_cast(roots[0], in[4]->dtype), in[4]), QUERN_ALL, false);
+  EXPECT_OK(quern_grad(loss, 3, (quern_tensor *[]){in[0], in[1], in[3]}, roots + 1));
+}
+
+/* The same with nothing but sums of absolute values, and bounds of gelu: |gelu(p)| <= |p|, |gelu'| < 1.2, |gelu''| < 1. One rounding of anything
+** on the way, of 2^-8 at most, changes a result by no more than that part of it. */
+static void make_mlp_bounds(quern_tensor *const *data, quern_tensor **bounds) {
+  quern_tensor *in[5];
+  for (int i = 0; i < 5; i++) in[i] = quern_abs(quern_cast(data[i], QUERN_DTYPE_F64));
+  quern_tensor *hidden = quern_linear(in[0], in[1], in[2]);
+  quern_tensor *d = quern_mul(quern_matmul(in[4], in[3]), quern_add_scalar(hidden, 1.2));
+  bounds[0] = quern_add(in[0], quern_linear(hidden, in[3], NULL));
+  bounds[1] = quern_add(in[4], quern_matmul(d, in[1]));
+  bounds[2] = quern_matmul(quern_transpose(d, 0, 1), in[0]);
+  bounds[3] = quern_matmul(quern_transpose(in[4], 0, 1), hidden);
+}
+
+/* The results of calls are those of real numbers within so many roundings: of what is kept for the next call and of the result. */
+static void expect_mlp(struct made *m, quern_tensor *const *data) {
+  static const int roundings[4] = {2, 4, 4, 3}; /* h, y; dy, p, dp, dx; dy, p, dp, dw1; dy, h, dw2 */
+  static double want[4][512], bound[4][512];
+  quern_tensor *exact[4], *bounds[4];
+  void *got[4];
+  struct run_memory *memory = calloc(1, sizeof *memory);
+  make_mlp(QUERN_DTYPE_F64, data, exact);
+  make_mlp_bounds(data, bounds);
+  run_groups(m, false, memory);
+  for (int i = 0; i < 4; i++) {
+    assert_true(ir_count(exact[i]) <= 512 && ir_count(bounds[i]) == ir_count(exact[i]));
+    EXPECT_OK(ir_eval(ctx, 1, &exact[i], &(void *){want[i]}, 0, NULL));
+    EXPECT_OK(ir_eval(ctx, 1, &bounds[i], &(void *){bound[i]}, 0, NULL));
+    got[i] = run_find(memory, m->roots[i]);
+    for (size_t k = 0; k < (size_t)ir_count(exact[i]); k++) {
+      double x = base_load_float(QUERN_DTYPE_BF16, got[i], k);
+      if (fabs(x - want[i][k]) <= roundings[i] * 0x1p-8 * bound[i][k]) continue;
+      fail_msg("result %d, element %zu is %g: %g off of %g, of %g", i, k, x, x - want[i][k], want[i][k], bound[i][k]);
+    }
+  }
+  run_forget(memory);
+}
+
 /* A block of two layers, forward and backward: gelu and its gradient are part of the products. */
 static void test_mlp(void **state) {
   (void)state;
-  quern_tensor *x = DATA(BF16, 6, 16), *w1 = DATA(BF16, 32, 16), *b1 = DATA(BF16, 32), *w2 = DATA(BF16, 16, 32);
-  quern_tensor *y = quern_add(x, quern_linear(quern_gelu_tanh(quern_linear(x, w1, b1)), w2, NULL)), *d[3];
-  quern_tensor *loss = quern_sum(quern_mul(quern_cast(y, QUERN_DTYPE_F32), DATA(F32, 6, 16)), QUERN_ALL, false);
-  EXPECT_OK(quern_grad(loss, 3, (quern_tensor *[]){x, w1, w2}, d));
+  quern_tensor *data[] = {DATA_OF(1, BF16, 6, 16), DATA_OF(2, BF16, 32, 16), DATA_OF(3, BF16, 32),
+                          DATA_OF(4, BF16, 16, 32), DATA_OF(5, BF16, 6, 16)};
+  quern_tensor *roots[4];
   struct made m;
-  make(&m, &gpu, NULL, 4, (quern_tensor *[]){y, d[0], d[1], d[2]});
+  make_mlp(QUERN_DTYPE_BF16, data, roots);
+  make(&m, &gpu, NULL, 4, roots);
   assert_int_equal(calls_of(&m), dots_of(&m));
   size_t kept = 0, back = 0, added = 0;
   for (size_t i = 0; i < calls_of(&m); i++) {
@@ -323,7 +380,8 @@ static void test_mlp(void **state) {
     added += g->add.tensor != NULL;
   }
   assert_true(kept == 1 && back == 1 && added >= 1);
-  run(&m, 4, (quern_tensor *[]){y, d[0], d[1], d[2]});
+  expect_mlp(&m, data);
+  run_as(&m, true, 4, roots);
   pass_groups_fini(&m.groups);
 }
 

@@ -306,29 +306,17 @@ static void cost_of_picking(void **state) {
 
 /* ---- lack of memory ---------------------------------------------------------------------------------------- */
 
+static quern_tensor *make_turned(int64_t side) {
+  quern_tensor *x = DATA(F32, side, 32), *y = DATA(F32, side);
+  return quern_add(quern_exp(quern_transpose(x, 0, 1)), y);
+}
+static quern_tensor *make_square(void) { return make_turned(32); }
+static quern_tensor *make_odd(void) { return make_turned(33); }
+
 static void faults(void **state) {
-  struct fault fault = {0};
-  while (fault_next(&fault)) {
-    test_renew();
-    struct pass_options options = {0};
-    struct base_target target = run_target(*state != NULL ? &gpu : &wide);
-    struct sched sched;
-    struct kern *kern = NULL;
-    int64_t side = *state != NULL ? 32 : 33;
-    quern_tensor *root = quern_add(quern_exp(quern_transpose(DATA(F32, side, 32), 0, 1)), DATA(F32, side));
-    struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &root};
-    EXPECT_OK(pass_options_parse(&options, 1, NULL));
-    options.target = &target;
-    EXPECT_OK(pass_fuse(&groups, &graph, &options));
-    sched_choose(&sched, groups.groups.at[0], &target, 1);
-    fault_begin(&fault);
-    quern_status status = sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched);
-    fault_end(&fault);
-    assert_true((status == QUERN_STATUS_OK) == (kern != NULL));
-    EXPECT_FAULT(&fault, status);
-    drop(kern);
-  }
-  assert_true(fault.n > 20);
+  (void)state;
+  run_faults(&wide, make_odd);
+  run_faults(&gpu, make_square);
 }
 
 int main(void) {
@@ -353,7 +341,6 @@ int main(void) {
       TEST(gpu_vectors),
       TEST(gpu_squares),
       TEST(faults),
-      cmocka_unit_test_prestate_setup_teardown(faults, test_setup, test_teardown, (void *)&gpu),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -388,32 +388,6 @@ static void rows_from_memory(void **state) {
 
 /* ---- lack of memory ------------------------------------------------------------------------------------------- */
 
-static void fail_at_each(quern_tensor *(*make)(void), int threads) {
-  struct fault fault = {0};
-  while (fault_next(&fault)) {
-    test_renew();
-    struct pass_options options = {0};
-    struct base_target target =
-        run_target(&(struct run_way){.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = threads});
-    struct sched sched;
-    struct kern *kern = NULL;
-    quern_tensor *root = make();
-    struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &root};
-    EXPECT_OK(ir_inline_composites(ctx, 1, &root, &root));
-    EXPECT_OK(pass_options_parse(&options, 1, NULL));
-    options.target = &target;
-    EXPECT_OK(pass_fuse(&groups, &graph, &options));
-    sched_choose(&sched, groups.groups.at[0], &target, 1);
-    fault_begin(&fault);
-    quern_status status = sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched);
-    fault_end(&fault);
-    assert_true((status == QUERN_STATUS_OK) == (kern != NULL));
-    EXPECT_FAULT(&fault, status);
-    drop(kern);
-  }
-  assert_true(fault.n > 20);
-}
-
 static quern_tensor *make_softmax(void) { return quern_softmax(DATA(F32, 4, 70), 1); }
 static quern_tensor *make_columns(void) { return quern_softmax(DATA(F32, 70, 40), 0); }
 static quern_tensor *make_cross(void) { return quern_sum(quern_softmax(DATA(F32, 256, 20), 1), QUERN_LIST(0), false); }
@@ -421,10 +395,13 @@ static quern_tensor *make_split(void) { return quern_argmax(DATA(F32, 40000), 0,
 
 static void faults(void **state) {
   (void)state;
-  fail_at_each(make_softmax, 1);
-  fail_at_each(make_columns, 1);
-  fail_at_each(make_split, 2);
-  fail_at_each(make_cross, 1);
+  const struct run_way one = {.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = 1};
+  struct run_way two = one;
+  two.threads = 2;
+  run_faults(&one, make_softmax);
+  run_faults(&one, make_columns);
+  run_faults(&two, make_split);
+  run_faults(&one, make_cross);
 }
 
 int main(void) {

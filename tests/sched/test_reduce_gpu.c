@@ -176,6 +176,21 @@ static void crosses(void **state) {
   }
 }
 
+/* Sums of 16-bit rows, one or two rows at a time, in registers; in the memory that threads share; in the device's. */
+static void cross_shapes(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{300, 768}, {301, 768}, {270, 1000}, {256, 12288}, {256, 20000}};
+  for (size_t i = 0; i < BASE_COUNT(shapes); i++) {
+    int64_t h = shapes[i][0], w = shapes[i][1];
+    test_renew();
+    quern_tensor *x = DATA(BF16, h, w), *gain = DATA(BF16, w), *bias = DATA(BF16, w), *more = DATA(BF16, h, w);
+    quern_tensor *y = quern_layer_norm(x, 1, gain, bias, 1e-5), *wanted[] = {x, gain, bias}, *got[3];
+    quern_tensor *loss = quern_mean(quern_mul(quern_cast(y, QUERN_DTYPE_F32), DATA(F32, h, w)), QUERN_ALL, false);
+    EXPECT_OK(quern_grad(loss, 3, wanted, got));
+    EXPECT_NEAR(quern_add(got[0], more), got[1], got[2]);
+  }
+}
+
 static void long_crosses(void **state) {
   (void)state;
   quern_tensor *x = DATA(F32, 300, 40000), *y = quern_layer_norm(x, 1, NULL, NULL, 1e-5);
@@ -193,6 +208,22 @@ static void losses(void **state) {
     EXPECT_OK(quern_grad(loss, 1, &x, &got));
     EXPECT_NEAR(loss, got);
   }
+}
+
+/* Rows of which a processor has one at a time: a task has two of them. */
+static void large_rows(void **state) {
+  (void)state;
+  enum { ROWS = 133, WIDTH = 33000 };
+  int32_t labels[ROWS];
+  for (int i = 0; i < ROWS; i++) labels[i] = i == 7 ? -1 : i * (WIDTH - 1) / (ROWS - 1);
+  quern_tensor *x = quern_cast(DATA(BF16, ROWS, WIDTH), QUERN_DTYPE_F32), *y = DATA(F32, 3, 40001);
+  quern_tensor *most = quern_max(x, QUERN_LIST(1), true), *e = quern_exp(quern_sub(x, most));
+  quern_tensor *sum = quern_sum(e, QUERN_LIST(1), true);
+  quern_tensor *label = quern_tensor_copy(ctx, QUERN_DTYPE_I32, QUERN_LIST(ROWS, 1), labels);
+  quern_tensor *hot = quern_eq(quern_iota(ctx, QUERN_DTYPE_I32, QUERN_LIST(ROWS, WIDTH), 1), label);
+  quern_tensor *back = quern_sub(quern_div(e, sum), quern_cast(hot, QUERN_DTYPE_F32));
+  EXPECT_NEAR(quern_cast(back, QUERN_DTYPE_F16), quern_add(quern_log(sum), most));
+  EXPECT_NEAR(quern_softmax(y, 1), quern_max(y, QUERN_LIST(1), false));
 }
 
 /* ---- kernels --------------------------------------------------------------------------------------------------- */
@@ -244,9 +275,36 @@ static void rows_are_held(void **state) {
   assert_int_equal(kern->phases[0].group, 32);
   assert_int_equal(count(kern, KERN_LOAD), 3);
   drop(kern);
-  kern = kernel_of(quern_softmax(quern_input(ctx, "x", QUERN_DTYPE_BF16, QUERN_LIST(8192, 50304)), 1));
-  assert_int_equal(kern->phases[0].group, 1024);
-  assert_int_equal(count(kern, KERN_LOAD), 7);
+  quern_tensor *large = quern_input(ctx, "x", QUERN_DTYPE_BF16, QUERN_LIST(8192, 40000));
+  kern = kernel_of(quern_cast(quern_softmax(large, 1), QUERN_DTYPE_F32));
+  assert_int_equal(kern->phases[0].group, 512);
+  assert_int_equal(kern_task_count(&kern->phases[0], NULL), 131); /* of 63 rows */
+  assert_int_equal(count(kern, KERN_LOCAL), 1);
+  assert_int_equal(count(kern, KERN_LOAD), 4 * 10); /* the first row, the row ahead, two passes */
+  drop(kern);
+}
+
+/* Two rows at a time, of which each is read once; sums in registers, and one phase that joins them. */
+static void crosses_are_held(void **state) {
+  (void)state;
+  quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_BF16, QUERN_LIST(16384, 8192));
+  quern_tensor *y = quern_layer_norm(x, 1, NULL, NULL, 1e-5);
+  struct kern *kern = kernel_of(quern_cast(quern_sum(y, QUERN_LIST(0), false), QUERN_DTYPE_F16));
+  assert_int_equal(kern->n_phases, 2);
+  int threads = kern->phases[0].group;
+  assert_int_equal(threads * kern->phases[0].beside, 512);
+  assert_int_equal(count(kern, KERN_LOCAL), 0);
+  const struct kern_fn *fn = kern->fns.at[kern->phases[0].fn];
+  int loads = 0, folds = 0, together = 0;
+  for (size_t i = 0; i < fn->insts.n; i++) {
+    bool fold = fn->insts.at[i].op == KERN_FOLD;
+    if (fn->insts.at[i].op == KERN_LOAD) loads += fn->insts.at[i].lanes;
+    folds += fold;
+    together += fold && fn->insts.at[i - 1].op == KERN_FOLD;
+  }
+  assert_int_equal(loads, 2 * 8192);
+  assert_true(folds > 2 && together > 0);
+  assert_int_equal(kern->phases[1].group, 256);
   drop(kern);
 }
 
@@ -267,49 +325,29 @@ static void tasks_are_many(void **state) {
 
 /* ---- lack of memory ------------------------------------------------------------------------------------------- */
 
-static void fail_at_each(quern_tensor *(*make)(void)) {
-  struct fault fault = {0};
-  while (fault_next(&fault)) {
-    test_renew();
-    struct pass_options options = {0};
-    struct base_target target = run_target(&gpu_ways[0]);
-    struct sched sched;
-    struct kern *kern = NULL;
-    quern_tensor *root = make();
-    struct pass_graph graph = {.ctx = ctx, .n_roots = 1, .roots = &root};
-    EXPECT_OK(ir_inline_composites(ctx, 1, &root, &root));
-    EXPECT_OK(pass_options_parse(&options, 1, NULL));
-    options.target = &target;
-    EXPECT_OK(pass_fuse(&groups, &graph, &options));
-    sched_choose(&sched, groups.groups.at[0], &target, 1);
-    fault_begin(&fault);
-    quern_status status = sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched);
-    fault_end(&fault);
-    assert_true((status == QUERN_STATUS_OK) == (kern != NULL));
-    EXPECT_FAULT(&fault, status);
-    drop(kern);
-  }
-  assert_true(fault.n > 20);
-}
-
 static quern_tensor *make_softmax(void) { return quern_softmax(DATA(F32, 4, 70), 1); }
 static quern_tensor *make_columns(void) { return quern_argmax(DATA(F32, 1000, 40), 0, false); }
 static quern_tensor *make_cross(void) { return quern_sum(quern_softmax(DATA(F32, 256, 40), 1), QUERN_LIST(0), false); }
 static quern_tensor *make_split(void) { return quern_argmax(DATA(F32, 40000), 0, false); }
 
+static quern_tensor *make_large(void) { return quern_cast(quern_softmax(DATA(BF16, 2, 33000), 1), QUERN_DTYPE_F32); }
+
 static void faults(void **state) {
   (void)state;
-  fail_at_each(make_softmax);
-  fail_at_each(make_columns);
-  fail_at_each(make_split);
-  fail_at_each(make_cross);
+  run_faults(&gpu_ways[0], make_softmax);
+  run_faults(&gpu_ways[0], make_columns);
+  run_faults(&gpu_ways[0], make_split);
+  run_faults(&gpu_ways[0], make_cross);
+  run_faults(&gpu_ways[0], make_large);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(rows),         TEST(short_dtypes), TEST(many_dtypes),   TEST(nan_and_ties),   TEST(nothing),
-      TEST(columns),      TEST(high_columns), TEST(axes),          TEST(few_long_rows),  TEST(crosses),
-      TEST(long_crosses), TEST(losses),       TEST(rows_are_held), TEST(tasks_are_many), TEST(faults),
+      TEST(rows),           TEST(short_dtypes), TEST(many_dtypes),   TEST(nan_and_ties),
+      TEST(nothing),        TEST(columns),      TEST(high_columns),  TEST(axes),
+      TEST(few_long_rows),  TEST(crosses),      TEST(cross_shapes),  TEST(long_crosses),
+      TEST(losses),         TEST(large_rows),   TEST(rows_are_held), TEST(crosses_are_held),
+      TEST(tasks_are_many), TEST(faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

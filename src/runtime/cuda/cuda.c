@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { THREADS_A_PROCESSOR = 2048 };
+enum { THREADS_A_PROCESSOR = 2048, ROUNDS = 16 };
 _Static_assert(KERN_MAX_MEMS + KERN_MAX_SCALARS + 3 <= RT_CUDA_TABLE, "parameters of a launch");
 
 static quern_status find_target(struct cg_target *target) {
@@ -84,11 +84,12 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
       module->binaries[i] = units.at[i].binary;
       units.at[i].binary = (struct rt_bytes){0};
     }
-    status = rt_cuda_module_load(module, kernels);
+    status = rt_cuda_module_load(module, kernels, &own);
   }
   rt_gpu_units_fini(&units);
   if (status != QUERN_STATUS_OK) {
     rt_cuda_module_free(module);
+    if (stats != NULL) *stats = own;
     return status;
   }
   own.seconds = base_clock() - start;
@@ -119,23 +120,28 @@ static int add_memories(void **parameters, void **table, const struct rt_gpu_ker
   return n;
 }
 
+/* A block of groups has a task: how many the device runs at a time depends on their registers, and blocks that were too many for that
+** would run alone at the end. Single threads take task after task, in ROUNDS times as many blocks as the device runs at a time, so that
+** some begin while others end. */
 static int launch_phase(const struct rt_stream *stream, const struct rt_module *module,
                         const struct rt_gpu_kernel *kernel, int p, const struct rows *rows, const int64_t *scalars,
                         char *scratch, int64_t stride) {
   struct rt_cuda_driver *d = module->driver;
   void *parameters[KERN_MAX_MEMS + KERN_MAX_SCALARS + 3], *table[RT_CUDA_TABLE];
   int64_t tasks = kern_task_count(&kernel->phases[p].phase, scalars);
-  int64_t most = kernel->scratch ? module->threads : (int64_t)d->processors * THREADS_A_PROCESSOR;
+  const struct rt_gpu_phase *phase = &kernel->phases[p];
+  int64_t most = (int64_t)d->processors * THREADS_A_PROCESSOR * ROUNDS;
+  if (kernel->scratch) most = module->threads;
   if (tasks == 0) return 0;
   int n = add_memories(parameters, table, kernel, rows);
   for (int i = 0; i < kernel->n_scalars; i++) parameters[n++] = (void *)&scalars[i];
   parameters[n++] = &tasks;
   parameters[n++] = &scratch;
   parameters[n++] = &stride;
-  const struct rt_gpu_phase *phase = &kernel->phases[p];
   int each = phase->group > 1 ? phase->tasks : CG_GROUP, threads = phase->group > 1 ? phase->group * each : CG_GROUP;
   int64_t wanted = (tasks + each - 1) / each;
-  unsigned blocks = (unsigned)BASE_MAX(BASE_MIN(wanted, most / threads), 1);
+  int64_t limit = phase->group > 1 && !kernel->scratch ? INT32_MAX : most / threads;
+  unsigned blocks = (unsigned)BASE_MAX(BASE_MIN(wanted, limit), 1);
   return d->launch(phase->function, blocks, (unsigned)rows->n, 1, (unsigned)threads, 1, 1, (unsigned)phase->given,
                    stream->stream, parameters, NULL);
 }

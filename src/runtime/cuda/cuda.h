@@ -29,12 +29,15 @@ struct rt_nvrtc {
 #undef OPTIONAL
 #undef NVRTC
   char identity[64];
+  bool minimal; /* it can leave out what no kernel needs */
 };
 
 /* Loads it, once a process; UNSUPPORTED with what is missing. */
 quern_status rt_nvrtc_open(struct rt_nvrtc **nvrtc) QUERN_NODISCARD;
 /* The compiler for units: cubins, or where a device is newer than all rows of targets.def, PTX. */
 struct rt_gpu_compiler rt_nvrtc_compiler(struct rt_nvrtc *nvrtc, bool ptx);
+/* One that only shows that cubins can be made: of many kernels at a time, little optimised. It takes a third of the time. */
+struct rt_gpu_compiler rt_nvrtc_checker(struct rt_nvrtc *nvrtc);
 
 /* ---- driver.c ------------------------------------------------------------------------------------------------- */
 

@@ -107,10 +107,11 @@ static quern_status open_library(const struct rt_cuda_driver *driver, char *iden
 
 /* ---- plans ------------------------------------------------------------------------------------------------ */
 
-enum { KEPT = 32, VIEWS = 8, KEY = 13 + 5 * VIEWS };
+enum { KEPT = 64, VIEWS = 8, KEY = 13 + 5 * VIEWS }; /* so many are kept that nobody uses */
 
 /* A plan of the process, by what it does. */
 struct kept {
+  struct kept *next;
   int64_t key[KEY];
   bool made;      /* there is a plan, or a thread makes one */
   int users;      /* who have planned it and not freed it */
@@ -121,7 +122,8 @@ struct kept {
   const struct rt_cuda_driver *driver;
   struct rt_dnn_plan plan;
 };
-static struct kept plans[KEPT];
+static struct kept *plans;
+static struct base_heap plans_heap;
 static uint64_t last_use;
 
 static void write_key(const struct kern *kern, const struct kern_call *call, int64_t key[KEY]) {
@@ -146,15 +148,28 @@ static void write_key(const struct kern *kern, const struct kern_call *call, int
   }
 }
 
-/* The plan of that key, or the place of one that nobody uses, best one that was never made; NULL: all are in use. */
+/* One more; NULL: there is no memory. */
+static struct kept *add(void) {
+  if (plans == NULL) base_heap_init(&plans_heap, NULL);
+  struct kept *k = base_alloc_zero(&plans_heap, sizeof *k);
+  if (k == NULL) return NULL;
+  k->next = plans;
+  plans = k;
+  return k;
+}
+
+/* The plan of that key, or a place for it: one that was never made, or of those that nobody uses, where they are many, the one that was
+** asked for longest ago; else one more. NULL: there is no memory. */
 static struct kept *find(const int64_t key[KEY]) {
   struct kept *place = NULL;
-  for (size_t i = 0; i < KEPT; i++) {
-    struct kept *k = &plans[i];
+  int unused = 0;
+  for (struct kept *k = plans; k != NULL; k = k->next) {
     if (k->made && memcmp(k->key, key, sizeof k->key) == 0) return k;
-    if (k->users == 0 && (place == NULL || (place->made && (!k->made || k->used < place->used)))) place = k;
+    if (k->users > 0) continue;
+    unused++;
+    if (place == NULL || (place->made && (!k->made || k->used < place->used))) place = k;
   }
-  return place;
+  return place != NULL && (!place->made || unused >= KEPT) ? place : add();
 }
 
 static void compile(void *arg) {
@@ -171,7 +186,7 @@ static void wait_for(struct kept *k) {
 }
 
 static void wait_all(void) {
-  for (size_t i = 0; i < KEPT; i++) wait_for(&plans[i]);
+  for (struct kept *k = plans; k != NULL; k = k->next) wait_for(k);
 }
 
 static void drop(struct kept *k) {
@@ -243,7 +258,7 @@ static quern_status take(const struct rt_cuda_driver *driver, struct base_heap *
   int64_t key[KEY];
   write_key(kern, call, key);
   struct kept *k = *out = find(key);
-  QUERN_CHECK(k != NULL, UNSUPPORTED, "%s: %d plans of attention are in use", opened.identity, (int)KEPT);
+  if (k == NULL) return QUERN_STATUS_MEMORY;
   bool same = k->made && memcmp(k->key, key, sizeof key) == 0;
   k->used = ++last_use;
   if (same && k->plan.bytes <= most) return QUERN_STATUS_OK;
@@ -348,7 +363,12 @@ static void free_plan(const struct rt_cuda_driver *driver, void *plan_of) {
 
 void rt_dnn_use(const struct rt_dnn *dnn) {
   pthread_mutex_lock(&lock);
-  for (size_t i = 0; i < KEPT; i++) drop(&plans[i]);
+  while (plans != NULL) {
+    struct kept *k = plans;
+    plans = k->next;
+    drop(k);
+    base_free(&plans_heap, k, sizeof *k);
+  }
   if (ahead.device != NULL) (void)ahead.drop(ahead.device);
   ahead = opened = dnn != NULL ? *dnn : (struct rt_dnn){0};
   if (dnn != NULL) set_ahead();

@@ -274,11 +274,17 @@ static quern_status download(struct rt_stream *stream, void *to, const void *fro
   return rt_cuda_later(stream, code, "a download");
 }
 
+/* In pieces: in a graph the driver leaves larger ones to an engine that is slower than the processors. */
 static quern_status copy(struct rt_stream *stream, void *to, const void *from, size_t bytes) {
+  const size_t most = (size_t)128 << 20;
   const struct rt_cuda_driver *d = stream->driver;
   if (bytes == 0 || to == from) return QUERN_STATUS_OK;
   int code = rt_cuda_enter(d);
-  if (code == 0) code = rt_cuda_leave(d, d->copy(address(to), address(from), bytes, stream->stream));
+  if (code == 0) {
+    for (size_t done = 0; done < bytes && code == 0; done += most)
+      code = d->copy(address(to) + done, address(from) + done, BASE_MIN(most, bytes - done), stream->stream);
+    code = rt_cuda_leave(d, code);
+  }
   return rt_cuda_later(stream, code, "a copy");
 }
 

@@ -69,17 +69,27 @@ static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *
   return QUERN_STATUS_OK;
 }
 
+/* Plans all calls; what is refused is told at the end, and counted. */
+static quern_status plan_calls(struct rt_module *module, const struct kern *const *kernels, struct rt_stats *stats) {
+  quern_status refused = QUERN_STATUS_OK;
+  for (size_t k = 0; k < module->n; k++) {
+    quern_status status = rt_cuda_call_plan(&module->calls[k], module->driver, module->heap, kernels[k]);
+    if (status != QUERN_STATUS_OK && status != QUERN_STATUS_UNSUPPORTED) return status;
+    if (status == QUERN_STATUS_OK || stats->n_refused == BASE_COUNT(stats->refused)) continue;
+    stats->refused[stats->n_refused++] = kernels[k]->hash;
+    refused = status;
+  }
+  return refused;
+}
+
 /* With the context current. */
-static quern_status load_all(struct rt_module *module, const struct kern *const *kernels) {
+static quern_status load_all(struct rt_module *module, const struct kern *const *kernels, struct rt_stats *stats) {
   struct rt_cuda_driver *d = module->driver;
   for (size_t i = 0; i < module->n_units; i++)
     if (module->binaries[i].n > 0)
       QUERN_TRY(rt_cuda_check(d, d->module_load(&module->modules[i], module->binaries[i].at), "compiled kernels"));
-  for (size_t k = 0; k < module->n; k++) {
-    QUERN_TRY(find_kernel(module, &module->kernels[k]));
-    QUERN_TRY(rt_cuda_call_plan(&module->calls[k], d, module->heap, kernels[k]));
-  }
-  return QUERN_STATUS_OK;
+  for (size_t k = 0; k < module->n; k++) QUERN_TRY(find_kernel(module, &module->kernels[k]));
+  return plan_calls(module, kernels, stats);
 }
 
 static void write_row(int64_t *row, const struct rt_gpu_kernel *k) {
@@ -109,12 +119,12 @@ static quern_status write_table(struct rt_module *module) {
   return QUERN_STATUS_OK;
 }
 
-quern_status rt_cuda_module_load(struct rt_module *module, const struct kern *const *kernels) {
+quern_status rt_cuda_module_load(struct rt_module *module, const struct kern *const *kernels, struct rt_stats *stats) {
   struct rt_cuda_driver *d = module->driver;
   void *popped;
   QUERN_TRY(write_table(module));
   QUERN_TRY(rt_cuda_check(d, rt_cuda_enter(d), "its context"));
-  quern_status status = load_all(module, kernels);
+  quern_status status = load_all(module, kernels, stats);
   (void)d->context_pop(&popped);
   module->objects[0] = (struct rt_object){module->table.at, module->table.n};
   for (size_t i = 0; i < module->n_units; i++)
@@ -185,6 +195,7 @@ quern_status rt_cuda_from_objects(struct rt_module **out, struct base_heap *heap
                                   const struct rt_object *objects) {
   struct rt_cuda_driver *driver;
   struct rt_module *module;
+  struct rt_stats stats = {0};
   int64_t head[HEAD] = {0};
   *out = NULL;
   if (n_objects > 0 && objects[0].n >= sizeof head) memcpy(head, objects[0].bytes, sizeof head);
@@ -195,7 +206,7 @@ quern_status rt_cuda_from_objects(struct rt_module **out, struct base_heap *heap
   QUERN_TRY(rt_cuda_module_new(&module, heap, driver, n, n_objects - 1, (int)head[HEAD_THREADS]));
   quern_status status = read_table(module, kernels, &objects[0]);
   if (status == QUERN_STATUS_OK) status = read_binaries(module, objects + 1);
-  if (status == QUERN_STATUS_OK) status = rt_cuda_module_load(module, kernels);
+  if (status == QUERN_STATUS_OK) status = rt_cuda_module_load(module, kernels, &stats);
   if (status == QUERN_STATUS_OK)
     *out = module;
   else

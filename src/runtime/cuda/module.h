@@ -22,8 +22,10 @@ struct rt_module {
 
 quern_status rt_cuda_module_new(struct rt_module **module, struct base_heap *heap, struct rt_cuda_driver *driver,
                                 size_t n, size_t n_units, int threads) QUERN_NODISCARD;
-/* Loads all binaries, finds the kernels, plans the calls. On failure the module is the caller's to free. */
-quern_status rt_cuda_module_load(struct rt_module *module, const struct kern *const *kernels) QUERN_NODISCARD;
+/* Loads all binaries, finds the kernels, plans the calls; those that are refused go into stats. On failure the module is the caller's
+** to free. */
+quern_status rt_cuda_module_load(struct rt_module *module, const struct kern *const *kernels,
+                                 struct rt_stats *stats) QUERN_NODISCARD;
 void rt_cuda_module_free(struct rt_module *module);
 
 /* Of the device (runtime.h). */

@@ -7,7 +7,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { MOST_FLAGS = 16, OLDEST_MAJOR = 12 };
+enum { MOST_FLAGS = 16, MORE_FLAGS = 3, OLDEST_MAJOR = 12, INVALID_OPTION = 5 };
+enum { TOGETHER = 32 }; /* kernels of a unit that is only checked: more at once take no less time */
 
 static const char *const places[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
                                      "/usr/local/cuda/lib64/libnvrtc.so", "/usr/local/cuda/lib/libnvrtc.so"};
@@ -32,6 +33,7 @@ static quern_status load(struct rt_nvrtc *nvrtc) {
   QUERN_CHECK(nvrtc->version(&major, &minor) == 0 && major >= OLDEST_MAJOR, UNSUPPORTED,
               "cuda: NVRTC %d.%d is too old; %d or newer is needed", major, minor, (int)OLDEST_MAJOR);
   snprintf(nvrtc->identity, sizeof nvrtc->identity, "NVRTC %d.%d", major, minor);
+  nvrtc->minimal = major > 12 || minor >= 4;
   return QUERN_STATUS_OK;
 }
 
@@ -64,9 +66,9 @@ static quern_status refuse(struct rt_nvrtc *nvrtc, void *program, struct base_he
     if (all != NULL && nvrtc->log(program, all) == 0) snprintf(head, sizeof head, "%s", all);
     base_free(heap, all, n + 1);
   }
-  bool arch = strstr(head, "gpu-architecture") != NULL;
-  return base_error(arch ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_INTERNAL, "%s: error %d: %s", nvrtc->identity, code,
-                    head);
+  bool option = code == INVALID_OPTION || strstr(head, "gpu-architecture") != NULL;
+  return base_error(option ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_INTERNAL, "%s: error %d: %s", nvrtc->identity,
+                    code, head);
 }
 
 static quern_status take(struct rt_nvrtc *nvrtc, void *program, struct base_heap *heap, bool ptx,
@@ -82,12 +84,17 @@ static quern_status take(struct rt_nvrtc *nvrtc, void *program, struct base_heap
   return base_error(QUERN_STATUS_INTERNAL, "%s gave no code (error %d)", nvrtc->identity, code);
 }
 
-static quern_status compile(struct rt_nvrtc *nvrtc, bool ptx, struct base_heap *heap, const struct cg_target *target,
-                            const char *text, struct rt_bytes *binary) {
+/* more: a flag besides those of the target, or NULL. Warnings would stand before errors, of which the message has the first few. What is
+** left out of a minimal program, textures and launches from kernels, no kernel has. */
+static quern_status compile(struct rt_nvrtc *nvrtc, bool ptx, const char *more, struct base_heap *heap,
+                            const struct cg_target *target, const char *text, struct rt_bytes *binary) {
   char words[256];
-  const char *flags[MOST_FLAGS];
+  const char *flags[MOST_FLAGS + MORE_FLAGS];
   int n = split_flags(target->march, ptx, words, flags);
   void *program = NULL;
+  flags[n++] = "--disable-warnings";
+  if (nvrtc->minimal) flags[n++] = "--minimal";
+  if (more != NULL) flags[n++] = more;
   int code = nvrtc->create(&program, text, "kernels.cu", 0, NULL, NULL);
   QUERN_CHECK(code == 0, MEMORY, "%s cannot make a program (error %d)", nvrtc->identity, code);
   code = nvrtc->compile(program, n, flags);
@@ -98,11 +105,17 @@ static quern_status compile(struct rt_nvrtc *nvrtc, bool ptx, struct base_heap *
 
 static quern_status compile_cubin(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
                                   struct rt_bytes *binary) {
-  return compile(self, false, heap, target, text, binary);
+  return compile(self, false, NULL, heap, target, text, binary);
 }
 static quern_status compile_ptx(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
                                 struct rt_bytes *binary) {
-  return compile(self, true, heap, target, text, binary);
+  return compile(self, true, NULL, heap, target, text, binary);
+}
+/* One that does not know the flag compiles as always. */
+static quern_status compile_quickly(void *self, struct base_heap *heap, const struct cg_target *target,
+                                    const char *text, struct rt_bytes *binary) {
+  quern_status status = compile(self, false, "--Ofast-compile=mid", heap, target, text, binary);
+  return status == QUERN_STATUS_UNSUPPORTED ? compile(self, false, NULL, heap, target, text, binary) : status;
 }
 
 struct rt_gpu_compiler rt_nvrtc_compiler(struct rt_nvrtc *nvrtc, bool ptx) {
@@ -113,4 +126,12 @@ struct rt_gpu_compiler rt_nvrtc_compiler(struct rt_nvrtc *nvrtc, bool ptx) {
                                   .most = 1,
                                   .self = nvrtc,
                                   .compile = ptx ? compile_ptx : compile_cubin};
+}
+
+struct rt_gpu_compiler rt_nvrtc_checker(struct rt_nvrtc *nvrtc) {
+  struct rt_gpu_compiler compiler = rt_nvrtc_compiler(nvrtc, false);
+  compiler.name = "NVRTC (check)";
+  compiler.most = TOGETHER;
+  compiler.compile = compile_quickly;
+  return compiler;
 }

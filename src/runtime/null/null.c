@@ -1,8 +1,9 @@
 /* runtime/null/null.c -- the device that launches nothing: shows that every kernel has a text, and that NVRTC takes that for GPUs
-** tests: tests/runtime/test_devices.c
+** tests: tests/runtime/test_devices.c, test_null.c
 */
-#include "runtime/cuda/cuda.h"
+#include "runtime/null/null_int.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 struct rt_module {
@@ -35,15 +36,33 @@ static quern_status emit_text(struct base_heap *heap, size_t n, const struct ker
   return status;
 }
 
+/* ---- CUDA C ------------------------------------------------------------------------------------------------ */
+
+static atomic_bool wants_quick;
+void rt_null_quick(bool quick) { atomic_store(&wants_quick, quick); }
+
+static quern_status compile_by(const struct rt_gpu_compiler *compiler, struct base_heap *heap, size_t n,
+                               const struct kern *const *kernels, const struct cg_target *target,
+                               struct rt_stats *stats) {
+  struct rt_gpu_units units;
+  QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, compiler, stats));
+  quern_status status = rt_null_limits(&units, kernels, target);
+  rt_gpu_units_fini(&units);
+  return status;
+}
+
 static quern_status compile_all(struct base_heap *heap, size_t n, const struct kern *const *kernels,
                                 const struct cg_target *target, struct rt_stats *stats) {
   struct rt_nvrtc *nvrtc;
-  struct rt_gpu_units units;
+  char message[1024];
   QUERN_TRY(rt_nvrtc_open(&nvrtc));
-  const struct rt_gpu_compiler compiler = rt_nvrtc_compiler(nvrtc, false);
-  QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, &compiler, stats));
-  rt_gpu_units_fini(&units);
-  return QUERN_STATUS_OK;
+  const struct rt_gpu_compiler compiler = rt_nvrtc_compiler(nvrtc, false), checker = rt_nvrtc_checker(nvrtc);
+  if (!atomic_load(&wants_quick)) return compile_by(&compiler, heap, n, kernels, target, stats);
+  quern_status status = compile_by(&checker, heap, n, kernels, target, stats);
+  if (status != QUERN_STATUS_INTERNAL) return status;
+  snprintf(message, sizeof message, "%s", quern_last_error());
+  QUERN_TRY(compile_by(&compiler, heap, n, kernels, target, stats));
+  return base_error(status, "kernels that can be compiled alone cannot be together: %s", message);
 }
 
 static quern_status build(struct rt_module **module, struct base_heap *heap, size_t n,

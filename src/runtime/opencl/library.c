@@ -73,9 +73,12 @@ static void *find_device(const struct rt_cl *cl, uint64_t type, uint32_t *n_devi
   return NULL;
 }
 
+/* What can be told goes behind the text and a comma. */
 static void add_info(const struct rt_cl *cl, uint32_t what, char *text, size_t bytes) {
+  char more[512];
   size_t n = strlen(text);
-  if (n + 2 < bytes && cl->clGetDeviceInfo(cl->device, what, bytes - n - 2, text + n, NULL) == 0) strcat(text, ", ");
+  if (cl->clGetDeviceInfo(cl->device, what, sizeof more, more, NULL) == 0)
+    snprintf(text + n, bytes - n, "%s%s", n > 0 ? ", " : "", more);
 }
 
 static quern_status open_device(struct rt_cl *cl) {
