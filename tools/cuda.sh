@@ -18,7 +18,7 @@ run() { # command
   echo "cuda: $*"
   "$build/$@" || failed=1
 }
-for test in test_c test_control test_math; do run tests/codegen/$test cuda; done
+for test in test_c test_control test_math test_signs test_tables test_gpu; do run tests/codegen/$test cuda; done
 run querntest --mode value --device cuda
 run querntest --mode value --device cuda --optimise 0
 run querntest --mode grad --device cuda

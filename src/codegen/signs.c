@@ -5,11 +5,14 @@
 */
 #include "codegen/cg_int.h"
 
+#include <math.h>
+
 enum { NOT_NEGATIVE = 1, NOT_POSITIVE = 2 }; /* or NaN */
 
+/* NaN, which is no sign of anything, of what is no float. */
 static double number(const struct kern_inst *x) {
   uint64_t bits = (uint64_t)x->imm;
-  return base_load_float(x->dtype, &bits, 0);
+  return base_dtype_is(x->dtype, BASE_FLOAT) ? base_load_float(x->dtype, &bits, 0) : (double)NAN;
 }
 static bool is_number(const struct kern_inst *x, double value) { return x->op == KERN_CONST && number(x) == value; }
 

@@ -362,6 +362,10 @@ static bool rows_fit(const quern_program *p) {
     const struct kern *kern = p->kernels[i];
     if (p->leading == 0 && kern->n_scalars > 0) return false;
     for (int k = 0; k < kern->n_phases; k++) {
+      const struct kern_tasks *tasks = &kern->phases[k].tasks;
+      if (tasks->scalar < -1 || tasks->scalar >= kern->n_scalars || tasks->mul < 0 || tasks->mul > KERN_MAX_TASKS ||
+          tasks->div <= 0 || tasks->div > KERN_MAX_TASKS)
+        return false;
       const struct kern_first *first = &kern->phases[k].first;
       if (first->div < 0 || (first->div > 0 && (first->by <= 0 || kern->n_scalars == 0))) return false;
       int from = kern->phases[k].from, to = kern->phases[k].to;

@@ -97,23 +97,30 @@ static int64_t planned_bytes(const struct engine_build *b) {
   return memory->arena + memory->scratch + engine_staging_bytes(b) + b->state_bytes + b->constant_bytes;
 }
 
+/* Plans of programs that have so many bytes at most, states and constants included. */
+static quern_status plan_within(struct engine_build *b, int64_t most, int64_t *least) {
+  const struct engine_request *request = b->request;
+  struct engine_request narrow = *request;
+  narrow.options.memory_limit = BASE_MAX(most - b->state_bytes - b->constant_bytes, 1);
+  b->request = &narrow;
+  quern_status status = engine_make_plans(b, least);
+  b->request = request;
+  return status;
+}
+
 /* Plans; where nothing is said of a limit and the device has memory of its own, within what is free of that, less a reserve. A plan
 ** that does not fit now, but into the device, is left as it is: its instances may share the memory of others. */
 static quern_status make_plans(struct engine_build *b) {
-  const struct engine_request *request = b->request;
-  struct engine_request narrow = *request;
   int64_t least, free, total;
   QUERN_TRY(engine_make_plans(b, &least));
-  if (request->options.memory_limit > 0) return QUERN_STATUS_OK;
+  if (b->request->options.memory_limit > 0) return QUERN_STATUS_OK;
   QUERN_TRY(engine_device_room(b->program->device, &free, &total));
   int64_t all = planned_bytes(b), rest = b->state_bytes + b->constant_bytes;
   int64_t room = engine_plan_room(free, total);
   if (total == 0 || all <= room) return QUERN_STATUS_OK;
   b->cacheable = false; /* at another time other bytes are free */
-  narrow.options.memory_limit = BASE_MAX(room - rest, 1);
-  b->request = &narrow;
-  quern_status status = engine_make_plans(b, &least);
-  b->request = request;
+  quern_status status = plan_within(b, room, &least);
+  if (status == QUERN_STATUS_MEMORY && least > 0 && least <= free - rest) status = plan_within(b, free, &least);
   if (status == QUERN_STATUS_MEMORY && least > 0 && all <= total) return engine_make_plans(b, &least);
   QUERN_CHECK(
       status != QUERN_STATUS_MEMORY || least == 0, MEMORY,

@@ -1,6 +1,6 @@
 /* engine/run.c -- a run: step by step, bodies in frames of their own
-** keeps: allocates nothing (replay.c does, when a run is captured); a turn of a loop reads the carries of the last and writes those of the next elsewhere,
-**        unless the plan of its body says that a carry is written where it is read
+** keeps: allocates nothing (replay.c does, when a run is captured); a turn of a loop reads the carries of the last and
+**        writes those of the next elsewhere, unless the plan of its body says that a carry is written where it is read
 ** tests: tests/engine/test_program.c, tests/engine/test_control.c
 */
 #include "engine/engine.h"

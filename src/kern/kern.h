@@ -75,7 +75,8 @@ struct kern_fn {
   int depth; /* of open blocks while building */
 };
 
-/* The tasks of a phase: ceil((scalar < 0 ? 1 : value of that scalar) * mul / div). */
+/* The tasks of a phase: ceil((scalar < 0 ? 1 : value of that scalar) * mul / div); more than KERN_MAX_TASKS are refused. */
+#define KERN_MAX_TASKS (INT64_C(1) << 40)
 struct kern_tasks {
   int scalar;
   int64_t mul, div;

@@ -50,9 +50,6 @@ quern_status kern_run_attention(const struct kern *kern, void *const *mems) QUER
 
 /* ---- launching ------------------------------------------------------------------------------------------- */
 
-/* The tasks of a phase are at most so many, whatever the scalars are: launching more is refused. */
-#define KERN_MAX_TASKS (INT64_C(1) << 40)
-
 static inline const char *kern_name(const struct kern *kern) {
   return kern->name != NULL ? kern->name : "(unfinished)";
 }

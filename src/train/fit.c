@@ -190,8 +190,8 @@ static quern_status plan_parts(void *user, int64_t parts, int64_t *bytes) {
 /* The limit, or without one what plans may have of the device; 0: any number of bytes. */
 static int64_t most_bytes(const quern_trainer *t) {
   int64_t free, all;
-  bool limited = t->info.limit > 0 || !train_device_room(t, &free, &all);
-  return limited ? t->info.limit : engine_plan_room(free, all);
+  bool limited = t->info.limit > 0 || !train_device_room(t, &free, &all) || all == 0;
+  return limited ? t->info.limit : BASE_MAX(engine_plan_room(free, all), 1);
 }
 
 static quern_status choose_parts(quern_trainer *t, int64_t given, int64_t saved, int64_t *parts) {
