@@ -206,7 +206,7 @@ static quern_status compile_once(quern_program **program, const struct engine_re
 static quern_status compile(quern_program **program, const struct engine_request *request, run_of_stages *stages,
                             void *user) {
   struct engine_request again;
-  const struct engine_request *now = request; /* which stages may change */
+  const struct engine_request *now = request;
   BASE_VEC(uint64_t) refused = {0};
   quern_status status;
   for (bool more = true; more;) {

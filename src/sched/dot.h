@@ -171,6 +171,8 @@ quern_status dot_keep(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_choose.c */
 
+/* The product of the extents of a group's variables, n from the first. */
+int64_t dot_extents(const struct pass_group *group, int first, int n);
 /* From the layout of the group's first out; but windows are rows where what they meet is packed ahead. */
 quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn) QUERN_NODISCARD;
 

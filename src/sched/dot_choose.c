@@ -36,7 +36,7 @@ void sched_choose_dot(struct sched *sched, const struct base_target *target, int
 
 /* ---- rows and columns ------------------------------------------------------------------------------------- */
 
-static int64_t extents_of(const struct pass_group *group, int first, int n) {
+int64_t dot_extents(const struct pass_group *group, int first, int n) {
   int64_t product = 1;
   for (int v = first; v < first + n; v++) product *= group->space->extents.at[v];
   return product;
@@ -95,8 +95,8 @@ quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn)
   const struct pass_out *out = &group->outs[0];
   const struct pass_index *by[4 * QUERN_MAX_RANK], *at[QUERN_MAX_RANK];
   int64_t coef[4 * QUERN_MAX_RANK], constant;
-  int64_t m = extents_of(group, group->vars[0], group->vars[1]);
-  int64_t n = extents_of(group, group->vars[0] + group->vars[1], group->vars[2]);
+  int64_t m = dot_extents(group, group->vars[0], group->vars[1]);
+  int64_t n = dot_extents(group, group->vars[0] + group->vars[1], group->vars[2]);
   struct pass_space *space;
   *turn = (struct dot_turn){.swap = n == 1 && m > 1};
   bool scalar = job->sched->lanes <= 1 && job->sched->mr == 0; /* neither vectors nor tiles */

@@ -10,8 +10,16 @@
 #include "sched/dot_tile.h"
 
 /* Groups that fill a GPU; terms of a part at least, and what they are a multiple of; terms and products that are worth
-** a tile. */
-enum { GROUPS = 256, PART_TERMS = 512, PART_UNIT = 32, LEAST_TERMS = 8, LEAST_PRODUCTS = 1 << 20 };
+** a tile; and what is better done by a thread an element: many of a batch, of fewer rows and columns than THIN. */
+enum {
+  GROUPS = 256,
+  PART_TERMS = 512,
+  PART_UNIT = 32,
+  LEAST_TERMS = 8,
+  LEAST_PRODUCTS = 1 << 20,
+  THIN = 32,
+  MANY = 4096
+};
 
 const struct pass_index *dot_tile_sum(struct dot_tile *t, const struct pass_index *x, int64_t by,
                                       const struct pass_index *y) {
@@ -24,7 +32,11 @@ void sched_choose_tile(struct sched *sched, const struct pass_group *group) {
   const struct ir_node *node = group->stages[0].node;
   double terms = 1;
   for (int i = 0; i < node->attrs->a_sum.n; i++) terms *= (double)node->src[0]->dims[node->attrs->a_sum.at[i]];
-  if (terms >= LEAST_TERMS && terms * (double)ir_count(&node->out[0]) >= LEAST_PRODUCTS) sched->mr = DOT_TILE_OWN;
+  int64_t m = dot_extents(group, group->vars[0], group->vars[1]);
+  int64_t n = dot_extents(group, group->vars[0] + group->vars[1], group->vars[2]);
+  int64_t count = ir_count(&node->out[0]);
+  bool thin = BASE_MAX(m, n) < THIN && count >= MANY;
+  if (!thin && terms >= LEAST_TERMS && terms * (double)count >= LEAST_PRODUCTS) sched->mr = DOT_TILE_OWN;
 }
 
 /* Not where dot_alias has added variables to the space (of folds): those of tiles are right behind dot.h's. */

@@ -55,7 +55,7 @@ struct dot_tile {
   struct kern_values *values;
   kern_id row, column;                       /* the thread's, of ACROSS */
   kern_id sums[DOT_TILE_OWN * DOT_TILE_OWN]; /* variables: [row * own + column] */
-  kern_id batch, part;                       /* of the task */
+  kern_id part;                              /* of the task */
 };
 
 /* A constant in as many lanes. */

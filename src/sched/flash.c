@@ -221,8 +221,8 @@ kern_id flash_line(struct flash *f, kern_id i, int64_t rows) {
   return kern_add(f->b, row, tile_all(&f->t, kern_mul_i(f->b, first, rows)));
 }
 
-/* 2^x = 2^n 2^r, n = round(x), |r| <= 1/2: a polynomial, then the exponent's bits, which are those of 0 for n = -127. */
-kern_id flash_exp2(struct flash *f, kern_id x) {
+/* e^x = 2^n 2^r, n = round(x log2 e), |r| <= 1/2: a polynomial, then the exponent's bits, which are those of 0 for n = -127. */
+kern_id flash_exp(struct flash *f, kern_id x) {
   static const double c[] = {0.00015353361930874225,
                              0.0013398874406637697,
                              0.009618437357525106,
@@ -231,15 +231,13 @@ kern_id flash_exp2(struct flash *f, kern_id x) {
                              0.6931472028550518,
                              1};
   enum { MANTISSA = 23, ONE = 0x3f800000 };
-  const double whole = 12582912, least = -127, ln_2 = 0.6931471805599453; /* 1.5 2^23: a sum with it has no fraction */
+  const double whole = 12582912, log2_e = 1.4426950408889634; /* 1.5 2^23: a sum with it has no fraction */
   struct kern_builder *b = f->b;
   const struct tile *t = &f->t;
-  if (f->acc != QUERN_DTYPE_F32) {
-    x = kern_mul(b, x, tile_f(t, ln_2));
-    return kern_math(b, IR_EXP, f->acc, 1, &x);
-  }
-  kern_id shift = tile_f(t, whole), at = kern_max(b, x, tile_f(t, least));
-  kern_id moved = kern_add(b, at, shift), r = kern_sub(b, at, kern_sub(b, moved, shift)), p = tile_f(t, c[0]);
+  if (f->acc != QUERN_DTYPE_F32) return kern_math(b, IR_EXP, f->acc, 1, &x);
+  kern_id shift = tile_f(t, whole), factor = tile_f(t, log2_e), at = kern_max(b, x, tile_f(t, -127 / log2_e));
+  kern_id moved = kern_fma(b, at, factor, shift), p = tile_f(t, c[0]);
+  kern_id r = kern_fma(b, at, factor, kern_sub(b, shift, moved));
   for (size_t i = 1; i < BASE_COUNT(c); i++) p = kern_fma(b, p, r, tile_f(t, c[i]));
   kern_id bits = kern_bitcast(b, moved, QUERN_DTYPE_I32);
   bits = kern_bin(b, KERN_SHL, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, MANTISSA));
@@ -317,15 +315,13 @@ static void soften(struct forward *w) {
     for (int c = 1; c < columns; c++) most[m] = kern_max(b, most[m], score[m * columns + c]);
   }
   tile_join_rows(&f->t, &w->part, IR_REDUCE_MAX, w->shape.rows, most);
-  kern_id log2_e = tile_f(&f->t, FLASH_LOG2_E);
   for (int m = 0; m < w->shape.rows; m++) {
-    kern_id before = kern_get(b, w->top[m]), top = kern_max(b, before, kern_mul(b, most[m], log2_e));
-    kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top), less = kern_sub(b, before, from);
-    from = kern_un(b, KERN_NEG, from);
-    kern_id factor = flash_exp2(f, less), sum = KERN_NONE;
+    kern_id before = kern_get(b, w->top[m]), top = kern_max(b, before, most[m]);
+    kern_id from = kern_select(b, kern_bin(b, KERN_EQ, top, nothing), zero, top);
+    kern_id factor = flash_exp(f, kern_sub(b, before, from)), sum = KERN_NONE;
     kern_set(b, w->top[m], top);
     for (int c = 0; c < columns; c++) {
-      kern_id x = kern_fma(b, score[m * columns + c], log2_e, from), p = flash_exp2(f, x);
+      kern_id p = flash_exp(f, kern_sub(b, score[m * columns + c], from));
       sum = c == 0 ? p : kern_add(b, sum, p);
       tile_put(&f->t, &w->p, m, c, p);
     }
@@ -362,9 +358,7 @@ static void finish(struct forward *w) {
     if (f->lse_mem < 0) continue;
     kern_id i = tile_row(&f->t, w->q0, m), line = flash_line(f, i, f->a.queries);
     kern_id x = kern_math(b, IR_LOG, f->acc, 1, &divisor);
-    kern_id ln_2 = tile_f(&f->t, 1 / FLASH_LOG2_E);
-    x = kern_fma(b, kern_get(b, w->top[m]), ln_2, x);
-    x = kern_select(b, none, nothing, x);
+    x = kern_select(b, none, nothing, kern_add(b, kern_get(b, w->top[m]), x));
     kern_id there = kern_bin(b, KERN_LT, i, tile_i(&f->t, f->a.queries));
     there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, f->t.column, tile_i(&f->t, 0)));
     kern_id to = kern_mem(b, f->lse_mem);

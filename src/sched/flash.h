@@ -42,10 +42,8 @@ bool flash_hides(const struct flash *f, int64_t queries, int64_t keys);
 /* Whether there is a float mask; a score and what it adds. */
 bool flash_adds(const struct flash *f);
 kern_id flash_added(struct flash *f, kern_id i, kern_id j, kern_id score);
-/* Weights are powers of 2: of scores times this. */
-#define FLASH_LOG2_E 1.4426950408889634
-/* 2^x of a weight, to 1 ulp in f32; 0 below 2^-126, the largest weight of a row being 1. x is at most 127. */
-kern_id flash_exp2(struct flash *f, kern_id x);
+/* e^x of a score less the greatest of its row, or less lse: x is at most about 0. In f32 by few instructions, and 0 below 2^-126. */
+kern_id flash_exp(struct flash *f, kern_id x);
 /* Element numbers of rows i of (batch, head, row), dense: those that are not there are the last. */
 kern_id flash_line(struct flash *f, kern_id i, int64_t rows);
 /* The sums of a phase, times scale, become rows of a result, of those that are there. */

@@ -70,11 +70,11 @@ static void read_query(struct backward *w, kern_id i, kern_id *less, kern_id *sh
   kern_id at = flash_line(f, i, f->a.queries), zero = tile_f(&f->t, 0);
   kern_id x = kern_cast(f->b, kern_gather(f->b, kern_mem(f->b, f->lse_mem), at), f->acc);
   x = kern_select(f->b, kern_bin(f->b, KERN_EQ, x, tile_f(&f->t, -(double)INFINITY)), zero, x);
-  *less = kern_mul(f->b, x, tile_f(&f->t, -FLASH_LOG2_E));
+  *less = kern_un(f->b, KERN_NEG, x);
   *shift = kern_gather(f->b, kern_mem(f->b, w->shift_mem), at);
 }
 
-/* Queries of the thread: minus their lse, of powers of 2, 0 where one sees nothing, and D. */
+/* Queries of the thread: minus their lse, 0 where one sees nothing, and D. */
 static void read_queries(struct backward *w, bool by_keys) {
   for (int k = 0; k < (by_keys ? w->shape.columns : w->shape.rows); k++) {
     w->query[k] = by_keys ? tile_column(&w->f.t, w->c0, k) : tile_row(&w->f.t, w->r0, k);
@@ -91,16 +91,15 @@ static void weigh(struct backward *w, bool by_keys) {
   struct kern_builder *b = f->b;
   int columns = w->shape.columns, all = w->shape.rows * columns;
   const kern_id *query = w->query;
-  kern_id scale = tile_f(&f->t, f->a.scale), log2_e = tile_f(&f->t, FLASH_LOG2_E), zero = tile_f(&f->t, 0);
-  kern_id both = tile_f(&f->t, f->a.scale * FLASH_LOG2_E);
+  kern_id scale = tile_f(&f->t, f->a.scale), zero = tile_f(&f->t, 0);
   bool adds = flash_adds(f), hides = flash_hides(f, by_keys ? w->columns : w->rows, by_keys ? w->rows : w->columns);
   for (int at = 0; at < all; at++) {
     int k = by_keys ? at % columns : at / columns;
     kern_id key = by_keys ? tile_row(&f->t, w->r0, at / columns) : tile_column(&f->t, w->c0, at % columns);
     kern_id x = kern_get(b, w->scores.at[at]);
-    if (adds) x = flash_added(f, query[k], key, kern_mul(b, x, scale));
-    x = kern_fma(b, x, adds ? log2_e : both, w->less[k]);
-    x = flash_exp2(f, x);
+    x = adds ? kern_add(b, flash_added(f, query[k], key, kern_mul(b, x, scale)), w->less[k])
+             : kern_fma(b, x, scale, w->less[k]);
+    x = flash_exp(f, kern_min(b, x, zero)); /* above 0 by what scores were rounded */
     if (hides) x = kern_select(b, flash_sees(f, query[k], key, w->limit[k]), x, zero);
     kern_set(b, w->scores.at[at], x);
   }

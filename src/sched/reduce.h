@@ -61,6 +61,10 @@ struct reduce_load { /* an element of an in that passes read */
 
 enum { REDUCE_MOST_STEPS = 16 }; /* vectors of a row that is written out, on GPUs */
 
+/* Bytes of shared memory that rows or sums may take: eight folds that follow each other cross lanes in 4 KiB, of which targets.def
+** leaves one. */
+static inline int64_t reduce_shared(const struct base_target *target) { return target->shared_bytes - 3 * 1024; }
+
 struct reduce;
 /* Takes elements base .. base + n - 1 of the current rows in pass q: the accumulators' results are put into part,
 ** `width` a stage; stores what is to be stored. */

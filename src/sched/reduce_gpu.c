@@ -295,7 +295,7 @@ static void choose_follow(struct reduce *rd) {
   for (size_t i = 0; i < group->n_ins; i++)
     apart = apart && (mems[i].spot == 0 || ir_count(group->ins[i]) < rd->n_units * rd->count);
   bool large = rd->fits && rd->n_crosses == 0 && held_bytes(rd) * rd->group > HALF_THE_REGISTERS;
-  rd->follow = large && bytes <= rd->job->target->shared_bytes && (apart || rd->count % rd->lanes == 0);
+  rd->follow = large && bytes <= reduce_shared(rd->job->target) && (apart || rd->count % rd->lanes == 0);
   rd->alone = large || rd->group >= MOST_GROUP;
 }
 

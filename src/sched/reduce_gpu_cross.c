@@ -48,7 +48,7 @@ void reduce_gpu_cross_shape(struct reduce *rd) {
   while (!can_hold(rd, 1) && rd->group < MOST_GROUP && rd->group < rd->lanes) rd->group *= 2;
   rd->fits = can_hold(rd, 1);
   rd->side = rd->fits && can_hold(rd, 2) && rd->n_units % 2 == 0 ? 2 : 1;
-  bool shared = sum_bytes(rd) <= rd->job->target->shared_bytes;
+  bool shared = sum_bytes(rd) <= reduce_shared(rd->job->target);
   rd->sums = rd->fits ? REDUCE_IN_VARS : shared ? REDUCE_IN_LOCAL : REDUCE_IN_WORK;
   for (size_t i = 0; i < rd->n_loads && rd->fits; i++)
     if (rd->loads[i].first < rd->n_passes - 1) rd->loads[i].first = 0;

@@ -48,7 +48,7 @@ static void join_into(struct reduce *rd, const struct reduce_stage *stage, struc
   reduce_set(rd, stage, acc, reduce_join(rd, stage, reduce_get(rd, stage, acc), x));
 }
 
-/* Rows from .. to - 1 at place `at` of each, which are `pitch` apart, joined; `first` is a multiple of BLOCK. */
+/* Rows first .. first + many - 1 at place `at` of each, which are `pitch` apart, joined; `first` is a multiple of BLOCK. */
 static struct reduce_value join_rows(struct reduce *rd, const struct reduce_stage *stage, kern_id first, kern_id many,
                                      kern_id at, int64_t pitch, int lanes) {
   struct kern_builder *b = &rd->b;

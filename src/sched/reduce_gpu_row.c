@@ -325,8 +325,6 @@ static quern_status split_rows(struct reduce *rd) {
   return join_parts(rd);
 }
 
-/* ---- all rows --------------------------------------------------------------------------------------------- */
-
 /* ---- rows one after another ------------------------------------------------------------------------------- */
 
 static void set_ahead(struct reduce *rd, kern_id row) {

@@ -314,15 +314,16 @@ static void test_axes(void **state) {
         IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(0, 2, 3), .b_sum = IR_INTS(0, 2, 3)), dy, windows));
 }
 
-/* Small contractions are not worth a tile. */
+/* Small contractions are not worth a tile, nor are many of few rows and columns. */
 static void test_choice(void **state) {
   (void)state;
   static const struct {
-    int64_t m, k, n;
+    int64_t batch, m, k, n;
     bool tiled;
-  } rows[] = {{64, 64, 64, false}, {128, 128, 128, true}, {1, 2048, 1024, true}, {2048, 4, 2048, false}};
+  } rows[] = {{1, 64, 64, 64, false},   {1, 128, 128, 128, true}, {1, 1, 2048, 1024, true}, {1, 2048, 4, 2048, false},
+              {30000, 1, 40, 1, false}, {300, 4, 1000, 4, false}, {300, 4, 1000, 40, true}, {1, 1, 1 << 20, 1, true}};
   for (size_t i = 0; i < BASE_COUNT(rows); i++) {
-    struct product p = {1, rows[i].m, rows[i].k, rows[i].n, "nn", F32, IR_SUM, IR_COMBINE_MUL};
+    struct product p = {rows[i].batch, rows[i].m, rows[i].k, rows[i].n, "nn", F32, IR_SUM, IR_COMBINE_MUL};
     quern_tensor *y = product(&p);
     struct dot_group g;
     struct sched sched;
