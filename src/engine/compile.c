@@ -213,6 +213,7 @@ static quern_status compile(quern_program **program, const struct engine_request
     struct rt_stats stats = {0};
     status = compile_once(program, now, stages, user, &stats);
     more = status == QUERN_STATUS_UNSUPPORTED && stats.n_refused > 0;
+    for (size_t i = 0; i < refused.n && more; i++) more = refused.at[i] != stats.refused[0]; /* nothing was gained */
     for (int i = 0; i < stats.n_refused && more; i++)
       if (!base_vec_push(&request->ctx->heap, &refused, stats.refused[i])) more = false, status = QUERN_STATUS_MEMORY;
     if (more) base_log(1, "compile again, %d kernels by generated code: %s", stats.n_refused, quern_last_error());
