@@ -196,7 +196,7 @@ int att_add_wide(struct att *a, int mem) {
 }
 
 const struct kern_fn *att_tile(struct att *a, int64_t columns, int64_t ldb) {
-  return dot_micro(&a->dot, a->mr, (int)dot_ceil(columns, a->lanes), columns % a->lanes != 0, ldb);
+  return dot_micro(&a->dot, a->mr, (int)sched_ceil(columns, a->lanes), columns % a->lanes != 0, ldb);
 }
 
 struct att_cover att_cover(struct att *a, int64_t width, int64_t ldb) {
@@ -536,7 +536,7 @@ static kern_id blocks_seen(struct forward *f) {
 
 static void forward_phase(struct forward *f) {
   struct att *a = &f->a;
-  int64_t blocks = dot_ceil(a->S, f->queries);
+  int64_t blocks = sched_ceil(a->S, f->queries);
   struct kern_builder b = {a->job->kern, kern_add_phase(a->job->kern, KERN_FIXED_TASKS(a->B * a->H * blocks))};
   f->b = &b;
   kern_id task = kern_task(&b), head = kern_idiv(&b, task, blocks);
@@ -573,12 +573,12 @@ quern_status sched_attention(struct sched_job *job) {
   f.block = (int64_t)PANELS * a->nr;
   att_choose_tile(a);
   f.per_block = f.block / a->nr;
-  f.panels = f.per_block * dot_ceil(a->T, f.block);
+  f.panels = f.per_block * sched_ceil(a->T, f.block);
   a->mr = (int)BASE_MIN((int64_t)a->mr, a->S);
   int64_t strips = (a->S > FEW_QUERIES ? MORE_QUERIES : QUERIES) / a->mr;
-  f.queries = a->mr * BASE_MIN(strips, dot_ceil(a->S, a->mr));
-  f.lines = dot_ceil(f.queries, a->lanes) * a->lanes;
-  f.row = dot_ceil(a->E, a->lanes) * a->lanes;
+  f.queries = a->mr * BASE_MIN(strips, sched_ceil(a->S, a->mr));
+  f.lines = sched_ceil(f.queries, a->lanes) * a->lanes;
+  f.row = sched_ceil(a->E, a->lanes) * a->lanes;
   f.k_mem = kern_add_mem(job->kern, a->acc, KERN_WORK, a->B * a->G * f.panels * a->D * a->nr);
   sched_work_rows(job, f.k_mem, job->group->ins[a->mem[ATT_K]], a->B * a->G);
   f.v_mem = att_add_wide(a, a->mem[ATT_V]);

@@ -309,7 +309,7 @@ static void backward_phase(struct backward *f) {
   kern_id dq = kern_mem(b, f->dq_mem);
   fill_zero(f, dq, kern_mul_i(b, f->head, f->padded * f->width), f->padded * f->width);
   kern_end(b);
-  kern_id block = kern_range(b, 0, dot_ceil(a->T, f->keys), 1);
+  kern_id block = kern_range(b, 0, sched_ceil(a->T, f->keys), 1);
   f->j0 = kern_mul_i(b, block, f->keys);
   key_block(f);
   kern_end(b);
@@ -330,12 +330,12 @@ static int64_t common(int64_t x, int64_t y) {
 static void choose_blocks(struct backward *f) {
   const struct att *a = &f->a;
   int64_t of_keys = common(a->mr, a->lanes), most = a->T > FEW_KEYS ? 64 : 32;
-  f->keys = of_keys * BASE_MAX(BASE_MIN(most / of_keys, dot_ceil(a->T, of_keys)), 1);
+  f->keys = of_keys * BASE_MAX(BASE_MIN(most / of_keys, sched_ceil(a->T, of_keys)), 1);
   f->unit = common(a->mr, a->nr);
-  int64_t units = dot_ceil(a->S, f->unit), per_block = BASE_MAX(BLOCK_QUERIES / f->unit, 1);
-  f->blocks = dot_ceil(units, per_block);
-  f->queries = dot_ceil(units, f->blocks) * f->unit;
-  f->blocks = dot_ceil(a->S, f->queries);
+  int64_t units = sched_ceil(a->S, f->unit), per_block = BASE_MAX(BLOCK_QUERIES / f->unit, 1);
+  f->blocks = sched_ceil(units, per_block);
+  f->queries = sched_ceil(units, f->blocks) * f->unit;
+  f->blocks = sched_ceil(a->S, f->queries);
   f->padded = f->blocks * f->queries;
   f->panels = f->padded / a->nr;
 }
@@ -357,8 +357,8 @@ quern_status sched_attention_back(struct sched_job *job) {
   int dout = a->mem[a->mask != NULL ? 6 : 5];
   att_choose_tile(a);
   choose_blocks(&f);
-  f.width = dot_ceil(a->D, a->lanes) * a->lanes;
-  f.value_width = dot_ceil(a->E, a->lanes) * a->lanes;
+  f.width = sched_ceil(a->D, a->lanes) * a->lanes;
+  f.value_width = sched_ceil(a->E, a->lanes) * a->lanes;
   int64_t heads = a->B * a->H;
   f.q_mem = att_add_wide(a, a->mem[ATT_Q]);
   f.dout_mem = att_add_wide(a, dout);

@@ -66,7 +66,7 @@ static int64_t panel_width(const struct dot *d) { return (int64_t)d->nv * d->lan
 static int64_t full_strips(const struct dot *d) { return d->m / d->mr; }
 static int64_t full_panels(const struct dot *d) { return d->n / panel_width(d); }
 static int last_rows(const struct dot *d) { return (int)(d->m % d->mr); }
-static int last_vectors(const struct dot *d) { return (int)dot_ceil(d->n % panel_width(d), d->lanes); }
+static int last_vectors(const struct dot *d) { return (int)sched_ceil(d->n % panel_width(d), d->lanes); }
 static int last_lanes(const struct dot *d) { return (int)(d->n % d->lanes); }
 
 /* True when the sums of all rows of the task are turned in the end. */
@@ -260,7 +260,7 @@ static void finish_bunch(struct body *f, const struct block *k, kern_id lo, kern
   struct kern_builder *b = f->b;
   kern_id first = times(b, lo, d->mr), end = kern_min_i(b, times(b, hi, d->mr), d->m);
   kern_id rows = kern_min_i(b, kern_sub(b, end, first), d->bunch * d->mr), sums = sums_row(f, lo);
-  kern_id last = kern_min_i(b, times(b, k->hi, d->nv), dot_ceil(d->n, d->lanes));
+  kern_id last = kern_min_i(b, times(b, k->hi, d->nv), sched_ceil(d->n, d->lanes));
   kern_id col = times(b, open_loop(f, times(b, k->lo, d->nv), last, 1), d->lanes);
   kern_id left = kern_sub(b, col, times(b, f->all_sums ? f->panel_lo : k->lo, panel_width(d)));
   sums = kern_add(b, sums, clamp(b, left, f->sums_stride - d->lanes));
@@ -342,7 +342,7 @@ static void each_chunk(struct body *f, kern_id pc, int64_t kb, kern_id add, bool
 static void each_block(struct body *f) {
   struct dot *d = f->d;
   struct kern_builder *b = f->b;
-  int64_t blocks = dot_ceil(d->k, DOT_BLOCK), before = (blocks - 1) * DOT_BLOCK;
+  int64_t blocks = sched_ceil(d->k, DOT_BLOCK), before = (blocks - 1) * DOT_BLOCK;
   kern_id write = kern_index(b, 0);
   if (d->slabs > 0) { /* the task has one block */
     open_if(f, f->slab, kern_index(b, blocks - 1));
@@ -376,7 +376,7 @@ static void make_scratch(struct body *f) {
   f->sums_lo = f->strip_lo;
   f->sums_strips = f->all_sums ? d->task_strips : 1;
   if (is_upright(d)) {
-    f->sums_strips = dot_ceil(f->sums_strips, d->bunch) * d->bunch;
+    f->sums_strips = sched_ceil(f->sums_strips, d->bunch) * d->bunch;
     f->turned = kern_local(f->b, d->acc, d->lanes * d->bunch * d->mr);
   }
   f->sums_stride = (f->all_sums ? d->task_panels : d->chunk_panels) * panel_width(d);
@@ -400,7 +400,7 @@ static void open_leading(struct body *f) {
 
 static quern_status build(struct dot *d) {
   struct kern *kern = d->job->kern;
-  int64_t down = dot_ceil(d->strips, d->task_strips), along = dot_ceil(d->panels, d->task_panels);
+  int64_t down = sched_ceil(d->strips, d->task_strips), along = sched_ceil(d->panels, d->task_panels);
   int64_t slabs = BASE_MAX(d->slabs, 1);
   make_functions(d);
   struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * down * along * slabs))};

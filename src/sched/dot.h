@@ -98,8 +98,6 @@ struct dot {
   const struct kern_fn *bias[2]; /* [smaller last panel], or NULL */
 };
 
-static inline int64_t dot_ceil(int64_t x, int64_t by) { return (x + by - 1) / by; }
-
 /* ---- dot_side.c */
 
 /* Gives the kernel its space, operands, outs and the workspaces of what is kept. */

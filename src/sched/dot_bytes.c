@@ -42,7 +42,7 @@ quern_status dot_find_bytes(struct dot *d) {
   d->unsigned_a = b->dtype == QUERN_DTYPE_I8;
   d->biased = a->dtype == QUERN_DTYPE_I8 && b->dtype == QUERN_DTYPE_I8;
   d->terms = d->k;
-  d->k = dot_ceil(d->k, 4);
+  d->k = sched_ceil(d->k, 4);
   return QUERN_STATUS_OK;
 }
 

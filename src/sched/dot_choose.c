@@ -140,7 +140,7 @@ static int64_t find_leading(const struct dot *d) {
 /* The whole tile, or for few rows all of them by as many vectors as there are registers for; in equal parts. */
 static void choose_tile(struct dot *d) {
   const struct sched *sched = d->job->sched;
-  int64_t vectors = dot_ceil(d->n, d->lanes);
+  int64_t vectors = sched_ceil(d->n, d->lanes);
   int registers = BASE_MAX(d->job->target->registers, 16);
   d->mr = BASE_MIN(BASE_MAX(sched->mr, 1), 2 * TILE_MOST / 4);
   d->nv = BASE_MIN(BASE_MAX(sched->nr / sched->lanes, 1), TILE_MOST / d->mr);
@@ -148,10 +148,10 @@ static void choose_tile(struct dot *d) {
     d->mr = (int)d->m;
     d->nv = BASE_MIN(BASE_MAX((registers - 2) / (d->mr + 1), 1), 12);
   }
-  d->mr = (int)dot_ceil(d->m, dot_ceil(d->m, d->mr));
-  d->nv = (int)dot_ceil(vectors, dot_ceil(vectors, d->nv));
-  d->strips = dot_ceil(d->m, d->mr);
-  d->panels = dot_ceil(vectors, d->nv);
+  d->mr = (int)sched_ceil(d->m, sched_ceil(d->m, d->mr));
+  d->nv = (int)sched_ceil(vectors, sched_ceil(vectors, d->nv));
+  d->strips = sched_ceil(d->m, d->mr);
+  d->panels = sched_ceil(vectors, d->nv);
 }
 
 /* ---- packing -------------------------------------------------------------------------------------------- */
@@ -180,15 +180,15 @@ static void choose_packing(struct dot *d) {
   d->a.packed = !d->a.split && !(a->mem >= 0 && (a->term == 1 || d->k == 1));
   if (d->turned) {
     d->nv = 1;
-    d->panels = dot_ceil(d->n, d->lanes);
+    d->panels = sched_ceil(d->n, d->lanes);
   }
   d->b.packed = d->turned ? d->n % d->lanes != 0 : !b_stays(d);
 }
 
 /* Blocks of terms as tasks of their own, when there are too few tiles for the threads. */
 static void choose_slabs(struct dot *d) {
-  int64_t blocks = dot_ceil(d->k, DOT_BLOCK), threads = d->job->target->threads;
-  int64_t parts = d->batch * d->strips * dot_ceil(d->panels * d->nv, TILE_VECTORS);
+  int64_t blocks = sched_ceil(d->k, DOT_BLOCK), threads = d->job->target->threads;
+  int64_t parts = d->batch * d->strips * sched_ceil(d->panels * d->nv, TILE_VECTORS);
   if (blocks > 1 && parts < 2 * threads && blocks * d->batch * d->m * d->n <= SLABS_MOST) d->slabs = blocks;
 }
 
@@ -201,17 +201,17 @@ static int64_t pack_cost(const struct dot_side *side, bool turned) {
 /* The time of all tasks of that many strips and panels. */
 static double time_of(const struct dot *d, int64_t strips, int64_t panels) {
   int64_t threads = BASE_MAX(d->job->target->threads, 1);
-  int64_t tasks = d->batch * dot_ceil(d->strips, strips) * dot_ceil(d->panels, panels) * BASE_MAX(d->slabs, 1);
+  int64_t tasks = d->batch * sched_ceil(d->strips, strips) * sched_ceil(d->panels, panels) * BASE_MAX(d->slabs, 1);
   double rows = (double)(strips * d->mr), vectors = (double)(panels * d->nv);
   double k = (double)d->k / (double)BASE_MAX(d->slabs, 1);
   int64_t pack_b = d->prepacked ? 0 : pack_cost(&d->b, d->turned);
   double one = rows * vectors * k + vectors * k * (double)pack_b +
                rows * (k / d->lanes) * (double)pack_cost(&d->a, false) + COST_TASK;
-  double all = one * (double)dot_ceil(tasks, threads);
+  double all = one * (double)sched_ceil(tasks, threads);
   if (d->leading == 0) return all;
   /* a run of one strip counts as much as one of all, strip by strip */
   one -= (rows - d->mr) * (vectors * k + k / d->lanes * (double)pack_cost(&d->a, false));
-  return all / (double)d->strips + one * (double)dot_ceil(tasks / dot_ceil(d->strips, strips), threads);
+  return all / (double)d->strips + one * (double)sched_ceil(tasks / sched_ceil(d->strips, strips), threads);
 }
 
 /* Rows of a task at most. Sums that lie in scratch must fit there. */
@@ -232,10 +232,10 @@ static void choose_tasks(struct dot *d) {
   int64_t widest = whole || !d->a.packed ? chunk : d->panels, best_strips = 1, best_panels = 1;
   double best = -1;
   for (int64_t rows = 1; rows <= BASE_MIN(d->strips, 256); rows += 1 + rows / 8) {
-    int64_t strips = dot_ceil(d->strips, rows);
+    int64_t strips = sched_ceil(d->strips, rows);
     if (strips > strips_most(d)) continue;
     for (int64_t cols = 1; cols <= BASE_MIN(d->panels, 1024); cols += 1 + cols / 8) {
-      int64_t panels = dot_ceil(d->panels, cols);
+      int64_t panels = sched_ceil(d->panels, cols);
       if (panels > widest) continue;
       double time = time_of(d, strips, panels);
       if (best >= 0 && time >= best) continue;
@@ -248,12 +248,12 @@ static void choose_tasks(struct dot *d) {
     best_strips = BASE_MIN(d->strips, strips_most(d));
     best_panels = BASE_MIN(d->panels, widest);
   }
-  d->task_strips = d->job->sched->mc > 0 ? dot_ceil(d->job->sched->mc, d->mr) : best_strips;
-  d->task_panels = d->job->sched->grain > 0 ? dot_ceil(d->job->sched->grain, d->nv * d->lanes) : best_panels;
+  d->task_strips = d->job->sched->mc > 0 ? sched_ceil(d->job->sched->mc, d->mr) : best_strips;
+  d->task_panels = d->job->sched->grain > 0 ? sched_ceil(d->job->sched->grain, d->nv * d->lanes) : best_panels;
   if (d->a.packed) d->task_strips = BASE_MAX(BASE_MIN(d->task_strips, DOT_BLOCK / d->mr), 1); /* one row of staging */
   d->bunch = d->lanes;
   while (d->bunch % 2 == 0 && d->bunch / 2 * d->mr % d->lanes == 0) d->bunch /= 2;
-  if (d->upright) d->task_strips = dot_ceil(d->task_strips, d->bunch) * d->bunch;
+  if (d->upright) d->task_strips = sched_ceil(d->task_strips, d->bunch) * d->bunch;
   d->task_strips = BASE_MIN(d->task_strips, d->strips);
   d->task_panels = BASE_MIN(d->task_panels, d->panels);
   d->chunk_panels = BASE_MIN(chunk, d->task_panels);

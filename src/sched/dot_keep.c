@@ -127,7 +127,7 @@ static quern_status keep_in(struct keep *f, const struct dot_kept *kept) {
   for (int k = 0; k < t->rank; k++) f->at[k] = pass_index_var(f->space, pass_space_add(f->space, f->from->dims[k]));
   group.space = f->space;
   job.group = &group;
-  *b = (struct kern_builder){.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(dot_ceil(rows, some)))};
+  *b = (struct kern_builder){.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(rows, some)))};
   QUERN_TRY(sched_values(&job, b, &f->values));
   f->to = kern_mem(b, kept->mem);
   kern_id first = kern_mul_i(b, kern_task(b), some);

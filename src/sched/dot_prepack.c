@@ -72,7 +72,7 @@ static void pack_block(struct dot *d, struct kern_builder *b, struct kern_values
     kern_id number = small == 1 ? kern_index(b, full) : kern_min(b, panel, kern_index(b, full - 1));
     kern_id to = kern_mem(b, out);
     to = kern_at(b, to, dot_packed_at(d, b, batch, number, pc, kb));
-    int vectors = small == 1 ? (int)dot_ceil(d->n % width, d->lanes) : d->nv;
+    int vectors = small == 1 ? (int)sched_ceil(d->n % width, d->lanes) : d->nv;
     dot_pack_panel(d, b, values, to, number, vectors, small == 1 ? (int)(d->n % d->lanes) : 0, pc, kb);
     kern_values_leave(values);
   }
@@ -82,7 +82,7 @@ static void pack_block(struct dot *d, struct kern_builder *b, struct kern_values
 static quern_status build_pack(struct dot *d, int out) {
   struct kern *kern = d->job->kern;
   struct kern_values *values;
-  int64_t before = (dot_ceil(d->k, DOT_BLOCK) - 1) * DOT_BLOCK;
+  int64_t before = (sched_ceil(d->k, DOT_BLOCK) - 1) * DOT_BLOCK;
   if (d->b.across) d->transpose = dot_transpose(d);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(copies(d) * d->panels))};
   struct kern_builder *b = &builder;

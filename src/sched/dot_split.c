@@ -110,7 +110,7 @@ static void set_sum(struct dot *d, struct kern_builder *b, struct kern_values *v
 static quern_status inner_blocks(struct dot *d, int64_t blocks, int work) {
   struct kern *kern = d->job->kern;
   const struct kern_fn *fn = blocks_in_lanes(d);
-  int64_t lanes = d->lanes, groups = d->k / (lanes * DOT_BLOCK), tasks = dot_ceil(blocks, lanes);
+  int64_t lanes = d->lanes, groups = d->k / (lanes * DOT_BLOCK), tasks = sched_ceil(blocks, lanes);
   struct kern_builder builder = {.kern = kern,
                                  .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * d->m * d->n * tasks))};
   struct kern_builder *b = &builder;
@@ -160,7 +160,7 @@ static quern_status inner_sums(struct dot *d, int64_t blocks, int work) {
 }
 
 quern_status dot_inner(struct dot *d) {
-  int64_t blocks = dot_ceil(d->k, DOT_BLOCK);
+  int64_t blocks = sched_ceil(d->k, DOT_BLOCK);
   int work = kern_add_mem(d->job->kern, d->acc, KERN_WORK, d->batch * d->m * d->n * blocks);
   QUERN_TRY(inner_blocks(d, blocks, work));
   return inner_sums(d, blocks, work);

@@ -154,7 +154,7 @@ static void add_part(struct body *f) {
 static void each_block(struct body *f) {
   struct dot *d = f->d;
   struct kern_builder *b = f->b;
-  int64_t blocks = dot_ceil(d->k, DOT_BLOCK), before = (blocks - 1) * DOT_BLOCK;
+  int64_t blocks = sched_ceil(d->k, DOT_BLOCK), before = (blocks - 1) * DOT_BLOCK;
   one_block(f, kern_index(b, 0), BASE_MIN(d->k, DOT_BLOCK), f->total);
   if (blocks > 2) {
     kern_id block = kern_range(b, 1, blocks - 1, 1);
@@ -207,15 +207,15 @@ static void finish(struct body *f) {
 static int64_t choose_width(const struct dot *d) {
   int64_t size = (int64_t)base_dtypes[d->acc].size, unit = 4 * d->lanes;
   int64_t most = (d->m == 1 ? 2 : 1) * SUMS_BYTES / (size * d->m);
-  int64_t width = dot_ceil(d->n * d->batch, BASE_MAX(d->job->target->threads, 1));
+  int64_t width = sched_ceil(d->n * d->batch, BASE_MAX(d->job->target->threads, 1));
   width = BASE_MAX(BASE_MIN(width, most), 1024 / size);
-  return dot_ceil(BASE_MIN(width, d->n), unit) * unit;
+  return sched_ceil(BASE_MIN(width, d->n), unit) * unit;
 }
 
 quern_status dot_stream(struct dot *d) {
   struct kern *kern = d->job->kern;
   const struct dot_place *a = &d->a.place;
-  int64_t width = choose_width(d), along = dot_ceil(d->n, width);
+  int64_t width = choose_width(d), along = sched_ceil(d->n, width);
   d->a.packed = !(a->mem >= 0 && (a->term == 1 || d->k == 1));
   d->mr = (int)d->m; /* of packing */
   d->task_strips = 1;

@@ -46,7 +46,7 @@ bool dot_is_tiled(const struct dot *d) {
 }
 
 static int64_t tiles_of(const struct dot *d, int64_t side) {
-  return d->batch * dot_ceil(d->m, side) * dot_ceil(d->n, side);
+  return d->batch * sched_ceil(d->m, side) * sched_ceil(d->n, side);
 }
 
 static void choose_sizes(struct dot_tile *t) {
@@ -61,11 +61,11 @@ static void choose_sizes(struct dot_tile *t) {
   t->out_run = d->n % t->run == 0 ? t->run : 1;
   t->stride = t->side + t->run;
   t->terms = DOT_TILE_THREADS * t->run / t->side; /* a piece of each side for a thread */
-  t->stages = dot_ceil(d->k, t->terms);
-  t->rows = dot_ceil(d->m, t->side);
-  t->columns = dot_ceil(d->n, t->side);
-  t->each = dot_ceil(dot_ceil(d->k, parts), PART_UNIT) * PART_UNIT / t->terms;
-  t->parts = dot_ceil(t->stages, t->each);
+  t->stages = sched_ceil(d->k, t->terms);
+  t->rows = sched_ceil(d->m, t->side);
+  t->columns = sched_ceil(d->n, t->side);
+  t->each = sched_ceil(sched_ceil(d->k, parts), PART_UNIT) * PART_UNIT / t->terms;
+  t->parts = sched_ceil(t->stages, t->each);
 }
 
 static quern_status make_space(struct dot_tile *t) {

@@ -245,7 +245,7 @@ quern_status dot_tile_join(struct dot_tile *t) {
   struct kern *kern = d->job->kern;
   struct points points;
   const struct pass_index *by[DOT_TILE_VARS] = {NULL};
-  int64_t tasks = dot_ceil(d->batch * d->m * d->n, (int64_t)DOT_TILE_THREADS * t->run);
+  int64_t tasks = sched_ceil(d->batch * d->m * d->n, (int64_t)DOT_TILE_THREADS * t->run);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
   QUERN_TRY(kern->failed);
   kern->phases[kern->n_phases - 1].group = DOT_TILE_THREADS;

@@ -13,8 +13,6 @@
 
 enum { MOST_WIDTH = 256, REGISTERS = 144 }; /* of 4 bytes, for sums */
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* Bytes of the tiles of a phase. */
 static int64_t bytes_of(const struct flash_shape *s, quern_dtype acc, const struct pass_attention *a) {
   int64_t rows = (int64_t)s->rows * TILE_DOWN, columns = (int64_t)s->columns * TILE_ACROSS;
@@ -400,27 +398,33 @@ static void add_block(struct forward *w) {
   tile_load(&f->t, &w->k, &keys, 1);
   tile_clear_end(&f->t, &w->k, f->a.width);
   tile_set_zero(&f->t, &w->scores);
-  tile_multiply_rows(&f->t, &w->scores, &w->q, &w->k, ceil_div(f->a.width, f->t.quad) * f->t.quad);
+  tile_multiply_rows(&f->t, &w->scores, &w->q, &w->k, sched_ceil(f->a.width, f->t.quad) * f->t.quad);
   tile_load(&f->t, &w->v, &values, 1);
   mask_scores(w);
   soften(w);
   tile_multiply(&f->t, &w->out, &w->p, &w->v, w->keys);
 }
 
+bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t queries, kern_id *first) {
+  const struct pass_attention *a = &f->a;
+  int64_t blocks = sched_ceil(a->queries, queries);
+  *b = flash_phase(f, a->batch * a->heads * blocks);
+  if (b->kern->failed != QUERN_STATUS_OK) return false;
+  f->b = b;
+  kern_id block, head = flash_task(f, a->batch * a->heads, blocks, &block);
+  f->batch = kern_idiv(b, head, a->heads);
+  f->head = kern_imod(b, head, a->heads);
+  f->kv = kern_idiv(b, f->head, a->heads / a->kv_heads);
+  block = kern_sub(b, kern_index(b, blocks - 1), block); /* the last sees most */
+  *first = kern_mul_i(b, block, queries);
+  f->t = tile_begin(b, f->acc);
+  return true;
+}
+
 static void forward_phase(struct forward *w) {
   struct flash *f = &w->f;
-  const struct pass_attention *a = &f->a;
-  int64_t blocks = ceil_div(a->queries, w->queries);
-  struct kern_builder b = flash_phase(f, a->batch * a->heads * blocks);
-  if (b.kern->failed != QUERN_STATUS_OK) return;
-  f->b = &b;
-  kern_id block, head = flash_task(f, a->batch * a->heads, blocks, &block);
-  f->batch = kern_idiv(&b, head, a->heads);
-  f->head = kern_imod(&b, head, a->heads);
-  f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
-  block = kern_sub(&b, kern_index(&b, blocks - 1), block); /* the last sees most */
-  w->q0 = kern_mul_i(&b, block, w->queries);
-  f->t = tile_begin(&b, f->acc);
+  struct kern_builder b;
+  if (!flash_begin_queries(f, &b, w->queries, &w->q0)) return;
   if (has_offset(f)) f->offset = offset_of(f);
   start(w);
   kern_id zero = kern_index(&b, 0), number = kern_for(&b, zero, blocks_seen(w), 1);

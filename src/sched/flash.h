@@ -32,6 +32,8 @@ struct kern_builder flash_phase(struct flash *f, int64_t tasks);
 /* The task's head of so many, and its block of a head, those of several heads in turn: the first blocks, which take longest where keys are
 ** not seen by all queries, are begun before the others. */
 kern_id flash_task(struct flash *f, int64_t heads, int64_t blocks, kern_id *block);
+/* Both for blocks of so many queries of a head, and its tile; first: the first of them. False: the kernel has failed. */
+bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t queries, kern_id *first);
 /* Rows of an operand of the current head: all of them, from `first` on. */
 struct tile_source flash_source(struct flash *f, int view, kern_id first);
 /* The last key that query i may see; whether it sees key j: vectors. */

@@ -25,8 +25,6 @@ struct backward {
   kern_id query[MOST_ROWS], limit[MOST_ROWS], less[MOST_ROWS], shift[MOST_ROWS]; /* of the thread's queries */
 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* ---- before: D of each query ------------------------------------------------------------------------------- */
 
 static kern_id line_at(struct backward *w, int view, kern_id batch, kern_id head, kern_id row) {
@@ -166,8 +164,8 @@ static void multiply_block(struct backward *w) {
   int64_t quad = f->t.quad;
   tile_set_zero(&f->t, &w->scores);
   tile_set_zero(&f->t, &w->slope);
-  tile_multiply_rows(&f->t, &w->scores, &w->x, &w->y, ceil_div(f->a.width, quad) * quad);
-  tile_multiply_rows(&f->t, &w->slope, &w->dx, &w->dy, ceil_div(f->a.value_width, quad) * quad);
+  tile_multiply_rows(&f->t, &w->scores, &w->x, &w->y, sched_ceil(f->a.width, quad) * quad);
+  tile_multiply_rows(&f->t, &w->slope, &w->dx, &w->dy, sched_ceil(f->a.value_width, quad) * quad);
 }
 
 static bool set_shape(struct backward *w, bool by_keys) {
@@ -182,17 +180,8 @@ static bool set_shape(struct backward *w, bool by_keys) {
 static void query_phase(struct backward *w) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
-  int64_t blocks = ceil_div(a->queries, w->rows);
-  struct kern_builder b = flash_phase(f, a->batch * a->heads * blocks);
-  if (b.kern->failed != QUERN_STATUS_OK) return;
-  f->b = &b;
-  kern_id block, head = flash_task(f, a->batch * a->heads, blocks, &block);
-  f->batch = kern_idiv(&b, head, a->heads);
-  f->head = kern_imod(&b, head, a->heads);
-  f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
-  block = kern_sub(&b, kern_index(&b, blocks - 1), block); /* the last sees most */
-  w->r0 = kern_mul_i(&b, block, w->rows);
-  f->t = tile_begin(&b, f->acc);
+  struct kern_builder b;
+  if (!flash_begin_queries(f, &b, w->rows, &w->r0)) return;
   w->view = PASS_VIEW_K, w->value_view = PASS_VIEW_V;
   start(w, PASS_VIEW_Q, PASS_VIEW_DY);
   struct tile_sums dq;
@@ -221,7 +210,7 @@ static void query_phase(struct backward *w) {
 static void key_phase(struct backward *w) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
-  int64_t blocks = ceil_div(a->keys, w->rows), sharing = a->heads / a->kv_heads;
+  int64_t blocks = sched_ceil(a->keys, w->rows), sharing = a->heads / a->kv_heads;
   struct kern_builder b = flash_phase(f, a->batch * a->kv_heads * blocks);
   if (b.kern->failed != QUERN_STATUS_OK) return;
   f->b = &b;
@@ -241,7 +230,7 @@ static void key_phase(struct backward *w) {
   kern_id shared = kern_range(&b, 0, sharing, 1);
   f->head = kern_add(&b, kern_mul_i(&b, f->kv, sharing), shared);
   first_columns(w, kern_mul_i(&b, first, w->columns));
-  kern_id number = kern_for(&b, first, kern_index(&b, ceil_div(a->queries, w->columns)), 1);
+  kern_id number = kern_for(&b, first, kern_index(&b, sched_ceil(a->queries, w->columns)), 1);
   w->c0 = kern_mul_i(&b, number, w->columns);
   read_queries(w, true);
   multiply_block(w);

@@ -30,15 +30,13 @@ static bool order_matters(const struct scan *s) {
   return base_dtype_is(s->acc, BASE_FLOAT) && (s->reduce == IR_SUM || s->reduce == IR_PROD);
 }
 
-static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
-
 static struct scan scan_of(struct sched_job *job) {
   const struct ir_node *node = job->group->anchor;
   struct scan s = {.job = job, .y = &node->out[0], .reduce = node->attrs->reduce, .axis = (int)node->attrs->axis};
   int last = s.y->rank - 1;
   s.acc = kern_acc_dtype(s.y->dtype);
   s.n = s.y->dims[s.axis];
-  s.chunks = ceil_div(s.n, KERN_SCAN_CHUNK);
+  s.chunks = sched_ceil(s.n, KERN_SCAN_CHUNK);
   s.vector = -1;
   s.lanes = s.lines = 1;
   if (s.axis != last && s.y->dims[last] > 1 && sched_lanes(job) > 1) {
@@ -48,7 +46,7 @@ static struct scan scan_of(struct sched_job *job) {
   }
   s.units = 1;
   for (int k = 0; k <= last; k++)
-    if (k != s.axis) s.units *= k == s.vector ? ceil_div(s.y->dims[k], s.lanes) : s.y->dims[k];
+    if (k != s.axis) s.units *= k == s.vector ? sched_ceil(s.y->dims[k], s.lanes) : s.y->dims[k];
   if (job->sched->unroll > 1)
     s.lines = s.vector < 0 ? MAX_LINES / 2 : MAX_LINES; /* rows of 8 vectors fill cache lines and pages */
   while (s.units % s.lines != 0 || (s.lines > 1 && s.units / s.lines < job->target->threads)) s.lines /= 2;
@@ -66,7 +64,7 @@ static struct unit unit_at(const struct scan *s, struct kern_builder *b, kern_id
   struct unit u = {.active = KERN_NONE};
   for (int k = s->y->rank - 1; k >= 0; k--) {
     if (k == s->axis) continue;
-    int64_t extent = k == s->vector ? ceil_div(s->y->dims[k], s->lanes) : s->y->dims[k];
+    int64_t extent = k == s->vector ? sched_ceil(s->y->dims[k], s->lanes) : s->y->dims[k];
     u.at[k] = kern_imod(b, number, extent);
     number = kern_idiv(b, number, extent);
   }
@@ -146,7 +144,7 @@ static quern_status phase_of_lines(const struct scan *s) {
   int64_t sets = s->units / s->lines, elements = s->n * s->lanes * s->lines;
   int64_t least = s->job->target->gpu ? 1 : TASK_ELEMENTS / elements;
   int64_t grain = BASE_MIN(BASE_MAX(BASE_MAX(s->job->sched->grain, 1), least), sets);
-  struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(ceil_div(sets, grain)))};
+  struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(sched_ceil(sets, grain)))};
   QUERN_TRY(s->job->kern->failed);
   QUERN_TRY(sched_values(s->job, &b, &values));
   struct unit units[MAX_LINES];

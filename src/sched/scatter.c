@@ -11,8 +11,6 @@
 
 enum { BOX_ELEMENTS = 4096 }; /* of y, that are worth a task */
 
-static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
-
 static int64_t product(const quern_tensor *t, int from, int to) {
   int64_t n = 1;
   for (int k = from; k < to; k++) n *= t->dims[k];
@@ -32,15 +30,15 @@ static int number_of(const struct pass_group *group, const quern_tensor *t) {
 static void choose_boxes(struct scatter *s) {
   int64_t threads = s->job->target->threads, want = threads > 1 ? 4 * threads : 1, rows = s->n * s->p;
   int64_t most = BASE_MAX(s->places * s->q / BASE_MAX(BOX_ELEMENTS, s->job->sched->grain), 1);
-  int64_t boxes = rows >= want ? 1 : BASE_MIN(ceil_div(want, rows), most);
+  int64_t boxes = rows >= want ? 1 : BASE_MIN(sched_ceil(want, rows), most);
   s->box_places = s->places;
   s->box_q = s->q;
   if (s->q >= BOX_ELEMENTS)
-    s->box_q = ceil_div(ceil_div(s->q, boxes), s->lanes) * s->lanes;
+    s->box_q = sched_ceil(sched_ceil(s->q, boxes), s->lanes) * s->lanes;
   else
-    s->box_places = ceil_div(s->places, boxes);
-  s->place_boxes = ceil_div(s->places, s->box_places);
-  s->q_boxes = ceil_div(s->q, s->box_q);
+    s->box_places = sched_ceil(s->places, boxes);
+  s->place_boxes = sched_ceil(s->places, s->box_places);
+  s->q_boxes = sched_ceil(s->q, s->box_q);
 }
 
 static struct scatter scatter_of(struct sched_job *job) {

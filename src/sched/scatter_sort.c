@@ -36,8 +36,6 @@ struct sort {
   int64_t parts;                 /* of a row */
 };
 
-static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
-
 static int size_of(quern_dtype dtype) { return (int)base_dtypes[dtype].size; }
 
 /* ---- choosing -------------------------------------------------------------------------------------------- */
@@ -50,14 +48,14 @@ static void choose_row(struct sort *t) {
     int each = BASE_MAX(THREAD_BYTES / BASE_MAX(size_of(t->s->dtype), 1), 1);
     while (each > 1 && (q < (int64_t)THREADS * each || q % each != 0)) each /= 2;
     for (int group = THREADS; group <= COPY_THREADS; group *= 2) {
-      int64_t lanes = (int64_t)group * each, vectors = BASE_MIN(ceil_div(q, lanes), MOST_VECTORS);
-      int64_t over = ceil_div(q, lanes * vectors) * lanes * vectors - q;
+      int64_t lanes = (int64_t)group * each, vectors = BASE_MIN(sched_ceil(q, lanes), MOST_VECTORS);
+      int64_t over = sched_ceil(q, lanes * vectors) * lanes * vectors - q;
       if (over >= waste && !(over == waste && t->vectors == MOST_VECTORS)) continue;
       t->group = group, t->lanes = (int)lanes, t->vectors = (int)vectors;
       waste = over;
     }
   }
-  t->parts = ceil_div(q, (int64_t)t->lanes * t->vectors);
+  t->parts = sched_ceil(q, (int64_t)t->lanes * t->vectors);
 }
 
 static struct sort sort_of(const struct scatter *s) {
@@ -65,10 +63,10 @@ static struct sort sort_of(const struct scatter *s) {
   quern_dtype dtype = s->node->src[1]->dtype;
   struct sort t = {.s = s, .b = {kern, NULL}, .key = QUERN_DTYPE_I64};
   if (size_of(dtype) < 4 || dtype == QUERN_DTYPE_I32) t.key = QUERN_DTYPE_I32;
-  t.blocks = ceil_div(s->n_indices, BLOCK);
-  t.buckets = BASE_MIN(BASE_MIN(ceil_div(s->n_indices, BUCKET_INDICES), MOST_BUCKETS), s->places);
-  t.span = ceil_div(s->places, BASE_MAX(t.buckets, 1));
-  t.buckets = ceil_div(s->places, t.span);
+  t.blocks = sched_ceil(s->n_indices, BLOCK);
+  t.buckets = BASE_MIN(BASE_MIN(sched_ceil(s->n_indices, BUCKET_INDICES), MOST_BUCKETS), s->places);
+  t.span = sched_ceil(s->places, BASE_MAX(t.buckets, 1));
+  t.buckets = sched_ceil(s->places, t.span);
   if (t.buckets > 1) {
     t.counts = kern_add_mem(kern, QUERN_DTYPE_I32, KERN_WORK, s->n * t.blocks * t.buckets);
     t.totals = kern_add_mem(kern, QUERN_DTYPE_I32, KERN_WORK, s->n * t.buckets);
@@ -391,9 +389,9 @@ static void update_rows(struct sort *t) {
 static void update_many(struct sort *t) {
   struct kern_builder *b = &t->b;
   const struct scatter *s = t->s;
-  int64_t tries = ceil_div(s->n_indices, MOST_AHEAD);
+  int64_t tries = sched_ceil(s->n_indices, MOST_AHEAD);
   t->vectors = 1;
-  t->parts = ceil_div(s->q, t->lanes);
+  t->parts = sched_ceil(s->q, t->lanes);
   open_phase(t, s->n * s->p * tries * t->parts, t->group);
   kern_id task = kern_task(b), rest = kern_idiv(b, task, t->parts), row = kern_idiv(b, rest, tries);
   kern_id at = kern_mul_i(b, kern_imod(b, rest, tries), MOST_AHEAD), batch = kern_idiv(b, row, s->p);
@@ -417,7 +415,7 @@ static void copy_all(struct sort *t) {
   int y = (int)t->s->job->group->n_ins;
   int64_t count = kern->mems[y].count;
   int each = BASE_MAX(THREAD_BYTES / BASE_MAX(size_of(t->s->dtype), 1), 1), lanes = COPY_THREADS * each;
-  open_phase(t, ceil_div(count, lanes), COPY_THREADS);
+  open_phase(t, sched_ceil(count, lanes), COPY_THREADS);
   if (kern->mems[y].alias == t->s->a) kern_phase_copies(kern, t->s->a, y);
   kern_id at = kern_mul_i(b, kern_task(b), lanes), active = KERN_NONE, from = kern_mem(b, t->s->a);
   if (count % lanes != 0) active = within(t, kern_sub(b, kern_index(b, count), at), lanes);

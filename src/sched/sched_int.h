@@ -20,6 +20,8 @@ bool sched_is_update(const struct sched_job *job);
 sched_build sched_update;
 sched_build sched_map, sched_reduce, sched_dot, sched_scan, sched_sort, sched_scatter, sched_claim;
 
+static inline int64_t sched_ceil(int64_t x, int64_t by) { return (x + by - 1) / by; }
+
 /* Contractions that a library does (dot_call.c). */
 sched_build sched_dot_call;
 

@@ -115,8 +115,6 @@ static struct sort_items local_items(const struct sort *s, struct kern_builder *
 
 /* ---- tasks ------------------------------------------------------------------------------------------------- */
 
-static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
-
 /* Whole lines, each sorted by one task. */
 static quern_status phase_of_lines(const struct sort *s) {
   struct kern *kern = s->job->kern;
@@ -125,7 +123,7 @@ static quern_status phase_of_lines(const struct sort *s) {
   int64_t grain = BASE_MIN(BASE_MAX(BASE_MAX(s->job->sched->grain, 1), least), s->lines);
   int work[4] = {-1, -1, -1, -1};
   if (!by_count && !local) add_work(s, work);
-  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(ceil_div(s->lines, grain)))};
+  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(s->lines, grain)))};
   QUERN_TRY(kern->failed);
   struct sort_items items[2] = {{KERN_NONE, KERN_NONE}, {KERN_NONE, KERN_NONE}};
   for (int i = 0; i < 2 && !by_count && local; i++) items[i] = local_items(s, &b);
@@ -146,7 +144,7 @@ static quern_status phase_of_lines(const struct sort *s) {
 /* Blocks of lines are sorted in one phase, then merged two by two. */
 static quern_status phases_of_blocks(const struct sort *s, int64_t blocks) {
   struct kern *kern = s->job->kern;
-  int64_t block = ceil_div(s->n, blocks);
+  int64_t block = sched_ceil(s->n, blocks);
   int work[4], set = (int)base_dtypes[s->x->dtype].size % 2; /* which set the blocks are in, once sorted */
   add_work(s, work);
   for (int64_t run = block; run <= block * blocks; run *= 2) {

@@ -6,8 +6,6 @@
 */
 #include "sched/tile.h"
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static int quad_of(quern_dtype acc) { return 16 / (int)base_dtypes[acc].size; }
 
 /* ---- values of all threads --------------------------------------------------------------------------------- */
@@ -52,7 +50,7 @@ kern_id tile_wide_column(const struct tile *t, int n) {
 
 int64_t tile_stride(quern_dtype acc, int64_t width) {
   int quad = quad_of(acc);
-  return (ceil_div(width, quad) + 1) * quad;
+  return (sched_ceil(width, quad) + 1) * quad;
 }
 int64_t tile_bytes(quern_dtype acc, int64_t rows, int64_t width) {
   return (rows * tile_stride(acc, width) * (int64_t)base_dtypes[acc].size + 63) / 64 * 64;
@@ -66,7 +64,7 @@ struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width) 
 /* Rows of a warp are so far apart that what its threads put lies in different banks. */
 static int64_t near_stride(quern_dtype acc, int64_t width) {
   int64_t banks = 128 / (int64_t)base_dtypes[acc].size;
-  return ceil_div(BASE_MAX(width - TILE_ACROSS, 0), banks) * banks + TILE_ACROSS;
+  return sched_ceil(BASE_MAX(width - TILE_ACROSS, 0), banks) * banks + TILE_ACROSS;
 }
 int64_t tile_near_bytes(quern_dtype acc, int64_t rows, int64_t width) {
   return (rows * near_stride(acc, width) * (int64_t)base_dtypes[acc].size + 63) / 64 * 64;
@@ -78,7 +76,7 @@ struct tile_local tile_near(const struct tile *t, int64_t rows, int64_t width) {
 }
 
 void tile_clear_end(const struct tile *t, const struct tile_local *to, int64_t from) {
-  int64_t end = ceil_div(from, t->quad) * t->quad;
+  int64_t end = sched_ceil(from, t->quad) * t->quad;
   for (int64_t column = from; column < end; column++) {
     for (int64_t first = 0; first < to->rows; first += TILE_THREADS) {
       kern_id row = plus_i(t, t->lane, first), last = tile_i(t, to->rows - 1);
@@ -141,7 +139,7 @@ void tile_load(const struct tile *t, const struct tile_local *to, const struct t
   int64_t all = to->rows * (from->width / from->run), step = TILE_THREADS;
   for (int64_t first = 0; first < all; first += AT_ONCE * step) {
     kern_id values[AT_ONCE];
-    int n = (int)BASE_MIN(ceil_div(all - first, step), AT_ONCE);
+    int n = (int)BASE_MIN(sched_ceil(all - first, step), AT_ONCE);
     for (int i = 0; i < n; i++) values[i] = load_piece(t, to, from, first + i * step);
     for (int i = 0; i < n; i++) store_piece(t, to, from, first + i * step, values[i], scale);
   }
@@ -149,7 +147,7 @@ void tile_load(const struct tile *t, const struct tile_local *to, const struct t
 
 void tile_fetch(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
                 struct tile_pieces *pieces) {
-  int64_t n = ceil_div(to->rows * (from->width / from->run), TILE_THREADS);
+  int64_t n = sched_ceil(to->rows * (from->width / from->run), TILE_THREADS);
   pieces->n = n <= TILE_PIECES && n * from->run <= TILE_PIECES * t->quad ? (int)n : 0;
   for (int i = 0; i < pieces->n; i++) pieces->at[i] = load_piece(t, to, from, (int64_t)i * TILE_THREADS);
 }
@@ -229,7 +227,7 @@ void tile_multiply(const struct tile *t, const struct tile_sums *sums, const str
 
 int tile_columns(quern_dtype acc, int64_t width) {
   int quad = quad_of(acc);
-  return (int)ceil_div(width, (int64_t)TILE_ACROSS * quad) * quad;
+  return (int)sched_ceil(width, (int64_t)TILE_ACROSS * quad) * quad;
 }
 
 /* ---- what threads tell each other -------------------------------------------------------------------------- */

@@ -8,8 +8,6 @@
 
 enum { TASK_ELEMENTS = 16384 };
 
-static int64_t ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
-
 static int number_of(const struct pass_group *group, const quern_tensor *t) {
   for (size_t i = 0; i < group->n_ins; i++)
     if (group->ins[i] == t) return (int)i;
@@ -53,7 +51,7 @@ static kern_id open_elements(const struct update *u, struct kern_builder *b, ker
 static void copy_phase(const struct update *u) {
   struct kern *kern = u->job->kern;
   int64_t count = ir_count(u->x);
-  struct kern_builder builder = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(ceil_div(count, TASK_ELEMENTS)))},
+  struct kern_builder builder = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(count, TASK_ELEMENTS)))},
                       *b = &builder;
   kern_id begin = kern_mul_i(b, kern_task(b), TASK_ELEMENTS), active;
   kern_id end = kern_min_i(b, kern_add_i(b, begin, TASK_ELEMENTS), count);
@@ -82,8 +80,8 @@ static kern_id row_in_x(const struct update *u, struct kern_builder *b, const ke
 static quern_status block_phase(const struct update *u) {
   struct kern *kern = u->job->kern;
   const struct ir_node *node = u->job->group->outs[0].tensor->node;
-  int64_t pieces = ceil_div(u->length, TASK_ELEMENTS), each = BASE_MAX(TASK_ELEMENTS / u->length, 1);
-  int64_t tasks = pieces > 1 ? u->rows * pieces : ceil_div(u->rows, each), size = ceil_div(u->length, pieces);
+  int64_t pieces = sched_ceil(u->length, TASK_ELEMENTS), each = BASE_MAX(TASK_ELEMENTS / u->length, 1);
+  int64_t tasks = pieces > 1 ? u->rows * pieces : sched_ceil(u->rows, each), size = sched_ceil(u->length, pieces);
   struct kern_builder builder = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))}, *b = &builder;
   struct kern_values *values;
   QUERN_TRY(sched_values(u->job, b, &values));
