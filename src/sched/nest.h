@@ -106,6 +106,13 @@ void sched_walk_run(struct sched_walk *walk, const quern_tensor *t, const struct
 
 bool sched_point_uses(const struct sched_point *point, int var);
 bool sched_point_same(const struct sched_point *a, const struct sched_point *b);
+/* Its value; from now on that it is x. */
+static inline kern_id sched_point_get(struct kern_values *values, const struct sched_point *p) {
+  return kern_values_get(values, p->tensor, p->tensor->rank, p->at);
+}
+static inline void sched_point_bind(struct kern_values *values, const struct sched_point *p, kern_id x) {
+  kern_values_bind(values, p->tensor, p->tensor->rank, p->at, x);
+}
 uint64_t sched_point_hash(const quern_tensor *t, const struct pass_index *const *at);
 /* Adds a point to a list in the nest's arena; false: no memory. */
 bool sched_points_add(const struct sched_nest *nest, struct sched_points *points, const struct sched_point *point);

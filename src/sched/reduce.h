@@ -59,7 +59,8 @@ struct reduce_load { /* an element of an in that passes read */
   kern_id local;   /* with rows ahead: the row, in shared memory */
 };
 
-enum { REDUCE_MOST_STEPS = 16 }; /* vectors of a row that is written out, on GPUs */
+/* On GPUs: vectors of a row that is written out; threads of a group; processors, an H200's, that are taken to have a row each. */
+enum { REDUCE_MOST_STEPS = 16, REDUCE_MOST_GROUP = 1024, REDUCE_PROCESSORS = 132 };
 
 /* Bytes of shared memory that rows or sums may take: eight folds that follow each other cross lanes in 4 KiB, of which targets.def
 ** leaves one. */
@@ -232,6 +233,8 @@ kern_id reduce_gpu_last(struct reduce *rd, kern_id part, int64_t n);
 quern_status reduce_gpu_rows(struct reduce *rd) QUERN_NODISCARD;
 quern_status reduce_gpu_crosses(struct reduce *rd) QUERN_NODISCARD;
 quern_status reduce_gpu_columns(struct reduce *rd) QUERN_NODISCARD;
+/* Asks for so many rows from `next` on of all ins that have one a row of the group, before they are worked on. */
+void reduce_gpu_ask(struct reduce *rd, kern_id next, int64_t rows);
 /* One row; next: the row to ask for on the way, or KERN_NONE. What a stage takes of the step that begins at element `at`. */
 void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next);
 struct reduce_value reduce_gpu_element(struct reduce *rd, const struct reduce_stage *stage, kern_id at, kern_id active);

@@ -17,7 +17,7 @@ void reduce_store(struct reduce *rd, int q, kern_id active) {
 void reduce_keep_store(struct reduce *rd, const struct reduce_keep *keep, kern_id index, int lanes) {
   const struct sched_point *p = &keep->point;
   if (keep->out >= 0) return;
-  kern_id x = kern_values_get(rd->values, p->tensor, p->tensor->rank, p->at);
+  kern_id x = sched_point_get(rd->values, p);
   kern_store(&rd->b, keep->local, index, kern_splat(&rd->b, x, lanes));
 }
 
@@ -37,7 +37,7 @@ void reduce_keep_bind(struct reduce *rd, const struct reduce_keep *keep, kern_id
     bool wide = var >= 0 && pass_index_uses(flat, var);
     x = kern_load_n(&rd->b, mem, kern_values_first(rd->values, flat), wide ? n : 1, wide ? active : KERN_NONE);
   }
-  kern_values_bind(rd->values, p->tensor, p->tensor->rank, p->at, x);
+  sched_point_bind(rd->values, p, x);
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------------------- */

@@ -49,7 +49,7 @@ static void hold_fixed(struct reduce *rd, int q) {
         const struct sched_point *p = &fixed->at[i];
         bool own = rd->vector < 0 || sched_point_uses(p, vector_var(rd)); /* of these rows: may depend on results */
         if (own != (wide == 1)) continue;
-        rd->held[i * (size_t)rd->width + (size_t)u] = kern_values_get(rd->values, p->tensor, p->tensor->rank, p->at);
+        rd->held[i * (size_t)rd->width + (size_t)u] = sched_point_get(rd->values, p);
       }
     }
     leave_vector(rd);
@@ -61,7 +61,7 @@ static void bind_fixed(struct reduce *rd, int q, int u) {
   const struct sched_points *fixed = &rd->fixed[q];
   for (size_t i = 0; i < fixed->n; i++) {
     const struct sched_point *p = &fixed->at[i];
-    kern_values_bind(rd->values, p->tensor, p->tensor->rank, p->at, rd->held[i * (size_t)rd->width + (size_t)u]);
+    sched_point_bind(rd->values, p, rd->held[i * (size_t)rd->width + (size_t)u]);
   }
 }
 

@@ -9,7 +9,6 @@
 
 enum {
   WARP = 32,
-  MOST_GROUP = 1024,
   LARGE_GROUP = 512,  /* for rows of which a processor has one at a time: a thread has 128 registers */
   LEAST_ROW = 32,     /* elements of a row that is worth a group */
   LEAST_COLUMNS = 16, /* rows side by side that are worth a group across */
@@ -79,7 +78,7 @@ static void choose_row_lanes(struct reduce *rd) {
   lanes = BASE_MIN(BASE_MAX(lanes, WARP), KERN_GROUP_LANES);
   bool large = rd->count > FOUR_STEPS && rd->count <= MOST_HELD_ROW;
   if (large) lanes = KERN_GROUP_LANES / 2;
-  int64_t each = BASE_MAX(thread_lanes(rd, rd->count), lanes / (large ? LARGE_GROUP : MOST_GROUP));
+  int64_t each = BASE_MAX(thread_lanes(rd, rd->count), lanes / (large ? LARGE_GROUP : REDUCE_MOST_GROUP));
   each = BASE_MIN(each, lanes / WARP);
   rd->lanes = (int)lanes;
   rd->group = (int)(lanes / each);
@@ -296,7 +295,7 @@ static void choose_follow(struct reduce *rd) {
     apart = apart && (mems[i].spot == 0 || ir_count(group->ins[i]) < rd->n_units * rd->count);
   bool large = rd->fits && rd->n_crosses == 0 && held_bytes(rd) * rd->group > HALF_THE_REGISTERS;
   rd->follow = large && bytes <= reduce_shared(rd->job->target) && (apart || rd->count % rd->lanes == 0);
-  rd->alone = large || rd->group >= MOST_GROUP;
+  rd->alone = large || rd->group >= REDUCE_MOST_GROUP;
 }
 
 quern_status reduce_gpu(struct reduce *rd, bool *built) {

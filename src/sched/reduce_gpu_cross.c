@@ -9,11 +9,8 @@
 #include "sched/reduce.h"
 
 enum {
-  PROCESSORS = 132,
-  THREADS = 512, /* that a processor has at a time: 128 registers each */
-  MOST_GROUP = 1024,
-  MOST_STEPS = 16,
-  MOST_HELD = 256, /* bytes that a thread holds: half of its registers; of a group of MOST_GROUP threads half of it */
+  THREADS = 512,   /* that a processor has at a time: 128 registers each */
+  MOST_HELD = 256, /* bytes that a thread holds: half of its registers; of a group of the most threads half of it */
   LEAST_RUN = 8,
 };
 
@@ -33,19 +30,19 @@ static int64_t held_bytes(const struct reduce *rd, int side) {
 }
 
 static bool can_hold(const struct reduce *rd, int side) {
-  return rd->steps <= MOST_STEPS && held_bytes(rd, side) <= (rd->group < MOST_GROUP ? MOST_HELD : MOST_HELD / 2);
+  return rd->steps <= REDUCE_MOST_STEPS &&
+         held_bytes(rd, side) <= (rd->group < REDUCE_MOST_GROUP ? MOST_HELD : MOST_HELD / 2);
 }
 
 static int64_t sum_bytes(const struct reduce *rd) {
   int64_t bytes = 0;
-  for (size_t i = 0; i < rd->n_crosses; i++)
-    bytes += rd->steps * rd->lanes * (int64_t)base_dtypes[rd->crosses[i].acc].size;
+  for (size_t i = 0; i < rd->n_crosses; i++) bytes += rd->steps * rd->lanes * size_of(rd->crosses[i].acc);
   return bytes;
 }
 
 /* More threads share a row until it is held; what is read is loaded at once, but for what only the last pass wants. */
 void reduce_gpu_cross_shape(struct reduce *rd) {
-  while (!can_hold(rd, 1) && rd->group < MOST_GROUP && rd->group < rd->lanes) rd->group *= 2;
+  while (!can_hold(rd, 1) && rd->group < REDUCE_MOST_GROUP && rd->group < rd->lanes) rd->group *= 2;
   rd->fits = can_hold(rd, 1);
   rd->side = rd->fits && can_hold(rd, 2) && rd->n_units % 2 == 0 ? 2 : 1;
   bool shared = sum_bytes(rd) <= reduce_shared(rd->job->target);
@@ -134,14 +131,6 @@ static quern_status new_held(struct reduce *rd, struct held *h) {
   return QUERN_STATUS_OK;
 }
 
-static kern_id get(struct reduce *rd, const struct sched_point *p) {
-  return kern_values_get(rd->values, p->tensor, p->tensor->rank, p->at);
-}
-
-static void bind(struct reduce *rd, const struct sched_point *p, kern_id x) {
-  kern_values_bind(rd->values, p->tensor, p->tensor->rank, p->at, x);
-}
-
 /* Lanes of a step that count, or KERN_NONE: all. */
 static kern_id active_of(struct reduce *rd, int64_t step) {
   int64_t rest = rd->count % rd->lanes;
@@ -175,7 +164,7 @@ static void load_row(struct reduce *rd, const struct held *h, int q) {
     (void)enter_step(rd, s);
     for (size_t i = 0; i < rd->n_loads; i++)
       if (!rd->loads[i].same && rd->loads[i].first == q)
-        h->at[(int64_t)i * rd->steps + s] = get(rd, &rd->loads[i].point);
+        h->at[(int64_t)i * rd->steps + s] = sched_point_get(rd->values, &rd->loads[i].point);
     leave_step(rd);
   }
   kern_values_leave(rd->values);
@@ -185,12 +174,12 @@ static void load_row(struct reduce *rd, const struct held *h, int q) {
 static void bind_step(struct reduce *rd, const struct held *h, int q, int64_t s) {
   for (size_t i = 0; i < rd->n_loads; i++) {
     const struct reduce_load *load = &rd->loads[i];
-    if (!load->same && load->first <= q) bind(rd, &load->point, h->at[(int64_t)i * rd->steps + s]);
+    if (!load->same && load->first <= q) sched_point_bind(rd->values, &load->point, h->at[(int64_t)i * rd->steps + s]);
   }
   for (size_t i = 0; i < rd->n_keeps; i++) {
     kern_id *kept = &h->kept[(int64_t)i * rd->steps + s];
-    if (rd->keeps[i].made < q) bind(rd, &rd->keeps[i].point, *kept);
-    if (rd->keeps[i].made == q) *kept = kern_splat(&rd->b, get(rd, &rd->keeps[i].point), rd->lanes);
+    if (rd->keeps[i].made < q) sched_point_bind(rd->values, &rd->keeps[i].point, *kept);
+    if (rd->keeps[i].made == q) *kept = kern_splat(&rd->b, sched_point_get(rd->values, &rd->keeps[i].point), rd->lanes);
   }
 }
 
@@ -217,16 +206,6 @@ static void fold_row(struct reduce *rd, const struct held *h, int q) {
     if (rd->stages[i].pass == q) h->totals[i] = reduce_fold(rd, &rd->stages[i], h->accs[i]);
 }
 
-/* Asks for the rows from `next` on of all ins that have one a row of the group. */
-static void ask_for(struct reduce *rd, kern_id next) {
-  const struct pass_group *group = rd->job->group;
-  for (size_t i = 0; i < group->n_ins; i++) {
-    if (ir_count(group->ins[i]) != rd->n_units * rd->count) continue;
-    kern_id first = kern_mul_i(&rd->b, next, rd->count);
-    kern_prefetch_n(&rd->b, kern_mem(&rd->b, (int)i), first, rd->side * rd->count);
-  }
-}
-
 /* Pass by pass over all of the rows. Nothing is computed before the first pass has loaded all of them. Small groups fold both rows at
 ** once, with one barrier; large ones one after the other: their registers are scarce. */
 static void emit_held(struct reduce *rd, const struct held *h, kern_id next) {
@@ -238,7 +217,7 @@ static void emit_held(struct reduce *rd, const struct held *h, kern_id next) {
       if (rd->group >= THREADS) fold_row(rd, &h[u], q);
     }
     for (int64_t u = 0; u < rd->side && rd->group < THREADS; u++) fold_row(rd, &h[u], q);
-    if (q == 0) ask_for(rd, next);
+    if (q == 0) reduce_gpu_ask(rd, next, rd->side);
   }
   for (int64_t u = 0; u < rd->side; u++) {
     enter_row(rd, &h[u], rd->n_passes);
@@ -271,8 +250,8 @@ static quern_status emit_tasks(struct reduce *rd, int64_t run) {
 }
 
 quern_status reduce_gpu_crosses(struct reduce *rd) {
-  int64_t most = (int64_t)PROCESSORS * BASE_MAX(THREADS / rd->group, 1);
-  most = BASE_MAX(BASE_MIN(most, rd->n_units / LEAST_RUN), PROCESSORS);
+  int64_t most = (int64_t)REDUCE_PROCESSORS * BASE_MAX(THREADS / rd->group, 1);
+  most = BASE_MAX(BASE_MIN(most, rd->n_units / LEAST_RUN), REDUCE_PROCESSORS);
   int64_t run = (rd->n_units + most - 1) / most;
   run = (run + rd->side - 1) / rd->side * rd->side;
   struct reduce_partial p = {.n_stages = rd->n_crosses,

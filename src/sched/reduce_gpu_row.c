@@ -8,9 +8,8 @@
 #include "sched/reduce.h"
 
 enum {
-  BLOCK = 4,       /* steps of a turn of the loop over a row that is not held */
-  AHEAD = 2,       /* steps that loads of the row ahead are before their stores */
-  PROCESSORS = 132 /* that are taken to have a row each, where a row takes all of one */
+  BLOCK = 4, /* steps of a turn of the loop over a row that is not held */
+  AHEAD = 2, /* steps that loads of the row ahead are before their stores */
 };
 
 static int inner_var(const struct reduce *rd) { return rd->nest.loops[rd->nest.n_outer].var; }
@@ -43,14 +42,6 @@ static void leave_steps(struct reduce *rd) {
   kern_values_set(rd->values, inner_var(rd), kern_index(&rd->b, 0), 1, KERN_NONE);
 }
 
-static kern_id get(struct reduce *rd, const struct sched_point *p) {
-  return kern_values_get(rd->values, p->tensor, p->tensor->rank, p->at);
-}
-
-static void bind(struct reduce *rd, const struct sched_point *p, kern_id x) {
-  kern_values_bind(rd->values, p->tensor, p->tensor->rank, p->at, x);
-}
-
 /* Whether pass q loads it anew. */
 static bool is_fresh(const struct reduce *rd, const struct reduce_load *load, int q) {
   return rd->fits ? load->first == q : (load->passes >> q & 1) != 0;
@@ -64,7 +55,8 @@ static void load_step(struct reduce *rd, const struct step *s) {
   enter_step(rd, s);
   for (size_t i = 0; i < rd->n_loads; i++) {
     const struct reduce_load *load = &rd->loads[i];
-    if (is_fresh(rd, load, s->q) && !is_ahead(rd, load)) load->at[s->number] = get(rd, &load->point);
+    if (is_fresh(rd, load, s->q) && !is_ahead(rd, load))
+      load->at[s->number] = sched_point_get(rd->values, &load->point);
   }
   kern_values_leave(rd->values);
 }
@@ -76,7 +68,7 @@ static void load_ahead(struct reduce *rd, const struct step *s) {
   for (size_t i = 0; i < rd->n_loads; i++) {
     const struct reduce_load *load = &rd->loads[i];
     if (!is_ahead(rd, load)) continue;
-    load->at[s->number] = kern_values_get(rd->ahead, load->point.tensor, load->point.tensor->rank, load->point.at);
+    load->at[s->number] = sched_point_get(rd->ahead, &load->point);
   }
   kern_values_leave(rd->ahead);
 }
@@ -92,15 +84,18 @@ static void bind_step(struct reduce *rd, const struct step *s) {
   for (size_t i = 0; i < rd->n_loads; i++) {
     const struct reduce_load *load = &rd->loads[i];
     if (is_ahead(rd, load)) {
-      if (load->passes >> s->q & 1) bind(rd, &load->point, kern_load(&rd->b, load->local, s->at, rd->lanes));
+      if (load->passes >> s->q & 1)
+        sched_point_bind(rd->values, &load->point, kern_load(&rd->b, load->local, s->at, rd->lanes));
       continue;
     }
-    if (rd->fits ? load->first <= s->q : is_fresh(rd, load, s->q)) bind(rd, &load->point, load->at[s->number]);
+    if (rd->fits ? load->first <= s->q : is_fresh(rd, load, s->q))
+      sched_point_bind(rd->values, &load->point, load->at[s->number]);
   }
   for (size_t i = 0; i < rd->n_keeps; i++) {
     kern_id *kept = &rd->kept[i * (size_t)rd->steps + (size_t)s->number];
-    if (rd->keeps[i].made < s->q) bind(rd, &rd->keeps[i].point, *kept);
-    if (rd->keeps[i].made == s->q) *kept = kern_splat(&rd->b, get(rd, &rd->keeps[i].point), rd->lanes);
+    if (rd->keeps[i].made < s->q) sched_point_bind(rd->values, &rd->keeps[i].point, *kept);
+    if (rd->keeps[i].made == s->q)
+      *kept = kern_splat(&rd->b, sched_point_get(rd->values, &rd->keeps[i].point), rd->lanes);
   }
 }
 
@@ -192,13 +187,12 @@ static void emit_pass(struct reduce *rd, int q) {
   end_pass(rd, q);
 }
 
-/* Asks for row `next` of all ins that have one a row of the group, before it is worked on. */
-static void ask_for(struct reduce *rd, kern_id next) {
+void reduce_gpu_ask(struct reduce *rd, kern_id next, int64_t rows) {
   const struct pass_group *group = rd->job->group;
-  for (size_t i = 0; i < group->n_ins && next != KERN_NONE; i++) {
+  for (size_t i = 0; i < group->n_ins; i++) {
     if (ir_count(group->ins[i]) != rd->n_units * rd->count) continue;
     kern_id first = kern_mul_i(&rd->b, next, rd->count);
-    kern_prefetch_n(&rd->b, kern_mem(&rd->b, (int)i), first, rd->count);
+    kern_prefetch_n(&rd->b, kern_mem(&rd->b, (int)i), first, rows * rd->count);
   }
 }
 
@@ -206,14 +200,14 @@ static bool get_in(void *user, const struct sched_point *point) {
   struct reduce *rd = user;
   if (sched_point_uses(point, inner_var(rd))) return true;
   for (size_t i = 0; i < rd->job->group->n_ins; i++)
-    if (rd->job->group->ins[i] == point->tensor) (void)get(rd, point);
+    if (rd->job->group->ins[i] == point->tensor) (void)sched_point_get(rd->values, point);
   return true;
 }
 
 static bool get_early(void *user, const struct sched_point *point) {
   struct reduce *rd = user;
   if (sched_point_uses(point, inner_var(rd)) || reduce_level(rd, point->tensor) > 0) return true;
-  if (point->tensor->node->op != IR_CONST) (void)get(rd, point);
+  if (point->tensor->node->op != IR_CONST) (void)sched_point_get(rd->values, point);
   return false;
 }
 
@@ -237,7 +231,7 @@ void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next) {
     sched_points_get(rd->values, &rd->fixed[q]);
     emit_pass(rd, q);
     if (q == 0) load_early(rd, get_early);
-    if (q == 0) ask_for(rd, next);
+    if (q == 0 && next != KERN_NONE) reduce_gpu_ask(rd, next, 1);
     reduce_row_results(rd, q);
   }
   reduce_store(rd, -1, KERN_NONE);
@@ -361,7 +355,7 @@ static void emit_run(struct reduce *rd, kern_id lo, kern_id hi) {
 
 static quern_status follow_rows(struct reduce *rd) {
   struct kern_builder *b = &rd->b;
-  int64_t run = (rd->n_units + PROCESSORS - 1) / PROCESSORS;
+  int64_t run = (rd->n_units + REDUCE_PROCESSORS - 1) / REDUCE_PROCESSORS;
   QUERN_TRY(reduce_gpu_begin(rd, (rd->n_units + run - 1) / run, rd->group));
   QUERN_TRY(reduce_gpu_values(rd, &rd->ahead));
   kern_id lo = kern_mul_i(b, kern_task(b), run), hi = kern_add_i(b, lo, run);
@@ -376,8 +370,8 @@ quern_status reduce_gpu_rows(struct reduce *rd) {
   if (rd->follow) return follow_rows(rd);
   QUERN_TRY(reduce_gpu_begin(rd, rd->n_units, rd->group));
   kern_id row = kern_task(&rd->b), next = KERN_NONE;
-  if (rd->alone && rd->n_units > PROCESSORS)
-    next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, PROCESSORS), rd->n_units - 1);
+  if (rd->alone && rd->n_units > REDUCE_PROCESSORS)
+    next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, REDUCE_PROCESSORS), rd->n_units - 1);
   reduce_gpu_row(rd, row, next);
   return QUERN_STATUS_OK;
 }

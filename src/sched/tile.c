@@ -52,8 +52,11 @@ int64_t tile_stride(quern_dtype acc, int64_t width) {
   int quad = quad_of(acc);
   return (sched_ceil(width, quad) + 1) * quad;
 }
+static int64_t bytes_of(quern_dtype acc, int64_t elements) {
+  return sched_ceil(elements * (int64_t)base_dtypes[acc].size, 64) * 64;
+}
 int64_t tile_bytes(quern_dtype acc, int64_t rows, int64_t width) {
-  return (rows * tile_stride(acc, width) * (int64_t)base_dtypes[acc].size + 63) / 64 * 64;
+  return bytes_of(acc, rows * tile_stride(acc, width));
 }
 struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width) {
   struct tile_local local = {.rows = rows, .width = width, .stride = tile_stride(t->acc, width)};
@@ -67,7 +70,7 @@ static int64_t near_stride(quern_dtype acc, int64_t width) {
   return sched_ceil(BASE_MAX(width - TILE_ACROSS, 0), banks) * banks + TILE_ACROSS;
 }
 int64_t tile_near_bytes(quern_dtype acc, int64_t rows, int64_t width) {
-  return (rows * near_stride(acc, width) * (int64_t)base_dtypes[acc].size + 63) / 64 * 64;
+  return bytes_of(acc, rows * near_stride(acc, width));
 }
 struct tile_local tile_near(const struct tile *t, int64_t rows, int64_t width) {
   struct tile_local local = {.rows = rows, .width = width, .stride = near_stride(t->acc, width)};

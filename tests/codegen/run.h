@@ -334,4 +334,26 @@ static inline void compare_all(make_kernels *make) {
   assert_true(runs > 0);
   assert_int_equal(different, 0);
 }
+
+/* How often a word stands in the text of a kernel's body. */
+static inline int count_words(const struct kern *kern, const char *target, const char *word) {
+  struct cg_unit unit;
+  int n = 0;
+  cg_unit_init(&unit, &heap, cg_target_find(target));
+  EXPECT_OK(cg_unit_add(&unit, kern));
+  for (const char *at = unit.body.at; (at = strstr(at, word)) != NULL; at += strlen(word)) n++;
+  cg_unit_fini(&unit);
+  return n;
+}
+
+/* Whether there is a device; what it lacks is told. */
+static inline void need_device(void) {
+  struct rt_stream *stream;
+  if (gpu == NULL) gpu = &rt_opencl;
+  if (gpu->remote->open(&stream, &heap) != QUERN_STATUS_OK) {
+    print_message("%s\n", quern_last_error());
+    skip();
+  }
+  gpu->remote->close(stream);
+}
 #endif

@@ -149,17 +149,6 @@ static void test_groups(void **state) {
   }
 }
 
-/* How often a word stands in the text of a kernel's body. */
-static int count_words(const struct kern *kern, const char *target, const char *word) {
-  struct cg_unit unit;
-  int n = 0;
-  cg_unit_init(&unit, &heap, cg_target_find(target));
-  EXPECT_OK(cg_unit_add(&unit, kern));
-  for (const char *at = unit.body.at; (at = strstr(at, word)) != NULL; at += strlen(word)) n++;
-  cg_unit_fini(&unit);
-  return n;
-}
-
 /* Kernels whose launches may be joined take their memories from a table, in CUDA; its rows are as many as asked for, and as parameters
 ** have room for. */
 static void test_joined(void **state) {
@@ -280,17 +269,6 @@ static void make_all_wide(struct built *built, const struct cg_target *target, b
   for (size_t i = 0; i < BASE_COUNT(cases); i++)
     built->kernels[built->n++] =
         make_wide(cases[i].dtype, cases[i].wide, cases[i].lanes, cases[i].group, cases[i].shift);
-}
-
-/* Whether there is a device; what it lacks is told. */
-static void need_device(void) {
-  struct rt_stream *stream;
-  if (gpu == NULL) gpu = &rt_opencl;
-  if (gpu->remote->open(&stream, &heap) != QUERN_STATUS_OK) {
-    print_message("%s\n", quern_last_error());
-    skip();
-  }
-  gpu->remote->close(stream);
 }
 
 static void test_run(void **state) {

@@ -57,17 +57,6 @@ static struct kern *make_rounded(void) {
   return kern;
 }
 
-/* How often a text stands in a kernel for a target, the functions before it not counted. */
-static int count(const struct kern *kern, const char *target, const char *word) {
-  struct cg_unit unit;
-  int n = 0;
-  cg_unit_init(&unit, &heap, cg_target_find(target));
-  EXPECT_OK(cg_unit_add(&unit, kern));
-  for (const char *at = unit.body.at; (at = strstr(at, word)) != NULL; at++) n++;
-  cg_unit_fini(&unit);
-  return n;
-}
-
 static void test_texts(void **state) {
   (void)state;
   for (int which = 0; which < ARGUMENTS; which++) {
@@ -75,19 +64,21 @@ static void test_texts(void **state) {
     bool down = which != ANYTHING && which != OTHER_WAY;
     for (int opencl = 0; opencl < 2; opencl++) {
       const char *target = opencl ? "opencl" : "sm_90";
-      assert_int_equal(count(kern, target, " = lower_f32("), down ? LANES : 0);
-      assert_int_equal(count(kern, target, " = raise_f32("), down ? 0 : LANES);
-      assert_int_equal(count(kern, target, " = lesser_f32("), down ? 0 : LANES);
-      assert_int_equal(count(kern, target, " = share_f32("), down && !opencl ? 3 * LANES : 0);
-      assert_int_equal(count(kern, target, " / "), down && !opencl ? LANES : 4 * LANES);
+      assert_int_equal(count_words(kern, target, " = lower_f32("), down ? LANES : 0);
+      assert_int_equal(count_words(kern, target, " = raise_f32("), down ? 0 : LANES);
+      assert_int_equal(count_words(kern, target, " = lesser_f32("), down ? 0 : LANES);
+      assert_int_equal(count_words(kern, target, " = share_f32("), down && !opencl ? 3 * LANES : 0);
+      assert_int_equal(count_words(kern, target, " / "), down && !opencl ? LANES : 4 * LANES);
     }
-    assert_int_equal(count(kern, "avx2", "lower_") + count(kern, "avx2", "raise_") + count(kern, "avx2", "share_"), 0);
+    assert_int_equal(count_words(kern, "avx2", "lower_") + count_words(kern, "avx2", "raise_") +
+                         count_words(kern, "avx2", "share_"),
+                     0);
     kern_free(kern);
   }
   struct kern *kern = make_rounded();
-  assert_int_equal(count(kern, "sm_90", " = rounded_f32("), LANES);
-  assert_int_equal(count(kern, "sm_90", " = cvt_bf16_f32("), LANES);
-  assert_int_equal(count(kern, "opencl", "rounded_"), 0);
+  assert_int_equal(count_words(kern, "sm_90", " = rounded_f32("), LANES);
+  assert_int_equal(count_words(kern, "sm_90", " = cvt_bf16_f32("), LANES);
+  assert_int_equal(count_words(kern, "opencl", "rounded_"), 0);
   kern_free(kern);
 }
 
@@ -99,13 +90,7 @@ static void make_all(struct built *built, const struct cg_target *target, bool b
 
 static void test_run(void **state) {
   (void)state;
-  struct rt_stream *stream;
-  if (gpu == NULL) gpu = &rt_opencl;
-  if (gpu->remote->open(&stream, &heap) != QUERN_STATUS_OK) {
-    print_message("%s\n", quern_last_error());
-    skip();
-  }
-  gpu->remote->close(stream);
+  need_device();
   compare_all(make_all);
 }
 

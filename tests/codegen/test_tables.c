@@ -25,16 +25,6 @@ static struct kern *make(enum ir_op op, int lanes, bool branch) {
   return kern;
 }
 
-static int count(const struct kern *kern, const char *target, const char *word) {
-  struct cg_unit unit;
-  int n = 0;
-  cg_unit_init(&unit, &heap, cg_target_find(target));
-  EXPECT_OK(cg_unit_add(&unit, kern));
-  for (const char *at = unit.body.at; (at = strstr(at, word)) != NULL; at++) n++;
-  cg_unit_fini(&unit);
-  return n;
-}
-
 static void test_texts(void **state) {
   (void)state;
   static const struct {
@@ -46,11 +36,11 @@ static void test_texts(void **state) {
                {IR_COS, LANES, 0, 0, false} /* its tables are of f64 */};
   for (size_t i = 0; i < BASE_COUNT(cases); i++) {
     struct kern *kern = make(cases[i].op, cases[i].lanes, cases[i].branch);
-    int rows = count(kern, "sm_90", "__shared__ w4 s_"), loads = count(kern, "sm_90", " = s_");
+    int rows = count_words(kern, "sm_90", "__shared__ w4 s_"), loads = count_words(kern, "sm_90", " = s_");
     if (rows != cases[i].rows || loads != 2 * rows * cases[i].own)
       fail_msg("case %zu: %d rows, %d loads", i, rows, loads);
-    assert_int_equal(count(kern, "sm_90", "__syncthreads();\n  for (i64 "), rows > 0 ? 1 : 0);
-    assert_int_equal(count(kern, "opencl", "w4 s_"), 0);
+    assert_int_equal(count_words(kern, "sm_90", "__syncthreads();\n  for (i64 "), rows > 0 ? 1 : 0);
+    assert_int_equal(count_words(kern, "opencl", "w4 s_"), 0);
     kern_free(kern);
   }
 }
@@ -66,13 +56,7 @@ static void make_all(struct built *built, const struct cg_target *target, bool b
 
 static void test_run(void **state) {
   (void)state;
-  struct rt_stream *stream;
-  if (gpu == NULL) gpu = &rt_opencl;
-  if (gpu->remote->open(&stream, &heap) != QUERN_STATUS_OK) {
-    print_message("%s\n", quern_last_error());
-    skip();
-  }
-  gpu->remote->close(stream);
+  need_device();
   compare_all(make_all);
 }
 
