@@ -186,7 +186,7 @@ static int execute(struct execution *ex) {
   if (status == CLI_OK && profile) status = write_profile(ex, QUERN_PROFILE_TABLE, "-");
   if (status == CLI_OK && trace != NULL) status = write_profile(ex, QUERN_PROFILE_TRACE, trace);
   if (status == CLI_OK && folded != NULL) status = write_profile(ex, QUERN_PROFILE_FOLDED, folded);
-  return status == CLI_OK && cli_interrupted() ? CLI_FAILED : status;
+  return status == CLI_OK && cli_interrupted() ? CLI_INTERRUPTED : status;
 }
 
 static int run(const struct cli_call *call) {

@@ -40,7 +40,7 @@ static int tune(const struct cli_values *values) {
     return cli_fail_last(call->files[0]);
   if (cli_interrupted()) fprintf(stderr, "quern: interrupted; what was found is kept\n");
   printf("%s: %d line%s new; QUERN_WISDOM=%s uses it\n", how.path, found, found == 1 ? "" : "s", how.path);
-  return cli_interrupted() ? CLI_FAILED : CLI_OK;
+  return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
 }
 
 static int run(const struct cli_call *call) {

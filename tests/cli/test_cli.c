@@ -421,6 +421,8 @@ static void profiles(void **state) {
       {"quern run dense.qir --fill --quiet --trace none/t.json", 1, "quern: none/t.json: cannot be made..."},
       {"(timeout -s INT 4 \"$Q\" run dense.qir --fill --quiet --profile --runs 1000000000 | head -1 | cut -c1-9) 2>&1",
        0, "quern: interrupted\nprogram: \n"},
+      {"timeout --preserve-status -s INT 1 \"$Q\" run dense.qir --fill --quiet --runs 1000000000", 130,
+       "quern: interrupted\n"},
   };
   RUN(rows);
 }
