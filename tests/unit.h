@@ -6,6 +6,7 @@
 #define TESTS_UNIT_H
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,7 +34,7 @@
 #endif
 #define MEMORY_LARGEST ((size_t)1 << 28) /* for more a sanitizer would stop the program */
 
-static size_t memory_live;                     /* bytes held */
+static atomic_size_t memory_live;              /* bytes held; compilers run in several threads */
 static unsigned char memory_fill = 0xa5;       /* what new memory holds */
 static size_t memory_largest = MEMORY_LARGEST; /* larger requests are refused */
 static struct {

@@ -47,7 +47,7 @@ QUERN_API quern_status quern_device_get(size_t i, quern_device *device) QUERN_NO
 QUERN_API quern_status quern_instance_record(quern_instance *instance, bool on) QUERN_NODISCARD;
 
 /* What was recorded. TABLE: kernels by time, for people. TRACE: Chrome's JSON. FOLDED: flame-graph stacks. ROWS: the table as a
-** JSON array. */
+** JSON array, with null where nothing was timed or the device's limits are not known. */
 typedef enum quern_profile_form {
   QUERN_PROFILE_TABLE,
   QUERN_PROFILE_TRACE,

@@ -248,6 +248,9 @@ struct base_target {
   bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
   int libraries;                        /* whose calls kernels may be: a bit each */
   int64_t shared_bytes;                 /* of a GPU: that a group of threads may have of the memory they share */
+  int processors;                       /* of a GPU, as of the two below: how many it has; */
+  int processor_threads;                /* threads that one of them holds at a time; */
+  int processor_registers;              /* of 4 bytes, for all of these */
 };
 enum { BASE_LIBRARY_BLAS = 1, BASE_LIBRARY_DNN = 2 };
 

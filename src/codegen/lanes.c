@@ -2,7 +2,8 @@
 ** A thread of a group has some neighbouring lanes of each value (cg_own), and all threads the same scalars. Threads of a warp of
 ** CUDA ask each other; what crosses warps, and everything in OpenCL, goes through the box, which is shared memory.
 ** keeps: a barrier stands between what one thread stores and another loads. The box has two halves, so that one who is slow may
-**        still read one half while others fill the other.
+**        still read one half while others fill the other. LOCALs that share bytes have an END, an ELSE or the head of a loop
+**        between them: each forgets, and until all threads have waited a LOCAL waits, though those of a warp may have.
 ** see:   group.c, docs/design/007-gpu.md          tests: tests/codegen/test_gpu.c
 */
 #include "codegen/cg_int.h"
@@ -95,7 +96,12 @@ void cg_open_block(struct cg_emit *e, kern_id id) {
 void cg_other_block(struct cg_emit *e) {
   if (e->touched != NULL) {
     e->depth--;
-    for (size_t i = 0; i < cg_classes(e->fn); i++) e->touched[i] |= saved(e)[i];
+    unsigned char *other = saved(e); /* what the block began with; what it ends with is added where both branches end */
+    for (size_t i = 0; i < cg_classes(e->fn); i++) {
+      unsigned char before = other[i];
+      other[i] = e->touched[i];
+      e->touched[i] = before;
+    }
     e->depth++;
   }
   cg_forget(e);
@@ -256,9 +262,22 @@ static int emit_own_tree(struct cg_emit *e, kern_id id, int n) {
   return level;
 }
 
-/* "v12 = v12 + __shfl_xor_sync(0xffffffffu, v12, 1);" for h = 1, 2, ..., n / 2 */
-static void emit_butterfly(struct cg_emit *e, kern_id id, int n) {
+/* Whether a warp has an instruction for it. Of the least and the greatest it does not matter that some count twice. */
+static bool is_warp_fold(const struct kern_inst *x) {
+  return (x->imm == KERN_MIN || x->imm == KERN_MAX) && (x->dtype == QUERN_DTYPE_I32 || x->dtype == QUERN_DTYPE_U32);
+}
+
+/* "v12 = v12 + __shfl_xor_sync(0xffffffffu, v12, 1);" for h = 1, 2, ..., n / 2. all: threads n apart have the same, or there are none. */
+static void emit_butterfly(struct cg_emit *e, kern_id id, int n, bool all) {
   char own[16], other[64];
+  if (all && n > 2 && is_warp_fold(cg_inst(e, id))) {
+    struct cg_fill with = {.d = cg_type_of(e, id, 1), .dialect = cg_dialect(e->unit->target)};
+    cg_indent(e);
+    base_str_printf(&e->text, "v%d = ", (int)id);
+    cg_fill(&e->text, cg_inst(e, id)->imm == KERN_MIN ? "warpmin_$D(" : "warpmax_$D(", &with);
+    base_str_printf(&e->text, "v%d);\n", (int)id);
+    return;
+  }
   snprintf(own, sizeof own, "v%d", (int)id);
   for (int h = 1; h < n; h *= 2) {
     snprintf(other, sizeof other, "__shfl_xor_sync(0xffffffffu, v%d, %d)", (int)id, h);
@@ -316,7 +335,7 @@ static void emit_warps(struct cg_emit *e, kern_id first, kern_id last) {
     add_box_at(e, id, at + (int)(id - first) * CG_WARP);
     base_str_printf(&e->text, "[lane & %d];\n", fold_threads(e, id) / CG_WARP - 1);
   }
-  for (kern_id id = first; id <= last; id++) emit_butterfly(e, id, fold_threads(e, id) / CG_WARP);
+  for (kern_id id = first; id <= last; id++) emit_butterfly(e, id, fold_threads(e, id) / CG_WARP, true);
 }
 
 /* Folds that follow each other are exchanged at once, as many as half of the box has room for, after the last of them. */
@@ -355,6 +374,6 @@ void cg_fold(struct cg_emit *e, kern_id id) {
     emit_box_tree(e, id, threads);
     return;
   }
-  emit_butterfly(e, id, BASE_MIN(threads, CG_WARP));
+  emit_butterfly(e, id, BASE_MIN(threads, CG_WARP), threads >= CG_WARP);
   if (threads > CG_WARP) emit_run(e, id);
 }

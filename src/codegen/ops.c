@@ -671,12 +671,13 @@ static void emit_prefetch_lines(struct cg_emit *e, kern_id id) {
   long long lines = (long long)(x->imm * (int64_t)base_dtypes[x->dtype].size / LINE);
   if (e->unit->target->isa != CG_ISA_CUDA || e->group == 1 || lines == 0) return;
   cg_indent(e);
-  base_str_printf(
-      &e->text,
-      "for (i32 p = lane; p < %lld; p += %d) asm volatile(\"prefetch.global.L2 [%%0];\" :: \"l\"((const char *)(",
-      lines, e->group);
+  if (lines > e->group)
+    base_str_printf(&e->text, "for (i32 p = lane; p < %lld; p += %d) ", lines, e->group);
+  else
+    base_str_printf(&e->text, "if (lane < %lld) ", lines);
+  base_str_add(&e->text, "asm volatile(\"prefetch.global.L2 [%0];\" :: \"l\"((const char *)(");
   add_address(e, x->arg[0], x->arg[1], 0);
-  base_str_printf(&e->text, ") + p * %d));\n", LINE);
+  base_str_printf(&e->text, ") + %s * %d));\n", lines > e->group ? "p" : "lane", LINE);
 }
 
 static void emit_prefetch(struct cg_emit *e, kern_id id) {

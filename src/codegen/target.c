@@ -29,7 +29,18 @@ static bool has_f16c(void) {
 
 const struct cg_target cg_targets[] = {
 #define TARGET(NAME, ISA, BYTES, REGISTERS, FMA, VNNI, F16C, L1, L2, L3, RUNS, FLAGS)                                  \
-  {{NAME, BYTES, REGISTERS, FMA, VNNI, F16C, L1 * 1024, L2 * 1024, L3 * 1024, 1, false, 0, 0}, CG_ISA_##ISA, FLAGS},
+  {{.name = NAME,                                                                                                      \
+    .vector_bytes = BYTES,                                                                                             \
+    .registers = REGISTERS,                                                                                            \
+    .fma = FMA,                                                                                                        \
+    .vnni = VNNI,                                                                                                      \
+    .f16c = F16C,                                                                                                      \
+    .l1_bytes = L1 * 1024,                                                                                             \
+    .l2_bytes = L2 * 1024,                                                                                             \
+    .l3_bytes = L3 * 1024,                                                                                             \
+    .threads = 1},                                                                                                     \
+   CG_ISA_##ISA,                                                                                                       \
+   FLAGS},
 #define GPU(...)
 #include "codegen/targets.def"
 #undef TARGET
@@ -40,8 +51,20 @@ const size_t cg_target_count = BASE_COUNT(cg_targets);
 /* Vectors of a GPU are its threads: a value has one lane. */
 const struct cg_target cg_gpus[] = {
 #define TARGET(...)
-#define GPU(NAME, ISA, THREADS, L1, L2, L3, SHARED, FLAGS)                                                             \
-  {{NAME, 4, 64, true, false, false, L1 * 1024, L2 * 1024, L3 * INT64_C(1024), THREADS, true, 0, SHARED * 1024},       \
+#define GPU(NAME, ISA, THREADS, L1, L2, L3, SHARED, PROCESSORS, HELD, REGISTERS, FLAGS)                                \
+  {{.name = NAME,                                                                                                      \
+    .vector_bytes = 4,                                                                                                 \
+    .registers = 64,                                                                                                   \
+    .fma = true,                                                                                                       \
+    .l1_bytes = L1 * 1024,                                                                                             \
+    .l2_bytes = L2 * 1024,                                                                                             \
+    .l3_bytes = L3 * INT64_C(1024),                                                                                    \
+    .threads = THREADS,                                                                                                \
+    .gpu = true,                                                                                                       \
+    .shared_bytes = SHARED * 1024,                                                                                     \
+    .processors = PROCESSORS,                                                                                          \
+    .processor_threads = HELD,                                                                                         \
+    .processor_registers = REGISTERS * 1024},                                                                          \
    CG_ISA_##ISA,                                                                                                       \
    FLAGS},
 #include "codegen/targets.def"

@@ -103,7 +103,7 @@ static void make_step(struct kern_step *step, const struct kern_fn *fn, kern_id 
 
 /* Where blocks go: FOR and IF that do not run behind their END (or ELSE), ELSE to the END, END to its FOR. */
 static void link_blocks(struct code *code) {
-  size_t open[KERN_MAX_DEPTH];
+  size_t open[KERN_MAX_DEPTH] = {0};
   int depth = 0;
   for (size_t i = 0; i < code->n_steps; i++) {
     struct kern_step *step = &code->steps[i];

@@ -302,6 +302,19 @@ kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int 
 /* exp of f32 that are not above 0, or NaN, by few instructions: at most 2 ulp down to -20, 5 down to -87, and 0 where exp is subnormal. */
 kern_id kern_exp_below(struct kern_builder *b, kern_id x);
 
+/* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_short.c): at most 0.55 ulp of bf16
+** where results are 2^-25 or more, 0.62 of f16, with the rounding. For infinities the limits. */
+enum kern_short { KERN_GELU, KERN_GELU_TANH, KERN_GELU_SLOPE, KERN_GELU_TANH_SLOPE, KERN_SHORT_COUNT };
+double kern_short_exact(enum kern_short f, double x);
+kern_id kern_short(struct kern_builder *b, enum kern_short f, quern_dtype dtype, kern_id x);
+
+/* Whether a node of a group rounds f(x), or factor f(x), to 16 bits (short.c); factor may be NULL. */
+struct kern_short_use {
+  enum kern_short f;
+  const quern_tensor *x, *factor;
+};
+bool kern_short_find(const struct pass_group *group, const struct ir_node *node, struct kern_short_use *found);
+
 /* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64 scalars. */
 kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index);
 
@@ -340,6 +353,8 @@ void kern_values_free(struct kern_values *values);
 
 /* From now on for threads of GPUs, where the same value takes fewer instructions there: exp(x - max x), iota == s. */
 void kern_values_for_gpu(struct kern_values *values);
+/* From now on by shorter forms what nodes of the group round to 16 bits. The group outlives the values. */
+void kern_values_shorten(struct kern_values *values, const struct pass_group *group);
 
 /* Tensor t is read from memory: dense row-major. */
 void kern_values_bind_mem(struct kern_values *values, const quern_tensor *t, kern_id mem);

@@ -14,6 +14,7 @@ int64_t kern_scratch_place(const struct kern *kern, size_t number, const int64_t
   int depth = 0;
   for (size_t i = 0; i < fn->insts.n; i++) {
     const struct kern_inst *x = &fn->insts.at[i];
+    QUERN_ASSERT(depth > 0 || (x->op != KERN_ELSE && x->op != KERN_END));
     if (x->op == KERN_LOCAL || x->op == KERN_CALL) {
       if (at != NULL) at[i] = now;
       int64_t bytes = x->op == KERN_CALL ? callees[x->imm] : x->imm * (int64_t)base_dtypes[x->dtype].size;

@@ -37,6 +37,7 @@ struct kern_values {
   struct pass_space *space;
   int vector; /* the variable that has lanes, or -1 */
   bool for_gpu;
+  const struct pass_group *shortened; /* or NULL */
   BASE_VEC(struct variable) vars;
   BASE_VEC(struct memory) memories;
   BASE_VEC(struct known) known;
@@ -266,6 +267,7 @@ static kern_id memory_of(struct kern_values *v, const quern_tensor *t) {
 }
 
 void kern_values_for_gpu(struct kern_values *v) { v->for_gpu = true; }
+void kern_values_shorten(struct kern_values *v, const struct pass_group *group) { v->shortened = group; }
 
 /* ---- ops ------------------------------------------------------------------------------------------------ */
 
@@ -333,7 +335,23 @@ static kern_id lane_is(struct kern_values *v, kern_id x, kern_id y) {
   return kern_bin(b, KERN_EQ, sum.arg[1], kern_splat(b, number, sum.lanes));
 }
 
+/* x op y, with the lanes of the wider. */
+static kern_id join(struct kern_values *v, enum kern_op op, kern_id x, kern_id y) {
+  int lanes = BASE_MAX(lanes_at(v, x), lanes_at(v, y));
+  x = splat(v, x, lanes);
+  return kern_bin(v->b, op, x, splat(v, y, lanes));
+}
+
+static kern_id value_short(struct kern_values *v, const struct point *p, const struct kern_short_use *use) {
+  quern_dtype dtype = p->node->out[0].dtype;
+  kern_id y = kern_short(v->b, use->f, dtype, kern_values_get(v, use->x, p->rank, p->at));
+  if (use->factor != NULL) y = join(v, KERN_MUL, y, kern_values_get(v, use->factor, p->rank, p->at));
+  return kern_cast(v->b, y, dtype);
+}
+
 static kern_id value_elementwise(struct kern_values *v, const struct point *p) {
+  struct kern_short_use use;
+  if (v->shortened != NULL && kern_short_find(v->shortened, p->node, &use)) return value_short(v, p, &use);
   kern_id x[3] = {0};
   int lanes = 1, n = p->node->n_src;
   for (int i = 0; i < n; i++) {
@@ -391,13 +409,6 @@ static kern_id value_random(struct kern_values *v, const struct point *p) {
   kern_id seed = kern_values_get(v, node->src[0], 0, NULL), step = kern_values_get(v, node->src[1], 0, NULL);
   const struct pass_index *flat = pass_index_flat(v->space, p->rank, node->out[0].dims, p->at);
   return kern_random(v->b, seed, step, node->attrs->stream, index_of(v, flat, false));
-}
-
-/* x op y, with the lanes of the wider. */
-static kern_id join(struct kern_values *v, enum kern_op op, kern_id x, kern_id y) {
-  int lanes = BASE_MAX(lanes_at(v, x), lanes_at(v, y));
-  x = splat(v, x, lanes);
-  return kern_bin(v->b, op, x, splat(v, y, lanes));
 }
 
 /* The bool "0 <= e < n and n_step divides e", or KERN_NONE when it always holds. */

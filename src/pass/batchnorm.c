@@ -186,7 +186,7 @@ static quern_tensor *rebuilt(const struct chain *chain, quern_tensor *y, quern_t
 static quern_status fold_chain(const struct job *job, quern_tensor *y, quern_tensor **out) {
   quern_context *ctx = job->ctx;
   struct chain chain = {0};
-  const struct pass_index *at[QUERN_MAX_RANK], *flats[MOST_STEPS], *outer[QUERN_MAX_RANK];
+  const struct pass_index *at[QUERN_MAX_RANK] = {NULL}, *flats[MOST_STEPS] = {NULL}, *outer[QUERN_MAX_RANK] = {NULL};
   *out = NULL;
   QUERN_TRY(pass_space_new(&chain.space, &ctx->heap));
   for (int k = 0; k < y->rank; k++)

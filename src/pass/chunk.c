@@ -122,7 +122,7 @@ static void of_rows(const struct chunk *c, quern_tensor *x, quern_tensor *labels
 /* (i, dweight, x, labels, g, same ..) to (dweight, dx, losses if wanted), or (i, x, labels, same ..) to losses. */
 static void turn(void *user, quern_tensor *const *args, quern_tensor **results) {
   const struct chunk *c = user;
-  quern_tensor *d[OUTS], *bias = c->padded > c->classes ? args[c->back ? 6 : 4] : NULL;
+  quern_tensor *d[OUTS] = {NULL}, *bias = c->padded > c->classes ? args[c->back ? 6 : 4] : NULL;
   if (!c->back) {
     of_rows(c, args[1], args[2], NULL, (quern_tensor *[]){args[3], bias}, results);
     return;
@@ -135,6 +135,7 @@ static void turn(void *user, quern_tensor *const *args, quern_tensor **results) 
 
 /* Rows first .. first + n - 1 of t, as (turns, n / turns, ...) when there are turns. */
 static quern_tensor *rows_of(quern_tensor *t, int64_t first, int64_t n, int64_t turns) {
+  QUERN_ASSERT(t != NULL);
   if (ir_is_poison(t)) return &ir_poison;
   quern_tensor *part = quern_slice(t, 0, first, first + n, 1);
   if (turns == 0) return part;
@@ -154,7 +155,7 @@ static quern_tensor *join(quern_tensor *a, quern_tensor *b) {
 static quern_status all_rows(struct chunk *c, quern_tensor *x, quern_tensor *labels, quern_tensor *g,
                              quern_tensor *const *same, quern_tensor **out) {
   int64_t turns = c->n / c->rows, whole = turns * c->rows;
-  quern_tensor *operands[6], *results[OUTS], *rest[OUTS] = {NULL, NULL, NULL};
+  quern_tensor *operands[6], *results[OUTS] = {NULL}, *rest[OUTS] = {NULL};
   int n = 0;
   if (c->back) operands[n++] = quern_zeros(c->ctx, c->dtype, 2, same[0]->dims);
   operands[n++] = rows_of(x, 0, whole, turns);
@@ -222,7 +223,7 @@ static quern_tensor *reduce(const struct chunk *c, const struct ir_node *node, q
 
 static quern_status forward(struct job *job, struct chunk *c, const struct ir_node *node, quern_tensor *const *src,
                             quern_tensor **out) {
-  quern_tensor *labels = flat_rows(src[2], c->n, 0), *y[OUTS];
+  quern_tensor *labels = flat_rows(src[2], c->n, 0), *y[OUTS] = {NULL};
   QUERN_TRY(make_all(c, src, labels, NULL, y));
   out[0] = reduce(c, node, y[LOSSES], labels);
   struct seen seen = {.node = node, .src = {src[0], src[1], src[2]}, .out = out[0]};
@@ -253,7 +254,7 @@ static quern_status find_losses(struct job *job, const struct chunk *c, quern_te
 
 static quern_status backward(struct job *job, struct chunk *c, const struct ir_node *node, quern_tensor *const *src,
                              quern_tensor **out) {
-  quern_tensor *labels = flat_rows(src[2], c->n, 0), *d[OUTS];
+  quern_tensor *labels = flat_rows(src[2], c->n, 0), *d[OUTS] = {NULL};
   struct seen *seen;
   QUERN_TRY(find_losses(job, c, src, &seen));
   c->losses = seen != NULL;
@@ -330,7 +331,7 @@ static bool is_large(const struct ir_node *node, const struct pass_options *opti
 
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
   struct job *job = user;
-  struct chunk c;
+  struct chunk c = {0};
   if (!is_large(node, job->options, &c)) return ir_rebuild(node, src, out);
   for (int i = 0; i < node->attrs->ints.n; i++) c.ints[i] = node->attrs->ints.at[i];
   c.ints[0] = QUERN_REDUCTION_NONE;

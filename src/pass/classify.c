@@ -5,13 +5,18 @@
 #include "pass/pass_int.h"
 
 #define LEAF                                                                                                           \
-  { PASS_CLASS_LEAF, 0, PASS_KIND_MAP }
+  { PASS_CLASS_LEAF, 0, PASS_KIND_MAP, false }
 #define MOVE                                                                                                           \
-  { PASS_CLASS_MOVE, 0, PASS_KIND_MAP }
+  { PASS_CLASS_MOVE, 0, PASS_KIND_MAP, false }
 #define MATH(cost)                                                                                                     \
-  { PASS_CLASS_MATH, cost, PASS_KIND_MAP }
+  { PASS_CLASS_MATH, cost, PASS_KIND_MAP, false }
 #define ANCHOR(KIND)                                                                                                   \
-  { PASS_CLASS_ANCHOR, 0, PASS_KIND_##KIND }
+  { PASS_CLASS_ANCHOR, 0, PASS_KIND_##KIND, false }
+/* elementwise: the element itself, and what is computed from elements */
+#define SAME                                                                                                           \
+  { PASS_CLASS_MOVE, 0, PASS_KIND_MAP, true }
+#define EACH(cost)                                                                                                     \
+  { PASS_CLASS_MATH, cost, PASS_KIND_MAP, true }
 
 #define FUSE_INPUT LEAF
 #define FUSE_STATE LEAF
@@ -21,46 +26,46 @@
 #define FUSE_IOTA MOVE
 #define FUSE_RANDOM MATH(32)
 
-#define FUSE_NEG MATH(1)
-#define FUSE_ABS MATH(1)
-#define FUSE_SIGN MATH(1)
-#define FUSE_FLOOR MATH(1)
-#define FUSE_CEIL MATH(1)
-#define FUSE_ROUND MATH(1)
-#define FUSE_TRUNC MATH(1)
-#define FUSE_EXP MATH(16)
-#define FUSE_EXPM1 MATH(16)
-#define FUSE_LOG MATH(16)
-#define FUSE_LOG1P MATH(16)
-#define FUSE_SQRT MATH(4)
-#define FUSE_SIN MATH(16)
-#define FUSE_COS MATH(16)
-#define FUSE_TANH MATH(16)
-#define FUSE_ERF MATH(16)
-#define FUSE_NOT MATH(1)
-#define FUSE_STOP_GRAD MOVE
-#define FUSE_KEEP MOVE
-#define FUSE_CAST MATH(1)
-#define FUSE_BITCAST MOVE
+#define FUSE_NEG EACH(1)
+#define FUSE_ABS EACH(1)
+#define FUSE_SIGN EACH(1)
+#define FUSE_FLOOR EACH(1)
+#define FUSE_CEIL EACH(1)
+#define FUSE_ROUND EACH(1)
+#define FUSE_TRUNC EACH(1)
+#define FUSE_EXP EACH(16)
+#define FUSE_EXPM1 EACH(16)
+#define FUSE_LOG EACH(16)
+#define FUSE_LOG1P EACH(16)
+#define FUSE_SQRT EACH(4)
+#define FUSE_SIN EACH(16)
+#define FUSE_COS EACH(16)
+#define FUSE_TANH EACH(16)
+#define FUSE_ERF EACH(16)
+#define FUSE_NOT EACH(1)
+#define FUSE_STOP_GRAD SAME
+#define FUSE_KEEP SAME
+#define FUSE_CAST EACH(1)
+#define FUSE_BITCAST SAME
 
-#define FUSE_ADD MATH(1)
-#define FUSE_SUB MATH(1)
-#define FUSE_MUL MATH(1)
-#define FUSE_DIV MATH(4)
-#define FUSE_MOD MATH(6)
-#define FUSE_POW MATH(32)
-#define FUSE_ATAN2 MATH(32)
-#define FUSE_MAX MATH(1)
-#define FUSE_MIN MATH(1)
-#define FUSE_AND MATH(1)
-#define FUSE_OR MATH(1)
-#define FUSE_XOR MATH(1)
-#define FUSE_SHL MATH(1)
-#define FUSE_SHR MATH(1)
-#define FUSE_EQ MATH(1)
-#define FUSE_LT MATH(1)
-#define FUSE_LE MATH(1)
-#define FUSE_SELECT MATH(1)
+#define FUSE_ADD EACH(1)
+#define FUSE_SUB EACH(1)
+#define FUSE_MUL EACH(1)
+#define FUSE_DIV EACH(4)
+#define FUSE_MOD EACH(6)
+#define FUSE_POW EACH(32)
+#define FUSE_ATAN2 EACH(32)
+#define FUSE_MAX EACH(1)
+#define FUSE_MIN EACH(1)
+#define FUSE_AND EACH(1)
+#define FUSE_OR EACH(1)
+#define FUSE_XOR EACH(1)
+#define FUSE_SHL EACH(1)
+#define FUSE_SHR EACH(1)
+#define FUSE_EQ EACH(1)
+#define FUSE_LT EACH(1)
+#define FUSE_LE EACH(1)
+#define FUSE_SELECT EACH(1)
 
 #define FUSE_RESHAPE MOVE
 #define FUSE_PERMUTE MOVE

@@ -41,7 +41,7 @@ static void column_indices(const struct fuse_unit *rows, const struct ir_node *n
   const quern_tensor *s = node->src[0];
   for (int in = 0; in < 2; in++) {
     int64_t dims[QUERN_MAX_RANK];
-    const struct pass_index *part[QUERN_MAX_RANK];
+    const struct pass_index *part[QUERN_MAX_RANK] = {NULL};
     int n = 0;
     for (int k = 0; k < s->rank; k++)
       if (is_listed(node->attrs->axes, k) == (in != 0)) dims[n++] = s->dims[k];
@@ -107,7 +107,7 @@ static bool can_precede(const struct fuse *f, const struct fuse_unit *rows, cons
 static bool on_gpu(const struct fuse *f) { return f->options->target != NULL && f->options->target->gpu; }
 
 static bool is_plain(const struct ir_node *node) {
-  return (node->op >= IR_NEG && node->op <= IR_SELECT) || node->op == IR_RESHAPE || node->op == IR_BROADCAST;
+  return pass_ops[node->op].elementwise || node->op == IR_RESHAPE || node->op == IR_BROADCAST;
 }
 
 static bool is_stage(const struct fuse_unit *unit, const struct ir_node *node) {
@@ -175,7 +175,7 @@ static void end_indices(const struct fuse_unit *rows, const quern_tensor *t, con
 /* Whether t is an element a column of the rows, made of sums of the columns where these have it and of numbers, by plain nodes. */
 static bool is_end(const struct fuse *f, int unit, const struct fuse_unit *rows, const quern_tensor *t) {
   const struct fuse_unit *columns = f->units.at[unit];
-  const struct pass_index *source[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
+  const struct pass_index *source[QUERN_MAX_RANK] = {NULL}, *result[QUERN_MAX_RANK] = {NULL};
   struct point stack[MOST_END] = {{.tensor = t}};
   int depth = 1, steps = 0;
   if (ir_count(t) != rows->inner) return false;
@@ -245,7 +245,7 @@ static quern_status take_over(struct fuse *f, int number, struct fuse_unit *rows
   for (size_t i = 0; i < columns->stages.n; i++) {
     struct ir_node *node = columns->stages.at[i].node;
     struct fuse_spot *spot = fuse_spot_of(f, &node->out[0]);
-    const struct pass_index *at[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
+    const struct pass_index *at[QUERN_MAX_RANK] = {NULL}, *result[QUERN_MAX_RANK] = {NULL};
     struct base_arena *arena = &f->groups->arena;
     column_indices(rows, node, at, result);
     struct fuse_stage cross = {.node = node};
@@ -339,7 +339,7 @@ static quern_status walk_columns(struct fuse *f, struct fuse_walk *walk, const s
   f->visits.n = f->indices.n = f->reads.n = f->before.n = f->pending.n = 0;
   for (size_t i = 0; i < columns->stages.n && walk->fits; i++) {
     const struct ir_node *node = columns->stages.at[i].node;
-    const struct pass_index *at[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
+    const struct pass_index *at[QUERN_MAX_RANK] = {NULL}, *result[QUERN_MAX_RANK] = {NULL};
     column_indices(walk->unit, node, at, result);
     QUERN_TRY(fuse_walk(f, walk, node->src[0], at));
   }

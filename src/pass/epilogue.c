@@ -73,12 +73,13 @@ static double gelu_gradient(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * gelu_slope * (1 + 3 * gelu_cube * x * x);
 }
 
-static double compute(enum ir_op op, double a, double b, double c) {
+double pass_compute(enum ir_op op, double a, double b, double c) {
   switch ((int)op) {
   case IR_NEG: return -a;
   case IR_ABS: return fabs(a);
   case IR_EXP: return exp(a);
   case IR_TANH: return tanh(a);
+  case IR_ERF: return erf(a);
   case IR_ADD: return a + b;
   case IR_SUB: return a - b;
   case IR_MUL: return a * b;
@@ -242,7 +243,7 @@ static void evaluate(struct match *m) {
       double x[3] = {0, 0, 0};
       for (int i = 0; i < item->n_src; i++) x[i] = m->items[item->src[i]].at_point[p];
       item->at_point[p] =
-          item->slot == SLOT_MADE ? compute(item->t->node->op, x[0], x[1], x[2]) : sample(item->slot, p);
+          item->slot == SLOT_MADE ? pass_compute(item->t->node->op, x[0], x[1], x[2]) : sample(item->slot, p);
     }
   }
 }

@@ -2,7 +2,7 @@
 ** keeps: equal expressions are the same pointer; lo and hi enclose every value over the space
 ** tests: tests/pass/test_index.c (against plain evaluation at every point)
 */
-#include "pass/pass.h"
+#include "pass/pass_int.h"
 
 /* Wrap-around arithmetic: sizes that overflow belong to tensors without elements, where no value matters. */
 static int64_t add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
@@ -128,7 +128,7 @@ static const struct pass_index *of_atom(struct pass_space *space, enum pass_atom
 /* a + by * b, term by term: both are sorted. */
 static const struct pass_index *add_scaled(struct pass_space *space, const struct pass_index *a,
                                            const struct pass_index *b, int64_t by) {
-  size_t room = (size_t)(a->n_terms + b->n_terms);
+  size_t room = (size_t)a->n_terms + (size_t)b->n_terms;
   struct pass_term few[16], *terms = few;
   if (room > BASE_COUNT(few)) {
     terms = base_arena_alloc(&space->arena, room * sizeof *terms);
@@ -302,7 +302,7 @@ bool pass_index_source(struct pass_space *space, const struct ir_node *node, int
                        const struct pass_index *const *at, const struct pass_index **in) {
   const quern_tensor *out = &node->out[0], *src = node->src[src_number];
   const struct ir_attrs *attrs = node->attrs;
-  if (node->op >= IR_NEG && node->op <= IR_SELECT) {
+  if (pass_ops[node->op].elementwise) {
     for (int k = 0; k < out->rank; k++) in[k] = at[k];
     return true;
   }

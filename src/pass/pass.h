@@ -268,4 +268,8 @@ void pass_groups_fini(struct pass_groups *groups);
 quern_status pass_groups_verify(const struct pass_groups *groups, const struct pass_graph *graph) QUERN_NODISCARD;
 quern_status pass_groups_print(struct base_str *str, const struct pass_groups *groups) QUERN_NODISCARD;
 
+/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognised by the values of (epilogue.c);
+** a for others. */
+double pass_compute(enum ir_op op, double a, double b, double c);
+
 #endif

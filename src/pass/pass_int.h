@@ -47,11 +47,6 @@ quern_tensor *pass_move_gather(struct ir_node *node, quern_tensor *const *src);
 /* The same of a SCATTER. */
 quern_tensor *pass_move_scatter(struct ir_node *node, quern_tensor *const *src);
 
-/* Of an element of each source, in the same place; nothing is moved across a KEEP. */
-static inline bool pass_is_elementwise(const struct ir_node *node) {
-  return node->op >= IR_NEG && node->op <= IR_SELECT && node->op != IR_KEEP;
-}
-
 /* ---- fusion: kinds of ops (classify.c) --------------------------------------------------------------------- */
 
 enum pass_class {
@@ -64,8 +59,14 @@ struct pass_op {
   enum pass_class class;
   int cost;            /* of one element; an addition is 1 */
   enum pass_kind kind; /* of anchors */
+  bool elementwise;    /* an element is made of those of the sources in the same place */
 };
 extern const struct pass_op pass_ops[IR_OP_COUNT];
+
+/* Nothing is moved across a KEEP. */
+static inline bool pass_is_elementwise(const struct ir_node *node) {
+  return pass_ops[node->op].elementwise && node->op != IR_KEEP;
+}
 
 enum {
   PASS_CHEAP = 8,        /* what costs no more is computed again rather than stored */

@@ -82,12 +82,13 @@ void prof_steps_floor(const struct prof_limits *limits, size_t n, struct prof_st
 /* By kernel: count, total, average, share; those that make up 80 % of the time are marked; GFLOP/s, GB/s, % of the
 ** limit, what bounds it. Then by kind. */
 quern_status prof_table(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
-/* The kernels as a JSON array: name, kind, ops, count, total_ms, share (of 1), gflops, gbs, limit_pct, lost_ms. */
+/* The kernels as a JSON array: name, kind, ops, count, total_ms, share (of 1), gflops, gbs, limit_pct, lost_ms; null
+** where nothing was timed, or the limits are not known. */
 quern_status prof_rows(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
 /* Every kernel with the bytes and operations it must do, the floor they imply, the time it took when that is known, and
 ** the ratio, sorted by lost time. */
 quern_status prof_explain(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
-/* Events as Chrome's JSON, which Perfetto and chrome://tracing open. */
+/* Events as Chrome's JSON, which Perfetto and chrome://tracing open; rates, limit and bound as far as they are known. */
 quern_status prof_trace(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
 /* "program;kind;kernel microseconds" lines, as flame-graph programs read them. */
 quern_status prof_folded(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;

@@ -210,6 +210,14 @@ quern_status prof_table(struct base_str *str, const struct prof *prof) {
   return base_str_status(str);
 }
 
+/* ,"key": a number, or null where it is not known. */
+static void add_number(struct base_str *str, const char *key, bool known, double value, int digits) {
+  if (known)
+    base_str_printf(str, ",\"%s\":%.*f", key, digits, value);
+  else
+    base_str_printf(str, ",\"%s\":null", key);
+}
+
 /* Names of kernels and operations are letters, digits and a few signs: they need no escapes. */
 quern_status prof_rows(struct base_str *str, const struct prof *prof) {
   struct rows rows;
@@ -219,13 +227,17 @@ quern_status prof_rows(struct base_str *str, const struct prof *prof) {
   base_str_add(str, "[");
   for (size_t i = 0; i < rows.n; i++) {
     const struct row *row = &rows.at[i];
-    double seconds = row->seconds > 0 ? row->seconds : 1;
+    bool timed = row->seconds > 0, limited = timed && row->floor > 0;
+    double rate = timed ? 1e-9 / row->seconds : 0;
     base_str_printf(str, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"ops\":\"%s\",\"count\":%llu,\"total_ms\":%.6f",
                     i > 0 ? "," : "", row->step->kernel, row->step->kind, row->step->ops,
                     (unsigned long long)row->count, row->seconds * 1e3);
-    base_str_printf(str, ",\"share\":%.6f,\"gflops\":%.3f,\"gbs\":%.3f,\"limit_pct\":%.3f,\"lost_ms\":%.6f}",
-                    total > 0 ? row->seconds / total : 0, row->flops / seconds * 1e-9, row->bytes / seconds * 1e-9,
-                    100 * row->floor / seconds, BASE_MAX(row->seconds - row->floor, 0) * 1e3);
+    add_number(str, "share", total > 0, row->seconds / total, 6);
+    add_number(str, "gflops", timed, row->flops * rate, 3);
+    add_number(str, "gbs", timed, row->bytes * rate, 3);
+    add_number(str, "limit_pct", limited, 100 * row->floor / row->seconds, 3);
+    add_number(str, "lost_ms", limited, BASE_MAX(row->seconds - row->floor, 0) * 1e3, 6);
+    base_str_add(str, "}");
   }
   base_str_add(str, "]");
   base_free(str->heap, rows.at, rows.bytes);

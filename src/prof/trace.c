@@ -34,10 +34,14 @@ quern_status prof_trace(struct base_str *str, const struct prof *prof) {
     base_str_printf(str, ", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"ops\": ",
                     (e->begin - start) * 1e6, seconds * 1e6);
     add_string(str, s->ops);
-    base_str_printf(str, ", \"step\": %d, \"gflops\": %.3f, \"gbs\": %.3f, \"limit_pct\": %.1f, \"bound\": \"%s\"}}",
-                    e->step, seconds > 0 ? s->cost.flops / seconds * 1e-9 : 0,
-                    seconds > 0 ? s->cost.bytes / seconds * 1e-9 : 0, seconds > 0 ? 100 * s->floor / seconds : 0,
-                    prof_bound_names[s->bound]);
+    base_str_printf(str, ", \"step\": %d", e->step);
+    if (seconds > 0)
+      base_str_printf(str, ", \"gflops\": %.3f, \"gbs\": %.3f", s->cost.flops / seconds * 1e-9,
+                      s->cost.bytes / seconds * 1e-9);
+    if (seconds > 0 && s->floor > 0)
+      base_str_printf(str, ", \"limit_pct\": %.1f, \"bound\": \"%s\"", 100 * s->floor / seconds,
+                      prof_bound_names[s->bound]);
+    base_str_add(str, "}}");
   }
   base_str_add(str, "\n]}\n");
   return base_str_status(str);

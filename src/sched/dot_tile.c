@@ -4,15 +4,15 @@
 ** runs apart, so that it loads 16 bytes at a time. Where there are fewer tiles than a GPU has room for, terms are cut
 ** into parts, and a second phase adds them.
 ** keeps: a sum is one chain over the terms of its part, in order; parts are added from the first to the last. How many
-**        there are depends on extents and dtype only.
+**        there are depends on extents, dtype and target only.
 ** see:   docs/design/007-gpu.md          tests: tests/sched/test_dot_tile.c
 */
 #include "sched/dot_tile.h"
 
-/* Groups that fill a GPU; terms of a part at least, and what they are a multiple of; terms and products that are worth
-** a tile; and what is better done by a thread an element: many of a batch, of fewer rows and columns than THIN. */
+/* Groups that a processor has at a time; terms of a part at least, and what they are a multiple of; terms and products that are
+** worth a tile; and what is better done by a thread an element: many of a batch, of fewer rows and columns than THIN. */
 enum {
-  GROUPS = 256,
+  BESIDE = 2,
   PART_TERMS = 512,
   PART_UNIT = 32,
   LEAST_TERMS = 8,
@@ -52,9 +52,10 @@ static int64_t tiles_of(const struct dot *d, int64_t side) {
 static void choose_sizes(struct dot_tile *t) {
   const struct dot *d = t->d;
   int64_t large = DOT_TILE_ACROSS * DOT_TILE_OWN, small = large / 2, parts = BASE_MAX(d->k / PART_TERMS, 1);
-  bool few = BASE_MIN(d->m, d->n) <= small || tiles_of(d, large) * parts < GROUPS / 2;
+  int64_t processors = d->job->target->processors;
+  bool few = BASE_MIN(d->m, d->n) <= small || tiles_of(d, large) * parts < processors;
   t->side = few ? small : large;
-  parts = BASE_MAX(BASE_MIN(parts, GROUPS / tiles_of(d, t->side)), 1);
+  parts = BASE_MAX(BASE_MIN(parts, BESIDE * processors / tiles_of(d, t->side)), 1);
   if (d->job->sched->nr > 0) t->side = d->job->sched->nr < DOT_TILE_OWN ? small : large;
   t->own = (int)t->side / DOT_TILE_ACROSS;
   t->run = 16 / BASE_MAX((int)base_dtypes[d->acc].size, 4);
@@ -220,7 +221,8 @@ static quern_status build(struct dot_tile *t) {
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks))}, *b = &builder;
   QUERN_TRY(kern->failed);
   kern->phases[kern->n_phases - 1].group = DOT_TILE_THREADS;
-  kern->phases[kern->n_phases - 1].beside = 8 / (int)BASE_MAX(base_dtypes[d->acc].size, 4); /* 128 registers a thread */
+  int words = (int)BASE_MAX(base_dtypes[d->acc].size, 4) / 4;
+  kern->phases[kern->n_phases - 1].beside = BESIDE / words; /* 128 registers a thread */
   QUERN_TRY(dot_values(d, b, &t->values));
   t->build = b;
   place_task(t);

@@ -83,12 +83,15 @@ static bool has_dims(const quern_tensor *t, const quern_tensor *other) {
   return t->rank == other->rank && memcmp(t->dims, other->dims, (size_t)t->rank * sizeof *t->dims) == 0;
 }
 
-/* The gradient with a float mask that needs none: the three results are those of q, k and v, which is certain where the mask has other
-** dimensions than v. */
-static bool adds_only(const struct ir_node *node) {
-  return strcmp(node->attrs->name, "attention.vjp") == 0 && node->attrs->ints.at[1] != 0 && node->n_src == 7 &&
-         node->n_out == 3 && base_dtypes[node->src[3]->dtype].class == BASE_FLOAT && node->src[6]->rank == 4 &&
-         has_dims(&node->out[2], node->src[2]) && !has_dims(node->src[3], node->src[2]);
+/* The gradient with a float mask. It needs none: the three results are those of q, k and v, which is certain where the mask has other
+** dimensions than v. Or it is the fourth, of a mask that has all keys, and one query or all. */
+static bool adds(const struct ir_node *node) {
+  if (strcmp(node->attrs->name, "attention.vjp") != 0 || node->attrs->ints.at[1] == 0 || node->n_src != 7) return false;
+  const quern_tensor *mask = node->src[3];
+  if (base_dtypes[mask->dtype].class != BASE_FLOAT || node->src[6]->rank != 4) return false;
+  int64_t queries = node->src[0]->dims[2], keys = node->src[2]->dims[2];
+  if (node->n_out == FLASH_DMASK + 1) return mask->dims[3] == keys && (mask->dims[2] == queries || mask->dims[2] == 1);
+  return node->n_out == FLASH_DMASK && has_dims(&node->out[2], node->src[2]) && !has_dims(mask, node->src[2]);
 }
 
 bool att_flash_claims(const struct base_target *target, const struct ir_node *node) {
@@ -96,11 +99,14 @@ bool att_flash_claims(const struct base_target *target, const struct ir_node *no
   struct flash_shape shape;
   const quern_tensor *mask;
   bool placed = node->attrs->ints.n > 2;
-  if ((!placed && !att_claims(node) && !adds_only(node)) || !read_node(node, &a, &mask)) return false;
-  if (a.batch < 1 || a.heads < 1 || a.keys < 1 || a.queries < 2 || a.width < 1 || a.value_width < 1) return false;
+  if ((!placed && !att_claims(node) && !adds(node)) || !read_node(node, &a, &mask)) return false;
+  if (a.batch < 1 || a.heads < 1 || a.keys < 1 || a.queries < 1 || a.width < 1 || a.value_width < 1) return false;
   if (a.width > MOST_WIDTH || a.value_width > MOST_WIDTH) return false;
   quern_dtype acc = kern_acc_dtype(node->src[0]->dtype);
-  return flash_shape(&shape, target, acc, &a, false) && (!a.back || flash_shape(&shape, target, acc, &a, true));
+  struct flash_few_shape few;
+  if (flash_few_shape(&few, target, acc, &a)) return true;
+  return a.queries > 1 && flash_shape(&shape, target, acc, &a, false) &&
+         (!a.back || flash_shape(&shape, target, acc, &a, true));
 }
 
 bool flash_setup(struct flash *f, const struct ir_node *node) {
@@ -109,6 +115,7 @@ bool flash_setup(struct flash *f, const struct ir_node *node) {
   f->mask_mem = f->mask != NULL ? att_place_mem(f->job, 3, false) : KERN_NONE;
   f->lse_mem = att_place_mem(f->job, f->a.lse, !f->a.back);
   f->offset = KERN_NONE;
+  f->parts.n = 1;
   for (int i = 0; i < PASS_VIEWS; i++) {
     int place = f->a.views[i].place;
     f->mem[i] = place < 0 ? KERN_NONE : att_place_mem(f->job, place, pass_view_is_out(i, f->a.back));
@@ -148,8 +155,7 @@ static bool is_shared(int view) {
   return view == PASS_VIEW_K || view == PASS_VIEW_V || view == PASS_VIEW_DK || view == PASS_VIEW_DV;
 }
 
-/* Where row 0 of the current head begins. */
-static kern_id view_at(struct flash *f, int view) {
+kern_id flash_view_at(struct flash *f, int view) {
   const struct pass_view *v = &f->a.views[view];
   kern_id at = kern_add_i(f->b, kern_mul_i(f->b, f->batch, v->batch), v->at);
   return kern_add(f->b, at, kern_mul_i(f->b, is_shared(view) ? f->kv : f->head, v->head));
@@ -164,14 +170,26 @@ struct tile_source flash_source(struct flash *f, int view, kern_id first) {
   const struct pass_view *v = &f->a.views[view];
   struct tile_source s = {.row = v->row, .width = width_of(f, view), .first = first};
   s.mem = kern_mem(f->b, f->mem[view]);
-  s.at = view_at(f, view);
+  s.at = flash_view_at(f, view);
   s.last = kern_index(f->b, (is_shared(view) ? f->a.keys : f->a.queries) - 1);
   int64_t strides[] = {s.width, v->at, v->batch, v->head, v->row};
   s.run = tile_run(f->job->kern->mems[f->mem[view]].dtype, BASE_COUNT(strides), strides);
   return s;
 }
 
-static bool has_offset(const struct flash *f) { return f->mask != NULL && f->mask->dtype == QUERN_DTYPE_I64; }
+void flash_read_offset(struct flash *f) {
+  if (f->mask == NULL || f->mask->dtype != QUERN_DTYPE_I64) return;
+  kern_id at = f->mask->dims[0] > 1 ? f->batch : kern_index(f->b, 0);
+  kern_id offset = kern_load(f->b, kern_mem(f->b, f->mask_mem), at, 1);
+  f->offset = kern_min_i(f->b, kern_max_i(f->b, offset, -f->a.queries), f->a.keys);
+}
+
+kern_id flash_keys_seen(struct flash *f, kern_id end) {
+  kern_id keys = kern_index(f->b, f->a.keys);
+  if (f->a.causal) keys = kern_min(f->b, keys, kern_add_i(f->b, end, f->a.keys - f->a.queries));
+  if (f->offset != KERN_NONE) keys = kern_min(f->b, keys, kern_add(f->b, end, f->offset));
+  return kern_max_i(f->b, keys, 0);
+}
 
 kern_id flash_limit(struct flash *f, kern_id i) {
   kern_id limit = tile_i(&f->t, f->a.keys - 1);
@@ -219,51 +237,42 @@ kern_id flash_line(struct flash *f, kern_id i, int64_t rows) {
   return kern_add(f->b, row, tile_all(&f->t, kern_mul_i(f->b, first, rows)));
 }
 
-/* e^x = 2^n 2^r, n = round(x log2 e), |r| <= 1/2: a polynomial, then the exponent's bits, which are those of 0 for n = -127. */
 kern_id flash_exp(struct flash *f, kern_id x) {
-  static const double c[] = {0.00015353361930874225,
-                             0.0013398874406637697,
-                             0.009618437357525106,
-                             0.055503324711493905,
-                             0.24022647913630926,
-                             0.6931472028550518,
-                             1};
-  enum { MANTISSA = 23, ONE = 0x3f800000 };
-  const double whole = 12582912, log2_e = 1.4426950408889634; /* 1.5 2^23: a sum with it has no fraction */
-  struct kern_builder *b = f->b;
-  const struct tile *t = &f->t;
-  if (f->acc != QUERN_DTYPE_F32) return kern_math(b, IR_EXP, f->acc, 1, &x);
-  kern_id shift = tile_f(t, whole), factor = tile_f(t, log2_e), at = kern_max(b, x, tile_f(t, -127 / log2_e));
-  kern_id moved = kern_fma(b, at, factor, shift), p = tile_f(t, c[0]);
-  kern_id r = kern_fma(b, at, factor, kern_sub(b, shift, moved));
-  for (size_t i = 1; i < BASE_COUNT(c); i++) p = kern_fma(b, p, r, tile_f(t, c[i]));
-  kern_id bits = kern_bitcast(b, moved, QUERN_DTYPE_I32);
-  bits = kern_bin(b, KERN_SHL, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, MANTISSA));
-  bits = kern_add(b, bits, kern_const_i(b, QUERN_DTYPE_I32, TILE_THREADS, ONE));
-  return kern_mul(b, p, kern_bitcast(b, bits, QUERN_DTYPE_F32));
+  return f->acc == QUERN_DTYPE_F32 ? kern_exp_below(f->b, x) : kern_math(f->b, IR_EXP, f->acc, 1, &x);
 }
 
-void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, double scale) {
+/* Where sums of a phase become rows: from `mem` on, each row `row` elements after the other. */
+struct rows_to {
+  kern_id mem;
+  int64_t row, width;
+  quern_dtype dtype;
+};
+static void store_rows(struct flash *f, const struct tile_sums *sums, const struct rows_to *to, kern_id first,
+                       int64_t rows, double scale) {
   struct kern_builder *b = f->b;
   const struct tile *t = &f->t;
-  if (f->mem[view] < 0) return;
-  int64_t width = width_of(f, view);
-  quern_dtype dtype = f->job->kern->mems[f->mem[view]].dtype;
-  kern_id mem = kern_mem(b, f->mem[view]);
-  mem = kern_at(b, mem, view_at(f, view));
   for (int m = 0; m < sums->rows; m++) {
     kern_id i = tile_row(t, first, m), last = tile_i(t, rows - 1), there = kern_bin(b, KERN_LE, i, last);
-    kern_id row = kern_min(b, i, last), each = tile_i(t, f->a.views[view].row);
+    kern_id row = kern_min(b, i, last), each = tile_i(t, to->row);
     row = kern_mul(b, row, each);
     for (int n = 0; n < sums->columns; n++) {
-      kern_id e = tile_wide_column(t, n), end = tile_i(t, width - 1);
+      kern_id e = tile_wide_column(t, n), end = tile_i(t, to->width - 1);
       kern_id both = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_LE, e, end));
       kern_id at = kern_add(b, row, kern_min(b, e, end));
       kern_id x = kern_get(b, sums->at[m * sums->columns + n]);
       if (scale != 1) x = kern_mul(b, x, tile_f(t, scale));
-      kern_scatter_n(b, mem, at, kern_cast(b, x, dtype), both);
+      kern_scatter_n(b, to->mem, at, kern_cast(b, x, to->dtype), both);
     }
   }
+}
+
+void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, double scale) {
+  if (f->mem[view] < 0) return;
+  struct rows_to to = {.row = f->a.views[view].row, .width = width_of(f, view)};
+  to.dtype = f->job->kern->mems[f->mem[view]].dtype;
+  to.mem = kern_mem(f->b, f->mem[view]);
+  to.mem = kern_at(f->b, to.mem, flash_view_at(f, view));
+  store_rows(f, sums, &to, first, rows, scale);
 }
 
 /* ---- forward --------------------------------------------------------------------------------------------- */
@@ -277,8 +286,8 @@ struct forward {
   struct tile_local q, k, v, p, part;
   struct tile_sums scores, out;
   kern_id top[MOST_ROWS],
-      sum[MOST_ROWS]; /* variables: a row's maximum, as a power of 2; the thread's part of its sum */
-  kern_id q0, j0;
+      sum[MOST_ROWS];   /* variables: a row's maximum, as a power of 2; the thread's part of its sum */
+  kern_id q0, j0, last; /* the first query and key of the blocks; the last key that some query sees */
 };
 
 /* Scores of the thread, with what the mask adds; -inf where the key is not seen. */
@@ -331,22 +340,38 @@ static void soften(struct forward *w) {
   }
 }
 
-/* The keys that some query of the block may see: a number of blocks. */
-static kern_id blocks_seen(struct forward *w) {
+/* The thread that stores what is of a query, not of its columns: those of the first column. */
+static kern_id stores_line(const struct forward *w, kern_id i) {
   struct kern_builder *b = w->f.b;
-  const struct pass_attention *a = &w->f.a;
-  kern_id keys = kern_index(b, a->keys), end = kern_min_i(b, kern_add_i(b, w->q0, w->queries), a->queries);
-  if (a->causal) keys = kern_min(b, keys, kern_add_i(b, end, a->keys - a->queries));
-  if (w->f.offset != KERN_NONE) keys = kern_min(b, keys, kern_add(b, end, w->f.offset));
-  return kern_idiv(b, kern_add_i(b, kern_max_i(b, keys, 0), w->keys - 1), w->keys);
+  kern_id there = kern_bin(b, KERN_LT, i, tile_i(&w->f.t, w->f.a.queries));
+  return kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, w->f.t.column, tile_i(&w->f.t, 0)));
 }
 
-static void finish(struct forward *w) {
+/* What the part leaves. */
+static void leave(struct forward *w, const kern_id *sum) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
-  kern_id sum[MOST_ROWS], zero = tile_f(&f->t, 0), one = tile_f(&f->t, 1), nothing = tile_f(&f->t, -(double)INFINITY);
-  for (int m = 0; m < w->shape.rows; m++) sum[m] = kern_get(b, w->sum[m]);
-  tile_join_rows(&f->t, &w->part, IR_SUM, w->shape.rows, sum);
+  const struct flash_parts *p = &f->parts;
+  for (int m = 0; m < w->shape.rows; m++) {
+    kern_id i = tile_row(&f->t, w->q0, m), at = flash_line(f, i, f->a.queries), there = stores_line(w, i);
+    at = kern_mul(b, at, tile_i(&f->t, p->n));
+    at = kern_add(b, at, tile_all(&f->t, f->part));
+    kern_id tops = kern_mem(b, p->top_mem), totals = kern_mem(b, p->sum_mem);
+    kern_scatter_n(b, tops, at, kern_get(b, w->top[m]), there);
+    kern_scatter_n(b, totals, at, sum[m], there);
+  }
+  kern_id head = kern_add(b, kern_mul_i(b, f->batch, f->a.heads), f->head);
+  kern_id line = kern_add(b, kern_mul_i(b, head, f->a.queries * p->n), f->part);
+  struct rows_to to = {.row = p->n * p->row, .width = f->a.value_width, .dtype = f->acc};
+  to.mem = kern_mem(b, p->out_mem);
+  to.mem = kern_at(b, to.mem, kern_mul_i(b, line, p->row));
+  store_rows(f, &w->out, &to, w->q0, f->a.queries, 1);
+}
+
+static void finish(struct forward *w, const kern_id *sum) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  kern_id zero = tile_f(&f->t, 0), one = tile_f(&f->t, 1), nothing = tile_f(&f->t, -(double)INFINITY);
   for (int m = 0; m < w->shape.rows; m++) {
     kern_id none = kern_bin(b, KERN_EQ, sum[m], zero), divisor = kern_select(b, none, one, sum[m]);
     for (int e = 0; e < w->out.columns; e++) {
@@ -354,22 +379,13 @@ static void finish(struct forward *w) {
       kern_set(b, out, kern_bin(b, KERN_DIV, kern_get(b, out), divisor));
     }
     if (f->lse_mem < 0) continue;
-    kern_id i = tile_row(&f->t, w->q0, m), line = flash_line(f, i, f->a.queries);
+    kern_id i = tile_row(&f->t, w->q0, m), line = flash_line(f, i, f->a.queries), there = stores_line(w, i);
     kern_id x = kern_math(b, IR_LOG, f->acc, 1, &divisor);
     x = kern_select(b, none, nothing, kern_add(b, kern_get(b, w->top[m]), x));
-    kern_id there = kern_bin(b, KERN_LT, i, tile_i(&f->t, f->a.queries));
-    there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, f->t.column, tile_i(&f->t, 0)));
     kern_id to = kern_mem(b, f->lse_mem);
     kern_scatter_n(b, to, line, kern_cast(b, x, f->job->kern->mems[f->lse_mem].dtype), there);
   }
   flash_store(f, &w->out, PASS_VIEW_Y, w->q0, f->a.queries, 1);
-}
-
-/* That of a sample, within -S and T. */
-static kern_id offset_of(struct flash *f) {
-  kern_id at = f->mask->dims[0] > 1 ? f->batch : kern_index(f->b, 0);
-  kern_id offset = kern_load(f->b, kern_mem(f->b, f->mask_mem), at, 1);
-  return kern_min_i(f->b, kern_max_i(f->b, offset, -f->a.queries), f->a.keys);
 }
 
 static void start(struct forward *w) {
@@ -395,6 +411,7 @@ static void start(struct forward *w) {
 static void add_block(struct forward *w) {
   struct flash *f = &w->f;
   struct tile_source keys = flash_source(f, PASS_VIEW_K, w->j0), values = flash_source(f, PASS_VIEW_V, w->j0);
+  if (f->offset != KERN_NONE) values.last = w->last; /* what lies behind may be anything */
   tile_load(&f->t, &w->k, &keys, 1);
   tile_clear_end(&f->t, &w->k, f->a.width);
   tile_set_zero(&f->t, &w->scores);
@@ -407,14 +424,16 @@ static void add_block(struct forward *w) {
 
 bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t queries, kern_id *first) {
   const struct pass_attention *a = &f->a;
-  int64_t blocks = sched_ceil(a->queries, queries);
-  *b = flash_phase(f, a->batch * a->heads * blocks);
+  int64_t blocks = sched_ceil(a->queries, queries), parts = f->parts.n;
+  *b = flash_phase(f, a->batch * a->heads * blocks * parts);
   if (b->kern->failed != QUERN_STATUS_OK) return false;
   f->b = b;
-  kern_id block, head = flash_task(f, a->batch * a->heads, blocks, &block);
+  kern_id block, head = flash_task(f, a->batch * a->heads, blocks * parts, &block);
   f->batch = kern_idiv(b, head, a->heads);
   f->head = kern_imod(b, head, a->heads);
   f->kv = kern_idiv(b, f->head, a->heads / a->kv_heads);
+  f->part = kern_imod(b, block, parts);
+  block = kern_idiv(b, block, parts);
   block = kern_sub(b, kern_index(b, blocks - 1), block); /* the last sees most */
   *first = kern_mul_i(b, block, queries);
   f->t = tile_begin(b, f->acc);
@@ -424,22 +443,48 @@ bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t querie
 static void forward_phase(struct forward *w) {
   struct flash *f = &w->f;
   struct kern_builder b;
+  kern_id sum[MOST_ROWS];
   if (!flash_begin_queries(f, &b, w->queries, &w->q0)) return;
-  if (has_offset(f)) f->offset = offset_of(f);
+  flash_read_offset(f);
   start(w);
-  kern_id zero = kern_index(&b, 0), number = kern_for(&b, zero, blocks_seen(w), 1);
+  kern_id end = kern_min_i(&b, kern_add_i(&b, w->q0, w->queries), f->a.queries), seen = flash_keys_seen(f, end);
+  kern_id blocks = kern_idiv(&b, kern_add_i(&b, seen, w->keys - 1), w->keys), from = kern_index(&b, 0);
+  w->last = kern_max_i(&b, kern_add_i(&b, seen, -1), 0);
+  if (f->parts.n > 1) {
+    int64_t each = f->parts.keys / w->keys;
+    from = kern_mul_i(&b, f->part, each);
+    blocks = kern_min(&b, blocks, kern_add_i(&b, from, each));
+  }
+  kern_id number = kern_for(&b, from, blocks, 1);
   w->j0 = kern_mul_i(&b, number, w->keys);
   add_block(w);
   kern_end(&b);
-  finish(w);
+  for (int m = 0; m < w->shape.rows; m++) sum[m] = kern_get(&b, w->sum[m]);
+  tile_join_rows(&f->t, &w->part, IR_SUM, w->shape.rows, sum);
+  (f->parts.n > 1 ? leave : finish)(w, sum);
+}
+
+/* Few blocks of queries leave most of a card idle: then keys are in parts. */
+static void choose_parts(struct forward *w) {
+  enum { GROUPS = 256, LEAST_KEYS = 256 }; /* that make a card busy; of a part */
+  const struct pass_attention *a = &w->f.a;
+  int64_t tasks = a->batch * a->heads * sched_ceil(a->queries, w->queries), blocks = sched_ceil(a->keys, w->keys);
+  int64_t least = sched_ceil(LEAST_KEYS, w->keys), parts = BASE_MAX(BASE_MIN(GROUPS / tasks, blocks / least), 1);
+  int64_t each = sched_ceil(blocks, parts);
+  flash_add_parts(&w->f, sched_ceil(blocks, each), each * w->keys);
 }
 
 quern_status sched_flash(struct sched_job *job) {
   struct forward w = {.f = {.job = job}};
-  bool fine = flash_setup(&w.f, job->group->anchor) && flash_shape(&w.shape, job->target, w.f.acc, &w.f.a, false);
+  struct flash_few_shape few;
+  bool fine = flash_setup(&w.f, job->group->anchor);
+  if (fine && flash_few_shape(&few, job->target, w.f.acc, &w.f.a)) return sched_flash_few(job);
+  fine = fine && flash_shape(&w.shape, job->target, w.f.acc, &w.f.a, false);
   QUERN_CHECK(fine, INTERNAL, "schedule: no tile for %s", job->group->anchor->attrs->name);
   w.queries = (int64_t)w.shape.rows * TILE_DOWN;
   w.keys = (int64_t)w.shape.columns * TILE_ACROSS;
+  choose_parts(&w);
   forward_phase(&w);
+  flash_join_phase(&w.f);
   return job->kern->failed;
 }

@@ -4,9 +4,19 @@
 #include "sched/attention.h"
 #include "sched/tile.h"
 
+/* The result that is the gradient of a mask, where there is one. */
+enum { FLASH_DMASK = 3 };
+
 /* The tile of a phase: a task has TILE_DOWN rows of it a row of a thread, and blocks of TILE_ACROSS columns a column pass by. */
 struct flash_shape {
   int rows, columns; /* of scores that a thread has */
+};
+
+/* Keys in parts, each a task's. WORK: of each query and part the greatest score, the sum of weights and the values by weights, which
+** have `row` elements. */
+struct flash_parts {
+  int64_t n, keys, row; /* n 1: they are not in parts, and there is no WORK */
+  int top_mem, sum_mem, out_mem;
 };
 
 struct flash {
@@ -16,9 +26,11 @@ struct flash {
   const quern_tensor *mask; /* NULL: none */
   int mask_mem, lse_mem;
   int mem[PASS_VIEWS];
+  struct flash_parts parts;
   struct kern_builder *b;
   struct tile t;
   kern_id batch, head, kv; /* numbers: of the batch, of the head, of its keys and values */
+  kern_id part;            /* number: of a part of the keys */
   kern_id offset;          /* of a mask that says up to which key the first query sees; KERN_NONE: none */
 };
 
@@ -34,6 +46,12 @@ struct kern_builder flash_phase(struct flash *f, int64_t tasks);
 kern_id flash_task(struct flash *f, int64_t heads, int64_t blocks, kern_id *block);
 /* Both for blocks of so many queries of a head, and its tile; first: the first of them. False: the kernel has failed. */
 bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t queries, kern_id *first);
+/* Loads the offset of the current sample, if the mask is one: within -queries and keys. */
+void flash_read_offset(struct flash *f);
+/* The keys that some query before number `end` may see. */
+kern_id flash_keys_seen(struct flash *f, kern_id end);
+/* Where row 0 of the current head begins. */
+kern_id flash_view_at(struct flash *f, int view);
 /* Rows of an operand of the current head: all of them, from `first` on. */
 struct tile_source flash_source(struct flash *f, int view, kern_id first);
 /* The last key that query i may see; whether it sees key j: vectors. */
@@ -50,5 +68,55 @@ kern_id flash_exp(struct flash *f, kern_id x);
 kern_id flash_line(struct flash *f, kern_id i, int64_t rows);
 /* The sums of a phase, times scale, become rows of a result, of those that are there. */
 void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, double scale);
+
+/* ---- few queries (flash_few.c) ------------------------------------------------------------------------------- */
+
+struct flash_few_shape {
+  int rows;                    /* of a task: queries of heads that share keys and values */
+  int64_t blocks, keys, parts; /* of such rows; of keys: their parts */
+};
+/* False when there are too many queries, or shared memory does not suffice. */
+bool flash_few_shape(struct flash_few_shape *shape, const struct base_target *target, quern_dtype acc,
+                     const struct pass_attention *a);
+sched_build sched_flash_few;
+
+/* ---- parts of keys (flash_join.c) ---------------------------------------------------------------------------- */
+
+/* Adds the WORK memories of so many parts of so many keys. */
+void flash_add_parts(struct flash *f, int64_t parts, int64_t keys);
+/* The phase that makes results of what parts left; none where there is one part. */
+void flash_join_phase(struct flash *f);
+/* What scores are taken less: the greatest, or 0 where nothing is seen. */
+kern_id flash_from(struct flash *f, kern_id top);
+
+/* Sums of rows of a matrix by weights: a thread has `turns` runs of `run` columns, across runs apart, of the rows of its group. */
+enum {
+  FLASH_BLEND_MOST = 64,
+  FLASH_BLEND_ROWS = 8
+}; /* sums of a thread, of 4 bytes; rows of a group that are loaded at a time */
+struct flash_blend {
+  int rows; /* of weights, and so of sums */
+  int run, across, turns;
+  int64_t width;
+  kern_id sum[FLASH_BLEND_MOST]; /* variables: [row][turn][place in the run] */
+};
+/* run: elements that may be loaded at a time. */
+void flash_blend_shape(struct flash_blend *s, quern_dtype acc, int rows, int64_t width, int run);
+/* Sums the rows from->first, ... by LOCAL weights, whose rows are `stride` elements long. rows: how many, a multiple of what all groups
+** load at a time, as TILE_THREADS is; those behind the last are as it is, and should weigh nothing. */
+void flash_blend_add(struct flash *f, struct flash_blend *s, const struct tile_source *from, kern_id weights,
+                     int64_t stride, kern_id rows);
+/* Sums of all groups to LOCAL memory of so many elements. */
+int64_t flash_blend_count(const struct flash_blend *s);
+void flash_blend_put(struct flash *f, const struct flash_blend *s, kern_id mem);
+
+/* A query of the current head: its number, whether it is there (KERN_NONE: it is), its greatest score, its sum of weights: scalars. */
+struct flash_row {
+  kern_id query, there, top, sum;
+};
+/* What a part leaves of the query; its results, if there is one part. The sums are row r of LOCAL memory. */
+void flash_leave_row(struct flash *f, const struct flash_blend *s, kern_id sums, int r, const struct flash_row *row,
+                     kern_id part);
+void flash_finish_row(struct flash *f, const struct flash_blend *s, kern_id sums, int r, const struct flash_row *row);
 
 #endif

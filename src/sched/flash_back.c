@@ -1,7 +1,10 @@
 /* sched/flash_back.c -- the gradient of attention on GPUs in tiles: weights are computed again from q, k and lse
-** in:    a claimed composite "attention.vjp", or what pass/place.c made of it; results dq, dk, dv
-** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = scale P (dout v' - D): dv = P' dout, dk = dS' q, dq = dS k.
-**        A phase computes D, one dq by blocks of queries, one dk and dv by blocks of keys, whose tiles are transposed: a row a key.
+** in:    a claimed composite "attention.vjp", or what pass/place.c made of it; results dq, dk, dv, perhaps that of the mask
+** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = P (dout v' - D): dv = P' dout, dk = dS' scale q, dq = scale dS k.
+**        A phase computes D, one dq by blocks of queries, one dk and dv by blocks of keys, whose tiles are transposed: a row a key. Of
+**        a mask that is added, one more computes dS by blocks of the mask, and adds over heads and samples that have the same.
+**        lse has lost digits where scores are in the thousands, as many for a whole row: so P is divided by its sum over the row, which the
+**        phase of dq has at its end and leaves for the other. Scores have the same bits as forward's: those of queries that are scaled first.
 ** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
 ** see:   flash.c, attention_back.c (processors)      tests: tests/sched/test_attention.c
 */
@@ -15,7 +18,7 @@ struct backward {
   struct flash f;
   struct flash_shape shape;
   int64_t rows, columns;          /* of a block: queries and keys, or keys and queries */
-  int shift_mem;                  /* work: D of each query */
+  int shift_mem, norm_mem;        /* work, of each query: D; one by the sum of its P */
   struct tile_local x, dx;        /* rows: q and dout, or k and v */
   struct tile_local y, dy;        /* columns: k and v, or q and dout */
   struct tile_local p;            /* P or dS of the block */
@@ -23,6 +26,8 @@ struct backward {
   int view, value_view;           /* whose rows are columns */
   kern_id r0, c0;                 /* the first row and column */
   kern_id query[MOST_ROWS], limit[MOST_ROWS], less[MOST_ROWS], shift[MOST_ROWS]; /* of the thread's queries */
+  kern_id norm[MOST_ROWS]; /* the same, where P is divided at once; of dq the sums of P so far, variables */
+  bool divides;            /* P is divided by its sum, which is known */
 };
 
 /* ---- before: D of each query ------------------------------------------------------------------------------- */
@@ -63,13 +68,14 @@ static void shift_phase(struct backward *w) {
 
 /* ---- tiles ------------------------------------------------------------------------------------------------- */
 
-static void read_query(struct backward *w, kern_id i, kern_id *less, kern_id *shift) {
+static void read_query(struct backward *w, int k) {
   struct flash *f = &w->f;
-  kern_id at = flash_line(f, i, f->a.queries), zero = tile_f(&f->t, 0);
+  kern_id at = flash_line(f, w->query[k], f->a.queries), zero = tile_f(&f->t, 0);
   kern_id x = kern_cast(f->b, kern_gather(f->b, kern_mem(f->b, f->lse_mem), at), f->acc);
   x = kern_select(f->b, kern_bin(f->b, KERN_EQ, x, tile_f(&f->t, -(double)INFINITY)), zero, x);
-  *less = kern_un(f->b, KERN_NEG, x);
-  *shift = kern_gather(f->b, kern_mem(f->b, w->shift_mem), at);
+  w->less[k] = kern_un(f->b, KERN_NEG, x);
+  w->shift[k] = kern_gather(f->b, kern_mem(f->b, w->shift_mem), at);
+  w->norm[k] = w->divides ? kern_gather(f->b, kern_mem(f->b, w->norm_mem), at) : kern_var(f->b, zero);
 }
 
 /* Queries of the thread: minus their lse, 0 where one sees nothing, and D. */
@@ -79,26 +85,30 @@ static void read_queries(struct backward *w, bool by_keys) {
     kern_id i = w->query[k], there = kern_bin(w->f.b, KERN_LT, i, tile_i(&w->f.t, w->f.a.queries));
     w->limit[k] = flash_limit(&w->f, i);
     w->limit[k] = kern_select(w->f.b, there, w->limit[k], tile_i(&w->f.t, -1)); /* one that is not there sees nothing */
-    read_query(w, i, &w->less[k], &w->shift[k]);
+    read_query(w, k);
   }
 }
 
-/* The scores become P, and the slopes dS by scale, from q k' and dout v'. by_keys: rows are keys. */
+/* The scores become P, and the slopes dS, from scale q k' and dout v'; w->divides: both divided by the sum of P. by_keys: rows are keys. */
 static void weigh(struct backward *w, bool by_keys) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
   int columns = w->shape.columns, all = w->shape.rows * columns;
   const kern_id *query = w->query;
-  kern_id scale = tile_f(&f->t, f->a.scale), zero = tile_f(&f->t, 0);
+  kern_id zero = tile_f(&f->t, 0);
   bool adds = flash_adds(f), hides = flash_hides(f, by_keys ? w->columns : w->rows, by_keys ? w->rows : w->columns);
   for (int at = 0; at < all; at++) {
     int k = by_keys ? at % columns : at / columns;
     kern_id key = by_keys ? tile_row(&f->t, w->r0, at / columns) : tile_column(&f->t, w->c0, at % columns);
     kern_id x = kern_get(b, w->scores.at[at]);
-    x = adds ? kern_add(b, flash_added(f, query[k], key, kern_mul(b, x, scale)), w->less[k])
-             : kern_fma(b, x, scale, w->less[k]);
-    x = flash_exp(f, kern_min(b, x, zero)); /* above 0 by what scores were rounded */
+    if (adds) x = flash_added(f, query[k], key, x);
+    x = kern_add(b, x, w->less[k]);
+    x = flash_exp(f, kern_min(b, x, zero)); /* above 0 where lse is another's, whose scores were rounded otherwise */
     if (hides) x = kern_select(b, flash_sees(f, query[k], key, w->limit[k]), x, zero);
+    if (w->divides)
+      x = kern_mul(b, x, w->norm[k]);
+    else
+      kern_set(b, w->norm[k], kern_add(b, kern_get(b, w->norm[k]), x));
     kern_set(b, w->scores.at[at], x);
   }
   for (int at = 0; at < all; at++) {
@@ -115,8 +125,11 @@ static void put(struct backward *w, const struct tile_sums *values) {
   }
 }
 
-/* Tiles of a phase, and its rows, which stay. */
-static void start(struct backward *w, int view, int value_view) {
+/* What rows of an operand are multiplied by when they are loaded: queries as forward. */
+static double scale_of(const struct backward *w, int view) { return view == PASS_VIEW_Q ? w->f.a.scale : 1; }
+
+/* Tiles of a phase. */
+static void start(struct backward *w) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
   w->x = tile_local(&f->t, w->rows, a->width);
@@ -126,8 +139,14 @@ static void start(struct backward *w, int view, int value_view) {
   w->p = tile_near(&f->t, w->rows, w->columns);
   tile_sums(&f->t, &w->scores, w->shape.rows, w->shape.columns);
   tile_sums(&f->t, &w->slope, w->shape.rows, w->shape.columns);
+}
+
+/* Its rows, which stay: q and dout, or k and v. */
+static void load_rows(struct backward *w, int view, int value_view) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
   struct tile_source one = flash_source(f, view, w->r0), other = flash_source(f, value_view, w->r0);
-  tile_load(&f->t, &w->x, &one, 1);
+  tile_load(&f->t, &w->x, &one, scale_of(w, view));
   tile_load(&f->t, &w->dx, &other, 1);
   tile_clear_end(&f->t, &w->x, a->width);
   tile_clear_end(&f->t, &w->dx, a->value_width);
@@ -147,8 +166,8 @@ static void fetch_columns(struct backward *w, kern_id first, struct coming *next
 }
 static void keep_columns(struct backward *w, const struct coming *next) {
   struct flash *f = &w->f;
-  tile_keep(&f->t, &w->y, &next->from, &next->pieces);
-  tile_keep(&f->t, &w->dy, &next->value_from, &next->value_pieces);
+  tile_keep(&f->t, &w->y, &next->from, &next->pieces, scale_of(w, w->view));
+  tile_keep(&f->t, &w->dy, &next->value_from, &next->value_pieces, 1);
   tile_clear_end(&f->t, &w->y, f->a.width);
   tile_clear_end(&f->t, &w->dy, f->a.value_width);
 }
@@ -177,18 +196,39 @@ static bool set_shape(struct backward *w, bool by_keys) {
 
 /* ---- dq ---------------------------------------------------------------------------------------------------- */
 
+/* Divides dq by the sums of P, and leaves one by them. A query that sees nothing has 0. */
+static void divide_rows(struct backward *w, const struct tile_sums *dq) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  kern_id sum[MOST_ROWS], zero = tile_f(&f->t, 0), one = tile_f(&f->t, 1);
+  for (int m = 0; m < w->shape.rows; m++) sum[m] = kern_get(b, w->norm[m]);
+  tile_join_rows(&f->t, &w->p, IR_SUM, w->shape.rows, sum);
+  for (int m = 0; m < w->shape.rows; m++) {
+    kern_id none = kern_bin(b, KERN_EQ, sum[m], zero);
+    kern_id norm = kern_select(b, none, zero, kern_bin(b, KERN_DIV, one, sum[m]));
+    for (int e = 0; e < dq->columns; e++) {
+      kern_id x = dq->at[m * dq->columns + e];
+      kern_set(b, x, kern_mul(b, kern_get(b, x), norm));
+    }
+    kern_id to = kern_mem(b, w->norm_mem), at = flash_line(f, w->query[m], f->a.queries);
+    kern_id there = kern_bin(b, KERN_LT, w->query[m], tile_i(&f->t, f->a.queries));
+    there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, f->t.column, tile_i(&f->t, 0)));
+    kern_scatter_n(b, to, at, norm, there);
+  }
+}
+
 static void query_phase(struct backward *w) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
   struct kern_builder b;
   if (!flash_begin_queries(f, &b, w->rows, &w->r0)) return;
   w->view = PASS_VIEW_K, w->value_view = PASS_VIEW_V;
-  start(w, PASS_VIEW_Q, PASS_VIEW_DY);
+  start(w);
+  load_rows(w, PASS_VIEW_Q, PASS_VIEW_DY);
   struct tile_sums dq;
   tile_sums(&f->t, &dq, w->shape.rows, tile_columns(f->acc, a->width));
-  kern_id keys = kern_index(&b, a->keys), end = kern_min_i(&b, kern_add_i(&b, w->r0, w->rows), a->queries);
-  if (a->causal) keys = kern_min(&b, keys, kern_add_i(&b, end, a->keys - a->queries));
-  keys = kern_idiv(&b, kern_add_i(&b, kern_max_i(&b, keys, 0), w->columns - 1), w->columns);
+  kern_id end = kern_min_i(&b, kern_add_i(&b, w->r0, w->rows), a->queries), keys = flash_keys_seen(f, end);
+  keys = kern_idiv(&b, kern_add_i(&b, keys, w->columns - 1), w->columns);
   read_queries(w, false);
   kern_id zero = kern_index(&b, 0);
   first_columns(w, zero);
@@ -202,10 +242,19 @@ static void query_phase(struct backward *w) {
   tile_multiply(&f->t, &dq, &w->p, &w->y, w->columns);
   keep_columns(w, &next);
   kern_end(&b);
+  divide_rows(w, &dq);
   flash_store(f, &dq, PASS_VIEW_DQ, w->r0, a->queries, a->scale);
 }
 
 /* ---- dk and dv --------------------------------------------------------------------------------------------- */
+
+/* The first block of queries that sees one of the task's keys. */
+static kern_id first_block(struct backward *w) {
+  struct kern_builder *b = w->f.b;
+  kern_id first = kern_index(b, 0);
+  if (w->f.a.causal) first = kern_max_i(b, kern_add_i(b, w->r0, w->f.a.queries - w->f.a.keys), 0);
+  return kern_idiv(b, first, w->columns);
+}
 
 static void key_phase(struct backward *w) {
   struct flash *f = &w->f;
@@ -220,13 +269,12 @@ static void key_phase(struct backward *w) {
   w->r0 = kern_mul_i(&b, block, w->rows);
   f->t = tile_begin(&b, f->acc);
   w->view = PASS_VIEW_Q, w->value_view = PASS_VIEW_DY;
-  start(w, PASS_VIEW_K, PASS_VIEW_V);
+  start(w);
+  load_rows(w, PASS_VIEW_K, PASS_VIEW_V);
   struct tile_sums dk, dv;
   tile_sums(&f->t, &dk, w->shape.rows, tile_columns(f->acc, a->width));
   tile_sums(&f->t, &dv, w->shape.rows, tile_columns(f->acc, a->value_width));
-  kern_id first = kern_index(&b, 0);
-  if (a->causal) first = kern_max_i(&b, kern_add_i(&b, w->r0, a->queries - a->keys), 0);
-  first = kern_idiv(&b, first, w->columns);
+  kern_id first = first_block(w);
   kern_id shared = kern_range(&b, 0, sharing, 1);
   f->head = kern_add(&b, kern_mul_i(&b, f->kv, sharing), shared);
   first_columns(w, kern_mul_i(&b, first, w->columns));
@@ -244,8 +292,141 @@ static void key_phase(struct backward *w) {
   keep_columns(w, &next);
   kern_end(&b);
   kern_end(&b);
-  flash_store(f, &dk, PASS_VIEW_DK, w->r0, a->keys, a->scale);
+  flash_store(f, &dk, PASS_VIEW_DK, w->r0, a->keys, 1);
   flash_store(f, &dv, PASS_VIEW_DV, w->r0, a->keys, 1);
+}
+
+/* ---- a mask that is added ------------------------------------------------------------------------------------ */
+
+/* Opens a loop over all that have the same mask, of no turns where `some`, if it is there, is false; or the mask's own number, in a loop of
+** one turn. */
+static kern_id open_shared(struct backward *w, int64_t dim, int64_t all, kern_id own, kern_id some) {
+  struct kern_builder *b = w->f.b;
+  kern_id zero = kern_index(b, 0), turns = kern_index(b, dim > 1 ? 1 : all);
+  if (some != KERN_NONE) turns = kern_select(b, some, turns, zero);
+  kern_id number = kern_for(b, zero, turns, 1);
+  return dim > 1 ? own : number;
+}
+
+/* The element where the mask's row i begins. */
+static kern_id mask_line(struct backward *w, kern_id i) {
+  const struct tile *t = &w->f.t;
+  const int64_t *dims = w->f.mask->dims;
+  kern_id row = kern_min(w->f.b, i, tile_i(t, w->f.a.queries - 1));
+  return kern_mul(w->f.b, row, tile_i(t, dims[3]));
+}
+
+/* Sums of dS of the block: (query, key), each stored by its thread. */
+static void store_pairs(struct backward *w, kern_id mem, const struct tile_sums *total) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  for (int at = 0; at < total->rows * total->columns; at++) {
+    kern_id i = tile_row(&f->t, w->r0, at / total->columns), j = tile_column(&f->t, w->c0, at % total->columns);
+    kern_id there = kern_bin(b, KERN_LT, i, tile_i(&f->t, f->a.queries)), end = tile_i(&f->t, f->a.keys - 1);
+    there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_LE, j, end));
+    kern_id key = kern_min(b, j, end), to = kern_add(b, mask_line(w, i), key), x = kern_get(b, total->at[at]);
+    kern_scatter_n(b, mem, to, kern_cast(b, x, f->mask->dtype), there);
+  }
+}
+
+/* Of a mask that all queries have: of each key, which is a row, the sum over queries. */
+static void store_keys(struct backward *w, kern_id mem, const struct tile_sums *total) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  kern_id sum[MOST_ROWS];
+  for (int m = 0; m < total->rows; m++) {
+    sum[m] = kern_get(b, total->at[m * total->columns]);
+    for (int n = 1; n < total->columns; n++)
+      sum[m] = kern_add(b, sum[m], kern_get(b, total->at[m * total->columns + n]));
+  }
+  tile_join_rows(&f->t, &w->p, IR_SUM, total->rows, sum);
+  for (int m = 0; m < total->rows; m++) {
+    kern_id j = tile_row(&f->t, w->r0, m), end = tile_i(&f->t, f->a.keys - 1), there = kern_bin(b, KERN_LE, j, end);
+    there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, f->t.column, tile_i(&f->t, 0)));
+    kern_id key = kern_min(b, j, end);
+    kern_scatter_n(b, mem, key, kern_cast(b, sum[m], f->mask->dtype), there);
+  }
+}
+
+/* The task's block of the mask, in w; which head of it, and whether some of it is seen. */
+static kern_id find_block(struct backward *w, int64_t down, int64_t across, kern_id *some) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  kern_id task = kern_task(b), block = kern_imod(b, task, down * across);
+  w->r0 = kern_mul_i(b, kern_idiv(b, block, across), w->rows);
+  w->c0 = kern_mul_i(b, kern_imod(b, block, across), w->columns);
+  kern_id end = kern_min_i(b, kern_add_i(b, w->r0, w->rows), f->a.queries);
+  *some = kern_bin(b, KERN_LT, w->c0, flash_keys_seen(f, end));
+  return kern_idiv(b, task, down * across);
+}
+
+/* Adds dS of the block at r0 and c0 to the sums. */
+static void add_slopes(struct backward *w, bool by_keys, const struct tile_sums *total) {
+  struct kern_builder *b = w->f.b;
+  first_columns(w, w->c0);
+  read_queries(w, by_keys);
+  multiply_block(w);
+  weigh(w, by_keys);
+  for (int at = 0; at < total->rows * total->columns; at++) {
+    kern_id sum = kern_get(b, total->at[at]);
+    kern_set(b, total->at[at], kern_add(b, sum, kern_get(b, w->slope.at[at])));
+  }
+}
+
+/* Of a mask that each query has its own of: a task has a block of it, and samples and heads that share it pass by. */
+static void pair_phase(struct backward *w, int mem) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  const int64_t *dims = f->mask->dims;
+  int64_t down = sched_ceil(a->queries, w->rows), across = sched_ceil(a->keys, w->columns);
+  struct kern_builder b = flash_phase(f, dims[0] * dims[1] * down * across);
+  struct tile_sums total;
+  if (b.kern->failed != QUERN_STATUS_OK) return;
+  f->b = &b;
+  f->t = tile_begin(&b, f->acc);
+  kern_id some, own = find_block(w, down, across, &some);
+  w->view = PASS_VIEW_K, w->value_view = PASS_VIEW_V;
+  start(w);
+  tile_sums(&f->t, &total, w->shape.rows, w->shape.columns);
+  f->batch = open_shared(w, dims[0], a->batch, kern_idiv(&b, own, dims[1]), some);
+  f->head = open_shared(w, dims[1], a->heads, kern_imod(&b, own, dims[1]), KERN_NONE);
+  f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
+  load_rows(w, PASS_VIEW_Q, PASS_VIEW_DY);
+  add_slopes(w, false, &total);
+  kern_end(&b);
+  kern_end(&b);
+  kern_id to = kern_mem(&b, mem);
+  store_pairs(w, kern_at(&b, to, kern_mul_i(&b, own, dims[2] * dims[3])), &total);
+}
+
+/* Of a mask that all queries have: a task has a block of its keys, and queries of samples and heads that share it pass by. */
+static void shared_phase(struct backward *w, int mem) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  const int64_t *dims = f->mask->dims;
+  struct kern_builder b = flash_phase(f, dims[0] * dims[1] * sched_ceil(a->keys, w->rows));
+  struct tile_sums total;
+  if (b.kern->failed != QUERN_STATUS_OK) return;
+  f->b = &b;
+  f->t = tile_begin(&b, f->acc);
+  kern_id task = kern_task(&b), own = kern_idiv(&b, task, sched_ceil(a->keys, w->rows));
+  w->r0 = kern_mul_i(&b, kern_imod(&b, task, sched_ceil(a->keys, w->rows)), w->rows);
+  w->view = PASS_VIEW_Q, w->value_view = PASS_VIEW_DY;
+  start(w);
+  tile_sums(&f->t, &total, w->shape.rows, w->shape.columns);
+  kern_id first = first_block(w);
+  f->batch = open_shared(w, dims[0], a->batch, kern_idiv(&b, own, dims[1]), KERN_NONE);
+  f->head = open_shared(w, dims[1], a->heads, kern_imod(&b, own, dims[1]), KERN_NONE);
+  f->kv = kern_idiv(&b, f->head, a->heads / a->kv_heads);
+  load_rows(w, PASS_VIEW_K, PASS_VIEW_V);
+  kern_id number = kern_for(&b, first, kern_index(&b, sched_ceil(a->queries, w->columns)), 1);
+  w->c0 = kern_mul_i(&b, number, w->columns);
+  add_slopes(w, true, &total);
+  kern_end(&b);
+  kern_end(&b);
+  kern_end(&b);
+  kern_id to = kern_mem(&b, mem);
+  store_keys(w, kern_at(&b, to, kern_mul_i(&b, own, dims[3])), &total);
 }
 
 quern_status sched_flash_back(struct sched_job *job) {
@@ -254,10 +435,17 @@ quern_status sched_flash_back(struct sched_job *job) {
   QUERN_CHECK(flash_setup(&w.f, job->group->anchor), INTERNAL, "schedule: %s is no attention", name);
   const struct pass_attention *a = &w.f.a;
   w.shift_mem = kern_add_mem(job->kern, w.f.acc, KERN_WORK, a->batch * a->heads * a->queries);
+  w.norm_mem = kern_add_mem(job->kern, w.f.acc, KERN_WORK, a->batch * a->heads * a->queries);
   shift_phase(&w);
   QUERN_CHECK(set_shape(&w, false), INTERNAL, "schedule: no tile for %s", name);
   query_phase(&w);
+  w.divides = true;
   QUERN_CHECK(set_shape(&w, true), INTERNAL, "schedule: no tile for %s", name);
   key_phase(&w);
+  int mask_mem = job->group->anchor->n_out > FLASH_DMASK ? att_place_mem(job, FLASH_DMASK, true) : KERN_NONE;
+  if (mask_mem < 0) return job->kern->failed;
+  bool by_keys = w.f.mask->dims[2] == 1;
+  QUERN_CHECK(set_shape(&w, by_keys), INTERNAL, "schedule: no tile for %s", name);
+  (by_keys ? shared_phase : pair_phase)(&w, mask_mem);
   return job->kern->failed;
 }

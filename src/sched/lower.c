@@ -110,6 +110,7 @@ quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_conte
 
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) {
   QUERN_TRY(kern_values_new(values, b, job->ctx, job->group->space));
+  if (job->target->gpu) kern_values_shorten(*values, job->group);
   for (size_t i = 0; i < job->group->n_ins; i++) kern_values_bind_mem(*values, job->group->ins[i], kern_mem(b, (int)i));
   for (size_t i = 0; i < job->group->n_outs; i++) (void)kern_mem(b, (int)(job->group->n_ins + i));
   return QUERN_STATUS_OK;

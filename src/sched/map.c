@@ -10,7 +10,7 @@
 
 /* ---- GPUs: a thread has as many elements as 16 bytes hold -------------------------------------------------- */
 
-enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18, GPU_BESIDE = 8 };
+enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18, GPU_BLOCK = 256 };
 
 /* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbour does. */
 static int gpu_lanes(const struct sched_job *job) {
@@ -41,7 +41,8 @@ static int gpu_beside(const struct sched_map *m) {
   const struct kern_fn *fn = m->b.fn;
   bool wide = false;
   for (size_t i = 0; i < fn->insts.n; i++) wide = wide || fn->insts.at[i].dtype == QUERN_DTYPE_F64;
-  return group->n_ins <= 2 && group->n_outs == 1 && m->insts > GPU_INSTS && !wide ? GPU_BESIDE : 0;
+  bool much = group->n_ins <= 2 && group->n_outs == 1 && m->insts > GPU_INSTS && !wide;
+  return much ? m->job->target->processor_threads / GPU_BLOCK : 0;
 }
 
 /* Fewer lanes where rows are no multiples of them: their first elements would not be aligned. One where lanes would be scattered:

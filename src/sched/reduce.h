@@ -55,12 +55,18 @@ struct reduce_load { /* an element of an in that passes read */
   uint64_t passes; /* bit q: pass q reads it */
   int first;       /* the first of them */
   bool same;       /* it is the same in all rows */
-  kern_id *at;     /* what was loaded, a step */
+  bool again;      /* each pass loads it anew, once for all rows that are worked on together */
   kern_id local;   /* with rows ahead: the row, in shared memory */
 };
 
-/* On GPUs: vectors of a row that is written out; threads of a group; processors, an H200's, that are taken to have a row each. */
-enum { REDUCE_MOST_STEPS = 16, REDUCE_MOST_GROUP = 1024, REDUCE_PROCESSORS = 132 };
+/* On GPUs: vectors of a row that is written out; threads of a group; rows that a task works on together. */
+enum { REDUCE_MOST_STEPS = 16, REDUCE_MOST_GROUP = 1024, REDUCE_MOST_SIDE = 2 };
+
+struct reduce_row { /* on GPUs: one of the rows that a task works on together */
+  struct kern_values *values;
+  kern_id *at, *kept;                /* of load or keep i at step s: i * REDUCE_MOST_STEPS + s */
+  struct reduce_value *total, *accs; /* a stage */
+};
 
 /* Bytes of shared memory that rows or sums may take: eight folds that follow each other cross lanes in 4 KiB, of which targets.def
 ** leaves one. */
@@ -131,7 +137,7 @@ struct reduce {
   bool alone;                /* along: a group has a processor for itself */
   bool follow;               /* along: a task has several rows, of which one is loaded while another is worked on */
   struct kern_values *ahead; /* along: values at the row that is loaded meanwhile; NULL: none is */
-  kern_id *kept;             /* along, of keep k at step s: k * steps + s */
+  struct reduce_row rows[REDUCE_MOST_SIDE], *row; /* along: `side` rows, and the one that is worked on */
   enum reduce_sums { REDUCE_IN_VARS, REDUCE_IN_LOCAL, REDUCE_IN_WORK } sums; /* where a task has its crosses */
   kern_id *cross_acc; /* along, of cross k at step s: a variable; of cross k: a memory */
   int64_t parts;      /* of a row, each a task; 1: it is not split */
@@ -146,7 +152,7 @@ struct reduce {
 struct reduce_value reduce_neutral(struct reduce *rd, const struct reduce_stage *stage, int lanes);
 struct reduce_value reduce_join(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value acc,
                                 struct reduce_value x);
-/* Element x with index `index` joined to acc: all before it have smaller indices. */
+/* Element x with index `index` joined to acc: all before it have smaller indices. On GPUs a product is added by an fma. */
 struct reduce_value reduce_take(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value acc,
                                 struct reduce_value x);
 struct reduce_value reduce_var(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value init);
@@ -233,11 +239,8 @@ kern_id reduce_gpu_last(struct reduce *rd, kern_id part, int64_t n);
 quern_status reduce_gpu_rows(struct reduce *rd) QUERN_NODISCARD;
 quern_status reduce_gpu_crosses(struct reduce *rd) QUERN_NODISCARD;
 quern_status reduce_gpu_columns(struct reduce *rd) QUERN_NODISCARD;
-/* Asks for so many rows from `next` on of all ins that have one a row of the group, before they are worked on. */
-void reduce_gpu_ask(struct reduce *rd, kern_id next, int64_t rows);
-/* One row; next: the row to ask for on the way, or KERN_NONE. What a stage takes of the step that begins at element `at`. */
+/* rd->side rows from `row` on; next: the row to ask for on the way, or KERN_NONE. */
 void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next);
-struct reduce_value reduce_gpu_element(struct reduce *rd, const struct reduce_stage *stage, kern_id at, kern_id active);
 /* How many threads share a row of a group with crosses, whether rows are held, and where sums are. Crosses of pass q take step
 ** `step` of a row, which begins at element `at`. */
 void reduce_gpu_cross_shape(struct reduce *rd);

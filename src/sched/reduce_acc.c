@@ -44,8 +44,20 @@ struct reduce_value reduce_join(struct reduce *rd, const struct reduce_stage *st
   return pick(rd, kern_bin(b, KERN_OR, is_better(rd, stage, acc.value, x.value), earlier), x, acc);
 }
 
+/* acc + y z for x = y z, rounded once; KERN_NONE: it is another sum, or that of a processor, whose order has no such thing. */
+static kern_id add_product(struct reduce *rd, const struct reduce_stage *stage, kern_id acc, kern_id x) {
+  struct kern_builder *b = &rd->b;
+  bool floats = base_dtype_is(stage->acc, BASE_FLOAT);
+  if (!rd->job->target->gpu || stage->reduce != IR_SUM || !floats || rd->job->kern->failed != QUERN_STATUS_OK)
+    return KERN_NONE;
+  struct kern_inst product = *kern_at_id(b, x);
+  return product.op == KERN_MUL ? kern_fma(b, product.arg[0], product.arg[1], acc) : KERN_NONE;
+}
+
 struct reduce_value reduce_take(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value acc,
                                 struct reduce_value x) {
+  kern_id sum = stage->arg ? KERN_NONE : add_product(rd, stage, acc.value, x.value);
+  if (sum != KERN_NONE) return (struct reduce_value){sum, KERN_NONE};
   if (!stage->arg) return reduce_join(rd, stage, acc, x);
   return pick(rd, is_better(rd, stage, acc.value, x.value), x, acc);
 }

@@ -13,10 +13,8 @@ enum {
   LEAST_ROW = 32,     /* elements of a row that is worth a group */
   LEAST_COLUMNS = 16, /* rows side by side that are worth a group across */
   TRIAL_LANES = 2 * KERN_MAX_LANES,
-  ENOUGH = 264, /* groups that keep a device busy: two for each of its processors */
   LONG_ROW = 16384,
   FOUR_STEPS = 4 * KERN_GROUP_LANES,
-  HALF_THE_REGISTERS = 128 * 1024, /* of a processor: a group that holds more has it for itself */
   MOST_HELD_ROW = 53248, /* elements of a row that a processor's registers can hold as f32 beside what it works with */
 };
 
@@ -85,9 +83,16 @@ static void choose_row_lanes(struct reduce *rd) {
   rd->steps = (rd->count + lanes - 1) / lanes;
 }
 
+/* Warps that keep a device busy: three in four of those that it can have at a time. */
+static int64_t wanted_warps(const struct reduce *rd) {
+  return (int64_t)rd->job->target->processors * rd->job->target->processor_threads / WARP * 3 / 4;
+}
+
+/* Fewer where all of a column must be a task's, and tasks are few. */
 static void choose_column_lanes(struct reduce *rd) {
   int64_t extent = rd->nest.loops[rd->vector].extent, each = thread_lanes(rd, extent);
-  while (each > 1 && WARP * each / 2 >= extent) each /= 2;
+  int64_t most = rd->n_passes > 1 ? extent * rd->n_units / wanted_warps(rd) : extent;
+  while (each > 1 && WARP * each / 2 >= BASE_MIN(most, extent)) each /= 2;
   rd->lanes = (int)(WARP * each);
   rd->group = WARP;
 }
@@ -129,14 +134,10 @@ static void add_load(struct finding *f, const struct sched_point *point) {
     rd->loads = loads;
     f->room = more;
   }
-  kern_id *at = base_arena_alloc(rd->arena, REDUCE_MOST_STEPS * sizeof *at);
-  f->failed = f->failed || at == NULL;
-  if (at == NULL) return;
   rd->loads[rd->n_loads++] = (struct reduce_load){.point = *point,
                                                   .passes = UINT64_C(1) << f->pass,
                                                   .first = f->pass,
-                                                  .same = !uses(rd, point, 0, rd->nest.n_outer),
-                                                  .at = at};
+                                                  .same = !uses(rd, point, 0, rd->nest.n_outer)};
 }
 
 static bool visit_load(void *user, const struct sched_point *point) {
@@ -220,31 +221,45 @@ static quern_status choose_held(struct reduce *rd) {
     choose_fits(rd);
   }
   if (!rd->fits) rd->n_keeps = 0;
-  rd->kept = base_arena_alloc(rd->arena, (rd->n_keeps * (size_t)rd->steps + 1) * sizeof *rd->kept);
   rd->cross_acc = base_arena_alloc(rd->arena, (rd->n_crosses * (size_t)rd->steps + 1) * sizeof *rd->cross_acc);
-  return rd->kept != NULL && rd->cross_acc != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  return rd->cross_acc != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+}
+
+/* Places for what is known of each of the rows that are worked on together. */
+static quern_status make_rows(struct reduce *rd) {
+  size_t points = (rd->n_loads + rd->n_keeps + 1) * REDUCE_MOST_STEPS;
+  for (int u = 0; u < rd->side; u++) {
+    struct reduce_row *row = &rd->rows[u];
+    row->at = base_arena_alloc(rd->arena, points * sizeof *row->at);
+    row->total = base_arena_alloc(rd->arena, 2 * rd->n_stages * sizeof *row->total);
+    if (row->at == NULL || row->total == NULL) return QUERN_STATUS_MEMORY;
+    row->kept = row->at + rd->n_loads * REDUCE_MOST_STEPS;
+    row->accs = row->total + rd->n_stages;
+  }
+  return QUERN_STATUS_OK;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------------------- */
 
-/* Few long rows that are read once. */
+/* Few long rows that are read once. Two groups for each processor keep a device busy. */
 static void choose_row_parts(struct reduce *rd) {
   enum { BLOCK = 4 };
-  int64_t blocks = rd->count / rd->lanes / BLOCK;
+  int64_t blocks = rd->count / rd->lanes / BLOCK, enough = 2 * rd->job->target->processors;
   rd->parts = rd->part_size = 1;
-  if (rd->n_passes > 1 || rd->n_crosses > 0 || rd->count <= LONG_ROW || rd->n_units >= ENOUGH) return;
-  rd->part_size = BASE_MAX(blocks * rd->n_units / (8 * ENOUGH), 1);
+  if (rd->n_passes > 1 || rd->n_crosses > 0 || rd->count <= LONG_ROW || rd->n_units >= enough) return;
+  rd->part_size = BASE_MAX(blocks * rd->n_units / (8 * enough), 1);
   rd->parts = BASE_MAX((blocks + rd->part_size - 1) / rd->part_size, 1);
 }
 
 /* Whatever the lanes are, a task counts as one of 128 columns: the order of sums depends on the extents only. */
 static void choose_column_parts(struct reduce *rd) {
-  enum { WANTED = 6144, BLOCK = 8, LEAST = 4, COLUMNS = 128 };
+  enum { BLOCK = 8, LEAST = 4, COLUMNS = 128 };
   int64_t blocks = rd->count / BLOCK, extent = rd->nest.loops[rd->vector].extent;
   int64_t tasks = rd->n_units * ((extent + COLUMNS - 1) / COLUMNS);
+  int64_t wanted = wanted_warps(rd);
   rd->parts = rd->part_size = 1;
-  if (rd->n_passes > 1 || tasks >= WANTED || blocks < 2 * LEAST) return;
-  rd->part_size = BASE_MAX((blocks * tasks + WANTED - 1) / WANTED, LEAST);
+  if (rd->n_passes > 1 || tasks >= wanted || blocks < 2 * LEAST) return;
+  rd->part_size = BASE_MAX((blocks * tasks + wanted - 1) / wanted, LEAST);
   rd->parts = (blocks + rd->part_size - 1) / rd->part_size;
 }
 
@@ -257,14 +272,24 @@ quern_status reduce_gpu_values(struct reduce *rd, struct kern_values **values) {
   return QUERN_STATUS_OK;
 }
 
+static void free_values(struct reduce *rd) {
+  for (int u = 0; u < REDUCE_MOST_SIDE; u++) {
+    kern_values_free(rd->rows[u].values);
+    rd->rows[u].values = NULL;
+  }
+  rd->values = NULL;
+}
+
 quern_status reduce_gpu_begin(struct reduce *rd, int64_t tasks, int group) {
   struct kern *kern = rd->job->kern;
   rd->b = (struct kern_builder){.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
-  kern_values_free(rd->values);
-  rd->values = NULL;
+  free_values(rd);
   QUERN_TRY(kern->failed);
   kern->phases[kern->n_phases - 1].group = group;
-  return reduce_gpu_values(rd, &rd->values);
+  for (int u = 0; u < rd->side; u++) QUERN_TRY(reduce_gpu_values(rd, &rd->rows[u].values));
+  rd->row = &rd->rows[0];
+  rd->values = rd->row->values;
+  return QUERN_STATUS_OK;
 }
 
 kern_id reduce_gpu_last(struct reduce *rd, kern_id part, int64_t n) {
@@ -293,30 +318,27 @@ static void choose_follow(struct reduce *rd) {
       bytes += rd->steps * rd->lanes * (int64_t)base_dtypes[rd->loads[i].point.tensor->dtype].size;
   for (size_t i = 0; i < group->n_ins; i++)
     apart = apart && (mems[i].spot == 0 || ir_count(group->ins[i]) < rd->n_units * rd->count);
-  bool large = rd->fits && rd->n_crosses == 0 && held_bytes(rd) * rd->group > HALF_THE_REGISTERS;
+  int64_t half = 2 * (int64_t)rd->job->target->processor_registers; /* of the bytes of all registers */
+  bool large = rd->fits && rd->n_crosses == 0 && held_bytes(rd) * rd->group > half;
   rd->follow = large && bytes <= reduce_shared(rd->job->target) && (apart || rd->count % rd->lanes == 0);
   rd->alone = large || rd->group >= REDUCE_MOST_GROUP;
 }
 
-quern_status reduce_gpu(struct reduce *rd, bool *built) {
+static quern_status build(struct reduce *rd, bool along) {
   const struct pass_group *group = rd->job->group;
-  bool along;
-  *built = false;
-  if (rd->count == 0) return QUERN_STATUS_OK;
   QUERN_TRY(reduce_describe(rd));
-  QUERN_TRY(choose_way(rd, &along, built));
-  if (!*built) return QUERN_STATUS_OK;
-  QUERN_TRY(reduce_describe(rd));
+  rd->side = 1;
   rd->n_units = sched_nest_count(&rd->nest, 0, rd->nest.n_outer, rd->vector);
   if (along)
     choose_row_lanes(rd);
   else
     choose_column_lanes(rd);
   rd->stored = base_arena_alloc(rd->arena, group->n_outs * sizeof *rd->stored);
-  rd->total = base_arena_alloc(rd->arena, 2 * rd->n_stages * sizeof *rd->total);
-  if (rd->stored == NULL || rd->total == NULL) return QUERN_STATUS_MEMORY;
-  rd->accs = rd->total + rd->n_stages;
+  if (rd->stored == NULL) return QUERN_STATUS_MEMORY;
   if (along) QUERN_TRY(choose_held(rd));
+  QUERN_TRY(make_rows(rd));
+  rd->total = rd->rows[0].total;
+  rd->accs = rd->rows[0].accs;
   QUERN_TRY(reduce_find_fixed(rd));
   if (along)
     choose_row_parts(rd);
@@ -326,4 +348,16 @@ quern_status reduce_gpu(struct reduce *rd, bool *built) {
   if (along) choose_follow(rd);
   if (rd->n_crosses > 0) return reduce_gpu_crosses(rd);
   return along ? reduce_gpu_rows(rd) : reduce_gpu_columns(rd);
+}
+
+quern_status reduce_gpu(struct reduce *rd, bool *built) {
+  bool along;
+  *built = false;
+  if (rd->count == 0) return QUERN_STATUS_OK;
+  QUERN_TRY(reduce_describe(rd));
+  QUERN_TRY(choose_way(rd, &along, built));
+  if (!*built) return QUERN_STATUS_OK;
+  quern_status status = build(rd, along);
+  free_values(rd);
+  return status;
 }

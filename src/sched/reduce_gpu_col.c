@@ -1,15 +1,17 @@
 /* sched/reduce_gpu_col.c -- REDUCE groups across their rows by groups of threads: an outer variable has lanes
 ** A task has a block of neighbouring rows and goes through their elements, or through a part of them whose results are joined
-** in phases of their own. The elements of a turn are loaded before anything is stored, and joined as a tree.
+** in phases of their own. The elements of a turn are loaded before anything is stored, and joined as a tree; RUN turns are one chain,
+** and their sums another.
 ** tests: tests/sched/test_reduce_gpu.c
 */
 #include "sched/reduce.h"
 
-enum { BLOCK = 8 }; /* elements of a turn */
+enum { BLOCK = 8, RUN = 32 }; /* elements of a turn; turns of one chain of sums */
 
 struct turn {
-  struct reduce_value *x; /* of element u of stage i: u * n_stages + i */
-  kern_id *outs;          /* likewise */
+  struct reduce_value *x;   /* of element u of stage i: u * n_stages + i */
+  kern_id *outs;            /* likewise */
+  struct reduce_value *run; /* accumulators of a run, a stage */
 };
 
 static void enter_element(struct reduce *rd, kern_id p) {
@@ -64,23 +66,59 @@ static void emit_turn(struct reduce *rd, int q, kern_id p, int n, kern_id active
   for (int u = 0; u < n; u++) store(rd, q, kern_add_i(b, p, u), u, active, turn);
 }
 
-/* Blocks lo .. hi - 1, and then `left` elements more, a multiple of count % BLOCK. */
-static void emit_elements(struct reduce *rd, int q, kern_id lo, kern_id hi, kern_id left, kern_id active,
-                          struct turn *turn) {
-  struct kern_builder *b = &rd->b;
-  int64_t blocks = rd->count / BLOCK, rest = rd->count % BLOCK;
+static void begin_sums(struct reduce *rd, int q) {
   for (size_t i = 0; i < rd->n_stages; i++) {
     const struct reduce_stage *stage = &rd->stages[i];
     if (stage->pass == q) rd->accs[i] = reduce_var(rd, stage, reduce_neutral(rd, stage, rd->lanes));
   }
-  sched_points_get(rd->values, &rd->fixed[q]);
-  if (blocks > 0) {
-    kern_id block = kern_for(b, lo, hi, 1);
-    kern_values_enter(rd->values);
-    emit_turn(rd, q, kern_mul_i(b, block, BLOCK), BLOCK, active, turn);
-    kern_values_leave(rd->values);
-    kern_end(b);
+}
+
+static void emit_blocks(struct reduce *rd, int q, kern_id lo, kern_id hi, kern_id active, struct turn *turn) {
+  struct kern_builder *b = &rd->b;
+  kern_id block = kern_for(b, lo, hi, 1);
+  kern_values_enter(rd->values);
+  emit_turn(rd, q, kern_mul_i(b, block, BLOCK), BLOCK, active, turn);
+  kern_values_leave(rd->values);
+  kern_end(b);
+}
+
+/* Many blocks: RUN of them have sums of their own, so that errors do not grow with their number. */
+static void emit_runs(struct reduce *rd, int q, kern_id lo, kern_id hi, kern_id active, struct turn *turn) {
+  struct kern_builder *b = &rd->b;
+  struct reduce_value *all = rd->accs;
+  kern_id first = kern_for(b, lo, hi, RUN), end = kern_min(b, kern_add_i(b, first, RUN), hi);
+  kern_values_enter(rd->values);
+  rd->accs = turn->run;
+  begin_sums(rd, q);
+  emit_blocks(rd, q, first, end, active, turn);
+  rd->accs = all;
+  for (size_t i = 0; i < rd->n_stages; i++) {
+    const struct reduce_stage *stage = &rd->stages[i];
+    if (stage->pass != q) continue;
+    struct reduce_value sum = reduce_get(rd, stage, turn->run[i]), acc = reduce_get(rd, stage, all[i]);
+    reduce_set(rd, stage, all[i], reduce_join(rd, stage, acc, sum));
   }
+  kern_values_leave(rd->values);
+  kern_end(b);
+}
+
+static bool has_stages(const struct reduce *rd, int q) {
+  for (size_t i = 0; i < rd->n_stages; i++)
+    if (rd->stages[i].pass == q) return true;
+  return false;
+}
+
+/* Blocks lo .. hi - 1, and then `left` elements more, a multiple of count % BLOCK. */
+static void emit_elements(struct reduce *rd, int q, kern_id lo, kern_id hi, kern_id left, kern_id active,
+                          struct turn *turn) {
+  struct kern_builder *b = &rd->b;
+  int64_t blocks = rd->count / BLOCK, rest = rd->count % BLOCK, most = rd->parts > 1 ? rd->part_size : blocks;
+  begin_sums(rd, q);
+  sched_points_get(rd->values, &rd->fixed[q]);
+  if (most > RUN && has_stages(rd, q))
+    emit_runs(rd, q, lo, hi, active, turn);
+  else if (blocks > 0)
+    emit_blocks(rd, q, lo, hi, active, turn);
   if (rest > 0) {
     kern_id zero = kern_index(b, 0), more = kern_for(b, zero, left, 1);
     kern_values_enter(rd->values);
@@ -141,7 +179,8 @@ static quern_status emit_tasks(struct reduce *rd, struct turn *turn) {
 quern_status reduce_gpu_columns(struct reduce *rd) {
   int64_t extent = rd->nest.loops[rd->vector].extent, blocks = (extent + rd->lanes - 1) / rd->lanes;
   struct turn turn = {base_arena_alloc(rd->arena, BLOCK * rd->n_stages * sizeof *turn.x),
-                      base_arena_alloc(rd->arena, BLOCK * rd->job->group->n_outs * sizeof *turn.outs)};
+                      base_arena_alloc(rd->arena, BLOCK * rd->job->group->n_outs * sizeof *turn.outs),
+                      base_arena_alloc(rd->arena, rd->n_stages * sizeof *turn.run)};
   struct reduce_partial p = {.n_stages = rd->n_stages,
                              .stages = rd->stages,
                              .rows = rd->parts,
@@ -149,7 +188,7 @@ quern_status reduce_gpu_columns(struct reduce *rd) {
                              .width = blocks * rd->lanes,
                              .loop = rd->vector,
                              .outs = -1};
-  if (turn.x == NULL || turn.outs == NULL) return QUERN_STATUS_MEMORY;
+  if (turn.x == NULL || turn.outs == NULL || turn.run == NULL) return QUERN_STATUS_MEMORY;
   if (rd->parts > 1) reduce_partial_plan(rd, &p);
   QUERN_TRY(emit_tasks(rd, &turn));
   return rd->parts > 1 ? reduce_partial_join(rd, &p) : QUERN_STATUS_OK;

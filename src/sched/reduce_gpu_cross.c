@@ -1,15 +1,15 @@
 /* sched/reduce_gpu_cross.c -- REDUCE groups along their rows by groups of threads, with sums over all rows
-** A task goes through neighbouring rows and adds each of their elements to a row of sums. Where registers suffice for these and for
-** one row or two, rows are held as those without such sums are, two at a time where that is possible: what waits for memory and for
-** other threads then waits once for both. Else rows are read in each pass, and sums are in the memory that threads share, or in the
-** device's. A task leaves one row of sums, and phases of their own join those.
+** A task goes through neighbouring rows (reduce_gpu_row.c) and adds each of their elements to a row of sums. Where registers suffice
+** for these and for one row or two, rows are held, two at a time where that is possible: what waits for memory and for other threads
+** then waits once for both. Else rows are read in each pass, and sums are in the memory that threads share, or in the device's. A task
+** leaves one row of sums, and phases of their own join those.
 ** keeps: a sum takes its rows from the first of the task to the last
 ** tests: tests/sched/test_reduce_gpu.c
 */
 #include "sched/reduce.h"
 
 enum {
-  THREADS = 512,   /* that a processor has at a time: 128 registers each */
+  REGISTERS = 128, /* of a thread */
   MOST_HELD = 256, /* bytes that a thread holds: half of its registers; of a group of the most threads half of it */
   LEAST_RUN = 8,
 };
@@ -47,8 +47,15 @@ void reduce_gpu_cross_shape(struct reduce *rd) {
   rd->side = rd->fits && can_hold(rd, 2) && rd->n_units % 2 == 0 ? 2 : 1;
   bool shared = sum_bytes(rd) <= reduce_shared(rd->job->target);
   rd->sums = rd->fits ? REDUCE_IN_VARS : shared ? REDUCE_IN_LOCAL : REDUCE_IN_WORK;
-  for (size_t i = 0; i < rd->n_loads && rd->fits; i++)
+  for (size_t i = 0; i < rd->n_loads && rd->fits; i++) {
+    rd->loads[i].again = rd->loads[i].same;
     if (rd->loads[i].first < rd->n_passes - 1) rd->loads[i].first = 0;
+  }
+}
+
+/* That a processor has registers for at a time. */
+static int groups_of(const struct reduce *rd) {
+  return BASE_MAX(rd->job->target->processor_registers / REGISTERS / rd->group, 1);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------ */
@@ -67,11 +74,11 @@ void reduce_gpu_cross_take(struct reduce *rd, int q, int step, kern_id at) {
     if (rd->sums == REDUCE_IN_VARS) {
       kern_id var = rd->cross_acc[i * (size_t)rd->steps + (size_t)step];
       acc.value = kern_get(b, var);
-      kern_set(b, var, reduce_join(rd, cross, acc, x).value);
+      kern_set(b, var, reduce_take(rd, cross, acc, x).value);
     } else {
       kern_id place = place_of(rd, at);
       acc.value = kern_load(b, rd->cross_acc[i], place, rd->lanes);
-      kern_store(b, rd->cross_acc[i], place, reduce_join(rd, cross, acc, x).value);
+      kern_store(b, rd->cross_acc[i], place, reduce_take(rd, cross, acc, x).value);
     }
   }
 }
@@ -110,148 +117,25 @@ static void end_sums(struct reduce *rd) {
   }
 }
 
-/* ---- rows that are held ---------------------------------------------------------------------------------- */
-
-enum { MOST_SIDE = 2 };
-
-/* A row of those that are worked on together. */
-struct held {
-  kern_id row;
-  kern_id *at, *kept;                 /* of load or keep i at step s: i * steps + s */
-  struct reduce_value *accs, *totals; /* a stage */
-};
-
-static quern_status new_held(struct reduce *rd, struct held *h) {
-  size_t steps = (size_t)rd->steps;
-  h->at = base_arena_alloc(rd->arena, (rd->n_loads + rd->n_keeps + 1) * steps * sizeof *h->at);
-  h->accs = base_arena_alloc(rd->arena, 2 * rd->n_stages * sizeof *h->accs);
-  if (h->at == NULL || h->accs == NULL) return QUERN_STATUS_MEMORY;
-  h->kept = h->at + rd->n_loads * steps;
-  h->totals = h->accs + rd->n_stages;
-  return QUERN_STATUS_OK;
-}
-
-/* Lanes of a step that count, or KERN_NONE: all. */
-static kern_id active_of(struct reduce *rd, int64_t step) {
-  int64_t rest = rd->count % rd->lanes;
-  return step + 1 == rd->steps && rest > 0 ? kern_index(&rd->b, rest) : KERN_NONE;
-}
-
-static kern_id enter_step(struct reduce *rd, int64_t step) {
-  kern_id at = kern_index(&rd->b, step * rd->lanes);
-  kern_values_enter(rd->values);
-  kern_values_set(rd->values, rd->nest.loops[rd->nest.n_outer].var, at, rd->lanes, active_of(rd, step));
-  return at;
-}
-
-static void leave_step(struct reduce *rd) {
-  kern_values_leave(rd->values);
-  kern_values_set(rd->values, rd->nest.loops[rd->nest.n_outer].var, kern_index(&rd->b, 0), 1, KERN_NONE);
-}
-
-/* The row, with what passes before q gave. */
-static void enter_row(struct reduce *rd, const struct held *h, int q) {
-  kern_values_enter(rd->values);
-  sched_nest_set(&rd->nest, &rd->b, rd->values, 0, rd->nest.n_outer, -1, h->row);
-  rd->total = h->totals;
-  for (int p = 0; p < q; p++) reduce_row_results(rd, p);
-  if (q < rd->n_passes) sched_points_get(rd->values, &rd->fixed[q]);
-}
-
-static void load_row(struct reduce *rd, const struct held *h, int q) {
-  enter_row(rd, h, q);
-  for (int64_t s = 0; s < rd->steps; s++) {
-    (void)enter_step(rd, s);
-    for (size_t i = 0; i < rd->n_loads; i++)
-      if (!rd->loads[i].same && rd->loads[i].first == q)
-        h->at[(int64_t)i * rd->steps + s] = sched_point_get(rd->values, &rd->loads[i].point);
-    leave_step(rd);
-  }
-  kern_values_leave(rd->values);
-}
-
-/* What pass q knows of step s. */
-static void bind_step(struct reduce *rd, const struct held *h, int q, int64_t s) {
-  for (size_t i = 0; i < rd->n_loads; i++) {
-    const struct reduce_load *load = &rd->loads[i];
-    if (!load->same && load->first <= q) sched_point_bind(rd->values, &load->point, h->at[(int64_t)i * rd->steps + s]);
-  }
-  for (size_t i = 0; i < rd->n_keeps; i++) {
-    kern_id *kept = &h->kept[(int64_t)i * rd->steps + s];
-    if (rd->keeps[i].made < q) sched_point_bind(rd->values, &rd->keeps[i].point, *kept);
-    if (rd->keeps[i].made == q) *kept = kern_splat(&rd->b, sched_point_get(rd->values, &rd->keeps[i].point), rd->lanes);
-  }
-}
-
-static void take_row(struct reduce *rd, const struct held *h, int q) {
-  enter_row(rd, h, q);
-  for (int64_t s = 0; s < rd->steps; s++) {
-    kern_id at = enter_step(rd, s), active = active_of(rd, s);
-    bind_step(rd, h, q, s);
-    for (size_t i = 0; i < rd->n_stages; i++) {
-      const struct reduce_stage *stage = &rd->stages[i];
-      if (stage->pass != q) continue;
-      struct reduce_value x = reduce_gpu_element(rd, stage, at, active);
-      h->accs[i] = s == 0 ? x : reduce_take(rd, stage, h->accs[i], x);
-    }
-    reduce_gpu_cross_take(rd, q, (int)s, at);
-    reduce_store(rd, q, active);
-    leave_step(rd);
-  }
-  kern_values_leave(rd->values);
-}
-
-static void fold_row(struct reduce *rd, const struct held *h, int q) {
-  for (size_t i = 0; i < rd->n_stages; i++)
-    if (rd->stages[i].pass == q) h->totals[i] = reduce_fold(rd, &rd->stages[i], h->accs[i]);
-}
-
-/* Pass by pass over all of the rows. Nothing is computed before the first pass has loaded all of them. Small groups fold both rows at
-** once, with one barrier; large ones one after the other: their registers are scarce. */
-static void emit_held(struct reduce *rd, const struct held *h, kern_id next) {
-  for (int q = 0; q < rd->n_passes; q++) {
-    for (int64_t u = 0; u < rd->side && q == 0; u++) load_row(rd, &h[u], q);
-    for (int64_t u = 0; u < rd->side; u++) {
-      if (q > 0) load_row(rd, &h[u], q);
-      take_row(rd, &h[u], q);
-      if (rd->group >= THREADS) fold_row(rd, &h[u], q);
-    }
-    for (int64_t u = 0; u < rd->side && rd->group < THREADS; u++) fold_row(rd, &h[u], q);
-    if (q == 0) reduce_gpu_ask(rd, next, rd->side);
-  }
-  for (int64_t u = 0; u < rd->side; u++) {
-    enter_row(rd, &h[u], rd->n_passes);
-    reduce_store(rd, -1, KERN_NONE);
-    kern_values_leave(rd->values);
-  }
-}
-
 /* ---- tasks ----------------------------------------------------------------------------------------------- */
 
 static quern_status emit_tasks(struct reduce *rd, int64_t run) {
   struct kern_builder *b = &rd->b;
-  struct held held[MOST_SIDE];
-  for (int64_t u = 0; u < rd->side; u++) QUERN_TRY(new_held(rd, &held[u]));
   QUERN_TRY(reduce_gpu_begin(rd, (rd->n_units + run - 1) / run, rd->group));
-  rd->job->kern->phases[rd->job->kern->n_phases - 1].beside = BASE_MAX(THREADS / rd->group, 1);
+  rd->job->kern->phases[rd->job->kern->n_phases - 1].beside = groups_of(rd);
   kern_id task = kern_task(b), lo = kern_mul_i(b, task, run);
   rd->row_work = kern_mul_i(b, task, rd->steps * rd->lanes);
   begin_sums(rd);
   kern_id row = kern_for(b, lo, kern_min_i(b, kern_add_i(b, lo, run), rd->n_units), rd->side);
-  kern_id next = kern_min_i(b, kern_add_i(b, row, rd->side), rd->n_units - rd->side);
-  for (int64_t u = 0; u < rd->side; u++) held[u].row = kern_add_i(b, row, u);
-  if (rd->fits)
-    emit_held(rd, held, next);
-  else
-    reduce_gpu_row(rd, row, next);
+  reduce_gpu_row(rd, row, kern_min_i(b, kern_add_i(b, row, rd->side), rd->n_units - rd->side));
   kern_end(b);
   end_sums(rd);
   return QUERN_STATUS_OK;
 }
 
 quern_status reduce_gpu_crosses(struct reduce *rd) {
-  int64_t most = (int64_t)REDUCE_PROCESSORS * BASE_MAX(THREADS / rd->group, 1);
-  most = BASE_MAX(BASE_MIN(most, rd->n_units / LEAST_RUN), REDUCE_PROCESSORS);
+  int64_t processors = rd->job->target->processors;
+  int64_t most = BASE_MAX(BASE_MIN(processors * groups_of(rd), rd->n_units / LEAST_RUN), processors);
   int64_t run = (rd->n_units + most - 1) / most;
   run = (run + rd->side - 1) / rd->side * rd->side;
   struct reduce_partial p = {.n_stages = rd->n_crosses,
@@ -263,5 +147,6 @@ quern_status reduce_gpu_crosses(struct reduce *rd) {
                              .outs = -3};
   reduce_partial_plan(rd, &p);
   QUERN_TRY(emit_tasks(rd, run));
+  rd->side = 1;
   return reduce_partial_join(rd, &p);
 }

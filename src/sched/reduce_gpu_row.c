@@ -24,6 +24,26 @@ static kern_id only(struct reduce *rd, const struct reduce_stage *stage, kern_id
   return kern_select(b, mask, x, kern_neutral(b, stage->reduce, stage->acc, rd->lanes));
 }
 
+/* ---- rows ------------------------------------------------------------------------------------------------ */
+
+/* What follows is about row u of those that are worked on together. */
+static void use_row(struct reduce *rd, int u) {
+  rd->row = &rd->rows[u];
+  rd->values = rd->row->values;
+  rd->total = rd->row->total;
+  rd->accs = rd->row->accs;
+}
+
+typedef void row_visit(struct reduce *rd, int q);
+
+static void each_row(struct reduce *rd, int q, row_visit *visit) {
+  for (int u = 0; u < rd->side; u++) {
+    use_row(rd, u);
+    visit(rd, q);
+  }
+  use_row(rd, 0);
+}
+
 /* ---- steps ----------------------------------------------------------------------------------------------- */
 
 struct step {
@@ -33,30 +53,38 @@ struct step {
   int number;
 };
 
+static kern_id *loaded(const struct reduce_row *row, size_t i, const struct step *s) {
+  return &row->at[i * REDUCE_MOST_STEPS + (size_t)s->number];
+}
+
 static void enter_step(struct reduce *rd, const struct step *s) {
   kern_values_enter(rd->values);
   kern_values_set(rd->values, inner_var(rd), s->at, rd->lanes, s->active);
 }
 
-static void leave_steps(struct reduce *rd) {
+static void leave_steps(struct reduce *rd, int q) {
+  (void)q;
   kern_values_set(rd->values, inner_var(rd), kern_index(&rd->b, 0), 1, KERN_NONE);
 }
 
 /* Whether pass q loads it anew. */
 static bool is_fresh(const struct reduce *rd, const struct reduce_load *load, int q) {
-  return rd->fits ? load->first == q : (load->passes >> q & 1) != 0;
+  return rd->fits && !load->again ? load->first == q : (load->passes >> q & 1) != 0;
 }
 
 static bool is_ahead(const struct reduce *rd, const struct reduce_load *load) {
   return rd->ahead != NULL && load->first == 0 && !load->same;
 }
 
-static void load_step(struct reduce *rd, const struct step *s) {
+/* Loads what the pass does not know yet; again: what all rows have in common, and only that. */
+static void load_step(struct reduce *rd, const struct step *s, bool again) {
   enter_step(rd, s);
   for (size_t i = 0; i < rd->n_loads; i++) {
     const struct reduce_load *load = &rd->loads[i];
-    if (is_fresh(rd, load, s->q) && !is_ahead(rd, load))
-      load->at[s->number] = sched_point_get(rd->values, &load->point);
+    if (load->again != again || !is_fresh(rd, load, s->q) || is_ahead(rd, load)) continue;
+    kern_id x = sched_point_get(rd->values, &load->point);
+    *loaded(rd->row, i, s) = x;
+    for (int u = 0; u < rd->side && again; u++) *loaded(&rd->rows[u], i, s) = x;
   }
   kern_values_leave(rd->values);
 }
@@ -65,19 +93,14 @@ static void load_step(struct reduce *rd, const struct step *s) {
 static void load_ahead(struct reduce *rd, const struct step *s) {
   kern_values_enter(rd->ahead);
   kern_values_set(rd->ahead, inner_var(rd), s->at, rd->lanes, s->active);
-  for (size_t i = 0; i < rd->n_loads; i++) {
-    const struct reduce_load *load = &rd->loads[i];
-    if (!is_ahead(rd, load)) continue;
-    load->at[s->number] = sched_point_get(rd->ahead, &load->point);
-  }
+  for (size_t i = 0; i < rd->n_loads; i++)
+    if (is_ahead(rd, &rd->loads[i])) *loaded(rd->row, i, s) = sched_point_get(rd->ahead, &rd->loads[i].point);
   kern_values_leave(rd->ahead);
 }
 
 static void keep_ahead(struct reduce *rd, const struct step *s) {
-  for (size_t i = 0; i < rd->n_loads; i++) {
-    const struct reduce_load *load = &rd->loads[i];
-    if (is_ahead(rd, load)) kern_store(&rd->b, load->local, s->at, load->at[s->number]);
-  }
+  for (size_t i = 0; i < rd->n_loads; i++)
+    if (is_ahead(rd, &rd->loads[i])) kern_store(&rd->b, rd->loads[i].local, s->at, *loaded(rd->row, i, s));
 }
 
 static void bind_step(struct reduce *rd, const struct step *s) {
@@ -88,23 +111,23 @@ static void bind_step(struct reduce *rd, const struct step *s) {
         sched_point_bind(rd->values, &load->point, kern_load(&rd->b, load->local, s->at, rd->lanes));
       continue;
     }
-    if (rd->fits ? load->first <= s->q : is_fresh(rd, load, s->q))
-      sched_point_bind(rd->values, &load->point, load->at[s->number]);
+    bool held = rd->fits && !load->again && load->first <= s->q;
+    if (held || is_fresh(rd, load, s->q)) sched_point_bind(rd->values, &load->point, *loaded(rd->row, i, s));
   }
   for (size_t i = 0; i < rd->n_keeps; i++) {
-    kern_id *kept = &rd->kept[i * (size_t)rd->steps + (size_t)s->number];
+    kern_id *kept = &rd->row->kept[i * REDUCE_MOST_STEPS + (size_t)s->number];
     if (rd->keeps[i].made < s->q) sched_point_bind(rd->values, &rd->keeps[i].point, *kept);
     if (rd->keeps[i].made == s->q)
       *kept = kern_splat(&rd->b, sched_point_get(rd->values, &rd->keeps[i].point), rd->lanes);
   }
 }
 
-struct reduce_value reduce_gpu_element(struct reduce *rd, const struct reduce_stage *stage, kern_id at,
-                                       kern_id active) {
+/* What a stage takes of a step. */
+static struct reduce_value element(struct reduce *rd, const struct reduce_stage *stage, const struct step *s) {
   struct kern_builder *b = &rd->b;
-  struct reduce_value x = {only(rd, stage, reduce_source(rd, stage, rd->lanes), active), KERN_NONE};
+  struct reduce_value x = {only(rd, stage, reduce_source(rd, stage, rd->lanes), s->active), KERN_NONE};
   if (stage->arg) {
-    kern_id first = kern_splat(b, kern_cast(b, at, QUERN_DTYPE_I32), rd->lanes);
+    kern_id first = kern_splat(b, kern_cast(b, s->at, QUERN_DTYPE_I32), rd->lanes);
     x.index = kern_add(b, first, kern_lane(b, QUERN_DTYPE_I32, rd->lanes));
   }
   return x;
@@ -112,7 +135,7 @@ struct reduce_value reduce_gpu_element(struct reduce *rd, const struct reduce_st
 
 static void take_stage(struct reduce *rd, size_t i, const struct step *s) {
   const struct reduce_stage *stage = &rd->stages[i];
-  struct reduce_value x = reduce_gpu_element(rd, stage, s->at, s->active);
+  struct reduce_value x = element(rd, stage, s);
   if (rd->fits)
     rd->accs[i] = rd->accs[i].value == KERN_NONE ? x : reduce_take(rd, stage, rd->accs[i], x);
   else
@@ -129,26 +152,42 @@ static void take_step(struct reduce *rd, const struct step *s) {
   kern_values_leave(rd->values);
 }
 
-/* n steps from element `base` on; of the last one `active` lanes count (KERN_NONE: all). */
+/* A step of all rows, so that what they have in common is loaded and converted once. */
+static void take_rows(struct reduce *rd, const struct step *s) {
+  use_row(rd, 0);
+  load_step(rd, s, true);
+  for (int u = 0; u < rd->side; u++) {
+    use_row(rd, u);
+    take_step(rd, s);
+  }
+  use_row(rd, 0);
+}
+
+/* n steps from element `base` on; of the last one `active` lanes count (KERN_NONE: all). Nothing is computed before all rows are
+** loaded. */
 static void emit_steps(struct reduce *rd, int q, kern_id base, int64_t n, kern_id active) {
   struct step steps[REDUCE_MOST_STEPS];
   for (int i = 0; i < (int)n; i++) {
     kern_id at = kern_add_i(&rd->b, base, (int64_t)i * rd->lanes);
     steps[i] = (struct step){q, at, i + 1 == n ? active : KERN_NONE, i};
-    load_step(rd, &steps[i]);
+  }
+  for (int u = 0; u < rd->side; u++) {
+    use_row(rd, u);
+    for (int i = 0; i < (int)n; i++) load_step(rd, &steps[i], false);
   }
   bool last = rd->ahead != NULL && q == rd->n_passes - 1; /* registers become free, and the row ahead is near by then */
-  for (int i = 0, loaded = 0; i < (int)n; i++) {
-    for (; last && loaded < n && loaded <= i + AHEAD; loaded++) load_ahead(rd, &steps[loaded]);
-    take_step(rd, &steps[i]);
+  for (int i = 0, next = 0; i < (int)n; i++) {
+    for (; last && next < n && next <= i + AHEAD; next++) load_ahead(rd, &steps[next]);
+    take_rows(rd, &steps[i]);
     if (last) keep_ahead(rd, &steps[i]);
   }
-  leave_steps(rd);
+  each_row(rd, q, leave_steps);
 }
 
 /* ---- passes ---------------------------------------------------------------------------------------------- */
 
 static void begin_pass(struct reduce *rd, int q) {
+  sched_points_get(rd->values, &rd->fixed[q]);
   for (size_t i = 0; i < rd->n_stages; i++) {
     const struct reduce_stage *stage = &rd->stages[i];
     if (stage->pass != q) continue;
@@ -179,20 +218,21 @@ static void emit_pass(struct reduce *rd, int q) {
   struct kern_builder *b = &rd->b;
   int64_t blocks = rd->fits ? 0 : rd->count / rd->lanes / BLOCK, from = blocks * BLOCK * rd->lanes;
   int64_t left = (rd->count - from + rd->lanes - 1) / rd->lanes, rest = rd->count % rd->lanes;
-  begin_pass(rd, q);
+  each_row(rd, q, begin_pass);
   kern_id zero = kern_index(b, 0);
   if (blocks > 0) emit_blocks(rd, q, zero, kern_index(b, blocks));
   kern_id base = kern_index(b, from);
   if (left > 0) emit_steps(rd, q, base, left, rest > 0 ? kern_index(b, rest) : KERN_NONE);
-  end_pass(rd, q);
+  each_row(rd, q, end_pass); /* folds that follow each other are exchanged between warps with one barrier */
 }
 
-void reduce_gpu_ask(struct reduce *rd, kern_id next, int64_t rows) {
+/* Asks for the rows from `next` on of all ins that have one a row of the group, before they are worked on. */
+static void ask(struct reduce *rd, kern_id next) {
   const struct pass_group *group = rd->job->group;
   for (size_t i = 0; i < group->n_ins; i++) {
     if (ir_count(group->ins[i]) != rd->n_units * rd->count) continue;
     kern_id first = kern_mul_i(&rd->b, next, rd->count);
-    kern_prefetch_n(&rd->b, kern_mem(&rd->b, (int)i), first, rows * rd->count);
+    kern_prefetch_n(&rd->b, kern_mem(&rd->b, (int)i), first, rd->side * rd->count);
   }
 }
 
@@ -211,31 +251,38 @@ static bool get_early(void *user, const struct sched_point *point) {
   return false;
 }
 
-/* What outs want that is known before the passes are over, so that it is on its way meanwhile: first what ins have of the row, after the
-** first pass what is loaded at places that were loaded. */
-static void load_early(struct reduce *rd, sched_visit *get_some) {
+/* What outs want that is known before the passes are over, so that it is on its way meanwhile: before them what ins have of the row,
+** after the first what is loaded at places that were loaded. */
+static void load_early(struct reduce *rd, int q) {
   const struct pass_group *group = rd->job->group;
   struct sched_walk walk;
   sched_walk_init(&walk, &rd->nest);
   for (size_t i = 0; i < group->n_outs; i++)
-    if (rd->out_pass[i] >= -1) sched_walk_run(&walk, group->outs[i].tensor, rd->nest.outs[i], get_some, rd);
+    if (rd->out_pass[i] >= -1)
+      sched_walk_run(&walk, group->outs[i].tensor, rd->nest.outs[i], q < 0 ? get_in : get_early, rd);
   if (walk.failed && rd->job->kern->failed == QUERN_STATUS_OK) rd->job->kern->failed = QUERN_STATUS_MEMORY;
   sched_walk_fini(&walk);
 }
 
-void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next) {
-  kern_values_enter(rd->values);
-  sched_nest_set(&rd->nest, &rd->b, rd->values, 0, rd->nest.n_outer, -1, row);
-  load_early(rd, get_in);
-  for (int q = 0; q < rd->n_passes; q++) {
-    sched_points_get(rd->values, &rd->fixed[q]);
-    emit_pass(rd, q);
-    if (q == 0) load_early(rd, get_early);
-    if (q == 0 && next != KERN_NONE) reduce_gpu_ask(rd, next, 1);
-    reduce_row_results(rd, q);
-  }
-  reduce_store(rd, -1, KERN_NONE);
+static void store_row(struct reduce *rd, int q) {
+  reduce_store(rd, q, KERN_NONE);
   kern_values_leave(rd->values);
+}
+
+void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next) {
+  for (int u = 0; u < rd->side; u++) {
+    use_row(rd, u);
+    kern_values_enter(rd->values);
+    sched_nest_set(&rd->nest, &rd->b, rd->values, 0, rd->nest.n_outer, -1, kern_add_i(&rd->b, row, u));
+  }
+  each_row(rd, -1, load_early);
+  for (int q = 0; q < rd->n_passes; q++) {
+    emit_pass(rd, q);
+    if (q == 0) each_row(rd, q, load_early);
+    if (q == 0 && next != KERN_NONE) ask(rd, next);
+    each_row(rd, q, reduce_row_results);
+  }
+  each_row(rd, -1, store_row);
 }
 
 /* ---- rows in parts --------------------------------------------------------------------------------------- */
@@ -270,7 +317,6 @@ static quern_status emit_parts(struct reduce *rd) {
   QUERN_TRY(reduce_gpu_begin(rd, rd->n_units * rd->parts, rd->group));
   kern_id task = kern_task(b), row = kern_idiv(b, task, rd->parts);
   sched_nest_set(&rd->nest, b, rd->values, 0, rd->nest.n_outer, -1, row);
-  sched_points_get(rd->values, &rd->fixed[0]);
   emit_part(rd, kern_imod(b, task, rd->parts));
   for (size_t i = 0; i < rd->n_stages; i++) reduce_partial_store(rd, &rd->stages[i], task, rd->total[i]);
   return QUERN_STATUS_OK;
@@ -355,7 +401,7 @@ static void emit_run(struct reduce *rd, kern_id lo, kern_id hi) {
 
 static quern_status follow_rows(struct reduce *rd) {
   struct kern_builder *b = &rd->b;
-  int64_t run = (rd->n_units + REDUCE_PROCESSORS - 1) / REDUCE_PROCESSORS;
+  int64_t processors = rd->job->target->processors, run = (rd->n_units + processors - 1) / processors;
   QUERN_TRY(reduce_gpu_begin(rd, (rd->n_units + run - 1) / run, rd->group));
   QUERN_TRY(reduce_gpu_values(rd, &rd->ahead));
   kern_id lo = kern_mul_i(b, kern_task(b), run), hi = kern_add_i(b, lo, run);
@@ -370,8 +416,9 @@ quern_status reduce_gpu_rows(struct reduce *rd) {
   if (rd->follow) return follow_rows(rd);
   QUERN_TRY(reduce_gpu_begin(rd, rd->n_units, rd->group));
   kern_id row = kern_task(&rd->b), next = KERN_NONE;
-  if (rd->alone && rd->n_units > REDUCE_PROCESSORS)
-    next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, REDUCE_PROCESSORS), rd->n_units - 1);
+  int64_t processors = rd->job->target->processors;
+  if (rd->alone && rd->n_units > processors)
+    next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, processors), rd->n_units - 1);
   reduce_gpu_row(rd, row, next);
   return QUERN_STATUS_OK;
 }

@@ -24,7 +24,7 @@ static kern_id plus_i(const struct tile *t, kern_id x, int64_t value) {
 /* Threads are two by two: 0 and 1 are neighbours in a row, 0 and 2 in a column. A load of 16 bytes takes half as long where those whose
 ** numbers differ in the last bit, or in the one before it, have one address: that is so for both operands of a product. */
 struct tile tile_begin(struct kern_builder *b, quern_dtype acc) {
-  struct tile t = {.b = b, .acc = acc, .quad = quad_of(acc)};
+  struct tile t = {.b = b, .acc = acc, .quad = quad_of(acc), .down = TILE_DOWN, .across = TILE_ACROSS};
   t.lane = kern_lane(b, QUERN_DTYPE_I64, TILE_THREADS);
   kern_id square = kern_idiv(b, t.lane, 4), right = kern_imod(b, t.lane, 2), lower = kern_idiv(b, t.lane, 2);
   t.row = times_i(&t, kern_idiv(b, square, TILE_ACROSS / 2), 2);
@@ -34,13 +34,20 @@ struct tile tile_begin(struct kern_builder *b, quern_dtype acc) {
   return t;
 }
 
+struct tile tile_begin_flat(struct kern_builder *b, quern_dtype acc) {
+  struct tile t = {.b = b, .acc = acc, .quad = quad_of(acc), .down = 1, .across = TILE_THREADS};
+  t.lane = t.column = kern_lane(b, QUERN_DTYPE_I64, TILE_THREADS);
+  t.row = tile_i(&t, 0);
+  return t;
+}
+
 kern_id tile_row(const struct tile *t, kern_id first, int m) {
   kern_id at = tile_all(t, first);
-  return kern_add(t->b, at, plus_i(t, t->row, (int64_t)m * TILE_DOWN));
+  return kern_add(t->b, at, plus_i(t, t->row, (int64_t)m * t->down));
 }
 kern_id tile_column(const struct tile *t, kern_id first, int n) {
   kern_id at = tile_all(t, first);
-  return kern_add(t->b, at, plus_i(t, t->column, (int64_t)n * TILE_ACROSS));
+  return kern_add(t->b, at, plus_i(t, t->column, (int64_t)n * t->across));
 }
 kern_id tile_wide_column(const struct tile *t, int n) {
   return plus_i(t, times_i(t, t->column, t->quad), (int64_t)(n / t->quad) * TILE_ACROSS * t->quad + n % t->quad);
@@ -156,9 +163,9 @@ void tile_fetch(const struct tile *t, const struct tile_local *to, const struct 
 }
 
 void tile_keep(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
-               const struct tile_pieces *pieces) {
-  if (pieces->n == 0) tile_load(t, to, from, 1);
-  for (int i = 0; i < pieces->n; i++) store_piece(t, to, from, (int64_t)i * TILE_THREADS, pieces->at[i], 1);
+               const struct tile_pieces *pieces, double scale) {
+  if (pieces->n == 0) tile_load(t, to, from, scale);
+  for (int i = 0; i < pieces->n; i++) store_piece(t, to, from, (int64_t)i * TILE_THREADS, pieces->at[i], scale);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------- */
@@ -173,13 +180,13 @@ void tile_set_zero(const struct tile *t, const struct tile_sums *sums) {
   for (int i = 0; i < sums->rows * sums->columns; i++) kern_set(t->b, sums->at[i], zero);
 }
 
-enum { MOST_ROWS = 8, MOST_QUAD = 4 };
+enum { MOST_ROWS = 16, MOST_QUAD = 4 };
 
 /* Columns k, k + 1, ... of the thread's rows of a: of row m, quad values. */
 static void load_rows(const struct tile *t, const struct tile_local *a, kern_id base, kern_id k, int rows,
                       kern_id out[MOST_ROWS][MOST_QUAD]) {
   for (int m = 0; m < rows; m++) {
-    kern_id at = kern_add_i(t->b, k, (int64_t)m * TILE_DOWN * a->stride);
+    kern_id at = kern_add_i(t->b, k, (int64_t)m * t->down * a->stride);
     kern_id four = kern_gather_n(t->b, kern_at(t->b, a->mem, at), base, t->quad);
     for (int x = 0; x < t->quad; x++) out[m][x] = kern_pick(t->b, four, t->quad, x);
   }
@@ -201,7 +208,7 @@ void tile_multiply_rows(const struct tile *t, const struct tile_sums *sums, cons
   kern_id k = kern_range(t->b, 0, terms, t->quad), rows[MOST_ROWS][MOST_QUAD], other[MOST_QUAD];
   load_rows(t, a, left, k, sums->rows, rows);
   for (int n = 0; n < sums->columns; n++) {
-    kern_id at = kern_add_i(t->b, k, (int64_t)n * TILE_ACROSS * b->stride);
+    kern_id at = kern_add_i(t->b, k, (int64_t)n * t->across * b->stride);
     kern_id four = kern_gather_n(t->b, kern_at(t->b, b->mem, at), right, t->quad);
     for (int x = 0; x < t->quad; x++) other[x] = kern_pick(t->b, four, t->quad, x);
     add_products(t, sums, n, t->quad, rows, 0, other);

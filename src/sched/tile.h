@@ -1,5 +1,5 @@
 /* sched/tile.h -- matrices by a group of threads: tiles in shared memory, sums in registers
-** A thread has rows row + TILE_DOWN m and columns of a tile of sums, which are values of as many lanes as there are threads: lane t is
+** A thread has rows row + down m and columns of a tile of sums, which are values of as many lanes as there are threads: lane t is
 ** thread t's. Operands lie in LOCAL memory row by row, as they do in the device's, and are loaded 16 bytes at a time.
 ** tests: tests/sched/test_attention.c
 */
@@ -14,9 +14,12 @@ struct tile {
   quern_dtype acc;
   int quad;            /* elements of 16 bytes */
   kern_id lane;        /* i64, a lane a thread: its number, */
-  kern_id row, column; /* its row of TILE_DOWN, its column of TILE_ACROSS */
+  kern_id row, column; /* its row of `down`, its column of `across` */
+  int down, across;    /* TILE_DOWN and TILE_ACROSS; or one row and as many columns as threads */
 };
 struct tile tile_begin(struct kern_builder *b, quern_dtype acc);
+/* One whose threads have all rows and a column each: of tile_load, tile_multiply_rows and what is a number only. */
+struct tile tile_begin_flat(struct kern_builder *b, quern_dtype acc);
 
 /* A matrix in LOCAL memory: rows x width, a row `stride` elements from the next, so that neither rows nor columns lie in one bank. */
 struct tile_local {
@@ -40,7 +43,7 @@ struct tile_sums {
 void tile_sums(const struct tile *t, struct tile_sums *sums, int rows, int columns);
 void tile_set_zero(const struct tile *t, const struct tile_sums *sums);
 
-/* The columns of a thread are column + TILE_ACROSS n: sums += a b', over `terms` columns of both, a multiple of t->quad. */
+/* The columns of a thread are column + across n: sums += a b', over `terms` columns of both, a multiple of t->quad. */
 void tile_multiply_rows(const struct tile *t, const struct tile_sums *sums, const struct tile_local *a,
                         const struct tile_local *b, int64_t terms);
 /* The columns of a thread are (TILE_ACROSS v + column) quad + x: sums += a b, over `terms` columns of a and rows of b. */
@@ -72,7 +75,7 @@ struct tile_pieces {
 void tile_fetch(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
                 struct tile_pieces *pieces);
 void tile_keep(const struct tile *t, const struct tile_local *to, const struct tile_source *from,
-               const struct tile_pieces *pieces);
+               const struct tile_pieces *pieces, double scale);
 
 /* The thread's number of a row or a column, from a first one: vectors of i64. */
 kern_id tile_row(const struct tile *t, kern_id first, int m);

@@ -216,6 +216,89 @@ static void test_near(void **state) {
   }
 }
 
+/* Numbers to memory, and from there those of other threads: the lane `other`. */
+static kern_id put_and_take(struct kern_builder *b, kern_id local, kern_id numbers, kern_id other) {
+  kern_scatter_n(b, local, kern_lane(b, QUERN_DTYPE_I64, LANES), numbers, KERN_NONE);
+  return kern_gather(b, local, other);
+}
+
+/* Scratch of a block that is closed, each warp's or each thread's own, and of what follows, all threads': both lie in the same bytes.
+** Between them the warps may have waited, each for itself, for another memory. */
+enum overlaid { OF_WARPS, OF_THREADS, WARPS_WAIT };
+static struct kern *make_overlaid(enum overlaid how) {
+  struct kern *kern = new_kernel();
+  kern_add_mem(kern, QUERN_DTYPE_I64, KERN_OUT, 3 * LANES);
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(1))}, *b = &builder;
+  kern->phases[0].group = LANES;
+  kern_id lane = kern_lane(b, QUERN_DTYPE_I64, LANES), last = kern_const_i(b, QUERN_DTYPE_I64, LANES, LANES - 1);
+  kern_id first = kern_mul(b, kern_idiv(b, lane, 2), kern_const_i(b, QUERN_DTYPE_I64, LANES, 2)), out = kern_mem(b, 0);
+  kern_id open = how == WARPS_WAIT ? kern_local_near(b, QUERN_DTYPE_I64, LANES) : KERN_NONE, zero = kern_index(b, 0);
+  kern_id i = kern_range(b, 0, 2, 1);
+  kern_id near = kern_local_near(b, QUERN_DTYPE_I64, LANES);
+  kern_id squares = kern_add(b, kern_mul(b, lane, lane), kern_splat(b, i, LANES));
+  if (how == OF_THREADS) kern_store(b, near, zero, squares);
+  squares = how == OF_THREADS ? kern_load(b, near, zero, LANES) : put_and_take(b, near, squares, first);
+  kern_store(b, out, kern_mul_i(b, i, LANES), squares);
+  kern_end(b);
+  kern_id numbers = how == WARPS_WAIT ? put_and_take(b, open, lane, first) : lane;
+  kern_id all = kern_local(b, QUERN_DTYPE_I64, LANES);
+  kern_store(b, out, kern_index(b, 2 * LANES), put_and_take(b, all, numbers, kern_sub(b, last, lane)));
+  return finish(kern, "overlaid");
+}
+
+/* One branch puts numbers that are taken behind both; the other has barriers. */
+static struct kern *make_branches(void) {
+  struct kern *kern = new_kernel();
+  kern_add_mem(kern, QUERN_DTYPE_I64, KERN_OUT, 2 * LANES);
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(2))}, *b = &builder;
+  kern->phases[0].group = LANES;
+  kern_id lane = kern_lane(b, QUERN_DTYPE_I64, LANES), last = kern_const_i(b, QUERN_DTYPE_I64, LANES, LANES - 1);
+  kern_id local = kern_local(b, QUERN_DTYPE_I64, LANES), other = kern_local(b, QUERN_DTYPE_I64, LANES);
+  kern_id down = kern_sub(b, last, lane), before = put_and_take(b, local, lane, down), sum = kern_var(b, before);
+  kern_if(b, kern_bin(b, KERN_EQ, kern_task(b), kern_index(b, 1)));
+  kern_scatter_n(b, local, lane, kern_mul(b, lane, lane), KERN_NONE);
+  kern_else(b);
+  kern_set(b, sum, put_and_take(b, other, before, down));
+  kern_end(b);
+  kern_id total = kern_add(b, kern_get(b, sum), kern_gather(b, local, down));
+  kern_store(b, kern_mem(b, 0), kern_mul_i(b, kern_task(b), LANES), total);
+  return finish(kern, "branches");
+}
+
+/* What stands in the CUDA text of a kernel's body, in order: S a barrier of all, W one of a warp, L the place of a LOCAL, } the end of
+** a block, = a value that was gathered. */
+static void print_order(const struct kern *kern, char *to, size_t room) {
+  static const struct {
+    char mark;
+    const char *text;
+  } marks[] = {
+      {'S', "__syncthreads();"}, {'W', "__syncwarp();"}, {'L', "(scratch + "}, {'}', "}\n"}, {'=', "= *(v"},
+  };
+  struct cg_unit unit;
+  size_t n = 0;
+  cg_unit_init(&unit, &heap, cg_target_find("sm_90"));
+  EXPECT_OK(cg_unit_add(&unit, kern));
+  for (const char *at = unit.body.at; *at != '\0'; at++)
+    for (size_t i = 0; i < BASE_COUNT(marks) && n + 1 < room; i++)
+      if (strncmp(at, marks[i].text, strlen(marks[i].text)) == 0) to[n++] = marks[i].mark;
+  to[n] = '\0';
+  cg_unit_fini(&unit);
+}
+
+/* All threads wait before bytes that were a warp's are those of all, and behind branches of which one has not waited. */
+static void test_order(void **state) {
+  (void)state;
+  static const char *const expected[] = {"=}SLS=", "=}SLS=", "=}W=SLS=", "=}S="};
+  struct kern *kernels[] = {make_overlaid(OF_WARPS), make_overlaid(OF_THREADS), make_overlaid(WARPS_WAIT),
+                            make_branches()};
+  for (size_t i = 0; i < BASE_COUNT(kernels); i++) {
+    char order[64];
+    print_order(kernels[i], order, sizeof order);
+    if (strstr(order, expected[i]) == NULL) fail_msg("case %zu: %s has no %s", i, order, expected[i]);
+    kern_free(kernels[i]);
+  }
+}
+
 /* ---- literals and wrapping integers ------------------------------------------------------------------------- */
 
 static void test_literals(void **state) {
@@ -243,6 +326,22 @@ static void test_literals(void **state) {
 
 /* ---- run ---------------------------------------------------------------------------------------------------- */
 
+/* Constants, rounded: compilers do it, and what a device has no integer of its own for must come out too. */
+static struct kern *make_rounded(quern_dtype dtype) {
+  static const enum kern_op ops[] = {KERN_ROUND, KERN_FLOOR, KERN_CEIL, KERN_TRUNC};
+  static const double numbers[] = {NAN,  INFINITY, -INFINITY, 1e30,         -0x1p24,
+                                   -0.0, -0.4,     2.5,       0x1p22 + 0.5, -0x1p23 + 0.5};
+  struct kern *kern = new_kernel();
+  kern_add_mem(kern, dtype, KERN_OUT, BASE_COUNT(ops) * BASE_COUNT(numbers));
+  struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(1))};
+  for (size_t i = 0; i < BASE_COUNT(ops) * BASE_COUNT(numbers); i++) {
+    kern_id number = kern_const_f(&b, dtype, 1, numbers[i / BASE_COUNT(ops)]);
+    number = kern_un(&b, ops[i % BASE_COUNT(ops)], number);
+    kern_store(&b, kern_mem(&b, 0), kern_index(&b, (int64_t)i), number);
+  }
+  return finish(kern, "rounded");
+}
+
 static void make_all(struct built *built, const struct cg_target *target, bool best) {
   (void)target, (void)best;
   static const int64_t shifts[] = {0, 1, 40, LANES};
@@ -251,6 +350,10 @@ static void make_all(struct built *built, const struct cg_target *target, bool b
   built->kernels[built->n++] = make_tree();
   built->kernels[built->n++] = make_branch();
   built->kernels[built->n++] = make_near(true);
+  built->kernels[built->n++] = make_overlaid(WARPS_WAIT);
+  built->kernels[built->n++] = make_branches();
+  built->kernels[built->n++] = make_rounded(QUERN_DTYPE_F32);
+  built->kernels[built->n++] = make_rounded(QUERN_DTYPE_F64);
 }
 
 /* Lanes of a thread, dtypes, rows that are no multiples of the lanes or do not begin at multiples of 16 bytes; a warp and more. */
@@ -335,8 +438,9 @@ static void test_short(void **state) {
 
 int main(int argc, char **argv) {
   read_arguments(argc, argv);
-  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups), TEST_HEAP(test_joined),   TEST_HEAP(test_barriers),
-                                     TEST_HEAP(test_near),   TEST_HEAP(test_literals), TEST_HEAP(test_words),
-                                     TEST_HEAP(test_short),  TEST_HEAP(test_run),      TEST_HEAP(test_run_wide)};
+  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups),  TEST_HEAP(test_joined), TEST_HEAP(test_barriers),
+                                     TEST_HEAP(test_near),    TEST_HEAP(test_order),  TEST_HEAP(test_literals),
+                                     TEST_HEAP(test_words),   TEST_HEAP(test_short),  TEST_HEAP(test_run),
+                                     TEST_HEAP(test_run_wide)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,8 @@ static void test_rows(void **state) {
     assert_ptr_equal(cg_target_find(t->name), &cg_gpus[i]);
     assert_true(t->gpu && t->fma && t->vector_bytes == 4 && t->threads % CG_GROUP == 0);
     assert_true(t->l1_bytes > 0 && t->l2_bytes > t->l1_bytes && t->l3_bytes > t->l2_bytes);
+    assert_true(t->processors > 0 && t->processor_threads >= 1024 && t->processor_threads % CG_GROUP == 0);
+    assert_true(t->processor_registers >= 32 * t->processor_threads);
     assert_true(cg_gpus[i].isa == CG_ISA_OPENCL || strstr(cg_gpus[i].march, t->name) != NULL);
     assert_false(cg_target_runs(&cg_gpus[i])); /* on the processor */
   }

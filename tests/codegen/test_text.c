@@ -87,6 +87,38 @@ static void test_golden(void **state) {
   kern_free(kern);
 }
 
+/* ---- warps --------------------------------------------------------------------------------------------- */
+
+/* A warp has an instruction for the greatest of integers, and none for that of floats or for sums; lines are asked for in a loop where
+** there are more than threads. */
+static void test_warps(void **state) {
+  (void)state;
+  enum { LANES = 128 };
+  struct kern *kern = new_kernel();
+  kern_add_mem(kern, QUERN_DTYPE_I32, KERN_IN, 1 << 16);
+  kern_add_mem(kern, QUERN_DTYPE_I32, KERN_OUT, 3);
+  struct kern_builder p = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(1))}, *b = &p;
+  kern->phases[0].group = LANES;
+  kern_id in = kern_mem(b, 0), out = kern_mem(b, 1), zero = kern_index(b, 0), x = kern_load(b, in, zero, LANES);
+  kern_prefetch_n(b, in, zero, 32 * LANES);
+  kern_prefetch_n(b, in, zero, 33 * LANES);
+  kern_id most = kern_fold(b, KERN_MAX, x), sum = kern_fold(b, KERN_ADD, x);
+  kern_id highest = kern_fold(b, KERN_MAX, kern_bitcast(b, x, QUERN_DTYPE_F32));
+  kern_store(b, out, kern_index(b, 0), most);
+  kern_store(b, out, kern_index(b, 1), sum);
+  kern_store(b, out, kern_index(b, 2), kern_bitcast(b, highest, QUERN_DTYPE_I32));
+  EXPECT_OK(kern_finish(kern, "warps", NULL));
+  struct base_str text;
+  text_of(&text, cg_target_find("sm_90"), 1, &kern);
+  assert_int_equal(count(text.at, "= warpmax_i32(v"), 2); /* of a warp's threads, and of the warps */
+  assert_int_equal(count(text.at, "warpmax_f32("), 0);
+  assert_int_equal(count(text.at, "+ (u32)__shfl_xor_sync("), 7);
+  assert_int_equal(count(text.at, "if (lane < 128) asm"), 1);
+  assert_int_equal(count(text.at, "for (i32 p = lane; p < 132; p += 128) asm"), 1);
+  base_str_fini(&text);
+  kern_free(kern);
+}
+
 /* ---- once ---------------------------------------------------------------------------------------------- */
 
 /* A phase that calls a function which adds one; `tasks` makes kernels different. */
@@ -258,7 +290,7 @@ static void test_faults(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST_HEAP(test_golden), TEST_HEAP(test_once), TEST_HEAP(test_literals),
-                                     TEST_HEAP(test_tile), TEST_HEAP(test_faults)};
+  const struct CMUnitTest tests[] = {TEST_HEAP(test_golden),   TEST_HEAP(test_warps), TEST_HEAP(test_once),
+                                     TEST_HEAP(test_literals), TEST_HEAP(test_tile),  TEST_HEAP(test_faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* tests/pass/test_index.c -- index expressions against plain evaluation at every point of small spaces */
-#include "pass/pass.h"
+#include "pass/pass_int.h"
 #include "quern/tensor.h"
 #include "unit.h"
 
@@ -168,12 +168,27 @@ static void test_replace(void **state) {
   pass_space_free(space);
 }
 
+/* Ops are elementwise in the table of fusion when their kind of inference is. */
+static void test_elementwise(void **state) {
+  (void)state;
+  static const char *const kinds[] = {"SAME", "CAST", "BITCAST", "PAIR", "COMPARE", "SELECT"};
+  static const char *const infer[IR_OP_COUNT] = {
+#define OP(NAME, text, src, out, INFER, ...) [IR_##NAME] = #INFER,
+#include "ir/ops.def"
+#undef OP
+  };
+  for (int op = 0; op < IR_OP_COUNT; op++) {
+    bool expected = false;
+    for (size_t i = 0; i < BASE_COUNT(kinds); i++) expected = expected || strcmp(infer[op], kinds[i]) == 0;
+    if (pass_ops[op].elementwise != expected) fail_msg("%s: %d", ir_ops[op].name, !expected);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random_expressions),
-      cmocka_unit_test(test_reshape_round_trip),
-      cmocka_unit_test(test_simplifies),
-      cmocka_unit_test(test_replace),
+      cmocka_unit_test(test_random_expressions), cmocka_unit_test(test_reshape_round_trip),
+      cmocka_unit_test(test_simplifies),         cmocka_unit_test(test_replace),
+      cmocka_unit_test(test_elementwise),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

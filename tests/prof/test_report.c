@@ -192,6 +192,7 @@ static const char *read_string(const char *at) {
 
 static const char *read_value(const char *at, int depth) {
   at = after_space(at);
+  if (strncmp(at, "null", 4) == 0) return at + 4;
   if (*at == '"') return read_string(at);
   if (*at != '{' && *at != '[') {
     char *end;
@@ -223,7 +224,8 @@ static bool is_json(const char *text) {
 
 static void reader(void **state) {
   (void)state;
-  static const char *const good[] = {"{}", " [1, -2.5e3, \"a\\u00e9\\n\"] ", "{\"a\": {\"b\": []}, \"c\": 0}"};
+  static const char *const good[] = {"{}", "[null]", " [1, -2.5e3, \"a\\u00e9\\n\"] ",
+                                     "{\"a\": {\"b\": []}, \"c\": 0}"};
   static const char *const bad[] = {"",       "{",         "[1,]",     "{\"a\" 1}", "{a: 1}", "[nan]", "[1 2]",
                                     "\"\n\"", "[\"\\x\"]", "{\"a\":}", "[] []",     "[inf]",  "\"a"};
   for (size_t i = 0; i < BASE_COUNT(good); i++)
@@ -246,6 +248,39 @@ static void trace(void **state) {
   size_t n = 0;
   for (const char *at = str.at; (at = strstr(at, "\"ph\": \"X\"")) != NULL; at++) n++;
   assert_int_equal(n, 4);
+}
+
+/* The table for machines; what is not known is null: limits of a device that was not measured, rates of what did not run. */
+static void rows(void **state) {
+  (void)state;
+  struct prof prof = recorded();
+  EXPECT_OK(prof_rows(&str, &prof));
+  expect_text("[{\"name\":\"k_a\",\"kind\":\"dot\",\"ops\":\"dot+gelu\",\"count\":2,\"total_ms\":60.000000,"
+              "\"share\":0.923063,\"gflops\":66.667,\"gbs\":0.400,\"limit_pct\":66.667,\"lost_ms\":20.000000},");
+  assert_true(is_json(str.at) && strstr(str.at, "null") == NULL);
+  struct prof_limits none = {0};
+  prof_steps_floor(&none, BASE_COUNT(steps), steps);
+  base_str_fini(&str);
+  base_str_init(&str, &heap);
+  EXPECT_OK(prof_rows(&str, &prof));
+  assert_true(is_json(str.at));
+  expect_text("\"share\":0.923063,\"gflops\":66.667,\"gbs\":0.400,\"limit_pct\":null,\"lost_ms\":null},");
+  for (size_t i = 0; i < BASE_COUNT(steps); i++) steps[i].count = 0, steps[i].seconds = 0;
+  base_str_fini(&str);
+  base_str_init(&str, &heap);
+  EXPECT_OK(prof_rows(&str, &prof));
+  assert_true(is_json(str.at));
+  expect_text("\"total_ms\":0.000000,\"share\":null,\"gflops\":null,\"gbs\":null,\"limit_pct\":null,\"lost_ms\":null}");
+}
+
+static void trace_without_limits(void **state) {
+  (void)state;
+  struct prof prof = recorded();
+  struct prof_limits none = {0};
+  prof_steps_floor(&none, BASE_COUNT(steps), steps);
+  EXPECT_OK(prof_trace(&str, &prof));
+  assert_true(is_json(str.at));
+  expect_text("\"step\": 0, \"gflops\": 66.667, \"gbs\": 0.400}}");
 }
 
 static void trace_of_no_time(void **state) {
@@ -272,7 +307,7 @@ static void folded(void **state) {
 static void no_memory(void **state) {
   (void)state;
   quern_status (*const reports[])(struct base_str *, const struct prof *) = {prof_table, prof_explain, prof_trace,
-                                                                             prof_folded};
+                                                                             prof_folded, prof_rows};
   struct prof prof = recorded();
   for (size_t i = 0; i < BASE_COUNT(reports); i++) {
     struct fault fault = {0};
@@ -293,9 +328,10 @@ static void no_memory(void **state) {
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {CASE(floors),           CASE(nothing_known), CASE(table),
-                                     CASE(eighty_percent),   CASE(explanation),   CASE(explanation_without_runs),
-                                     CASE(no_steps),         CASE(reader),        CASE(trace),
-                                     CASE(trace_of_no_time), CASE(folded),        CASE(no_memory)};
+  const struct CMUnitTest tests[] = {CASE(floors),         CASE(nothing_known), CASE(table),
+                                     CASE(eighty_percent), CASE(explanation),   CASE(explanation_without_runs),
+                                     CASE(no_steps),       CASE(rows),          CASE(trace_without_limits),
+                                     CASE(reader),         CASE(trace),         CASE(trace_of_no_time),
+                                     CASE(folded),         CASE(no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

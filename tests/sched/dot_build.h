@@ -67,4 +67,41 @@ static quern_tensor *along(quern_tensor *v, const quern_tensor *like) {
   return IR_MAKE(ctx, IR_BROADCAST, ATTRS(.shape = {like->rank, like->dims}), x);
 }
 
+/* ---- what every way to compute them is asked ---------------------------------------------------------------- */
+
+/* Sums of products of all dtypes: of small odd sizes, and of these. */
+static void check_dtypes(size_t n_ways, const char *const *how, int64_t m, int64_t k, int64_t n) {
+  for (int dtype = 0; dtype < QUERN_DTYPE_COUNT; dtype++) {
+    if (dtype == QUERN_DTYPE_BOOL) continue;
+    for (size_t w = 0; w < n_ways; w++) {
+      struct product p = {2, 9, 21, 37, how[w], (quern_dtype)dtype, IR_SUM, IR_COMBINE_MUL};
+      CHECK(name_of(&p), product(&p));
+      p = (struct product){1, m, k, n, how[w], (quern_dtype)dtype, IR_SUM, IR_COMBINE_MUL};
+      CHECK(name_of(&p), product(&p));
+      test_renew();
+    }
+  }
+}
+
+/* All that joins two elements with all that joins those, of so many terms; products of many are left out. */
+static void check_semirings(size_t n, const int64_t *terms) {
+  static const quern_dtype dtypes[] = {QUERN_DTYPE_F32, QUERN_DTYPE_F16, QUERN_DTYPE_I8, QUERN_DTYPE_U32,
+                                       QUERN_DTYPE_BOOL};
+  static const char *const how[] = {"nn", "nt", "tn", "tt"};
+  enum { MANY = 512 };
+  for (size_t t = 0; t < BASE_COUNT(dtypes); t++) {
+    for (int i = 0; i < 16; i++) {
+      enum ir_reduce reduce = (enum ir_reduce)(i / 4);
+      enum ir_combine combine = (enum ir_combine)(i % 4);
+      bool of_bool = reduce >= IR_REDUCE_MAX && combine >= IR_COMBINE_MAX;
+      if (dtypes[t] == QUERN_DTYPE_BOOL && !of_bool) continue;
+      for (size_t k = 0; k < n; k++) {
+        struct product p = {1, 7, terms[k], 40, how[i % 4], dtypes[t], reduce, combine};
+        if (reduce != IR_PROD || terms[k] < MANY) CHECK(name_of(&p), product(&p));
+      }
+      test_renew();
+    }
+  }
+}
+
 #endif

@@ -94,28 +94,11 @@ static void test_order(void **state) {
   free(got);
 }
 
+static quern_tensor *make_scan(void) { return scan(DATA(F32, 9001), IR_SUM, 0, false); }
+
 static void test_fault(void **state) {
   (void)state;
-  struct fault fault = {0};
-  quern_tensor *x = DATA(F32, 9001), *root = scan(x, IR_SUM, 0, false);
-  struct base_target target = run_target(&run_ways[3]);
-  struct pass_options options = {0};
-  struct pass_groups groups;
-  EXPECT_OK(pass_options_parse(&options, 1, NULL));
-  EXPECT_OK(pass_fuse(&groups, &(struct pass_graph){.ctx = ctx, .n_roots = 1, .roots = &root}, &options));
-  while (fault_next(&fault)) {
-    struct sched sched;
-    struct kern *kern = NULL;
-    sched_choose(&sched, groups.groups.at[0], &target, 1);
-    fault_begin(&fault);
-    quern_status status = sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched);
-    fault_end(&fault);
-    groups.groups.at[0]->space->failed = false;
-    EXPECT_FAULT(&fault, status);
-    kern_free(kern);
-  }
-  assert_true(fault.n > 10);
-  pass_groups_fini(&groups);
+  run_faults(&run_ways[3], make_scan);
 }
 
 int main(void) {

@@ -70,30 +70,14 @@ static void test_long(void **state) {
   expect_sorted(DATA(I32, 3, 10000), 1);
 }
 
+static quern_tensor *make_sorted(quern_tensor *x) { return IR_MAKE(ctx, IR_SORT, (&(struct ir_attrs){.axis = 0}), x); }
+static quern_tensor *make_long(void) { return make_sorted(DATA(F64, 20000)); }
+static quern_tensor *make_short(void) { return make_sorted(DATA(F64, 20)); }
+
 static void test_fault(void **state) {
   (void)state;
-  quern_tensor *roots[] = {IR_MAKE(ctx, IR_SORT, (&(struct ir_attrs){.axis = 0}), DATA(F64, 20000)),
-                           IR_MAKE(ctx, IR_SORT, (&(struct ir_attrs){.axis = 0}), DATA(F64, 20))};
-  struct base_target target = run_target(&run_ways[3]);
-  struct pass_options options = {0};
-  EXPECT_OK(pass_options_parse(&options, 1, NULL));
-  for (size_t i = 0; i < BASE_COUNT(roots); i++) {
-    struct fault fault = {0};
-    struct pass_groups groups;
-    EXPECT_OK(pass_fuse(&groups, &(struct pass_graph){.ctx = ctx, .n_roots = 1, .roots = &roots[i]}, &options));
-    while (fault_next(&fault)) {
-      struct sched sched;
-      struct kern *kern = NULL;
-      sched_choose(&sched, groups.groups.at[0], &target, 1);
-      fault_begin(&fault);
-      quern_status status = sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[0], &target, &sched);
-      fault_end(&fault);
-      EXPECT_FAULT(&fault, status);
-      kern_free(kern);
-    }
-    assert_true(fault.n > 5);
-    pass_groups_fini(&groups);
-  }
+  run_faults(&run_ways[3], make_long);
+  run_faults(&run_ways[3], make_short);
 }
 
 int main(void) {
