@@ -14,7 +14,8 @@ extern "C" {
 
 typedef struct quern_context quern_context;
 
-/* Where memory comes from. alloc returns 64-byte aligned memory of that many bytes or NULL; free gets the same size back. */
+/* Where memory comes from. alloc returns 64-byte aligned memory of that many bytes or NULL; free gets the same size back. Both
+** may be called by several threads at once. */
 typedef struct quern_allocator {
   void *(*alloc)(void *self, size_t bytes);
   void (*free)(void *self, void *memory, size_t bytes);

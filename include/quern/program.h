@@ -47,11 +47,13 @@ typedef struct quern_program_options {
   ** but computed again before them, with the same bits. What comes after the last of them is held. Without quern_keep: no effect. */
   bool recompute;
   const char *target; /* what code is made for: "avx2", "sm_90", "sm_90+blas+dnn"; NULL: the device's own */
+  /* Where the smallest limit that can be met is told, when memory_limit is less; 0 is told when that was not why. May be NULL. */
+  int64_t *least_limit;
 } quern_program_options;
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL                                                                            \
+        NULL, 0, NULL, 0, NULL, false, NULL, NULL                                                                      \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
@@ -61,7 +63,8 @@ QUERN_API quern_status quern_program_compile(quern_program **program, quern_cont
 QUERN_API void quern_program_free(quern_program *program);
 
 /* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a processor
-** that has what the code needs; of device "cuda" on a GPU of the same target. Of no other device. The file is written whole or not at all. */
+** that has what the code needs; of device "cuda" on a GPU of the same target. Of no other device. The file is written whole or not at all.
+** It holds machine code: load what you would execute, and nothing else. A damaged file is refused. */
 QUERN_API quern_status quern_program_save(const quern_program *program, const char *path) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_load(quern_program **program, const char *path) QUERN_NODISCARD;
 

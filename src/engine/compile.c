@@ -60,6 +60,13 @@ static quern_status count_nodes(const struct engine_build *b, size_t *nodes) {
   return QUERN_STATUS_OK;
 }
 
+/* Tells the device that there is much to compile. A small program would be done before the device is ready, and wait. */
+static void look_ahead(const struct engine_build *b, size_t nodes) {
+  enum { MANY = 100 };
+  const struct rt_device *device = b->program->device;
+  if (nodes >= MANY && device->ahead != NULL) device->ahead(&b->program->target);
+}
+
 /* The stages up to kernels; found: there is a program that was compiled before, and none is needed. */
 static quern_status run_front(struct engine_build *b, bool cached, bool *found) {
   quern_program_counts *counts = &b->program->counts;
@@ -71,6 +78,7 @@ static quern_status run_front(struct engine_build *b, bool cached, bool *found) 
   if (cached) QUERN_TRY(engine_cache_find(b, found));
   if (*found) return QUERN_STATUS_OK;
   QUERN_TRY(count_nodes(b, &counts->nodes_before));
+  if (cached) look_ahead(b, counts->nodes_before);
   QUERN_TRY(engine_snap(b, "graph"));
 
   QUERN_TRY(pass_run(&b->units.at[0].roots, &b->passes, b->reports));
@@ -111,15 +119,16 @@ static quern_status plan_within(struct engine_build *b, int64_t most, int64_t *l
 /* Plans; where nothing is said of a limit and the device has memory of its own, within what is free of that, less a reserve. A plan
 ** that does not fit now, but into the device, is left as it is: its instances may share the memory of others. */
 static quern_status make_plans(struct engine_build *b) {
-  int64_t least, free, total;
-  QUERN_TRY(engine_make_plans(b, &least));
-  if (b->request->options.memory_limit > 0) return QUERN_STATUS_OK;
+  int64_t least = 0, free, total;
+  quern_status status = engine_make_plans(b, &least);
+  if (b->request->options.least_limit != NULL) *b->request->options.least_limit = least;
+  if (status != QUERN_STATUS_OK || b->request->options.memory_limit > 0) return status;
   QUERN_TRY(engine_device_room(b->program->device, &free, &total));
   int64_t all = planned_bytes(b), rest = b->state_bytes + b->constant_bytes;
   int64_t room = engine_plan_room(free, total);
   if (total == 0 || all <= room) return QUERN_STATUS_OK;
   b->cacheable = false; /* at another time other bytes are free */
-  quern_status status = plan_within(b, room, &least);
+  status = plan_within(b, room, &least);
   if (status == QUERN_STATUS_MEMORY && least > 0 && least <= free - rest) status = plan_within(b, free, &least);
   if (status == QUERN_STATUS_MEMORY && least > 0 && all <= total) return engine_make_plans(b, &least);
   QUERN_CHECK(

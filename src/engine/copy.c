@@ -23,6 +23,7 @@ static quern_status copy_graph(struct copying *c, const struct ir_graph *graph, 
 
 /* The leaf that stands for one of the graph. Sub-graphs have parameters only. */
 static quern_tensor *copy_leaf(struct copying *c, const struct ir_node *node, quern_tensor *const *params) {
+  QUERN_ASSERT(node->op != IR_PARAM || params != NULL);
   if (node->op == IR_PARAM) return params[node->attrs->index];
   quern_tensor *leaf = ir_leaf(c->to, node->out[0].dtype, node->out[0].rank, node->out[0].dims);
   if (c->leaves != NULL) *c->leaves++ = leaf;

@@ -115,6 +115,8 @@ quern_status engine_program_empty(quern_program **program, const quern_allocator
 quern_status engine_program_bytes(const quern_program *program, struct base_str *str) QUERN_NODISCARD;
 quern_status engine_program_read(quern_program *program, const char *path, const char *bytes, size_t n,
                                  size_t *used) QUERN_NODISCARD;
+/* The state that the byte of that offset belongs to; there are some. */
+size_t engine_state_of(const quern_program *program, int64_t at);
 /* A program without anything in it, of the context's allocator and the request's device. */
 quern_status engine_program_new(quern_program **program, const struct engine_request *request) QUERN_NODISCARD;
 /* Compiles; on failure there is no program and nothing is left. */

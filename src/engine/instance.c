@@ -10,10 +10,9 @@
 
 static quern_status frame_new(quern_instance *instance, int number, char *arena, struct engine_frame **out);
 
-/* Where the byte of that offset is, when states lie one after another as the program says. */
-static char *state_place(const quern_instance *instance, int64_t at) {
-  const int64_t *begins = instance->program->state_at;
-  size_t low = 0, high = instance->program->n_states; /* the last that begins there or before is in [low, high) */
+size_t engine_state_of(const quern_program *program, int64_t at) {
+  const int64_t *begins = program->state_at;
+  size_t low = 0, high = program->n_states; /* the last that begins there or before is in [low, high) */
   while (high - low > 1) {
     size_t middle = low + (high - low) / 2;
     if (begins[middle] <= at)
@@ -21,7 +20,13 @@ static char *state_place(const quern_instance *instance, int64_t at) {
     else
       high = middle;
   }
-  return instance->states[low] + (at - begins[low]);
+  return low;
+}
+
+/* Where the byte of that offset is, when states lie one after another as the program says. */
+static char *state_place(const quern_instance *instance, int64_t at) {
+  size_t i = engine_state_of(instance->program, at);
+  return instance->states[i] + (at - instance->program->state_at[i]);
 }
 
 /* Frames of what a control step runs; their arena is the step's second workspace. */

@@ -58,6 +58,7 @@ static int64_t apart_bytes(const struct engine_build *b) {
 }
 
 static quern_status plan_main(struct engine_build *b, int64_t *least) {
+  *least = 0;
   const struct engine_request *request = b->request;
   const quern_program_options *wanted = &request->options;
   struct engine_unit *unit = &b->units.at[0];

@@ -104,6 +104,7 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
                 "program_compile: the options have %zu bytes, not %zu HINT: start from QUERN_PROGRAM_OPTIONS",
                 options->size, sizeof *options);
     request->options = *options;
+    if (options->least_limit != NULL) *options->least_limit = 0;
   }
   if (request->options.device == NULL) request->options.device = "cpu";
   QUERN_TRY(check_options(ctx, &request->options));

@@ -182,7 +182,7 @@ static struct kern_cost part_cost(const quern_program *program, const struct eng
     const struct kern_cost *one = step->kernel >= 0       ? &program->kernels[step->kernel]->cost
                                   : step->control != NULL ? &costs[step->control->body]
                                                           : NULL;
-    double times = step->kind == PLAN_LOOP ? (double)step->control->trip : 1;
+    double times = step->control != NULL && step->kind == PLAN_LOOP ? (double)step->control->trip : 1;
     sum.flops += one != NULL ? times * one->flops : 0;
     sum.bytes += one != NULL ? times * one->bytes : 0;
   }

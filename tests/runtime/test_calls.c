@@ -94,6 +94,43 @@ static void test_list(void **state) {
   end();
 }
 
+/* ---- ahead of time ------------------------------------------------------------------------------------------ */
+
+static void test_wake(void **state) {
+  (void)state;
+  begin();
+  rt_cuda_blas.wake();
+  assert_true(fake_blas.calls > 0 && fake_blas.wish.alignment[0] == 256);
+  int all = fake_blas.calls;
+  for (int i = 1; i <= all; i++) { /* nothing is left, whatever fails */
+    fake_blas.calls = 0;
+    fake_blas.fail = i;
+    rt_cuda_blas.wake();
+    assert_int_equal(fake_blas.live, 0);
+  }
+  fake_blas.fail = 0;
+  end();
+}
+
+/* Once a process, and only the libraries of the target. */
+static void test_ahead(void **state) {
+  (void)state;
+  struct cg_target target = *cg_target_find("sm_90");
+  begin();
+  fake_blas.calls = 0;
+  rt_cuda.ahead(&target);
+  rt_cuda_ahead_wait();
+  assert_int_equal(fake_blas.calls, 0);
+  target.base.libraries = BASE_LIBRARY_BLAS;
+  for (int i = 0; i < 2; i++) {
+    rt_cuda.ahead(&target);
+    rt_cuda_ahead_wait();
+    assert_int_equal(fake_blas.calls > 0, i == 0);
+    fake_blas.calls = 0;
+  }
+  end();
+}
+
 /* ---- settling ----------------------------------------------------------------------------------------------- */
 
 static void test_settle(void **state) {
@@ -234,7 +271,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_list), TEST(test_settle),   TEST(test_no_work),
-                                     TEST(test_run),  TEST(test_failures), TEST(test_refused)};
+  const struct CMUnitTest tests[] = {TEST(test_list),    TEST(test_wake), TEST(test_ahead),    TEST(test_settle),
+                                     TEST(test_no_work), TEST(test_run),  TEST(test_failures), TEST(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

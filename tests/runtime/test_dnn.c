@@ -572,10 +572,30 @@ static void test_late(void **state) {
   kern_free(kern);
 }
 
+/* It is asked for its ways, and compiles none; nothing is left, whatever fails. */
+static void test_wake(void **state) {
+  (void)state;
+  struct rt_dnn dnn = library(91900);
+  rt_dnn_use(&dnn);
+  int live = fake.live, before = fake.calls;
+  rt_cuda_dnn.wake();
+  int all = fake.calls - before;
+  assert_true(all > 10 && fake.plans == 0 && fake.live == live);
+  for (int i = 1; i <= all; i++) {
+    fake.fail = fake.calls + i;
+    rt_cuda_dnn.wake();
+    assert_int_equal(fake.live, live);
+  }
+  fake.fail = 0;
+  rt_dnn_use(NULL);
+  rt_cuda_dnn.wake(); /* without a device */
+  assert_int_equal(fake.live, 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_forward),  TEST(test_backward), TEST(test_ways),
-                                     TEST(test_failures), TEST(test_versions), TEST(test_shared),
-                                     TEST(test_many),     TEST(test_cached),   TEST(test_late)};
+  const struct CMUnitTest tests[] = {TEST(test_forward),  TEST(test_backward), TEST(test_ways), TEST(test_failures),
+                                     TEST(test_versions), TEST(test_shared),   TEST(test_many), TEST(test_cached),
+                                     TEST(test_late),     TEST(test_wake)};
   files_begin();
   setenv("QUERN_CACHE", test_folder, 1);
   int failed = cmocka_run_group_tests_name("runtime/dnn", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* tests/runtime/test_gpu.c -- kernels of GPUs as units: compiling, the cache, what goes wrong; NVRTC where it is installed */
 #include "runtime/cuda/cuda.h"
 
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ static struct kern *make_kernel(double number) {
 
 /* ---- a compiler that is none -------------------------------------------------------------------------------- */
 
-static int calls;
+static atomic_int calls; /* of several threads */
 static quern_status answer;
 
 static quern_status fake(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
@@ -68,6 +69,64 @@ static void test_units(void **state) {
   assert_int_equal(calls, 6); /* other flags */
   rt_gpu_units_fini(&units);
   for (int i = 0; i < 5; i++) kern_free(k[i]);
+}
+
+/* y = x + 1 + 1 + ...: the more, the longer the text. */
+static struct kern *make_long(int more) {
+  struct kern *kern = NULL;
+  EXPECT_OK(kern_new(&kern, &ctx->heap));
+  kern_add_mem(kern, QUERN_DTYPE_F32, KERN_IN, 20);
+  kern_add_mem(kern, QUERN_DTYPE_F32, KERN_OUT, 20);
+  struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(20))};
+  kern_id x = kern_load(&b, kern_mem(&b, 0), kern_task(&b), 1);
+  for (int i = 0; i < more; i++) x = kern_add(&b, x, kern_const_f(&b, QUERN_DTYPE_F32, 1, 1));
+  kern_store(&b, kern_mem(&b, 1), kern_task(&b), x);
+  EXPECT_OK(kern_finish(kern, "plus", NULL));
+  return kern;
+}
+
+static size_t lengths[8], longest; /* of the texts as they came, and that is taken */
+static quern_status record(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
+                           struct rt_bytes *binary) {
+  lengths[calls] = strlen(text);
+  answer = lengths[calls] > longest ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_OK;
+  return fake(self, heap, target, text, binary);
+}
+
+/* The longest text is compiled first; what is compiled is kept though another is refused. */
+static void test_order(void **state) {
+  (void)state;
+  enum { N = 4 };
+  static const int more[N] = {2, 9, 4, 6};
+  struct kern *k[N];
+  struct rt_gpu_units units;
+  struct rt_stats stats = {0};
+  char identity[64];
+  snprintf(identity, sizeof identity, "order %ld", (long)getpid());
+  const struct rt_gpu_compiler compiler = {
+      .name = "fake", .identity = identity, .end = ".cu", .most = 1, .compile = record};
+  const struct cg_target *target = cg_target_find("sm_80");
+  for (int i = 0; i < N; i++) k[i] = make_long(more[i]);
+  const struct kern *const *list = (const struct kern *const *)k;
+  calls = 0;
+  longest = 0;
+  EXPECT_ERROR(rt_gpu_units_make(&units, &ctx->heap, N, list, target, &compiler, &stats), UNSUPPORTED, "planted");
+  assert_int_equal(calls, N);
+  for (int i = 1; i < N; i++) assert_true(lengths[i - 1] > lengths[i]);
+  calls = 0;
+  longest = lengths[1];
+  EXPECT_ERROR(rt_gpu_units_make(&units, &ctx->heap, N, list, target, &compiler, &stats), UNSUPPORTED, "planted");
+  assert_int_equal(calls, N);
+  calls = 0;
+  longest = SIZE_MAX;
+  EXPECT_OK(rt_gpu_units_make(&units, &ctx->heap, N, list, target, &compiler, &stats));
+  assert_true(calls == 1 && stats.compiled == 1 && stats.cached == N - 1);
+  for (size_t i = 0; i < N; i++) {
+    assert_int_equal(units.at[i].binary.n, units.at[i].text.n);
+    assert_memory_equal(units.at[i].binary.at, units.at[i].text.at, units.at[i].text.n);
+  }
+  rt_gpu_units_fini(&units);
+  for (int i = 0; i < N; i++) kern_free(k[i]);
 }
 
 static void test_refused(void **state) {
@@ -175,7 +234,7 @@ static void test_missing(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_units), TEST(test_refused), TEST(test_faults),
-                                     TEST(test_rows),  TEST(test_nvrtc),   TEST(test_missing)};
+  const struct CMUnitTest tests[] = {TEST(test_units), TEST(test_order), TEST(test_refused), TEST(test_faults),
+                                     TEST(test_rows),  TEST(test_nvrtc), TEST(test_missing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

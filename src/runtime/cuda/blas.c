@@ -73,9 +73,16 @@ quern_status rt_blas_load(struct rt_blas *blas, void *library, void *(*find)(voi
   return rt_blas_check(blas, blas->create(&blas->handle), "a handle");
 }
 
-static quern_status load(struct rt_blas *blas) {
+static void *open_any(void) {
   void *library = NULL;
   for (size_t i = 0; i < BASE_COUNT(places) && library == NULL; i++) library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
+
+static void load_ahead(void) { (void)open_any(); }
+
+static quern_status load(struct rt_blas *blas) {
+  void *library = open_any();
   QUERN_CHECK(library != NULL, UNSUPPORTED, "libcublasLt.so is not installed");
   return rt_blas_load(blas, library, dlsym);
 }
@@ -359,6 +366,24 @@ static quern_status open_library(const struct rt_cuda_driver *driver, char *iden
   return QUERN_STATUS_OK;
 }
 
+/* A product of bf16 with sums of f32. */
+static void wake(void) {
+  enum { COMPUTE_F32 = 68, TYPE_F32 = 0, TYPE_BF16 = 14, NO_END = 1 };
+  const struct rt_blas_matrix matrix = {
+      .type = TYPE_BF16, .size = 2, .rows = 256, .columns = 256, .leading = 256, .alignment = 256};
+  struct rt_blas_problem any = {
+      .compute = COMPUTE_F32, .scale = TYPE_F32, .batches = 1, .terms = 256, .epilogue = NO_END, .bias = KERN_NONE};
+  struct rt_blas_choice choices[RT_BLAS_CHOICES];
+  struct rt_blas *blas;
+  int n;
+  any.a = any.b = any.c = any.d = any.aux = matrix;
+  any.aux.mem = KERN_NONE;
+  if (rt_blas_open(&blas) != QUERN_STATUS_OK) return;
+  struct rt_blas_product p = {.problem = any};
+  if (make_all(&p, blas) == QUERN_STATUS_OK) (void)!rt_blas_choose(&p, blas, 0, choices, &n);
+  rt_blas_product_fini(&p, blas);
+}
+
 static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                            struct kern_call *call, size_t *bytes) {
   struct rt_blas *blas;
@@ -389,7 +414,9 @@ static void free_plan(const struct rt_cuda_driver *driver, void *made) {
 
 const struct rt_cuda_library rt_cuda_blas = {.name = "cuBLASLt",
                                              .bit = BASE_LIBRARY_BLAS,
+                                             .load = load_ahead,
                                              .open = open_library,
+                                             .wake = wake,
                                              .settle = settle,
                                              .plan = plan,
                                              .run = run,

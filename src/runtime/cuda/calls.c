@@ -3,7 +3,9 @@
 */
 #include "runtime/cuda/calls.h"
 
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct rt_cuda_library *const libraries[] = {&rt_cuda_blas, &rt_cuda_dnn};
 
@@ -46,6 +48,54 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
     n += more > 0 ? (size_t)more : 0;
   }
   (void)driver->context_pop(&popped);
+}
+
+/* ---- ahead of time ---------------------------------------------------------------------------------------- */
+
+void rt_cuda_load_ahead(void *unused) {
+  struct rt_nvrtc *nvrtc;
+  (void)unused;
+  for (size_t i = 0; i < BASE_COUNT(libraries); i++) libraries[i]->load();
+  (void)!rt_nvrtc_open(&nvrtc);
+}
+
+static struct {
+  pthread_mutex_t lock;
+  bool tried, runs;
+  int bits;
+  const struct rt_cuda_driver *driver;
+  struct base_thread thread;
+} waking = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void wake_all(void *unused) {
+  const struct rt_cuda_driver *driver = waking.driver;
+  void *popped;
+  (void)unused;
+  if (driver->context_push(driver->context) != 0) return;
+  for (size_t i = 0; i < BASE_COUNT(libraries); i++)
+    if (waking.bits & libraries[i]->bit) libraries[i]->wake();
+  (void)driver->context_pop(&popped);
+}
+
+void rt_cuda_ahead_wait(void) {
+  pthread_mutex_lock(&waking.lock);
+  if (waking.runs) base_thread_join(&waking.thread);
+  waking.runs = false;
+  pthread_mutex_unlock(&waking.lock);
+}
+
+void rt_cuda_ahead(const struct cg_target *target) {
+  struct rt_cuda_driver *driver;
+  if (target->base.libraries == 0 || rt_cuda_open(&driver) != QUERN_STATUS_OK) return;
+  pthread_mutex_lock(&waking.lock);
+  if (!waking.tried) {
+    waking.tried = true;
+    waking.bits = target->base.libraries;
+    waking.driver = driver;
+    (void)atexit(rt_cuda_ahead_wait); /* no thread is left in a library when it goes */
+    waking.runs = base_thread_start(&waking.thread, wake_all, NULL) == QUERN_STATUS_OK;
+  }
+  pthread_mutex_unlock(&waking.lock);
 }
 
 /* ---- settling --------------------------------------------------------------------------------------------- */

@@ -11,8 +11,12 @@
 struct rt_cuda_library {
   const char *name; /* "cuBLASLt" */
   int bit;          /* BASE_LIBRARY_* */
+  /* Loads the library itself, so that open finds it there. Called without a context, while one is made. */
+  void (*load)(void);
   /* Loads it; identity is given its name and version, such as "cuBLASLt 13.0.1". UNSUPPORTED with what is missing. */
   quern_status (*open)(const struct rt_cuda_driver *driver, char *identity, size_t bytes);
+  /* Asks it anything, because the first question takes a tenth of a second; nothing is told. After open. */
+  void (*wake)(void);
   /* Asks how a call is done: fills call->algorithm (not all 0) and *bytes, the workspace it needs, which is aligned to 256.
   ** kern has the memories, all of which are aligned to 256 bytes; its own call is the one that is asked about.
   ** UNSUPPORTED: the library cannot do it. */
@@ -35,6 +39,13 @@ const struct rt_cuda_library *rt_cuda_library_get(size_t i);
 /* The bits of those that load; and which they are, or why not, as a text. */
 int rt_cuda_libraries(const struct rt_cuda_driver *driver);
 void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text, size_t bytes);
+
+/* Loads those that there are, and NVRTC: a thread's function. */
+void rt_cuda_load_ahead(void *unused);
+/* The ahead of the device (runtime.h): wakes the libraries of a target, once a process, in a thread. */
+void rt_cuda_ahead(const struct cg_target *target);
+/* Waits for that thread. */
+void rt_cuda_ahead_wait(void);
 
 /* The settle of the device (runtime.h). */
 quern_status rt_cuda_settle(struct kern *kern, const struct cg_target *target) QUERN_NODISCARD;

@@ -204,6 +204,7 @@ quern_status rt_cuda_launch_many(struct rt_stream *stream, struct rt_module *mod
 const struct rt_device rt_cuda = {.name = "cuda",
                                   .describe = describe,
                                   .target = find_target,
+                                  .ahead = rt_cuda_ahead,
                                   .settle = rt_cuda_settle,
                                   .measure = rt_cuda_measure,
                                   .build = build,

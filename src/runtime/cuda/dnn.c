@@ -40,10 +40,17 @@ quern_status rt_dnn_check_version(struct rt_dnn *dnn) {
   return QUERN_STATUS_OK;
 }
 
-quern_status rt_dnn_load(struct rt_dnn *dnn) {
+static void *open_any(void) {
   void *library = NULL;
-  *dnn = (struct rt_dnn){0};
   for (size_t i = 0; i < BASE_COUNT(places) && library == NULL; i++) library = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
+
+static void load_ahead(void) { (void)open_any(); }
+
+quern_status rt_dnn_load(struct rt_dnn *dnn) {
+  void *library = open_any();
+  *dnn = (struct rt_dnn){0};
   QUERN_CHECK(library != NULL, UNSUPPORTED,
               "cuDNN is not installed: libcudnn.so.9 is not found HINT: LD_LIBRARY_PATH may name its folder");
 #define DNN(RESULT, NAME, SYMBOL, PARAMETERS)                                                                          \
@@ -305,6 +312,37 @@ static quern_status check_places(const struct kern *kern) {
   return QUERN_STATUS_OK;
 }
 
+/* A head of a few rows, asked about for the device: the handle is for others meanwhile. */
+static void wake(void) {
+  enum { ROWS = 128, WIDTH = 64, ALL = ROWS * WIDTH };
+#define DENSE(MEM)                                                                                                     \
+  { .mem = (MEM), .batch = ALL, .head = ALL, .row = WIDTH }
+  static const struct kern any = {.mems = {{.dtype = QUERN_DTYPE_BF16}},
+                                  .call = {.kind = KERN_CALL_ATTENTION,
+                                           .attention = {.batch = 1,
+                                                         .heads = 1,
+                                                         .kv_heads = 1,
+                                                         .queries = ROWS,
+                                                         .keys = ROWS,
+                                                         .width = WIDTH,
+                                                         .value_width = WIDTH,
+                                                         .scale = 1,
+                                                         .causal = true,
+                                                         .exact = true,
+                                                         .q = DENSE(0),
+                                                         .k = DENSE(1),
+                                                         .v = DENSE(2),
+                                                         .y = DENSE(3),
+                                                         .lse = 4}}};
+#undef DENSE
+  struct rt_dnn_plan plan_of_any;
+  pthread_mutex_lock(&lock);
+  const struct rt_dnn dnn = ahead;
+  pthread_mutex_unlock(&lock);
+  if (dnn.device == NULL) return;
+  if (rt_dnn_plan_begin(&plan_of_any, &dnn, &any, 0, INT64_MAX) == QUERN_STATUS_OK) rt_dnn_plan_free(&plan_of_any);
+}
+
 static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                            struct kern_call *call, size_t *bytes) {
   struct kept *k;
@@ -379,7 +417,9 @@ void rt_dnn_use(const struct rt_dnn *dnn) {
 
 const struct rt_cuda_library rt_cuda_dnn = {.name = "cuDNN",
                                             .bit = BASE_LIBRARY_DNN,
+                                            .load = load_ahead,
                                             .open = open_library,
+                                            .wake = wake,
                                             .settle = settle,
                                             .plan = plan,
                                             .run = run,

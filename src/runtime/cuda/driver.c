@@ -4,7 +4,7 @@
 ** keeps: nothing of CUDA is needed to build Quern, or to run anything else of it
 ** tests: tests/runtime/test_gpu.c, make test-cuda
 */
-#include "runtime/cuda/cuda.h"
+#include "runtime/cuda/calls.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -109,9 +109,8 @@ const struct cg_target *rt_cuda_row(int major, int minor, bool *ptx) {
   return best;
 }
 
-static quern_status open_device(struct rt_cuda_driver *d) {
+static quern_status find_device(struct rt_cuda_driver *d) {
   int n = 0;
-  QUERN_TRY(load(d));
   int code = d->init(0);
   QUERN_CHECK(code != NO_DEVICE, UNSUPPORTED, "cuda: the driver is there, but no GPU");
   QUERN_TRY(rt_cuda_check(d, code, "the driver does not start"));
@@ -127,6 +126,16 @@ static quern_status open_device(struct rt_cuda_driver *d) {
   QUERN_CHECK(d->target != NULL, UNSUPPORTED, "cuda: %s is too old: its compute capability is %d.%d, 7.5 is needed",
               d->name, d->major, d->minor);
   return rt_cuda_check(d, d->context_retain(&d->context, d->device), "a context");
+}
+
+/* Libraries are loaded while the driver makes its context. */
+static quern_status open_device(struct rt_cuda_driver *d) {
+  struct base_thread thread;
+  QUERN_TRY(load(d));
+  bool ahead = base_thread_start(&thread, rt_cuda_load_ahead, NULL) == QUERN_STATUS_OK;
+  quern_status status = find_device(d);
+  if (ahead) base_thread_join(&thread);
+  return status;
 }
 
 quern_status rt_once(struct rt_once *once, quern_status (*open)(void *what), void *what) {

@@ -5,7 +5,9 @@
 #include "runtime/gpu/gpu.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "quern/version.h"
@@ -66,17 +68,32 @@ struct job {
   struct rt_gpu_units *units;
   const struct cg_target *target;
   const struct rt_gpu_compiler *compiler;
+  bool keep;                   /* in the cache */
+  struct rt_gpu_unit **wanted; /* what is compiled, the longest text first */
+  size_t n;
+  atomic_size_t next;
 };
 
-/* The error of a thread is told by another: the message goes with the unit. */
+/* The longest takes the longest: begun last, all would wait for it. */
+static int by_length(const void *a, const void *b) {
+  const struct rt_gpu_unit *x = *(struct rt_gpu_unit *const *)a, *y = *(struct rt_gpu_unit *const *)b;
+  if (x->text.n != y->text.n) return x->text.n > y->text.n ? -1 : 1;
+  return x->first < y->first ? -1 : 1;
+}
+
+/* As many units as the range has, whichever are next. The error of a thread is told by another: the message goes with
+** the unit. */
 static void compile_range(void *arg, int64_t begin, int64_t end, int thread) {
-  const struct job *job = arg;
+  struct job *job = arg;
+  struct base_heap *heap = job->units->heap;
   (void)thread;
   for (int64_t i = begin; i < end; i++) {
-    struct rt_gpu_unit *u = &job->units->at[i];
-    if (u->cached || u->empty) continue;
-    u->status = job->compiler->compile(job->compiler->self, job->units->heap, job->target, u->text.at, &u->binary);
-    if (u->status != QUERN_STATUS_OK) snprintf(u->error, sizeof u->error, "%s", quern_last_error());
+    struct rt_gpu_unit *u = job->wanted[atomic_fetch_add(&job->next, 1)];
+    u->status = job->compiler->compile(job->compiler->self, heap, job->target, u->text.at, &u->binary);
+    if (u->status != QUERN_STATUS_OK)
+      snprintf(u->error, sizeof u->error, "%s", quern_last_error());
+    else if (job->keep)
+      rt_blob_set(heap, u->key, u->binary.at, u->binary.n);
   }
 }
 
@@ -90,40 +107,38 @@ static quern_status report(const struct rt_gpu_unit *u, const struct kern *const
                     u->n > 1 ? " or one with it" : "", u->error, kept ? "; the text is " : "", kept ? path : "");
 }
 
-static quern_status compile_all(struct job *job, size_t missing) {
+static quern_status compile_all(struct job *job) {
   struct rt_pool *pool;
-  int threads = job->compiler->parallel ? (int)BASE_MIN((size_t)rt_processors(), missing) : 1;
+  int threads = job->compiler->parallel ? (int)BASE_MIN((size_t)rt_processors(), job->n) : 1;
+  qsort(job->wanted, job->n, sizeof *job->wanted, by_length);
   QUERN_TRY(rt_pool_new(&pool, job->units->heap, BASE_MAX(threads, 1)));
-  rt_pool_run(pool, (int64_t)job->units->n, compile_range, job);
+  rt_pool_run(pool, (int64_t)job->n, compile_range, job);
   rt_pool_free(pool);
   return QUERN_STATUS_OK;
 }
 
-static quern_status make(struct rt_gpu_units *units, const struct kern *const *kernels, const struct cg_target *target,
-                         const struct rt_gpu_compiler *compiler, struct rt_stats *stats) {
-  struct job job = {units, target, compiler};
-  bool dump = base_env_get(BASE_ENV_DUMP_DIR)[0] != 0; /* then nothing is taken from the cache */
-  size_t missing = 0, cached = 0;
+/* The text of a unit, and its binary if it is in the cache; else it is wanted. */
+static quern_status find(struct job *job, struct rt_gpu_unit *u, const struct kern *const *kernels) {
+  u->empty = !has_text(u, kernels);
+  if (u->empty) return QUERN_STATUS_OK;
+  QUERN_TRY(make_text(u, job->units->heap, kernels, job->target));
+  make_key(u, job->target, job->compiler);
+  QUERN_TRY(dump_text(u, job->compiler));
+  if (job->keep) QUERN_TRY(rt_blob_get(job->units->heap, u->key, &u->binary.at, &u->binary.n, &u->binary.room));
+  u->cached = u->binary.at != NULL;
+  if (!u->cached) job->wanted[job->n++] = u;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status make(struct job *job, const struct kern *const *kernels, struct rt_stats *stats) {
+  struct rt_gpu_units *units = job->units;
+  for (size_t i = 0; i < units->n; i++) QUERN_TRY(find(job, &units->at[i], kernels));
+  if (job->n > 0) QUERN_TRY(compile_all(job));
   for (size_t i = 0; i < units->n; i++) {
-    struct rt_gpu_unit *u = &units->at[i];
-    u->empty = !has_text(u, kernels);
-    if (u->empty) continue;
-    QUERN_TRY(make_text(u, units->heap, kernels, target));
-    make_key(u, target, compiler);
-    QUERN_TRY(dump_text(u, compiler));
-    if (!dump) QUERN_TRY(rt_blob_get(units->heap, u->key, &u->binary.at, &u->binary.n, &u->binary.room));
-    u->cached = u->binary.at != NULL;
-    missing += !u->cached;
-    cached += u->cached;
+    if (units->at[i].status != QUERN_STATUS_OK) return report(&units->at[i], kernels, job->compiler);
+    stats->cached += units->at[i].cached;
   }
-  if (missing > 0) QUERN_TRY(compile_all(&job, missing));
-  for (size_t i = 0; i < units->n; i++) {
-    struct rt_gpu_unit *u = &units->at[i];
-    if (u->status != QUERN_STATUS_OK) return report(u, kernels, compiler);
-    if (!u->cached && !u->empty && !dump) rt_blob_set(units->heap, u->key, u->binary.at, u->binary.n);
-  }
-  stats->compiled += (int)missing;
-  stats->cached += (int)cached;
+  stats->compiled += (int)job->n;
   return QUERN_STATUS_OK;
 }
 
@@ -141,7 +156,11 @@ quern_status rt_gpu_units_make(struct rt_gpu_units *units, struct base_heap *hea
     units->at[i].n = BASE_MIN(compiler->most, n - units->at[i].first);
     base_str_init(&units->at[i].text, heap);
   }
-  quern_status status = make(units, kernels, target, compiler, stats);
+  struct job job = {.units = units, .target = target, .compiler = compiler};
+  job.keep = base_env_get(BASE_ENV_DUMP_DIR)[0] == 0; /* who wants to see texts is shown all of them */
+  job.wanted = base_alloc(heap, (units->n + 1) * sizeof *job.wanted);
+  quern_status status = job.wanted != NULL ? make(&job, kernels, stats) : QUERN_STATUS_MEMORY;
+  base_free(heap, job.wanted, (units->n + 1) * sizeof *job.wanted);
   if (status != QUERN_STATUS_OK) rt_gpu_units_fini(units);
   return status;
 }
