@@ -103,7 +103,7 @@ static int measure_passes(struct bench_run *run, const struct bench_model_kind *
 
 static int run_model(struct bench_run *run, const struct bench_model_kind *kind) {
   struct bench_row row = {.threads = run->threads};
-  struct outcome passes, cold = {0}, warm = {0};
+  struct outcome passes = {0}, cold = {0}, warm = {0};
   snprintf(row.name, sizeof row.name, "%s", kind->name);
   snprintf(row.params, sizeof row.params, "%s", kind->params);
   int status = measure_passes(run, kind, &passes, &row);

@@ -45,10 +45,22 @@ static void print_number(double value, int width) {
   printf(" %*.*f", width, whole ? 0 : 3, value);
 }
 
+/* 0: nobody has counted it. */
+static void print_rate(double value, int width, const char *unit) {
+  if (value > 0)
+    printf(" %*.1f%s", width, value, unit);
+  else
+    printf(" %*s", width + (int)strlen(unit), "-");
+}
+
 static void print_row(const struct bench_run *run, const struct bench_row *row) {
   printf("%-14s %-*s %2d %10.4f %6.1f%%", row->name, params_width(run), row->params, row->threads, row->median * 1e3,
          100 * row->spread);
-  if (run->suite->rates) printf(" %9.1f %8.1f %6.1f%%", row->gflops, row->gbs, row->limit);
+  if (run->suite->rates) {
+    print_rate(row->gflops, 9, "");
+    print_rate(row->gbs, 8, "");
+    print_rate(row->limit, 6, "%");
+  }
   printf(" %12lld", (long long)row->planned);
   for (int i = 0; i < row->n_more; i++) print_number(row->more[i].value, column_width(row->more[i].key));
   for (int i = 0; i < row->n_results; i++) printf("  %s %.2f", row->results[i].peer, row->results[i].ratio);
@@ -127,12 +139,21 @@ static void machine_name(char *name, size_t bytes) {
   if (file != NULL) fclose(file);
 }
 
+/* 0: nobody has counted it, which is null. */
+static void write_rate(FILE *out, const char *key, double value, int digits) {
+  if (value > 0)
+    fprintf(out, "\"%s\": %.*f, ", key, digits, value);
+  else
+    fprintf(out, "\"%s\": null, ", key);
+}
+
 static void write_row(FILE *out, const struct bench_row *row) {
-  fprintf(out,
-          "  {\"name\": \"%s\", \"params\": \"%s\", \"threads\": %d, \"median_ms\": %.6f, \"spread\": %.4f, "
-          "\"gflops\": %.3f, \"gbs\": %.3f, \"limit_pct\": %.2f, \"planned_bytes\": %lld, ",
-          row->name, row->params, row->threads, row->median * 1e3, row->spread, row->gflops, row->gbs, row->limit,
-          (long long)row->planned);
+  fprintf(out, "  {\"name\": \"%s\", \"params\": \"%s\", \"threads\": %d, \"median_ms\": %.6f, \"spread\": %.4f, ",
+          row->name, row->params, row->threads, row->median * 1e3, row->spread);
+  write_rate(out, "gflops", row->gflops, 3);
+  write_rate(out, "gbs", row->gbs, 3);
+  write_rate(out, "limit_pct", row->limit, 2);
+  fprintf(out, "\"planned_bytes\": %lld, ", (long long)row->planned);
   for (int i = 0; i < row->n_more; i++) fprintf(out, "\"%s\": %.10g, ", row->more[i].key, row->more[i].value);
   fprintf(out, "\"peers\": {");
   for (int k = 0; k < row->n_results; k++)

@@ -206,7 +206,8 @@ int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const str
   bool good[SIDES] = {false};
   size_t rounds = (size_t)run->rounds;
   for (size_t i = 0; i < n; i++) { /* the first run warms up */
-    good[i] = timed(&racers[i], 1, times[i]) && timed(&racers[i], 1, times[i]);
+    good[i] = timed(&racers[i], 1, times[i]);
+    if (good[i]) good[i] = timed(&racers[i], 1, times[i]);
     if (cli_interrupted()) return CLI_INTERRUPTED;
     turns[i] = repeats(times[i][0], run->slice);
     brief[i] = times[i][0] < LONG_RUN * run->slice;

@@ -8,11 +8,13 @@ static int evaluate(struct cli_values *v) {
   quern_feed *feeds = calloc(v->n_ins + 1, sizeof *feeds);
   void **results = calloc(v->n_outs + 1, sizeof *results);
   size_t n = 0;
-  int status = feeds != NULL && results != NULL ? CLI_OK : cli_fail("no memory");
-  for (size_t i = 0; i < v->n_ins && status == CLI_OK; i++)
+  int status = CLI_OK;
+  bool room = feeds != NULL && results != NULL;
+  if (!room) status = cli_fail("no memory");
+  for (size_t i = 0; i < v->n_ins && room; i++)
     if (v->ins[i].data != NULL) feeds[n++] = (quern_feed){quern_graph_input(v->graph.graph, i), v->ins[i].data};
-  for (size_t i = 0; i < v->n_outs && status == CLI_OK; i++) results[i] = v->outs[i].fill;
-  if (status == CLI_OK && quern_eval(v->graph.ctx, v->n_outs, v->outputs, results, n, feeds) != QUERN_STATUS_OK) {
+  for (size_t i = 0; i < v->n_outs && room; i++) results[i] = v->outs[i].fill;
+  if (room && quern_eval(v->graph.ctx, v->n_outs, v->outputs, results, n, feeds) != QUERN_STATUS_OK) {
     status = cli_fail_last(v->call->files[0]);
     if (quern_last_status() == QUERN_STATUS_UNBOUND)
       fprintf(stderr, "  HINT: --set NAME=VALUE, or --set NAME=@FILE.npy\n");

@@ -21,10 +21,9 @@ static int set_data(const struct cli_call *call, quern_config *config) {
   char *list = malloc(n);
   if (list == NULL) return cli_fail("no memory");
   list[0] = 0;
-  for (size_t i = 0; i < call->n_given; i++) {
+  for (size_t i = 0, used = 0; i < call->n_given; i++) {
     if (strcmp(call->given[i].option->name, "--data") != 0) continue;
-    if (list[0] != 0) strcat(list, ",");
-    strcat(list, call->given[i].value);
+    used += (size_t)snprintf(list + used, n - used, "%s%s", used > 0 ? "," : "", call->given[i].value);
   }
   quern_status status = quern_config_set(config, "eval_data", list);
   free(list);

@@ -50,8 +50,13 @@ static int train(const struct cli_call *call, const char *out) {
   struct text *texts = calloc(call->n_files, sizeof *texts);
   quern_text *given = calloc(call->n_files, sizeof *given);
   quern_tokenizer *tokenizer = NULL;
-  int status = special != NULL && texts != NULL && given != NULL ? CLI_OK : cli_fail("no memory");
-  if (status == CLI_OK) status = cli_number(call, "--train", 256, 1 << 22, &vocab);
+  if (special == NULL || texts == NULL || given == NULL) {
+    free(given);
+    free(texts);
+    free(special);
+    return cli_fail("no memory");
+  }
+  int status = cli_number(call, "--train", 256, 1 << 22, &vocab);
   if (status == CLI_OK) status = cli_number(call, "--min-count", 1, INT64_MAX, &least);
   for (size_t i = 0; i < call->n_given && status == CLI_OK; i++) {
     if (strcmp(call->given[i].option->name, "--special") == 0) special[training.n_special++] = call->given[i].value;
@@ -70,7 +75,7 @@ static int train(const struct cli_call *call, const char *out) {
     status = cli_fail("%s", quern_last_error());
   if (status == CLI_OK) printf("%s: %zu tokens\n", out, quern_tokenizer_vocab(tokenizer));
   quern_tokenizer_free(tokenizer);
-  for (size_t i = 0; i < call->n_files && texts != NULL; i++) close_text(&texts[i]);
+  for (size_t i = 0; i < call->n_files; i++) close_text(&texts[i]);
   free(given);
   free(texts);
   free(special);
@@ -154,7 +159,7 @@ static int decode_file(const quern_tokenizer *tokenizer, const quern_tokens *tok
     if (status == QUERN_STATUS_OVERFLOW) { /* larger than all before */
       free(text);
       room = bytes;
-      text = malloc(room);
+      text = malloc(room + 1);
       if (text == NULL) return cli_fail("no memory");
       status = quern_tokenizer_decode(tokenizer, n, ids, flags, room, text, &bytes);
     }

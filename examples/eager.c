@@ -57,7 +57,7 @@ static int train(quern_context *ctx, int steps) {
   quern_pool_stats pool;
   if (quern_pool_get(ctx, &pool) != QUERN_STATUS_OK) return fail("pool");
   printf("memory for elements was asked for %llu times, the allocator %llu times\n",
-         (unsigned long long)(pool.hits + pool.misses), (unsigned long long)pool.misses);
+         (unsigned long long)pool.hits + pool.misses, (unsigned long long)pool.misses);
   return 0;
 }
 

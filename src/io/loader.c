@@ -187,7 +187,7 @@ static bool lay_out(const quern_loader *loader, size_t offsets[QUERN_MAX_FIELDS]
 }
 
 static quern_status make_slots(quern_loader *loader) {
-  size_t offsets[QUERN_MAX_FIELDS], indices;
+  size_t offsets[QUERN_MAX_FIELDS] = {0}, indices;
   bool fits = lay_out(loader, offsets, &loader->memory) &&
               base_size((size_t)loader->options.batch, sizeof(int64_t), 0, &indices);
   QUERN_CHECK(fits, OVERFLOW, "loader_new: a batch of %" PRId64 " samples does not fit into memory",

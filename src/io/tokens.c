@@ -170,15 +170,15 @@ static quern_status begin(quern_tokens_writer *writer, const char *path) {
   char temporary[IO_PATH_MOST];
   static const char zeros[HEAD_BYTES];
   QUERN_TRY(io_file_begin("tokens_writer_new", path, 0, NULL, temporary));
-  size_t n = strlen(path) + 1;
-  writer->bytes = n + strlen(temporary) + 1;
+  size_t n = strlen(path) + 1, more = strlen(temporary) + 1;
+  writer->bytes = n + more;
   writer->path = base_alloc(&writer->heap, writer->bytes);
   if (writer->path == NULL) {
     (void)unlink(temporary);
     return QUERN_STATUS_MEMORY;
   }
   memcpy(writer->path, path, n);
-  writer->temporary = strcpy(writer->path + n, temporary);
+  writer->temporary = memcpy(writer->path + n, temporary, more);
   writer->file = fopen(temporary, "r+b");
   if (writer->file == NULL) return cannot(writer, "opened");
   if (!writer->options.raw && fwrite(zeros, 1, HEAD_BYTES, writer->file) != HEAD_BYTES)

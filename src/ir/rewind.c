@@ -164,6 +164,7 @@ quern_status quern_context_rewind(quern_context *ctx, quern_mark mark, size_t n,
   for (size_t i = 0; i < n; i++) {
     struct ir_node *node = keep[i]->node;
     if (node->id < to->n_nodes) continue;
+    QUERN_ASSERT(kept != NULL); /* it was counted */
     struct kept *moved = &kept[node->place];
     if (moved->node.ctx == NULL) move(moved, node);
     keep[i] = &moved->out;

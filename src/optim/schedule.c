@@ -14,7 +14,8 @@ static double share(const quern_schedule_piece *p, int64_t t) {
 
 static double constant(const quern_schedule_piece *p, int64_t t) { return (void)p, (void)t, 1; }
 static double stairs(const quern_schedule_piece *p, int64_t t) {
-  return pow(p->gamma, (double)(t / (p->every > 0 ? p->every : 1)));
+  int64_t climbed = t / (p->every > 0 ? p->every : 1);
+  return pow(p->gamma, (double)climbed);
 }
 static double exponential(const quern_schedule_piece *p, int64_t t) { return pow(p->gamma, (double)t); }
 static double cosine(const quern_schedule_piece *p, int64_t t) {

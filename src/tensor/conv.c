@@ -61,6 +61,16 @@ static quern_tensor *contract(quern_tensor *a, const struct axes *a_axes, quern_
   return tensor_contract("conv", a, a_axes->labels.at, b, b_axes->labels.at, out->n, out->at, IR_SUM, IR_COMBINE_MUL);
 }
 
+/* What both operands and the result begin with: samples, and groups if there are some. */
+static void begin_axes(struct axes *a, struct axes *b, struct labels *y, int64_t samples, int64_t groups) {
+  axes_add(a, LABEL_N, samples);
+  labels_add(y, LABEL_N, 1);
+  if (groups == 1) return;
+  axes_add(a, LABEL_G, groups);
+  axes_add(b, LABEL_G, groups);
+  labels_add(y, LABEL_G, 1);
+}
+
 static quern_tensor *add_bias(quern_tensor *y, quern_tensor *bias, int spatial) {
   int64_t dims[1 + MAX_SPATIAL] = {bias->dims[0], 1, 1, 1};
   return quern_add(y, tensor_reshape(bias, 1 + spatial, dims));
@@ -89,13 +99,7 @@ static void conv_body(quern_context *ctx, const struct ir_attrs *attrs, quern_te
   struct axes a = {0}, b = {0};
   struct labels y = {0};
   int64_t channels = w->dims[1], outputs = w->dims[0] / g.groups;
-  axes_add(&a, LABEL_N, x->dims[0]);
-  labels_add(&y, LABEL_N, 1);
-  if (g.groups > 1) {
-    axes_add(&a, LABEL_G, g.groups);
-    axes_add(&b, LABEL_G, g.groups);
-    labels_add(&y, LABEL_G, 1);
-  }
+  begin_axes(&a, &b, &y, x->dims[0], g.groups);
   axes_add(&a, LABEL_C, channels);
   axes_add_many(&a, LABEL_PLACE, spatial, dims + 2);
   axes_add_many(&a, LABEL_WINDOW, spatial, w->dims + 2);
@@ -118,13 +122,7 @@ static void conv_transpose_body(quern_context *ctx, const struct ir_attrs *attrs
 
   struct axes a = {0}, b = {0};
   struct labels y = {0};
-  axes_add(&a, LABEL_N, x->dims[0]);
-  labels_add(&y, LABEL_N, 1);
-  if (g.groups > 1) {
-    axes_add(&a, LABEL_G, g.groups);
-    axes_add(&b, LABEL_G, g.groups);
-    labels_add(&y, LABEL_G, 1);
-  }
+  begin_axes(&a, &b, &y, x->dims[0], g.groups);
   axes_add(&a, LABEL_C, channels);
   axes_add_many(&a, LABEL_PLACE, spatial, x->dims + 2);
   axes_add(&b, LABEL_C, channels);

@@ -217,8 +217,9 @@ static quern_status compile_step(quern_trainer *t, const quern_program_options *
   return QUERN_STATUS_OK;
 }
 
-quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_program *p) {
+quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_program *p, int64_t *least) {
   quern_program_options options = step_options(t, limit);
+  options.least_limit = least;
   return compile_step(t, &options, p);
 }
 
@@ -230,9 +231,10 @@ static quern_program_options plan_options(const quern_trainer *t, int64_t limit,
   return options;
 }
 
-quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_program *p) {
+quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_program *p, int64_t *least) {
   char target[TRAIN_TARGET];
   quern_program_options options = plan_options(t, limit, target);
+  options.least_limit = least;
   return compile_step(t, &options, p);
 }
 

@@ -96,11 +96,12 @@ static void make_log(struct axis *axis) {
   if (span > 2) {
     axis->lo = pow(10, low);
     axis->hi = pow(10, high);
-    for (double e = low; e <= high + 0.5 && axis->n < TICKS; e += jump) axis->ticks[axis->n++] = pow(10, e);
+    for (int i = 0; low + i * jump <= high + 0.5 && axis->n < TICKS; i++)
+      axis->ticks[axis->n++] = pow(10, low + i * jump);
     return;
   }
   double lo = axis->lo, hi = axis->hi, below = pow(10, low), above = pow(10, high);
-  for (double e = low; e <= high; e++) {
+  for (int e = (int)low; e <= (int)high; e++) {
     for (size_t i = 0; i < BASE_COUNT(parts); i++) {
       double v = parts[i] * pow(10, e);
       if (v <= lo * (1 + 1e-9)) below = v;
@@ -109,7 +110,7 @@ static void make_log(struct axis *axis) {
   }
   axis->lo = below;
   axis->hi = above;
-  for (double e = low; e <= high; e++)
+  for (int e = (int)low; e <= (int)high; e++)
     for (size_t i = 0; i < BASE_COUNT(parts) && axis->n < TICKS; i++) {
       double v = parts[i] * pow(10, e);
       if (v >= below * (1 - 1e-9) && v <= above * (1 + 1e-9)) axis->ticks[axis->n++] = v;

@@ -39,9 +39,7 @@ static char *join(struct files *files, const char *folder, const char *name) {
   while (n > 1 && folder[n - 1] == '/') n--;
   char *path = base_arena_alloc(&files->arena, n + m + 2);
   if (path == NULL) return NULL;
-  memcpy(path, folder, n);
-  path[n] = '/';
-  memcpy(path + n + 1, name, m);
+  snprintf(path, n + m + 2, "%.*s/%s", (int)n, folder, name);
   return path;
 }
 

@@ -8,14 +8,13 @@
 #define _DEFAULT_SOURCE
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
 #include "engine/engine.h"
 #include "prof/prof.h"
+#include "train/report.h"
 #include "train/train.h"
 
 /* ---- what a program does -------------------------------------------------------------------------------- */
@@ -120,38 +119,27 @@ static void trim(void) {
 #endif
 }
 
-static const char *bytes_text(char text[32], int64_t bytes) {
-  snprintf(text, 32, "%.1f MiB", (double)bytes / 1048576);
-  return text;
-}
-
 /* The step's memory could not be made small enough: says what the whole run would need. */
 static quern_status refuse(const quern_trainer *t, int64_t least) {
   enum { MARGIN = 4 << 20, UNIT = 1 << 20 }; /* what is resident differs a little from run to run */
-  char limit[32], need[32];
+  char limit[TRAIN_TEXT], need[TRAIN_TEXT];
   least = (least + MARGIN + UNIT - 1) / UNIT * UNIT;
-  return base_error(
-      QUERN_STATUS_MEMORY,
-      "memory = %s: the run needs %s at least%s (%" PRId64 " bytes) HINT: a smaller batch, accum=auto, or "
-      "checkpoint=block",
-      bytes_text(limit, t->info.limit), bytes_text(need, least), t->remote ? " on the device" : "", least);
-}
-
-/* The smallest limit that a refusal of the planner names; 0: it was no such. */
-static int64_t least_of_error(quern_status status) {
-  static const char words[] = "the smallest that can is ";
-  const char *at = status == QUERN_STATUS_MEMORY ? strstr(quern_last_error(), words) : NULL;
-  return at != NULL ? strtoll(at + sizeof words - 1, NULL, 10) : 0;
+  return base_error(QUERN_STATUS_MEMORY,
+                    "memory = %s: the run needs %s at least%s (%" PRId64
+                    " bytes) HINT: a smaller batch, accum=auto, or "
+                    "checkpoint=block",
+                    train_text_bytes(limit, (double)t->info.limit), train_text_bytes(need, (double)least),
+                    t->remote ? " on the device" : "", least);
 }
 
 /* ---- the step's program --------------------------------------------------------------------------------- */
 
 /* Compiles the step with so many bytes for it, or with the fewest that are possible when that is too little; then what is planned. */
 static quern_status compile_step(quern_trainer *t, int64_t room, const quern_program *initial, bool *least) {
-  quern_status status = train_step_program(t, room, &t->main);
-  int64_t fewest = least_of_error(status);
+  int64_t fewest;
+  quern_status status = train_step_program(t, room, &t->main, &fewest);
   *least = fewest > 0;
-  if (*least) status = train_step_program(t, fewest, &t->main);
+  if (*least) status = train_step_program(t, fewest, &t->main, NULL);
   QUERN_TRY(status);
   if (t->info.limit > 0) trim();
   int64_t others = BASE_MAX(own_bytes(t->eval.program, t->main.program), own_bytes(initial, t->main.program));
@@ -181,7 +169,7 @@ static quern_status plan_parts(void *user, int64_t parts, int64_t *bytes) {
   quern_trainer *t = user;
   struct train_program p = {0};
   QUERN_TRY(train_build_step(t, parts));
-  QUERN_TRY(train_step_plan(t, 0, &p));
+  QUERN_TRY(train_step_plan(t, 0, &p, NULL));
   *bytes = beside_bytes(t) + instance_bytes(t, p.program);
   train_program_free(&p);
   return QUERN_STATUS_OK;
@@ -256,14 +244,13 @@ quern_status train_open_programs(quern_trainer *t, const quern_checkpoint *check
 }
 
 quern_status train_plan_programs(quern_trainer *t) {
-  int64_t parts, room = 0;
+  int64_t parts, least, room = 0;
   QUERN_TRY(choose_checkpoint(t));
   QUERN_TRY(choose_parts(t, quern_config_int(t->config, "accum"), 0, &parts));
   QUERN_TRY(train_build_step(t, parts));
   int64_t before = beside_bytes(t) + state_bytes(t);
   if (t->info.limit > 0) room = BASE_MAX(t->info.limit - before, 1);
-  quern_status status = train_step_plan(t, room, &t->main);
-  int64_t least = least_of_error(status);
+  quern_status status = train_step_plan(t, room, &t->main, &least);
   if (least > 0) return refuse(t, least + before);
   QUERN_TRY(status);
   fill_program_info(t);

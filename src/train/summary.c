@@ -44,6 +44,15 @@ static void tell_memory(const struct teller *to, const struct train_history *h) 
   to->note(to->user, line);
 }
 
+/* A number in `width` characters, "-" where it is not known. */
+static const char *cell(char *text, size_t bytes, int width, const char *fmt, double x) {
+  if (isnan(x))
+    snprintf(text, bytes, "%*s", width, "-");
+  else
+    snprintf(text, bytes, fmt, x);
+  return text;
+}
+
 static quern_status tell_kernels(const struct teller *to, struct train_history *h) {
   size_t n;
   json_t **sorted;
@@ -59,9 +68,11 @@ static quern_status tell_kernels(const struct teller *to, struct train_history *
     double time = train_number(sorted[i], "total_ms");
     const char *ops = train_string(sorted[i], "ops");
     bool cut = strlen(ops) > OPS;
-    snprintf(line, sizeof line, "  %10.2f %9.2f %6.1f%% %8.1f%%  %.64s (%.*s%s)", train_number(sorted[i], "lost_ms"),
-             time, total > 0 ? 100 * time / total : 0, train_number(sorted[i], "limit_pct"),
-             train_string(sorted[i], "name"), cut ? OPS - 3 : OPS, ops, cut ? "..." : "");
+    char lost[32], limit[32];
+    cell(lost, sizeof lost, 10, "%10.2f", train_number(sorted[i], "lost_ms"));
+    cell(limit, sizeof limit, 9, "%8.1f%%", train_number(sorted[i], "limit_pct"));
+    snprintf(line, sizeof line, "  %s %9.2f %6.1f%% %s  %.64s (%.*s%s)", lost, time, total > 0 ? 100 * time / total : 0,
+             limit, train_string(sorted[i], "name"), cut ? OPS - 3 : OPS, ops, cut ? "..." : "");
     to->note(to->user, line);
   }
   base_free(&h->heap, sorted, (n + 1) * sizeof *sorted);

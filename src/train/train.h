@@ -201,9 +201,12 @@ quern_status train_state_scalar(const quern_trainer *trainer, const char *name, 
 /* The expressions of a step that takes its batch in parts; those there were are gone. */
 quern_status train_build_step(quern_trainer *trainer, int64_t parts) QUERN_NODISCARD;
 void train_build_free(quern_trainer *trainer);
-/* Its program, and one that is planned only. limit: bytes beside state and constants, 0: any. */
-quern_status train_step_program(quern_trainer *trainer, int64_t limit, struct train_program *p) QUERN_NODISCARD;
-quern_status train_step_plan(quern_trainer *trainer, int64_t limit, struct train_program *p) QUERN_NODISCARD;
+/* Its program, and one that is planned only. limit: bytes beside state and constants, 0: any. least: as
+** quern_program_options.least_limit. */
+quern_status train_step_program(quern_trainer *trainer, int64_t limit, struct train_program *p,
+                                int64_t *least) QUERN_NODISCARD;
+quern_status train_step_plan(quern_trainer *trainer, int64_t limit, struct train_program *p,
+                             int64_t *least) QUERN_NODISCARD;
 /* What less memory costs it (quern_program_curve). */
 quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_point *points,
                               size_t *n) QUERN_NODISCARD;

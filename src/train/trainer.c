@@ -224,11 +224,13 @@ static quern_status fill_record(quern_trainer *t, quern_train_record *r) {
 /* A step was not finite, and none was made since: states are what they were before it. Of the steps that were asked for since the
 ** loader stood at `from` it is found, and what went wrong in it. batch: that of the last; NULL: it is gone. */
 static quern_status find_fault(quern_trainer *t, int64_t asked, quern_cursor from, const quern_batch *batch) {
-  quern_batch again;
+  quern_batch again = {0};
   double made = (double)t->info.step;
   t->broken = true;
   if (t->main.in_made >= 0) QUERN_TRY(train_state_scalar(t, "step", &made));
   if ((int64_t)made + 1 < t->info.step || batch == NULL) {
+    QUERN_CHECK((int64_t)made >= t->info.step - asked, INTERNAL, "train: %lld steps were made, and %lld before these",
+                (long long)made, (long long)(t->info.step - asked));
     QUERN_TRY(quern_loader_seek(t->loader, from));
     for (int64_t i = t->info.step - asked; i <= (int64_t)made; i++) QUERN_TRY(quern_loader_next(t->loader, &again));
     t->info.step = (int64_t)made + 1;

@@ -8,30 +8,7 @@
 #include "io/folder.h"
 #include "quern/quern.h"
 
-static char program[PATH_MAX];
-
-/* Runs a shell command in the folder, $Q being the program, with what it prints in text. Its exit status. */
-static int shell(const char *command, char text[8192]) {
-  char line[PATH_MAX + 512];
-  snprintf(line, sizeof line, "cd %s && Q=\"%s\" && { %s; } 2>&1", folder, program, command);
-  FILE *pipe = popen(line, "r");
-  assert_non_null(pipe);
-  size_t n = fread(text, 1, 8191, pipe);
-  text[n] = 0;
-  int status = pclose(pipe);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
-
-/* All of what it prints; with ... at the end: the beginning. */
-static void expect(const char *command, int status, const char *prints) {
-  static char text[8192];
-  int got = shell(command, text);
-  size_t n = strlen(prints);
-  bool open = n >= 3 && strcmp(prints + n - 3, "...") == 0;
-  bool same = open ? strncmp(text, prints, n - 3) == 0 : strcmp(text, prints) == 0;
-  if (got != status || !same)
-    fail_msg("$ %s\nexit status %d, expected %d; prints:\n%s\nexpected:\n%s", command, got, status, text, prints);
-}
+#include "shell.h"
 
 static const float values[64];
 static const int64_t matrix[] = {4, 16}, three[] = {3};
@@ -147,10 +124,7 @@ static int tear_down(void **state) {
 }
 
 int main(int argc, char **argv) {
-  char self[PATH_MAX];
-  if (argc < 1 || realpath(argv[0], self) == NULL) return 1;
-  for (int i = 0; i < 3; i++) *strrchr(self, '/') = 0;
-  snprintf(program, sizeof program, "%.*s/quern", (int)(sizeof program - 8), self);
+  if (argc < 1 || !find_program(argv[0])) return 1;
   const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors), cmocka_unit_test(checkpoints),
                                      cmocka_unit_test(wrong_calls)};
   return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -25,7 +25,7 @@
 #include <cmocka.h>
 
 static char folder[] = "/tmp/quern_train_XXXXXX";
-static char program[PATH_MAX], root[PATH_MAX];
+static char root[PATH_MAX];
 
 #include "shell.h"
 
@@ -361,7 +361,7 @@ static void planned(void **state) {
        "said; grep -c 'without a limit$' said; grep -c 'the smallest there is$' said",
        0, "1\n6\n1\n1\n"},
       {"quern plan adder btach=1", 2, "quern plan: there is no key 'btach'; did you mean 'batch'?\n..."},
-      {"quern plan adder --memory 1KiB", 1, "quern: memory = 0.0 MiB: the run needs ..."},
+      {"quern plan adder --memory 1KiB", 1, "quern: memory = 1.0 KiB: the run needs ..."},
       {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
       {"printf 'quern 1\n%%0 = input name=\"x\" dtype=f32 shape=[2]\n%%1 = exp %%0\nreturn y=%%1\n' > graph; quern "
        "plan graph "
@@ -384,10 +384,7 @@ static void limited(void **state) {
 }
 
 int main(int argc, char **argv) {
-  char self[PATH_MAX];
-  if (argc < 1 || realpath(argv[0], self) == NULL) return 1;
-  for (int i = 0; i < 3; i++) *strrchr(self, '/') = 0;
-  snprintf(program, sizeof program, "%.*s/quern", (int)(sizeof program - 8), self);
+  if (argc < 1 || !find_program(argv[0])) return 1;
   const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_calls),
                                      cmocka_unit_test(piped),
                                      cmocka_unit_test(resumed),

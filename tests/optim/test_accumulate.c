@@ -3,56 +3,12 @@
 */
 #include <math.h>
 
+#include "optim/runner.h"
 #include "quern/models.h"
-#include "quern/optim.h"
-#include "quern/quern.h"
-#include "unit.h"
 
 enum { ROWS = 12, WIDTH = 5, HIDDEN = 7, OUT = 3, STEPS = 4 };
 
 /* ---- programs of steps ---------------------------------------------------------------------------------- */
-
-struct runner {
-  quern_program *program;
-  quern_instance *instance;
-};
-
-static void compile_on(struct runner *r, const quern_step *step, size_t n, quern_tensor *const *outputs,
-                       const char *device, int threads, int64_t limit) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.device = device;
-  options.threads = threads;
-  options.memory_limit = limit;
-  options.n_updates = quern_step_updates(step, &options.updates);
-  EXPECT_OK(quern_program_compile(&r->program, ctx, n, outputs, &options));
-  EXPECT_OK(quern_instance_new(&r->instance, r->program));
-}
-
-static void compile(struct runner *r, const quern_step *step, size_t n, quern_tensor *const *outputs) {
-  compile_on(r, step, n, outputs, "interp", 1, 0);
-}
-
-static void end(struct runner *r) {
-  quern_instance_free(r->instance);
-  quern_program_free(r->program);
-}
-
-static size_t state_of(const struct runner *r, const char *name) {
-  for (size_t i = 0; i < quern_program_states(r->program); i++) {
-    quern_slot slot;
-    EXPECT_OK(quern_program_state(r->program, i, &slot));
-    if (strcmp(slot.name, name) == 0) return i;
-  }
-  fail_msg("no state %s", name);
-  return 0;
-}
-
-static void get(const struct runner *r, const char *name, void *data) {
-  EXPECT_OK(quern_instance_get_state(r->instance, state_of(r, name), data));
-}
-static void set(const struct runner *r, const char *name, const void *data) {
-  EXPECT_OK(quern_instance_set_state(r->instance, state_of(r, name), data));
-}
 
 /* Trained parameters begin as numbers that depend on the name, the scale as 65536; everything else stays zero. */
 static void start(const struct runner *r) {

@@ -3,9 +3,7 @@
 */
 #include <math.h>
 
-#include "quern/optim.h"
-#include "quern/quern.h"
-#include "unit.h"
+#include "optim/runner.h"
 
 enum { IN = 4, OUT = 3, ROWS = 6, STEPS = 7, PARAMETERS = OUT * IN + OUT };
 
@@ -39,43 +37,6 @@ static void fill_start(double *w, double *b, double *x, double *y) {
     for (int j = 0; j < IN; j++) x[i * IN + j] = ((3 * i + 5 * j) % 7) / 4.0 - 0.75;
     for (int j = 0; j < OUT; j++) y[i * OUT + j] = ((2 * i + 3 * j) % 5) / 3.0 - 0.5;
   }
-}
-
-/* A program of a step, and where its states are. */
-struct runner {
-  quern_program *program;
-  quern_instance *instance;
-};
-
-static size_t state_of(const struct runner *r, const char *name) {
-  for (size_t i = 0; i < quern_program_states(r->program); i++) {
-    quern_slot slot;
-    EXPECT_OK(quern_program_state(r->program, i, &slot));
-    if (strcmp(slot.name, name) == 0) return i;
-  }
-  fail_msg("no state %s", name);
-  return 0;
-}
-
-static void get(const struct runner *r, const char *name, void *data) {
-  EXPECT_OK(quern_instance_get_state(r->instance, state_of(r, name), data));
-}
-static void set(const struct runner *r, const char *name, const void *data) {
-  EXPECT_OK(quern_instance_set_state(r->instance, state_of(r, name), data));
-}
-
-static void compile(struct runner *r, const quern_step *step, size_t n, quern_tensor *const *outputs) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.device = "interp";
-  options.threads = 1;
-  options.n_updates = quern_step_updates(step, &options.updates);
-  EXPECT_OK(quern_program_compile(&r->program, ctx, n, outputs, &options));
-  EXPECT_OK(quern_instance_new(&r->instance, r->program));
-}
-
-static void end(struct runner *r) {
-  quern_instance_free(r->instance);
-  quern_program_free(r->program);
 }
 
 /* ---- against PyTorch ------------------------------------------------------------------------------------ */

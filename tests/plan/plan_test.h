@@ -201,6 +201,30 @@ static inline void expect_plan(void) {
   machine_run();
 }
 
+/* Steps that compute again what was there. */
+static inline int count_again(void) {
+  int n = 0;
+  for (size_t i = 0; i < plan->n_steps; i++) n += plan->steps[i].recomputed;
+  return n;
+}
+
+/* Without the n-th piece of memory, for each n: a clean error. build makes a problem, of several ways. */
+static inline void expect_faults(void (*build)(int way), int way) {
+  struct fault fault = {0};
+  while (fault_next(&fault)) {
+    problem_open();
+    build(way);
+    EXPECT_OK(quern_context_check(ctx));
+    fault_begin(&fault);
+    quern_status status = problem_plan();
+    fault_end(&fault);
+    EXPECT_FAULT(&fault, status);
+    problem_close();
+    test_renew();
+  }
+  assert_true(fault.n > 8);
+}
+
 /* ---- random graphs ----------------------------------------------------------------------------------------- */
 
 static uint64_t random_state = 1;

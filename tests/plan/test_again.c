@@ -29,12 +29,6 @@ static void training_step(int layers, int every, bool table) {
   problem_result(d);
 }
 
-static int count_again(void) {
-  int n = 0;
-  for (size_t i = 0; i < plan->n_steps; i++) n += plan->steps[i].recomputed;
-  return n;
-}
-
 /* A layer is repeated, and its inside is held no longer; the last one is held as it is. */
 static void layers_are_repeated(void **state) {
   (void)state;
@@ -182,25 +176,16 @@ static void parts_are_chosen_under_a_limit(void **state) {
   problem_close();
 }
 
+/* Repeated between kept tensors, or under a limit. */
+static void build(int limit) {
+  training_step(5, limit == 0 ? 1 : 0, false);
+  p.options.recompute = limit == 0;
+  p.options.limit = limit == 0 ? 0 : 640 * 9;
+}
+
 static void lack_of_memory(void **state) {
   (void)state;
-  for (int limit = 0; limit < 2; limit++) {
-    struct fault fault = {0};
-    while (fault_next(&fault)) {
-      problem_open();
-      training_step(5, limit == 0 ? 1 : 0, false);
-      p.options.recompute = limit == 0;
-      p.options.limit = limit == 0 ? 0 : 640 * 9;
-      EXPECT_OK(quern_context_check(ctx));
-      fault_begin(&fault);
-      quern_status status = problem_plan();
-      fault_end(&fault);
-      EXPECT_FAULT(&fault, status);
-      problem_close();
-      test_renew();
-    }
-    assert_true(fault.n > 8);
-  }
+  for (int limit = 0; limit < 2; limit++) expect_faults(build, limit);
 }
 
 int main(void) {

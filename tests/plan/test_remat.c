@@ -20,12 +20,6 @@ static void training_step(int layers) {
   problem_result(d);
 }
 
-static int count_again(void) {
-  int n = 0;
-  for (size_t i = 0; i < plan->n_steps; i++) n += plan->steps[i].recomputed;
-  return n;
-}
-
 /* The smallest limit that the message of a refusal names. */
 static int64_t named_least(void) {
   const char *at = strstr(quern_last_error(), "the smallest that can is ");
@@ -188,22 +182,14 @@ static void needless_repetitions_are_taken_back(void **state) {
   problem_close();
 }
 
+static void build(int layers) {
+  training_step(layers);
+  p.options.limit = 640 * 17;
+}
+
 static void lack_of_memory(void **state) {
   (void)state;
-  struct fault fault = {0};
-  while (fault_next(&fault)) {
-    problem_open();
-    training_step(6);
-    p.options.limit = 640 * 17;
-    EXPECT_OK(quern_context_check(ctx));
-    fault_begin(&fault);
-    quern_status status = problem_plan();
-    fault_end(&fault);
-    EXPECT_FAULT(&fault, status);
-    problem_close();
-    test_renew();
-  }
-  assert_true(fault.n > 8);
+  expect_faults(build, 6);
 }
 
 int main(void) {

@@ -200,7 +200,10 @@ static int run_device(const struct options *options) {
     uint64_t n = BASE_MIN(BATCH, options->graphs - first);
     struct seeded graphs[BATCH];
     quern_context *ctx;
-    if (quern_context_new(&ctx, NULL) != QUERN_STATUS_OK) return EXIT_FAILURE;
+    if (quern_context_new(&ctx, NULL) != QUERN_STATUS_OK) {
+      free(counts.rules);
+      return EXIT_FAILURE;
+    }
     quern_status status = QUERN_STATUS_OK;
     for (uint64_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
       quern_tensor **roots;

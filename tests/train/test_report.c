@@ -90,7 +90,8 @@ static const char run_json[] =
     "2,"
     "\"limit_pct\":50,\"lost_ms\":5},{\"name\":\"k_large\",\"ops\":\"dot+<gelu>\",\"count\":4,\"total_ms\":90,"
     "\"share\":0.9,"
-    "\"gflops\":100,\"gbs\":2,\"limit_pct\":80,\"lost_ms\":18}],"
+    "\"gflops\":100,\"gbs\":2,\"limit_pct\":80,\"lost_ms\":18},{\"name\":\"k_odd\",\"ops\":\"neg\",\"count\":4,"
+    "\"total_ms\":0,\"share\":0,\"gflops\":null,\"gbs\":null,\"limit_pct\":null,\"lost_ms\":null}],"
     "\"memory\":{\"peak\":200,\"timeline\":[[0,100],[1,200],[2,150]]},\"measured_peak_bytes\":346000000}";
 
 /* Step i, with a loss that was not finite in step 7, and an evaluation every 10. */
@@ -215,7 +216,8 @@ static void summary(void **state) {
                                   "kernels that lost the most time against the machine's limits:\n"
                                   "     lost ms  total ms   share  of limit  kernel\n"
                                   "       18.00     90.00   90.0%     80.0%  k_large (dot+<gelu>)\n"
-                                  "        5.00     10.00   10.0%     50.0%  k_small (add)\n");
+                                  "        5.00     10.00   10.0%     50.0%  k_small (add)\n"
+                                  "           -      0.00    0.0%         -  k_odd (neg)\n");
   EXPECT_ERROR(quern_train_summary(folder, NULL, NULL), INVALID, "note is null");
   EXPECT_ERROR(quern_train_summary("/nowhere", take_line, &lines), IO, "is no run's folder");
 }
