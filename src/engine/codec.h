@@ -1,4 +1,4 @@
-/* engine/codec.h -- a program as bytes; private to codec.c, fits.c, save.c and cache.c */
+/* engine/codec.h -- a program as bytes; private to codec.c, fits.c, save.c, cache.c and compile.c */
 #ifndef ENGINE_CODEC_H
 #define ENGINE_CODEC_H
 #include "engine/engine.h"

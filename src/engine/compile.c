@@ -3,7 +3,7 @@
 ** keeps: nothing of a compilation outlives it but the program: nodes that the passes made are gone from the context
 ** see:   docs/design/002-cpu-compiler.md   tests: tests/engine/test_compile.c
 */
-#include "engine/engine.h"
+#include "engine/codec.h"
 
 /* The device's own target, or the one that was asked for. A GPU has threads of its own. */
 static quern_status choose_target(quern_program *program, const struct engine_request *request) {
@@ -163,6 +163,7 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   counts->compiled = b->stats.compiled;
   counts->cached = b->stats.cached;
   QUERN_TRY(engine_run_packings(b));
+  QUERN_ASSERT(b->request->ref || codec_fits(program)); /* or it could be saved, but not read */
   QUERN_TRY(engine_cache_keep(b));
   return engine_place_constants(program);
 }
@@ -200,6 +201,7 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   quern_status status = ir_scope_begin(ctx);
   if (status == QUERN_STATUS_OK) {
     status = stages(&b, user);
+    if (b.program->device->ahead != NULL) b.program->device->ahead(NULL);
     *program = b.program;
     *stats = b.stats;
     build_fini(&b);

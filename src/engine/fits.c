@@ -27,6 +27,10 @@ static bool times_fit(int64_t n, int64_t bytes, int64_t there) {
 
 static bool slot_fits(const quern_slot *s) {
   int64_t bytes = (int64_t)base_dtypes[s->dtype].size;
+  for (int i = 0; i < s->rank; i++) { /* none at all, however long the other sides are */
+    if (s->dims[i] < 0) return false;
+    if (s->dims[i] == 0) bytes = 0;
+  }
   for (int i = 0; i < s->rank; i++) {
     if (!times_fit(s->dims[i], bytes, MOST_BYTES)) return false;
     bytes *= s->dims[i];
@@ -151,11 +155,13 @@ static int64_t work_bytes(const struct look *l, int i) {
   return bytes_of(l, l->control->n_src + l->control->n_out + i);
 }
 
-/* A carry lies in its source first, then in its result, and unless it is written in place in a workspace: they are large enough. */
+/* A carry lies in its source first, then in its result, and unless it is written in place, or turns are one at most, in a workspace: they
+** are large enough. */
 static bool carries_fit(const struct look *l) {
+  bool once = l->step->kind == PLAN_LOOP && l->control->trip <= 1;
   for (int i = 0; i < l->control->carries; i++) {
     int64_t bytes = result_bytes(l, i);
-    if (source_bytes(l, i) < bytes || (!l->control->in_place[i] && work_bytes(l, 2 + i) < bytes)) return false;
+    if (source_bytes(l, i) < bytes || (!once && !l->control->in_place[i] && work_bytes(l, 2 + i) < bytes)) return false;
   }
   return true;
 }

@@ -146,6 +146,7 @@ static quern_status plan_bodies(struct engine_build *b, plan_one *plan, double r
 static quern_status plan_within(struct engine_build *b, int64_t free, int64_t *smallest) {
   double low = 0, high = 1;
   int64_t least;
+  *smallest = 0;
   QUERN_TRY(plan_bodies(b, plan_tightly, 0));
   quern_status status = plan_main(b, &least);
   if (least > free) { /* the message is to name the smaller one */

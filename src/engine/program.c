@@ -95,10 +95,6 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
                                  quern_tensor *const *outputs, const quern_program_options *options) {
   *request = (struct engine_request){.ctx = ctx, .n_outputs = n, .outputs = outputs, .options = QUERN_PROGRAM_OPTIONS};
   QUERN_CHECK(ctx != NULL, INVALID, "program_compile: the context is null");
-  QUERN_TRY(base_env_read());
-  QUERN_TRY(quern_context_check(ctx));
-  QUERN_CHECK(n == 0 || outputs != NULL, INVALID, "program_compile: the list of %zu outputs is null", n);
-  for (size_t i = 0; i < n; i++) QUERN_TRY(check_tensor(ctx, outputs[i], "output", i));
   if (options != NULL) {
     QUERN_CHECK(options->size == sizeof *options, INVALID,
                 "program_compile: the options have %zu bytes, not %zu HINT: start from QUERN_PROGRAM_OPTIONS",
@@ -106,6 +102,10 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
     request->options = *options;
     if (options->least_limit != NULL) *options->least_limit = 0;
   }
+  QUERN_TRY(base_env_read());
+  QUERN_TRY(quern_context_check(ctx));
+  QUERN_CHECK(n == 0 || outputs != NULL, INVALID, "program_compile: the list of %zu outputs is null", n);
+  for (size_t i = 0; i < n; i++) QUERN_TRY(check_tensor(ctx, outputs[i], "output", i));
   if (request->options.device == NULL) request->options.device = "cpu";
   QUERN_TRY(check_options(ctx, &request->options));
   request->ref = base_env_int(BASE_ENV_REF) == 1;

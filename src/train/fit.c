@@ -136,7 +136,7 @@ static quern_status refuse(const quern_trainer *t, int64_t least) {
 
 /* Compiles the step with so many bytes for it, or with the fewest that are possible when that is too little; then what is planned. */
 static quern_status compile_step(quern_trainer *t, int64_t room, const quern_program *initial, bool *least) {
-  int64_t fewest;
+  int64_t fewest = 0;
   quern_status status = train_step_program(t, room, &t->main, &fewest);
   *least = fewest > 0;
   if (*least) status = train_step_program(t, fewest, &t->main, NULL);
@@ -244,7 +244,7 @@ quern_status train_open_programs(quern_trainer *t, const quern_checkpoint *check
 }
 
 quern_status train_plan_programs(quern_trainer *t) {
-  int64_t parts, least, room = 0;
+  int64_t parts, least = 0, room = 0;
   QUERN_TRY(choose_checkpoint(t));
   QUERN_TRY(choose_parts(t, quern_config_int(t->config, "accum"), 0, &parts));
   QUERN_TRY(train_build_step(t, parts));

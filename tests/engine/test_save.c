@@ -284,6 +284,41 @@ static void wrong_programs_do_not_fit(void **state) {
   close_program();
 }
 
+/* Saves and loads a program with these outputs. */
+static void expect_kept(size_t n, quern_tensor *const *roots, int optimise) {
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = "cpu";
+  options.optimise = optimise;
+  open_program(n, roots, &options);
+  EXPECT_OK(quern_program_save(program, PATH));
+  close_program();
+  EXPECT_OK(quern_program_load(&program, PATH));
+  close_program();
+  unlink(PATH);
+}
+
+static void swap(void *user, quern_tensor *const *args, quern_tensor **results) {
+  (void)user;
+  results[0] = quern_neg(args[2]);
+  results[1] = quern_add(args[1], args[2]);
+  results[2] = args[3];
+}
+
+/* Loops that turn once or never have no second place for what they carry; what is empty may be long otherwise. */
+static void edges_are_kept(void **state) {
+  (void)state;
+  for (int64_t trip = 0; trip < 3; trip++)
+    for (int optimise = 0; optimise < 2; optimise++) {
+      quern_tensor *results[3], *x = F32_INPUT("x", 3), *y = F32_INPUT("y", 3), *rows = F32_INPUT("rows", trip, 2);
+      quern_loop_options options = {
+          .size = sizeof options, .trip = trip, .n_carries = 2, .n_scanned = 1, .n_stacked = 1};
+      EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){x, y, rows}, swap, NULL, results));
+      expect_kept(3, results, optimise);
+    }
+  quern_tensor *none = F32_INPUT("none", INT64_C(1) << 40, INT64_C(1) << 20, 0);
+  expect_kept(1, (quern_tensor *[]){quern_neg(none)}, 1);
+}
+
 static void interpreted_programs_are_not_saved(void **state) {
   (void)state;
   open_program(TENSORS(quern_neg(F32_INPUT("x", 3))), NULL);
@@ -297,6 +332,7 @@ int main(void) {
                                      TEST(damaged_files_are_refused),
                                      TEST(wrong_numbers_are_refused),
                                      TEST(wrong_programs_do_not_fit),
+                                     TEST(edges_are_kept),
                                      TEST(files_repeat),
                                      TEST(saved_programs_run)};
   return cmocka_run_group_tests(tests, NULL, NULL);
