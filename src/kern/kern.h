@@ -303,7 +303,7 @@ kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int 
 kern_id kern_exp_below(struct kern_builder *b, kern_id x);
 
 /* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_short.c): at most 0.55 ulp of bf16
-** where results are 2^-25 or more, 0.62 of f16, with the rounding. For infinities the limits. */
+** where results are 2^-25 or more, 0.62 of f16, with the rounding. GELU of -inf is NaN; slopes at infinities are the limits. */
 enum kern_short { KERN_GELU, KERN_GELU_TANH, KERN_GELU_SLOPE, KERN_GELU_TANH_SLOPE, KERN_SHORT_COUNT };
 double kern_short_exact(enum kern_short f, double x);
 kern_id kern_short(struct kern_builder *b, enum kern_short f, quern_dtype dtype, kern_id x);

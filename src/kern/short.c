@@ -9,7 +9,7 @@
 
 #include "kern/kern.h"
 
-enum { MOST_ITEMS = 64, POINTS = 96, LEAVES = 2 };
+enum { MOST_ITEMS = 64, POINTS = 96 };
 
 struct item {
   const quern_tensor *t;
@@ -19,7 +19,7 @@ struct item {
 
 struct expression {
   const struct pass_group *group;
-  int n, n_leaves, leaf[LEAVES]; /* leaves: casts of 16 bits to f32 */
+  int n, leaf; /* items; the one that is a cast of 16 bits to f32, -1: none was found yet */
   struct item items[MOST_ITEMS];
   int order[MOST_ITEMS]; /* sources first */
 };
@@ -42,6 +42,11 @@ static bool is_half(quern_dtype dtype) { return dtype == QUERN_DTYPE_BF16 || dty
 
 static bool is_rounding(const struct ir_node *node) {
   return node->op == IR_CAST && node->src[0]->dtype == QUERN_DTYPE_F32 && is_half(node->out[0].dtype);
+}
+
+/* A number of 16 bits as f32. */
+static bool is_widened(const quern_tensor *t) {
+  return t->node->op == IR_CAST && t->dtype == QUERN_DTYPE_F32 && is_half(t->node->src[0]->dtype);
 }
 
 /* Whether what is rounded is wanted in no other way. */
@@ -83,13 +88,13 @@ static int add_item(struct expression *x, const quern_tensor *t) {
   return x->n++;
 }
 
-/* Numbers from -7 to 7, those of the first leaf no further apart than 0.25 (ops with corners are among those that are known), then
-** large and small ones of both signs. */
-static double sample(int leaf, int point) {
-  static const double sizes[] = {1e-30, 1e-6, 1e-3, 5, 6.5, 12, 31, 1e3, 1e15};
+/* Numbers from -7 to 7, no further apart than 0.3 (ops with corners are among those that are known), then large and small ones of both
+** signs. */
+static double sample(int point) {
+  static const double sizes[] = {1e-30, 1e-6, 1e-3, 5, 6.5, 12, 31, 1e3, 1e15, 1e30};
   int wide = point - (POINTS - 2 * (int)BASE_COUNT(sizes));
-  if (leaf == 0 && wide >= 0) return wide % 2 == 0 ? sizes[wide / 2] : -sizes[wide / 2];
-  uint32_t x = (uint32_t)(point * LEAVES + leaf + 1) * 2654435761u;
+  if (wide >= 0) return wide % 2 == 0 ? sizes[wide / 2] : -sizes[wide / 2];
+  uint32_t x = (uint32_t)(point + 1) * 2654435761u;
   return (double)(x >> 8) / 0x1p24 * 14 - 7;
 }
 
@@ -102,9 +107,10 @@ static bool read_item(struct expression *x, int i) {
     for (int p = 0; p < POINTS; p++) x->items[i].at_point[p] = value;
     return true;
   }
-  if (node->op == IR_CAST && t->dtype == QUERN_DTYPE_F32 && is_half(node->src[0]->dtype)) {
-    if (x->n_leaves == LEAVES) return false;
-    x->leaf[x->n_leaves++] = i;
+  if (is_widened(t)) {
+    if (x->leaf >= 0) return false;
+    x->leaf = i;
+    for (int p = 0; p < POINTS; p++) x->items[i].at_point[p] = sample(p);
     return true;
   }
   if (!is_known(node->op) || !is_computed(x->group, node)) return false;
@@ -130,13 +136,10 @@ static bool read_all(struct expression *x, const quern_tensor *t) {
       x->order[at] = x->order[at - 1];
     x->order[at] = i;
   }
-  return dear && x->n_leaves > 0;
+  return dear && x->leaf >= 0;
 }
 
-/* With leaf number `first` as the function's argument. */
-static void evaluate(struct expression *x, int first) {
-  for (int k = 0; k < x->n_leaves; k++)
-    for (int p = 0; p < POINTS; p++) x->items[x->leaf[k]].at_point[p] = sample(k == first ? 0 : 1, p);
+static void evaluate(struct expression *x) {
   for (int k = 0; k < x->n; k++) {
     struct item *item = &x->items[x->order[k]];
     for (int p = 0; p < POINTS && item->n_src > 0; p++) {
@@ -150,7 +153,7 @@ static void evaluate(struct expression *x, int first) {
 /* Constants of the graph are f32. */
 static bool is_function(const struct expression *x, enum kern_short f) {
   for (int p = 0; p < POINTS; p++) {
-    double factor = x->n_leaves == LEAVES ? sample(1, p) : 1, y = factor * kern_short_exact(f, sample(0, p));
+    double y = kern_short_exact(f, sample(p));
     if (!(fabs(x->items[0].at_point[p] - y) <= 2e-6 * fabs(y) + 1e-9)) return false;
   }
   return true;
@@ -158,20 +161,29 @@ static bool is_function(const struct expression *x, enum kern_short f) {
 
 /* What a tensor of the group is. */
 static bool find(const struct pass_group *group, const quern_tensor *t, struct kern_short_use *found) {
-  struct expression x = {.group = group};
+  struct expression x = {.group = group, .leaf = -1};
   if (!read_all(&x, t)) return false;
-  for (int first = 0; first < x.n_leaves; first++) {
-    evaluate(&x, first);
-    for (int f = 0; f < KERN_SHORT_COUNT; f++) {
-      if (!is_function(&x, (enum kern_short)f)) continue;
-      *found = (struct kern_short_use){.f = (enum kern_short)f, .x = x.items[x.leaf[first]].t};
-      if (x.n_leaves == LEAVES) found->factor = x.items[x.leaf[1 - first]].t;
-      return true;
-    }
+  evaluate(&x);
+  for (int f = 0; f < KERN_SHORT_COUNT; f++) {
+    if (!is_function(&x, (enum kern_short)f)) continue;
+    *found = (struct kern_short_use){.f = (enum kern_short)f, .x = x.items[x.leaf].t};
+    return true;
+  }
+  return false;
+}
+
+/* The same of a product with a number of 16 bits, which is as it is. */
+static bool find_product(const struct pass_group *group, const quern_tensor *t, struct kern_short_use *found) {
+  if (t->node->op != IR_MUL || !is_computed(group, t->node)) return false;
+  for (int k = 0; k < 2; k++) {
+    if (!is_widened(t->node->src[k]) || !find(group, t->node->src[1 - k], found)) continue;
+    found->factor = t->node->src[k];
+    return true;
   }
   return false;
 }
 
 bool kern_short_find(const struct pass_group *group, const struct ir_node *node, struct kern_short_use *found) {
-  return is_rounding(node) && is_rounded_only(group, node->src[0]) && find(group, node->src[0], found);
+  if (!is_rounding(node) || !is_rounded_only(group, node->src[0])) return false;
+  return find(group, node->src[0], found) || find_product(group, node->src[0], found);
 }

@@ -51,7 +51,7 @@ bool flash_few_shape(struct flash_few_shape *s, const struct base_target *target
                      const struct pass_attention *a) {
   if (a->back || a->queries > MOST_QUERIES || (a->queries > 1 && a->keys < KEYS)) return false;
   int64_t size = (int64_t)base_dtypes[acc].size, all = a->heads / a->kv_heads * a->queries, most = 0;
-  int64_t left = target->shared_bytes - space_of(acc, a->width) * size;
+  int64_t left = sched_shared(target) - space_of(acc, a->width) * size;
   int64_t rows = 2 * BASE_MIN(all, MOST_ROWS);
   while (rows > 1 && most == 0) {
     rows /= 2;
@@ -61,6 +61,8 @@ bool flash_few_shape(struct flash_few_shape *s, const struct base_target *target
   if (most == 0) return false;
   s->blocks = sched_ceil(all, rows);
   s->rows = (int)sched_ceil(all, s->blocks);
+  if (a->queries > 1 && a->batch * a->kv_heads * s->blocks >= GROUPS)
+    return false; /* tiles keep the card busy, without WORK */
   int64_t blocks = sched_ceil(a->keys, KEYS), parts = sched_ceil(GROUPS, a->batch * a->kv_heads * s->blocks);
   int64_t each = BASE_MIN(sched_ceil(blocks, BASE_MIN(parts, blocks)), BASE_MIN(most, MOST_KEYS / KEYS));
   each = sched_ceil(blocks, sched_ceil(blocks, each)); /* parts of about one size */

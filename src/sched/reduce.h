@@ -68,10 +68,6 @@ struct reduce_row { /* on GPUs: one of the rows that a task works on together */
   struct reduce_value *total, *accs; /* a stage */
 };
 
-/* Bytes of shared memory that rows or sums may take: eight folds that follow each other cross lanes in 4 KiB, of which targets.def
-** leaves one. */
-static inline int64_t reduce_shared(const struct base_target *target) { return target->shared_bytes - 3 * 1024; }
-
 struct reduce;
 /* Takes elements base .. base + n - 1 of the current rows in pass q: the accumulators' results are put into part,
 ** `width` a stage; stores what is to be stored. */

@@ -320,7 +320,7 @@ static void choose_follow(struct reduce *rd) {
     apart = apart && (mems[i].spot == 0 || ir_count(group->ins[i]) < rd->n_units * rd->count);
   int64_t half = 2 * (int64_t)rd->job->target->processor_registers; /* of the bytes of all registers */
   bool large = rd->fits && rd->n_crosses == 0 && held_bytes(rd) * rd->group > half;
-  rd->follow = large && bytes <= reduce_shared(rd->job->target) && (apart || rd->count % rd->lanes == 0);
+  rd->follow = large && bytes <= sched_shared(rd->job->target) && (apart || rd->count % rd->lanes == 0);
   rd->alone = large || rd->group >= REDUCE_MOST_GROUP;
 }
 

@@ -45,7 +45,7 @@ void reduce_gpu_cross_shape(struct reduce *rd) {
   while (!can_hold(rd, 1) && rd->group < REDUCE_MOST_GROUP && rd->group < rd->lanes) rd->group *= 2;
   rd->fits = can_hold(rd, 1);
   rd->side = rd->fits && can_hold(rd, 2) && rd->n_units % 2 == 0 ? 2 : 1;
-  bool shared = sum_bytes(rd) <= reduce_shared(rd->job->target);
+  bool shared = sum_bytes(rd) <= sched_shared(rd->job->target);
   rd->sums = rd->fits ? REDUCE_IN_VARS : shared ? REDUCE_IN_LOCAL : REDUCE_IN_WORK;
   for (size_t i = 0; i < rd->n_loads && rd->fits; i++) {
     rd->loads[i].again = rd->loads[i].same;

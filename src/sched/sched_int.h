@@ -33,6 +33,10 @@ void sched_choose_dot(struct sched *sched, const struct base_target *target, int
 /* The same for GPUs (dot_tile.c). */
 void sched_choose_tile(struct sched *sched, const struct pass_group *group);
 
+/* Bytes of shared memory that a phase with several folds in a row may take: eight of them cross lanes in 4 KiB, of which targets.def
+** leaves one. */
+static inline int64_t sched_shared(const struct base_target *target) { return target->shared_bytes - 3 * 1024; }
+
 /* Values of the group's tensors for one function of the kernel: its ins bound to their memories. */
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
 

@@ -196,6 +196,10 @@ static void test_where(void **state) {
   assert_false(IS_SHORT(&gpu, half(share_of(wide, 0.7072)))); /* something else */
   assert_false(IS_SHORT(&gpu, half(quern_neg(share_of(wide, 0.70710678)))));
   assert_false(IS_SHORT(&gpu, share_of(wide, 0.70710678))); /* not rounded */
+  quern_tensor *gate = quern_input(ctx, "gate", QUERN_DTYPE_BF16, 2, (int64_t[]){8, 64});
+  quern_tensor *factor = quern_cast(gate, QUERN_DTYPE_F32);
+  assert_true(IS_SHORT(&gpu, half(quern_mul(factor, share_of(wide, 0.70710678)))));
+  assert_false(IS_SHORT(&gpu, half(quern_mul(quern_clip(factor, -10, 10), share_of(wide, 0.70710678)))));
   quern_tensor *both = share_of(wide, 0.70710678);
   assert_false(IS_SHORT(&gpu, half(both), both)); /* rounded, but wanted as it is as well */
   assert_false(IS_SHORT(&gpu, quern_gelu(input(QUERN_DTYPE_F32))));
