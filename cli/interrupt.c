@@ -6,31 +6,35 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { ECHO_MS = 100 };
 
-static volatile sig_atomic_t ended, telling;
-static struct timespec first; /* written before ended, by the handler alone */
+static atomic_int ended, telling; /* ended: the signal that came first, 0: none did */
+static _Atomic int64_t first;     /* its milliseconds; 0: they are just being written */
 
-static void on_signal(int number) {
-  static const char text[] = "\nquern: ends after this step, with a checkpoint; once more: at once\n";
-  int error = errno;
+static int64_t milliseconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  if (ended == 0) {
-    first = now;
-    ended = number;
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* May run in several threads at a time. */
+static void on_signal(int number) {
+  static const char text[] = "\nquern: ends after this step, with a checkpoint; once more: at once\n";
+  int error = errno, none = 0;
+  if (atomic_compare_exchange_strong(&ended, &none, number)) {
+    first = milliseconds();
     if (telling && write(STDERR_FILENO, text, sizeof text - 1) < 0) telling = 0; /* nobody is there to be told */
-  } else if ((now.tv_sec - first.tv_sec) * 1000 + (now.tv_nsec - first.tv_nsec) / 1000000 >= ECHO_MS) {
+  } else if (first != 0 && milliseconds() - first >= ECHO_MS) {
     signal(number, SIG_DFL);
     raise(number); /* comes when this returns */
   }
   errno = error;
 }
 
-/* SIGINT and SIGTERM wait for each other: there is one handler at a time. */
 static void heed(const int *numbers, int n) {
   struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);

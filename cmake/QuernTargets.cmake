@@ -10,6 +10,9 @@ function(quern_library target kind)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(${target} PUBLIC ${QUERN_JANSSON} m ${CMAKE_DL_LIBS} Threads::Threads)
+  if(kind STREQUAL SHARED) # libraries of devices wait for their threads at exit, which dlclose must not run under the loader's lock
+    target_link_options(${target} PRIVATE -Wl,-z,nodelete)
+  endif()
 endfunction()
 
 # quern_program(<name> <glob> [INTERNAL]): one program from all files of the glob, if there are any.

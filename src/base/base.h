@@ -217,6 +217,7 @@ struct base_thread {
   void (*run)(void *arg);
   void *arg;
 };
+/* Signals are for the host's threads: this one gets none but those of its own faults. */
 quern_status base_thread_start(struct base_thread *thread, void (*run)(void *), void *arg) QUERN_NODISCARD;
 void base_thread_join(struct base_thread *thread);
 

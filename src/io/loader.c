@@ -6,7 +6,6 @@
 */
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "io/data.h"
@@ -206,23 +205,16 @@ static quern_status make_slots(quern_loader *loader) {
   return QUERN_STATUS_OK;
 }
 
-/* Signals are the host program's: workers get none but those that they raise. */
 static quern_status start_workers(quern_loader *loader) {
-  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-  sigset_t blocked, before;
   size_t n = (size_t)loader->options.workers;
   if (n == 0) return QUERN_STATUS_OK;
   loader->workers = base_alloc_zero(&loader->heap, n * sizeof *loader->workers);
   if (loader->workers == NULL) return QUERN_STATUS_MEMORY;
-  sigfillset(&blocked);
-  for (size_t i = 0; i < BASE_COUNT(faults); i++) sigdelset(&blocked, faults[i]);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   quern_status status = QUERN_STATUS_OK;
   while ((size_t)loader->n_workers < n && status == QUERN_STATUS_OK) {
     status = base_thread_start(&loader->workers[loader->n_workers], run_worker, loader);
     loader->n_workers += status == QUERN_STATUS_OK;
   }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
   return status;
 }
 

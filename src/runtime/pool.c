@@ -11,7 +11,6 @@
 #include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -247,14 +246,8 @@ void rt_pool_run(struct rt_pool *pool, int64_t n, rt_task *task, void *arg) {
 
 /* ---- making and ending --------------------------------------------------------------------------------- */
 
-/* Starts the workers with all signals blocked that others than faults send: they are for the host's threads. How many
-** run. */
+/* Starts the workers: how many run. */
 static int start_workers(struct rt_pool *pool, quern_status *status) {
-  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  for (size_t i = 0; i < BASE_COUNT(faults); i++) sigdelset(&blocked, faults[i]);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   int n = 0;
   *status = QUERN_STATUS_OK;
   while (n < pool->threads - 1 && *status == QUERN_STATUS_OK) {
@@ -263,7 +256,6 @@ static int start_workers(struct rt_pool *pool, quern_status *status) {
     *status = base_thread_start(&worker->thread, run_worker, worker);
     n += *status == QUERN_STATUS_OK;
   }
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
   return n;
 }
 

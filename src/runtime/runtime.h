@@ -132,7 +132,8 @@ struct rt_device {
   void (*describe)(struct base_heap *heap, char *text, size_t bytes);
   /* The target kernels are made for; threads as rt_default_threads. */
   quern_status (*target)(struct cg_target *target);
-  /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. */
+  /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. NULL: it was
+  ** compiled, or could not be; nothing goes on beside the caller any more. */
   void (*ahead)(const struct cg_target *target);
   /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and says so in
   ** the call and its workspace. UNSUPPORTED: the library cannot do it. */

@@ -119,12 +119,12 @@ static void test_ahead(void **state) {
   begin();
   fake_blas.calls = 0;
   rt_cuda.ahead(&target);
-  rt_cuda_ahead_wait();
+  rt_cuda.ahead(NULL);
   assert_int_equal(fake_blas.calls, 0);
   target.base.libraries = BASE_LIBRARY_BLAS;
   for (int i = 0; i < 2; i++) {
     rt_cuda.ahead(&target);
-    rt_cuda_ahead_wait();
+    rt_cuda.ahead(NULL);
     assert_int_equal(fake_blas.calls > 0, i == 0);
     fake_blas.calls = 0;
   }

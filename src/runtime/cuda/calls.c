@@ -77,7 +77,7 @@ static void wake_all(void *unused) {
   (void)driver->context_pop(&popped);
 }
 
-void rt_cuda_ahead_wait(void) {
+static void wait_for_all(void) {
   pthread_mutex_lock(&waking.lock);
   if (waking.runs) base_thread_join(&waking.thread);
   waking.runs = false;
@@ -86,13 +86,13 @@ void rt_cuda_ahead_wait(void) {
 
 void rt_cuda_ahead(const struct cg_target *target) {
   struct rt_cuda_driver *driver;
-  if (target->base.libraries == 0 || rt_cuda_open(&driver) != QUERN_STATUS_OK) return;
+  if (target == NULL) wait_for_all();
+  if (target == NULL || target->base.libraries == 0 || rt_cuda_open(&driver) != QUERN_STATUS_OK) return;
   pthread_mutex_lock(&waking.lock);
   if (!waking.tried) {
     waking.tried = true;
     waking.bits = target->base.libraries;
     waking.driver = driver;
-    (void)atexit(rt_cuda_ahead_wait); /* no thread is left in a library when it goes */
     waking.runs = base_thread_start(&waking.thread, wake_all, NULL) == QUERN_STATUS_OK;
   }
   pthread_mutex_unlock(&waking.lock);

@@ -42,10 +42,8 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
 
 /* Loads those that there are, and NVRTC: a thread's function. */
 void rt_cuda_load_ahead(void *unused);
-/* The ahead of the device (runtime.h): wakes the libraries of a target, once a process, in a thread. */
+/* The ahead of the device (runtime.h): wakes the libraries of a target, once a process, in a thread, or waits for that. */
 void rt_cuda_ahead(const struct cg_target *target);
-/* Waits for that thread. */
-void rt_cuda_ahead_wait(void);
 
 /* The settle of the device (runtime.h). */
 quern_status rt_cuda_settle(struct kern *kern, const struct cg_target *target) QUERN_NODISCARD;
