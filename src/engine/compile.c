@@ -163,7 +163,7 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   counts->compiled = b->stats.compiled;
   counts->cached = b->stats.cached;
   QUERN_TRY(engine_run_packings(b));
-  QUERN_ASSERT(b->request->ref || codec_fits(program)); /* or it could be saved, but not read */
+  QUERN_ASSERT(b->request->ref || codec_fits(program)); /* or it could not be read when it is saved or kept */
   QUERN_TRY(engine_cache_keep(b));
   return engine_place_constants(program);
 }

@@ -47,7 +47,6 @@ quern_status engine_program_bytes(const quern_program *program, struct base_str 
   for (size_t i = 0; i < BASE_COUNT(texts); i++) codec_string(&c, &texts[i]);
   int threads = program->target.base.threads;
   codec_int(&c, &threads);
-  QUERN_ASSERT(codec_fits(program)); /* or it could not be read */
   codec_program(&c, (quern_program *)program);
   write_objects(&c, program);
   return base_str_status(str);

@@ -8,19 +8,21 @@
 #define TEST_CONTEXT_NEW ir_context_new
 #include "unit.h"
 
-/* y[i] = x[i] + number for 20 elements of f32. */
-static struct kern *make_kernel(double number) {
+/* y[i] = x[i] + number + number + ..., so many times, for 20 elements of f32: the more, the longer the text. */
+static struct kern *make_sum(double number, int times) {
   struct kern *kern = NULL;
   EXPECT_OK(kern_new(&kern, &ctx->heap));
   kern_add_mem(kern, QUERN_DTYPE_F32, KERN_IN, 20);
   kern_add_mem(kern, QUERN_DTYPE_F32, KERN_OUT, 20);
   struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(20))};
   kern_id x = kern_load(&b, kern_mem(&b, 0), kern_task(&b), 1);
-  kern_store(&b, kern_mem(&b, 1), kern_task(&b), kern_add(&b, x, kern_const_f(&b, QUERN_DTYPE_F32, 1, number)));
+  for (int i = 0; i < times; i++) x = kern_add(&b, x, kern_const_f(&b, QUERN_DTYPE_F32, 1, number));
+  kern_store(&b, kern_mem(&b, 1), kern_task(&b), x);
   EXPECT_OK(kern_finish(kern, "plus", NULL));
   EXPECT_OK(kern_verify(kern, NULL));
   return kern;
 }
+static struct kern *make_kernel(double number) { return make_sum(number, 1); }
 
 /* ---- a compiler that is none -------------------------------------------------------------------------------- */
 
@@ -71,20 +73,6 @@ static void test_units(void **state) {
   for (int i = 0; i < 5; i++) kern_free(k[i]);
 }
 
-/* y = x + 1 + 1 + ...: the more, the longer the text. */
-static struct kern *make_long(int more) {
-  struct kern *kern = NULL;
-  EXPECT_OK(kern_new(&kern, &ctx->heap));
-  kern_add_mem(kern, QUERN_DTYPE_F32, KERN_IN, 20);
-  kern_add_mem(kern, QUERN_DTYPE_F32, KERN_OUT, 20);
-  struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(20))};
-  kern_id x = kern_load(&b, kern_mem(&b, 0), kern_task(&b), 1);
-  for (int i = 0; i < more; i++) x = kern_add(&b, x, kern_const_f(&b, QUERN_DTYPE_F32, 1, 1));
-  kern_store(&b, kern_mem(&b, 1), kern_task(&b), x);
-  EXPECT_OK(kern_finish(kern, "plus", NULL));
-  return kern;
-}
-
 static size_t lengths[8], longest; /* of the texts as they came, and that is taken */
 static quern_status record(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
                            struct rt_bytes *binary) {
@@ -106,7 +94,7 @@ static void test_order(void **state) {
   const struct rt_gpu_compiler compiler = {
       .name = "fake", .identity = identity, .end = ".cu", .most = 1, .compile = record};
   const struct cg_target *target = cg_target_find("sm_80");
-  for (int i = 0; i < N; i++) k[i] = make_long(more[i]);
+  for (int i = 0; i < N; i++) k[i] = make_sum(1, more[i]);
   const struct kern *const *list = (const struct kern *const *)k;
   calls = 0;
   longest = 0;
