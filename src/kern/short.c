@@ -27,15 +27,7 @@ struct expression {
 /* ---- the group -------------------------------------------------------------------------------------------- */
 
 static bool is_computed(const struct pass_group *group, const struct ir_node *node) {
-  size_t lo = 0, hi = group->n_nodes;
-  while (lo < hi) {
-    size_t mid = lo + (hi - lo) / 2;
-    if (group->nodes[mid]->id < node->id)
-      lo = mid + 1;
-    else
-      hi = mid;
-  }
-  return lo < group->n_nodes && group->nodes[lo] == node;
+  return pass_group_find(group, node) < group->n_nodes;
 }
 
 static bool is_half(quern_dtype dtype) { return dtype == QUERN_DTYPE_BF16 || dtype == QUERN_DTYPE_F16; }

@@ -752,6 +752,18 @@ quern_status pass_fuse(struct pass_groups *groups, const struct pass_graph *grap
   return status;
 }
 
+size_t pass_group_find(const struct pass_group *group, const struct ir_node *node) {
+  size_t lo = 0, hi = group->n_nodes;
+  while (lo < hi) {
+    size_t mid = lo + (hi - lo) / 2;
+    if (group->nodes[mid]->id < node->id)
+      lo = mid + 1;
+    else
+      hi = mid;
+  }
+  return lo < group->n_nodes && group->nodes[lo] == node ? lo : group->n_nodes;
+}
+
 void pass_groups_fini(struct pass_groups *groups) {
   if (groups->heap == NULL) return;
   for (size_t i = 0; i < groups->groups.n; i++) pass_space_free(groups->groups.at[i]->space);

@@ -56,16 +56,9 @@ static uint64_t hash_indices(uint64_t h, int rank, const struct pass_index *cons
 static int find(const struct pass_group *group, const quern_tensor *t) {
   for (size_t i = 0; i < group->n_ins; i++)
     if (group->ins[i] == t) return -1 - (int)i;
-  size_t lo = 0, hi = group->n_nodes;
-  while (lo < hi) {
-    size_t mid = lo + (hi - lo) / 2;
-    if (group->nodes[mid]->id < t->node->id)
-      lo = mid + 1;
-    else
-      hi = mid;
-  }
-  QUERN_ASSERT(lo < group->n_nodes && group->nodes[lo] == t->node);
-  return (int)lo;
+  size_t i = pass_group_find(group, t->node);
+  QUERN_ASSERT(i < group->n_nodes);
+  return (int)i;
 }
 
 static struct item *item_of(const struct walk *w, int at) { return at >= 0 ? &w->nodes[at] : &w->ins[-1 - at]; }

@@ -263,6 +263,8 @@ struct pass_groups {
 quern_status pass_fuse(struct pass_groups *groups, const struct pass_graph *graph,
                        const struct pass_options *options) QUERN_NODISCARD;
 void pass_groups_fini(struct pass_groups *groups);
+/* The number of a node among those that the group computes; n_nodes: it is none of them. */
+size_t pass_group_find(const struct pass_group *group, const struct ir_node *node);
 
 /* Checks what is said above: every point, index and order. */
 quern_status pass_groups_verify(const struct pass_groups *groups, const struct pass_graph *graph) QUERN_NODISCARD;

@@ -8,15 +8,8 @@
 
 static struct reduce_about *find_about(const struct pass_group *group, struct reduce_about *about,
                                        const struct ir_node *node) {
-  size_t lo = 0, hi = group->n_nodes;
-  while (lo < hi) {
-    size_t mid = (lo + hi) / 2;
-    if (group->nodes[mid]->id < node->id)
-      lo = mid + 1;
-    else
-      hi = mid;
-  }
-  return lo < group->n_nodes && group->nodes[lo] == node ? &about[lo] : NULL;
+  size_t i = pass_group_find(group, node);
+  return i < group->n_nodes ? &about[i] : NULL;
 }
 
 static bool is_stage(const struct ir_node *node) { return node->op == IR_REDUCE || node->op == IR_ARGREDUCE; }
