@@ -125,6 +125,12 @@ struct train_program {
   _Alignas(8) unsigned char out[TRAIN_OUTPUTS][8];
 };
 
+/* Steps that were waited for at once, and their seconds. */
+struct train_turn {
+  double seconds;
+  int64_t steps;
+};
+
 enum { TRAIN_RECENT = 16 };
 struct quern_trainer {
   struct base_heap heap;
@@ -145,17 +151,17 @@ struct quern_trainer {
   quern_schedule_piece pieces[2];
   quern_train_callbacks callbacks;
   quern_train_info info;
-  double best;                 /* evaluation so far; INFINITY: none */
-  int64_t bad;                 /* evaluations since */
-  double recent[TRAIN_RECENT]; /* seconds of the last steps */
-  int64_t n_recent;            /* of them */
-  int64_t unread;              /* steps that the device was asked for since the last whose outputs were read */
-  double since;                /* when the first of those, or of the step under way, began */
-  quern_cursor read;           /* of the loader before that one */
-  int recorded;                /* steps whose kernels were timed */
-  bool changed;                /* the data is not that of the checkpoint */
-  bool broken;                 /* a step was not finite: no more can be made */
-  char path[IO_PATH_MOST];     /* of the last checkpoint */
+  double best; /* evaluation so far; INFINITY: none */
+  int64_t bad; /* evaluations since */
+  struct train_turn recent[TRAIN_RECENT];
+  int64_t n_recent;        /* of them */
+  int64_t unread;          /* steps that the device was asked for since the last whose outputs were read */
+  double since;            /* when the first of those, or of the step under way, began */
+  quern_cursor read;       /* of the loader before that one */
+  int recorded;            /* steps whose kernels were timed */
+  bool changed;            /* the data is not that of the checkpoint */
+  bool broken;             /* a step was not finite: no more can be made */
+  char path[IO_PATH_MOST]; /* of the last checkpoint */
 };
 
 /* Everything but programs and states: data, sizes, the learning rate. plan: the device need not be there. */

@@ -195,19 +195,23 @@ quern_instance *quern_trainer_instance(quern_trainer *trainer) {
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */
 
-/* The mean of the last steps' seconds, without the first one of the process where there are others. */
+/* The mean seconds of the last steps, without the first one of the process where there are others. */
 static double recent_seconds(const quern_trainer *t) {
   int64_t n = BASE_MIN(t->n_recent, TRAIN_RECENT), from = t->n_recent > 1 && t->n_recent <= TRAIN_RECENT ? 1 : 0;
-  double sum = 0;
-  for (int64_t i = from; i < n; i++) sum += t->recent[i];
-  return n > from ? sum / (double)(n - from) : 0;
+  struct train_turn sum = {0};
+  for (int64_t i = from; i < n; i++) {
+    sum.seconds += t->recent[i].seconds;
+    sum.steps += t->recent[i].steps;
+  }
+  return sum.steps > 0 ? sum.seconds / (double)sum.steps : 0;
 }
 
 /* Of a step that was read, and of those since the last that was. */
 static quern_status fill_record(quern_trainer *t, quern_train_record *r) {
   double work = (double)t->info.batch * (double)BASE_MAX(t->info.length, 1);
-  r->seconds = (base_clock() - t->since) / (double)(t->unread + 1);
-  t->recent[t->n_recent++ % TRAIN_RECENT] = r->seconds;
+  struct train_turn turn = {base_clock() - t->since, t->unread + 1};
+  r->seconds = turn.seconds / (double)turn.steps;
+  t->recent[t->n_recent++ % TRAIN_RECENT] = turn;
   double mean = recent_seconds(t);
   r->known = true;
   if (t->n_recent <= 2) train_device_measure(t); /* the second run may be the first as a graph */

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { THREADS_A_PROCESSOR = 2048, ROUNDS = 16 };
+enum { THREADS_A_PROCESSOR = 2048, ROUNDS = 16, FEW_ROUNDS = 8 };
 _Static_assert(KERN_MAX_MEMS + KERN_MAX_SCALARS + 3 <= RT_CUDA_TABLE, "parameters of a launch");
 
 static quern_status find_target(struct cg_target *target) {
@@ -120,9 +120,16 @@ static int add_memories(void **parameters, void **table, const struct rt_gpu_ker
   return n;
 }
 
+/* Blocks of single threads, which take task after task: ROUNDS times as many as the device runs at a time, so that some begin while others
+** end. Where few rounds would do and the phase says how many blocks a processor runs, there is one: such blocks begin with tables. */
+static int64_t most_blocks(const struct rt_cuda_driver *d, const struct kern_phase *phase, int64_t wanted) {
+  int64_t round = (int64_t)d->processors * phase->beside;
+  if (wanted <= FEW_ROUNDS * round) return round;
+  return (int64_t)d->processors * (THREADS_A_PROCESSOR / CG_GROUP) * ROUNDS;
+}
+
 /* A block of groups has a task: how many the device runs at a time depends on their registers, and blocks that were too many for that
-** would run alone at the end. Single threads take task after task, in ROUNDS times as many blocks as the device runs at a time, so that
-** some begin while others end. */
+** would run alone at the end. */
 static int launch_phase(const struct rt_stream *stream, const struct rt_module *module,
                         const struct rt_gpu_kernel *kernel, int p, const struct rows *rows, const int64_t *scalars,
                         char *scratch, int64_t stride) {
@@ -130,8 +137,6 @@ static int launch_phase(const struct rt_stream *stream, const struct rt_module *
   void *parameters[KERN_MAX_MEMS + KERN_MAX_SCALARS + 3], *table[RT_CUDA_TABLE];
   int64_t tasks = kern_task_count(&kernel->phases[p].phase, scalars);
   const struct rt_gpu_phase *phase = &kernel->phases[p];
-  int64_t most = (int64_t)d->processors * THREADS_A_PROCESSOR * ROUNDS;
-  if (kernel->scratch) most = module->threads;
   if (tasks == 0) return 0;
   int n = add_memories(parameters, table, kernel, rows);
   for (int i = 0; i < kernel->n_scalars; i++) parameters[n++] = (void *)&scalars[i];
@@ -140,7 +145,9 @@ static int launch_phase(const struct rt_stream *stream, const struct rt_module *
   parameters[n++] = &stride;
   int each = phase->group > 1 ? phase->tasks : CG_GROUP, threads = phase->group > 1 ? phase->group * each : CG_GROUP;
   int64_t wanted = (tasks + each - 1) / each;
-  int64_t limit = phase->group > 1 && !kernel->scratch ? INT32_MAX : most / threads;
+  int64_t limit = kernel->scratch    ? module->threads / threads
+                  : phase->group > 1 ? INT32_MAX
+                                     : most_blocks(d, &phase->phase, wanted);
   unsigned blocks = (unsigned)BASE_MAX(BASE_MIN(wanted, limit), 1);
   return d->launch(phase->function, blocks, (unsigned)rows->n, 1, (unsigned)threads, 1, 1, (unsigned)phase->given,
                    stream->stream, parameters, NULL);
