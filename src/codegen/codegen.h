@@ -21,7 +21,9 @@ struct cg_target {
 extern const struct cg_target cg_targets[], cg_gpus[];
 extern const size_t cg_target_count, cg_gpu_count;
 const struct cg_target *cg_target_find(const char *name); /* of either; NULL: there is none */
-/* A row by its name, and after it the libraries that its kernels may call: "sm_90", "sm_90+blas+dnn". */
+/* Whether cards of a row have units for matrices that MMA can use. */
+bool cg_target_has_mma(const struct cg_target *target);
+/* A row by its name, and after it the libraries that its kernels may call, and whether they may use MMA: "sm_90", "sm_90+blas+dnn+mma". */
 quern_status cg_target_parse(struct cg_target *target, const char *text) QUERN_NODISCARD;
 bool cg_target_runs(const struct cg_target *target); /* this processor has what the row needs */
 /* The best row that this processor can run; cache sizes as detected where they can be. threads is left 1. */

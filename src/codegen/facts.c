@@ -62,6 +62,7 @@ static struct cg_range range_of(const struct cg_emit *e, const struct kern_inst 
   case KERN_LOW:
   case KERN_HIGH: return r[0];
   case KERN_JOIN:
+  case KERN_WEAVE:
   case KERN_SHUFFLE: return (struct cg_range){BASE_MIN(r[0].lo, r[1].lo), BASE_MAX(r[0].hi, r[1].hi)};
   case KERN_CAST:
     switch ((int)cg_inst(e, x->arg[0])->dtype) {

@@ -17,6 +17,7 @@ static bool crosses_oddly(const struct kern_fn *fn, const struct kern_inst *x, i
   if (x->op == KERN_CALL || x->op == KERN_DOT4) return true;
   if (x->op == KERN_SHUFFLE) return true;
   if (x->op == KERN_PICK) return x->lanes < group;
+  if (x->op == KERN_WEAVE) return x->lanes < 2 * group;
   if ((x->op == KERN_GATHER && x->imm > 1) || x->op == KERN_SCATTER) return fn->insts.at[x->arg[1]].lanes < group;
   if (x->op == KERN_LOW || x->op == KERN_HIGH) return group > 0 && 2 * x->lanes > group;
   if (x->op == KERN_JOIN) return group > 0 && x->lanes > group;

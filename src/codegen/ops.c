@@ -733,6 +733,55 @@ static void emit_pick(struct cg_emit *e, kern_id id) {
   if (is_for_gpu(e, id)) cg_define(e, id, 1, piece_pick);
 }
 
+static void piece_weave(struct cg_emit *e, kern_id id, int lo, int n) {
+  cg_value(e, &e->text, cg_inst(e, id)->arg[lo % 2], lo / 2, n, cg_width(e, id));
+}
+static void emit_weave(struct cg_emit *e, kern_id id) {
+  if (is_for_gpu(e, id)) cg_define(e, id, 1, piece_weave);
+}
+
+/* ---- units for matrices ---------------------------------------------------------------------------------- */
+
+static bool is_for_cuda(struct cg_emit *e, kern_id id) {
+  if (e->unit->target->isa == CG_ISA_CUDA) return true;
+  if (e->status == QUERN_STATUS_OK)
+    e->status = base_error(QUERN_STATUS_INTERNAL, "codegen: %s of function %s is for CUDA, not for %s",
+                           kern_ops[cg_inst(e, id)->op].name, e->fn->name, e->unit->target->base.name);
+  return false;
+}
+
+static void emit_for_cuda(struct cg_emit *e, kern_id id) {
+  if (is_for_cuda(e, id)) emit_arithmetic(e, id);
+}
+
+static void piece_swap(struct cg_emit *e, kern_id id, int lo, int n) {
+  const struct kern_inst *x = cg_inst(e, id);
+  base_str_add(&e->text, "__shfl_xor_sync(0xffffffffu, ");
+  cg_value(e, &e->text, x->arg[0], lo, n, 4);
+  base_str_printf(&e->text, ", %d)", (int)x->imm);
+}
+static void emit_swap(struct cg_emit *e, kern_id id) {
+  if (is_for_cuda(e, id)) cg_define(e, id, 1, piece_swap);
+}
+
+/* What the instruction has for column t of a is our 2 t, for t + 4 our 2 t + 1, and for rows of b the same: terms are added in any order,
+** and so a is as it comes from another product. */
+static void emit_mma(struct cg_emit *e, kern_id id) {
+  static const struct {
+    int arg, lane;
+  } in[] = {{1, 0}, {1, 2}, {1, 1}, {1, 3}, {2, 0}, {2, 1}, {0, 0}, {0, 1}, {0, 2}, {0, 3}};
+  if (!is_for_cuda(e, id)) return;
+  cg_indent(e);
+  for (int i = 0; i < 4; i++) base_str_printf(&e->text, i == 0 ? "f32 v%d_%d" : ", v%d_%d", (int)id, i);
+  base_str_add(&e->text, "; mma_f32(");
+  for (int i = 0; i < 4; i++) base_str_printf(&e->text, "v%d_%d, ", (int)id, i);
+  for (size_t i = 0; i < BASE_COUNT(in); i++) {
+    base_str_add(&e->text, i > 0 ? ", " : "");
+    cg_value(e, &e->text, cg_inst(e, id)->arg[in[i].arg], in[i].lane, 1, 4);
+  }
+  base_str_add(&e->text, ");\n");
+}
+
 const char *cg_qualifier(const struct cg_emit *e, kern_id id) {
   const struct cg_dialect *dialect = cg_dialect(e->unit->target);
   return e->shared && cg_inst(e, cg_root(e->fn, id))->op == KERN_LOCAL ? dialect->shared : dialect->global;
@@ -910,6 +959,13 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_SHUFFLE ONLY(emit_shuffle)
 #define RULE_TABLE ONLY(emit_table)
 #define RULE_DOT4 ONLY(emit_dot4)
+#define RULE_WEAVE ONLY(emit_weave)
+#define RULE_SWAP ONLY(emit_swap)
+#define RULE_TF32                                                                                                      \
+  { emit_for_cuda, "tf32_$D($a)", NULL, NULL, NULL }
+#define RULE_EXP2                                                                                                      \
+  { emit_for_cuda, "exp2_$D($a)", NULL, NULL, NULL }
+#define RULE_MMA ONLY(emit_mma)
 
 static const struct rule rules[KERN_OP_COUNT] = {
 #define KOP(NAME, ...) [KERN_##NAME] = RULE_##NAME,

@@ -4,6 +4,7 @@
 #include "codegen/codegen.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #if defined(__x86_64__) || defined(__i386__)
@@ -96,8 +97,13 @@ static const char all_names[] =
 #undef TARGET
 #undef GPU
 
+bool cg_target_has_mma(const struct cg_target *target) {
+  enum { FIRST = 80 };
+  return target->isa == CG_ISA_CUDA && strtol(target->base.name + strlen("sm_"), NULL, 10) >= FIRST;
+}
+
 quern_status cg_target_parse(struct cg_target *target, const char *text) {
-  static const char *const names[] = {"blas", "dnn"}; /* by bit */
+  static const char *const names[] = {"blas", "dnn", "mma"}; /* by bit */
   char name[64];
   size_t n = strcspn(text, "+");
   snprintf(name, sizeof name, "%.*s", (int)BASE_MIN(n, sizeof name), text);
@@ -110,8 +116,10 @@ quern_status cg_target_parse(struct cg_target *target, const char *text) {
     n = strcspn(at, "+");
     while (bit < BASE_COUNT(names) && (strlen(names[bit]) != n || strncmp(names[bit], at, n) != 0)) bit++;
     QUERN_CHECK(bit < BASE_COUNT(names) && row->isa == CG_ISA_CUDA, INVALID,
-                "target '%s': '%.*s' is no library of it; those of sm_* are blas, dnn", text, (int)n, at);
+                "target '%s': '%.*s' is no library of it; those of sm_* are blas, dnn, and mma", text, (int)n, at);
     target->base.libraries |= 1 << bit;
+    QUERN_CHECK((target->base.libraries & BASE_UNITS_MMA) == 0 || cg_target_has_mma(target), INVALID,
+                "target '%s': its units for matrices do not take f32; those from sm_80 on do", text);
   }
   return QUERN_STATUS_OK;
 }

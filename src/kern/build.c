@@ -458,6 +458,11 @@ kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y) {
   return emit(b, KERN_JOIN, t.dtype, 2 * t.lanes, x, y, KERN_NONE, KERN_NONE, 0);
 }
 
+kern_id kern_weave(struct kern_builder *b, kern_id x, kern_id y) {
+  struct kern_inst t = type_of(b, x);
+  return emit(b, KERN_WEAVE, t.dtype, 2 * t.lanes, x, y, KERN_NONE, KERN_NONE, 0);
+}
+
 kern_id kern_fold(struct kern_builder *b, enum kern_op op, kern_id x) {
   return convert(b, KERN_FOLD, x, type_of(b, x).dtype, 1, (int64_t)op);
 }
@@ -480,6 +485,16 @@ kern_id kern_table(struct kern_builder *b, kern_id index, quern_dtype dtype, con
 kern_id kern_dot4(struct kern_builder *b, kern_id acc, kern_id u8s, kern_id i8s) {
   struct kern_inst t = type_of(b, acc);
   return emit(b, KERN_DOT4, t.dtype, t.lanes, acc, u8s, i8s, KERN_NONE, 0);
+}
+
+kern_id kern_swap(struct kern_builder *b, kern_id x, int distance) {
+  struct kern_inst t = type_of(b, x);
+  return convert(b, KERN_SWAP, x, t.dtype, t.lanes, distance);
+}
+
+kern_id kern_mma(struct kern_builder *b, kern_id sums, kern_id x, kern_id y) {
+  struct kern_inst t = type_of(b, sums);
+  return emit(b, KERN_MMA, t.dtype, t.lanes, sums, x, y, KERN_NONE, 0);
 }
 
 static kern_id index_by(struct kern_builder *b, enum kern_op op, kern_id x, int64_t by) {

@@ -152,6 +152,50 @@ static void dot4_i32_lanes(const struct kern_step *s) {
   }
 }
 
+/* ---- units for matrices ---------------------------------------------------------------------------------- */
+
+static float of_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+static uint32_t bits_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+enum { TF32_DROPPED = 0x1fff }; /* bits of an f32 that a tf32 has not */
+static inline float cut_tf32(float x) { return of_bits(bits_of(x) & ~(uint32_t)TF32_DROPPED); }
+static inline float round_tf32(float x) { /* to nearest even; what is no number stays */
+  uint32_t u = bits_of(x);
+  return (u & 0x7f800000u) == 0x7f800000u ? x : cut_tf32(of_bits(u + TF32_DROPPED / 2 + (u >> 13 & 1)));
+}
+UNARY(tf32, float, f32, round_tf32(x))
+
+static inline float exp2_flushed(float x) {
+  float y = (float)exp2((double)x);
+  return y < 0x1p-126f ? 0 : y;
+}
+UNARY(exp2, float, f32, exp2_flushed(x))
+
+/* A warp: thread i has numbers 4 i, ... of sums and a, 2 i and 2 i + 1 of b. Terms are added in their order, each product exact. */
+static void multiply_warp(float *to, const float *sums, const float *a, const float *b) {
+  for (int i = 0; i < 4 * KERN_WARP; i++) {
+    int thread = i / 4, row = i % 4 / 2, column = 2 * (thread % 4) + i % 2;
+    float sum = sums[i];
+    for (int k = 0; k < 8; k++) {
+      float x = a[4 * (thread / 4 * 4 + k / 2) + 2 * row + k % 2], y = b[2 * (4 * column + k / 2) + k % 2];
+      sum = fmaf(cut_tf32(x), cut_tf32(y), sum);
+    }
+    to[i] = sum;
+  }
+}
+static void mma_f32_lanes(const struct kern_step *s) {
+  const float *sums = s->arg[0], *a = s->arg[1], *b = s->arg[2];
+  for (int i = 0; i < s->lanes; i += 4 * KERN_WARP) multiply_warp((float *)s->to + i, sums + i, a + i, b + i / 2);
+}
+
 /* ---- the table ------------------------------------------------------------------------------------------- */
 
 #define ROW(OP, op, S, DTYPE) [KERN_##OP][QUERN_DTYPE_##DTYPE] = op##_##S##_lanes
@@ -174,6 +218,7 @@ kern_run *kern_run_arith(enum kern_op op, quern_dtype dtype) {
       INT_ROWS(i32, I32),        INT_ROWS(i64, I64),        INT_ROWS(u8, U8),          INT_ROWS(u16, U16),
       INT_ROWS(u32, U32),        INT_ROWS(u64, U64),        EXTREME_ROWS(b8, BOOL),    BIT_ROWS(b8, BOOL),
       COMPARISON_ROWS(b8, BOOL), ROW(IDIV, idiv, i64, I64), ROW(IMOD, imod, i64, I64), ROW(DOT4, dot4, i32, I32),
+      ROW(TF32, tf32, f32, F32), ROW(EXP2, exp2, f32, F32), ROW(MMA, mma, f32, F32),
   };
   return runs[op][dtype];
 }

@@ -252,6 +252,7 @@ kern_id kern_bitcast(struct kern_builder *b, kern_id x, quern_dtype dtype);
 kern_id kern_splat(struct kern_builder *b, kern_id x, int lanes); /* x itself when it has as many lanes */
 kern_id kern_extract(struct kern_builder *b, kern_id x, int lane);
 kern_id kern_pick(struct kern_builder *b, kern_id x, int n, int which); /* number `which` of every n lanes */
+kern_id kern_weave(struct kern_builder *b, kern_id x, kern_id y);
 kern_id kern_low(struct kern_builder *b, kern_id x);
 kern_id kern_high(struct kern_builder *b, kern_id x);
 kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y);
@@ -259,7 +260,9 @@ kern_id kern_fold(struct kern_builder *b, enum kern_op op, kern_id x);
 kern_id kern_shuffle(struct kern_builder *b, kern_id x, kern_id y, int lanes, const int *pattern);
 kern_id kern_table(struct kern_builder *b, kern_id index, quern_dtype dtype, const uint64_t bits[16]);
 kern_id kern_dot4(struct kern_builder *b, kern_id acc, kern_id u8s, kern_id i8s);
-kern_id kern_idiv(struct kern_builder *b, kern_id x, int64_t by); /* i64, by > 0 */
+kern_id kern_swap(struct kern_builder *b, kern_id x, int distance);
+kern_id kern_mma(struct kern_builder *b, kern_id sums, kern_id x, kern_id y); /* sums + x y' */
+kern_id kern_idiv(struct kern_builder *b, kern_id x, int64_t by);             /* i64, by > 0 */
 kern_id kern_imod(struct kern_builder *b, kern_id x, int64_t by);
 
 static inline kern_id kern_add(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_ADD, x, y); }

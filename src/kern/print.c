@@ -103,6 +103,7 @@ void kern_print_inst(struct base_str *str, const struct kern *kern, const struct
   case KERN_IDIV:
   case KERN_IMOD:
   case KERN_PICK:
+  case KERN_SWAP:
   case KERN_EXTRACT: base_str_printf(str, " %lld", (long long)x->imm); break;
   default: break;
   }

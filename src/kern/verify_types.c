@@ -161,6 +161,28 @@ static const char *rule_dot4(const struct check *c, const struct kern_inst *x) {
   return NULL;
 }
 
+/* The threads of a group of whole warps; 0: it is none. */
+static int group_of(const struct check *c) {
+  int group = c->phase >= 0 ? c->kern->phases[c->phase].group : 0;
+  return group % KERN_WARP == 0 ? group : 0;
+}
+static const char *rule_swap(const struct check *c, const struct kern_inst *x) {
+  if (group_of(c) == 0 || x->lanes != group_of(c)) return "it has not a lane a thread of a group of warps";
+  return x->imm >= 0 && x->imm < KERN_WARP ? NULL : "a warp has no threads that far apart";
+}
+static const char *rule_f32(const struct check *c, const struct kern_inst *x) {
+  return arg(c, x, 0)->dtype == QUERN_DTYPE_F32 ? NULL : "argument 0 is not f32";
+}
+static const char *rule_mma(const struct check *c, const struct kern_inst *x) {
+  static const int each[] = {4, 4, 2}; /* lanes of a thread */
+  for (int i = 0; i < 3; i++) {
+    const struct kern_inst *a = arg(c, x, i);
+    if (a->dtype != QUERN_DTYPE_F32) return "its arguments are f32";
+    if (group_of(c) == 0 || a->lanes != each[i] * group_of(c)) return "threads of a group have 4, 4 and 2 lanes";
+  }
+  return NULL;
+}
+
 /* Arguments, a letter each: v a value, i a scalar i64, I an i64 of any lanes, b a scalar bool, m memory, x a variable;
 ** a ? stands before one that may be left out. alike: all values have the type of argument 0, which is of one of these
 ** classes; floats of 8 and 16 bits are not for arithmetic. */
@@ -226,10 +248,15 @@ static const struct row rows[KERN_OP_COUNT] = {
     [KERN_LOW] = {"v", 0, rule_half},
     [KERN_HIGH] = {"v", 0, rule_half},
     [KERN_JOIN] = {"vv", 0, rule_join},
+    [KERN_WEAVE] = {"vv", 0, rule_join},
     [KERN_FOLD] = {"v", 0, rule_fold},
     [KERN_SHUFFLE] = {"vv", 0, rule_shuffle},
     [KERN_TABLE] = {"v", 0, rule_table},
     [KERN_DOT4] = {"vvv", 0, rule_dot4},
+    [KERN_SWAP] = {"v", 0, rule_swap},
+    [KERN_TF32] = {"v", BASE_FLOAT, rule_f32},
+    [KERN_EXP2] = {"v", BASE_FLOAT, rule_f32},
+    [KERN_MMA] = {"vvv", 0, rule_mma},
 };
 
 /* ---- arguments ------------------------------------------------------------------------------------------- */

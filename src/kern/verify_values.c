@@ -466,7 +466,7 @@ static value_rule *const integer_rules[KERN_OP_COUNT] = {
     [KERN_SHL] = do_shift,     [KERN_SHR] = do_shift,   [KERN_SELECT] = do_select, [KERN_IDIV] = do_by,
     [KERN_IMOD] = do_by,       [KERN_CAST] = do_cast,   [KERN_SPLAT] = do_splat,   [KERN_EXTRACT] = do_extract,
     [KERN_FOLD] = do_fold,     [KERN_LOW] = do_lanes,   [KERN_HIGH] = do_lanes,    [KERN_JOIN] = do_lanes,
-    [KERN_SHUFFLE] = do_lanes, [KERN_TABLE] = do_table, /* others: anything */
+    [KERN_SHUFFLE] = do_lanes, [KERN_TABLE] = do_table, [KERN_WEAVE] = do_lanes, /* others: anything */
 };
 static value_rule *const bool_rules[KERN_OP_COUNT] = {
     [KERN_EQ] = do_compare, [KERN_LT] = do_compare, [KERN_LE] = do_compare,

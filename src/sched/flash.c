@@ -440,6 +440,20 @@ bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t querie
   return true;
 }
 
+struct flash_keys flash_keys(struct flash *f, kern_id q0, int64_t queries, int64_t keys) {
+  struct kern_builder *b = f->b;
+  kern_id end = kern_min_i(b, kern_add_i(b, q0, queries), f->a.queries), seen = flash_keys_seen(f, end);
+  struct flash_keys k = {.to = kern_idiv(b, kern_add_i(b, seen, keys - 1), keys)};
+  k.from = kern_index(b, 0);
+  k.last = kern_max_i(b, kern_add_i(b, seen, -1), 0);
+  if (f->parts.n > 1) {
+    int64_t each = f->parts.keys / keys;
+    k.from = kern_mul_i(b, f->part, each);
+    k.to = kern_min(b, k.to, kern_add_i(b, k.from, each));
+  }
+  return k;
+}
+
 static void forward_phase(struct forward *w) {
   struct flash *f = &w->f;
   struct kern_builder b;
@@ -447,15 +461,9 @@ static void forward_phase(struct forward *w) {
   if (!flash_begin_queries(f, &b, w->queries, &w->q0)) return;
   flash_read_offset(f);
   start(w);
-  kern_id end = kern_min_i(&b, kern_add_i(&b, w->q0, w->queries), f->a.queries), seen = flash_keys_seen(f, end);
-  kern_id blocks = kern_idiv(&b, kern_add_i(&b, seen, w->keys - 1), w->keys), from = kern_index(&b, 0);
-  w->last = kern_max_i(&b, kern_add_i(&b, seen, -1), 0);
-  if (f->parts.n > 1) {
-    int64_t each = f->parts.keys / w->keys;
-    from = kern_mul_i(&b, f->part, each);
-    blocks = kern_min(&b, blocks, kern_add_i(&b, from, each));
-  }
-  kern_id number = kern_for(&b, from, blocks, 1);
+  struct flash_keys passing = flash_keys(f, w->q0, w->queries, w->keys);
+  w->last = passing.last;
+  kern_id number = kern_for(&b, passing.from, passing.to, 1);
   w->j0 = kern_mul_i(&b, number, w->keys);
   add_block(w);
   kern_end(&b);
@@ -464,14 +472,13 @@ static void forward_phase(struct forward *w) {
   (f->parts.n > 1 ? leave : finish)(w, sum);
 }
 
-/* Few blocks of queries leave most of a card idle: then keys are in parts. */
-static void choose_parts(struct forward *w) {
+void flash_choose_parts(struct flash *f, int64_t queries, int64_t keys) {
   enum { GROUPS = 256, LEAST_KEYS = 256 }; /* that make a card busy; of a part */
-  const struct pass_attention *a = &w->f.a;
-  int64_t tasks = a->batch * a->heads * sched_ceil(a->queries, w->queries), blocks = sched_ceil(a->keys, w->keys);
-  int64_t least = sched_ceil(LEAST_KEYS, w->keys), parts = BASE_MAX(BASE_MIN(GROUPS / tasks, blocks / least), 1);
+  const struct pass_attention *a = &f->a;
+  int64_t tasks = a->batch * a->heads * sched_ceil(a->queries, queries), blocks = sched_ceil(a->keys, keys);
+  int64_t least = sched_ceil(LEAST_KEYS, keys), parts = BASE_MAX(BASE_MIN(GROUPS / tasks, blocks / least), 1);
   int64_t each = sched_ceil(blocks, parts);
-  flash_add_parts(&w->f, sched_ceil(blocks, each), each * w->keys);
+  flash_add_parts(f, sched_ceil(blocks, each), each * keys);
 }
 
 quern_status sched_flash(struct sched_job *job) {
@@ -479,11 +486,12 @@ quern_status sched_flash(struct sched_job *job) {
   struct flash_few_shape few;
   bool fine = flash_setup(&w.f, job->group->anchor);
   if (fine && flash_few_shape(&few, job->target, w.f.acc, &w.f.a)) return sched_flash_few(job);
+  if (fine && flash_mma_claims(job->target, job->group->anchor->src[0]->dtype, &w.f.a)) return sched_flash_mma(job);
   fine = fine && flash_shape(&w.shape, job->target, w.f.acc, &w.f.a, false);
   QUERN_CHECK(fine, INTERNAL, "schedule: no tile for %s", job->group->anchor->attrs->name);
   w.queries = (int64_t)w.shape.rows * TILE_DOWN;
   w.keys = (int64_t)w.shape.columns * TILE_ACROSS;
-  choose_parts(&w);
+  flash_choose_parts(&w.f, w.queries, w.keys);
   forward_phase(&w);
   flash_join_phase(&w.f);
   return job->kern->failed;

@@ -46,6 +46,11 @@ struct kern_builder flash_phase(struct flash *f, int64_t tasks);
 kern_id flash_task(struct flash *f, int64_t heads, int64_t blocks, kern_id *block);
 /* Both for blocks of so many queries of a head, and its tile; first: the first of them. False: the kernel has failed. */
 bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t queries, kern_id *first);
+/* The blocks of keys that pass by for such a block of queries; the last key that some query of it sees. */
+struct flash_keys {
+  kern_id from, to, last;
+};
+struct flash_keys flash_keys(struct flash *f, kern_id q0, int64_t queries, int64_t keys);
 /* Loads the offset of the current sample, if the mask is one: within -queries and keys. */
 void flash_read_offset(struct flash *f);
 /* The keys that some query before number `end` may see. */
@@ -80,8 +85,16 @@ bool flash_few_shape(struct flash_few_shape *shape, const struct base_target *ta
                      const struct pass_attention *a);
 sched_build sched_flash_few;
 
+/* ---- units for matrices (flash_mma.c) ------------------------------------------------------------------------ */
+
+/* Whether forward attention is for them: of this target, dtype and widths. */
+bool flash_mma_claims(const struct base_target *target, quern_dtype dtype, const struct pass_attention *a);
+sched_build sched_flash_mma;
+
 /* ---- parts of keys (flash_join.c) ---------------------------------------------------------------------------- */
 
+/* Few blocks of queries leave most of a card idle: then blocks of keys are in parts. */
+void flash_choose_parts(struct flash *f, int64_t queries, int64_t keys);
 /* Adds the WORK memories of so many parts of so many keys. */
 void flash_add_parts(struct flash *f, int64_t parts, int64_t keys);
 /* The phase that makes results of what parts left; none where there is one part. */

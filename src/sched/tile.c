@@ -86,7 +86,10 @@ struct tile_local tile_near(const struct tile *t, int64_t rows, int64_t width) {
 }
 
 void tile_clear_end(const struct tile *t, const struct tile_local *to, int64_t from) {
-  int64_t end = sched_ceil(from, t->quad) * t->quad;
+  tile_clear(t, to, from, sched_ceil(from, t->quad) * t->quad);
+}
+
+void tile_clear(const struct tile *t, const struct tile_local *to, int64_t from, int64_t end) {
   for (int64_t column = from; column < end; column++) {
     for (int64_t first = 0; first < to->rows; first += TILE_THREADS) {
       kern_id row = plus_i(t, t->lane, first), last = tile_i(t, to->rows - 1);

@@ -32,7 +32,8 @@ struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width);
 /* The same for what tile_put puts, which only threads of the same row load; its bytes. */
 struct tile_local tile_near(const struct tile *t, int64_t rows, int64_t width);
 int64_t tile_near_bytes(quern_dtype acc, int64_t rows, int64_t width);
-/* Columns from `from` on, up to whole 16 bytes, become 0: products read them. */
+/* Columns from, ..., end - 1 become 0; those from `from` on, up to whole 16 bytes: products read them. */
+void tile_clear(const struct tile *t, const struct tile_local *to, int64_t from, int64_t end);
 void tile_clear_end(const struct tile *t, const struct tile_local *to, int64_t from);
 
 /* Sums of a thread: rows x columns variables. */

@@ -49,11 +49,11 @@ static void target_text(const quern_trainer *t, char text[TRAIN_TARGET]) {
   static const struct {
     int bit;
     const char *name;
-  } libraries[] = {{BASE_LIBRARY_BLAS, "+blas"}, {BASE_LIBRARY_DNN, "+dnn"}};
+  } libraries[] = {{BASE_LIBRARY_BLAS, "+blas"}, {BASE_LIBRARY_DNN, "+dnn"}, {BASE_UNITS_MMA, "+mma"}};
   struct cg_target target;
   bool there = find_card(t) == QUERN_STATUS_OK && device_of(t)->target(&target) == QUERN_STATUS_OK;
   if (!there) {
-    snprintf(text, TRAIN_TARGET, "%s", device_of(t) == &rt_cuda ? "sm_90+blas+dnn" : "opencl");
+    snprintf(text, TRAIN_TARGET, "%s", device_of(t) == &rt_cuda ? "sm_90+blas+dnn+mma" : "opencl");
     return;
   }
   int n = snprintf(text, TRAIN_TARGET, "%.32s", target.base.name);

@@ -14,6 +14,7 @@ static quern_status find_target(struct cg_target *target) {
   bool there = rt_cuda_open(&driver) == QUERN_STATUS_OK;
   *target = there ? *driver->target : *cg_target_find("sm_75");
   if (there) target->base.libraries = rt_cuda_libraries(driver);
+  if (there && cg_target_has_mma(target)) target->base.libraries |= BASE_UNITS_MMA;
   return QUERN_STATUS_OK;
 }
 
