@@ -769,7 +769,7 @@ static void emit_swap(struct cg_emit *e, kern_id id) {
 static void emit_mma(struct cg_emit *e, kern_id id) {
   static const struct {
     int arg, lane;
-  } in[] = {{1, 0}, {1, 2}, {1, 1}, {1, 3}, {2, 0}, {2, 1}, {0, 0}, {0, 1}, {0, 2}, {0, 3}};
+  } in[] = {{1, 0}, {1, 1}, {1, 2}, {1, 3}, {2, 0}, {2, 1}, {0, 0}, {0, 1}, {0, 2}, {0, 3}};
   if (!is_for_cuda(e, id)) return;
   cg_indent(e);
   for (int i = 0; i < 4; i++) base_str_printf(&e->text, i == 0 ? "f32 v%d_%d" : ", v%d_%d", (int)id, i);

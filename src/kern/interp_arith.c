@@ -185,7 +185,7 @@ static void multiply_warp(float *to, const float *sums, const float *a, const fl
     int thread = i / 4, row = i % 4 / 2, column = 2 * (thread % 4) + i % 2;
     float sum = sums[i];
     for (int k = 0; k < 8; k++) {
-      float x = a[4 * (thread / 4 * 4 + k / 2) + 2 * row + k % 2], y = b[2 * (4 * column + k / 2) + k % 2];
+      float x = a[4 * (thread / 4 * 4 + k / 2) + row + 2 * (k % 2)], y = b[2 * (4 * column + k / 2) + k % 2];
       sum = fmaf(cut_tf32(x), cut_tf32(y), sum);
     }
     to[i] = sum;

@@ -32,10 +32,11 @@ struct pair {
 
 struct mma {
   struct flash f;
-  int rows;        /* tiles of queries of a warp */
-  bool split;      /* q lies in shared memory as pairs */
-  int64_t queries; /* of a block */
-  struct tile_local q, q_low, k, v;
+  int rows;              /* tiles of queries of a warp */
+  bool split;            /* queries lie in LOCAL memory as pairs */
+  int64_t queries;       /* of a block */
+  kern_id q, q_low, own; /* LOCAL memory of queries; the place of the thread's first */
+  struct tile_local k, v;
   kern_id row, g, t; /* of a thread: its first row in the block; its number in the warp / 4, and mod 4 */
   kern_id out[MOST_ROWS * MOST_OUT], top[2 * MOST_ROWS], sum[2 * MOST_ROWS]; /* variables */
   kern_id factor[2 * MOST_ROWS];                                             /* that what was there is less by */
@@ -46,7 +47,7 @@ struct mma {
 
 /* ---- which ---------------------------------------------------------------------------------------------------- */
 
-/* Rows are so far apart that eight threads find 16 bytes each in different banks: of q and k two rows of four threads, of v four rows,
+/* Rows are so far apart that eight threads find 16 bytes each in different banks: of k two rows of four threads, of v four rows,
 ** two apart, of two. */
 static int64_t row_stride(int64_t width) {
   int64_t steps = sched_ceil(width, STEP);
@@ -60,7 +61,8 @@ static int rows_of(const struct pass_attention *a) {
 
 static int64_t bytes_of(const struct pass_attention *a, bool split) {
   int64_t queries = (int64_t)rows_of(a) * ROWS * WARPS * (split ? 2 : 1);
-  return 4 * ((queries + KEYS) * row_stride(a->width) + KEYS * value_stride(a->value_width));
+  int64_t covered = sched_ceil(a->width, STEP) * STEP;
+  return 4 * (queries * covered + KEYS * (row_stride(a->width) + value_stride(a->value_width)));
 }
 
 bool flash_mma_claims(const struct base_target *target, quern_dtype dtype, const struct pass_attention *a) {
@@ -114,27 +116,65 @@ static kern_id no_sums(const struct mma *w) { return kern_const_f(w->f.b, w->f.a
 
 /* ---- scores ----------------------------------------------------------------------------------------------------- */
 
-/* Columns 4 t, ... of step number `step` of rows g and g + 8 of tile m of the queries: as operands of two MMAs. */
-static void load_queries(const struct mma *w, int m, int step, struct pair a[2]) {
-  struct pair row[2];
-  kern_id base = place_of(w, w->row, w->q.stride, w->t);
-  for (int h = 0; h < 2; h++) {
-    int64_t at = (int64_t)(m * ROWS + h * TILE) * w->q.stride + step * STEP;
-    kern_id x = load_four(w, &w->q, base, at);
-    row[h] = w->split ? (struct pair){x, load_four(w, &w->q_low, base, at)} : split(w, x);
-  }
-  for (int k = 0; k < 2; k++) {
-    kern_id part[2];
-    for (int low = 0; low < 2; low++) {
-      kern_id x[4];
-      for (int i = 0; i < 4; i++) x[i] = kern_pick(w->f.b, low ? row[i / 2].low : row[i / 2].high, 4, 2 * k + i % 2);
-      part[low] = weave(w, x[0], x[1], x[2], x[3]);
+/* Numbers of the query and the key of score i of a thread's four of a tile. */
+static kern_id query_of(const struct mma *w, int m, int i) {
+  kern_id first = tile_all(&w->f.t, w->q0);
+  return kern_add(w->f.b, first, plus(w, w->row, m * ROWS + i / 2 * TILE));
+}
+static kern_id key_of(const struct mma *w, int s, int i) {
+  kern_id first = tile_all(&w->f.t, w->j0);
+  return kern_add(w->f.b, first, plus(w, times(w, w->t, 2), s * TILE + i % 2));
+}
+
+/* Where operand number k of a step of tile m of the queries lies: those of a warp's threads after each other. */
+static kern_id place_of_query(const struct mma *w, int m, int step, int k) {
+  int64_t each = 2 * sched_ceil(w->f.a.width, STEP);
+  return kern_index(w->f.b, (m * each + 2 * step + k) * 4 * KERN_WARP);
+}
+
+/* Columns 4 t, ... of a step of a query, times scale; 0 where there are none. */
+static void read_query(const struct mma *w, const struct tile_source *from, kern_id query, int step, kern_id x[4]) {
+  struct kern_builder *b = w->f.b;
+  kern_id mem = kern_at(b, from->mem, from->at), row = kern_min(b, query, tile_all(&w->f.t, from->last));
+  row = times(w, row, from->row);
+  for (int i = 0; i < 4; i += from->run) {
+    kern_id column = plus(w, times(w, w->t, 4), step * STEP + i), last = tile_i(&w->f.t, from->width - from->run);
+    kern_id there = kern_bin(b, KERN_LE, column, last), at = kern_add(b, row, kern_min(b, column, last));
+    kern_id run = kern_gather_n(b, mem, at, from->run), zero = tile_f(&w->f.t, 0);
+    for (int k = 0; k < from->run; k++) {
+      kern_id one = kern_mul(b, kern_pick(b, run, from->run, k), tile_f(&w->f.t, w->f.a.scale));
+      x[i + k] = (step + 1) * STEP > from->width ? kern_select(b, there, one, zero) : one;
     }
-    a[k] = (struct pair){part[0], part[1]};
   }
 }
 
-/* The same columns of key g of tile s. */
+/* The queries of a warp to LOCAL memory, as its threads will load them. */
+static void keep_queries(struct mma *w) {
+  struct kern_builder *b = w->f.b;
+  struct tile_source from = flash_source(&w->f, PASS_VIEW_Q, KERN_NONE);
+  for (int m = 0; m < w->rows; m++)
+    for (int step = 0; step < (int)sched_ceil(from.width, STEP); step++) {
+      kern_id x[2][4];
+      for (int h = 0; h < 2; h++) read_query(w, &from, query_of(w, m, 2 * h), step, x[h]);
+      for (int k = 0; k < 2; k++) {
+        kern_id all = weave(w, x[0][2 * k], x[1][2 * k], x[0][2 * k + 1], x[1][2 * k + 1]);
+        kern_id at = place_of_query(w, m, step, k);
+        struct pair p = {all, KERN_NONE};
+        if (w->split) p = split(w, all);
+        kern_scatter_n(b, kern_at(b, w->q, at), w->own, p.high, KERN_NONE);
+        if (w->split) kern_scatter_n(b, kern_at(b, w->q_low, at), w->own, p.low, KERN_NONE);
+      }
+    }
+}
+
+static struct pair load_queries(const struct mma *w, int m, int step, int k) {
+  struct kern_builder *b = w->f.b;
+  kern_id at = place_of_query(w, m, step, k), x = kern_gather_n(b, kern_at(b, w->q, at), w->own, 4);
+  if (!w->split) return split(w, x);
+  return (struct pair){x, kern_gather_n(b, kern_at(b, w->q_low, at), w->own, 4)};
+}
+
+/* Columns 4 t, ... of a step of key g of tile s: of two operands. */
 static void load_keys(const struct mma *w, int s, int step, struct pair b[2]) {
   kern_id base = place_of(w, w->g, w->k.stride, w->t);
   struct pair four = split(w, load_four(w, &w->k, base, (int64_t)s * TILE * w->k.stride + step * STEP));
@@ -152,14 +192,13 @@ static void find_scores(struct mma *w) {
   int steps = (int)sched_ceil(w->f.a.width, STEP), n = w->rows * KEY_TILES;
   kern_id total[MOST_ROWS * KEY_TILES], chain[MOST_ROWS * KEY_TILES];
   for (int step = 0; step < steps; step++) {
-    struct pair a[MOST_ROWS][2], b[KEY_TILES][2];
+    struct pair b[KEY_TILES][2];
     kern_id zero = step % (CHAIN / STEP) == 0 ? no_sums(w) : KERN_NONE;
     for (int i = 0; i < n && zero != KERN_NONE; i++) chain[i] = zero;
-    for (int m = 0; m < w->rows; m++) load_queries(w, m, step, a[m]);
     for (int s = 0; s < KEY_TILES; s++) load_keys(w, s, step, b[s]);
     for (int k = 0; k < 2; k++) {
       struct pair left[MOST_ROWS], right[KEY_TILES];
-      for (int m = 0; m < w->rows; m++) left[m] = a[m][k];
+      for (int m = 0; m < w->rows; m++) left[m] = load_queries(w, m, step, k);
       for (int s = 0; s < KEY_TILES; s++) right[s] = b[s][k];
       multiply(w, chain, left, right, KEY_TILES);
     }
@@ -169,16 +208,6 @@ static void find_scores(struct mma *w) {
   }
   for (int i = 0; i < 4 * n; i++)
     w->score[i / 4 / KEY_TILES][i / 4 % KEY_TILES][i % 4] = kern_pick(w->f.b, total[i / 4], 4, i % 4);
-}
-
-/* Numbers of the query and the key of score i of a thread's four of a tile. */
-static kern_id query_of(const struct mma *w, int m, int i) {
-  kern_id first = tile_all(&w->f.t, w->q0);
-  return kern_add(w->f.b, first, plus(w, w->row, m * ROWS + i / 2 * TILE));
-}
-static kern_id key_of(const struct mma *w, int s, int i) {
-  kern_id first = tile_all(&w->f.t, w->j0);
-  return kern_add(w->f.b, first, plus(w, times(w, w->t, 2), s * TILE + i % 2));
 }
 
 static void add_mask(struct mma *w) {
@@ -256,7 +285,7 @@ static void soften(struct mma *w) {
     for (int h = 0; h < 2; h++) soften_row(w, m, h);
     for (int s = 0; s < KEY_TILES; s++) {
       const kern_id *x = w->score[m][s];
-      w->weight[m][s] = split(w, weave(w, x[0], x[1], x[2], x[3]));
+      w->weight[m][s] = split(w, weave(w, x[0], x[2], x[1], x[3]));
     }
   }
 }
@@ -400,20 +429,6 @@ static struct tile_local local(const struct mma *w, int64_t rows, int64_t width,
   return to;
 }
 
-/* Each thread makes pairs of the queries that it will load. */
-static void split_queries(struct mma *w) {
-  struct kern_builder *b = w->f.b;
-  kern_id base = place_of(w, w->row, w->q.stride, w->t);
-  for (int row = 0; row < 2 * w->rows; row++)
-    for (int64_t column = 0; column < w->f.a.width; column += STEP) {
-      kern_id at = kern_index(b, row * TILE * w->q.stride + column);
-      kern_id high = kern_at(b, w->q.mem, at), low = kern_at(b, w->q_low.mem, at);
-      struct pair p = split(w, kern_gather_n(b, high, base, 4));
-      kern_scatter_n(b, high, base, p.high, KERN_NONE);
-      kern_scatter_n(b, low, base, p.low, KERN_NONE);
-    }
-}
-
 static void start(struct mma *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
@@ -422,8 +437,10 @@ static void start(struct mma *w) {
   w->g = kern_idiv(b, lane, 4);
   w->t = kern_imod(b, lane, 4);
   w->row = kern_add(b, times(w, warp, w->rows * ROWS), w->g);
-  w->q = local(w, w->queries, width, stride);
-  if (w->split) w->q_low = local(w, w->queries, width, stride);
+  w->own = times(w, warp, w->rows * ROWS * covered);
+  w->own = kern_add(b, w->own, times(w, lane, 4));
+  w->q = kern_local_near(b, f->acc, w->queries * covered);
+  if (w->split) w->q_low = kern_local_near(b, f->acc, w->queries * covered);
   w->k = local(w, KEYS, width, stride);
   w->v = local(w, KEYS, f->a.value_width, value_stride(f->a.value_width));
   kern_id nothing = no_sums(w);
@@ -433,11 +450,8 @@ static void start(struct mma *w) {
     w->top[row] = kern_var(b, tile_f(&f->t, -(double)INFINITY));
     w->sum[row] = kern_var(b, tile_f(&f->t, 0));
   }
-  struct tile_source from = flash_source(f, PASS_VIEW_Q, w->q0);
-  tile_load(&f->t, &w->q, &from, f->a.scale);
-  tile_clear(&f->t, &w->q, width, covered);
   tile_clear(&f->t, &w->k, width, covered);
-  if (w->split) split_queries(w);
+  keep_queries(w);
 }
 
 /* A block of keys and its values. Values are on their way while scores are computed, and the next keys while they are added. */
