@@ -216,6 +216,34 @@ static void test_near(void **state) {
   }
 }
 
+/* What a warp does by units for matrices, and beside that. */
+static struct kern *make_mma(void) {
+  struct kern *kern = new_kernel();
+  kern_add_mem(kern, QUERN_DTYPE_F32, KERN_OUT, 4 * LANES);
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(1))}, *b = &builder;
+  kern->phases[0].group = LANES;
+  kern_id lane = kern_cast(b, kern_lane(b, QUERN_DTYPE_I32, LANES), QUERN_DTYPE_F32), other = kern_swap(b, lane, 2);
+  kern_id two = kern_weave(b, lane, other), four = kern_weave(b, two, kern_un(b, KERN_EXP2, two));
+  kern_store(b, kern_mem(b, 0), kern_index(b, 0), kern_mma(b, four, kern_un(b, KERN_TF32, four), two));
+  return finish(kern, "mma");
+}
+
+/* Each is an instruction of CUDA, and nothing of other dialects. */
+static void test_mma(void **state) {
+  (void)state;
+  struct kern *kern = make_mma();
+  assert_int_equal(cg_group(kern, 0, cg_target_find("sm_90")), LANES);
+  assert_int_equal(count_words(kern, "sm_90", "mma_f32("), 1);
+  assert_int_equal(count_words(kern, "sm_90", "tf32_f32("), 4);
+  assert_int_equal(count_words(kern, "sm_90", "exp2_f32("), 2);
+  assert_int_equal(count_words(kern, "sm_90", "__shfl_xor_sync(0xffffffffu, "), 1);
+  struct cg_unit unit;
+  cg_unit_init(&unit, &heap, cg_target_find("opencl"));
+  EXPECT_ERROR(cg_unit_add(&unit, kern), INTERNAL, "is for CUDA, not for opencl");
+  cg_unit_fini(&unit);
+  kern_free(kern);
+}
+
 /* Numbers to memory, and from there those of other threads: the lane `other`. */
 static kern_id put_and_take(struct kern_builder *b, kern_id local, kern_id numbers, kern_id other) {
   kern_scatter_n(b, local, kern_lane(b, QUERN_DTYPE_I64, LANES), numbers, KERN_NONE);
@@ -438,9 +466,9 @@ static void test_short(void **state) {
 
 int main(int argc, char **argv) {
   read_arguments(argc, argv);
-  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups),  TEST_HEAP(test_joined), TEST_HEAP(test_barriers),
-                                     TEST_HEAP(test_near),    TEST_HEAP(test_order),  TEST_HEAP(test_literals),
-                                     TEST_HEAP(test_words),   TEST_HEAP(test_short),  TEST_HEAP(test_run),
-                                     TEST_HEAP(test_run_wide)};
+  const struct CMUnitTest tests[] = {TEST_HEAP(test_groups),   TEST_HEAP(test_joined),  TEST_HEAP(test_barriers),
+                                     TEST_HEAP(test_near),     TEST_HEAP(test_mma),     TEST_HEAP(test_order),
+                                     TEST_HEAP(test_literals), TEST_HEAP(test_words),   TEST_HEAP(test_short),
+                                     TEST_HEAP(test_run),      TEST_HEAP(test_run_wide)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

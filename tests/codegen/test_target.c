@@ -44,7 +44,22 @@ static void test_detect(void **state) {
   assert_false(cg_target_runs(&none));
 }
 
+/* Libraries and units behind the name, of cards that have them. */
+static void test_parse(void **state) {
+  (void)state;
+  struct cg_target target;
+  EXPECT_OK(cg_target_parse(&target, "sm_80+dnn+mma"));
+  assert_int_equal(target.base.libraries, BASE_LIBRARY_DNN | BASE_UNITS_MMA);
+  EXPECT_OK(cg_target_parse(&target, "sm_120"));
+  assert_int_equal(target.base.libraries, 0);
+  assert_true(cg_target_has_mma(&target) && !cg_target_has_mma(cg_target_find("opencl")));
+  EXPECT_ERROR(cg_target_parse(&target, "sm_75+mma"), INVALID, "from sm_80 on");
+  EXPECT_ERROR(cg_target_parse(&target, "opencl+mma"), INVALID, "is no library of it");
+  EXPECT_ERROR(cg_target_parse(&target, "sm_90+mm"), INVALID, "is no library of it");
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_detect)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_detect),
+                                     cmocka_unit_test(test_parse)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

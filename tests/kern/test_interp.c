@@ -436,6 +436,84 @@ static void test_fold(void **state) {
   kern_free(m.kern);
 }
 
+/* Number i of what a thread of a warp has of 16 x 8 sums, of the left side of a product (the third before the second), of its 8 x 8 right
+** side: where it lies, row by row. */
+enum { SUMS, LEFT, RIGHT };
+static kern_id place_in_matrix(struct kern_builder *b, int which, int i) {
+  kern_id lane = kern_lane(b, QUERN_DTYPE_I64, 32), row = kern_idiv(b, lane, 4), column = kern_imod(b, lane, 4);
+  int lower = which == RIGHT ? 0 : which == LEFT ? i % 2 : i / 2, right = which == LEFT ? i / 2 : i % 2;
+  row = kern_mul(b, row, kern_const_i(b, QUERN_DTYPE_I64, 32, 8));
+  column = kern_mul(b, column, kern_const_i(b, QUERN_DTYPE_I64, 32, 2));
+  kern_id first = kern_const_i(b, QUERN_DTYPE_I64, 32, 64 * lower + right), at = kern_add(b, row, column);
+  return kern_add(b, at, first);
+}
+static kern_id take_matrix(struct kern_builder *b, int mem, int which) {
+  kern_id x[4];
+  for (int i = 0; i < 4; i++)
+    x[i] = kern_gather(b, kern_mem(b, mem), place_in_matrix(b, which, i % (which == RIGHT ? 2 : 4)));
+  if (which == RIGHT) return kern_weave(b, x[0], x[1]);
+  kern_id even = kern_weave(b, x[0], x[2]), odd = kern_weave(b, x[1], x[3]);
+  return kern_weave(b, even, odd);
+}
+
+/* sums + left right' of matrices whose numbers have more bits than count. */
+static void test_mma(void **state) {
+  (void)state;
+  float left[128], right[64], sums[128], out[128];
+  struct made m = made_new();
+  static const int counts[] = {128, 128, 64};
+  for (int i = 0; i < 3; i++) kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_IN, counts[i]);
+  kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 128);
+  made_phase(&m, KERN_FIXED_TASKS(1));
+  m.kern->phases[0].group = 32;
+  struct kern_builder *b = &m.b;
+  kern_id x = take_matrix(b, SUMS, SUMS), y = take_matrix(b, LEFT, LEFT), z = take_matrix(b, RIGHT, RIGHT);
+  kern_id all = kern_mma(b, x, y, z);
+  for (int i = 0; i < 4; i++)
+    kern_scatter_n(b, kern_mem(b, 3), place_in_matrix(b, SUMS, i), kern_pick(b, all, 4, i), KERN_NONE);
+  made_finish(&m);
+  EXPECT_OK(kern_verify(m.kern, NULL));
+  for (int i = 0; i < 128; i++) {
+    sums[i] = (float)(i - 50);
+    left[i] = (float)(i * i % 37 + 1) + 0x1p-14f; /* the last is not looked at */
+    right[i % 64] = (float)(i % 64 * 7 % 23 - 11);
+  }
+  EXPECT_OK(kern_interp(m.kern, &(struct kern_launch){.mems = (void *[]){sums, left, right, out}}, 0));
+  for (int i = 0; i < 128; i++) {
+    float want = sums[i];
+    for (int k = 0; k < 8; k++) want += floorf(left[i / 8 * 8 + k]) * right[i % 8 * 8 + k];
+    assert_true(out[i] == want);
+  }
+  kern_free(m.kern);
+}
+
+/* What goes with it: numbers of 11 bits, powers of two, lanes of other threads. */
+static void test_mma_beside(void **state) {
+  (void)state;
+  static const float in[8] = {1 + 0x1p-11f, 1 + 0x3p-11f, 1 + 0x1.8p-11f, -0x1p-140f, INFINITY, -INFINITY, NAN, -126};
+  float out[16], swapped[32];
+  struct made m = made_new();
+  kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_IN, 8);
+  kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 16);
+  kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 32);
+  made_phase(&m, KERN_FIXED_TASKS(1));
+  m.kern->phases[0].group = 32;
+  struct kern_builder *b = &m.b;
+  kern_id x = kern_load(b, kern_mem(b, 0), I(b, 0), 8), y = kern_mem(b, 1), z = kern_mem(b, 2);
+  kern_store(b, y, I(b, 0), kern_un(b, KERN_TF32, x));
+  kern_store(b, y, I(b, 8), kern_un(b, KERN_EXP2, x));
+  kern_id lane = kern_cast(b, kern_lane(b, QUERN_DTYPE_I32, 32), QUERN_DTYPE_F32);
+  kern_store(b, z, I(b, 0), kern_swap(b, lane, 6));
+  made_finish(&m);
+  EXPECT_OK(kern_verify(m.kern, NULL));
+  EXPECT_OK(kern_interp(m.kern, &(struct kern_launch){.mems = (void *[]){(void *)in, out, swapped}}, 0));
+  assert_true(out[0] == 1 && out[1] == 1 + 0x1p-9f && out[2] == 1 + 0x1p-10f && out[4] == INFINITY && isnan(out[6]));
+  assert_true(out[5] == -INFINITY && out[12] == INFINITY && out[13] == 0 && isnan(out[14]) && out[15] == 0x1p-126f);
+  assert_true(fabsf(out[8] - exp2f(in[0])) <= 0x1p-22f && out[11] == 1);
+  for (int i = 0; i < 32; i++) assert_true(swapped[i] == (float)(i ^ 6));
+  kern_free(m.kern);
+}
+
 static void test_bits(void **state) {
   (void)state;
   struct lanes l = lanes_new(QUERN_DTYPE_I32, 16);
@@ -760,10 +838,28 @@ static void test_faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_narrow_ints), TEST(test_wide_ints), TEST(test_bools),   TEST(test_floats),  TEST(test_fma),
-      TEST(test_casts),       TEST(test_lanes),     TEST(test_fold),    TEST(test_bits),    TEST(test_map),
-      TEST(test_gemm),        TEST(test_blocks),    TEST(test_counts),  TEST(test_scratch), TEST(test_tasks_and_phases),
-      TEST(test_outside),     TEST(test_races),     TEST(test_reverse), TEST(test_scale),   TEST(test_faults),
+      TEST(test_narrow_ints),
+      TEST(test_wide_ints),
+      TEST(test_bools),
+      TEST(test_floats),
+      TEST(test_fma),
+      TEST(test_casts),
+      TEST(test_lanes),
+      TEST(test_fold),
+      TEST(test_bits),
+      TEST(test_mma),
+      TEST(test_mma_beside),
+      TEST(test_map),
+      TEST(test_gemm),
+      TEST(test_blocks),
+      TEST(test_counts),
+      TEST(test_scratch),
+      TEST(test_tasks_and_phases),
+      TEST(test_outside),
+      TEST(test_races),
+      TEST(test_reverse),
+      TEST(test_scale),
+      TEST(test_faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,7 @@ static const struct run_way run_ways[] = {
     {"64 bytes, from memory", true, 1, 64, 1, 0, true, false},
 };
 
+static int run_libraries; /* of targets that are cards */
 static inline struct base_target run_target(const struct run_way *way) {
   return (struct base_target){.name = "test",
                               .vector_bytes = way->vector_bytes,
@@ -68,6 +69,7 @@ static inline struct base_target run_target(const struct run_way *way) {
                               .l3_bytes = way->far ? 1 << 10 : 1 << 25,
                               .threads = way->threads,
                               .gpu = way->gpu,
+                              .libraries = way->gpu ? run_libraries : 0,
                               .shared_bytes = way->far ? 48 << 10 : 99 << 10,
                               .processors = 132,
                               .processor_threads = 2048,
