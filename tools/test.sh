@@ -57,6 +57,8 @@ bits-interp      build/querntest --mode bits --device interp
 value-calls      build/querntest --mode value --device interp --target sm_90+blas+dnn
 value-calls-0    build/querntest --mode value --device interp --target sm_90+blas+dnn --optimise 0
 grad-calls       build/querntest --mode grad --device interp --target sm_90+blas+dnn
+value-mma        build/querntest --mode value --device interp --target sm_90+mma --op attention
+value-mma-mask   build/querntest --mode value --device interp --target sm_90+mma --op attention_mask
 cache            rm -rf build/cache
 value-cpu        build/querntest --mode value --device cpu
 value-cpu-0      build/querntest --mode value --device cpu --optimise 0

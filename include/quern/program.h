@@ -46,7 +46,7 @@ typedef struct quern_program_options {
   /* Gradient checkpointing: what lies between the tensors of quern_keep is not held for steps that output 0, the loss, does not need,
   ** but computed again before them, with the same bits. What comes after the last of them is held. Without quern_keep: no effect. */
   bool recompute;
-  const char *target; /* what code is made for: "avx2", "sm_90", "sm_90+blas+dnn"; NULL: the device's own */
+  const char *target; /* what code is made for: "avx2", "sm_90", "sm_90+blas+dnn+mma"; NULL: the device's own */
   /* Where the smallest limit that can be met is told, when memory_limit is less; 0 is told when that was not why. May be NULL. */
   int64_t *least_limit;
 } quern_program_options;

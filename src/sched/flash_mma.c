@@ -142,7 +142,8 @@ static void read_query(const struct mma *w, const struct tile_source *from, kern
     kern_id there = kern_bin(b, KERN_LE, column, last), at = kern_add(b, row, kern_min(b, column, last));
     kern_id run = kern_gather_n(b, mem, at, from->run), zero = tile_f(&w->f.t, 0);
     for (int k = 0; k < from->run; k++) {
-      kern_id one = kern_mul(b, kern_pick(b, run, from->run, k), tile_f(&w->f.t, w->f.a.scale));
+      kern_id one = kern_pick(b, run, from->run, k);
+      one = kern_mul(b, one, tile_f(&w->f.t, w->f.a.scale));
       x[i + k] = (step + 1) * STEP > from->width ? kern_select(b, there, one, zero) : one;
     }
   }
