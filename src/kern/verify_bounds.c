@@ -244,15 +244,15 @@ static quern_status do_for(struct kern_scan *s, kern_id id, const struct kern_in
                       (struct kern_range){lo->range.lo, kern_range_add(hi->range, (struct kern_range){-1, -1}).hi});
     return QUERN_STATUS_OK;
   }
-  int64_t longest = kern_facts_upper(&s->facts, &d, 0);
-  if (longest <= x->imm) { /* one turn, or none */
-    s->dead = longest <= 0;
-    s->known[id] = *lo;
-    return assume_turn(s, &d, distance_below(s, &d, x->imm));
-  }
-  int64_t below = distance_below(s, &d, x->imm), mod, rem;
-  struct kern_form minus = kern_form_const(-below);
+  int64_t longest = kern_facts_upper(&s->facts, &d, 0), below = distance_below(s, &d, x->imm), mod, rem;
   struct kern_range range = {lo->range.lo, kern_range_add(hi->range, (struct kern_range){-below, -below}).hi};
+  if (longest <= x->imm) { /* one turn, or none */
+    s->dead = longest <= 0 || range.hi < range.lo;
+    s->known[id] = *lo;
+    if (!s->dead) s->known[id].range.hi = BASE_MIN(lo->range.hi, range.hi);
+    return assume_turn(s, &d, below);
+  }
+  struct kern_form minus = kern_form_const(-below);
   kern_form_residue(&s->facts, lo->form, &mod, &rem);
   struct kern_sym sym = {.lower[0] = {lo->form, 1}, .mod = kern_gcd(mod, x->imm), .rem = rem};
   if (kern_form_add(&top, hi->form, &minus, 1)) sym.upper[0] = (struct kern_limit){kern_facts_keep(&s->facts, &top), 1};

@@ -413,6 +413,14 @@ static void body_rows(struct kern_builder *b, kern_id x, int64_t by) { /* a rang
   kern_load_n(b, x, kern_add(b, kern_mul(b, i, I(b, 10)), I(b, 8)), 8, I(b, 2 + by));
   kern_end(b);
 }
+static void body_once(struct kern_builder *b, kern_id x,
+                      int64_t by) { /* a turn or none: not the one that lo could be */
+  kern_id lo = kern_task(b), hi = kern_min(b, kern_add(b, lo, I(b, 1)), I(b, 3)), i = kern_for(b, lo, hi, 1);
+  kern_id first = kern_splat(b, kern_mul(b, i, I(b, 8)), 8), v = kern_add(b, first, kern_lane(b, QUERN_DTYPE_I64, 8));
+  kern_id at = kern_mul(b, kern_extract(b, kern_idiv(b, v, 4), 7), I(b, 19));
+  kern_load(b, x, kern_add(b, at, I(b, 5 * by)), 1);
+  kern_end(b);
+}
 
 static void test_bodies(void **state) {
   (void)state;
@@ -421,10 +429,10 @@ static void test_bodies(void **state) {
     const char *name;
   } bodies[] = {
 #define BODY(name) {body_##name, #name}
-      BODY(const),   BODY(loop),   BODY(tail),    BODY(tail_min), BODY(tail_max),    BODY(tail_lanes),
-      BODY(task),    BODY(div),    BODY(pair),    BODY(clamp),    BODY(byte),        BODY(else),
-      BODY(if_both), BODY(select), BODY(scalar),  BODY(at),       BODY(at_end),      BODY(var),
-      BODY(shift),   BODY(local),  BODY(extract), BODY(rows),     BODY(mod_aligned), BODY(div_below),
+      BODY(const),  BODY(loop),        BODY(tail),      BODY(tail_min), BODY(tail_max), BODY(tail_lanes), BODY(task),
+      BODY(div),    BODY(pair),        BODY(clamp),     BODY(byte),     BODY(else),     BODY(if_both),    BODY(select),
+      BODY(scalar), BODY(at),          BODY(at_end),    BODY(var),      BODY(shift),    BODY(local),      BODY(extract),
+      BODY(rows),   BODY(mod_aligned), BODY(div_below), BODY(once),
   };
   for (size_t i = 0; i < BASE_COUNT(bodies); i++) {
     for (int64_t by = 0; by < 2; by++) {
