@@ -203,7 +203,9 @@ const struct cuda_case cuda_cases[] = {
     ATTENTION(LARGE_HEADS, " causal=1 bf16=1 back=1", "cudnn flash", false),
     ATTENTION(LARGE_HEADS, " causal=1 bf16=1 back=1 fast=1", "cudnn flash", false),
     ATTENTION(SMALL_HEADS, "", "efficient", true),
-    ATTENTION(SMALL_HEADS, " back=1", "efficient", false),
+    ATTENTION(SMALL_HEADS, " back=1", "efficient", true),
+    ATTENTION(SMALL_HEADS, " causal=1", "efficient", false),
+    ATTENTION(SMALL_HEADS, " causal=1 back=1", "efficient", false),
     {"loss", "linear_loss", "m=65536 k=768 n=50304 bf16=1", "eager compile", true},
     {0},
 };
