@@ -151,9 +151,9 @@ static bool time_first(const struct room *room, const char *data, int64_t batch,
   self[n] = 0;
   *first = (struct first){0};
   snprintf(command, sizeof command,
-           "QUERN_CACHE='%s/cache' '%s' train model=gpt2:124M vocabulary=%d data='%s' length=%d batch=%lld steps=1 "
+           "QUERN_CACHE='%s/cache%lld' '%s' train model=gpt2:124M vocabulary=%d data='%s' length=%d batch=%lld steps=1 "
            "precision=bf16 device=cuda eval_part=0 profile=0 out= 2>/dev/null",
-           room->path, self, VOCABULARY, data, LENGTH, (long long)batch);
+           room->path, (long long)batch, self, VOCABULARY, data, LENGTH, (long long)batch);
   double start = cli_seconds();
   FILE *out = popen(command, "r");
   while (out != NULL && fgets(line, sizeof line, out) != NULL) {
@@ -166,7 +166,7 @@ static bool time_first(const struct room *room, const char *data, int64_t batch,
   return out != NULL && pclose(out) == 0 && first->step > 0;
 }
 
-/* Cold: nothing is in the cache; then warm. */
+/* Cold: nothing is in the cache, which is this batch's own; then warm. */
 static void add_first(struct bench_row *row, const struct room *room, const char *data, int64_t batch) {
   struct first cold, warm;
   if (!time_first(room, data, batch, &cold) || cli_interrupted() || !time_first(room, data, batch, &warm)) return;
