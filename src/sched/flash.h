@@ -85,11 +85,13 @@ bool flash_few_shape(struct flash_few_shape *shape, const struct base_target *ta
                      const struct pass_attention *a);
 sched_build sched_flash_few;
 
-/* ---- units for matrices (flash_mma.c) ------------------------------------------------------------------------ */
+/* ---- units for matrices (flash_mma.c, flash_mma_back.c) ------------------------------------------------------ */
 
-/* Whether forward attention is for them: of this target, dtype and widths. */
+/* Whether forward attention is for them: of this target, dtype and widths. Whether its gradient is: one of a mask is not. */
 bool flash_mma_claims(const struct base_target *target, quern_dtype dtype, const struct pass_attention *a);
-sched_build sched_flash_mma;
+bool flash_mma_back_claims(const struct base_target *target, const struct ir_node *node,
+                           const struct pass_attention *a);
+sched_build sched_flash_mma, sched_flash_mma_back;
 
 /* ---- parts of keys (flash_join.c) ---------------------------------------------------------------------------- */
 

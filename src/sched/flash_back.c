@@ -434,6 +434,7 @@ quern_status sched_flash_back(struct sched_job *job) {
   const char *name = job->group->anchor->attrs->name;
   QUERN_CHECK(flash_setup(&w.f, job->group->anchor), INTERNAL, "schedule: %s is no attention", name);
   const struct pass_attention *a = &w.f.a;
+  if (flash_mma_back_claims(job->target, job->group->anchor, a)) return sched_flash_mma_back(job);
   w.shift_mem = kern_add_mem(job->kern, w.f.acc, KERN_WORK, a->batch * a->heads * a->queries);
   w.norm_mem = kern_add_mem(job->kern, w.f.acc, KERN_WORK, a->batch * a->heads * a->queries);
   shift_phase(&w);

@@ -1,0 +1,351 @@
+/* sched/flash_mma_back.c -- the gradient of attention of f32 on GPUs by units for matrices, as flash_back.c otherwise
+** how:   the same phases: D of each query; dq by blocks of queries, which leaves one by the sums of P; dk and dv by blocks of keys, whose tiles are
+**        transposed, a row a key, so that P' and dS' are left operands where they are (mma.h). Scores have the bits of forward's.
+** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
+** see:   flash_back.c, flash_mma.c, docs/design/007-gpu.md      tests: tests/sched/test_attention.c
+*/
+#include <math.h>
+
+#include "sched/flash.h"
+#include "sched/mma.h"
+
+enum {
+  LSE,
+  SHIFT,
+  NORM,
+  LINE = 4
+}; /* of a query in WORK memory: lse, or 0 where it sees nothing; D; one by the sum of its P */
+
+struct backward {
+  struct flash f;
+  struct mma m;
+  bool by_keys;                                                  /* rows are keys, and columns queries */
+  int line_mem;                                                  /* work: (B H, queries, LINE) */
+  int view, value_view;                                          /* whose rows are columns */
+  struct mma_left x, dx;                                         /* rows: q and dout, or k and v */
+  struct mma_right y, dy;                                        /* columns: k and v, or q and dout */
+  kern_id lines;                                                 /* LOCAL: those of queries that are columns */
+  kern_id sum[MMA_SCORES];                                       /* variables: of rows, the sums of P so far */
+  kern_id less[MMA_SCORES], shift[MMA_SCORES], norm[MMA_SCORES]; /* of rows or columns: see place_of */
+  kern_id p[MMA_SCORES], ds[MMA_SCORES];
+  kern_id r0, c0; /* the first row and column */
+};
+
+/* ---- which ---------------------------------------------------------------------------------------------------- */
+
+static int rows_of(const struct pass_attention *a, bool by_keys) {
+  return by_keys || BASE_MAX(a->width, a->value_width) > MMA_MOST_WIDTH / 2 ? 1 : 2;
+}
+
+bool flash_mma_back_claims(const struct base_target *target, const struct ir_node *node,
+                           const struct pass_attention *a) {
+  bool fits = (target->libraries & BASE_UNITS_MMA) != 0 && node->src[0]->dtype == QUERN_DTYPE_F32 &&
+              a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH && node->n_out <= FLASH_DMASK;
+  for (int by_keys = 0; by_keys < 2 && fits; by_keys++) {
+    int rows = rows_of(a, by_keys);
+    int64_t bytes = mma_left_bytes(rows, a->width) + mma_left_bytes(rows, a->value_width);
+    bytes += mma_right_bytes(a->width, MMA_AS_BOTH) + mma_right_bytes(a->value_width, MMA_AS_BOTH);
+    fits = bytes + (int64_t)4 * LINE * MMA_BLOCK <= target->shared_bytes;
+  }
+  return fits;
+}
+
+/* ---- before: lse and D of each query ------------------------------------------------------------------------------ */
+
+static kern_id line_of(struct backward *w, int view, kern_id row) {
+  struct kern_builder *b = w->f.b;
+  kern_id at = kern_add(b, flash_view_at(&w->f, view), kern_mul_i(b, row, w->f.a.views[view].row));
+  return kern_at(b, kern_mem(b, w->f.mem[view]), at);
+}
+
+/* A warp a query. */
+static void shift_phase(struct backward *w) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  struct kern *kern = f->job->kern;
+  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(a->batch * a->heads * a->queries))};
+  if (kern->failed != QUERN_STATUS_OK) return;
+  kern->phases[kern->n_phases - 1].group = KERN_WARP;
+  f->b = &b;
+  kern_id task = kern_task(&b), head = kern_idiv(&b, task, a->queries), row = kern_imod(&b, task, a->queries);
+  f->batch = kern_idiv(&b, head, a->heads);
+  f->head = kern_imod(&b, head, a->heads);
+  kern_id out = line_of(w, PASS_VIEW_Y, row), dout = line_of(w, PASS_VIEW_DY, row);
+  kern_id sum = kern_const_f(&b, f->acc, KERN_WARP, 0);
+  for (int64_t e = 0; e < a->value_width; e += KERN_WARP) {
+    kern_id at = kern_index(&b, e), count = kern_index(&b, BASE_MIN(a->value_width - e, KERN_WARP));
+    kern_id x = kern_load_n(&b, out, at, KERN_WARP, count);
+    sum = kern_fma(&b, x, kern_load_n(&b, dout, at, KERN_WARP, count), sum);
+  }
+  kern_id to = kern_mem(&b, w->line_mem), at = kern_mul_i(&b, task, LINE);
+  kern_id lse = kern_load(&b, kern_mem(&b, f->lse_mem), task, 1), zero = kern_const_f(&b, f->acc, 1, 0);
+  kern_id none = kern_bin(&b, KERN_EQ, lse, kern_const_f(&b, f->acc, 1, -(double)INFINITY));
+  kern_store(&b, to, kern_add_i(&b, at, LSE), kern_select(&b, none, zero, lse));
+  kern_store(&b, to, kern_add_i(&b, at, SHIFT), kern_fold(&b, KERN_ADD, sum));
+}
+
+/* ---- tiles -------------------------------------------------------------------------------------------------------- */
+
+/* Of score number `at` of a thread: the number of its query among the thread's, those of rows or those of columns. */
+static int place_of(const struct backward *w, int at) {
+  return w->by_keys ? at / 4 % MMA_TILES * 2 + at % 2 : at / 4 / MMA_TILES * 2 + at % 4 / 2;
+}
+static int places_of(const struct backward *w) { return w->by_keys ? 2 * MMA_TILES : 2 * w->m.rows; }
+
+static kern_id query_at(const struct backward *w, int place) {
+  return w->by_keys ? mma_column(&w->m, &w->y, w->c0, place / 2, place % 2)
+                    : mma_row(&w->m, w->r0, place / 2, place % 2);
+}
+static kern_id key_of(const struct backward *w, int at) {
+  return w->by_keys ? mma_row(&w->m, w->r0, at / 4 / MMA_TILES, at % 4 / 2)
+                    : mma_column(&w->m, &w->y, w->c0, at / 4 % MMA_TILES, at % 2);
+}
+
+/* What rows of an operand are multiplied by when they are loaded: queries as forward. */
+static double scale_of(const struct backward *w, int view) { return view == PASS_VIEW_Q ? w->f.a.scale : 1; }
+
+static void clear_end(const struct backward *w, const struct mma_right *r) {
+  tile_clear(&w->f.t, &r->at, r->at.width, sched_ceil(r->at.width, MMA_STEP) * MMA_STEP);
+}
+
+/* Tiles of a phase, and its rows, which stay. */
+static void start(struct backward *w, int view, int value_view) {
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  w->m = mma_begin(&f->t, rows_of(a, w->by_keys));
+  w->x = mma_left(&w->m, a->width, false);
+  w->dx = mma_left(&w->m, a->value_width, false);
+  w->y = mma_right(&w->m, a->width, MMA_AS_BOTH);
+  w->dy = mma_right(&w->m, a->value_width, MMA_AS_BOTH);
+  if (w->by_keys) w->lines = kern_local(f->b, f->acc, MMA_BLOCK * LINE);
+  clear_end(w, &w->y);
+  clear_end(w, &w->dy);
+  struct tile_source one = flash_source(f, view, KERN_NONE), other = flash_source(f, value_view, KERN_NONE);
+  mma_left_keep(&w->m, &w->x, &one, w->r0, scale_of(w, view));
+  mma_left_keep(&w->m, &w->dx, &other, w->r0, 1);
+}
+
+/* The columns of a block come to shared memory through registers: those of y may be left for the end, where registers are few. */
+struct coming {
+  struct tile_source from, value_from;
+  struct tile_pieces pieces, value_pieces;
+  kern_id lines;
+};
+static void fetch_columns(struct backward *w, kern_id first, struct coming *next) {
+  struct flash *f = &w->f;
+  next->from = flash_source(f, w->view, first);
+  next->value_from = flash_source(f, w->value_view, first);
+  tile_fetch(&f->t, &w->dy.at, &next->value_from, &next->value_pieces);
+  next->pieces.n = 0;
+  if (!w->by_keys || BASE_MAX(f->a.width, f->a.value_width) <= MMA_MOST_WIDTH / 2)
+    tile_fetch(&f->t, &w->y.at, &next->from, &next->pieces);
+  if (!w->by_keys) return;
+  kern_id number = kern_idiv(f->b, f->t.lane, LINE), part = kern_imod(f->b, f->t.lane, LINE);
+  kern_id line = flash_line(f, kern_add(f->b, tile_all(&f->t, first), number), f->a.queries);
+  line = kern_add(f->b, mma_times(&w->m, line, LINE), kern_min(f->b, part, tile_i(&f->t, NORM)));
+  next->lines = kern_gather(f->b, kern_mem(f->b, w->line_mem), line);
+}
+static void keep_columns(struct backward *w, const struct coming *next) {
+  struct flash *f = &w->f;
+  tile_keep(&f->t, &w->dy.at, &next->value_from, &next->value_pieces, 1);
+  tile_keep(&f->t, &w->y.at, &next->from, &next->pieces, scale_of(w, w->view));
+  if (w->by_keys) kern_scatter_n(f->b, w->lines, f->t.lane, next->lines, KERN_NONE);
+}
+static void first_columns(struct backward *w, kern_id first) {
+  struct coming columns;
+  fetch_columns(w, first, &columns);
+  keep_columns(w, &columns);
+}
+
+/* Of queries that are rows, once. */
+static void read_rows(struct backward *w) {
+  struct flash *f = &w->f;
+  for (int i = 0; i < places_of(w); i++) {
+    kern_id at = mma_times(&w->m, flash_line(f, query_at(w, i), f->a.queries), LINE);
+    kern_id two = kern_gather_n(f->b, kern_mem(f->b, w->line_mem), at, 2);
+    w->less[i] = kern_pick(f->b, two, 2, LSE);
+    w->shift[i] = kern_pick(f->b, two, 2, SHIFT);
+    w->sum[i] = kern_var(f->b, tile_f(&f->t, 0));
+  }
+}
+/* Of queries that are columns, of each block. */
+static void read_columns(struct backward *w) {
+  struct flash *f = &w->f;
+  for (int i = 0; i < places_of(w); i++) {
+    kern_id from = kern_at(f->b, w->lines, kern_index(f->b, (int64_t)i / 2 * MMA_TILE * LINE));
+    kern_id all = kern_gather_n(f->b, from, mma_times(&w->m, w->y.column[i % 2], LINE), LINE);
+    w->less[i] = kern_pick(f->b, all, LINE, LSE);
+    w->shift[i] = kern_pick(f->b, all, LINE, SHIFT);
+    w->norm[i] = kern_pick(f->b, all, LINE, NORM);
+  }
+}
+
+/* Scores are -inf where the key is not seen, or the query not there; of blocks where all see all, nothing is asked. */
+static void hide(struct backward *w) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  bool asks = f->mask == NULL || f->mask->dtype != QUERN_DTYPE_BOOL;
+  kern_id nothing = tile_f(&f->t, -(double)INFINITY), seen[MMA_SCORES], limit[MMA_SCORES];
+  int n = w->m.rows * MMA_TILES * 4;
+  for (int at = 0; at < n; at++) seen[at] = kern_var(b, w->p[at]);
+  if (asks) {
+    kern_id query = w->by_keys ? w->c0 : w->r0, all = flash_keys_seen(f, kern_add_i(b, query, 1));
+    kern_id end = w->by_keys ? kern_add_i(b, w->r0, w->m.block) : kern_add_i(b, w->c0, MMA_BLOCK);
+    kern_id some = kern_bin(b, KERN_LT, all, end), last = kern_index(b, f->a.queries - MMA_BLOCK);
+    if (w->by_keys) some = kern_bin(b, KERN_OR, some, kern_bin(b, KERN_LT, last, w->c0));
+    kern_if(b, some);
+  }
+  for (int i = 0; i < places_of(w); i++) {
+    kern_id query = query_at(w, i), there = kern_bin(b, KERN_LT, query, tile_i(&f->t, f->a.queries));
+    limit[i] = kern_select(b, there, flash_limit(f, query), tile_i(&f->t, -1));
+  }
+  for (int at = 0; at < n; at++) {
+    kern_id there = flash_sees(f, query_at(w, place_of(w, at)), key_of(w, at), limit[place_of(w, at)]);
+    kern_set(b, seen[at], kern_select(b, there, kern_get(b, seen[at]), nothing));
+  }
+  if (asks) kern_end(b);
+  for (int at = 0; at < n; at++) w->p[at] = kern_get(b, seen[at]);
+}
+
+/* P and dS of a block: of dq not divided yet, and its sums follow; of dk and dv divided. */
+static void weigh(struct backward *w) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  int n = w->m.rows * MMA_TILES * 4;
+  mma_scores(&w->m, &w->x, &w->y, w->by_keys, w->p);
+  for (int at = 0; at < n && flash_adds(f); at++)
+    w->p[at] = flash_added(f, query_at(w, place_of(w, at)), key_of(w, at), w->p[at]);
+  if (flash_hides(f, w->by_keys ? MMA_BLOCK : w->m.block, w->by_keys ? w->m.block : MMA_BLOCK)) hide(w);
+  if (w->by_keys) read_columns(w);
+  for (int at = 0; at < n; at++) {
+    int i = place_of(w, at);
+    w->p[at] = mma_weigh(&w->m, w->p[at], w->less[i]);
+    if (w->by_keys)
+      w->p[at] = kern_mul(b, w->p[at], w->norm[i]);
+    else
+      kern_set(b, w->sum[i], kern_add(b, kern_get(b, w->sum[i]), w->p[at]));
+  }
+  mma_scores(&w->m, &w->dx, &w->dy, w->by_keys, w->ds);
+  for (int at = 0; at < n; at++) w->ds[at] = kern_mul(b, w->p[at], kern_sub(b, w->ds[at], w->shift[place_of(w, at)]));
+}
+
+static void store(const struct backward *w, int view, const struct mma_out *out, const kern_id *factor) {
+  struct flash f = w->f;
+  if (f.mem[view] < 0) return;
+  struct tile_source like = flash_source(&f, view, KERN_NONE);
+  struct mma_to to = {.row = like.row, .width = like.width, .run = like.run};
+  to.last = (w->by_keys ? f.a.keys : f.a.queries) - 1;
+  to.mem = kern_at(f.b, like.mem, like.at);
+  mma_store(&w->m, &to, w->r0, out, KERN_MUL, factor);
+}
+
+/* ---- dq ----------------------------------------------------------------------------------------------------------- */
+
+/* Divides dq by the sums of P, and leaves one by them. A query that sees nothing has 0. */
+static void finish_rows(struct backward *w, const struct mma_out *dq) {
+  struct flash *f = &w->f;
+  struct kern_builder *b = f->b;
+  kern_id factor[2 * MMA_MOST_ROWS], zero = tile_f(&f->t, 0), one = tile_f(&f->t, 1);
+  for (int i = 0; i < places_of(w); i++) {
+    kern_id sum = mma_join_row(&w->m, IR_SUM, kern_get(b, w->sum[i])), none = kern_bin(b, KERN_EQ, sum, zero);
+    kern_id norm = kern_select(b, none, zero, kern_bin(b, KERN_DIV, one, sum)), query = query_at(w, i);
+    kern_id at = mma_plus(&w->m, mma_times(&w->m, flash_line(f, query, f->a.queries), LINE), NORM);
+    kern_id there = kern_bin(b, KERN_LT, query, tile_i(&f->t, f->a.queries));
+    there = kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, w->m.u, tile_i(&f->t, 0)));
+    kern_scatter_n(b, kern_mem(b, w->line_mem), at, norm, there);
+    factor[i] = kern_mul(b, norm, tile_f(&f->t, f->a.scale));
+  }
+  store(w, PASS_VIEW_DQ, dq, factor);
+}
+
+static void query_phase(struct backward *w) {
+  enum { BESIDE = 2 }; /* groups of a processor */
+  struct flash *f = &w->f;
+  struct kern_builder b;
+  struct mma_out dq;
+  struct mma_pair weights[MMA_MOST_ROWS * MMA_TILES];
+  struct coming next;
+  int64_t queries = mma_block(rows_of(&f->a, false));
+  w->by_keys = false;
+  w->view = PASS_VIEW_K, w->value_view = PASS_VIEW_V;
+  if (!flash_begin_queries(f, &b, queries, &w->r0)) return;
+  b.kern->phases[b.kern->n_phases - 1].beside = BESIDE;
+  start(w, PASS_VIEW_Q, PASS_VIEW_DY);
+  mma_out(&w->m, &dq, f->a.width);
+  read_rows(w);
+  struct flash_keys passing = flash_keys(f, w->r0, queries, MMA_BLOCK);
+  first_columns(w, passing.from);
+  kern_id number = kern_for(&b, passing.from, passing.to, 1);
+  w->c0 = kern_mul_i(&b, number, MMA_BLOCK);
+  weigh(w);
+  mma_weights(&w->m, w->ds, weights);
+  fetch_columns(w, kern_add_i(&b, w->c0, MMA_BLOCK), &next);
+  mma_add(&w->m, &dq, NULL, weights, &w->y);
+  keep_columns(w, &next);
+  kern_end(&b);
+  finish_rows(w, &dq);
+}
+
+/* ---- dk and dv ---------------------------------------------------------------------------------------------------- */
+
+/* The first block of queries that sees one of the task's keys. */
+static kern_id first_block(struct backward *w) {
+  struct kern_builder *b = w->f.b;
+  kern_id first = kern_index(b, 0);
+  if (w->f.a.causal) first = kern_max_i(b, kern_add_i(b, w->r0, w->f.a.queries - w->f.a.keys), 0);
+  return kern_idiv(b, first, MMA_BLOCK);
+}
+
+static void key_phase(struct backward *w) {
+  enum { BESIDE = 3, BESIDE_WIDE = 2 }; /* groups of a processor */
+  struct flash *f = &w->f;
+  const struct pass_attention *a = &f->a;
+  int64_t keys = mma_block(rows_of(a, true)), blocks = sched_ceil(a->keys, keys), sharing = a->heads / a->kv_heads;
+  struct mma_out dk, dv;
+  struct mma_pair weights[MMA_MOST_ROWS * MMA_TILES];
+  struct coming next;
+  struct kern_builder b = flash_phase(f, a->batch * a->kv_heads * blocks);
+  if (b.kern->failed != QUERN_STATUS_OK) return;
+  bool wide = BASE_MAX(a->width, a->value_width) > MMA_MOST_WIDTH / 2;
+  b.kern->phases[b.kern->n_phases - 1].beside = wide ? BESIDE_WIDE : BESIDE;
+  f->b = &b;
+  kern_id block, head = flash_task(f, a->batch * a->kv_heads, blocks, &block);
+  f->batch = kern_idiv(&b, head, a->kv_heads);
+  f->kv = kern_imod(&b, head, a->kv_heads);
+  f->t = tile_begin(&b, f->acc);
+  w->r0 = kern_mul_i(&b, block, keys);
+  w->by_keys = true;
+  w->view = PASS_VIEW_Q, w->value_view = PASS_VIEW_DY;
+  start(w, PASS_VIEW_K, PASS_VIEW_V);
+  mma_out(&w->m, &dk, a->width);
+  mma_out(&w->m, &dv, a->value_width);
+  kern_id first = first_block(w);
+  kern_id shared = kern_range(&b, 0, sharing, 1);
+  f->head = kern_add(&b, kern_mul_i(&b, f->kv, sharing), shared);
+  first_columns(w, kern_mul_i(&b, first, MMA_BLOCK));
+  kern_id number = kern_for(&b, first, kern_index(&b, sched_ceil(a->queries, MMA_BLOCK)), 1);
+  w->c0 = kern_mul_i(&b, number, MMA_BLOCK);
+  weigh(w);
+  mma_weights(&w->m, w->p, weights);
+  mma_add(&w->m, &dv, NULL, weights, &w->dy);
+  fetch_columns(w, kern_add_i(&b, w->c0, MMA_BLOCK), &next);
+  mma_weights(&w->m, w->ds, weights);
+  mma_add(&w->m, &dk, NULL, weights, &w->y);
+  keep_columns(w, &next);
+  kern_end(&b);
+  kern_end(&b);
+  store(w, PASS_VIEW_DK, &dk, NULL);
+  store(w, PASS_VIEW_DV, &dv, NULL);
+}
+
+quern_status sched_flash_mma_back(struct sched_job *job) {
+  struct backward w = {.f = {.job = job}};
+  QUERN_CHECK(flash_setup(&w.f, job->group->anchor), INTERNAL, "schedule: %s is no attention",
+              job->group->anchor->attrs->name);
+  const struct pass_attention *a = &w.f.a;
+  w.line_mem = kern_add_mem(job->kern, w.f.acc, KERN_WORK, a->batch * a->heads * a->queries * LINE);
+  shift_phase(&w);
+  query_phase(&w);
+  key_phase(&w);
+  return job->kern->failed;
+}
