@@ -48,8 +48,10 @@ static kern_id key_of(const struct forward *w, int at) {
 }
 
 static void add_mask(struct forward *w) {
-  for (int at = 0; at < w->m.rows * MMA_TILES * 4; at++)
-    w->score[at] = flash_added(&w->f, query_of(w, at), key_of(w, at), w->score[at]);
+  for (int at = 0; at < w->m.rows * MMA_TILES * 4; at++) {
+    kern_id query = query_of(w, at), key = key_of(w, at);
+    w->score[at] = flash_added(&w->f, query, key, w->score[at]);
+  }
 }
 
 /* -inf where the key is not seen; of blocks that all queries see, nothing is asked. */
@@ -67,7 +69,8 @@ static void hide(struct forward *w) {
   kern_id limit[2 * MMA_MOST_ROWS];
   for (int row = 0; row < 2 * w->m.rows; row++) limit[row] = flash_limit(f, mma_row(&w->m, w->q0, row / 2, row % 2));
   for (int at = 0; at < n; at++) {
-    kern_id there = flash_sees(f, query_of(w, at), key_of(w, at), limit[at / 4 / MMA_TILES * 2 + at % 4 / 2]);
+    kern_id query = query_of(w, at), key = key_of(w, at);
+    kern_id there = flash_sees(f, query, key, limit[at / 4 / MMA_TILES * 2 + at % 4 / 2]);
     kern_set(b, seen[at], kern_select(b, there, kern_get(b, seen[at]), nothing));
   }
   if (asks) kern_end(b);

@@ -54,8 +54,9 @@ bool flash_mma_back_claims(const struct base_target *target, const struct ir_nod
 
 static kern_id line_of(struct backward *w, int view, kern_id row) {
   struct kern_builder *b = w->f.b;
-  kern_id at = kern_add(b, flash_view_at(&w->f, view), kern_mul_i(b, row, w->f.a.views[view].row));
-  return kern_at(b, kern_mem(b, w->f.mem[view]), at);
+  kern_id mem = kern_mem(b, w->f.mem[view]), at = flash_view_at(&w->f, view);
+  at = kern_add(b, at, kern_mul_i(b, row, w->f.a.views[view].row));
+  return kern_at(b, mem, at);
 }
 
 /* A warp a query. */
@@ -80,8 +81,10 @@ static void shift_phase(struct backward *w) {
   kern_id to = kern_mem(&b, w->line_mem), at = kern_mul_i(&b, task, LINE);
   kern_id lse = kern_load(&b, kern_mem(&b, f->lse_mem), task, 1), zero = kern_const_f(&b, f->acc, 1, 0);
   kern_id none = kern_bin(&b, KERN_EQ, lse, kern_const_f(&b, f->acc, 1, -(double)INFINITY));
-  kern_store(&b, to, kern_add_i(&b, at, LSE), kern_select(&b, none, zero, lse));
-  kern_store(&b, to, kern_add_i(&b, at, SHIFT), kern_fold(&b, KERN_ADD, sum));
+  kern_id shift = kern_fold(&b, KERN_ADD, sum);
+  lse = kern_select(&b, none, zero, lse);
+  kern_store(&b, to, kern_add_i(&b, at, LSE), lse);
+  kern_store(&b, to, kern_add_i(&b, at, SHIFT), shift);
 }
 
 /* ---- tiles -------------------------------------------------------------------------------------------------------- */
@@ -142,7 +145,8 @@ static void fetch_columns(struct backward *w, kern_id first, struct coming *next
   if (!w->by_keys) return;
   kern_id number = kern_idiv(f->b, f->t.lane, LINE), part = kern_imod(f->b, f->t.lane, LINE);
   kern_id line = flash_line(f, kern_add(f->b, tile_all(&f->t, first), number), f->a.queries);
-  line = kern_add(f->b, mma_times(&w->m, line, LINE), kern_min(f->b, part, tile_i(&f->t, NORM)));
+  part = kern_min(f->b, part, tile_i(&f->t, NORM));
+  line = kern_add(f->b, mma_times(&w->m, line, LINE), part);
   next->lines = kern_gather(f->b, kern_mem(f->b, w->line_mem), line);
 }
 static void keep_columns(struct backward *w, const struct coming *next) {
@@ -197,10 +201,12 @@ static void hide(struct backward *w) {
   }
   for (int i = 0; i < places_of(w); i++) {
     kern_id query = query_at(w, i), there = kern_bin(b, KERN_LT, query, tile_i(&f->t, f->a.queries));
-    limit[i] = kern_select(b, there, flash_limit(f, query), tile_i(&f->t, -1));
+    kern_id none = tile_i(&f->t, -1);
+    limit[i] = kern_select(b, there, flash_limit(f, query), none);
   }
   for (int at = 0; at < n; at++) {
-    kern_id there = flash_sees(f, query_at(w, place_of(w, at)), key_of(w, at), limit[place_of(w, at)]);
+    kern_id query = query_at(w, place_of(w, at)), key = key_of(w, at);
+    kern_id there = flash_sees(f, query, key, limit[place_of(w, at)]);
     kern_set(b, seen[at], kern_select(b, there, kern_get(b, seen[at]), nothing));
   }
   if (asks) kern_end(b);
@@ -213,8 +219,10 @@ static void weigh(struct backward *w) {
   struct kern_builder *b = f->b;
   int n = w->m.rows * MMA_TILES * 4;
   mma_scores(&w->m, &w->x, &w->y, w->by_keys, w->p);
-  for (int at = 0; at < n && flash_adds(f); at++)
-    w->p[at] = flash_added(f, query_at(w, place_of(w, at)), key_of(w, at), w->p[at]);
+  for (int at = 0; at < n && flash_adds(f); at++) {
+    kern_id query = query_at(w, place_of(w, at)), key = key_of(w, at);
+    w->p[at] = flash_added(f, query, key, w->p[at]);
+  }
   if (flash_hides(f, w->by_keys ? MMA_BLOCK : w->m.block, w->by_keys ? w->m.block : MMA_BLOCK)) hide(w);
   if (w->by_keys) read_columns(w);
   for (int at = 0; at < n; at++) {

@@ -45,7 +45,8 @@ kern_id mma_weigh(const struct mma *m, kern_id x, kern_id from) {
 }
 
 kern_id mma_row(const struct mma *m, kern_id first, int tile, int h) {
-  return kern_add(m->b, tile_all(m->t, first), mma_plus(m, m->row, tile * MMA_ROWS + h * MMA_TILE));
+  kern_id from = tile_all(m->t, first);
+  return kern_add(m->b, from, mma_plus(m, m->row, tile * MMA_ROWS + h * MMA_TILE));
 }
 
 /* sums[tile * n + i] += a[tile] b[i] by three products, the small ones first; each goes through all sums, which do not wait for each other.
@@ -161,7 +162,8 @@ struct mma_right mma_right(const struct mma *m, int64_t width, enum mma_use use)
 }
 
 kern_id mma_column(const struct mma *m, const struct mma_right *r, kern_id first, int s, int i) {
-  return kern_add(m->b, tile_all(m->t, first), mma_plus(m, r->column[i], s * MMA_TILE));
+  kern_id from = tile_all(m->t, first);
+  return kern_add(m->b, from, mma_plus(m, r->column[i], s * MMA_TILE));
 }
 
 /* Four neighbouring elements of a row of tile s, as pairs. */
