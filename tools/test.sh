@@ -59,6 +59,8 @@ value-calls-0    build/querntest --mode value --device interp --target sm_90+bla
 grad-calls       build/querntest --mode grad --device interp --target sm_90+blas+dnn
 value-mma        build/querntest --mode value --device interp --target sm_90+mma --op attention
 value-mma-mask   build/querntest --mode value --device interp --target sm_90+mma --op attention_mask
+grad-mma         build/querntest --mode grad --device interp --target sm_90+mma --op attention
+grad-mma-mask    build/querntest --mode grad --device interp --target sm_90+mma --op attention_mask
 cache            rm -rf build/cache
 value-cpu        build/querntest --mode value --device cpu
 value-cpu-0      build/querntest --mode value --device cpu --optimise 0

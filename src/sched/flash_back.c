@@ -6,7 +6,7 @@
 **        lse has lost digits where scores are in the thousands, as many for a whole row: so P is divided by its sum over the row, which the
 **        phase of dq has at its end and leaves for the other. Scores have the same bits as forward's: those of queries that are scaled first.
 ** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
-** see:   flash.c, attention_back.c (processors)      tests: tests/sched/test_attention.c
+** see:   flash.c, attention_back.c (processors), flash_mma_back.c (units for matrices)      tests: tests/sched/test_attention.c
 */
 #include <math.h>
 

@@ -38,7 +38,13 @@ static int run_claimed(const struct run_way *way, size_t n, quern_tensor *const 
   return claims;
 }
 
-static void expect_claimed(int claims, size_t n, quern_tensor *const *roots) {
+/* The ways, and last a GPU with units for matrices. */
+static const struct run_way *claimed_way(size_t at) {
+  run_libraries = at < BASE_COUNT(claimed_ways) ? 0 : BASE_UNITS_MMA;
+  return &claimed_ways[at < BASE_COUNT(claimed_ways) ? at : BASE_COUNT(claimed_ways) - 2];
+}
+
+static void expect_from(size_t first, int claims, size_t n, quern_tensor *const *roots) {
   void *want[8], *got[8];
   for (size_t i = 0; i < n; i++) {
     assert_false(quern_tensor_is_poison(roots[i]));
@@ -46,14 +52,13 @@ static void expect_claimed(int claims, size_t n, quern_tensor *const *roots) {
     got[i] = malloc(ir_bytes(roots[i]) + 64);
   }
   EXPECT_OK(ir_eval(ctx, n, roots, want, 0, NULL));
-  for (size_t at = 0; at <= BASE_COUNT(claimed_ways); at++) { /* the last: a GPU with units for matrices */
-    size_t w = at < BASE_COUNT(claimed_ways) ? at : BASE_COUNT(claimed_ways) - 2;
-    run_libraries = at < BASE_COUNT(claimed_ways) ? 0 : BASE_UNITS_MMA;
-    assert_int_equal(run_claimed(&claimed_ways[w], n, roots, got), claims + (claimed_ways[w].gpu ? gpu_more : 0));
+  for (size_t at = first; at <= BASE_COUNT(claimed_ways); at++) {
+    const struct run_way *way = claimed_way(at);
+    assert_int_equal(run_claimed(way, n, roots, got), claims + (way->gpu ? gpu_more : 0));
     for (size_t i = 0; i < n; i++) {
       for (int64_t k = 0; k < ir_count(roots[i]); k++) {
         if (run_near(roots[i]->dtype, got[i], want[i], k)) continue;
-        fail_msg("%s: root %zu, element %lld is %.9g, evaluated %.9g", claimed_ways[w].name, i, (long long)k,
+        fail_msg("%s: root %zu, element %lld is %.9g, evaluated %.9g", way->name, i, (long long)k,
                  base_load_float(roots[i]->dtype, got[i], (size_t)k),
                  base_load_float(roots[i]->dtype, want[i], (size_t)k));
       }
@@ -61,6 +66,7 @@ static void expect_claimed(int claims, size_t n, quern_tensor *const *roots) {
   }
   for (size_t i = 0; i < n; i++) free(want[i]), free(got[i]);
 }
+static void expect_claimed(int claims, size_t n, quern_tensor *const *roots) { expect_from(0, claims, n, roots); }
 
 struct shape {
   int64_t b, h, g, s, t, d, e;
@@ -200,6 +206,21 @@ static void test_backward(void **state) {
   }
 }
 
+/* Units for matrices: widths that fill tiles or do not, and several blocks of queries and keys. */
+static void test_backward_units(void **state) {
+  (void)state;
+  static const struct shape more[] = {{1, 2, 1, 70, 100, 126, 126, true}, {1, 1, 1, 70, 66, 128, 128, false},
+                                      {2, 4, 2, 50, 65, 80, 30, true},    {1, 1, 1, 33, 70, 127, 7, true},
+                                      {1, 3, 1, 65, 129, 64, 64, false},  {1, 1, 1, 128, 64, 64, 64, false}};
+  for (size_t i = 0; i < BASE_COUNT(more); i++) {
+    quern_tensor *qkv[3], *y, *dx[3];
+    attend(&more[i], QUERN_DTYPE_F32, NULL, qkv, &y, NULL);
+    quern_tensor *dy = run_data(QUERN_DTYPE_F32, 4, (int64_t[]){more[i].b, more[i].h, more[i].s, more[i].e}, 4);
+    EXPECT_OK(quern_vjp(1, &y, &dy, 3, qkv, dx));
+    expect_from(BASE_COUNT(claimed_ways), 2, 3, dx);
+  }
+}
+
 static void test_backward_mask(void **state) {
   (void)state;
   const struct shape p = {2, 2, 1, 19, 21, 8, 8, true};
@@ -279,9 +300,10 @@ static void test_backward_large(void **state) {
     gradient_of_eighths(QUERN_DTYPE_F64, &p[i], want_dx);
     for (int k = 0; k < 3; k++) got[k] = malloc(ir_bytes(dx[k]) + 64), want[k] = malloc(ir_bytes(want_dx[k]) + 64);
     EXPECT_OK(ir_eval(ctx, 3, want_dx, want, 0, NULL));
-    for (size_t w = 0; w < BASE_COUNT(claimed_ways); w++) {
-      if (!claimed_ways[w].gpu) continue;
-      assert_int_equal(run_claimed(&claimed_ways[w], 3, dx, got), 2);
+    for (size_t at = 0; at <= BASE_COUNT(claimed_ways); at++) {
+      const struct run_way *way = claimed_way(at);
+      if (!way->gpu) continue;
+      assert_int_equal(run_claimed(way, 3, dx, got), 2);
       for (int k = 0; k < 3; k++)
         for (int64_t e = 0; e < ir_count(dx[k]); e++) {
           double exact = ((double *)want[k])[e], error = fabs((double)((float *)got[k])[e] - exact);
@@ -299,6 +321,6 @@ int main(void) {
                                      TEST(test_few_masks),      TEST(test_few_offsets),
                                      TEST(test_backward),       TEST(test_backward_mask),
                                      TEST(test_backward_added), TEST(test_backward_of_mask),
-                                     TEST(test_backward_large)};
+                                     TEST(test_backward_large), TEST(test_backward_units)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
