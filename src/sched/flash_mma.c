@@ -1,4 +1,4 @@
-/* sched/flash_mma.c -- forward attention of f32 on GPUs by units for matrices, as flash.c otherwise
+/* sched/flash_mma.c -- forward attention on GPUs by units for matrices, as flash.c otherwise
 ** how:   a warp has one or two tiles of 16 queries, and four tiles of 8 keys pass by at a time; scores become weights where they are, in
 **        registers (mma.h)
 ** see:   flash.c, flash_mma_back.c, docs/design/007-gpu.md      tests: tests/sched/test_attention.c
@@ -33,7 +33,7 @@ static int64_t bytes_of(const struct pass_attention *a, bool split) {
 
 bool flash_mma_claims(const struct base_target *target, quern_dtype dtype, const struct pass_attention *a) {
   bool fits = a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH;
-  return (target->libraries & BASE_UNITS_MMA) != 0 && dtype == QUERN_DTYPE_F32 && fits &&
+  return (target->libraries & BASE_UNITS_MMA) != 0 && mma_takes(dtype) && fits &&
          bytes_of(a, false) <= target->shared_bytes;
 }
 
@@ -140,8 +140,11 @@ static void leave(const struct forward *w, const kern_id *sum) {
   kern_id head = kern_add(b, kern_mul_i(b, f.batch, f.a.heads), f.head);
   kern_id line = kern_add(b, kern_mul_i(b, head, f.a.queries * p->n), f.part);
   const int64_t strides[] = {p->row, f.a.value_width};
-  struct mma_to to = {
-      .row = p->n * p->row, .width = f.a.value_width, .last = f.a.queries - 1, .run = tile_run(f.acc, 2, strides)};
+  struct mma_to to = {.dtype = f.acc,
+                      .row = p->n * p->row,
+                      .width = f.a.value_width,
+                      .last = f.a.queries - 1,
+                      .run = tile_run(f.acc, 2, strides)};
   to.mem = kern_mem(b, p->out_mem);
   to.mem = kern_at(b, to.mem, kern_mul_i(b, line, p->row));
   mma_store(&w->m, &to, w->q0, &w->out, KERN_DIV, NULL);
@@ -159,11 +162,13 @@ static void finish(struct forward *w, const kern_id *sum) {
     kern_id query = mma_row(&w->m, w->q0, row / 2, row % 2), line = flash_line(f, query, f->a.queries);
     kern_id x = kern_math(b, IR_LOG, f->acc, 1, &divisor[row]), there = stores_line(w, query);
     x = kern_select(b, none, nothing, kern_add(b, kern_get(b, w->top[row]), x));
-    kern_scatter_n(b, kern_mem(b, f->lse_mem), line, x, there);
+    kern_id to = kern_mem(b, f->lse_mem);
+    kern_scatter_n(b, to, line, kern_cast(b, x, f->job->kern->mems[f->lse_mem].dtype), there);
   }
   if (f->mem[PASS_VIEW_Y] < 0) return;
   struct tile_source like = flash_source(f, PASS_VIEW_Y, KERN_NONE);
-  struct mma_to to = {.row = like.row, .width = like.width, .last = f->a.queries - 1, .run = like.run};
+  struct mma_to to = {
+      .dtype = w->m.dtype, .row = like.row, .width = like.width, .last = f->a.queries - 1, .run = like.run};
   to.mem = kern_at(b, like.mem, like.at);
   mma_store(&w->m, &to, w->q0, &w->out, KERN_DIV, divisor);
 }
@@ -173,8 +178,9 @@ static void finish(struct forward *w, const kern_id *sum) {
 static void start(struct forward *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
-  bool split = bytes_of(&f->a, true) <= f->job->target->shared_bytes;
-  w->m = mma_begin(&f->t, rows_of(&f->a));
+  quern_dtype dtype = f->job->group->anchor->src[0]->dtype;
+  bool split = mma_pairs(dtype) && bytes_of(&f->a, true) <= f->job->target->shared_bytes;
+  w->m = mma_begin(&f->t, dtype, rows_of(&f->a));
   w->q = mma_left(&w->m, f->a.width, split);
   w->k = mma_right(&w->m, f->a.width, MMA_AS_COLUMNS);
   w->v = mma_right(&w->m, f->a.value_width, MMA_AS_TERMS);
@@ -185,7 +191,7 @@ static void start(struct forward *w) {
   }
   tile_clear(&f->t, &w->k.at, f->a.width, sched_ceil(f->a.width, MMA_STEP) * MMA_STEP);
   struct tile_source from = flash_source(f, PASS_VIEW_Q, KERN_NONE);
-  mma_left_keep(&w->m, &w->q, &from, w->q0, f->a.scale);
+  mma_left_keep(&w->m, &w->q, &from, w->q0, mma_pairs(dtype) ? f->a.scale : 1);
 }
 
 /* A block of keys and its values. Values are on their way while scores are computed, and the next keys while they are added. */
@@ -195,7 +201,7 @@ static void add_block(struct forward *w, kern_id last) {
   struct tile_source values = flash_source(f, PASS_VIEW_V, w->j0);
   if (f->offset != KERN_NONE) values.last = last; /* what lies behind may be anything */
   tile_fetch(&f->t, &w->v.at, &values, &pieces);
-  mma_scores(&w->m, &w->q, &w->k, false, w->score);
+  mma_scores(&w->m, &w->q, &w->k, false, mma_pairs(w->m.dtype) ? 1 : f->a.scale, w->score);
   tile_keep(&f->t, &w->v.at, &values, &pieces, 1);
   struct tile_source next = flash_source(f, PASS_VIEW_K, kern_add_i(f->b, w->j0, MMA_BLOCK));
   tile_fetch(&f->t, &w->k.at, &next, &pieces);

@@ -1,4 +1,4 @@
-/* sched/flash_mma_back.c -- the gradient of attention of f32 on GPUs by units for matrices, as flash_back.c otherwise
+/* sched/flash_mma_back.c -- the gradient of attention on GPUs by units for matrices, as flash_back.c otherwise
 ** how:   the same phases: D of each query; dq by blocks of queries, which leaves one by the sums of P; dk and dv by blocks of keys, whose tiles are
 **        transposed, a row a key, so that P' and dS' are left operands where they are (mma.h). Scores have the bits of forward's.
 ** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
@@ -39,7 +39,7 @@ static int rows_of(const struct pass_attention *a, bool by_keys) {
 
 bool flash_mma_back_claims(const struct base_target *target, const struct ir_node *node,
                            const struct pass_attention *a) {
-  bool fits = (target->libraries & BASE_UNITS_MMA) != 0 && node->src[0]->dtype == QUERN_DTYPE_F32 &&
+  bool fits = (target->libraries & BASE_UNITS_MMA) != 0 && mma_takes(node->src[0]->dtype) &&
               a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH && node->n_out <= FLASH_DMASK;
   for (int by_keys = 0; by_keys < 2 && fits; by_keys++) {
     int rows = rows_of(a, by_keys);
@@ -75,11 +75,13 @@ static void shift_phase(struct backward *w) {
   kern_id sum = kern_const_f(&b, f->acc, KERN_WARP, 0);
   for (int64_t e = 0; e < a->value_width; e += KERN_WARP) {
     kern_id at = kern_index(&b, e), count = kern_index(&b, BASE_MIN(a->value_width - e, KERN_WARP));
-    kern_id x = kern_load_n(&b, out, at, KERN_WARP, count);
-    sum = kern_fma(&b, x, kern_load_n(&b, dout, at, KERN_WARP, count), sum);
+    kern_id x = kern_cast(&b, kern_load_n(&b, out, at, KERN_WARP, count), f->acc);
+    kern_id y = kern_cast(&b, kern_load_n(&b, dout, at, KERN_WARP, count), f->acc);
+    sum = kern_fma(&b, x, y, sum);
   }
   kern_id to = kern_mem(&b, w->line_mem), at = kern_mul_i(&b, task, LINE);
   kern_id lse = kern_load(&b, kern_mem(&b, f->lse_mem), task, 1), zero = kern_const_f(&b, f->acc, 1, 0);
+  lse = kern_cast(&b, lse, f->acc);
   kern_id none = kern_bin(&b, KERN_EQ, lse, kern_const_f(&b, f->acc, 1, -(double)INFINITY));
   kern_id shift = kern_fold(&b, KERN_ADD, sum);
   lse = kern_select(&b, none, zero, lse);
@@ -104,8 +106,11 @@ static kern_id key_of(const struct backward *w, int at) {
                     : mma_column(&w->m, &w->y, w->c0, at / 4 % MMA_TILES, at % 2);
 }
 
-/* What rows of an operand are multiplied by when they are loaded: queries as forward. */
-static double scale_of(const struct backward *w, int view) { return view == PASS_VIEW_Q ? w->f.a.scale : 1; }
+/* What rows of an operand are multiplied by when they are loaded: queries as forward. What scores are multiplied by otherwise. */
+static double scale_of(const struct backward *w, int view) {
+  return view == PASS_VIEW_Q && mma_pairs(w->m.dtype) ? w->f.a.scale : 1;
+}
+static double later_scale(const struct backward *w) { return mma_pairs(w->m.dtype) ? 1 : w->f.a.scale; }
 
 static void clear_end(const struct backward *w, const struct mma_right *r) {
   tile_clear(&w->f.t, &r->at, r->at.width, sched_ceil(r->at.width, MMA_STEP) * MMA_STEP);
@@ -115,7 +120,7 @@ static void clear_end(const struct backward *w, const struct mma_right *r) {
 static void start(struct backward *w, int view, int value_view) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
-  w->m = mma_begin(&f->t, rows_of(a, w->by_keys));
+  w->m = mma_begin(&f->t, f->job->group->anchor->src[0]->dtype, rows_of(a, w->by_keys));
   w->x = mma_left(&w->m, a->width, false);
   w->dx = mma_left(&w->m, a->value_width, false);
   w->y = mma_right(&w->m, a->width, MMA_AS_BOTH);
@@ -218,7 +223,7 @@ static void weigh(struct backward *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
   int n = w->m.rows * MMA_TILES * 4;
-  mma_scores(&w->m, &w->x, &w->y, w->by_keys, w->p);
+  mma_scores(&w->m, &w->x, &w->y, w->by_keys, later_scale(w), w->p);
   for (int at = 0; at < n && flash_adds(f); at++) {
     kern_id query = query_at(w, place_of(w, at)), key = key_of(w, at);
     w->p[at] = flash_added(f, query, key, w->p[at]);
@@ -227,13 +232,15 @@ static void weigh(struct backward *w) {
   if (w->by_keys) read_columns(w);
   for (int at = 0; at < n; at++) {
     int i = place_of(w, at);
-    w->p[at] = mma_weigh(&w->m, w->p[at], w->less[i]);
+    kern_id x =
+        kern_min(b, w->p[at], w->less[i]); /* above where lse is another's, whose scores were rounded otherwise */
+    w->p[at] = mma_weigh(&w->m, x, w->less[i]);
     if (w->by_keys)
       w->p[at] = kern_mul(b, w->p[at], w->norm[i]);
     else
       kern_set(b, w->sum[i], kern_add(b, kern_get(b, w->sum[i]), w->p[at]));
   }
-  mma_scores(&w->m, &w->dx, &w->dy, w->by_keys, w->ds);
+  mma_scores(&w->m, &w->dx, &w->dy, w->by_keys, 1, w->ds);
   for (int at = 0; at < n; at++) w->ds[at] = kern_mul(b, w->p[at], kern_sub(b, w->ds[at], w->shift[place_of(w, at)]));
 }
 
@@ -241,7 +248,7 @@ static void store(const struct backward *w, int view, const struct mma_out *out,
   struct flash f = w->f;
   if (f.mem[view] < 0) return;
   struct tile_source like = flash_source(&f, view, KERN_NONE);
-  struct mma_to to = {.row = like.row, .width = like.width, .run = like.run};
+  struct mma_to to = {.dtype = w->m.dtype, .row = like.row, .width = like.width, .run = like.run};
   to.last = (w->by_keys ? f.a.keys : f.a.queries) - 1;
   to.mem = kern_at(f.b, like.mem, like.at);
   mma_store(&w->m, &to, w->r0, out, KERN_MUL, factor);
@@ -282,7 +289,7 @@ static void query_phase(struct backward *w) {
   mma_out(&w->m, &dq, f->a.width);
   read_rows(w);
   struct flash_keys passing = flash_keys(f, w->r0, queries, MMA_BLOCK);
-  first_columns(w, passing.from);
+  first_columns(w, kern_mul_i(&b, passing.from, MMA_BLOCK));
   kern_id number = kern_for(&b, passing.from, passing.to, 1);
   w->c0 = kern_mul_i(&b, number, MMA_BLOCK);
   weigh(w);
@@ -342,7 +349,9 @@ static void key_phase(struct backward *w) {
   keep_columns(w, &next);
   kern_end(&b);
   kern_end(&b);
-  store(w, PASS_VIEW_DK, &dk, NULL);
+  kern_id scale = tile_f(&f->t, later_scale(w)), factor[2 * MMA_MOST_ROWS];
+  for (int i = 0; i < 2 * w->m.rows; i++) factor[i] = scale;
+  store(w, PASS_VIEW_DK, &dk, mma_pairs(w->m.dtype) ? NULL : factor);
   store(w, PASS_VIEW_DV, &dv, NULL);
 }
 

@@ -1,4 +1,4 @@
-/* sched/mma.c -- products of f32 by units for matrices (mma.h) */
+/* sched/mma.c -- products by units for matrices (mma.h) */
 #include <math.h>
 
 #include "sched/mma.h"
@@ -7,8 +7,13 @@
 
 int64_t mma_block(int rows) { return (int64_t)rows * MMA_ROWS * (TILE_THREADS / KERN_WARP); }
 
-struct mma mma_begin(const struct tile *t, int rows) {
-  struct mma m = {.t = t, .b = t->b, .rows = rows};
+bool mma_takes(quern_dtype dtype) {
+  return dtype == QUERN_DTYPE_F32 || dtype == QUERN_DTYPE_BF16 || dtype == QUERN_DTYPE_F16;
+}
+bool mma_pairs(quern_dtype dtype) { return dtype == QUERN_DTYPE_F32; }
+
+struct mma mma_begin(const struct tile *t, quern_dtype dtype, int rows) {
+  struct mma m = {.t = t, .b = t->b, .dtype = dtype, .rows = rows};
   m.block = mma_block(rows);
   m.lane = kern_imod(m.b, t->lane, KERN_WARP);
   m.warp = kern_idiv(m.b, t->lane, KERN_WARP);
@@ -27,9 +32,14 @@ kern_id mma_weave(const struct mma *m, kern_id x0, kern_id x1, kern_id x2, kern_
 }
 
 struct mma_pair mma_split(const struct mma *m, kern_id x) {
-  struct mma_pair p = {.high = kern_un(m->b, KERN_TF32, x)};
-  p.low = kern_sub(m->b, x, p.high);
+  struct mma_pair p = {kern_un(m->b, KERN_TF32, x), KERN_NONE};
+  if (mma_pairs(m->dtype)) p.low = kern_sub(m->b, x, p.high);
   return p;
+}
+
+/* The same of what was loaded, and has few bits as it is where it is no pair. */
+static struct mma_pair split_loaded(const struct mma *m, kern_id x) {
+  return mma_pairs(m->dtype) ? mma_split(m, x) : (struct mma_pair){x, KERN_NONE};
 }
 
 kern_id mma_no_sums(const struct mma *m) { return kern_const_f(m->b, m->t->acc, 4 * TILE_THREADS, 0); }
@@ -49,11 +59,11 @@ kern_id mma_row(const struct mma *m, kern_id first, int tile, int h) {
   return kern_add(m->b, from, mma_plus(m, m->row, tile * MMA_ROWS + h * MMA_TILE));
 }
 
-/* sums[tile * n + i] += a[tile] b[i] by three products, the small ones first; each goes through all sums, which do not wait for each other.
-** turned: a is what b is otherwise. */
+/* sums[tile * n + i] += a[tile] b[i] by three products of pairs, the small ones first; each goes through all sums, which do not wait for each
+** other. turned: a is what b is otherwise. */
 static void multiply(const struct mma *m, kern_id *sums, const struct mma_pair *a, const struct mma_pair *b, int n,
                      bool turned) {
-  for (int product = 0; product < 3; product++)
+  for (int product = mma_pairs(m->dtype) ? 0 : 2; product < 3; product++)
     for (int i = 0; i < n; i++)
       for (int tile = 0; tile < m->rows; tile++) {
         kern_id left = product == (turned ? 1 : 0) ? a[tile].low : a[tile].high;
@@ -88,13 +98,13 @@ static void read_row(const struct mma *m, const struct tile_source *from, kern_i
                      kern_id x[4]) {
   kern_id mem = kern_at(m->b, from->mem, from->at), last_row = tile_all(m->t, from->last);
   kern_id at_row = mma_times(m, kern_min(m->b, row, last_row), from->row);
-  for (int i = 0; i < 4; i += from->run) {
-    kern_id column = mma_plus(m, mma_times(m, m->u, 4), step * MMA_STEP + i),
-            last = tile_i(m->t, from->width - from->run);
+  int n = BASE_MIN(from->run, 4);
+  for (int i = 0; i < 4; i += n) {
+    kern_id column = mma_plus(m, mma_times(m, m->u, 4), step * MMA_STEP + i), last = tile_i(m->t, from->width - n);
     kern_id there = kern_bin(m->b, KERN_LE, column, last), at = kern_add(m->b, at_row, kern_min(m->b, column, last));
-    kern_id run = kern_gather_n(m->b, mem, at, from->run), zero = tile_f(m->t, 0);
-    for (int k = 0; k < from->run; k++) {
-      kern_id one = kern_pick(m->b, run, from->run, k);
+    kern_id run = kern_cast(m->b, kern_gather_n(m->b, mem, at, n), m->t->acc), zero = tile_f(m->t, 0);
+    for (int k = 0; k < n; k++) {
+      kern_id one = kern_pick(m->b, run, n, k);
       if (scale != 1) one = kern_mul(m->b, one, tile_f(m->t, scale));
       x[i + k] = (step + 1) * MMA_STEP > from->width ? kern_select(m->b, there, one, zero) : one;
     }
@@ -103,7 +113,7 @@ static void read_row(const struct mma *m, const struct tile_source *from, kern_i
 
 void mma_left_keep(const struct mma *m, const struct mma_left *to, const struct tile_source *from, kern_id first,
                    double scale) {
-  bool split = to->low != KERN_NONE;
+  bool split = to->low != KERN_NONE || !mma_pairs(m->dtype);
   for (int at = 0; at < m->rows * steps_of(to->width); at++) {
     int tile = at / steps_of(to->width), step = at % steps_of(to->width);
     kern_id x[2][4];
@@ -114,14 +124,14 @@ void mma_left_keep(const struct mma *m, const struct mma_left *to, const struct 
       struct mma_pair p = {all, KERN_NONE};
       if (split) p = mma_split(m, all);
       kern_scatter_n(m->b, kern_at(m->b, to->mem, place), to->own, p.high, KERN_NONE);
-      if (split) kern_scatter_n(m->b, kern_at(m->b, to->low, place), to->own, p.low, KERN_NONE);
+      if (to->low != KERN_NONE) kern_scatter_n(m->b, kern_at(m->b, to->low, place), to->own, p.low, KERN_NONE);
     }
   }
 }
 
 static struct mma_pair load_left(const struct mma *m, const struct mma_left *left, int tile, int step, int k) {
   kern_id at = place_of(m, left, tile, step, k), x = kern_gather_n(m->b, kern_at(m->b, left->mem, at), left->own, 4);
-  if (left->low == KERN_NONE) return mma_split(m, x);
+  if (left->low == KERN_NONE) return split_loaded(m, x);
   return (struct mma_pair){x, kern_gather_n(m->b, kern_at(m->b, left->low, at), left->own, 4)};
 }
 
@@ -169,37 +179,37 @@ kern_id mma_column(const struct mma *m, const struct mma_right *r, kern_id first
 /* Four neighbouring elements of a row of tile s, as pairs. */
 static struct mma_pair load_four(const struct mma *m, const struct mma_right *r, kern_id base, int s, int at) {
   kern_id place = kern_index(m->b, s * MMA_TILE * r->at.stride + at);
-  return mma_split(m, kern_gather_n(m->b, kern_at(m->b, r->at.mem, place), base, 4));
+  return split_loaded(m, kern_gather_n(m->b, kern_at(m->b, r->at.mem, place), base, 4));
+}
+
+/* Number i of four of x, and number k of four of y, as one. */
+static kern_id join_two(const struct mma *m, kern_id x, int i, kern_id y, int k) {
+  kern_id first = kern_pick(m->b, x, 4, i);
+  return kern_weave(m->b, first, kern_pick(m->b, y, 4, k));
+}
+static struct mma_pair join_pairs(const struct mma *m, struct mma_pair x, int i, struct mma_pair y, int k) {
+  struct mma_pair p = {join_two(m, x.high, i, y.high, k), KERN_NONE};
+  if (x.low != KERN_NONE) p.low = join_two(m, x.low, i, y.low, k);
+  return p;
 }
 
 /* Columns 4 u, ... of a step of row g of tile s: of two operands. */
 static void load_columns(const struct mma *m, const struct mma_right *r, int s, int step, struct mma_pair b[2]) {
   struct mma_pair four = load_four(m, r, r->own, s, step * MMA_STEP);
-  for (int k = 0; k < 2; k++) {
-    kern_id part[2];
-    for (int low = 0; low < 2; low++) {
-      kern_id x = low ? four.low : four.high, first = kern_pick(m->b, x, 4, 2 * k);
-      part[low] = kern_weave(m->b, first, kern_pick(m->b, x, 4, 2 * k + 1));
-    }
-    b[k] = (struct mma_pair){part[0], part[1]};
-  }
+  for (int k = 0; k < 2; k++) b[k] = join_pairs(m, four, 2 * k, four, 2 * k + 1);
 }
 
 /* Of the thread's two rows of tile s, columns 4 g, ... of a group: column g of tile i is that of number 4 g + i. */
 static void load_terms(const struct mma *m, const struct mma_right *r, int s, int group, struct mma_pair b[MMA_TILES]) {
   struct mma_pair row[2];
   for (int k = 0; k < 2; k++) row[k] = load_four(m, r, r->pair[k], s, group * MMA_BLOCK);
-  for (int i = 0; i < MMA_TILES; i++) {
-    kern_id high = kern_pick(m->b, row[0].high, 4, i), low = kern_pick(m->b, row[0].low, 4, i);
-    b[i].high = kern_weave(m->b, high, kern_pick(m->b, row[1].high, 4, i));
-    b[i].low = kern_weave(m->b, low, kern_pick(m->b, row[1].low, 4, i));
-  }
+  for (int i = 0; i < MMA_TILES; i++) b[i] = join_pairs(m, row[0], i, row[1], i);
 }
 
 /* ---- products ------------------------------------------------------------------------------------------------------ */
 
 void mma_scores(const struct mma *m, const struct mma_left *left, const struct mma_right *right, bool turned,
-                kern_id *scores) {
+                double scale, kern_id *scores) {
   int steps = steps_of(left->width), n = m->rows * MMA_TILES;
   kern_id total[MMA_MOST_ROWS * MMA_TILES], chain[MMA_MOST_ROWS * MMA_TILES];
   for (int step = 0; step < steps; step++) {
@@ -217,7 +227,10 @@ void mma_scores(const struct mma *m, const struct mma_left *left, const struct m
     for (int i = 0; i < n && ends; i++)
       total[i] = step < MMA_CHAIN / MMA_STEP ? chain[i] : kern_add(m->b, total[i], chain[i]);
   }
-  for (int i = 0; i < 4 * n; i++) scores[i] = kern_pick(m->b, total[i / 4], 4, i % 4);
+  for (int i = 0; i < 4 * n; i++) {
+    scores[i] = kern_pick(m->b, total[i / 4], 4, i % 4);
+    if (scale != 1) scores[i] = kern_mul(m->b, scores[i], tile_f(m->t, scale));
+  }
 }
 
 void mma_weights(const struct mma *m, const kern_id *scores, struct mma_pair *weights) {
@@ -261,15 +274,14 @@ void mma_add(const struct mma *m, const struct mma_out *out, const kern_id *fact
 /* Columns 8 u + 4 half, ... of a group: number 2 u + half of its four tiles, so many at a time. */
 static void store_four(const struct mma *m, const struct mma_to *to, kern_id line, kern_id there, int group, int half,
                        const kern_id *x) {
-  for (int i = 0; i < 4; i += to->run) {
+  int n = BASE_MIN(to->run, 4);
+  for (int i = 0; i < 4; i += n) {
     kern_id e = mma_plus(m, mma_times(m, m->u, MMA_TILE), group * MMA_BLOCK + half * 4 + i),
-            end = tile_i(m->t, to->width - to->run);
+            end = tile_i(m->t, to->width - n);
     kern_id both = kern_bin(m->b, KERN_AND, there, kern_bin(m->b, KERN_LE, e, end)),
             at = kern_add(m->b, line, kern_min(m->b, e, end));
-    kern_id value = to->run == 4   ? mma_weave(m, x[0], x[1], x[2], x[3])
-                    : to->run == 2 ? kern_weave(m->b, x[i], x[i + 1])
-                                   : x[i];
-    kern_scatter_n(m->b, to->mem, at, value, both);
+    kern_id value = n == 4 ? mma_weave(m, x[0], x[1], x[2], x[3]) : n == 2 ? kern_weave(m->b, x[i], x[i + 1]) : x[i];
+    kern_scatter_n(m->b, to->mem, at, kern_cast(m->b, value, to->dtype), both);
   }
 }
 

@@ -1,6 +1,6 @@
-/* sched/mma.h -- products of f32 by units for matrices: a warp has tiles of 16 rows, and blocks of 32 columns pass by
-** A product of f32 is three of tf32: each number is high + low, rounded to 11 bits each, and low low is left out. Units for matrices cut what
-** they add: sums of more than MMA_CHAIN terms are made by additions. Sums lie as a left operand does, so weights stay in registers.
+/* sched/mma.h -- products by units for matrices: a warp has tiles of 16 rows, and blocks of 32 columns pass by
+** A product of f32 is three of tf32: each number is high + low, rounded to 11 bits each, and low low is left out. Of 16-bit floats, which have no
+** more than 11 bits, it is one, and what is computed of them is rounded to as many where it becomes an operand. Units for matrices cut what they add: sums of more than MMA_CHAIN terms are made by additions. Sums lie as a left operand does, so weights stay in registers.
 ** Which row of a block and which column is which of a tile is free: such that operands are loaded 16 bytes at a time.
 ** see: kern/ops.def (MMA), docs/design/007-gpu.md      tests: tests/sched/test_attention.c
 */
@@ -21,7 +21,7 @@ enum {
   MMA_SCORES = MMA_MOST_ROWS * MMA_TILES * 4 /* of a thread */
 };
 
-/* A number as two of 11 bits. */
+/* A number as two of 11 bits; low KERN_NONE: as one. */
 struct mma_pair {
   kern_id high, low;
 };
@@ -29,13 +29,18 @@ struct mma_pair {
 struct mma {
   const struct tile *t;
   struct kern_builder *b;
-  int rows;      /* tiles of a warp */
-  int64_t block; /* rows of all warps */
+  quern_dtype dtype; /* of operands in memory */
+  int rows;          /* tiles of a warp */
+  int64_t block;     /* rows of all warps */
   kern_id warp, lane, row, g,
       u; /* of a thread: its warp, its number in it, its first row; that number / 4, and mod 4 */
 };
 int64_t mma_block(int rows);
-struct mma mma_begin(const struct tile *t, int rows);
+struct mma mma_begin(const struct tile *t, quern_dtype dtype, int rows);
+/* Whether operands of that dtype can be these. */
+bool mma_takes(quern_dtype dtype);
+/* Whether operands are pairs. */
+bool mma_pairs(quern_dtype dtype);
 
 /* ---- values of all threads */
 kern_id mma_plus(const struct mma *m, kern_id x, int64_t y);
@@ -74,9 +79,10 @@ struct mma_right mma_right(const struct mma *m, int64_t width, enum mma_use use)
 /* Number of column i of a thread's two of tile s, from a first one. */
 kern_id mma_column(const struct mma *m, const struct mma_right *r, kern_id first, int s, int i);
 
-/* scores[(tile * MMA_TILES + s) * 4 + i] = left right', i: (row i / 2, column i % 2) of a thread. turned: with the bits of right left'. */
+/* scores[(tile * MMA_TILES + s) * 4 + i] = scale left right', i: (row i / 2, column i % 2) of a thread. turned: with the bits of right
+** left'. */
 void mma_scores(const struct mma *m, const struct mma_left *left, const struct mma_right *right, bool turned,
-                kern_id *scores);
+                double scale, kern_id *scores);
 /* Weights in the place of scores as left operands: [tile * MMA_TILES + s]. */
 void mma_weights(const struct mma *m, const kern_id *scores, struct mma_pair *weights);
 
@@ -93,6 +99,7 @@ void mma_add(const struct mma *m, const struct mma_out *out, const kern_id *fact
 /* Where rows go: row r to element r row of mem on, those to `last`; `run` may be stored at a time. */
 struct mma_to {
   kern_id mem;
+  quern_dtype dtype;
   int64_t row, width, last;
   int run;
 };
