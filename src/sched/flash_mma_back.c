@@ -33,21 +33,30 @@ struct backward {
 
 /* ---- which ---------------------------------------------------------------------------------------------------- */
 
-static int rows_of(const struct pass_attention *a, bool by_keys) {
-  return by_keys || BASE_MAX(a->width, a->value_width) > MMA_MOST_WIDTH / 2 ? 1 : 2;
+static bool is_wide(const struct pass_attention *a) { return BASE_MAX(a->width, a->value_width) > MMA_MOST_WIDTH / 2; }
+static int rows_of(const struct pass_attention *a, bool by_keys) { return by_keys || is_wide(a) ? 1 : 2; }
+static int groups_of(const struct pass_attention *a, bool by_keys) { return by_keys && !is_wide(a) ? 3 : 2; }
+
+/* Bytes of a group of a phase, of which so many of both left operands lie as pairs. */
+static int64_t bytes_of(const struct pass_attention *a, bool by_keys, int pairs) {
+  int64_t x = mma_left_bytes(rows_of(a, by_keys), a->width), dx = mma_left_bytes(rows_of(a, by_keys), a->value_width);
+  x += mma_right_bytes(a->width, MMA_AS_BOTH) + (pairs > 0 ? x : 0);
+  dx += mma_right_bytes(a->value_width, MMA_AS_BOTH) + (pairs > 1 ? dx : 0);
+  return x + dx + (int64_t)4 * LINE * MMA_BLOCK;
+}
+/* As many as leave a processor room for its groups; it has room for two that are as large as one may be. */
+static int pairs_of(const struct base_target *target, const struct pass_attention *a, bool by_keys) {
+  int64_t room = 2 * target->shared_bytes / groups_of(a, by_keys);
+  int pairs = 2;
+  while (pairs > 0 && bytes_of(a, by_keys, pairs) > room) pairs--;
+  return pairs;
 }
 
 bool flash_mma_back_claims(const struct base_target *target, const struct ir_node *node,
                            const struct pass_attention *a) {
-  bool fits = (target->libraries & BASE_UNITS_MMA) != 0 && mma_takes(node->src[0]->dtype) &&
-              a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH && node->n_out <= FLASH_DMASK;
-  for (int by_keys = 0; by_keys < 2 && fits; by_keys++) {
-    int rows = rows_of(a, by_keys);
-    int64_t bytes = mma_left_bytes(rows, a->width) + mma_left_bytes(rows, a->value_width);
-    bytes += mma_right_bytes(a->width, MMA_AS_BOTH) + mma_right_bytes(a->value_width, MMA_AS_BOTH);
-    fits = bytes + (int64_t)4 * LINE * MMA_BLOCK <= target->shared_bytes;
-  }
-  return fits;
+  bool units = (target->libraries & BASE_UNITS_MMA) != 0 && mma_takes(node->src[0]->dtype);
+  return units && a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH && node->n_out <= FLASH_DMASK &&
+         BASE_MAX(bytes_of(a, false, 0), bytes_of(a, true, 0)) <= target->shared_bytes;
 }
 
 /* ---- before: lse and D of each query ------------------------------------------------------------------------------ */
@@ -120,9 +129,12 @@ static void clear_end(const struct backward *w, const struct mma_right *r) {
 static void start(struct backward *w, int view, int value_view) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
-  w->m = mma_begin(&f->t, f->job->group->anchor->src[0]->dtype, rows_of(a, w->by_keys));
-  w->x = mma_left(&w->m, a->width, false);
-  w->dx = mma_left(&w->m, a->value_width, false);
+  quern_dtype dtype = f->job->group->anchor->src[0]->dtype;
+  int pairs = mma_pairs(dtype) ? pairs_of(f->job->target, a, w->by_keys) : 0;
+  f->b->kern->phases[f->b->kern->n_phases - 1].beside = groups_of(a, w->by_keys);
+  w->m = mma_begin(&f->t, dtype, rows_of(a, w->by_keys));
+  w->x = mma_left(&w->m, a->width, pairs > 0);
+  w->dx = mma_left(&w->m, a->value_width, pairs > 1);
   w->y = mma_right(&w->m, a->width, MMA_AS_BOTH);
   w->dy = mma_right(&w->m, a->value_width, MMA_AS_BOTH);
   if (w->by_keys) w->lines = kern_local(f->b, f->acc, MMA_BLOCK * LINE);
@@ -145,8 +157,7 @@ static void fetch_columns(struct backward *w, kern_id first, struct coming *next
   next->value_from = flash_source(f, w->value_view, first);
   tile_fetch(&f->t, &w->dy.at, &next->value_from, &next->value_pieces);
   next->pieces.n = 0;
-  if (!w->by_keys || BASE_MAX(f->a.width, f->a.value_width) <= MMA_MOST_WIDTH / 2)
-    tile_fetch(&f->t, &w->y.at, &next->from, &next->pieces);
+  if (!w->by_keys || !is_wide(&f->a)) tile_fetch(&f->t, &w->y.at, &next->from, &next->pieces);
   if (!w->by_keys) return;
   kern_id number = kern_idiv(f->b, f->t.lane, LINE), part = kern_imod(f->b, f->t.lane, LINE);
   kern_id line = flash_line(f, kern_add(f->b, tile_all(&f->t, first), number), f->a.queries);
@@ -274,7 +285,6 @@ static void finish_rows(struct backward *w, const struct mma_out *dq) {
 }
 
 static void query_phase(struct backward *w) {
-  enum { BESIDE = 2 }; /* groups of a processor */
   struct flash *f = &w->f;
   struct kern_builder b;
   struct mma_out dq;
@@ -284,7 +294,6 @@ static void query_phase(struct backward *w) {
   w->by_keys = false;
   w->view = PASS_VIEW_K, w->value_view = PASS_VIEW_V;
   if (!flash_begin_queries(f, &b, queries, &w->r0)) return;
-  b.kern->phases[b.kern->n_phases - 1].beside = BESIDE;
   start(w, PASS_VIEW_Q, PASS_VIEW_DY);
   mma_out(&w->m, &dq, f->a.width);
   read_rows(w);
@@ -312,7 +321,6 @@ static kern_id first_block(struct backward *w) {
 }
 
 static void key_phase(struct backward *w) {
-  enum { BESIDE = 3, BESIDE_WIDE = 2 }; /* groups of a processor */
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
   int64_t keys = mma_block(rows_of(a, true)), blocks = sched_ceil(a->keys, keys), sharing = a->heads / a->kv_heads;
@@ -321,8 +329,6 @@ static void key_phase(struct backward *w) {
   struct coming next;
   struct kern_builder b = flash_phase(f, a->batch * a->kv_heads * blocks);
   if (b.kern->failed != QUERN_STATUS_OK) return;
-  bool wide = BASE_MAX(a->width, a->value_width) > MMA_MOST_WIDTH / 2;
-  b.kern->phases[b.kern->n_phases - 1].beside = wide ? BESIDE_WIDE : BESIDE;
   f->b = &b;
   kern_id block, head = flash_task(f, a->batch * a->kv_heads, blocks, &block);
   f->batch = kern_idiv(&b, head, a->kv_heads);
