@@ -87,7 +87,8 @@ static void wait_for_all(void) {
 void rt_cuda_ahead(const struct cg_target *target) {
   struct rt_cuda_driver *driver;
   if (target == NULL) wait_for_all();
-  if (target == NULL || (target->base.libraries & ~BASE_UNITS_MMA) == 0 || rt_cuda_open(&driver) != QUERN_STATUS_OK) return;
+  if (target == NULL || (target->base.libraries & ~BASE_UNITS_MMA) == 0 || rt_cuda_open(&driver) != QUERN_STATUS_OK)
+    return;
   pthread_mutex_lock(&waking.lock);
   if (!waking.tried) {
     waking.tried = true;
