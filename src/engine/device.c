@@ -1,6 +1,8 @@
 /* engine/device.c -- the devices there are and what they can do (quern/profile.h)
 ** tests: tests/engine/test_profile.c
 */
+#include <stdio.h>
+
 #include "engine/engine.h"
 #include "prof/prof.h"
 #include "quern/profile.h"
@@ -77,7 +79,8 @@ size_t quern_devices(void) {
 }
 
 quern_status quern_device_get(size_t i, quern_device *device) {
-  static _Thread_local char detail[768];
+  static _Thread_local char detail[1024];
+  char more[256] = "";
   QUERN_CHECK(device != NULL, INVALID, "device_get: the place for the device is null");
   const struct rt_device *found = rt_device_get(i);
   QUERN_CHECK(found != NULL, INVALID, "device_get: there are %zu devices, number %zu is asked for", quern_devices(), i);
@@ -87,6 +90,9 @@ quern_status quern_device_get(size_t i, quern_device *device) {
   base_heap_init(&heap, NULL);
   QUERN_TRY(found->target(&target));
   found->describe(&heap, detail, sizeof detail);
+  if (found->describe_more != NULL) found->describe_more(more, sizeof more);
+  size_t n = strlen(detail);
+  if (more[0] != 0) snprintf(detail + n, sizeof detail - n, ", %s", more);
   *device = (quern_device){.name = found->name,
                            .target = target.base.name,
                            .detail = detail,

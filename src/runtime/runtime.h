@@ -130,6 +130,8 @@ struct rt_device {
   const char *name; /* "cpu", "interp", "null", "cuda", "opencl" */
   /* What it works with, in a line: the compiler, or that there is none. */
   void (*describe)(struct base_heap *heap, char *text, size_t bytes);
+  /* (optional) The same for what no program depends on; only for people. Nothing where the device is not there. */
+  void (*describe_more)(char *text, size_t bytes);
   /* The target kernels are made for; threads as rt_default_threads. */
   quern_status (*target)(struct cg_target *target);
   /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. NULL: it was

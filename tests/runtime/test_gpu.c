@@ -205,6 +205,20 @@ static void test_nvrtc(void **state) {
 }
 
 /* Without a GPU everything says so, and nothing breaks. */
+/* It is there or not; of numbers, those that are known. */
+static void test_nccl(void **state) {
+  char text[300], identity[32];
+  (void)state;
+  rt_nccl_describe(text, sizeof text);
+  assert_true(strncmp(text, "NCCL 2.", 7) == 0 || strncmp(text, "no NCCL (", 9) == 0);
+  EXPECT_OK(rt_nccl_check(22707, identity, sizeof identity));
+  assert_string_equal(identity, "NCCL 2.27.7");
+  EXPECT_ERROR(rt_nccl_check(2804, identity, sizeof identity), UNSUPPORTED,
+               "NCCL 2.8 is too old; 2.10 to 2.99 are known");
+  EXPECT_ERROR(rt_nccl_check(30100, identity, sizeof identity), UNSUPPORTED, "NCCL 3.1 is too new");
+  EXPECT_ERROR(rt_nccl_check(0, identity, sizeof identity), UNSUPPORTED, "NCCL 0.0 is too old");
+}
+
 static void test_missing(void **state) {
   (void)state;
   struct rt_cuda_driver *driver;
@@ -223,6 +237,6 @@ static void test_missing(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(test_units), TEST(test_order), TEST(test_refused), TEST(test_faults),
-                                     TEST(test_rows),  TEST(test_nvrtc), TEST(test_missing)};
+                                     TEST(test_rows),  TEST(test_nvrtc), TEST(test_nccl),    TEST(test_missing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,12 @@ static void describe(struct base_heap *heap, char *text, size_t bytes) {
   if (n > 0 && (size_t)n < bytes) rt_cuda_describe_libraries(driver, text + n, bytes - (size_t)n);
 }
 
+static void describe_more(char *text, size_t bytes) {
+  struct rt_cuda_driver *driver;
+  text[0] = 0;
+  if (rt_cuda_open(&driver) == QUERN_STATUS_OK) rt_nccl_describe(text, bytes);
+}
+
 /* Everything that is named there may change what is compiled. */
 static bool find_identity(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]) {
   char text[1024] = "";
@@ -211,6 +217,7 @@ quern_status rt_cuda_launch_many(struct rt_stream *stream, struct rt_module *mod
 
 const struct rt_device rt_cuda = {.name = "cuda",
                                   .describe = describe,
+                                  .describe_more = describe_more,
                                   .target = find_target,
                                   .ahead = rt_cuda_ahead,
                                   .settle = rt_cuda_settle,
