@@ -20,6 +20,6 @@ run() { # arguments
   "$build/querntest" --mode compile "$@" || failed=1
 }
 for target in "${@:-sm_90}"; do run --target "$target"; done
-[ $# -gt 0 ] || run --target sm_80+mma,sm_90+mma --op attention
+[ $# -gt 0 ] || run --quick --target sm_80+mma,sm_90+mma --op attention
 [ $# -gt 0 ] || run --quick --target sm_75,sm_80,sm_86,sm_89,sm_100,sm_120
 exit $failed

@@ -248,6 +248,7 @@ static void codec_phase(struct codec *c, struct kern_phase *p) {
   codec_bool(c, &p->call);
   codec_int(c, &p->tasks.scalar);
   codec_int(c, &p->group);
+  codec_int(c, &p->beside);
   codec_all(c, BASE_COUNT(all), all);
   codec_int(c, &p->from);
   codec_int(c, &p->to);

@@ -72,6 +72,7 @@ static bool staging_fits(const quern_program *p) {
 /* ---- kernels --------------------------------------------------------------------------------------------- */
 
 static bool phase_fits(const quern_program *p, const struct kern *kern, const struct kern_phase *phase) {
+  enum { MOST_BESIDE = 1024 };
   const struct kern_tasks *tasks = &phase->tasks;
   const struct kern_first *first = &phase->first;
   int64_t rows = BASE_MAX(p->leading, 1);
@@ -81,6 +82,7 @@ static bool phase_fits(const quern_program *p, const struct kern *kern, const st
     return false;
   bool far = first->mul < 0 || first->mul > INT64_MAX / 2 / rows || first->add < -MOST_BYTES || first->add > MOST_BYTES;
   if (far || first->div < 0 || (first->div > 0 && (first->by <= 0 || kern->n_scalars == 0))) return false;
+  if (phase->beside < 0 || phase->beside > MOST_BESIDE) return false;
   int least = BASE_MIN(phase->from, phase->to), most = BASE_MAX(phase->from, phase->to);
   return least >= 0 && most < BASE_MAX(kern->n_mems, 1);
 }

@@ -167,6 +167,7 @@ static int group_of(const struct check *c) {
   return group % KERN_WARP == 0 ? group : 0;
 }
 static const char *rule_swap(const struct check *c, const struct kern_inst *x) {
+  if (x->dtype != QUERN_DTYPE_F32) return "it is not f32";
   if (group_of(c) == 0 || x->lanes != group_of(c)) return "it has not a lane a thread of a group of warps";
   return x->imm >= 0 && x->imm < KERN_WARP ? NULL : "a warp has no threads that far apart";
 }

@@ -34,21 +34,24 @@ struct backward {
 /* ---- which ---------------------------------------------------------------------------------------------------- */
 
 static bool is_wide(const struct pass_attention *a) { return BASE_MAX(a->width, a->value_width) > MMA_MOST_WIDTH / 2; }
-static int rows_of(const struct pass_attention *a, bool by_keys) { return by_keys || is_wide(a) ? 1 : 2; }
 static int groups_of(const struct pass_attention *a, bool by_keys) { return by_keys && !is_wide(a) ? 3 : 2; }
 
 /* Bytes of a group of a phase, of which so many of both left operands lie as pairs. */
-static int64_t bytes_of(const struct pass_attention *a, bool by_keys, int pairs) {
-  int64_t x = mma_left_bytes(rows_of(a, by_keys), a->width), dx = mma_left_bytes(rows_of(a, by_keys), a->value_width);
+static int64_t bytes_of(const struct pass_attention *a, int rows, int pairs) {
+  int64_t x = mma_left_bytes(rows, a->width), dx = mma_left_bytes(rows, a->value_width);
   x += mma_right_bytes(a->width, MMA_AS_BOTH) + (pairs > 0 ? x : 0);
   dx += mma_right_bytes(a->value_width, MMA_AS_BOTH) + (pairs > 1 ? dx : 0);
   return x + dx + (int64_t)4 * LINE * MMA_BLOCK;
 }
-/* As many as leave a processor room for its groups; it has room for two that are as large as one may be. */
+/* Tiles of a warp. */
+static int rows_of(const struct base_target *target, const struct pass_attention *a, bool by_keys) {
+  return by_keys || is_wide(a) || bytes_of(a, 2, 0) > target->shared_bytes ? 1 : 2;
+}
+/* As many as leave a processor room for its groups: it is taken to have room for two that are as large as one may be. */
 static int pairs_of(const struct base_target *target, const struct pass_attention *a, bool by_keys) {
   int64_t room = 2 * target->shared_bytes / groups_of(a, by_keys);
   int pairs = 2;
-  while (pairs > 0 && bytes_of(a, by_keys, pairs) > room) pairs--;
+  while (pairs > 0 && bytes_of(a, rows_of(target, a, by_keys), pairs) > room) pairs--;
   return pairs;
 }
 
@@ -56,7 +59,7 @@ bool flash_mma_back_claims(const struct base_target *target, const struct ir_nod
                            const struct pass_attention *a) {
   bool units = (target->libraries & BASE_UNITS_MMA) != 0 && mma_takes(node->src[0]->dtype);
   return units && a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH && node->n_out <= FLASH_DMASK &&
-         BASE_MAX(bytes_of(a, false, 0), bytes_of(a, true, 0)) <= target->shared_bytes;
+         bytes_of(a, 1, 0) <= target->shared_bytes;
 }
 
 /* ---- before: lse and D of each query ------------------------------------------------------------------------------ */
@@ -132,7 +135,7 @@ static void start(struct backward *w, int view, int value_view) {
   quern_dtype dtype = f->job->group->anchor->src[0]->dtype;
   int pairs = mma_pairs(dtype) ? pairs_of(f->job->target, a, w->by_keys) : 0;
   f->b->kern->phases[f->b->kern->n_phases - 1].beside = groups_of(a, w->by_keys);
-  w->m = mma_begin(&f->t, dtype, rows_of(a, w->by_keys));
+  w->m = mma_begin(&f->t, dtype, rows_of(f->job->target, a, w->by_keys));
   w->x = mma_left(&w->m, a->width, pairs > 0);
   w->dx = mma_left(&w->m, a->value_width, pairs > 1);
   w->y = mma_right(&w->m, a->width, MMA_AS_BOTH);
@@ -290,7 +293,7 @@ static void query_phase(struct backward *w) {
   struct mma_out dq;
   struct mma_pair weights[MMA_MOST_ROWS * MMA_TILES];
   struct coming next;
-  int64_t queries = mma_block(rows_of(&f->a, false));
+  int64_t queries = mma_block(rows_of(f->job->target, &f->a, false));
   w->by_keys = false;
   w->view = PASS_VIEW_K, w->value_view = PASS_VIEW_V;
   if (!flash_begin_queries(f, &b, queries, &w->r0)) return;
@@ -323,7 +326,8 @@ static kern_id first_block(struct backward *w) {
 static void key_phase(struct backward *w) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;
-  int64_t keys = mma_block(rows_of(a, true)), blocks = sched_ceil(a->keys, keys), sharing = a->heads / a->kv_heads;
+  int64_t keys = mma_block(rows_of(f->job->target, a, true)), blocks = sched_ceil(a->keys, keys),
+          sharing = a->heads / a->kv_heads;
   struct mma_out dk, dv;
   struct mma_pair weights[MMA_MOST_ROWS * MMA_TILES];
   struct coming next;

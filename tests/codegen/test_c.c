@@ -60,6 +60,9 @@ static void make_arithmetic(struct maker *m, quern_dtype dtype, kern_id x, kern_
     kern_id minus[3] = {kern_un(&m->b, KERN_NEG, x), kern_un(&m->b, KERN_NEG, y), kern_un(&m->b, KERN_NEG, z)};
     out(m, kern_min(&m->b, kern_min(&m->b, minus[0], minus[1]), minus[2]), "the least of three %s", "negatives");
     out(m, kern_max(&m->b, kern_max(&m->b, minus[0], minus[1]), minus[2]), "the greatest of three %s", "negatives");
+    kern_id more = minus[0];
+    for (int i = 1; i < 3; i++) more = kern_select(&m->b, kern_bin(&m->b, KERN_LT, more, minus[i]), minus[i], more);
+    out(m, more, "the greatest of three %s, selected", "negatives");
   }
   if (base_dtype_is(dtype, BASE_FLOAT) && !is_narrow(dtype)) { /* a comparison that chooses between what it compares */
     kern_id less = kern_bin(&m->b, KERN_LT, x, y);

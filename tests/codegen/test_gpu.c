@@ -239,7 +239,7 @@ static void test_mma(void **state) {
   assert_int_equal(count_words(kern, "sm_90", "__shfl_xor_sync(0xffffffffu, "), 1);
   struct cg_unit unit;
   cg_unit_init(&unit, &heap, cg_target_find("opencl"));
-  EXPECT_ERROR(cg_unit_add(&unit, kern), INTERNAL, "is for CUDA, not for opencl");
+  EXPECT_ERROR(cg_unit_add(&unit, kern), INTERNAL, "is for warps of CUDA, not for opencl");
   cg_unit_fini(&unit);
   kern_free(kern);
 }

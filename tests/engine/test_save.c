@@ -231,6 +231,7 @@ static void expect_steps_checked(struct engine_part *part) {
   EXPECT_UNFIT(kern->mems[0].count, kern->mems[0].count + 1);
   EXPECT_UNFIT(kern->mems[0].alias, kern->n_mems);
   EXPECT_UNFIT(kern->phases[0].tasks.div, 0);
+  EXPECT_UNFIT(kern->phases[0].beside, -1);
   EXPECT_UNFIT(kern->n_scalars, 1);
   EXPECT_UNFIT(loop->control, NULL);
   EXPECT_UNFIT(loop->kind, PLAN_WHILE);

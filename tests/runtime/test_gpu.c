@@ -204,7 +204,6 @@ static void test_nvrtc(void **state) {
   }
 }
 
-/* Without a GPU everything says so, and nothing breaks. */
 /* It is there or not; of numbers, those that are known. */
 static void test_nccl(void **state) {
   char text[300], identity[32];
@@ -219,6 +218,7 @@ static void test_nccl(void **state) {
   EXPECT_ERROR(rt_nccl_check(0, identity, sizeof identity), UNSUPPORTED, "NCCL 0.0 is too old");
 }
 
+/* Without a GPU everything says so, and nothing breaks. */
 static void test_missing(void **state) {
   (void)state;
   struct rt_cuda_driver *driver;
