@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/sanitize_cuda.sh BUILD [TOOL ...] -- every case of the operation driver on an NVIDIA GPU under compute-sanitizer: generated
-# kernels alone, then products and attention with the libraries. Without tools: memcheck, racecheck. As many parts as processors run
+# kernels alone, then attention by units for matrices, then products and attention with the libraries. Without tools: memcheck, racecheck. As many parts as processors run
 # side by side. Skipped, with what is missing, where there is none.
 set -eu
 cd "$(dirname "$0")/.."
@@ -21,6 +21,7 @@ trap 'exit 130' INT TERM
 parts=$(nproc)
 cat tests/op/*.txt | grep -v -e '^#' -e '^$' | awk -v n="$parts" -v f="$folder" '{ print > (f "/part" NR % n ".txt") }'
 grep -h -v -e '^#' -e '^$' tests/op/contract.txt tests/op/attention.txt >"$folder/libraries.txt"
+for name in units units-grad; do grep -v -e '^#' -e '^$' tests/op/attention.txt >"$folder/$name.txt"; done
 
 # One part: what the driver and the sanitizer say last, in a file of its own; a failure of either leaves a file.
 part() { # tool, name, arguments of the driver
@@ -39,6 +40,10 @@ for tool; do
     part "$tool" part$i --mode bits --target "$target" &
     i=$((i + 1))
   done
+  if [ "$target" != sm_75 ]; then
+    part "$tool" units --mode value --target "$target+mma" &
+    part "$tool" units-grad --mode grad --target "$target+mma" &
+  fi
   if [ "$tool" = memcheck ]; then part "$tool" libraries --mode value & fi
   wait
 done

@@ -744,7 +744,7 @@ static void emit_weave(struct cg_emit *e, kern_id id) {
 
 static bool is_for_cuda(struct cg_emit *e, kern_id id) {
   bool warps = e->group % CG_WARP == 0 && e->group > 0;
-  bool alone = cg_inst(e, id)->op == KERN_TF32 || cg_inst(e, id)->op == KERN_EXP2; /* a lane by itself */
+  bool alone = cg_inst(e, id)->op == KERN_TF32 || cg_inst(e, id)->op == KERN_EXP2; /* each lane by itself */
   if (e->unit->target->isa == CG_ISA_CUDA && (warps || alone)) return true;
   if (e->status == QUERN_STATUS_OK)
     e->status = base_error(QUERN_STATUS_INTERNAL, "codegen: %s of function %s is for warps of CUDA, not for %s",

@@ -212,10 +212,14 @@ static void test_backward_units(void **state) {
   static const struct shape more[] = {{1, 2, 1, 70, 100, 126, 126, true}, {1, 1, 1, 70, 66, 128, 128, false},
                                       {2, 4, 2, 50, 65, 80, 30, true},    {1, 1, 1, 33, 70, 127, 7, true},
                                       {1, 3, 1, 65, 129, 64, 64, false},  {1, 1, 1, 128, 64, 64, 64, false}};
-  for (size_t i = 0; i < BASE_COUNT(more); i++) {
+  for (size_t i = 0; i < BASE_COUNT(more) + 2; i++) { /* f32, and one shape of both others */
+    const struct shape *p = &more[i < BASE_COUNT(more) ? i : 2];
+    quern_dtype dtype = i < BASE_COUNT(more)    ? QUERN_DTYPE_F32
+                        : i == BASE_COUNT(more) ? QUERN_DTYPE_BF16
+                                                : QUERN_DTYPE_F16;
     quern_tensor *qkv[3], *y, *dx[3];
-    attend(&more[i], QUERN_DTYPE_F32, NULL, qkv, &y, NULL);
-    quern_tensor *dy = run_data(QUERN_DTYPE_F32, 4, (int64_t[]){more[i].b, more[i].h, more[i].s, more[i].e}, 4);
+    attend(p, dtype, NULL, qkv, &y, NULL);
+    quern_tensor *dy = run_data(dtype, 4, (int64_t[]){p->b, p->h, p->s, p->e}, 4);
     EXPECT_OK(quern_vjp(1, &y, &dy, 3, qkv, dx));
     expect_from(BASE_COUNT(claimed_ways), 2, 3, dx);
   }
