@@ -20,6 +20,7 @@ run() { # arguments
   "$build/querntest" --mode compile "$@" || failed=1
 }
 for target in "${@:-sm_90}"; do run --target "$target"; done
-[ $# -gt 0 ] || run --quick --target sm_80+mma,sm_90+mma --op attention
+[ $# -gt 0 ] || run --quick --target sm_80+mma,sm_90+mma --op attention --dtype f32
+[ $# -gt 0 ] || run --quick --target sm_90+mma --op attention --dtype bf16
 [ $# -gt 0 ] || run --quick --target sm_75,sm_80,sm_86,sm_89,sm_100,sm_120
 exit $failed
