@@ -74,6 +74,10 @@ kern_id flash_line(struct flash *f, kern_id i, int64_t rows);
 /* The sums of a phase, times scale, become rows of a result, of those that are there. */
 void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, double scale);
 
+/* Of a gradient: a new phase with a warp for each query; task is its number, shift the sum of dout out (flash_back.c). False: the kernel
+** has failed. */
+bool flash_begin_shift(struct flash *f, struct kern_builder *b, kern_id *task, kern_id *shift);
+
 /* ---- few queries (flash_few.c) ------------------------------------------------------------------------------- */
 
 struct flash_few_shape {

@@ -12,7 +12,7 @@
 
 #include "sched/flash.h"
 
-enum { MOST_ROWS = 8, WARP = 32 };
+enum { MOST_ROWS = 8 };
 
 struct backward {
   struct flash f;
@@ -32,38 +32,40 @@ struct backward {
 
 /* ---- before: D of each query ------------------------------------------------------------------------------- */
 
-static kern_id line_at(struct backward *w, int view, kern_id batch, kern_id head, kern_id row) {
-  struct kern_builder *b = w->f.b;
-  const struct pass_view *v = &w->f.a.views[view];
-  kern_id at = kern_add_i(b, kern_mul_i(b, batch, v->batch), v->at);
-  at = kern_add(b, at, kern_mul_i(b, head, v->head));
-  return kern_add(b, at, kern_mul_i(b, row, v->row));
+/* A row of a view of the current head. */
+static kern_id line_of(struct flash *f, int view, kern_id row) {
+  kern_id mem = kern_mem(f->b, f->mem[view]), at = flash_view_at(f, view);
+  at = kern_add(f->b, at, kern_mul_i(f->b, row, f->a.views[view].row));
+  return kern_at(f->b, mem, at);
 }
 
-/* A warp a query. */
-static void shift_phase(struct backward *w) {
-  struct flash *f = &w->f;
+bool flash_begin_shift(struct flash *f, struct kern_builder *b, kern_id *task, kern_id *shift) {
   const struct pass_attention *a = &f->a;
   struct kern *kern = f->job->kern;
-  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(a->batch * a->heads * a->queries))};
-  if (kern->failed != QUERN_STATUS_OK) return;
-  kern->phases[kern->n_phases - 1].group = WARP;
-  f->b = &b;
-  kern_id task = kern_task(&b), head = kern_idiv(&b, task, a->queries), row = kern_imod(&b, task, a->queries);
-  kern_id batch = kern_idiv(&b, head, a->heads);
-  head = kern_imod(&b, head, a->heads);
-  kern_id out = kern_mem(&b, f->mem[PASS_VIEW_Y]), dout = kern_mem(&b, f->mem[PASS_VIEW_DY]);
-  out = kern_at(&b, out, line_at(w, PASS_VIEW_Y, batch, head, row));
-  dout = kern_at(&b, dout, line_at(w, PASS_VIEW_DY, batch, head, row));
-  kern_id sum = kern_const_f(&b, f->acc, WARP, 0);
-  for (int64_t e = 0; e < a->value_width; e += WARP) {
-    kern_id at = kern_index(&b, e), count = kern_index(&b, BASE_MIN(a->value_width - e, WARP));
-    kern_id x = kern_cast(&b, kern_load_n(&b, out, at, WARP, count), f->acc);
-    kern_id y = kern_cast(&b, kern_load_n(&b, dout, at, WARP, count), f->acc);
-    sum = kern_fma(&b, x, y, sum);
+  *b = (struct kern_builder){kern, kern_add_phase(kern, KERN_FIXED_TASKS(a->batch * a->heads * a->queries))};
+  if (kern->failed != QUERN_STATUS_OK) return false;
+  kern->phases[kern->n_phases - 1].group = KERN_WARP;
+  f->b = b;
+  *task = kern_task(b);
+  kern_id head = kern_idiv(b, *task, a->queries), row = kern_imod(b, *task, a->queries);
+  f->batch = kern_idiv(b, head, a->heads);
+  f->head = kern_imod(b, head, a->heads);
+  kern_id out = line_of(f, PASS_VIEW_Y, row), dout = line_of(f, PASS_VIEW_DY, row);
+  kern_id sum = kern_const_f(b, f->acc, KERN_WARP, 0);
+  for (int64_t e = 0; e < a->value_width; e += KERN_WARP) {
+    kern_id at = kern_index(b, e), count = kern_index(b, BASE_MIN(a->value_width - e, KERN_WARP));
+    kern_id x = kern_cast(b, kern_load_n(b, out, at, KERN_WARP, count), f->acc);
+    kern_id y = kern_cast(b, kern_load_n(b, dout, at, KERN_WARP, count), f->acc);
+    sum = kern_fma(b, x, y, sum);
   }
-  kern_id to = kern_mem(&b, w->shift_mem);
-  kern_store(&b, to, task, kern_fold(&b, KERN_ADD, sum));
+  *shift = kern_fold(b, KERN_ADD, sum);
+  return true;
+}
+
+static void shift_phase(struct backward *w) {
+  struct kern_builder b;
+  kern_id task, shift;
+  if (flash_begin_shift(&w->f, &b, &task, &shift)) kern_store(&b, kern_mem(&b, w->shift_mem), task, shift);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------- */

@@ -64,38 +64,15 @@ bool flash_mma_back_claims(const struct base_target *target, const struct ir_nod
 
 /* ---- before: lse and D of each query ------------------------------------------------------------------------------ */
 
-static kern_id line_of(struct backward *w, int view, kern_id row) {
-  struct kern_builder *b = w->f.b;
-  kern_id mem = kern_mem(b, w->f.mem[view]), at = flash_view_at(&w->f, view);
-  at = kern_add(b, at, kern_mul_i(b, row, w->f.a.views[view].row));
-  return kern_at(b, mem, at);
-}
-
-/* A warp a query. */
 static void shift_phase(struct backward *w) {
   struct flash *f = &w->f;
-  const struct pass_attention *a = &f->a;
-  struct kern *kern = f->job->kern;
-  struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(a->batch * a->heads * a->queries))};
-  if (kern->failed != QUERN_STATUS_OK) return;
-  kern->phases[kern->n_phases - 1].group = KERN_WARP;
-  f->b = &b;
-  kern_id task = kern_task(&b), head = kern_idiv(&b, task, a->queries), row = kern_imod(&b, task, a->queries);
-  f->batch = kern_idiv(&b, head, a->heads);
-  f->head = kern_imod(&b, head, a->heads);
-  kern_id out = line_of(w, PASS_VIEW_Y, row), dout = line_of(w, PASS_VIEW_DY, row);
-  kern_id sum = kern_const_f(&b, f->acc, KERN_WARP, 0);
-  for (int64_t e = 0; e < a->value_width; e += KERN_WARP) {
-    kern_id at = kern_index(&b, e), count = kern_index(&b, BASE_MIN(a->value_width - e, KERN_WARP));
-    kern_id x = kern_cast(&b, kern_load_n(&b, out, at, KERN_WARP, count), f->acc);
-    kern_id y = kern_cast(&b, kern_load_n(&b, dout, at, KERN_WARP, count), f->acc);
-    sum = kern_fma(&b, x, y, sum);
-  }
+  struct kern_builder b;
+  kern_id task, shift;
+  if (!flash_begin_shift(f, &b, &task, &shift)) return;
   kern_id to = kern_mem(&b, w->line_mem), at = kern_mul_i(&b, task, LINE);
   kern_id lse = kern_load(&b, kern_mem(&b, f->lse_mem), task, 1), zero = kern_const_f(&b, f->acc, 1, 0);
   lse = kern_cast(&b, lse, f->acc);
   kern_id none = kern_bin(&b, KERN_EQ, lse, kern_const_f(&b, f->acc, 1, -(double)INFINITY));
-  kern_id shift = kern_fold(&b, KERN_ADD, sum);
   lse = kern_select(&b, none, zero, lse);
   kern_store(&b, to, kern_add_i(&b, at, LSE), lse);
   kern_store(&b, to, kern_add_i(&b, at, SHIFT), shift);
