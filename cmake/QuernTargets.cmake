@@ -58,7 +58,7 @@ function(quern_unit_tests)
     target_link_libraries(${folder}_${name}_program PRIVATE cmocka)
     add_dependencies(unit_tests ${folder}_${name}_program)
     add_test(NAME ${folder}/${name} COMMAND ${folder}_${name}_program WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT 600 ENVIRONMENT QUERN_CACHE=${PROJECT_BINARY_DIR}/cache)
+    set_tests_properties(${folder}/${name} PROPERTIES TIMEOUT 1200 ENVIRONMENT QUERN_CACHE=${PROJECT_BINARY_DIR}/cache)
   endforeach()
 endfunction()
 
