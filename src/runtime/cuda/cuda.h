@@ -109,7 +109,7 @@ struct rt_stream {
 extern const struct rt_remote rt_cuda_remote;
 /* nccl.c: the version of NCCL, or why there is none that can be used. */
 void rt_nccl_describe(char *text, size_t bytes);
-/* What is called it, of a number that NCCL gives; an error when that is too old or too new. */
+/* Its name by the number that NCCL gives; an error when that is too old or too new. */
 quern_status rt_nccl_check(int version, char *identity, size_t bytes) QUERN_NODISCARD;
 
 /* nvtx.c: a range with a name, for profilers; nothing unless QUERN_NVTX=1. */
