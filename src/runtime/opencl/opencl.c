@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { PROGRAM_BINARY_SIZES = 0x1165, PROGRAM_BINARIES = 0x1166, PROGRAM_BUILD_LOG = 0x1183, UNIT_KERNELS = 32 };
+enum { PROGRAM_BUILD_LOG = 0x1183, UNIT_KERNELS = 16 };
 
 struct rt_module {
   struct base_heap *heap;
@@ -49,40 +49,32 @@ static quern_status build_error(struct rt_cl *cl, void *program, int32_t code) {
   return base_error(QUERN_STATUS_INTERNAL, "error %d: %s", (int)code, log);
 }
 
-static quern_status take_binary(struct rt_cl *cl, void *program, struct base_heap *heap, struct rt_bytes *binary) {
-  size_t n = 0;
-  QUERN_TRY(rt_cl_check(cl->clGetProgramInfo(program, PROGRAM_BINARY_SIZES, sizeof n, &n, NULL), "a binary's size"));
-  QUERN_CHECK(n > 0, INTERNAL, "opencl: a binary is empty");
-  *binary = (struct rt_bytes){.at = base_alloc(heap, n), .n = n, .room = n};
-  if (binary->at == NULL) return QUERN_STATUS_MEMORY;
-  quern_status status =
-      rt_cl_check(cl->clGetProgramInfo(program, PROGRAM_BINARIES, sizeof binary->at, &binary->at, NULL), "a binary");
-  if (status != QUERN_STATUS_OK) rt_bytes_free(heap, binary);
-  return status;
+static quern_status build_text(struct rt_cl *cl, const struct cg_target *target, const char *text, void **program) {
+  int32_t code;
+  *program = cl->clCreateProgramWithSource(cl->context, 1, &text, NULL, &code);
+  QUERN_TRY(rt_cl_check(code, "a program"));
+  code = cl->clBuildProgram(*program, 1, &cl->device, target->march, NULL, NULL);
+  return code == 0 ? QUERN_STATUS_OK : build_error(cl, *program, code);
 }
 
+/* What is kept says only that the text is right. Drivers keep code themselves, and PoCL, asked for it, compiles every kernel once
+** more, for groups of any size, which takes most of its time. */
 static quern_status compile(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
                             struct rt_bytes *binary) {
   struct rt_cl *cl = self;
-  int32_t code;
-  void *program = cl->clCreateProgramWithSource(cl->context, 1, &text, NULL, &code);
-  QUERN_TRY(rt_cl_check(code, "a program"));
-  code = cl->clBuildProgram(program, 1, &cl->device, target->march, NULL, NULL);
-  quern_status status = code == 0 ? take_binary(cl, program, heap, binary) : build_error(cl, program, code);
-  (void)cl->clReleaseProgram(program);
-  return status;
+  void *program = NULL;
+  quern_status status = build_text(cl, target, text, &program);
+  if (program != NULL) (void)cl->clReleaseProgram(program);
+  QUERN_TRY(status);
+  *binary = (struct rt_bytes){.at = base_alloc_zero(heap, 1), .n = 1, .room = 1};
+  return binary->at != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
 static quern_status load_unit(struct rt_module *module, const struct rt_gpu_unit *unit, size_t i,
                               const struct cg_target *target) {
   struct rt_cl *cl = module->cl;
-  int32_t code, of_binary = 0;
-  const unsigned char *bytes = unit->binary.at;
-  module->programs[i] =
-      cl->clCreateProgramWithBinary(cl->context, 1, &cl->device, &unit->binary.n, &bytes, &of_binary, &code);
-  QUERN_TRY(rt_cl_check(code != 0 ? code : of_binary, "a binary"));
-  code = cl->clBuildProgram(module->programs[i], 1, &cl->device, target->march, NULL, NULL);
-  if (code != 0) return build_error(cl, module->programs[i], code);
+  int32_t code;
+  QUERN_TRY(build_text(cl, target, unit->text.at, &module->programs[i]));
   for (size_t k = unit->first; k < unit->first + unit->n; k++) {
     struct rt_gpu_kernel *kernel = &module->kernels[k];
     for (int p = 0; p < kernel->n_phases; p++) {
