@@ -21,17 +21,20 @@
 
 /* ---- memory: counted, filled with 0xa5, of the size it is freed with --------------------------------------------- */
 
-/* Bytes behind each block that nobody may touch; where AddressSanitizer watches, each block is as long as it says. */
+/* Whether AddressSanitizer watches. */
 #if defined(__SANITIZE_ADDRESS__)
-#define MEMORY_GUARD 0
+#define TEST_ASAN 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define MEMORY_GUARD 0
+#define TEST_ASAN 1
 #endif
 #endif
-#ifndef MEMORY_GUARD
-#define MEMORY_GUARD 64
+#ifndef TEST_ASAN
+#define TEST_ASAN 0
 #endif
+
+/* Bytes behind each block that nobody may touch; AddressSanitizer's own are behind blocks that are as long as they say. */
+#define MEMORY_GUARD (TEST_ASAN ? 0 : 64)
 #define MEMORY_LARGEST ((size_t)1 << 28) /* for more a sanitizer would stop the program */
 
 static atomic_size_t memory_live;              /* bytes held; compilers run in several threads */
@@ -118,6 +121,24 @@ static inline void fault_begin(const struct fault *fault) {
 static inline void fault_end(struct fault *fault) {
   fault->met = memory_fault.met;
   memory_fault.left = 0;
+}
+
+/* ---- ways --------------------------------------------------------------------------------------------------------- */
+
+/* Which of n ways to run something are run: all of them. AddressSanitizer takes several times as long, and looks at accesses
+** rather than at values: there it is one of them, another at each call.
+**   const struct ways ways = ways_from(0, n);
+**   for (size_t w = ways.at; w < ways.end; w++)
+*/
+struct ways {
+  size_t at, end;
+};
+
+static inline struct ways ways_from(size_t first, size_t end) {
+  static uint32_t calls;
+  if (!TEST_ASAN) return (struct ways){first, end};
+  size_t at = first + (++calls * UINT32_C(2654435761) >> 16) % (end - first);
+  return (struct ways){at, at + 1};
 }
 
 /* ---- a context --------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 #!/bin/sh
 # tools/sanitize.sh asan|tsan -- tests and quick driver runs in a build with a sanitizer.
-# asan: generated code is compiled with it too (QUERN_CC): all values, and gradients of ops that make all kinds of kernels.
+# asan: everything built by clang, as elsewhere by gcc; generated code is compiled with it too (QUERN_CC): all values, and
+# gradients of ops that make all kinds of kernels.
 # tsan: the tests of threads, and programs with threads that yield and sleep at random.
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,7 +23,7 @@ ctest --test-dir "$build" --no-tests=error -j2 -V -E '^bits/'
 "$build/querntest" --mode grad --device interp
 "$build/quernprop" --graphs 200
 "$build/quernprop" --device interp --graphs 200
-export QUERN_CC="gcc -fsanitize=address,undefined -fno-sanitize-recover=all"
+export QUERN_CC="clang -fsanitize=address,undefined -fno-sanitize-recover=all"
 "$build/querntest" --mode value --device cpu
 for op in softmax layer_norm attention conv2d cumsum sort scatter; do
   "$build/querntest" --mode grad --device cpu --op $op

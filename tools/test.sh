@@ -41,7 +41,6 @@ symbols          tools/check_symbols.sh
 mutate-self      $python tools/mutate.py --selftest
 docs-self        $python tools/docs.py --selftest
 unit             ctest --test-dir build --no-tests=error -j2 -V
-unit-clang       ctest --test-dir build/clang --no-tests=error -j2 -V
 value            build/querntest --mode value
 grad             build/querntest --mode grad
 grad2            build/querntest --mode grad2
@@ -72,7 +71,6 @@ memory-large     build/quernbytes
 ref-cpu          QUERN_REF=1 build/querntest --mode value --device cpu
 property         build/quernprop --graphs 20000
 property-interp  build/quernprop --device interp --graphs 20000
-property-cpu     build/quernprop --device cpu --graphs 1000
 property-calls   build/quernprop --device interp --target sm_90+blas+dnn --graphs 5000
 judge-self       $python tests/oracle/judge.py --selftest
 judge-io-self    $python tests/oracle/safetensors_judge.py --selftest
@@ -82,14 +80,15 @@ program          build/quern --help
 install          tests/install/run.sh
 docs             $python tools/docs.py
 asan             tools/sanitize.sh asan
-neon             tools/neon.sh
-fuzz             tools/fuzz.sh 10
 EOF
 }
 steps_all_beside() {
   cat <<EOF
 opencl           tools/opencl.sh build
 nvrtc            tools/nvrtc.sh build
+neon             tools/neon.sh
+property-cpu     build/quernprop --device cpu --graphs 1000
+fuzz             tools/fuzz.sh 10
 EOF
 }
 
@@ -143,10 +142,8 @@ mkdir -p build/logs
 rm -f build/logs/*.result
 passed=0 failed=0 skipped=0 broken=
 if [ "$1" = all ]; then
-  for kind in release clang; do
-    run "build-$kind" "tools/build.sh $kind"
-    show "build-$kind" "tools/build.sh $kind"
-  done
+  run build "tools/build.sh release"
+  show build "tools/build.sh release"
 fi
 run_beside "$1" &
 beside=$!

@@ -275,14 +275,16 @@ static inline void run_expect(size_t n, quern_tensor *const *roots, const char *
     got[i] = malloc(ir_bytes(roots[i]) + 64);
   }
   EXPECT_OK(ir_eval(ctx, n, roots, want, 0, NULL));
-  for (size_t w = 0; w < BASE_COUNT(run_ways); w++) {
-    run_way(&run_ways[w], n, roots, w == 0 ? first : got);
+  const struct ways ways = ways_from(0, BASE_COUNT(run_ways));
+  for (size_t w = ways.at; w < ways.end; w++) {
+    bool is_first = w == ways.at;
+    run_way(&run_ways[w], n, roots, is_first ? first : got);
     for (size_t i = 0; i < n; i++) {
       for (int64_t k = 0; k < ir_count(roots[i]); k++) {
-        bool near = run_near(roots[i]->dtype, w == 0 ? first[i] : got[i], want[i], k);
-        if (near && (w == 0 || run_equal(roots[i]->dtype, first[i], got[i], k))) continue;
+        bool near = run_near(roots[i]->dtype, is_first ? first[i] : got[i], want[i], k);
+        if (near && (is_first || run_equal(roots[i]->dtype, first[i], got[i], k))) continue;
         double x = base_dtype_is(roots[i]->dtype, BASE_FLOAT)
-                       ? base_load_float(roots[i]->dtype, (w == 0 ? first : got)[i], (size_t)k)
+                       ? base_load_float(roots[i]->dtype, (is_first ? first : got)[i], (size_t)k)
                        : 0;
         double y =
             base_dtype_is(roots[i]->dtype, BASE_FLOAT) ? base_load_float(roots[i]->dtype, want[i], (size_t)k) : 0;

@@ -94,7 +94,8 @@ static void check_group(const struct pass_group *group, const char *what) {
     expect_close(t, plain.at[group->n_ins + i], want[i], terms, dot->out[0].dtype == QUERN_DTYPE_F64, what);
     base_free(&ctx->heap, want[i], ir_bytes(t));
   }
-  for (size_t t = 0; t < BASE_COUNT(targets); t++) {
+  const struct ways ways = ways_from(0, BASE_COUNT(targets));
+  for (size_t t = ways.at; t < ways.end; t++) {
     sched_choose(&sched, group, &targets[t], 1);
     kern = group_kernel(group, &targets[t], &sched);
     group_memory_init(&fast, kern, group);
@@ -400,7 +401,8 @@ static void check_packed(quern_tensor *root, int in, bool expected, const char *
   struct kern *pack = NULL;
   int64_t count;
   group_init(&g, 1, &root);
-  for (size_t t = 0; t < BASE_COUNT(targets); t++) {
+  const struct ways ways = ways_from(0, BASE_COUNT(targets));
+  for (size_t t = ways.at; t < ways.end; t++) {
     struct sched sched;
     sched_choose(&sched, &g.group, &targets[t], 1);
     struct kern *kern = group_kernel(&g.group, &targets[t], &sched);
