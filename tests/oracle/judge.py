@@ -8,8 +8,9 @@ The references in reference*.py are written from the definitions of the operatio
 says how near a result must be:
   exact     one rounding of the true value: equal, with signs of zeros, in every dtype
   near      one rounding of a function that libraries compute within an ulp: f64 4 ulp, f32 1 ulp, narrower equal
-  sum       error within a bound times the sum of |terms|: f64 1e-12, f32 1e-6 (1e-5 for more than 1000 terms), narrower 1 ulp
-            of the result, or of the sum of |terms| where terms are rounded before they are added
+  sum       error within a bound times the sum of |terms|: f64 1e-12, f32 1e-6 (1e-5 for more than 1000 terms); narrower 1 ulp
+            of the result beside the bound of f32, in which they are added (where terms cancel, an ulp of f16 is less than what
+            f32 is allowed), or 1 ulp of the sum of |terms| where terms are rounded before they are added
   compound  several roundings: max |error| <= bound times max(1, max |reference|); f64 1e-12, f32 1e-6, narrower one
             unit of their precision (inside they compute in f32), each times the factor the reference states
 Integers and bools are equal; NaN and infinities stand at the same places.
@@ -157,11 +158,13 @@ def check_places(got, want):
 def check_sum(dtype, got, want, scale, terms, rounded_terms):
     rounded = formats.round_to(dtype, want)
     places = check_places(got, rounded)
+    bound = BOUNDS["f64" if dtype == "f64" else "f32"] * (10 if dtype != "f64" and terms > 1000 else 1)
     if dtype in BOUNDS:
-        bound = BOUNDS[dtype] * (10 if dtype == "f32" and terms > 1000 else 1)
         allowed = bound * np.maximum(1, finite(scale)).astype(float)
+    elif rounded_terms:
+        allowed = formats.ulp(dtype, finite(scale))
     else:
-        allowed = formats.ulp(dtype, finite(scale if rounded_terms else rounded))
+        allowed = formats.ulp(dtype, finite(rounded)) + bound * finite(scale).astype(float)
     return places or worst(distance(got, want), allowed, got, want)
 
 

@@ -30,16 +30,19 @@ static inline quern_config *config_on(const char *device, const char *out) {
 /* What a callback was told. */
 struct heard {
   int steps, known;
-  int64_t last, stop; /* the last that was known; 0: go on */
+  int64_t last, stop;            /* the last that was known; 0: go on */
+  quern_train_record records[8]; /* that were known */
 };
 
 static inline bool on_step(void *user, const quern_train_record *record) {
   struct heard *heard = user;
   assert_int_equal(record->step, ++heard->steps);
   assert_true(record->lr > 0);
-  heard->known += record->known;
-  if (record->known) heard->last = record->step;
-  if (record->known) assert_true(record->loss > 0 && record->seconds > 0);
+  if (record->known) {
+    assert_true(record->loss > 0 && record->seconds > 0);
+    heard->records[heard->known++ % 8] = *record;
+    heard->last = record->step;
+  }
   return record->step != heard->stop;
 }
 

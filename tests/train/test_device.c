@@ -85,6 +85,10 @@ static void runs_ahead(void **state) {
   EXPECT_OK(quern_train(config, &callbacks, &end));
   assert_int_equal(end, QUERN_TRAIN_DONE);
   assert_true(heard.steps == 12 && heard.known == 5 && heard.last == 12); /* 9, 10 and 12 */
+  /* a mean over steps, of which the last record has two, without the first of the process */
+  const quern_train_record *r = &heard.records[2];
+  double work = r[0].per_second * r[0].seconds, mean = (r[1].seconds + 2 * r[2].seconds) / 3;
+  assert_true(fabs(r[2].per_second * mean - work) < 1e-9 * work);
   trainer = trainer_of(config);
   assert_int_equal(quern_trainer_info(trainer)->step, 12);
   assert_true(digest_of(trainer) == digest);
