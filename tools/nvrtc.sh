@@ -1,7 +1,7 @@
 #!/bin/sh
 # tools/nvrtc.sh BUILD [TARGET ...] -- every kernel of the operation driver, gradients included, compiled as CUDA C by NVRTC, without
-# a GPU, to code of each target. Targets that are named, and without any sm_90, are compiled as programs are: a kernel at a time. Without
-# any the others follow quickly: texts are the same but for a few, so many kernels are compiled at a time, and little optimised.
+# a GPU, to code of each target. Targets that are named are compiled as programs are: a kernel at a time. Without any all are compiled
+# quickly, many kernels at a time and little optimised, and kernels of one operation as programs are.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
@@ -19,8 +19,11 @@ run() { # arguments
   echo "nvrtc: querntest --mode compile $*"
   "$build/querntest" --mode compile "$@" || failed=1
 }
-for target in "${@:-sm_90}"; do run --target "$target"; done
-[ $# -gt 0 ] || run --quick --target sm_80+mma,sm_90+mma --op attention --dtype f32
-[ $# -gt 0 ] || run --quick --target sm_90+mma --op attention --dtype bf16
-[ $# -gt 0 ] || run --quick --target sm_75,sm_80,sm_86,sm_89,sm_100,sm_120
+for target in "$@"; do run --target "$target"; done
+if [ $# = 0 ]; then
+  run --target sm_90 --op softmax
+  run --quick --target sm_80+mma,sm_90+mma --op attention --dtype f32
+  run --quick --target sm_90+mma --op attention --dtype bf16
+  run --quick --target sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120
+fi
 exit $failed
