@@ -135,10 +135,10 @@ static quern_status print_model(const struct bench_model *model, char **text) {
   const char **names = calloc(n + 1, sizeof *names);
   quern_graph *graph = NULL;
   quern_status status = outputs != NULL && names != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
-    const quern_update *update = &model->updates[i < model->n_outputs ? 0 : i - model->n_outputs];
-    outputs[i] = i < model->n_outputs ? model->outputs[i] : update->value;
-    names[i] = i < model->n_outputs ? NULL : quern_tensor_name(update->state);
+  for (size_t i = 0; i < model->n_outputs && status == QUERN_STATUS_OK; i++) outputs[i] = model->outputs[i];
+  for (size_t i = 0; i < model->n_updates && status == QUERN_STATUS_OK; i++) {
+    outputs[model->n_outputs + i] = model->updates[i].value;
+    names[model->n_outputs + i] = quern_tensor_name(model->updates[i].state);
   }
   if (status == QUERN_STATUS_OK) status = quern_graph_new(&graph, model->ctx, n, outputs, names);
   if (status == QUERN_STATUS_OK) status = quern_graph_print(graph, text);
