@@ -26,7 +26,7 @@ examples: setup-build ## build and run the example programs
 check: setup-test all ## the quick tests: unit tests and one pass of the operation driver (about three minutes on two cores)
 	@tools/test.sh quick
 
-test: setup-test setup-opencl setup-neon ## everything CI runs (about half an hour on two cores)
+test: setup-test setup-opencl setup-neon ## everything CI runs (about an hour on two cores)
 	@tools/test.sh all
 
 test-neon: setup-test setup-neon ## the operation driver on AArch64: cross compiler and qemu-user

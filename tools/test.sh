@@ -71,6 +71,7 @@ memory-large     build/quernbytes
 ref-cpu          QUERN_REF=1 build/querntest --mode value --device cpu
 property         build/quernprop --graphs 20000
 property-interp  build/quernprop --device interp --graphs 20000
+property-cpu     build/quernprop --device cpu --graphs 1000
 property-calls   build/quernprop --device interp --target sm_90+blas+dnn --graphs 5000
 judge-self       $python tests/oracle/judge.py --selftest
 judge-io-self    $python tests/oracle/safetensors_judge.py --selftest
@@ -87,7 +88,6 @@ steps_all_beside() {
 opencl           tools/opencl.sh build
 nvrtc            tools/nvrtc.sh build
 neon             tools/neon.sh
-property-cpu     build/quernprop --device cpu --graphs 1000
 fuzz             tools/fuzz.sh 10
 EOF
 }
