@@ -207,10 +207,20 @@ void base_log(int level, const char *fmt, ...) BASE_PRINTF(2, 3);
 /* The nearest word of a list by edit distance, or NULL when none is near. */
 const char *base_nearest(const char *word, const char *const *list, size_t n);
 
-/* ---- clock and threads (clock.c, thread.c) --------------------------------------------------------------------------- */
+/* ---- clock, signals, threads (clock.c, signals.c, thread.c) ------------------------------------------------------------------ */
 
 /* Seconds since some fixed moment. */
 double base_clock(void);
+
+/* Keeps signals from the calling thread, but those of its own faults, until they may come again. */
+struct base_signals {
+  _Alignas(16) unsigned char mask[128]; /* that was in force */
+};
+void base_signals_block(struct base_signals *before);
+void base_signals_unblock(const struct base_signals *before);
+/* The same, around calls of libraries that handle signals themselves: what the host does with them is in force again afterwards. */
+void base_signals_hold(struct base_signals *before);
+void base_signals_release(const struct base_signals *before);
 
 struct base_thread {
   unsigned char handle[16];

@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,15 +18,12 @@ static void *enter(void *arg) {
 }
 
 quern_status base_thread_start(struct base_thread *thread, void (*run)(void *), void *arg) {
-  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-  sigset_t blocked, before;
+  struct base_signals before;
   pthread_t handle;
   *thread = (struct base_thread){.run = run, .arg = arg};
-  sigfillset(&blocked);
-  for (size_t i = 0; i < BASE_COUNT(faults); i++) sigdelset(&blocked, faults[i]);
-  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  base_signals_block(&before);
   int error = pthread_create(&handle, NULL, enter, thread);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  base_signals_unblock(&before);
   if (error) thread->run = NULL;
   QUERN_CHECK(!error, MEMORY, "cannot start a thread: pthread_create gives error %d", error);
   memcpy(thread->handle, &handle, sizeof handle);

@@ -3,7 +3,9 @@
 #include "runtime/null/null_int.h"
 
 #include <elf.h>
+#include <signal.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TEST_CONTEXT_NEW ir_context_new
@@ -82,6 +84,33 @@ static void expect_text(const char *name) {
   *strrchr(folder, '/') = 0;
   assert_true(unlink(path) == 0);
   (void)rmdir(folder);
+}
+
+/* Signals that come while NVRTC compiles for the first time come afterwards, and to the host's handlers: its own end the process. */
+static volatile sig_atomic_t signals[2];
+static void on_signal(int number) { signals[number == SIGTERM]++; }
+
+static void send_signals(void *process) {
+  for (int i = 0; i < 100; i++) {
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    kill(*(pid_t *)process, i % 2 ? SIGTERM : SIGINT);
+  }
+}
+
+static void test_signals(void **state) {
+  (void)state;
+  static const int numbers[] = {SIGINT, SIGTERM};
+  struct sigaction before[2], action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  struct base_thread sender;
+  pid_t process = getpid();
+  need_nvrtc();
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < 2; i++) assert_int_equal(sigaction(numbers[i], &action, &before[i]), 0);
+  EXPECT_OK(base_thread_start(&sender, send_signals, &process));
+  EXPECT_OK(build(cg_target_find("sm_80"), NULL)); /* which no other test does */
+  base_thread_join(&sender);
+  for (int i = 0; i < 2; i++) assert_int_equal(sigaction(numbers[i], &before[i], &action), 0);
+  assert_true(action.sa_handler == on_signal && signals[0] > 0 && signals[1] > 0);
 }
 
 static void test_together(void **state) {
@@ -226,8 +255,8 @@ static void test_faults(void **state) {
 #define TEST_NULL(NAME) cmocka_unit_test_setup_teardown(NAME, open_kernels, close_kernels)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST_NULL(test_together), TEST_NULL(test_refused), TEST_NULL(test_only_alone),
-                                     TEST_NULL(test_no_flag),  TEST_NULL(test_limits),  TEST_NULL(test_rows),
-                                     TEST_NULL(test_damaged),  TEST_NULL(test_faults)};
+  const struct CMUnitTest tests[] = {TEST_NULL(test_signals),    TEST_NULL(test_together), TEST_NULL(test_refused),
+                                     TEST_NULL(test_only_alone), TEST_NULL(test_no_flag),  TEST_NULL(test_limits),
+                                     TEST_NULL(test_rows),       TEST_NULL(test_damaged),  TEST_NULL(test_faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,9 +115,18 @@ quern_status rt_dnn_plan_begin(struct rt_dnn_plan *plan, const struct rt_dnn *dn
   return status;
 }
 
+/* The library has an NVRTC of its own. */
+static int compile(const struct rt_dnn *dnn, void *plan) {
+  struct base_signals signals;
+  base_signals_hold(&signals);
+  int code = dnn->finish(plan);
+  base_signals_release(&signals);
+  return code;
+}
+
 quern_status rt_dnn_plan_finish(struct rt_dnn_plan *plan) {
   const struct rt_dnn *dnn = plan->dnn;
-  QUERN_TRY(rt_dnn_check(dnn, dnn->finish(plan->plan), "compiling attention"));
+  QUERN_TRY(rt_dnn_check(dnn, compile(dnn, plan->plan), "compiling attention"));
   int64_t bytes = bytes_of(dnn, plan->plan, RT_DNN_PLAN_BYTES);
   QUERN_CHECK(bytes <= plan->own, UNSUPPORTED, "%s: attention needs %lld bytes of workspace, and was said to need %lld",
               dnn->identity, (long long)bytes, (long long)plan->own);
@@ -146,7 +155,7 @@ quern_status rt_dnn_plan_restore(struct rt_dnn_plan *plan, const struct rt_dnn *
   plan->plan = rt_dnn_make(&g, RT_DNN_PLAN);
   rt_dnn_set(&g, plan->plan, RT_DNN_PLAN_TEXT, RT_DNN_TYPE_CHAR, (int64_t)n, text);
   tell_device(&g, plan->plan);
-  rt_dnn_finish(&g, plan->plan);
+  if (g.failed == QUERN_STATUS_OK) g.failed = rt_dnn_check(dnn, compile(dnn, plan->plan), "a plan from its text");
   if (g.failed == QUERN_STATUS_OK) {
     int64_t bytes = bytes_of(dnn, plan->plan, RT_DNN_PLAN_BYTES);
     if (bytes == INT64_MAX)

@@ -107,12 +107,16 @@ static quern_status report(const struct rt_gpu_unit *u, const struct kern *const
                     u->n > 1 ? " or one with it" : "", u->error, kept ? "; the text is " : "", kept ? path : "");
 }
 
+/* Signals come to the host when all is compiled. */
 static quern_status compile_all(struct job *job) {
   struct rt_pool *pool;
+  struct base_signals signals;
   int threads = job->compiler->parallel ? (int)BASE_MIN((size_t)rt_processors(), job->n) : 1;
   qsort(job->wanted, job->n, sizeof *job->wanted, by_length);
   QUERN_TRY(rt_pool_new(&pool, job->units->heap, BASE_MAX(threads, 1)));
+  base_signals_hold(&signals);
   rt_pool_run(pool, (int64_t)job->n, compile_range, job);
+  base_signals_release(&signals);
   rt_pool_free(pool);
   return QUERN_STATUS_OK;
 }
