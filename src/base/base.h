@@ -218,7 +218,8 @@ struct base_signals {
 };
 void base_signals_block(struct base_signals *before);
 void base_signals_unblock(const struct base_signals *before);
-/* The same, around calls of libraries that handle signals themselves: what the host does with them is in force again afterwards. */
+/* The same, around calls of libraries that handle signals themselves: what the host had asked for before is in force again
+** afterwards. What it asks for in another thread meanwhile is lost. */
 void base_signals_hold(struct base_signals *before);
 void base_signals_release(const struct base_signals *before);
 

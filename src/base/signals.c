@@ -1,7 +1,8 @@
 /* base/signals.c -- signals while a library compiles that handles them itself
 ** NVRTC 13.0, when it compiles for the first time in a process, has SIGINT and SIGTERM end the process with status 4, and leaves them
-** and SIGXFSZ at their defaults, whatever the host had asked for: Ctrl-C would lose what a host wants to save.
-** tests: tests/base/test_signals.c, tests/runtime/test_null.c
+** at their defaults, whatever the host had asked for; LLVM, which PoCL compiles with, keeps all that end a process for itself. Ctrl-C would
+** lose what a host wants to save.
+** tests: tests/base/test_signals.c, tests/runtime/test_null.c, tests/train/test_device.c
 */
 #include "base/base.h"
 
@@ -11,17 +12,21 @@
 
 _Static_assert(sizeof(sigset_t) <= sizeof(struct base_signals), "the signals of a thread fit");
 
-static const int kept[] = {SIGINT, SIGTERM, SIGXFSZ};
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int holds;                               /* that are not released */
-static struct sigaction host[BASE_COUNT(kept)]; /* as they were before the first of those */
+/* Of what a thread does itself. They always come, and who handles them goes on doing so: PoCL divides by zero. */
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
 
-static bool is_default(const struct sigaction *action) {
-  return (action->sa_flags & SA_SIGINFO) == 0 && action->sa_handler == SIG_DFL;
+enum { SIGNALS = 32 }; /* those below it have names */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int holds;                      /* that are not released */
+static struct sigaction host[SIGNALS]; /* as they were before the first of those */
+
+static bool is_fault(int number) {
+  for (size_t i = 0; i < BASE_COUNT(faults); i++)
+    if (faults[i] == number) return true;
+  return false;
 }
 
 void base_signals_block(struct base_signals *before) {
-  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
   sigset_t blocked, now;
   sigfillset(&blocked);
   for (size_t i = 0; i < BASE_COUNT(faults); i++) sigdelset(&blocked, faults[i]);
@@ -38,17 +43,16 @@ void base_signals_unblock(const struct base_signals *before) {
 void base_signals_hold(struct base_signals *before) {
   base_signals_block(before);
   pthread_mutex_lock(&lock);
-  for (size_t i = 0; i < BASE_COUNT(kept) && holds == 0; i++) sigaction(kept[i], NULL, &host[i]);
+  for (int i = 1; i < SIGNALS && holds == 0; i++) sigaction(i, NULL, &host[i]);
   holds++;
   pthread_mutex_unlock(&lock);
 }
 
-/* What is not at its default was set by the host since, or by a library that is at work in another thread. */
+/* SIGKILL and SIGSTOP are refused. */
 void base_signals_release(const struct base_signals *before) {
-  struct sigaction now;
   pthread_mutex_lock(&lock);
-  for (size_t i = 0; i < BASE_COUNT(kept); i++)
-    if (sigaction(kept[i], NULL, &now) == 0 && is_default(&now)) sigaction(kept[i], &host[i], NULL);
+  for (int i = 1; i < SIGNALS; i++)
+    if (!is_fault(i)) sigaction(i, &host[i], NULL);
   holds--;
   pthread_mutex_unlock(&lock);
   base_signals_unblock(before);

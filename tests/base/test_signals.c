@@ -68,20 +68,29 @@ static void test_overlap(void **state) {
   expect(SIGTERM, on_signal);
 }
 
-/* What the host asks for meanwhile is not undone, and a later hold knows it. */
-static void test_changed(void **state) {
+/* A library that keeps signals for itself; a later hold knows what the host has asked for since. */
+static void test_kept(void **state) {
   (void)state;
   struct base_signals signals;
   set(SIGINT, SIG_DFL);
+  set(SIGHUP, on_signal);
   base_signals_hold(&signals);
-  set(SIGINT, on_signal);
+  set(SIGINT, on_signal_of_library);
+  set(SIGHUP, on_signal_of_library);
+  set(SIGFPE, on_signal_of_library);
   base_signals_release(&signals);
-  expect(SIGINT, on_signal);
+  expect(SIGFPE, on_signal_of_library); /* of what it does itself */
+  set(SIGFPE, SIG_DFL);
+  expect(SIGINT, SIG_DFL);
+  expect(SIGHUP, on_signal);
+  set(SIGINT, on_signal);
   base_signals_hold(&signals);
+  library_begins();
   library_ends();
   base_signals_release(&signals);
   expect(SIGINT, on_signal);
   set(SIGINT, SIG_DFL);
+  set(SIGHUP, SIG_DFL);
 }
 
 static void test_blocked(void **state) {
@@ -101,7 +110,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_held),
       cmocka_unit_test(test_overlap),
-      cmocka_unit_test(test_changed),
+      cmocka_unit_test(test_kept),
       cmocka_unit_test(test_blocked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,9 @@
 /* tests/train/test_device.c -- runs on a device with memory of its own, OpenCL where there is some: the same losses, checkpoints and
 ** texts as on processors, and steps that are not waited for */
 #include "quern/generate.h"
+
+#include <signal.h>
+
 #include "train/device_test.h"
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-5 * fabs(b); }
@@ -183,9 +186,23 @@ static void plans_for_cards(void **state) {
   quern_config_free(config);
 }
 
+/* Compilers of devices leave signals to the host. */
+static const int numbers[] = {SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+static void on_signal(int number) { (void)number; }
+static void signals_stay(void **state) {
+  (void)state;
+  struct sigaction action;
+  need_device();
+  for (size_t i = 0; i < BASE_COUNT(numbers); i++) {
+    assert_int_equal(sigaction(numbers[i], NULL, &action), 0);
+    assert_true(action.sa_handler == on_signal);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(same_losses),    TEST(across_devices), TEST(runs_ahead),
-                                     TEST(same_tokens),    TEST(missing_device), TEST(precision_stays),
-                                     TEST(plans_for_cards)};
+  const struct CMUnitTest tests[] = {TEST(same_losses),     TEST(across_devices), TEST(runs_ahead),
+                                     TEST(same_tokens),     TEST(missing_device), TEST(precision_stays),
+                                     TEST(plans_for_cards), TEST(signals_stay)};
+  for (size_t i = 0; i < BASE_COUNT(numbers); i++) signal(numbers[i], on_signal);
   return cmocka_run_group_tests_name("train/device", tests, setup_folder, remove_folder);
 }

@@ -104,7 +104,10 @@ quern_status rt_cl_open(struct rt_cl **cl) {
   static bool tried;
   pthread_mutex_lock(&lock);
   if (!tried) {
+    struct base_signals signals;
+    base_signals_hold(&signals); /* a compiler may be part of it */
     status = open_device(&opened);
+    base_signals_release(&signals);
     if (status != QUERN_STATUS_OK) snprintf(error, sizeof error, "%s", quern_last_error());
     tried = true;
   }
