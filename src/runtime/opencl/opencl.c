@@ -49,11 +49,15 @@ static quern_status build_error(struct rt_cl *cl, void *program, int32_t code) {
   return base_error(QUERN_STATUS_INTERNAL, "error %d: %s", (int)code, log);
 }
 
+/* Signals stay the host's here too: a text that was right before is not compiled by rt_gpu_units_make. */
 static quern_status build_text(struct rt_cl *cl, const struct cg_target *target, const char *text, void **program) {
+  struct base_signals signals;
   int32_t code;
   *program = cl->clCreateProgramWithSource(cl->context, 1, &text, NULL, &code);
   QUERN_TRY(rt_cl_check(code, "a program"));
+  base_signals_hold(&signals);
   code = cl->clBuildProgram(*program, 1, &cl->device, target->march, NULL, NULL);
+  base_signals_release(&signals);
   return code == 0 ? QUERN_STATUS_OK : build_error(cl, *program, code);
 }
 
