@@ -370,6 +370,11 @@ void kern_values_unbind(struct kern_values *values, const quern_tensor *t);
 ** variable at a time can be so; active (or KERN_NONE) is how many of the lanes count: the others are not read. */
 void kern_values_set(struct kern_values *values, int var, kern_id value, int lanes, kern_id active);
 
+/* Variable var, which is never set, stands for an index of other variables that lies within var's extent; these may be defined
+** themselves, but not by var. Bound tensors and the indices of nodes are followed in terms of var, so that what is bound is found
+** through reshapes; instructions are made from the index. */
+void kern_values_define(struct kern_values *values, int var, const struct pass_index *index);
+
 /* What follows may be forgotten at the matching leave: call around every loop and if that is opened. */
 void kern_values_enter(struct kern_values *values);
 void kern_values_leave(struct kern_values *values);

@@ -39,6 +39,8 @@ struct kern_values {
   bool for_gpu;
   const struct pass_group *shortened; /* or NULL */
   BASE_VEC(struct variable) vars;
+  BASE_VEC(const struct pass_index *)
+  defined; /* by variable: the index of other variables that it stands for, or NULL */
   BASE_VEC(struct memory) memories;
   BASE_VEC(struct known) known;
   BASE_VEC(struct known_index) indices;
@@ -63,6 +65,7 @@ void kern_values_free(struct kern_values *v) {
   if (v == NULL) return;
   struct base_heap *heap = heap_of(v);
   base_vec_fini(heap, &v->vars);
+  base_vec_fini(heap, &v->defined);
   base_vec_fini(heap, &v->memories);
   base_vec_fini(heap, &v->known);
   base_vec_fini(heap, &v->indices);
@@ -98,6 +101,42 @@ void kern_values_unbind(struct kern_values *v, const quern_tensor *t) {
     if (!v->known.at[i].bound) v->known.at[i].tensor = NULL;
 }
 
+void kern_values_define(struct kern_values *v, int var, const struct pass_index *index) {
+  while (v->defined.n <= (size_t)var) {
+    if (!base_vec_push(heap_of(v), &v->defined, NULL)) {
+      fail(v, QUERN_STATUS_MEMORY);
+      return;
+    }
+  }
+  v->defined.at[var] = index;
+}
+
+/* Whether the index uses the variable, itself or by a defined one. Recursion is as deep as definitions use each other. */
+static bool depends(const struct kern_values *v, const struct pass_index *e, int var) {
+  if (pass_index_uses(e, var)) return true;
+  for (size_t i = 0; i < v->defined.n; i++) {
+    const struct pass_index *by = v->defined.at[i];
+    if (by != NULL && pass_index_uses(e, (int)i) && depends(v, by, var)) return true;
+  }
+  return false;
+}
+
+/* The index without defined variables, as instructions are made from it. */
+static const struct pass_index *expand(struct kern_values *v, const struct pass_index *e) {
+  if (v->defined.n == 0) return e;
+  while (v->defined.n < v->space->extents.n) {
+    if (!base_vec_push(heap_of(v), &v->defined, NULL)) {
+      fail(v, QUERN_STATUS_MEMORY);
+      return e;
+    }
+  }
+  for (const struct pass_index *before = NULL; e != before;) {
+    before = e;
+    e = pass_index_replace(v->space, e, v->defined.at);
+  }
+  return e;
+}
+
 void kern_values_set(struct kern_values *v, int var, kern_id value, int lanes, kern_id active) {
   while (v->vars.n <= (size_t)var) {
     if (!base_vec_push(heap_of(v), &v->vars, ((struct variable){KERN_NONE, 1, KERN_NONE}))) {
@@ -114,7 +153,7 @@ void kern_values_set(struct kern_values *v, int var, kern_id value, int lanes, k
   for (size_t i = 0; i < v->known.n; i++) {
     struct known *known = &v->known.at[i];
     for (int k = 0; k < known->rank && known->tensor != NULL; k++)
-      if (pass_index_uses(known->at[k], var)) known->tensor = NULL;
+      if (depends(v, known->at[k], var)) known->tensor = NULL;
   }
   for (size_t i = 0; i < v->indices.n; i++) {
     struct known_index *known = &v->indices.at[i];
@@ -139,10 +178,10 @@ void kern_values_leave(struct kern_values *v) {
 static int lanes_of(const struct kern_values *v) { return v->vector < 0 ? 1 : v->vars.at[v->vector].lanes; }
 
 static bool is_vector(const struct kern_values *v, const struct pass_index *e) {
-  return v->vector >= 0 && pass_index_uses(e, v->vector);
+  return v->vector >= 0 && depends(v, e, v->vector);
 }
 
-static kern_id index_of(struct kern_values *v, const struct pass_index *e, bool first);
+static kern_id expanded_index(struct kern_values *v, const struct pass_index *e, bool first);
 
 /* The vector variable, lane by lane; lanes that do not count repeat the last that does. */
 static kern_id vector_variable(struct kern_values *v) {
@@ -163,7 +202,7 @@ static kern_id atom_of(struct kern_values *v, const struct pass_atom *atom, bool
     if (atom->var == v->vector && !first) return vector_variable(v);
     return v->vars.at[atom->var].value;
   }
-  kern_id x = index_of(v, atom->of, first);
+  kern_id x = expanded_index(v, atom->of, first);
   if (atom->kind == PASS_ATOM_DIV) return kern_idiv(b, x, atom->by);
   if (atom->kind == PASS_ATOM_MOD) return kern_imod(b, x, atom->by);
   int lanes = b->kern->failed == QUERN_STATUS_OK ? kern_at_id(b, x)->lanes : 1;
@@ -172,7 +211,7 @@ static kern_id atom_of(struct kern_values *v, const struct pass_atom *atom, bool
 }
 
 /* The scalar terms first, then those with lanes. first: the value of lane 0, a scalar. */
-static kern_id index_of(struct kern_values *v, const struct pass_index *e, bool first) {
+static kern_id expanded_index(struct kern_values *v, const struct pass_index *e, bool first) {
   struct kern_builder *b = v->b;
   if (!is_vector(v, e)) first = true;
   for (size_t i = 0; i < v->indices.n; i++) {
@@ -193,6 +232,10 @@ static kern_id index_of(struct kern_values *v, const struct pass_index *e, bool 
   if (lanes != KERN_NONE) sum = kern_add(b, kern_splat(b, sum, lanes_of(v)), lanes);
   if (!base_vec_push(heap_of(v), &v->indices, ((struct known_index){e, first, sum}))) fail(v, QUERN_STATUS_MEMORY);
   return sum;
+}
+
+static kern_id index_of(struct kern_values *v, const struct pass_index *e, bool first) {
+  return expanded_index(v, expand(v, e), first);
 }
 
 kern_id kern_values_index(struct kern_values *v, const struct pass_index *index) { return index_of(v, index, false); }
@@ -225,6 +268,7 @@ static kern_id load(struct kern_values *v, kern_id mem, const struct pass_index 
   struct kern_builder *b = v->b;
   if (b->kern->failed != QUERN_STATUS_OK) return 0;
   int more_lanes = more == KERN_NONE ? 1 : kern_at_id(b, more)->lanes, lanes = lanes_of(v);
+  flat = expand(v, flat);
   if (!is_vector(v, flat) && more_lanes == 1) {
     kern_id index = index_of(v, flat, true);
     return kern_load(b, mem, more == KERN_NONE ? index : kern_add(b, index, more), 1);
@@ -390,7 +434,7 @@ static kern_id value_const(struct kern_values *v, const struct point *p) {
 
 /* Along the vector variable in 32 bits where they are enough: i64 vectors are slow. */
 static kern_id value_iota(struct kern_values *v, const struct point *p) {
-  const struct pass_index *e = p->at[p->node->attrs->axis];
+  const struct pass_index *e = expand(v, p->at[p->node->attrs->axis]);
   quern_dtype dtype = p->node->out[0].dtype;
   int64_t stride;
   if (is_vector(v, e) && e->hi < INT32_MAX && e->lo > INT32_MIN && pass_index_stride(v->space, e, v->vector, &stride) &&

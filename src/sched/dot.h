@@ -10,8 +10,19 @@
 
 /* The axes. Each is a variable of the kernel's space, flat; and each is once more two variables: DOT_INNER + axis, the
 ** innermost of the group's variables that it is made of, and DOT_OUTER + axis, all others: indices that use these are
-** cut there. */
-enum { DOT_BATCH, DOT_ROW, DOT_COL, DOT_TERM, DOT_AXES, DOT_OUTER = DOT_AXES, DOT_INNER = 2 * DOT_AXES };
+** cut there. Behind them come the group's own variables, which stand for indices of these: epilogues are followed in terms of
+** the group's, as fusion proved them. */
+enum {
+  DOT_BATCH,
+  DOT_ROW,
+  DOT_COL,
+  DOT_TERM,
+  DOT_AXES,
+  DOT_OUTER = DOT_AXES,
+  DOT_INNER = 2 * DOT_AXES,
+  DOT_OWN = 3 * DOT_AXES,
+  DOT_VARS = DOT_OWN + 2 * QUERN_MAX_RANK
+};
 struct dot_axis {
   int64_t size, inner; /* inner: the extent of the innermost variable */
 };
@@ -74,10 +85,12 @@ struct dot {
   int64_t batch, m, n, k; /* their sizes */
   int n_kept;
   struct dot_kept kept[2];
-  unsigned cut;         /* of result and outs: bit DOT_COL, where vectors of columns never cross a run's end */
-  struct dot_side a, b; /* the sides of rows and of columns */
-  const struct pass_index **result; /* where the contraction's result is read */
-  const struct pass_index ***outs;  /* where the outs are written */
+  unsigned cut;                  /* of result and outs: bit DOT_COL, where vectors of columns never cross a run's end */
+  struct dot_side a, b;          /* the sides of rows and of columns */
+  const struct pass_index **own; /* what the group's variables stand for in result and outs */
+  const struct pass_index **result; /* where the contraction's result is read, over the group's variables */
+  const struct pass_index ***made;  /* where the outs are computed, over the group's variables */
+  const struct pass_index ***outs;  /* where the outs are written, over the axes */
   struct dot_place c;               /* the out that sums are kept in; mem -1: scratch */
   bool bare;                        /* c is the only out, and is the sum itself */
   bool upright;                     /* the first out is contiguous along rows: what comes after has lanes along them */

@@ -27,6 +27,7 @@ void dot_set(const struct dot *d, struct kern_builder *b, struct kern_values *va
 quern_status dot_values(struct dot *d, struct kern_builder *b, struct kern_values **values) {
   QUERN_TRY(sched_values(&d->inner, b, values));
   for (int i = 0; i < d->n_kept; i++) kern_values_bind_mem(*values, d->kept[i].tensor, kern_mem(b, d->kept[i].mem));
+  for (size_t v = 0; v < d->job->group->space->extents.n; v++) kern_values_define(*values, DOT_OWN + (int)v, d->own[v]);
   return QUERN_STATUS_OK;
 }
 
@@ -36,7 +37,7 @@ void dot_finish(struct dot *d, struct kern_builder *b, struct kern_values *value
   kern_id x[KERN_MAX_MEMS]; /* all are computed before any is stored: an out may have the memory of an in */
   for (size_t i = 0; i < d->group.n_outs; i++) {
     const quern_tensor *t = d->group.outs[i].tensor;
-    x[i] = kern_values_get(values, t, t->rank, d->outs[i]);
+    x[i] = kern_values_get(values, t, t->rank, d->made[i]);
   }
   for (size_t i = 0; i < d->group.n_outs; i++) sched_store_at(&d->inner, b, values, i, d->outs[i], x[i], active);
   kern_values_unbind(values, result);

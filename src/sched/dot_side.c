@@ -50,6 +50,10 @@ static quern_status make_space(struct dot *d, const struct dot_turn *turn, const
   for (int x = 0; x < DOT_AXES; x++) (void)pass_space_add(space, d->axis[x].size);
   for (int x = 0; x < DOT_AXES; x++) (void)pass_space_add(space, d->axis[x].size / BASE_MAX(d->axis[x].inner, 1));
   for (int x = 0; x < DOT_AXES; x++) (void)pass_space_add(space, d->axis[x].inner);
+  size_t n_own = d->job->group->space->extents.n;
+  QUERN_ASSERT(n_own <= DOT_VARS - DOT_OWN);
+  for (size_t v = 0; v < DOT_VARS - DOT_OWN; v++)
+    (void)pass_space_add(space, v < n_own ? d->job->group->space->extents.at[v] : 1);
   for (int x = 0; x < DOT_AXES; x++) {
     const struct pass_index *at[4 * QUERN_MAX_RANK], *inner = pass_index_var(space, DOT_INNER + x);
     const struct pass_index *outer = pass_index_scale(space, pass_index_var(space, DOT_OUTER + x), d->axis[x].inner);
@@ -274,20 +278,25 @@ static bool is_upright(const struct dot *d) {
 static quern_status make_outs(struct dot *d, const struct pass_index *const *flat,
                               const struct pass_index *const *cut) {
   const struct pass_group *group = d->job->group;
+  const struct pass_index *own[DOT_VARS - DOT_OWN];
   bool whole = d->lanes > 1 && is_several(d, DOT_COL) && d->axis[DOT_COL].inner % d->lanes == 0;
   const struct pass_index **by = base_arena_copy(&d->arena, flat, (group->space->extents.n + 1) * sizeof *by);
   d->outs = base_arena_alloc(&d->arena, group->n_outs * sizeof *d->outs);
-  if (by == NULL || d->outs == NULL) return QUERN_STATUS_MEMORY;
+  d->made = base_arena_alloc(&d->arena, group->n_outs * sizeof *d->made);
+  if (by == NULL || d->outs == NULL || d->made == NULL) return QUERN_STATUS_MEMORY;
   if (whole) {
     d->cut = 1u << DOT_COL;
     for (size_t v = 0; v < group->space->extents.n; v++)
       if (pass_index_uses(cut[v], DOT_OUTER + DOT_COL) || pass_index_uses(cut[v], DOT_INNER + DOT_COL)) by[v] = cut[v];
   }
-  d->result = translate(d, d->node->out[0].rank, group->stages[0].result, by);
+  d->own = by;
+  for (size_t v = 0; v < group->space->extents.n; v++) own[v] = pass_index_var(d->space, DOT_OWN + (int)v);
+  d->result = translate(d, d->node->out[0].rank, group->stages[0].result, own);
   if (d->result == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < group->n_outs; i++) {
     d->outs[i] = translate(d, group->outs[i].tensor->rank, group->outs[i].at, by);
-    if (d->outs[i] == NULL) return QUERN_STATUS_MEMORY;
+    d->made[i] = translate(d, group->outs[i].tensor->rank, group->outs[i].at, own);
+    if (d->outs[i] == NULL || d->made[i] == NULL) return QUERN_STATUS_MEMORY;
   }
   choose_sums(d);
   d->upright = d->c.mem < 0 && is_upright(d);

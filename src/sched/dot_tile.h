@@ -16,7 +16,7 @@ enum { DOT_TILE_PIECES = 4 };
 /* Variables of the kernel's space, behind those of dot.h: the row and the column of tiles, the stage, the piece of each
 ** side in it; of the end the first row of a chunk, its element and its run; and the element of all results. */
 enum {
-  DOT_TILE_ROW = 3 * DOT_AXES,
+  DOT_TILE_ROW = DOT_VARS,
   DOT_TILE_COL,
   DOT_TILE_STAGE,
   DOT_TILE_PIECE_A,

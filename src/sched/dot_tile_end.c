@@ -56,41 +56,23 @@ static kern_id is_there(struct dot_tile *t, const struct spot *spot, int lanes) 
   return mask == KERN_NONE ? mask : kern_splat(t->build, mask, lanes);
 }
 
-static const struct pass_index **replace(struct dot_tile *t, int rank, const struct pass_index *const *at,
-                                         const struct pass_index *const *by) {
-  const struct pass_index **out = base_arena_alloc(&t->d->arena, (size_t)(rank + 1) * sizeof *out);
-  for (int k = 0; k < rank && out != NULL; k++) out[k] = pass_index_replace(t->d->space, at[k], by);
-  return out;
-}
-
 /* ---- outs --------------------------------------------------------------------------------------------------- */
 
-/* Where results and outs are at a point. */
-struct points {
-  const struct pass_index **result, ***outs;
-};
-
-static quern_status make_points(struct dot_tile *t, struct points *p, const struct pass_index *const *by) {
-  struct dot *d = t->d;
-  p->result = replace(t, d->node->out[0].rank, d->result, by);
-  p->outs = base_arena_alloc(&d->arena, d->group.n_outs * sizeof *p->outs + 1);
-  bool fine = p->result != NULL && p->outs != NULL;
-  for (size_t i = 0; i < d->group.n_outs && fine; i++) {
-    p->outs[i] = replace(t, d->group.outs[i].tensor->rank, d->outs[i], by);
-    fine = p->outs[i] != NULL;
-  }
-  return fine && !d->space->failed ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+/* Rows and columns, which the group's variables stand for, stand for these indices themselves. */
+static void define_point(struct dot_tile *t, const struct pass_index *const *by) {
+  for (int var = 0; var < DOT_TILE_VARS; var++)
+    if (by[var] != NULL) kern_values_define(t->values, var, by[var]);
 }
 
 /* The values of all outs from the sum, at the points that are set. */
-static void make_outs(struct dot_tile *t, const struct points *p, kern_id sum, kern_id *x) {
+static void make_outs(struct dot_tile *t, kern_id sum, kern_id *x) {
   struct dot *d = t->d;
   const quern_tensor *result = &d->node->out[0];
   int lanes = DOT_TILE_THREADS * t->run;
-  kern_values_bind(t->values, result, result->rank, p->result, kern_cast(t->build, sum, result->dtype));
+  kern_values_bind(t->values, result, result->rank, d->result, kern_cast(t->build, sum, result->dtype));
   for (size_t i = 0; i < d->group.n_outs; i++) {
     const quern_tensor *out = d->group.outs[i].tensor;
-    x[i] = kern_splat(t->build, kern_values_get(t->values, out, out->rank, p->outs[i]), lanes);
+    x[i] = kern_splat(t->build, kern_values_get(t->values, out, out->rank, d->made[i]), lanes);
   }
   kern_values_unbind(t->values, result);
 }
@@ -100,7 +82,6 @@ static void make_outs(struct dot_tile *t, const struct points *p, kern_id sum, k
 struct end {
   struct dot_tile *t;
   struct spot point, run; /* an element; some that are stored at once */
-  struct points points;
   kern_id shared;
 };
 
@@ -144,7 +125,7 @@ static void store_outs(struct end *e, kern_id base, kern_id sum) {
   struct dot *d = t->d;
   kern_id x[KERN_MAX_MEMS];
   kern_values_set(t->values, DOT_TILE_POINT, base, DOT_TILE_THREADS * t->run, KERN_NONE);
-  make_outs(t, &e->points, sum, x);
+  make_outs(t, sum, x);
   kern_values_set(t->values, DOT_TILE_POINT, base, 1, KERN_NONE);
   for (size_t i = 0; i < d->group.n_outs; i++) {
     const quern_tensor *out = d->group.outs[i].tensor;
@@ -185,7 +166,7 @@ quern_status dot_tile_end(struct dot_tile *t, kern_id shared) {
   struct end e = {.t = t, .shared = shared};
   make_spot(t, &e.point, DOT_TILE_POINT, 1);
   make_spot(t, &e.run, DOT_TILE_RUN, t->out_run);
-  if (t->work < 0) QUERN_TRY(make_points(t, &e.points, e.point.by));
+  if (t->work < 0) define_point(t, e.point.by);
   for (int m = 0; m < t->own; m += (int)rows_of(t)) finish_rows(&e, m);
   return t->d->space->failed ? QUERN_STATUS_MEMORY : t->build->kern->failed;
 }
@@ -202,10 +183,11 @@ static void make_flat(struct dot_tile *t, const struct pass_index **by) {
   by[DOT_BATCH] = pass_index_div(space, line, t->d->m);
 }
 
-static void store_flat(struct dot_tile *t, size_t out, const struct pass_index *const *at, kern_id x, kern_id active) {
+static void store_flat(struct dot_tile *t, size_t out, const struct pass_index *const *by, kern_id x, kern_id active) {
   struct kern_builder *b = t->build;
   const quern_tensor *tensor = t->d->group.outs[out].tensor;
-  const struct pass_index *offset = pass_index_flat(t->d->space, tensor->rank, tensor->dims, at);
+  const struct pass_index *offset = pass_index_flat(t->d->space, tensor->rank, tensor->dims, t->d->outs[out]);
+  offset = pass_index_replace(t->d->space, offset, by);
   int lanes = DOT_TILE_THREADS * t->run;
   int64_t stride;
   kern_id mem = sched_out_mem(&t->d->inner, b, out);
@@ -221,7 +203,7 @@ static void store_flat(struct dot_tile *t, size_t out, const struct pass_index *
   kern_scatter_n(b, mem, at_lanes, x, mask);
 }
 
-static void join_parts(struct dot_tile *t, const struct points *p) {
+static void join_parts(struct dot_tile *t, const struct pass_index *const *by) {
   struct kern_builder *b = t->build;
   struct dot *d = t->d;
   int lanes = DOT_TILE_THREADS * t->run;
@@ -236,24 +218,23 @@ static void join_parts(struct dot_tile *t, const struct points *p) {
   kern_id next = kern_load_n(b, mem, kern_add(b, kern_mul_i(b, part, all), first), lanes, active);
   kern_set(b, sum, kern_combine(b, d->reduce, kern_get(b, sum), next));
   kern_end(b);
-  make_outs(t, p, kern_get(b, sum), x);
-  for (size_t i = 0; i < d->group.n_outs; i++) store_flat(t, i, p->outs[i], x[i], active);
+  make_outs(t, kern_get(b, sum), x);
+  for (size_t i = 0; i < d->group.n_outs; i++) store_flat(t, i, by, x[i], active);
 }
 
 quern_status dot_tile_join(struct dot_tile *t) {
   struct dot *d = t->d;
   struct kern *kern = d->job->kern;
-  struct points points;
   const struct pass_index *by[DOT_TILE_VARS] = {NULL};
   int64_t tasks = sched_ceil(d->batch * d->m * d->n, (int64_t)DOT_TILE_THREADS * t->run);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
   QUERN_TRY(kern->failed);
   kern->phases[kern->n_phases - 1].group = DOT_TILE_THREADS;
   make_flat(t, by);
-  QUERN_TRY(make_points(t, &points, by));
   QUERN_TRY(dot_values(d, &builder, &t->values));
   t->build = &builder;
-  join_parts(t, &points);
+  define_point(t, by);
+  join_parts(t, by);
   kern_values_free(t->values);
   t->values = NULL;
   return d->space->failed ? QUERN_STATUS_MEMORY : kern->failed;

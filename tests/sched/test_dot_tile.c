@@ -207,6 +207,64 @@ static void test_after(void **state) {
   }
 }
 
+/* A vector as dim `axis` of a tensor. */
+static quern_tensor *along_axis(int axis, const quern_tensor *like) {
+  int64_t dims[QUERN_MAX_RANK];
+  for (int k = 0; k < like->rank; k++) dims[k] = k == axis ? like->dims[k] : 1;
+  quern_tensor *x = IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = {like->rank, dims}), INPUT(F32, like->dims[axis]));
+  return IR_MAKE(ctx, IR_BROADCAST, ATTRS(.shape = {like->rank, like->dims}), x);
+}
+
+#define RESHAPE(x, ...) IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = IR_INTS(__VA_ARGS__)), (x))
+
+/* Dims split and merged behind the sums, of sizes that tiles divide and that they do not: what a tile holds must be found
+** through the reshape, whichever way the points of the tile are numbered. */
+static void test_reshaped(void **state) {
+  (void)state;
+  static const int64_t shapes[][4] = {{1, 128, 64, 128}, {2, 128, 16, 192}, {4, 32, 8, 64},
+                                      {1, 96, 40, 90},   {2, 36, 33, 260},  {1, 6, 1601, 70}};
+  for (size_t i = 0; i < BASE_COUNT(shapes); i++) {
+    const int64_t *s = shapes[i];
+    struct product p = {s[0], s[1], s[2], s[3], ways[i % 4], F32, IR_SUM, IR_COMBINE_MUL};
+    quern_tensor *y = product(&p), *biased = op2(IR_ADD, y, along(INPUT(F32, p.n), y));
+    quern_tensor *columns = RESHAPE(y, p.b, p.m, 2, p.n / 2), *rows = RESHAPE(biased, p.b, 2, p.m / 2, p.n);
+    CHECK("columns split", columns);
+    CHECK("columns split, biased", op2(IR_MUL, columns, along_axis(2, columns)));
+    CHECK("rows split", rows);
+    CHECK("heads", IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(0, 2, 1, 3)), columns));
+    CHECK("rows merged", RESHAPE(op1(IR_ABS, biased), p.b * p.m, p.n));
+    CHECK("split otherwise", RESHAPE(y, p.b, p.m / 2, 2 * p.n));
+    CHECK("merged and not", RESHAPE(y, p.b * p.m, 2, p.n / 2), biased);
+    quern_tensor *merged = RESHAPE(biased, p.b * p.m, p.n);
+    CHECK("merged, normalised", op2(IR_MUL, merged, along_axis(1, merged)));
+    test_renew();
+  }
+}
+
+/* A convolution, then what networks put behind it: flattened, normalised by channel, its image split. */
+static void test_convolution_reshaped(void **state) {
+  (void)state;
+  static const int64_t sizes[][3] = {{16, 16, 64}, {12, 20, 36}};
+  for (size_t i = 0; i < BASE_COUNT(sizes); i++) {
+    int64_t h = sizes[i][0], w = sizes[i][1], c = sizes[i][2];
+    quern_tensor *windows =
+        IR_MAKE(ctx, IR_WINDOW,
+                ATTRS(.axes = IR_INTS(2, 3), .size = IR_INTS(3, 3), .step = IR_INTS(1, 1), .dilate = IR_INTS(1, 1)),
+                INPUT(F32, 2, 3, h + 2, w + 2));
+    quern_tensor *y = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(1, 4, 5), .b_sum = IR_INTS(1, 2, 3)), windows,
+                              INPUT(F32, c, 3, 3, 3));
+    quern_tensor *image = IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(0, 3, 1, 2)), y);
+    CHECK("flattened", RESHAPE(image, 2, c * h * w));
+    CHECK("pixels in a row", RESHAPE(op1(IR_ABS, image), 2, c, h * w));
+    quern_tensor *groups = RESHAPE(image, 2, 4, c / 4, h * w);
+    CHECK("groups of channels", op2(IR_MUL, groups, along_axis(1, groups)));
+    quern_tensor *normalised = op2(IR_ADD, image, along_axis(1, image));
+    CHECK("normalised, image split", RESHAPE(normalised, 2, c, h / 2, 2, w / 2, 2), image);
+    CHECK("channels last, flat", RESHAPE(y, 2 * h * w, c));
+    test_renew();
+  }
+}
+
 /* Several axes of a kind; heads; windows. */
 static void test_axes(void **state) {
   (void)state;
@@ -285,8 +343,9 @@ static void test_faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_sizes),  TEST(test_empty), TEST(test_dtypes), TEST(test_semirings), TEST(test_parts),  TEST(test_order),
-      TEST(test_before), TEST(test_after), TEST(test_axes),   TEST(test_choice),    TEST(test_faults),
+      TEST(test_sizes), TEST(test_empty),  TEST(test_dtypes), TEST(test_semirings), TEST(test_parts),
+      TEST(test_order), TEST(test_before), TEST(test_after),  TEST(test_reshaped),  TEST(test_convolution_reshaped),
+      TEST(test_axes),  TEST(test_choice), TEST(test_faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
