@@ -181,6 +181,7 @@ static void build_fini(struct engine_build *b) {
   base_vec_fini(heap, &b->states);
   base_vec_fini(heap, &b->leaves);
   base_vec_fini(heap, &b->packings);
+  base_vec_fini(heap, &b->unfused);
   if (b->wisdom.heap != NULL) sched_wisdom_fini(&b->wisdom);
   base_map_fini(&b->known);
   base_map_fini(&b->leaf_map);
@@ -189,10 +190,40 @@ static void build_fini(struct engine_build *b) {
 
 typedef quern_status run_of_stages(struct engine_build *b, void *user);
 
-/* A compilation by some stages: what is left of it is the program, which may have been replaced. */
+/* What failed attempts have shown: kernels that a library refused when they were built, nodes of groups that have no kernel. */
+struct lessons {
+  struct base_heap *heap;
+  BASE_VEC(uint64_t) refused;
+  BASE_VEC(struct engine_unfused) unfused;
+};
+
+static void lessons_fini(struct lessons *l) {
+  base_vec_fini(l->heap, &l->refused);
+  base_vec_fini(l->heap, &l->unfused);
+}
+
+/* Whether there is something new to be learned from an attempt that failed. */
+static quern_status learn(struct lessons *l, const struct engine_build *b, quern_status failed, bool *more) {
+  const struct rt_stats *stats = &b->stats;
+  *more = failed == QUERN_STATUS_INTERNAL && b->unfused.n > 0;
+  for (size_t i = 0; i < b->unfused.n; i++)
+    if (!base_vec_push(l->heap, &l->unfused, b->unfused.at[i])) return QUERN_STATUS_MEMORY;
+  if (failed != QUERN_STATUS_UNSUPPORTED || stats->n_refused == 0) return QUERN_STATUS_OK;
+  for (size_t i = 0; i < l->refused.n; i++)
+    if (l->refused.at[i] == stats->refused[0]) return QUERN_STATUS_OK; /* nothing was gained */
+  for (int i = 0; i < stats->n_refused; i++)
+    if (!base_vec_push(l->heap, &l->refused, stats->refused[i])) return QUERN_STATUS_MEMORY;
+  base_log(1, "compile again, %d kernels by generated code: %s", stats->n_refused, quern_last_error());
+  *more = true;
+  return QUERN_STATUS_OK;
+}
+
+/* A compilation by some stages: what is left of it is the program, which may have been replaced; more: it failed, and should be
+** attempted again. */
 static quern_status compile_once(quern_program **program, const struct engine_request *request, run_of_stages *stages,
-                                 void *user, struct rt_stats *stats) {
+                                 void *user, struct lessons *lessons, bool *more) {
   quern_context *ctx = request->ctx;
+  *more = false;
   QUERN_TRY(engine_program_new(program, request));
   struct engine_build b = {.program = *program, .request = request, .ctx = ctx, .start = base_clock()};
   base_arena_init(&b.arena, &ctx->heap);
@@ -203,7 +234,8 @@ static quern_status compile_once(quern_program **program, const struct engine_re
     status = stages(&b, user);
     if (b.program->device->ahead != NULL) b.program->device->ahead(NULL);
     *program = b.program;
-    *stats = b.stats;
+    quern_status learned = learn(lessons, &b, status, more);
+    if (learned != QUERN_STATUS_OK) status = learned;
     build_fini(&b);
     ir_scope_end(ctx);
   }
@@ -213,27 +245,20 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   return status;
 }
 
-/* The same; where a library refuses kernels when they are built, once more, with code of our own in their place. */
+/* The same; where a library refuses kernels, or fused nodes turn out to have none, once more, knowing that. */
 static quern_status compile(quern_program **program, const struct engine_request *request, run_of_stages *stages,
                             void *user) {
-  struct engine_request again;
-  const struct engine_request *now = request;
-  BASE_VEC(uint64_t) refused = {0};
+  struct engine_request now = *request;
+  struct lessons lessons = {.heap = &request->ctx->heap};
   quern_status status;
   for (bool more = true; more;) {
-    struct rt_stats stats = {0};
-    status = compile_once(program, now, stages, user, &stats);
-    more = status == QUERN_STATUS_UNSUPPORTED && stats.n_refused > 0;
-    for (size_t i = 0; i < refused.n && more; i++) more = refused.at[i] != stats.refused[0]; /* nothing was gained */
-    for (int i = 0; i < stats.n_refused && more; i++)
-      if (!base_vec_push(&request->ctx->heap, &refused, stats.refused[i])) more = false, status = QUERN_STATUS_MEMORY;
-    if (more) base_log(1, "compile again, %d kernels by generated code: %s", stats.n_refused, quern_last_error());
-    again = *request;
-    again.refused = refused.at;
-    again.n_refused = refused.n;
-    now = &again;
+    status = compile_once(program, &now, stages, user, &lessons, &more);
+    now.refused = lessons.refused.at;
+    now.n_refused = lessons.refused.n;
+    now.unfused = lessons.unfused.at;
+    now.n_unfused = lessons.unfused.n;
   }
-  base_vec_fini(&request->ctx->heap, &refused);
+  lessons_fini(&lessons);
   return status;
 }
 
