@@ -179,6 +179,7 @@ struct engine_build {
   BASE_VEC(struct plan_leaf) leaves; /* states and constants */
   struct base_map leaf_map;          /* of leaves: by tensor */
   BASE_VEC(struct engine_packing) packings;
+  int64_t limit; /* of the memory that a plan may use, 0: none */
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
   BASE_VEC(struct engine_unfused) unfused; /* nodes of groups that have no kernel, those of the request left out */
