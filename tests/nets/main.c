@@ -2,9 +2,9 @@
 ** quernnets [--models all|short|none] [--random N] [--seed S] [--targets LIST]
 **   plans the networks that come with Quern and N random ones for each target, and makes the text of every kernel; no compiler and no
 **   card is needed. Fails where something cannot be compiled, or not fused
-** quernnets --run N [--seed S] [--targets LIST]
-**   runs N small random networks on the interpreter of kernels with these targets: loss, gradients and what training changes besides
-**   must be those of the evaluator
+** quernnets --run N [--seed S] [--targets LIST | --device NAME]
+**   runs N small random networks on the interpreter of kernels with these targets, or on a device: loss, gradients and what training
+**   changes besides must be those of the evaluator
 ** --only SEED: one random network, its layers printed
 */
 #include <errno.h>
@@ -23,7 +23,8 @@ enum { MOST_TARGETS = 16, MOST_FAILURES = 20 };
 static const char all_targets[] = "sm_75,sm_80,sm_90,sm_90+blas+dnn+mma,sm_100,sm_120,opencl";
 
 struct sweep {
-  const char *targets[MOST_TARGETS];
+  const char *device;                /* of runs */
+  const char *targets[MOST_TARGETS]; /* "": the device's own */
   int n_targets;
   int passed, failed;
 };
@@ -222,12 +223,12 @@ static quern_status run_instance(struct run *r, const quern_program *program, qu
   return quern_instance_run(instance, inputs, values);
 }
 
-static quern_status run_program(struct run *r, const char *target, void **values) {
+static quern_status run_program(struct run *r, const char *device, const char *target, void **values) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   quern_program *program;
   quern_instance *instance;
-  options.device = "interp";
-  options.target = target;
+  options.device = device;
+  if (target[0] != 0) options.target = target;
   QUERN_TRY(quern_program_compile(&program, r->m->ctx, r->outputs.n, r->outputs.at, &options));
   quern_status status = quern_instance_new(&instance, program);
   if (status == QUERN_STATUS_OK) {
@@ -303,7 +304,7 @@ static quern_status run_targets(struct sweep *s, struct run *r, const struct whi
   void **got = alloc_values(r);
   if (got == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < s->n_targets; i++) {
-    quern_status status = run_program(r, s->targets[i], got);
+    quern_status status = run_program(r, s->device, s->targets[i], got);
     if (status == QUERN_STATUS_OK) status = compare(r, want, exact, got);
     report(s, w, r->m->net.text, s->targets[i], status);
   }
@@ -345,13 +346,14 @@ struct options {
   uint64_t random, run, seed, only;
   bool has_only, models, short_models;
   char targets[256];
+  const char *device;
 };
 
 static int usage(const char *why, const char *what) {
   fprintf(
       stderr,
       "quernnets: %s %s\nusage: quernnets [--models all|short|none] [--random N] [--run N] [--seed S] [--only SEED] "
-      "[--targets LIST]\n",
+      "[--targets LIST] [--device NAME]\n",
       why, what);
   return 2;
 }
@@ -380,6 +382,8 @@ static int read_options(struct options *o, int argc, char **argv) {
       fine = read_number(value, &o->seed);
     else if (strcmp(name, "--only") == 0)
       fine = o->has_only = read_number(value, &o->only);
+    else if (strcmp(name, "--device") == 0)
+      o->device = value;
     else if (strcmp(name, "--targets") == 0)
       fine = snprintf(o->targets, sizeof o->targets, "%s", value) < (int)sizeof o->targets;
     else
@@ -395,7 +399,10 @@ int main(int argc, char **argv) {
   snprintf(o.targets, sizeof o.targets, "%s", all_targets);
   int rc = read_options(&o, argc, argv);
   if (rc != 0) return rc;
-  for (char *t = strtok(o.targets, ","); t != NULL && s.n_targets < MOST_TARGETS; t = strtok(NULL, ","))
+  s.device = o.device != NULL ? o.device : "interp";
+  if (o.device != NULL) s.targets[s.n_targets++] = "";
+  for (char *t = o.device != NULL ? NULL : strtok(o.targets, ","); t != NULL && s.n_targets < MOST_TARGETS;
+       t = strtok(NULL, ","))
     s.targets[s.n_targets++] = t;
   if (o.has_only) {
     run_seed(&s, o.only);
