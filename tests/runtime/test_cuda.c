@@ -365,6 +365,7 @@ static void equal_steps_are_one_launch(void **state) {
   assert_true(program->n_kernels == 1 && program->kernels[0]->n_mems == MEMS && program->kernels[0]->n_phases == 1);
   assert_int_equal(program->kernels[0]->joined, N);
   EXPECT_OK(quern_instance_new(&instance, program));
+  EXPECT_OK(quern_instance_zero_states(instance));
   EXPECT_OK(quern_instance_run(instance, (const void *const *)inputs.at, NULL));
   EXPECT_OK(quern_instance_wait(instance));
   assert_true(fake.launches == N && fake.rows == 1);
