@@ -397,7 +397,8 @@ static void forgotten_changes(void **state) {
   quern_model_begin(model, false);
   EXPECT_ERROR(quern_step_new(&step, model, loss, NULL), STATE,
                "step_new: what a step makes of \"num_batches_tracked\" was forgotten by the quern_model_begin");
-  EXPECT_ERROR(quern_autocast(model, 1, &loss, &low, NULL), STATE, "autocast: what a step makes of \"num_batches_tracked\"");
+  EXPECT_ERROR(quern_autocast(model, 1, &loss, &low, NULL), STATE,
+               "autocast: what a step makes of \"num_batches_tracked\"");
   use = normed(model, x);
   EXPECT_ERROR(quern_step_new(&step, model, loss, NULL), STATE, "HINT: call it before the next quern_model_begin");
   EXPECT_OK(quern_step_new(&step, model, use, NULL)); /* statistics stay as they are: what was asked for */
@@ -417,8 +418,14 @@ static void forgotten_changes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(as_pytorch), TEST(scaler), TEST(scaler_changes_nothing),
-                                     TEST(wrong),      TEST(frozen), TEST(gate),
-                                     TEST(no_memory),  TEST(groups_that_match_nothing), TEST(forgotten_changes)};
+  const struct CMUnitTest tests[] = {TEST(as_pytorch),
+                                     TEST(scaler),
+                                     TEST(scaler_changes_nothing),
+                                     TEST(wrong),
+                                     TEST(frozen),
+                                     TEST(gate),
+                                     TEST(no_memory),
+                                     TEST(groups_that_match_nothing),
+                                     TEST(forgotten_changes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
