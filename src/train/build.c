@@ -175,6 +175,7 @@ static quern_program_options options_of(const quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
   quern_program_options o = QUERN_PROGRAM_OPTIONS;
   o.device = quern_config_get(c, "device");
+  if (quern_config_get(c, "target")[0] != 0) o.target = quern_config_get(c, "target");
   o.threads = (int)quern_config_int(c, "threads");
   o.numerics = strcmp(quern_config_get(c, "numerics"), "fast") == 0 ? QUERN_NUMERICS_FAST : QUERN_NUMERICS_EXACT;
   o.memory_limit = limit;
@@ -224,26 +225,17 @@ quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_pr
   return compile_step(t, &options, p);
 }
 
-/* Options of what is planned and not compiled. */
-static quern_program_options plan_options(const quern_trainer *t, int64_t limit, char target[TRAIN_TARGET]) {
-  quern_program_options options = step_options(t, limit);
-  options.device = train_plan_device(t, target);
-  if (target[0] != 0) options.target = target;
-  return options;
-}
-
 quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_program *p, int64_t *least) {
-  char target[TRAIN_TARGET];
-  quern_program_options options = plan_options(t, limit, target);
+  quern_program_options options = step_options(t, limit);
   options.least_limit = least;
+  options.plan_only = true;
   return compile_step(t, &options, p);
 }
 
 quern_status train_step_curve(quern_trainer *t, size_t room, quern_curve_point *points, size_t *n) {
-  char target[TRAIN_TARGET];
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
-  quern_program_options options = t->remote ? plan_options(t, 0, target) : step_options(t, 0);
+  quern_program_options options = step_options(t, 0);
   return quern_program_curve(t->ctx, TRAIN_OUTPUTS, outputs, &options, room, points, n);
 }
 
@@ -257,11 +249,12 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   return QUERN_STATUS_OK;
 }
 
-quern_status train_eval_program(quern_trainer *t, int64_t limit) {
+quern_status train_eval_program(quern_trainer *t, bool plan_only) {
   if (t->eval.program != NULL) return QUERN_STATUS_OK;
   quern_tensor *inputs[TRAIN_FIELDS], *outputs[2];
-  quern_program_options options = options_of(t, limit);
+  quern_program_options options = options_of(t, 0);
   options.inference = true;
+  options.plan_only = plan_only;
   QUERN_TRY(open_inputs(t, t->info.micro, inputs));
   quern_model_begin(t->model, false);
   size_t n = 1;

@@ -357,9 +357,9 @@ static void planned(void **state) {
   (void)state;
   static const struct row rows[] = {
       {"quern plan tiny.cfg out=plan steps=5 > said; ls plan 2>&1 | grep -c cannot; grep -cE "
-       "'^(model|data|batch|memory|kernels|work)  ' "
+       "'^(model|data|batch|memory|kernels|eval|work)  ' "
        "said; grep -c 'without a limit$' said; grep -c 'the smallest there is$' said",
-       0, "1\n6\n1\n1\n"},
+       0, "1\n7\n1\n1\n"},
       {"quern plan adder btach=1", 2, "quern plan: there is no key 'btach'; did you mean 'batch'?\n..."},
       {"quern plan adder --memory 1KiB", 1, "quern: memory = 1.0 KiB: the run needs ..."},
       {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
