@@ -339,6 +339,53 @@ static void without_memory(void **state) {
   assert_true(fault.n > 5);
 }
 
+/* A device with memory of its own: states go there and come back by way of the host. */
+static void states_on_a_device(void **state) {
+  (void)state;
+  struct base_heap heap;
+  struct rt_stream *stream;
+  base_heap_init(&heap, NULL);
+  if (rt_opencl.remote->open(&stream, &heap) != QUERN_STATUS_OK) {
+    print_message("%s\n", quern_last_error());
+    skip();
+  }
+  rt_opencl.remote->close(stream);
+  quern_model *model;
+  EXPECT_OK(quern_model_new(&model, ctx, NULL));
+  quern_scope *root = quern_model_scope(model);
+  quern_tensor *w = quern_scope_parameter(root, "w", QUERN_LIST(5), (quern_init){QUERN_INIT_UNIFORM, 1, 2});
+  quern_tensor *b = quern_scope_buffer(root, "b", QUERN_DTYPE_F32, QUERN_LIST(3), 7);
+  quern_tensor *zero = quern_scope_buffer(root, "zero", QUERN_DTYPE_I64, QUERN_SCALAR, 0);
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = "opencl";
+  options.n_updates = 3;
+  options.updates = (quern_update[]){{w, quern_neg(w)}, {b, quern_neg(b)}, {zero, quern_add_scalar(zero, 1)}};
+  EXPECT_OK(quern_program_compile(&program, ctx, 0, NULL, &options));
+  EXPECT_OK(quern_instance_new(&instance, program));
+  EXPECT_ERROR(quern_instance_run(instance, NULL, NULL), STATE, "\"w\", which nothing has set");
+  EXPECT_OK(quern_instance_init_states(instance, model));
+  EXPECT_OK(quern_instance_run(instance, NULL, NULL));
+  EXPECT_OK(quern_instance_save_states(instance, path));
+  quern_instance *again;
+  float want[5], begin[5], got[3];
+  int64_t count;
+  quern_tensor *initial = quern_model_initial(model, 0);
+  EXPECT_OK(quern_eval(ctx, 1, &initial, (void *[]){begin}, 0, NULL));
+  EXPECT_OK(quern_instance_new(&again, program));
+  EXPECT_OK(quern_instance_load_states(again, path, QUERN_LOAD_STRICT));
+  get(again, "w", want);
+  get(again, "b", got);
+  get(again, "zero", &count);
+  for (int i = 0; i < 5; i++) assert_true(want[i] == -begin[i] && begin[i] >= 1);
+  assert_true(got[0] == -7 && got[2] == -7 && count == 1);
+  EXPECT_OK(quern_instance_init_states(again, model)); /* a state that was set becomes 0 again */
+  get(again, "zero", &count);
+  assert_int_equal(count, 0);
+  quern_instance_free(again);
+  close_program();
+  quern_model_free(model);
+}
+
 /* ---- inputs by name --------------------------------------------------------------------------------------- */
 
 static void inputs_by_name(void **state) {
@@ -396,6 +443,7 @@ int main(void) {
                                      TEST(checkpoints_are_read),
                                      TEST(without_memory),
                                      TEST(inputs_by_name),
-                                     TEST(rows_are_compared)};
+                                     TEST(rows_are_compared),
+                                     TEST(states_on_a_device)};
   return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
