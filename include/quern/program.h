@@ -57,7 +57,7 @@ typedef struct quern_program_options {
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false                                                                  \
+        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false                                                               \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */

@@ -246,7 +246,6 @@ quern_status train_plan_programs(quern_trainer *t) {
   QUERN_TRY(status);
   if (t->data.eval != NULL) QUERN_TRY(train_eval_program(t, true));
   fill_program_info(t);
-  t->info.planned =
-      beside_bytes(t) + instance_bytes(t, t->main.program) + own_bytes(t->eval.program, t->main.program);
+  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + own_bytes(t->eval.program, t->main.program);
   return QUERN_STATUS_OK;
 }
