@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo examples check test test-neon test-opencl test-nvrtc test-cuda sanitize-cuda golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
+.PHONY: all demo examples check test nightly test-neon test-opencl test-nvrtc test-cuda sanitize-cuda golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
         install bench clean help setup-build setup-test setup-opencl setup-neon setup-lint setup-bench
 
 all: setup-build ## build the library, the programs, the tests and the examples in build/
@@ -28,6 +28,9 @@ check: setup-test all ## the quick tests: unit tests and one pass of the operati
 
 test: setup-test setup-opencl setup-neon ## everything CI runs (about an hour on two cores)
 	@tools/test.sh all
+
+nightly: setup-test all ## what takes too long for every change: all networks for all GPU targets, a hundred kills (SEED=N)
+	@tools/nightly.sh build
 
 test-neon: setup-test setup-neon ## the operation driver on AArch64: cross compiler and qemu-user
 	@tools/neon.sh
