@@ -27,10 +27,11 @@ struct rt_command {
 };
 
 /* Runs all commands to their ends, at most `side` at a time, each in a process group of its own and at most `seconds`
-** long. How each ended is in it; an error means that one could not be started. The host's other children are not
-** waited for. */
-quern_status rt_commands_run(struct base_heap *heap, size_t n, struct rt_command *commands, int side,
-                             double seconds) QUERN_NODISCARD;
+** long. Commands, and what they have started, end with this process, even when it is killed. They keep their own temporary
+** files in folder (NULL: where they do anyway). How each ended is in it; an error means that one could not be started. The host's
+** other children are not waited for. */
+quern_status rt_commands_run(struct base_heap *heap, size_t n, struct rt_command *commands, int side, double seconds,
+                             const char *folder) QUERN_NODISCARD;
 
 /* How a command ended, in words. */
 void rt_command_ending(const struct rt_command *command, char *text, size_t bytes);
@@ -119,7 +120,7 @@ struct rt_cc {                    /* not to be copied: it points into itself */
 quern_status rt_cc_find(struct rt_cc *cc, struct base_heap *heap, const struct rt_cache *cache, const char *command,
                         const char *folders, int number) QUERN_NODISCARD;
 
-struct rt_cc_job {
+struct rt_cc_job { /* absolute paths */
   char source[RT_PATH_BYTES], object[RT_PATH_BYTES];
 };
 

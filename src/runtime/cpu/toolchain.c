@@ -109,7 +109,7 @@ static quern_status identify(struct rt_cc *cc, struct base_heap *heap, const str
     argv[cc->n_words] = "--version";
     argv[cc->n_words + 1] = NULL;
     struct rt_command command = {.argv = argv};
-    quern_status status = rt_commands_run(heap, 1, &command, 1, VERSION_SECONDS);
+    quern_status status = rt_commands_run(heap, 1, &command, 1, VERSION_SECONDS, NULL);
     if (status == QUERN_STATUS_MEMORY) return status;
     bool ended_well = (command.ending == RT_EXITED && command.code == 0) || command.ending == RT_UNKNOWN;
     *works = status == QUERN_STATUS_OK && ended_well && command.output[0] != 0;
@@ -199,11 +199,13 @@ static bool made_object(const struct rt_command *command, const char *object) {
   return well && stat(object, &info) == 0 && info.st_size > 0;
 }
 
-/* Runs the compiler on n units; failed is the number of the first that it did not compile, or n. commands hold the
+/* Runs the compiler on n units, whose own temporary files lie beside the sources; failed is the number of the first that it did not compile, or n. commands hold the
 ** outcome. */
 static quern_status compile(const struct rt_cc *cc, struct base_heap *heap, const struct cg_target *target, bool debug,
                             size_t n, const struct rt_cc_job *jobs, struct rt_command *commands, size_t *failed) {
   size_t bytes;
+  char folder[RT_PATH_BYTES];
+  snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(jobs[0].source, '/') - jobs[0].source), jobs[0].source);
   QUERN_CHECK(base_size(n, sizeof(struct args), 0, &bytes), MEMORY, "no memory for %zu units", n);
   struct args *args = base_alloc_zero(heap, bytes);
   if (!args) return QUERN_STATUS_MEMORY;
@@ -219,7 +221,7 @@ static quern_status compile(const struct rt_cc *cc, struct base_heap *heap, cons
   }
   quern_status status = QUERN_STATUS_OK;
   if (!fits) status = base_error(QUERN_STATUS_INTERNAL, "a command of more than %d words", MOST_ARGS);
-  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_processors(), COMPILE_SECONDS);
+  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_processors(), COMPILE_SECONDS, folder);
   *failed = 0;
   while (status == QUERN_STATUS_OK && *failed < n && made_object(&commands[*failed], jobs[*failed].object)) ++*failed;
   base_free(heap, args, bytes);
