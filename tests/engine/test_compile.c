@@ -151,9 +151,72 @@ static void marks_stay(void **state) {
   close_program();
 }
 
+/* ---- graphs that double ------------------------------------------------------------------------------------------ */
+
+/* What is put together from itself ten times is read in parts, by kernels of a bounded size. */
+static void doubled_concatenations(void **state) {
+  (void)state;
+  quern_tensor *y = quern_exp(F32_INPUT("x", 1));
+  for (int i = 0; i < 10; i++) y = quern_concat(2, (quern_tensor *[]){y, y}, 0);
+  open_program(TENSORS(y), NULL);
+  for (int k = 0; k < program->n_kernels; k++) {
+    size_t insts = 0;
+    for (size_t i = 0; i < program->kernels[k]->fns.n; i++) insts += program->kernels[k]->fns.at[i]->insts.n;
+    assert_in_range(insts, 1, 4000);
+  }
+  close_program();
+  expect_all(TENSORS(y));
+}
+
+/* Composites in composites, two in each: of the same operand, or of different ones. */
+static quern_graph *nested_composites(int depth, bool same) {
+  static char text[1 << 14];
+  quern_graph *graph = NULL;
+  int n = snprintf(text, sizeof text, "quern 1\nfn @f0 (%%0: f32[8]) {\n%%1 = exp %%0 : f32[8]\nreturn %%1\n}\n");
+  for (int k = 1; k < depth; k++)
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  "fn @f%d (%%0: f32[8]) {\n%%1 = exp %%0 : f32[8]\n%%2 = sin %%0 : f32[8]\n"
+                  "%%3 = composite %%1 name=\"c%d\" ints=[] reals=[] body=@f%d : f32[8]\n"
+                  "%%4 = composite %%%d name=\"d%d\" ints=[] reals=[] body=@f%d : f32[8]\n"
+                  "%%5 = add %%3 %%4 : f32[8]\nreturn %%5\n}\n",
+                  k, k, k - 1, same ? 1 : 2, k, k - 1);
+  snprintf(text + n, sizeof text - (size_t)n,
+           "%%0 = input name=\"x\" dtype=f32 shape=[8]\n"
+           "%%1 = composite %%0 name=\"top\" ints=[] reals=[] body=@f%d : f32[8]\nreturn %%1\n",
+           depth - 1);
+  EXPECT_OK(quern_graph_parse(&graph, ctx, text, strlen(text)));
+  return graph;
+}
+
+static void nested_composites_are_bounded(void **state) {
+  (void)state;
+  quern_graph *graph = nested_composites(30, true); /* each body once: 2^30 visits would not end */
+  open_program(TENSORS(quern_graph_output(graph, 0)), NULL);
+  run_program();
+  EXPECT_OK(quern_graph_inline(graph));
+  static char expected[MOST_SLOTS][MOST_BYTES];
+  eval_roots(TENSORS(quern_graph_output(graph, 0)), expected);
+  expect_near(quern_graph_output(graph, 0), outputs.at[0], expected[0]);
+  close_program();
+  quern_graph_free(graph);
+  graph = nested_composites(30, false); /* 2^30 nodes */
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = "interp";
+  EXPECT_ERROR(quern_program_compile(&program, ctx, TENSORS(quern_graph_output(graph, 0)), &options), UNSUPPORTED,
+               "more than 262144 nodes");
+  EXPECT_ERROR(quern_graph_inline(graph), UNSUPPORTED, "more than 262144 nodes");
+  quern_graph_free(graph);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(equal_layers_compile_once), TEST(equal_expressions_are_one), TEST(passes_by_name), TEST(lack_of_memory),
-      TEST(lack_of_memory_in_loops),   TEST(the_context_does_not_grow), TEST(marks_stay)};
+  const struct CMUnitTest tests[] = {TEST(equal_layers_compile_once),
+                                     TEST(equal_expressions_are_one),
+                                     TEST(passes_by_name),
+                                     TEST(lack_of_memory),
+                                     TEST(lack_of_memory_in_loops),
+                                     TEST(the_context_does_not_grow),
+                                     TEST(marks_stay),
+                                     TEST(doubled_concatenations),
+                                     TEST(nested_composites_are_bounded)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

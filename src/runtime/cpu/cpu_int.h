@@ -134,8 +134,8 @@ quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const
 
 /* ---- units (units.c): which kernels are compiled together ---------------------------------------------------- */
 
-/* Gives each kernel k with pick[k] the number of a unit, 0 .. *n - 1, of at most `most`, so that they take about as
-** long; kernels that call the same functions come together where that pays. */
+/* Gives each kernel k with pick[k] the number of a unit, 0 .. *n - 1, of at most `most` unless they became too long for a
+** compiler, so that they take about as long; kernels that call the same functions come together where that pays. */
 quern_status rt_units_deal(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
                            int most, int *unit, int *n_units) QUERN_NODISCARD;
 
