@@ -213,9 +213,11 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   return status;
 }
 
-/* The same; where a library refuses kernels when they are built, once more, with code of our own in their place. */
+/* The same; where a library refuses kernels when they are built, once more, with code of our own in their place. Constants are
+** folded in our floating-point state. */
 static quern_status compile(quern_program **program, const struct engine_request *request, run_of_stages *stages,
                             void *user) {
+  struct base_floats floats = base_floats_enter();
   struct engine_request again;
   const struct engine_request *now = request;
   BASE_VEC(uint64_t) refused = {0};
@@ -234,6 +236,7 @@ static quern_status compile(quern_program **program, const struct engine_request
     now = &again;
   }
   base_vec_fini(&request->ctx->heap, &refused);
+  base_floats_leave(floats);
   return status;
 }
 

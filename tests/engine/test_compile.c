@@ -1,6 +1,18 @@
 /* tests/engine/test_compile.c -- the compiler: kernels once each, passes by name, stages in order, lack of memory */
 /* tests/engine/test_compile.c -- the compiler: kernels once each, passes by name, stages in order, lack of memory */
+#include <fenv.h>
+
 #include "engine/engine_test.h"
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#if defined(__SSE__) || defined(__aarch64__)
+enum { FLUSHES = 1 };
+#else
+enum { FLUSHES = 0 };
+#endif
 
 static quern_tensor *layer(quern_tensor *x, quern_tensor *w) { return quern_softmax(quern_matmul(x, w), 1); }
 
@@ -151,6 +163,60 @@ static void marks_stay(void **state) {
   close_program();
 }
 
+/* ---- hosts with a floating-point state of their own -------------------------------------------------------------- */
+
+/* Denormals become 0, as games and audio hosts have it, and results are rounded up. */
+static void set_host_floats(void) {
+  fesetround(FE_UPWARD);
+#if defined(__SSE__)
+  _mm_setcsr(_mm_getcsr() | 0x8040); /* FTZ, DAZ */
+#elif defined(__aarch64__)
+  unsigned long long state;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(state));
+  __asm__ volatile("msr fpcr, %0" : : "r"(state | 1ull << 24));
+#endif
+}
+
+static volatile float tiny = 1e-20f, tenth = 0.1f;
+
+/* What is folded, computed and evaluated has the same bits, and the host has its state afterwards. */
+static void host_floats(void **state) {
+  (void)state;
+  float computed[2][4], evaluated[2][4], folded[2][4], denormal = tiny * tiny, square = tenth * tenth;
+  assert_true(denormal > 0);
+  fenv_t normal;
+  fegetenv(&normal);
+  for (int host = 0; host < 2; host++) {
+    quern_mark mark;
+    quern_graph *graph;
+    EXPECT_OK(quern_context_mark(ctx, &mark));
+    quern_tensor *x = quern_constant(ctx, QUERN_DTYPE_F32, QUERN_LIST(4), (float[]){1e-20f, 0.1f, -0.3f, 1e-38f});
+    quern_tensor *y = quern_mul(x, x), *z = quern_mul(F32_INPUT("x", 4), x);
+    EXPECT_OK(quern_graph_new(&graph, ctx, 1, &y, NULL));
+    if (host) set_host_floats();
+    open_program(TENSORS(quern_add(z, y)), NULL);
+    memcpy(inputs.at[0], (float[]){1e-21f, 0.7f, 0.3f, 0.01f}, 16);
+    run_program();
+    memcpy(computed[host], outputs.at[0], 16);
+    close_program();
+    EXPECT_OK(quern_eval(ctx, 1, &y, &(void *){evaluated[host]}, 0, NULL));
+    EXPECT_OK(quern_graph_rewrite(graph, false));
+    memcpy(folded[host], quern_graph_output(graph, 0)->node->attrs->data.at, 16);
+    if (host) {
+      assert_true(tiny * tiny == 0 || FLUSHES == 0);
+      assert_int_equal(fegetround(), FE_UPWARD);
+    }
+    fesetenv(&normal);
+    quern_graph_free(graph);
+    EXPECT_OK(quern_context_rewind(ctx, mark, 0, NULL));
+  }
+  assert_true(evaluated[0][0] == denormal && evaluated[0][1] == square);
+  assert_memory_equal(computed[0], computed[1], 16);
+  assert_memory_equal(evaluated[0], evaluated[1], 16);
+  assert_memory_equal(folded[0], folded[1], 16);
+  assert_memory_equal(folded[0], evaluated[0], 16);
+}
+
 /* ---- graphs that double ------------------------------------------------------------------------------------------ */
 
 /* What is put together from itself ten times is read in parts, by kernels of a bounded size. */
@@ -209,14 +275,9 @@ static void nested_composites_are_bounded(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(equal_layers_compile_once),
-                                     TEST(equal_expressions_are_one),
-                                     TEST(passes_by_name),
-                                     TEST(lack_of_memory),
-                                     TEST(lack_of_memory_in_loops),
-                                     TEST(the_context_does_not_grow),
-                                     TEST(marks_stay),
-                                     TEST(doubled_concatenations),
-                                     TEST(nested_composites_are_bounded)};
+  const struct CMUnitTest tests[] = {
+      TEST(equal_layers_compile_once), TEST(equal_expressions_are_one),    TEST(passes_by_name), TEST(lack_of_memory),
+      TEST(lack_of_memory_in_loops),   TEST(the_context_does_not_grow),    TEST(marks_stay),     TEST(host_floats),
+      TEST(doubled_concatenations),    TEST(nested_composites_are_bounded)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

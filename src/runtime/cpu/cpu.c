@@ -89,13 +89,13 @@ static quern_status launch(struct rt_module *module, size_t k, const struct kern
   QUERN_ASSERT(k < module->n);
   if (launch->runs != NULL) launch->runs->compiled++;
   const struct rt_entry *entry = &module->entries[k];
-  struct rt_floats floats = rt_floats_enter();
+  struct base_floats floats = base_floats_enter();
   for (int phase = 0; phase < entry->n_phases; phase++) {
     if (kern_phase_is_idle(&entry->phases[phase], launch->mems)) continue;
     struct job job = {.run = entry->run[phase], .launch = launch, .scratch = scratch, .stride = scratch_stride};
     rt_pool_run(pool, kern_task_count(&entry->phases[phase], launch->scalars), run_range, &job);
   }
-  rt_floats_leave(floats);
+  base_floats_leave(floats);
   return QUERN_STATUS_OK;
 }
 

@@ -139,15 +139,4 @@ quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const
 quern_status rt_units_deal(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
                            int most, int *unit, int *n_units) QUERN_NODISCARD;
 
-/* ---- floats (floats.c) --------------------------------------------------------------------------------------- */
-
-/* Rounding, traps and denormals as IEEE 754 has them by default, whatever the host has set; leave puts the host's
-** back. */
-struct rt_floats {
-  unsigned long long saved;
-  bool changed;
-};
-struct rt_floats rt_floats_enter(void);
-void rt_floats_leave(struct rt_floats floats);
-
 #endif
