@@ -114,7 +114,7 @@ static quern_status load_objects(struct rt_module *module, const struct kern *co
     struct rt_bytes bytes = {.at = base_alloc(module->heap, list[i].n), .n = list[i].n, .room = list[i].n};
     if (!bytes.at) return QUERN_STATUS_MEMORY;
     memcpy(bytes.at, list[i].bytes, bytes.n);
-    quern_status status = rt_module_load(module, &bytes, "", "", &key, &number);
+    quern_status status = rt_module_load(module, &bytes, "", &key, &number);
     rt_bytes_free(module->heap, &bytes);
     QUERN_TRY(status);
   }
