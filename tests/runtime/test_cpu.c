@@ -339,6 +339,13 @@ static void without_compiler(void) {
   rt_cpu.free(module);
 }
 
+/* Nothing is interpreted as long as nothing is launched: then there is nothing to warn of. */
+static void built_and_not_run(void) {
+  struct rt_module *module;
+  CHILD_CHECK(rt_cpu.build(&module, &heap, 4, all(), &target, NULL) == QUERN_STATUS_OK);
+  rt_cpu.free(module);
+}
+
 static void wrong_compiler(void) {
   struct rt_module *module;
   EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, NULL), IO, "nosuchcc");
@@ -395,6 +402,7 @@ static void environments(void **state) {
   expect_child(without_cache, VARIABLES({"QUERN_CACHE", "0"}), "");
   expect_child(without_compiler, VARIABLES({"PATH", in_folder("empty")}), "kernels are interpreted, which is slow");
   assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* said once */
+  expect_child(built_and_not_run, VARIABLES({"PATH", in_folder("empty")}), "");
   expect_child(wrong_compiler, VARIABLES({"QUERN_CC", "nosuchcc -O2"}), "");
   write_script("stupid", "#!/bin/sh\ncase \"$*\" in *probe*) exec cc \"$@\";; *--version*) echo 1;; *) echo this is "
                          "too hard; exit 1;; esac\n");

@@ -341,6 +341,29 @@ static void asked_once(void **state) {
   rt_cache_close(&cache);
 }
 
+/* A compiler that gives no answer is waited for once, and passed over; a command that is one says so. */
+static void hanging_compiler(void) {
+  struct rt_cc cc;
+  rt_version_seconds = 0.3;
+  script("stuck/cc", "echo x >> ${0%/*}/asked; sleep 300");
+  script("stuck/gcc", "echo fine");
+  for (int i = 0; i < 3; i++) {
+    CHILD_CHECK(rt_cc_find(&cc, &heap, &none, "", in_folder("stuck"), 0) == QUERN_STATUS_OK);
+    CHILD_CHECK(strcmp(cc.words[0], in_folder("stuck/gcc")) == 0);
+    CHILD_CHECK(rt_cc_find(&cc, &heap, &none, in_folder("stuck/cc"), "", 0) == QUERN_STATUS_IO);
+    CHILD_CHECK(strstr(quern_last_error(), "gives no answer"));
+  }
+  struct stat info;
+  CHILD_CHECK(stat(in_folder("stuck/asked"), &info) == 0 && info.st_size == 2);
+}
+
+static void asked_in_vain_once(void **state) {
+  (void)state;
+  expect_pass(hanging_compiler);
+  assert_non_null(strstr(text, "gave no answer in 0.3 seconds"));
+  assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
 static void keys(void **state) {
   (void)state;
   struct rt_cc cc, other;
@@ -467,11 +490,11 @@ static void faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TOOL_TEST(endings),         TOOL_TEST(long_output),  TOOL_TEST(hanging),        TOOL_TEST(left_behind),
-      TOOL_TEST(side_by_side),    TOOL_TEST(cannot_start), TOOL_TEST(hosts),          TOOL_TEST(usual_names),
-      TOOL_TEST(by_command),      TOOL_TEST(asked_once),   TOOL_TEST(keys),           TOOL_TEST(works),
-      TOOL_TEST(fails_on_a_unit), TOOL_TEST(fails_on_all), TOOL_TEST(long_complaint), TOOL_TEST(without_status),
-      TOOL_TEST(killed),          TOOL_TEST(faults),
+      TOOL_TEST(endings),         TOOL_TEST(long_output),        TOOL_TEST(hanging),        TOOL_TEST(left_behind),
+      TOOL_TEST(side_by_side),    TOOL_TEST(cannot_start),       TOOL_TEST(hosts),          TOOL_TEST(usual_names),
+      TOOL_TEST(by_command),      TOOL_TEST(asked_once),         TOOL_TEST(keys),           TOOL_TEST(works),
+      TOOL_TEST(fails_on_a_unit), TOOL_TEST(fails_on_all),       TOOL_TEST(long_complaint), TOOL_TEST(without_status),
+      TOOL_TEST(killed),          TOOL_TEST(asked_in_vain_once), TOOL_TEST(faults),
   };
   unsetenv("QUERN_CC");
   files_begin();

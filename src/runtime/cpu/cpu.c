@@ -36,14 +36,13 @@ static void free_module(struct rt_module *module) {
   rt_module_free(module);
 }
 
-/* Without a compiler: the kernel interpreter, and a word about it. */
-static quern_status interpret(struct rt_module *module, const struct kern *const *kernels,
-                              const struct cg_target *target, struct rt_stats *stats) {
+/* Said when something is interpreted, and not when it only could be: machines are measured without a compiler, in vain, while all
+** that runs was saved compiled. */
+static void warn_interpreted(void) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true))
     base_log(
         0, "there is no C compiler that works (cc, gcc, clang; see QUERN_CC): kernels are interpreted, which is slow");
-  return rt_interp.build(&module->interpreted, module->heap, module->n, kernels, target, stats);
 }
 
 static quern_status build(struct rt_module **out, struct base_heap *heap, size_t n, const struct kern *const *kernels,
@@ -55,7 +54,8 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
   *out = NULL;
   QUERN_TRY(rt_module_new(&module, heap, n));
   quern_status status = n == 0 ? QUERN_STATUS_OK : rt_module_build(module, kernels, target, &own, &compiler);
-  if (status == QUERN_STATUS_OK && !compiler) status = interpret(module, kernels, target, &own);
+  if (status == QUERN_STATUS_OK && !compiler)
+    status = rt_interp.build(&module->interpreted, heap, n, kernels, target, &own);
   if (status != QUERN_STATUS_OK) {
     free_module(module);
     return status;
@@ -85,6 +85,7 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread) {
 
 static quern_status launch(struct rt_module *module, size_t k, const struct kern_launch *launch, struct rt_pool *pool,
                            char *scratch, size_t scratch_stride) {
+  if (module->interpreted) warn_interpreted();
   if (module->interpreted) return rt_interp.launch(module->interpreted, k, launch, pool, scratch, scratch_stride);
   QUERN_ASSERT(k < module->n);
   if (launch->runs != NULL) launch->runs->compiled++;

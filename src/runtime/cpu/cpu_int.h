@@ -134,6 +134,9 @@ struct rt_cc {                    /* not to be copied: it points into itself */
   char version[RT_OUTPUT_BYTES];
 };
 
+/* How long a compiler may take to say its version. One that takes longer is not asked again in this process. */
+extern double rt_version_seconds;
+
 /* The compiler of that command (QUERN_CC), or, when it is "", the number-th of the usual names that is found; folders
 ** as in PATH. It has run with --version, or the cache says what it answered. A command that does not work is an error;
 ** with "" it is passed over. */
