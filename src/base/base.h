@@ -207,6 +207,17 @@ void base_log(int level, const char *fmt, ...) BASE_PRINTF(2, 3);
 /* The nearest word of a list by edit distance, or NULL when none is near. */
 const char *base_nearest(const char *word, const char *const *list, size_t n);
 
+/* ---- the floating-point state (floats.c) ----------------------------------------------------------------------------- */
+
+/* Rounding, traps and denormals as IEEE 754 has them by default, in the calling thread, whatever the host has set; leave puts
+** the host's back. Threads of base_thread_start always have them. */
+struct base_floats {
+  unsigned long long saved;
+  bool changed;
+};
+struct base_floats base_floats_enter(void);
+void base_floats_leave(struct base_floats floats);
+
 /* ---- clock, signals, threads (clock.c, signals.c, thread.c) ------------------------------------------------------------------ */
 
 /* Seconds since some fixed moment. */

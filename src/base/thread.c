@@ -13,6 +13,7 @@ _Static_assert(sizeof(pthread_t) <= sizeof((struct base_thread *)0)->handle, "a 
 
 static void *enter(void *arg) {
   struct base_thread *thread = arg;
+  (void)base_floats_enter(); /* it has the state of who started it */
   thread->run(thread->arg);
   return NULL;
 }

@@ -53,6 +53,8 @@ struct cg_unit {
 };
 void cg_unit_init(struct cg_unit *unit, struct base_heap *heap, const struct cg_target *target);
 void cg_unit_fini(struct cg_unit *unit);
+/* Bytes of text that one kernel may become: a compiler takes minutes and a gigabyte for more. */
+enum { CG_MOST_TEXT = 8 << 20 };
 /* Adds a verified kernel, unless it is there already. After a failure the unit can only be freed. */
 quern_status cg_unit_add(struct cg_unit *unit, const struct kern *kern) QUERN_NODISCARD;
 /* Appends the text of the whole unit. The same kernels in the same order give the same bytes. */

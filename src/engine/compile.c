@@ -253,9 +253,11 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   return status;
 }
 
-/* The same; where a library refuses kernels, or fused nodes turn out to have none, once more, knowing that. */
+/* The same; where a library refuses kernels, or fused nodes turn out to have none, once more, knowing that. Constants are folded in
+** our floating-point state. */
 static quern_status compile(quern_program **program, const struct engine_request *request, run_of_stages *stages,
                             void *user) {
+  struct base_floats floats = base_floats_enter();
   struct engine_request now = *request;
   struct lessons lessons = {.heap = &request->ctx->heap};
   quern_status status;
@@ -268,6 +270,7 @@ static quern_status compile(quern_program **program, const struct engine_request
   }
   if (status == QUERN_STATUS_OK) (*program)->counts.unfused = now.n_unfused;
   lessons_fini(&lessons);
+  base_floats_leave(floats);
   return status;
 }
 

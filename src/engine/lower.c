@@ -211,7 +211,7 @@ static quern_status lower_group(struct engine_build *b, const struct engine_unit
 }
 
 /* Marks the nodes of a group that has no kernel, so that the next attempt compiles them one by one; an error if they are already. */
-static quern_status unfuse(struct engine_build *b, size_t u, const struct pass_group *group) {
+static quern_status unfuse(struct engine_build *b, size_t u, const struct pass_group *group, quern_status why) {
   struct base_str what;
   struct ir_order order;
   const struct pass_graph *roots = &b->units.at[u].roots;
@@ -233,7 +233,7 @@ static quern_status unfuse(struct engine_build *b, size_t u, const struct pass_g
   if (status == QUERN_STATUS_OK && gained)
     base_log(0, "%s is compiled unfused, and will be slower: %s", what.at, quern_last_error());
   if (status == QUERN_STATUS_OK && !gained)
-    status = base_error(QUERN_STATUS_INTERNAL, "%s (in %s)", quern_last_error(), what.at);
+    status = base_error(why, "%s (in %s)", quern_last_error(), what.at);
   base_str_fini(&what);
   return status;
 }
@@ -255,8 +255,8 @@ static quern_status lower_unit(struct engine_build *b, size_t u) {
     *step = (struct plan_input_step){.group = group, .kernel = -1};
     if (group->kind == PASS_KIND_VIEW || group->kind == PASS_KIND_CONTROL) continue;
     quern_status status = lower_group(b, unit, step);
-    if (status == QUERN_STATUS_INTERNAL) {
-      QUERN_TRY(unfuse(b, u, group));
+    if (status == QUERN_STATUS_INTERNAL || status == QUERN_STATUS_UNSUPPORTED) {
+      QUERN_TRY(unfuse(b, u, group, status));
       continue;
     }
     QUERN_TRY(status);

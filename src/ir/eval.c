@@ -272,9 +272,8 @@ static quern_status check_arguments(quern_context *ctx, size_t n, quern_tensor *
   return QUERN_STATUS_OK;
 }
 
-quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
-                     const struct ir_binding *bindings) {
-  QUERN_TRY(check_arguments(ctx, n, roots, dst, n_bindings, bindings));
+static quern_status evaluate(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst,
+                             size_t n_bindings, const struct ir_binding *bindings) {
   struct eval_run run = {.ctx = ctx, .n_bindings = n_bindings, .bindings = bindings};
   run.check = base_env_has(BASE_ENV_VERBOSE, "check");
   run.debug = base_env_int(BASE_ENV_DEBUG);
@@ -290,5 +289,14 @@ quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, v
   }
   for (struct eval_plan *made = run.plans; made != NULL; made = made->next) ir_order_fini(ctx, &made->order);
   base_arena_fini(&run.arena);
+  return status;
+}
+
+quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
+                     const struct ir_binding *bindings) {
+  QUERN_TRY(check_arguments(ctx, n, roots, dst, n_bindings, bindings));
+  struct base_floats floats = base_floats_enter();
+  quern_status status = evaluate(ctx, n, roots, dst, n_bindings, bindings);
+  base_floats_leave(floats);
   return status;
 }

@@ -301,12 +301,57 @@ quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph
   return status;
 }
 
+/* Bodies in which composites are inlined already, by the body's id: a body in a body in a body is visited once. */
+struct inlining {
+  quern_context *ctx;
+  uint32_t nodes; /* of the context before the first */
+  struct base_arena arena;
+  struct base_map bodies;
+};
+
+struct inlined {
+  const struct ir_graph *from, *to;
+};
+
+static bool is_from(const void *item, const void *key) { return ((const struct inlined *)item)->from == key; }
+
+static quern_status visit_inline(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out);
+
+static quern_status inline_body(struct inlining *in, const struct ir_graph **body) {
+  if (*body == NULL) return QUERN_STATUS_OK;
+  uint64_t hash = base_hash_u64(BASE_HASH_SEED, (*body)->id);
+  struct inlined *known = base_map_find(&in->bodies, hash, is_from, *body);
+  if (known == NULL) {
+    known = base_arena_new(&in->arena, struct inlined);
+    if (known == NULL) return QUERN_STATUS_MEMORY;
+    known->from = *body;
+    QUERN_TRY(ir_graph_transform(in->ctx, *body, visit_inline, in, &known->to));
+    if (!base_map_add(&in->bodies, hash, known)) return QUERN_STATUS_MEMORY;
+  }
+  *body = known->to;
+  return QUERN_STATUS_OK;
+}
+
+quern_status ir_inline_composite(struct ir_node *node, const struct ir_graph *body, quern_tensor *const *src,
+                                 uint32_t nodes_before, quern_tensor **out) {
+  quern_context *ctx = node->ctx;
+  QUERN_TRY(ir_inline(ctx, body, src, out));
+  QUERN_CHECK(
+      ctx->n_nodes - nodes_before <= IR_MOST_INLINED, UNSUPPORTED,
+      "inline: with the body of composite \"%s\" there are more than %d nodes\n"
+      "  HINT: a body that holds another composite twice doubles at each level; compute shared values once, or use a "
+      "loop",
+      node->attrs->name, (int)IR_MOST_INLINED);
+  return QUERN_STATUS_OK;
+}
+
 static quern_status visit_inline(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
-  quern_context *ctx = user;
+  struct inlining *in = user;
+  quern_context *ctx = in->ctx;
   struct ir_attrs attrs = *node->attrs;
-  if (attrs.body != NULL) QUERN_TRY(ir_graph_transform(ctx, attrs.body, visit_inline, ctx, &attrs.body));
-  if (attrs.other != NULL) QUERN_TRY(ir_graph_transform(ctx, attrs.other, visit_inline, ctx, &attrs.other));
-  if (node->op == IR_COMPOSITE) return ir_inline(ctx, attrs.body, src, out);
+  QUERN_TRY(inline_body(in, &attrs.body));
+  QUERN_TRY(inline_body(in, &attrs.other));
+  if (node->op == IR_COMPOSITE) return ir_inline_composite(node, attrs.body, src, in->nodes, out);
   if (attrs.body == node->attrs->body && attrs.other == node->attrs->other) return ir_rebuild(node, src, out);
   quern_tensor *made = ir_make(ctx, node->op, node->n_src, src, &attrs);
   if (ir_is_poison(made)) return ir_poison_error(ctx);
@@ -315,5 +360,11 @@ static quern_status visit_inline(void *user, struct ir_node *node, quern_tensor 
 }
 
 quern_status ir_inline_composites(quern_context *ctx, size_t n, quern_tensor *const *roots, quern_tensor **out) {
-  return ir_transform(ctx, n, roots, visit_inline, ctx, out);
+  struct inlining in = {.ctx = ctx, .nodes = ctx->n_nodes};
+  base_arena_init(&in.arena, &ctx->heap);
+  base_map_init(&in.bodies, &ctx->heap);
+  quern_status status = ir_transform(ctx, n, roots, visit_inline, &in, out);
+  base_map_fini(&in.bodies);
+  base_arena_fini(&in.arena);
+  return status;
 }

@@ -330,6 +330,12 @@ quern_tensor *ir_leaf_like(quern_tensor *t);
 quern_status ir_inline(quern_context *ctx, const struct ir_graph *graph, quern_tensor *const *args,
                        quern_tensor **results) QUERN_NODISCARD;
 
+/* Nodes that inlining may add to a context at a time: composites in composites can double at each level. */
+enum { IR_MOST_INLINED = 1 << 18 };
+/* ir_inline of a composite whose body became this one; refused when the context has too many nodes more than then. */
+quern_status ir_inline_composite(struct ir_node *node, const struct ir_graph *body, quern_tensor *const *src,
+                                 uint32_t nodes_before, quern_tensor **out) QUERN_NODISCARD;
+
 /* The graph after visiting its nodes; the visit leaves PARAM nodes alone and keeps the results' types. */
 quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph, ir_visit *visit, void *user,
                                 const struct ir_graph **out) QUERN_NODISCARD;

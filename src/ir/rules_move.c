@@ -281,13 +281,16 @@ static bool is_concat(const quern_tensor *t, int64_t axis) {
   return t->node->op == IR_CONCAT && t->node->attrs->axis == axis;
 }
 
+/* What is put together from what is put together twice has sources that double at each level. */
+enum { MOST_SOURCES = 96 };
+
 quern_tensor *ir_rule_concat_concat(quern_context *ctx, struct ir_node *node) {
   int64_t axis = node->attrs->axis;
   int n = 0;
   for (int i = 0; i < node->n_src; i++) n += is_concat(node->src[i], axis) ? node->src[i]->node->n_src : 1;
   bool any = false;
   for (int i = 0; i < node->n_src; i++) any |= is_concat(node->src[i], axis);
-  if (!any) return NULL;
+  if (!any || n > MOST_SOURCES) return NULL;
   struct parts parts;
   if (!parts_init(&parts, ctx, n)) return ir_fail_last(ctx);
   for (int i = 0; i < node->n_src; i++) {

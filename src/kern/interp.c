@@ -433,7 +433,9 @@ quern_status kern_interp(const struct kern *kern, const struct kern_launch *laun
   size_t bytes = kern->fns.n * sizeof *m.codes;
   m.codes = base_alloc_zero(m.heap, bytes);
   if (m.codes == NULL) return QUERN_STATUS_MEMORY;
+  struct base_floats floats = base_floats_enter();
   quern_status status = run_kernel(&m, launch);
+  base_floats_leave(floats);
   for (size_t i = 0; i < kern->fns.n; i++) free_code(&m, &m.codes[i]);
   for (int i = 0; i < kern->n_mems; i++) base_free(m.heap, m.shadows[i], shadow_bytes(kern, i));
   base_free(m.heap, m.scratch, (size_t)m.scratch_bytes);

@@ -7,6 +7,7 @@
 struct job {
   const struct pass_options *options;
   struct pass_deep deep; /* for the bodies */
+  uint32_t nodes;        /* of the context before */
 };
 
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
@@ -17,11 +18,11 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
   if (options->claims != NULL && options->claims(options->target, out[0]->node)) return QUERN_STATUS_OK;
   const struct ir_graph *body;
   QUERN_TRY(pass_deep_graph(&job->deep, node->attrs->body, &body));
-  return ir_inline(node->ctx, body, src, out);
+  return ir_inline_composite(node, body, src, job->nodes, out);
 }
 
 quern_status pass_inline(struct pass_graph *graph, const struct pass_options *options) {
-  struct job job = {.options = options, .deep = {.ctx = graph->ctx, .visit = visit, .user = &job}};
+  struct job job = {.options = options, .deep = {.ctx = graph->ctx, .visit = visit, .user = &job}, .nodes = graph->ctx->n_nodes};
   base_map_init(&job.deep.graphs, &graph->ctx->heap);
   base_arena_init(&job.deep.arena, &graph->ctx->heap);
   quern_status status = pass_deep(graph, visit, &job);

@@ -218,6 +218,7 @@ struct fuse_walk {
   bool fits;               /* everything can be computed at the points of the unit */
   bool own;                /* it reads what the unit computes */
   ptrdiff_t force;         /* when it does not fit: the place of a node that must be in memory first, or -1 */
+  int parts;               /* of the concatenations met, each as often as it is met at other indices */
   int side;                /* of FUSE_MATRIX: the operand */
   const quern_tensor *odd; /* and when it does not fit: what would be in memory, but is no matrix there */
 };

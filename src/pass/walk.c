@@ -132,6 +132,13 @@ static quern_status meet(struct fuse *f, struct fuse_walk *walk, const quern_ten
 static quern_status visit_sources(struct fuse *f, struct fuse_walk *walk, int visit) {
   const struct fuse_visit v = f->visits.at[visit];
   const struct ir_node *node = f->order.at[v.place];
+  walk->parts += node->op == IR_CONCAT ? node->n_src : 0;
+  if (walk->parts > PASS_MOST_NODES) {
+    bool inner = walk->parts > node->n_src; /* not the one that the walk begins with */
+    walk->fits = false;
+    walk->force = inner && walk->manner != FUSE_MATRIX ? (ptrdiff_t)v.place : -1;
+    return QUERN_STATUS_OK;
+  }
   for (int i = 0; i < node->n_src && walk->fits; i++) {
     const quern_tensor *src = node->src[i];
     size_t first = f->indices.n;
@@ -156,6 +163,7 @@ quern_status fuse_walk(struct fuse *f, struct fuse_walk *walk, const quern_tenso
   walk->fits = true;
   walk->own = false;
   walk->force = -1;
+  walk->parts = 0;
   if (!base_vec_reserve(f->heap, &f->indices, QUERN_MAX_RANK)) return QUERN_STATUS_MEMORY;
   size_t first = f->indices.n, done = f->pending.n;
   for (int k = 0; k < t->rank; k++) f->indices.at[f->indices.n++] = at[k];

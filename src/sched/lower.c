@@ -75,6 +75,17 @@ void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, i
 
 /* ---- building -------------------------------------------------------------------------------------------- */
 
+quern_status sched_check_size(const struct kern *kern, const struct pass_group *group) {
+  size_t n = 0;
+  for (size_t i = 0; i < kern->fns.n; i++) n += kern->fns.at[i]->insts.n;
+  const struct ir_node *node = group->anchor;
+  QUERN_CHECK(n <= SCHED_MOST_INSTS, UNSUPPORTED,
+              "kernel %s: node %u (%s, with %zu others) became %zu instructions, more than the %d that are compiled\n"
+              "  HINT: fewer nodes share a kernel where quern_keep is between them, or with QUERN_PASS=-fuse",
+              kern->name, (unsigned)node->id, ir_ops[node->op].name, group->n_nodes - 1, n, (int)SCHED_MOST_INSTS);
+  return QUERN_STATUS_OK;
+}
+
 quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_context *ctx, const struct pass_group *group,
                          const struct base_target *target, const struct sched *sched) {
   *kern = NULL;
@@ -100,6 +111,7 @@ quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_conte
     const struct ir_node *anchor = group->anchor;
     const char *name = anchor->op == IR_COMPOSITE ? anchor->attrs->name : ir_ops[anchor->op].name;
     status = kern_finish(made, name, group->outs[0].tensor);
+    if (status == QUERN_STATUS_OK) status = sched_check_size(made, group);
   }
   if (status == QUERN_STATUS_OK)
     *kern = made;

@@ -37,6 +37,11 @@ void sched_choose_tile(struct sched *sched, const struct pass_group *group);
 ** leaves one. */
 static inline int64_t sched_shared(const struct base_target *target) { return target->shared_bytes - 3 * 1024; }
 
+/* Instructions that one kernel may have: more take a C compiler minutes and a gigabyte. */
+enum { SCHED_MOST_INSTS = 1 << 16 };
+/* Refuses a finished kernel of more, with the group's node. */
+quern_status sched_check_size(const struct kern *kern, const struct pass_group *group) QUERN_NODISCARD;
+
 /* Values of the group's tensors for one function of the kernel: its ins bound to their memories. */
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
 

@@ -174,9 +174,11 @@ static quern_status change_outputs(const char *what, quern_graph *graph, change 
   QUERN_TRY(quern_context_check(graph->ctx));
   quern_tensor **out = base_arena_alloc(&graph->arena, graph->n_outputs * sizeof *out);
   if (out == NULL) return QUERN_STATUS_MEMORY;
-  QUERN_TRY(apply(graph, out, options));
-  graph->outputs = out;
-  return QUERN_STATUS_OK;
+  struct base_floats floats = base_floats_enter();
+  quern_status status = apply(graph, out, options);
+  base_floats_leave(floats);
+  if (status == QUERN_STATUS_OK) graph->outputs = out;
+  return status;
 }
 
 static quern_status apply_rewrite(quern_graph *graph, quern_tensor **out, const void *options) {

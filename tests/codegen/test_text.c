@@ -265,6 +265,26 @@ static void test_tile(void **state) {
 #endif
 }
 
+/* ---- too much ------------------------------------------------------------------------------------------ */
+
+/* A kernel that no compiler should be given. */
+static void test_too_long(void **state) {
+  (void)state;
+  struct kern *kern = new_kernel();
+  int in = kern_add_mem(kern, QUERN_DTYPE_F32, KERN_IN, 32), out = kern_add_mem(kern, QUERN_DTYPE_F32, KERN_OUT, 32);
+  struct kern_builder p = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(1))}, *b = &p;
+  kern_id zero = kern_index(b, 0), x = kern_load(b, kern_mem(b, in), zero, 32);
+  for (int i = 0; i < 60000; i++) x = kern_add(b, x, x);
+  kern_store(b, kern_mem(b, out), zero, x);
+  EXPECT_OK(kern_finish(kern, "long", NULL));
+  struct cg_unit unit;
+  cg_unit_init(&unit, &heap, cg_target_find("avx2"));
+  EXPECT_ERROR(cg_unit_add(&unit, kern), UNSUPPORTED, "more than the 8388608 that are compiled");
+  assert_non_null(strstr(quern_last_error(), kern->name));
+  cg_unit_fini(&unit);
+  kern_free(kern);
+}
+
 /* ---- no memory ----------------------------------------------------------------------------------------- */
 
 static void test_faults(void **state) {
@@ -291,6 +311,7 @@ static void test_faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {TEST_HEAP(test_golden),   TEST_HEAP(test_warps), TEST_HEAP(test_once),
-                                     TEST_HEAP(test_literals), TEST_HEAP(test_tile),  TEST_HEAP(test_faults)};
+                                     TEST_HEAP(test_literals), TEST_HEAP(test_tile),  TEST_HEAP(test_too_long),
+                                     TEST_HEAP(test_faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,18 @@
 /* tests/engine/test_compile.c -- the compiler: kernels once each, passes by name, stages in order, lack of memory */
 /* tests/engine/test_compile.c -- the compiler: kernels once each, passes by name, stages in order, lack of memory */
+#include <fenv.h>
+
 #include "engine/engine_test.h"
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#if defined(__SSE__) || defined(__aarch64__)
+enum { FLUSHES = 1 };
+#else
+enum { FLUSHES = 0 };
+#endif
 
 static quern_tensor *layer(quern_tensor *x, quern_tensor *w) { return quern_softmax(quern_matmul(x, w), 1); }
 
@@ -208,10 +220,122 @@ static void marks_stay(void **state) {
   close_program();
 }
 
+/* ---- hosts with a floating-point state of their own -------------------------------------------------------------- */
+
+/* Denormals become 0, as games and audio hosts have it, and results are rounded up. */
+static void set_host_floats(void) {
+  fesetround(FE_UPWARD);
+#if defined(__SSE__)
+  _mm_setcsr(_mm_getcsr() | 0x8040); /* FTZ, DAZ */
+#elif defined(__aarch64__)
+  unsigned long long state;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(state));
+  __asm__ volatile("msr fpcr, %0" : : "r"(state | 1ull << 24));
+#endif
+}
+
+static volatile float tiny = 1e-20f, tenth = 0.1f;
+
+/* What is folded, computed and evaluated has the same bits, and the host has its state afterwards. */
+static void host_floats(void **state) {
+  (void)state;
+  float computed[2][4], evaluated[2][4], folded[2][4], denormal = tiny * tiny, square = tenth * tenth;
+  assert_true(denormal > 0);
+  fenv_t normal;
+  fegetenv(&normal);
+  for (int host = 0; host < 2; host++) {
+    quern_mark mark;
+    quern_graph *graph;
+    EXPECT_OK(quern_context_mark(ctx, &mark));
+    quern_tensor *x = quern_constant(ctx, QUERN_DTYPE_F32, QUERN_LIST(4), (float[]){1e-20f, 0.1f, -0.3f, 1e-38f});
+    quern_tensor *y = quern_mul(x, x), *z = quern_mul(F32_INPUT("x", 4), x);
+    EXPECT_OK(quern_graph_new(&graph, ctx, 1, &y, NULL));
+    if (host) set_host_floats();
+    open_program(TENSORS(quern_add(z, y)), NULL);
+    memcpy(inputs.at[0], (float[]){1e-21f, 0.7f, 0.3f, 0.01f}, 16);
+    run_program();
+    memcpy(computed[host], outputs.at[0], 16);
+    close_program();
+    EXPECT_OK(quern_eval(ctx, 1, &y, &(void *){evaluated[host]}, 0, NULL));
+    EXPECT_OK(quern_graph_rewrite(graph, false));
+    memcpy(folded[host], quern_graph_output(graph, 0)->node->attrs->data.at, 16);
+    if (host) {
+      assert_true(tiny * tiny == 0 || FLUSHES == 0);
+      assert_int_equal(fegetround(), FE_UPWARD);
+    }
+    fesetenv(&normal);
+    quern_graph_free(graph);
+    EXPECT_OK(quern_context_rewind(ctx, mark, 0, NULL));
+  }
+  assert_true(evaluated[0][0] == denormal && evaluated[0][1] == square);
+  assert_memory_equal(computed[0], computed[1], 16);
+  assert_memory_equal(evaluated[0], evaluated[1], 16);
+  assert_memory_equal(folded[0], folded[1], 16);
+  assert_memory_equal(folded[0], evaluated[0], 16);
+}
+
+/* ---- graphs that double ------------------------------------------------------------------------------------------ */
+
+/* What is put together from itself ten times is read in parts, by kernels of a bounded size. */
+static void doubled_concatenations(void **state) {
+  (void)state;
+  quern_tensor *y = quern_exp(F32_INPUT("x", 1));
+  for (int i = 0; i < 10; i++) y = quern_concat(2, (quern_tensor *[]){y, y}, 0);
+  open_program(TENSORS(y), NULL);
+  for (int k = 0; k < program->n_kernels; k++) {
+    size_t insts = 0;
+    for (size_t i = 0; i < program->kernels[k]->fns.n; i++) insts += program->kernels[k]->fns.at[i]->insts.n;
+    assert_in_range(insts, 1, 4000);
+  }
+  close_program();
+  expect_all(TENSORS(y));
+}
+
+/* Composites in composites, two in each: of the same operand, or of different ones. */
+static quern_graph *nested_composites(int depth, bool same) {
+  static char text[1 << 14];
+  quern_graph *graph = NULL;
+  int n = snprintf(text, sizeof text, "quern 1\nfn @f0 (%%0: f32[8]) {\n%%1 = exp %%0 : f32[8]\nreturn %%1\n}\n");
+  for (int k = 1; k < depth; k++)
+    n += snprintf(text + n, sizeof text - (size_t)n,
+                  "fn @f%d (%%0: f32[8]) {\n%%1 = exp %%0 : f32[8]\n%%2 = sin %%0 : f32[8]\n"
+                  "%%3 = composite %%1 name=\"c%d\" ints=[] reals=[] body=@f%d : f32[8]\n"
+                  "%%4 = composite %%%d name=\"d%d\" ints=[] reals=[] body=@f%d : f32[8]\n"
+                  "%%5 = add %%3 %%4 : f32[8]\nreturn %%5\n}\n",
+                  k, k, k - 1, same ? 1 : 2, k, k - 1);
+  snprintf(text + n, sizeof text - (size_t)n,
+           "%%0 = input name=\"x\" dtype=f32 shape=[8]\n"
+           "%%1 = composite %%0 name=\"top\" ints=[] reals=[] body=@f%d : f32[8]\nreturn %%1\n",
+           depth - 1);
+  EXPECT_OK(quern_graph_parse(&graph, ctx, text, strlen(text)));
+  return graph;
+}
+
+static void nested_composites_are_bounded(void **state) {
+  (void)state;
+  quern_graph *graph = nested_composites(30, true); /* each body once: 2^30 visits would not end */
+  open_program(TENSORS(quern_graph_output(graph, 0)), NULL);
+  run_program();
+  EXPECT_OK(quern_graph_inline(graph));
+  static char expected[MOST_SLOTS][MOST_BYTES];
+  eval_roots(TENSORS(quern_graph_output(graph, 0)), expected);
+  expect_near(quern_graph_output(graph, 0), outputs.at[0], expected[0]);
+  close_program();
+  quern_graph_free(graph);
+  graph = nested_composites(30, false); /* 2^30 nodes */
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = "interp";
+  EXPECT_ERROR(quern_program_compile(&program, ctx, TENSORS(quern_graph_output(graph, 0)), &options), UNSUPPORTED,
+               "more than 262144 nodes");
+  EXPECT_ERROR(quern_graph_inline(graph), UNSUPPORTED, "more than 262144 nodes");
+  quern_graph_free(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(equal_layers_compile_once),  TEST(equal_expressions_are_one), TEST(passes_by_name),
-      TEST(unfused_where_fusing_fails), TEST(errors_name_the_layer),     TEST(lack_of_memory),
-      TEST(lack_of_memory_in_loops),    TEST(the_context_does_not_grow), TEST(marks_stay)};
+      TEST(equal_layers_compile_once),  TEST(equal_expressions_are_one),    TEST(passes_by_name),
+      TEST(unfused_where_fusing_fails), TEST(errors_name_the_layer),        TEST(lack_of_memory),
+      TEST(lack_of_memory_in_loops),    TEST(the_context_does_not_grow),    TEST(marks_stay),
+      TEST(host_floats),                TEST(doubled_concatenations),       TEST(nested_composites_are_bounded)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* tests/runtime/test_cache.c -- the cache: damage, unsafe folders, the limit, many processes */
 #include "runtime/files.h"
 
+#include <signal.h>
 #include <time.h>
 
 #include "runtime/cpu/cpu_int.h"
@@ -36,14 +37,9 @@ static const char *name_of(int number) {
 /* Adds an object of n bytes that its number tells. */
 static bool add(int number, size_t n) {
   static unsigned char bytes[1 << 16];
-  char folder[RT_PATH_BYTES], file[RT_PATH_BYTES], path[RT_PATH_BYTES];
   struct rt_key key = key_of(number);
   for (size_t i = 0; i < n; i++) bytes[i] = (unsigned char)(i * 7 + (size_t)number);
-  if (rt_folder_make(folder, cache.path) != QUERN_STATUS_OK) return false;
-  bool added =
-      rt_path(file, folder, "x.so") && rt_cache_write(&key, bytes, n, file) && rt_cache_add(&cache, &key, file, path);
-  rt_folder_remove(folder);
-  return added;
+  return rt_cache_add(&cache, &key, bytes, n);
 }
 
 /* The length of object number, whose bytes must be right; -1: it is not there. */
@@ -158,6 +154,22 @@ static void strange_entries(void **state) {
   files_write(in_folder("outside"), "secret");
   assert_int_equal(symlink(in_folder("outside"), name_of(8)), 0);
   assert_int_equal(length_of(8), -1);
+  assert_int_equal(mkfifo(name_of(9), 0600), 0); /* nobody is going to write there */
+  assert_int_equal(length_of(9), -1);
+  assert_true(add(9, 100));
+  assert_int_equal(length_of(9), 100);
+  snprintf(name, sizeof name, "cache/%016llx%016llx.txt", (unsigned long long)kernel.word[0],
+           (unsigned long long)kernel.word[1]);
+  assert_int_equal(mkfifo(in_folder(name), 0600), 0);
+  rt_cache_note_get(&cache, &kernel, text, sizeof text);
+  assert_string_equal(text, "");
+  assert_int_equal(mkfifo(in_folder("cache/tmp-fifo"), 0600), 0);
+  EXPECT_OK(rt_cache_trim(&cache));
+  assert_int_equal(access(in_folder("cache/tmp-fifo"), F_OK), -1);
+  if (geteuid() == 0) {
+    assert_int_equal(chown(name_of(9), 12345, 12345), 0); /* another user's */
+    assert_int_equal(length_of(9), -1);
+  }
 }
 
 /* ---- folders ------------------------------------------------------------------------------------------- */
@@ -176,7 +188,7 @@ static void open_once(void) {
       char path[RT_PATH_BYTES];
       CHILD_CHECK(!rt_cache_find_kernel(&one, &key, &got));
       CHILD_CHECK(rt_cache_read(&one, &key, &bytes, path) == QUERN_STATUS_OK && !bytes.at);
-      CHILD_CHECK(!rt_cache_add(&one, &key, in_folder("outside"), path));
+      CHILD_CHECK(!rt_cache_add(&one, &key, "x", 1));
       rt_cache_add_kernel(&one, &key, &key);
       rt_cache_note_set(&one, &key, "x");
       rt_cache_remove(&one, &key);
@@ -219,7 +231,15 @@ static void folders(void **state) {
   files_write(in_folder("file"), "x");
   expect_folder(in_folder("file"), "not a folder");
   expect_folder(in_folder("file/below"), "not a folder");
+  assert_int_equal(chmod(in_folder("new/and"), 0777), 0); /* others could put a folder of theirs there */
+  expect_folder(in_folder("new/and/deep"), "others may write to a folder on its path");
+  assert_int_equal(chmod(in_folder("new/and"), 01777), 0);
+  expect_folder(in_folder("new/and/deep"), NULL);
+  assert_int_equal(chmod(in_folder("new/and"), 0755), 0);
   if (geteuid() == 0) {
+    assert_int_equal(chown(in_folder("new"), 12345, 12345), 0);
+    expect_folder(in_folder("new/and/deep"), "a folder on its path belongs to another user");
+    assert_int_equal(chown(in_folder("new"), 0, 0), 0);
     assert_int_equal(chown(in_folder("new/and/deep"), 12345, 12345), 0);
     expect_folder(in_folder("new/and/deep"), "another user");
   }
@@ -323,21 +343,67 @@ static void used_now(void **state) {
   assert_true(info.st_mtime - time(NULL) < 100);
 }
 
-/* Folders of compilations whose process was killed. */
+static void killed_while_compiling(void) {
+  struct rt_folder folder;
+  char path[RT_PATH_BYTES];
+  CHILD_CHECK(rt_folder_make(&folder, cache.folder, cache.path) == QUERN_STATUS_OK);
+  CHILD_CHECK(rt_path(path, folder.path, "unit.c"));
+  files_write(path, "x");
+  fprintf(stderr, "%s", path);
+  kill(getpid(), SIGKILL);
+}
+
+static void open_and_be_killed(void) {
+  rt_cache_open(&cache, &heap, in_folder("cache"), RT_CACHE_LIMIT);
+  killed_while_compiling();
+}
+
+static void open_and_close(void) {
+  rt_cache_open(&cache, &heap, in_folder("cache"), RT_CACHE_LIMIT);
+  rt_cache_close(&cache);
+}
+
+/* The first use of the cache in a process removes what killed ones have left, though nothing is compiled. */
+static void swept_first(void **state) {
+  (void)state;
+  base_heap_init(&heap, &memory_allocator);
+  assert_int_equal(in_child(open_and_be_killed, text, sizeof text), 128 + SIGKILL);
+  assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 1);
+  assert_int_equal(in_child(open_and_close, text, sizeof text), 0);
+  assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
+}
+
+/* What killed processes have left is removed at once, by the next one; what is in use is not, nor what people are to look at. */
 static void left_behind(void **state) {
   (void)state;
-  files_write(in_folder("cache/tmp-old/unit.c"), "x");
-  files_write(in_folder("cache/tmp-new/unit.c"), "x");
-  files_write(in_folder("cache/tmp-file"), "x");
-  files_write(in_folder("cache/mine"), "x");
-  age(in_folder("cache/tmp-old"), 10000);
-  age(in_folder("cache/tmp-file"), 10000);
-  age(in_folder("cache/mine"), 10000);
-  EXPECT_OK(rt_cache_trim(&cache));
-  assert_int_equal(access(in_folder("cache/tmp-old"), F_OK), -1);
-  assert_int_equal(access(in_folder("cache/tmp-file"), F_OK), -1);
-  assert_int_equal(access(in_folder("cache/tmp-new/unit.c"), F_OK), 0);
-  assert_int_equal(access(in_folder("cache/mine"), F_OK), 0);
+  struct rt_folder used, kept;
+  for (int round = 0; round < 2; round++) {
+    EXPECT_OK(rt_folder_make(&used, cache.folder, cache.path));
+    EXPECT_OK(rt_folder_make(&kept, cache.folder, cache.path));
+    char used_path[RT_PATH_BYTES], kept_path[RT_PATH_BYTES];
+    memcpy(used_path, used.path, sizeof used_path);
+    memcpy(kept_path, kept.path, sizeof kept_path);
+    rt_folder_leave(&kept);
+    assert_int_equal(in_child(killed_while_compiling, text, sizeof text), 128 + SIGKILL);
+    assert_int_equal(access(text, F_OK), 0);
+    files_write(in_folder("cache/tmp-file"), "x");
+    files_write(in_folder("cache/mine"), "x");
+    age(in_folder("cache/mine"), 10000);
+    char left[sizeof text];
+    memcpy(left, text, sizeof left);
+    EXPECT_OK(rt_cache_trim(&cache));
+    *strrchr(left, '/') = 0;
+    assert_int_equal(access(left, F_OK), -1);
+    assert_int_equal(access(in_folder("cache/tmp-file"), F_OK), -1);
+    assert_int_equal(access(used_path, F_OK), 0);
+    assert_int_equal(access(kept_path, F_OK), 0);
+    assert_int_equal(access(in_folder("cache/mine"), F_OK), 0);
+    rt_folder_remove(&used);
+    age(kept_path, 0);
+    EXPECT_OK(rt_cache_trim(&cache));
+    assert_int_equal(access(kept_path, F_OK), -1);
+    assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
+  }
 }
 
 /* ---- many processes ------------------------------------------------------------------------------------ */
@@ -406,10 +472,11 @@ static void faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(places), /* first: the environment is read once */
-      CACHE_TEST(objects),      CACHE_TEST(kernels_and_notes), CACHE_TEST(damaged), CACHE_TEST(strange_entries),
-      CACHE_TEST(folders),      CACHE_TEST(changed_directory), CACHE_TEST(limit),   CACHE_TEST(used_now),
-      CACHE_TEST(left_behind),  CACHE_TEST(many_processes),    CACHE_TEST(faults),
+      cmocka_unit_test(places),      /* first: the environment is read once */
+      cmocka_unit_test(swept_first), /* before this process opens one */
+      CACHE_TEST(objects),           CACHE_TEST(kernels_and_notes), CACHE_TEST(damaged), CACHE_TEST(strange_entries),
+      CACHE_TEST(folders),           CACHE_TEST(changed_directory), CACHE_TEST(limit),   CACHE_TEST(used_now),
+      CACHE_TEST(left_behind),       CACHE_TEST(many_processes),    CACHE_TEST(faults),
   };
   unsetenv("QUERN_DEBUG");
   files_begin();

@@ -1,8 +1,13 @@
 /* tests/runtime/test_cpu.c -- kernels from the builder to the processor: bits, threads, cache, objects, hosts */
+#define _GNU_SOURCE /* unshare */
 #include "runtime/files.h"
 #include "runtime/kernels.h"
 
 #include <fenv.h>
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/mount.h>
+#endif
 
 #include "runtime/cpu/cpu_int.h"
 
@@ -284,8 +289,8 @@ static void from_objects(void **state) {
 
 /* ---- hosts --------------------------------------------------------------------------------------------- */
 
-/* Each in a process of its own, with other variables; the base's view of them is read there. */
-static void expect_child(void (*body)(void), const char *const (*variables)[2], const char *words) {
+/* Each in a process of its own, with other variables; the base's view of them is read there. The status it ended with. */
+static int run_child(void (*body)(void), const char *const (*variables)[2]) {
   fflush(NULL);
   int ends[2], status;
   size_t n = 0;
@@ -310,6 +315,11 @@ static void expect_child(void (*body)(void), const char *const (*variables)[2], 
   text[n] = 0;
   close(ends[0]);
   assert_int_equal(waitpid(child, &status, 0), child);
+  return status;
+}
+
+static void expect_child(void (*body)(void), const char *const (*variables)[2], const char *words) {
+  int status = run_child(body, variables);
   if (status != 0) fail_msg("child ended with %d: %s", status, text);
   if (*words == 0) assert_string_equal(text, "");
   if (!strstr(text, words)) fail_msg("\"%s\" is not in: %s", words, text);
@@ -326,6 +336,13 @@ static void without_compiler(void) {
   const struct rt_object *objects;
   CHILD_CHECK(rt_cpu.build(&module, &heap, 4, all(), &target, NULL) == QUERN_STATUS_OK);
   CHILD_CHECK(rt_cpu.objects(module, &objects) == 0);
+  rt_cpu.free(module);
+}
+
+/* Nothing is interpreted as long as nothing is launched: then there is nothing to warn of. */
+static void built_and_not_run(void) {
+  struct rt_module *module;
+  CHILD_CHECK(rt_cpu.build(&module, &heap, 4, all(), &target, NULL) == QUERN_STATUS_OK);
   rt_cpu.free(module);
 }
 
@@ -385,6 +402,7 @@ static void environments(void **state) {
   expect_child(without_cache, VARIABLES({"QUERN_CACHE", "0"}), "");
   expect_child(without_compiler, VARIABLES({"PATH", in_folder("empty")}), "kernels are interpreted, which is slow");
   assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* said once */
+  expect_child(built_and_not_run, VARIABLES({"PATH", in_folder("empty")}), "");
   expect_child(wrong_compiler, VARIABLES({"QUERN_CC", "nosuchcc -O2"}), "");
   write_script("stupid", "#!/bin/sh\ncase \"$*\" in *probe*) exec cc \"$@\";; *--version*) echo 1;; *) echo this is "
                          "too hard; exit 1;; esac\n");
@@ -406,6 +424,63 @@ static void environments(void **state) {
   assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
   assert_int_equal(files_count(in_folder("tmp"), "", NULL), 0);
 }
+
+/* ---- a cache that goes away ------------------------------------------------------------------------------------- */
+
+/* The cache is removed, or its disk is full, while the compiler runs: kernels are compiled elsewhere, and the next ones are kept. */
+static void without_its_folder(void) {
+  expect_built(2, 0, 1, 0);
+  expect_built(4, 0, 1, files_count(in_folder("lost"), "", ".so") > 0 ? 1 : 0);
+}
+
+static void cache_removed(void **state) {
+  (void)state;
+  char lines[2048];
+  snprintf(lines, sizeof lines, "#!/bin/sh\ncase \"$*\" in *--version*) ;; *%s*) rm -rf %s;; esac\nexec cc \"$@\"\n",
+           in_folder("lost/"), in_folder("lost"));
+  write_script("remover", lines);
+  expect_child(without_its_folder, VARIABLES({"QUERN_CC", in_folder("remover")}, {"QUERN_CACHE", in_folder("lost")}),
+               "was removed or has no room");
+  assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1); /* said once */
+  snprintf(lines, sizeof lines,
+           "#!/bin/sh\ncase \"$*\" in *--version*) ;; *%s*) echo 'cannot write: No space left on device'; exit 1;; "
+           "esac\nexec cc \"$@\"\n",
+           in_folder("lost/"));
+  write_script("full", lines);
+  expect_child(without_its_folder, VARIABLES({"QUERN_CC", in_folder("full")}, {"QUERN_CACHE", in_folder("lost")}),
+               "was removed or has no room");
+  assert_int_equal(files_count(in_folder("lost"), "tmp-", NULL), 0);
+  assert_int_equal(files_count(in_folder("tmp"), "", NULL), 0);
+}
+
+#if defined(__linux__)
+/* A disk of 64 KiB, in a name space of its own: it goes with the process. */
+static void on_a_small_disk(void) {
+  bool mounted = unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                 mount("none", in_folder("small"), "tmpfs", 0, "size=64k,mode=700") == 0;
+  if (!mounted) _exit(77);
+  static char zeros[1 << 16];
+  int fd = open(in_folder("small/filler"), O_WRONLY | O_CREAT, 0600);
+  for (size_t n = sizeof zeros; n > 0; n /= 2) {
+    while (write(fd, zeros, n) > 0) {}
+  }
+  close(fd);
+  expect_built(4, 0, 1, 0);
+  CHILD_CHECK(files_count(in_folder("small"), "tmp-", NULL) == 0);
+}
+
+static void disk_full(void **state) {
+  (void)state;
+  files_make_parents(in_folder("small/x"));
+  int status = run_child(on_a_small_disk, VARIABLES({"QUERN_CACHE", in_folder("small")}));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    print_message("a file system cannot be mounted here\n");
+    skip();
+  }
+  if (status != 0) fail_msg("child ended with %d: %s", status, text);
+  assert_non_null(strstr(text, "was removed or has no room"));
+}
+#endif
 
 /* A host that rounds another way gets the same bits, and keeps its way. */
 static void other_rounding(void **state) {
@@ -477,18 +552,24 @@ static void devices(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(environments), /* first: the environment is read once */
-      CPU_TEST(bits),
-      CPU_TEST(parts),
-      CPU_TEST(twice_the_same),
-      CPU_TEST(no_tasks),
-      CPU_TEST(spoilt_cache),
-      CPU_TEST(many_processes),
-      CPU_TEST(many_threads),
-      CPU_TEST(from_objects),
-      CPU_TEST(other_rounding),
-      CPU_TEST(faults),
-      CPU_TEST(devices),
+    cmocka_unit_test(environments), /* first: the environment is read once */
+    cmocka_unit_test(cache_removed),
+#if defined(__linux__)
+    cmocka_unit_test(disk_full),
+#endif
+
+    CPU_TEST(bits),
+    CPU_TEST(parts),
+    CPU_TEST(twice_the_same),
+    CPU_TEST(no_tasks),
+    CPU_TEST(spoilt_cache),
+    CPU_TEST(many_processes),
+    CPU_TEST(many_threads),
+    CPU_TEST(from_objects),
+    CPU_TEST(other_rounding),
+
+    CPU_TEST(faults),
+    CPU_TEST(devices),
   };
   static const char *const names[] = {"QUERN_CC", "QUERN_DEBUG", "QUERN_DUMP_DIR", "QUERN_FAULT", "QUERN_THREADS"};
   for (size_t i = 0; i < BASE_COUNT(names); i++) unsetenv(names[i]);

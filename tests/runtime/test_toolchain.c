@@ -37,7 +37,7 @@ static const char *script(const char *name, const char *lines) {
 static struct rt_command shell(const char *line, double seconds) {
   const char *argv[] = {"/bin/sh", "-c", line, NULL};
   struct rt_command command = {.argv = argv};
-  EXPECT_OK(rt_commands_run(&heap, 1, &command, 1, seconds));
+  EXPECT_OK(rt_commands_run(&heap, 1, &command, 1, seconds, NULL));
   return command;
 }
 
@@ -85,6 +85,12 @@ static bool is_running(pid_t pid) {
   return state && state[1] && state[2] != 'Z' && state[2] != 'X';
 }
 
+static void wait_for_end(pid_t pid) {
+  double stop = base_clock() + 20;
+  while (is_running(pid) && base_clock() < stop) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  assert_false(is_running(pid));
+}
+
 /* Its children, too, are gone when the time is over. */
 static void hanging(void **state) {
   (void)state;
@@ -94,19 +100,69 @@ static void hanging(void **state) {
   assert_non_null(strstr(text, "too long"));
   pid_t child = (pid_t)strtol(c.output, NULL, 10);
   assert_true(child > 1);
-  double stop = base_clock() + 20;
-  while (is_running(child) && base_clock() < stop) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-  assert_false(is_running(child));
+  wait_for_end(child);
 }
 
-/* A helper in the background that keeps the output open does not hold anybody up. */
+/* The process whose number is in a file, as soon as it is. */
+static pid_t pid_in(const char *path) {
+  double stop = base_clock() + 20;
+  long pid = 0;
+  while (pid == 0 && base_clock() < stop) {
+    FILE *file = fopen(path, "r");
+    if (!file || fscanf(file, "%ld\n", &pid) != 1) pid = 0;
+    if (file) fclose(file);
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  }
+  assert_true(pid > 1);
+  return (pid_t)pid;
+}
+
+/* Two commands at the same time, each with a child of its own, and temporary files in the folder they are given. */
+static _Noreturn void compile_for_ever(void) {
+  char lines[2][256];
+  const char *argv[2][4];
+  struct rt_command commands[2];
+  for (int i = 0; i < 2; i++) {
+    snprintf(lines[i], sizeof lines[i],
+             "cd $TMPDIR; sleep 300 & echo $! > new%d; mv new%d child%d; echo $$ > new%d; mv new%d self%d; wait", i, i,
+             i, i, i, i);
+    const char *words[] = {"/bin/sh", "-c", lines[i], NULL};
+    memcpy(argv[i], words, sizeof words);
+    commands[i] = (struct rt_command){.argv = argv[i]};
+  }
+  _exit(rt_commands_run(&heap, 2, commands, 2, 300, test_folder) == QUERN_STATUS_OK);
+}
+
+/* Whoever ends this process leaves no compiler behind, nor what the compiler has started. */
+static void killed(void **state) {
+  (void)state;
+  static const int numbers[] = {SIGKILL, SIGINT};
+  for (size_t k = 0; k < BASE_COUNT(numbers); k++) {
+    pid_t host = fork(), pids[4];
+    assert_true(host >= 0);
+    if (host == 0) compile_for_ever();
+    for (int i = 0; i < 4; i++) {
+      char name[32];
+      snprintf(name, sizeof name, "%s%d", i % 2 ? "child" : "self", i / 2);
+      pids[i] = pid_in(in_folder(name));
+      unlink(in_folder(name));
+    }
+    for (int i = 0; i < 4; i++) assert_true(is_running(pids[i]));
+    assert_int_equal(kill(host, numbers[k]), 0);
+    assert_int_equal(waitpid(host, NULL, 0), host);
+    for (int i = 0; i < 4; i++) wait_for_end(pids[i]);
+  }
+}
+
+/* A helper in the background that keeps the output open does not hold anybody up, and ends with its command. */
 static void left_behind(void **state) {
   (void)state;
   double start = base_clock();
-  struct rt_command c = shell("sleep 30 & exit 2", 60);
+  struct rt_command c = shell("sleep 30 & echo $!; exit 2", 60);
   assert_true(base_clock() - start < 20);
   assert_int_equal(c.ending, RT_EXITED);
   assert_int_equal(c.code, 2);
+  wait_for_end((pid_t)strtol(c.output, NULL, 10));
 }
 
 static void side_by_side(void **state) {
@@ -122,7 +178,7 @@ static void side_by_side(void **state) {
     commands[i] = (struct rt_command){.argv = argv[i]};
   }
   double start = base_clock();
-  EXPECT_OK(rt_commands_run(&heap, N, commands, 3, 60));
+  EXPECT_OK(rt_commands_run(&heap, N, commands, 3, 60, NULL));
   double took = base_clock() - start;
   for (int i = 0; i < N; i++) {
     char line[16];
@@ -132,7 +188,7 @@ static void side_by_side(void **state) {
     assert_string_equal(commands[i].output, line);
   }
   assert_true(took >= 1.4); /* 4.5 s of sleep in threes */
-  EXPECT_OK(rt_commands_run(&heap, 0, commands, 3, 60));
+  EXPECT_OK(rt_commands_run(&heap, 0, commands, 3, 60, NULL));
 }
 
 static void cannot_start(void **state) {
@@ -140,7 +196,7 @@ static void cannot_start(void **state) {
   const char *good[] = {"/bin/sh", "-c", "sleep 50", NULL}, *bad[] = {in_folder("nothing"), NULL};
   struct rt_command commands[2] = {{.argv = good}, {.argv = bad}};
   double start = base_clock();
-  EXPECT_ERROR(rt_commands_run(&heap, 2, commands, 2, 60), IO, "cannot start");
+  EXPECT_ERROR(rt_commands_run(&heap, 2, commands, 2, 60, NULL), IO, "cannot start");
   assert_true(base_clock() - start < 20); /* the other one was not waited for */
 }
 
@@ -285,6 +341,29 @@ static void asked_once(void **state) {
   rt_cache_close(&cache);
 }
 
+/* A compiler that gives no answer is waited for once, and passed over; a command that is one says so. */
+static void hanging_compiler(void) {
+  struct rt_cc cc;
+  rt_version_seconds = 0.3;
+  script("stuck/cc", "echo x >> ${0%/*}/asked; sleep 300");
+  script("stuck/gcc", "echo fine");
+  for (int i = 0; i < 3; i++) {
+    CHILD_CHECK(rt_cc_find(&cc, &heap, &none, "", in_folder("stuck"), 0) == QUERN_STATUS_OK);
+    CHILD_CHECK(strcmp(cc.words[0], in_folder("stuck/gcc")) == 0);
+    CHILD_CHECK(rt_cc_find(&cc, &heap, &none, in_folder("stuck/cc"), "", 0) == QUERN_STATUS_IO);
+    CHILD_CHECK(strstr(quern_last_error(), "gives no answer"));
+  }
+  struct stat info;
+  CHILD_CHECK(stat(in_folder("stuck/asked"), &info) == 0 && info.st_size == 2);
+}
+
+static void asked_in_vain_once(void **state) {
+  (void)state;
+  expect_pass(hanging_compiler);
+  assert_non_null(strstr(text, "gave no answer in 0.3 seconds"));
+  assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+}
+
 static void keys(void **state) {
   (void)state;
   struct rt_cc cc, other;
@@ -411,11 +490,11 @@ static void faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TOOL_TEST(endings),         TOOL_TEST(long_output),  TOOL_TEST(hanging),        TOOL_TEST(left_behind),
-      TOOL_TEST(side_by_side),    TOOL_TEST(cannot_start), TOOL_TEST(hosts),          TOOL_TEST(usual_names),
-      TOOL_TEST(by_command),      TOOL_TEST(asked_once),   TOOL_TEST(keys),           TOOL_TEST(works),
-      TOOL_TEST(fails_on_a_unit), TOOL_TEST(fails_on_all), TOOL_TEST(long_complaint), TOOL_TEST(without_status),
-      TOOL_TEST(faults),
+      TOOL_TEST(endings),         TOOL_TEST(long_output),        TOOL_TEST(hanging),        TOOL_TEST(left_behind),
+      TOOL_TEST(side_by_side),    TOOL_TEST(cannot_start),       TOOL_TEST(hosts),          TOOL_TEST(usual_names),
+      TOOL_TEST(by_command),      TOOL_TEST(asked_once),         TOOL_TEST(keys),           TOOL_TEST(works),
+      TOOL_TEST(fails_on_a_unit), TOOL_TEST(fails_on_all),       TOOL_TEST(long_complaint), TOOL_TEST(without_status),
+      TOOL_TEST(killed),          TOOL_TEST(asked_in_vain_once), TOOL_TEST(faults),
   };
   unsetenv("QUERN_CC");
   files_begin();

@@ -86,6 +86,19 @@ static void shared_functions(void **state) {
   assert_int_not_equal(unit[0], unit[1]);
 }
 
+/* No unit becomes longer than a compiler takes, but by a kernel alone. */
+static void long_kernels(void **state) {
+  (void)state;
+  for (int i = 0; i < 4; i++) kernels[i] = kernel_of(i == 2 ? 60000 : 20000, NULL);
+  assert_int_equal(deal(4, 1), 4);
+  for (int i = 0; i < 4; i++) {
+    for (int k = 0; k < i; k++) assert_int_not_equal(unit[i], unit[k]);
+  }
+  for (int i = 0; i < 4; i++) kern_free(kernels[i]);
+  for (int i = 0; i < N; i++) kernels[i] = kernel_of(5000, NULL);
+  assert_int_equal(deal(N, 1), 4);
+}
+
 static void faults(void **state) {
   (void)state;
   static const char *const a[] = {"a", NULL};
@@ -107,6 +120,6 @@ static void faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {UNIT_TEST(few_instructions), UNIT_TEST(balance), UNIT_TEST(shared_functions),
-                                     UNIT_TEST(faults)};
+                                     UNIT_TEST(long_kernels), UNIT_TEST(faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* tests/sched/test_map.c -- kernels of MAP groups: values, bits, bounds, races, memory taken over, cost, lack of
 ** memory */
 #include "run.h"
+#include "sched/sched_int.h"
 
 static const int64_t sizes[] = {1, 15, 16, 17, 63, 64, 65, 1000};
 
@@ -319,6 +320,24 @@ static void faults(void **state) {
   run_faults(&gpu, make_square);
 }
 
+/* A kernel of too many instructions is refused, with its node. */
+static void too_long(void **state) {
+  (void)state;
+  struct kern *kern;
+  struct pass_group group = {.anchor = quern_exp(DATA(F32, 8))->node, .n_nodes = 3};
+  for (int over = 0; over < 2; over++) {
+    EXPECT_OK(kern_new(&kern, &ctx->heap));
+    struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(1))};
+    while (b.fn->insts.n < (size_t)SCHED_MOST_INSTS + (size_t)over) kern_index(&b, 1);
+    EXPECT_OK(kern_finish(kern, "long", NULL));
+    if (over)
+      EXPECT_ERROR(sched_check_size(kern, &group), UNSUPPORTED, "(exp, with 2 others) became 65537 instructions");
+    else
+      EXPECT_OK(sched_check_size(kern, &group));
+    kern_free(kern);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(flat_sizes),
@@ -340,6 +359,7 @@ int main(void) {
       TEST(cost_of_picking),
       TEST(gpu_vectors),
       TEST(gpu_squares),
+      TEST(too_long),
       TEST(faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,10 +25,10 @@ struct build {
   bool debug; /* QUERN_DUMP_DIR: sources and objects stay there */
   size_t n;
   struct rt_key *keys;
-  size_t *same;               /* the first kernel with that key */
-  bool *missing;              /* first ones that are in no object yet */
-  int *unit;                  /* of missing ones */
-  char folder[RT_PATH_BYTES]; /* of sources and objects while compiling; "": none */
+  size_t *same;            /* the first kernel with that key */
+  bool *missing;           /* first ones that are in no object yet */
+  int *unit;               /* of missing ones */
+  struct rt_folder folder; /* of sources and objects while compiling; fd -1: none, or that of QUERN_DUMP_DIR */
 };
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static quern_status load_cached(struct build *build, const struct rt_key *key, s
   if (*there) return QUERN_STATUS_OK;
   QUERN_TRY(rt_cache_read(&build->cache, key, &bytes, path));
   if (!bytes.at) return QUERN_STATUS_OK;
-  quern_status status = rt_module_load(build->module, &bytes, path, build->cache.path, key, number);
+  quern_status status = rt_module_load(build->module, &bytes, path, key, number);
   rt_bytes_free(build->heap, &bytes);
   if (status == QUERN_STATUS_MEMORY) return status;
   *there = status == QUERN_STATUS_OK;
@@ -114,18 +114,40 @@ static quern_status find_cached(struct build *build) {
 
 /* ---- compiling ----------------------------------------------------------------------------------------- */
 
-static quern_status make_folder(struct build *build) {
+/* Where to compile: in the cache, or elsewhere. */
+static quern_status make_folder(struct build *build, bool in_cache) {
   const char *dump = base_env_get(BASE_ENV_DUMP_DIR);
+  build->folder = (struct rt_folder){.fd = -1, .in = -1};
   if (build->debug) {
     QUERN_CHECK(mkdir(dump, 0777) == 0 || errno == EEXIST, IO, "QUERN_DUMP_DIR: cannot make %s: %s", dump,
                 strerror(errno));
-    QUERN_CHECK(rt_path_real(build->folder, dump), IO, "QUERN_DUMP_DIR: %s: %s", dump, strerror(errno));
+    QUERN_CHECK(rt_path_real(build->folder.path, dump), IO, "QUERN_DUMP_DIR: %s: %s", dump, strerror(errno));
     return QUERN_STATUS_OK;
   }
-  if (build->cache.folder >= 0 && rt_folder_make(build->folder, build->cache.path) == QUERN_STATUS_OK)
+  if (in_cache && rt_folder_make(&build->folder, build->cache.folder, build->cache.path) == QUERN_STATUS_OK)
     return QUERN_STATUS_OK;
-  rt_cache_close(&build->cache); /* what is made elsewhere cannot be renamed into it */
-  return rt_folder_make(build->folder, "");
+  return rt_folder_make(&build->folder, -1, "");
+}
+
+/* Whether a failure is that of the folder: somebody has removed it, or its disk is full or cannot be written. */
+static bool folder_failed(const struct build *build, int n, const struct rt_cc_job *jobs) {
+  static const char *const words[] = {"No space left", "quota exceeded", "Read-only file system"};
+  static const char zeros[1 << 16];
+  char name[RT_NAME_BYTES];
+  struct stat info;
+  if (build->folder.fd < 0) return false;
+  if (fstat(build->folder.fd, &info) != 0 || info.st_nlink == 0) return true;
+  for (size_t i = 0; i < BASE_COUNT(words); i++)
+    if (strstr(quern_last_error(), words[i])) return true;
+  for (int u = 0; u < n; u++)
+    if (stat(jobs[u].source, &info) != 0) return true;
+  rt_name_make(name);
+  int fd = openat(build->folder.fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  bool whole = fd >= 0;
+  for (int i = 0; i < 16 && whole; i++) whole = rt_write_all(fd, zeros, sizeof zeros);
+  if (fd >= 0) close(fd);
+  unlinkat(build->folder.fd, name, 0);
+  return !whole;
 }
 
 /* Writes the source of a unit: its key, and where it and its object are. */
@@ -138,11 +160,11 @@ static quern_status write_source(struct build *build, int number, struct rt_key 
     *key = key_of(build, &text);
     log_source(&text);
     snprintf(name, sizeof name, "unit_%016llx.c", (unsigned long long)key->word[0]);
-    bool fits = rt_path(job->source, build->folder, name);
+    bool fits = rt_path(job->source, build->folder.path, name);
     snprintf(name, sizeof name, "unit_%016llx.so", (unsigned long long)key->word[0]);
-    fits = fits && rt_path(job->object, build->folder, name);
+    fits = fits && rt_path(job->object, build->folder.path, name);
     status = fits ? rt_file_write(job->source, text.at, text.n)
-                  : base_error(QUERN_STATUS_IO, "the name of folder %s is too long", build->folder);
+                  : base_error(QUERN_STATUS_IO, "the name of folder %s is too long", build->folder.path);
   }
   base_str_fini(&text);
   return status;
@@ -151,17 +173,19 @@ static quern_status write_source(struct build *build, int number, struct rt_key 
 /* Loads a compiled unit and puts it into the cache. */
 static quern_status take_object(struct build *build, int unit, const struct rt_key *key, const struct rt_cc_job *job) {
   struct rt_bytes bytes = {0};
-  char entry[RT_PATH_BYTES], path[RT_PATH_BYTES];
   size_t number = 0;
-  bool cached = build->cache.folder >= 0 && rt_path(entry, build->folder, "entry.so");
-  int fd = open(job->object, O_RDONLY | O_CLOEXEC);
+  bool cached = false;
+  int fd = open(job->object, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   QUERN_CHECK(fd >= 0, IO, "cannot open %s: %s", job->object, strerror(errno));
   quern_status status = rt_file_read(build->heap, fd, job->object, &bytes);
   close(fd);
-  cached = cached && status == QUERN_STATUS_OK && rt_cache_write(key, bytes.at, bytes.n, entry);
-  cached = cached && rt_cache_add(&build->cache, key, entry, path);
-  if (status == QUERN_STATUS_OK)
-    status = rt_module_load(build->module, &bytes, cached ? path : job->object, build->cache.path, key, &number);
+  if (status == QUERN_STATUS_OK) {
+    char path[RT_PATH_BYTES];
+    const char *name = strrchr(job->object, '/') + 1;
+    cached = rt_cache_add(&build->cache, key, bytes.at, bytes.n);
+    if (!build->debug) rt_path_in(path, build->folder.fd, name);
+    status = rt_module_load(build->module, &bytes, build->debug ? job->object : path, key, &number);
+  }
   rt_bytes_free(build->heap, &bytes);
   if (status != QUERN_STATUS_OK && cached) rt_cache_remove(&build->cache, key);
   QUERN_TRY(status);
@@ -183,20 +207,47 @@ static quern_status compile_units(struct build *build, int n, struct rt_cc_job *
   return rt_cache_trim(&build->cache);
 }
 
+/* Compiles in a new folder; *failed: the folder is to blame. */
+static quern_status compile_in(struct build *build, bool in_cache, int n, struct rt_cc_job *jobs, bool *usable,
+                               bool *failed) {
+  memset(jobs, 0, (size_t)n * sizeof *jobs);
+  QUERN_TRY(make_folder(build, in_cache));
+  quern_status status = compile_units(build, n, jobs, (struct rt_key *)(jobs + n), usable);
+  *failed = status != QUERN_STATUS_OK && status != QUERN_STATUS_MEMORY && folder_failed(build, n, jobs);
+  /* a source that could not be compiled stays for people to look at */
+  bool keep = build->debug || (*usable && status != QUERN_STATUS_OK && status != QUERN_STATUS_MEMORY && !*failed);
+  if (keep)
+    rt_folder_leave(&build->folder);
+  else
+    rt_folder_remove(&build->folder);
+  return status;
+}
+
+/* Once a process. */
+static void warn_failed(const struct build *build) {
+  static _Atomic bool warned;
+  if (!atomic_exchange(&warned, true))
+    base_log(0, "kernels are compiled elsewhere, since the cache %.300s was removed or has no room: %.300s",
+             build->cache.path, quern_last_error());
+}
+
 static quern_status compile_missing(struct build *build, bool *usable) {
   int n;
   size_t bytes;
   QUERN_TRY(rt_units_deal(build->heap, build->n, build->kernels, build->missing, rt_processors(), build->unit, &n));
   if (n == 0) return QUERN_STATUS_OK;
-  QUERN_TRY(make_folder(build));
   bytes = (size_t)n * (sizeof(struct rt_cc_job) + sizeof(struct rt_key));
   struct rt_cc_job *jobs = base_alloc(build->heap, bytes);
-  quern_status status = QUERN_STATUS_MEMORY;
-  if (jobs) status = compile_units(build, n, jobs, (struct rt_key *)(jobs + n), usable);
+  if (!jobs) return QUERN_STATUS_MEMORY;
+  bool failed = false;
+  quern_status status = compile_in(build, build->cache.folder >= 0, n, jobs, usable, &failed);
+  if (failed && build->cache.folder >= 0) { /* the cache is not what a run depends on */
+    warn_failed(build);
+    rt_cache_close(&build->cache);
+    *usable = true;
+    status = compile_in(build, false, n, jobs, usable, &failed);
+  }
   base_free(build->heap, jobs, bytes);
-  /* a source that could not be compiled stays for people to look at */
-  bool keep = build->debug || (*usable && status != QUERN_STATUS_OK && status != QUERN_STATUS_MEMORY);
-  if (!keep) rt_folder_remove(build->folder);
   return status;
 }
 

@@ -1,9 +1,10 @@
 /* runtime/cpu/cache.c -- compiled objects in a private folder
 ** In the folder: <key>.so, an object with its checksum behind it; <key>.k, a symbolic link from a kernel to its
-** object; <key>.txt, a note; tmp-*, folders of compilations that run. Objects are written elsewhere and renamed, so
-** that a reader sees a whole one or none; after a crash of the machine the checksum shows what was not written. Any
-** process may remove anything at any time: then it is made again.
-** keeps: only a folder that nobody else can write to is used
+** object; <key>.txt, a note; tmp-*, files being written and folders of compilations that run, locked by their processes. Objects
+** are written under another name and renamed, so that a reader sees a whole one or none; after a crash of the machine the checksum
+** shows what was not written. Any process may remove anything at any time: then it is made again. Everything goes by the open folder;
+** what is opened is a regular file of this user, and a FIFO or a device is not waited for.
+** keeps: only a folder that nobody else can write to, nor exchange, is used
 ** tests: tests/runtime/test_cache.c
 */
 #include "runtime/cpu/cpu_int.h"
@@ -15,10 +16,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { KEY_DIGITS = 32, NAME_BYTES = 64, USED_SECONDS = 600, LEFT_SECONDS = 7200 };
+enum { KEY_DIGITS = 32, NAME_BYTES = 64, USED_SECONDS = 600 };
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
@@ -101,6 +103,40 @@ static const char *is_unsafe(int folder) {
   return NULL;
 }
 
+static DIR *list(const struct rt_cache *cache) {
+  int copy = openat(cache->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
+  if (copy >= 0 && !folder) close(copy);
+  return folder;
+}
+
+/* Removes a temporary file or folder if its process is gone: nobody has it locked. Where locks do not work: if it was not touched
+** for long. */
+static void remove_left(const struct rt_cache *cache, const char *name) {
+  struct stat info;
+  bool works;
+  int fd = openat(cache->folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return;
+  bool left = rt_lock(fd, &works);
+  if (fstat(fd, &info) != 0) left = false;
+  if (left) left = info.st_mtime <= time(NULL) + 1; /* else it is kept for a while: rt_folder_leave */
+  if (!works) left = time(NULL) - info.st_mtime > RT_LEFT_SECONDS;
+  bool folder = S_ISDIR(info.st_mode);
+  if (left && folder) rt_folder_empty(fd);
+  if (left) unlinkat(cache->folder, name, folder ? AT_REMOVEDIR : 0);
+  close(fd);
+}
+
+/* Removes what killed processes have left. */
+static void sweep(const struct rt_cache *cache) {
+  DIR *folder = list(cache);
+  struct dirent *entry;
+  while (folder && (entry = readdir(folder))) {
+    if (strncmp(entry->d_name, "tmp-", 4) == 0) remove_left(cache, entry->d_name);
+  }
+  if (folder) closedir(folder);
+}
+
 void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *path, int64_t limit) {
   char name[RT_PATH_BYTES];
   *cache = (struct rt_cache){.heap = heap, .folder = -1, .limit = limit};
@@ -114,17 +150,19 @@ void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *p
   memcpy(name, path, n);
   name[n] = 0;
   make_folders(name);
-  int folder = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  const char *why = folder < 0 ? errno == ELOOP || errno == ENOTDIR ? "it is not a folder, or a link" : strerror(errno)
-                               : is_unsafe(folder);
-  if (!why && !rt_path_real(cache->path, name))
-    why = strerror(errno); /* where it is, even after a change of directory */
+  struct stat info;
+  const char *why = NULL;
+  if (lstat(name, &info) == 0 && !S_ISDIR(info.st_mode)) why = "it is not a folder, or a link";
+  int folder = why ? -1 : rt_folder_open(name, cache->path, &why); /* where it is, even after a change of directory */
+  if (!why) why = is_unsafe(folder);
   if (why) {
     warn(path, why);
     if (folder >= 0) close(folder);
     return;
   }
   cache->folder = folder;
+  static _Atomic bool swept;
+  if (!atomic_exchange(&swept, true)) sweep(cache);
 }
 
 void rt_cache_close(struct rt_cache *cache) {
@@ -153,29 +191,45 @@ void rt_cache_add_kernel(const struct rt_cache *cache, const struct rt_key *kern
   (void)!symlinkat(to, cache->folder, name);
 }
 
+/* Opens a file of the cache; -1: there is none, or it is not a regular file of this user. */
+static int open_entry(const struct rt_cache *cache, const char *name) {
+  struct stat info;
+  int fd = openat(cache->folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid()) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+/* Writes the parts to a new file, locked so that nobody takes it for left behind, and renames it. */
+static bool put(const struct rt_cache *cache, const char *name, int n, const struct iovec *parts) {
+  char new[RT_NAME_BYTES];
+  int fd = rt_file_make(cache->folder, new);
+  if (fd < 0) return false;
+  bool whole = true;
+  for (int i = 0; i < n && whole; i++) whole = rt_write_all(fd, parts[i].iov_base, parts[i].iov_len);
+  whole = whole && renameat(cache->folder, new, cache->folder, name) == 0;
+  int error = errno;
+  if (!whole) unlinkat(cache->folder, new, 0);
+  close(fd);
+  errno = error;
+  return whole;
+}
+
 void rt_cache_note_get(const struct rt_cache *cache, const struct rt_key *key, char *text, size_t bytes) {
   char name[NAME_BYTES];
   text[0] = 0;
   if (cache->folder < 0) return;
-  int fd = openat(cache->folder, name_of(name, key, ".txt"), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  int fd = open_entry(cache, name_of(name, key, ".txt"));
   if (fd < 0) return;
   ssize_t n = read(fd, text, bytes - 1);
   text[n > 0 ? n : 0] = 0;
   close(fd);
 }
 
-/* Written elsewhere and renamed, as objects are. */
 void rt_cache_note_set(const struct rt_cache *cache, const struct rt_key *key, const char *text) {
-  char name[NAME_BYTES], new[NAME_BYTES];
-  static _Atomic unsigned number;
-  if (cache->folder < 0) return;
-  snprintf(new, sizeof new, "tmp-%ld-%u", (long)getpid(), atomic_fetch_add(&number, 1));
-  int fd = openat(cache->folder, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return;
-  bool whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-  whole = close(fd) == 0 && whole;
-  if (!whole || renameat(cache->folder, new, cache->folder, name_of(name, key, ".txt")) != 0)
-    unlinkat(cache->folder, new, 0);
+  char name[NAME_BYTES];
+  struct iovec part = {(void *)(uintptr_t)text, strlen(text)};
+  if (cache->folder >= 0) (void)put(cache, name_of(name, key, ".txt"), 1, &part);
 }
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
@@ -197,10 +251,10 @@ quern_status rt_cache_read(const struct rt_cache *cache, const struct rt_key *ob
                            char *path) {
   char name[NAME_BYTES];
   *bytes = (struct rt_bytes){0};
-  if (cache->folder < 0 || !rt_path(path, cache->path, name_of(name, object, ".so"))) return QUERN_STATUS_OK;
-  int fd = openat(cache->folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  int fd = cache->folder >= 0 ? open_entry(cache, name_of(name, object, ".so")) : -1;
   if (fd < 0) return QUERN_STATUS_OK;
-  quern_status status = rt_file_read(cache->heap, fd, path, bytes);
+  rt_path_in(path, cache->folder, name);
+  quern_status status = rt_file_read(cache->heap, fd, name, bytes);
   struct stat info;
   time_t now = time(NULL);
   if (fstat(fd, &info) == 0 && (info.st_mtime > now || now - info.st_mtime > USED_SECONDS)) (void)!futimens(fd, NULL);
@@ -215,7 +269,7 @@ quern_status rt_cache_read(const struct rt_cache *cache, const struct rt_key *ob
     whole = memcmp(&found, &expected, sizeof found) == 0;
   }
   if (!whole) {
-    base_log(1, "cache: %s is damaged and will be made again", path);
+    base_log(1, "cache: %s/%s is damaged and will be made again", cache->path, name);
     rt_bytes_free(cache->heap, bytes);
     rt_cache_remove(cache, object);
   }
@@ -227,19 +281,16 @@ void rt_cache_remove(const struct rt_cache *cache, const struct rt_key *object) 
   if (cache->folder >= 0) unlinkat(cache->folder, name_of(name, object, ".so"), 0);
 }
 
-bool rt_cache_write(const struct rt_key *object, const void *bytes, size_t n, const char *file) {
-  struct trailer trailer = trailer_of(object, bytes, n);
-  if (rt_file_write(file, bytes, n) != QUERN_STATUS_OK) return false;
-  int fd = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (fd < 0) return false;
-  bool whole = write(fd, &trailer, sizeof trailer) == (ssize_t)sizeof trailer;
-  return close(fd) == 0 && whole;
-}
-
-bool rt_cache_add(const struct rt_cache *cache, const struct rt_key *object, const char *file, char *path) {
+bool rt_cache_add(const struct rt_cache *cache, const struct rt_key *object, const void *bytes, size_t n) {
+  static _Atomic bool warned;
   char name[NAME_BYTES];
-  return cache->folder >= 0 && rt_path(path, cache->path, name_of(name, object, ".so")) &&
-         renameat(AT_FDCWD, file, cache->folder, name) == 0;
+  if (cache->folder < 0) return false;
+  struct trailer trailer = trailer_of(object, bytes, n);
+  struct iovec parts[] = {{(void *)(uintptr_t)bytes, n}, {&trailer, sizeof trailer}};
+  bool added = put(cache, name_of(name, object, ".so"), 2, parts);
+  if (!added && !atomic_exchange(&warned, true))
+    base_log(0, "kernels cannot be kept in the cache %.300s: %s", cache->path, strerror(errno));
+  return added;
 }
 
 /* ---- keeping it small ---------------------------------------------------------------------------------- */
@@ -261,22 +312,13 @@ static int by_age(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
-/* A name that begins with tmp- and was not touched for long: its process is gone. */
-static void remove_left(const struct rt_cache *cache, const char *name, const struct stat *info) {
-  char path[RT_PATH_BYTES];
-  if (strncmp(name, "tmp-", 4) != 0 || time(NULL) - info->st_mtime <= LEFT_SECONDS) return;
-  if (S_ISDIR(info->st_mode) && rt_path(path, cache->path, name)) rt_folder_remove(path);
-  if (S_ISREG(info->st_mode)) unlinkat(cache->folder, name, 0);
-}
-
-/* Lists the objects, and removes what was left behind. */
+/* Lists the objects. */
 static bool list_objects(const struct rt_cache *cache, DIR *folder, struct files *files) {
   struct dirent *entry;
   struct rt_key key;
   struct stat info;
   while ((entry = readdir(folder))) {
     if (fstatat(cache->folder, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    remove_left(cache, entry->d_name, &info);
     if (!key_of(entry->d_name, ".so", &key) || !S_ISREG(info.st_mode)) continue;
     struct file file = {.bytes = (int64_t)info.st_size, .used = info.st_mtim};
     memcpy(file.name, entry->d_name, KEY_DIGITS + sizeof ".so");
@@ -301,7 +343,8 @@ static void remove_dangling(const struct rt_cache *cache, DIR *folder) {
 /* When the limit is passed, a quarter of it is freed, so that this is rare. */
 quern_status rt_cache_trim(const struct rt_cache *cache) {
   if (cache->folder < 0) return QUERN_STATUS_OK;
-  DIR *folder = opendir(cache->path);
+  sweep(cache);
+  DIR *folder = list(cache);
   if (!folder) return QUERN_STATUS_OK;
   struct files files = {0};
   bool listed = list_objects(cache, folder, &files);

@@ -36,14 +36,13 @@ static void free_module(struct rt_module *module) {
   rt_module_free(module);
 }
 
-/* Without a compiler: the kernel interpreter, and a word about it. */
-static quern_status interpret(struct rt_module *module, const struct kern *const *kernels,
-                              const struct cg_target *target, struct rt_stats *stats) {
+/* Said when something is interpreted, and not when it only could be: machines are measured without a compiler, in vain, while all
+** that runs was saved compiled. */
+static void warn_interpreted(void) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true))
     base_log(
         0, "there is no C compiler that works (cc, gcc, clang; see QUERN_CC): kernels are interpreted, which is slow");
-  return rt_interp.build(&module->interpreted, module->heap, module->n, kernels, target, stats);
 }
 
 static quern_status build(struct rt_module **out, struct base_heap *heap, size_t n, const struct kern *const *kernels,
@@ -55,7 +54,8 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
   *out = NULL;
   QUERN_TRY(rt_module_new(&module, heap, n));
   quern_status status = n == 0 ? QUERN_STATUS_OK : rt_module_build(module, kernels, target, &own, &compiler);
-  if (status == QUERN_STATUS_OK && !compiler) status = interpret(module, kernels, target, &own);
+  if (status == QUERN_STATUS_OK && !compiler)
+    status = rt_interp.build(&module->interpreted, heap, n, kernels, target, &own);
   if (status != QUERN_STATUS_OK) {
     free_module(module);
     return status;
@@ -85,17 +85,18 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread) {
 
 static quern_status launch(struct rt_module *module, size_t k, const struct kern_launch *launch, struct rt_pool *pool,
                            char *scratch, size_t scratch_stride) {
+  if (module->interpreted) warn_interpreted();
   if (module->interpreted) return rt_interp.launch(module->interpreted, k, launch, pool, scratch, scratch_stride);
   QUERN_ASSERT(k < module->n);
   if (launch->runs != NULL) launch->runs->compiled++;
   const struct rt_entry *entry = &module->entries[k];
-  struct rt_floats floats = rt_floats_enter();
+  struct base_floats floats = base_floats_enter();
   for (int phase = 0; phase < entry->n_phases; phase++) {
     if (kern_phase_is_idle(&entry->phases[phase], launch->mems)) continue;
     struct job job = {.run = entry->run[phase], .launch = launch, .scratch = scratch, .stride = scratch_stride};
     rt_pool_run(pool, kern_task_count(&entry->phases[phase], launch->scalars), run_range, &job);
   }
-  rt_floats_leave(floats);
+  base_floats_leave(floats);
   return QUERN_STATUS_OK;
 }
 
@@ -114,7 +115,7 @@ static quern_status load_objects(struct rt_module *module, const struct kern *co
     struct rt_bytes bytes = {.at = base_alloc(module->heap, list[i].n), .n = list[i].n, .room = list[i].n};
     if (!bytes.at) return QUERN_STATUS_MEMORY;
     memcpy(bytes.at, list[i].bytes, bytes.n);
-    quern_status status = rt_module_load(module, &bytes, "", "", &key, &number);
+    quern_status status = rt_module_load(module, &bytes, "", &key, &number);
     rt_bytes_free(module->heap, &bytes);
     QUERN_TRY(status);
   }

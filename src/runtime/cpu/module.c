@@ -46,20 +46,18 @@ static void *open_file(const char *path, char *why, size_t bytes) {
   return handle;
 }
 
-/* Loads bytes through a file in a new folder in that one, which is gone afterwards. */
-static void *open_bytes(const struct rt_bytes *bytes, const char *in, char *why, size_t room) {
-  char folder[RT_PATH_BYTES], path[RT_PATH_BYTES];
+/* Loads bytes through a file in a new folder, which is gone afterwards. */
+static void *open_bytes(const struct rt_bytes *bytes, char *why, size_t room) {
+  struct rt_folder folder;
+  char path[RT_PATH_BYTES];
   void *handle = NULL;
-  bool written = rt_folder_make(folder, in) == QUERN_STATUS_OK;
-  if (written)
-    written = rt_path(path, folder, "object.so") && rt_file_write(path, bytes->at, bytes->n) == QUERN_STATUS_OK;
-  else
-    folder[0] = 0;
+  bool written = rt_folder_make(&folder, -1, "") == QUERN_STATUS_OK && rt_path(path, folder.path, "object.so") &&
+                 rt_file_write(path, bytes->at, bytes->n) == QUERN_STATUS_OK;
   if (written)
     handle = open_file(path, why, room);
   else
     snprintf(why, room, "%s", quern_last_error());
-  if (folder[0]) rt_folder_remove(folder);
+  rt_folder_remove(&folder);
   return handle;
 }
 
@@ -71,8 +69,7 @@ static void *open_memory(const struct rt_bytes *bytes, int *fd, char *why, size_
   int memory = memfd_create("quern", MFD_CLOEXEC);
   if (memory < 0) return NULL;
   snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
-  void *handle = NULL;
-  if (rt_file_write(path, bytes->at, bytes->n) == QUERN_STATUS_OK) handle = open_file(path, why, room);
+  void *handle = rt_write_all(memory, bytes->at, bytes->n) ? open_file(path, why, room) : NULL;
   if (!handle) close(memory);
   if (handle) *fd = memory;
   return handle;
@@ -85,15 +82,14 @@ static void *open_memory(const struct rt_bytes *bytes, int *fd, char *why, size_
 #endif
 }
 
-quern_status rt_module_load(struct rt_module *module, struct rt_bytes *bytes, const char *path, const char *folder,
+quern_status rt_module_load(struct rt_module *module, struct rt_bytes *bytes, const char *path,
                             const struct rt_key *key, size_t *number) {
   char why[512] = "";
   if (!base_vec_reserve(module->heap, &module->loaded, 1) || !base_vec_reserve(module->heap, &module->objects, 1))
     return QUERN_STATUS_MEMORY;
   struct rt_loaded loaded = {.key = *key, .fd = -1};
   if (*path) loaded.handle = open_file(path, why, sizeof why);
-  if (!loaded.handle && *folder) loaded.handle = open_bytes(bytes, folder, why, sizeof why);
-  if (!loaded.handle) loaded.handle = open_bytes(bytes, "", why, sizeof why);
+  if (!loaded.handle) loaded.handle = open_bytes(bytes, why, sizeof why);
   if (!loaded.handle) loaded.handle = open_memory(bytes, &loaded.fd, why, sizeof why);
   QUERN_CHECK(loaded.handle, IO, "cannot load compiled kernels: %s", why);
   loaded.bytes = *bytes;

@@ -33,9 +33,8 @@ struct rt_module {
 quern_status rt_module_new(struct rt_module **module, struct base_heap *heap, size_t n) QUERN_NODISCARD;
 void rt_module_free(struct rt_module *module);
 
-/* Loads an object and takes its bytes: from path if that is not "", else through a file in folder (if not ""), in
-** TMPDIR, or memory. */
-quern_status rt_module_load(struct rt_module *module, struct rt_bytes *bytes, const char *path, const char *folder,
+/* Loads an object and takes its bytes: from path if that is not "", else through a file of its own, or memory. */
+quern_status rt_module_load(struct rt_module *module, struct rt_bytes *bytes, const char *path,
                             const struct rt_key *key, size_t *number) QUERN_NODISCARD;
 /* The number of the loaded object with that key. */
 bool rt_module_find(const struct rt_module *module, const struct rt_key *key, size_t *number);

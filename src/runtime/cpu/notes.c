@@ -42,7 +42,7 @@ quern_status rt_blob_get(struct base_heap *heap, const uint64_t key[2], void **b
   struct rt_bytes found = {0};
   char path[RT_PATH_BYTES];
   rt_key_add(&name, key, 2 * sizeof *key);
-  quern_status status = cache.folder >= 0 ? rt_cache_read(&cache, &name, &found, path) : QUERN_STATUS_OK;
+  quern_status status = rt_cache_read(&cache, &name, &found, path);
   rt_cache_close(&cache);
   *bytes = found.at;
   *n = found.n;
@@ -53,13 +53,8 @@ quern_status rt_blob_get(struct base_heap *heap, const uint64_t key[2], void **b
 void rt_blob_set(struct base_heap *heap, const uint64_t key[2], const void *bytes, size_t n) {
   struct rt_cache cache;
   struct rt_key name = open_for(&cache, heap, "blob");
-  char folder[RT_PATH_BYTES], file[RT_PATH_BYTES], path[RT_PATH_BYTES];
   rt_key_add(&name, key, 2 * sizeof *key);
-  if (cache.folder >= 0 && rt_folder_make(folder, cache.path) == QUERN_STATUS_OK) {
-    if (rt_path(file, folder, "blob") && rt_cache_write(&name, bytes, n, file))
-      (void)rt_cache_add(&cache, &name, file, path);
-    rt_folder_remove(folder);
-  }
+  (void)rt_cache_add(&cache, &name, bytes, n);
   rt_cache_close(&cache);
 }
 

@@ -1,5 +1,6 @@
 /* runtime/cpu/toolchain.c -- the C compiler: which one, what it says it is, and running it
-** keeps: a compiler is asked for its version once a process, and once a version of its file when there is a cache
+** keeps: a compiler is asked for its version once a process, and once a version of its file when there is a cache; one that does not
+**        answer is not asked again in this process
 ** tests: tests/runtime/test_toolchain.c
 */
 #include "runtime/cpu/cpu_int.h"
@@ -11,8 +12,8 @@
 
 #include "quern/version.h"
 
-#define VERSION_SECONDS 30
 #define COMPILE_SECONDS 1200
+#define PROBE_SECONDS 60
 enum { MOST_ARGS = 128, ARGS_BYTES = 8192, QUOTED = 640 };
 
 /* An object without the C library: what it calls is in the process that loads it. */
@@ -63,9 +64,14 @@ static bool split_command(struct rt_cc *cc, const char *command, const char *fol
 
 /* ---- what it is ---------------------------------------------------------------------------------------- */
 
-static struct { /* the last answer in this process */
+double rt_version_seconds = 10;
+
+enum { MOST_HANGING = 8 };
+
+static struct { /* the last answer in this process, and who gave none */
   pthread_mutex_t lock;
-  struct rt_key file;
+  struct rt_key file, hanging[MOST_HANGING];
+  size_t n_hanging;
   char version[RT_OUTPUT_BYTES];
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -82,6 +88,22 @@ static void remember(const struct rt_cc *cc) {
   known.file = cc->file;
   memcpy(known.version, cc->version, sizeof known.version);
   pthread_mutex_unlock(&known.lock);
+}
+
+static bool hangs(const struct rt_cc *cc) {
+  bool found = false;
+  pthread_mutex_lock(&known.lock);
+  for (size_t i = 0; i < BASE_MIN(known.n_hanging, MOST_HANGING); i++)
+    found = found || rt_key_equal(&known.hanging[i], &cc->file);
+  pthread_mutex_unlock(&known.lock);
+  return found;
+}
+
+static void remember_hanging(const struct rt_cc *cc) {
+  pthread_mutex_lock(&known.lock);
+  known.hanging[known.n_hanging++ % MOST_HANGING] = cc->file;
+  pthread_mutex_unlock(&known.lock);
+  base_log(0, "%s --version gave no answer in %g seconds: this compiler is not used", cc->words[0], rt_version_seconds);
 }
 
 static void key_string(struct rt_key *key, const char *text) { rt_key_add(key, text, strlen(text)); }
@@ -102,6 +124,8 @@ static bool key_of_file(struct rt_cc *cc) {
 static quern_status identify(struct rt_cc *cc, struct base_heap *heap, const struct rt_cache *cache, bool *works) {
   *works = key_of_file(cc);
   if (!*works || know(cc)) return QUERN_STATUS_OK;
+  *works = !hangs(cc);
+  if (!*works) return QUERN_STATUS_OK;
   rt_cache_note_get(cache, &cc->file, cc->version, sizeof cc->version);
   if (cc->version[0] == 0) {
     const char *argv[RT_CC_WORDS + 2];
@@ -109,8 +133,9 @@ static quern_status identify(struct rt_cc *cc, struct base_heap *heap, const str
     argv[cc->n_words] = "--version";
     argv[cc->n_words + 1] = NULL;
     struct rt_command command = {.argv = argv};
-    quern_status status = rt_commands_run(heap, 1, &command, 1, VERSION_SECONDS);
+    quern_status status = rt_commands_run(heap, 1, &command, 1, rt_version_seconds, NULL);
     if (status == QUERN_STATUS_MEMORY) return status;
+    if (command.ending == RT_TOO_LONG) remember_hanging(cc);
     bool ended_well = (command.ending == RT_EXITED && command.code == 0) || command.ending == RT_UNKNOWN;
     *works = status == QUERN_STATUS_OK && ended_well && command.output[0] != 0;
     if (!*works) return QUERN_STATUS_OK;
@@ -130,7 +155,7 @@ quern_status rt_cc_find(struct rt_cc *cc, struct base_heap *heap, const struct r
     command += strspn(command, " ");
     QUERN_CHECK(split_command(cc, command, folders), IO, "QUERN_CC: there is no program for \"%s\"", command);
     QUERN_TRY(identify(cc, heap, cache, &works));
-    QUERN_CHECK(works, IO, "QUERN_CC: \"%s --version\" does not work", command);
+    QUERN_CHECK(works, IO, "QUERN_CC: \"%s --version\" %s", command, hangs(cc) ? "gives no answer" : "does not work");
     return QUERN_STATUS_OK;
   }
   for (size_t i = 0; i < BASE_COUNT(names); i++) {
@@ -199,11 +224,14 @@ static bool made_object(const struct rt_command *command, const char *object) {
   return well && stat(object, &info) == 0 && info.st_size > 0;
 }
 
-/* Runs the compiler on n units; failed is the number of the first that it did not compile, or n. commands hold the
+/* Runs the compiler on n units, whose own temporary files lie beside the sources; failed is the number of the first that it did not compile, or n. commands hold the
 ** outcome. */
 static quern_status compile(const struct rt_cc *cc, struct base_heap *heap, const struct cg_target *target, bool debug,
-                            size_t n, const struct rt_cc_job *jobs, struct rt_command *commands, size_t *failed) {
+                            size_t n, const struct rt_cc_job *jobs, double seconds, struct rt_command *commands,
+                            size_t *failed) {
   size_t bytes;
+  char folder[RT_PATH_BYTES];
+  snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(jobs[0].source, '/') - jobs[0].source), jobs[0].source);
   QUERN_CHECK(base_size(n, sizeof(struct args), 0, &bytes), MEMORY, "no memory for %zu units", n);
   struct args *args = base_alloc_zero(heap, bytes);
   if (!args) return QUERN_STATUS_MEMORY;
@@ -219,7 +247,7 @@ static quern_status compile(const struct rt_cc *cc, struct base_heap *heap, cons
   }
   quern_status status = QUERN_STATUS_OK;
   if (!fits) status = base_error(QUERN_STATUS_INTERNAL, "a command of more than %d words", MOST_ARGS);
-  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_processors(), COMPILE_SECONDS);
+  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_processors(), seconds, folder);
   *failed = 0;
   while (status == QUERN_STATUS_OK && *failed < n && made_object(&commands[*failed], jobs[*failed].object)) ++*failed;
   base_free(heap, args, bytes);
@@ -239,7 +267,7 @@ static quern_status probe(const struct rt_cc *cc, struct base_heap *heap, const 
   *command = (struct rt_command){.ending = RT_NOT_STARTED};
   if (a >= (int)sizeof job.source || b >= (int)sizeof job.object) return QUERN_STATUS_OK;
   QUERN_TRY(rt_file_write(job.source, text, sizeof text - 1));
-  quern_status status = compile(cc, heap, target, false, 1, &job, command, &failed);
+  quern_status status = compile(cc, heap, target, false, 1, &job, PROBE_SECONDS, command, &failed);
   *works = status == QUERN_STATUS_OK && failed == 1;
   unlink(job.source);
   unlink(job.object);
@@ -261,7 +289,7 @@ quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const
   QUERN_CHECK(base_size(n, sizeof(struct rt_command), 0, &bytes), MEMORY, "no memory for %zu units", n);
   struct rt_command *commands = base_alloc_zero(heap, bytes);
   if (!commands) return QUERN_STATUS_MEMORY;
-  quern_status status = compile(cc, heap, target, debug, n, jobs, commands, &failed);
+  quern_status status = compile(cc, heap, target, debug, n, jobs, COMPILE_SECONDS, commands, &failed);
   if (status == QUERN_STATUS_OK && failed < n) {
     struct rt_command *first = &commands[failed], tried;
     status = probe(cc, heap, target, &jobs[failed], &tried, usable);

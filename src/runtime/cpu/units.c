@@ -1,7 +1,8 @@
 /* runtime/cpu/units.c -- which kernels are compiled together
 ** A compiler process costs as much as a few hundred instructions; beyond that, units side by side share the work. The
 ** largest kernels are dealt first, each to the unit that is the least long with it; functions that a unit has already
-** cost nothing there.
+** cost nothing there. A unit has a bound, since a compiler's time and memory grow with its length: there are more units than
+** processors then.
 ** tests: tests/runtime/test_units.c
 */
 #include "runtime/cpu/cpu_int.h"
@@ -10,8 +11,9 @@
 
 enum {
   KERNEL_COST = 20,
-  LEAST_COST = 200
-}; /* in instructions: of a kernel beside its own; that make a unit worth a process */
+  LEAST_COST = 200,
+  MOST_COST = 32768
+}; /* in instructions: of a kernel beside its own; that make a unit worth a process; of a unit of several kernels, about */
 
 struct item {
   size_t kernel;
@@ -100,6 +102,7 @@ quern_status rt_units_deal(struct base_heap *heap, size_t n, const struct kern *
     total += items[picked++].cost;
   }
   int count = (int)BASE_MIN(total / LEAST_COST, (int64_t)BASE_MIN((size_t)most, picked));
+  count = (int)BASE_MIN((int64_t)BASE_MAX(count, (total + MOST_COST - 1) / MOST_COST), (int64_t)picked);
   if (picked > 0) count = BASE_MAX(count, 1);
   units_bytes = (size_t)count * sizeof(struct unit);
   struct unit *units = base_alloc_zero(heap, units_bytes);

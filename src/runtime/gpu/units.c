@@ -99,10 +99,12 @@ static void compile_range(void *arg, int64_t begin, int64_t end, int thread) {
 
 static quern_status report(const struct rt_gpu_unit *u, const struct kern *const *kernels,
                            const struct rt_gpu_compiler *compiler) {
-  char folder[RT_PATH_BYTES], path[RT_PATH_BYTES];
+  struct rt_folder folder;
+  char path[RT_PATH_BYTES];
   if (u->status == QUERN_STATUS_MEMORY || u->status == QUERN_STATUS_UNSUPPORTED)
     return base_error(u->status, "%s", u->error);
-  bool kept = rt_folder_make(folder, "") == QUERN_STATUS_OK && keep_text(u, compiler, folder, path);
+  bool kept = rt_folder_make(&folder, -1, "") == QUERN_STATUS_OK && keep_text(u, compiler, folder.path, path);
+  rt_folder_leave(&folder);
   return base_error(u->status, "%s cannot compile kernel %s%s: %s%s%s", compiler->name, kernels[u->first]->name,
                     u->n > 1 ? " or one with it" : "", u->error, kept ? "; the text is " : "", kept ? path : "");
 }

@@ -1,10 +1,11 @@
-/* runtime/cpu/floats.c -- the floating-point state that kernels are computed in
-** Bits must not depend on what the host does to its threads: flushing denormals, other rounding, traps. Looking costs
-** a few nanoseconds; only a state that differs is set.
+/* base/floats.c -- the floating-point state in which Quern computes
+** Bits must not depend on what the host does to its threads: flushing denormals, other rounding, traps. Kernels are run,
+** graphs evaluated and constants folded in this state: what was folded in another would be kept in the cache for everybody. Looking
+** costs a few nanoseconds; only a state that differs is set.
 ** see:   Intel SDM vol. 1, 10.2.3 (MXCSR); Arm ARM, FPCR
-** tests: tests/runtime/test_cpu.c
+** tests: tests/runtime/test_cpu.c, tests/engine/test_compile.c
 */
-#include "runtime/cpu/cpu_int.h"
+#include "base/base.h"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -29,13 +30,13 @@ static unsigned long long get(void) { return (unsigned long long)fegetround(); }
 static void set(unsigned long long state) { fesetround((int)state); }
 #endif
 
-struct rt_floats rt_floats_enter(void) {
-  struct rt_floats floats = {.saved = get()};
+struct base_floats base_floats_enter(void) {
+  struct base_floats floats = {.saved = get()};
   floats.changed = (floats.saved & CONTROL) != NORMAL;
   if (floats.changed) set(NORMAL);
   return floats;
 }
 
-void rt_floats_leave(struct rt_floats floats) {
+void base_floats_leave(struct base_floats floats) {
   if (floats.changed) set(floats.saved);
 }
