@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "base/base.h"
 #include "io/folder.h"
@@ -234,6 +235,56 @@ static void replaces(void **state) {
   EXPECT_OK(save(3, 0));
   assert_true(is_there("step-00000003.2") && folder_count(folder) == 1);
   expect_found(3, 0);
+  folder_clear(folder);
+}
+
+/* What links lead to is neither emptied nor removed, whatever they are called. */
+static void links(void **state) {
+  (void)state;
+  static const char *const names[] = {".step-00000009.0.tmp", ".step-00000001.gone", "step-00000001", "step-00000002"};
+  char outside[128];
+  snprintf(outside, sizeof outside, "%s.outside", folder);
+  for (size_t i = 0; i < BASE_COUNT(names); i++) {
+    char inside[160];
+    snprintf(inside, sizeof inside, "%s/model.safetensors", outside);
+    assert_int_equal(mkdir(outside, 0777), 0);
+    file_store(inside, "precious", 8);
+    assert_int_equal(symlink(outside, in_folder(names[i])), 0);
+    EXPECT_OK(save(2, 1)); /* in place of a link of its step; older ones go */
+    EXPECT_OK(save(3, 1));
+    expect_found(3, 0);
+    assert_int_equal(folder_count(folder), 1);
+    assert_int_equal(folder_count(outside), 1);
+    folder_clear(folder);
+    folder_clear(outside);
+    assert_int_equal(rmdir(outside), 0);
+  }
+}
+
+/* A reader always finds one that is whole, while another process keeps only the newest. */
+static void beside_a_saver(void **state) {
+  (void)state;
+  enum { STEPS = 400 };
+  EXPECT_OK(save(1, 1));
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    quern_status status = QUERN_STATUS_OK;
+    for (uint64_t step = 2; step <= STEPS && status == QUERN_STATUS_OK; step++) status = save(step / 2, 1);
+    _exit(status == QUERN_STATUS_OK ? 0 : 1);
+  }
+  int status = 0, found = 0;
+  for (; waitpid(child, &status, WNOHANG) == 0; found++) {
+    quern_checkpoint *checkpoint;
+    EXPECT_OK(quern_checkpoint_find(&checkpoint, folder, NULL));
+    assert_non_null(checkpoint);
+    quern_checkpoint_info info;
+    EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+    assert_int_equal(info.skipped, 0);
+    quern_checkpoint_close(checkpoint);
+  }
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_true(found > 0);
   folder_clear(folder);
 }
 
@@ -625,6 +676,8 @@ int main(void) {
       JSON_TEST(replaces),
       JSON_TEST(keeps_whole_ones),
       JSON_TEST(leftovers),
+      JSON_TEST(links),
+      cmocka_unit_test(beside_a_saver),
       JSON_TEST(numbers),
       JSON_TEST(changed),
       JSON_TEST(other_digests),
