@@ -1,4 +1,4 @@
-/* io/io.h -- files: read whole, written whole or not at all */
+/* io/io.h -- files: read whole or line by line, written whole or not at all */
 #ifndef IO_IO_H
 #define IO_IO_H
 #include "base/base.h"
@@ -44,6 +44,23 @@ quern_status io_fill_part(struct io_out *out, void *user) QUERN_NODISCARD;
 /* The bytes of a regular file of at most `most` bytes, in memory of the heap: base_free(heap, *bytes, *n). */
 quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes,
                           size_t *n) QUERN_NODISCARD;
+
+/* ---- files read line by line (lines.c) ------------------------------------------------------------------------------ */
+
+#define IO_LINE_CUT ((size_t)-1)
+struct io_lines {
+  const char *path;
+  int fd;
+  uint64_t number, bytes; /* of the last line, from 1 on; read so far */
+  size_t at, end;         /* what is in the buffer and was not given yet */
+  char buffer[1 << 14];
+};
+/* Opens a regular file; path is for messages, and must stay. io_lines_close whatever happened afterwards. */
+quern_status io_lines_open(struct io_lines *lines, const char *path) QUERN_NODISCARD;
+/* The next line, without its end, valid until the next call; NULL: there is no more, or none that was written to its end. *n is IO_LINE_CUT
+** when it is longer than the buffer. */
+quern_status io_lines_next(struct io_lines *lines, const char **line, size_t *n) QUERN_NODISCARD;
+void io_lines_close(struct io_lines *lines);
 
 /* ---- digests (digest.c): XXH64, 64 bits that tell whether bytes are the same ------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "io/checkpoint.h"
 #include "io/json.h"
 #include "train/train.h"
 
@@ -65,6 +66,7 @@ static quern_status list_tensors(const struct saving *saving, size_t *n, quern_s
 }
 
 static quern_status save(quern_trainer *t, const char *state) {
+  char name[IO_CHECKPOINT_NAME_MOST];
   size_t most = quern_program_states(t->main.program);
   size_t bytes = (most + 1) * sizeof(quern_safetensor), config_bytes = train_n_keys * sizeof(quern_string_pair);
   struct saving saving = {t, base_alloc(&t->heap, (most + 1) * sizeof(size_t))};
@@ -87,7 +89,8 @@ static quern_status save(quern_trainer *t, const char *state) {
   contents.allocator = t->heap.user;
   contents.read = read_state;
   contents.user = &saving;
-  if (status == QUERN_STATUS_OK) status = quern_checkpoint_save(t->info.out, &contents);
+  if (status == QUERN_STATUS_OK) status = io_checkpoint_save(t->info.out, &contents, name);
+  if (status == QUERN_STATUS_OK) status = io_path_join(t->path, t->info.out, name);
   base_free(&t->heap, saving.states, (most + 1) * sizeof(size_t));
   base_free(&t->heap, tensors, bytes);
   base_free(&t->heap, config, config_bytes);
@@ -101,8 +104,7 @@ quern_status quern_trainer_save(quern_trainer *trainer, const char **path) {
   QUERN_CHECK(t->info.out[0] != 0, STATE, "trainer_save: the run has no folder HINT: out=FOLDER");
   QUERN_TRY(train_settle(t));
   QUERN_CHECK(!t->broken, STATE, "trainer_save: the last step was not finite: it is not saved");
-  int n = snprintf(t->path, sizeof t->path, "%s/step-%08lld", t->info.out, (long long)t->info.step);
-  QUERN_CHECK(n > 0 && (size_t)n < sizeof t->path, INVALID, "trainer_save: the folder's name is too long");
+  QUERN_TRY(train_lock(t, t->info.out));
   struct base_str str;
   base_str_init(&str, &t->heap);
   quern_status status = state_text(t, &str);
@@ -113,13 +115,6 @@ quern_status quern_trainer_save(quern_trainer *trainer, const char **path) {
 }
 
 /* ---- going on ------------------------------------------------------------------------------------------- */
-
-static bool same_number(const char *a, const char *b) {
-  const char *a_end, *b_end, *a_stop = a + strlen(a), *b_stop = b + strlen(b);
-  double x, y;
-  return base_element_parse(a, a_stop, &a_end, QUERN_DTYPE_F64, &x, 0) && a_end == a_stop &&
-         base_element_parse(b, b_stop, &b_end, QUERN_DTYPE_F64, &y, 0) && b_end == b_stop && x == y;
-}
 
 static int64_t whole(const json_t *object, const char *key) { return json_integer_value(json_object_get(object, key)); }
 static double real(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
@@ -135,10 +130,9 @@ quern_status train_compare(quern_trainer *t, const quern_checkpoint *checkpoint,
   for (size_t i = 0; i < train_n_keys; i++) {
     const char *key = train_keys[i].name, *ours = quern_config_get(t->config, key);
     const char *its = quern_checkpoint_config(checkpoint, key);
-    if (!train_key_is_same(i) || its == NULL || strcmp(its, ours) == 0) continue;
-    bool number = train_keys[i].type == QUERN_CONFIG_REAL && same_number(its, ours);
-    QUERN_CHECK(number, INVALID, "%s: was made with %s = '%.100s', not '%.100s' HINT: another folder: out=FOLDER",
-                info.path, key, its, ours);
+    QUERN_CHECK(!train_key_is_same(i) || its == NULL || train_same_value(i, its, ours), INVALID,
+                "%s: was made with %s = '%.100s', not '%.100s' HINT: another folder: out=FOLDER", info.path, key, its,
+                ours);
   }
   QUERN_TRY(parse_state(&info, &state));
   char digest[32];
