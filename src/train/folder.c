@@ -30,7 +30,9 @@ static const char mark[] = "# Written by a run, which replaces it: all of its ke
 quern_status train_lock(quern_trainer *t, const char *out) {
   long holder;
   char who[48] = "";
+  struct stat there;
   if (t->lock >= 0) return QUERN_STATUS_OK;
+  t->made = stat(out, &there) != 0;
   QUERN_TRY(train_make_folder(out));
   if (t->folder < 0) t->folder = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   QUERN_CHECK(t->folder >= 0, IO, "%s: cannot be opened: %s", out, strerror(errno));
@@ -43,7 +45,10 @@ quern_status train_lock(quern_trainer *t, const char *out) {
 }
 
 void train_unlock(quern_trainer *t) {
+  if (t->fresh)
+    for (size_t i = 0; i < BASE_COUNT(files); i++) (void)unlinkat(t->folder, files[i], 0);
   base_lock_release(t->folder, LOCK, t->lock);
+  if (t->fresh && t->made && t->config != NULL) (void)rmdir(quern_config_get(t->config, "out"));
   if (t->folder >= 0) close(t->folder);
   t->lock = t->folder = -1;
 }
@@ -154,6 +159,7 @@ quern_status train_folder_open(quern_trainer *t, const quern_config *config) {
   remove_temporary(t->folder, out);
   QUERN_TRY(look(&found, &t->heap, t->folder, out));
   QUERN_TRY(judge(&found, &t->heap, config, out));
+  t->fresh = !found.checkpoints && found.file == NULL;
   /* from now on all that is written is known to be a run's, whenever it is killed */
   return found.checkpoints || found.trained ? QUERN_STATUS_OK : train_config_write(config, out);
 }

@@ -298,6 +298,7 @@ quern_status train_metrics_open(struct train_metrics *m, quern_trainer *t) {
   }
   m->file = fopen(path, "ab");
   QUERN_CHECK(m->file != NULL, IO, "%s: cannot be written: %s", path, strerror(errno));
+  t->fresh = false;
   return write_run(m);
 }
 

@@ -167,6 +167,7 @@ struct quern_trainer {
   bool broken;             /* a step was not finite: no more can be made */
   char path[IO_PATH_MOST]; /* of the last checkpoint */
   int folder, lock;        /* descriptors of `out` and of its lock; -1: it is not locked */
+  bool made, fresh; /* `out` was not there; and had no files of a run: what it has goes again, unless the run begins */
 };
 
 /* A trainer that has nothing yet; NULL: no memory. */

@@ -158,6 +158,23 @@ static void before_the_first(void **state) {
   folder_clear(folder);
 }
 
+/* A run that cannot begin leaves nothing, where there was nothing; what was there stays. */
+static void never_begun(void **state) {
+  (void)state;
+  quern_config *config = tiny_config("run");
+  set(config, "data", in_folder("missing.txt"));
+  EXPECT_ERROR(quern_train(config, NULL, NULL), IO, "missing.txt");
+  assert_false(has("run"));
+  assert_int_equal(mkdir(in_folder("run"), 0777), 0);
+  EXPECT_ERROR(quern_train(config, NULL, NULL), IO, "missing.txt");
+  assert_int_equal(folder_count(in_folder("run")), 0);
+  file_store(in_folder("run/mine"), "mine", 4);
+  EXPECT_ERROR(quern_train(config, NULL, NULL), IO, "missing.txt");
+  assert_int_equal(folder_count(in_folder("run")), 1);
+  quern_config_free(config);
+  folder_clear(folder);
+}
+
 /* ---- long metrics --------------------------------------------------------------------------------------- */
 
 /* An allocator that knows the most bytes that were had at once. */
@@ -246,7 +263,7 @@ static void thinned(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(one_at_a_time),    TEST(leftovers),    TEST(told_names), TEST(not_ours),
-                                     TEST(before_the_first), TEST(long_metrics), TEST(thinned)};
+  const struct CMUnitTest tests[] = {TEST(one_at_a_time),    TEST(leftovers),   TEST(told_names),   TEST(not_ours),
+                                     TEST(before_the_first), TEST(never_begun), TEST(long_metrics), TEST(thinned)};
   return cmocka_run_group_tests_name("train/folder", tests, setup_folder, remove_folder);
 }
