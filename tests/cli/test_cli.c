@@ -271,6 +271,10 @@ static void run_programs(void **state) {
        "--out y=c.npy --out z=d.npy && cmp a.npy c.npy && cmp b.npy d.npy",
        0, "y: f32[4] written to a.npy\nz: f32[4,16] written to b.npy\ny: f32[4] written to c.npy\n..."},
       {"quern run small.qir --fill --quiet", 0, ""},
+      {"quern run small.qir --fill --quiet --out y=quiet.npy && quern run small.qir --fill --quiet --out-dir quiet && "
+       "ls "
+       "quiet.npy quiet | grep -c 'npy$'",
+       0, "3\n"},
       {"quern run dense.qir", 1,
        "quern: dense.qir: input 'x' is not set\n  HINT: --set NAME=VALUE, --set NAME=@FILE.npy, or --fill for all\n"},
       {"quern run dense.qir --set xx=1", 1, "quern: --set xx: the graph has no such input; did you mean..."},

@@ -342,13 +342,28 @@ static void wrong_contents(void **state) {
   }
   contents.state = NULL;
   contents.n_config = 1;
-  contents.config = &(quern_string_pair){"a", "\xff"};
+  contents.config = &(quern_string_pair){"\xff", "a"};
   EXPECT_ERROR(quern_checkpoint_save(folder, &contents), INVALID, "checkpoint_save: \"?\" is no UTF-8");
   contents.n_config = 0;
   contents.n_tensors = 1;
   contents.tensors = &(quern_safetensor){.name = "\xc3", .dtype = QUERN_DTYPE_U8, .data = "x"};
   EXPECT_ERROR(quern_checkpoint_save(folder, &contents), INVALID, "checkpoint_save: \"?\" is no UTF-8");
   assert_int_equal(folder_count(folder), 0);
+}
+
+/* Values of the configuration may be any bytes: paths are. */
+static void any_bytes(void **state) {
+  (void)state;
+  static const char value[] = "/data/\xff\xc3(\xef\x9e\x80\xef\x9f\xbf/\xc3\xa9\n\"\\\x7f";
+  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint *c;
+  contents.n_config = 1;
+  contents.config = &(quern_string_pair){"data", value};
+  EXPECT_OK(quern_checkpoint_save(folder, &contents));
+  EXPECT_OK(quern_checkpoint_find(&c, folder, &memory_allocator));
+  assert_string_equal(quern_checkpoint_config(c, "data"), value);
+  quern_checkpoint_close(c);
+  folder_clear(folder);
 }
 
 static void loads_what_fits(void **state) {
@@ -683,6 +698,7 @@ int main(void) {
       JSON_TEST(other_digests),
       JSON_TEST(one_at_a_time),
       JSON_TEST(wrong_contents),
+      JSON_TEST(any_bytes),
       JSON_TEST(loads_what_fits),
       JSON_TEST(flipped),
       JSON_TEST(cut),

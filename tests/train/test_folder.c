@@ -175,6 +175,112 @@ static void never_begun(void **state) {
   folder_clear(folder);
 }
 
+/* ---- names and states ------------------------------------------------------------------------------------- */
+
+/* Paths of any bytes: the run is saved, gone on with, and shown. */
+static void any_paths(void **state) {
+  (void)state;
+  quern_config *config = tiny_config("r\xffun"), *again;
+  set(config, "data", make_text("te\xc3(xt", 2000));
+  set(config, "report", "true");
+  EXPECT_OK(quern_train(config, NULL, NULL));
+  EXPECT_OK(quern_train_config(&again, &memory_allocator));
+  EXPECT_OK(quern_train_config_of(again, in_folder("r\xffun")));
+  assert_string_equal(quern_config_get(again, "data"), quern_config_get(config, "data"));
+  set(again, "steps", "8");
+  EXPECT_OK(quern_train(again, NULL, NULL));
+  assert_true(has("r\xffun/step-00000008"));
+  quern_config_free(again);
+  quern_config_free(config);
+  folder_clear(folder);
+}
+
+/* Replaces a part of a checkpoint's JSON, whose digest then is right. */
+static void rewrite(const char *name, const char *old, const char *new) {
+  static char text[1 << 16], made[1 << 16];
+  const char *path = in_folder(name);
+  text[file_load(path, (unsigned char *)text, sizeof text - 1)] = 0;
+  const char *rest = strchr(text, '\n') + 1, *at = strstr(rest, old);
+  assert_non_null(at);
+  int n = snprintf(made, sizeof made, "%.*s%s%s", (int)(at - rest), rest, new, at + strlen(old));
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_true(fprintf(file, "{\"quern_checkpoint\":1,\"hash\":\"xxh64\",\"digest\":\"%016llx\",\n%s",
+                      (unsigned long long)io_digest_of(made, (size_t)n), made) > 0);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* Numbers that are missing, of another type or too large: an error that names the checkpoint. */
+static void crafted(void **state) {
+  (void)state;
+  static const struct {
+    const char *old, *new, *message;
+  } rows[] = {
+      {"0,\"position\":", "0,\"place\":", "its state has no \"position\" that is a whole number from 0 to "},
+      {"0,\"position\":", "0,\"position\":1e3,\"place\":", "has no \"position\""},
+      {"0,\"position\":", "0,\"position\":9999999,\"place\":", "has no \"position\""},
+      {"0,\"position\":", "0,\"position\":-1,\"place\":", "has no \"position\""},
+      {"\"epoch\":", "\"epoch\":9223372036854775807,\"e\":", "has no \"epoch\""},
+      {"\"epoch\":", "\"e\":", "has no \"epoch\""},
+      {"\"bad\":", "\"bad\":9223372036854775807,\"b\":", "has no \"bad\""},
+      {",\"accum\":", ",\"accum\":0,\"a\":", "has no \"accum\""},
+      {"\"best\":", "\"best\":\"x\",\"a\":", "has no \"best\" that is a number"},
+      {"\"falls\":", "\"falls\":9223372036854775807,\"a\":", "has no \"falls\""},
+      {"\"reports\":", "\"reports\":9223372036854775807,\"a\":", "has no \"reports\""},
+      {"\"step\":6", "\"step\":9223372036854775807",
+       "has made 9223372036854775807 steps of 4 samples, which is too many"},
+      {"\"step\":6", "\"step\":1000000000000001", "has made 1000000000000001 steps"},
+  };
+  static const char name[] = "run/step-00000006/checkpoint.json";
+  static unsigned char whole[1 << 16];
+  quern_config *config = tiny_config("run");
+  quern_trainer *trainer;
+  set(config, "schedule", "plateau");
+  EXPECT_OK(quern_train(config, NULL, NULL));
+  rewrite(name, "\"step\":6", "\"step\":6"); /* which changes nothing */
+  trainer = trainer_of(config);
+  assert_int_equal(quern_trainer_info(trainer)->step, 6);
+  quern_trainer_free(trainer);
+  size_t n = file_load(in_folder(name), whole, sizeof whole);
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    rewrite(name, rows[i].old, rows[i].new);
+    test_expect_error(quern_trainer_new(&trainer, config, NULL), QUERN_STATUS_PARSE, rows[i].message, rows[i].new,
+                      (int)i);
+    assert_non_null(strstr(quern_last_error(), "run/step-00000006"));
+    file_store(in_folder(name), whole, n);
+  }
+  quern_config_free(config);
+  folder_clear(folder);
+}
+
+/* States that are not finite do not take the place of those that are. */
+static void not_finite(void **state) {
+  (void)state;
+  quern_config *config = tiny_config("run");
+  quern_trainer *trainer = trainer_of(config);
+  set(config, "keep", "1");
+  run_to(trainer, 1);
+  EXPECT_OK(quern_trainer_save(trainer, NULL));
+  run_to(trainer, 2);
+  float *values_of = quern_instance_state(quern_trainer_instance(trainer), 0);
+  assert_non_null(values_of);
+  const float values[] = {NAN, INFINITY, -INFINITY};
+  const float before = values_of[0];
+  for (size_t i = 0; i < BASE_COUNT(values); i++) {
+    values_of[0] = values[i];
+    EXPECT_ERROR(quern_trainer_save(trainer, NULL), STATE, "trainer_save: after step 2 ");
+    assert_non_null(strstr(quern_last_error(), " has a value that is not finite: it is not saved"));
+    assert_true(has("run/step-00000001") && !has("run/step-00000002"));
+  }
+  values_of[0] = before;
+  EXPECT_OK(quern_trainer_save(trainer, NULL));
+  assert_true(has("run/step-00000002"));
+  quern_trainer_free(trainer);
+  EXPECT_ERROR(quern_config_set(config, "eps", "0"), INVALID, "eps = '0': must be ");
+  quern_config_free(config);
+  folder_clear(folder);
+}
+
 /* ---- long metrics --------------------------------------------------------------------------------------- */
 
 /* An allocator that knows the most bytes that were had at once. */
@@ -263,7 +369,8 @@ static void thinned(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(one_at_a_time),    TEST(leftovers),   TEST(told_names),   TEST(not_ours),
-                                     TEST(before_the_first), TEST(never_begun), TEST(long_metrics), TEST(thinned)};
+  const struct CMUnitTest tests[] = {TEST(one_at_a_time),    TEST(leftovers),    TEST(told_names), TEST(not_ours),
+                                     TEST(before_the_first), TEST(never_begun),  TEST(any_paths),  TEST(crafted),
+                                     TEST(not_finite),       TEST(long_metrics), TEST(thinned)};
   return cmocka_run_group_tests_name("train/folder", tests, setup_folder, remove_folder);
 }
