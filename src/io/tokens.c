@@ -235,16 +235,31 @@ static quern_status finish(quern_tokens_writer *writer) {
   if (!writer->options.raw &&
       (fseek(writer->file, 0, SEEK_SET) != 0 || fwrite(head, 1, sizeof head, writer->file) != sizeof head))
     return cannot(writer, "written");
-  if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0) return cannot(writer, "written");
+  if (fflush(writer->file) != 0) return cannot(writer, "written");
   return QUERN_STATUS_OK;
+}
+
+static quern_status close_file(quern_tokens_writer *writer, quern_status status) {
+  if (fclose(writer->file) != 0 && status == QUERN_STATUS_OK) status = cannot(writer, "closed");
+  writer->file = NULL;
+  return status;
+}
+
+quern_status io_tokens_writer_take(quern_tokens_writer *writer, quern_tokens **tokens) {
+  *tokens = NULL;
+  QUERN_CHECK(writer->file != NULL, STATE, "tokens_writer_take: %s has ended", writer->pending.path);
+  quern_status status = close_file(writer, finish(writer));
+  if (status == QUERN_STATUS_OK) status = open_tokens(tokens, writer->pending.temporary, NULL, 0, &writer->options);
+  (void)!io_file_end(&writer->pending, false);
+  return status;
 }
 
 quern_status quern_tokens_writer_end(quern_tokens_writer *writer) {
   QUERN_CHECK(writer != NULL, INVALID, "tokens_writer_end: the writer is null");
   QUERN_CHECK(writer->file != NULL, STATE, "tokens_writer_end: %s has ended", writer->pending.path);
   quern_status status = finish(writer);
-  if (fclose(writer->file) != 0 && status == QUERN_STATUS_OK) status = cannot(writer, "closed");
-  writer->file = NULL;
+  if (status == QUERN_STATUS_OK && fsync(fileno(writer->file)) != 0) status = cannot(writer, "written");
+  status = close_file(writer, status);
   quern_status ended = io_file_end(&writer->pending, status == QUERN_STATUS_OK);
   if (status == QUERN_STATUS_OK) status = ended;
   if (status == QUERN_STATUS_OK) status = io_file_sync_folder(writer->pending.path);

@@ -18,9 +18,10 @@
 #define CONFIG "config"
 #define METRICS "metrics.jsonl"
 
-/* What a run writes beside its checkpoints. */
+/* What a run writes beside its checkpoints; from NAMES on under temporary names only. */
 static const char *const files[] = {CONFIG,        METRICS,    "tokenizer.json", "run.json",
                                     "report.html", "data.bin", "eval_data.bin"};
+enum { NAMES = 5 };
 
 /* The first line of a config that a run has written. */
 static const char mark[] = "# Written by a run, which replaces it: all of its keys.\n";
@@ -46,7 +47,7 @@ quern_status train_lock(quern_trainer *t, const char *out) {
 
 void train_unlock(quern_trainer *t) {
   if (t->fresh)
-    for (size_t i = 0; i < BASE_COUNT(files); i++) (void)unlinkat(t->folder, files[i], 0);
+    for (size_t i = 0; i < NAMES; i++) (void)unlinkat(t->folder, files[i], 0);
   base_lock_release(t->folder, LOCK, t->lock);
   if (t->fresh && t->made && t->config != NULL) (void)rmdir(quern_config_get(t->config, "out"));
   if (t->folder >= 0) close(t->folder);
@@ -77,7 +78,7 @@ static quern_status look(struct found *found, struct base_heap *heap, int folder
   quern_status status = io_saved_list(&saved, heap, out);
   found->checkpoints = saved.list.n > 0;
   io_saved_fini(&saved);
-  for (size_t i = BASE_COUNT(files); i-- > 0;)
+  for (size_t i = NAMES; i-- > 0;)
     if (fstatat(folder, files[i], &there, AT_SYMLINK_NOFOLLOW) == 0) found->file = files[i];
   found->trained = fstatat(folder, METRICS, &there, 0) == 0 && there.st_size > 0;
   return status;

@@ -110,8 +110,7 @@ static void told_names(void **state) {
 
 static void not_ours(void **state) {
   (void)state;
-  static const char *const names[] = {"config",      "metrics.jsonl", "tokenizer.json", "run.json",
-                                      "report.html", "data.bin",      "eval_data.bin"};
+  static const char *const names[] = {"config", "metrics.jsonl", "tokenizer.json", "run.json", "report.html"};
   quern_config *config = tiny_config("run");
   for (size_t i = 0; i < BASE_COUNT(names); i++) {
     char name[64], message[128];
