@@ -120,8 +120,10 @@ static quern_status judge_config(const struct found *found, const quern_config *
   if (key != NULL && (found->checkpoints || found->trained))
     status = base_error(QUERN_STATUS_INVALID,
                         "%s: the run in this folder was made with %s = '%.100s', not '%.100s' HINT: another folder: "
-                        "out=FOLDER; or go on with what it was made with: quern resume %s",
-                        out, key, quern_config_get(written, key), quern_config_get(config, key), out);
+                        "out=FOLDER; or %s it as it was: quern %s %s%s",
+                        out, key, quern_config_get(written, key), quern_config_get(config, key),
+                        found->checkpoints ? "go on with" : "begin", found->checkpoints ? "resume" : "train", out,
+                        found->checkpoints ? "" : "/" CONFIG);
   quern_config_free(written);
   return status == QUERN_STATUS_PARSE ? in_the_way(out, CONFIG, "is no configuration of a run") : status;
 }

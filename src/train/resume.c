@@ -250,6 +250,10 @@ static quern_status restore_state(quern_trainer *t, const quern_checkpoint_info 
               "%s: has made %" PRIu64 " steps of %" PRId64 " samples, which is too many", info->path, info->step,
               t->info.batch);
   t->info.step = (int64_t)info->step;
+  double made; /* fewer than that where gradients overflowed */
+  if (train_state_scalar(t, "step", &made) == QUERN_STATUS_OK)
+    QUERN_CHECK(made >= 0 && made <= (double)info->step, PARSE,
+                "%s: has made %" PRIu64 " steps, and its state \"step\" says %.17g", info->path, info->step, made);
   QUERN_TRY(read_numbers(info->path, state, BASE_COUNT(numbers), numbers));
   QUERN_TRY(read_real(info->path, state, "best", false, &t->best));
   const json_t *plateau = json_object_get(state, "plateau");

@@ -140,8 +140,10 @@ static void before_the_first(void **state) {
   size_t n = file_load(in_folder("run/metrics.jsonl"), (unsigned char *)before, sizeof before);
   assert_true(n > 0);
   set(config, "lr", "2e-2");
-  EXPECT_ERROR(quern_train(config, NULL, NULL), INVALID,
-               "the run in this folder was made with lr = '1e-2', not '2e-2' HINT: another folder: out=FOLDER");
+  EXPECT_ERROR(
+      quern_train(config, NULL, NULL), INVALID,
+      "the run in this folder was made with lr = '1e-2', not '2e-2' HINT: another folder: out=FOLDER; or begin it as "
+      "it was: quern train ");
   assert_int_equal(file_load(in_folder("run/metrics.jsonl"), (unsigned char *)after, sizeof after), n);
   assert_memory_equal(before, after, n);
   assert_int_equal(truncate(in_folder("run/metrics.jsonl"), 0), 0);
@@ -228,6 +230,7 @@ static void crafted(void **state) {
       {"\"reports\":", "\"reports\":9223372036854775807,\"a\":", "has no \"reports\""},
       {"\"step\":6", "\"step\":9223372036854775807",
        "has made 9223372036854775807 steps of 4 samples, which is too many"},
+      {"\"step\":6", "\"step\":5", "has made 5 steps, and its state \"step\" says 6"},
       {"\"step\":6", "\"step\":1000000000000001", "has made 1000000000000001 steps"},
   };
   static const char name[] = "run/step-00000006/checkpoint.json";
