@@ -144,6 +144,11 @@ static quern_status judge(const struct found *found, struct base_heap *heap, con
 
 /* ---- the door ------------------------------------------------------------------------------------------- */
 
+bool train_has_config(const char *dir) {
+  char path[IO_PATH_MOST];
+  return io_path_join(path, dir, CONFIG) == QUERN_STATUS_OK && access(path, R_OK) == 0;
+}
+
 quern_status train_config_write(const quern_config *config, const char *out) {
   char path[IO_PATH_MOST], *text;
   QUERN_TRY(io_path_join(path, out, CONFIG));

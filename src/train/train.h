@@ -183,6 +183,8 @@ quern_status train_lock(quern_trainer *trainer, const char *out) QUERN_NODISCARD
 void train_unlock(quern_trainer *trainer);
 /* Locks the folder of a configuration; an error names the file in it, or the key, by which it is not this run's. */
 quern_status train_folder_open(quern_trainer *trainer, const quern_config *config) QUERN_NODISCARD;
+/* Whether a folder has a file config. */
+bool train_has_config(const char *dir);
 /* Writes config. */
 quern_status train_config_write(const quern_config *config, const char *out) QUERN_NODISCARD;
 

@@ -146,6 +146,14 @@ static void before_the_first(void **state) {
       "it was: quern train ");
   assert_int_equal(file_load(in_folder("run/metrics.jsonl"), (unsigned char *)after, sizeof after), n);
   assert_memory_equal(before, after, n);
+  quern_config *again;
+  EXPECT_OK(quern_train_config(&again, &memory_allocator));
+  EXPECT_ERROR(quern_train_config_of(again, in_folder("run")), IO, "run/config begins it anew");
+  EXPECT_OK(quern_config_file(again, in_folder("run/config")));
+  EXPECT_OK(quern_train(again, NULL, NULL)); /* as the hint says */
+  quern_config_free(again);
+  folder_clear(in_folder("run/step-00000006"));
+  assert_int_equal(rmdir(in_folder("run/step-00000006")), 0);
   assert_int_equal(truncate(in_folder("run/metrics.jsonl"), 0), 0);
   EXPECT_OK(quern_train(config, NULL, NULL)); /* nothing had been trained */
   EXPECT_OK(quern_train(config, NULL, NULL));
