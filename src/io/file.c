@@ -61,7 +61,7 @@ static quern_status begin(struct io_pending *file, const char *what, const char 
   memcpy(file->path, path, n + 1);
   file->fd = base_temporary_open(AT_FDCWD, path, file->temporary, sizeof file->temporary);
   QUERN_CHECK(file->fd >= 0 || errno != ENAMETOOLONG, IO, "%s: the path has %zu bytes, which is too long", what, n);
-  QUERN_CHECK(file->fd >= 0, IO, "%s: cannot be made: %s", file->temporary, strerror(errno));
+  QUERN_CHECK(file->fd >= 0, IO, "%s: cannot be made: %s", path, strerror(errno));
   quern_status status = fill_file(file->fd, path, fill, user);
   if (status == QUERN_STATUS_OK) return status;
   (void)!io_file_end(file, false);
