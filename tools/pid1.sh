@@ -1,11 +1,13 @@
 #!/bin/bash
-# tools/pid1.sh [KILLS] -- a training run that is process 1 of a namespace, as in a container, killed at random moments (100): each time the
-# same command goes on, at the end it has the bits of a run that was never interrupted, and no temporary file is left. Needs root.
+# tools/pid1.sh [KILLS] -- a training run that is process 1 of a namespace, as in a container, killed at random moments
+# (100): each time the same command goes on, at the end it has the bits of a run that was never interrupted, and no
+# temporary file is left. Needs root.
 set -eu
 cd "$(dirname "$0")/.."
 kills=${1:-100} quern=$PWD/build/quern place=$PWD/build/pid1
 export QUERN_CACHE=$PWD/build/cache
-run=(train adder width=32 heads=1 batch=16 steps=1200 save_every=3 eval_every=100 eval_batches=1 threads=1 profile=2 log_every=100)
+run=(train adder width=32 heads=1 batch=16 steps=1200 save_every=3 eval_every=100 eval_batches=1 threads=1 profile=2
+  log_every=100)
 rm -rf "$place"
 mkdir -p "$place"
 cd "$place"

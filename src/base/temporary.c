@@ -1,7 +1,8 @@
 /* base/temporary.c -- files under a temporary name until they are whole, and locks that are names in a folder
-** keeps: a file of a living writer is locked by it (flock), and the kernel releases the lock with the process: a temporary file without a
-**        lock was left by a killed writer, and whoever meets it removes it. A pid tells nothing: in a container every run has the same one.
-**        No link is followed, and only regular files with one name are removed. Where a file system has no locks, nothing is removed.
+** keeps: a file of a living writer is locked by it (flock), and the kernel releases the lock with the process: a
+**        temporary file without a lock was left by a killed writer, and whoever meets it removes it. A pid tells
+**        nothing: in a container every run has the same one. No link is followed, and only regular files with one name
+**        are removed. Where a file system has no locks, temporary files of killed writers stay.
 ** tests: tests/base/test_temporary.c
 */
 #include "base/base.h"
@@ -31,7 +32,8 @@ static int give_up(int fd, int why) {
   return -1;
 }
 
-/* Locks an open file that has a name; -1 and it is closed: EAGAIN when another process looks at it or has taken its name away. */
+/* Locks an open file that has a name; -1 and it is closed: EAGAIN when another process looks at it or has taken its
+** name away. */
 static int lock_at(int fd, int folder, const char *name) {
   if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return give_up(fd, EAGAIN);
   return is_at(fd, folder, name) ? fd : give_up(fd, EAGAIN);

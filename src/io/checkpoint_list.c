@@ -106,8 +106,8 @@ static quern_status find_whole(quern_checkpoint **checkpoint, const char *dir, c
   return QUERN_STATUS_OK;
 }
 
-/* Lists a folder and finds the newest that is whole. A list of none is no proof that there is none: a name that is taken away and one that is
-** given while the folder is read may both be missed. */
+/* Lists a folder and finds the newest that is whole. A list of none is no proof that there is none: a name that is
+** taken away and one that is given while the folder is read may both be missed. */
 static quern_status find_now(quern_checkpoint **checkpoint, const char *dir, struct base_heap *heap,
                              const quern_allocator *allocator, bool *gone) {
   struct io_saved_list saved = {0};

@@ -1,7 +1,7 @@
 /* io/checkpoint_save.c -- saving a checkpoint
 ** out:   a folder step-... that is whole, or nothing
-** keeps: what is made, renamed or removed is named within open folders, and no link is followed: a link of such a name is removed itself,
-**        never what it leads to
+** keeps: what is made, renamed or removed is named within open folders, and no link is followed: a link of such a name
+**        is removed itself, never what it leads to
 ** keeps: at every moment each folder named step-... is whole: it gets that name by a rename, when all of it is on the disk, and loses
 **        it by a rename, before any of it is removed; names that begin with .step- are what a killed process left
 ** tests: tests/io/test_checkpoint.c, tests/io/test_checkpoint_kill.c

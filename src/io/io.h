@@ -12,9 +12,10 @@ struct io_part {
 ** written. what names the caller in messages. A path that is no regular file is refused. */
 quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) QUERN_NODISCARD;
 
-/* The same in two steps, for several files that belong together: begin writes and synchronises the new file under a temporary name; end
-** renames it to path (and sync_folder makes that last), or removes it when it is to be kept no more. In between its descriptor stays open,
-** since the lock on it says that the file's writer lives (base_temporary_open). */
+/* The same in two steps, for several files that belong together: begin writes and synchronises the new file under a
+** temporary name; end renames it to path (and sync_folder makes that last), or removes it when it is to be kept no
+** more. In between its descriptor stays open, since the lock on it says that the file's writer lives
+** (base_temporary_open). */
 enum { IO_PATH_MOST = 4096 };
 struct io_pending {
   int fd;
@@ -23,8 +24,8 @@ struct io_pending {
 quern_status io_file_begin(struct io_pending *file, const char *what, const char *path, size_t n,
                            const struct io_part *parts) QUERN_NODISCARD;
 quern_status io_file_end(struct io_pending *file, bool keep) QUERN_NODISCARD;
-/* Writes out the folder that a path is in, so that a rename in it lasts; or an open folder. Where that is not possible at all it is not an
-** error. */
+/* Writes out the folder that a path is in, so that a rename in it lasts; or an open folder. Where that is not
+** possible at all it is not an error. */
 quern_status io_file_sync_folder(const char *path) QUERN_NODISCARD;
 quern_status io_folder_sync(int folder, const char *path) QUERN_NODISCARD;
 
@@ -45,7 +46,7 @@ quern_status io_fill_part(struct io_out *out, void *user) QUERN_NODISCARD;
 quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes,
                           size_t *n) QUERN_NODISCARD;
 
-/* ---- files read line by line (lines.c) ------------------------------------------------------------------------------ */
+/* ---- files read line by line (lines.c) --------------------------------------------------------------------------- */
 
 #define IO_LINE_CUT ((size_t)-1)
 struct io_lines {
@@ -57,8 +58,8 @@ struct io_lines {
 };
 /* Opens a regular file; path is for messages, and must stay. io_lines_close whatever happened afterwards. */
 quern_status io_lines_open(struct io_lines *lines, const char *path) QUERN_NODISCARD;
-/* The next line, without its end, valid until the next call; NULL: there is no more, or none that was written to its end. *n is IO_LINE_CUT
-** when it is longer than the buffer. */
+/* The next line, without its end, valid until the next call; NULL: there is no more, or none that was written to its
+** end. *n is IO_LINE_CUT when it is longer than the buffer. */
 quern_status io_lines_next(struct io_lines *lines, const char **line, size_t *n) QUERN_NODISCARD;
 void io_lines_close(struct io_lines *lines);
 

@@ -1,7 +1,7 @@
 /* train/folder.c -- the folder of a run: one process trains in it, and nothing in it that is not the run's is replaced
-** in:    the folder `out`                     out: locked, without temporary files of killed runs; or what is in the way
-** keeps: a lock that the kernel releases with the process; a folder is a run's when its config is one that a run has written, or when it has
-**        checkpoints, and the run is this one when all keys agree that say what is computed
+** in:    the folder `out`                out: locked, without temporary files of killed runs; or what is in the way
+** keeps: a lock that the kernel releases with the process; a folder is a run's when its config is one that a run has
+**        written, or when it has checkpoints, and the run is this one when all keys agree that say what is computed
 ** tests: tests/train/test_folder.c, tests/train/test_kill.c
 */
 #include <dirent.h>

@@ -28,7 +28,7 @@ const struct train_mark *train_best(const struct train_history *history) {
   return isfinite(history->best.loss) ? &history->best : NULL;
 }
 
-/* ---- points -------------------------------------------------------------------------------------------------------- */
+/* ---- points ------------------------------------------------------------------------------------------------------ */
 
 /* Items are rows of doubles, whose first is the step. */
 enum {

@@ -102,7 +102,8 @@ static quern_status fill_lines(struct io_out *out, void *user) {
   return status;
 }
 
-/* The lines up to a step that the file has, written again when others are removed. The file is never in memory as a whole. */
+/* The lines up to a step that the file has, written again when others are removed. The file is never in memory as a
+** whole. */
 static quern_status keep_lines(quern_trainer *t, const char *path) {
   struct kept kept = {.path = path, .step = t->info.step};
   struct stat there;

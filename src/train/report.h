@@ -15,8 +15,8 @@ struct train_mark {
   double step, loss, accuracy;
 };
 
-/* Of many lines some thousand points stay, however long the run was: the first, the last, and of those between, group by group of as many
-** lines, the least and the greatest of each member, in their order. */
+/* Of many lines some thousand points stay, however long the run was: the first, the last, and of those between,
+** group by group of as many lines, the least and the greatest of each member, in their order. */
 enum { TRAIN_POINTS_MOST = 8188, TRAIN_WIDTH_MOST = sizeof(struct train_point) / sizeof(double) };
 struct train_range {
   double least, most;

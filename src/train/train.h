@@ -172,13 +172,15 @@ struct quern_trainer {
 
 /* A trainer that has nothing yet; NULL: no memory. */
 quern_trainer *train_alloc(const quern_config *config, const quern_train_callbacks *callbacks);
-/* quern_trainer_new; folder: of a run that writes its folder, which is locked and looked through first (train_folder_open). */
+/* quern_trainer_new; folder: of a run that writes its folder, which is locked and looked through first
+** (train_folder_open). */
 quern_status train_new(quern_trainer **trainer, const quern_config *config, const quern_train_callbacks *callbacks,
                        bool folder) QUERN_NODISCARD;
 
-/* ---- the folder (folder.c) ------------------------------------------------------------------------------------------ */
+/* ---- the folder (folder.c) --------------------------------------------------------------------------------------- */
 
-/* Makes the folder `out` if only its last name is missing, and locks it until train_unlock: STATE while another process has it. */
+/* Makes the folder `out` if only its last name is missing, and locks it until train_unlock: STATE while another
+** process has it. */
 quern_status train_lock(quern_trainer *trainer, const char *out) QUERN_NODISCARD;
 void train_unlock(quern_trainer *trainer);
 /* Locks the folder of a configuration; an error names the file in it, or the key, by which it is not this run's. */
@@ -188,7 +190,7 @@ bool train_has_config(const char *dir);
 /* Writes config. */
 quern_status train_config_write(const quern_config *config, const char *out) QUERN_NODISCARD;
 
-/* ---- programs and steps --------------------------------------------------------------------------------------------- */
+/* ---- programs and steps ------------------------------------------------------------------------------------------ */
 
 /* Everything but programs and states: data, sizes, the learning rate. plan: the device need not be there. */
 quern_status train_open_run(quern_trainer *trainer, const quern_config *config, bool plan) QUERN_NODISCARD;

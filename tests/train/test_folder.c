@@ -129,7 +129,8 @@ static void not_ours(void **state) {
   folder_clear(folder);
 }
 
-/* A run that was killed before its first checkpoint begins anew; another one does not take its place, unless it made no step. */
+/* A run that was killed before its first checkpoint begins anew; another one does not take its place, unless it made
+** no step. */
 static void before_the_first(void **state) {
   (void)state;
   static char before[1 << 16], after[1 << 16];
@@ -308,7 +309,8 @@ static void counted_free(void *self, void *memory, size_t bytes) {
 }
 static void ignore(void *user, const char *text) { (void)user, (void)text; }
 
-/* Going on with a run of many lines, of which later steps' are removed, and telling of it takes memory of no more than some of them. */
+/* Going on with a run of many lines, of which later steps' are removed, and telling of it takes memory of no more
+** than some of them. */
 static void long_metrics(void **state) {
   (void)state;
   enum { LINES = 150000 };
