@@ -69,6 +69,9 @@ struct engine_part {
   struct plan_memory memory;
 };
 
+/* What a run does to a state: it reads the old value, it writes a new one, or both. */
+enum engine_state_use { ENGINE_STATE_READ = 1, ENGINE_STATE_WRITTEN = 2, ENGINE_STATE_USES = 4 };
+
 struct quern_program {
   struct base_heap heap;
   struct base_arena arena; /* of everything below */
@@ -83,6 +86,7 @@ struct quern_program {
   size_t n_inputs, n_outputs, n_states;
   quern_slot *inputs, *outputs, *states;
   int64_t *state_at;        /* offsets into an instance's state */
+  int *state_use;           /* of each state: enum engine_state_use */
   char *constants;          /* on the host */
   char *placed;             /* where kernels read them: there, or in the device's own memory */
   struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
@@ -98,6 +102,12 @@ struct quern_program {
 };
 
 /* Everything quern_program_compile was asked, checked (program.c). */
+/* A node that shares no kernel with others: its place in the order of a unit's roots, which is the same at each attempt. */
+struct engine_unfused {
+  int unit;
+  size_t place;
+};
+
 struct engine_request {
   quern_context *ctx;
   size_t n_outputs;
@@ -108,6 +118,9 @@ struct engine_request {
   bool verify;        /* every stage: QUERN_VERBOSE=check, or a build with assertions */
   size_t n_refused;   /* hashes of kernels that a library has refused when they were built: code is generated instead */
   const uint64_t *refused;
+  size_t n_unfused; /* of groups that were found to have no kernel */
+  const struct engine_unfused *unfused;
+  bool (*fails)(const struct pass_group *group); /* for tests: which groups have no kernel; NULL: it shows */
 };
 /* A program without anything in it. */
 quern_status engine_program_empty(quern_program **program, const quern_allocator *allocator) QUERN_NODISCARD;
@@ -167,12 +180,15 @@ struct engine_build {
   BASE_VEC(struct kern *) kernels;    /* handed to the program in the end */
   struct base_map known;              /* groups whose kernel is there, by hash */
   BASE_VEC(quern_tensor *) inputs, states;
+  int *state_use;                    /* of each state: enum engine_state_use */
   BASE_VEC(struct plan_leaf) leaves; /* states and constants */
   struct base_map leaf_map;          /* of leaves: by tensor */
   BASE_VEC(struct engine_packing) packings;
+  int64_t limit; /* of the memory that a plan may use, 0: none */
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
-  bool cacheable; /* the program may be kept under cache_key */
+  BASE_VEC(struct engine_unfused) unfused; /* nodes of groups that have no kernel, those of the request left out */
+  bool cacheable;                          /* the program may be kept under cache_key */
   uint64_t cache_key[2];
   const char *stage; /* for logs and files */
   double start;      /* of the stage */
@@ -283,8 +299,12 @@ struct quern_instance {
   char *block; /* of such memory: all of the following */
   size_t block_bytes, block_used;
   char *arena, *scratch;
-  char **states; /* where each is: in state, or in that of another instance */
-  char *state;   /* those of its own, one after another */
+  char **states;      /* where each is: in state, or in that of another instance */
+  bool **known;       /* of each state: whether anything has set it; shared as the state is */
+  bool started;       /* a run was made: all that it reads was set */
+  const void **bound; /* of each input: what quern_instance_bind gave, and how many bytes; NULL: nothing */
+  size_t *bound_bytes;
+  char *state; /* those of its own, one after another */
   int64_t state_bytes;
   int64_t rows;  /* of the leading dimension, in the next run */
   char *staging; /* inputs and outputs of runs with fewer rows than the most; then the inputs again, if they are fed */
@@ -347,6 +367,15 @@ void engine_free_constants(quern_program *program);
 /* Bytes of scratch of all its threads. */
 size_t engine_scratch_bytes(const quern_program *program);
 
+/* states.c. A program that computes what parameters of a model begin with, of all or of those that a program has; NULL: all are constants.
+** Then the states of an instance that the model has, as they begin; initial may be NULL. */
+quern_status engine_initial_program(quern_program **program, quern_model *model, const quern_program *wanted,
+                                    const quern_program_options *options) QUERN_NODISCARD;
+quern_status engine_initialise(quern_instance *instance, const quern_model *model,
+                               const quern_program *initial) QUERN_NODISCARD;
+/* Before a run: STATE when it reads a state that nothing has set. After the first one: what it has written is set. */
+quern_status engine_check_states(const char *what, const quern_instance *instance) QUERN_NODISCARD;
+void engine_mark_started(quern_instance *instance);
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
 /* The same without telling the times that a device has marked. */
 quern_status engine_run_steps(quern_instance *instance, const void *const *inputs,

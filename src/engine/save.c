@@ -9,7 +9,7 @@
 #include "quern/version.h"
 
 static const char magic[8] = {'Q', 'U', 'E', 'R', 'N', 'P', 'R', 'G'};
-enum { FORMAT = 6, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
+enum { FORMAT = 7, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
 
 /* Of everything after the head. */
 static uint64_t checksum(const void *program, size_t n, const void *constants, size_t n_constants) {
@@ -37,6 +37,7 @@ static void write_objects(struct codec *c, const quern_program *program) {
 
 quern_status engine_program_bytes(const quern_program *program, struct base_str *str) {
   const struct rt_object *objects = NULL;
+  QUERN_CHECK(program->module != NULL, UNSUPPORTED, "program_save: the program was only planned (plan_only)");
   QUERN_CHECK(program->device->objects != NULL && program->device->from_objects != NULL, UNSUPPORTED,
               "program_save: a program of device %s has no compiled code to be saved", program->device->name);
   QUERN_CHECK(program->n_kernels == 0 || program->device->objects(program->module, &objects) > 0, UNSUPPORTED,

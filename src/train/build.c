@@ -4,6 +4,7 @@
 */
 #include <stdio.h>
 
+#include "engine/engine.h"
 #include "train/train.h"
 
 /* ---- networks ------------------------------------------------------------------------------------------- */
@@ -174,6 +175,7 @@ static quern_program_options options_of(const quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
   quern_program_options o = QUERN_PROGRAM_OPTIONS;
   o.device = quern_config_get(c, "device");
+  if (quern_config_get(c, "target")[0] != 0) o.target = quern_config_get(c, "target");
   o.threads = (int)quern_config_int(c, "threads");
   o.numerics = strcmp(quern_config_get(c, "numerics"), "fast") == 0 ? QUERN_NUMERICS_FAST : QUERN_NUMERICS_EXACT;
   o.memory_limit = limit;
@@ -223,26 +225,17 @@ quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_pr
   return compile_step(t, &options, p);
 }
 
-/* Options of what is planned and not compiled. */
-static quern_program_options plan_options(const quern_trainer *t, int64_t limit, char target[TRAIN_TARGET]) {
-  quern_program_options options = step_options(t, limit);
-  options.device = train_plan_device(t, target);
-  if (target[0] != 0) options.target = target;
-  return options;
-}
-
 quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_program *p, int64_t *least) {
-  char target[TRAIN_TARGET];
-  quern_program_options options = plan_options(t, limit, target);
+  quern_program_options options = step_options(t, limit);
   options.least_limit = least;
+  options.plan_only = true;
   return compile_step(t, &options, p);
 }
 
 quern_status train_step_curve(quern_trainer *t, size_t room, quern_curve_point *points, size_t *n) {
-  char target[TRAIN_TARGET];
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
-  quern_program_options options = t->remote ? plan_options(t, 0, target) : step_options(t, 0);
+  quern_program_options options = step_options(t, 0);
   return quern_program_curve(t->ctx, TRAIN_OUTPUTS, outputs, &options, room, points, n);
 }
 
@@ -256,11 +249,12 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   return QUERN_STATUS_OK;
 }
 
-quern_status train_eval_program(quern_trainer *t, int64_t limit) {
+quern_status train_eval_program(quern_trainer *t, bool plan_only) {
   if (t->eval.program != NULL) return QUERN_STATUS_OK;
   quern_tensor *inputs[TRAIN_FIELDS], *outputs[2];
-  quern_program_options options = options_of(t, limit);
+  quern_program_options options = options_of(t, 0);
   options.inference = true;
+  options.plan_only = plan_only;
   QUERN_TRY(open_inputs(t, t->info.micro, inputs));
   quern_model_begin(t->model, false);
   size_t n = 1;
@@ -281,49 +275,8 @@ quern_status train_eval_program(quern_trainer *t, int64_t limit) {
 }
 
 quern_status train_initial_program(quern_trainer *t, quern_program **program) {
-  BASE_VEC(quern_update) updates = {0};
-  quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < quern_model_parameters(t->model) && status == QUERN_STATUS_OK; i++) {
-    quern_parameter p;
-    status = quern_model_parameter(t->model, i, &p);
-    if (status != QUERN_STATUS_OK || p.init.kind == QUERN_INIT_CONSTANT) continue;
-    quern_update update = {p.tensor, quern_model_initial(t->model, i)};
-    if (!base_vec_push(&t->heap, &updates, update)) status = QUERN_STATUS_MEMORY;
-  }
-  if (status == QUERN_STATUS_OK) status = quern_context_check(t->ctx);
   quern_program_options options = options_of(t, 0);
-  options.n_updates = updates.n;
-  options.updates = updates.at;
-  if (status == QUERN_STATUS_OK && updates.n > 0) status = quern_program_compile(program, t->ctx, 0, NULL, &options);
-  base_vec_fini(&t->heap, &updates);
-  return status;
-}
-
-/* States that begin as a constant other than 0. */
-static quern_status set_constants(quern_trainer *t) {
-  const quern_program *program = t->main.program;
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
-    QUERN_TRY(quern_program_state(program, i, &slot));
-    const quern_parameter *p = quern_model_find(t->model, slot.name);
-    if (p == NULL || p->init.kind != QUERN_INIT_CONSTANT || p->init.a == 0) continue;
-    void *at;
-    size_t n = (size_t)quern_tensor_count(p->tensor);
-    QUERN_TRY(train_state_open(&t->heap, t->main.instance, i, &slot, &at));
-    for (size_t k = 0; k < n; k++) base_convert(slot.dtype, at, k, QUERN_DTYPE_F64, &p->init.a, 0);
-    QUERN_TRY(train_state_close(&t->heap, t->main.instance, i, &slot, at, QUERN_STATUS_OK));
-  }
-  return QUERN_STATUS_OK;
-}
-
-quern_status train_initialise(quern_trainer *t, const quern_program *initial) {
-  QUERN_TRY(set_constants(t));
-  if (initial == NULL) return QUERN_STATUS_OK;
-  quern_instance *instance;
-  QUERN_TRY(quern_instance_new_with(&instance, initial, t->main.instance));
-  quern_status status = quern_instance_run(instance, NULL, NULL);
-  quern_instance_free(instance);
-  return status;
+  return engine_initial_program(program, t->model, NULL, &options);
 }
 
 /* ---- running -------------------------------------------------------------------------------------------- */

@@ -93,20 +93,10 @@ static int64_t own_bytes(const quern_program *program, const quern_program *step
   return (its->arena > m->arena ? its->arena : 0) + (its->scratch > m->scratch ? its->scratch : 0);
 }
 
-/* Inputs and outputs of a program that is planned for a device with memory of its own, but not on it. */
-static int64_t slot_bytes(const quern_program *program) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < program->n_inputs; i++) bytes += ((int64_t)program->inputs[i].bytes + 63) / 64 * 64;
-  for (size_t i = 0; i < program->n_outputs; i++) bytes += ((int64_t)program->outputs[i].bytes + 63) / 64 * 64;
-  return bytes;
-}
-
 /* What instances of the step will take; on a device its constants, too, which are not in the process. */
 static int64_t instance_bytes(const quern_trainer *t, const quern_program *program) {
   const quern_memory *m = &program->memory;
-  int64_t bytes = m->state + m->arena + m->scratch + m->staging;
-  if (!t->remote) return bytes;
-  return program->device->remote != NULL ? m->total : bytes + m->constants + slot_bytes(program);
+  return t->remote ? m->total : m->state + m->arena + m->scratch + m->staging;
 }
 
 /* What the memory that is counted holds beside programs, now and later. */
@@ -212,7 +202,8 @@ static quern_status fill_states(quern_trainer *t, const quern_checkpoint *checkp
   double start = base_clock();
   train_device_mark(t);
   QUERN_TRY(quern_instance_new(&t->main.instance, t->main.program)); /* states are cleared: the values of moments */
-  quern_status status = checkpoint != NULL ? train_restore(t, checkpoint) : train_initialise(t, initial);
+  quern_status status =
+      checkpoint != NULL ? train_restore(t, checkpoint) : engine_initialise(t->main.instance, t->model, initial);
   *(checkpoint != NULL ? &t->info.reading : &t->info.initial) += base_clock() - start;
   return status;
 }
@@ -227,7 +218,7 @@ static quern_status open_programs(quern_trainer *t, const quern_checkpoint *chec
   double start = base_clock();
   if (checkpoint == NULL) QUERN_TRY(train_initial_program(t, initial));
   t->info.initial += base_clock() - start;
-  if (t->info.limit > 0 && t->data.eval != NULL) QUERN_TRY(train_eval_program(t, 0));
+  if (t->data.eval != NULL) QUERN_TRY(train_eval_program(t, false)); /* now, and not after hours */
   QUERN_TRY(compile_within(t, *initial));
   fill_program_info(t);
   if (!t->remote) t->info.planned = BASE_MAX(t->info.planned, train_peak());
@@ -253,7 +244,8 @@ quern_status train_plan_programs(quern_trainer *t) {
   quern_status status = train_step_plan(t, room, &t->main, &least);
   if (least > 0) return refuse(t, least + before);
   QUERN_TRY(status);
+  if (t->data.eval != NULL) QUERN_TRY(train_eval_program(t, true));
   fill_program_info(t);
-  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program);
+  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + own_bytes(t->eval.program, t->main.program);
   return QUERN_STATUS_OK;
 }

@@ -207,7 +207,6 @@ void train_find_peak(quern_trainer *t);
 /* A line for people. */
 void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(2, 3);
 
-enum { TRAIN_TARGET = 64 };
 /* ---- the device (device.c) ---------------------------------------------------------------------------------------- */
 
 /* The device of the configuration is there: an error says what is missing. plan: it need not be. */
@@ -217,8 +216,6 @@ bool train_device_room(const quern_trainer *trainer, int64_t *bytes, int64_t *al
 /* Notes what is free before instances are made; then how much they have taken, with the constants of their programs. */
 void train_device_mark(quern_trainer *trainer);
 void train_device_measure(quern_trainer *trainer);
-/* The device and the target of a program that is planned only and not compiled; target: "": the device's own. */
-const char *train_plan_device(const quern_trainer *trainer, char target[TRAIN_TARGET]);
 /* Settles precision = auto: as the checkpoint (NULL: there is none) was computed, else as the device does best. */
 quern_status train_precision(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
 /* Memory of the host to put a state's elements into: where they lie, or a copy's; which close brings to the device, if status is OK, and
@@ -246,11 +243,10 @@ quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_p
                               size_t *n) QUERN_NODISCARD;
 /* The loss and the norm of its gradients alone, with a kernel an operation. */
 quern_status train_check_program(quern_trainer *trainer, struct train_program *p) QUERN_NODISCARD;
-/* The program of evaluation, unless it is there. */
-quern_status train_eval_program(quern_trainer *trainer, int64_t limit) QUERN_NODISCARD;
-/* A program that gives parameters the values they begin with, or NULL when all are constants; and all states as they begin. */
+/* The program of evaluation, unless it is there; plan_only: as in quern_program_options. */
+quern_status train_eval_program(quern_trainer *trainer, bool plan_only) QUERN_NODISCARD;
+/* A program that gives parameters the values they begin with, or NULL when all are constants. */
 quern_status train_initial_program(quern_trainer *trainer, quern_program **program) QUERN_NODISCARD;
-quern_status train_initialise(quern_trainer *trainer, const quern_program *initial) QUERN_NODISCARD;
 void train_program_free(struct train_program *p);
 /* One run on the fields of a batch; then its outputs by number. read: else the outputs stay where they are, and are not waited for. */
 quern_status train_run(struct train_program *p, void *const *fields, bool read) QUERN_NODISCARD;
