@@ -182,7 +182,7 @@ static int execute(struct execution *ex) {
   if (status == CLI_OK) status = begin(ex, "cpu", false);
   if (status == CLI_OK && cli_has(call, "--fill", NULL)) status = cli_values_fill(&ex->values);
   if (status == CLI_OK) status = run_times(ex, runs, record);
-  if (status == CLI_OK && !cli_has(call, "--quiet", NULL)) status = cli_values_show(&ex->values);
+  if (status == CLI_OK) status = cli_values_show(&ex->values);
   if (status == CLI_OK && profile) status = write_profile(ex, QUERN_PROFILE_TABLE, "-");
   if (status == CLI_OK && trace != NULL) status = write_profile(ex, QUERN_PROFILE_TRACE, trace);
   if (status == CLI_OK && folded != NULL) status = write_profile(ex, QUERN_PROFILE_FOLDED, folded);
@@ -202,7 +202,7 @@ static const struct cli_option run_options[] = {
     CLI_PROGRAM_OPTIONS,
     {"--rows", 0, "N", "rows of the leading dimension; without it as many as it has"},
     {"--runs", 0, "N", "run so often; the outputs are those of the last run (1)"},
-    {"--quiet", 0, NULL, "leave the outputs out"},
+    {"--quiet", 0, NULL, "print no outputs; those of --out and --out-dir are written all the same"},
     {"--profile", 0, NULL, "a table of kernels by time"},
     {"--trace", 0, "FILE", "write when each kernel ran: JSON that Perfetto opens"},
     {"--folded", 0, "FILE", "write stacks that flame-graph programs read"},

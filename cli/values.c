@@ -177,10 +177,13 @@ static void print_title(const struct cli_values *v, size_t i) {
   cli_print_type(stdout, type->dtype, type->rank, type->dims);
 }
 
+static bool is_quiet(const struct cli_values *v) { return cli_has(v->call, "--quiet", NULL); }
+
 static int write_output(const struct cli_values *v, size_t i, const char *path) {
   const quern_slot *type = &v->outs[i].type;
   if (quern_npy_write(path, type->dtype, type->rank, type->dims, v->outs[i].fill) != QUERN_STATUS_OK)
     return cli_fail("%s", quern_last_error());
+  if (is_quiet(v)) return CLI_OK;
   print_title(v, i);
   printf(" written to %s\n", path);
   return CLI_OK;
@@ -220,7 +223,7 @@ int cli_values_show(const struct cli_values *v) {
       status = write_output(v, i, v->outs[i].path);
     } else if (folder != NULL) {
       status = write_to_folder(v, i, folder);
-    } else {
+    } else if (!is_quiet(v)) {
       print_title(v, i);
       fputc('\n', stdout);
       cli_print_array(stdout, type->dtype, type->rank, type->dims, v->outs[i].fill);

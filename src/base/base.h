@@ -259,6 +259,22 @@ int base_thread_processor(void);
 bool base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int before,
                           int processor);
 
+/* ---- temporary files and locks (temporary.c) --------------------------------------------------------------------- */
+
+/* Makes and locks a new file that a rename will give its name: <path>.<number>.tmp in name, of a folder's descriptor
+** or AT_FDCWD. The number is the least that no living writer has: what a killed one left is removed. The lock lasts
+** until the descriptor is closed, which is to be after the rename. -1: errno says why. */
+int base_temporary_open(int folder, const char *path, char *name, size_t bytes);
+/* Whether a name is that of a temporary file of a path. */
+bool base_temporary_is(const char *name, const char *path);
+/* Removes a temporary file that no living writer has; false: it stays, or was not there. */
+bool base_temporary_remove(int folder, const char *name);
+
+/* Takes a lock that one process has at a time: a file of that name in a folder, gone when it is released; a killed
+** process releases it. -1: errno says why; EWOULDBLOCK: a process has it, whose pid is *holder (0: not known). */
+int base_lock_take(int folder, const char *name, long *holder);
+void base_lock_release(int folder, const char *name, int fd);
+
 /* ---- targets: what passes and schedules may know of a device ------------------------------------------------------- */
 
 struct base_target {

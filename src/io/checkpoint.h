@@ -48,6 +48,11 @@ quern_status io_checkpoint_open(quern_checkpoint **checkpoint, const char *path,
 
 enum { IO_CHECKPOINT_NAME_MOST = 64 };
 
+/* quern_checkpoint_save; name becomes that of the checkpoint's folder, which has a number when it replaces one
+** (checkpoint_save.c). */
+quern_status io_checkpoint_save(const char *dir, const quern_checkpoint_contents *contents,
+                                char name[IO_CHECKPOINT_NAME_MOST]) QUERN_NODISCARD;
+
 /* step-00001234, or step-00001234.1 when it replaces one: then the highest number counts. */
 struct io_saved {
   uint64_t step, number;

@@ -45,7 +45,7 @@ quern_status io_checkpoint_print(struct base_str *str, const quern_checkpoint_co
                   contents->step, contents->seed, contents->cursor);
   for (size_t i = 0; i < contents->n_config; i++) {
     QUERN_TRY(add_key(str, i > 0 ? ",\n" : "\n", contents->config[i].key));
-    QUERN_TRY(io_json_add_string(str, contents->config[i].value));
+    QUERN_TRY(io_json_add_bytes(str, contents->config[i].value));
   }
   base_str_add(str, "},\n\"state\":");
   QUERN_TRY(add_state(str, contents->state));
@@ -117,8 +117,10 @@ static quern_status read_config(quern_checkpoint *c, const char *path, json_t *o
   json_object_foreach(object, key, value) {
     QUERN_CHECK(json_is_string(value), PARSE, "%s: '%s' of config is no string", path,
                 io_json_shown(shown, sizeof shown, key));
-    quern_string_pair pair = {base_arena_string(&c->arena, key, strlen(key)),
-                              base_arena_string(&c->arena, json_string_value(value), json_string_length(value))};
+    size_t n = json_string_length(value);
+    char *bytes = base_arena_string(&c->arena, json_string_value(value), n);
+    if (bytes != NULL) bytes[io_json_bytes(json_string_value(value), n, bytes)] = 0;
+    quern_string_pair pair = {base_arena_string(&c->arena, key, strlen(key)), bytes};
     if (pair.key == NULL || pair.value == NULL || !base_vec_push(&c->heap, &c->config, pair))
       return QUERN_STATUS_MEMORY;
   }

@@ -6,8 +6,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "io/checkpoint.h"
+
+enum { LISTS = 1000, EMPTY_LISTS = 3 }; /* tries beside a process that saves */
 
 quern_status io_path_join(char path[IO_PATH_MOST], const char *dir, const char *name) {
   int n = snprintf(path, IO_PATH_MOST, "%s/%s", dir, name);
@@ -75,8 +78,15 @@ static quern_status open_whole(quern_checkpoint **checkpoint, const char *path, 
   return status;
 }
 
+/* Whether a checkpoint has lost its name since it was listed: a later one, or another of its step, has come. */
+static bool is_gone(const char *path) {
+  struct stat there;
+  return lstat(path, &there) != 0 && errno == ENOENT;
+}
+
+/* The newest that is whole. gone: one of those that were listed is not there any more. */
 static quern_status find_whole(quern_checkpoint **checkpoint, const char *dir, const struct io_saved_list *saved,
-                               const quern_allocator *allocator) {
+                               const quern_allocator *allocator, bool *gone) {
   char path[IO_PATH_MOST], newest[BASE_MESSAGE_BYTES / 2] = "";
   for (size_t i = 0; i < saved->list.n; i++) {
     QUERN_TRY(io_path_join(path, dir, saved->list.at[i].name));
@@ -86,12 +96,30 @@ static quern_status find_whole(quern_checkpoint **checkpoint, const char *dir, c
       (*checkpoint)->info.skipped = i;
       return status;
     }
+    *gone = is_gone(path);
+    if (*gone) return status;
     base_log(0, "checkpoint %s is skipped: %s", path, quern_last_error());
     if (i == 0) snprintf(newest, sizeof newest, "%s", quern_last_error());
   }
   QUERN_CHECK(saved->list.n == 0, PARSE, "%s: of %zu checkpoints none is whole; the newest: %s", dir, saved->list.n,
               newest);
   return QUERN_STATUS_OK;
+}
+
+/* Lists a folder and finds the newest that is whole. A list of none is no proof that there is none: a name that is
+** taken away and one that is given while the folder is read may both be missed. */
+static quern_status find_now(quern_checkpoint **checkpoint, const char *dir, struct base_heap *heap,
+                             const quern_allocator *allocator, bool *gone) {
+  struct io_saved_list saved = {0};
+  quern_status status = QUERN_STATUS_OK;
+  *gone = false;
+  for (int i = 0; i < EMPTY_LISTS && status == QUERN_STATUS_OK && saved.list.n == 0; i++) {
+    if (i > 0) io_saved_fini(&saved);
+    status = io_saved_list(&saved, heap, dir);
+  }
+  if (status == QUERN_STATUS_OK) status = find_whole(checkpoint, dir, &saved, allocator, gone);
+  io_saved_fini(&saved);
+  return status;
 }
 
 quern_status quern_checkpoint_find(quern_checkpoint **checkpoint, const char *dir, const quern_allocator *allocator) {
@@ -102,10 +130,9 @@ quern_status quern_checkpoint_find(quern_checkpoint **checkpoint, const char *di
               "checkpoint_find: an allocator needs both alloc and free");
   QUERN_TRY(base_env_read());
   struct base_heap heap;
-  struct io_saved_list saved;
+  bool gone = true;
+  quern_status status = QUERN_STATUS_OK;
   base_heap_init(&heap, allocator);
-  quern_status status = io_saved_list(&saved, &heap, dir);
-  if (status == QUERN_STATUS_OK) status = find_whole(checkpoint, dir, &saved, allocator);
-  io_saved_fini(&saved);
+  for (int i = 0; i < LISTS && gone; i++) status = find_now(checkpoint, dir, &heap, allocator, &gone);
   return status;
 }

@@ -1,5 +1,7 @@
 /* io/checkpoint_save.c -- saving a checkpoint
 ** out:   a folder step-... that is whole, or nothing
+** keeps: what is made, renamed or removed is named within open folders, and no link is followed: a link of such a name
+**        is removed itself, never what it leads to
 ** keeps: at every moment each folder named step-... is whole: it gets that name by a rename, when all of it is on the disk, and loses
 **        it by a rename, before any of it is removed; names that begin with .step- are what a killed process left
 ** tests: tests/io/test_checkpoint.c, tests/io/test_checkpoint_kill.c
@@ -15,57 +17,69 @@
 
 #include "io/checkpoint.h"
 
-static const char hidden[] = ".step-";
+static const char hidden[] = ".step-", building_end[] = ".tmp", gone_end[] = ".gone";
+
+enum { BUILDINGS = 256 };
 
 /* A save on its way. */
 struct saving {
   struct base_heap heap;
   const char *dir;
   const quern_checkpoint_contents *contents;
-  struct io_layout model;             /* of model.safetensors */
-  struct io_sum *sums;                /* of the model's tensors, in their order */
-  struct base_str json;               /* checkpoint.json */
-  int fd;                             /* of dir, for the lock; -1: none */
-  bool locked;                        /* no other process saves into it */
-  char building[IO_PATH_MOST];        /* the folder as it is written */
-  char name[IO_CHECKPOINT_NAME_MOST]; /* and its name then */
+  struct io_layout model;                      /* of model.safetensors */
+  struct io_sum *sums;                         /* of the model's tensors, in their order */
+  struct base_str json;                        /* checkpoint.json */
+  int fd;                                      /* of dir; -1: none */
+  bool locked;                                 /* no other process saves into it */
+  char name[IO_CHECKPOINT_NAME_MOST];          /* that the checkpoint gets */
+  char building[IO_CHECKPOINT_NAME_MOST + 16]; /* the name of its folder as it is written */
+  bool made;                                   /* that folder is there */
+  int in;                                      /* its descriptor; -1: it is not open */
 };
 
 /* ---- folders -------------------------------------------------------------------------------------------- */
 
-/* Removes a folder of files. What cannot be removed stays, under a name that means nothing. */
-static void remove_folder(const char *path) {
-  char inside[IO_PATH_MOST];
-  DIR *folder = opendir(path);
-  for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    int n = snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
-    if (n > 0 && (size_t)n < sizeof inside) unlink(inside);
-  }
-  if (folder != NULL) closedir(folder);
-  rmdir(path);
+static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+static bool ends(const char *text, const char *with) {
+  size_t n = strlen(text), m = strlen(with);
+  return n >= m && strcmp(text + n - m, with) == 0;
 }
 
-/* Removes what killed processes left. */
-static void remove_leftovers(const struct saving *saving) {
-  char path[IO_PATH_MOST];
-  DIR *folder = opendir(saving->dir);
-  for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-    if (strncmp(entry->d_name, hidden, strlen(hidden)) != 0) continue;
-    int n = snprintf(path, sizeof path, "%s/%s", saving->dir, entry->d_name);
-    if (n > 0 && (size_t)n < sizeof path) remove_folder(path);
+/* A folder in a folder, or itself ("."), to be listed; NULL: it is none, or a link. */
+static DIR *open_folder(int in, const char *name) {
+  int fd = openat(in, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+  if (folder == NULL && fd >= 0) close(fd);
+  return folder;
+}
+
+/* Removes a folder of files, or a link. What cannot be removed stays, under a name that means nothing. */
+static void remove_folder(int in, const char *name) {
+  DIR *folder = open_folder(in, name);
+  if (folder == NULL) {
+    (void)unlinkat(in, name, 0);
+    return;
   }
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) (void)unlinkat(dirfd(folder), entry->d_name, 0);
+  closedir(folder);
+  (void)unlinkat(in, name, AT_REMOVEDIR);
+}
+
+/* Removes what killed processes left: folders that were being written or removed. */
+static void remove_leftovers(const struct saving *saving) {
+  DIR *folder = open_folder(saving->fd, ".");
+  for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;)
+    if (begins(entry->d_name, hidden) && (ends(entry->d_name, building_end) || ends(entry->d_name, gone_end)))
+      remove_folder(saving->fd, entry->d_name);
   if (folder != NULL) closedir(folder);
 }
 
 /* Takes a checkpoint's name away, then removes it. */
 static void retire(const struct saving *saving, const char *name) {
-  char path[IO_PATH_MOST], gone[IO_PATH_MOST];
-  int n = snprintf(path, sizeof path, "%s/%s", saving->dir, name);
-  int m = snprintf(gone, sizeof gone, "%s/.%s.gone", saving->dir, name);
-  if (n < 0 || (size_t)n >= sizeof path || m < 0 || (size_t)m >= sizeof gone) return;
-  remove_folder(gone);
-  if (rename(path, gone) == 0) remove_folder(gone);
+  char gone[IO_CHECKPOINT_NAME_MOST + 8];
+  snprintf(gone, sizeof gone, ".%s%s", name, gone_end);
+  remove_folder(saving->fd, gone);
+  if (renameat(saving->fd, name, saving->fd, gone) == 0) remove_folder(saving->fd, gone);
 }
 
 /* ---- the parts of a save -------------------------------------------------------------------------------- */
@@ -134,14 +148,36 @@ static quern_status print_json(struct saving *saving) {
                              io_digest_of(model->header.at, model->header.n));
 }
 
+/* Makes the folder under its first name: another number where there are no locks, so that leftovers stay. */
+static quern_status begin_building(struct saving *saving) {
+  int made = -1;
+  for (unsigned i = 0; made != 0 && i < BUILDINGS; i++) {
+    snprintf(saving->building, sizeof saving->building, ".%s.%u%s", saving->name, i, building_end);
+    made = mkdirat(saving->fd, saving->building, 0777);
+    if (made != 0 && errno != EEXIST) break;
+  }
+  saving->made = made == 0;
+  QUERN_CHECK(made == 0, IO, "%s/%s: cannot be made: %s", saving->dir, saving->building, strerror(errno));
+  saving->in = openat(saving->fd, saving->building, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  QUERN_CHECK(saving->in >= 0, IO, "%s/%s: cannot be opened: %s", saving->dir, saving->building, strerror(errno));
+  return QUERN_STATUS_OK;
+}
+
+/* Adds a file to the folder. */
+static quern_status add_file(struct saving *saving, const char *name, io_fill *fill, void *user) {
+  char path[IO_PATH_MOST + 256];
+  snprintf(path, sizeof path, "%s/%s/%s", saving->dir, saving->building, name);
+  return io_file_make(saving->in, name, path, fill, user);
+}
+
 /* Writes the folder under its first name. */
 static quern_status build(struct saving *saving) {
-  char path[IO_PATH_MOST];
-  QUERN_TRY(io_path_join(path, saving->building, IO_CHECKPOINT_MODEL));
-  QUERN_TRY(io_file_fill("checkpoint_save", path, fill_model, saving));
+  QUERN_TRY(begin_building(saving));
+  QUERN_TRY(add_file(saving, IO_CHECKPOINT_MODEL, fill_model, saving));
   if (most_given(saving) > 0) QUERN_TRY(print_json(saving)); /* with their digests */
-  QUERN_TRY(io_path_join(path, saving->building, IO_CHECKPOINT_JSON));
-  return io_file_write("checkpoint_save", path, 1, &(struct io_part){saving->json.at, saving->json.n});
+  struct io_part json = {saving->json.at, saving->json.n};
+  QUERN_TRY(add_file(saving, IO_CHECKPOINT_JSON, io_fill_part, &json));
+  return io_folder_sync(saving->in, saving->dir);
 }
 
 /* The name that this checkpoint gets: its step's, or with a number when there is one of that step. */
@@ -167,12 +203,10 @@ static quern_status choose_name(struct saving *saving) {
 
 /* Gives the folder its name; when that may not last, takes it back. */
 static quern_status publish(const struct saving *saving) {
-  char path[IO_PATH_MOST];
-  QUERN_TRY(io_path_join(path, saving->dir, saving->name));
-  QUERN_CHECK(rename(saving->building, path) == 0, IO, "%s: cannot be renamed to %s: %s", saving->building, path,
-              strerror(errno));
-  quern_status status = io_file_sync_folder(path);
-  if (status != QUERN_STATUS_OK) (void)rename(path, saving->building);
+  QUERN_CHECK(renameat(saving->fd, saving->building, saving->fd, saving->name) == 0, IO,
+              "%s/%s: cannot be renamed to %s: %s", saving->dir, saving->building, saving->name, strerror(errno));
+  quern_status status = io_folder_sync(saving->fd, saving->dir);
+  if (status != QUERN_STATUS_OK) (void)renameat(saving->fd, saving->name, saving->fd, saving->building);
   return status;
 }
 
@@ -249,21 +283,19 @@ static quern_status prepare(struct saving *saving) {
 static quern_status save_locked(struct saving *saving) {
   if (saving->locked) remove_leftovers(saving);
   QUERN_TRY(choose_name(saving));
-  int n =
-      snprintf(saving->building, sizeof saving->building, "%s/.%s.%ld.tmp", saving->dir, saving->name, (long)getpid());
-  QUERN_CHECK(n > 0 && (size_t)n < sizeof saving->building, IO,
-              "checkpoint_save: the path has %zu bytes, which is too long", strlen(saving->dir));
-  QUERN_CHECK(mkdir(saving->building, 0777) == 0, IO, "%s: cannot be made: %s", saving->building, strerror(errno));
   quern_status status = build(saving);
   if (status == QUERN_STATUS_OK) status = publish(saving);
+  if (saving->in >= 0) close(saving->in);
   if (status == QUERN_STATUS_OK)
     prune(saving);
-  else
-    remove_folder(saving->building);
+  else if (saving->made)
+    remove_folder(saving->fd, saving->building);
   return status;
 }
 
-quern_status quern_checkpoint_save(const char *dir, const quern_checkpoint_contents *contents) {
+quern_status io_checkpoint_save(const char *dir, const quern_checkpoint_contents *contents,
+                                char name[IO_CHECKPOINT_NAME_MOST]) {
+  name[0] = 0;
   QUERN_CHECK(dir != NULL && dir[0] != 0, INVALID, "checkpoint_save: the path is %s", dir == NULL ? "null" : "empty");
   QUERN_CHECK(contents != NULL, INVALID, "checkpoint_save: the contents are null");
   QUERN_CHECK(contents->size == sizeof *contents, INVALID, "checkpoint_save: contents.size is %zu, expected %zu",
@@ -272,16 +304,22 @@ quern_status quern_checkpoint_save(const char *dir, const quern_checkpoint_conte
               "checkpoint_save: an allocator needs both alloc and free");
   QUERN_TRY(base_env_read());
   QUERN_TRY(io_safetensors_check_machine());
-  struct saving saving = {.dir = dir, .contents = contents, .fd = -1};
+  struct saving saving = {.dir = dir, .contents = contents, .fd = -1, .in = -1};
   base_heap_init(&saving.heap, &contents->allocator);
   QUERN_TRY(check(&saving));
   base_str_init(&saving.json, &saving.heap);
   quern_status status = prepare(&saving);
   if (status == QUERN_STATUS_OK) status = lock(&saving);
   if (status == QUERN_STATUS_OK) status = save_locked(&saving);
+  if (status == QUERN_STATUS_OK) memcpy(name, saving.name, sizeof saving.name);
   if (saving.fd >= 0) close(saving.fd);
   base_str_fini(&saving.json);
   if (saving.sums != NULL) base_free(&saving.heap, saving.sums, sums_bytes(&saving));
   io_layout_fini(&saving.model);
   return status;
+}
+
+quern_status quern_checkpoint_save(const char *dir, const quern_checkpoint_contents *contents) {
+  char name[IO_CHECKPOINT_NAME_MOST];
+  return io_checkpoint_save(dir, contents, name);
 }

@@ -24,6 +24,9 @@ static inline uint32_t io_tokens_at(const quern_tokens *tokens, int64_t i) {
 
 /* For messages. */
 const char *io_tokens_path(const quern_tokens *tokens);
+/* What a writer wrote, as tokens; the file never gets its name, and is gone when they are freed or the process ends.
+** The writer has ended. */
+quern_status io_tokens_writer_take(quern_tokens_writer *writer, quern_tokens **tokens) QUERN_NODISCARD;
 
 /* ---- sources (source.c) -------------------------------------------------------------------------------- */
 

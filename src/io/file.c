@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,17 +20,21 @@ static bool write_all(int fd, const char *at, size_t n) {
   return true;
 }
 
+quern_status io_folder_sync(int folder, const char *path) {
+  bool done = fsync(folder) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
+  QUERN_CHECK(done, IO, "%s: cannot be synchronised: %s", path, strerror(errno));
+  return QUERN_STATUS_OK;
+}
+
 quern_status io_file_sync_folder(const char *path) {
   char folder[IO_PATH_MOST];
   const char *slash = strrchr(path, '/');
   snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1, slash == NULL ? "." : path);
   int fd = open(folder, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return QUERN_STATUS_OK; /* it may be written to, but not read */
-  bool done = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
-  int why = errno;
+  quern_status status = io_folder_sync(fd, folder);
   close(fd);
-  QUERN_CHECK(done, IO, "%s: cannot be synchronised: %s", folder, strerror(why));
-  return QUERN_STATUS_OK;
+  return status;
 }
 
 quern_status io_out_add(struct io_out *out, const void *bytes, size_t n) {
@@ -39,28 +42,29 @@ quern_status io_out_add(struct io_out *out, const void *bytes, size_t n) {
   return QUERN_STATUS_OK;
 }
 
-/* Synchronises and closes a file that was filled, if it was. */
-static quern_status finish(const struct io_out *out, quern_status status) {
-  const char *step = "synchronised";
-  bool good = status == QUERN_STATUS_OK && fsync(out->fd) == 0;
-  int why = errno;
-  if (close(out->fd) != 0 && good) good = false, step = "closed", why = errno;
-  if (good || status != QUERN_STATUS_OK) return status;
-  return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", out->path, step, strerror(why));
+/* ---- written whole -------------------------------------------------------------------------------------- */
+
+/* Fills a file that is open and synchronises it. */
+static quern_status fill_file(int fd, const char *path, io_fill *fill, void *user) {
+  struct io_out out = {path, fd};
+  QUERN_TRY(fill(&out, user));
+  QUERN_CHECK(fsync(fd) == 0, IO, "%s: cannot be synchronised: %s", path, strerror(errno));
+  return QUERN_STATUS_OK;
 }
 
-static quern_status begin(const char *what, const char *path, io_fill *fill, void *user, char temporary[IO_PATH_MOST]) {
-  static atomic_uint number;
+static quern_status begin(struct io_pending *file, const char *what, const char *path, io_fill *fill, void *user) {
   struct stat there; /* a device, a pipe or a folder is not replaced */
+  size_t n = strlen(path);
+  file->fd = -1;
   QUERN_CHECK(stat(path, &there) != 0 || S_ISREG(there.st_mode), IO, "%s: is no regular file", path);
-  int length = snprintf(temporary, IO_PATH_MOST, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
-  QUERN_CHECK(length > 0 && length < IO_PATH_MOST, IO, "%s: the path has %zu bytes, which is too long", what,
-              strlen(path));
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", temporary, strerror(errno));
-  struct io_out out = {path, fd};
-  quern_status status = finish(&out, fill(&out, user));
-  if (status != QUERN_STATUS_OK) unlink(temporary);
+  QUERN_CHECK(n < sizeof file->path, IO, "%s: the path has %zu bytes, which is too long", what, n);
+  memcpy(file->path, path, n + 1);
+  file->fd = base_temporary_open(AT_FDCWD, path, file->temporary, sizeof file->temporary);
+  QUERN_CHECK(file->fd >= 0 || errno != ENAMETOOLONG, IO, "%s: the path has %zu bytes, which is too long", what, n);
+  QUERN_CHECK(file->fd >= 0, IO, "%s: cannot be made: %s", path, strerror(errno));
+  quern_status status = fill_file(file->fd, path, fill, user);
+  if (status == QUERN_STATUS_OK) return status;
+  (void)!io_file_end(file, false);
   return status;
 }
 
@@ -76,32 +80,44 @@ static quern_status fill_parts(struct io_out *out, void *user) {
   return QUERN_STATUS_OK;
 }
 
-quern_status io_file_begin(const char *what, const char *path, size_t n, const struct io_part *parts,
-                           char temporary[IO_PATH_MOST]) {
-  return begin(what, path, fill_parts, &(struct parts){n, parts}, temporary);
+quern_status io_fill_part(struct io_out *out, void *user) { return fill_parts(out, &(struct parts){1, user}); }
+
+quern_status io_file_begin(struct io_pending *file, const char *what, const char *path, size_t n,
+                           const struct io_part *parts) {
+  return begin(file, what, path, fill_parts, &(struct parts){n, parts});
 }
 
-quern_status io_file_end(const char *path, const char *temporary, bool keep) {
-  if (keep && rename(temporary, path) == 0) return QUERN_STATUS_OK;
+quern_status io_file_end(struct io_pending *file, bool keep) {
+  bool renamed = keep && rename(file->temporary, file->path) == 0;
   int why = errno;
-  unlink(temporary);
-  QUERN_CHECK(!keep, IO, "%s: cannot be renamed: %s", path, strerror(why));
+  if (!renamed) unlink(file->temporary);
+  close(file->fd);
+  file->fd = -1;
+  QUERN_CHECK(renamed || !keep, IO, "%s: cannot be renamed: %s", file->path, strerror(why));
   return QUERN_STATUS_OK;
 }
 
-quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) {
-  char temporary[IO_PATH_MOST];
-  QUERN_TRY(io_file_begin(what, path, n, parts, temporary));
-  QUERN_TRY(io_file_end(path, temporary, true));
+quern_status io_file_fill(const char *what, const char *path, io_fill *fill, void *user) {
+  struct io_pending file;
+  QUERN_TRY(begin(&file, what, path, fill, user));
+  QUERN_TRY(io_file_end(&file, true));
   return io_file_sync_folder(path);
 }
 
-quern_status io_file_fill(const char *what, const char *path, io_fill *fill, void *user) {
-  char temporary[IO_PATH_MOST];
-  QUERN_TRY(begin(what, path, fill, user, temporary));
-  QUERN_TRY(io_file_end(path, temporary, true));
-  return io_file_sync_folder(path);
+quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) {
+  return io_file_fill(what, path, fill_parts, &(struct parts){n, parts});
 }
+
+quern_status io_file_make(int folder, const char *name, const char *path, io_fill *fill, void *user) {
+  int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", path, strerror(errno));
+  quern_status status = fill_file(fd, path, fill, user);
+  if (close(fd) != 0 && status == QUERN_STATUS_OK)
+    status = base_error(QUERN_STATUS_IO, "%s: cannot be closed: %s", path, strerror(errno));
+  return status;
+}
+
+/* ---- read whole ----------------------------------------------------------------------------------------- */
 
 /* Reads until the file ends or n bytes are there; how many, or -1. */
 static ssize_t read_all(int fd, char *at, size_t n) {
@@ -119,7 +135,7 @@ static ssize_t read_all(int fd, char *at, size_t n) {
 quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes, size_t *n) {
   *bytes = NULL;
   *n = 0;
-  int fd = open(path, O_RDONLY | O_NONBLOCK);
+  int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   QUERN_CHECK(fd >= 0, IO, "%s: cannot be opened: %s", path, strerror(errno));
   struct stat there;
   quern_status status = QUERN_STATUS_OK;

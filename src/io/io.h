@@ -1,4 +1,4 @@
-/* io/io.h -- files: read whole, written whole or not at all */
+/* io/io.h -- files: read whole or line by line, written whole or not at all */
 #ifndef IO_IO_H
 #define IO_IO_H
 #include "base/base.h"
@@ -12,14 +12,22 @@ struct io_part {
 ** written. what names the caller in messages. A path that is no regular file is refused. */
 quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) QUERN_NODISCARD;
 
-/* The same in two steps, for several files that belong together: begin writes and synchronises the new file, whose name is left in
-** temporary; end renames it to path (and sync_folder makes that last), or removes it when it is to be kept no more. */
+/* The same in two steps, for several files that belong together: begin writes and synchronises the new file under a
+** temporary name; end renames it to path (and sync_folder makes that last), or removes it when it is to be kept no
+** more. In between its descriptor stays open, since the lock on it says that the file's writer lives
+** (base_temporary_open). */
 enum { IO_PATH_MOST = 4096 };
-quern_status io_file_begin(const char *what, const char *path, size_t n, const struct io_part *parts,
-                           char temporary[IO_PATH_MOST]) QUERN_NODISCARD;
-quern_status io_file_end(const char *path, const char *temporary, bool keep) QUERN_NODISCARD;
-/* Writes out the folder that a path is in, so that a rename in it lasts. Where that is not possible at all it is not an error. */
+struct io_pending {
+  int fd;
+  char path[IO_PATH_MOST], temporary[IO_PATH_MOST];
+};
+quern_status io_file_begin(struct io_pending *file, const char *what, const char *path, size_t n,
+                           const struct io_part *parts) QUERN_NODISCARD;
+quern_status io_file_end(struct io_pending *file, bool keep) QUERN_NODISCARD;
+/* Writes out the folder that a path is in, so that a rename in it lasts; or an open folder. Where that is not
+** possible at all it is not an error. */
 quern_status io_file_sync_folder(const char *path) QUERN_NODISCARD;
+quern_status io_folder_sync(int folder, const char *path) QUERN_NODISCARD;
 
 /* The same as io_file_write, with what gives the bytes as they are needed, one after another by io_out_add. */
 struct io_out {
@@ -29,10 +37,31 @@ struct io_out {
 quern_status io_out_add(struct io_out *out, const void *bytes, size_t n) QUERN_NODISCARD;
 typedef quern_status io_fill(struct io_out *out, void *user);
 quern_status io_file_fill(const char *what, const char *path, io_fill *fill, void *user) QUERN_NODISCARD;
+/* A file that must be new, in an open folder that has a temporary name itself; path is for messages. */
+quern_status io_file_make(int folder, const char *name, const char *path, io_fill *fill, void *user) QUERN_NODISCARD;
+/* An io_fill of a struct io_part. */
+quern_status io_fill_part(struct io_out *out, void *user) QUERN_NODISCARD;
 
 /* The bytes of a regular file of at most `most` bytes, in memory of the heap: base_free(heap, *bytes, *n). */
 quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes,
                           size_t *n) QUERN_NODISCARD;
+
+/* ---- files read line by line (lines.c) --------------------------------------------------------------------------- */
+
+#define IO_LINE_CUT ((size_t)-1)
+struct io_lines {
+  const char *path;
+  int fd;
+  uint64_t number, bytes; /* of the last line, from 1 on; read so far */
+  size_t at, end;         /* what is in the buffer and was not given yet */
+  char buffer[1 << 14];
+};
+/* Opens a regular file; path is for messages, and must stay. io_lines_close whatever happened afterwards. */
+quern_status io_lines_open(struct io_lines *lines, const char *path) QUERN_NODISCARD;
+/* The next line, without its end, valid until the next call; NULL: there is no more, or none that was written to its
+** end. *n is IO_LINE_CUT when it is longer than the buffer. */
+quern_status io_lines_next(struct io_lines *lines, const char **line, size_t *n) QUERN_NODISCARD;
+void io_lines_close(struct io_lines *lines);
 
 /* ---- digests (digest.c): XXH64, 64 bits that tell whether bytes are the same ------------------------------------- */
 

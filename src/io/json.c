@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include "io/tokenizer.h"
+
 char *io_json_shown(char *buffer, size_t bytes, const char *text) {
   size_t n = 0;
   for (; text[n] != 0 && n + 1 < bytes; n++) {
@@ -83,4 +85,47 @@ quern_status io_json_add_string(struct base_str *str, const char *text) {
   quern_status status = io_json_add(str, value);
   json_decref(value);
   return status;
+}
+
+/* ---- texts of any bytes --------------------------------------------------------------------------------- */
+
+enum { BYTE_FIRST = 0xf700 }; /* the private character that is byte 0 */
+
+static bool is_byte(uint32_t c) { return c >= BYTE_FIRST + 0x80 && c <= BYTE_FIRST + 0xff; }
+
+quern_status io_json_add_bytes(struct base_str *str, const char *text) {
+  struct base_str shown;
+  base_str_init(&shown, str->heap);
+  base_str_add(&shown, "");
+  for (size_t left = strlen(text); left > 0;) {
+    uint32_t c;
+    unsigned char escaped[4];
+    size_t n = io_utf8_get((const unsigned char *)text, left, &c);
+    bool plain = c != IO_UTF8_BAD && !is_byte(c);
+    if (plain)
+      base_str_add_n(&shown, text, n);
+    else
+      base_str_add_n(&shown, (const char *)escaped, io_utf8_put(BYTE_FIRST + (unsigned char)*text, escaped));
+    n = plain ? n : 1;
+    text += n;
+    left -= n;
+  }
+  quern_status status = base_str_status(&shown);
+  if (status == QUERN_STATUS_OK) status = io_json_add_string(str, shown.at);
+  base_str_fini(&shown);
+  return status;
+}
+
+size_t io_json_bytes(const char *text, size_t n, char *bytes) {
+  size_t to = 0;
+  for (size_t at = 0; at < n;) {
+    uint32_t c;
+    size_t length = io_utf8_get((const unsigned char *)text + at, n - at, &c);
+    if (is_byte(c))
+      bytes[to++] = (char)(c - BYTE_FIRST);
+    else
+      for (size_t i = 0; i < length; i++) bytes[to++] = text[at + i];
+    at += length;
+  }
+  return to;
 }

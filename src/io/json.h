@@ -13,6 +13,12 @@ quern_status io_json_parse(const char *what, const char *text, size_t n, json_t 
 /* Adds a string with its quotes; INVALID when it is no UTF-8. */
 quern_status io_json_add_string(struct base_str *str, const char *text) QUERN_NODISCARD;
 
+/* Adds a text of any bytes, such as a path: those that are no UTF-8 are the characters U+F780 to U+F7FF, one a byte,
+** and so are the bytes of these characters themselves. io_json_bytes makes bytes of them again, of at most as many,
+** and returns how many. */
+quern_status io_json_add_bytes(struct base_str *str, const char *text) QUERN_NODISCARD;
+size_t io_json_bytes(const char *text, size_t n, char *bytes);
+
 /* Adds a value without blanks. */
 quern_status io_json_add(struct base_str *str, const json_t *value) QUERN_NODISCARD;
 

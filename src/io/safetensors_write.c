@@ -205,13 +205,9 @@ struct writing {
   const quern_string_pair *pairs;
 };
 
-/* A file that is not renamed yet. */
-struct pending {
-  char path[IO_PATH_MOST], temporary[IO_PATH_MOST];
-};
-
 /* Writes some of the tensors to a file beside path. */
-static quern_status begin_file(const struct writing *writing, size_t n, const size_t *which, struct pending *file) {
+static quern_status begin_file(const struct writing *writing, size_t n, const size_t *which, const char *path,
+                               struct io_pending *file) {
   struct io_layout layout;
   size_t bytes = 0;
   struct io_part *parts = NULL;
@@ -228,7 +224,7 @@ static quern_status begin_file(const struct writing *writing, size_t n, const si
       const quern_safetensor *tensor = &writing->tensors[layout.order[i]];
       parts[i + 1] = (struct io_part){tensor->data, (size_t)io_safetensor_bytes(tensor)};
     }
-    status = io_file_begin("safetensors_write", file->path, n + 1, parts, file->temporary);
+    status = io_file_begin(file, "safetensors_write", path, n + 1, parts);
   } else if (status != QUERN_STATUS_MEMORY) {
     status = base_error(status, "safetensors_write: %s", quern_last_error());
   }
@@ -238,13 +234,10 @@ static quern_status begin_file(const struct writing *writing, size_t n, const si
 }
 
 static quern_status write_one(const struct writing *writing) {
-  struct pending file;
-  int n = snprintf(file.path, sizeof file.path, "%s", writing->path);
-  QUERN_CHECK(n > 0 && (size_t)n < sizeof file.path, IO, "safetensors_write: the path has %zu bytes, which is too long",
-              strlen(writing->path));
-  QUERN_TRY(begin_file(writing, writing->n, NULL, &file));
-  QUERN_TRY(io_file_end(file.path, file.temporary, true));
-  return io_file_sync_folder(file.path);
+  struct io_pending file;
+  QUERN_TRY(begin_file(writing, writing->n, NULL, writing->path, &file));
+  QUERN_TRY(io_file_end(&file, true));
+  return io_file_sync_folder(writing->path);
 }
 
 /* ---- shards --------------------------------------------------------------------------------------------- */
@@ -299,30 +292,26 @@ static quern_status make_index(const struct writing *writing, size_t n_shards, c
 }
 
 static quern_status begin_index(const struct writing *writing, size_t n_shards, const size_t *shard,
-                                struct pending *file) {
+                                struct io_pending *file) {
   struct base_str str;
   base_str_init(&str, writing->heap);
-  int n = snprintf(file->path, sizeof file->path, "%s", writing->path);
-  quern_status status =
-      n > 0 && (size_t)n < sizeof file->path
-          ? make_index(writing, n_shards, shard, &str)
-          : base_error(QUERN_STATUS_IO, "safetensors_write: the path has %zu bytes, which is too long",
-                       strlen(writing->path));
+  quern_status status = make_index(writing, n_shards, shard, &str);
   if (status == QUERN_STATUS_OK)
-    status = io_file_begin("safetensors_write", file->path, 1, &(struct io_part){str.at, str.n}, file->temporary);
+    status = io_file_begin(file, "safetensors_write", writing->path, 1, &(struct io_part){str.at, str.n});
   base_str_fini(&str);
   return status;
 }
 
 /* Writes all files beside their paths, the index last; *done of them are there. which: room for all tensors. */
 static quern_status begin_shards(const struct writing *writing, size_t n, const size_t *shard, size_t *which,
-                                 struct pending *files, size_t *done) {
+                                 struct io_pending *files, size_t *done) {
   size_t at = 0;
   for (*done = 0; *done < n; ++*done) {
     size_t count = 0;
+    char path[IO_PATH_MOST];
     for (; at < writing->n && shard[at] == *done; at++) which[count++] = at;
-    QUERN_TRY(shard_path(writing, *done, n, true, files[*done].path));
-    QUERN_TRY(begin_file(writing, count, which, &files[*done]));
+    QUERN_TRY(shard_path(writing, *done, n, true, path));
+    QUERN_TRY(begin_file(writing, count, which, path, &files[*done]));
   }
   QUERN_TRY(begin_index(writing, n, shard, &files[n]));
   ++*done;
@@ -331,13 +320,13 @@ static quern_status begin_shards(const struct writing *writing, size_t n, const 
 
 static quern_status write_files(const struct writing *writing, size_t n, const size_t *shard, size_t *which) {
   size_t done = 0, bytes;
-  if (!base_size(n + 1, sizeof(struct pending), 0, &bytes))
+  if (!base_size(n + 1, sizeof(struct io_pending), 0, &bytes))
     return base_error(QUERN_STATUS_MEMORY, "no memory for a list of %zu shards", n);
-  struct pending *files = base_alloc(writing->heap, bytes);
+  struct io_pending *files = base_alloc(writing->heap, bytes);
   if (files == NULL) return QUERN_STATUS_MEMORY;
   quern_status status = begin_shards(writing, n, shard, which, files, &done);
   for (size_t i = 0; i < done; i++) {
-    quern_status ended = io_file_end(files[i].path, files[i].temporary, status == QUERN_STATUS_OK);
+    quern_status ended = io_file_end(&files[i], status == QUERN_STATUS_OK);
     if (status == QUERN_STATUS_OK) status = ended;
   }
   if (status == QUERN_STATUS_OK) status = io_file_sync_folder(writing->path);

@@ -4,6 +4,7 @@
 ** tests: tests/io/test_tokens.c, tests/fuzz/fuzz_tokens.c
 */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -154,33 +155,25 @@ quern_status quern_tokens_get(const quern_tokens *tokens, int64_t first, size_t 
 struct quern_tokens_writer {
   struct base_heap heap;
   quern_tokens_options options;
-  FILE *file;   /* NULL: ended, or a write failed */
-  uint64_t n;   /* ids written */
-  char *path;   /* of the file, then of the temporary one */
-  size_t bytes; /* of path */
-  char *temporary;
+  struct io_pending pending; /* begun as long as its fd is not -1 */
+  FILE *file;                /* NULL: ended, or a write failed */
+  uint64_t n;                /* ids written */
 };
 
 static quern_status cannot(const quern_tokens_writer *writer, const char *what) {
-  return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", writer->path, what, strerror(errno));
+  return base_error(QUERN_STATUS_IO, "%s: cannot be %s: %s", writer->pending.path, what, strerror(errno));
 }
 
 /* Opens the temporary file behind the header. */
 static quern_status begin(quern_tokens_writer *writer, const char *path) {
-  char temporary[IO_PATH_MOST];
   static const char zeros[HEAD_BYTES];
-  QUERN_TRY(io_file_begin("tokens_writer_new", path, 0, NULL, temporary));
-  size_t n = strlen(path) + 1, more = strlen(temporary) + 1;
-  writer->bytes = n + more;
-  writer->path = base_alloc(&writer->heap, writer->bytes);
-  if (writer->path == NULL) {
-    (void)unlink(temporary);
-    return QUERN_STATUS_MEMORY;
+  QUERN_TRY(io_file_begin(&writer->pending, "tokens_writer_new", path, 0, NULL));
+  int fd = fcntl(writer->pending.fd, F_DUPFD_CLOEXEC, 0); /* the stream's own; the other one keeps the lock */
+  writer->file = fd >= 0 ? fdopen(fd, "r+b") : NULL;
+  if (writer->file == NULL) {
+    if (fd >= 0) (void)close(fd);
+    return cannot(writer, "opened");
   }
-  memcpy(writer->path, path, n);
-  writer->temporary = memcpy(writer->path + n, temporary, more);
-  writer->file = fopen(temporary, "r+b");
-  if (writer->file == NULL) return cannot(writer, "opened");
   if (!writer->options.raw && fwrite(zeros, 1, HEAD_BYTES, writer->file) != HEAD_BYTES)
     return cannot(writer, "written");
   return QUERN_STATUS_OK;
@@ -201,6 +194,7 @@ quern_status quern_tokens_writer_new(quern_tokens_writer **writer, const char *p
   if (made == NULL) return QUERN_STATUS_MEMORY;
   base_heap_init(&made->heap, &options->allocator);
   made->options = *options;
+  made->pending.fd = -1;
   quern_status status = begin(made, path);
   if (status == QUERN_STATUS_OK)
     *writer = made;
@@ -212,7 +206,7 @@ quern_status quern_tokens_writer_new(quern_tokens_writer **writer, const char *p
 quern_status quern_tokens_writer_add(quern_tokens_writer *writer, size_t n, const uint32_t *ids) {
   QUERN_CHECK(writer != NULL, INVALID, "tokens_writer_add: the writer is null");
   QUERN_CHECK(ids != NULL || n == 0, INVALID, "tokens_writer_add: the %zu ids are null", n);
-  QUERN_CHECK(writer->file != NULL, STATE, "tokens_writer_add: %s has ended", writer->path);
+  QUERN_CHECK(writer->file != NULL, STATE, "tokens_writer_add: %s has ended", writer->pending.path);
   size_t size = base_dtypes[writer->options.dtype].size;
   uint64_t most = size == 2 ? UINT16_MAX : UINT32_MAX;
   if (writer->options.vocab > 0) most = BASE_MIN(most, writer->options.vocab - 1);
@@ -221,7 +215,7 @@ quern_status quern_tokens_writer_add(quern_tokens_writer *writer, size_t n, cons
     size_t used = 0;
     for (; i < n && used + size <= BLOCK; i++, used += size) {
       QUERN_CHECK(ids[i] <= most, INVALID,
-                  "tokens_writer_add: %s: id %" PRIu64 " is %" PRIu32 ", the largest is %" PRIu64, writer->path,
+                  "tokens_writer_add: %s: id %" PRIu64 " is %" PRIu32 ", the largest is %" PRIu64, writer->pending.path,
                   writer->n + i, ids[i], most);
       store(block + used, ids[i], size);
     }
@@ -241,30 +235,41 @@ static quern_status finish(quern_tokens_writer *writer) {
   if (!writer->options.raw &&
       (fseek(writer->file, 0, SEEK_SET) != 0 || fwrite(head, 1, sizeof head, writer->file) != sizeof head))
     return cannot(writer, "written");
-  if (fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0) return cannot(writer, "written");
+  if (fflush(writer->file) != 0) return cannot(writer, "written");
   return QUERN_STATUS_OK;
+}
+
+static quern_status close_file(quern_tokens_writer *writer, quern_status status) {
+  if (fclose(writer->file) != 0 && status == QUERN_STATUS_OK) status = cannot(writer, "closed");
+  writer->file = NULL;
+  return status;
+}
+
+quern_status io_tokens_writer_take(quern_tokens_writer *writer, quern_tokens **tokens) {
+  *tokens = NULL;
+  QUERN_CHECK(writer->file != NULL, STATE, "tokens_writer_take: %s has ended", writer->pending.path);
+  quern_status status = close_file(writer, finish(writer));
+  if (status == QUERN_STATUS_OK) status = open_tokens(tokens, writer->pending.temporary, NULL, 0, &writer->options);
+  (void)!io_file_end(&writer->pending, false);
+  return status;
 }
 
 quern_status quern_tokens_writer_end(quern_tokens_writer *writer) {
   QUERN_CHECK(writer != NULL, INVALID, "tokens_writer_end: the writer is null");
-  QUERN_CHECK(writer->file != NULL, STATE, "tokens_writer_end: %s has ended", writer->path);
+  QUERN_CHECK(writer->file != NULL, STATE, "tokens_writer_end: %s has ended", writer->pending.path);
   quern_status status = finish(writer);
-  if (fclose(writer->file) != 0 && status == QUERN_STATUS_OK) status = cannot(writer, "closed");
-  writer->file = NULL;
-  if (status == QUERN_STATUS_OK)
-    status = io_file_end(writer->path, writer->temporary, true);
-  else
-    (void)unlink(writer->temporary);
-  writer->temporary = NULL;
-  if (status == QUERN_STATUS_OK) status = io_file_sync_folder(writer->path);
+  if (status == QUERN_STATUS_OK && fsync(fileno(writer->file)) != 0) status = cannot(writer, "written");
+  status = close_file(writer, status);
+  quern_status ended = io_file_end(&writer->pending, status == QUERN_STATUS_OK);
+  if (status == QUERN_STATUS_OK) status = ended;
+  if (status == QUERN_STATUS_OK) status = io_file_sync_folder(writer->pending.path);
   return status;
 }
 
 void quern_tokens_writer_free(quern_tokens_writer *writer) {
   if (writer == NULL) return;
   if (writer->file != NULL) fclose(writer->file);
-  if (writer->temporary != NULL) (void)unlink(writer->temporary);
-  base_free(&writer->heap, writer->path, writer->bytes);
+  if (writer->pending.fd >= 0) (void)!io_file_end(&writer->pending, false);
   quern_allocator user = writer->heap.user;
   user.free(user.self, writer, sizeof *writer);
 }

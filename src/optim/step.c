@@ -3,6 +3,7 @@
 ** keeps: expressions only; with a guard or a scaler, a step whose gradients are not finite changes the scaler's states alone
 ** tests: tests/optim/test_step.c
 */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -43,6 +44,10 @@ static quern_status check_options(const quern_optim_options *o) {
   QUERN_TRY(check_share("beta2", o->beta2));
   QUERN_TRY(check_share("ema", o->ema));
   QUERN_TRY(check_size("eps", o->eps));
+  bool divides = o->kind == QUERN_OPTIM_ADAM || o->kind == QUERN_OPTIM_ADAMW;
+  QUERN_CHECK(!divides || o->eps >= FLT_MIN, INVALID,
+              "step: eps is %g; must be %g at least: what has no gradient would become 0 / 0 HINT: 1e-8", o->eps,
+              (double)FLT_MIN);
   QUERN_TRY(check_size("momentum", o->momentum));
   QUERN_TRY(check_size("weight_decay", o->weight_decay));
   QUERN_TRY(check_size("clip_norm", o->clip_norm));

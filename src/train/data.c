@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "io/data.h"
 #include "io/io.h"
 #include "train/train.h"
 
@@ -174,7 +176,7 @@ static quern_status keep_ids(struct train_data *data, struct sink *sink, quern_d
   return push_tokens(data, tokens);
 }
 
-/* The tokens of texts: in memory, or in a file of the run's folder when they are many. */
+/* The tokens of texts: in memory, or in a file without a name in the run's folder when they are many. */
 static quern_status encode_texts(struct train_data *data, const char *key, const char *out, const struct files *files) {
   quern_dtype dtype = quern_tokenizer_vocab(data->tokenizer) <= 65536 ? QUERN_DTYPE_U16 : QUERN_DTYPE_U32;
   struct sink sink = {.heap = data->heap, .width = dtype == QUERN_DTYPE_U16 ? 2 : 4};
@@ -186,7 +188,8 @@ static quern_status encode_texts(struct train_data *data, const char *key, const
   char path[IO_PATH_MOST];
   snprintf(path, sizeof path, "%s/%s.bin", out, key);
   quern_status status = QUERN_STATUS_OK;
-  bool large = files->bytes > train_large_text && out[0] != 0;
+  struct stat there;
+  bool large = files->bytes > train_large_text && out[0] != 0, made = large && stat(out, &there) != 0;
   if (large) {
     QUERN_TRY(train_make_folder(out));
     status = quern_tokens_writer_new(&sink.writer, path, &options);
@@ -194,12 +197,12 @@ static quern_status encode_texts(struct train_data *data, const char *key, const
     status = QUERN_STATUS_MEMORY;
   }
   if (status == QUERN_STATUS_OK) status = encode_files(data->tokenizer, files, &sink);
-  if (status == QUERN_STATUS_OK && large) status = quern_tokens_writer_end(sink.writer);
+  quern_tokens *tokens = NULL;
+  if (status == QUERN_STATUS_OK && large) status = io_tokens_writer_take(sink.writer, &tokens);
   quern_tokens_writer_free(sink.writer);
+  if (made) (void)rmdir(out); /* a plan leaves nothing */
   if (status == QUERN_STATUS_OK && large) {
-    quern_tokens *tokens;
-    status = quern_tokens_open(&tokens, path, &options);
-    if (status == QUERN_STATUS_OK) status = push_tokens(data, tokens);
+    status = push_tokens(data, tokens);
   } else if (status == QUERN_STATUS_OK) {
     status = keep_ids(data, &sink, dtype);
   }

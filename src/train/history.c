@@ -10,7 +10,7 @@
 #include "io/json.h"
 #include "train/report.h"
 
-static const size_t file_most = (size_t)4 << 30;
+static const size_t file_most = (size_t)1 << 30;
 
 /* ---- members ------------------------------------------------------------------------------------------------------- */
 
@@ -25,12 +25,110 @@ const char *train_string(const json_t *object, const char *key) {
 }
 
 const struct train_mark *train_best(const struct train_history *history) {
-  const struct train_mark *best = NULL;
-  for (size_t i = 0; i < history->marks.n; i++) {
-    const struct train_mark *mark = &history->marks.at[i];
-    if (isfinite(mark->loss) && (best == NULL || mark->loss < best->loss)) best = mark;
+  return isfinite(history->best.loss) ? &history->best : NULL;
+}
+
+/* ---- points ------------------------------------------------------------------------------------------------------ */
+
+/* Items are rows of doubles, whose first is the step. */
+enum {
+  POINT_WIDTH = sizeof(struct train_point) / sizeof(double),
+  MARK_WIDTH = sizeof(struct train_mark) / sizeof(double)
+};
+_Static_assert(sizeof(struct train_mark) <= sizeof(struct train_point), "a group has room for an item");
+
+/* Counts a member's value in: NAN only where there is nothing else. */
+static void widen(struct train_range *range, double x, bool first) {
+  bool less = first || x < range->least || (isnan(range->least) && !isnan(x));
+  bool more = first || x > range->most || (isnan(range->most) && !isnan(x));
+  if (less) range->least = x;
+  if (more) range->most = x;
+  if (less != more) range->falls = less;
+}
+
+/* Adds an item to the group that is being gathered. */
+static void gather(struct train_group *group, const double *item, size_t width) {
+  if (group->n == 0) group->first = item[0];
+  group->before = group->n == 0 ? item[0] : group->last[0];
+  for (size_t k = 1; k < width; k++) widen(&group->ranges[k], item[k], group->n == 0);
+  memcpy(group->last, item, width * sizeof(double));
+  group->n++;
+}
+
+/* The two items that stand for a group: of each member the least and the greatest value, in their order. */
+static void settle(const struct train_group *group, size_t width, double step, double *first, double *second) {
+  first[0] = group->first;
+  second[0] = step;
+  for (size_t k = 1; k < width; k++) {
+    const struct train_range *range = &group->ranges[k];
+    first[k] = range->falls ? range->most : range->least;
+    second[k] = range->falls ? range->least : range->most;
   }
-  return best;
+}
+
+/* Makes one group of every two of a list, but for the first item. How many items there are then. */
+static size_t halve(double *items, size_t n, size_t width) {
+  size_t to = 1;
+  for (size_t from = 1; from + 4 <= n; from += 4, to += 2) {
+    struct train_group group = {0};
+    for (size_t i = 0; i < 4; i++) gather(&group, items + (from + i) * width, width);
+    settle(&group, width, group.last[0], items + to * width, items + (to + 1) * width);
+  }
+  return to;
+}
+
+/* Appends an item, which there is room for, or counts it into the group; the first one stays as it is. */
+static void thin(struct train_group *group, double *items, size_t *n, const double *item, size_t width) {
+  if (*n == 0) {
+    memcpy(items, item, width * sizeof(double));
+    *n = 1;
+    group->size = 2;
+    return;
+  }
+  gather(group, item, width);
+  if (group->n < group->size) return;
+  settle(group, width, group->last[0], items + *n * width, items + (*n + 1) * width);
+  *n += 2;
+  group->n = 0;
+  if (*n < TRAIN_POINTS_MOST + 1) return;
+  *n = halve(items, *n, width);
+  group->size *= 2;
+}
+
+/* What the group has that was not full, with the last item as it is. */
+static void thin_end(struct train_group *group, double *items, size_t *n, size_t width) {
+  if (group->n > 1) {
+    settle(group, width, group->before, items + *n * width, items + (*n + 1) * width);
+    *n += group->n > 2 ? 2 : 1;
+  }
+  if (group->n > 0) memcpy(items + (*n)++ * width, group->last, width * sizeof(double));
+  group->n = 0;
+}
+
+/* What is added to a list at most: two items of a group, and the last one. */
+enum { MORE = 3 };
+
+static bool add_mark(struct train_history *history, const struct train_mark *mark) {
+  if (isnan(mark->step)) return true;
+  if (!base_vec_reserve(&history->heap, &history->marks, MORE)) return false;
+  history->evaluations++;
+  if (isfinite(mark->loss) && !(mark->loss >= history->best.loss)) history->best = *mark;
+  thin(&history->groups[1], (double *)history->marks.at, &history->marks.n, (const double *)mark, MARK_WIDTH);
+  return true;
+}
+
+static bool add_point(struct train_history *history, const struct train_point *point) {
+  if (isnan(point->step)) return true;
+  if (!base_vec_reserve(&history->heap, &history->points, MORE)) return false;
+  thin(&history->groups[0], (double *)history->points.at, &history->points.n, (const double *)point, POINT_WIDTH);
+  return true;
+}
+
+/* All lines were added. */
+static void end_lists(struct train_history *history) {
+  if (history->points.n > 0)
+    thin_end(&history->groups[0], (double *)history->points.at, &history->points.n, POINT_WIDTH);
+  if (history->marks.n > 0) thin_end(&history->groups[1], (double *)history->marks.at, &history->marks.n, MARK_WIDTH);
 }
 
 /* ---- files --------------------------------------------------------------------------------------------------------- */
@@ -41,8 +139,8 @@ static quern_status add_line(struct train_history *history, const char *what, co
   bool good = true, eval = json_object_get(line, "eval_loss") != NULL;
   double step = train_number(line, "step");
   if (eval) {
-    struct train_mark mark = {step, train_number(line, "eval_loss"), train_number(line, "accuracy")};
-    good = isnan(step) || base_vec_push(&history->heap, &history->marks, mark);
+    const struct train_mark mark = {step, train_number(line, "eval_loss"), train_number(line, "accuracy")};
+    good = add_mark(history, &mark);
   } else {
     struct train_point point = {.step = step,
                                 .loss = train_number(line, "loss"),
@@ -53,23 +151,32 @@ static quern_status add_line(struct train_history *history, const char *what, co
                                 .peak = train_number(line, "peak"),
                                 .scale = train_number(line, "scale")};
     history->skipped += json_is_true(json_object_get(line, "skipped"));
-    good = isnan(step) || base_vec_push(&history->heap, &history->points, point);
+    good = add_point(history, &point);
   }
   json_decref(line);
   return good ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-static quern_status add_lines(struct train_history *history, const char *path, const char *at, size_t n) {
+static quern_status add_lines(struct train_history *history, struct io_lines *lines) {
   char what[IO_PATH_MOST + 32];
-  const char *end = at + n;
-  for (int line = 1; at < end; line++) {
-    const char *stop = memchr(at, '\n', (size_t)(end - at));
-    if (stop == NULL) break; /* it was not written to its end */
-    snprintf(what, sizeof what, "%s:%d", path, line);
-    if (stop > at) QUERN_TRY(add_line(history, what, at, (size_t)(stop - at)));
-    at = stop + 1;
+  const char *line;
+  size_t n;
+  for (;;) {
+    QUERN_TRY(io_lines_next(lines, &line, &n)); /* one that was not written to its end is left out */
+    if (line == NULL) return QUERN_STATUS_OK;
+    snprintf(what, sizeof what, "%s:%llu", lines->path, (unsigned long long)lines->number);
+    QUERN_CHECK(n != IO_LINE_CUT, PARSE, "%s: has more than %zu bytes", what, sizeof lines->buffer);
+    if (n > 0) QUERN_TRY(add_line(history, what, line, n));
   }
-  return QUERN_STATUS_OK;
+}
+
+static quern_status read_metrics(struct train_history *history, const char *path) {
+  struct io_lines lines;
+  QUERN_TRY(io_lines_open(&lines, path));
+  quern_status status = add_lines(history, &lines);
+  io_lines_close(&lines);
+  end_lists(history);
+  return status;
 }
 
 static bool is_there(const char *path) {
@@ -96,7 +203,7 @@ static quern_status read_run(struct train_history *history, const char *path) {
 quern_status train_history_read(struct train_history *history, const char *what, const char *dir,
                                 const quern_allocator *allocator) {
   char path[IO_PATH_MOST];
-  *history = (struct train_history){0};
+  *history = (struct train_history){.best = {NAN, NAN, NAN}};
   base_heap_init(&history->heap, allocator);
   QUERN_CHECK(dir != NULL, INVALID, "%s: the folder is null", what);
   QUERN_TRY(path_of(path, what, dir, "run.json"));
@@ -107,12 +214,7 @@ quern_status train_history_read(struct train_history *history, const char *what,
   QUERN_CHECK(run || metrics, IO, "%s: %.1024s is no run's folder: it has neither metrics.jsonl nor run.json", what,
               dir);
   if (!metrics) return QUERN_STATUS_OK;
-  void *bytes = NULL;
-  size_t n = 0;
-  QUERN_TRY(io_file_read(path, &history->heap, file_most, &bytes, &n));
-  quern_status status = add_lines(history, path, bytes, n);
-  base_free(&history->heap, bytes, n);
-  return status;
+  return read_metrics(history, path);
 }
 
 void train_history_fini(struct train_history *history) {

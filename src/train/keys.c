@@ -21,6 +21,14 @@ static const enum when whens[] = {
 
 bool train_key_is_same(size_t key) { return key < BASE_COUNT(whens) && whens[key] == SAME; }
 
+bool train_same_value(size_t key, const char *a, const char *b) {
+  const char *a_end, *b_end, *a_stop = a + strlen(a), *b_stop = b + strlen(b);
+  double x, y;
+  if (strcmp(a, b) == 0) return true;
+  return train_keys[key].type == QUERN_CONFIG_REAL && base_element_parse(a, a_stop, &a_end, QUERN_DTYPE_F64, &x, 0) &&
+         a_end == a_stop && base_element_parse(b, b_stop, &b_end, QUERN_DTYPE_F64, &y, 0) && b_end == b_stop && x == y;
+}
+
 quern_status quern_train_config(quern_config **config, const quern_allocator *allocator) {
   QUERN_CHECK(config != NULL, INVALID, "train_config: the place for the configuration is null");
   return quern_config_new(config, train_n_keys, train_keys, allocator);
@@ -89,6 +97,11 @@ quern_status quern_train_config_of(quern_config *config, const char *dir) {
   quern_checkpoint *checkpoint;
   quern_checkpoint_info info;
   QUERN_TRY(quern_checkpoint_find(&checkpoint, dir, io_config_allocator(config)));
+  if (checkpoint == NULL && train_has_config(dir))
+    return base_error(QUERN_STATUS_IO,
+                      "%s: there is no checkpoint in it: the run ended before its first HINT: quern train %s/config "
+                      "begins it anew",
+                      dir, dir);
   QUERN_CHECK(checkpoint != NULL, IO, "%s: there is no checkpoint in it", dir);
   quern_status status = quern_checkpoint_get(checkpoint, &info);
   if (status == QUERN_STATUS_OK && quern_checkpoint_config(checkpoint, "model") == NULL)

@@ -98,7 +98,7 @@ quern_status quern_train(const quern_config *config, const quern_train_callbacks
   QUERN_CHECK(callbacks == NULL || callbacks->size == sizeof *callbacks, INVALID,
               "train: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", callbacks->size,
               sizeof *callbacks);
-  QUERN_TRY(quern_trainer_new(&loop.t, config, callbacks));
+  QUERN_TRY(train_new(&loop.t, config, callbacks, true));
   loop.profile = loop.t->info.out[0] != 0 ? (int)quern_config_int(config, "profile") : 0;
   quern_status status = run(&loop, &how);
   train_metrics_close(&loop.metrics);

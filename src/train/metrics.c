@@ -9,14 +9,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "engine/engine.h"
 #include "io/json.h"
 #include "prof/prof.h"
 #include "quern/profile.h"
 #include "quern/version.h"
-
-enum { MOST_METRICS = 1 << 30 };
 
 static quern_status path_of(const quern_trainer *t, const char *name, char path[IO_PATH_MOST]) {
   int n = snprintf(path, IO_PATH_MOST, "%s/%s", t->info.out, name);
@@ -69,29 +68,48 @@ static int64_t step_of(const char *line, const char *end) {
   return strtoll(line + n, NULL, 10);
 }
 
-/* The lines up to a step that the file has, written again when others are removed. */
-static quern_status keep_lines(quern_trainer *t, const char *path) {
-  FILE *old = fopen(path, "rb");
-  if (old == NULL) return QUERN_STATUS_OK;
-  (void)fclose(old);
-  void *bytes;
+/* The lines of metrics.jsonl that stay. */
+struct kept {
+  const char *path;
+  int64_t step;  /* lines of later steps go */
+  uint64_t left; /* bytes that go */
+};
+
+/* Goes through the lines: counts what stays, or gives it to out. */
+static quern_status go_through(struct kept *kept, struct io_lines *lines, struct io_out *out) {
+  const char *line;
   size_t n;
-  QUERN_TRY(io_file_read(path, &t->heap, MOST_METRICS, &bytes, &n));
-  struct base_str kept;
-  base_str_init(&kept, &t->heap);
-  for (const char *at = bytes, *stop = at + n; at < stop;) {
-    const char *end = memchr(at, '\n', (size_t)(stop - at));
-    if (end == NULL) break;
-    int64_t step = step_of(at, end);
-    if (step >= 0 && step <= t->info.step) base_str_add_n(&kept, at, (size_t)(end - at) + 1);
-    at = end + 1;
+  uint64_t bytes = 0;
+  for (;;) {
+    QUERN_TRY(io_lines_next(lines, &line, &n));
+    if (line == NULL) break;
+    int64_t step = n == IO_LINE_CUT ? -1 : step_of(line, line + n);
+    if (step < 0 || step > kept->step) continue;
+    bytes += n + 1;
+    if (out != NULL) QUERN_TRY(io_out_add(out, line, n + 1));
   }
-  bool changed = kept.n != n;
-  base_free(&t->heap, bytes, n);
-  quern_status status = base_str_status(&kept);
-  if (status == QUERN_STATUS_OK && changed) status = write_file(t, "metrics.jsonl", kept.at, kept.n);
-  base_str_fini(&kept);
+  kept->left = lines->bytes - bytes;
+  return QUERN_STATUS_OK;
+}
+
+/* An io_fill; without out it only counts. */
+static quern_status fill_lines(struct io_out *out, void *user) {
+  struct kept *kept = user;
+  struct io_lines lines;
+  QUERN_TRY(io_lines_open(&lines, kept->path));
+  quern_status status = go_through(kept, &lines, out);
+  io_lines_close(&lines);
   return status;
+}
+
+/* The lines up to a step that the file has, written again when others are removed. The file is never in memory as a
+** whole. */
+static quern_status keep_lines(quern_trainer *t, const char *path) {
+  struct kept kept = {.path = path, .step = t->info.step};
+  struct stat there;
+  if (stat(path, &there) != 0) return QUERN_STATUS_OK;
+  QUERN_TRY(fill_lines(NULL, &kept));
+  return kept.left > 0 ? io_file_fill("train", path, fill_lines, &kept) : QUERN_STATUS_OK;
 }
 
 /* Adds a line; the text is gone afterwards. */
@@ -265,23 +283,14 @@ quern_status train_metrics_kernels(struct train_metrics *m) {
 
 /* ---- the run -------------------------------------------------------------------------------------------- */
 
-static quern_status write_config(const quern_trainer *t) {
-  char *text;
-  QUERN_TRY(quern_config_print(t->config, true, &text));
-  quern_status status = write_file(t, "config", text, strlen(text));
-  quern_config_text_free(t->config, text);
-  return status;
-}
-
 quern_status train_metrics_open(struct train_metrics *m, quern_trainer *t) {
   char path[IO_PATH_MOST];
   *m = (struct train_metrics){.trainer = t, .open = true};
   base_str_init(&m->kernels, &t->heap);
   if (t->info.out[0] == 0) return QUERN_STATUS_OK;
-  QUERN_TRY(train_make_folder(t->info.out));
   QUERN_TRY(path_of(t, "metrics.jsonl", path));
   QUERN_TRY(keep_lines(t, path));
-  QUERN_TRY(write_config(t));
+  QUERN_TRY(train_config_write(t->config, t->info.out));
   bool bytes = strcmp(quern_config_get(t->config, "tokenizer"), "bytes") == 0;
   if (t->data.tokenizer != NULL && !bytes) {
     QUERN_TRY(path_of(t, "tokenizer.json", path));
@@ -290,6 +299,7 @@ quern_status train_metrics_open(struct train_metrics *m, quern_trainer *t) {
   }
   m->file = fopen(path, "ab");
   QUERN_CHECK(m->file != NULL, IO, "%s: cannot be written: %s", path, strerror(errno));
+  t->fresh = false;
   return write_run(m);
 }
 

@@ -35,13 +35,8 @@ quern_status quern_train_plan(const quern_config *config, const quern_train_call
   QUERN_CHECK(room == 0 || (points != NULL && n_points != NULL), INVALID,
               "train_plan: there is room for %zu points, but no place", room);
   QUERN_TRY(base_env_read());
-  struct base_heap heap;
-  base_heap_init(&heap, io_config_allocator(config));
-  quern_trainer *t = base_alloc_zero(&heap, sizeof *t);
+  quern_trainer *t = train_alloc(config, callbacks);
   if (t == NULL) return QUERN_STATUS_MEMORY;
-  t->heap = heap;
-  t->best = INFINITY;
-  if (callbacks != NULL) t->callbacks = *callbacks;
   quern_status status = train_open_run(t, config, true);
   if (status == QUERN_STATUS_OK) status = train_precision(t, NULL);
   if (status == QUERN_STATUS_OK) status = train_plan_programs(t);

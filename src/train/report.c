@@ -135,8 +135,8 @@ static void add_loss_tiles(const struct page *page) {
   double loss = last_of(h, offsetof(struct train_point, loss));
   add_tile(page, "training loss", train_text_number(text, loss, 5), isnan(loss) ? "" : more);
   if (best != NULL) {
-    snprintf(more, sizeof more, h->marks.n > 1 ? "at step %.0f, the best of %zu" : "at step %.0f", best->step,
-             h->marks.n);
+    snprintf(more, sizeof more, h->evaluations > 1 ? "at step %.0f, the best of %zu" : "at step %.0f", best->step,
+             h->evaluations);
     add_tile(page, "evaluation loss", train_text_number(text, best->loss, 5), more);
   }
   if (last != NULL && isfinite(last->accuracy)) {

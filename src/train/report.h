@@ -15,12 +15,28 @@ struct train_mark {
   double step, loss, accuracy;
 };
 
+/* Of many lines some thousand points stay, however long the run was: the first, the last, and of those between,
+** group by group of as many lines, the least and the greatest of each member, in their order. */
+enum { TRAIN_POINTS_MOST = 8188, TRAIN_WIDTH_MOST = sizeof(struct train_point) / sizeof(double) };
+struct train_range {
+  double least, most;
+  bool falls; /* the least came last */
+};
+struct train_group {                            /* that is being gathered */
+  size_t size, n;                               /* lines of a group; so far */
+  double first, before, last[TRAIN_WIDTH_MOST]; /* steps of the first line and of the one before the last; the last */
+  struct train_range ranges[TRAIN_WIDTH_MOST];
+};
+
 struct train_history {
   struct base_heap heap;
   BASE_VEC(struct train_point) points;
   BASE_VEC(struct train_mark) marks;
-  double skipped; /* steps whose gradients overflowed */
-  json_t *run;    /* of run.json; empty when there is none */
+  struct train_mark best;       /* the evaluation of the least loss; its loss is NAN: there is none */
+  size_t evaluations;           /* lines of them */
+  struct train_group groups[2]; /* of points, of marks */
+  double skipped;               /* steps whose gradients overflowed */
+  json_t *run;                  /* of run.json; empty when there is none */
 };
 /* Reads a run's folder; a line at the end of metrics.jsonl that is not whole is left out. allocator may be NULL. train_history_fini
 ** whatever happened. */

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "io/checkpoint.h"
 #include "io/json.h"
 #include "train/train.h"
 
@@ -38,48 +39,77 @@ static bool is_saved(const quern_trainer *t, const char *name) {
 struct saving {
   quern_trainer *t;
   size_t *states;
+  quern_safetensor *tensors;
 };
+
+/* Whether no element is infinite or NaN: the exponent's bits are not all set. Of integers, always. */
+#define ALL_FINITE(T, MASK)                                                                                            \
+  do {                                                                                                                 \
+    const T *at = data;                                                                                                \
+    for (size_t i = 0; i < bytes / sizeof(T); i++) bad |= (at[i] & (MASK)) == (MASK);                                  \
+  } while (0)
+static bool is_finite(quern_dtype dtype, const void *data, size_t bytes) {
+  bool bad = false;
+  if (dtype == QUERN_DTYPE_F64) ALL_FINITE(uint64_t, UINT64_C(0x7ff) << 52);
+  if (dtype == QUERN_DTYPE_F32) ALL_FINITE(uint32_t, UINT32_C(0xff) << 23);
+  if (dtype == QUERN_DTYPE_BF16) ALL_FINITE(uint16_t, 0xff << 7);
+  if (dtype == QUERN_DTYPE_F16) ALL_FINITE(uint16_t, 0x1f << 10);
+  return !bad;
+}
+
+/* A step can be finite and its update not: what could not be gone on from does not take the place of what can. */
+static quern_status check_finite(const struct saving *saving, size_t i, const void *data) {
+  const quern_safetensor *tensor = &saving->tensors[i];
+  size_t bytes = base_dtypes[tensor->dtype].size;
+  for (int k = 0; k < tensor->rank; k++) bytes *= (size_t)tensor->dims[k];
+  QUERN_CHECK(is_finite(tensor->dtype, data, bytes), STATE,
+              "trainer_save: after step %" PRId64
+              " %s has a value that is not finite: it is not saved, and the checkpoint before stays HINT: a smaller lr",
+              saving->t->info.step, tensor->name);
+  return QUERN_STATUS_OK;
+}
 
 /* Of quern_checkpoint_contents: a state that lies on a device. */
 static quern_status read_state(void *user, size_t i, void *dst) {
   const struct saving *saving = user;
-  return quern_instance_get_state(saving->t->main.instance, saving->states[i], dst);
+  QUERN_TRY(quern_instance_get_state(saving->t->main.instance, saving->states[i], dst));
+  return check_finite(saving, i, dst);
 }
 
 /* All states that are kept. */
-static quern_status list_tensors(const struct saving *saving, size_t *n, quern_safetensor *tensors) {
+static quern_status list_tensors(const struct saving *saving, size_t *n) {
   const quern_trainer *t = saving->t;
   *n = 0;
   for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
     quern_slot slot;
     QUERN_TRY(quern_program_state(t->main.program, i, &slot));
     if (!is_saved(t, slot.name)) continue;
+    const void *data = quern_instance_state(t->main.instance, i);
     saving->states[*n] = i;
-    tensors[(*n)++] = (quern_safetensor){.name = slot.name,
-                                         .dtype = slot.dtype,
-                                         .rank = slot.rank,
-                                         .dims = slot.dims,
-                                         .data = quern_instance_state(t->main.instance, i)};
+    saving->tensors[*n] =
+        (quern_safetensor){.name = slot.name, .dtype = slot.dtype, .rank = slot.rank, .dims = slot.dims, .data = data};
+    if (data != NULL) QUERN_TRY(check_finite(saving, *n, data));
+    ++*n;
   }
   return QUERN_STATUS_OK;
 }
 
 static quern_status save(quern_trainer *t, const char *state) {
+  char name[IO_CHECKPOINT_NAME_MOST];
   size_t most = quern_program_states(t->main.program);
   size_t bytes = (most + 1) * sizeof(quern_safetensor), config_bytes = train_n_keys * sizeof(quern_string_pair);
-  struct saving saving = {t, base_alloc(&t->heap, (most + 1) * sizeof(size_t))};
-  quern_safetensor *tensors = base_alloc(&t->heap, bytes);
+  struct saving saving = {t, base_alloc(&t->heap, (most + 1) * sizeof(size_t)), base_alloc(&t->heap, bytes)};
   quern_string_pair *config = base_alloc(&t->heap, config_bytes);
   quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
-  bool room = tensors != NULL && config != NULL && saving.states != NULL;
+  bool room = saving.tensors != NULL && config != NULL && saving.states != NULL;
   quern_status status = room ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
-  if (status == QUERN_STATUS_OK) status = list_tensors(&saving, &contents.n_tensors, tensors);
+  if (status == QUERN_STATUS_OK) status = list_tensors(&saving, &contents.n_tensors);
   for (size_t i = 0; i < train_n_keys && config != NULL; i++)
     config[i] = (quern_string_pair){train_keys[i].name, quern_config_get(t->config, train_keys[i].name)};
   contents.step = (uint64_t)t->info.step;
   contents.seed = (uint64_t)quern_config_int(t->config, "seed");
   contents.cursor = (uint64_t)(t->info.step * t->info.batch);
-  contents.tensors = tensors;
+  contents.tensors = saving.tensors;
   contents.n_config = train_n_keys;
   contents.config = config;
   contents.state = state;
@@ -87,9 +117,10 @@ static quern_status save(quern_trainer *t, const char *state) {
   contents.allocator = t->heap.user;
   contents.read = read_state;
   contents.user = &saving;
-  if (status == QUERN_STATUS_OK) status = quern_checkpoint_save(t->info.out, &contents);
+  if (status == QUERN_STATUS_OK) status = io_checkpoint_save(t->info.out, &contents, name);
+  if (status == QUERN_STATUS_OK) status = io_path_join(t->path, t->info.out, name);
   base_free(&t->heap, saving.states, (most + 1) * sizeof(size_t));
-  base_free(&t->heap, tensors, bytes);
+  base_free(&t->heap, saving.tensors, bytes);
   base_free(&t->heap, config, config_bytes);
   return status;
 }
@@ -101,8 +132,7 @@ quern_status quern_trainer_save(quern_trainer *trainer, const char **path) {
   QUERN_CHECK(t->info.out[0] != 0, STATE, "trainer_save: the run has no folder HINT: out=FOLDER");
   QUERN_TRY(train_settle(t));
   QUERN_CHECK(!t->broken, STATE, "trainer_save: the last step was not finite: it is not saved");
-  int n = snprintf(t->path, sizeof t->path, "%s/step-%08lld", t->info.out, (long long)t->info.step);
-  QUERN_CHECK(n > 0 && (size_t)n < sizeof t->path, INVALID, "trainer_save: the folder's name is too long");
+  QUERN_TRY(train_lock(t, t->info.out));
   struct base_str str;
   base_str_init(&str, &t->heap);
   quern_status status = state_text(t, &str);
@@ -114,15 +144,35 @@ quern_status quern_trainer_save(quern_trainer *trainer, const char **path) {
 
 /* ---- going on ------------------------------------------------------------------------------------------- */
 
-static bool same_number(const char *a, const char *b) {
-  const char *a_end, *b_end, *a_stop = a + strlen(a), *b_stop = b + strlen(b);
-  double x, y;
-  return base_element_parse(a, a_stop, &a_end, QUERN_DTYPE_F64, &x, 0) && a_end == a_stop &&
-         base_element_parse(b, b_stop, &b_end, QUERN_DTYPE_F64, &y, 0) && b_end == b_stop && x == y;
+/* A number of a checkpoint's state. */
+struct number {
+  const char *key;
+  int64_t least, most;
+  int64_t *value;
+};
+
+/* Reads numbers, which must all be there and within their bounds. */
+static quern_status read_numbers(const char *path, const json_t *object, size_t n, const struct number *numbers) {
+  for (size_t i = 0; i < n; i++) {
+    const struct number *one = &numbers[i];
+    const json_t *value = json_object_get(object, one->key);
+    *one->value = json_integer_value(value);
+    QUERN_CHECK(json_is_integer(value) && *one->value >= one->least && *one->value <= one->most, PARSE,
+                "%s: its state has no \"%s\" that is a whole number from %" PRId64 " to %" PRId64
+                ": there is no going on from it HINT: without this folder the run goes on from the checkpoint before",
+                path, one->key, one->least, one->most);
+  }
+  return QUERN_STATUS_OK;
 }
 
-static int64_t whole(const json_t *object, const char *key) { return json_integer_value(json_object_get(object, key)); }
-static double real(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
+/* A real number; where it is missing, the value stays. */
+static quern_status read_real(const char *path, const json_t *object, const char *key, bool needed, double *x) {
+  const json_t *value = json_object_get(object, key);
+  QUERN_CHECK(json_is_number(value) || (value == NULL && !needed), PARSE,
+              "%s: its state has no \"%s\" that is a number", path, key);
+  if (value != NULL) *x = json_number_value(value);
+  return QUERN_STATUS_OK;
+}
 
 static quern_status parse_state(const quern_checkpoint_info *info, json_t **state) {
   return io_json_parse(info->path, info->state, strlen(info->state), state);
@@ -135,19 +185,18 @@ quern_status train_compare(quern_trainer *t, const quern_checkpoint *checkpoint,
   for (size_t i = 0; i < train_n_keys; i++) {
     const char *key = train_keys[i].name, *ours = quern_config_get(t->config, key);
     const char *its = quern_checkpoint_config(checkpoint, key);
-    if (!train_key_is_same(i) || its == NULL || strcmp(its, ours) == 0) continue;
-    bool number = train_keys[i].type == QUERN_CONFIG_REAL && same_number(its, ours);
-    QUERN_CHECK(number, INVALID, "%s: was made with %s = '%.100s', not '%.100s' HINT: another folder: out=FOLDER",
-                info.path, key, its, ours);
+    QUERN_CHECK(!train_key_is_same(i) || its == NULL || train_same_value(i, its, ours), INVALID,
+                "%s: was made with %s = '%.100s', not '%.100s' HINT: another folder: out=FOLDER", info.path, key, its,
+                ours);
   }
   QUERN_TRY(parse_state(&info, &state));
   char digest[32];
   snprintf(digest, sizeof digest, "%016" PRIx64, t->data.digest);
   const char *its = json_string_value(json_object_get(state, "data"));
   t->changed = its != NULL && strcmp(its, digest) != 0;
-  *parts = whole(state, "accum");
+  quern_status status = read_numbers(info.path, state, 1, &(struct number){"accum", 1, INT32_MAX, parts});
   json_decref(state);
-  return QUERN_STATUS_OK;
+  return status;
 }
 
 quern_status train_check_data(const quern_trainer *t) {
@@ -188,23 +237,41 @@ static quern_status load_states(quern_trainer *t, const quern_checkpoint *checkp
   return QUERN_STATUS_OK;
 }
 
+/* Where the run stood, from the JSON of a checkpoint. */
+static quern_status restore_state(quern_trainer *t, const quern_checkpoint_info *info, const json_t *state) {
+  int64_t epoch, position, samples = t->changed ? INT64_MAX : t->info.train_samples;
+  const struct number numbers[] = {{"epoch", 0, TRAIN_STEPS_MOST, &epoch},
+                                   {"position", 0, samples, &position},
+                                   {"bad", 0, TRAIN_STEPS_MOST, &t->bad}};
+  const struct number plateaus[] = {{"reports", 0, TRAIN_STEPS_MOST, &t->schedule.plateau.reports},
+                                    {"bad", 0, TRAIN_STEPS_MOST, &t->schedule.plateau.bad},
+                                    {"falls", 0, TRAIN_STEPS_MOST, &t->schedule.plateau.falls}};
+  QUERN_CHECK(info->step <= (uint64_t)BASE_MIN(TRAIN_STEPS_MOST, INT64_MAX / t->info.batch), PARSE,
+              "%s: has made %" PRIu64 " steps of %" PRId64 " samples, which is too many", info->path, info->step,
+              t->info.batch);
+  t->info.step = (int64_t)info->step;
+  double made; /* fewer than that where gradients overflowed */
+  if (train_state_scalar(t, "step", &made) == QUERN_STATUS_OK)
+    QUERN_CHECK(made >= 0 && made <= (double)info->step, PARSE,
+                "%s: has made %" PRIu64 " steps, and its state \"step\" says %.17g", info->path, info->step, made);
+  QUERN_TRY(read_numbers(info->path, state, BASE_COUNT(numbers), numbers));
+  QUERN_TRY(read_real(info->path, state, "best", false, &t->best));
+  const json_t *plateau = json_object_get(state, "plateau");
+  if (plateau != NULL) {
+    QUERN_TRY(read_real(info->path, plateau, "best", true, &t->schedule.plateau.best));
+    QUERN_TRY(read_numbers(info->path, plateau, BASE_COUNT(plateaus), plateaus));
+  }
+  if (t->changed) return QUERN_STATUS_OK; /* there is no going on, and the place means nothing */
+  return quern_loader_seek(t->loader, (quern_cursor){(uint64_t)epoch, position});
+}
+
 quern_status train_restore(quern_trainer *t, const quern_checkpoint *checkpoint) {
   quern_checkpoint_info info;
   json_t *state;
   QUERN_TRY(load_states(t, checkpoint));
   QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
   QUERN_TRY(parse_state(&info, &state));
-  quern_cursor cursor = {(uint64_t)whole(state, "epoch"), whole(state, "position")};
-  const json_t *best = json_object_get(state, "best"), *plateau = json_object_get(state, "plateau");
-  t->info.step = (int64_t)info.step;
-  t->bad = whole(state, "bad");
-  if (best != NULL) t->best = json_number_value(best);
-  if (plateau != NULL) {
-    t->schedule.plateau.best = real(plateau, "best");
-    t->schedule.plateau.reports = whole(plateau, "reports");
-    t->schedule.plateau.bad = whole(plateau, "bad");
-    t->schedule.plateau.falls = whole(plateau, "falls");
-  }
+  quern_status status = restore_state(t, &info, state);
   json_decref(state);
-  return quern_loader_seek(t->loader, cursor);
+  return status;
 }

@@ -27,7 +27,7 @@ static void tell_losses(const struct teller *to, const struct train_history *h) 
       snprintf(line, sizeof line, "evaluation: %s at step %.0f", train_text_number(last, best->loss, 5), best->step);
   if (isfinite(best->accuracy))
     n += snprintf(line + n, sizeof line - (size_t)n, ", %.2f%% right", 100 * best->accuracy);
-  if (h->marks.n > 1) snprintf(line + n, sizeof line - (size_t)n, ", the best of %zu", h->marks.n);
+  if (h->evaluations > 1) snprintf(line + n, sizeof line - (size_t)n, ", the best of %zu", h->evaluations);
   to->note(to->user, line);
 }
 

@@ -5,6 +5,7 @@
 ** build.c    the programs of a run: the step, evaluation, initial values
 ** device.c   the device: whether it is there, its precision, states in its memory
 ** fit.c      programs within a memory limit; memory.c: bytes of the whole process
+** folder.c   the run's folder: one process trains in it, and replaces nothing that is not the run's
 ** trainer.c  the run step by step; resume.c saves it and goes on from what was saved
 ** guard.c    which operation gave the first value that is not finite
 ** loop.c     the whole run; metrics.c what is written of it
@@ -26,6 +27,8 @@ extern const quern_config_key train_keys[];
 extern const size_t train_n_keys;
 /* Whether a run that goes on must have the value that it began with. */
 bool train_key_is_same(size_t key);
+/* Whether two values of a key are the same, however a number is written. */
+bool train_same_value(size_t key, const char *a, const char *b);
 
 /* ---- what is trained (spec.c) ------------------------------------------------------------------------------------ */
 
@@ -132,6 +135,7 @@ struct train_turn {
 };
 
 enum { TRAIN_RECENT = 16 };
+#define TRAIN_STEPS_MOST INT64_C(1000000000000000) /* steps of a run; keys.def */
 struct quern_trainer {
   struct base_heap heap;
   quern_config *config; /* its own */
@@ -162,7 +166,31 @@ struct quern_trainer {
   bool changed;            /* the data is not that of the checkpoint */
   bool broken;             /* a step was not finite: no more can be made */
   char path[IO_PATH_MOST]; /* of the last checkpoint */
+  int folder, lock;        /* descriptors of `out` and of its lock; -1: it is not locked */
+  bool made, fresh; /* `out` was not there; and had no files of a run: what it has goes again, unless the run begins */
 };
+
+/* A trainer that has nothing yet; NULL: no memory. */
+quern_trainer *train_alloc(const quern_config *config, const quern_train_callbacks *callbacks);
+/* quern_trainer_new; folder: of a run that writes its folder, which is locked and looked through first
+** (train_folder_open). */
+quern_status train_new(quern_trainer **trainer, const quern_config *config, const quern_train_callbacks *callbacks,
+                       bool folder) QUERN_NODISCARD;
+
+/* ---- the folder (folder.c) --------------------------------------------------------------------------------------- */
+
+/* Makes the folder `out` if only its last name is missing, and locks it until train_unlock: STATE while another
+** process has it. */
+quern_status train_lock(quern_trainer *trainer, const char *out) QUERN_NODISCARD;
+void train_unlock(quern_trainer *trainer);
+/* Locks the folder of a configuration; an error names the file in it, or the key, by which it is not this run's. */
+quern_status train_folder_open(quern_trainer *trainer, const quern_config *config) QUERN_NODISCARD;
+/* Whether a folder has a file config. */
+bool train_has_config(const char *dir);
+/* Writes config. */
+quern_status train_config_write(const quern_config *config, const char *out) QUERN_NODISCARD;
+
+/* ---- programs and steps ------------------------------------------------------------------------------------------ */
 
 /* Everything but programs and states: data, sizes, the learning rate. plan: the device need not be there. */
 quern_status train_open_run(quern_trainer *trainer, const quern_config *config, bool plan) QUERN_NODISCARD;

@@ -108,9 +108,12 @@ static quern_status fill_info(quern_trainer *t) {
   info->checkpoint = quern_config_get(c, "checkpoint");
   QUERN_TRY(open_loader(t));
   int64_t epochs = quern_config_int(c, "epochs"), batches = quern_loader_batches(t->loader);
+  QUERN_CHECK(epochs <= TRAIN_STEPS_MOST / batches, INVALID, "epochs = %lld: of %lld batches are more than %lld steps",
+              (long long)epochs, (long long)batches, (long long)TRAIN_STEPS_MOST);
   info->steps = epochs > 0 ? epochs * batches : quern_config_int(c, "steps");
-  QUERN_CHECK(epochs == 0 || epochs <= INT64_MAX / batches, INVALID, "epochs = %lld: too many steps",
-              (long long)epochs);
+  QUERN_CHECK(info->steps <= INT64_MAX / info->batch, INVALID,
+              "steps = %lld, batch = %lld: more than 2^63 - 1 samples are read", (long long)info->steps,
+              (long long)info->batch);
   return open_schedule(t);
 }
 
@@ -133,7 +136,8 @@ static void begin(quern_trainer *t, double start) {
   train_find_peak(t); /* the caller may have had the machine measured */
 }
 
-static quern_status start_run(quern_trainer *t, const quern_config *config, double start) {
+static quern_status start_run(quern_trainer *t, const quern_config *config, bool folder, double start) {
+  if (folder) QUERN_TRY(train_folder_open(t, config));
   QUERN_TRY(train_open_run(t, config, false));
   double reading = base_clock();
   quern_checkpoint *checkpoint = NULL;
@@ -146,8 +150,20 @@ static quern_status start_run(quern_trainer *t, const quern_config *config, doub
   return status;
 }
 
-quern_status quern_trainer_new(quern_trainer **trainer, const quern_config *config,
-                               const quern_train_callbacks *callbacks) {
+quern_trainer *train_alloc(const quern_config *config, const quern_train_callbacks *callbacks) {
+  struct base_heap heap;
+  base_heap_init(&heap, io_config_allocator(config));
+  quern_trainer *t = base_alloc_zero(&heap, sizeof *t);
+  if (t == NULL) return NULL;
+  t->heap = heap;
+  t->best = INFINITY;
+  t->folder = t->lock = -1;
+  if (callbacks != NULL) t->callbacks = *callbacks;
+  return t;
+}
+
+quern_status train_new(quern_trainer **trainer, const quern_config *config, const quern_train_callbacks *callbacks,
+                       bool folder) {
   double start = base_clock();
   QUERN_CHECK(trainer != NULL, INVALID, "trainer_new: the place for the trainer is null");
   *trainer = NULL;
@@ -156,14 +172,9 @@ quern_status quern_trainer_new(quern_trainer **trainer, const quern_config *conf
               "trainer_new: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", callbacks->size,
               sizeof *callbacks);
   QUERN_TRY(base_env_read());
-  struct base_heap heap;
-  base_heap_init(&heap, io_config_allocator(config));
-  quern_trainer *made = base_alloc_zero(&heap, sizeof *made);
+  quern_trainer *made = train_alloc(config, callbacks);
   if (made == NULL) return QUERN_STATUS_MEMORY;
-  made->heap = heap;
-  made->best = INFINITY;
-  if (callbacks != NULL) made->callbacks = *callbacks;
-  quern_status status = start_run(made, config, start);
+  quern_status status = start_run(made, config, folder, start);
   if (status == QUERN_STATUS_OK)
     *trainer = made;
   else
@@ -171,8 +182,14 @@ quern_status quern_trainer_new(quern_trainer **trainer, const quern_config *conf
   return status;
 }
 
+quern_status quern_trainer_new(quern_trainer **trainer, const quern_config *config,
+                               const quern_train_callbacks *callbacks) {
+  return train_new(trainer, config, callbacks, false);
+}
+
 void quern_trainer_free(quern_trainer *t) {
   if (t == NULL) return;
+  train_unlock(t);
   quern_loader_free(t->loader);
   train_program_free(&t->eval);
   train_program_free(&t->main);

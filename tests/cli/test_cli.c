@@ -246,7 +246,8 @@ static void arrays_in_files(void **state) {
       {"quern eval small.qir --set x=1 --set n=1 --out y=a --out y=b", 1, "quern: --out y: it is given twice\n"},
       {"quern eval small.qir --out y", 2, "quern eval: --out y: expected NAME=FILE.npy\n..."},
       {"quern eval small.qir --out y=", 2, "quern eval: --out y=: expected NAME=FILE.npy\n..."},
-      {"quern eval small.qir --set x=1 --set n=1 --out-dir none", 1, "quern: none/y.npy...."},
+      {"quern eval small.qir --set x=1 --set n=1 --out-dir none", 1,
+       "quern: none/y.npy: cannot be made: No such file or directory\n"},
       {"quern eval twice.qir --out-dir d > /dev/null", 1, "quern: outputs 1 and 2 both go to d/a_b.npy HINT..."},
       {"quern eval twice.qir --out-dir d --out a/b=n.npy > /dev/null", 0, ""},
       {"mkfifo p && quern eval small.qir --set x=1 --set n=1 --out y=p", 1, "quern: p: is no regular file\n"},
@@ -272,6 +273,11 @@ static void run_programs(void **state) {
        "--out y=c.npy --out z=d.npy && cmp a.npy c.npy && cmp b.npy d.npy",
        0, "y: f32[4] written to a.npy\nz: f32[4,16] written to b.npy\ny: f32[4] written to c.npy\n..."},
       {"quern run small.qir --fill --quiet", 0, ""},
+      {"quern run small.qir --fill --quiet --out y=quiet.npy && mkdir quiet && quern run small.qir --fill --quiet "
+       "--out-dir quiet && "
+       "ls "
+       "quiet.npy quiet | grep -c 'npy$'",
+       0, "3\n"},
       {"quern run dense.qir", 1,
        "quern: dense.qir: input 'x' is not set\n  HINT: --set NAME=VALUE, --set NAME=@FILE.npy, or --fill for all\n"},
       {"quern run dense.qir --set xx=1", 1, "quern: --set xx: the graph has no such input; did you mean..."},

@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "base/base.h"
 #include "io/folder.h"
@@ -237,6 +238,56 @@ static void replaces(void **state) {
   folder_clear(folder);
 }
 
+/* What links lead to is neither emptied nor removed, whatever they are called. */
+static void links(void **state) {
+  (void)state;
+  static const char *const names[] = {".step-00000009.0.tmp", ".step-00000001.gone", "step-00000001", "step-00000002"};
+  char outside[128];
+  snprintf(outside, sizeof outside, "%s.outside", folder);
+  for (size_t i = 0; i < BASE_COUNT(names); i++) {
+    char inside[160];
+    snprintf(inside, sizeof inside, "%s/model.safetensors", outside);
+    assert_int_equal(mkdir(outside, 0777), 0);
+    file_store(inside, "precious", 8);
+    assert_int_equal(symlink(outside, in_folder(names[i])), 0);
+    EXPECT_OK(save(2, 1)); /* in place of a link of its step; older ones go */
+    EXPECT_OK(save(3, 1));
+    expect_found(3, 0);
+    assert_int_equal(folder_count(folder), 1);
+    assert_int_equal(folder_count(outside), 1);
+    folder_clear(folder);
+    folder_clear(outside);
+    assert_int_equal(rmdir(outside), 0);
+  }
+}
+
+/* A reader always finds one that is whole, while another process keeps only the newest. */
+static void beside_a_saver(void **state) {
+  (void)state;
+  enum { STEPS = 400 };
+  EXPECT_OK(save(1, 1));
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    quern_status status = QUERN_STATUS_OK;
+    for (uint64_t step = 2; step <= STEPS && status == QUERN_STATUS_OK; step++) status = save(step / 2, 1);
+    _exit(status == QUERN_STATUS_OK ? 0 : 1);
+  }
+  int status = 0, found = 0;
+  for (; waitpid(child, &status, WNOHANG) == 0; found++) {
+    quern_checkpoint *checkpoint;
+    EXPECT_OK(quern_checkpoint_find(&checkpoint, folder, NULL));
+    assert_non_null(checkpoint);
+    quern_checkpoint_info info;
+    EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+    assert_int_equal(info.skipped, 0);
+    quern_checkpoint_close(checkpoint);
+  }
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  assert_true(found > 0);
+  folder_clear(folder);
+}
+
 /* Of one step the one with the highest number is the newest. */
 static void numbers(void **state) {
   (void)state;
@@ -291,13 +342,28 @@ static void wrong_contents(void **state) {
   }
   contents.state = NULL;
   contents.n_config = 1;
-  contents.config = &(quern_string_pair){"a", "\xff"};
+  contents.config = &(quern_string_pair){"\xff", "a"};
   EXPECT_ERROR(quern_checkpoint_save(folder, &contents), INVALID, "checkpoint_save: \"?\" is no UTF-8");
   contents.n_config = 0;
   contents.n_tensors = 1;
   contents.tensors = &(quern_safetensor){.name = "\xc3", .dtype = QUERN_DTYPE_U8, .data = "x"};
   EXPECT_ERROR(quern_checkpoint_save(folder, &contents), INVALID, "checkpoint_save: \"?\" is no UTF-8");
   assert_int_equal(folder_count(folder), 0);
+}
+
+/* Values of the configuration may be any bytes: paths are. */
+static void any_bytes(void **state) {
+  (void)state;
+  static const char value[] = "/data/\xff\xc3(\xef\x9e\x80\xef\x9f\xbf/\xc3\xa9\n\"\\\x7f";
+  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint *c;
+  contents.n_config = 1;
+  contents.config = &(quern_string_pair){"data", value};
+  EXPECT_OK(quern_checkpoint_save(folder, &contents));
+  EXPECT_OK(quern_checkpoint_find(&c, folder, &memory_allocator));
+  assert_string_equal(quern_checkpoint_config(c, "data"), value);
+  quern_checkpoint_close(c);
+  folder_clear(folder);
 }
 
 static void loads_what_fits(void **state) {
@@ -625,11 +691,14 @@ int main(void) {
       JSON_TEST(replaces),
       JSON_TEST(keeps_whole_ones),
       JSON_TEST(leftovers),
+      JSON_TEST(links),
+      cmocka_unit_test(beside_a_saver),
       JSON_TEST(numbers),
       JSON_TEST(changed),
       JSON_TEST(other_digests),
       JSON_TEST(one_at_a_time),
       JSON_TEST(wrong_contents),
+      JSON_TEST(any_bytes),
       JSON_TEST(loads_what_fits),
       JSON_TEST(flipped),
       JSON_TEST(cut),

@@ -52,6 +52,47 @@ static void adding(void **state) {
   assert_true(fault.n > 3);
 }
 
+/* Texts of any bytes are JSON strings, and the same bytes again. */
+static void any_bytes(void **state) {
+  (void)state;
+  static const char *const texts[] = {"",
+                                      "plain",
+                                      "\xc3\xbc",
+                                      "\xff",
+                                      "\xc3",
+                                      "\xed\xa0\x80",
+                                      "\xef\x9e\x80",
+                                      "\xef\x9f\xbf",
+                                      "\xef\x9e",
+                                      "a\xf0\x9f\x98\x80\x80z"};
+  uint64_t random = 7;
+  for (size_t i = 0; i < 2000; i++) {
+    char text[40], bytes[160];
+    size_t n = i < BASE_COUNT(texts) ? strlen(texts[i]) : i % sizeof text;
+    for (size_t k = 0; k < n; k++) {
+      random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+      int any = (random >> 33) % 3 == 0 ? "\xef\x9e\x9f\x80"[i % 4] : (int)(1 + (random >> 40) % 255);
+      text[k] = (char)(i < BASE_COUNT(texts) ? texts[i][k] : any);
+    }
+    text[n] = 0;
+    struct base_heap heap;
+    struct base_str str;
+    base_heap_init(&heap, &memory_allocator);
+    base_str_init(&str, &heap);
+    base_str_add(&str, "{\"a\":");
+    EXPECT_OK(io_json_add_bytes(&str, text));
+    base_str_add(&str, "}");
+    json_t *object;
+    EXPECT_OK(io_json_parse("text", str.at, str.n, &object));
+    const json_t *value = json_object_get(object, "a");
+    assert_true(json_string_length(value) < sizeof bytes);
+    assert_int_equal(io_json_bytes(json_string_value(value), json_string_length(value), bytes), n);
+    assert_memory_equal(bytes, text, n);
+    json_decref(object);
+    base_str_fini(&str);
+  }
+}
+
 static void malformed(void **state) {
   (void)state;
   json_t *object;
@@ -74,6 +115,7 @@ static void shown(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {JSON_TEST(no_memory), JSON_TEST(adding), JSON_TEST(malformed), JSON_TEST(shown)};
+  const struct CMUnitTest tests[] = {JSON_TEST(no_memory), JSON_TEST(adding), JSON_TEST(any_bytes),
+                                     JSON_TEST(malformed), JSON_TEST(shown)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,7 +241,7 @@ static void faults(void **state) {
     quern_tokens_writer_free(writer);
     assert_true(files_in_folder() <= 1);
   }
-  assert_true(fault.n > 4);
+  assert_true(fault.n > 3);
 }
 
 static int make_folder(void **state) {

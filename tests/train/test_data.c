@@ -124,11 +124,11 @@ static void folders(void **state) {
     assert_memory_equal(inputs, want, sizeof inputs);
     assert_memory_equal(labels, want + 1, sizeof labels);
     assert_int_equal(data.bytes, large ? 0 : 24);
+    assert_int_not_equal(access(in_folder("large"), F_OK), 0); /* nothing has a name */
     digests[large] = data.digest;
     train_data_close(&data);
   }
   assert_true(digests[0] == digests[1]);
-  assert_int_equal(folder_count(in_folder("large")), 1);
   quern_config_free(config);
 }
 

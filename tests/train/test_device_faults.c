@@ -81,7 +81,7 @@ static void saving_fails(void **state) {
     if (!met) assert_int_equal(status, QUERN_STATUS_OK);
     if (met && status != QUERN_STATUS_OK) assert_int_equal(status, QUERN_STATUS_MEMORY);
     if (met && status != QUERN_STATUS_OK && access(in_folder("faults"), F_OK) == 0)
-      assert_int_equal(folder_count(in_folder("faults")), 0);
+      assert_int_equal(folder_count(in_folder("faults")), 1); /* the lock of a run that is under way */
   }
   quern_trainer_free(trainer);
   trainer = trainer_of(config);

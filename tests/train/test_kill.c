@@ -69,6 +69,20 @@ static int64_t newest_step(const char *out) {
   return (int64_t)info.step;
 }
 
+/* Names of files and folders that are written, and of locks. */
+static int left_over(const char *out) {
+  int n = 0;
+  DIR *dir = opendir(in_folder(out));
+  assert_non_null(dir);
+  for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    const char *end = strrchr(entry->d_name, '.');
+    bool itself = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    n += !itself && (entry->d_name[0] == '.' || (end != NULL && strcmp(end, ".tmp") == 0));
+  }
+  closedir(dir);
+  return n;
+}
+
 static void killed(void **state) {
   (void)state;
   assert_true(train_for("whole", "2", "0", 0)); /* and its kernels are compiled, for two threads and for one */
@@ -94,6 +108,7 @@ static void killed(void **state) {
     kills += !ended;
     if (!ended) continue;
     assert_true(last_digest(out) == last_digest("whole"));
+    assert_int_equal(left_over(out), 0);
     snprintf(out, sizeof out, "killed%d", ++runs); /* another one, until there were enough kills */
     before = 0;
   }
@@ -101,6 +116,7 @@ static void killed(void **state) {
                 runs + 1, 1e3 * start);
   assert_true(train_for(out, "2", "0", 0));
   assert_true(last_digest(out) == last_digest("whole"));
+  assert_int_equal(left_over(out), 0);
   assert_true(going_on > KILLS / 6);
 }
 
