@@ -213,7 +213,8 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   return status;
 }
 
-/* The same; where a library refuses kernels when they are built, once more, with code of our own in their place. Constants are
+/* The same; where a library refuses kernels when they are built, once more, with code of our own in their place.
+** Constants are
 ** folded in our floating-point state. */
 static quern_status compile(quern_program **program, const struct engine_request *request, run_of_stages *stages,
                             void *user) {
