@@ -22,7 +22,8 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
 }
 
 quern_status pass_inline(struct pass_graph *graph, const struct pass_options *options) {
-  struct job job = {.options = options, .deep = {.ctx = graph->ctx, .visit = visit, .user = &job}, .nodes = graph->ctx->n_nodes};
+  struct job job = {
+      .options = options, .deep = {.ctx = graph->ctx, .visit = visit, .user = &job}, .nodes = graph->ctx->n_nodes};
   base_map_init(&job.deep.graphs, &graph->ctx->heap);
   base_arena_init(&job.deep.arena, &graph->ctx->heap);
   quern_status status = pass_deep(graph, visit, &job);

@@ -373,7 +373,8 @@ static void swept_first(void **state) {
   assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
 }
 
-/* What killed processes have left is removed at once, by the next one; what is in use is not, nor what people are to look at. */
+/* What killed processes have left is removed at once, by the next one; what is in use is not, nor what people are to
+** look at. */
 static void left_behind(void **state) {
   (void)state;
   struct rt_folder used, kept;

@@ -289,7 +289,8 @@ static void from_objects(void **state) {
 
 /* ---- hosts --------------------------------------------------------------------------------------------- */
 
-/* Each in a process of its own, with other variables; the base's view of them is read there. The status it ended with. */
+/* Each in a process of its own, with other variables; the base's view of them is read there. The status it ended with.
+** */
 static int run_child(void (*body)(void), const char *const (*variables)[2]) {
   fflush(NULL);
   int ends[2], status;
@@ -427,7 +428,8 @@ static void environments(void **state) {
 
 /* ---- a cache that goes away ------------------------------------------------------------------------------------- */
 
-/* The cache is removed, or its disk is full, while the compiler runs: kernels are compiled elsewhere, and the next ones are kept. */
+/* The cache is removed, or its disk is full, while the compiler runs: kernels are compiled elsewhere, and the next ones
+** are kept. */
 static void without_its_folder(void) {
   expect_built(2, 0, 1, 0);
   expect_built(4, 0, 1, files_count(in_folder("lost"), "", ".so") > 0 ? 1 : 0);

@@ -36,7 +36,8 @@ static void free_module(struct rt_module *module) {
   rt_module_free(module);
 }
 
-/* Said when something is interpreted, and not when it only could be: machines are measured without a compiler, in vain, while all
+/* Said when something is interpreted, and not when it only could be: machines are measured without a compiler, in vain,
+** while all
 ** that runs was saved compiled. */
 static void warn_interpreted(void) {
   static _Atomic bool warned;

@@ -1,7 +1,8 @@
 /* runtime/cpu/units.c -- which kernels are compiled together
 ** A compiler process costs as much as a few hundred instructions; beyond that, units side by side share the work. The
 ** largest kernels are dealt first, each to the unit that is the least long with it; functions that a unit has already
-** cost nothing there. A unit has a bound, since a compiler's time and memory grow with its length: there are more units than
+** cost nothing there. A unit has a bound, since a compiler's time and memory grow with its length: there are more units
+** than
 ** processors then.
 ** tests: tests/runtime/test_units.c
 */
@@ -13,7 +14,7 @@ enum {
   KERNEL_COST = 20,
   LEAST_COST = 200,
   MOST_COST = 32768
-}; /* in instructions: of a kernel beside its own; that make a unit worth a process; of a unit of several kernels, about */
+}; /* in instructions: of a kernel beside its own; that make a unit worth a process; of several kernels in one */
 
 struct item {
   size_t kernel;
