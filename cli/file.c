@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- messages ------------------------------------------------------------------------------------------- */
 
@@ -108,7 +109,15 @@ int cli_write(const char *path, const char *text) {
   }
   FILE *file = fopen(path, "wb");
   if (file == NULL) return cli_fail("%s: cannot be made: %s", path, strerror(errno));
-  bool good = fputs(text, file) >= 0;
-  good = fclose(file) == 0 && good;
-  return good ? CLI_OK : cli_fail("%s: cannot be written: %s", path, strerror(errno));
+  (void)fputs(text, file);
+  return cli_close(file, path);
+}
+
+int cli_close(FILE *file, const char *path) {
+  struct stat there;
+  bool good = fflush(file) == 0 && !ferror(file);
+  int why = errno;
+  if (!good && fstat(fileno(file), &there) == 0 && S_ISREG(there.st_mode)) remove(path);
+  if (fclose(file) != 0 && good) good = false, why = errno;
+  return good ? CLI_OK : cli_fail("%s: cannot be written: %s", path, strerror(why));
 }

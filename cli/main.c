@@ -3,7 +3,11 @@
 */
 #include "cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static int run_help(const struct cli_call *call);
 
@@ -72,8 +76,16 @@ static int run(int argc, char **argv) {
   return cli_run(command, argc - 2, argv + 2);
 }
 
+/* A descriptor of a standard stream that is closed would be that of the next file opened, and what is printed would go into it. */
+static void open_streams(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!open("/dev/null", O_RDWR); /* the lowest descriptor: fd */
+}
+
 int main(int argc, char **argv) {
+  open_streams();
+  signal(SIGXFSZ, SIG_IGN); /* a file that would be too large is an error of writing, as a full disk is */
   int status = run(argc, argv);
-  if (fflush(stdout) != 0 || ferror(stdout)) return cli_fail("standard output cannot be written");
-  return status;
+  bool written = fflush(stdout) == 0 && !ferror(stdout);
+  return written || status != CLI_OK ? status : cli_fail("standard output cannot be written");
 }

@@ -186,9 +186,8 @@ static int decode(const struct cli_call *call, const quern_tokenizer *tokenizer,
                  : cli_fail("%s", quern_last_error());
     quern_tokens_free(tokens);
   }
-  if (out != NULL && fclose(file) != 0 && status == CLI_OK)
-    status = cli_fail("%s: cannot be written: %s", out, strerror(errno));
-  return status;
+  int closed = out != NULL ? cli_close(file, out) : CLI_OK;
+  return status == CLI_OK ? closed : status;
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */

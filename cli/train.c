@@ -232,7 +232,9 @@ const struct cli_command cli_command_train = {
             "given.\n"
             "In a folder `out` that has checkpoints the run goes on after the newest. Ctrl-C ends it after the current "
             "step,\n"
-            "with a checkpoint (exit status 130); a second one ends it at once.\n",
+            "with a checkpoint (exit status 130); a second one ends it at once. A closed terminal (129, but not under "
+            "nohup)\n"
+            "ends it with a checkpoint, too.\n",
     .options = train_options,
     .print_more = cli_settings_help,
     .least_files = 0,

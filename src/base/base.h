@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "quern/context.h"
@@ -206,6 +207,14 @@ void base_log(int level, const char *fmt, ...) BASE_PRINTF(2, 3);
 
 /* The nearest word of a list by edit distance, or NULL when none is near. */
 const char *base_nearest(const char *word, const char *const *list, size_t n);
+
+/* ---- descriptors (descriptor.c) ------------------------------------------------------------------------------------- */
+
+/* A descriptor above those of the standard streams, in place of one that may be 0, 1 or 2 because the host closed that stream and
+** would print into the file. Closes the low one; -1 with errno when fd is -1 or no other is to be had. */
+int base_fd_high(int fd);
+/* fopen with such a descriptor. */
+FILE *base_fopen(const char *path, const char *mode);
 
 /* ---- clock, signals, threads (clock.c, signals.c, thread.c) ------------------------------------------------------------------ */
 

@@ -56,7 +56,7 @@ static quern_status begin(const char *what, const char *path, io_fill *fill, voi
   int length = snprintf(temporary, IO_PATH_MOST, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&number, 1));
   QUERN_CHECK(length > 0 && length < IO_PATH_MOST, IO, "%s: the path has %zu bytes, which is too long", what,
               strlen(path));
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  int fd = base_fd_high(open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", temporary, strerror(errno));
   struct io_out out = {path, fd};
   quern_status status = finish(&out, fill(&out, user));

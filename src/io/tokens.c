@@ -179,7 +179,7 @@ static quern_status begin(quern_tokens_writer *writer, const char *path) {
   }
   memcpy(writer->path, path, n);
   writer->temporary = memcpy(writer->path + n, temporary, more);
-  writer->file = fopen(temporary, "r+b");
+  writer->file = base_fopen(temporary, "r+b");
   if (writer->file == NULL) return cannot(writer, "opened");
   if (!writer->options.raw && fwrite(zeros, 1, HEAD_BYTES, writer->file) != HEAD_BYTES)
     return cannot(writer, "written");

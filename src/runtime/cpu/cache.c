@@ -170,7 +170,7 @@ void rt_cache_note_set(const struct rt_cache *cache, const struct rt_key *key, c
   static _Atomic unsigned number;
   if (cache->folder < 0) return;
   snprintf(new, sizeof new, "tmp-%ld-%u", (long)getpid(), atomic_fetch_add(&number, 1));
-  int fd = openat(cache->folder, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  int fd = base_fd_high(openat(cache->folder, new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd < 0) return;
   bool whole = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
   whole = close(fd) == 0 && whole;
@@ -230,7 +230,7 @@ void rt_cache_remove(const struct rt_cache *cache, const struct rt_key *object) 
 bool rt_cache_write(const struct rt_key *object, const void *bytes, size_t n, const char *file) {
   struct trailer trailer = trailer_of(object, bytes, n);
   if (rt_file_write(file, bytes, n) != QUERN_STATUS_OK) return false;
-  int fd = open(file, O_WRONLY | O_APPEND | O_CLOEXEC);
+  int fd = base_fd_high(open(file, O_WRONLY | O_APPEND | O_CLOEXEC));
   if (fd < 0) return false;
   bool whole = write(fd, &trailer, sizeof trailer) == (ssize_t)sizeof trailer;
   return close(fd) == 0 && whole;

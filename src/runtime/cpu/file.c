@@ -40,7 +40,7 @@ void rt_folder_remove(const char *path) {
 }
 
 quern_status rt_file_write(const char *path, const void *bytes, size_t n) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+  int fd = base_fd_high(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
   QUERN_CHECK(fd >= 0, IO, "cannot write %s: %s", path, strerror(errno));
   size_t done = 0;
   while (done < n) {
