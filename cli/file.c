@@ -9,9 +9,29 @@
 
 /* ---- messages ------------------------------------------------------------------------------------------- */
 
+enum { LINE_BYTES = 3 * 4096 }; /* for two paths and more */
+
+void cli_print_v(FILE *out, const char *fmt, va_list args) {
+  char text[LINE_BYTES], shown[2 * LINE_BYTES];
+  if (vsnprintf(text, sizeof text, fmt, args) < 0) return;
+  for (char *at = text, *end; at != NULL; at = end) {
+    end = strchr(at, '\n');
+    if (end != NULL) *end++ = 0;
+    fputs(quern_text_shown(shown, sizeof shown, at), out);
+    if (end != NULL) fputc('\n', out);
+  }
+}
+
+void cli_print(FILE *out, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  cli_print_v(out, fmt, args);
+  va_end(args);
+}
+
 static void print_message(const char *command, const char *fmt, va_list args) {
   fprintf(stderr, "quern%s%s: ", command[0] != 0 ? " " : "", command);
-  vfprintf(stderr, fmt, args);
+  cli_print_v(stderr, fmt, args);
   fputc('\n', stderr);
 }
 

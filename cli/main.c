@@ -42,8 +42,8 @@ static int unknown_command(const char *name) {
   const char *names[COMMANDS];
   for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i]->name;
   const char *nearest = cli_nearest(name, COMMANDS, names);
-  fprintf(stderr, "quern: there is no command '%s'%s%s%s\n  HINT: quern --help lists them\n", name,
-          nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+  cli_print(stderr, "quern: there is no command '%s'%s%s%s\n  HINT: quern --help lists them\n", name,
+            nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
   return CLI_USAGE;
 }
 

@@ -182,6 +182,13 @@ quern_status base_str_status(const struct base_str *str) QUERN_NODISCARD;
 /* A shape such as "(2, 3)", "(4,)" or "()" in a caller's buffer; returns buffer. */
 char *base_shape_text(char *buffer, size_t bytes, int rank, const int64_t *dims);
 
+/* ---- texts for people (shown.c) ---------------------------------------------------------------------------------------- */
+
+/* Bytes of the character at a text when it can be shown; 0 of one that a terminal would obey, of what is no UTF-8, of the end. */
+size_t base_text_char(const char *text);
+/* quern_text_shown; with lines, line ends and tabs stay. */
+char *base_text_shown(char *buffer, size_t bytes, const char *text, bool lines);
+
 /* ---- log (log.c) and environment (env.c, env.def) ------------------------------------------------------------------- */
 
 enum base_env {
