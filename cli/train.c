@@ -249,7 +249,7 @@ const struct cli_command cli_command_resume = {
     .more = "DIR is the folder `out` of the run. Keys that say what is computed cannot change; steps, threads, memory "
             "and the like\n"
             "can (quern help train lists them). The result has the same bits as that of a run that was never "
-            "interrupted.\n",
+            "interrupted, on the same target.\n",
     .options = train_options,
     .least_files = 1,
     .most_files = SIZE_MAX,
