@@ -86,7 +86,7 @@ const char *cli_nearest(const char *word, size_t n, const char *const *words);
 int cli_read(const char *path, char **bytes, size_t *n);
 /* Writes a text to a file, "-" for standard output. */
 int cli_write(const char *path, const char *text);
-/* Closes a file that was written; when not all of it could be, says so and removes it, since half of it is of no use. */
+/* Closes a file that was written; when not all of it could be, says so and removes it. */
 int cli_close(FILE *file, const char *path);
 
 /* Seconds since some fixed moment. */
@@ -98,8 +98,8 @@ double cli_seconds(void);
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 
-/* The same of Ctrl-C and SIGTERM, with a word on stderr, and of a closed terminal, a pipe that nobody reads and a limit of CPU time,
-** of which a second one changes nothing; which it was, 0: none. */
+/* The same of Ctrl-C and SIGTERM, with a word on stderr, and of a closed terminal, a pipe that nobody reads and a limit
+** of CPU time, of which a second one changes nothing; which it was, 0: none. */
 void cli_catch_end(void);
 int cli_end_signal(void);
 

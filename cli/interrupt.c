@@ -1,8 +1,9 @@
 /* cli/interrupt.c -- Ctrl-C while something long runs: what was done so far is told or saved, then the program ends
 ** One press can come as two signals: timeout(1) and others send it to the program and then to its whole group. What
-** follows the first within ECHO_MS is therefore the same press; what comes later ends the program at once. Only people and
-** process managers repeat themselves to say "at once", with SIGINT and SIGTERM: a terminal that is closed sends SIGHUP as often as
-** there are shells in it, each write to a closed pipe a SIGPIPE, and the limit of CPU time a SIGXCPU every second.
+** follows the first within ECHO_MS is therefore the same press; what comes later ends the program at once. Only people
+** and process managers repeat themselves to say "at once", with SIGINT and SIGTERM: a terminal that is closed sends
+** SIGHUP as often as there are shells in it, each write to a closed pipe a SIGPIPE, and the limit of CPU time a SIGXCPU
+** every second.
 ** tests: tests/cli/test_train.c
 */
 #include "cli.h"
@@ -39,8 +40,8 @@ static void on_signal(int number) {
   errno = error;
 }
 
-/* Has the signals noted; whoever started the program may have had some ignored, as nohup(1) does, which holds for all but Ctrl-C and
-** SIGTERM: these are sent on purpose. */
+/* Has the signals noted; whoever started the program may have had some ignored, as nohup(1) does, which holds for all
+** but Ctrl-C and SIGTERM: these are sent on purpose. */
 static void heed(const int *numbers, int n) {
   struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
   sigemptyset(&action.sa_mask);

@@ -76,7 +76,8 @@ static int run(int argc, char **argv) {
   return cli_run(command, argc - 2, argv + 2);
 }
 
-/* A descriptor of a standard stream that is closed would be that of the next file opened, and what is printed would go into it. */
+/* A descriptor of a standard stream that is closed would be that of the next file opened, and what is printed would go
+** into it. */
 static void open_streams(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!open("/dev/null", O_RDWR); /* the lowest descriptor: fd */

@@ -182,9 +182,10 @@ quern_status base_str_status(const struct base_str *str) QUERN_NODISCARD;
 /* A shape such as "(2, 3)", "(4,)" or "()" in a caller's buffer; returns buffer. */
 char *base_shape_text(char *buffer, size_t bytes, int rank, const int64_t *dims);
 
-/* ---- texts for people (shown.c) ---------------------------------------------------------------------------------------- */
+/* ---- texts for people (shown.c) ---------------------------------------------------------------------------------- */
 
-/* Bytes of the character at a text when it can be shown; 0 of one that a terminal would obey, of what is no UTF-8, of the end. */
+/* Bytes of the character at a text when it can be shown; 0 of one that a terminal would obey, of what is no UTF-8, of
+** the end. */
 size_t base_text_char(const char *text);
 /* quern_text_shown; with lines, line ends and tabs stay. */
 char *base_text_shown(char *buffer, size_t bytes, const char *text, bool lines);
@@ -215,10 +216,10 @@ void base_log(int level, const char *fmt, ...) BASE_PRINTF(2, 3);
 /* The nearest word of a list by edit distance, or NULL when none is near. */
 const char *base_nearest(const char *word, const char *const *list, size_t n);
 
-/* ---- descriptors (descriptor.c) ------------------------------------------------------------------------------------- */
+/* ---- descriptors (descriptor.c) ---------------------------------------------------------------------------------- */
 
-/* A descriptor above those of the standard streams, in place of one that may be 0, 1 or 2 because the host closed that stream and
-** would print into the file. Closes the low one; -1 with errno when fd is -1 or no other is to be had. */
+/* A descriptor above those of the standard streams, in place of one that may be 0, 1 or 2 because the host closed that
+** stream and would print into the file. Closes the low one; -1 with errno when fd is -1 or no other is to be had. */
 int base_fd_high(int fd);
 /* fopen with such a descriptor. */
 FILE *base_fopen(const char *path, const char *mode);

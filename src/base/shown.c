@@ -1,6 +1,7 @@
 /* base/shown.c -- texts from outside on their way to people: names in files, paths, arguments
-** A terminal obeys control characters: what a file is named, or names its tensors, must not move the cursor, set titles or clear what
-** was said. They are shown as "\x1b", byte by byte, as is what is no UTF-8, and what turns the direction of text or ends its line.
+** A terminal obeys control characters: what a file is named, or names its tensors, must not move the cursor, set titles
+** or clear what was said. They are shown as "\x1b", byte by byte, as is what is no UTF-8, and what turns the direction
+** of text or ends its line.
 ** tests: tests/base/test_shown.c
 */
 #include "base/base.h"
@@ -9,7 +10,8 @@
 
 static bool follows(unsigned char c) { return (c & 0xc0u) == 0x80u; }
 
-/* Bytes of the UTF-8 character at a text, 0: there is none. A text's end follows nothing, so that nothing behind it is read. */
+/* Bytes of the UTF-8 character at a text, 0: there is none. A text's end follows nothing, so that nothing behind it is
+** read. */
 static size_t utf8_bytes(const unsigned char *at) {
   static const struct {
     unsigned char first, last, second, second_last; /* of the first byte, and of the one behind it */

@@ -356,7 +356,8 @@ static void escaped(void **state) {
   RUN(rows);
 }
 
-/* Targets of processors share the order of sums; which elements are NaN is the same everywhere (docs/runtime.md, "Bits"). */
+/* Targets of processors share the order of sums; which elements are NaN is the same everywhere (docs/runtime.md,
+** "Bits"). */
 static void targets(void **state) {
   (void)state;
   put("nan.qir", "quern 1\n%0 = input name=\"a\" dtype=f32 shape=[2]\n%1 = input name=\"b\" dtype=f32 shape=[2]\n"

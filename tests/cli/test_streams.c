@@ -1,5 +1,5 @@
-/* tests/cli/test_streams.c -- the program where the host gives it less than usual: standard streams that are closed, files that may
-** not become large
+/* tests/cli/test_streams.c -- the program where the host gives it less than usual: standard streams that are closed,
+** files that may not become large
 ** The program is the one two folders above this test's own (the build folder); everything happens in a fresh folder.
 */
 #define _XOPEN_SOURCE 700 /* realpath */

@@ -269,7 +269,8 @@ static void interrupted(void **state) {
   assert_int_equal(shell("quern resume i steps=$(($(wc -l < i/metrics.jsonl) + 1)) | grep -c '^done: 1 steps'"), 0);
 }
 
-/* Nobody reads on: the run ends as after Ctrl-C, with its last step saved. What was ignored from the start, as by nohup, stays so. */
+/* Nobody reads on: the run ends as after Ctrl-C, with its last step saved. What was ignored from the start, as by
+** nohup, stays so. */
 static void left_alone(void **state) {
   (void)state;
   static const char *const arguments[] = {"quern",           "train",        "tiny.cfg",    "out=pipe",

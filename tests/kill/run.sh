@@ -1,7 +1,8 @@
 #!/bin/bash
-# tests/kill/run.sh BUILD [ROUNDS] [SEED] -- kill -9 at random moments, as pid 1 of a PID namespace, as in a container: the run goes on each
-# time, ends with the bits of one that was never killed, and leaves no temporary file and no process.
-# A third of the rounds begins with an empty cache, so that the kill meets the compiler. Skipped where namespaces cannot be made.
+# tests/kill/run.sh BUILD [ROUNDS] [SEED] -- kill -9 at random moments, as pid 1 of a PID namespace, as in a container:
+# the run goes on each time, ends with the bits of one that was never killed, and leaves no temporary file and no
+# process. A third of the rounds begins with an empty cache, so that the kill meets the compiler. Skipped where
+# namespaces cannot be made.
 set -eu
 export LC_ALL=C
 build=$(cd "${1:-build}" && pwd) rounds=${2:-5} seed=${3:-1}
