@@ -3,6 +3,7 @@
 */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -68,6 +69,9 @@ void cli_print_help(FILE *out, const struct cli_command *command);
 
 /* ---- messages and files (file.c) ------------------------------------------------------------------------ */
 
+/* printf of what names files, tensors or the like: what a terminal would obey is shown as quern_text_shown does. */
+void cli_print(FILE *out, const char *fmt, ...) CLI_PRINTF(2, 3);
+void cli_print_v(FILE *out, const char *fmt, va_list args) CLI_PRINTF(2, 0);
 /* "quern: ..." on stderr; returns CLI_FAILED. */
 int cli_fail(const char *fmt, ...) CLI_PRINTF(1, 2);
 /* The library's last error, after what it was about. */
@@ -82,6 +86,11 @@ const char *cli_nearest(const char *word, size_t n, const char *const *words);
 int cli_read(const char *path, char **bytes, size_t *n);
 /* Writes a text to a file, "-" for standard output. */
 int cli_write(const char *path, const char *text);
+/* Closes a file that was written; when not all of it could be, says so and removes it. */
+int cli_close(FILE *file, const char *path);
+
+/* Seconds since some fixed moment. */
+double cli_seconds(void);
 
 /* ---- Ctrl-C (interrupt.c) ------------------------------------------------------------------------------- */
 
@@ -89,7 +98,8 @@ int cli_write(const char *path, const char *text);
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 
-/* The same of Ctrl-C and SIGTERM, with a word on stderr; which it was, 0: none. */
+/* The same of Ctrl-C and SIGTERM, with a word on stderr, and of a closed terminal, a pipe that nobody reads and a limit
+** of CPU time, of which a second one changes nothing; which it was, 0: none. */
 void cli_catch_end(void);
 int cli_end_signal(void);
 

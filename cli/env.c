@@ -6,8 +6,8 @@ static int run(const struct cli_call *call) {
   for (size_t i = 0; i < quern_env_count(); i++) {
     quern_env_entry entry;
     if (quern_env_get(i, &entry) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
-    printf("%s=%s\n    %s (%s; default: %s)\n", entry.name, entry.value, entry.help, entry.form,
-           entry.fallback[0] != 0 ? entry.fallback : "unset");
+    cli_print(stdout, "%s=%s\n    %s (%s; default: %s)\n", entry.name, entry.value, entry.help, entry.form,
+              entry.fallback[0] != 0 ? entry.fallback : "unset");
   }
   quern_context *ctx = NULL; /* making one says which value is malformed, and so not in force */
   quern_status status = quern_context_new(&ctx, NULL);

@@ -77,14 +77,14 @@ const struct cli_command cli_command_eval_loss = {
 
 static void print_line(void *user, const char *text) {
   (void)user;
-  puts(text);
+  cli_print(stdout, "%s\n", text);
 }
 
 static int run_report(const struct cli_call *call) {
   const char *dir = call->files[0];
   if (quern_train_report(dir) != QUERN_STATUS_OK || quern_train_summary(dir, print_line, NULL) != QUERN_STATUS_OK)
     return cli_fail("%s", quern_last_error());
-  printf("report: %s/report.html\n", dir);
+  cli_print(stdout, "report: %s/report.html\n", dir);
   return CLI_OK;
 }
 

@@ -5,12 +5,33 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- messages ------------------------------------------------------------------------------------------- */
 
+enum { LINE_BYTES = 3 * 4096 }; /* for two paths and more */
+
+void cli_print_v(FILE *out, const char *fmt, va_list args) {
+  char text[LINE_BYTES], shown[2 * LINE_BYTES];
+  if (vsnprintf(text, sizeof text, fmt, args) < 0) return;
+  for (char *at = text, *end; at != NULL; at = end) {
+    end = strchr(at, '\n');
+    if (end != NULL) *end++ = 0;
+    fputs(quern_text_shown(shown, sizeof shown, at), out);
+    if (end != NULL) fputc('\n', out);
+  }
+}
+
+void cli_print(FILE *out, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  cli_print_v(out, fmt, args);
+  va_end(args);
+}
+
 static void print_message(const char *command, const char *fmt, va_list args) {
   fprintf(stderr, "quern%s%s: ", command[0] != 0 ? " " : "", command);
-  vfprintf(stderr, fmt, args);
+  cli_print_v(stderr, fmt, args);
   fputc('\n', stderr);
 }
 
@@ -108,7 +129,15 @@ int cli_write(const char *path, const char *text) {
   }
   FILE *file = fopen(path, "wb");
   if (file == NULL) return cli_fail("%s: cannot be made: %s", path, strerror(errno));
-  bool good = fputs(text, file) >= 0;
-  good = fclose(file) == 0 && good;
-  return good ? CLI_OK : cli_fail("%s: cannot be written: %s", path, strerror(errno));
+  (void)fputs(text, file);
+  return cli_close(file, path);
+}
+
+int cli_close(FILE *file, const char *path) {
+  struct stat there;
+  bool good = fflush(file) == 0 && !ferror(file);
+  int why = errno;
+  if (!good && fstat(fileno(file), &there) == 0 && S_ISREG(there.st_mode)) remove(path);
+  if (fclose(file) != 0 && good) good = false, why = errno;
+  return good ? CLI_OK : cli_fail("%s: cannot be written: %s", path, strerror(why));
 }

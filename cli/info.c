@@ -65,21 +65,21 @@ static void sum_up(struct subject *subject) {
 
 /* ---- for people ----------------------------------------------------------------------------------------- */
 
-/* A text without control characters; how many characters it has. */
-static int print_plain(const char *text) {
+enum { SHOWN_BYTES = 8192 };
+
+/* A text as a terminal may have it; how many characters it has. */
+static int plain_width(const char *text) {
+  char shown[SHOWN_BYTES];
   int n = 0;
-  for (; *text != 0; text++) {
-    unsigned char c = (unsigned char)*text;
-    fputc(c < 0x20 || c == 0x7f ? '?' : c, stdout);
-    n += (c & 0xc0) != 0x80;
-  }
+  quern_text_shown(shown, sizeof shown, text);
+  for (const char *at = shown; *at != 0; at++) n += ((unsigned char)*at & 0xc0) != 0x80;
   return n;
 }
 
-static int plain_width(const char *text) {
-  int n = 0;
-  for (; *text != 0; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
-  return n;
+static int print_plain(const char *text) {
+  char shown[SHOWN_BYTES];
+  fputs(quern_text_shown(shown, sizeof shown, text), stdout);
+  return plain_width(text);
 }
 
 /* Pads a column that has n characters. */
@@ -118,7 +118,7 @@ static void show_files(const struct subject *subject) {
     const char *path = "";
     uint64_t bytes = 0;
     if (quern_safetensors_shard(subject->tensors, i, &path, &bytes) == QUERN_STATUS_OK)
-      printf("  %s: %" PRIu64 " bytes\n", path, bytes);
+      cli_print(stdout, "  %s: %" PRIu64 " bytes\n", path, bytes);
   }
 }
 
@@ -146,8 +146,9 @@ static void show(const struct subject *subject) {
   char bytes[24];
   const quern_checkpoint_info *info = &subject->info;
   size_t n = quern_safetensors_count(subject->tensors);
-  printf("%s: %zu tensor%s, %" PRIu64 " elements, %s\n", subject->checkpoint != NULL ? info->path : subject->path, n,
-         n == 1 ? "" : "s", subject->elements, cli_bytes_text(bytes, (int64_t)subject->bytes));
+  cli_print(stdout, "%s: %zu tensor%s, %" PRIu64 " elements, %s\n",
+            subject->checkpoint != NULL ? info->path : subject->path, n, n == 1 ? "" : "s", subject->elements,
+            cli_bytes_text(bytes, (int64_t)subject->bytes));
   if (subject->checkpoint != NULL) {
     printf("checkpoint: step %" PRIu64 ", seed 0x%016" PRIx64 ", cursor %" PRIu64 "; every digest is right\n",
            info->step, info->seed, info->cursor);
@@ -172,8 +173,10 @@ static void json_string(const char *text) {
     unsigned char c = (unsigned char)*text;
     if (c == '"' || c == '\\')
       printf("\\%c", c);
-    else if (c < 0x20)
+    else if (c < 0x20 || c == 0x7f)
       printf("\\u%04x", (unsigned)c);
+    else if (c == 0xc2 && (unsigned char)text[1] < 0xa0 && text[1] != 0)
+      printf("\\u%04x", (unsigned)(unsigned char)*++text); /* C1: U+0080 to U+009F */
     else
       fputc(c, stdout);
   }

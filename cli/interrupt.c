@@ -1,6 +1,10 @@
 /* cli/interrupt.c -- Ctrl-C while something long runs: what was done so far is told or saved, then the program ends
 ** One press can come as two signals: timeout(1) and others send it to the program and then to its whole group. What
-** follows the first within ECHO_MS is therefore the same press; what comes later ends the program at once.
+** follows the first within ECHO_MS is therefore the same press; what comes later ends the program at once. Only people
+** and process managers repeat themselves to say "at once", with SIGINT and SIGTERM: a terminal that is closed sends
+** SIGHUP as often as there are shells in it, each write to a closed pipe a SIGPIPE, and the limit of CPU time a SIGXCPU
+** every second.
+** tests: tests/cli/test_train.c
 */
 #include "cli.h"
 
@@ -25,21 +29,27 @@ static int64_t milliseconds(void) {
 static void on_signal(int number) {
   static const char text[] = "\nquern: ends after this step, with a checkpoint; once more: at once\n";
   int error = errno, none = 0;
+  bool by_hand = number == SIGINT || number == SIGTERM;
   if (atomic_compare_exchange_strong(&ended, &none, number)) {
     first = milliseconds();
     if (telling && write(STDERR_FILENO, text, sizeof text - 1) < 0) telling = 0; /* nobody is there to be told */
-  } else if (first != 0 && milliseconds() - first >= ECHO_MS) {
+  } else if (by_hand && first != 0 && milliseconds() - first >= ECHO_MS) {
     signal(number, SIG_DFL);
     raise(number); /* comes when this returns */
   }
   errno = error;
 }
 
+/* Has the signals noted; whoever started the program may have had some ignored, as nohup(1) does, which holds for all
+** but Ctrl-C and SIGTERM: these are sent on purpose. */
 static void heed(const int *numbers, int n) {
-  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
   sigemptyset(&action.sa_mask);
   for (int i = 0; i < n; i++) sigaddset(&action.sa_mask, numbers[i]);
-  for (int i = 0; i < n; i++) sigaction(numbers[i], &action, NULL);
+  for (int i = 0; i < n; i++) {
+    bool ignored = sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+    if (!ignored || numbers[i] == SIGINT || numbers[i] == SIGTERM) sigaction(numbers[i], &action, NULL);
+  }
 }
 
 void cli_catch_interrupt(void) { heed((const int[]){SIGINT}, 1); }
@@ -47,8 +57,9 @@ void cli_catch_interrupt(void) { heed((const int[]){SIGINT}, 1); }
 bool cli_interrupted(void) { return ended != 0; }
 
 void cli_catch_end(void) {
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXCPU};
   telling = 1;
-  heed((const int[]){SIGINT, SIGTERM}, 2);
+  heed(numbers, sizeof numbers / sizeof *numbers);
 }
 
 int cli_end_signal(void) { return ended; }

@@ -139,7 +139,7 @@ void cli_line_print(struct cli_line *line, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
   clear(line);
-  vprintf(fmt, args);
+  cli_print_v(stdout, fmt, args);
   putchar('\n');
   va_end(args);
   if (again) draw(line, &line->last);

@@ -3,7 +3,11 @@
 */
 #include "cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 static int run_help(const struct cli_call *call);
 
@@ -38,8 +42,8 @@ static int unknown_command(const char *name) {
   const char *names[COMMANDS];
   for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i]->name;
   const char *nearest = cli_nearest(name, COMMANDS, names);
-  fprintf(stderr, "quern: there is no command '%s'%s%s%s\n  HINT: quern --help lists them\n", name,
-          nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+  cli_print(stderr, "quern: there is no command '%s'%s%s%s\n  HINT: quern --help lists them\n", name,
+            nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
   return CLI_USAGE;
 }
 
@@ -72,8 +76,17 @@ static int run(int argc, char **argv) {
   return cli_run(command, argc - 2, argv + 2);
 }
 
+/* A descriptor of a standard stream that is closed would be that of the next file opened, and what is printed would go
+** into it. */
+static void open_streams(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)!open("/dev/null", O_RDWR); /* the lowest descriptor: fd */
+}
+
 int main(int argc, char **argv) {
+  open_streams();
+  signal(SIGXFSZ, SIG_IGN); /* a file that would be too large is an error of writing, as a full disk is */
   int status = run(argc, argv);
-  if (fflush(stdout) != 0 || ferror(stdout)) return cli_fail("standard output cannot be written");
-  return status;
+  bool written = fflush(stdout) == 0 && !ferror(stdout);
+  return written || status != CLI_OK ? status : cli_fail("standard output cannot be written");
 }

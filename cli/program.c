@@ -129,8 +129,8 @@ static int print_counts(const char *path, const quern_program *program) {
   char arena[24], state[24], constants[24], scratch[24];
   if (quern_program_count(program, &c) != QUERN_STATUS_OK || quern_program_memory(program, &m) != QUERN_STATUS_OK)
     return cli_fail_last(path);
-  printf("%s: %zu nodes, %zu after the passes; %zu steps of %zu kernels\n", path, c.nodes_before, c.nodes_after,
-         c.steps, c.kernels);
+  cli_print(stdout, "%s: %zu nodes, %zu after the passes; %zu steps of %zu kernels\n", path, c.nodes_before,
+            c.nodes_after, c.steps, c.kernels);
   printf("passes %.1f ms, plan %.1f ms, compile %.1f ms; units compiled %d, from the cache %d\n",
          1e3 * c.seconds_passes, 1e3 * c.seconds_plan, 1e3 * c.seconds_compile, c.compiled, c.cached);
   printf("memory: arena %s, state %s, constants %s, scratch %s\n", cli_bytes_text(arena, m.arena),
@@ -156,7 +156,7 @@ static int finish_compile(const struct cli_call *call, const quern_program *prog
   int status = print_counts(call->files[0], program);
   if (status != CLI_OK || !cli_has(call, "--output", &out)) return status;
   if (quern_program_save(program, out) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
-  printf("written to %s\n", out);
+  cli_print(stdout, "written to %s\n", out);
   return CLI_OK;
 }
 

@@ -14,11 +14,14 @@ struct side {
 
 /* A graph on its way through a run: as the options say, and perhaps without fusion to be compared with. */
 enum { FUSED, UNFUSED, SIDES };
+enum { TIMES = 1 << 16 };
 struct execution {
   const struct cli_call *call;
   struct cli_values values;
   struct side sides[SIDES];
   void **outputs;
+  int64_t runs;  /* that were made of the first side */
+  double *times; /* seconds of the last TIMES of them; NULL: they are not timed */
 };
 
 /* ---- compiling or loading ------------------------------------------------------------------------------- */
@@ -62,6 +65,7 @@ static void end(struct execution *ex) {
     quern_program_free(side->program);
   }
   free(ex->outputs);
+  free(ex->times);
   cli_values_end(&ex->values);
 }
 
@@ -132,13 +136,32 @@ static int open_side(struct execution *ex, struct side *side) {
 static int run_side(struct execution *ex, struct side *side) {
   int status = copy_inputs(ex, side);
   if (status != CLI_OK) return status;
+  double start = cli_seconds();
   bool good = quern_instance_run(side->instance, side->inputs, ex->outputs) == QUERN_STATUS_OK;
+  if (ex->times != NULL && side == &ex->sides[FUSED]) ex->times[ex->runs++ % TIMES] = cli_seconds() - start;
   return good ? CLI_OK : cli_fail_last(ex->call->files[0]);
+}
+
+static int compare_times(const void *a, const void *b) {
+  double x, y;
+  memcpy(&x, a, sizeof x);
+  memcpy(&y, b, sizeof y);
+  return (x > y) - (x < y);
+}
+
+static void print_times(const struct execution *ex) {
+  size_t n = ex->runs < TIMES ? (size_t)ex->runs : TIMES;
+  if (n == 0) return;
+  qsort(ex->times, n, sizeof *ex->times, compare_times);
+  double median = (ex->times[(n - 1) / 2] + ex->times[n / 2]) / 2;
+  printf("%lld run%s: median %.4g ms, least %.4g ms\n", (long long)ex->runs, ex->runs == 1 ? "" : "s", 1e3 * median,
+         1e3 * ex->times[0]);
 }
 
 /* A run that warms up; then everything is as before, and recorded from now on. */
 static int start_record(struct execution *ex, struct side *side) {
   int status = run_side(ex, side);
+  ex->runs = 0;
   if (status == CLI_OK) status = bind_states(ex, side);
   if (status == CLI_OK && quern_instance_record(side->instance, true) != QUERN_STATUS_OK)
     status = cli_fail_last(ex->call->files[0]);
@@ -179,10 +202,16 @@ static int execute(struct execution *ex) {
   cli_has(call, "--folded", &folded);
   bool record = profile || trace != NULL || folded != NULL;
   int status = cli_number(call, "--runs", 1, 1000000000, &runs);
+  bool quiet = cli_has(call, "--quiet", NULL);
+  if (cli_has(call, "--runs", NULL) && !quiet && status == CLI_OK) {
+    ex->times = malloc(TIMES * sizeof *ex->times);
+    if (ex->times == NULL) return cli_fail("no memory");
+  }
   if (status == CLI_OK) status = begin(ex, "cpu", false);
   if (status == CLI_OK && cli_has(call, "--fill", NULL)) status = cli_values_fill(&ex->values);
   if (status == CLI_OK) status = run_times(ex, runs, record);
   if (status == CLI_OK) status = cli_values_show(&ex->values);
+  if (status == CLI_OK && !quiet) print_times(ex);
   if (status == CLI_OK && profile) status = write_profile(ex, QUERN_PROFILE_TABLE, "-");
   if (status == CLI_OK && trace != NULL) status = write_profile(ex, QUERN_PROFILE_TRACE, trace);
   if (status == CLI_OK && folded != NULL) status = write_profile(ex, QUERN_PROFILE_FOLDED, folded);
@@ -201,7 +230,7 @@ static const struct cli_option run_options[] = {
     {"--fill", 0, NULL, "inputs and states that are not set get numbers in [-1, 1)"},
     CLI_PROGRAM_OPTIONS,
     {"--rows", 0, "N", "rows of the leading dimension; without it as many as it has"},
-    {"--runs", 0, "N", "run so often; the outputs are those of the last run (1)"},
+    {"--runs", 0, "N", "run so often, and say how long a run takes; the outputs are those of the last one (1)"},
     {"--quiet", 0, NULL, "print no outputs; those of --out and --out-dir are written all the same"},
     {"--profile", 0, NULL, "a table of kernels by time"},
     {"--trace", 0, "FILE", "write when each kernel ran: JSON that Perfetto opens"},

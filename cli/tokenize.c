@@ -73,7 +73,7 @@ static int train(const struct cli_call *call, const char *out) {
       (quern_tokenizer_train(&tokenizer, call->n_files, given, &training, NULL) != QUERN_STATUS_OK ||
        quern_tokenizer_write(tokenizer, out) != QUERN_STATUS_OK))
     status = cli_fail("%s", quern_last_error());
-  if (status == CLI_OK) printf("%s: %zu tokens\n", out, quern_tokenizer_vocab(tokenizer));
+  if (status == CLI_OK) cli_print(stdout, "%s: %zu tokens\n", out, quern_tokenizer_vocab(tokenizer));
   quern_tokenizer_free(tokenizer);
   for (size_t i = 0; i < call->n_files; i++) close_text(&texts[i]);
   free(given);
@@ -133,9 +133,9 @@ static int encode(const struct cli_call *call, const quern_tokenizer *tokenizer,
                            quern_tokens_open(&written, out, &options) != QUERN_STATUS_OK))
     status = cli_fail("%s", quern_last_error());
   if (status == CLI_OK)
-    printf("%s: %" PRId64 " ids (%s) of %zu bytes, %.2f bytes an id\n", out, quern_tokens_count(written),
-           quern_dtype_name(options.dtype), bytes,
-           quern_tokens_count(written) > 0 ? (double)bytes / (double)quern_tokens_count(written) : 0.0);
+    cli_print(stdout, "%s: %" PRId64 " ids (%s) of %zu bytes, %.2f bytes an id\n", out, quern_tokens_count(written),
+              quern_dtype_name(options.dtype), bytes,
+              quern_tokens_count(written) > 0 ? (double)bytes / (double)quern_tokens_count(written) : 0.0);
   quern_tokens_free(written);
   quern_tokens_writer_free(writer);
   return status;
@@ -186,9 +186,8 @@ static int decode(const struct cli_call *call, const quern_tokenizer *tokenizer,
                  : cli_fail("%s", quern_last_error());
     quern_tokens_free(tokens);
   }
-  if (out != NULL && fclose(file) != 0 && status == CLI_OK)
-    status = cli_fail("%s: cannot be written: %s", out, strerror(errno));
-  return status;
+  int closed = out != NULL ? cli_close(file, out) : CLI_OK;
+  return status == CLI_OK ? closed : status;
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */

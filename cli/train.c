@@ -142,9 +142,9 @@ static void on_saved(void *user, const char *path, int64_t step, double seconds)
 
 static void tell_files(const struct session *s, const char *out) {
   if (out[0] == 0) return;
-  if (s->saved[0] != 0) printf("checkpoint %s\n", s->saved);
-  printf("metrics    %s/metrics.jsonl\n", out);
-  if (quern_config_flag(s->config, "report")) printf("report     %s/report.html\n", out);
+  if (s->saved[0] != 0) cli_print(stdout, "checkpoint %s\n", s->saved);
+  cli_print(stdout, "metrics    %s/metrics.jsonl\n", out);
+  if (quern_config_flag(s->config, "report")) cli_print(stdout, "report     %s/report.html\n", out);
 }
 
 /* The run's own figures: it knows what is not its own. */
@@ -162,12 +162,12 @@ static int tell_end(struct session *s, quern_train_end end) {
   if (end == QUERN_TRAIN_STOPPED) {
     printf("stopped after step %lld of %lld\n", (long long)s->done, (long long)s->steps);
     tell_files(s, out);
-    if (out[0] != 0) printf("go on      quern resume %s\n", out);
+    if (out[0] != 0) cli_print(stdout, "go on      quern resume %s\n", out);
     return number != 0 ? 128 + number : CLI_FAILED;
   }
   if (s->done == s->from)
-    printf("all %lld steps were done before; more of them: quern resume %s steps=%lld\n", (long long)s->steps, out,
-           2 * (long long)s->steps);
+    cli_print(stdout, "all %lld steps were done before; more of them: quern resume %s steps=%lld\n",
+              (long long)s->steps, out, 2 * (long long)s->steps);
   else if (end == QUERN_TRAIN_EARLY)
     printf("ended at step %lld: the evaluation has not become better for %s times\n", (long long)s->done,
            quern_config_get(s->config, "patience"));
@@ -178,7 +178,7 @@ static int tell_end(struct session *s, quern_train_end end) {
   tell_files(s, out);
   if (out[0] != 0 && quern_train_summary(out, tell_used, NULL) != QUERN_STATUS_OK)
     return cli_fail("%s", quern_last_error());
-  if (s->texts && out[0] != 0) printf("try        quern generate %s --prompt \"...\"\n", out);
+  if (s->texts && out[0] != 0) cli_print(stdout, "try        quern generate %s --prompt \"...\"\n", out);
   return CLI_OK;
 }
 
@@ -232,7 +232,9 @@ const struct cli_command cli_command_train = {
             "given.\n"
             "In a folder `out` that has checkpoints the run goes on after the newest. Ctrl-C ends it after the current "
             "step,\n"
-            "with a checkpoint (exit status 130); a second one ends it at once.\n",
+            "with a checkpoint (exit status 130); a second one ends it at once. A closed terminal (129, but not under "
+            "nohup)\n"
+            "ends it with a checkpoint, too.\n",
     .options = train_options,
     .print_more = cli_settings_help,
     .least_files = 0,
@@ -247,7 +249,7 @@ const struct cli_command cli_command_resume = {
     .more = "DIR is the folder `out` of the run. Keys that say what is computed cannot change; steps, threads, memory "
             "and the like\n"
             "can (quern help train lists them). The result has the same bits as that of a run that was never "
-            "interrupted.\n",
+            "interrupted, on the same target.\n",
     .options = train_options,
     .least_files = 1,
     .most_files = SIZE_MAX,

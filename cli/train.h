@@ -34,7 +34,6 @@ void cli_line_print(struct cli_line *line, const char *fmt, ...) CLI_PRINTF(2, 3
 void cli_line_stop(struct cli_line *line);
 void cli_line_end(struct cli_line *line);
 
-double cli_seconds(void);
 /* "1:05", "2:01:05", "3 d 4 h". */
 const char *cli_time_text(char text[24], double seconds);
 

@@ -39,7 +39,7 @@ static int tune(const struct cli_values *values) {
   if (quern_program_tune(values->graph.ctx, values->n_outs, values->outputs, &options, &how) != QUERN_STATUS_OK)
     return cli_fail_last(call->files[0]);
   if (cli_interrupted()) fprintf(stderr, "quern: interrupted; what was found is kept\n");
-  printf("%s: %d line%s new; QUERN_WISDOM=%s uses it\n", how.path, found, found == 1 ? "" : "s", how.path);
+  cli_print(stdout, "%s: %d line%s new; QUERN_WISDOM=%s uses it\n", how.path, found, found == 1 ? "" : "s", how.path);
   return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
 }
 

@@ -62,9 +62,9 @@ static int set_file(struct cli_values *v, struct cli_slot *in, const char *path)
   bool same = quern_tensor_dtype(x) == in->type.dtype && quern_tensor_rank(x) == in->type.rank;
   for (int k = 0; same && k < in->type.rank; k++) same = quern_tensor_dim(x, k) == in->type.dims[k];
   if (!same) {
-    fprintf(stderr, "quern: --set %s: the input is ", in->type.name);
+    cli_print(stderr, "quern: --set %s: the input is ", in->type.name);
     cli_print_type(stderr, in->type.dtype, in->type.rank, in->type.dims);
-    fprintf(stderr, ", %s holds ", path);
+    cli_print(stderr, ", %s holds ", path);
     cli_print_type(stderr, quern_tensor_dtype(x), quern_tensor_rank(x), quern_tensor_dims(x));
     fputc('\n', stderr);
     return CLI_FAILED;
@@ -166,14 +166,14 @@ static int set_output(struct cli_values *v, const char *text) {
   }
   cli_fail("--out %.*s: the graph has no such output", (int)length, text);
   fprintf(stderr, "  HINT: it has");
-  for (size_t i = 0; i < v->n_outs; i++) fprintf(stderr, " %s", output_name(v, i, (char[24]){0}));
+  for (size_t i = 0; i < v->n_outs; i++) cli_print(stderr, " %s", output_name(v, i, (char[24]){0}));
   fputc('\n', stderr);
   return CLI_FAILED;
 }
 
 static void print_title(const struct cli_values *v, size_t i) {
   const quern_slot *type = &v->outs[i].type;
-  printf("%s: ", output_name(v, i, (char[24]){0}));
+  cli_print(stdout, "%s: ", output_name(v, i, (char[24]){0}));
   cli_print_type(stdout, type->dtype, type->rank, type->dims);
 }
 
@@ -185,7 +185,7 @@ static int write_output(const struct cli_values *v, size_t i, const char *path) 
     return cli_fail("%s", quern_last_error());
   if (is_quiet(v)) return CLI_OK;
   print_title(v, i);
-  printf(" written to %s\n", path);
+  cli_print(stdout, " written to %s\n", path);
   return CLI_OK;
 }
 

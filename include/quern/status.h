@@ -4,6 +4,7 @@
 */
 #ifndef QUERN_STATUS_H
 #define QUERN_STATUS_H
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,6 +44,11 @@ QUERN_API const char *quern_status_name(quern_status status);
 
 /* The message of the last failure in this thread ("" when there was none). Valid until the next failure. */
 QUERN_API const char *quern_last_error(void);
+
+/* A text from outside, such as the name of a tensor in a file, as it may be printed to a terminal: control characters,
+** bytes that are not UTF-8 and what turns the direction of text are shown as \x1b; what is longer than the buffer ends
+** with "...". Messages of Quern are shown so already. Returns buffer. */
+QUERN_API char *quern_text_shown(char *buffer, size_t bytes, const char *text);
 
 /* The status of the last failure in this thread. */
 QUERN_API quern_status quern_last_status(void);

@@ -1,7 +1,8 @@
 /* quern/train.h -- training from a configuration: models, data, steps, evaluation, checkpoints, metrics
 ** A trainer is a run in a folder (`out`): it builds the step as one program, plans its memory, begins where the newest whole
 ** checkpoint in the folder ends, and goes on one step at a time. The same configuration gives the same bits, however often it was
-** interrupted and with any number of threads. docs/train.md has the table of keys.
+** interrupted and with any number of threads, on one target (docs/runtime.md, "Bits"). docs/train.md has the table of
+** keys.
 */
 #ifndef QUERN_TRAIN_H
 #define QUERN_TRAIN_H

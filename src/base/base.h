@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "quern/context.h"
@@ -181,6 +182,14 @@ quern_status base_str_status(const struct base_str *str) QUERN_NODISCARD;
 /* A shape such as "(2, 3)", "(4,)" or "()" in a caller's buffer; returns buffer. */
 char *base_shape_text(char *buffer, size_t bytes, int rank, const int64_t *dims);
 
+/* ---- texts for people (shown.c) ---------------------------------------------------------------------------------- */
+
+/* Bytes of the character at a text when it can be shown; 0 of one that a terminal would obey, of what is no UTF-8, of
+** the end. */
+size_t base_text_char(const char *text);
+/* quern_text_shown; with lines, line ends and tabs stay. */
+char *base_text_shown(char *buffer, size_t bytes, const char *text, bool lines);
+
 /* ---- log (log.c) and environment (env.c, env.def) ------------------------------------------------------------------- */
 
 enum base_env {
@@ -219,6 +228,14 @@ struct base_floats {
 };
 struct base_floats base_floats_enter(void);
 void base_floats_leave(struct base_floats floats);
+
+/* ---- descriptors (descriptor.c) ---------------------------------------------------------------------------------- */
+
+/* A descriptor above those of the standard streams, in place of one that may be 0, 1 or 2 because the host closed that
+** stream and would print into the file. Closes the low one; -1 with errno when fd is -1 or no other is to be had. */
+int base_fd_high(int fd);
+/* fopen with such a descriptor. */
+FILE *base_fopen(const char *path, const char *mode);
 
 /* ---- clock, signals, threads (clock.c, signals.c, thread.c) ------------------------------------------------------------------ */
 

@@ -64,7 +64,7 @@ quern_status base_error_v(quern_status status, const char *fmt, va_list args) {
   int n = vsnprintf(text, sizeof text, fmt, args);
   if (n < 0) snprintf(text, sizeof text, "%s", fmt);
   if (n >= (int)sizeof text) mark_cut(text, sizeof text);
-  memcpy(last.message, text, sizeof text);
+  base_text_shown(last.message, sizeof last.message, text, true);
   last.status = status;
   return status;
 }

@@ -40,7 +40,7 @@ static int lock_at(int fd, int folder, const char *name) {
 }
 
 static int make(int folder, const char *name) {
-  int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  int fd = base_fd_high(openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   return fd < 0 ? -1 : lock_at(fd, folder, name);
 }
 
@@ -99,7 +99,7 @@ static void sign(int fd) {
 int base_lock_take(int folder, const char *name, long *holder) {
   *holder = 0;
   for (int i = 0; i < LOCK_TRIES; i++) {
-    int fd = openat(folder, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    int fd = base_fd_high(openat(folder, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
     if (fd < 0) return -1;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       *holder = holder_of(fd);

@@ -232,8 +232,7 @@ static quern_status unfuse(struct engine_build *b, size_t u, const struct pass_g
   bool gained = b->unfused.n > before;
   if (status == QUERN_STATUS_OK && gained)
     base_log(0, "%s is compiled unfused, and will be slower: %s", what.at, quern_last_error());
-  if (status == QUERN_STATUS_OK && !gained)
-    status = base_error(why, "%s (in %s)", quern_last_error(), what.at);
+  if (status == QUERN_STATUS_OK && !gained) status = base_error(why, "%s (in %s)", quern_last_error(), what.at);
   base_str_fini(&what);
   return status;
 }

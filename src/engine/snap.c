@@ -81,7 +81,7 @@ static quern_status dump(const struct engine_build *b, size_t number) {
   base_str_printf(&path, "%s/quern_%08" PRIx64 "_%zu_%s.txt", folder, graph_hash(b) >> 32, number, stages[number].name);
   quern_status status = stages[number].print(b, &text);
   if (status == QUERN_STATUS_OK) status = base_str_status(&path);
-  FILE *file = status == QUERN_STATUS_OK ? fopen(path.at, "w") : NULL;
+  FILE *file = status == QUERN_STATUS_OK ? base_fopen(path.at, "w") : NULL;
   if (status == QUERN_STATUS_OK) {
     bool written = file != NULL && fwrite(text.at, 1, text.n, file) == text.n;
     if (file != NULL) written = fclose(file) == 0 && written;

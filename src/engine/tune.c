@@ -185,7 +185,7 @@ static size_t list_spent(const struct timing *t, struct spent *list) {
 /* ---- files -------------------------------------------------------------------------------------------------- */
 
 static quern_status write_file(const char *path, const struct base_str *text) {
-  FILE *file = fopen(path, "w");
+  FILE *file = base_fopen(path, "w");
   QUERN_CHECK(file != NULL, IO, "program_tune: %s cannot be written", path);
   bool good = fputs("quern wisdom 1\n", file) >= 0 && fwrite(text->at, 1, text->n, file) == text->n;
   good = fclose(file) == 0 && good;

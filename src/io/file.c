@@ -109,7 +109,7 @@ quern_status io_file_write(const char *what, const char *path, size_t n, const s
 }
 
 quern_status io_file_make(int folder, const char *name, const char *path, io_fill *fill, void *user) {
-  int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  int fd = base_fd_high(openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   QUERN_CHECK(fd >= 0, IO, "%s: cannot be made: %s", path, strerror(errno));
   quern_status status = fill_file(fd, path, fill, user);
   if (close(fd) != 0 && status == QUERN_STATUS_OK)

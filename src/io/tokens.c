@@ -168,7 +168,8 @@ static quern_status cannot(const quern_tokens_writer *writer, const char *what) 
 static quern_status begin(quern_tokens_writer *writer, const char *path) {
   static const char zeros[HEAD_BYTES];
   QUERN_TRY(io_file_begin(&writer->pending, "tokens_writer_new", path, 0, NULL));
-  int fd = fcntl(writer->pending.fd, F_DUPFD_CLOEXEC, 0); /* the stream's own; the other one keeps the lock */
+  int fd = fcntl(writer->pending.fd, F_DUPFD_CLOEXEC,
+                 STDERR_FILENO + 1); /* the stream's own; the other one keeps the lock */
   writer->file = fd >= 0 ? fdopen(fd, "r+b") : NULL;
   if (writer->file == NULL) {
     if (fd >= 0) (void)close(fd);

@@ -9,14 +9,15 @@ enum { ELEMENTS_MOST = 8 };
 
 /* A text inside the quotes of a label. */
 static void add_escaped(struct base_str *str, const char *text) {
-  for (; *text != 0; text++) {
+  for (size_t n; *text != 0; text += n > 0 ? n : 1) {
     unsigned char c = (unsigned char)*text;
+    n = base_text_char(text);
     if (c == '"' || c == '\\')
       base_str_printf(str, "\\%c", c);
-    else if (c == '\n')
-      base_str_add(str, "\\n");
+    else if (n > 0)
+      base_str_add_n(str, text, n);
     else
-      base_str_add_n(str, text, 1);
+      base_str_printf(str, c == '\n' ? "\\n" : "\\\\x%02x", c);
   }
 }
 

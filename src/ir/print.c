@@ -37,18 +37,19 @@ void ir_text_add_ref(struct base_str *str, const struct ir_block *block, quern_t
 
 void ir_text_add_string(struct base_str *str, const char *text) {
   base_str_add(str, "\"");
-  for (; *text != 0; text++) {
+  for (size_t n; *text != 0; text += n > 0 ? n : 1) {
     unsigned char c = (unsigned char)*text;
+    n = base_text_char(text);
     if (c == '"' || c == '\\')
       base_str_printf(str, "\\%c", c);
     else if (c == '\n')
       base_str_add(str, "\\n");
     else if (c == '\t')
       base_str_add(str, "\\t");
-    else if (c < 0x20 || c == 0x7f)
+    else if (n == 0)
       base_str_printf(str, "\\x%02x", c);
     else
-      base_str_add_n(str, text, 1);
+      base_str_add_n(str, text, n);
   }
   base_str_add(str, "\"");
 }

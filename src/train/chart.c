@@ -16,19 +16,16 @@ void train_html_add(struct base_str *str, const char *text) {
     char c;
     const char *text;
   } names[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
-  for (size_t left = strlen(text); left > 0;) {
-    uint32_t c;
-    size_t n = io_utf8_get((const unsigned char *)text, left, &c), i = 0;
+  for (size_t n; *text != 0; text += n > 0 ? n : 1) {
+    size_t i = 0;
+    n = base_text_char(text);
     while (i < BASE_COUNT(names) && *text != names[i].c) i++;
     if (i < BASE_COUNT(names))
       base_str_add(str, names[i].text);
-    else if (n == 0 || ((unsigned char)*text < 0x20 && *text != '\n' && *text != '\t') || *text == 0x7f)
-      base_str_add(str, "\xef\xbf\xbd"); /* U+FFFD, for what is no text */
+    else if (n > 0 || *text == '\n' || *text == '\t')
+      base_str_add_n(str, text, n > 0 ? n : 1);
     else
-      base_str_add_n(str, text, n);
-    n = BASE_MAX(n, 1);
-    text += n;
-    left -= n;
+      base_str_add(str, "\xef\xbf\xbd"); /* U+FFFD, for what is no text */
   }
 }
 

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/engine.h"
 #include "io/json.h"
@@ -112,11 +113,22 @@ static quern_status keep_lines(quern_trainer *t, const char *path) {
   return kept.left > 0 ? io_file_fill("train", path, fill_lines, &kept) : QUERN_STATUS_OK;
 }
 
+/* Adds a text to a file, all of it or nothing. */
+static bool append(FILE *file, const struct base_str *str) {
+  struct stat before;
+  bool known = fstat(fileno(file), &before) == 0;
+  if (fwrite(str->at, 1, str->n, file) == str->n) return true;
+  int why = errno;
+  if (known) (void)!ftruncate(fileno(file), before.st_size);
+  errno = why;
+  return false;
+}
+
 /* Adds a line; the text is gone afterwards. */
 static quern_status add_line(struct train_metrics *m, struct base_str *str) {
   base_str_add(str, "}\n");
   quern_status status = base_str_status(str);
-  if (status == QUERN_STATUS_OK && (fwrite(str->at, 1, str->n, m->file) != str->n || fflush(m->file) != 0))
+  if (status == QUERN_STATUS_OK && !append(m->file, str))
     status =
         base_error(QUERN_STATUS_IO, "%s/metrics.jsonl: cannot be written: %s", m->trainer->info.out, strerror(errno));
   base_str_fini(str);
@@ -297,9 +309,11 @@ quern_status train_metrics_open(struct train_metrics *m, quern_trainer *t) {
     QUERN_TRY(quern_tokenizer_write(t->data.tokenizer, path));
     QUERN_TRY(path_of(t, "metrics.jsonl", path));
   }
-  m->file = fopen(path, "ab");
+  m->file = base_fopen(path, "ab");
   QUERN_CHECK(m->file != NULL, IO, "%s: cannot be written: %s", path, strerror(errno));
   t->fresh = false;
+  (void)setvbuf(m->file, NULL, _IONBF,
+                0); /* a line is a call of write(2), and nothing of it is left to be written later */
   return write_run(m);
 }
 

@@ -26,7 +26,7 @@ static quern_status state_text(const quern_trainer *t, struct base_str *str) {
     base_str_printf(
         str, ",\"plateau\":{\"best\":%.17g,\"reports\":%" PRId64 ",\"bad\":%" PRId64 ",\"falls\":%" PRId64 "}",
         t->schedule.plateau.best, t->schedule.plateau.reports, t->schedule.plateau.bad, t->schedule.plateau.falls);
-  base_str_printf(str, ",\"data\":\"%016" PRIx64 "\"}", t->data.digest);
+  base_str_printf(str, ",\"target\":\"%s\",\"data\":\"%016" PRIx64 "\"}", t->info.target, t->data.digest);
   return base_str_status(str);
 }
 
@@ -265,12 +265,21 @@ static quern_status restore_state(quern_trainer *t, const quern_checkpoint_info 
   return quern_loader_seek(t->loader, (quern_cursor){(uint64_t)epoch, position});
 }
 
+/* The promise of the same bits is one for each target. Checkpoints of older versions have none. */
+static void tell_target(const quern_trainer *t, const json_t *state) {
+  const char *was = json_string_value(json_object_get(state, "target"));
+  if (was != NULL && strcmp(was, t->info.target) != 0)
+    train_note(t, "target   goes on on %s, was %s: the last bits can differ from those of a run that stayed there",
+               t->info.target, was);
+}
+
 quern_status train_restore(quern_trainer *t, const quern_checkpoint *checkpoint) {
   quern_checkpoint_info info;
   json_t *state;
   QUERN_TRY(load_states(t, checkpoint));
   QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
   QUERN_TRY(parse_state(&info, &state));
+  tell_target(t, state);
   quern_status status = restore_state(t, &info, state);
   json_decref(state);
   return status;

@@ -27,11 +27,11 @@ static void safetensors(void **state) {
   EXPECT_OK(quern_safetensors_write(in_folder("x.safetensors"), 3, tensors, &options));
   expect("$Q info x.safetensors", 0,
          "x.safetensors: 3 tensors, 68 elements, 270 B\n"
-         "metadata:\n  format = pt\n  made by = a \"test\"?\n"
+         "metadata:\n  format = pt\n  made by = a \"test\"\\x0a\n"
          "tensors:\n"
          "  name          dtype   shape          bytes\n"
          "  layer.weight  f32     [4,16]           256\n"
-         "  step?         i64     []                 8\n"
+         "  step\\x0a      i64     []                 8\n"
          "  bias          bf16    [3]                6\n");
   expect(
       "$Q info x.safetensors --json", 0,
@@ -73,7 +73,7 @@ static void save(uint64_t step) {
 #define SHOWN(name)                                                                                                    \
   "run/" name ": 1 tensor, 3 elements, 6 B\n"                                                                          \
   "checkpoint: step 1, seed 0x000000000000002a, cursor 7; every digest is right\n"                                     \
-  "config:\n  format = pt\n  made by = a \"test\"?\nstate: {\"lr\":0.5}\n"                                             \
+  "config:\n  format = pt\n  made by = a \"test\"\\x0a\nstate: {\"lr\":0.5}\n"                                         \
   "tensors:\n  name  dtype   shape         bytes\n  bias  bf16    [3]               6\n"
 
 static void checkpoints(void **state) {

@@ -3,6 +3,7 @@
 */
 #define _XOPEN_SOURCE 700 /* realpath, posix_openpt */
 #define _DEFAULT_SOURCE   /* TIOCSWINSZ */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <regex.h>
@@ -38,7 +39,18 @@ struct child {
   size_t n; /* bytes in text */
 };
 
+/* Some containers have no pseudo-terminals. */
+static bool has_terminals(void) {
+  int fd = posix_openpt(O_RDWR | O_NOCTTY), other = -1;
+  if (fd >= 0 && grantpt(fd) == 0 && unlockpt(fd) == 0) other = open(ptsname(fd), O_RDWR | O_NOCTTY);
+  if (other < 0) fprintf(stderr, "skipped: this machine has no pseudo-terminals: %s\n", strerror(errno));
+  if (other >= 0) close(other);
+  if (fd >= 0) close(fd);
+  return other >= 0;
+}
+
 static void start(struct child *child, int columns, const char *const *arguments) {
+  static const int usual[] = {SIGHUP, SIGPIPE, SIGXCPU};
   int out = -1, pipes[2];
   *child = (struct child){0};
   text[0] = 0;
@@ -61,6 +73,7 @@ static void start(struct child *child, int columns, const char *const *arguments
     dup2(out, STDERR_FILENO);
     close(out);
     setenv("TERM", "xterm", 1);
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) signal(usual[i], SIG_DFL); /* whoever started this test */
     if (chdir(folder) == 0) execv(program, (char *const *)arguments);
     _exit(127);
   }
@@ -82,6 +95,14 @@ static bool read_until(struct child *child, const char *words) {
 static int finish(struct child *child) {
   int status = 0;
   (void)read_until(child, NULL);
+  close(child->fd);
+  assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
+  return status;
+}
+
+/* The same without reading it. */
+static int finish_unread(struct child *child) {
+  int status = 0;
   close(child->fd);
   assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
   return status;
@@ -224,7 +245,7 @@ static void interrupted(void **state) {
   static const struct {
     int number;
     const char *out;
-  } ends[] = {{SIGINT, "i"}, {SIGTERM, "t"}};
+  } ends[] = {{SIGINT, "i"}, {SIGTERM, "t"}, {SIGHUP, "hup"}, {SIGXCPU, "xcpu"}};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     char out[32], line[64];
     const char *arguments[] = {"quern",           "train",       "tiny.cfg",     out,
@@ -247,6 +268,31 @@ static void interrupted(void **state) {
     snprintf(line, sizeof line, "quern resume %s steps=%d | grep -c '^done: 1 steps'", ends[i].out, saved + 1);
     assert_int_equal(shell(line), 0);
   }
+}
+
+/* Nobody reads on: the run ends as after Ctrl-C, with its last step saved. What was ignored from the start, as by
+** nohup, stays so. */
+static void left_alone(void **state) {
+  (void)state;
+  static const char *const arguments[] = {"quern",           "train",        "tiny.cfg",    "out=pipe",
+                                          "steps=100000000", "save_every=0", "log_every=1", NULL};
+  struct child child;
+  start(&child, 0, arguments);
+  assert_true(read_until(&child, "step 3/"));
+  int status = finish_unread(&child);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 128 + SIGPIPE) fail_msg("status %x:\n%s", status, text);
+  static const struct row rows[] = {
+      {"quern info pipe | grep -c 'every digest is right'", 0, "1\n"},
+      {"test $(grep -c '\"loss\"' pipe/metrics.jsonl) = $(quern info pipe | sed -n 's/^checkpoint: step "
+       "\\([0-9]*\\),.*/\\1/p')",
+       0, ""},
+      {"(trap '' HUP; exec \"$Q\" train tiny.cfg out=nohup steps=100000 save_every=0 log_every=1 > said 2>&1) & "
+       "until grep -qs '^step 3/' said; do kill -0 $! || break; done; kill -HUP $!; kill -HUP $!; "
+       "n=$(grep -c ^step said); until test $(grep -c ^step said) -gt $((n + 2)); do kill -0 $! || break; done; "
+       "kill -TERM $!; wait $!; echo $?; grep -c ^stopped said",
+       0, "143\n1\n"},
+  };
+  RUN(rows);
 }
 
 /* The second one does not wait: a step of this takes long. */
@@ -291,6 +337,7 @@ static int widest_live(int *rows) {
 static void on_terminal(void **state) {
   (void)state;
   static const int widths[] = {140, 80, 33, 9};
+  if (!has_terminals()) skip();
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
     char out[32];
     const char *arguments[] = {"quern", "train", "tiny.cfg", out, "steps=12", "eval_every=4", "save_every=4", NULL};
@@ -308,6 +355,10 @@ static void on_terminal(void **state) {
       assert_int_equal(widest > 80 && strstr(text, "12/12  loss ") != NULL && strstr(text, " left") != NULL, 1);
   }
   assert_int_equal(unsetenv("LC_ALL"), 0);
+}
+
+static void on_no_terminal(void **state) {
+  (void)state;
   static const char *const arguments[] = {"quern", "train", "tiny.cfg", "out=dumb", "steps=2", NULL};
   struct child child;
   setenv("QUERN_SEED", "0", 1);
@@ -386,14 +437,10 @@ static void limited(void **state) {
 
 int main(int argc, char **argv) {
   if (argc < 1 || !find_program(argv[0])) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(wrong_calls),
-                                     cmocka_unit_test(piped),
-                                     cmocka_unit_test(resumed),
-                                     cmocka_unit_test(interrupted),
-                                     cmocka_unit_test(interrupted_twice),
-                                     cmocka_unit_test(on_terminal),
-                                     cmocka_unit_test(generated),
-                                     cmocka_unit_test(limited),
-                                     cmocka_unit_test(planned)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(wrong_calls), cmocka_unit_test(piped),          cmocka_unit_test(resumed),
+      cmocka_unit_test(interrupted), cmocka_unit_test(left_alone),     cmocka_unit_test(interrupted_twice),
+      cmocka_unit_test(on_terminal), cmocka_unit_test(on_no_terminal), cmocka_unit_test(generated),
+      cmocka_unit_test(limited),     cmocka_unit_test(planned)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -332,10 +332,17 @@ static void nested_composites_are_bounded(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(equal_layers_compile_once),  TEST(equal_expressions_are_one),    TEST(passes_by_name),
-      TEST(unfused_where_fusing_fails), TEST(errors_name_the_layer),        TEST(lack_of_memory),
-      TEST(lack_of_memory_in_loops),    TEST(the_context_does_not_grow),    TEST(marks_stay),
-      TEST(host_floats),                TEST(doubled_concatenations),       TEST(nested_composites_are_bounded)};
+  const struct CMUnitTest tests[] = {TEST(equal_layers_compile_once),
+                                     TEST(equal_expressions_are_one),
+                                     TEST(passes_by_name),
+                                     TEST(unfused_where_fusing_fails),
+                                     TEST(errors_name_the_layer),
+                                     TEST(lack_of_memory),
+                                     TEST(lack_of_memory_in_loops),
+                                     TEST(the_context_does_not_grow),
+                                     TEST(marks_stay),
+                                     TEST(host_floats),
+                                     TEST(doubled_concatenations),
+                                     TEST(nested_composites_are_bounded)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

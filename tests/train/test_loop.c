@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include <errno.h>
 #include <sys/mount.h>
+#include <sys/wait.h>
 
 #include "io/json.h"
 #include "train/train_test.h"
@@ -215,8 +216,37 @@ static void full_disk(void **state) {
   assert_true(step >= 1 && step < 12 && damaged == 0 && begun == (int64_t)step);
 }
 
+static bool print_step(void *user, const quern_train_record *record) {
+  (void)user;
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) dprintf(fd, "step %lld\n", (long long)record->step);
+  return true;
+}
+
+/* A host that closed its standard streams, and prints all the same, spoils no file. */
+static void closed_streams(void **state) {
+  (void)state;
+  int status, steps, evals;
+  quern_config *config = tiny_config("closed");
+  set(config, "save_every", "1");
+  pid_t pid = fork();
+  if (pid == 0) {
+    quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+    callbacks.step = print_step;
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) close(fd);
+    _exit(quern_train(config, &callbacks, NULL) == QUERN_STATUS_OK ? 0 : 1);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_int_equal(status, 0);
+  read_metrics(in_folder("closed/metrics.jsonl"), &steps, &evals);
+  assert_int_equal(steps, 6);
+  quern_trainer *trainer = trainer_of(config);
+  assert_int_equal(quern_trainer_info(trainer)->step, 6);
+  quern_trainer_free(trainer);
+  quern_config_free(config);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(whole_run), TEST(stopped),    TEST(early_end),
-                                     TEST(epochs),    TEST(not_finite), TEST(full_disk)};
+  const struct CMUnitTest tests[] = {TEST(whole_run),  TEST(stopped),   TEST(early_end),     TEST(epochs),
+                                     TEST(not_finite), TEST(full_disk), TEST(closed_streams)};
   return cmocka_run_group_tests_name("train/loop", tests, setup_folder, remove_folder);
 }

@@ -354,12 +354,42 @@ static void allocations_fail(void **state) {
   assert_true(failed > 40);
 }
 
+static void on_note(void *user, const char *text) {
+  if (strncmp(text, "target ", 7) == 0) snprintf(user, 256, "%s", text);
+}
+
+/* A run that goes on on another target says so: bits are promised for one. */
+static void tells_another_target(void **state) {
+  (void)state;
+  char told[256] = "";
+  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  callbacks.note = on_note;
+  callbacks.user = told;
+  quern_config *config = tiny_config("target");
+  for (int i = 0; i < 3; i++) {
+    quern_trainer *trainer;
+    EXPECT_OK(quern_trainer_new(&trainer, config, &callbacks));
+    char expected[256] = "";
+    if (i == 2)
+      snprintf(expected, sizeof expected,
+               "target   goes on on %s, was vax: the last bits can differ from those of a run that stayed there",
+               trainer->info.target);
+    assert_string_equal(told, expected);
+    (void)run_to(trainer, i + 1);
+    if (i == 1) trainer->info.target = "vax"; /* where this one was */
+    EXPECT_OK(quern_trainer_save(trainer, NULL));
+    quern_trainer_free(trainer);
+  }
+  quern_config_free(config);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(learns),
                                      TEST(variants),
                                      TEST(classes),
                                      TEST(goes_on),
                                      TEST(keeps_evaluations),
+                                     TEST(tells_another_target),
                                      TEST(same_configuration),
                                      TEST(names_the_operation),
                                      TEST(names_the_place),

@@ -142,7 +142,7 @@ static bool folder_failed(const struct build *build, int n, const struct rt_cc_j
   for (int u = 0; u < n; u++)
     if (stat(jobs[u].source, &info) != 0) return true;
   rt_name_make(name);
-  int fd = openat(build->folder.fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  int fd = base_fd_high(openat(build->folder.fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   bool whole = fd >= 0;
   for (int i = 0; i < 16 && whole; i++) whole = rt_write_all(fd, zeros, sizeof zeros);
   if (fd >= 0) close(fd);

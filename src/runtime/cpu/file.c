@@ -110,7 +110,7 @@ static int make_locked(int in, char name[RT_NAME_BYTES], bool is_folder) {
     rt_name_make(name);
     if (is_folder && mkdirat(in, name, 0700) != 0 && errno != EEXIST) return -1;
     int flags = is_folder ? O_RDONLY | O_DIRECTORY : O_WRONLY | O_CREAT | O_EXCL;
-    int fd = openat(in, name, flags | O_NOFOLLOW | O_CLOEXEC, 0700);
+    int fd = base_fd_high(openat(in, name, flags | O_NOFOLLOW | O_CLOEXEC, 0700));
     if (fd < 0 && errno != EEXIST && !(is_folder && errno == ENOENT)) return -1;
     if (fd < 0) continue;
     if ((rt_lock(fd, &works) || !works) && fstat(fd, &info) == 0 && info.st_nlink > 0) return fd;
@@ -201,7 +201,7 @@ bool rt_write_all(int fd, const void *bytes, size_t n) {
 }
 
 quern_status rt_file_write(const char *path, const void *bytes, size_t n) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+  int fd = base_fd_high(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
   QUERN_CHECK(fd >= 0, IO, "cannot write %s: %s", path, strerror(errno));
   bool whole = rt_write_all(fd, bytes, n);
   int error = errno;

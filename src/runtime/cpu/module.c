@@ -66,7 +66,7 @@ static void *open_bytes(const struct rt_bytes *bytes, char *why, size_t room) {
 static void *open_memory(const struct rt_bytes *bytes, int *fd, char *why, size_t room) {
 #if defined(__linux__)
   char path[64];
-  int memory = memfd_create("quern", MFD_CLOEXEC);
+  int memory = base_fd_high(memfd_create("quern", MFD_CLOEXEC));
   if (memory < 0) return NULL;
   snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
   void *handle = rt_write_all(memory, bytes->at, bytes->n) ? open_file(path, why, room) : NULL;
