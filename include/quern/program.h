@@ -49,11 +49,16 @@ typedef struct quern_program_options {
   const char *target; /* what code is made for: "avx2", "sm_90", "sm_90+blas+dnn+mma"; NULL: the device's own */
   /* Where the smallest limit that can be met is told, when memory_limit is less; 0 is told when that was not why. May be NULL. */
   int64_t *least_limit;
+  /* Bytes that the processes of the C compiler may have in memory together; 0: no limit. Under a limit kernels are
+  ** compiled in smaller units, fewer at a time, and what does not fit is refused with MEMORY before a compiler is
+  ** started. What one takes is estimated from the text that it compiles. Kernels that are in the cache need none. */
+  int64_t compiler_limit;
+  int64_t *least_compiler_limit; /* the same as least_limit, of compiler_limit */
 } quern_program_options;
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL, NULL                                                                      \
+        NULL, 0, NULL, 0, NULL, false, NULL, NULL, 0, NULL                                                             \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */

@@ -156,6 +156,7 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   start = base_clock();
 
   QUERN_TRY(engine_mark_joined(program));
+  b->stats.room = b->request->options.compiler_limit;
   QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
                                    (const struct kern *const *)program->kernels, &program->target, &b->stats));
   QUERN_TRY(engine_snap(b, "build"));
@@ -223,6 +224,7 @@ static quern_status compile(quern_program **program, const struct engine_request
   for (bool more = true; more;) {
     struct rt_stats stats = {0};
     status = compile_once(program, now, stages, user, &stats);
+    if (request->options.least_compiler_limit != NULL) *request->options.least_compiler_limit = stats.least_room;
     more = status == QUERN_STATUS_UNSUPPORTED && stats.n_refused > 0;
     for (size_t i = 0; i < refused.n && more; i++) more = refused.at[i] != stats.refused[0]; /* nothing was gained */
     for (int i = 0; i < stats.n_refused && more; i++)
