@@ -4,6 +4,7 @@
 */
 #include <stdio.h>
 
+#include "engine/engine.h"
 #include "train/train.h"
 
 /* ---- networks ------------------------------------------------------------------------------------------- */
@@ -170,10 +171,13 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
 
 /* ---- programs ------------------------------------------------------------------------------------------- */
 
-static quern_program_options options_of(const quern_trainer *t, int64_t limit) {
+static quern_program_options options_of(quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
   quern_program_options o = QUERN_PROGRAM_OPTIONS;
-  o.device = quern_config_get(c, "device");
+  o.device = t->planning ? train_plan_device(t, t->target) : quern_config_get(c, "device");
+  if (t->planning && t->target[0] != 0) o.target = t->target;
+  o.compiler_limit = t->compiler_room;
+  o.least_compiler_limit = &t->compiler_least;
   o.threads = (int)quern_config_int(c, "threads");
   o.numerics = strcmp(quern_config_get(c, "numerics"), "fast") == 0 ? QUERN_NUMERICS_FAST : QUERN_NUMERICS_EXACT;
   o.memory_limit = limit;
@@ -189,14 +193,21 @@ static int find_input(const quern_program *program, const char *name) {
   return -1;
 }
 
-static void find_places(struct train_program *p) {
+/* Frees what is not needed to run a program: nothing when kernels are to be interpreted. */
+static void strip(const quern_trainer *t, quern_program *program) {
+  if (strcmp(quern_config_get(t->config, "device"), "interp") != 0) engine_program_strip(program);
+}
+
+/* Of a program that was made: where its inputs are. */
+static void find_places(const quern_trainer *t, struct train_program *p) {
+  strip(t, p->program);
   p->in[0] = find_input(p->program, "inputs");
   p->in[1] = find_input(p->program, "labels");
   p->in_lr = find_input(p->program, "lr");
   p->in_made = find_input(p->program, "made");
 }
 
-static quern_program_options step_options(const quern_trainer *t, int64_t limit) {
+static quern_program_options step_options(quern_trainer *t, int64_t limit) {
   quern_program_options options = options_of(t, limit);
   options.recompute = t->spec.lm.keep_every > 0;
   options.n_updates = quern_step_updates(t->step, &options.updates);
@@ -213,7 +224,7 @@ static quern_status compile_step(quern_trainer *t, const quern_program_options *
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_OUTPUTS, outputs, options));
-  find_places(p);
+  find_places(t, p);
   return QUERN_STATUS_OK;
 }
 
@@ -223,26 +234,19 @@ quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_pr
   return compile_step(t, &options, p);
 }
 
-/* Options of what is planned and not compiled. */
-static quern_program_options plan_options(const quern_trainer *t, int64_t limit, char target[TRAIN_TARGET]) {
-  quern_program_options options = step_options(t, limit);
-  options.device = train_plan_device(t, target);
-  if (target[0] != 0) options.target = target;
-  return options;
-}
-
 quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_program *p, int64_t *least) {
-  char target[TRAIN_TARGET];
-  quern_program_options options = plan_options(t, limit, target);
-  options.least_limit = least;
-  return compile_step(t, &options, p);
+  t->planning = true;
+  quern_status status = train_step_program(t, limit, p, least);
+  t->planning = false;
+  return status;
 }
 
 quern_status train_step_curve(quern_trainer *t, size_t room, quern_curve_point *points, size_t *n) {
-  char target[TRAIN_TARGET];
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
-  quern_program_options options = t->remote ? plan_options(t, 0, target) : step_options(t, 0);
+  t->planning = t->remote;
+  quern_program_options options = step_options(t, 0);
+  t->planning = false;
   return quern_program_curve(t->ctx, TRAIN_OUTPUTS, outputs, &options, room, points, n);
 }
 
@@ -252,7 +256,7 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   quern_program_options options = options_of(t, INT64_MAX / 2); /* with a limit values share memory */
   options.optimise = 0;
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_FINITE, outputs, &options));
-  find_places(p);
+  find_places(t, p);
   return QUERN_STATUS_OK;
 }
 
@@ -276,7 +280,7 @@ quern_status train_eval_program(quern_trainer *t, int64_t limit) {
   QUERN_TRY(quern_context_check(t->ctx));
   QUERN_TRY(lower(&t->spec, t->model, n, outputs));
   QUERN_TRY(quern_program_compile(&t->eval.program, t->ctx, n, outputs, &options));
-  find_places(&t->eval);
+  find_places(t, &t->eval);
   return QUERN_STATUS_OK;
 }
 
@@ -295,6 +299,7 @@ quern_status train_initial_program(quern_trainer *t, quern_program **program) {
   options.n_updates = updates.n;
   options.updates = updates.at;
   if (status == QUERN_STATUS_OK && updates.n > 0) status = quern_program_compile(program, t->ctx, 0, NULL, &options);
+  if (status == QUERN_STATUS_OK && updates.n > 0) strip(t, *program);
   base_vec_fini(&t->heap, &updates);
   return status;
 }
