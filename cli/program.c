@@ -95,15 +95,21 @@ int cli_program_options(const struct cli_values *values, const char *device, con
   return CLI_OK;
 }
 
-int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes) {
+static int compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes,
+                   bool plan_only) {
   const struct cli_call *call = values->call;
   quern_program_options options;
   char list[512];
   int status = cli_program_options(values, device, passes, list, &options);
   if (status != CLI_OK) return status;
+  options.plan_only = plan_only;
   if (quern_program_compile(program, values->graph.ctx, values->n_outs, values->outputs, &options) == QUERN_STATUS_OK)
     return CLI_OK;
   return cli_fail_last(call->files[0]);
+}
+
+int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes) {
+  return compile(program, values, device, passes, false);
 }
 
 /* ---- the commands --------------------------------------------------------------------------------------- */
@@ -132,12 +138,12 @@ static int print_counts(const char *path, const quern_program *program) {
   return CLI_OK;
 }
 
-static int compile(const struct cli_call *call, const char *device,
-                   int (*show)(const struct cli_call *call, const quern_program *program)) {
+static int compile_and_show(const struct cli_call *call, const char *device, bool plan_only,
+                            int (*show)(const struct cli_call *call, const quern_program *program)) {
   struct cli_values values;
   quern_program *program = NULL;
   int status = cli_values_begin(&values, call);
-  if (status == CLI_OK) status = cli_compile(&program, &values, device, NULL);
+  if (status == CLI_OK) status = compile(&program, &values, device, NULL, plan_only);
   if (status == CLI_OK) status = show(call, program);
   quern_program_free(program);
   cli_values_end(&values);
@@ -154,7 +160,7 @@ static int finish_compile(const struct cli_call *call, const quern_program *prog
   return CLI_OK;
 }
 
-static int run_compile(const struct cli_call *call) { return compile(call, "cpu", finish_compile); }
+static int run_compile(const struct cli_call *call) { return compile_and_show(call, "cpu", false, finish_compile); }
 
 static int print_plan(const struct cli_call *call, const quern_program *program) {
   (void)call;
@@ -166,7 +172,7 @@ static int run_plan(const struct cli_call *call) {
   if (cli_is_settings(call->files[0])) return cli_plan_settings(call);
   if (call->n_files > 1)
     return cli_usage(call->command, "takes at most 1 graph, '%s' is one more argument", call->files[1]);
-  if (!cli_has(call, "--curve", NULL)) return compile(call, "null", print_plan);
+  if (!cli_has(call, "--curve", NULL)) return compile_and_show(call, "null", true, print_plan);
   if (cli_has(call, "--memory", NULL)) return cli_usage(call->command, "--curve goes through all limits: no --memory");
   int status = cli_values_begin(&values, call);
   if (status == CLI_OK) status = cli_run_curve(&values);
@@ -196,7 +202,7 @@ const struct cli_command cli_command_plan = {
     .name = "plan",
     .usage = "FILE.qir [--curve] " CLI_PROGRAM_USAGE "\n"
              "       quern plan CONFIG [key=value ...] [--memory BYTES]",
-    .help = "memory, kernels and operations of a graph or of training; runs nothing, and needs no C compiler",
+    .help = "memory, kernels and operations of a graph or of training; runs nothing, and needs no compiler and no GPU",
     .more = "FILE - is standard input. A buffer of a step is written as place+offset:bytes. --curve: memory against "
             "time, predicted\n"
             "by what quern devices has measured. CONFIG is what quern train takes: the step's memory by kind, and what "

@@ -26,4 +26,6 @@ run querntest --mode grad --device cuda
 target=$("$build/quern" devices | awk '$1 == "cuda" { print $2 }')
 run querntest --mode bits --device cuda --target "$target"
 run quernprop --device cuda --graphs 1000
+run quernnets --run 150 --device cuda
+tests/train/pictures.sh "$build" cuda resnet:18 112 || failed=1
 exit $failed

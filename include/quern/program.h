@@ -49,6 +49,9 @@ typedef struct quern_program_options {
   const char *target; /* what code is made for: "avx2", "sm_90", "sm_90+blas+dnn+mma"; NULL: the device's own */
   /* Where the smallest limit that can be met is told, when memory_limit is less; 0 is told when that was not why. May be NULL. */
   int64_t *least_limit;
+  /* Stops when memory is planned: needs no C compiler and no card. The program tells its memory, steps and kernels; it has no
+  ** instances and cannot be saved. Without a target, that of the device, or of a usual one where the device is not there. */
+  bool plan_only;
   /* Bytes that the processes of the C compiler may have in memory together; 0: no limit. Under a limit kernels are
   ** compiled in smaller units, fewer at a time, and what does not fit is refused with MEMORY before a compiler is
   ** started. What one takes is estimated from the text that it compiles. Kernels that are in the cache need none. */
@@ -58,7 +61,7 @@ typedef struct quern_program_options {
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL, NULL, 0, NULL                                                             \
+        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false, 0, NULL                                                      \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
@@ -141,6 +144,7 @@ typedef struct quern_program_counts {
   int compiled, cached; /* units that the C compiler ran for, and that the cache had */
   double flops, bytes;  /* of a run: operations, and bytes read and written at least; bodies of whiles and ifs once */
   size_t recomputed;    /* steps that compute something again, to need less memory; those of loops' bodies as well */
+  size_t unfused;       /* nodes that have kernels of their own because fusing failed: slower, and worth a report */
 } quern_program_counts;
 QUERN_API quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) QUERN_NODISCARD;
 

@@ -5,11 +5,20 @@
 */
 #include "engine/codec.h"
 
-/* The device's own target, or the one that was asked for. A GPU has threads of its own. */
+/* The device's own target, or to plan only that of a usual one. */
+static quern_status find_target(quern_program *program, bool plan_only) {
+  const char *usual = program->device->usual_target;
+  if (!plan_only || usual == NULL || rt_device_probe(program->device, &program->heap) == QUERN_STATUS_OK)
+    return program->device->target(&program->target);
+  base_log(1, "planned for target %s: %s", usual, quern_last_error());
+  return cg_target_parse(&program->target, usual);
+}
+
+/* The device's target, or the one that was asked for. A GPU has threads of its own. */
 static quern_status choose_target(quern_program *program, const struct engine_request *request) {
   const quern_program_options *options = &request->options;
   if (options->target == NULL)
-    QUERN_TRY(program->device->target(&program->target));
+    QUERN_TRY(find_target(program, options->plan_only));
   else
     QUERN_TRY(cg_target_parse(&program->target, options->target));
   if (!program->target.base.gpu)
@@ -30,6 +39,7 @@ static quern_status configure(struct engine_build *b) {
   base_str_fini(&list);
   QUERN_TRY(status);
   QUERN_TRY(choose_target(program, b->request));
+  b->limit = options->memory_limit;
   b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
@@ -107,12 +117,9 @@ static int64_t planned_bytes(const struct engine_build *b) {
 
 /* Plans of programs that have so many bytes at most, states and constants included. */
 static quern_status plan_within(struct engine_build *b, int64_t most, int64_t *least) {
-  const struct engine_request *request = b->request;
-  struct engine_request narrow = *request;
-  narrow.options.memory_limit = BASE_MAX(most - b->state_bytes - b->constant_bytes, 1);
-  b->request = &narrow;
+  b->limit = BASE_MAX(most - b->state_bytes - b->constant_bytes, 1);
   quern_status status = engine_make_plans(b, least);
-  b->request = request;
+  b->limit = 0;
   return status;
 }
 
@@ -122,7 +129,7 @@ static quern_status make_plans(struct engine_build *b) {
   int64_t least = 0, free, total;
   quern_status status = engine_make_plans(b, &least);
   if (b->request->options.least_limit != NULL) *b->request->options.least_limit = least;
-  if (status != QUERN_STATUS_OK || b->request->options.memory_limit > 0) return status;
+  if (status != QUERN_STATUS_OK || b->limit > 0 || b->request->options.plan_only) return status;
   QUERN_TRY(engine_device_room(b->program->device, &free, &total));
   int64_t all = planned_bytes(b), rest = b->state_bytes + b->constant_bytes;
   int64_t room = engine_plan_room(free, total);
@@ -146,13 +153,14 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   quern_program_counts *counts = &program->counts;
   bool found;
   (void)user;
-  QUERN_TRY(run_front(b, true, &found));
+  QUERN_TRY(run_front(b, !b->request->options.plan_only, &found));
   if (found) return engine_place_constants(b->program);
   double start = base_clock();
   QUERN_TRY(make_plans(b));
   QUERN_TRY(engine_snap(b, "plan"));
   QUERN_TRY(engine_write_program(b));
   counts->seconds_plan += base_clock() - start;
+  if (b->request->options.plan_only) return QUERN_STATUS_OK;
   start = base_clock();
 
   QUERN_TRY(engine_mark_joined(program));
@@ -182,6 +190,7 @@ static void build_fini(struct engine_build *b) {
   base_vec_fini(heap, &b->states);
   base_vec_fini(heap, &b->leaves);
   base_vec_fini(heap, &b->packings);
+  base_vec_fini(heap, &b->unfused);
   if (b->wisdom.heap != NULL) sched_wisdom_fini(&b->wisdom);
   base_map_fini(&b->known);
   base_map_fini(&b->leaf_map);
@@ -190,10 +199,40 @@ static void build_fini(struct engine_build *b) {
 
 typedef quern_status run_of_stages(struct engine_build *b, void *user);
 
-/* A compilation by some stages: what is left of it is the program, which may have been replaced. */
+/* What failed attempts have shown: kernels that a library refused when they were built, nodes of groups that have no kernel. */
+struct lessons {
+  struct base_heap *heap;
+  BASE_VEC(uint64_t) refused;
+  BASE_VEC(struct engine_unfused) unfused;
+};
+
+static void lessons_fini(struct lessons *l) {
+  base_vec_fini(l->heap, &l->refused);
+  base_vec_fini(l->heap, &l->unfused);
+}
+
+/* Whether there is something new to be learned from an attempt that failed. */
+static quern_status learn(struct lessons *l, const struct engine_build *b, quern_status failed, bool *more) {
+  const struct rt_stats *stats = &b->stats;
+  *more = failed == QUERN_STATUS_INTERNAL && b->unfused.n > 0;
+  for (size_t i = 0; i < b->unfused.n; i++)
+    if (!base_vec_push(l->heap, &l->unfused, b->unfused.at[i])) return QUERN_STATUS_MEMORY;
+  if (failed != QUERN_STATUS_UNSUPPORTED || stats->n_refused == 0) return QUERN_STATUS_OK;
+  for (size_t i = 0; i < l->refused.n; i++)
+    if (l->refused.at[i] == stats->refused[0]) return QUERN_STATUS_OK; /* nothing was gained */
+  for (int i = 0; i < stats->n_refused; i++)
+    if (!base_vec_push(l->heap, &l->refused, stats->refused[i])) return QUERN_STATUS_MEMORY;
+  base_log(1, "compile again, %d kernels by generated code: %s", stats->n_refused, quern_last_error());
+  *more = true;
+  return QUERN_STATUS_OK;
+}
+
+/* A compilation by some stages: what is left of it is the program, which may have been replaced; more: it failed, and should be
+** attempted again. */
 static quern_status compile_once(quern_program **program, const struct engine_request *request, run_of_stages *stages,
-                                 void *user, struct rt_stats *stats) {
+                                 void *user, struct lessons *lessons, bool *more) {
   quern_context *ctx = request->ctx;
+  *more = false;
   QUERN_TRY(engine_program_new(program, request));
   struct engine_build b = {.program = *program, .request = request, .ctx = ctx, .start = base_clock()};
   base_arena_init(&b.arena, &ctx->heap);
@@ -204,7 +243,9 @@ static quern_status compile_once(quern_program **program, const struct engine_re
     status = stages(&b, user);
     if (b.program->device->ahead != NULL) b.program->device->ahead(NULL);
     *program = b.program;
-    *stats = b.stats;
+    if (request->options.least_compiler_limit != NULL) *request->options.least_compiler_limit = b.stats.least_room;
+    quern_status learned = learn(lessons, &b, status, more);
+    if (learned != QUERN_STATUS_OK) status = learned;
     build_fini(&b);
     ir_scope_end(ctx);
   }
@@ -214,28 +255,21 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   return status;
 }
 
-/* The same; where a library refuses kernels when they are built, once more, with code of our own in their place. */
+/* The same; where a library refuses kernels, or fused nodes turn out to have none, once more, knowing that. */
 static quern_status compile(quern_program **program, const struct engine_request *request, run_of_stages *stages,
                             void *user) {
-  struct engine_request again;
-  const struct engine_request *now = request;
-  BASE_VEC(uint64_t) refused = {0};
+  struct engine_request now = *request;
+  struct lessons lessons = {.heap = &request->ctx->heap};
   quern_status status;
   for (bool more = true; more;) {
-    struct rt_stats stats = {0};
-    status = compile_once(program, now, stages, user, &stats);
-    if (request->options.least_compiler_limit != NULL) *request->options.least_compiler_limit = stats.least_room;
-    more = status == QUERN_STATUS_UNSUPPORTED && stats.n_refused > 0;
-    for (size_t i = 0; i < refused.n && more; i++) more = refused.at[i] != stats.refused[0]; /* nothing was gained */
-    for (int i = 0; i < stats.n_refused && more; i++)
-      if (!base_vec_push(&request->ctx->heap, &refused, stats.refused[i])) more = false, status = QUERN_STATUS_MEMORY;
-    if (more) base_log(1, "compile again, %d kernels by generated code: %s", stats.n_refused, quern_last_error());
-    again = *request;
-    again.refused = refused.at;
-    again.n_refused = refused.n;
-    now = &again;
+    status = compile_once(program, &now, stages, user, &lessons, &more);
+    now.refused = lessons.refused.at;
+    now.n_refused = lessons.refused.n;
+    now.unfused = lessons.unfused.at;
+    now.n_unfused = lessons.unfused.n;
   }
-  base_vec_fini(&request->ctx->heap, &refused);
+  if (status == QUERN_STATUS_OK) (*program)->counts.unfused = now.n_unfused;
+  lessons_fini(&lessons);
   return status;
 }
 

@@ -73,8 +73,8 @@ static int64_t counted_bytes(const struct engine_build *b) {
 }
 
 /* Plans under a limit; *least: 0, or the smallest that can be met when this one cannot. */
-static quern_status plan_under(struct curve *c, struct engine_build *b, int64_t limit, int64_t *least) {
-  c->request.options.memory_limit = limit;
+static quern_status plan_under(struct engine_build *b, int64_t limit, int64_t *least) {
+  b->limit = limit;
   quern_status status = engine_make_plans(b, least);
   return *least > 0 ? QUERN_STATUS_OK : status;
 }
@@ -93,15 +93,15 @@ static quern_status add_points(struct engine_build *b, void *user) {
   struct curve *c = user;
   int64_t least, smallest;
   find_limits(c, b);
-  QUERN_TRY(plan_under(c, b, 0, &least));
+  QUERN_TRY(plan_under(b, 0, &least));
   add_point(c, b, 0);
   int64_t whole = c->points[0].bytes;
-  QUERN_TRY(plan_under(c, b, 1, &smallest));
+  QUERN_TRY(plan_under(b, 1, &smallest));
   if (smallest == 0 || smallest >= whole) return QUERN_STATUS_OK;
   for (size_t i = 1; i < c->room; i++) {
     int64_t limit = whole - (int64_t)((double)(whole - smallest) * (double)i / (double)(c->room - 1));
     limit = i + 1 == c->room ? smallest : limit;
-    QUERN_TRY(plan_under(c, b, limit, &least));
+    QUERN_TRY(plan_under(b, limit, &least));
     if (least == 0) add_point(c, b, limit);
   }
   return QUERN_STATUS_OK;
@@ -116,6 +116,7 @@ quern_status quern_program_curve(quern_context *ctx, size_t n, quern_tensor *con
   QUERN_CHECK(points != NULL, INVALID, "program_curve: the list of points is null");
   QUERN_CHECK(room >= 2, INVALID, "program_curve: there is room for %zu points; 2 are needed at least", room);
   QUERN_TRY(engine_request_make(&c.request, ctx, n, outputs, options));
+  c.request.options.plan_only = true;
   QUERN_TRY(engine_survey(&c.request, add_points, &c));
   *n_points = c.n;
   return QUERN_STATUS_OK;

@@ -98,6 +98,12 @@ struct quern_program {
 };
 
 /* Everything quern_program_compile was asked, checked (program.c). */
+/* A node that shares no kernel with others: its place in the order of a unit's roots, which is the same at each attempt. */
+struct engine_unfused {
+  int unit;
+  size_t place;
+};
+
 struct engine_request {
   quern_context *ctx;
   size_t n_outputs;
@@ -108,6 +114,9 @@ struct engine_request {
   bool verify;        /* every stage: QUERN_VERBOSE=check, or a build with assertions */
   size_t n_refused;   /* hashes of kernels that a library has refused when they were built: code is generated instead */
   const uint64_t *refused;
+  size_t n_unfused; /* of groups that were found to have no kernel */
+  const struct engine_unfused *unfused;
+  bool (*fails)(const struct pass_group *group); /* for tests: which groups have no kernel; NULL: it shows */
 };
 /* A program without anything in it. */
 quern_status engine_program_empty(quern_program **program, const quern_allocator *allocator) QUERN_NODISCARD;
@@ -170,9 +179,11 @@ struct engine_build {
   BASE_VEC(struct plan_leaf) leaves; /* states and constants */
   struct base_map leaf_map;          /* of leaves: by tensor */
   BASE_VEC(struct engine_packing) packings;
+  int64_t limit; /* of the memory that a plan may use, 0: none */
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
-  bool cacheable; /* the program may be kept under cache_key */
+  BASE_VEC(struct engine_unfused) unfused; /* nodes of groups that have no kernel, those of the request left out */
+  bool cacheable;                          /* the program may be kept under cache_key */
   uint64_t cache_key[2];
   const char *stage; /* for logs and files */
   double start;      /* of the stage */

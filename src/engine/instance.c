@@ -185,6 +185,7 @@ static quern_status open_instance(quern_instance *instance, const struct engine_
 static quern_status new_instance(quern_instance **instance, const quern_program *program,
                                  const struct engine_space *space, quern_instance *other) {
   struct base_heap heap;
+  QUERN_CHECK(program->module != NULL, INVALID, "instance_new: the program was only planned (plan_only)");
   base_heap_init(&heap, &program->heap.user);
   quern_instance *made = base_alloc_zero(&heap, sizeof *made);
   if (made == NULL) return QUERN_STATUS_MEMORY;

@@ -67,10 +67,27 @@ static quern_status add_unit(struct engine_build *b, const struct ir_graph *grap
   return base_vec_push(&b->ctx->heap, &b->units, unit) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
+static bool is_unfused(const struct engine_build *b, size_t unit, size_t place) {
+  for (size_t i = 0; i < b->request->n_unfused; i++)
+    if (b->request->unfused[i].unit == (int)unit && b->request->unfused[i].place == place) return true;
+  return false;
+}
+
+/* The groups of a unit. */
+static quern_status fuse_unit(struct engine_build *b, size_t u, struct pass_groups *groups) {
+  struct pass_options passes = b->passes;
+  size_t *places = base_arena_alloc(&b->arena, (b->request->n_unfused + 1) * sizeof *places);
+  if (places == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < b->request->n_unfused; i++)
+    if (b->request->unfused[i].unit == (int)u) places[passes.n_unfused++] = b->request->unfused[i].place;
+  passes.unfused = places;
+  return pass_fuse(groups, &b->units.at[u].roots, &passes);
+}
+
 quern_status engine_make_groups(struct engine_build *b) {
   for (size_t u = 0; u < b->units.n; u++) { /* grows while control is met */
     struct pass_groups groups = {0};
-    QUERN_TRY(pass_fuse(&groups, &b->units.at[u].roots, &b->passes));
+    QUERN_TRY(fuse_unit(b, u, &groups));
     b->units.at[u].groups = groups;
     b->units.at[u].grouped = true;
     for (size_t i = 0; i < groups.groups.n; i++) {
@@ -126,7 +143,8 @@ static quern_status settle_call(const struct engine_build *b, struct kern *kern)
   if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
   for (size_t i = 0; i < b->request->n_refused; i++)
     QUERN_CHECK(b->request->refused[i] != kern->hash, UNSUPPORTED, "its library refused to build %s", kern->name);
-  return device->settle != NULL ? device->settle(kern, &b->program->target) : QUERN_STATUS_OK;
+  return device->settle != NULL && !b->request->options.plan_only ? device->settle(kern, &b->program->target)
+                                                                  : QUERN_STATUS_OK;
 }
 
 /* Takes a kernel: its number, or that of an equal one, in whose favour it is freed. */
@@ -150,6 +168,8 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   const struct base_target *target = &b->program->target.base;
   struct sched sched = {0};
   struct kern *kern;
+  if (b->request->fails != NULL && b->request->fails(group))
+    return base_error(QUERN_STATUS_INTERNAL, "this group is to fail");
   sched_choose(&sched, group, target, b->request->options.optimise);
   (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
   sched.rows = known->rows;
@@ -190,13 +210,42 @@ static quern_status lower_group(struct engine_build *b, const struct engine_unit
   return found->packed == 0 ? QUERN_STATUS_OK : engine_pack(b, &step->group, found->packed - 1, found->packer);
 }
 
+/* Marks the nodes of a group that has no kernel, so that the next attempt compiles them one by one; an error if they are already. */
+static quern_status unfuse(struct engine_build *b, size_t u, const struct pass_group *group) {
+  struct base_str what;
+  struct ir_order order;
+  const struct pass_graph *roots = &b->units.at[u].roots;
+  size_t before = b->unfused.n;
+  QUERN_TRY(ir_topo(b->ctx, roots->n_roots, roots->roots, &order));
+  quern_status status = QUERN_STATUS_OK;
+  for (size_t i = 0; i < group->n_nodes && group->n_nodes > 1 && status == QUERN_STATUS_OK; i++) {
+    ptrdiff_t place = ir_order_find(&order, group->nodes[i]);
+    if (place < 0 || is_unfused(b, u, (size_t)place)) continue;
+    struct engine_unfused node = {(int)u, (size_t)place};
+    if (!base_vec_push(&b->ctx->heap, &b->unfused, node)) status = QUERN_STATUS_MEMORY;
+  }
+  ir_order_fini(b->ctx, &order);
+  QUERN_TRY(status);
+  base_str_init(&what, &b->ctx->heap);
+  pass_group_describe(&what, group);
+  status = base_str_status(&what);
+  bool gained = b->unfused.n > before;
+  if (status == QUERN_STATUS_OK && gained)
+    base_log(0, "%s is compiled unfused, and will be slower: %s", what.at, quern_last_error());
+  if (status == QUERN_STATUS_OK && !gained)
+    status = base_error(QUERN_STATUS_INTERNAL, "%s (in %s)", quern_last_error(), what.at);
+  base_str_fini(&what);
+  return status;
+}
+
 /* A guess at the time of a kernel, for the planner to compare steps with. */
 static double guess_seconds(const struct kern *kern) {
   double compute = kern->cost.flops / 5e10, memory = kern->cost.bytes / 1e10;
   return 2e-6 + BASE_MAX(compute, memory);
 }
 
-static quern_status lower_unit(struct engine_build *b, struct engine_unit *unit) {
+static quern_status lower_unit(struct engine_build *b, size_t u) {
+  struct engine_unit *unit = &b->units.at[u];
   unit->n_steps = unit->groups.groups.n;
   unit->steps = base_arena_alloc(&b->arena, (unit->n_steps + 1) * sizeof *unit->steps);
   if (unit->steps == NULL) return QUERN_STATUS_MEMORY;
@@ -205,7 +254,12 @@ static quern_status lower_unit(struct engine_build *b, struct engine_unit *unit)
     struct plan_input_step *step = &unit->steps[i];
     *step = (struct plan_input_step){.group = group, .kernel = -1};
     if (group->kind == PASS_KIND_VIEW || group->kind == PASS_KIND_CONTROL) continue;
-    QUERN_TRY(lower_group(b, unit, step));
+    quern_status status = lower_group(b, unit, step);
+    if (status == QUERN_STATUS_INTERNAL) {
+      QUERN_TRY(unfuse(b, u, group));
+      continue;
+    }
+    QUERN_TRY(status);
     step->kern = b->kernels.at[step->kernel];
     step->scratch = cg_scratch(step->kern, &b->program->target);
     step->seconds = guess_seconds(step->kern);
@@ -215,6 +269,6 @@ static quern_status lower_unit(struct engine_build *b, struct engine_unit *unit)
 }
 
 quern_status engine_make_kernels(struct engine_build *b) {
-  for (size_t u = 0; u < b->units.n; u++) QUERN_TRY(lower_unit(b, &b->units.at[u]));
-  return QUERN_STATUS_OK;
+  for (size_t u = 0; u < b->units.n; u++) QUERN_TRY(lower_unit(b, u));
+  return b->unfused.n == 0 ? QUERN_STATUS_OK : QUERN_STATUS_INTERNAL;
 }

@@ -41,7 +41,7 @@ static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, 
   *least = 0;
   options->least = least;
   options->reorder = wanted->optimise > 0;
-  options->share = wanted->optimise > 0 || wanted->memory_limit > 0;
+  options->share = wanted->optimise > 0 || b->limit > 0;
   options->recompute = wanted->recompute;
   options->threads = b->program->target.base.threads;
   options->n_leaves = b->leaves.n;
@@ -54,7 +54,7 @@ static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, 
 /* Where launches are joined (join.c), small buffers that share no memory leave steps free to go where others of their kernel are. */
 static int64_t apart_bytes(const struct engine_build *b) {
   enum { SMALL_BUFFER = 1 << 16 };
-  return b->program->target.isa == CG_ISA_CUDA && b->request->options.memory_limit == 0 ? SMALL_BUFFER : 0;
+  return b->program->target.isa == CG_ISA_CUDA && b->limit == 0 ? SMALL_BUFFER : 0;
 }
 
 static quern_status plan_main(struct engine_build *b, int64_t *least) {
@@ -69,7 +69,7 @@ static quern_status plan_main(struct engine_build *b, int64_t *least) {
     updates[i] = (struct plan_update){wanted->updates[i].state, unit->roots.roots[request->n_outputs + i]};
   for (size_t i = 0; i < b->inputs.n; i++)
     for (size_t k = 0; k < wanted->n_donated; k++) donated[i] = donated[i] || wanted->donated[k] == b->inputs.at[i];
-  struct plan_options options = {.limit = wanted->memory_limit,
+  struct plan_options options = {.limit = b->limit,
                                  .staging = engine_staging_bytes(b),
                                  .align = engine_align(&b->program->target.base),
                                  .apart = apart_bytes(b),

@@ -149,8 +149,9 @@ quern_status engine_program_new(quern_program **program, const struct engine_req
 void engine_program_strip(quern_program *program) {
   const struct rt_object *objects;
   const struct rt_device *device = program->device;
-  bool compiled = device->objects != NULL && device->objects(program->module, &objects) > 0;
-  if (!compiled && device != &rt_null) return;
+  bool planned = program->module == NULL;
+  bool compiled = !planned && device->objects != NULL && device->objects(program->module, &objects) > 0;
+  if (!planned && !compiled) return;
   for (int i = 0; i < program->n_kernels; i++) kern_strip(program->kernels[i]);
 }
 

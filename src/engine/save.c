@@ -37,6 +37,7 @@ static void write_objects(struct codec *c, const quern_program *program) {
 
 quern_status engine_program_bytes(const quern_program *program, struct base_str *str) {
   const struct rt_object *objects = NULL;
+  QUERN_CHECK(program->module != NULL, UNSUPPORTED, "program_save: the program was only planned (plan_only)");
   QUERN_CHECK(program->device->objects != NULL && program->device->from_objects != NULL, UNSUPPORTED,
               "program_save: a program of device %s has no compiled code to be saved", program->device->name);
   QUERN_CHECK(program->n_kernels == 0 || program->device->objects(program->module, &objects) > 0, UNSUPPORTED,

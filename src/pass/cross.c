@@ -59,8 +59,8 @@ static bool is_wide(const struct fuse_unit *unit, const quern_tensor *t) {
 
 /* Whether a unit has the rows of these columns, and room for more. */
 static bool has_rows(const struct fuse_unit *rows, const struct fuse_unit *columns) {
-  return rows->kind == PASS_KIND_REDUCE && rows->stages.n > 0 && !rows->wide && !rows->column &&
-         rows->outer == columns->inner && rows->inner == columns->outer && rows->outer >= LEAST_ROWS &&
+  return rows->kind == PASS_KIND_REDUCE && !rows->unfused && !columns->unfused && rows->stages.n > 0 && !rows->wide &&
+         !rows->column && rows->outer == columns->inner && rows->inner == columns->outer && rows->outer >= LEAST_ROWS &&
          rows->size + columns->size <= PASS_MOST_NODES && rows->n_roots + (int)columns->stages.n <= PASS_MOST_OUTS;
 }
 

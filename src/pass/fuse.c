@@ -18,7 +18,9 @@ static void begin(struct fuse *f) {
   f->visits.n = f->indices.n = f->reads.n = f->before.n = f->pending.n = 0;
 }
 
-static bool fusing(const struct fuse *f) { return f->options->on[PASS_FUSE]; }
+static bool fusing(const struct fuse *f, const struct ir_node *node) {
+  return f->options->on[PASS_FUSE] && !fuse_spot_of(f, &node->out[0])->unfused;
+}
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
@@ -32,6 +34,7 @@ static quern_status add_unit(struct fuse *f, enum pass_kind kind, struct ir_node
   }
   unit->kind = kind;
   unit->anchor = anchor;
+  unit->unfused = fuse_spot_of(f, &anchor->out[0])->unfused;
   *number = (int)f->units.n - 1;
   bool plain = kind == PASS_KIND_MAP || kind == PASS_KIND_REDUCE || kind == PASS_KIND_DOT || kind == PASS_KIND_SCAN ||
                kind == PASS_KIND_SORT;
@@ -196,7 +199,7 @@ static quern_status try_join(struct fuse *f, int number, const quern_tensor *t, 
   struct fuse_unit *unit = f->units.at[number];
   *joined = false;
   bool open = unit->kind == PASS_KIND_MAP || unit->kind == PASS_KIND_REDUCE || unit->kind == PASS_KIND_DOT;
-  if (!open || !has_room(unit, fuse_spot_of(f, t))) return QUERN_STATUS_OK;
+  if (!open || unit->unfused || !has_room(unit, fuse_spot_of(f, t))) return QUERN_STATUS_OK;
   if (unit->gemm != NULL) return try_extend(f, number, t, joined);
   const struct pass_index *tried[CANDIDATES][QUERN_MAX_RANK];
   for (int i = 0; i < CANDIDATES; i++) {
@@ -323,7 +326,7 @@ static quern_status new_map(struct fuse *f, quern_tensor *t) {
   QUERN_TRY(finish_space(f, unit, like->rank, like, like_at));
   struct fuse_walk walk = {.unit = unit, .number = number, .manner = FUSE_POINT};
   QUERN_TRY(walk_new(f, &walk, t, at));
-  int sibling = fusing(f) && number == (int)f->units.n - 1 ? find_sibling(f, unit) : -1;
+  int sibling = fusing(f, t->node) && number == (int)f->units.n - 1 ? find_sibling(f, unit) : -1;
   if (sibling >= 0) {
     bool joined;
     QUERN_TRY(try_join(f, sibling, t, &joined));
@@ -358,7 +361,7 @@ static quern_status new_view(struct fuse *f, quern_tensor *t, quern_tensor *base
 static quern_status materialise(struct fuse *f, quern_tensor *t) {
   if (pass_is_leaf(t->node) || fuse_spot_of(f, t)->home >= 0) return QUERN_STATUS_OK;
   bool joined = false;
-  if (fusing(f)) QUERN_TRY(try_units(f, t, &joined));
+  if (fusing(f, t->node)) QUERN_TRY(try_units(f, t, &joined));
   if (joined) return QUERN_STATUS_OK;
   quern_tensor *base = pass_is_view(t->node) ? base_of_view(f, t) : NULL;
   return base != NULL && base != t ? new_view(f, t, base) : new_map(f, t);
@@ -430,7 +433,7 @@ static quern_status join_stage(struct fuse *f, int number, struct ir_node *node,
   struct fuse_unit *unit = f->units.at[number];
   const quern_tensor *s = node->src[0];
   *joined = false;
-  if (unit->kind != PASS_KIND_REDUCE || unit->outer != ir_count(&node->out[0]) ||
+  if (unit->kind != PASS_KIND_REDUCE || unit->unfused || unit->outer != ir_count(&node->out[0]) ||
       unit->outer * unit->inner != ir_count(s) || unit->stages.n >= MOST_STAGES || !has_room(unit, fuse_spot_of(f, s)))
     return QUERN_STATUS_OK;
   for (int i = 0; i < 2; i++) {
@@ -472,9 +475,9 @@ static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   QUERN_TRY(finish_space(f, unit, node->out[0].rank, s, at));
   unit->column = is_column(node);
   unit->wide = unit->outer < FEW_ROWS && unit->inner > WIDE_ROW;
-  struct fuse_walk walk = {.unit = unit, .number = number, .manner = fusing(f) ? FUSE_POINT : FUSE_ALONE};
+  struct fuse_walk walk = {.unit = unit, .number = number, .manner = fusing(f, node) ? FUSE_POINT : FUSE_ALONE};
   QUERN_TRY(walk_new(f, &walk, s, at));
-  int sibling = fusing(f) && number == (int)f->units.n - 1 ? find_sibling(f, unit) : -1;
+  int sibling = fusing(f, node) && number == (int)f->units.n - 1 ? find_sibling(f, unit) : -1;
   if (sibling >= 0) {
     bool joined;
     QUERN_TRY(join_stage(f, sibling, node, &joined));
@@ -504,12 +507,12 @@ static quern_status settle_parts(struct fuse *f, const struct ir_node *node) {
 static quern_status take_reduce(struct fuse *f, struct ir_node *node) {
   struct fuse_spot *spot = &f->spots[ir_order_find(&f->order, node)];
   bool joined = false;
-  if (fusing(f)) QUERN_TRY(settle_parts(f, node));
+  if (fusing(f, node)) QUERN_TRY(settle_parts(f, node));
   gather_units(f, node, spot);
-  for (int i = 0; fusing(f) && i < spot->n_units && !joined; i++)
+  for (int i = 0; fusing(f, node) && i < spot->n_units && !joined; i++)
     QUERN_TRY(join_stage(f, spot->units[i], node, &joined));
   struct fuse_family *family = fuse_family_of(f, spot);
-  if (fusing(f) && !joined && family->unit >= 0) QUERN_TRY(join_stage(f, family->unit, node, &joined));
+  if (fusing(f, node) && !joined && family->unit >= 0) QUERN_TRY(join_stage(f, family->unit, node, &joined));
   if (!joined) QUERN_TRY(new_reduce(f, node));
   family->unit = spot->home;
   return QUERN_STATUS_OK;
@@ -679,7 +682,7 @@ static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse
   summarise(f, node, spot);
   bool joined = false;
   if (pass_ops[node->op].class == PASS_CLASS_MATH) {
-    if (!fusing(f)) return node->op == IR_CAST ? limit(f, node, spot) : new_map(f, &node->out[0]);
+    if (!fusing(f, node)) return node->op == IR_CAST ? limit(f, node, spot) : new_map(f, &node->out[0]);
     if (pass_is_widening(node)) return limit(f, node, spot); /* its source is fewer bytes to keep */
     QUERN_TRY(try_units(f, &node->out[0], &joined));
   }
@@ -718,13 +721,15 @@ static quern_status fuse_all(struct fuse *f) {
         .home = -1, .users = users[i], .last_map = -1, .last_row = -1, .last_column = -1, .family = -1};
   base_free(f->heap, users, f->order.n * sizeof *users);
   if (f->spots == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < f->options->n_unfused; i++)
+    if (f->options->unfused[i] < f->order.n) f->spots[f->options->unfused[i]].unfused = true;
   for (size_t i = 0; i < f->graph->n_roots; i++) fuse_spot_of(f, f->graph->roots[i])->root = true;
   QUERN_TRY(fuse_find_families(f));
   for (size_t i = 0; i < f->order.n; i++) QUERN_TRY(take(f, i));
   for (size_t i = f->order.n; i-- > 0;) { /* the last first: what they are computed from is then written on the way */
     if (f->spots[i].root) QUERN_TRY(materialise(f, &f->order.at[i]->out[0]));
   }
-  if (fusing(f)) QUERN_TRY(fuse_cross(f));
+  if (f->options->on[PASS_FUSE]) QUERN_TRY(fuse_cross(f));
   return fuse_build(f);
 }
 

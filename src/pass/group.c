@@ -159,7 +159,7 @@ static quern_status reads(struct build *b, const struct ir_node *node, const que
     *read = false;
     return QUERN_STATUS_OK;
   }
-  if (!f->options->on[PASS_FUSE] || spot->needed) return QUERN_STATUS_OK;
+  if (!f->options->on[PASS_FUSE] || spot->needed || spot->unfused || b->unit->unfused) return QUERN_STATUS_OK;
   if (rows || after) QUERN_TRY(try_narrow(b, t, read));
   if (*read && rows) {
     const quern_tensor *found[MOST_AGAIN];

@@ -13,6 +13,43 @@ static void print_tensor(struct base_str *str, const quern_tensor *t) {
   base_str_printf(str, " %s %s", ir_ops[t->node->op].name, ir_type_text(type, t));
 }
 
+/* How much of two names is the same, in whole parts between dots. */
+static int common(const char *a, int n, const char *b) {
+  int same = 0;
+  for (int i = 0; i <= n; i++) {
+    bool end_a = i == n || a[i] == '.', end_b = b[i] == 0 || b[i] == '.';
+    if (end_a && end_b) same = i;
+    if (i == n || a[i] != b[i]) break;
+  }
+  return same;
+}
+
+/* The layer whose states the group reads; states without a name, and none, have none. */
+static void describe_layer(struct base_str *str, const struct pass_group *group) {
+  const char *name = NULL;
+  int n = 0;
+  for (size_t i = 0; i < group->n_ins; i++) {
+    const struct ir_node *node = group->ins[i]->node;
+    if (node->op != IR_STATE || node->attrs->name == NULL) continue;
+    const char *last = strrchr(node->attrs->name, '.');
+    int whole = (int)(last != NULL ? (size_t)(last - node->attrs->name) : strlen(node->attrs->name));
+    n = name == NULL ? whole : common(name, n, node->attrs->name);
+    name = node->attrs->name;
+  }
+  if (n > 0) base_str_printf(str, " of layer %.*s", n, name);
+}
+
+void pass_group_describe(struct base_str *str, const struct pass_group *group) {
+  enum { MOST = 6 };
+  base_str_printf(str, "a %s", pass_kind_names[group->kind]);
+  describe_layer(str, group);
+  for (size_t i = 0; i < group->n_nodes && i < MOST; i++) {
+    base_str_add(str, i == 0 ? ": " : ", ");
+    print_tensor(str, &group->nodes[i]->out[0]);
+  }
+  if (group->n_nodes > MOST) base_str_printf(str, " and %zu more", group->n_nodes - MOST);
+}
+
 static void print_indices(struct base_str *str, const char *what, int rank, const struct pass_index *const *at) {
   if (at == NULL) return;
   base_str_printf(str, " %s[", what);

@@ -27,6 +27,10 @@ struct pass_options {
   bool approximate;    /* numerics=fast: rules that change the last bits are allowed */
   bool inference;      /* nothing will be differentiated: statistics may be folded into weights */
   int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB, 512 on GPUs */
+  /* Nodes, by their places in ir_topo's order of the roots, that share no kernel with others: there is none for what they were
+  ** fused to. */
+  size_t n_unfused;
+  const size_t *unfused;
   const struct base_target *target;
   /* True when the device has a kernel for the composite; it stays a node, and becomes a group of its own. NULL: none. */
   bool (*claims)(const struct base_target *target, const struct ir_node *composite);
@@ -269,6 +273,9 @@ size_t pass_group_find(const struct pass_group *group, const struct ir_node *nod
 /* Checks what is said above: every point, index and order. */
 quern_status pass_groups_verify(const struct pass_groups *groups, const struct pass_graph *graph) QUERN_NODISCARD;
 quern_status pass_groups_print(struct base_str *str, const struct pass_groups *groups) QUERN_NODISCARD;
+/* One group in a line for messages: "a dot of layer conv1: %7 dot f32[8,16], %8 add f32[8,16]". The layer is what the names of the
+** states that it reads have in common, up to a dot. */
+void pass_group_describe(struct base_str *str, const struct pass_group *group);
 
 /* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognised by the values of (epilogue.c);
 ** a for others. */

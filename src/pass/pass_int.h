@@ -116,6 +116,7 @@ struct fuse_spot {
   const struct pass_index **at; /* its indices at a point of that unit's space */
   int users;
   bool root, needed;
+  bool unfused;                        /* it is to share no kernel with others */
   int crosses;                         /* nodes of other units that use it, as it seems */
   uint32_t again;                      /* the epoch of a group that computes it though its home does too */
   int work, size, reads;               /* of computing one element where it is used: cost, nodes, tensors read */
@@ -147,8 +148,9 @@ struct fuse_unit {
   bool swapped;           /* its sides have changed places: rows are the unit's columns */
   bool narrows;           /* operands are read through casts from dtype narrow */
   quern_dtype narrow;
-  bool wide;   /* REDUCE: few long rows */
-  bool column; /* REDUCE: the fastest axis is not reduced */
+  bool unfused; /* nothing joins it */
+  bool wide;    /* REDUCE: few long rows */
+  bool column;  /* REDUCE: the fastest axis is not reduced */
   BASE_VEC(struct fuse_stage) stages, crosses;
   int level;           /* larger than that of every unit it reads from */
   BASE_VEC(int) after; /* units that read from it */

@@ -138,6 +138,7 @@ struct rt_device {
   void (*describe_more)(char *text, size_t bytes);
   /* The target kernels are made for; threads as rt_default_threads. */
   quern_status (*target)(struct cg_target *target);
+  const char *usual_target; /* (of a device that may be missing) what is planned for where it is */
   /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. NULL: it was
   ** compiled, or could not be; nothing goes on beside the caller any more. */
   void (*ahead)(const struct cg_target *target);
@@ -169,5 +170,7 @@ extern const struct rt_device rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
 /* The device of that name, or NULL; the devices by number, NULL after the last. */
 const struct rt_device *rt_device_find(const char *name);
 const struct rt_device *rt_device_get(size_t i);
+/* Whether its driver and a card are there; the error says what is missing. */
+quern_status rt_device_probe(const struct rt_device *device, const struct base_heap *heap) QUERN_NODISCARD;
 
 #endif

@@ -174,8 +174,9 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
 static quern_program_options options_of(quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
   quern_program_options o = QUERN_PROGRAM_OPTIONS;
-  o.device = t->planning ? train_plan_device(t, t->target) : quern_config_get(c, "device");
-  if (t->planning && t->target[0] != 0) o.target = t->target;
+  o.device = quern_config_get(c, "device");
+  if (quern_config_get(c, "target")[0] != 0) o.target = quern_config_get(c, "target");
+  o.plan_only = t->planning;
   o.compiler_limit = t->compiler_room;
   o.least_compiler_limit = &t->compiler_least;
   o.threads = (int)quern_config_int(c, "threads");
@@ -244,9 +245,7 @@ quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_progr
 quern_status train_step_curve(quern_trainer *t, size_t room, quern_curve_point *points, size_t *n) {
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
-  t->planning = t->remote;
   quern_program_options options = step_options(t, 0);
-  t->planning = false;
   return quern_program_curve(t->ctx, TRAIN_OUTPUTS, outputs, &options, room, points, n);
 }
 
@@ -260,11 +259,12 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   return QUERN_STATUS_OK;
 }
 
-quern_status train_eval_program(quern_trainer *t, int64_t limit) {
+quern_status train_eval_program(quern_trainer *t, bool plan_only) {
   if (t->eval.program != NULL) return QUERN_STATUS_OK;
   quern_tensor *inputs[TRAIN_FIELDS], *outputs[2];
-  quern_program_options options = options_of(t, limit);
+  quern_program_options options = options_of(t, 0);
   options.inference = true;
+  options.plan_only = plan_only;
   QUERN_TRY(open_inputs(t, t->info.micro, inputs));
   quern_model_begin(t->model, false);
   size_t n = 1;

@@ -13,21 +13,11 @@ static const struct rt_device *device_of(const quern_trainer *t) {
   return rt_device_find(quern_config_get(t->config, "device"));
 }
 
-/* Whether its driver and a card are there; the error says what is missing. */
-static quern_status find_card(const quern_trainer *t) {
-  struct base_heap heap;
-  struct rt_stream *stream;
-  base_heap_init(&heap, &t->heap.user);
-  QUERN_TRY(device_of(t)->remote->open(&stream, &heap));
-  device_of(t)->remote->close(stream);
-  return QUERN_STATUS_OK;
-}
-
-/* The same, timed; then what code is made for, which loads libraries. */
+/* Whether it is there, timed; then what code is made for, which loads libraries. */
 static quern_status open_card(quern_trainer *t) {
   struct cg_target target;
   double start = base_clock();
-  QUERN_TRY(find_card(t));
+  QUERN_TRY(rt_device_probe(device_of(t), &t->heap));
   t->info.context = base_clock() - start;
   QUERN_TRY(device_of(t)->target(&target));
   t->info.libraries = base_clock() - start - t->info.context;
@@ -42,31 +32,6 @@ quern_status train_device_open(quern_trainer *t, bool plan) {
   quern_status status = open_card(t);
   if (status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY) return status;
   return base_error(status, "%s HINT: quern devices says what is there", quern_last_error());
-}
-
-/* The target that code is made for, with its libraries. What a card would be is assumed where there is none. */
-static void target_text(const quern_trainer *t, char text[TRAIN_TARGET]) {
-  static const struct {
-    int bit;
-    const char *name;
-  } libraries[] = {{BASE_LIBRARY_BLAS, "+blas"}, {BASE_LIBRARY_DNN, "+dnn"}, {BASE_UNITS_MMA, "+mma"}};
-  struct cg_target target;
-  bool there = find_card(t) == QUERN_STATUS_OK && device_of(t)->target(&target) == QUERN_STATUS_OK;
-  if (!there) {
-    snprintf(text, TRAIN_TARGET, "%s", device_of(t) == &rt_cuda ? "sm_90+blas+dnn+mma" : "opencl");
-    return;
-  }
-  int n = snprintf(text, TRAIN_TARGET, "%.32s", target.base.name);
-  for (size_t i = 0; i < BASE_COUNT(libraries); i++)
-    if (target.base.libraries & libraries[i].bit)
-      n += snprintf(text + n, TRAIN_TARGET - (size_t)n, "%s", libraries[i].name);
-}
-
-const char *train_plan_device(const quern_trainer *t, char target[TRAIN_TARGET]) {
-  target[0] = 0;
-  if (!t->remote) return "null"; /* makes texts, compiles none */
-  target_text(t, target);
-  return "interp"; /* makes no texts, for any target */
 }
 
 bool train_device_room(const quern_trainer *t, int64_t *bytes, int64_t *all) {
@@ -93,19 +58,32 @@ void train_device_measure(quern_trainer *t) {
 /* From this generation on NVIDIA's GPUs multiply bf16. */
 enum { SM_BF16 = 80 };
 
+/* What code is made for: as the configuration says, else the device's own, or a usual one where it is not there. */
+static quern_status find_target(const quern_trainer *t, struct cg_target *target) {
+  const char *asked = quern_config_get(t->config, "target");
+  if (asked[0] != 0) return cg_target_parse(target, asked);
+  if (rt_device_probe(device_of(t), &t->heap) == QUERN_STATUS_OK && device_of(t)->target(target) == QUERN_STATUS_OK)
+    return QUERN_STATUS_OK;
+  return cg_target_parse(target, device_of(t)->usual_target);
+}
+
 /* What is computed in when nothing is said: bf16 where the device is made for it, else f32. */
-static const char *usual_precision(const quern_trainer *t) {
-  char target[TRAIN_TARGET];
+static quern_status usual_precision(const quern_trainer *t, const char **precision) {
+  struct cg_target target;
   int sm = 0;
-  if (!t->remote) return "f32";
-  target_text(t, target);
-  return sscanf(target, "sm_%d", &sm) == 1 && sm >= SM_BF16 ? "bf16" : "f32";
+  *precision = "f32";
+  if (!t->remote) return QUERN_STATUS_OK;
+  QUERN_TRY(find_target(t, &target));
+  if (sscanf(target.base.name, "sm_%d", &sm) == 1 && sm >= SM_BF16) *precision = "bf16";
+  return QUERN_STATUS_OK;
 }
 
 quern_status train_precision(quern_trainer *t, const quern_checkpoint *checkpoint) {
   const char *its = checkpoint != NULL ? quern_checkpoint_config(checkpoint, "precision") : NULL;
-  if (strcmp(quern_config_get(t->config, "precision"), "auto") == 0)
-    QUERN_TRY(quern_config_set(t->config, "precision", its != NULL ? its : usual_precision(t)));
+  if (strcmp(quern_config_get(t->config, "precision"), "auto") == 0) {
+    if (its == NULL) QUERN_TRY(usual_precision(t, &its));
+    QUERN_TRY(quern_config_set(t->config, "precision", its));
+  }
   t->info.precision = quern_config_get(t->config, "precision");
   train_spec_precision(&t->spec, t->info.precision);
   return QUERN_STATUS_OK;

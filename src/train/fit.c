@@ -87,20 +87,10 @@ static int64_t own_bytes(const quern_program *program, const quern_program *step
   return (its->arena > m->arena ? its->arena : 0) + (its->scratch > m->scratch ? its->scratch : 0);
 }
 
-/* Inputs and outputs of a program that is planned for a device with memory of its own, but not on it. */
-static int64_t slot_bytes(const quern_program *program) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < program->n_inputs; i++) bytes += ((int64_t)program->inputs[i].bytes + 63) / 64 * 64;
-  for (size_t i = 0; i < program->n_outputs; i++) bytes += ((int64_t)program->outputs[i].bytes + 63) / 64 * 64;
-  return bytes;
-}
-
 /* What instances of the step will take; on a device its constants, too, which are not in the process. */
 static int64_t instance_bytes(const quern_trainer *t, const quern_program *program) {
   const quern_memory *m = &program->memory;
-  int64_t bytes = m->state + m->arena + m->scratch + m->staging;
-  if (!t->remote) return bytes;
-  return program->device->remote != NULL ? m->total : bytes + m->constants + slot_bytes(program);
+  return t->remote ? m->total : m->state + m->arena + m->scratch + m->staging;
 }
 
 /* What the memory that is counted holds beside programs, now and later. */
@@ -151,7 +141,7 @@ static quern_status plan_least(quern_trainer *t, bool fresh, struct need *need) 
   quern_status status = train_step_plan(t, 1, &least, &need->step);
   if (need->step > 0) status = train_step_plan(t, need->step, &least, NULL);
   t->planning = true;
-  if (status == QUERN_STATUS_OK && t->data.eval != NULL) status = train_eval_program(t, 0);
+  if (status == QUERN_STATUS_OK && t->data.eval != NULL) status = train_eval_program(t, true);
   if (status == QUERN_STATUS_OK && fresh) status = train_initial_program(t, &initial);
   t->planning = false;
   train_trim();
@@ -213,7 +203,7 @@ static quern_status compile_programs(quern_trainer *t, bool fresh, quern_program
   if (status != QUERN_STATUS_OK && !lacks_compiler(t, status, &need)) return status;
   status = train_step_program(t, room, &t->main, NULL);
   if (status != QUERN_STATUS_OK && !lacks_compiler(t, status, &need)) return status;
-  status = limited && t->data.eval != NULL ? train_eval_program(t, 0) : QUERN_STATUS_OK;
+  status = t->data.eval != NULL ? train_eval_program(t, false) : QUERN_STATUS_OK; /* not after hours */
   if (status != QUERN_STATUS_OK && !lacks_compiler(t, status, &need)) return status;
   return fits && need.compiling == 0 ? settle_step(t, &need, room, *initial) : refuse(t, &need);
 }
@@ -305,8 +295,9 @@ quern_status train_plan_programs(quern_trainer *t) {
   if (t->info.limit < least_later(&need)) return refuse(t, &need);
   if (t->info.limit > 0) room = BASE_MAX(need.step + t->info.limit - need.run, 1);
   QUERN_TRY(train_step_plan(t, room, &t->main, NULL));
+  if (t->data.eval != NULL) QUERN_TRY(train_eval_program(t, true));
   fill_program_info(t);
   train_trim();
-  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program);
+  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + others_bytes(t, NULL, t->main.program);
   return QUERN_STATUS_OK;
 }

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "engine/engine.h"
+#include "train/report.h"
 #include "train/train.h"
 
 static quern_status tell(quern_trainer *t) {
@@ -13,6 +15,12 @@ static quern_status tell(quern_trainer *t) {
   if (t->callbacks.begin != NULL) t->callbacks.begin(t->callbacks.user, &t->info);
   train_note(t, "kernels  %zu in %zu steps of the program, %zu of them computing something again", counts.kernels,
              counts.steps, counts.recomputed);
+  if (t->eval.program != NULL) {
+    char text[TRAIN_TEXT];
+    QUERN_TRY(quern_program_count(t->eval.program, &counts));
+    train_note(t, "eval     %s of step memory; %zu kernels in %zu steps of its program",
+               train_text_bytes(text, (double)t->eval.program->memory.arena), counts.kernels, counts.steps);
+  }
   train_note(t, "work     %.2f GFLOP a step%s", 1e-9 * t->info.flops,
              t->info.peak > 0 ? "" : " (quern devices measures what this machine can do)");
   return QUERN_STATUS_OK;

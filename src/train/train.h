@@ -134,7 +134,6 @@ struct train_turn {
 };
 
 enum { TRAIN_RECENT = 16 };
-enum { TRAIN_TARGET = 64 };
 struct quern_trainer {
   struct base_heap heap;
   quern_config *config; /* its own */
@@ -145,11 +144,10 @@ struct quern_trainer {
   BASE_VEC(quern_optim_group) groups;
   quern_step *step;
   quern_tensor *inputs[TRAIN_FIELDS], *loss;
-  bool remote;        /* the device has memory of its own */
-  int64_t room;       /* that was free in it before instances were made; 0: not known */
-  double least_scale; /* of the scaler; 0: there is none */
-  bool planning;      /* programs that are made now are planned only, for a device that compiles nothing */
-  char target[TRAIN_TARGET];
+  bool remote;                           /* the device has memory of its own */
+  int64_t room;                          /* that was free in it before instances were made; 0: not known */
+  double least_scale;                    /* of the scaler; 0: there is none */
+  bool planning;                         /* programs that are made now are planned only */
   int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is told */
   struct train_program main, eval;
   quern_loader *loader;
@@ -196,8 +194,6 @@ bool train_device_room(const quern_trainer *trainer, int64_t *bytes, int64_t *al
 /* Notes what is free before instances are made; then how much they have taken, with the constants of their programs. */
 void train_device_mark(quern_trainer *trainer);
 void train_device_measure(quern_trainer *trainer);
-/* The device and the target of a program that is planned only and not compiled; target: "": the device's own. */
-const char *train_plan_device(const quern_trainer *trainer, char target[TRAIN_TARGET]);
 /* Settles precision = auto: as the checkpoint (NULL: there is none) was computed, else as the device does best. */
 quern_status train_precision(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
 /* Memory of the host to put a state's elements into: where they lie, or a copy's; which close brings to the device, if status is OK, and
@@ -225,8 +221,8 @@ quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_p
                               size_t *n) QUERN_NODISCARD;
 /* The loss and the norm of its gradients alone, with a kernel an operation. */
 quern_status train_check_program(quern_trainer *trainer, struct train_program *p) QUERN_NODISCARD;
-/* The program of evaluation, unless it is there. */
-quern_status train_eval_program(quern_trainer *trainer, int64_t limit) QUERN_NODISCARD;
+/* The program of evaluation, unless it is there; plan_only: as in quern_program_options. */
+quern_status train_eval_program(quern_trainer *trainer, bool plan_only) QUERN_NODISCARD;
 /* A program that gives parameters the values they begin with, or NULL when all are constants; and all states as they begin. */
 quern_status train_initial_program(quern_trainer *trainer, quern_program **program) QUERN_NODISCARD;
 quern_status train_initialise(quern_trainer *trainer, const quern_program *initial) QUERN_NODISCARD;

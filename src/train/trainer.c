@@ -349,7 +349,7 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
               "trainer_eval: there are no samples for evaluation HINT: eval_data=FILE, or eval_part above 0");
   double start = base_clock();
   QUERN_TRY(train_settle(t));
-  QUERN_TRY(train_eval_program(t, 0));
+  QUERN_TRY(train_eval_program(t, false));
   if (t->eval.instance == NULL)
     QUERN_TRY(quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance));
   quern_loader_options options = QUERN_LOADER_OPTIONS;

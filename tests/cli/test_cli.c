@@ -97,7 +97,8 @@ static int remove_files(void **state) {
   "  eval-loss the loss of a run's newest checkpoint on data that it was not trained on\n"                             \
   "  report    sum up a run, and write report.html: curves, memory, kernels\n"                                         \
   "  info      what is in a checkpoint or in safetensors files; damage is found\n"                                     \
-  "  plan      memory, kernels and operations of a graph or of training; runs nothing, and needs no C compiler\n"      \
+  "  plan      memory, kernels and operations of a graph or of training; runs nothing, and needs no compiler and no "  \
+  "GPU\n"                                                                                                              \
   "  tokenize  texts to token files, or a tokenizer from texts\n"                                                      \
   "  eval      evaluate a graph and show its outputs\n"                                                                \
   "  run       compile a graph, run it and show its outputs\n"                                                         \

@@ -177,7 +177,10 @@ static void piped(void **state) {
   assert_int_equal(matching("^model    lm: [0-9]+ parameters, f32$"), 1);
   assert_int_equal(matching("^memory   [0-9.]+ [KM]iB planned: state .*, step .*"), 1);
   assert_int_equal(matching("^start    first kernel after [0-9.]+ s \\((cold|warm): .*\\)$"), 1);
-  assert_int_equal(matching("^memory     [0-9.]+ [KM]iB planned, [0-9.]+ [KM]iB used at most(, [0-9.]+ [KM]iB by the largest child)?$"), 1);
+  assert_int_equal(
+      matching(
+          "^memory     [0-9.]+ [KM]iB planned, [0-9.]+ [KM]iB used at most(, [0-9.]+ [KM]iB by the largest child)?$"),
+      1);
   assert_int_equal(matching("^report     a/report.html$"), 1);
   assert_null(strchr(text, '\r'));
   static const struct row rows[] = {
@@ -357,9 +360,9 @@ static void planned(void **state) {
   (void)state;
   static const struct row rows[] = {
       {"quern plan tiny.cfg out=plan steps=5 > said; ls plan 2>&1 | grep -c cannot; grep -cE "
-       "'^(model|data|batch|memory|kernels|work)  ' "
+       "'^(model|data|batch|memory|kernels|eval|work)  ' "
        "said; grep -c 'without a limit$' said; grep -c 'the smallest there is$' said",
-       0, "1\n6\n1\n1\n"},
+       0, "1\n7\n1\n1\n"},
       {"quern plan adder btach=1", 2, "quern plan: there is no key 'btach'; did you mean 'batch'?\n..."},
       {"quern plan adder --memory 1KiB", 1, "quern: memory = 1.0 KiB: the run needs ..."},
       {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},

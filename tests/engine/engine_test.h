@@ -55,17 +55,22 @@ static inline void close_program(void) {
   program = NULL;
 }
 
-/* Compiles and makes an instance with inputs, room for outputs, and states. */
-static inline void open_program(size_t n, quern_tensor *const *roots, const quern_program_options *options) {
-  quern_program_options o = QUERN_PROGRAM_OPTIONS;
-  if (options != NULL) o = *options;
-  if (o.device == NULL) o.device = "interp";
-  EXPECT_OK(quern_program_compile(&program, ctx, n, roots, &o));
+/* Makes an instance of the program with inputs, room for outputs, and states. */
+static inline void fill_program(void) {
   EXPECT_OK(quern_instance_new(&instance, program));
   slots_fill(&inputs, program->n_inputs, program->inputs, 1);
   slots_fill(&outputs, program->n_outputs, program->outputs, 100);
   slots_fill(&states, program->n_states, program->states, 200);
   for (size_t i = 0; i < states.n; i++) EXPECT_OK(quern_instance_set_state(instance, i, states.at[i]));
+}
+
+/* Compiles and makes an instance. */
+static inline void open_program(size_t n, quern_tensor *const *roots, const quern_program_options *options) {
+  quern_program_options o = QUERN_PROGRAM_OPTIONS;
+  if (options != NULL) o = *options;
+  if (o.device == NULL) o.device = "interp";
+  EXPECT_OK(quern_program_compile(&program, ctx, n, roots, &o));
+  fill_program();
 }
 
 static inline void run_program(void) {

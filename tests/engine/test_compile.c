@@ -51,6 +51,63 @@ static void passes_by_name(void **state) {
   assert_null(program);
 }
 
+/* Nodes that compute something: an unfused group has one. */
+static int computing_nodes(const struct pass_group *group) {
+  int n = 0;
+  for (size_t i = 0; i < group->n_nodes; i++) {
+    enum ir_op op = group->nodes[i]->op;
+    n += op != IR_RESHAPE && op != IR_BROADCAST && op != IR_STOP_GRAD && op != IR_CONST;
+  }
+  return n;
+}
+
+/* Groups that are said to have no kernel: contractions with an epilogue, all that is fused, or every contraction. */
+static bool fused_dots_fail(const struct pass_group *group) {
+  return group->kind == PASS_KIND_DOT && computing_nodes(group) > 1;
+}
+static bool fused_groups_fail(const struct pass_group *group) { return computing_nodes(group) > 1; }
+static bool dots_fail(const struct pass_group *group) { return group->kind == PASS_KIND_DOT; }
+
+static quern_status compile_failing(bool (*fails)(const struct pass_group *), const char *device, const char *target,
+                                    quern_tensor *y) {
+  struct engine_request request;
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = device;
+  options.target = target;
+  EXPECT_OK(engine_request_make(&request, ctx, 1, &y, &options));
+  request.fails = fails;
+  return engine_compile(&program, &request);
+}
+
+/* What cannot be compiled fused is compiled unfused, and has the same bits. */
+static void unfused_where_fusing_fails(void **state) {
+  (void)state;
+  bool (*const fails[])(const struct pass_group *) = {NULL, fused_dots_fail, fused_groups_fail};
+  static char want[MOST_BYTES];
+  size_t steps[BASE_COUNT(fails)];
+  for (size_t way = 0; way < BASE_COUNT(fails); way++) {
+    quern_tensor *x = F32_INPUT("x", 8, 8), *w = F32_INPUT("w", 8, 8);
+    quern_tensor *y = quern_tanh(quern_add(quern_matmul(x, w), x));
+    y = quern_softmax(quern_reshape(y, QUERN_LIST(4, 16)), 1);
+    EXPECT_OK(compile_failing(fails[way], "interp", "sm_90", y));
+    steps[way] = program->counts.steps;
+    fill_program();
+    run_program();
+    if (way == 0) memcpy(want, outputs.at[0], sizeof want);
+    assert_memory_equal(outputs.at[0], want, ir_bytes(y));
+    close_program();
+  }
+  assert_true(steps[0] < steps[1] && steps[1] < steps[2]);
+}
+
+/* A node that has no kernel by itself is an error that names it and its layer. */
+static void errors_name_the_layer(void **state) {
+  (void)state;
+  quern_tensor *y = quern_matmul(F32_INPUT("x", 8, 8), F32_STATE("encoder.0.weight", 8, 8));
+  EXPECT_ERROR(compile_failing(dots_fail, "interp", "sm_90", quern_tanh(y)), INTERNAL, "a dot of layer encoder.0: %");
+  assert_null(program);
+}
+
 /* Every allocation of compiling, and of making an instance, may fail. */
 static void lack_of_memory(void **state) {
   (void)state;
@@ -153,7 +210,8 @@ static void marks_stay(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(equal_layers_compile_once), TEST(equal_expressions_are_one), TEST(passes_by_name), TEST(lack_of_memory),
-      TEST(lack_of_memory_in_loops),   TEST(the_context_does_not_grow), TEST(marks_stay)};
+      TEST(equal_layers_compile_once),  TEST(equal_expressions_are_one), TEST(passes_by_name),
+      TEST(unfused_where_fusing_fails), TEST(errors_name_the_layer),     TEST(lack_of_memory),
+      TEST(lack_of_memory_in_loops),    TEST(the_context_does_not_grow), TEST(marks_stay)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,11 +23,10 @@ static quern_status emit_all(struct cg_unit *unit, struct base_str *text, size_t
   return base_str_status(text);
 }
 
-static quern_status emit_text(struct base_heap *heap, size_t n, const struct kern *const *kernels,
-                              const struct cg_target *target, struct rt_stats *stats) {
+quern_status rt_null_texts(struct base_heap *heap, size_t n, const struct kern *const *kernels,
+                           const struct cg_target *target) {
   struct cg_unit unit;
   struct base_str text;
-  (void)stats;
   base_str_init(&text, heap);
   cg_unit_init(&unit, heap, target);
   quern_status status = emit_all(&unit, &text, n, kernels);
@@ -70,7 +69,10 @@ static quern_status build(struct rt_module **module, struct base_heap *heap, siz
   double start = base_clock();
   struct rt_stats own = {0};
   *module = NULL;
-  QUERN_TRY((target->isa == CG_ISA_CUDA ? compile_all : emit_text)(heap, n, kernels, target, &own));
+  if (target->isa == CG_ISA_CUDA)
+    QUERN_TRY(compile_all(heap, n, kernels, target, &own));
+  else
+    QUERN_TRY(rt_null_texts(heap, n, kernels, target));
   *module = base_alloc(heap, sizeof **module);
   if (*module == NULL) return QUERN_STATUS_MEMORY;
   (*module)->heap = heap;

@@ -1,8 +1,14 @@
-/* runtime/null/null.h -- what tests may wish of the device that launches nothing
+/* runtime/null/null.h -- texts that nothing compiles, and what tests may wish of the device that launches nothing
 */
 #ifndef RUNTIME_NULL_NULL_H
 #define RUNTIME_NULL_NULL_H
 #include <stdbool.h>
+
+#include "codegen/codegen.h"
+
+/* Makes the texts of kernels, for any target, and forgets them: no compiler is needed. */
+quern_status rt_null_texts(struct base_heap *heap, size_t n, const struct kern *const *kernels,
+                           const struct cg_target *target) QUERN_NODISCARD;
 
 /* A test's wish: from now on kernels for CUDA are compiled many at a time and little optimised, which is a third of the work. Those that
 ** cannot be are compiled one by one, as the device cuda does it, for a message that names the kernel. */

@@ -228,6 +228,7 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
 const struct rt_device rt_opencl = {.name = "opencl",
                                     .describe = describe,
                                     .target = find_target,
+                                    .usual_target = "opencl",
                                     .build = build,
                                     .free = free_module,
                                     .remote = &rt_cl_remote};
