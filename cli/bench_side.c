@@ -121,6 +121,7 @@ quern_status bench_side_open(struct bench_side *side, quern_context *ctx, size_t
   *side = (struct bench_side){0};
   quern_status status = quern_program_compile(&side->program, ctx, n, outputs, options);
   if (status == QUERN_STATUS_OK) status = quern_instance_new(&side->instance, side->program);
+  if (status == QUERN_STATUS_OK) status = quern_instance_zero_states(side->instance);
   if (status == QUERN_STATUS_OK) status = quern_program_memory(side->program, &side->memory);
   if (status == QUERN_STATUS_OK) status = quern_program_count(side->program, &side->counts);
   return status == QUERN_STATUS_OK ? fill_slots(side) : status;

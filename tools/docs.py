@@ -2,8 +2,10 @@
 """tools/docs.py [--update | --selftest] -- keep the documentation true.
 
 docs/ir.md      the table between the marks "ops: begin" and "ops: end" is made from src/ir/ops.def
+docs/pytorch.md has every function of tensor.h, nn.h, optim.h and grad.h, and none that no header has
 docs/tour.md    fenced blocks are run:
-docs/nn.md, docs/io.md
+docs/nn.md, docs/io.md,
+docs/own-loop.md
 README.md         ```c with a main   is compiled against build/libquern.a and run; a ```text block that follows it
                                       directly is what it prints
                   ```console          lines "$ command" are run in the root with build/ first in PATH; the other lines
@@ -61,6 +63,30 @@ def ir_page(page, ops_text):
         raise ValueError("docs/ir.md: the marks are missing: %s ... %s" % (BEGIN, END))
     head, rest = page.split(BEGIN, 1)
     return head + BEGIN + "\n" + op_table(ops_text) + END + rest.split(END, 1)[1]
+
+
+# ---- PyTorch's names
+
+COMPLETE = ("tensor.h", "nn.h", "optim.h", "grad.h")
+
+
+def pytorch_problems(page, headers):
+    """What a page of names lacks, and what it has that no header has. headers: texts by name."""
+    declared = {name: set(re.findall(r"^QUERN_API[^;(]*\b(quern_\w+)\(", text, re.M)) for name, text in headers.items()}
+    known = set(re.findall(r"\bquern_\w+", " ".join(headers.values())))
+    named = set(re.findall(r"`(quern_\w+)", page))
+    lacks = sorted(name for header in COMPLETE for name in declared[header] - named)
+    return (["%s has no row" % name for name in lacks] +
+            ["%s is in no header" % name for name in sorted(named - known)])
+
+
+def check_pytorch(page):
+    folder = os.path.join(ROOT, "include/quern")
+    headers = {}
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name)) as file:
+            headers[name] = file.read()
+    return pytorch_problems(page, headers)
 
 
 # ---- blocks that are run
@@ -132,7 +158,7 @@ def run_page(page):
 
 def check(update):
     passed, failed = 0, 0
-    for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "docs/cli.md", "README.md"):
+    for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "docs/own-loop.md", "docs/pytorch.md", "docs/cli.md", "README.md"):
         path = os.path.join(ROOT, name)
         try:
             with open(path) as file:
@@ -142,6 +168,8 @@ def check(update):
                     new, problems, ran = ir_page(page, file.read()), [], 1
                 if new != page:
                     problems = ["the table of operations is not that of src/ir/ops.def (make docs)"]
+            elif name == "docs/pytorch.md":
+                new, problems, ran = page, check_pytorch(page), 1
             else:
                 new, problems, ran = run_page(page)
                 if ran == 0:
@@ -166,7 +194,12 @@ def selftest():
     ops = '/* head */\n\n/* leaves */\nOP(ADD, add, 2, 1, PAIR, NUM, GRAD, COMM, A(x) | A(y), "y = |a, b|")\n'
     page = ir_page("a\n%s\n%s\nb\n" % (BEGIN, END), ops)
     hello = '#include <stdio.h>\nint main(void) { puts("hi"); return 0; }\n'
+    named = {name: "" for name in COMPLETE}
+    named["nn.h"] = "QUERN_API quern_tensor *quern_nn_a(int x);\nQUERN_API size_t\nquern_nn_b(int x);\n"
     results = [
+        pytorch_problems("`quern_nn_a(x)`, `quern_nn_b`", named) == [],
+        pytorch_problems("`quern_nn_a`", named) == ["quern_nn_b has no row"],
+        pytorch_problems("`quern_nn_a`, `quern_nn_b`, `quern_c`", named) == ["quern_c is in no header"],
         "| `add` | 2 | 1 | num | yes | x, y | y = \\|a, b\\|; commutes |" in page and ir_page(page, ops) == page,
         ir_page(page, ops.replace("NUM", "ANY")) != page,
         run_page("```console\n$ echo a; echo b\na\nb\n```\n")[1] == [],

@@ -14,7 +14,7 @@ extern "C" {
 
 /* ---- models and scopes (model.c) -------------------------------------------------------------------------------- */
 
-typedef struct quern_model quern_model; /* the parameters of a network, and what a step changes beside them */
+/* A quern_model holds the parameters of a network, and what a step changes beside them; the type is declared in program.h. */
 typedef struct quern_scope quern_scope; /* a place in a model: "h.0.attn"; lives as long as the model */
 
 typedef struct quern_model_options {
@@ -33,7 +33,8 @@ QUERN_API void quern_model_free(quern_model *model);
 QUERN_API quern_context *quern_model_context(const quern_model *model); /* NULL of NULL */
 
 /* Another expression over the same parameters begins, for training or not: changes are forgotten, and the numbers of random
-** streams start again. */
+** streams start again. So a step is made of a loss before the next expression begins; quern_step_new and quern_autocast refuse a loss
+** that was built before a quern_model_begin which forgot changes of buffers, such as running statistics. */
 QUERN_API void quern_model_begin(quern_model *model, bool train);
 
 QUERN_API quern_scope *quern_model_scope(quern_model *model); /* the outermost one, whose names have no dots */

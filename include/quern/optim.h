@@ -18,7 +18,7 @@ typedef enum quern_optim_kind {
   QUERN_OPTIM_LION   /* Chen et al. 2023; weight decay apart */
 } quern_optim_kind;
 
-/* Parameters of their own: the first group whose pattern a name matches. */
+/* Parameters of their own: the first group whose pattern a name matches. A pattern that matches no parameter is an error. */
 typedef struct quern_optim_group {
   const char *match;   /* with * for any characters: "*.bias" */
   double lr;           /* times the learning rate; 0: never changed */

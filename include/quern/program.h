@@ -12,6 +12,7 @@ extern "C" {
 
 typedef struct quern_program quern_program;
 typedef struct quern_instance quern_instance;
+typedef struct quern_model quern_model; /* nn.h */
 
 /* After a run the state holds the value, which was computed from the old one. */
 typedef struct quern_update {
@@ -148,10 +149,17 @@ typedef struct quern_program_counts {
 } quern_program_counts;
 QUERN_API quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) QUERN_NODISCARD;
 
-/* An instance with all states zero. */
+/* The number of the input or state of that name. A name that is not there is an error with the nearest one, and so is one that two have. */
+QUERN_API quern_status quern_program_find_input(const quern_program *program, const char *name,
+                                                size_t *i) QUERN_NODISCARD;
+QUERN_API quern_status quern_program_find_state(const quern_program *program, const char *name,
+                                                size_t *i) QUERN_NODISCARD;
+
+/* An instance whose states are still to be set: by the four calls below, quern_instance_set_state, a write to quern_instance_state, or a
+** run of an instance that shares them. A run that reads a state which nothing has set is an error. */
 QUERN_API quern_status quern_instance_new(quern_instance **instance, const quern_program *program) QUERN_NODISCARD;
-/* An instance that works on the states of another: those of the same name, dtype and shape are one; its own are zero. It uses the
-** other's threads and step memory as well, where they do. For programs that run in turn on the same parameters: training and
+/* An instance that works on the states of another: those of the same name, dtype and shape are one; its own are still to be
+** set. It uses the other's threads and step memory as well, where they do. For programs that run in turn on the same parameters: training and
 ** evaluation. All of them are used by one thread at a time; they may be freed in any order. */
 QUERN_API quern_status quern_instance_new_with(quern_instance **instance, const quern_program *program,
                                                quern_instance *other) QUERN_NODISCARD;
@@ -161,6 +169,26 @@ QUERN_API quern_status quern_instance_set_state(quern_instance *instance, size_t
 QUERN_API quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) QUERN_NODISCARD;
 /* Where it lies, to be read and written between runs; NULL: there is none of that number, or it is in a device's own memory. */
 QUERN_API void *quern_instance_state(quern_instance *instance, size_t i);
+
+/* Every state that the model has begins as the model says (quern_model_initial, by the model's seed): parameters, buffers, and those of
+** its optimiser once quern_step_new has made them. Others stay as they are. Compiles a program for the parameters that are drawn. */
+QUERN_API quern_status quern_instance_init_states(quern_instance *instance, quern_model *model) QUERN_NODISCARD;
+/* States that nothing has set begin as zeros, such as caches. */
+QUERN_API quern_status quern_instance_zero_states(quern_instance *instance) QUERN_NODISCARD;
+
+/* Sets states by name from a safetensors file, an index with shards, a checkpoint's folder, or a run's folder (its newest whole
+** checkpoint). dtypes and shapes must be those of the states. allow is QUERN_LOAD_STRICT or flags for what is no error. What is
+** missing, unexpected or of another type is named, and no state has changed. */
+enum {
+  QUERN_LOAD_STRICT = 0,  /* the file has every state, and nothing else */
+  QUERN_LOAD_MISSING = 1, /* states that are not in the file stay as they are */
+  QUERN_LOAD_UNEXPECTED =
+      2 /* tensors of the file that are no states are passed over: those of an optimiser, in an evaluation */
+};
+QUERN_API quern_status quern_instance_load_states(quern_instance *instance, const char *path,
+                                                  unsigned allow) QUERN_NODISCARD;
+/* Writes all states to a safetensors file, whole or not at all. quern_checkpoint_save keeps more than states. */
+QUERN_API quern_status quern_instance_save_states(quern_instance *instance, const char *path) QUERN_NODISCARD;
 
 /* The rows of the leading dimension in the runs from now on, 0 to the most; of a new instance the most. Such a run reads and writes
 ** so many rows of the inputs and outputs that have them (quern_slot.leading), and all of the others. The rows have the bits that
@@ -173,6 +201,12 @@ QUERN_API quern_status quern_instance_set_leading(quern_instance *instance, int6
 ** instance, or of one that shares its states, comes after it; what goes wrong is told then, or by quern_instance_wait. */
 QUERN_API quern_status quern_instance_run(quern_instance *instance, const void *const *inputs,
                                           void *const *outputs) QUERN_NODISCARD;
+
+/* The same with inputs by name, which pointers in a list have not: bind every input once, or whenever it lies elsewhere. bytes must be those of
+** the input; of one with a leading dimension those of the rows that are set when it runs. data is read by the runs, and must stay. */
+QUERN_API quern_status quern_instance_bind(quern_instance *instance, const char *name, const void *data,
+                                           size_t bytes) QUERN_NODISCARD;
+QUERN_API quern_status quern_instance_run_bound(quern_instance *instance, void *const *outputs) QUERN_NODISCARD;
 
 /* Waits until all runs have ended. */
 QUERN_API quern_status quern_instance_wait(quern_instance *instance) QUERN_NODISCARD;

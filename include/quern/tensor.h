@@ -316,7 +316,7 @@ QUERN_API quern_tensor *quern_group_norm(quern_tensor *x, int64_t groups, quern_
                                          double eps);
 QUERN_API quern_tensor *quern_instance_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, double eps);
 
-/* ---- convolution and pooling (conv.c, pool.c): 1 to 3 spatial axes, (N, C, ...) ------------------------------------- */
+/* ---- convolution, pooling, interpolation (conv.c, pool.c, interpolate.c): 1 to 3 spatial axes, (N, C, ...) ------------------------------------- */
 
 /* Numbers of spatial axes beyond those of the input are ignored; zero stride and dilation mean 1, zero groups 1. */
 typedef struct quern_conv_options {
@@ -349,11 +349,33 @@ typedef struct quern_pool_options {
   int64_t pad_lo[3], pad_hi[3];
   bool count_pad;
 } quern_pool_options;
+/* Where several elements of a window are the greatest, the gradient is shared equally among them (PyTorch: the first has all). */
 QUERN_API quern_tensor *quern_max_pool(quern_tensor *x, const quern_pool_options *options);
 QUERN_API quern_tensor *quern_avg_pool(quern_tensor *x, const quern_pool_options *options);
 /* Windows chosen so that the spatial axes become sizes: from floor(i n / m) to ceil((i + 1) n / m). */
 QUERN_API quern_tensor *quern_adaptive_avg_pool(quern_tensor *x, int n, const int64_t *sizes);
 QUERN_API quern_tensor *quern_adaptive_max_pool(quern_tensor *x, int n, const int64_t *sizes);
+
+typedef enum quern_interpolate_mode {
+  QUERN_INTERPOLATE_NEAREST,       /* the element at floor(i n / m) */
+  QUERN_INTERPOLATE_NEAREST_EXACT, /* the element at floor((i + 1/2) n / m) */
+  QUERN_INTERPOLATE_LINEAR,        /* between two elements along each axis: linear, bilinear, trilinear */
+  QUERN_INTERPOLATE_CUBIC          /* of four elements along each axis, by Keys' convolution with a = -0.75 */
+} quern_interpolate_mode;
+typedef struct quern_interpolate_options {
+  size_t size;
+  quern_interpolate_mode mode;
+  bool align_corners; /* linear, cubic: the middles of the first and last elements stay where they are, not the edges */
+  int64_t sizes[3];   /* of each spatial axis its new size m .. */
+  double
+      scales[3]; /* .. or what its size n is multiplied by: m = floor(n scale). Positions are then (i + 1/2) / scale */
+} quern_interpolate_options;
+/* x (N, C, ..) with 1 to 3 spatial axes of other sizes. Beyond the edge lies the element at the edge. linear, cubic: floats, those
+** narrower than f32 computed in f32. */
+QUERN_API quern_tensor *quern_interpolate(quern_tensor *x, const quern_interpolate_options *options);
+/* x (N, C r r, H, W) -> (N, C, H r, W r) with y[n, c, h r + a, w r + b] = x[n, c r r + a r + b, h, w]; and the way back. */
+QUERN_API quern_tensor *quern_pixel_shuffle(quern_tensor *x, int64_t factor);
+QUERN_API quern_tensor *quern_pixel_unshuffle(quern_tensor *x, int64_t factor);
 
 /* ---- attention and positions (attention.c, position.c) ----------------------------------------------------------------- */
 

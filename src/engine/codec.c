@@ -306,6 +306,7 @@ void codec_program(struct codec *c, quern_program *p) {
   codec_slots(c, &p->n_outputs, &p->outputs);
   codec_slots(c, &p->n_states, &p->states);
   codec_i64s(c, (int64_t)p->n_states, &p->state_at);
+  codec_ints(c, (int)p->n_states, &p->state_use);
   codec_memory(c, &p->memory);
   codec_counts(c, &p->counts);
   codec_size(c, &p->scratch_stride);

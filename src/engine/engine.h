@@ -69,6 +69,9 @@ struct engine_part {
   struct plan_memory memory;
 };
 
+/* What a run does to a state: it reads the old value, it writes a new one, or both. */
+enum engine_state_use { ENGINE_STATE_READ = 1, ENGINE_STATE_WRITTEN = 2, ENGINE_STATE_USES = 4 };
+
 struct quern_program {
   struct base_heap heap;
   struct base_arena arena; /* of everything below */
@@ -83,6 +86,7 @@ struct quern_program {
   size_t n_inputs, n_outputs, n_states;
   quern_slot *inputs, *outputs, *states;
   int64_t *state_at;        /* offsets into an instance's state */
+  int *state_use;           /* of each state: enum engine_state_use */
   char *constants;          /* on the host */
   char *placed;             /* where kernels read them: there, or in the device's own memory */
   struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
@@ -176,6 +180,7 @@ struct engine_build {
   BASE_VEC(struct kern *) kernels;    /* handed to the program in the end */
   struct base_map known;              /* groups whose kernel is there, by hash */
   BASE_VEC(quern_tensor *) inputs, states;
+  int *state_use;                    /* of each state: enum engine_state_use */
   BASE_VEC(struct plan_leaf) leaves; /* states and constants */
   struct base_map leaf_map;          /* of leaves: by tensor */
   BASE_VEC(struct engine_packing) packings;
@@ -294,8 +299,12 @@ struct quern_instance {
   char *block; /* of such memory: all of the following */
   size_t block_bytes, block_used;
   char *arena, *scratch;
-  char **states; /* where each is: in state, or in that of another instance */
-  char *state;   /* those of its own, one after another */
+  char **states;      /* where each is: in state, or in that of another instance */
+  bool **known;       /* of each state: whether anything has set it; shared as the state is */
+  bool started;       /* a run was made: all that it reads was set */
+  const void **bound; /* of each input: what quern_instance_bind gave, and how many bytes; NULL: nothing */
+  size_t *bound_bytes;
+  char *state; /* those of its own, one after another */
   int64_t state_bytes;
   int64_t rows;  /* of the leading dimension, in the next run */
   char *staging; /* inputs and outputs of runs with fewer rows than the most; then the inputs again, if they are fed */
@@ -358,6 +367,15 @@ void engine_free_constants(quern_program *program);
 /* Bytes of scratch of all its threads. */
 size_t engine_scratch_bytes(const quern_program *program);
 
+/* states.c. A program that computes what parameters of a model begin with, of all or of those that a program has; NULL: all are constants.
+** Then the states of an instance that the model has, as they begin; initial may be NULL. */
+quern_status engine_initial_program(quern_program **program, quern_model *model, const quern_program *wanted,
+                                    const quern_program_options *options) QUERN_NODISCARD;
+quern_status engine_initialise(quern_instance *instance, const quern_model *model,
+                               const quern_program *initial) QUERN_NODISCARD;
+/* Before a run: STATE when it reads a state that nothing has set. After the first one: what it has written is set. */
+quern_status engine_check_states(const char *what, const quern_instance *instance) QUERN_NODISCARD;
+void engine_mark_started(quern_instance *instance);
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
 /* The same without telling the times that a device has marked. */
 quern_status engine_run_steps(quern_instance *instance, const void *const *inputs,

@@ -30,8 +30,10 @@ quern_status quern_instance_run_on(quern_instance *instance, void *queue, const 
               "instance_run_on: device %s has no queues of the caller's", program->device->name);
   QUERN_CHECK(remote == NULL || remote->borrow != NULL, UNSUPPORTED,
               "instance_run_on: addresses of device %s are not the caller's to know", program->device->name);
+  QUERN_TRY(engine_check_states("instance_run_on", instance));
   if (queue != NULL) QUERN_TRY(remote->borrow(instance->stream, queue));
   quern_status status = engine_run(instance, inputs, outputs);
+  if (status == QUERN_STATUS_OK) engine_mark_started(instance);
   quern_status back = queue != NULL ? remote->borrow(instance->stream, NULL) : QUERN_STATUS_OK;
   return status != QUERN_STATUS_OK ? status : back;
 }

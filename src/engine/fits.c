@@ -49,6 +49,7 @@ static bool states_fit(const quern_program *p) {
   int64_t end = 0;
   for (size_t i = 0; i < p->n_states; i++) {
     if (p->states[i].name == NULL || p->state_at[i] != end) return false;
+    if (p->state_use[i] < 0 || p->state_use[i] >= ENGINE_STATE_USES) return false;
     if (!add(&end, engine_room(&p->target.base, (int64_t)p->states[i].bytes))) return false;
   }
   return p->memory.state == end;

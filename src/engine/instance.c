@@ -108,26 +108,32 @@ static bool same_slot(const quern_slot *a, const quern_slot *b) {
          a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
 }
 
-/* The state of another instance that is the same, or NULL. hint: where it may be, near the last one found. */
-static char *find_state(const quern_instance *other, const quern_slot *slot, size_t *hint) {
+/* The number of the same state in another instance, or as many as it has. hint: where it may be, near the last one found. */
+static size_t find_state(const quern_instance *other, const quern_slot *slot, size_t *hint) {
   size_t n = other->program->n_states;
   for (size_t k = 0; k < n; k++) {
     size_t i = (*hint + k) % n;
     if (!same_slot(&other->program->states[i], slot)) continue;
     *hint = i + 1;
-    return other->states[i];
+    return i;
   }
-  return NULL;
+  return n;
 }
 
-/* Places of the states that another instance has, and the bytes of the rest. */
+/* Places of the states that another instance has, and the bytes of the rest; whether each was set. */
 static quern_status find_states(quern_instance *instance, const quern_instance *other) {
   const quern_program *program = instance->program;
   instance->states = NEW(&instance->frames, char *, program->n_states);
-  if (instance->states == NULL) return QUERN_STATUS_MEMORY;
+  instance->known = NEW(&instance->frames, bool *, program->n_states);
+  bool *known = NEW(&instance->frames, bool, program->n_states);
+  if (instance->states == NULL || instance->known == NULL || known == NULL) return QUERN_STATUS_MEMORY;
   size_t hint = 0;
   for (size_t i = 0; i < program->n_states; i++) {
-    if (other != NULL) instance->states[i] = find_state(other, &program->states[i], &hint);
+    size_t its = other != NULL ? find_state(other, &program->states[i], &hint) : 0;
+    bool shared = other != NULL && its < other->program->n_states;
+    instance->states[i] = shared ? other->states[its] : NULL;
+    instance->known[i] = shared ? other->known[its] : &known[i];
+    known[i] = program->states[i].bytes == 0;
     if (instance->states[i] == NULL)
       instance->state_bytes += engine_room(&program->target.base, (int64_t)(&program->states[i])->bytes);
   }
@@ -179,6 +185,10 @@ static quern_status open_instance(quern_instance *instance, const struct engine_
   QUERN_TRY(engine_open_staging(instance));
   if (instance->debug >= 2) QUERN_TRY(engine_timing_open(instance));
   engine_replay_open(instance);
+  instance->bound = NEW(&instance->frames, const void *, instance->program->n_inputs);
+  instance->bound_bytes = NEW(&instance->frames, size_t, instance->program->n_inputs);
+  if (instance->bound == NULL || instance->bound_bytes == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < instance->program->n_inputs; i++) instance->bound[i] = NULL;
   return frame_new(instance, 0, instance->arena, &instance->frame);
 }
 
@@ -268,7 +278,9 @@ static quern_status check_state(const char *what, const quern_instance *instance
 
 quern_status quern_instance_set_state(quern_instance *instance, size_t i, const void *data) {
   QUERN_TRY(check_state("instance_set_state", instance, i, data));
-  return engine_upload(instance, instance->states[i], data, instance->program->states[i].bytes);
+  QUERN_TRY(engine_upload(instance, instance->states[i], data, instance->program->states[i].bytes));
+  *instance->known[i] = true;
+  return QUERN_STATUS_OK;
 }
 
 quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) {
@@ -277,7 +289,9 @@ quern_status quern_instance_get_state(const quern_instance *instance, size_t i, 
 }
 
 void *quern_instance_state(quern_instance *instance, size_t i) {
-  return instance != NULL && instance->stream == NULL && i < instance->program->n_states ? instance->states[i] : NULL;
+  if (instance == NULL || instance->stream != NULL || i >= instance->program->n_states) return NULL;
+  *instance->known[i] = true; /* by what the caller writes there */
+  return instance->states[i];
 }
 
 /* ---- running -------------------------------------------------------------------------------------------- */
@@ -302,14 +316,35 @@ static quern_status check_slots(const quern_instance *instance, const char *kind
   return QUERN_STATUS_OK;
 }
 
+quern_status engine_check_states(const char *what, const quern_instance *instance) {
+  const quern_program *program = instance->program;
+  for (size_t i = 0; i < program->n_states && !instance->started; i++)
+    QUERN_CHECK((program->state_use[i] & ENGINE_STATE_READ) == 0 || *instance->known[i], STATE,
+                "%s: the program reads state %zu, \"%s\", which nothing has set HINT: quern_instance_init_states, "
+                "_load_states or _set_state; quern_instance_zero_states if it begins as zeros",
+                what, i, program->states[i].name);
+  return QUERN_STATUS_OK;
+}
+
+void engine_mark_started(quern_instance *instance) {
+  const quern_program *program = instance->program;
+  if (instance->started) return;
+  for (size_t i = 0; i < program->n_states; i++)
+    if ((program->state_use[i] & ENGINE_STATE_WRITTEN) != 0) *instance->known[i] = true;
+  instance->started = true;
+}
+
 quern_status quern_instance_run(quern_instance *instance, const void *const *inputs, void *const *outputs) {
   QUERN_CHECK(instance != NULL, INVALID, "instance_run: the instance is null");
   const quern_program *program = instance->program;
   QUERN_TRY(check_slots(instance, "input", program->n_inputs, program->inputs, inputs, false));
   QUERN_TRY(check_slots(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs,
                         instance->stream != NULL));
+  QUERN_TRY(engine_check_states("instance_run", instance));
   bool staged = instance->rows < program->leading || instance->stream != NULL;
-  return staged ? engine_run_staged(instance, inputs, outputs) : engine_run(instance, inputs, outputs);
+  QUERN_TRY(staged ? engine_run_staged(instance, inputs, outputs) : engine_run(instance, inputs, outputs));
+  engine_mark_started(instance);
+  return QUERN_STATUS_OK;
 }
 
 quern_status quern_instance_wait(quern_instance *instance) {

@@ -15,6 +15,27 @@ static bool has(const quern_tensor *const *list, size_t n, const quern_tensor *t
   return false;
 }
 
+/* What a run does to each state. States are in the order of their nodes, as those of any graph are. */
+static quern_status find_state_use(struct engine_build *b) {
+  const quern_program_options *options = &b->request->options;
+  const struct pass_graph *main = &b->units.at[0].roots;
+  struct ir_order order;
+  b->state_use = base_arena_alloc(&b->arena, (b->states.n + 1) * sizeof *b->state_use);
+  if (b->state_use == NULL) return QUERN_STATUS_MEMORY;
+  memset(b->state_use, 0, (b->states.n + 1) * sizeof *b->state_use);
+  QUERN_TRY(ir_topo(b->ctx, main->n_roots, main->roots, &order));
+  for (size_t i = 0, at = 0; i < order.n; i++) {
+    if (order.at[i]->op != IR_STATE) continue;
+    while (b->states.at[at]->node != order.at[i]) at++;
+    b->state_use[at] |= ENGINE_STATE_READ;
+  }
+  ir_order_fini(b->ctx, &order);
+  for (size_t i = 0; i < b->states.n; i++)
+    for (size_t k = 0; k < options->n_updates; k++)
+      if (options->updates[k].state == b->states.at[i]) b->state_use[i] |= ENGINE_STATE_WRITTEN;
+  return QUERN_STATUS_OK;
+}
+
 quern_status engine_find_leaves(struct engine_build *b) {
   const quern_program_options *options = &b->request->options;
   const struct pass_graph *main = &b->units.at[0].roots;
@@ -35,6 +56,7 @@ quern_status engine_find_leaves(struct engine_build *b) {
   }
   ir_order_fini(b->ctx, &order);
   if (!ok) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(find_state_use(b));
   for (size_t i = 0; i < options->n_donated; i++)
     QUERN_CHECK(has((const quern_tensor *const *)b->inputs.at, b->inputs.n, options->donated[i]), INVALID,
                 "program_compile: donated tensor %zu is not an input that the outputs and updates need", i);

@@ -129,6 +129,7 @@ static quern_status timing_make(struct timing *t, const struct tuning *tuning, c
   QUERN_TRY(engine_compile(&t->program, &request));
   QUERN_TRY(engine_instance_new(&t->instance, t->program, NULL));
   QUERN_TRY(make_data(t));
+  QUERN_TRY(quern_instance_zero_states(t->instance));
   t->instance->hook = on_step;
   t->instance->hook_user = t;
   QUERN_TRY(run_once(t, true)); /* warms up */

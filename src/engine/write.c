@@ -165,8 +165,9 @@ static quern_status write_outside(struct engine_build *b) {
   for (size_t i = 0; i < program->n_outputs; i++) program->outputs[i].name = NULL;
   engine_mark_rows(b);
   program->state_at = NEW(arena, int64_t, b->states.n);
+  program->state_use = base_arena_copy(arena, b->state_use, (b->states.n + 1) * sizeof *b->state_use);
   program->constants = base_alloc_zero(&program->heap, (size_t)b->constant_bytes);
-  if (program->state_at == NULL || program->constants == NULL) return QUERN_STATUS_MEMORY;
+  if (program->state_at == NULL || program->state_use == NULL || program->constants == NULL) return QUERN_STATUS_MEMORY;
   program->memory.constants = b->constant_bytes;
   for (size_t i = 0; i < b->states.n; i++) program->state_at[i] = b->leaves.at[i].at; /* states were laid out first */
   engine_fill_constants(b, program->constants);

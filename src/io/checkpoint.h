@@ -25,6 +25,11 @@ struct quern_checkpoint {
   quern_safetensors *model;
 };
 
+/* Opens tensors by a path: the newest whole checkpoint of a folder, a checkpoint's own folder, or what quern_safetensors_open takes. One of
+** the two is set, and to be closed; elements of a checkpoint have been compared with their digests. */
+quern_status io_tensors_open(quern_checkpoint **checkpoint, quern_safetensors **file, const char *path,
+                             const quern_allocator *allocator) QUERN_NODISCARD;
+
 /* The JSON of contents; sums and model are given, and contents are checked. */
 quern_status io_checkpoint_print(struct base_str *str, const quern_checkpoint_contents *contents,
                                  const struct io_sum *sums, uint64_t model_bytes,

@@ -44,6 +44,7 @@ void quern_model_free(quern_model *model) {
   if (model == NULL) return;
   struct base_heap *heap = &model->ctx->heap;
   base_vec_fini(heap, &model->changes);
+  base_vec_fini(heap, &model->forgotten);
   base_vec_fini(heap, &model->parameters);
   base_vec_fini(heap, &model->places);
   base_map_fini(&model->names);
@@ -54,9 +55,33 @@ void quern_model_free(quern_model *model) {
 
 quern_context *quern_model_context(const quern_model *model) { return model != NULL ? model->ctx : NULL; }
 
+/* Keeps what is about to be forgotten, for nn_forgotten. Without memory for it a mistake would go unseen, which is no reason to fail. */
+static void remember(quern_model *m) {
+  size_t from = m->began;
+  m->began = quern_context_nodes(m->ctx);
+  if (m->changes.n == 0) return;
+  m->forgotten.n = 0;
+  m->forgotten_from = from;
+  m->forgotten_to = m->began;
+  for (size_t i = 0; i < m->changes.n; i++)
+    if (!base_vec_push(&m->ctx->heap, &m->forgotten, m->changes.at[i])) return;
+}
+
+const char *nn_forgotten(const quern_model *model, const quern_tensor *x) {
+  if (x->node->id < model->forgotten_from || x->node->id >= model->forgotten_to) return NULL;
+  for (size_t i = 0; i < model->forgotten.n; i++) {
+    bool again = false;
+    for (size_t k = 0; k < model->changes.n; k++)
+      again = again || model->changes.at[k].state == model->forgotten.at[i].state;
+    if (!again) return quern_tensor_name(model->forgotten.at[i].state);
+  }
+  return NULL;
+}
+
 void quern_model_begin(quern_model *model, bool train) {
   if (model == NULL) return;
   model->train = train;
+  remember(model);
   model->changes.n = 0;
   for (size_t i = 0; i < model->places.n; i++) model->places.at[i]->calls = 0;
 }

@@ -27,7 +27,13 @@ struct quern_model {
   BASE_VEC(quern_scope *) places; /* all scopes in the order they were made */
   BASE_VEC(quern_parameter *) parameters;
   BASE_VEC(quern_update) changes;
+  BASE_VEC(quern_update) forgotten;    /* changes that the last quern_model_begin has dropped */
+  size_t forgotten_from, forgotten_to; /* nodes of the context when their expression began, and when it was over */
+  size_t began;                        /* nodes of the context at the last quern_model_begin */
 };
+
+/* The name of a buffer whose change was forgotten though x was built together with it; NULL: none. */
+const char *nn_forgotten(const quern_model *model, const quern_tensor *x);
 
 /* ---- a call of a layer (call.c) ---------------------------------------------------------------------------------- */
 

@@ -423,6 +423,7 @@ quern_status quern_autocast(quern_model *model, size_t n, quern_tensor *const *x
   for (size_t i = 0; i < n; i++) {
     QUERN_CHECK(!ir_is_poison(x[i]), INVALID, "autocast: tensor %zu is the result of a call that failed", i);
     QUERN_CHECK(x[i]->node->ctx == job.ctx, INVALID, "autocast: tensor %zu belongs to another context", i);
+    QUERN_TRY(optim_check_order("autocast", model, x[i]));
   }
   QUERN_TRY(read_options(&job, options));
   struct base_heap *heap = &job.ctx->heap;

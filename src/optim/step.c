@@ -111,6 +111,41 @@ static const quern_optim_group *find_group(const quern_optim_options *o, const c
   return NULL;
 }
 
+/* The text behind the last *, and the dot there. */
+static const char *tail_of(const char *pattern) {
+  const char *star = strrchr(pattern, '*');
+  if (star == NULL) return pattern;
+  return star[1] == '.' ? star + 2 : star + 1;
+}
+
+/* The trained parameter whose name, or for a pattern with * the last part of it, is nearest; NULL: none is near. */
+static const char *nearest_name(const struct quern_step *step, const char *pattern) {
+  const char *word = tail_of(pattern), *best = NULL, *best_text = NULL;
+  for (size_t i = 0; i < step->trained.n; i++) {
+    const char *name = step->trained.at[i].name, *dot = strrchr(name, '.');
+    const char *text = word != pattern && dot != NULL ? dot + 1 : name;
+    const char *const pair[] = {text, best_text};
+    if (base_nearest(word, pair, best_text != NULL ? 2 : 1) != text || text == best_text) continue;
+    best = name;
+    best_text = text;
+  }
+  return best;
+}
+
+/* Every pattern matches a parameter that is trained. */
+static quern_status check_groups(const struct quern_step *step) {
+  const quern_optim_options *o = &step->options;
+  for (size_t g = 0; g < o->n_groups; g++) {
+    size_t i = 0;
+    while (i < step->trained.n && !matches(o->groups[g].match, step->trained.at[i].name)) i++;
+    const char *near = i == step->trained.n ? nearest_name(step, o->groups[g].match) : NULL;
+    QUERN_CHECK(i < step->trained.n, INVALID, "step: group %zu: no parameter matches \"%s\" HINT: %s \"%s\"%s", g,
+                o->groups[g].match, near != NULL ? "did you mean" : "the first parameter is",
+                near != NULL ? near : step->trained.at[0].name, near != NULL ? "?" : "");
+  }
+  return QUERN_STATUS_OK;
+}
+
 /* A buffer "first.NAME" or "first.NAME.last", shaped like the tensor. */
 static quern_status buffer_of(const struct quern_step *step, const char *first, const char *name, const char *last,
                               const quern_tensor *like, quern_tensor **buffer) {
@@ -274,6 +309,7 @@ static quern_status update_all(struct quern_step *step, quern_tensor *scale) {
 static quern_status make(struct quern_step *step, quern_tensor *loss, quern_tensor *const *gradients) {
   quern_tensor *scale = optim_scale(step->model, &step->options);
   QUERN_TRY(find_trained(step));
+  QUERN_TRY(check_groups(step));
   step->lr = quern_input(step->ctx, "lr", optim_wide(step->trained.at[0].tensor->dtype), 0, NULL);
   if (scale != NULL && loss != NULL) loss = quern_mul(loss, quern_cast(scale, loss->dtype));
   if (gradients == NULL) QUERN_TRY(differentiate(step, loss));
@@ -319,6 +355,15 @@ static quern_status open_step(quern_step **out, quern_model *model, quern_tensor
   return status;
 }
 
+quern_status optim_check_order(const char *what, const quern_model *model, const quern_tensor *x) {
+  const char *name = nn_forgotten(model, x);
+  QUERN_CHECK(name == NULL, STATE,
+              "%s: what a step makes of \"%s\" was forgotten by the quern_model_begin that came after %s HINT: call it "
+              "before the next quern_model_begin",
+              what, name, strcmp(what, "step_new") == 0 ? "the loss" : "the expression");
+  return QUERN_STATUS_OK;
+}
+
 quern_status quern_step_new(quern_step **step, quern_model *model, quern_tensor *loss,
                             const quern_optim_options *options) {
   QUERN_CHECK(step != NULL, INVALID, "step_new: the place for the step is null");
@@ -327,6 +372,7 @@ quern_status quern_step_new(quern_step **step, quern_model *model, quern_tensor 
   QUERN_TRY(quern_context_check(quern_model_context(model)));
   QUERN_CHECK(loss != NULL && !ir_is_poison(loss), INVALID, "step_new: the loss is the result of a call that failed");
   QUERN_CHECK(loss->node->ctx == quern_model_context(model), INVALID, "step_new: the loss belongs to another context");
+  QUERN_TRY(optim_check_order("step_new", model, loss));
   return open_step(step, model, loss, NULL, options);
 }
 

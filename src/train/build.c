@@ -285,50 +285,10 @@ quern_status train_eval_program(quern_trainer *t, bool plan_only) {
 }
 
 quern_status train_initial_program(quern_trainer *t, quern_program **program) {
-  BASE_VEC(quern_update) updates = {0};
-  quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < quern_model_parameters(t->model) && status == QUERN_STATUS_OK; i++) {
-    quern_parameter p;
-    status = quern_model_parameter(t->model, i, &p);
-    if (status != QUERN_STATUS_OK || p.init.kind == QUERN_INIT_CONSTANT) continue;
-    quern_update update = {p.tensor, quern_model_initial(t->model, i)};
-    if (!base_vec_push(&t->heap, &updates, update)) status = QUERN_STATUS_MEMORY;
-  }
-  if (status == QUERN_STATUS_OK) status = quern_context_check(t->ctx);
   quern_program_options options = options_of(t, 0);
-  options.n_updates = updates.n;
-  options.updates = updates.at;
-  if (status == QUERN_STATUS_OK && updates.n > 0) status = quern_program_compile(program, t->ctx, 0, NULL, &options);
-  if (status == QUERN_STATUS_OK && updates.n > 0) strip(t, *program);
-  base_vec_fini(&t->heap, &updates);
-  return status;
-}
-
-/* States that begin as a constant other than 0. */
-static quern_status set_constants(quern_trainer *t) {
-  const quern_program *program = t->main.program;
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
-    QUERN_TRY(quern_program_state(program, i, &slot));
-    const quern_parameter *p = quern_model_find(t->model, slot.name);
-    if (p == NULL || p->init.kind != QUERN_INIT_CONSTANT || p->init.a == 0) continue;
-    void *at;
-    size_t n = (size_t)quern_tensor_count(p->tensor);
-    QUERN_TRY(train_state_open(&t->heap, t->main.instance, i, &slot, &at));
-    for (size_t k = 0; k < n; k++) base_convert(slot.dtype, at, k, QUERN_DTYPE_F64, &p->init.a, 0);
-    QUERN_TRY(train_state_close(&t->heap, t->main.instance, i, &slot, at, QUERN_STATUS_OK));
-  }
+  QUERN_TRY(engine_initial_program(program, t->model, NULL, &options));
+  if (*program != NULL) strip(t, *program);
   return QUERN_STATUS_OK;
-}
-
-quern_status train_initialise(quern_trainer *t, const quern_program *initial) {
-  QUERN_TRY(set_constants(t));
-  if (initial == NULL) return QUERN_STATUS_OK;
-  quern_instance *instance;
-  QUERN_TRY(quern_instance_new_with(&instance, initial, t->main.instance));
-  quern_status status = quern_instance_run(instance, NULL, NULL);
-  quern_instance_free(instance);
-  return status;
 }
 
 /* ---- running -------------------------------------------------------------------------------------------- */

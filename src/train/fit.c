@@ -258,7 +258,8 @@ static quern_status fill_states(quern_trainer *t, const quern_checkpoint *checkp
   double start = base_clock();
   train_device_mark(t);
   QUERN_TRY(quern_instance_new(&t->main.instance, t->main.program)); /* states are cleared: the values of moments */
-  quern_status status = checkpoint != NULL ? train_restore(t, checkpoint) : train_initialise(t, initial);
+  quern_status status =
+      checkpoint != NULL ? train_restore(t, checkpoint) : engine_initialise(t->main.instance, t->model, initial);
   *(checkpoint != NULL ? &t->info.reading : &t->info.initial) += base_clock() - start;
   return status;
 }

@@ -110,6 +110,7 @@ static quern_status build(quern_generator *g, struct piece *p, const struct trai
                              : quern_instance_new_with(&p->instance, p->program, g->pieces[0].instance);
   if (status == QUERN_STATUS_OK && weights != NULL)
     status = train_weights_load(weights, model, p->program, p->instance);
+  if (status == QUERN_STATUS_OK) status = quern_instance_zero_states(p->instance); /* caches */
   quern_model_free(model);
   quern_context_free(ctx);
   if (status == QUERN_STATUS_OK) return status;

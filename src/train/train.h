@@ -223,9 +223,8 @@ quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_p
 quern_status train_check_program(quern_trainer *trainer, struct train_program *p) QUERN_NODISCARD;
 /* The program of evaluation, unless it is there; plan_only: as in quern_program_options. */
 quern_status train_eval_program(quern_trainer *trainer, bool plan_only) QUERN_NODISCARD;
-/* A program that gives parameters the values they begin with, or NULL when all are constants; and all states as they begin. */
+/* A program that gives parameters the values they begin with, or NULL when all are constants. */
 quern_status train_initial_program(quern_trainer *trainer, quern_program **program) QUERN_NODISCARD;
-quern_status train_initialise(quern_trainer *trainer, const quern_program *initial) QUERN_NODISCARD;
 void train_program_free(struct train_program *p);
 /* One run on the fields of a batch; then its outputs by number. read: else the outputs stay where they are, and are not waited for. */
 quern_status train_run(struct train_program *p, void *const *fields, bool read) QUERN_NODISCARD;

@@ -4,9 +4,8 @@
 ** tests: tests/train/test_generate.c
 */
 #include <stdio.h>
-#include <sys/stat.h>
 
-#include "io/io.h"
+#include "io/checkpoint.h"
 #include "train/generate.h"
 #include "train/train.h"
 
@@ -15,28 +14,9 @@ enum { NAME_MOST = 512 };
 
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
 
-static bool is_folder(const char *path) {
-  struct stat s;
-  return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-}
-
-static bool has_file(const char *dir, const char *name) {
-  char path[IO_PATH_MOST];
-  struct stat s;
-  int n = snprintf(path, sizeof path, "%s/%s", dir, name);
-  return n > 0 && (size_t)n < sizeof path && stat(path, &s) == 0;
-}
-
 quern_status train_weights_open(struct train_weights *w, struct base_heap *heap, const char *path) {
-  const quern_allocator *allocator = &heap->user;
   *w = (struct train_weights){.heap = heap, .path = path};
-  if (is_folder(path) && has_file(path, "checkpoint.json")) {
-    QUERN_TRY(quern_checkpoint_open(&w->checkpoint, path, allocator));
-    QUERN_TRY(quern_checkpoint_verify(w->checkpoint));
-  } else if (is_folder(path)) {
-    QUERN_TRY(quern_checkpoint_find(&w->checkpoint, path, allocator));
-  }
-  if (w->checkpoint == NULL) QUERN_TRY(quern_safetensors_open(&w->opened, path, allocator));
+  QUERN_TRY(io_tensors_open(&w->checkpoint, &w->opened, path, &heap->user));
   w->file = w->checkpoint != NULL ? quern_checkpoint_tensors(w->checkpoint) : w->opened;
   return QUERN_STATUS_OK;
 }

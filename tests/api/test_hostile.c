@@ -226,6 +226,16 @@ static const quern_pool_options *pool_options(void) {
   return percent(3) ? NULL : &o;
 }
 
+static const quern_interpolate_options *interpolate_options(void) {
+  static quern_interpolate_options o;
+  o = (quern_interpolate_options){
+      .size = SIZE_OF(quern_interpolate_options), .mode = (quern_interpolate_mode)choice(4), .align_corners = yes()};
+  bool sizes = yes();
+  if (sizes) fill(o.sizes, 1, 5);
+  for (int i = 0; i < 3 && !sizes; i++) o.scales[i] = percent(80) ? 1.7 : real();
+  return percent(3) ? NULL : &o;
+}
+
 static const quern_batch_norm_options *batch_options(void) {
   static quern_batch_norm_options o;
   o = (quern_batch_norm_options){SIZE_OF(quern_batch_norm_options), yes(), percent(80) ? 0.1 : real(),

@@ -5,6 +5,7 @@ static char space[64]; /* for elements */
 static quern_program *program;
 static quern_instance *instance;
 static quern_slot slot;
+static size_t number;
 static quern_memory memory;
 static quern_program_counts counts;
 static quern_run_counts run_counts;

@@ -75,6 +75,16 @@ int build_avg_pool(struct args *a) {
   return ONE(quern_avg_pool(X(0), &o));
 }
 
+/* sizes of the axes, or a scale of all of them. */
+int build_interpolate(struct args *a) {
+  quern_interpolate_options o = {.size = sizeof o, .align_corners = FLAG(align)};
+  double scale = REAL(scale, 0);
+  o.mode = (quern_interpolate_mode)WORD(mode, "nearest", "nearest_exact", "linear", "cubic");
+  if (scale == 0) spatial(a, "sizes", o.sizes);
+  for (int i = 0; i < 3; i++) o.scales[i] = scale;
+  return ONE(quern_interpolate(X(0), &o));
+}
+
 /* ---- attention and losses ------------------------------------------------------------------------------ */
 
 int build_attention(struct args *a) {

@@ -58,6 +58,7 @@ static void instances_are_apart(void **state) {
   quern_instance *other;
   float a, b;
   EXPECT_OK(quern_instance_new(&other, program));
+  EXPECT_OK(quern_instance_zero_states(other));
   EXPECT_OK(quern_instance_set_state(instance, 0, (float[]){10}));
   for (int i = 0; i < 3; i++) EXPECT_OK(quern_instance_run(instance, NULL, NULL));
   EXPECT_OK(quern_instance_run(other, NULL, NULL));
@@ -85,6 +86,7 @@ static void instances_share_states(void **state) {
   quern_tensor *y = quern_mul(s, s), *z = quern_add(other_shape, own);
   EXPECT_OK(quern_program_compile(&reading, ctx, TENSORS(y, z), &plain));
   EXPECT_OK(quern_instance_new_with(&reader, reading, instance));
+  EXPECT_OK(quern_instance_zero_states(reader));
   EXPECT_OK(quern_instance_new_with(&third, reading, reader));
   quern_program_free(reading);
   float a[2], b[3];

@@ -239,6 +239,7 @@ static void allocations_may_fail(void **state) {
     fault_begin(&fault);
     quern_status status = quern_program_compile(&program, ctx, TENSORS(y), &options);
     if (status == QUERN_STATUS_OK) status = quern_instance_new(&instance, program);
+    if (status == QUERN_STATUS_OK) status = quern_instance_zero_states(instance);
     if (status == QUERN_STATUS_OK) status = quern_instance_run(instance, (const void *const *)inputs.at, outputs.at);
     fault_end(&fault);
     EXPECT_FAULT(&fault, status);

@@ -283,6 +283,7 @@ static void compile_and_compare(const char *device, struct oracle_case *c, const
   quern_instance *instance = NULL;
   EXPECT_OK(quern_program_compile(&program, ctx, (size_t)r->n, r->at, &options));
   EXPECT_OK(quern_instance_new(&instance, program));
+  EXPECT_OK(quern_instance_zero_states(instance)); /* caches */
   const void *inputs[8] = {0};
   quern_slot slot;
   for (size_t i = 0; i < quern_program_inputs(program); i++) {

@@ -100,6 +100,7 @@ static void dropout_compiled(void **state) {
   quern_instance *instance = NULL;
   EXPECT_OK(quern_program_compile(&program, ctx, 2, (quern_tensor *[]){y, d}, &options));
   EXPECT_OK(quern_instance_new(&instance, program));
+  EXPECT_OK(quern_instance_zero_states(instance));
   static float in[N];
   for (int i = 0; i < N; i++) in[i] = 1;
   for (uint64_t t = 0; t < 3; t++) {

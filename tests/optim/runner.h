@@ -19,6 +19,7 @@ static inline void compile_on(struct runner *r, const quern_step *step, size_t n
   options.n_updates = quern_step_updates(step, &options.updates);
   EXPECT_OK(quern_program_compile(&r->program, ctx, n, outputs, &options));
   EXPECT_OK(quern_instance_new(&r->instance, r->program));
+  EXPECT_OK(quern_instance_zero_states(r->instance)); /* what a test does not set */
 }
 
 static inline void compile(struct runner *r, const quern_step *step, size_t n, quern_tensor *const *outputs) {

@@ -323,6 +323,7 @@ static void compile(struct run *r, const char *device, size_t n, quern_tensor *c
   if (r->step != NULL) options.n_updates = quern_step_updates(r->step, &options.updates);
   EXPECT_OK(quern_program_compile(&r->program, ctx, n, outputs, &options));
   EXPECT_OK(quern_instance_new(&r->instance, r->program));
+  EXPECT_OK(quern_instance_zero_states(r->instance));
 }
 
 static void end(struct run *r) {

@@ -41,7 +41,7 @@ static void fill_start(double *w, double *b, double *x, double *y) {
 
 /* ---- against PyTorch ------------------------------------------------------------------------------------ */
 
-static const quern_optim_group groups[] = {{"*.nothing", 7, 7}, {"*bias", 0.5, 0}};
+static const quern_optim_group groups[] = {{"*bias", 0.5, 0}, {"*.bias", 7, 7}}; /* the first that matches */
 
 #define OPTIM(...)                                                                                                     \
   { .size = sizeof(quern_optim_options), .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, __VA_ARGS__ }
@@ -361,9 +361,71 @@ static void no_memory(void **state) {
   }
 }
 
+/* A pattern with a typing error does not train with the options of all. */
+static void groups_that_match_nothing(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  set_up(&p, QUERN_DTYPE_F64);
+  quern_optim_group wrong[] = {{"*bias", 1, 0}, {"*.wieght", 1, 0}};
+  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  o.n_groups = 2;
+  o.groups = wrong;
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
+               "step: group 1: no parameter matches \"*.wieght\" HINT: did you mean \"layer.weight\"?");
+  wrong[1].match = "layer.wait";
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "matches \"layer.wait\" HINT: did you mean");
+  wrong[1].match = "decoder.*";
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "HINT: the first parameter is \"layer.weight\"");
+  assert_null(step);
+  quern_model_free(p.model);
+}
+
+static quern_tensor *normed(quern_model *model, quern_tensor *x) {
+  return quern_mean(quern_square(quern_nn_batch_norm(quern_model_scope(model), x, NULL)), QUERN_ALL, false);
+}
+
+/* A step of a loss whose running statistics a later quern_model_begin has forgotten would train without them. */
+static void forgotten_changes(void **state) {
+  (void)state;
+  quern_model *model;
+  quern_step *step;
+  quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(4, 3)), *loss, *use, *low;
+  const quern_update *updates;
+  EXPECT_OK(quern_model_new(&model, ctx, NULL));
+  loss = normed(model, x);
+  quern_model_begin(model, false);
+  EXPECT_ERROR(quern_step_new(&step, model, loss, NULL), STATE,
+               "step_new: what a step makes of \"num_batches_tracked\" was forgotten by the quern_model_begin");
+  EXPECT_ERROR(quern_autocast(model, 1, &loss, &low, NULL), STATE,
+               "autocast: what a step makes of \"num_batches_tracked\"");
+  use = normed(model, x);
+  EXPECT_ERROR(quern_step_new(&step, model, loss, NULL), STATE, "HINT: call it before the next quern_model_begin");
+  EXPECT_OK(quern_step_new(&step, model, use, NULL)); /* statistics stay as they are: what was asked for */
+  quern_step_free(step);
+  quern_model_begin(model, true);
+  assert_ptr_equal(normed(model, x), loss); /* the changes are there again */
+  EXPECT_OK(quern_step_new(&step, model, loss, NULL));
+  bool moved = false;
+  for (size_t i = 0; i < quern_step_updates(step, &updates); i++)
+    moved = moved || strcmp(quern_tensor_name(updates[i].state), "running_mean") == 0;
+  assert_true(moved);
+  quern_step_free(step);
+  quern_model_begin(model, false);
+  assert_ptr_equal(normed(model, x), use);
+  EXPECT_OK(quern_autocast(model, 1, &use, &low, NULL)); /* it was built before, but not with the changes */
+  quern_model_free(model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(as_pytorch), TEST(scaler), TEST(scaler_changes_nothing),
-                                     TEST(wrong),      TEST(frozen), TEST(gate),
-                                     TEST(no_memory)};
+  const struct CMUnitTest tests[] = {TEST(as_pytorch),
+                                     TEST(scaler),
+                                     TEST(scaler_changes_nothing),
+                                     TEST(wrong),
+                                     TEST(frozen),
+                                     TEST(gate),
+                                     TEST(no_memory),
+                                     TEST(groups_that_match_nothing),
+                                     TEST(forgotten_changes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

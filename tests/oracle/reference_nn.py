@@ -282,6 +282,65 @@ def avg_pool(c):
     return total / pooled(c, np.ones_like(x), 0, lambda w: np.sum(w, axis=-1))
 
 
+def interpolated(x, axis, m, step, mode, align):
+    """x with one axis of another size, an element of the result after another."""
+    n, x = x.shape[axis], np.moveaxis(x, axis, 0)
+    parts = []
+    for i in range(m):
+        ratio = wide(n) / wide(m) if step is None else step
+        if mode in ("nearest", "nearest_exact"):
+            at = (2 * i + (mode != "nearest")) * n // (2 * m)
+            if step is not None:
+                at = int(np.floor((i + (0.5 if mode != "nearest" else 0)) * step))
+            parts.append(x[min(at, n - 1)])
+            continue
+        at = (wide(i) * (n - 1) / (m - 1) if m > 1 else wide(0)) if align else (i + wide(0.5)) * ratio - wide(0.5)
+        if mode == "linear":
+            at = min(max(at, wide(0)), wide(n - 1))
+        low = int(np.floor(at))
+        sum_ = 0
+        for tap in range(low - 1, low + 3):
+            far = abs(at - tap)
+            if mode == "linear":
+                weight = max(1 - far, wide(0))
+            elif far <= 1:
+                weight = wide(1.25) * far ** 3 - wide(2.25) * far ** 2 + 1
+            else:
+                weight = wide(-0.75) * (far ** 3 - 5 * far ** 2 + 8 * far - 4) if far < 2 else wide(0)
+            sum_ = sum_ + weight * x[min(max(tap, 0), n - 1)]
+        parts.append(sum_)
+    return np.moveaxis(np.stack(parts), 0, axis)
+
+
+@op("interpolate", kind="compound")
+def interpolate(c):
+    x, scale, mode = c.x[0], c.real("scale", 0), c.text("mode", "nearest")
+    if mode in ("linear", "cubic"):
+        x = x.astype(wide)
+    sizes = [int(np.floor(n * scale)) for n in x.shape[2:]] if scale else spatial(c, "sizes", x.ndim - 2, 0)
+    for i, m in enumerate(sizes):
+        x = interpolated(x, 2 + i, m, 1 / scale if scale else None, mode, c.flag("align"))
+    return x
+
+
+@op("pixel_shuffle")
+def pixel_shuffle(c):
+    (n, k, h, w), r = c.x[0].shape, c.int("factor", 2)
+    y = np.zeros((n, k // (r * r), h * r, w * r), c.x[0].dtype)
+    for a, b in np.ndindex(r, r):
+        y[:, :, a::r, b::r] = c.x[0][:, a * r + b::r * r]
+    return y
+
+
+@op("pixel_unshuffle")
+def pixel_unshuffle(c):
+    (n, k, h, w), r = c.x[0].shape, c.int("factor", 2)
+    y = np.zeros((n, k * r * r, h // r, w // r), c.x[0].dtype)
+    for a, b in np.ndindex(r, r):
+        y[:, a * r + b::r * r] = c.x[0][:, :, a::r, b::r]
+    return y
+
+
 @op("adaptive_avg_pool", "adaptive_max_pool", kind="compound")
 def adaptive_pool(c):
     x, sizes = c.x[0].astype(wide), c.ints("sizes")

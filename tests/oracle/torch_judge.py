@@ -96,6 +96,8 @@ def register():
     op("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")(conv_transpose)
     op("max_pool", "avg_pool")(pool)
     op("adaptive_avg_pool", "adaptive_max_pool")(adaptive_pool)
+    op("interpolate")(interpolate)
+    op("pixel_shuffle", "pixel_unshuffle")(lambda c, x: getattr(F, c.op)(x, c.int("factor", 2)))
     op("cross_entropy", "nll_loss")(cross_entropy)
     op("einsum")(einsum)
 
@@ -132,6 +134,17 @@ def pool(c, x):
     f = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[n - 1]
     y = f(padded(c, x), window, stride)
     return y if c.flag("count_pad") else y / f(padded(c, torch.ones_like(x)), window, stride)
+
+
+def interpolate(c, x):
+    n, mode, scale = x.ndim - 2, c.text("mode", "nearest"), c.real("scale", 0)
+    if mode == "cubic" and n != 2:
+        return None
+    name = {"nearest": "nearest", "nearest_exact": "nearest-exact", "cubic": "bicubic",
+            "linear": ("linear", "bilinear", "trilinear")[n - 1]}[mode]
+    align = {} if mode.startswith("nearest") else {"align_corners": c.flag("align")}
+    how = {"scale_factor": scale} if scale else {"size": tuple(spatial(c, "sizes", n, 1))}
+    return F.interpolate(x, mode=name, **how, **align)
 
 
 def adaptive_pool(c, x):

@@ -307,6 +307,7 @@ static bool compile_for_fake(void) {
 
 static quern_status run_three_times(void) {
   QUERN_TRY(quern_instance_new(&instance, program));
+  QUERN_TRY(quern_instance_zero_states(instance));
   for (int i = 0; i < 3; i++)
     QUERN_TRY(quern_instance_run(instance, (const void *const *)inputs.at, i < 2 ? outputs.at : (void *[]){NULL}));
   return quern_instance_wait(instance);
@@ -365,6 +366,7 @@ static void equal_steps_are_one_launch(void **state) {
   assert_true(program->n_kernels == 1 && program->kernels[0]->n_mems == MEMS && program->kernels[0]->n_phases == 1);
   assert_int_equal(program->kernels[0]->joined, N);
   EXPECT_OK(quern_instance_new(&instance, program));
+  EXPECT_OK(quern_instance_zero_states(instance));
   EXPECT_OK(quern_instance_run(instance, (const void *const *)inputs.at, NULL));
   EXPECT_OK(quern_instance_wait(instance));
   assert_true(fake.launches == N && fake.rows == 1);
@@ -390,6 +392,7 @@ static void a_fault_names_the_kernel(void **state) {
   }
   fake.fault_at = 1;
   EXPECT_OK(quern_instance_new(&instance, program));
+  EXPECT_OK(quern_instance_zero_states(instance));
   char text[256];
   snprintf(text, sizeof text, "after kernel %s or one before it", program->kernels[program->n_kernels - 1]->name);
   EXPECT_ERROR(quern_instance_run(instance, (const void *const *)inputs.at, outputs.at), DEVICE, text);
@@ -416,6 +419,7 @@ static void large_inputs_are_fed(void **state) {
   EXPECT_OK(quern_program_compile(&program, ctx, TENSORS(F32_INPUT("x", N)), &options));
   assert_int_equal(program->memory.staging, 3 * N * (int)sizeof *x);
   EXPECT_OK(quern_instance_new(&instance, program));
+  EXPECT_OK(quern_instance_zero_states(instance));
   for (int r = 0; r < 4; r++) {
     instance->poison = r == 3;
     for (int i = 0; i < N; i++) x[i] = (float)(r * N + i);
