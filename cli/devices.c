@@ -59,24 +59,26 @@ static int print_gpus(bool again) {
 static int run(const struct cli_call *call) {
   quern_limits limits;
   int64_t threads = 0;
+  bool cpu = cli_has(call, "--cpu", NULL);
   int status = cli_number(call, "--threads", 1, 1024, &threads);
-  if (status == CLI_OK) status = print_devices();
+  if (status == CLI_OK && !cpu) status = print_devices();
   if (status != CLI_OK) return status;
   if (quern_device_limits(&limits, (int)threads, cli_has(call, "--again", NULL)) != QUERN_STATUS_OK)
     return cli_fail_last("limits");
   print_limits(&limits);
-  return print_gpus(cli_has(call, "--again", NULL));
+  return cpu ? CLI_OK : print_gpus(cli_has(call, "--again", NULL));
 }
 
 static const struct cli_option options[] = {
     {"--threads", 0, "N", "the limits of so many threads; without it as many as the machine grants"},
     {"--again", 0, NULL, "measure the limits again"},
+    {"--cpu", 0, NULL, "the processor's limits only: no other device's library is loaded"},
     {0},
 };
 
 const struct cli_command cli_command_devices = {
     .name = "devices",
-    .usage = "[--threads N] [--again]",
+    .usage = "[--threads N] [--again] [--cpu]",
     .help = "what programs can be compiled for, and what the processor can do",
     .more = "The limits are measured once, which takes about a second, and kept in the cache.\n",
     .options = options,

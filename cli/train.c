@@ -87,7 +87,7 @@ void cli_tell_run(struct cli_line *line, const quern_train_info *info) {
 
 /* `quern devices` in a process of its own, whose memory is not the run's: it keeps what it measures in the cache. */
 static void measure_machine(int threads) {
-  char count[16], *arguments[] = {"quern", "devices", "--threads", count, NULL};
+  char count[16], *arguments[] = {"quern", "devices", "--cpu", "--threads", count, NULL};
   posix_spawn_file_actions_t actions;
   pid_t child;
   snprintf(count, sizeof count, "%d", threads);
@@ -105,7 +105,7 @@ static void on_begin(void *user, const quern_train_info *info) {
   s->from = s->done = info->step;
   s->steps = info->steps;
   cli_tell_run(&s->line, info);
-  if (info->peak > 0 || strcmp(info->device, "cpu") != 0 || info->step >= info->steps) return;
+  if (info->measuring == 0 || info->step >= info->steps) return;
   cli_line_print(&s->line, "measuring what this machine can do, once");
   measure_machine(info->threads);
 }
@@ -218,7 +218,8 @@ static int run_train(const struct cli_call *call) { return train(call, false); }
 static int run_resume(const struct cli_call *call) { return train(call, true); }
 
 static const struct cli_option train_options[] = {
-    {"--memory", 0, "BYTES", "the most that the whole process may use: 64MiB, 1.5GiB; the same as memory=BYTES"},
+    {"--memory", 0, "BYTES",
+     "the most that the process and its children may use: 64MiB, 1.5GiB; the same as memory=BYTES"},
     {0},
 };
 

@@ -53,11 +53,16 @@ typedef struct quern_program_options {
   /* Stops when memory is planned: needs no C compiler and no card. The program tells its memory, steps and kernels; it has no
   ** instances and cannot be saved. Without a target, that of the device, or of a usual one where the device is not there. */
   bool plan_only;
+  /* Bytes that the processes of the C compiler may have in memory together; 0: no limit. Under a limit kernels are
+  ** compiled in smaller units, fewer at a time, and what does not fit is refused with MEMORY before a compiler is
+  ** started. What one takes is estimated from the text that it compiles. Kernels that are in the cache need none. */
+  int64_t compiler_limit;
+  int64_t *least_compiler_limit; /* the same as least_limit, of compiler_limit */
 } quern_program_options;
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false                                                               \
+        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false, 0, NULL                                                      \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */

@@ -46,6 +46,9 @@ typedef struct quern_train_info {
       first_launch; /* seconds from the process's start to the first kernel, without initial values and reading of data */
   double context, libraries; /* seconds of that: a GPU's driver and context; loading its libraries */
   double build, passes, plan, compile, initial, reading; /* graph, passes, plan, compiler; initial values, data */
+  /* Bytes that quern_device_limits would take in a process of its own, where this machine was not measured; 0: it was,
+  ** or what is found could not be kept, or the limit has no room for it beside the run. */
+  int64_t measuring;
   int compiled, cached; /* units that the C compiler ran for, and that the cache had: warm when none was compiled */
 } quern_train_info;
 

@@ -164,6 +164,7 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   start = base_clock();
 
   QUERN_TRY(engine_mark_joined(program));
+  b->stats.room = b->request->options.compiler_limit;
   QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
                                    (const struct kern *const *)program->kernels, &program->target, &b->stats));
   QUERN_TRY(engine_snap(b, "build"));
@@ -242,6 +243,7 @@ static quern_status compile_once(quern_program **program, const struct engine_re
     status = stages(&b, user);
     if (b.program->device->ahead != NULL) b.program->device->ahead(NULL);
     *program = b.program;
+    if (request->options.least_compiler_limit != NULL) *request->options.least_compiler_limit = b.stats.least_room;
     quern_status learned = learn(lessons, &b, status, more);
     if (learned != QUERN_STATUS_OK) status = learned;
     build_fini(&b);

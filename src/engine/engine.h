@@ -443,6 +443,12 @@ quern_status engine_poison(const quern_instance *instance, const struct engine_f
 /* Ends recording, if there is any (profile.c). */
 void engine_record_free(quern_instance *instance);
 /* A builder's text in memory of its own, to be freed with quern_program_text_free; the builder is gone. */
+/* Frees the instructions of kernels where they are not needed to run: of a program that was compiled, or is only
+** planned. It has no source to be explained then, as one from the cache has none. */
+void engine_program_strip(quern_program *program);
+/* As quern_program_profile's QUERN_PROFILE_ROWS; without the limits of a machine that was not measured before. */
+quern_status engine_profile_rows(const quern_program *program, const quern_instance *instance,
+                                 char **text) QUERN_NODISCARD;
 quern_status engine_text_take(quern_status status, struct base_str *str, char **text) QUERN_NODISCARD;
 /* What a program is made of, as text (explain.c). */
 typedef quern_status engine_explain(const quern_program *program, const quern_instance *instance, char **text);

@@ -133,8 +133,12 @@ static quern_status order_events(const struct engine_record *record, struct base
 
 typedef quern_status report(struct base_str *str, const struct prof *prof);
 
-/* What cannot be measured now, because a GPU's memory is taken, is not known. */
-static quern_status find_limits(const quern_program *program, struct base_heap *heap, struct prof_limits *limits) {
+/* What cannot be measured now, because a GPU's memory is taken, or is not to be, is not known. */
+static quern_status find_limits(const quern_program *program, struct base_heap *heap, bool measure,
+                                struct prof_limits *limits) {
+  if (prof_device_limits_find(limits, heap, program->device, &program->target)) return QUERN_STATUS_OK;
+  *limits = (struct prof_limits){0};
+  if (!measure) return QUERN_STATUS_OK;
   quern_status status = prof_device_limits_get(limits, heap, program->device, &program->target, false);
   if (status == QUERN_STATUS_OK || !program->target.base.gpu) return status;
   *limits = (struct prof_limits){0};
@@ -142,13 +146,13 @@ static quern_status find_limits(const quern_program *program, struct base_heap *
 }
 
 static quern_status write_report(const quern_program *program, const struct engine_record *record, report *write,
-                                 char **text) {
+                                 bool measure, char **text) {
   struct base_heap *heap = (struct base_heap *)&program->heap;
   struct prof prof = {
       .program = "program", .n_steps = record->n_steps, .steps = record->steps, .runs = runs_of(record)};
   struct base_str str;
   base_str_init(&str, heap);
-  quern_status status = find_limits(program, heap, &prof.limits);
+  quern_status status = find_limits(program, heap, measure, &prof.limits);
   if (status == QUERN_STATUS_OK) status = order_events(record, heap, &prof);
   if (status == QUERN_STATUS_OK) {
     prof_steps_floor(&prof.limits, record->n_steps, record->steps);
@@ -173,6 +177,11 @@ quern_status engine_text_take(quern_status status, struct base_str *str, char **
   return status;
 }
 
+quern_status engine_profile_rows(const quern_program *program, const quern_instance *instance, char **text) {
+  QUERN_CHECK(recorded(instance) != NULL, STATE, "profile: nothing was recorded");
+  return write_report(program, recorded(instance), prof_rows, false, text);
+}
+
 quern_status quern_program_profile(const quern_program *program, const quern_instance *instance,
                                    quern_profile_form form, char **text) {
   static report *const reports[] = {[QUERN_PROFILE_TABLE] = prof_table,
@@ -187,7 +196,7 @@ quern_status quern_program_profile(const quern_program *program, const quern_ins
   QUERN_CHECK(recorded(instance) != NULL, STATE,
               "program_profile: nothing was recorded HINT: quern_instance_record before the runs");
   QUERN_CHECK((unsigned)form < BASE_COUNT(reports), INVALID, "program_profile: there is no form %d", (int)form);
-  return write_report(program, recorded(instance), reports[form], text);
+  return write_report(program, recorded(instance), reports[form], true, text);
 }
 
 /* ---- comparing ------------------------------------------------------------------------------------------ */
@@ -261,11 +270,11 @@ quern_status quern_program_compare(const quern_program *program, const quern_ins
 
 static quern_status explain_roofline(const quern_program *program, const quern_instance *instance, char **text) {
   const struct engine_record *record = recorded(instance);
-  if (record != NULL) return write_report(program, record, prof_explain, text);
+  if (record != NULL) return write_report(program, record, prof_explain, true, text);
   struct engine_record *made;
   struct base_heap *heap = (struct base_heap *)&program->heap;
   QUERN_TRY(record_new(&made, heap, program, false));
-  quern_status status = write_report(program, made, prof_explain, text);
+  quern_status status = write_report(program, made, prof_explain, true, text);
   base_free(heap, made, made->bytes);
   return status;
 }

@@ -76,6 +76,8 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
               "program_compile: %d threads; expected 0 (as many as there are) to %d", o->threads, RT_MAX_THREADS);
   QUERN_CHECK(o->optimise == 0 || o->optimise == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
               o->optimise);
+  QUERN_CHECK(o->compiler_limit >= 0, INVALID, "program_compile: a limit of %lld bytes for compilers",
+              (long long)o->compiler_limit);
   QUERN_CHECK(o->memory_limit >= 0, INVALID, "program_compile: a memory limit of %lld bytes",
               (long long)o->memory_limit);
   QUERN_CHECK(o->numerics == QUERN_NUMERICS_EXACT || o->numerics == QUERN_NUMERICS_FAST, INVALID,
@@ -101,6 +103,7 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
                 options->size, sizeof *options);
     request->options = *options;
     if (options->least_limit != NULL) *options->least_limit = 0;
+    if (options->least_compiler_limit != NULL) *options->least_compiler_limit = 0;
   }
   QUERN_TRY(base_env_read());
   QUERN_TRY(quern_context_check(ctx));
@@ -141,6 +144,15 @@ quern_status engine_program_new(quern_program **program, const struct engine_req
   QUERN_TRY(engine_program_empty(program, &request->ctx->heap.user));
   (*program)->device = rt_device_find(request->options.device);
   return QUERN_STATUS_OK;
+}
+
+void engine_program_strip(quern_program *program) {
+  const struct rt_object *objects;
+  const struct rt_device *device = program->device;
+  bool planned = program->module == NULL;
+  bool compiled = !planned && device->objects != NULL && device->objects(program->module, &objects) > 0;
+  if (!planned && !compiled) return;
+  for (int i = 0; i < program->n_kernels; i++) kern_strip(program->kernels[i]);
 }
 
 void quern_program_free(quern_program *program) {

@@ -28,8 +28,7 @@ quern_status kern_new(struct kern **kern, struct base_heap *heap) {
   return QUERN_STATUS_OK;
 }
 
-void kern_free(struct kern *kern) {
-  if (kern == NULL) return;
+void kern_strip(struct kern *kern) {
   struct base_heap *heap = kern->heap;
   for (size_t i = 0; i < kern->fns.n; i++) {
     struct kern_fn *fn = kern->fns.at[i];
@@ -38,6 +37,12 @@ void kern_free(struct kern *kern) {
     base_free(heap, fn, sizeof *fn);
   }
   base_vec_fini(heap, &kern->fns);
+}
+
+void kern_free(struct kern *kern) {
+  if (kern == NULL) return;
+  struct base_heap *heap = kern->heap;
+  kern_strip(kern);
   base_arena_fini(&kern->arena);
   base_free(heap, kern, sizeof *kern);
 }

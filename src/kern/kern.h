@@ -180,6 +180,8 @@ struct kern {
 
 quern_status kern_new(struct kern **kern, struct base_heap *heap) QUERN_NODISCARD;
 void kern_free(struct kern *kern);
+/* Frees the instructions of one that has been compiled; what is left says how it is launched. */
+void kern_strip(struct kern *kern);
 
 /* Adds a memory of the kernel; returns its number. All come before the first phase. */
 int kern_add_mem(struct kern *kern, quern_dtype dtype, enum kern_role role, int64_t count);

@@ -139,6 +139,12 @@ static int64_t dram_bytes(const struct cg_target *target) {
   return BASE_MAX(least, BASE_MIN(4 * target->base.l3_bytes, most));
 }
 
+int64_t prof_limits_bytes(struct base_heap *heap) {
+  enum { PROCESS = 16 << 20 };
+  struct cg_target target;
+  return rt_notes_kept(heap) && rt_cpu.target(&target) == QUERN_STATUS_OK ? 2 * dram_bytes(&target) + PROCESS : 0;
+}
+
 /* Elements that each thread goes through, of about so many bytes. */
 static int64_t share_of(int64_t bytes, int lanes) {
   int64_t step = (int64_t)LOADS * lanes;
@@ -160,7 +166,7 @@ static quern_status make_kernels(struct bench *bench, const struct cg_target *ta
 
 static quern_status measure(struct prof_limits *limits, struct bench *bench, const struct cg_target *target) {
   int lanes = target->base.vector_bytes / 4, threads = limits->threads;
-  struct rt_stats stats;
+  struct rt_stats stats = {0};
   double seconds[KERNELS];
   /* half of a cache, so that the rest of the program has room in it */
   const int64_t shares[PROF_LEVELS] = {share_of(target->base.l1_bytes / 2, lanes),

@@ -28,6 +28,9 @@ struct prof_limits {
 quern_status prof_limits_get(struct prof_limits *limits, struct base_heap *heap, int threads,
                              bool again) QUERN_NODISCARD;
 
+/* Bytes that measuring takes of a process that does nothing else; 0: there is no cache to store the limits in. */
+int64_t prof_limits_bytes(struct base_heap *heap);
+
 /* The same as they are stored; false when they were never measured. */
 bool prof_limits_find(struct prof_limits *limits, struct base_heap *heap, int threads);
 

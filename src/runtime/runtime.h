@@ -40,6 +40,8 @@ void rt_pool_disturb(struct rt_pool *pool, uint64_t seed);
 void rt_note_get(struct base_heap *heap, const char *name, char *text, size_t bytes);
 /* Keeps a text under a name, if there is a cache. */
 void rt_note_set(struct base_heap *heap, const char *name, const char *text);
+/* Whether notes are kept: there is a cache that can be used. */
+bool rt_notes_kept(struct base_heap *heap);
 
 /* Bytes by a key of 128 bits, in the same cache, with a checksum: *bytes is NULL when there are none. base_free(heap, *bytes, *room). */
 quern_status rt_blob_get(struct base_heap *heap, const uint64_t key[2], void **bytes, size_t *n,
@@ -67,6 +69,8 @@ struct rt_stats {       /* of making a module */
   double seconds;
   int n_refused; /* of one that failed: hashes of kernels that are calls which a library refuses, as many as there is room for */
   uint64_t refused[16];
+  int64_t room;       /* given: bytes that compilers may take together; 0: any */
+  int64_t least_room; /* of one that failed for that: what would do; else 0 */
 };
 
 /* What is done on a device with memory of its own, one thing after another: of an instance. Pointers to that memory are numbers to

@@ -171,11 +171,14 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
 
 /* ---- programs ------------------------------------------------------------------------------------------- */
 
-static quern_program_options options_of(const quern_trainer *t, int64_t limit) {
+static quern_program_options options_of(quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
   quern_program_options o = QUERN_PROGRAM_OPTIONS;
   o.device = quern_config_get(c, "device");
   if (quern_config_get(c, "target")[0] != 0) o.target = quern_config_get(c, "target");
+  o.plan_only = t->planning;
+  o.compiler_limit = t->compiler_room;
+  o.least_compiler_limit = &t->compiler_least;
   o.threads = (int)quern_config_int(c, "threads");
   o.numerics = strcmp(quern_config_get(c, "numerics"), "fast") == 0 ? QUERN_NUMERICS_FAST : QUERN_NUMERICS_EXACT;
   o.memory_limit = limit;
@@ -191,14 +194,21 @@ static int find_input(const quern_program *program, const char *name) {
   return -1;
 }
 
-static void find_places(struct train_program *p) {
+/* Frees what is not needed to run a program: nothing when kernels are to be interpreted. */
+static void strip(const quern_trainer *t, quern_program *program) {
+  if (strcmp(quern_config_get(t->config, "device"), "interp") != 0) engine_program_strip(program);
+}
+
+/* Of a program that was made: where its inputs are. */
+static void find_places(const quern_trainer *t, struct train_program *p) {
+  strip(t, p->program);
   p->in[0] = find_input(p->program, "inputs");
   p->in[1] = find_input(p->program, "labels");
   p->in_lr = find_input(p->program, "lr");
   p->in_made = find_input(p->program, "made");
 }
 
-static quern_program_options step_options(const quern_trainer *t, int64_t limit) {
+static quern_program_options step_options(quern_trainer *t, int64_t limit) {
   quern_program_options options = options_of(t, limit);
   options.recompute = t->spec.lm.keep_every > 0;
   options.n_updates = quern_step_updates(t->step, &options.updates);
@@ -215,7 +225,7 @@ static quern_status compile_step(quern_trainer *t, const quern_program_options *
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_OUTPUTS, outputs, options));
-  find_places(p);
+  find_places(t, p);
   return QUERN_STATUS_OK;
 }
 
@@ -226,10 +236,10 @@ quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_pr
 }
 
 quern_status train_step_plan(quern_trainer *t, int64_t limit, struct train_program *p, int64_t *least) {
-  quern_program_options options = step_options(t, limit);
-  options.least_limit = least;
-  options.plan_only = true;
-  return compile_step(t, &options, p);
+  t->planning = true;
+  quern_status status = train_step_program(t, limit, p, least);
+  t->planning = false;
+  return status;
 }
 
 quern_status train_step_curve(quern_trainer *t, size_t room, quern_curve_point *points, size_t *n) {
@@ -245,7 +255,7 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   quern_program_options options = options_of(t, INT64_MAX / 2); /* with a limit values share memory */
   options.optimise = 0;
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_FINITE, outputs, &options));
-  find_places(p);
+  find_places(t, p);
   return QUERN_STATUS_OK;
 }
 
@@ -270,13 +280,15 @@ quern_status train_eval_program(quern_trainer *t, bool plan_only) {
   QUERN_TRY(quern_context_check(t->ctx));
   QUERN_TRY(lower(&t->spec, t->model, n, outputs));
   QUERN_TRY(quern_program_compile(&t->eval.program, t->ctx, n, outputs, &options));
-  find_places(&t->eval);
+  find_places(t, &t->eval);
   return QUERN_STATUS_OK;
 }
 
 quern_status train_initial_program(quern_trainer *t, quern_program **program) {
   quern_program_options options = options_of(t, 0);
-  return engine_initial_program(program, t->model, NULL, &options);
+  QUERN_TRY(engine_initial_program(program, t->model, NULL, &options));
+  if (*program != NULL) strip(t, *program);
+  return QUERN_STATUS_OK;
 }
 
 /* ---- running -------------------------------------------------------------------------------------------- */

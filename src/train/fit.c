@@ -5,12 +5,8 @@
 ** keeps: a run that would need more than the limit is refused before it begins, with the smallest limit that would do
 ** tests: tests/train/test_memory.c
 */
-#define _DEFAULT_SOURCE
 #include <inttypes.h>
 #include <math.h>
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
 
 #include "engine/engine.h"
 #include "prof/prof.h"
@@ -34,6 +30,14 @@ void train_find_peak(quern_trainer *t) {
                 : t->spec.half == QUERN_DTYPE_F16 ? limits.flops_f16
                                                   : 0;
   t->info.peak = half > 0 ? half : t->spec.dtype == QUERN_DTYPE_F64 ? limits.flops_f64 : limits.flops_f32;
+}
+
+void train_find_measuring(quern_trainer *t) {
+  t->info.measuring = 0;
+  if (t->info.peak > 0 || strcmp(t->info.device, "cpu") != 0) return;
+  int64_t bytes = prof_limits_bytes(&t->heap);
+  bool room = t->info.limit == 0 || BASE_MAX(t->info.planned, train_resident()) + bytes <= t->info.limit;
+  t->info.measuring = room ? bytes : 0;
 }
 
 static void fill_program_info(quern_trainer *t) {
@@ -76,16 +80,6 @@ static int64_t other_bytes(const quern_trainer *t) {
          (quern_config_int(t->config, "profile") > 0 ? RECORD : 0);
 }
 
-static int64_t state_bytes(const quern_trainer *t) {
-  int64_t bytes = 0;
-  for (size_t i = 0; i < quern_model_parameters(t->model); i++) {
-    quern_parameter p;
-    if (quern_model_parameter(t->model, i, &p) != QUERN_STATUS_OK) continue;
-    bytes += (quern_tensor_count(p.tensor) * (int64_t)quern_dtype_size(quern_tensor_dtype(p.tensor)) + 63) / 64 * 64;
-  }
-  return bytes;
-}
-
 /* What another program needs for itself, since the step's memory is too small for it. */
 static int64_t own_bytes(const quern_program *program, const quern_program *step) {
   if (program == NULL) return 0;
@@ -102,54 +96,116 @@ static int64_t instance_bytes(const quern_trainer *t, const quern_program *progr
 /* What the memory that is counted holds beside programs, now and later. */
 static int64_t beside_bytes(const quern_trainer *t) { return t->remote ? 0 : train_resident() + other_bytes(t); }
 
-/* Bytes that nothing uses go back to the system. */
-static void trim(void) {
-#if defined(__GLIBC__)
-  (void)malloc_trim(0);
-#endif
+/* What the programs that share the step's memory need for themselves, one at a time. */
+static int64_t others_bytes(const quern_trainer *t, const quern_program *initial, const quern_program *step) {
+  return BASE_MAX(own_bytes(t->eval.program, step), own_bytes(initial, step));
 }
 
-/* The step's memory could not be made small enough: says what the whole run would need. */
-static quern_status refuse(const quern_trainer *t, int64_t least) {
-  enum { MARGIN = 4 << 20, UNIT = 1 << 20 }; /* what is resident differs a little from run to run */
-  char limit[TRAIN_TEXT], need[TRAIN_TEXT];
-  least = (least + MARGIN + UNIT - 1) / UNIT * UNIT;
+/* ---- the least ------------------------------------------------------------------------------------------ */
+
+/* What a run needs at least. It is found before anything is compiled and does not depend on the limit, so that the
+** same limits are refused every time, and a limit that is told is met. */
+struct need {
+  int64_t step;      /* memory limit of the step's program: the smallest that can be met */
+  int64_t process;   /* what the process takes while programs are made */
+  int64_t run;       /* what it takes once it runs */
+  int64_t compiling; /* the process and the C compiler, when it has to make some; else 0 */
+};
+
+/* With its kernels in the cache. */
+static int64_t least_later(const struct need *need) { return BASE_MAX(need->run, need->process); }
+static int64_t least_now(const struct need *need) { return BASE_MAX(least_later(need), need->compiling); }
+
+/* The least is told in tenths of a MiB, above what is resident by more than that differs from run to run. */
+static quern_status refuse(const quern_trainer *t, const struct need *need) {
+  enum { MARGIN = 1 << 18, MIB = 1 << 20 };
+  char limit[TRAIN_TEXT], later[128] = "a smaller batch, accum=auto, or checkpoint=block";
+  int64_t tenths = ((least_now(need) + MARGIN) * 10 + MIB - 1) / MIB;
+  int64_t run = ((least_later(need) + MARGIN) * 10 + MIB - 1) / MIB;
+  if (need->compiling > least_later(need))
+    snprintf(later, sizeof later, "with these kernels in the cache it needs %" PRId64 ".%" PRId64 " MiB", run / 10,
+             run % 10);
   return base_error(QUERN_STATUS_MEMORY,
-                    "memory = %s: the run needs %s at least%s (%" PRId64
-                    " bytes) HINT: a smaller batch, accum=auto, or "
-                    "checkpoint=block",
-                    train_text_bytes(limit, (double)t->info.limit), train_text_bytes(need, (double)least),
-                    t->remote ? " on the device" : "", least);
+                    "memory = %s: the run needs %" PRId64 ".%" PRId64 " MiB at least%s (%" PRId64 " bytes)%s HINT: %s",
+                    train_text_bytes(limit, (double)t->info.limit), tenths / 10, tenths % 10,
+                    t->remote ? " on the device" : "", (tenths * MIB + 9) / 10,
+                    need->compiling > least_later(need) ? ", while the C compiler makes its kernels" : "", later);
 }
 
-/* ---- the step's program --------------------------------------------------------------------------------- */
+/* Plans the programs: the step in the least memory, evaluation, and initial values unless they are there already.
+** While they are alive, as much is resident as will be when they are compiled, but for their code. */
+static quern_status plan_least(quern_trainer *t, bool fresh, struct need *need) {
+  enum { CODE = 2 << 20 };
+  struct train_program least = {0};
+  quern_program *initial = NULL;
+  quern_status status = train_step_plan(t, 1, &least, &need->step);
+  if (need->step > 0) status = train_step_plan(t, need->step, &least, NULL);
+  t->planning = true;
+  if (status == QUERN_STATUS_OK && t->data.eval != NULL) status = train_eval_program(t, true);
+  if (status == QUERN_STATUS_OK && fresh) status = train_initial_program(t, &initial);
+  t->planning = false;
+  train_trim();
+  if (status == QUERN_STATUS_OK) {
+    need->run = beside_bytes(t) + instance_bytes(t, least.program) + others_bytes(t, initial, least.program);
+    need->run += t->remote ? 0 : CODE;
+    need->process = t->remote ? 0 : train_peak() + CODE;
+  }
+  quern_program_free(initial);
+  train_program_free(&t->eval);
+  train_program_free(&least);
+  return status;
+}
 
-/* Compiles the step with so many bytes for it, or with the fewest that are possible when that is too little; then what is planned. */
-static quern_status compile_step(quern_trainer *t, int64_t room, const quern_program *initial, bool *least) {
-  int64_t fewest = 0;
-  quern_status status = train_step_program(t, room, &t->main, &fewest);
-  *least = fewest > 0;
-  if (*least) status = train_step_program(t, fewest, &t->main, NULL);
-  QUERN_TRY(status);
-  if (t->info.limit > 0) trim();
-  int64_t others = BASE_MAX(own_bytes(t->eval.program, t->main.program), own_bytes(initial, t->main.program));
-  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + others;
+static quern_status find_need(quern_trainer *t, bool fresh, struct need *need) {
+  *need = (struct need){0};
+  if (t->info.limit == 0) return QUERN_STATUS_OK;
+  QUERN_TRY(plan_least(t, fresh, need));
+  QUERN_TRY(train_build_step(t, t->info.accum)); /* the graph, and so the kernels, are those of a run without a limit */
+  train_trim();
   return QUERN_STATUS_OK;
 }
 
-/* Compiles the step within what the limit leaves; what is resident is known only afterwards, so that another try may be needed. */
-static quern_status compile_within(quern_trainer *t, const quern_program *initial) {
-  enum { TRIES = 4, SLACK = 4 << 20 };
-  int64_t room = t->info.limit - beside_bytes(t) - state_bytes(t) - (t->remote ? 0 : SLACK);
-  for (int i = 0;; i++) {
-    bool least;
-    QUERN_TRY(compile_step(t, t->info.limit > 0 ? BASE_MAX(room, 1) : 0, initial, &least));
+/* ---- the programs --------------------------------------------------------------------------------------- */
+
+/* Whether a program was not made for want of room for the compiler only: then that is noted. */
+static bool lacks_compiler(quern_trainer *t, quern_status status, struct need *need) {
+  if (status != QUERN_STATUS_MEMORY || t->compiler_least == 0) return false;
+  need->compiling = BASE_MAX(need->compiling, need->process + t->compiler_least);
+  return true;
+}
+
+/* What is resident now and the memory of the programs are what is planned. If that is more than the limit, the step is
+** compiled again in less. */
+static quern_status settle_step(quern_trainer *t, const struct need *need, int64_t room, const quern_program *initial) {
+  for (;;) {
+    if (t->info.limit > 0) train_trim();
+    t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + others_bytes(t, initial, t->main.program);
     int64_t over = t->info.planned - t->info.limit;
     if (t->info.limit == 0 || over <= 0) return QUERN_STATUS_OK;
-    if (least || i == TRIES - 1) return refuse(t, t->info.planned);
+    if (room <= need->step || need->step == 0) return refuse(t, &(struct need){.run = t->info.planned});
+    room = BASE_MAX(room - over, need->step);
     train_program_free(&t->main);
-    room -= over + (SLACK >> 2);
+    QUERN_TRY(train_step_program(t, room, &t->main, NULL));
   }
+}
+
+/* All programs, within the limit if there is one, or what they need at least. A limit that is too small starts no
+** compiler. */
+static quern_status compile_programs(quern_trainer *t, bool fresh, quern_program **initial) {
+  struct need need;
+  QUERN_TRY(find_need(t, fresh, &need));
+  bool limited = t->info.limit > 0, fits = t->info.limit >= least_later(&need);
+  int64_t room = limited ? BASE_MAX(need.step + BASE_MAX(t->info.limit - need.run, 0), 1) : 0;
+  if (limited && !t->remote) t->compiler_room = fits ? BASE_MAX(t->info.limit - need.process, 1) : 1;
+  double start = base_clock();
+  quern_status status = fresh ? train_initial_program(t, initial) : QUERN_STATUS_OK;
+  t->info.initial += base_clock() - start;
+  if (status != QUERN_STATUS_OK && !lacks_compiler(t, status, &need)) return status;
+  status = train_step_program(t, room, &t->main, NULL);
+  if (status != QUERN_STATUS_OK && !lacks_compiler(t, status, &need)) return status;
+  status = t->data.eval != NULL ? train_eval_program(t, false) : QUERN_STATUS_OK; /* not after hours */
+  if (status != QUERN_STATUS_OK && !lacks_compiler(t, status, &need)) return status;
+  return fits && need.compiling == 0 ? settle_step(t, &need, room, *initial) : refuse(t, &need);
 }
 
 /* ---- parts of a batch ----------------------------------------------------------------------------------- */
@@ -215,14 +271,10 @@ static quern_status open_programs(quern_trainer *t, const quern_checkpoint *chec
   QUERN_TRY(choose_checkpoint(t));
   QUERN_TRY(choose_parts(t, quern_config_int(t->config, "accum"), saved, &parts));
   QUERN_TRY(train_build_step(t, parts));
-  double start = base_clock();
-  if (checkpoint == NULL) QUERN_TRY(train_initial_program(t, initial));
-  t->info.initial += base_clock() - start;
-  if (t->data.eval != NULL) QUERN_TRY(train_eval_program(t, false)); /* now, and not after hours */
-  QUERN_TRY(compile_within(t, *initial));
+  QUERN_TRY(compile_programs(t, checkpoint == NULL, initial));
   fill_program_info(t);
   if (!t->remote) t->info.planned = BASE_MAX(t->info.planned, train_peak());
-  if (t->info.limit > 0 && t->info.planned > t->info.limit) return refuse(t, t->info.planned);
+  if (t->info.limit > 0 && t->info.planned > t->info.limit) return refuse(t, &(struct need){.run = t->info.planned});
   return QUERN_STATUS_OK;
 }
 
@@ -235,17 +287,18 @@ quern_status train_open_programs(quern_trainer *t, const quern_checkpoint *check
 }
 
 quern_status train_plan_programs(quern_trainer *t) {
-  int64_t parts, least = 0, room = 0;
+  int64_t parts, room = 0;
+  struct need need;
   QUERN_TRY(choose_checkpoint(t));
   QUERN_TRY(choose_parts(t, quern_config_int(t->config, "accum"), 0, &parts));
   QUERN_TRY(train_build_step(t, parts));
-  int64_t before = beside_bytes(t) + state_bytes(t);
-  if (t->info.limit > 0) room = BASE_MAX(t->info.limit - before, 1);
-  quern_status status = train_step_plan(t, room, &t->main, &least);
-  if (least > 0) return refuse(t, least + before);
-  QUERN_TRY(status);
+  QUERN_TRY(find_need(t, true, &need));
+  if (t->info.limit < least_later(&need)) return refuse(t, &need);
+  if (t->info.limit > 0) room = BASE_MAX(need.step + t->info.limit - need.run, 1);
+  QUERN_TRY(train_step_plan(t, room, &t->main, NULL));
   if (t->data.eval != NULL) QUERN_TRY(train_eval_program(t, true));
   fill_program_info(t);
-  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + own_bytes(t->eval.program, t->main.program);
+  train_trim();
+  t->info.planned = beside_bytes(t) + instance_bytes(t, t->main.program) + others_bytes(t, NULL, t->main.program);
   return QUERN_STATUS_OK;
 }

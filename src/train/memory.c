@@ -3,9 +3,13 @@
 */
 #define _DEFAULT_SOURCE
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <errno.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include "train/train.h"
 
@@ -24,6 +28,17 @@ static int64_t status_line(const char *name) {
 
 int64_t train_resident(void) { return status_line("VmRSS:"); }
 int64_t train_peak(void) { return status_line("VmHWM:"); }
+
+int64_t train_child_peak(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_CHILDREN, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+void train_trim(void) {
+#if defined(__GLIBC__)
+  (void)malloc_trim(0);
+#endif
+}
 
 static double started; /* on base_clock's scale */
 

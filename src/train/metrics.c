@@ -271,7 +271,8 @@ static quern_status write_run(struct train_metrics *m) {
     base_str_add(&str, m->kernels.at);
   }
   add_memory(&str, t->main.program);
-  add_whole(&str, "measured_peak_bytes", t->remote ? t->info.used : m->peak > 0 ? m->peak : train_peak());
+  add_whole(&str, "measured_peak_bytes", t->remote ? t->info.used : train_peak());
+  if (train_child_peak() > 0) add_whole(&str, "child_peak_bytes", train_child_peak());
   base_str_add(&str, "}\n");
   quern_status status = base_str_status(&str);
   if (status == QUERN_STATUS_OK) status = write_file(t, "run.json", str.at, str.n);
@@ -281,12 +282,9 @@ static quern_status write_run(struct train_metrics *m) {
 
 quern_status train_metrics_kernels(struct train_metrics *m) {
   quern_trainer *t = m->trainer;
-  struct prof_limits limits;
-  bool known = train_limits(t, &limits);
-  if (m->file == NULL || (!known && (t->info.limit > 0 || strcmp(t->info.device, "cpu") != 0))) return QUERN_STATUS_OK;
-  if (!known) m->peak = train_peak(); /* measuring the machine takes memory that is not the run's */
+  if (m->file == NULL) return QUERN_STATUS_OK;
   char *text;
-  QUERN_TRY(quern_program_profile(t->main.program, t->main.instance, QUERN_PROFILE_ROWS, &text));
+  QUERN_TRY(engine_profile_rows(t->main.program, t->main.instance, &text));
   base_str_fini(&m->kernels);
   base_str_add(&m->kernels, text);
   quern_program_text_free(t->main.program, text);

@@ -10,7 +10,6 @@ struct train_metrics {
   FILE *file;              /* metrics.jsonl; NULL: the run has no folder */
   struct base_str kernels; /* JSON; empty: they were not timed */
   bool open;
-  int64_t peak; /* measured bytes, before the machine was; 0: not measured */
 };
 /* Begins: lines of metrics.jsonl after the run's step are removed, and the other files are written. */
 quern_status train_metrics_open(struct train_metrics *metrics, quern_trainer *trainer) QUERN_NODISCARD;

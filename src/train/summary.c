@@ -34,12 +34,15 @@ static void tell_losses(const struct teller *to, const struct train_history *h) 
 static void tell_memory(const struct teller *to, const struct train_history *h) {
   const json_t *info = json_object_get(h->run, "info");
   double limit = train_number(info, "limit");
-  char line[LINE], planned[TRAIN_TEXT], used[TRAIN_TEXT], most[TRAIN_TEXT];
+  char line[LINE], planned[TRAIN_TEXT], used[TRAIN_TEXT], most[TRAIN_TEXT], child[TRAIN_TEXT];
   if (isnan(train_number(info, "planned"))) return;
   double measured = train_number(h->run, "measured_peak_bytes");
   int n = snprintf(line, sizeof line, "memory: %s planned", train_text_bytes(planned, train_number(info, "planned")));
   if (measured > 0)
     n += snprintf(line + n, sizeof line - (size_t)n, ", %s used at most", train_text_bytes(used, measured));
+  double largest = train_number(h->run, "child_peak_bytes");
+  if (largest > 0)
+    n += snprintf(line + n, sizeof line - (size_t)n, ", %s by the largest child", train_text_bytes(child, largest));
   if (limit > 0) snprintf(line + n, sizeof line - (size_t)n, ", %s allowed", train_text_bytes(most, limit));
   to->note(to->user, line);
 }

@@ -109,8 +109,10 @@ quern_status train_make_folder(const char *path) QUERN_NODISCARD;
 
 /* ---- memory of the process (memory.c) ----------------------------------------------------------------------------- */
 
-int64_t train_resident(void); /* bytes in memory now; 0: not known */
-int64_t train_peak(void);     /* the most there were */
+int64_t train_resident(void);   /* bytes in memory now; 0: not known */
+int64_t train_peak(void);       /* the most there were */
+int64_t train_child_peak(void); /* the most of one of its children that have ended, such as the C compiler's */
+void train_trim(void);          /* bytes that nothing uses go back to the system */
 /* Seconds from the process's start to now, as base_clock counts. */
 double train_process_seconds(void);
 
@@ -146,9 +148,11 @@ struct quern_trainer {
   BASE_VEC(quern_optim_group) groups;
   quern_step *step;
   quern_tensor *inputs[TRAIN_FIELDS], *loss;
-  bool remote;        /* the device has memory of its own */
-  int64_t room;       /* that was free in it before instances were made; 0: not known */
-  double least_scale; /* of the scaler; 0: there is none */
+  bool remote;                           /* the device has memory of its own */
+  int64_t room;                          /* that was free in it before instances were made; 0: not known */
+  double least_scale;                    /* of the scaler; 0: there is none */
+  bool planning;                         /* programs that are made now are planned only */
+  int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is told */
   struct train_program main, eval;
   quern_loader *loader;
   quern_schedule schedule;
@@ -203,6 +207,8 @@ quern_status train_settle(quern_trainer *trainer) QUERN_NODISCARD;
 struct prof_limits;
 bool train_limits(quern_trainer *t, struct prof_limits *limits);
 void train_find_peak(quern_trainer *t);
+/* Whether there is room to measure it in a process of its own: quern_train_info.measuring. */
+void train_find_measuring(quern_trainer *t);
 
 /* A line for people. */
 void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(2, 3);

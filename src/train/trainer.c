@@ -132,6 +132,7 @@ static void begin(quern_trainer *t, double start) {
   static atomic_flag later = ATOMIC_FLAG_INIT; /* the process's start counts for its first run only */
   double seconds = atomic_flag_test_and_set(&later) ? base_clock() - start : train_process_seconds();
   t->info.first_launch = seconds - t->info.initial - t->info.reading;
+  train_find_measuring(t);
   if (t->callbacks.begin != NULL) t->callbacks.begin(t->callbacks.user, &t->info);
   train_find_peak(t); /* the caller may have had the machine measured */
 }

@@ -128,7 +128,7 @@ static void parts(void **state) {
 static void twice_the_same(void **state) {
   (void)state;
   struct rt_module *module;
-  struct rt_stats stats;
+  struct rt_stats stats = {0};
   const struct kern *list[] = {kernels[0], kernels[2], kernels[0], kernels[2], kernels[0]};
   struct rt_pool *pool;
   files_remove(in_folder("cache"));
@@ -194,9 +194,32 @@ static void spoilt_cache(void **state) {
   expect_clean();
 }
 
+/* What compilers may have in memory: too little is refused before one is started, and what is told to be enough is. */
+static void room_for_compilers(void **state) {
+  (void)state;
+  struct rt_module *module;
+  struct rt_stats stats = {.room = 1};
+  files_remove(in_folder("cache"));
+  EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, &stats), MEMORY, "the C compiler may take 1 bytes");
+  int64_t least = stats.least_room;
+  assert_true(least > 1 << 20);
+  stats = (struct rt_stats){.room = least - 1};
+  EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, &stats), MEMORY, "of generated code");
+  assert_int_equal(files_count(in_folder("cache"), "", ".so"), 0);
+  stats = (struct rt_stats){.room = least};
+  EXPECT_OK(rt_cpu.build(&module, &heap, 4, all(), &target, &stats));
+  assert_true(stats.compiled >= 1 && stats.least_room == 0);
+  rt_cpu.free(module);
+  stats = (struct rt_stats){.room = 1}; /* nothing is missing */
+  EXPECT_OK(rt_cpu.build(&module, &heap, 4, all(), &target, &stats));
+  assert_int_equal(stats.compiled, 0);
+  launch_all(module, 4, 0);
+  rt_cpu.free(module);
+}
+
 static void build_in_child(void) {
   struct rt_module *module;
-  struct rt_stats stats;
+  struct rt_stats stats = {0};
   CHILD_CHECK(rt_cpu.build(&module, &heap, 4, all(), &target, &stats) == QUERN_STATUS_OK);
   CHILD_CHECK(stats.compiled + stats.cached >= 1);
   launch_all(module, 4, 0);
@@ -559,17 +582,16 @@ int main(void) {
 #if defined(__linux__)
     cmocka_unit_test(disk_full),
 #endif
-
     CPU_TEST(bits),
     CPU_TEST(parts),
     CPU_TEST(twice_the_same),
     CPU_TEST(no_tasks),
     CPU_TEST(spoilt_cache),
+    CPU_TEST(room_for_compilers),
     CPU_TEST(many_processes),
     CPU_TEST(many_threads),
     CPU_TEST(from_objects),
     CPU_TEST(other_rounding),
-
     CPU_TEST(faults),
     CPU_TEST(devices),
   };

@@ -25,9 +25,11 @@ struct build {
   bool debug; /* QUERN_DUMP_DIR: sources and objects stay there */
   size_t n;
   struct rt_key *keys;
+  int64_t *bytes;          /* of the text of each kernel alone */
   size_t *same;            /* the first kernel with that key */
   bool *missing;           /* first ones that are in no object yet */
   int *unit;               /* of missing ones */
+  int n_at_once;           /* units that are compiled side by side */
   struct rt_folder folder; /* of sources and objects while compiling; fd -1: none, or that of QUERN_DUMP_DIR */
 };
 
@@ -70,6 +72,7 @@ static quern_status make_keys(struct build *build) {
     base_str_init(&text, build->heap);
     quern_status status = unit_text(build, NULL, 0, k, &text);
     if (status == QUERN_STATUS_OK) build->keys[k] = key_of(build, &text);
+    build->bytes[k] = (int64_t)text.n;
     base_str_fini(&text);
     QUERN_TRY(status);
     build->same[k] = 0;
@@ -198,10 +201,42 @@ static quern_status take_object(struct build *build, int unit, const struct rt_k
   return QUERN_STATUS_OK;
 }
 
+/* The bytes of text of the largest of n units, at most: what kernels share is there once. */
+static int64_t largest_unit(const struct build *build, int n) {
+  int64_t most = 0;
+  for (int u = 0; u < n; u++) {
+    int64_t bytes = 0;
+    for (size_t k = 0; k < build->n; k++)
+      if (build->missing[k] && build->unit[k] == u) bytes += build->bytes[k];
+    most = BASE_MAX(most, bytes);
+  }
+  return most;
+}
+
+/* Deals the kernels to n units, as many of which are compiled at once as there are CPUs, or under a limit smaller ones and
+** fewer, until they fit. */
+static quern_status deal_units(struct build *build, int *n) {
+  int64_t room = build->stats->room, each = 0;
+  for (build->n_at_once = rt_processors(); build->n_at_once >= 1; build->n_at_once--) {
+    for (int most = build->n_at_once;; most *= 2) {
+      QUERN_TRY(rt_units_deal(build->heap, build->n, build->kernels, build->missing, most, build->unit, n));
+      each = rt_cc_bytes(&build->cc, largest_unit(build, *n));
+      if (*n == 0 || room == 0 || BASE_MIN(build->n_at_once, *n) * each <= room) return QUERN_STATUS_OK;
+      if (*n < most || (size_t)most > build->n) break; /* no smaller ones */
+    }
+  }
+  build->stats->least_room = each;
+  return base_error(QUERN_STATUS_MEMORY,
+                    "the C compiler may take %lld bytes; %s takes %lld for the largest of %d units of generated code",
+                    (long long)room, build->cc.words[0], (long long)each, *n);
+}
+
 static quern_status compile_units(struct build *build, int n, struct rt_cc_job *jobs, struct rt_key *keys,
                                   bool *usable) {
   for (int u = 0; u < n; u++) QUERN_TRY(write_source(build, u, &keys[u], &jobs[u]));
-  QUERN_TRY(rt_cc_compile(&build->cc, build->heap, build->target, build->debug, (size_t)n, jobs, usable));
+  for (int u = 0; u < n && *usable; u += build->n_at_once)
+    QUERN_TRY(rt_cc_compile(&build->cc, build->heap, build->target, build->debug,
+                            (size_t)BASE_MIN(build->n_at_once, n - u), &jobs[u], usable));
   for (int u = 0; u < n; u++) QUERN_TRY(take_object(build, u, &keys[u], &jobs[u]));
   build->stats->compiled += n;
   return rt_cache_trim(&build->cache);
@@ -234,7 +269,7 @@ static void warn_failed(const struct build *build) {
 static quern_status compile_missing(struct build *build, bool *usable) {
   int n;
   size_t bytes;
-  QUERN_TRY(rt_units_deal(build->heap, build->n, build->kernels, build->missing, rt_processors(), build->unit, &n));
+  QUERN_TRY(deal_units(build, &n));
   if (n == 0) return QUERN_STATUS_OK;
   bytes = (size_t)n * (sizeof(struct rt_cc_job) + sizeof(struct rt_key));
   struct rt_cc_job *jobs = base_alloc(build->heap, bytes);
@@ -291,7 +326,8 @@ static quern_status build_all(struct build *build, bool *compiler) {
 
 quern_status rt_module_build(struct rt_module *module, const struct kern *const *kernels,
                              const struct cg_target *target, struct rt_stats *stats, bool *compiler) {
-  size_t n = module->n, bytes, item = sizeof(struct rt_key) + sizeof(size_t) + sizeof(int) + sizeof(bool);
+  size_t n = module->n, bytes;
+  size_t item = sizeof(struct rt_key) + sizeof(int64_t) + sizeof(size_t) + sizeof(int) + sizeof(bool);
   QUERN_CHECK(base_size(n, item, sizeof(struct build), &bytes), MEMORY, "no memory for %zu kernels", n);
   struct build *build = base_alloc_zero(module->heap, bytes);
   if (!build) return QUERN_STATUS_MEMORY;
@@ -303,7 +339,8 @@ quern_status rt_module_build(struct rt_module *module, const struct kern *const 
   build->debug = *base_env_get(BASE_ENV_DUMP_DIR) != 0;
   build->n = n;
   build->keys = (struct rt_key *)(build + 1);
-  build->same = (size_t *)(build->keys + n);
+  build->bytes = (int64_t *)(build->keys + n);
+  build->same = (size_t *)(build->bytes + n);
   build->unit = (int *)(build->same + n);
   build->missing = (bool *)(build->unit + n);
   quern_status status = build_all(build, compiler);

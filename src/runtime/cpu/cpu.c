@@ -49,7 +49,7 @@ static void warn_interpreted(void) {
 static quern_status build(struct rt_module **out, struct base_heap *heap, size_t n, const struct kern *const *kernels,
                           const struct cg_target *target, struct rt_stats *stats) {
   struct rt_module *module;
-  struct rt_stats own = {0};
+  struct rt_stats own = {.room = stats ? stats->room : 0};
   bool compiler = true;
   double start = base_clock();
   *out = NULL;
@@ -58,6 +58,7 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
   if (status == QUERN_STATUS_OK && !compiler)
     status = rt_interp.build(&module->interpreted, heap, n, kernels, target, &own);
   if (status != QUERN_STATUS_OK) {
+    if (stats) stats->least_room = own.least_room;
     free_module(module);
     return status;
   }

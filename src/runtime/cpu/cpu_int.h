@@ -158,6 +158,10 @@ struct rt_cc_job { /* absolute paths */
 /* Everything about the compiler that objects depend on. */
 struct rt_key rt_cc_key(const struct rt_cc *cc, const struct cg_target *target, bool debug);
 
+/* Bytes that its processes have in memory, at most, while they compile a unit of so many bytes of text: an estimate,
+** from above. */
+int64_t rt_cc_bytes(const struct rt_cc *cc, int64_t text);
+
 /* Compiles all units, several side by side. *usable is false when it failed and fails on the smallest unit too: the
 ** compiler, and not the unit, is to blame. */
 quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const struct cg_target *target, bool debug,

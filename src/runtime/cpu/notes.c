@@ -34,6 +34,14 @@ void rt_note_set(struct base_heap *heap, const char *name, const char *text) {
   rt_cache_close(&cache);
 }
 
+bool rt_notes_kept(struct base_heap *heap) {
+  struct rt_cache cache;
+  (void)open_for(&cache, heap, "");
+  bool kept = cache.folder >= 0;
+  rt_cache_close(&cache);
+  return kept;
+}
+
 /* ---- bytes ---------------------------------------------------------------------------------------------- */
 
 quern_status rt_blob_get(struct base_heap *heap, const uint64_t key[2], void **bytes, size_t *n, size_t *room) {
