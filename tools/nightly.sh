@@ -28,6 +28,7 @@ step nets-models "$build/quernnets" --models all
 step nets-random "$build/quernnets" --random 400 --seed "$seed"
 step nets-run "$build/quernnets" --run 2000 --seed "$seed"
 step nets-run-cpu "$build/quernnets" --run 50 --seed "$seed" --device cpu
+step kill tests/kill/run.sh "$build" 100 "$seed"
 step property "$build/quernprop" --graphs 100000 --seed "$seed"
 step property-interp "$build/quernprop" --device interp --graphs 100000 --seed "$seed"
 if [ "$failed" != 0 ]; then echo "nightly: $failed steps failed"; fi
