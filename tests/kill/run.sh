@@ -68,7 +68,7 @@ took() {
 }
 
 # Temporary and hidden files, of the compiler too.
-leftovers() { find . -mindepth 1 \( -name '*.tmp' -o -name 'tmp-*' -o -name '.*' -o -path './tmp/*' \) -print; }
+leftovers() { find . -mindepth 1 \( -name '*.tmp' -o -name 'quern-tmp-*' -o -name '.*' -o -path './tmp/*' \) -print; }
 none_left() {
   left=$(leftovers)
   [ -z "$left" ] || fail "files are left: $left"

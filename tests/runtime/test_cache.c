@@ -97,7 +97,7 @@ static void kernels_and_notes(void **state) {
   rt_cache_note_set(&cache, &kernel, "another");
   rt_cache_note_get(&cache, &kernel, text, sizeof text);
   assert_string_equal(text, "another");
-  assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
+  assert_int_equal(files_count(in_folder("cache"), "quern-tmp-", NULL), 0);
 }
 
 /* ---- damage -------------------------------------------------------------------------------------------- */
@@ -163,9 +163,9 @@ static void strange_entries(void **state) {
   assert_int_equal(mkfifo(in_folder(name), 0600), 0);
   rt_cache_note_get(&cache, &kernel, text, sizeof text);
   assert_string_equal(text, "");
-  assert_int_equal(mkfifo(in_folder("cache/tmp-fifo"), 0600), 0);
+  assert_int_equal(mkfifo(in_folder("cache/quern-tmp-fifo"), 0600), 0);
   EXPECT_OK(rt_cache_trim(&cache));
-  assert_int_equal(access(in_folder("cache/tmp-fifo"), F_OK), -1);
+  assert_int_equal(access(in_folder("cache/quern-tmp-fifo"), F_OK), -1);
   if (geteuid() == 0) {
     assert_int_equal(chown(name_of(9), 12345, 12345), 0); /* another user's */
     assert_int_equal(length_of(9), -1);
@@ -368,9 +368,9 @@ static void swept_first(void **state) {
   (void)state;
   base_heap_init(&heap, &memory_allocator);
   assert_int_equal(in_child(open_and_be_killed, text, sizeof text), 128 + SIGKILL);
-  assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 1);
+  assert_int_equal(files_count(in_folder("cache"), "quern-tmp-", NULL), 1);
   assert_int_equal(in_child(open_and_close, text, sizeof text), 0);
-  assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
+  assert_int_equal(files_count(in_folder("cache"), "quern-tmp-", NULL), 0);
 }
 
 /* What killed processes have left is removed at once, by the next one; what is in use is not, nor what people are to
@@ -387,7 +387,7 @@ static void left_behind(void **state) {
     rt_folder_leave(&kept);
     assert_int_equal(in_child(killed_while_compiling, text, sizeof text), 128 + SIGKILL);
     assert_int_equal(access(text, F_OK), 0);
-    files_write(in_folder("cache/tmp-file"), "x");
+    files_write(in_folder("cache/quern-tmp-file"), "x");
     files_write(in_folder("cache/mine"), "x");
     age(in_folder("cache/mine"), 10000);
     char left[sizeof text];
@@ -395,7 +395,7 @@ static void left_behind(void **state) {
     EXPECT_OK(rt_cache_trim(&cache));
     *strrchr(left, '/') = 0;
     assert_int_equal(access(left, F_OK), -1);
-    assert_int_equal(access(in_folder("cache/tmp-file"), F_OK), -1);
+    assert_int_equal(access(in_folder("cache/quern-tmp-file"), F_OK), -1);
     assert_int_equal(access(used_path, F_OK), 0);
     assert_int_equal(access(kept_path, F_OK), 0);
     assert_int_equal(access(in_folder("cache/mine"), F_OK), 0);
@@ -403,7 +403,7 @@ static void left_behind(void **state) {
     age(kept_path, 0);
     EXPECT_OK(rt_cache_trim(&cache));
     assert_int_equal(access(kept_path, F_OK), -1);
-    assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
+    assert_int_equal(files_count(in_folder("cache"), "quern-tmp-", NULL), 0);
   }
 }
 
@@ -445,7 +445,7 @@ static void many_processes(void **state) {
     assert_int_equal(waitpid(children[i], &status, 0), children[i]);
     assert_int_equal(status, 0);
   }
-  assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
+  assert_int_equal(files_count(in_folder("cache"), "quern-tmp-", NULL), 0);
   assert_true(files_count(in_folder("cache"), "", ".so") >= 1);
 }
 

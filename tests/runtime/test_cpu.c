@@ -99,7 +99,7 @@ static void expect_built(size_t n, size_t first, int compiled, int cached) {
 }
 
 static void expect_clean(void) {
-  assert_int_equal(files_count(in_folder("cache"), "tmp-", NULL), 0);
+  assert_int_equal(files_count(in_folder("cache"), "quern-tmp-", NULL), 0);
   assert_int_equal(files_count(in_folder("tmp"), "", NULL), 0);
 }
 
@@ -379,7 +379,7 @@ static void wrong_compiler(void) {
 static void stupid_compiler(void) {
   struct rt_module *module;
   EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, NULL), INTERNAL, "this is too hard");
-  CHILD_CHECK(strstr(quern_last_error(), "unit_") && files_count(in_folder("cache2"), "tmp-", NULL) == 1);
+  CHILD_CHECK(strstr(quern_last_error(), "unit_") && files_count(in_folder("cache2"), "quern-tmp-", NULL) == 1);
 }
 
 static void garbage_compiler(void) {
@@ -474,7 +474,7 @@ static void cache_removed(void **state) {
   write_script("full", lines);
   expect_child(without_its_folder, VARIABLES({"QUERN_CC", in_folder("full")}, {"QUERN_CACHE", in_folder("lost")}),
                "was removed or has no room");
-  assert_int_equal(files_count(in_folder("lost"), "tmp-", NULL), 0);
+  assert_int_equal(files_count(in_folder("lost"), "quern-tmp-", NULL), 0);
   assert_int_equal(files_count(in_folder("tmp"), "", NULL), 0);
 }
 
@@ -491,7 +491,7 @@ static void on_a_small_disk(void) {
   }
   close(fd);
   expect_built(4, 0, 1, 0);
-  CHILD_CHECK(files_count(in_folder("small"), "tmp-", NULL) == 0);
+  CHILD_CHECK(files_count(in_folder("small"), "quern-tmp-", NULL) == 0);
 }
 
 static void disk_full(void **state) {

@@ -1,6 +1,6 @@
 /* runtime/cpu/cache.c -- compiled objects in a private folder
 ** In the folder: <key>.so, an object with its checksum behind it; <key>.k, a symbolic link from a kernel to its
-** object; <key>.txt, a note; tmp-*, files being written and folders of compilations that run, locked by their
+** object; <key>.txt, a note; quern-tmp-*, files being written and folders of compilations that run, locked by their
 ** processes. Objects
 ** are written under another name and renamed, so that a reader sees a whole one or none; after a crash of the machine
 ** the checksum
@@ -113,37 +113,11 @@ static DIR *list(const struct rt_cache *cache) {
   return folder;
 }
 
-/* Removes a temporary file or folder if its process is gone: nobody has it locked. Where locks do not work: if it was
-** not touched
-** for long. */
-static void remove_left(const struct rt_cache *cache, const char *name) {
-  struct stat info;
-  bool works;
-  int fd = openat(cache->folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (fd < 0) return;
-  bool left = rt_lock(fd, &works);
-  if (fstat(fd, &info) != 0) left = false;
-  if (left) left = info.st_mtime <= time(NULL) + 1; /* else it is kept for a while: rt_folder_leave */
-  if (!works) left = time(NULL) - info.st_mtime > RT_LEFT_SECONDS;
-  bool folder = S_ISDIR(info.st_mode);
-  if (left && folder) rt_folder_empty(fd);
-  if (left) unlinkat(cache->folder, name, folder ? AT_REMOVEDIR : 0);
-  close(fd);
-}
-
-/* Removes what killed processes have left. */
-static void sweep(const struct rt_cache *cache) {
-  DIR *folder = list(cache);
-  struct dirent *entry;
-  while (folder && (entry = readdir(folder))) {
-    if (strncmp(entry->d_name, "tmp-", 4) == 0) remove_left(cache, entry->d_name);
-  }
-  if (folder) closedir(folder);
-}
-
 void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *path, int64_t limit) {
   char name[RT_PATH_BYTES];
+  static _Atomic bool places_swept;
   *cache = (struct rt_cache){.heap = heap, .folder = -1, .limit = limit};
+  if (!atomic_exchange(&places_swept, true)) rt_places_sweep();
   size_t n = strlen(path);
   while (n > 1 && path[n - 1] == '/') n--;
   if (n == 0) return;
@@ -166,7 +140,7 @@ void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *p
   }
   cache->folder = folder;
   static _Atomic bool swept;
-  if (!atomic_exchange(&swept, true)) sweep(cache);
+  if (!atomic_exchange(&swept, true)) rt_folder_sweep(folder);
 }
 
 void rt_cache_close(struct rt_cache *cache) {
@@ -347,7 +321,7 @@ static void remove_dangling(const struct rt_cache *cache, DIR *folder) {
 /* When the limit is passed, a quarter of it is freed, so that this is rare. */
 quern_status rt_cache_trim(const struct rt_cache *cache) {
   if (cache->folder < 0) return QUERN_STATUS_OK;
-  sweep(cache);
+  rt_folder_sweep(cache->folder);
   DIR *folder = list(cache);
   if (!folder) return QUERN_STATUS_OK;
   struct files files = {0};

@@ -51,6 +51,7 @@ struct rt_bytes {
 int rt_folder_open(const char *name, char *path, const char **why);
 
 enum { RT_NAME_BYTES = 32 };
+#define RT_TEMPORARY "quern-tmp-" /* what names of temporary files and folders begin with */
 /* A name for what is temporary, new for every call of every process; a new file of such a name, locked, or -1 with
 ** errno. */
 void rt_name_make(char name[RT_NAME_BYTES]);
@@ -69,6 +70,9 @@ enum { RT_LEFT_SECONDS = 7200 };
 void rt_folder_empty(int fd);
 void rt_folder_remove(struct rt_folder *folder);
 void rt_folder_leave(struct rt_folder *folder);
+/* Removes what killed processes have left in an open folder, and in TMPDIR, /tmp and /dev/shm. */
+void rt_folder_sweep(int fd);
+void rt_places_sweep(void);
 bool rt_write_all(int fd, const void *bytes, size_t n);
 quern_status rt_file_write(const char *path, const void *bytes, size_t n) QUERN_NODISCARD;
 /* Reads a whole open file. */

@@ -87,7 +87,7 @@ void rt_name_make(char name[RT_NAME_BYTES]) {
   double now = base_clock();
   uint64_t hash = base_hash_bytes(BASE_HASH_SEED, &now, sizeof now);
   hash = base_hash_u64(base_hash_u64(hash, (uint64_t)getpid()), atomic_fetch_add(&number, 1));
-  snprintf(name, RT_NAME_BYTES, "tmp-%016llx", (unsigned long long)hash);
+  snprintf(name, RT_NAME_BYTES, RT_TEMPORARY "%016llx", (unsigned long long)hash);
 }
 
 bool rt_lock(int fd, bool *works) {
@@ -132,15 +132,66 @@ static quern_status make_in(struct rt_folder *made, int in, const char *path) {
   return base_error(QUERN_STATUS_IO, "cannot make a folder for temporary files in %s: %s", path, strerror(error));
 }
 
+/* Where temporary folders are where there is no cache: TMPDIR comes first. */
+enum { PLACES = 3 };
+static const char *place_of(int i) {
+  const char *const tmp = getenv("TMPDIR");
+  if (i == 0) return tmp && *tmp ? tmp : "/tmp";
+  return i == 1 ? "/tmp" : "/dev/shm";
+}
+
+/* Removes a temporary file or folder of this user if its process is gone: nobody has it locked. Where locks do not work:
+** if it was not touched for long. */
+static void remove_left(int in, const char *name) {
+  struct stat info;
+  bool works;
+  int fd = openat(in, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return;
+  bool left = rt_lock(fd, &works);
+  if (fstat(fd, &info) != 0 || info.st_uid != geteuid()) {
+    close(fd);
+    return;
+  }
+  if (left) left = info.st_mtime <= time(NULL) + 1; /* else it is kept for a while: rt_folder_leave */
+  if (!works) left = time(NULL) - info.st_mtime > RT_LEFT_SECONDS;
+  bool folder = S_ISDIR(info.st_mode);
+  if (left && folder) rt_folder_empty(fd);
+  if (left) unlinkat(in, name, folder ? AT_REMOVEDIR : 0);
+  close(fd);
+}
+
+void rt_folder_sweep(int fd) {
+  int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *folder = copy >= 0 ? fdopendir(copy) : NULL;
+  struct dirent *entry;
+  while (folder && (entry = readdir(folder))) {
+    if (strncmp(entry->d_name, RT_TEMPORARY, sizeof RT_TEMPORARY - 1) == 0) remove_left(copy, entry->d_name);
+  }
+  if (folder)
+    closedir(folder);
+  else if (copy >= 0)
+    close(copy);
+}
+
+void rt_places_sweep(void) {
+  for (int i = 0; i < PLACES; i++) {
+    int fd =
+        i > 0 && strcmp(place_of(i), place_of(i - 1)) == 0 ? -1 : open(place_of(i), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) continue;
+    rt_folder_sweep(fd);
+    close(fd);
+  }
+}
+
 quern_status rt_folder_make(struct rt_folder *made, int in, const char *path) {
-  const char *tmp = getenv("TMPDIR"), *why;
-  const char *const places[] = {tmp && *tmp ? tmp : "/tmp", "/tmp", "/dev/shm"};
+  const char *why;
   *made = (struct rt_folder){.fd = -1, .in = -1};
   if (in >= 0) return make_in(made, in, path);
   quern_status status = QUERN_STATUS_IO;
-  for (size_t i = 0; i < BASE_COUNT(places) && status == QUERN_STATUS_IO; i++) {
+  for (int i = 0; i < PLACES && status == QUERN_STATUS_IO; i++) {
+    const char *place = place_of(i);
     char real[RT_PATH_BYTES];
-    int folder = strlen(places[i]) < RT_PATH_BYTES ? rt_folder_open(places[i], real, &why) : -1;
+    int folder = strlen(place) < RT_PATH_BYTES ? rt_folder_open(place, real, &why) : -1;
     if (folder >= 0 && (why = is_open_to_others(folder)) != NULL) {
       close(folder);
       folder = -1;
@@ -149,7 +200,7 @@ quern_status rt_folder_make(struct rt_folder *made, int in, const char *path) {
                          : base_error(QUERN_STATUS_IO,
                                       "cannot make a folder for temporary files in %s: %s\n"
                                       "  HINT: set TMPDIR to a folder of your own",
-                                      places[i], strlen(places[i]) < RT_PATH_BYTES ? why : "its name is too long");
+                                      place, strlen(place) < RT_PATH_BYTES ? why : "its name is too long");
     if (folder >= 0) close(folder);
   }
   return status;
