@@ -316,7 +316,7 @@ QUERN_API quern_tensor *quern_group_norm(quern_tensor *x, int64_t groups, quern_
                                          double eps);
 QUERN_API quern_tensor *quern_instance_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, double eps);
 
-/* ---- convolution, pooling, interpolation (conv.c, pool.c, interpolate.c): 1 to 3 spatial axes, (N, C, ...) ------------------------------------- */
+/* ---- convolution, pooling, interpolation (conv.c, pool.c, interpolate.c): 1 to 3 spatial axes, (N, C, ...) -------- */
 
 /* Numbers of spatial axes beyond those of the input are ignored; zero stride and dilation mean 1, zero groups 1. */
 typedef struct quern_conv_options {

@@ -216,12 +216,10 @@ void base_log(int level, const char *fmt, ...) BASE_PRINTF(2, 3);
 /* The nearest word of a list by edit distance, or NULL when none is near. */
 const char *base_nearest(const char *word, const char *const *list, size_t n);
 
-/* ---- the floating-point state (floats.c)
-** ----------------------------------------------------------------------------- */
+/* ---- the floating-point state (floats.c) ------------------------------------------------------------------------- */
 
 /* Rounding, traps and denormals as IEEE 754 has them by default, in the calling thread, whatever the host has set;
-** leave puts
-** the host's back. Threads of base_thread_start always have them. */
+** leave puts the host's back. Threads of base_thread_start always have them. */
 struct base_floats {
   unsigned long long saved;
   bool changed;

@@ -1,9 +1,7 @@
 /* base/floats.c -- the floating-point state in which Quern computes
 ** Bits must not depend on what the host does to its threads: flushing denormals, other rounding, traps. Kernels are
-** run,
-** graphs evaluated and constants folded in this state: what was folded in another would be kept in the cache for
-** everybody. Looking
-** costs a few nanoseconds; only a state that differs is set.
+** run, graphs evaluated and constants folded in this state: what was folded in another would be kept in the cache for
+** everybody. Looking costs a few nanoseconds; only a state that differs is set.
 ** see:   Intel SDM vol. 1, 10.2.3 (MXCSR); Arm ARM, FPCR
 ** tests: tests/runtime/test_cpu.c, tests/engine/test_compile.c
 */

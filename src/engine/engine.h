@@ -458,8 +458,8 @@ engine_explain engine_explain_plan, engine_explain_fusion, engine_explain_dot, e
 ** */
 
 /* A graph in an order that depends on its structure alone, not on when its nodes were made: sources first, from the
-** roots on.
-** Sources of commutative ops are ordered by what they are. Graphs of equal keys compute the same from their leaves. */
+** roots on. Sources of commutative ops are ordered by what they are. Graphs of equal keys compute the same from their
+** leaves. */
 struct engine_canon {
   quern_context *ctx;
   struct ir_order order;    /* by id */
@@ -474,9 +474,8 @@ quern_status engine_canon_make(struct engine_canon *canon, struct base_arena *ar
                                quern_tensor *const *roots) QUERN_NODISCARD;
 void engine_canon_fini(struct engine_canon *canon);
 
-/* out[i] = roots[i] in another context, made in the order of the canon; leaves[i], an input without a name, stands
-** for the canon's.
-** leaves may be NULL. */
+/* out[i] = roots[i] in another context, made in the order of the canon; leaves[i], an input without a name, stands for
+** the canon's. leaves may be NULL. */
 quern_status engine_copy(quern_context *to, const struct engine_canon *canon, size_t n, quern_tensor *const *roots,
                          quern_tensor **out, quern_tensor **leaves) QUERN_NODISCARD;
 

@@ -341,6 +341,30 @@ static void the_null_device(void **state) {
   close_program();
 }
 
+/* What is only planned needs neither a compiler nor a card: nothing is compiled, and nothing runs. */
+static void plans_alone(void **state) {
+  (void)state;
+  static const char *const ways[][2] = {
+      {"null", "sm_90"}, {"cuda", NULL}, {"cuda", "sm_80"}, {"opencl", NULL}, {"cpu", NULL}};
+  quern_tensor *y = quern_matmul(F32_INPUT("x", 128, 64), F32_INPUT("w", 64, 128));
+  y = quern_tanh(quern_reshape(y, QUERN_LIST(128, 2, 64)));
+  for (size_t i = 0; i < BASE_COUNT(ways); i++) {
+    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_instance *none;
+    options.device = ways[i][0];
+    options.target = ways[i][1];
+    options.plan_only = true;
+    EXPECT_OK(quern_program_compile(&program, ctx, TENSORS(y), &options));
+    assert_int_equal(program->counts.compiled + program->counts.cached, 0);
+    assert_true(program->n_kernels == 1 && program->counts.unfused == 0 &&
+                program->memory.total >= program->memory.arena);
+    EXPECT_ERROR(quern_instance_new(&none, program), INVALID, "only planned");
+    EXPECT_ERROR(quern_program_save(program, "none"), UNSUPPORTED, "only planned");
+    quern_program_free(program);
+    program = NULL;
+  }
+}
+
 /* ---- the hook ------------------------------------------------------------------------------------------ */
 
 static void count_step(void *user, int part, int step, double begin, double end) {
@@ -377,6 +401,7 @@ int main(void) {
                                      TEST(runs_allocate_nothing),
                                      TEST(poison_finds_a_wrong_plan),
                                      TEST(the_null_device),
+                                     TEST(plans_alone),
                                      TEST(every_step_is_told)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,17 @@ static void learns(void **state) {
   }
 }
 
+/* What would end a run at its first evaluation ends it before its first step. */
+static void compiles_evaluation_first(void **state) {
+  (void)state;
+  quern_config *config = tiny_config("");
+  quern_trainer *trainer = trainer_of(config);
+  assert_non_null(trainer->eval.program);
+  assert_int_equal(quern_trainer_info(trainer)->step, 0);
+  quern_trainer_free(trainer);
+  quern_config_free(config);
+}
+
 /* Every precision, and batches in parts, give about the same losses. */
 static void variants(void **state) {
   (void)state;
@@ -385,6 +396,7 @@ static void tells_another_target(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(learns),
+                                     TEST(compiles_evaluation_first),
                                      TEST(variants),
                                      TEST(classes),
                                      TEST(goes_on),

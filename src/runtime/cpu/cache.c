@@ -1,12 +1,10 @@
 /* runtime/cpu/cache.c -- compiled objects in a private folder
-** In the folder: <key>.so, an object with its checksum behind it; <key>.k, a symbolic link from a kernel to its
-** object; <key>.txt, a note; quern-tmp-*, files being written and folders of compilations that run, locked by their
-** processes. Objects
-** are written under another name and renamed, so that a reader sees a whole one or none; after a crash of the machine
-** the checksum
-** shows what was not written. Any process may remove anything at any time: then it is made again. Everything goes by
-** the open folder;
-** what is opened is a regular file of this user, and a FIFO or a device is not waited for.
+** In the folder: <key>.so, an object with its checksum behind it; <key>.k, a symbolic link from a kernel to its object;
+** <key>.txt, a note; quern-tmp-*, files being written and folders of compilations that run, locked by their processes.
+** Objects are written under another name and renamed, so that a reader sees a whole one or none; after a crash of the
+** machine the checksum shows what was not written. Any process may remove anything at any time: then it is made again.
+** Everything goes by the open folder; what is opened is a regular file of this user, and a FIFO or a device is not
+** waited for.
 ** keeps: only a folder that nobody else can write to, nor exchange, is used
 ** tests: tests/runtime/test_cache.c
 */

@@ -37,8 +37,7 @@ static void free_module(struct rt_module *module) {
 }
 
 /* Said when something is interpreted, and not when it only could be: machines are measured without a compiler, in vain,
-** while all
-** that runs was saved compiled. */
+** while all that runs was saved compiled. */
 static void warn_interpreted(void) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true))

@@ -28,10 +28,8 @@ struct rt_command {
 
 /* Runs all commands to their ends, at most `side` at a time, each in a process group of its own and at most `seconds`
 ** long. Commands, and what they have started, end with this process, even when it is killed. They keep their own
-** temporary
-** files in folder (NULL: where they do anyway). How each ended is in it; an error means that one could not be started.
-** The host's
-** other children are not waited for. */
+** temporary files in folder (NULL: where they do anyway). How each ended is in it; an error means that one could not be
+** started. The host's other children are not waited for. */
 quern_status rt_commands_run(struct base_heap *heap, size_t n, struct rt_command *commands, int side, double seconds,
                              const char *folder) QUERN_NODISCARD;
 
@@ -46,8 +44,7 @@ struct rt_bytes {
 };
 
 /* Opens a folder, and gives its path without links; -1 and why: it cannot be opened, or others than root could exchange
-** it or
-** what is above it. */
+** it or what is above it. */
 int rt_folder_open(const char *name, char *path, const char **why);
 
 enum { RT_NAME_BYTES = 32 };
@@ -104,10 +101,8 @@ struct rt_cache {
 /* What QUERN_CACHE, XDG_CACHE_HOME and HOME say where the cache is; "" when nowhere. */
 void rt_cache_place(char *path, size_t bytes);
 /* Opens the cache in a folder, which is made when missing. One that cannot be used, or that others could write to or
-** exchange,
-** is left alone: there is no cache then, and a warning says why, once a process. "": no cache. The first time in a
-** process, what
-** killed ones have left in it is removed. */
+** exchange, is left alone: there is no cache then, and a warning says why, once a process. "": no cache. The first time
+** in a process, what killed ones have left in it is removed. */
 void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *path, int64_t limit);
 void rt_cache_close(struct rt_cache *cache);
 #define RT_CACHE_LIMIT (INT64_C(1) << 30)
@@ -117,8 +112,7 @@ bool rt_cache_find_kernel(const struct rt_cache *cache, const struct rt_key *ker
 void rt_cache_add_kernel(const struct rt_cache *cache, const struct rt_key *kernel, const struct rt_key *object);
 
 /* The bytes of an object, with a path to load it by while the cache is open, and marks it as used now; bytes NULL when
-** it is not
-** there. One that is damaged is removed. */
+** it is not there. One that is damaged is removed. */
 quern_status rt_cache_read(const struct rt_cache *cache, const struct rt_key *object, struct rt_bytes *bytes,
                            char *path) QUERN_NODISCARD;
 void rt_cache_remove(const struct rt_cache *cache, const struct rt_key *object);
@@ -174,8 +168,7 @@ quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const
 /* ---- units (units.c): which kernels are compiled together ---------------------------------------------------- */
 
 /* Gives each kernel k with pick[k] the number of a unit, 0 .. *n - 1, of at most `most` unless they became too long for
-** a
-** compiler, so that they take about as long; kernels that call the same functions come together where that pays. */
+** a compiler, so that they take about as long; kernels that call the same functions come together where that pays. */
 quern_status rt_units_deal(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
                            int most, int *unit, int *n_units) QUERN_NODISCARD;
 

@@ -1,8 +1,7 @@
 /* runtime/cpu/file.c -- files and private folders
 ** A folder is opened from the root, step by step: when nobody else can rename what is on the way, its path means it for
-** good.
-** A temporary folder is locked as long as its process lives, so that what killed ones have left can be told from what
-** is in use.
+** good. A temporary folder is locked as long as its process lives, so that what killed ones have left can be told from
+** what is in use.
 ** tests: tests/runtime/test_cache.c
 */
 #define _GNU_SOURCE /* realpath, O_PATH */
@@ -101,8 +100,7 @@ bool rt_lock(int fd, bool *works) {
 enum { ATTEMPTS = 100 };
 
 /* A new file or folder of a new name in an open folder, locked; -1: errno says why. Another process may take it for
-** left behind and
-** remove it before it is locked; then there is another. */
+** left behind and remove it before it is locked; then there is another. */
 static int make_locked(int in, char name[RT_NAME_BYTES], bool is_folder) {
   for (int i = 0; i < ATTEMPTS; i++) {
     bool works;

@@ -1,14 +1,11 @@
 /* runtime/cpu/process.c -- runs commands side by side and catches what they say
-** Each command writes to a pipe; its end is noticed there, so that SIGCHLD may be ignored, or handled by the host.
-** Each command is in the process group of a watcher, a shell that reads from a second pipe, the leash, and whose other
-** end
+** Each command writes to a pipe; its end is noticed there, so that SIGCHLD may be ignored, or handled by the host. Each
+** command is in the process group of a watcher, a shell that reads from a second pipe, the leash, and whose other end
 ** only this process holds. When this process ends, however it does (SIGKILL, Ctrl-C, out of memory), the kernel closes
-** that end,
-** the shell reads the end of the file and kills the group: compiler, assembler, linker and itself. PR_SET_PDEATHSIG
-** would not do:
-** posix_spawn cannot set it, it ends with the thread that started the child, and grandchildren do not inherit it. A
-** fork of
-** the host that runs on without exec holds the leash as well; compilers then end with it.
+** that end, the shell reads the end of the file and kills the group: compiler, assembler, linker and itself.
+** PR_SET_PDEATHSIG would not do: posix_spawn cannot set it, it ends with the thread that started the child, and
+** grandchildren do not inherit it. A fork of the host that runs on without exec holds the leash as well; compilers then
+** end with it.
 ** keeps: posix_spawn only; signals and their mask are the default ones in the child, whatever the host has; no child of
 **        the host is waited for; when this returns, no command runs, nor what it has started
 ** tests: tests/runtime/test_toolchain.c
@@ -132,8 +129,7 @@ static void wait_for(pid_t pid) {
 }
 
 /* Starts the watcher of a command's group. The command, as long as it is not yet that program, holds both pipes, as
-** this process
-** does: so the leash does not end before it is in the group. */
+** this process does: so the leash does not end before it is in the group. */
 static bool start_watcher(struct running *running, char *const *env) {
   static const char *const argv[] = {"/bin/sh", "-c", "read x; kill -9 0", NULL};
   int ends[2];

@@ -1,7 +1,6 @@
 /* runtime/cpu/toolchain.c -- the C compiler: which one, what it says it is, and running it
 ** keeps: a compiler is asked for its version once a process, and once a version of its file when there is a cache; one
-** that does not
-**        answer is not asked again in this process
+**        that does not answer is not asked again in this process
 ** tests: tests/runtime/test_toolchain.c
 */
 #include "runtime/cpu/cpu_int.h"
@@ -238,8 +237,7 @@ static bool made_object(const struct rt_command *command, const char *object) {
 }
 
 /* Runs the compiler on n units, whose own temporary files lie beside the sources; failed is the number of the first
-** that it did not compile, or n. commands hold the
-** outcome. */
+** that it did not compile, or n. commands hold the outcome. */
 static quern_status compile(const struct rt_cc *cc, struct base_heap *heap, const struct cg_target *target, bool debug,
                             size_t n, const struct rt_cc_job *jobs, double seconds, struct rt_command *commands,
                             size_t *failed) {
