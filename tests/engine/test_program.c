@@ -356,7 +356,7 @@ static void plans_alone(void **state) {
     options.plan_only = true;
     EXPECT_OK(quern_program_compile(&program, ctx, TENSORS(y), &options));
     assert_int_equal(program->counts.compiled + program->counts.cached, 0);
-    assert_true(program->n_kernels == 1 && program->counts.unfused == 0 &&
+    assert_true(program->n_kernels >= 1 && program->counts.unfused == 0 &&
                 program->memory.total >= program->memory.arena);
     EXPECT_ERROR(quern_instance_new(&none, program), INVALID, "only planned");
     EXPECT_ERROR(quern_program_save(program, "none"), UNSUPPORTED, "only planned");
