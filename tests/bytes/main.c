@@ -174,6 +174,7 @@ static quern_status run_program(const quern_program *program, struct watch *watc
   memory_open(&outputs, program->n_outputs, program->outputs);
   watch_begin(watch);
   quern_status status = quern_instance_new(&instance, program);
+  if (status == QUERN_STATUS_OK) status = quern_instance_zero_states(instance);
   if (status == QUERN_STATUS_OK) status = quern_instance_run(instance, (const void *const *)inputs.at, outputs.at);
   if (status == QUERN_STATUS_OK) watch_second(watch, instance);
   if (status == QUERN_STATUS_OK) status = quern_instance_run(instance, (const void *const *)inputs.at, outputs.at);
