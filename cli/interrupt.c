@@ -17,7 +17,7 @@
 enum { ECHO_MS = 100 };
 
 static atomic_int ended, telling; /* ended: the signal that came first, 0: none did */
-static _Atomic int64_t first;     /* its milliseconds; 0: they are just being written */
+static _Atomic int64_t first;     /* milliseconds of the first one by hand; 0: there was none */
 
 static int64_t milliseconds(void) {
   struct timespec now;
@@ -29,11 +29,13 @@ static int64_t milliseconds(void) {
 static void on_signal(int number) {
   static const char text[] = "\nquern: ends after this step, with a checkpoint; once more: at once\n";
   int error = errno, none = 0;
+  int64_t before = 0, now = milliseconds();
   bool by_hand = number == SIGINT || number == SIGTERM;
-  if (atomic_compare_exchange_strong(&ended, &none, number)) {
-    first = milliseconds();
-    if (telling && write(STDERR_FILENO, text, sizeof text - 1) < 0) telling = 0; /* nobody is there to be told */
-  } else if (by_hand && first != 0 && milliseconds() - first >= ECHO_MS) {
+  if (atomic_compare_exchange_strong(&ended, &none, number) && telling &&
+      write(STDERR_FILENO, text, sizeof text - 1) < 0)
+    telling = 0; /* nobody is there to be told */
+  if (by_hand && !atomic_compare_exchange_strong(&first, &before, now) && now - before >= ECHO_MS) {
+    if (getpid() == 1) _exit(128 + number); /* of a namespace: the kernel keeps default signals from it */
     signal(number, SIG_DFL);
     raise(number); /* comes when this returns */
   }

@@ -51,7 +51,8 @@ typedef struct quern_program_options {
   /* Where the smallest limit that can be met is told, when memory_limit is less; 0 is told when that was not why. May be NULL. */
   int64_t *least_limit;
   /* Stops when memory is planned: needs no C compiler and no card. The program tells its memory, steps and kernels; it has no
-  ** instances and cannot be saved. Without a target, that of the device, or of a usual one where the device is not there. */
+  ** instances and cannot be saved. Without a target, that of the device, or of a usual one where the device is not there. A card that is there is opened,
+  ** and its libraries are asked for their workspaces. */
   bool plan_only;
   /* Bytes that the processes of the C compiler may have in memory together; 0: no limit. Under a limit kernels are
   ** compiled in smaller units, fewer at a time, and what does not fit is refused with MEMORY before a compiler is

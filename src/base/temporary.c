@@ -18,11 +18,18 @@
 enum { SLOTS = 256, LOCK_TRIES = 64 };
 static const char end[] = ".tmp";
 
-/* Whether an open file is a regular one with that name and no other. */
-static bool is_at(int fd, int folder, const char *name) {
+/* Whether an open file is a regular one that has the name; *names: how many it has. */
+static bool has_name(int fd, int folder, const char *name, nlink_t *names) {
   struct stat file, there;
-  return fstat(fd, &file) == 0 && fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(file.st_mode) &&
-         file.st_nlink == 1 && file.st_dev == there.st_dev && file.st_ino == there.st_ino;
+  if (fstat(fd, &file) != 0 || fstatat(folder, name, &there, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  *names = file.st_nlink;
+  return S_ISREG(file.st_mode) && file.st_dev == there.st_dev && file.st_ino == there.st_ino;
+}
+
+/* Whether it has no other name: a copy by hard links may have one, and is not ours to remove. */
+static bool is_at(int fd, int folder, const char *name) {
+  nlink_t names;
+  return has_name(fd, folder, name, &names) && names == 1;
 }
 
 /* Closes a file, and errno says why. Returns -1. */
@@ -105,7 +112,10 @@ int base_lock_take(int folder, const char *name, long *holder) {
       *holder = holder_of(fd);
       return give_up(fd, EWOULDBLOCK);
     }
-    if (is_at(fd, folder, name)) {
+    struct stat file;
+    nlink_t names;
+    if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) return give_up(fd, EINVAL);
+    if (has_name(fd, folder, name, &names)) { /* of more names, as backups by hard links make them, one is enough */
       sign(fd);
       return fd;
     }
@@ -116,7 +126,8 @@ int base_lock_take(int folder, const char *name, long *holder) {
 }
 
 void base_lock_release(int folder, const char *name, int fd) {
+  nlink_t names;
   if (fd < 0) return;
-  if (is_at(fd, folder, name)) (void)unlinkat(folder, name, 0);
+  if (has_name(fd, folder, name, &names)) (void)unlinkat(folder, name, 0);
   close(fd);
 }

@@ -284,8 +284,8 @@ static void codec_memory(struct codec *c, quern_memory *m) {
 
 /* Without what it took to make it, which is another each time. */
 static void codec_counts(struct codec *c, quern_program_counts *counts) {
-  size_t *const all[] = {&counts->nodes_before, &counts->nodes_after, &counts->steps,     &counts->copies,
-                         &counts->controls,     &counts->kernels,     &counts->recomputed};
+  size_t *const all[] = {&counts->nodes_before, &counts->nodes_after, &counts->steps,      &counts->copies,
+                         &counts->controls,     &counts->kernels,     &counts->recomputed, &counts->unfused};
   for (size_t i = 0; i < BASE_COUNT(all); i++) codec_size(c, all[i]);
   codec_f64(c, &counts->flops);
   codec_f64(c, &counts->bytes);

@@ -5,20 +5,21 @@
 */
 #include "engine/codec.h"
 
-/* The device's own target, or to plan only that of a usual one. */
-static quern_status find_target(quern_program *program, bool plan_only) {
+/* The device's own target, or that of a usual one where it is not there. */
+static quern_status find_target(quern_program *program, bool there) {
   const char *usual = program->device->usual_target;
-  if (!plan_only || usual == NULL || rt_device_probe(program->device, &program->heap) == QUERN_STATUS_OK)
-    return program->device->target(&program->target);
+  if (there || usual == NULL) return program->device->target(&program->target);
   base_log(1, "planned for target %s: %s", usual, quern_last_error());
   return cg_target_parse(&program->target, usual);
 }
 
 /* The device's target, or the one that was asked for. A GPU has threads of its own. */
-static quern_status choose_target(quern_program *program, const struct engine_request *request) {
-  const quern_program_options *options = &request->options;
+static quern_status choose_target(struct engine_build *b) {
+  quern_program *program = b->program;
+  const quern_program_options *options = &b->request->options;
+  b->asks = !options->plan_only || rt_device_probe(program->device, &program->heap) == QUERN_STATUS_OK;
   if (options->target == NULL)
-    QUERN_TRY(find_target(program, options->plan_only));
+    QUERN_TRY(find_target(program, b->asks));
   else
     QUERN_TRY(cg_target_parse(&program->target, options->target));
   if (!program->target.base.gpu)
@@ -38,8 +39,9 @@ static quern_status configure(struct engine_build *b) {
   if (status == QUERN_STATUS_OK) status = pass_options_parse(&b->passes, options->optimise, list.at);
   base_str_fini(&list);
   QUERN_TRY(status);
-  QUERN_TRY(choose_target(program, b->request));
+  QUERN_TRY(choose_target(b));
   b->limit = options->memory_limit;
+  program->counts.unfused = b->request->n_unfused;
   b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
@@ -214,9 +216,9 @@ static void lessons_fini(struct lessons *l) {
 /* Whether there is something new to be learned from an attempt that failed. */
 static quern_status learn(struct lessons *l, const struct engine_build *b, quern_status failed, bool *more) {
   const struct rt_stats *stats = &b->stats;
-  *more = failed == QUERN_STATUS_INTERNAL && b->unfused.n > 0;
   for (size_t i = 0; i < b->unfused.n; i++)
     if (!base_vec_push(l->heap, &l->unfused, b->unfused.at[i])) return QUERN_STATUS_MEMORY;
+  *more = failed == QUERN_STATUS_INTERNAL && b->unfused.n > 0;
   if (failed != QUERN_STATUS_UNSUPPORTED || stats->n_refused == 0) return QUERN_STATUS_OK;
   for (size_t i = 0; i < l->refused.n; i++)
     if (l->refused.at[i] == stats->refused[0]) return QUERN_STATUS_OK; /* nothing was gained */
@@ -270,7 +272,6 @@ static quern_status compile(quern_program **program, const struct engine_request
     now.unfused = lessons.unfused.at;
     now.n_unfused = lessons.unfused.n;
   }
-  if (status == QUERN_STATUS_OK) (*program)->counts.unfused = now.n_unfused;
   lessons_fini(&lessons);
   base_floats_leave(floats);
   return status;

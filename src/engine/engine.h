@@ -101,13 +101,13 @@ struct quern_program {
   quern_context *ref_ctx; /* QUERN_REF=1: a context for what its kernels compute; else NULL */
 };
 
-/* Everything quern_program_compile was asked, checked (program.c). */
 /* A node that shares no kernel with others: its place in the order of a unit's roots, which is the same at each attempt. */
 struct engine_unfused {
   int unit;
   size_t place;
 };
 
+/* Everything quern_program_compile was asked, checked (program.c). */
 struct engine_request {
   quern_context *ctx;
   size_t n_outputs;
@@ -185,6 +185,7 @@ struct engine_build {
   struct base_map leaf_map;          /* of leaves: by tensor */
   BASE_VEC(struct engine_packing) packings;
   int64_t limit; /* of the memory that a plan may use, 0: none */
+  bool asks;     /* the device's libraries are asked for their workspaces: it is there */
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
   BASE_VEC(struct engine_unfused) unfused; /* nodes of groups that have no kernel, those of the request left out */
@@ -442,13 +443,13 @@ quern_status engine_poison(const quern_instance *instance, const struct engine_f
 
 /* Ends recording, if there is any (profile.c). */
 void engine_record_free(quern_instance *instance);
-/* A builder's text in memory of its own, to be freed with quern_program_text_free; the builder is gone. */
 /* Frees the instructions of kernels where they are not needed to run: of a program that was compiled, or is only
 ** planned. It has no source to be explained then, as one from the cache has none. */
 void engine_program_strip(quern_program *program);
 /* As quern_program_profile's QUERN_PROFILE_ROWS; without the limits of a machine that was not measured before. */
 quern_status engine_profile_rows(const quern_program *program, const quern_instance *instance,
                                  char **text) QUERN_NODISCARD;
+/* A builder's text in memory of its own, to be freed with quern_program_text_free; the builder is gone. */
 quern_status engine_text_take(quern_status status, struct base_str *str, char **text) QUERN_NODISCARD;
 /* What a program is made of, as text (explain.c). */
 typedef quern_status engine_explain(const quern_program *program, const quern_instance *instance, char **text);

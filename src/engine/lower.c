@@ -143,8 +143,7 @@ static quern_status settle_call(const struct engine_build *b, struct kern *kern)
   if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
   for (size_t i = 0; i < b->request->n_refused; i++)
     QUERN_CHECK(b->request->refused[i] != kern->hash, UNSUPPORTED, "its library refused to build %s", kern->name);
-  return device->settle != NULL && !b->request->options.plan_only ? device->settle(kern, &b->program->target)
-                                                                  : QUERN_STATUS_OK;
+  return device->settle != NULL && b->asks ? device->settle(kern, &b->program->target) : QUERN_STATUS_OK;
 }
 
 /* Takes a kernel: its number, or that of an equal one, in whose favour it is freed. */

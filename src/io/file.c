@@ -87,12 +87,16 @@ quern_status io_file_begin(struct io_pending *file, const char *what, const char
   return begin(file, what, path, fill_parts, &(struct parts){n, parts});
 }
 
+void io_file_unlock(struct io_pending *file) {
+  if (file->fd >= 0) close(file->fd);
+  file->fd = -1;
+}
+
 quern_status io_file_end(struct io_pending *file, bool keep) {
   bool renamed = keep && rename(file->temporary, file->path) == 0;
   int why = errno;
   if (!renamed) unlink(file->temporary);
-  close(file->fd);
-  file->fd = -1;
+  io_file_unlock(file);
   QUERN_CHECK(renamed || !keep, IO, "%s: cannot be renamed: %s", file->path, strerror(why));
   return QUERN_STATUS_OK;
 }

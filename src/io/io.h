@@ -24,6 +24,8 @@ struct io_pending {
 quern_status io_file_begin(struct io_pending *file, const char *what, const char *path, size_t n,
                            const struct io_part *parts) QUERN_NODISCARD;
 quern_status io_file_end(struct io_pending *file, bool keep) QUERN_NODISCARD;
+/* Gives the descriptor back before the end: another writer of that name may take the file for left behind. */
+void io_file_unlock(struct io_pending *file);
 /* Writes out the folder that a path is in, so that a rename in it lasts; or an open folder. Where that is not
 ** possible at all it is not an error. */
 quern_status io_file_sync_folder(const char *path) QUERN_NODISCARD;

@@ -302,6 +302,10 @@ static quern_status begin_index(const struct writing *writing, size_t n_shards, 
   return status;
 }
 
+/* Shards beyond these are not held open: descriptors are few. Two processes that write the same name at a time then get
+** an error. */
+enum { MOST_LOCKED = 200 };
+
 /* Writes all files beside their paths, the index last; *done of them are there. which: room for all tensors. */
 static quern_status begin_shards(const struct writing *writing, size_t n, const size_t *shard, size_t *which,
                                  struct io_pending *files, size_t *done) {
@@ -312,6 +316,7 @@ static quern_status begin_shards(const struct writing *writing, size_t n, const 
     for (; at < writing->n && shard[at] == *done; at++) which[count++] = at;
     QUERN_TRY(shard_path(writing, *done, n, true, path));
     QUERN_TRY(begin_file(writing, count, which, path, &files[*done]));
+    if (*done >= MOST_LOCKED) io_file_unlock(&files[*done]);
   }
   QUERN_TRY(begin_index(writing, n, shard, &files[n]));
   ++*done;

@@ -336,12 +336,13 @@ quern_status ir_inline_composite(struct ir_node *node, const struct ir_graph *bo
                                  uint32_t nodes_before, quern_tensor **out) {
   quern_context *ctx = node->ctx;
   QUERN_TRY(ir_inline(ctx, body, src, out));
+  uint64_t most = BASE_MAX((uint64_t)IR_MOST_INLINED, 64 * (uint64_t)nodes_before); /* large graphs may grow more */
   QUERN_CHECK(
-      ctx->n_nodes - nodes_before <= IR_MOST_INLINED, UNSUPPORTED,
-      "inline: with the body of composite \"%s\" there are more than %d nodes\n"
+      ctx->n_nodes - nodes_before <= most, UNSUPPORTED,
+      "inline: with the body of composite \"%s\" there are more than %llu nodes\n"
       "  HINT: a body that holds another composite twice doubles at each level; compute shared values once, or use a "
       "loop",
-      node->attrs->name, (int)IR_MOST_INLINED);
+      node->attrs->name, (unsigned long long)most);
   return QUERN_STATUS_OK;
 }
 

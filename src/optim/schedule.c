@@ -53,11 +53,13 @@ void quern_schedule_report(quern_schedule *schedule, double metric) {
   if (schedule == NULL || schedule->pieces == NULL) return;
   const quern_schedule_piece *plateau = find_plateau(schedule);
   if (plateau == NULL) return;
+  bool none = schedule->plateau.reports++ == 0 || !isfinite(schedule->plateau.best);
   double enough = schedule->plateau.best - plateau->threshold * fabs(schedule->plateau.best);
-  if (schedule->plateau.reports++ == 0 || metric < enough) {
+  if (none) schedule->plateau.best = INFINITY;
+  if (isfinite(metric) && (none || metric < enough)) {
     schedule->plateau.best = metric;
     schedule->plateau.bad = 0;
-  } else if (++schedule->plateau.bad > plateau->patience) { /* a NaN is no improvement */
+  } else if (++schedule->plateau.bad > plateau->patience) { /* nor is what is not finite an improvement */
     schedule->plateau.bad = 0;
     schedule->plateau.falls++;
   }

@@ -55,6 +55,12 @@ static struct kern_view view_of(const struct sched_job *job, const struct pass_a
   return (struct kern_view){mem, v->at, v->batch, v->head, v->row};
 }
 
+/* Bytes of workspace that cuDNN is taken to need until it is asked, which a plan without a card never does: backward the
+** sums of the rows and those of dq, in f32. */
+static int64_t workspace(const struct pass_attention *a) {
+  return a->back ? 4 * a->batch * a->heads * a->queries * (1 + a->width) : 1;
+}
+
 quern_status sched_attention_call(struct sched_job *job) {
   struct pass_attention a;
   QUERN_CHECK(pass_attention_read(job->group->anchor, &a), INTERNAL, "schedule: %s is no attention",
@@ -75,7 +81,7 @@ quern_status sched_attention_call(struct sched_job *job) {
                                                &call.attention.y,  &call.attention.dy, &call.attention.dq,
                                                &call.attention.dk, &call.attention.dv};
   for (int i = 0; i < PASS_VIEWS; i++) *views[i] = view_of(job, &a, i);
-  call.work = kern_add_mem(job->kern, QUERN_DTYPE_U8, KERN_WORK, 1);
+  call.work = kern_add_mem(job->kern, QUERN_DTYPE_U8, KERN_WORK, workspace(&a));
   kern_add_call(job->kern, &call);
   return job->kern->failed;
 }

@@ -15,7 +15,7 @@ enum { MAX_SPATIAL = 3, MAX_TAPS = 4, MAX_OUT = 1 << 22 };
 struct axis {
   int axis;
   int64_t n, m;
-  double step; /* of positions in x; 0: n / m */
+  double scale; /* that was asked for; 0: m / n */
   quern_interpolate_mode mode;
   bool align;
 };
@@ -32,14 +32,14 @@ struct taps {
 /* Where the middle of element i of the result lies in x, whose elements have their middles at 0, 1, .. */
 static double position(const struct axis *a, int64_t i) {
   if (a->align) return a->m > 1 ? (double)i * (double)(a->n - 1) / (double)(a->m - 1) : 0;
-  if (a->step != 0) return ((double)i + 0.5) * a->step - 0.5;
+  if (a->scale != 0) return ((double)i + 0.5) / a->scale - 0.5;
   return ((double)(2 * i + 1) * (double)a->n - (double)a->m) / (2 * (double)a->m);
 }
 
 static int64_t nearest(const struct axis *a, int64_t i) {
   int64_t half = a->mode == QUERN_INTERPOLATE_NEAREST_EXACT;
-  double exact = floor(((double)i + 0.5 * (double)half) * a->step);
-  return BASE_MIN(a->step != 0 ? (int64_t)exact : (2 * i + half) * a->n / (2 * a->m), a->n - 1);
+  double exact = floor(((double)i + 0.5 * (double)half) / a->scale);
+  return BASE_MIN(a->scale != 0 ? (int64_t)exact : (2 * i + half) * a->n / (2 * a->m), a->n - 1);
 }
 
 /* The weight of a neighbour at distance x of a cubic convolution. */
@@ -168,7 +168,7 @@ static bool read_axis(quern_context *ctx, const char *what, const quern_tensor *
   if (scale != 0) {
     double m = floor((double)a->n * scale);
     a->m = m <= MAX_OUT ? (int64_t)m : (int64_t)MAX_OUT + 1;
-    a->step = 1 / scale;
+    a->scale = scale;
   }
   if (a->n >= 1 && a->n <= INT32_MAX && a->m >= 1 && a->m <= MAX_OUT) return true;
   ir_fail(ctx, QUERN_STATUS_SHAPE,

@@ -195,6 +195,7 @@ static quern_status compile_programs(quern_trainer *t, bool fresh, quern_program
   struct need need;
   QUERN_TRY(find_need(t, fresh, &need));
   bool limited = t->info.limit > 0, fits = t->info.limit >= least_later(&need);
+  if (t->remote && limited && !fits) return refuse(t, &need); /* there is no compiler's room to be told */
   int64_t room = limited ? BASE_MAX(need.step + BASE_MAX(t->info.limit - need.run, 0), 1) : 0;
   if (limited && !t->remote) t->compiler_room = fits ? BASE_MAX(t->info.limit - need.process, 1) : 1;
   double start = base_clock();

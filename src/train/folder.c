@@ -113,17 +113,15 @@ static quern_status judge_config(const struct found *found, const quern_config *
                                  const char *out, const char *text, size_t n) {
   quern_config *written;
   bool marked = n >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0;
-  if (!marked && !found->checkpoints) return in_the_way(out, CONFIG, "no run has written it");
+  if (!marked) return in_the_way(out, CONFIG, "no run has written it");
   QUERN_TRY(quern_train_config(&written, io_config_allocator(config)));
   quern_status status = quern_config_text(written, path, text, n);
   const char *key = status == QUERN_STATUS_OK ? find_difference(config, written) : NULL;
-  if (key != NULL && (found->checkpoints || found->trained))
+  if (key != NULL && found->trained)
     status = base_error(QUERN_STATUS_INVALID,
                         "%s: the run in this folder was made with %s = '%.100s', not '%.100s' HINT: another folder: "
-                        "out=FOLDER; or %s it as it was: quern %s %s%s",
-                        out, key, quern_config_get(written, key), quern_config_get(config, key),
-                        found->checkpoints ? "go on with" : "begin", found->checkpoints ? "resume" : "train", out,
-                        found->checkpoints ? "" : "/" CONFIG);
+                        "out=FOLDER; or begin it as it was: quern train %s/" CONFIG " out=%s",
+                        out, key, quern_config_get(written, key), quern_config_get(config, key), out, out);
   quern_config_free(written);
   return status == QUERN_STATUS_PARSE ? in_the_way(out, CONFIG, "is no configuration of a run") : status;
 }
@@ -133,7 +131,7 @@ static quern_status judge(const struct found *found, struct base_heap *heap, con
   char path[IO_PATH_MOST];
   void *text;
   size_t n;
-  if (found->file == NULL || (found->checkpoints && strcmp(found->file, CONFIG) != 0)) return QUERN_STATUS_OK;
+  if (found->file == NULL || found->checkpoints) return QUERN_STATUS_OK; /* the newest checkpoint has the say */
   if (strcmp(found->file, CONFIG) != 0) return in_the_way(out, found->file, "there is no config of a run beside it");
   QUERN_TRY(io_path_join(path, out, CONFIG));
   QUERN_TRY(io_file_read(path, heap, 1 << 20, &text, &n));

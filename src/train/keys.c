@@ -100,8 +100,8 @@ quern_status quern_train_config_of(quern_config *config, const char *dir) {
   if (checkpoint == NULL && train_has_config(dir))
     return base_error(QUERN_STATUS_IO,
                       "%s: there is no checkpoint in it: the run ended before its first HINT: quern train %s/config "
-                      "begins it anew",
-                      dir, dir);
+                      "out=%s begins it anew",
+                      dir, dir, dir);
   QUERN_CHECK(checkpoint != NULL, IO, "%s: there is no checkpoint in it", dir);
   quern_status status = quern_checkpoint_get(checkpoint, &info);
   if (status == QUERN_STATUS_OK && quern_checkpoint_config(checkpoint, "model") == NULL)

@@ -22,10 +22,12 @@ static quern_status state_text(const quern_trainer *t, struct base_str *str) {
   base_str_printf(str, "{\"epoch\":%" PRIu64 ",\"position\":%" PRId64 ",\"accum\":%" PRId64 ",\"bad\":%" PRId64,
                   cursor.epoch, cursor.position, t->info.accum, t->bad);
   if (isfinite(t->best)) base_str_printf(str, ",\"best\":%.17g", t->best);
-  if (t->schedule.plateau.reports > 0)
-    base_str_printf(
-        str, ",\"plateau\":{\"best\":%.17g,\"reports\":%" PRId64 ",\"bad\":%" PRId64 ",\"falls\":%" PRId64 "}",
-        t->schedule.plateau.best, t->schedule.plateau.reports, t->schedule.plateau.bad, t->schedule.plateau.falls);
+  if (t->schedule.plateau.reports > 0) {
+    base_str_printf(str, ",\"plateau\":{\"reports\":%" PRId64 ",\"bad\":%" PRId64 ",\"falls\":%" PRId64,
+                    t->schedule.plateau.reports, t->schedule.plateau.bad, t->schedule.plateau.falls);
+    if (isfinite(t->schedule.plateau.best)) base_str_printf(str, ",\"best\":%.17g", t->schedule.plateau.best);
+    base_str_add(str, "}");
+  }
   base_str_printf(str, ",\"target\":\"%s\",\"data\":\"%016" PRIx64 "\"}", t->info.target, t->data.digest);
   return base_str_status(str);
 }
@@ -258,7 +260,8 @@ static quern_status restore_state(quern_trainer *t, const quern_checkpoint_info 
   QUERN_TRY(read_real(info->path, state, "best", false, &t->best));
   const json_t *plateau = json_object_get(state, "plateau");
   if (plateau != NULL) {
-    QUERN_TRY(read_real(info->path, plateau, "best", true, &t->schedule.plateau.best));
+    t->schedule.plateau.best = INFINITY; /* until an evaluation is finite */
+    QUERN_TRY(read_real(info->path, plateau, "best", false, &t->schedule.plateau.best));
     QUERN_TRY(read_numbers(info->path, plateau, BASE_COUNT(plateaus), plateaus));
   }
   if (t->changed) return QUERN_STATUS_OK; /* there is no going on, and the place means nothing */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "base/base.h"
@@ -141,6 +142,26 @@ static void locks(void **state) {
   folder_clear(folder);
 }
 
+/* A backup by hard links gives a lock a second name, and is in nobody's way; what is no file is said to be none. */
+static void linked_locks(void **state) {
+  (void)state;
+  long holder;
+  int fd = base_lock_take(at, ".lock", &holder);
+  assert_true(fd >= 0);
+  assert_int_equal(linkat(at, ".lock", at, "backup", 0), 0);
+  base_lock_release(at, ".lock", fd);
+  assert_false(is_there(".lock"));
+  assert_int_equal(linkat(at, "backup", at, ".lock", 0), 0); /* as a killed process would leave it */
+  fd = base_lock_take(at, ".lock", &holder);
+  assert_true(fd >= 0);
+  base_lock_release(at, ".lock", fd);
+  assert_false(is_there(".lock"));
+  assert_int_equal(mkfifoat(at, ".lock", 0600), 0);
+  assert_int_equal(base_lock_take(at, ".lock", &holder), -1);
+  assert_int_equal(errno, EINVAL);
+  folder_clear(folder);
+}
+
 static int begin(void **state) {
   (void)state;
   if (!folder_make()) return -1;
@@ -157,6 +178,7 @@ static int end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(of_the_killed), cmocka_unit_test(of_the_living),
-                                     cmocka_unit_test(of_others), cmocka_unit_test(names), cmocka_unit_test(locks)};
+                                     cmocka_unit_test(of_others),     cmocka_unit_test(names),
+                                     cmocka_unit_test(locks),         cmocka_unit_test(linked_locks)};
   return cmocka_run_group_tests_name("base/temporary", tests, begin, end);
 }

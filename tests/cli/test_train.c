@@ -273,6 +273,23 @@ static void interrupted(void **state) {
   }
 }
 
+/* A terminal is closed, then somebody ends the process: that is the first time by hand, and the step is waited for. */
+static void hung_up_and_ended(void **state) {
+  (void)state;
+  static const char *const arguments[] = {"quern",         "train",     "model=modern:128x2", "data=text",
+                                          "length=64",     "batch=4",   "warmup=0",           "out=both",
+                                          "device=interp", "threads=1", "steps=900",          NULL};
+  struct child child;
+  start(&child, 0, arguments);
+  assert_true(read_until(&child, "start "));
+  assert_int_equal(kill(child.pid, SIGHUP), 0);
+  nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* no echo of the first */
+  (void)kill(child.pid, SIGTERM);
+  int status = finish(&child);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 128 + SIGHUP) fail_msg("status %x:\n%s", status, text);
+  assert_int_equal(matching("^stopped after step [0-9]+ of 900$"), 1);
+}
+
 /* Nobody reads on: the run ends as after Ctrl-C, with its last step saved. What was ignored from the start, as by
 ** nohup, stays so. */
 static void left_alone(void **state) {
@@ -444,6 +461,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(wrong_calls), cmocka_unit_test(piped),          cmocka_unit_test(resumed),
       cmocka_unit_test(interrupted), cmocka_unit_test(left_alone),     cmocka_unit_test(interrupted_twice),
       cmocka_unit_test(on_terminal), cmocka_unit_test(on_no_terminal), cmocka_unit_test(generated),
-      cmocka_unit_test(limited),     cmocka_unit_test(planned)};
+      cmocka_unit_test(limited),     cmocka_unit_test(planned),        cmocka_unit_test(hung_up_and_ended)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -70,6 +70,14 @@ static void plateau(void **state) {
   expect(&s, 5, 0.2);
   quern_schedule_report(&s, 8);
   expect(&s, 5, 0.02);
+  s = of(2, pieces);
+  quern_schedule_report(&s, NAN); /* none is the best yet */
+  quern_schedule_report(&s, INFINITY);
+  expect(&s, 5, 0.2);
+  quern_schedule_report(&s, 1e30);
+  quern_schedule_report(&s, 1e29);
+  assert_true(s.plateau.best == 1e29);
+  expect(&s, 5, 0.2);
   quern_schedule_report(NULL, 1);
   assert_true(quern_schedule_at(NULL, 1) == 0);
 }

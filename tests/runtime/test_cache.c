@@ -1,7 +1,10 @@
 /* tests/runtime/test_cache.c -- the cache: damage, unsafe folders, the limit, many processes */
+#define _GNU_SOURCE /* unshare */
 #include "runtime/files.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "runtime/cpu/cpu_int.h"
@@ -363,6 +366,30 @@ static void open_and_close(void) {
   rt_cache_close(&cache);
 }
 
+/* A user who is alone in a namespace of users: root shows as nobody, and / belongs to it. */
+static void make_in_namespace(void) {
+  struct rt_folder folder;
+  char map[64];
+  if (geteuid() == 0 && (setresgid(65533, 65533, 65533) != 0 || setresuid(65533, 65533, 65533) != 0)) _exit(77);
+  unsigned outside = geteuid();
+  (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* else /proc/self is not this user's */
+  if (unshare(CLONE_NEWUSER) != 0) _exit(77);
+  int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC), n = snprintf(map, sizeof map, "1000 %u 1", outside);
+  if (fd < 0 || write(fd, map, (size_t)n) != n) _exit(77);
+  close(fd);
+  unsetenv("TMPDIR");
+  CHILD_CHECK(geteuid() == 1000);
+  CHILD_CHECK(rt_folder_make(&folder, -1, "") == QUERN_STATUS_OK);
+  rt_folder_remove(&folder);
+}
+
+static void users_namespace(void **state) {
+  (void)state;
+  int status = in_child(make_in_namespace, text, sizeof text);
+  if (status == 77) skip(); /* namespaces cannot be made here */
+  if (status != 0) fail_msg("status %d: %s", status, text);
+}
+
 /* The first use of the cache in a process removes what killed ones have left, though nothing is compiled. */
 static void swept_first(void **state) {
   (void)state;
@@ -475,9 +502,18 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(places),      /* first: the environment is read once */
       cmocka_unit_test(swept_first), /* before this process opens one */
-      CACHE_TEST(objects),           CACHE_TEST(kernels_and_notes), CACHE_TEST(damaged), CACHE_TEST(strange_entries),
-      CACHE_TEST(folders),           CACHE_TEST(changed_directory), CACHE_TEST(limit),   CACHE_TEST(used_now),
-      CACHE_TEST(left_behind),       CACHE_TEST(many_processes),    CACHE_TEST(faults),
+      cmocka_unit_test(users_namespace),
+      CACHE_TEST(objects),
+      CACHE_TEST(kernels_and_notes),
+      CACHE_TEST(damaged),
+      CACHE_TEST(strange_entries),
+      CACHE_TEST(folders),
+      CACHE_TEST(changed_directory),
+      CACHE_TEST(limit),
+      CACHE_TEST(used_now),
+      CACHE_TEST(left_behind),
+      CACHE_TEST(many_processes),
+      CACHE_TEST(faults),
   };
   unsetenv("QUERN_DEBUG");
   files_begin();

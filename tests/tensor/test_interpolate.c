@@ -78,6 +78,18 @@ static void shuffles(void **state) {
   EXPECT_TYPE(quern_pixel_shuffle(ZEROS(F32, 0, 9, 2, 3), 3), F32, DIMS(0, 1, 6, 9));
 }
 
+/* Positions of whole scales are exact, also of those whose reciprocal is none. */
+static void whole_scales(void **state) {
+  (void)state;
+  quern_tensor *x = REALS(F32, DIMS(1, 1, 4), 0, 1, 2, 3);
+  float given[196], wanted[196];
+  quern_tensor *by_scale = quern_interpolate(x, SIZED(.scales = {49})),
+               *by_size = quern_interpolate(x, SIZED(.sizes = {196}));
+  EXPECT_OK(quern_eval(ctx, 1, &by_scale, &(void *){given}, 0, NULL));
+  EXPECT_OK(quern_eval(ctx, 1, &by_size, &(void *){wanted}, 0, NULL));
+  assert_memory_equal(given, wanted, sizeof wanted);
+}
+
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 static quern_tensor *resized(quern_tensor *const *x, const void *user) { return quern_interpolate(x[0], user); }
@@ -111,8 +123,9 @@ static void long_axis(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(nearest),  TEST(simple_places_need_no_gather), TEST(linear), TEST(cubic), TEST(shuffles), TEST(gradients),
-      TEST(long_axis)};
+  const struct CMUnitTest tests[] = {TEST(nearest),   TEST(simple_places_need_no_gather),
+                                     TEST(linear),    TEST(cubic),
+                                     TEST(shuffles),  TEST(gradients),
+                                     TEST(long_axis), TEST(whole_scales)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

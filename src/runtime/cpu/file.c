@@ -41,11 +41,18 @@ enum { STEP = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
 enum { STEP = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
 #endif
 
+/* Whether the owner of a folder may exchange everything anyway: root, and whoever owns /, as which root shows in a user
+** namespace that does not map it. */
+static bool is_trusted(uid_t owner) {
+  struct stat root;
+  return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
+}
+
 /* Why others could exchange what is in the folder; NULL: they cannot. */
 static const char *is_open_to_others(int folder) {
   struct stat info;
   if (fstat(folder, &info) != 0) return strerror(errno);
-  if (info.st_uid != geteuid() && info.st_uid != 0) return "a folder on its path belongs to another user";
+  if (!is_trusted(info.st_uid)) return "a folder on its path belongs to another user";
   if ((info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0)
     return "others may write to a folder on its path (chmod go-w helps)";
   return NULL;
