@@ -10,7 +10,7 @@ run() { # program, arguments
   echo "neon: $*"
   program=$1
   shift
-  qemu-aarch64 -L /usr/aarch64-linux-gnu "build/neon/$program" "$@"
+  qemu-aarch64 "build/neon/$program" "$@"
 }
 failed=0
 for optimise in 1 0; do
