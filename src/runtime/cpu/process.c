@@ -137,6 +137,9 @@ static bool start_watcher(struct running *running, char *const *env) {
   int error = spawn(&running->watcher, argv, env, 0, ends[0], -1);
   close(ends[0]);
   running->leash = ends[1];
+  /* The watcher makes its group by itself. Where posix_spawn returns before a child has come so far (qemu-user), the command
+  ** would find no group to join. */
+  if (!error) (void)!setpgid(running->watcher, running->watcher);
   if (!error) return true;
   close(ends[1]);
   running->watcher = 0;
