@@ -27,6 +27,7 @@ echo "nightly: SEED=$seed"
 step nets-models "$build/quernnets" --models all
 step nets-random "$build/quernnets" --random 400 --seed "$seed"
 step nets-run "$build/quernnets" --run 2000 --seed "$seed"
+step nets-run-models "$build/quernnets" --run-models all
 step nets-run-cpu "$build/quernnets" --run 50 --seed "$seed" --device cpu
 step kill tests/kill/run.sh "$build" 100 "$seed"
 step property "$build/quernprop" --graphs 100000 --seed "$seed"

@@ -74,7 +74,7 @@ property-interp  build/quernprop --device interp --graphs 20000
 property-cpu     build/quernprop --device cpu --graphs 1000
 property-calls   build/quernprop --device interp --target sm_90+blas+dnn --graphs 5000
 nets             build/quernnets --models short --random 20
-nets-run         build/quernnets --run 60
+nets-run         build/quernnets --run 60 --run-models short
 judge-self       $python tests/oracle/judge.py --selftest
 judge-io-self    $python tests/oracle/safetensors_judge.py --selftest
 plant            tests/driver/plant.sh build

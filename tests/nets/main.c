@@ -2,9 +2,9 @@
 ** quernnets [--models all|short|none] [--random N] [--seed S] [--targets LIST]
 **   plans the networks that come with Quern and N random ones for each target, and makes the text of every kernel; no compiler and no
 **   card is needed. Fails where something cannot be compiled, or not fused
-** quernnets --run N [--seed S] [--targets LIST | --device NAME]
-**   runs N small random networks on the interpreter of kernels with these targets, or on a device: loss, gradients and what training
-**   changes besides must be those of the evaluator
+** quernnets --run N [--run-models all|short|none] [--seed S] [--targets LIST | --device NAME]
+**   runs N small random networks, and those that come with Quern made small, on the interpreter of kernels with these targets, or on a
+**   device: loss, gradients and what training changes besides must be those of the evaluator
 ** --only SEED: one random network, its layers printed
 */
 #include <errno.h>
@@ -64,8 +64,9 @@ static quern_status make(struct made *m, const struct which *w) {
   if (w->random)
     nets_random(&m->net, m->model, w->number, w->small);
   else
-    nets_model(&m->net, m->model, (int)w->number);
+    nets_model(&m->net, m->model, (int)w->number, w->small);
   QUERN_TRY(quern_context_check(m->ctx));
+  if (m->net.loss == NULL) return QUERN_STATUS_INVALID; /* the model has no such name: the last error says so */
   low.low = w->low;
   quern_tensor *outputs[] = {m->net.loss, m->net.out};
   if (w->low != QUERN_DTYPE_F32) QUERN_TRY(quern_autocast(m->model, 2, outputs, outputs, &low));
@@ -77,7 +78,7 @@ static void name_of(const struct which *w, char name[NET_NAME]) {
   if (w->random)
     snprintf(name, NET_NAME, "--only %llu", (unsigned long long)w->number);
   else
-    nets_model_name((int)w->number, name);
+    nets_model_name((int)w->number, w->small, name);
 }
 
 /* ---- plans --------------------------------------------------------------------------------------------------------- */
@@ -340,21 +341,34 @@ static void run_seed(struct sweep *s, uint64_t seed) {
   run_one(s, &w);
 }
 
+static void run_model(struct sweep *s, int i) {
+  for (int way = 0; way < 4 && s->failed < MOST_FAILURES; way++) {
+    const struct which w = {.number = (uint64_t)i,
+                            .small = true,
+                            .train = way % 2 == 0,
+                            .low = way < 2 ? QUERN_DTYPE_F32 : QUERN_DTYPE_BF16};
+    run_one(s, &w);
+  }
+}
+
 /* ---- options ------------------------------------------------------------------------------------------------------- */
+
+/* Networks that come with Quern: their lists. */
+enum models { NONE, SHORT, ALL };
 
 struct options {
   uint64_t random, run, seed, only;
-  bool has_only, models, short_models;
+  bool has_only;
+  enum models models, run_models;
   char targets[256];
   const char *device;
 };
 
 static int usage(const char *why, const char *what) {
-  fprintf(
-      stderr,
-      "quernnets: %s %s\nusage: quernnets [--models all|short|none] [--random N] [--run N] [--seed S] [--only SEED] "
-      "[--targets LIST] [--device NAME]\n",
-      why, what);
+  fprintf(stderr,
+          "quernnets: %s %s\nusage: quernnets [--models all|short|none] [--random N] [--run N] "
+          "[--run-models all|short|none] [--seed S] [--only SEED] [--targets LIST] [--device NAME]\n",
+          why, what);
   return 2;
 }
 
@@ -365,16 +379,26 @@ static bool read_number(const char *text, uint64_t *to) {
   return errno == 0 && end != text && *end == 0;
 }
 
+static bool read_models(const char *text, enum models *to) {
+  static const char *const words[] = {[NONE] = "none", [SHORT] = "short", [ALL] = "all"};
+  for (size_t i = 0; i < BASE_COUNT(words); i++)
+    if (strcmp(text, words[i]) == 0) {
+      *to = (enum models)i;
+      return true;
+    }
+  return false;
+}
+
 static int read_options(struct options *o, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     const char *name = argv[i], *value = i + 1 < argc ? argv[++i] : NULL;
     bool fine = value != NULL;
     if (!fine) return usage("no value after", name);
-    if (strcmp(name, "--models") == 0) {
-      fine = strcmp(value, "all") == 0 || strcmp(value, "short") == 0 || strcmp(value, "none") == 0;
-      o->models = value[0] != 'n';
-      o->short_models = value[0] == 's';
-    } else if (strcmp(name, "--random") == 0)
+    if (strcmp(name, "--models") == 0)
+      fine = read_models(value, &o->models);
+    else if (strcmp(name, "--run-models") == 0)
+      fine = read_models(value, &o->run_models);
+    else if (strcmp(name, "--random") == 0)
       fine = read_number(value, &o->random);
     else if (strcmp(name, "--run") == 0)
       fine = read_number(value, &o->run);
@@ -408,8 +432,10 @@ int main(int argc, char **argv) {
     run_seed(&s, o.only);
     sweep_all(&s, true, o.only);
   }
-  for (int i = 0; o.models && i < nets_models(); i++)
-    if (!o.short_models || nets_model_is_short(i)) sweep_all(&s, false, (uint64_t)i);
+  for (int i = 0; o.models != NONE && i < nets_models(false); i++)
+    if (o.models == ALL || nets_model_is_short(i, false)) sweep_all(&s, false, (uint64_t)i);
+  for (int i = 0; o.run_models != NONE && i < nets_models(true); i++)
+    if (o.run_models == ALL || nets_model_is_short(i, true)) run_model(&s, i);
   for (uint64_t i = 0; i < o.random && s.failed < MOST_FAILURES; i++) sweep_all(&s, true, o.seed + i);
   for (uint64_t i = 0; i < o.run && s.failed < MOST_FAILURES; i++) run_seed(&s, o.seed + i);
   printf("%d passed, %d failed\n", s.passed, s.failed);

@@ -20,11 +20,12 @@ struct net {
 
 /* ---- networks that come with Quern (models.c) --------------------------------------------------------------------- */
 
-/* How many there are, and which are in the short list: a network of each kind. */
-int nets_models(void);
-bool nets_model_is_short(int i);
-void nets_model_name(int i, char name[NET_NAME]);
-void nets_model(struct net *net, quern_model *model, int i);
+/* How many there are, and which are in the short list: a network of each kind. small: those that are run, by the
+** interpreter and the evaluator too. */
+int nets_models(bool small);
+bool nets_model_is_short(int i, bool small);
+void nets_model_name(int i, bool small, char name[NET_NAME]);
+void nets_model(struct net *net, quern_model *model, int i, bool small);
 
 /* ---- random ones (random.c) --------------------------------------------------------------------------------------- */
 
