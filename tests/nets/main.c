@@ -258,16 +258,25 @@ static double largest(const quern_tensor *t, const void *a) {
   return most;
 }
 
+/* What an output is compared with: the evaluator's; in bf16 also that of the network in f32, or NULL; and how far the evaluator's
+** moves when what goes in moves by a unit in the last place of bf16, or NULL. */
+struct judge {
+  void *const *want, *const *exact;
+  const double *moved;
+};
+
 /* Differences may be a part of the largest value of a tensor, and of all together, since some gradients are 0 but for rounding; in
 ** bf16 also what the network itself loses to f32, which is much where few values are normalised. */
-static quern_status compare(const struct run *r, void *const *want, void *const *exact, void *const *got) {
+static quern_status compare(const struct run *r, const struct judge *judge, void *const *got) {
   const double bound = 2e-4, share = 0.05, lost = 3;
   double all = 0;
-  for (size_t i = 0; i < r->outputs.n; i++) all = fmax(all, largest(r->outputs.at[i], want[i]));
+  for (size_t i = 0; i < r->outputs.n; i++) all = fmax(all, largest(r->outputs.at[i], judge->want[i]));
   for (size_t i = 0; i < r->outputs.n; i++) {
     const quern_tensor *t = r->outputs.at[i];
-    double most = bound * (largest(t, want[i]) + share * all + 1e-6), worst = difference(t, want[i], got[i]);
-    if (exact != NULL) most += lost * difference(t, want[i], exact[i]) + (0.01 / bound) * most;
+    double most = bound * (largest(t, judge->want[i]) + share * all + 1e-6);
+    double worst = difference(t, judge->want[i], got[i]);
+    if (judge->exact != NULL) most += lost * difference(t, judge->want[i], judge->exact[i]) + (0.01 / bound) * most;
+    if (judge->moved != NULL) most += judge->moved[i];
     QUERN_CHECK(worst <= most, INTERNAL, "output %zu (%s, %lld elements) differs by %g, more than %g", i,
                 ir_ops[t->node->op].name, (long long)ir_count(t), worst, most);
   }
@@ -291,6 +300,49 @@ static quern_status evaluate(struct run *r, const struct which *w, void ***value
   return quern_eval(r->m->ctx, r->outputs.n, r->outputs.at, *values, r->feeds.n, r->feeds.at);
 }
 
+/* The evaluator's values of what goes in, each number of it moved up or down by a unit in the last place of bf16. */
+static quern_status evaluate_moved(struct run *r, uint64_t way, void **values) {
+  quern_feed *feeds = base_arena_copy(r->arena, r->feeds.at, r->feeds.n * sizeof *feeds);
+  for (size_t i = 0; i < r->feeds.n && feeds != NULL; i++) {
+    const quern_tensor *t = feeds[i].leaf;
+    if (!base_dtype_is(t->dtype, BASE_FLOAT)) continue;
+    void *data = alloc_for(r, t);
+    if (data == NULL) return QUERN_STATUS_MEMORY;
+    for (size_t k = 0; k < (size_t)ir_count(t); k++) {
+      bool up = base_hash_u64(base_hash_u64(way, i), k) % 2 == 0;
+      double x = base_load_float(t->dtype, feeds[i].data, k) * (1 + (up ? 1.0 : -1.0) / 256);
+      base_convert(t->dtype, data, k, QUERN_DTYPE_F64, &x, 0);
+    }
+    feeds[i].data = data;
+  }
+  if (feeds == NULL) return QUERN_STATUS_MEMORY;
+  return quern_eval(r->m->ctx, r->outputs.n, r->outputs.at, values, r->feeds.n, feeds);
+}
+
+/* How far results move with their inputs, at most of a few times: where a unit of an activation like relu is at its corner, or
+** much cancels, rounding in another place does as much. */
+static quern_status find_moved(struct run *r, struct judge *judge) {
+  enum { WAYS = 4 };
+  double *moved = base_arena_alloc(r->arena, (r->outputs.n + 1) * sizeof *moved); /* zero */
+  void **values = alloc_values(r);
+  if (moved == NULL || values == NULL) return QUERN_STATUS_MEMORY;
+  for (uint64_t way = 0; way < WAYS; way++) {
+    QUERN_TRY(evaluate_moved(r, way, values));
+    for (size_t i = 0; i < r->outputs.n; i++)
+      moved[i] = fmax(moved[i], difference(r->outputs.at[i], judge->want[i], values[i]));
+  }
+  judge->moved = moved;
+  return QUERN_STATUS_OK;
+}
+
+/* In bf16 a network whose results are too far away is asked how far they move by themselves. */
+static quern_status judge_values(struct run *r, struct judge *judge, void *const *got) {
+  quern_status status = compare(r, judge, got);
+  if (status == QUERN_STATUS_OK || judge->exact == NULL || judge->moved != NULL) return status;
+  QUERN_TRY(find_moved(r, judge));
+  return compare(r, judge, got);
+}
+
 static void run_fini(struct run *r) {
   struct base_heap heap;
   base_heap_init(&heap, NULL);
@@ -302,11 +354,12 @@ static void run_fini(struct run *r) {
 static quern_status run_targets(struct sweep *s, struct run *r, const struct which *w, void *const *exact) {
   void **want;
   QUERN_TRY(evaluate(r, w, &want));
+  struct judge judge = {.want = want, .exact = exact};
   void **got = alloc_values(r);
   if (got == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < s->n_targets; i++) {
     quern_status status = run_program(r, s->device, s->targets[i], got);
-    if (status == QUERN_STATUS_OK) status = compare(r, want, exact, got);
+    if (status == QUERN_STATUS_OK) status = judge_values(r, &judge, got);
     report(s, w, r->m->net.text, s->targets[i], status);
   }
   return QUERN_STATUS_OK;
