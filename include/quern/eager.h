@@ -51,6 +51,14 @@ QUERN_API quern_status quern_context_mark(quern_context *ctx, quern_mark *mark) 
 QUERN_API quern_status quern_context_rewind(quern_context *ctx, quern_mark mark, size_t n,
                                             quern_tensor **keep) QUERN_NODISCARD;
 
+/* ---- collecting --------------------------------------------------------------------------------------------------- */
+
+/* Frees every node of the context that nothing needs any more: roots stay, and what they are made of, and all that
+** models, steps and graphs of the context hold; they stay where they are. Any other tensor must not be used any more,
+** and all marks are gone. Memory of nodes is used again, so a loop that collects now and then does not grow. Programs
+** and instances need no tensors. On failure nothing has changed. */
+QUERN_API quern_status quern_context_collect(quern_context *ctx, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
+
 #ifdef __cplusplus
 }
 #endif

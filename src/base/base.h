@@ -155,6 +155,11 @@ bool base_map_add(struct base_map *map, uint64_t hash, void *item);
 /* Takes out an item that is there, by its address. Adding one afterwards needs no memory. */
 void base_map_remove(struct base_map *map, uint64_t hash, const void *item);
 
+/* Takes out all items that drop says so of, each asked about once at least; a map that is nearly empty then becomes
+** small, if there is memory for that. */
+typedef bool base_map_drop(void *user, void *item);
+void base_map_sweep(struct base_map *map, base_map_drop *drop, void *user);
+
 /* Hashes that are the same on every machine. Start with BASE_HASH_SEED and chain. */
 #define BASE_HASH_SEED UINT64_C(0x243f6a8885a308d3)
 uint64_t base_hash_u64(uint64_t hash, uint64_t word);

@@ -31,9 +31,9 @@ static void put(struct base_map_slot *slots, size_t cap, uint64_t hash, void *it
   slots[i] = (struct base_map_slot){hash, item};
 }
 
-static bool grow(struct base_map *map) {
-  size_t bytes, cap = map->cap ? 2 * map->cap : FEWEST;
-  if (cap < map->cap || !base_size(cap, sizeof *map->slots, 0, &bytes)) {
+static bool resize(struct base_map *map, size_t cap) {
+  size_t bytes;
+  if (cap < map->n || !base_size(cap, sizeof *map->slots, 0, &bytes)) {
     base_error(QUERN_STATUS_MEMORY, "no memory for a map of more than %zu items", map->n);
     return false;
   }
@@ -49,7 +49,7 @@ static bool grow(struct base_map *map) {
 }
 
 bool base_map_add(struct base_map *map, uint64_t hash, void *item) {
-  if (map->n >= map->cap / 4 * 3 && !grow(map)) return false;
+  if (map->n >= map->cap / 4 * 3 && !resize(map, map->cap ? 2 * map->cap : FEWEST)) return false;
   put(map->slots, map->cap, hash, item);
   map->n++;
   return true;
@@ -67,6 +67,19 @@ void base_map_remove(struct base_map *map, uint64_t hash, const void *item) {
   }
   map->slots[hole] = (struct base_map_slot){0};
   map->n--;
+}
+
+void base_map_sweep(struct base_map *map, base_map_drop *drop, void *user) {
+  for (size_t i = 0; i < map->cap;) {
+    struct base_map_slot slot = map->slots[i];
+    if (slot.item && drop(user, slot.item))
+      base_map_remove(map, slot.hash, slot.item); /* another may be in this slot now */
+    else
+      i++;
+  }
+  size_t cap = FEWEST;
+  while (cap / 4 < map->n) cap *= 2;
+  if (cap < map->cap / 4) (void)resize(map, cap);
 }
 
 uint64_t base_hash_u64(uint64_t hash, uint64_t word) {

@@ -32,9 +32,8 @@ static quern_status find_packed(struct engine_build *b, quern_tensor *source, in
     *packed = p->packed;
     return QUERN_STATUS_OK;
   }
-  struct ir_buffer *buffer = base_arena_new(&b->ctx->arena, struct ir_buffer); /* without elements */
+  struct ir_buffer *buffer = ir_buffer_wrap(b->ctx, NULL, 0); /* without elements */
   if (buffer == NULL) return QUERN_STATUS_MEMORY;
-  *buffer = (struct ir_buffer){0};
   struct ir_attrs attrs = {.dtype = out->dtype, .shape = {1, &out->count}, .buffer = buffer};
   *packed = ir_make(b->ctx, IR_BUFFER, 0, NULL, &attrs);
   if (ir_is_poison(*packed)) return ir_poison_error(b->ctx);

@@ -3,13 +3,22 @@
 */
 #include "ir/ir.h"
 
+struct ir_buffer *ir_buffer_wrap(quern_context *ctx, void *data, size_t bytes) {
+  struct ir_buffer *buffer = ir_cell_new(ctx, sizeof *buffer);
+  if (buffer == NULL) return NULL;
+  *buffer = (struct ir_buffer){.data = data, .bytes = bytes};
+  if (base_vec_push(&ctx->heap, &ctx->buffers, buffer)) return buffer;
+  return NULL;
+}
+
 struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes) {
-  struct ir_buffer *buffer = base_arena_new(&ctx->arena, struct ir_buffer);
-  if (buffer == NULL || !base_vec_reserve(&ctx->heap, &ctx->buffers, 1)) return NULL;
-  *buffer = (struct ir_buffer){.bytes = bytes, .owned = true};
-  buffer->data = ir_pool_take(ctx, bytes, &buffer->room);
-  if (buffer->data == NULL) return NULL;
-  ctx->buffers.at[ctx->buffers.n++] = buffer;
+  size_t room;
+  void *data = ir_pool_take(ctx, bytes, &room);
+  struct ir_buffer *buffer = data != NULL ? ir_buffer_wrap(ctx, data, bytes) : NULL;
+  if (data != NULL && buffer == NULL) ir_pool_give(ctx, data, room);
+  if (buffer == NULL) return NULL;
+  buffer->room = room;
+  buffer->owned = true;
   return buffer;
 }
 

@@ -70,6 +70,43 @@ static quern_status build_body(quern_context *ctx, const struct body *key, const
   return status;
 }
 
+static size_t body_bytes(const struct body *body) {
+  return sizeof *body + (size_t)body->ints.n * sizeof(int64_t) + (size_t)body->reals.n * sizeof(double);
+}
+
+/* A copy whose key lies behind it. */
+static struct body *new_body(quern_context *ctx, const struct body *like) {
+  struct body *body = ir_cell_new(ctx, body_bytes(like));
+  if (body == NULL) return NULL;
+  *body = *like;
+  body->src = like->graph->params;
+  int64_t *ints = (int64_t *)(body + 1);
+  double *reals = (double *)(ints + like->ints.n);
+  for (int i = 0; i < like->ints.n; i++) ints[i] = like->ints.at[i];
+  for (int i = 0; i < like->reals.n; i++) reals[i] = like->reals.at[i];
+  body->ints.at = ints;
+  body->reals.at = reals;
+  return body;
+}
+
+struct sweep {
+  quern_context *ctx;
+  uint32_t epoch;
+};
+
+/* A base_map_drop. */
+static bool drop_body(void *user, void *item) {
+  const struct sweep *sweep = user;
+  const struct body *body = item;
+  if (body->graph->mark == sweep->epoch) return false;
+  ir_cell_free(sweep->ctx, item, body_bytes(body));
+  return true;
+}
+
+void ir_bodies_sweep(quern_context *ctx, uint32_t epoch) {
+  base_map_sweep(&ctx->bodies, drop_body, &(struct sweep){ctx, epoch});
+}
+
 quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *kind, const struct ir_attrs *attrs, int n,
                                quern_tensor *const *src, const struct ir_graph **graph) {
   struct body key = {kind, attrs->ints, attrs->reals, n, src, NULL};
@@ -77,13 +114,8 @@ quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *ki
   struct body *found = base_map_find(&ctx->bodies, hash, body_equals, &key);
   if (found == NULL) {
     QUERN_TRY(build_body(ctx, &key, &key.graph));
-    found = base_arena_copy(&ctx->arena, &key, sizeof key);
-    if (found == NULL) return QUERN_STATUS_MEMORY;
-    found->src = key.graph->params;
-    found->ints.at = base_arena_copy(&ctx->arena, key.ints.at, (size_t)key.ints.n * sizeof *key.ints.at);
-    found->reals.at = base_arena_copy(&ctx->arena, key.reals.at, (size_t)key.reals.n * sizeof *key.reals.at);
-    if (found->ints.at == NULL || found->reals.at == NULL || !ir_intern(ctx, &ctx->bodies, hash, found))
-      return QUERN_STATUS_MEMORY;
+    found = new_body(ctx, &key);
+    if (found == NULL || !ir_intern(ctx, &ctx->bodies, hash, found)) return QUERN_STATUS_MEMORY;
   }
   *graph = found->graph;
   return QUERN_STATUS_OK;

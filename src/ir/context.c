@@ -41,9 +41,11 @@ void quern_context_free(quern_context *ctx) {
   if (ctx == NULL) return;
   if (ctx->eager.state != NULL) ctx->eager.free(ctx->eager.state);
   for (size_t i = 0; i < ctx->buffers.n; i++) {
-    base_free(&ctx->heap, ctx->buffers.at[i]->data, ctx->buffers.at[i]->room);
+    const struct ir_buffer *buffer = ctx->buffers.at[i];
+    if (buffer->owned) base_free(&ctx->heap, buffer->data, buffer->room);
   }
   ir_pool_fini(ctx);
+  base_vec_fini(&ctx->heap, &ctx->pins);
   base_vec_fini(&ctx->heap, &ctx->entries);
   base_vec_fini(&ctx->heap, &ctx->marks);
   base_vec_fini(&ctx->heap, &ctx->buffers);
@@ -71,7 +73,7 @@ quern_memory_stats quern_context_memory(const quern_context *ctx) {
       .live_bytes = ctx->heap.live, .peak_bytes = ctx->heap.peak, .allocations = ctx->heap.count};
 }
 
-size_t quern_context_nodes(const quern_context *ctx) { return ctx == NULL ? 0 : ctx->n_nodes; }
+size_t quern_context_nodes(const quern_context *ctx) { return ctx == NULL ? 0 : ctx->nodes.n; }
 
 /* Keeps this thread's last error as the context's first, with the caller's place. */
 quern_tensor *ir_fail_last(quern_context *ctx) {

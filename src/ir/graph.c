@@ -42,6 +42,10 @@ uint32_t ir_epoch(quern_context *ctx) {
       struct ir_node *node = ctx->nodes.slots[i].item;
       if (node != NULL) node->mark = 0;
     }
+    for (size_t i = 0; i < ctx->graphs.cap; i++) {
+      struct ir_graph *graph = ctx->graphs.slots[i].item;
+      if (graph != NULL) graph->mark = 0;
+    }
     ctx->epoch = 0;
   }
   return ++ctx->epoch;
@@ -226,18 +230,25 @@ bool ir_graph_is_interned(const struct ir_graph *graph) {
          base_map_find(&graph->ctx->graphs, graph->hash, graph_equals, graph) == graph;
 }
 
+size_t ir_graph_bytes(const struct ir_graph *graph) {
+  return sizeof *graph + (size_t)(graph->n_params + graph->n_results) * sizeof(quern_tensor *);
+}
+
 /* The interned graph of these params and results, which are final. */
 static quern_status intern_graph(quern_context *ctx, const struct ir_graph *like, const struct ir_graph **out) {
   uint64_t h = hash_graph(like);
   struct ir_graph *graph = base_map_find(&ctx->graphs, h, graph_equals, like);
   if (graph == NULL) {
-    graph = base_arena_copy(&ctx->arena, like, sizeof *like);
+    graph = ir_cell_new(ctx, ir_graph_bytes(like));
     if (graph == NULL) return QUERN_STATUS_MEMORY;
-    graph->params = base_arena_copy(&ctx->arena, like->params, (size_t)like->n_params * sizeof *like->params);
-    graph->results = base_arena_copy(&ctx->arena, like->results, (size_t)like->n_results * sizeof *like->results);
-    if (graph->params == NULL || graph->results == NULL || !ir_intern(ctx, &ctx->graphs, h, graph))
-      return QUERN_STATUS_MEMORY;
+    *graph = *like;
+    graph->params = (quern_tensor **)(graph + 1);
+    graph->results = graph->params + like->n_params;
+    for (int i = 0; i < like->n_params; i++) graph->params[i] = like->params[i];
+    for (int i = 0; i < like->n_results; i++) graph->results[i] = like->results[i];
+    if (!ir_intern(ctx, &ctx->graphs, h, graph)) return QUERN_STATUS_MEMORY;
     graph->hash = h;
+    graph->mark = 0;
     graph->id = ctx->n_graphs++;
   }
   *out = graph;

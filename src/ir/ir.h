@@ -59,8 +59,8 @@ struct ir_data {
 struct ir_buffer {
   void *data;
   size_t bytes, room; /* room: of the block it lies in, when it is owned */
-  bool owned;
-}; /* data NULL: unbound, must be bound to be evaluated */
+  bool owned, live;   /* live: scratch of collect.c */
+};                    /* data NULL: unbound, must be bound to be evaluated */
 
 #define IR_INTS(...)                                                                                                   \
   ((struct ir_ints){(int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}})
@@ -139,7 +139,7 @@ struct ir_node {
 struct ir_graph {
   quern_context *ctx;
   uint64_t hash;
-  uint32_t id;
+  uint32_t id, mark; /* mark: scratch of collect.c */
   int n_params, n_results;
   quern_tensor **params; /* PARAM nodes 0..n_params-1, whether the results use them or not */
   quern_tensor **results;
@@ -181,6 +181,7 @@ struct ir_mark {
   struct base_arena_mark arena;
   uint32_t n_nodes, n_graphs;
   size_t n_buffers, n_entries;
+  uint64_t next_pin;
 };
 
 /* An item that one of the context's maps was given since the first mark. */
@@ -190,13 +191,28 @@ struct ir_entry {
   void *item;
 };
 
+/* Something outside the context that points to its tensors: a model, a step, a graph (collect.c). */
+struct ir_live;
+typedef quern_status ir_pinned(void *holder, struct ir_live *live); /* ir_live_add for each of them */
+struct ir_pin {
+  uint64_t number;
+  ir_pinned *visit;
+  void *holder;
+};
+
+enum { IR_CELL_CLASSES = 64 + 4 * 30 }; /* cells of up to 2^40 bytes */
+
 struct quern_context {
   struct base_heap heap;
   struct base_arena arena;
   struct base_map nodes, graphs;
-  struct base_map composites;           /* by name */
-  struct base_map bodies;               /* of composites, by name, attributes and source types */
-  BASE_VEC(struct ir_buffer *) buffers; /* owned ones are freed with the context */
+  struct base_map composites;                  /* by name */
+  struct base_map bodies;                      /* of composites, by name, attributes and source types */
+  BASE_VEC(struct ir_buffer *) buffers;        /* owned ones are freed with the context */
+  struct ir_free_cell *cells[IR_CELL_CLASSES]; /* free ones */
+  BASE_VEC(struct ir_pin) pins;
+  uint64_t next_pin;
+  int n_scopes;
   struct ir_pool pool;
   BASE_VEC(struct ir_mark) marks;
   BASE_VEC(struct ir_entry) entries;
@@ -244,12 +260,35 @@ bool ir_node_is_interned(const struct ir_node *node);
 /* Adds an item to a map of the context, and remembers that when there is a mark; false when there is no memory (rewind.c). */
 bool ir_intern(quern_context *ctx, struct base_map *map, uint64_t hash, void *item);
 
+/* Memory of that many bytes, all zero, or NULL with the error recorded; to be freed with the same number of bytes, or with
+** the context (cell.c). ir_cell_bytes: how many such a cell has in fact. */
+void *ir_cell_new(quern_context *ctx, size_t bytes);
+void ir_cell_free(quern_context *ctx, void *memory, size_t bytes);
+size_t ir_cell_bytes(size_t bytes);
+
+/* A node that is not in its context yet, in memory of an arena that joins the context's; NULL when there is none (node.c). */
+struct ir_node *ir_node_in(struct base_arena *arena, quern_context *ctx, enum ir_op op, const struct ir_attrs *attrs,
+                           const struct ir_type *type);
+size_t ir_node_bytes(const struct ir_node *node);
+size_t ir_graph_bytes(const struct ir_graph *graph);
+
+/* A holder of tensors: they stay when the context is collected, until it is taken away. Number 0: there is no memory.
+** What holds tensors since a mark must hold them no more when the context goes back to it; its pin is gone then. */
+uint64_t ir_pin_add(quern_context *ctx, ir_pinned *visit, void *holder);
+void ir_pin_remove(quern_context *ctx, uint64_t number);
+/* A tensor stays, and what it is made of. NULL and the poison are fine. */
+quern_status ir_live_add(struct ir_live *live, const quern_tensor *x) QUERN_NODISCARD;
+/* Takes the bodies out whose graph is not marked so (composite.c). */
+void ir_bodies_sweep(quern_context *ctx, uint32_t epoch);
+
 /* Everything made from the one to the other, but for streams of random numbers, is gone again (rewind.c). */
 quern_status ir_scope_begin(quern_context *ctx) QUERN_NODISCARD;
 void ir_scope_end(quern_context *ctx);
 
 /* A buffer of that many bytes that is freed with the context (buffer.c), or NULL with the error recorded in this thread. */
 struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes);
+/* One whose elements somebody else owns. data NULL: unbound. */
+struct ir_buffer *ir_buffer_wrap(quern_context *ctx, void *data, size_t bytes);
 /* Gives its memory back at once; nodes that have it are unbound from now on. */
 void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer);
 

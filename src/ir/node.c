@@ -135,62 +135,6 @@ static bool equal_field(enum ir_attr_kind kind, const void *x, const void *y) {
 
 static const struct ir_attrs no_attrs;
 
-/* The attributes of an op's mask, each copied into the arena; NULL when there is no memory. */
-static const struct ir_attrs *copy_attrs(quern_context *ctx, uint64_t mask, const struct ir_attrs *from) {
-  if (mask == 0) return &no_attrs;
-  struct base_arena *arena = &ctx->arena;
-  struct ir_attrs *to = base_arena_new(arena, struct ir_attrs);
-  if (to == NULL) return NULL;
-  for (int k = 0; k < IR_ATTR_COUNT; k++) {
-    if ((mask >> k & 1) == 0) continue;
-    const struct ir_attr_info *info = &ir_attr_table[k];
-    const void *src = (const char *)from + info->offset;
-    void *dst = (char *)to + info->offset;
-    bool ok = true;
-    switch (info->kind) {
-    case IR_KIND_INT: *(int64_t *)dst = *(const int64_t *)src; break;
-    case IR_KIND_DTYPE: *(quern_dtype *)dst = *(const quern_dtype *)src; break;
-    case IR_KIND_REDUCE: *(enum ir_reduce *)dst = *(const enum ir_reduce *)src; break;
-    case IR_KIND_COMBINE: *(enum ir_combine *)dst = *(const enum ir_combine *)src; break;
-    case IR_KIND_GRAPH: *(const struct ir_graph **)dst = *(const struct ir_graph *const *)src; break;
-    case IR_KIND_BUFFER: *(struct ir_buffer **)dst = *(struct ir_buffer *const *)src; break;
-    case IR_KIND_NAME: {
-      const char *name = *(const char *const *)src;
-      const char *copy = base_arena_string(arena, name, strlen(name));
-      ok = copy != NULL;
-      *(const char **)dst = copy;
-      break;
-    }
-    case IR_KIND_INTS: {
-      struct ir_ints list = *(const struct ir_ints *)src;
-      if (list.n > 0) list.at = base_arena_copy(arena, list.at, (size_t)list.n * sizeof *list.at);
-      ok = list.n == 0 || list.at != NULL;
-      if (list.n == 0) list.at = NULL;
-      *(struct ir_ints *)dst = list;
-      break;
-    }
-    case IR_KIND_REALS: {
-      struct ir_reals list = *(const struct ir_reals *)src;
-      if (list.n > 0) list.at = base_arena_copy(arena, list.at, (size_t)list.n * sizeof *list.at);
-      ok = list.n == 0 || list.at != NULL;
-      if (list.n == 0) list.at = NULL;
-      *(struct ir_reals *)dst = list;
-      break;
-    }
-    case IR_KIND_DATA: {
-      struct ir_data data = *(const struct ir_data *)src;
-      if (data.n > 0) data.at = base_arena_copy(arena, data.at, data.n);
-      ok = data.n == 0 || data.at != NULL;
-      if (data.n == 0) data.at = NULL;
-      *(struct ir_data *)dst = data;
-      break;
-    }
-    }
-    if (!ok) return NULL;
-  }
-  return to;
-}
-
 /* ---- interning ------------------------------------------------------------------------------------------------------ */
 
 /* Orders tensors of a context: by node, then by result. */
@@ -234,23 +178,121 @@ static bool node_equals(const void *item, const void *against) {
   return true;
 }
 
-static struct ir_node *new_node(quern_context *ctx, const struct key *key, uint64_t hash, int n_out,
-                                const struct ir_type *types) {
-  struct ir_node *node = base_arena_new(&ctx->arena, struct ir_node);
+/* ---- the memory of a node: one piece with all that only it points to ------------------------------------------------ */
+
+/* Pieces one behind the other; memory NULL: they are measured. */
+struct layout {
+  char *memory;
+  size_t used;
+};
+
+static void *lay(struct layout *to, const void *from, size_t bytes) {
+  enum { ALIGNMENT = 16 };
+  void *at = to->memory != NULL ? to->memory + to->used : NULL;
+  if (at != NULL && from != NULL && bytes > 0) memcpy(at, from, bytes);
+  to->used += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  return at;
+}
+
+/* What an attribute points to that is copied with it: the place of the pointer in its field, and how many bytes. */
+static size_t pointed_bytes(enum ir_attr_kind kind, const void *field, size_t *pointer) {
+  const struct ir_ints *ints = field;
+  const struct ir_reals *reals = field;
+  const struct ir_data *data = field;
+  switch (kind) {
+  case IR_KIND_INTS: *pointer = offsetof(struct ir_ints, at); return (size_t)ints->n * sizeof *ints->at;
+  case IR_KIND_REALS: *pointer = offsetof(struct ir_reals, at); return (size_t)reals->n * sizeof *reals->at;
+  case IR_KIND_DATA: *pointer = offsetof(struct ir_data, at); return data->n;
+  case IR_KIND_NAME: *pointer = 0; return strlen(*(const char *const *)field) + 1;
+  default: *pointer = SIZE_MAX; return 0;
+  }
+}
+
+static const size_t field_bytes[] = {
+    [IR_KIND_INT] = sizeof(IR_FIELD_INT),      [IR_KIND_INTS] = sizeof(IR_FIELD_INTS),
+    [IR_KIND_REALS] = sizeof(IR_FIELD_REALS),  [IR_KIND_DTYPE] = sizeof(IR_FIELD_DTYPE),
+    [IR_KIND_REDUCE] = sizeof(enum ir_reduce), [IR_KIND_COMBINE] = sizeof(enum ir_combine),
+    [IR_KIND_NAME] = sizeof(IR_FIELD_NAME),    [IR_KIND_GRAPH] = sizeof(IR_FIELD_GRAPH),
+    [IR_KIND_DATA] = sizeof(IR_FIELD_DATA),    [IR_KIND_BUFFER] = sizeof(IR_FIELD_BUFFER),
+};
+
+/* The attributes of an op's mask; the others are zero. */
+static const struct ir_attrs *lay_attrs(struct layout *to, uint64_t mask, const struct ir_attrs *from) {
+  if (mask == 0) return &no_attrs;
+  char *attrs = lay(to, NULL, sizeof *from);
+  for (int k = 0; k < IR_ATTR_COUNT; k++) {
+    if ((mask >> k & 1) == 0) continue;
+    const struct ir_attr_info *info = &ir_attr_table[k];
+    const char *field = (const char *)from + info->offset;
+    size_t pointer, bytes = pointed_bytes(info->kind, field, &pointer);
+    const void *pointed = bytes > 0 ? lay(to, *(const void *const *)(field + pointer), bytes) : NULL;
+    if (attrs == NULL) continue;
+    memcpy(attrs + info->offset, field, field_bytes[info->kind]);
+    if (pointer != SIZE_MAX) memcpy(attrs + info->offset + pointer, &pointed, sizeof pointed);
+  }
+  return (const struct ir_attrs *)attrs;
+}
+
+/* Dims of all results lie one behind the other. */
+static struct ir_node *lay_node(struct layout *to, const struct key *key, int n_out, size_t n_dims) {
+  struct ir_node *node = lay(to, NULL, sizeof *node);
+  const struct ir_attrs *attrs = lay_attrs(to, ir_ops[key->op].attrs, key->attrs);
+  quern_tensor **src = lay(to, key->src, (size_t)key->n_src * sizeof *src);
+  quern_tensor *out = lay(to, NULL, (size_t)n_out * sizeof *out);
+  int64_t *dims = lay(to, NULL, n_dims * sizeof *dims);
   if (node == NULL) return NULL;
-  *node = (struct ir_node){.ctx = ctx, .hash = hash, .op = key->op, .n_src = key->n_src, .n_out = n_out};
-  node->attrs = copy_attrs(ctx, ir_ops[key->op].attrs, key->attrs);
-  node->src = base_arena_copy(&ctx->arena, key->src, (size_t)key->n_src * sizeof *key->src);
-  node->out = base_arena_alloc(&ctx->arena, (size_t)n_out * sizeof *node->out);
-  if (node->attrs == NULL || node->src == NULL || node->out == NULL) return NULL;
+  *node = (struct ir_node){.op = key->op, .n_src = key->n_src, .n_out = n_out, .src = src, .attrs = attrs, .out = out};
+  if (n_out > 0) out[0].dims = dims;
+  return node;
+}
+
+static size_t count_dims(int n, const struct ir_type *types) {
+  size_t n_dims = 0;
+  for (int i = 0; i < n; i++) n_dims += (size_t)types[i].rank;
+  return n_dims;
+}
+
+static size_t measure(const struct key *key, int n_out, size_t n_dims) {
+  struct layout layout = {0};
+  (void)lay_node(&layout, key, n_out, n_dims);
+  return layout.used;
+}
+
+size_t ir_node_bytes(const struct ir_node *node) {
+  struct key key = {node->op, node->n_src, node->src, node->attrs};
+  size_t n_dims = 0;
+  for (int i = 0; i < node->n_out; i++) n_dims += (size_t)node->out[i].rank;
+  return measure(&key, node->n_out, n_dims);
+}
+
+/* A node in zeroed memory of as many bytes as were measured. */
+static struct ir_node *fill_node(void *memory, quern_context *ctx, const struct key *key, int n_out,
+                                 const struct ir_type *types) {
+  struct layout layout = {.memory = memory};
+  struct ir_node *node = lay_node(&layout, key, n_out, count_dims(n_out, types));
+  int64_t *dims = n_out > 0 ? (int64_t *)(uintptr_t)node->out[0].dims : NULL;
+  node->ctx = ctx;
   for (int i = 0; i < n_out; i++) {
-    const int64_t *dims = base_arena_copy(&ctx->arena, types[i].dims, (size_t)types[i].rank * sizeof *dims);
-    if (dims == NULL) return NULL;
-    node->out[i] =
-        (quern_tensor){.node = node, .result = i, .dtype = types[i].dtype, .rank = types[i].rank, .dims = dims};
+    const struct ir_type *type = &types[i];
+    node->out[i] = (quern_tensor){.node = node, .result = i, .dtype = type->dtype, .rank = type->rank, .dims = dims};
+    for (int k = 0; k < type->rank; k++) *dims++ = type->dims[k];
   }
   return node;
 }
+
+static struct ir_node *new_node(quern_context *ctx, const struct key *key, int n_out, const struct ir_type *types) {
+  void *memory = ir_cell_new(ctx, measure(key, n_out, count_dims(n_out, types)));
+  return memory != NULL ? fill_node(memory, ctx, key, n_out, types) : NULL;
+}
+
+struct ir_node *ir_node_in(struct base_arena *arena, quern_context *ctx, enum ir_op op, const struct ir_attrs *attrs,
+                           const struct ir_type *type) {
+  struct key key = {op, 0, NULL, attrs};
+  void *memory = base_arena_alloc(arena, ir_cell_bytes(measure(&key, 1, (size_t)type->rank)));
+  return memory != NULL ? fill_node(memory, ctx, &key, 1, type) : NULL;
+}
+
+/* ---- making --------------------------------------------------------------------------------------------------------- */
 
 /* False when a source is null, of another context or poison; records an error for the first two. */
 static bool sources_ok(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src) {
@@ -329,8 +371,9 @@ quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor
   if (ir_infer(ctx, op, n_src, src, attrs, &n_out, &types) != QUERN_STATUS_OK) return ir_fail_last(ctx);
   if (ctx->n_nodes == UINT32_MAX)
     return ir_fail(ctx, QUERN_STATUS_OVERFLOW, "%s: the context holds 2^32 - 1 nodes", info->name);
-  struct ir_node *node = new_node(ctx, &key, hash, n_out, types);
+  struct ir_node *node = new_node(ctx, &key, n_out, types);
   if (node == NULL || !ir_intern(ctx, &ctx->nodes, hash, node)) return ir_fail_last(ctx);
+  node->hash = hash;
   node->id = ctx->n_nodes++;
   return &node->out[0];
 }

@@ -196,7 +196,7 @@ static quern_status check_all_seen(struct reading *r, const char *at) {
 static quern_status add_unbound(struct reading *r) {
   bool wanted = (ir_ops[r->op].attrs >> IR_ATTR_buffer & 1) != 0;
   if (!wanted || has_seen(r, IR_ATTR_buffer)) return QUERN_STATUS_OK;
-  r->attrs->buffer = base_arena_new(&r->p->cursor.ctx->arena, struct ir_buffer);
+  r->attrs->buffer = ir_buffer_wrap(r->p->cursor.ctx, NULL, 0);
   return r->attrs->buffer != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 

@@ -18,7 +18,7 @@ bool ir_intern(quern_context *ctx, struct base_map *map, uint64_t hash, void *it
 static bool same_moment(const struct ir_mark *a, const struct ir_mark *b) {
   return a->arena.newest == b->arena.newest && a->arena.next == b->arena.next && a->arena.used == b->arena.used &&
          a->n_nodes == b->n_nodes && a->n_graphs == b->n_graphs && a->n_buffers == b->n_buffers &&
-         a->n_entries == b->n_entries;
+         a->n_entries == b->n_entries && a->next_pin == b->next_pin;
 }
 
 /* What the context is now. */
@@ -28,7 +28,8 @@ static struct ir_mark take(const quern_context *ctx, uint64_t number) {
                           .n_nodes = ctx->n_nodes,
                           .n_graphs = ctx->n_graphs,
                           .n_buffers = ctx->buffers.n,
-                          .n_entries = ctx->entries.n};
+                          .n_entries = ctx->entries.n,
+                          .next_pin = ctx->next_pin};
 }
 
 quern_status quern_context_mark(quern_context *ctx, quern_mark *mark) {
@@ -57,14 +58,9 @@ static size_t find_mark(const quern_context *ctx, uint64_t number) {
 
 /* ---- tensors to keep ------------------------------------------------------------------------------------ */
 
-/* A tensor with elements in memory of its own, that it may move to. */
+/* A tensor with elements that moves: its new node, which is none of the context yet. */
 struct kept {
-  struct ir_node node;
-  struct ir_attrs attrs;
-  struct ir_buffer buffer;
-  quern_tensor out;
-  quern_tensor *no_src[1];
-  int64_t dims[QUERN_MAX_RANK];
+  struct ir_node *from, *node;
 };
 
 static quern_status check_kept(quern_context *ctx, const struct ir_mark *mark, size_t n, quern_tensor *const *keep) {
@@ -99,16 +95,23 @@ static size_t number_kept(quern_context *ctx, const struct ir_mark *mark, size_t
   return count;
 }
 
-/* Moves a tensor and its memory. It is no node of the context yet. */
-static void move(struct kept *to, struct ir_node *node) {
+/* Memory for a tensor that moves, and for its buffer. */
+static bool prepare(struct kept *to, struct base_arena *arena, struct ir_node *node) {
   const quern_tensor *x = &node->out[0];
-  to->buffer = *node->attrs->buffer;
-  node->attrs->buffer->data = NULL;
-  for (int k = 0; k < x->rank; k++) to->dims[k] = x->dims[k];
-  to->attrs = (struct ir_attrs){.dtype = x->dtype, .shape = {x->rank, to->dims}, .buffer = &to->buffer};
-  to->out = (quern_tensor){.node = &to->node, .dtype = x->dtype, .rank = x->rank, .dims = to->dims};
-  to->node = (struct ir_node){
-      .ctx = node->ctx, .op = IR_BUFFER, .n_out = 1, .src = to->no_src, .attrs = &to->attrs, .out = &to->out};
+  struct ir_type type = {.dtype = x->dtype, .rank = x->rank};
+  struct ir_buffer *buffer = base_arena_alloc(arena, ir_cell_bytes(sizeof *buffer));
+  if (buffer == NULL) return false;
+  for (int k = 0; k < x->rank; k++) type.dims[k] = x->dims[k];
+  struct ir_attrs attrs = {.dtype = x->dtype, .shape = {x->rank, x->dims}, .buffer = buffer};
+  *to = (struct kept){node, ir_node_in(arena, node->ctx, IR_BUFFER, &attrs, &type)};
+  return to->node != NULL;
+}
+
+/* Its elements are the new node's. */
+static void move(const struct kept *kept) {
+  struct ir_buffer *from = kept->from->attrs->buffer;
+  *kept->node->attrs->buffer = *from;
+  from->data = NULL;
 }
 
 /* ---- going back ----------------------------------------------------------------------------------------- */
@@ -120,27 +123,31 @@ static void drop(quern_context *ctx, const struct ir_mark *mark) {
     base_map_remove(entry->map, entry->hash, entry->item);
   }
   while (ctx->buffers.n > mark->n_buffers) ir_buffer_free(ctx, ctx->buffers.at[--ctx->buffers.n]);
+  while (ctx->pins.n > 0 && ctx->pins.at[ctx->pins.n - 1].number >= mark->next_pin) ctx->pins.n--;
   ctx->n_nodes = mark->n_nodes;
   ctx->n_graphs = mark->n_graphs;
   base_arena_rewind(&ctx->arena, mark->arena);
 }
 
 /* Makes it a node. As many were dropped before, so no list needs to grow. */
-static void add(quern_context *ctx, struct kept *kept) {
-  kept->node.hash = base_hash_u64(BASE_HASH_SEED, ctx->n_nodes);
-  kept->node.id = ctx->n_nodes++;
-  bool added = ir_intern(ctx, &ctx->nodes, kept->node.hash, &kept->node);
-  if (added && kept->buffer.owned) added = base_vec_push(&ctx->heap, &ctx->buffers, &kept->buffer);
+static void add(quern_context *ctx, struct ir_node *node) {
+  node->hash = base_hash_u64(BASE_HASH_SEED, ctx->n_nodes);
+  node->id = ctx->n_nodes++;
+  bool added =
+      ir_intern(ctx, &ctx->nodes, node->hash, node) && base_vec_push(&ctx->heap, &ctx->buffers, node->attrs->buffer);
   QUERN_ASSERT(added);
   (void)added;
 }
 
 quern_status ir_scope_begin(quern_context *ctx) {
   struct ir_mark now = take(ctx, ctx->next_mark + 1);
-  return base_vec_push(&ctx->heap, &ctx->marks, now) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  if (!base_vec_push(&ctx->heap, &ctx->marks, now)) return QUERN_STATUS_MEMORY;
+  ctx->n_scopes++;
+  return QUERN_STATUS_OK;
 }
 
 void ir_scope_end(quern_context *ctx) {
+  ctx->n_scopes--;
   drop(ctx, &ctx->marks.at[--ctx->marks.n]);
   if (ctx->marks.n > 0) return;
   base_vec_fini(&ctx->heap, &ctx->marks);
@@ -153,25 +160,31 @@ quern_status quern_context_rewind(quern_context *ctx, quern_mark mark, size_t n,
   QUERN_CHECK(mark.ctx == ctx, INVALID, "context_rewind: the mark is %s",
               mark.ctx == NULL ? "none of any context" : "of another context");
   size_t place = find_mark(ctx, mark.number);
-  QUERN_CHECK(place < ctx->marks.n, STATE, "context_rewind: the mark is gone: the context went back to an earlier one");
+  QUERN_CHECK(place < ctx->marks.n, STATE,
+              "context_rewind: the mark is gone: the context went back to an earlier one, or was collected");
   const struct ir_mark *to = &ctx->marks.at[place];
   QUERN_TRY(check_kept(ctx, to, n, keep));
   struct base_arena side;
   base_arena_init(&side, &ctx->heap);
   size_t count = number_kept(ctx, to, n, keep);
-  struct kept *kept = count > 0 ? base_arena_alloc(&side, count * sizeof *kept) : NULL;
-  if (count > 0 && kept == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < n; i++) {
+  struct kept *kept = base_alloc_zero(&ctx->heap, (count + 1) * sizeof *kept);
+  bool ready = kept != NULL;
+  for (size_t i = 0; i < n && ready; i++) {
     struct ir_node *node = keep[i]->node;
-    if (node->id < to->n_nodes) continue;
-    QUERN_ASSERT(kept != NULL); /* it was counted */
-    struct kept *moved = &kept[node->place];
-    if (moved->node.ctx == NULL) move(moved, node);
-    keep[i] = &moved->out;
+    if (node->id >= to->n_nodes && kept[node->place].node == NULL) ready = prepare(&kept[node->place], &side, node);
   }
+  if (!ready) {
+    base_arena_fini(&side);
+    base_free(&ctx->heap, kept, (count + 1) * sizeof *kept);
+    return QUERN_STATUS_MEMORY;
+  }
+  for (size_t i = 0; i < n; i++)
+    if (keep[i]->node->id >= to->n_nodes) keep[i] = &kept[keep[i]->node->place].node->out[0];
+  for (size_t i = 0; i < count; i++) move(&kept[i]);
   drop(ctx, to);
   ctx->marks.n = place + 1;
   base_arena_join(&ctx->arena, &side);
-  for (size_t i = 0; i < count; i++) add(ctx, &kept[i]);
+  for (size_t i = 0; i < count; i++) add(ctx, kept[i].node);
+  base_free(&ctx->heap, kept, (count + 1) * sizeof *kept);
   return QUERN_STATUS_OK;
 }

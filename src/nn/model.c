@@ -8,6 +8,15 @@ static bool same_name(const void *item, const void *key) {
   return strcmp(((const quern_parameter *)item)->name, key) == 0;
 }
 
+/* An ir_pinned. */
+static quern_status pinned(void *holder, struct ir_live *live) {
+  const quern_model *m = holder;
+  for (size_t i = 0; i < m->parameters.n; i++) QUERN_TRY(ir_live_add(live, m->parameters.at[i]->tensor));
+  for (size_t i = 0; i < m->changes.n; i++) QUERN_TRY(ir_live_add(live, m->changes.at[i].value));
+  for (size_t i = 0; i < m->forgotten.n; i++) QUERN_TRY(ir_live_add(live, m->forgotten.at[i].state));
+  return ir_live_add(live, m->turn);
+}
+
 quern_status quern_model_new(quern_model **model, quern_context *ctx, const quern_model_options *options) {
   QUERN_CHECK(model != NULL, INVALID, "model_new: the place for the model is null");
   *model = NULL;
@@ -31,7 +40,8 @@ quern_status quern_model_new(quern_model **model, quern_context *ctx, const quer
   base_map_init(&m->scopes, &ctx->heap);
   base_map_init(&m->names, &ctx->heap);
   m->root = base_arena_new(&m->arena, quern_scope);
-  if (m->root == NULL || !base_vec_push(&ctx->heap, &m->places, m->root)) {
+  m->pin = ir_pin_add(ctx, pinned, m);
+  if (m->root == NULL || m->pin == 0 || !base_vec_push(&ctx->heap, &m->places, m->root)) {
     quern_model_free(m);
     return QUERN_STATUS_MEMORY;
   }
@@ -43,6 +53,7 @@ quern_status quern_model_new(quern_model **model, quern_context *ctx, const quer
 void quern_model_free(quern_model *model) {
   if (model == NULL) return;
   struct base_heap *heap = &model->ctx->heap;
+  ir_pin_remove(model->ctx, model->pin);
   base_vec_fini(heap, &model->changes);
   base_vec_fini(heap, &model->forgotten);
   base_vec_fini(heap, &model->parameters);
@@ -58,7 +69,7 @@ quern_context *quern_model_context(const quern_model *model) { return model != N
 /* Keeps what is about to be forgotten, for nn_forgotten. Without memory for it a mistake would go unseen, which is no reason to fail. */
 static void remember(quern_model *m) {
   size_t from = m->began;
-  m->began = quern_context_nodes(m->ctx);
+  m->began = m->ctx->n_nodes;
   if (m->changes.n == 0) return;
   m->forgotten.n = 0;
   m->forgotten_from = from;

@@ -28,8 +28,9 @@ struct quern_model {
   BASE_VEC(quern_parameter *) parameters;
   BASE_VEC(quern_update) changes;
   BASE_VEC(quern_update) forgotten;    /* changes that the last quern_model_begin has dropped */
-  size_t forgotten_from, forgotten_to; /* nodes of the context when their expression began, and when it was over */
-  size_t began;                        /* nodes of the context at the last quern_model_begin */
+  size_t forgotten_from, forgotten_to; /* node ids: where their expression began, and where it was over */
+  size_t began;                        /* the next node id at the last quern_model_begin */
+  uint64_t pin;                        /* in the context: its tensors stay */
 };
 
 /* The name of a buffer whose change was forgotten though x was built together with it; NULL: none. */

@@ -21,7 +21,24 @@ struct quern_step {
   quern_tensor *lr, *norm, *finite;
   struct optim_scalars scalars;
   BASE_VEC(quern_update) updates;
+  uint64_t pin; /* in the context: its tensors stay */
 };
+
+/* An ir_pinned. */
+static quern_status pinned(void *holder, struct ir_live *live) {
+  const quern_step *step = holder;
+  quern_tensor *const single[] = {step->lr,          step->norm,          step->finite,
+                                  step->scalars.lr,  step->scalars.count, step->scalars.first,
+                                  step->options.gate};
+  for (size_t i = 0; i < BASE_COUNT(single); i++) QUERN_TRY(ir_live_add(live, single[i]));
+  for (size_t i = 0; i < step->trained.n; i++) QUERN_TRY(ir_live_add(live, step->trained.at[i].tensor));
+  for (size_t i = 0; i < step->gradients.n; i++) QUERN_TRY(ir_live_add(live, step->gradients.at[i]));
+  for (size_t i = 0; i < step->updates.n; i++) {
+    QUERN_TRY(ir_live_add(live, step->updates.at[i].state));
+    QUERN_TRY(ir_live_add(live, step->updates.at[i].value));
+  }
+  return QUERN_STATUS_OK;
+}
 
 /* ---- checks --------------------------------------------------------------------------------------------- */
 
@@ -352,7 +369,8 @@ static quern_status open_step(quern_step **out, quern_model *model, quern_tensor
   step->model = model;
   step->options = *options;
   if (options->scaler != NULL) step->scaler = *options->scaler;
-  quern_status status = make(step, loss, gradients);
+  step->pin = ir_pin_add(ctx, pinned, step);
+  quern_status status = step->pin != 0 ? make(step, loss, gradients) : QUERN_STATUS_MEMORY;
   if (status == QUERN_STATUS_OK)
     *out = step;
   else
@@ -407,6 +425,7 @@ quern_status quern_step_from(quern_step **step, quern_model *model, quern_tensor
 void quern_step_free(quern_step *step) {
   if (step == NULL) return;
   struct base_heap *heap = step->heap;
+  ir_pin_remove(step->ctx, step->pin);
   base_vec_fini(heap, &step->trained);
   base_vec_fini(heap, &step->gradients);
   base_vec_fini(heap, &step->updates);

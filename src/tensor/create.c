@@ -59,9 +59,8 @@ quern_tensor *quern_tensor_wrap(quern_context *ctx, quern_dtype dtype, int rank,
   size_t bytes = bytes_of(dtype, rank, dims);
   TENSOR_CHECK(ctx, data != NULL || bytes == 0, INVALID, "tensor_wrap: the data of %s is null",
                TENSOR_DIMS(rank, dims));
-  struct ir_buffer *buffer = base_arena_new(&ctx->arena, struct ir_buffer);
+  struct ir_buffer *buffer = ir_buffer_wrap(ctx, data != NULL ? data : &nothing, bytes);
   if (buffer == NULL) return ir_fail_last(ctx);
-  *buffer = (struct ir_buffer){.data = data != NULL ? data : &nothing, .bytes = bytes, .owned = false};
   return make_buffer(ctx, dtype, rank, dims, buffer);
 }
 

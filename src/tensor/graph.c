@@ -68,7 +68,16 @@ struct quern_graph {
   size_t n_inputs, n_outputs;
   quern_tensor **inputs, **outputs;
   const char **names;
+  uint64_t pin; /* in the context: its tensors stay */
 };
+
+/* An ir_pinned. */
+static quern_status pinned(void *holder, struct ir_live *live) {
+  const quern_graph *graph = holder;
+  for (size_t i = 0; i < graph->n_outputs; i++) QUERN_TRY(ir_live_add(live, graph->outputs[i]));
+  for (size_t i = 0; i < graph->n_inputs; i++) QUERN_TRY(ir_live_add(live, graph->inputs[i]));
+  return QUERN_STATUS_OK;
+}
 
 #define CHECK_GRAPH(what, graph) QUERN_CHECK((graph) != NULL, INVALID, "%s: the graph is null", (what))
 
@@ -88,7 +97,8 @@ static quern_graph *new_graph(quern_context *ctx, size_t n_outputs, quern_tensor
     graph->names[i] = base_arena_string(&graph->arena, names[i], strlen(names[i]));
     whole = graph->names[i] != NULL;
   }
-  if (whole) return graph;
+  if (whole) graph->pin = ir_pin_add(ctx, pinned, graph);
+  if (graph->pin != 0) return graph;
   quern_graph_free(graph);
   return NULL;
 }
@@ -141,6 +151,7 @@ quern_status quern_graph_parse(quern_graph **graph, quern_context *ctx, const ch
 
 void quern_graph_free(quern_graph *graph) {
   if (graph == NULL) return;
+  ir_pin_remove(graph->ctx, graph->pin);
   base_arena_fini(&graph->arena);
   base_free(&graph->ctx->heap, graph, sizeof *graph);
 }

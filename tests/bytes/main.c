@@ -3,6 +3,7 @@
 ** Each is compiled for the cpu, and run twice with one thread and with two. Resident memory grows by what is planned and
 ** 32 MiB at most, the second run allocates nothing, and no kernel is interpreted. The operations one by one: querntest
 ** --mode memory --device cpu.
+** eager: a million eager operations, collected now and then, do not make the process larger.
 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +217,45 @@ static quern_status run_subject(const struct subject *subject, int threads, stru
   return status;
 }
 
+/* ---- eager use ------------------------------------------------------------------------------------------------- */
+
+/* x = 0.5 x + c, so many times, each realised; c is made anew each time, and forgotten. *grown: the resident bytes. */
+static quern_status run_steps(quern_context *ctx, int steps, int64_t *grown) {
+  enum { EVERY = 1000, WARM = 10 * EVERY };
+  struct probe_bytes first = {0}, last = {0};
+  float ones[] = {1, 2, 3, 4};
+  quern_tensor *x = quern_tensor_copy(ctx, QUERN_DTYPE_F32, QUERN_LIST(4), ones);
+  for (int step = 1; step <= WARM + steps; step++) {
+    quern_tensor *c = quern_tensor_copy(ctx, QUERN_DTYPE_F32, QUERN_LIST(4), ones);
+    x = quern_add(quern_mul_scalar(x, 0.5), c);
+    QUERN_TRY(quern_tensor_realize(&x));
+    if (step % EVERY == 0) QUERN_TRY(quern_context_collect(ctx, 1, &x));
+    if (step == WARM) (void)probe_read(&first);
+  }
+  (void)probe_read(&last);
+  *grown = last.resident - first.resident;
+  const float *y = quern_tensor_data(x);
+  for (int i = 0; i < 4; i++) QUERN_CHECK(y[i] == 2 * ones[i], INTERNAL, "element %d is %g", i, (double)y[i]);
+  return QUERN_STATUS_OK;
+}
+
+static bool run_eager(void) {
+  enum { STEPS = 1000000 };
+  const int64_t most = INT64_C(20) << 20;
+  quern_context *ctx;
+  int64_t grown = 0;
+  quern_status status = quern_context_new(&ctx, NULL);
+  if (status == QUERN_STATUS_OK) {
+    status = run_steps(ctx, STEPS, &grown);
+    quern_context_free(ctx);
+  }
+  if (status == QUERN_STATUS_OK && grown > most) status = base_error(QUERN_STATUS_INTERNAL, "that is too much");
+  bool good = status == QUERN_STATUS_OK;
+  printf("%-4s %-10s %d operations: grown by %8.1f MiB%s%s\n", good ? "ok" : "FAIL", "eager", (int)STEPS,
+         (double)grown / (1 << 20), good ? "" : ": ", good ? "" : quern_last_error());
+  return good;
+}
+
 static bool wanted(int argc, char **argv, const char *name) {
   for (int i = 1; i < argc; i++)
     if (strcmp(argv[i], name) == 0) return true;
@@ -237,6 +277,7 @@ int main(int argc, char **argv) {
              good ? "" : quern_last_error());
     }
   }
+  if (wanted(argc, argv, "eager")) ++*(run_eager() ? &passed : &failed);
   printf("%zu passed, %zu failed\n", passed, failed);
   return failed == 0 && passed > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -286,6 +286,33 @@ static void training_does_not_grow(void **state) {
   assert_true(pool.misses < 20 && pool.hits > 2 * STEPS - 20);
 }
 
+/* The same loop, collected now and then instead of going back to a mark. */
+static void collecting_does_not_grow(void **state) {
+  (void)state;
+  enum { EVERY = 10 };
+  quern_tensor *x = numbers(QUERN_LIST(ROWS, COLUMNS), 1), *y = numbers(QUERN_LIST(ROWS, 1), 2);
+  quern_tensor *keep[4] = {numbers(QUERN_LIST(COLUMNS, 1), 3), NULL, x, y};
+  double w[COLUMNS];
+  for (int k = 0; k < COLUMNS; k++) w[k] = (double)((const float *)quern_tensor_data(keep[0]))[k];
+  double expected = train_plainly(quern_tensor_data(x), quern_tensor_data(y), w);
+  size_t live = 0;
+  for (int step = 1; step <= STEPS; step++) {
+    quern_tensor *loss = quern_mse_loss(quern_matmul(x, keep[0]), y, QUERN_REDUCTION_MEAN), *dw;
+    EXPECT_OK(quern_grad(loss, 1, keep, &dw));
+    keep[0] = quern_sub(keep[0], quern_mul_scalar(dw, RATE));
+    keep[1] = loss;
+    EXPECT_OK(quern_tensors_realize(2, keep));
+    if (step % EVERY != 0) continue;
+    EXPECT_OK(quern_context_collect(ctx, 4, keep));
+    assert_int_equal(quern_context_nodes(ctx), 4);
+    if (step == STEPS / 2) live = memory_live;
+    if (step > STEPS / 2) assert_int_equal(memory_live, live);
+  }
+  assert_true(fabs((double)*(const float *)quern_tensor_data(keep[1]) - expected) < 1e-4);
+  for (int k = 0; k < COLUMNS; k++)
+    assert_true(fabs((double)((const float *)quern_tensor_data(keep[0]))[k] - w[k]) < 1e-4);
+}
+
 /* Without marks, memory comes back by releasing. */
 static void released_memory_serves_again(void **state) {
   (void)state;
@@ -351,13 +378,21 @@ int main(void) {
   char folder[] = "/tmp/quern-test-eager-XXXXXX", command[64];
   if (mkdtemp(folder) == NULL) return 1;
   setenv("QUERN_CACHE", folder, 1);
-  const struct CMUnitTest tests[] = {TEST(programs_are_found_again), TEST(age_does_not_matter),
-                                     TEST(bits_do_not_change),       TEST(large_expressions_are_compiled_at_once),
-                                     TEST(the_oldest_programs_go),   TEST(programs_share_their_space),
-                                     TEST(graphs_in_graphs),         TEST(several_at_once),
-                                     TEST(leaves_without_elements),  TEST(wrapped_memory_is_read_again),
-                                     TEST(training_does_not_grow),   TEST(released_memory_serves_again),
-                                     TEST(lack_of_memory),           TEST(lack_of_memory_later)};
+  const struct CMUnitTest tests[] = {TEST(programs_are_found_again),
+                                     TEST(age_does_not_matter),
+                                     TEST(bits_do_not_change),
+                                     TEST(large_expressions_are_compiled_at_once),
+                                     TEST(the_oldest_programs_go),
+                                     TEST(programs_share_their_space),
+                                     TEST(graphs_in_graphs),
+                                     TEST(several_at_once),
+                                     TEST(leaves_without_elements),
+                                     TEST(wrapped_memory_is_read_again),
+                                     TEST(training_does_not_grow),
+                                     TEST(collecting_does_not_grow),
+                                     TEST(released_memory_serves_again),
+                                     TEST(lack_of_memory),
+                                     TEST(lack_of_memory_later)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   snprintf(command, sizeof command, "rm -rf %s", folder);
   return system(command) == 0 ? failed : 1;
