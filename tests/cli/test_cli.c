@@ -406,7 +406,7 @@ static void saved_programs(void **state) {
       {"tail -1 tune.txt | grep -c '^w.txt: [01] lines\\? new; QUERN_WISDOM=w.txt uses it'; ls w.txt.new", 2, "1\n..."},
       {"QUERN_WISDOM=w.txt quern run dense.qir --set x=2 --set w=0.5 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"echo nonsense > bad.txt; quern tune dense.qir --wisdom bad.txt", 1, "quern: dense.qir: bad.txt:1: expected..."},
-      {"quern tune dense.qir --wisdom none/w.txt", 1, "quern: dense.qir: program_tune: none/w.txt.new cannot be..."},
+      {"quern tune dense.qir --wisdom none/w.txt", 1, "quern: dense.qir: program_tune: none/w.txt cannot be..."},
       {"quern explain rows.qprg --plan | grep -c 'leading dimension of up to 4 rows'", 0, "1\n"},
       {"quern run dense.qprg", 1, "quern: dense.qprg: input 'x' is not set\n..."},
       {"head -c 100 dense.qprg > cut.qprg; quern run cut.qprg --fill", 1, "quern: cut.qprg: ..."},
