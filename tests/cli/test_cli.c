@@ -403,7 +403,7 @@ static void saved_programs(void **state) {
       {"quern run rows.qprg --set x=2 --set w=0.5 --rows 2 | head -2", 0, "0: f32[2]\n[-8 -8]\n"},
       {"quern run rows.qprg --set x=2 --set w=0.5 | head -2", 0, "0: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern tune dense.qir --kernels 1 --wisdom w.txt > tune.txt && head -1 w.txt", 0, "quern wisdom 1\n"},
-      {"tail -1 tune.txt | grep -c '^w.txt: [01] lines\\? new; QUERN_WISDOM=w.txt uses it'; ls w.txt.new", 2, "1\n..."},
+      {"tail -1 tune.txt | grep -c '^w.txt: [01] lines\\? new; QUERN_WISDOM=w.txt uses it'; ls w.txt.0.tmp", 2, "1\n..."},
       {"QUERN_WISDOM=w.txt quern run dense.qir --set x=2 --set w=0.5 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"echo nonsense > bad.txt; quern tune dense.qir --wisdom bad.txt", 1, "quern: dense.qir: bad.txt:1: expected..."},
       {"quern tune dense.qir --wisdom none/w.txt", 1, "quern: dense.qir: program_tune: none/w.txt cannot be..."},
