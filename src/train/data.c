@@ -209,11 +209,14 @@ static quern_status encode_texts(struct train_data *data, const char *key, const
   struct stat there;
   bool large = files->bytes > most && out[0] != 0, made = large && stat(out, &there) != 0;
   if (large) {
-    QUERN_TRY(train_make_folder(out));
-    status = quern_tokens_writer_new(&sink.writer, path, &options);
-  } else if (!base_vec_reserve(sink.heap, &sink.bytes, (files->bytes + files->list.n) * sink.width)) {
-    status = QUERN_STATUS_MEMORY;
+    status = train_make_folder(out);
+    if (status == QUERN_STATUS_OK) status = quern_tokens_writer_new(&sink.writer, path, &options);
+    large = status != QUERN_STATUS_IO || files->bytes > train_large_text; /* a plan is made in any folder */
   }
+  if (!large)
+    status = base_vec_reserve(sink.heap, &sink.bytes, (files->bytes + files->list.n) * sink.width)
+                 ? QUERN_STATUS_OK
+                 : QUERN_STATUS_MEMORY;
   if (status == QUERN_STATUS_OK) status = encode_files(data->tokenizer, files, &sink);
   quern_tokens *tokens = NULL;
   if (status == QUERN_STATUS_OK && large) status = io_tokens_writer_take(sink.writer, &tokens);
