@@ -173,9 +173,27 @@ static int decode_file(const quern_tokenizer *tokenizer, const quern_tokens *tok
   return CLI_OK;
 }
 
+static bool is_same(const char *a, const char *b) {
+  struct stat x, y;
+  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* The output is empty as soon as it is opened: before that all files can be read, and none of them is the output. */
+static int check_files(const struct cli_call *call, const char *out, const quern_tokens_options *options) {
+  for (size_t i = 1; i < call->n_files; i++) {
+    quern_tokens *tokens = NULL;
+    if (quern_tokens_open(&tokens, call->files[i], options) != QUERN_STATUS_OK)
+      return cli_fail("%s", quern_last_error());
+    quern_tokens_free(tokens);
+    if (out != NULL && is_same(out, call->files[i])) return cli_fail("%s: would be read and written", out);
+  }
+  return CLI_OK;
+}
+
 static int decode(const struct cli_call *call, const quern_tokenizer *tokenizer, const char *out) {
   quern_tokens_options options = QUERN_TOKENS_OPTIONS;
   int status = file_options(call, tokenizer, &options);
+  if (status == CLI_OK) status = check_files(call, out, &options);
   if (status != CLI_OK) return status;
   FILE *file = out != NULL ? fopen(out, "wb") : stdout;
   if (file == NULL) return cli_fail("%s: cannot be made: %s", out, strerror(errno));

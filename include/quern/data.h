@@ -90,7 +90,7 @@ typedef struct quern_token_window {
 QUERN_API quern_status quern_source_tokens(quern_source **source, size_t n, quern_tokens *const *tokens,
                                            const quern_token_window *window,
                                            const quern_allocator *allocator) QUERN_NODISCARD;
-/* The rows of .npy files with equally many; each is a field that is named by its path. They are read where they lie. */
+/* The rows of .npy files with equally many; each is a field that is named by its path. Rows are read as they are needed. */
 QUERN_API quern_status quern_source_arrays(quern_source **source, size_t n, const char *const *paths,
                                            const quern_allocator *allocator) QUERN_NODISCARD;
 /* Samples that a function makes. */

@@ -2,16 +2,22 @@
 ** A candidate is a line of wisdom; the program is compiled with it and run, and the steps of that kernel are timed. What is not
 ** faster by enough is forgotten. Candidates of all kinds of kernels are rows of a table.
 ** in:    a graph as for compiling             out: a file of wisdom
-** keeps: bits: wisdom cannot change them; the file is whole at any time: a new one takes its place
+** keeps: bits: wisdom cannot change them; the file is whole at any time: a new one takes its place; candidates are in a
+**        temporary file of this search's own beside it
 ** see:   sched/wisdom.c      tests: tests/engine/test_tune.c
 */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
+#include "io/io.h"
 #include "quern/profile.h"
 
-enum { MOST_KERNELS = 64, MOST_VALUES = 6, RUNS = 5, PATH_BYTES = 4096, LINE_BYTES = 256 };
+enum { MOST_KERNELS = 64, MOST_VALUES = 6, RUNS = 5, LINE_BYTES = 256 };
+static const char head[] = "quern wisdom 1\n";
 
 /* What may be tried: numbers of a schedule by kind of kernel. The order is that of the search. */
 static const struct way {
@@ -48,8 +54,9 @@ struct tuning {
   const struct engine_request *request;
   const quern_tune_options *options;
   struct base_heap heap;
-  struct base_str lines; /* the file's, and those that were found */
-  char trial[PATH_BYTES];
+  struct base_str lines;    /* the file's, and those that were found */
+  char trial[IO_PATH_MOST]; /* a temporary file with a candidate */
+  int fd;                   /* of it, which is its lock; -1: there is none */
   bool stopped;
 };
 
@@ -184,13 +191,20 @@ static size_t list_spent(const struct timing *t, struct spent *list) {
 
 /* ---- files -------------------------------------------------------------------------------------------------- */
 
-static quern_status write_file(const char *path, const struct base_str *text) {
-  FILE *file = base_fopen(path, "w");
-  QUERN_CHECK(file != NULL, IO, "program_tune: %s cannot be written", path);
-  bool good = fputs("quern wisdom 1\n", file) >= 0 && fwrite(text->at, 1, text->n, file) == text->n;
-  good = fclose(file) == 0 && good;
-  QUERN_CHECK(good, IO, "program_tune: %s cannot be written", path);
+static quern_status open_trial(struct tuning *tuning) {
+  const char *path = tuning->options->path;
+  struct stat there; /* a pipe would be waited for */
+  QUERN_CHECK(stat(path, &there) != 0 || S_ISREG(there.st_mode), IO, "program_tune: %s is no regular file", path);
+  tuning->fd = base_temporary_open(AT_FDCWD, path, tuning->trial, sizeof tuning->trial);
+  QUERN_CHECK(tuning->fd >= 0 || errno != ENAMETOOLONG, INVALID, "program_tune: the path is too long");
+  QUERN_CHECK(tuning->fd >= 0, IO, "program_tune: %s cannot be written: %s", path, strerror(errno));
   return QUERN_STATUS_OK;
+}
+
+static void close_trial(struct tuning *tuning) {
+  if (tuning->fd < 0) return;
+  (void)unlink(tuning->trial);
+  close(tuning->fd);
 }
 
 /* The lines of the file but for the first; none when there is no file. */
@@ -216,7 +230,12 @@ static quern_status write_trial(struct tuning *tuning, const char *line) {
   base_str_add(&all, tuning->lines.at != NULL ? tuning->lines.at : "");
   base_str_add(&all, line);
   quern_status status = base_str_status(&all);
-  if (status == QUERN_STATUS_OK) status = write_file(tuning->trial, &all);
+  bool begun = ftruncate(tuning->fd, 0) == 0 && lseek(tuning->fd, 0, SEEK_SET) == 0;
+  if (status == QUERN_STATUS_OK && !begun)
+    status = base_error(QUERN_STATUS_IO, "%s: cannot be written: %s", tuning->trial, strerror(errno));
+  struct io_out out = {tuning->trial, tuning->fd};
+  if (status == QUERN_STATUS_OK) status = io_out_add(&out, head, sizeof head - 1);
+  if (status == QUERN_STATUS_OK) status = io_out_add(&out, all.at, all.n);
   base_str_fini(&all);
   return status;
 }
@@ -309,12 +328,13 @@ static quern_status search(struct tuning *tuning) {
 
 static quern_status tune(struct tuning *tuning) {
   const char *path = tuning->options->path;
+  const struct base_str *lines = &tuning->lines;
+  QUERN_TRY(open_trial(tuning));
   quern_status status = read_lines(&tuning->lines, &tuning->heap, path);
   if (status == QUERN_STATUS_OK) status = search(tuning);
-  if (status == QUERN_STATUS_OK) status = write_trial(tuning, "");
-  if (status == QUERN_STATUS_OK && rename(tuning->trial, path) != 0)
-    status = base_error(QUERN_STATUS_IO, "program_tune: %s cannot be written", path);
-  if (status != QUERN_STATUS_OK) (void)unlink(tuning->trial);
+  const struct io_part parts[] = {{head, sizeof head - 1}, {lines->at != NULL ? lines->at : "", lines->n}};
+  if (status == QUERN_STATUS_OK) status = io_file_write("program_tune", path, BASE_COUNT(parts), parts);
+  close_trial(tuning);
   return status;
 }
 
@@ -330,9 +350,7 @@ quern_status quern_program_tune(quern_context *ctx, size_t n, quern_tensor *cons
               "program_tune: %d kernels and a gain of %g: must be 0 or more, the gain below 1", tune_options->kernels,
               tune_options->least);
   QUERN_TRY(engine_request_make(&request, ctx, n, outputs, options));
-  struct tuning tuning = {.request = &request, .options = tune_options};
-  int length = snprintf(tuning.trial, sizeof tuning.trial, "%s.new", tune_options->path);
-  QUERN_CHECK(length > 0 && (size_t)length < sizeof tuning.trial, INVALID, "program_tune: the path is too long");
+  struct tuning tuning = {.request = &request, .options = tune_options, .fd = -1};
   base_heap_init(&tuning.heap, &ctx->heap.user);
   base_str_init(&tuning.lines, &tuning.heap);
   quern_status status = tune(&tuning);

@@ -16,12 +16,8 @@ struct quern_tokens {
   uint64_t vocab;
 };
 
-static inline uint32_t io_tokens_at(const quern_tokens *tokens, int64_t i) {
-  const unsigned char *at = tokens->at + (size_t)i * (tokens->dtype == QUERN_DTYPE_U16 ? 2 : 4);
-  uint32_t low = at[0] | (uint32_t)at[1] << 8;
-  return tokens->dtype == QUERN_DTYPE_U16 ? low : low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
+/* Ids that there are, from a file or memory. */
+quern_status io_tokens_read(const quern_tokens *tokens, int64_t first, size_t n, uint32_t *ids) QUERN_NODISCARD;
 /* For messages. */
 const char *io_tokens_path(const quern_tokens *tokens);
 /* What a writer wrote, as tokens; the file never gets its name, and is gone when they are freed or the process ends.
@@ -33,7 +29,7 @@ quern_status io_tokens_writer_take(quern_tokens_writer *writer, quern_tokens **t
 /* An array whose rows are a field. */
 struct io_rows {
   struct io_map map;
-  const unsigned char *at;
+  size_t first; /* byte of the first row */
   size_t bytes; /* of a row */
   size_t size;  /* of an element whose bytes are in the other order; 0: they are in order */
 };

@@ -89,6 +89,11 @@ struct io_map {
 quern_status io_map_open(struct io_map *map, struct base_heap *heap, const char *path) QUERN_NODISCARD;
 /* IO when the file has become shorter since: its bytes cannot be read. */
 quern_status io_map_check(const struct io_map *map) QUERN_NODISCARD;
+/* Copies n bytes of the file that has so many. Mapped pages that are looked at count as the process's memory, these do
+** not; and what cannot be read is a status, not a signal. */
+quern_status io_map_read(const struct io_map *map, size_t first, size_t n, void *bytes) QUERN_NODISCARD;
+/* Gives back the memory of all pages that were looked at: they are read again when they are looked at again. */
+void io_map_release(const struct io_map *map);
 void io_map_close(struct io_map *map, struct base_heap *heap);
 
 /* ---- configurations (config.c) ---------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 ** keeps: the descriptor stays open, so that a file that became shorter is noticed before its bytes are read
 ** tests: tests/io/test_tokens.c, tests/io/test_data.c
 */
+#define _DEFAULT_SOURCE /* madvise */
 #include "io/io.h"
 
 #include <errno.h>
@@ -43,6 +44,25 @@ quern_status io_map_check(const struct io_map *map) {
   QUERN_CHECK(fstat(map->fd, &there) == 0 && (uint64_t)there.st_size >= map->n, IO,
               "%s: has become shorter than the %zu bytes it had", map->path, map->n);
   return QUERN_STATUS_OK;
+}
+
+quern_status io_map_read(const struct io_map *map, size_t first, size_t n, void *bytes) {
+  unsigned char *to = bytes;
+  QUERN_TRY(io_map_check(map));
+  while (n > 0) {
+    ssize_t got = pread(map->fd, to, BASE_MIN(n, (size_t)1 << 30), (off_t)first);
+    if (got < 0 && errno == EINTR) continue;
+    QUERN_CHECK(got >= 0, IO, "%s: cannot be read: %s", map->path, strerror(errno));
+    QUERN_CHECK(got > 0, IO, "%s: has become shorter than the %zu bytes it had", map->path, map->n);
+    to += got;
+    first += (size_t)got;
+    n -= (size_t)got;
+  }
+  return QUERN_STATUS_OK;
+}
+
+void io_map_release(const struct io_map *map) {
+  if (map->n > 0) (void)madvise((void *)(uintptr_t)map->bytes, map->n, MADV_DONTNEED);
 }
 
 void io_map_close(struct io_map *map, struct base_heap *heap) {

@@ -7,6 +7,8 @@
 #include "io/data.h"
 #include "ir/ir.h"
 
+enum { AT_ONCE = 1024 }; /* ids that are read together */
+
 static quern_status new_source(quern_source **source, const quern_allocator *allocator) {
   struct base_heap heap;
   base_heap_init(&heap, allocator);
@@ -86,9 +88,14 @@ static quern_status read_window(void *self, int64_t index, void *const *fields) 
   uint64_t vocab = source->window.vocab > 0 ? source->window.vocab : tokens->vocab;
   if (source->window.dtype == QUERN_DTYPE_I32 && (vocab == 0 || vocab > (uint64_t)INT32_MAX + 1))
     vocab = (uint64_t)INT32_MAX + 1;
-  if (tokens->map.path != NULL) QUERN_TRY(io_map_check(&tokens->map));
-  for (int64_t i = 0; i <= length; i++) {
-    uint32_t id = io_tokens_at(tokens, start + i);
+  uint32_t ids[AT_ONCE];
+  for (int64_t i = 0, from = 0; i <= length; i++) {
+    if (i == from) {
+      size_t n = (size_t)BASE_MIN(length + 1 - from, (int64_t)AT_ONCE);
+      QUERN_TRY(io_tokens_read(tokens, start + from, n, ids));
+      from += (int64_t)n;
+    }
+    uint32_t id = ids[i % AT_ONCE];
     QUERN_CHECK(vocab == 0 || id < vocab, PARSE, "%s: the id at %" PRId64 " is %" PRIu32 ", there are %" PRIu64,
                 io_tokens_path(tokens), start + i, id, vocab);
     if (i < length) put_id(source->window.dtype, fields[0], i, id);
@@ -158,8 +165,7 @@ static quern_status read_rows(void *self, int64_t index, void *const *fields) {
   const quern_source *source = self;
   for (size_t i = 0; i < source->n_rows; i++) {
     const struct io_rows *rows = &source->rows[i];
-    QUERN_TRY(io_map_check(&rows->map));
-    if (rows->bytes > 0) memcpy(fields[i], rows->at + (size_t)index * rows->bytes, rows->bytes);
+    QUERN_TRY(io_map_read(&rows->map, rows->first + (size_t)index * rows->bytes, rows->bytes, fields[i]));
     if (rows->size > 0) swap(fields[i], rows->bytes, rows->size);
     unsigned char *bytes = fields[i];
     for (size_t k = 0; source->fields[i].dtype == QUERN_DTYPE_BOOL && k < rows->bytes; k++) bytes[k] = bytes[k] != 0;
@@ -184,7 +190,7 @@ static quern_status add_rows(quern_source *source, const char *path) {
   quern_field field = {.name = path, .dtype = npy.dtype, .rank = npy.rank - 1};
   memcpy(field.dims, npy.dims + 1, (size_t)field.rank * sizeof *field.dims);
   QUERN_TRY(add_field(source, "source_arrays", &field));
-  rows->at = rows->map.bytes + npy.first;
+  rows->first = npy.first;
   rows->bytes = source->bytes[source->n_fields - 1];
   rows->size = npy.swapped ? base_dtypes[npy.dtype].size : 0;
   return QUERN_STATUS_OK;

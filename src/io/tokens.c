@@ -1,4 +1,4 @@
-/* io/tokens.c -- token files: ids of 2 or 4 bytes, read where they lie; written piece by piece, whole or not at all
+/* io/tokens.c -- token files: ids of 2 or 4 bytes, read as they are needed; written piece by piece, whole or not at all
 ** in:    any bytes                out: ids, or IO or PARSE with the numbers
 ** see:   the header is that of llm.c (github.com/karpathy/llm.c, llmc/dataloader.h)
 ** tests: tests/io/test_tokens.c, tests/fuzz/fuzz_tokens.c
@@ -139,15 +139,33 @@ const char *io_tokens_path(const quern_tokens *tokens) {
   return tokens->map.path != NULL ? tokens->map.path : "tokens";
 }
 
+/* An id, the lowest byte first. */
+static uint32_t id_at(const unsigned char *at, size_t size) {
+  return size == 4 ? load32(at) : at[0] | (uint32_t)at[1] << 8;
+}
+
+quern_status io_tokens_read(const quern_tokens *tokens, int64_t first, size_t n, uint32_t *ids) {
+  unsigned char block[BLOCK];
+  size_t size = base_dtypes[tokens->dtype].size, some;
+  for (size_t i = 0; i < n; i += some) {
+    const unsigned char *at = tokens->at + ((size_t)first + i) * size;
+    some = BASE_MIN(n - i, BLOCK / size);
+    if (tokens->map.path != NULL) {
+      QUERN_TRY(io_map_read(&tokens->map, (size_t)(at - tokens->map.bytes), some * size, block));
+      at = block;
+    }
+    for (size_t k = 0; k < some; k++) ids[i + k] = id_at(at + k * size, size);
+  }
+  return QUERN_STATUS_OK;
+}
+
 quern_status quern_tokens_get(const quern_tokens *tokens, int64_t first, size_t n, uint32_t *ids) {
   QUERN_CHECK(tokens != NULL, INVALID, "tokens_get: the tokens are null");
   QUERN_CHECK(ids != NULL || n == 0, INVALID, "tokens_get: the place for %zu ids is null", n);
   QUERN_CHECK(first >= 0 && first <= tokens->n && n <= (uint64_t)(tokens->n - first), INVALID,
               "tokens_get: %s: %zu ids from %" PRId64 " on, there are %" PRId64, io_tokens_path(tokens), n, first,
               tokens->n);
-  if (tokens->map.path != NULL) QUERN_TRY(io_map_check(&tokens->map));
-  for (size_t i = 0; i < n; i++) ids[i] = io_tokens_at(tokens, first + (int64_t)i);
-  return QUERN_STATUS_OK;
+  return io_tokens_read(tokens, first, n, ids);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */

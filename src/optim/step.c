@@ -66,6 +66,7 @@ static quern_status check_options(const quern_optim_options *o) {
               "step: eps is %g; must be %g at least: what has no gradient would become 0 / 0 HINT: 1e-8", o->eps,
               (double)FLT_MIN);
   QUERN_TRY(check_size("momentum", o->momentum));
+  QUERN_TRY(check_size("dampening", o->dampening));
   QUERN_TRY(check_size("weight_decay", o->weight_decay));
   QUERN_TRY(check_size("clip_norm", o->clip_norm));
   QUERN_TRY(check_size("clip_value", o->clip_value));

@@ -18,7 +18,13 @@
 
 size_t train_large_text = (size_t)256 << 20;
 
-enum { DEPTH = 32, PEEK = 8192, MOST_PATHS = 256 };
+enum {
+  DEPTH = 32,
+  PEEK = 8192,
+  MOST_PATHS = 256,
+  RELEASE = 1 << 18, /* ids after which pages of the text are given back */
+  LIMITED_TEXT = 4 << 20
+};
 
 /* ---- which files ---------------------------------------------------------------------------------------- */
 
@@ -121,11 +127,18 @@ struct sink {
   size_t width;
   quern_tokens_writer *writer; /* NULL: to memory */
   struct io_digest digest;
+  const struct io_map *text; /* that is encoded */
+  size_t since;              /* ids since its pages were given back */
 };
 
 static quern_status add_ids(void *self, size_t n, const uint32_t *ids) {
   struct sink *sink = self;
   io_digest_add(&sink->digest, ids, n * sizeof *ids);
+  sink->since += n;
+  if (sink->since >= RELEASE) {
+    io_map_release(sink->text);
+    sink->since = 0;
+  }
   if (sink->writer != NULL) return quern_tokens_writer_add(sink->writer, n, ids);
   if (!base_vec_reserve(sink->heap, &sink->bytes, n * sink->width)) return QUERN_STATUS_MEMORY;
   unsigned char *to = sink->bytes.at + sink->bytes.n;
@@ -139,6 +152,7 @@ static quern_status add_ids(void *self, size_t n, const uint32_t *ids) {
 static quern_status encode_file(const quern_tokenizer *tokenizer, const struct file *file, struct sink *sink) {
   struct io_map map;
   QUERN_TRY(io_map_open(&map, sink->heap, file->path));
+  sink->text = &map;
   bool text = !file->found || memchr(map.bytes, 0, BASE_MIN(map.n, (size_t)PEEK)) == NULL;
   quern_status status = QUERN_STATUS_OK;
   if (text && map.n > 0) {
@@ -176,8 +190,12 @@ static quern_status keep_ids(struct train_data *data, struct sink *sink, quern_d
   return push_tokens(data, tokens);
 }
 
-/* The tokens of texts: in memory, or in a file without a name in the run's folder when they are many. */
-static quern_status encode_texts(struct train_data *data, const char *key, const char *out, const struct files *files) {
+/* The tokens of texts: in memory, or in a file without a name in the run's folder when they are many. Under a limit of
+** memory few are many, whatever the limit: what a run needs does not depend on it. */
+static quern_status encode_texts(struct train_data *data, const char *key, const quern_config *config,
+                                 const struct files *files) {
+  const char *out = quern_config_get(config, "out");
+  size_t most = quern_config_int(config, "memory") > 0 ? BASE_MIN(train_large_text, LIMITED_TEXT) : train_large_text;
   quern_dtype dtype = quern_tokenizer_vocab(data->tokenizer) <= 65536 ? QUERN_DTYPE_U16 : QUERN_DTYPE_U32;
   struct sink sink = {.heap = data->heap, .width = dtype == QUERN_DTYPE_U16 ? 2 : 4};
   io_digest_init(&sink.digest);
@@ -189,13 +207,16 @@ static quern_status encode_texts(struct train_data *data, const char *key, const
   snprintf(path, sizeof path, "%s/%s.bin", out, key);
   quern_status status = QUERN_STATUS_OK;
   struct stat there;
-  bool large = files->bytes > train_large_text && out[0] != 0, made = large && stat(out, &there) != 0;
+  bool large = files->bytes > most && out[0] != 0, made = large && stat(out, &there) != 0;
   if (large) {
-    QUERN_TRY(train_make_folder(out));
-    status = quern_tokens_writer_new(&sink.writer, path, &options);
-  } else if (!base_vec_reserve(sink.heap, &sink.bytes, (files->bytes + files->list.n) * sink.width)) {
-    status = QUERN_STATUS_MEMORY;
+    status = train_make_folder(out);
+    if (status == QUERN_STATUS_OK) status = quern_tokens_writer_new(&sink.writer, path, &options);
+    large = status != QUERN_STATUS_IO || files->bytes > train_large_text; /* a plan is made in any folder */
   }
+  if (!large)
+    status = base_vec_reserve(sink.heap, &sink.bytes, (files->bytes + files->list.n) * sink.width)
+                 ? QUERN_STATUS_OK
+                 : QUERN_STATUS_MEMORY;
   if (status == QUERN_STATUS_OK) status = encode_files(data->tokenizer, files, &sink);
   quern_tokens *tokens = NULL;
   if (status == QUERN_STATUS_OK && large) status = io_tokens_writer_take(sink.writer, &tokens);
@@ -215,11 +236,12 @@ static quern_status encode_texts(struct train_data *data, const char *key, const
 static quern_status open_tokens(struct train_data *data, const char *path, struct train_spec *spec) {
   quern_tokens_options options = QUERN_TOKENS_OPTIONS;
   options.allocator = data->heap->user;
-  uint32_t first = 0;
-  FILE *file = fopen(path, "rb");
-  QUERN_CHECK(file != NULL, IO, "data: %s: %s", path, strerror(errno));
-  bool headed = fread(&first, sizeof first, 1, file) == 1 && (first == 20240520 || first == 20240801);
-  (void)fclose(file);
+  struct io_map map; /* a pipe is refused, and not waited for */
+  QUERN_TRY(io_map_open(&map, data->heap, path));
+  const unsigned char *at = map.bytes;
+  uint32_t first = map.n < 4 ? 0 : at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+  bool headed = first == 20240520 || first == 20240801;
+  io_map_close(&map, data->heap);
   options.raw = !headed;
   quern_tokens *tokens;
   QUERN_TRY(quern_tokens_open(&tokens, path, &options));
@@ -241,7 +263,7 @@ static quern_status open_texts(struct train_data *data, const char *key, const q
   if (files->list.n > 0) {
     if (data->tokenizer == NULL) QUERN_TRY(train_tokenizer(&data->tokenizer, config, &data->heap->user));
     QUERN_TRY(train_spec_vocabulary(spec, (int64_t)quern_tokenizer_vocab(data->tokenizer), "the tokenizer"));
-    QUERN_TRY(encode_texts(data, key, quern_config_get(config, "out"), files));
+    QUERN_TRY(encode_texts(data, key, config, files));
   }
   for (size_t i = 0; i < n; i++)
     if (ends_with(paths[i], ".bin")) QUERN_TRY(open_tokens(data, paths[i], spec));

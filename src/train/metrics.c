@@ -103,14 +103,14 @@ static quern_status fill_lines(struct io_out *out, void *user) {
   return status;
 }
 
-/* The lines up to a step that the file has, written again when others are removed. The file is never in memory as a
-** whole. */
+/* The lines up to a step that the file has, written again when others are removed, or when it is a link: what that leads
+** to is not the run's. The file is never in memory as a whole. */
 static quern_status keep_lines(quern_trainer *t, const char *path) {
   struct kept kept = {.path = path, .step = t->info.step};
   struct stat there;
-  if (stat(path, &there) != 0) return QUERN_STATUS_OK;
+  if (lstat(path, &there) != 0) return QUERN_STATUS_OK;
   QUERN_TRY(fill_lines(NULL, &kept));
-  return kept.left > 0 ? io_file_fill("train", path, fill_lines, &kept) : QUERN_STATUS_OK;
+  return kept.left > 0 || S_ISLNK(there.st_mode) ? io_file_fill("train", path, fill_lines, &kept) : QUERN_STATUS_OK;
 }
 
 /* Adds a text to a file, all of it or nothing. */

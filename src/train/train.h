@@ -102,7 +102,7 @@ struct train_data {
 quern_status train_data_open(struct train_data *data, struct base_heap *heap, const quern_config *config,
                              struct train_spec *spec) QUERN_NODISCARD;
 void train_data_close(struct train_data *data);
-/* Texts of more bytes than this become a token file in the run's folder. */
+/* Texts of more bytes than this become a token file in the run's folder; under a limit of memory 4 MiB are enough. */
 extern size_t train_large_text;
 /* Makes a folder if only its last name is missing. */
 quern_status train_make_folder(const char *path) QUERN_NODISCARD;

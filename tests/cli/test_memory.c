@@ -229,6 +229,30 @@ static void long_history(void **state) {
   if (run.status != 0 || run.peak > 24) fail_msg("status %d, %.1f MiB: %s", run.status, run.peak, text);
 }
 
+/* Data that is larger than the limit: texts become a file of tokens, and what is read of a file does not stay. */
+static void large_data(void **state) {
+  (void)state;
+  if (TEST_ASAN) skip();
+  static const char *const data[] = {"many", "many.bin vocabulary=257"}, *const limits[] = {"200MiB", "24MiB"};
+  char words[512];
+  setenv("QUERN_CACHE", "cache", 1);
+  assert_int_equal(shell("yes 'the quick brown fox jumps over the lazy dog' | head -c 48000000 > many && "
+                         "head -c 96000000 /dev/zero > many.bin"),
+                   0);
+  for (size_t i = 0; i < 2; i++) {
+    for (size_t k = 0; k < 2; k++) { /* the first one for the kernels */
+      (void)shell("rm -rf run");
+      snprintf(words, sizeof words,
+               "train model=lm width=32 layers=1 heads=2 data=%s length=64 batch=16 steps=100 eval_batches=2 threads=2 "
+               "out=run --memory %s",
+               data[i], limits[k]);
+      struct watched run = watch_command(words, strtod(limits[k], NULL));
+      if (run.status != 0 || run.peak > strtod(limits[k], NULL))
+        fail_msg("status %d, %.1f MiB: %s", run.status, run.peak, text);
+    }
+  }
+}
+
 /* With a cache: the first run needs room for the compiler, later ones do not. */
 static void cached(void **state) {
   (void)state;
@@ -278,8 +302,8 @@ static int tear_down(void **state) {
 
 int main(int argc, char **argv) {
   if (argc < 1 || !find_program(argv[0])) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(no_cache), cmocka_unit_test(not_measured),
-                                     cmocka_unit_test(cached), cmocka_unit_test(refused),
-                                     cmocka_unit_test(long_history)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(no_cache),     cmocka_unit_test(not_measured),
+                                     cmocka_unit_test(cached),       cmocka_unit_test(refused),
+                                     cmocka_unit_test(long_history), cmocka_unit_test(large_data)};
   return cmocka_run_group_tests_name("cli/memory", tests, set_up, tear_down);
 }

@@ -132,6 +132,40 @@ static void folders(void **state) {
   quern_config_free(config);
 }
 
+/* Under a limit of memory a text of some MiB goes to a file, where one can be made. */
+static void limited(void **state) {
+  (void)state;
+  static const char *const outs[] = {"limited", "text.txt/limited"};
+  for (size_t i = 0; i < sizeof outs / sizeof *outs; i++) {
+    quern_config *config = tiny_config("");
+    set(config, "data", make_text("long.txt", (4 << 20) + 1));
+    set(config, "memory", "1GiB");
+    set(config, "out", in_folder(outs[i]));
+    open_data(config);
+    assert_int_equal(data.bytes, i == 0 ? 0 : 2 * ((4 << 20) + 2));
+    train_data_close(&data);
+    quern_config_free(config);
+  }
+}
+
+/* Nobody may ever write into a pipe: it is not waited for. */
+static void pipes(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *why;
+  } rows[] = {{"pipe.bin", "pipe.bin: is no regular file"}, {"pipe.txt", "pipe.txt: is neither a file nor a folder"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    quern_config *config = tiny_config("");
+    set(config, "data", in_folder(rows[i].name));
+    assert_int_equal(mkfifo(in_folder(rows[i].name), 0600), 0);
+    base_heap_init(&heap, &memory_allocator);
+    EXPECT_OK(train_spec_read(&spec, config));
+    EXPECT_ERROR(train_data_open(&data, &heap, config, &spec), IO, rows[i].why);
+    train_data_close(&data);
+    quern_config_free(config);
+  }
+}
+
 /* ---- the adder ------------------------------------------------------------------------------------------ */
 
 static void adder(void **state) {
@@ -198,7 +232,8 @@ static void documented(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(held_out), TEST(own_evaluation_data), TEST(folders), TEST(adder),
-                                     TEST(presets),  TEST(documented)};
+  const struct CMUnitTest tests[] = {
+      TEST(held_out), TEST(own_evaluation_data), TEST(folders), TEST(limited), TEST(pipes), TEST(adder),
+      TEST(presets),  TEST(documented)};
   return cmocka_run_group_tests_name("train/data", tests, setup_folder, remove_folder);
 }

@@ -129,6 +129,29 @@ static void not_ours(void **state) {
   folder_clear(folder);
 }
 
+/* Metrics that are a link: nothing is added to what that leads to. */
+static void linked_metrics(void **state) {
+  (void)state;
+  static char before[1 << 16], after[1 << 16];
+  struct stat there;
+  char outside[512];
+  quern_config *config = tiny_config("run");
+  EXPECT_OK(quern_train(config, NULL, NULL));
+  snprintf(outside, sizeof outside, "%s", in_folder("outside.jsonl"));
+  assert_int_equal(rename(in_folder("run/metrics.jsonl"), outside), 0);
+  assert_int_equal(symlink(outside, in_folder("run/metrics.jsonl")), 0);
+  size_t n = file_load(outside, (unsigned char *)before, sizeof before);
+  set(config, "steps", "8");
+  EXPECT_OK(quern_train(config, NULL, NULL));
+  assert_int_equal(file_load(outside, (unsigned char *)after, sizeof after), n);
+  assert_memory_equal(before, after, n);
+  assert_true(lstat(in_folder("run/metrics.jsonl"), &there) == 0 && S_ISREG(there.st_mode));
+  assert_true(file_load(in_folder("run/metrics.jsonl"), (unsigned char *)after, sizeof after) > n);
+  assert_memory_equal(before, after, n);
+  quern_config_free(config);
+  folder_clear(folder);
+}
+
 /* A run that was killed before its first checkpoint begins anew; another one does not take its place, unless it made
 ** no step. */
 static void before_the_first(void **state) {
@@ -381,8 +404,8 @@ static void thinned(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(one_at_a_time),    TEST(leftovers),    TEST(told_names), TEST(not_ours),
-                                     TEST(before_the_first), TEST(never_begun),  TEST(any_paths),  TEST(crafted),
-                                     TEST(not_finite),       TEST(long_metrics), TEST(thinned)};
+  const struct CMUnitTest tests[] = {TEST(one_at_a_time),  TEST(leftovers),        TEST(told_names),   TEST(not_ours),
+                                     TEST(linked_metrics), TEST(before_the_first), TEST(never_begun),  TEST(any_paths),
+                                     TEST(crafted),        TEST(not_finite),       TEST(long_metrics), TEST(thinned)};
   return cmocka_run_group_tests_name("train/folder", tests, setup_folder, remove_folder);
 }
