@@ -15,20 +15,45 @@ static void add_text(struct engine_key *key, const char *text) {
 
 /* ---- the graph ------------------------------------------------------------------------------------------- */
 
-static quern_status add_graph(struct engine_key *key, quern_context *ctx, size_t n, quern_tensor *const *roots);
+/* The keys of sub-graphs that were met: each is made once, however many nodes have it. */
+struct inside {
+  struct base_arena arena;
+  struct base_map graphs;
+};
 
-static quern_status add_sub_graph(struct engine_key *key, const struct ir_graph *graph) {
+struct graph_key {
+  const struct ir_graph *graph;
+  struct engine_key key;
+};
+
+static bool same_graph(const void *item, const void *graph) { return ((const struct graph_key *)item)->graph == graph; }
+
+static quern_status add_graph(struct inside *inside, struct engine_key *key, quern_context *ctx, size_t n,
+                              quern_tensor *const *roots);
+
+static quern_status add_sub_graph(struct inside *inside, struct engine_key *key, const struct ir_graph *graph) {
   if (graph == NULL) return engine_key_add(key, 0), QUERN_STATUS_OK;
-  engine_key_add(key, (uint64_t)graph->n_params);
-  return add_graph(key, graph->ctx, (size_t)graph->n_results, graph->results);
+  uint64_t hash = base_hash_u64(BASE_HASH_SEED, graph->id);
+  struct graph_key *known = base_map_find(&inside->graphs, hash, same_graph, graph);
+  if (known == NULL) {
+    known = base_arena_new(&inside->arena, struct graph_key);
+    if (known == NULL) return QUERN_STATUS_MEMORY;
+    *known = (struct graph_key){graph, ENGINE_KEY};
+    engine_key_add(&known->key, (uint64_t)graph->n_params);
+    QUERN_TRY(add_graph(inside, &known->key, graph->ctx, (size_t)graph->n_results, graph->results));
+    if (!base_map_add(&inside->graphs, hash, known)) return QUERN_STATUS_MEMORY;
+  }
+  engine_key_add(key, known->key.word[0]);
+  engine_key_add(key, known->key.word[1]);
+  return QUERN_STATUS_OK;
 }
 
-static quern_status add_attrs(struct engine_key *key, const struct ir_node *node) {
+static quern_status add_attrs(struct inside *inside, struct engine_key *key, const struct ir_node *node) {
   for (int k = 0; k < IR_ATTR_COUNT; k++) {
     if ((ir_ops[node->op].attrs >> k & 1) == 0) continue;
     const void *field = (const char *)node->attrs + ir_attr_table[k].offset;
     if (ir_attr_table[k].kind == IR_KIND_GRAPH) {
-      QUERN_TRY(add_sub_graph(key, *(const struct ir_graph *const *)field));
+      QUERN_TRY(add_sub_graph(inside, key, *(const struct ir_graph *const *)field));
     } else if (ir_attr_table[k].kind == IR_KIND_BUFFER) {
       engine_key_add(key, node->attrs->buffer->data != NULL);
     } else {
@@ -40,7 +65,8 @@ static quern_status add_attrs(struct engine_key *key, const struct ir_node *node
 
 /* Nodes by their places in the order; recursion is as deep as sub-graphs lie in sub-graphs. Attributes
 ** come last, because the order of a sub-graph takes the marks of this one. */
-static quern_status add_graph(struct engine_key *key, quern_context *ctx, size_t n, quern_tensor *const *roots) {
+static quern_status add_graph(struct inside *inside, struct engine_key *key, quern_context *ctx, size_t n,
+                              quern_tensor *const *roots) {
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, n, roots, &order));
   quern_status status = QUERN_STATUS_OK;
@@ -54,8 +80,18 @@ static quern_status add_graph(struct engine_key *key, quern_context *ctx, size_t
   }
   for (size_t i = 0; i < n; i++)
     engine_key_add(key, (uint64_t)ir_order_find(&order, roots[i]->node) << 8 | (uint64_t)(uint32_t)roots[i]->result);
-  for (size_t i = 0; i < order.n && status == QUERN_STATUS_OK; i++) status = add_attrs(key, order.at[i]);
+  for (size_t i = 0; i < order.n && status == QUERN_STATUS_OK; i++) status = add_attrs(inside, key, order.at[i]);
   ir_order_fini(ctx, &order);
+  return status;
+}
+
+static quern_status add_roots(struct engine_key *key, quern_context *ctx, size_t n, quern_tensor *const *roots) {
+  struct inside inside;
+  base_arena_init(&inside.arena, &ctx->heap);
+  base_map_init(&inside.graphs, &ctx->heap);
+  quern_status status = add_graph(&inside, key, ctx, n, roots);
+  base_map_fini(&inside.graphs);
+  base_arena_fini(&inside.arena);
   return status;
 }
 
@@ -111,7 +147,7 @@ quern_status engine_cache_key(const struct engine_request *request, uint64_t key
   program->target.base.threads = request->options.threads;
   quern_tensor **roots = roots_of(&b, &n);
   add_options(&made, &b);
-  quern_status status = roots != NULL ? add_graph(&made, request->ctx, n, roots) : QUERN_STATUS_MEMORY;
+  quern_status status = roots != NULL ? add_roots(&made, request->ctx, n, roots) : QUERN_STATUS_MEMORY;
   memcpy(key, made.word, sizeof made.word);
   base_arena_fini(&b.arena);
   quern_program_free(program);
@@ -136,7 +172,7 @@ static quern_status make_key(const struct engine_build *b, struct engine_key *ke
   if (roots == NULL) return QUERN_STATUS_MEMORY;
   engine_key_add(key, build);
   add_options(key, b);
-  return add_graph(key, b->ctx, n, roots);
+  return add_roots(key, b->ctx, n, roots);
 }
 
 /* ---- constants ------------------------------------------------------------------------------------------- */

@@ -80,7 +80,7 @@ size_t quern_devices(void) {
 
 quern_status quern_device_get(size_t i, quern_device *device) {
   static _Thread_local char detail[1024];
-  char more[256] = "";
+  char text[1024], more[256] = "";
   QUERN_CHECK(device != NULL, INVALID, "device_get: the place for the device is null");
   const struct rt_device *found = rt_device_get(i);
   QUERN_CHECK(found != NULL, INVALID, "device_get: there are %zu devices, number %zu is asked for", quern_devices(), i);
@@ -89,10 +89,11 @@ quern_status quern_device_get(size_t i, quern_device *device) {
   struct base_heap heap;
   base_heap_init(&heap, NULL);
   QUERN_TRY(found->target(&target));
-  found->describe(&heap, detail, sizeof detail);
+  found->describe(&heap, text, sizeof text);
   if (found->describe_more != NULL) found->describe_more(more, sizeof more);
-  size_t n = strlen(detail);
-  if (more[0] != 0) snprintf(detail + n, sizeof detail - n, ", %s", more);
+  size_t n = strlen(text);
+  if (more[0] != 0) snprintf(text + n, sizeof text - n, ", %s", more);
+  base_text_shown(detail, sizeof detail, text, false); /* compilers and drivers say what they like of themselves */
   *device = (quern_device){.name = found->name,
                            .target = target.base.name,
                            .detail = detail,

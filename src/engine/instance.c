@@ -8,7 +8,26 @@
 
 /* ---- frames --------------------------------------------------------------------------------------------- */
 
-static quern_status frame_new(quern_instance *instance, int number, char *arena, struct engine_frame **out);
+/* Frames of an instance while they are made. What runs in the same place at other times has the same frame: whoever enters it says
+** where its params and results are. Two that are in use at a time lie at different depths, or are the body and the condition of
+** one step. */
+struct frames {
+  quern_instance *instance;
+  struct base_map made;
+  size_t n;
+  int depth;
+};
+
+struct framed {
+  int number, depth;
+  bool other;
+  char *arena;
+  struct engine_frame *frame;
+};
+
+enum { MOST_FRAMES = 1 << 16 };
+
+static quern_status frame_new(struct frames *frames, int number, char *arena, struct engine_frame **out);
 
 size_t engine_state_of(const quern_program *program, int64_t at) {
   const int64_t *begins = program->state_at;
@@ -29,18 +48,46 @@ static char *state_place(const quern_instance *instance, int64_t at) {
   return instance->states[i] + (at - instance->program->state_at[i]);
 }
 
+static bool same_frame(const void *item, const void *key) {
+  const struct framed *a = item, *b = key;
+  return a->number == b->number && a->depth == b->depth && a->other == b->other && a->arena == b->arena;
+}
+
+/* The frame of what is run there. */
+static quern_status frame_in(struct frames *frames, const struct framed *what, struct engine_frame **out) {
+  uint64_t place = (uint64_t)what->number << 32 | (uint64_t)what->depth << 1 | (what->other ? 1 : 0);
+  uint64_t hash = base_hash_u64(base_hash_u64(BASE_HASH_SEED, place), (uint64_t)(uintptr_t)what->arena);
+  struct framed *known = base_map_find(&frames->made, hash, same_frame, what);
+  if (known == NULL) {
+    QUERN_CHECK(frames->n++ < MOST_FRAMES, UNSUPPORTED,
+                "instance: loops and branches lie in each other in more than %d ways HINT: let fewer of them have two "
+                "others inside",
+                MOST_FRAMES);
+    known = base_arena_new(&frames->instance->frames, struct framed);
+    if (known == NULL) return QUERN_STATUS_MEMORY;
+    *known = *what;
+    QUERN_TRY(frame_new(frames, what->number, what->arena, &known->frame));
+    if (!base_map_add(&frames->made, hash, known)) return QUERN_STATUS_MEMORY;
+  }
+  *out = known->frame;
+  return QUERN_STATUS_OK;
+}
+
 /* Frames of what a control step runs; their arena is the step's second workspace. */
-static quern_status frame_bodies(quern_instance *instance, struct engine_frame *frame, int step) {
+static quern_status frame_bodies(struct frames *frames, struct engine_frame *frame, int step) {
   const struct engine_control *control = frame->part->steps[step].control;
   const int *works = frame->part->steps[step].buffers + control->n_src + control->n_out;
   char *arena = frame->at[works[1]];
-  QUERN_TRY(frame_new(instance, control->body, arena, &frame->bodies[2 * step]));
-  return control->other < 0 ? QUERN_STATUS_OK
-                            : frame_new(instance, control->other, arena, &frame->bodies[2 * step + 1]);
+  QUERN_TRY(
+      frame_in(frames, &(struct framed){control->body, frames->depth, false, arena, NULL}, &frame->bodies[2 * step]));
+  if (control->other < 0) return QUERN_STATUS_OK;
+  return frame_in(frames, &(struct framed){control->other, frames->depth, true, arena, NULL},
+                  &frame->bodies[2 * step + 1]);
 }
 
 /* Recursion is as deep as sub-graphs lie in sub-graphs: IR_MAX_DEPTH at most. */
-static quern_status frame_new(quern_instance *instance, int number, char *arena, struct engine_frame **out) {
+static quern_status frame_new(struct frames *frames, int number, char *arena, struct engine_frame **out) {
+  quern_instance *instance = frames->instance;
   const quern_program *program = instance->program;
   const struct engine_part *part = &program->parts[number];
   struct base_arena *memory = &instance->frames;
@@ -62,10 +109,20 @@ static quern_status frame_new(quern_instance *instance, int number, char *arena,
     if (b->place == PLAN_STATE) frame->at[i] = state_place(instance, b->at);
     if (b->place == PLAN_CONST) frame->at[i] = program->placed + b->at;
   }
+  frames->depth++;
   for (int i = 0; i < part->n_steps; i++)
-    if (part->steps[i].control != NULL) QUERN_TRY(frame_bodies(instance, frame, i));
+    if (part->steps[i].control != NULL) QUERN_TRY(frame_bodies(frames, frame, i));
+  frames->depth--;
   *out = frame;
   return QUERN_STATUS_OK;
+}
+
+static quern_status open_frames(quern_instance *instance) {
+  struct frames frames = {.instance = instance};
+  base_map_init(&frames.made, &instance->heap);
+  quern_status status = frame_new(&frames, 0, instance->arena, &instance->frame);
+  base_map_fini(&frames.made);
+  return status;
 }
 
 /* ---- instances ------------------------------------------------------------------------------------------ */
@@ -189,7 +246,7 @@ static quern_status open_instance(quern_instance *instance, const struct engine_
   instance->bound_bytes = NEW(&instance->frames, size_t, instance->program->n_inputs);
   if (instance->bound == NULL || instance->bound_bytes == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < instance->program->n_inputs; i++) instance->bound[i] = NULL;
-  return frame_new(instance, 0, instance->arena, &instance->frame);
+  return open_frames(instance);
 }
 
 static quern_status new_instance(quern_instance **instance, const quern_program *program,

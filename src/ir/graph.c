@@ -183,18 +183,19 @@ quern_tensor *ir_leaf_like(quern_tensor *t) {
   return ir_is_poison(t) ? &ir_poison : ir_leaf(t->node->ctx, t->dtype, t->rank, t->dims);
 }
 
-/* Fails when results reach a leaf that a closed graph cannot have; *depth is that of the sub-graphs inside. */
+/* Fails when results reach a leaf that a closed graph cannot have; fills the graph's depth and count of nodes. */
 static quern_status check_closed(quern_context *ctx, int n_params, quern_tensor *const *params, int n_results,
-                                 quern_tensor *const *results, int *depth) {
+                                 quern_tensor *const *results, struct ir_graph *graph) {
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, (size_t)n_results, results, &order));
   quern_status status = QUERN_STATUS_OK;
-  *depth = 0;
+  graph->depth = 0;
+  graph->n_nodes = order.n;
   for (size_t i = 0; i < order.n && status == QUERN_STATUS_OK; i++) {
     const struct ir_node *node = order.at[i];
     const struct ir_graph *inside[] = {node->attrs->body, node->attrs->other};
     for (size_t k = 0; k < BASE_COUNT(inside); k++) {
-      if (inside[k] != NULL) *depth = BASE_MAX(*depth, inside[k]->depth + 1);
+      if (inside[k] != NULL) graph->depth = BASE_MAX(graph->depth, inside[k]->depth + 1);
     }
     bool leaf = node->op == IR_INPUT || node->op == IR_STATE || node->op == IR_BUFFER || node->op == IR_PARAM;
     for (int k = 0; k < n_params && leaf; k++) leaf = params[k]->node != node;
@@ -266,7 +267,7 @@ quern_status ir_graph_make(quern_context *ctx, int n_params, quern_tensor *const
     QUERN_CHECK(t->node->ctx == ctx, INVALID, "a body's %s %d belongs to another context", what, number);
   }
   struct ir_graph graph = {.ctx = ctx, .n_params = n_params, .n_results = n_results};
-  QUERN_TRY(check_closed(ctx, n_params, params, n_results, results, &graph.depth));
+  QUERN_TRY(check_closed(ctx, n_params, params, n_results, results, &graph));
   quern_status status = QUERN_STATUS_MEMORY;
   size_t bytes = (size_t)(n_params + n_results) * sizeof *graph.params;
   graph.params = base_alloc(&ctx->heap, bytes);
@@ -305,7 +306,7 @@ quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph
   if (now.results == NULL) return QUERN_STATUS_MEMORY;
   quern_status status = ir_transform(ctx, (size_t)graph->n_results, graph->results, visit, user, now.results);
   if (status == QUERN_STATUS_OK) {
-    status = check_closed(ctx, now.n_params, now.params, now.n_results, now.results, &now.depth);
+    status = check_closed(ctx, now.n_params, now.params, now.n_results, now.results, &now);
   }
   if (status == QUERN_STATUS_OK) status = intern_graph(ctx, &now, out);
   base_free(&ctx->heap, now.results, bytes);

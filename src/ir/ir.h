@@ -143,7 +143,8 @@ struct ir_graph {
   int n_params, n_results;
   quern_tensor **params; /* PARAM nodes 0..n_params-1, whether the results use them or not */
   quern_tensor **results;
-  int depth; /* of sub-graphs inside: 0 for none */
+  int depth;      /* of sub-graphs inside: 0 for none */
+  size_t n_nodes; /* that the results reach; those of sub-graphs inside are not counted */
 };
 
 /* A kind of composite node, known by name. */

@@ -9,7 +9,11 @@ static bool give_up(struct ir_node *node, quern_tensor **out) {
   return true;
 }
 
+/* Bodies in bodies that double at each level are left where they are when they have become as large as composites may. */
+static bool is_large(const struct ir_graph *body) { return body->n_nodes > IR_MOST_INLINED; }
+
 static bool give_branch(quern_context *ctx, struct ir_node *node, const struct ir_graph *branch, quern_tensor **out) {
+  if (is_large(branch)) return false;
   return ir_inline(ctx, branch, node->src + 1, out) == QUERN_STATUS_OK || give_up(node, out);
 }
 
@@ -47,7 +51,7 @@ bool ir_rule_loop_none(quern_context *ctx, struct ir_node *node, quern_tensor **
 
 bool ir_rule_loop_once(quern_context *ctx, struct ir_node *node, quern_tensor **out) {
   const struct ir_attrs *a = node->attrs;
-  if (a->trip != 1) return false;
+  if (a->trip != 1 || is_large(a->body)) return false;
   size_t bytes = (size_t)(node->n_src + 1) * sizeof *node->src;
   quern_tensor **args = base_alloc(&ctx->heap, bytes);
   if (args == NULL) return give_up(node, out);

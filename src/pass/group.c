@@ -9,13 +9,14 @@
 */
 #include "pass/pass_int.h"
 
-enum { MOST_AGAIN = 12, MOST_NARROW = 48, NARROW_COST = 96 };
+enum { MOST_AGAIN = 12, MOST_NARROW = 48, NARROW_COST = 96, MOST_PARTS = 64 };
 enum { COMPUTED, READ }; /* what a visited spot is in the group being built */
 
 struct build {
   struct fuse *f;
   struct fuse_unit *unit;
   int number;
+  int parts; /* the numbers of sources of what is put together again here, multiplied: so often may a thing be computed */
   BASE_VEC(uint32_t) nodes; /* places of what is computed */
   BASE_VEC(const quern_tensor *) ins;
   BASE_VEC(uint32_t) pins;             /* places of what must be read */
@@ -53,8 +54,10 @@ static int level_of(const struct fuse *f, const struct fuse_spot *spot) { return
 /* Whether another unit writes it if it is wanted. */
 static bool is_offered(const struct fuse_spot *spot) { return spot->home >= 0 && !spot->inside; }
 
-/* What computing t again would read, as nodes in found; false when it would cost too much. */
-static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *n_found, const quern_tensor **found) {
+/* What computing t again would read, as nodes in found; false when it would cost too much. parts: of what is put together on the
+** way. */
+static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *parts, int *n_found,
+                           const quern_tensor **found) {
   const struct fuse *f = b->f;
   const struct ir_node *met[MOST_AGAIN];
   int n = 1, cost = 0;
@@ -62,11 +65,13 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *n_
   double bytes = 0, most = (fuse_spot_of(f, t)->crosses > 1 ? 1.25 : 2.25) * (double)ir_bytes(t);
   met[0] = t->node;
   *n_found = 0;
+  *parts = 1;
   for (int next = 0; next < n; next++) {
     const struct ir_node *node = met[next];
     cost += pass_ops[node->op].cost;
     if (cost > PASS_CHEAP || pass_ops[node->op].class == PASS_CLASS_ANCHOR) return false;
     if (node->op == IR_CONCAT && fuse_spot_of(f, t)->crosses > 1) return false; /* each part is read in its own way */
+    if (node->op == IR_CONCAT && (*parts *= BASE_MAX(node->n_src, 1)) * b->parts > MOST_PARTS) return false;
     for (int i = 0; i < node->n_src; i++) {
       const quern_tensor *src = node->src[i];
       const struct fuse_spot *spot = fuse_spot_of(f, src);
@@ -163,8 +168,9 @@ static quern_status reads(struct build *b, const struct ir_node *node, const que
   if (rows || after) QUERN_TRY(try_narrow(b, t, read));
   if (*read && rows) {
     const quern_tensor *found[MOST_AGAIN];
-    int n;
-    *read = !is_cheap_again(b, t, &n, found);
+    int n, parts;
+    *read = !is_cheap_again(b, t, &parts, &n, found);
+    if (!*read) b->parts *= parts;
     for (int i = 0; !*read && i < n; i++) QUERN_TRY(need(f, found[i]));
   }
   return QUERN_STATUS_OK;
@@ -240,6 +246,7 @@ static quern_status collect(struct build *b, size_t n_outs, const uint32_t *outs
   for (bool again = true; again;) {
     again = false;
     f->epoch++;
+    b->parts = 1;
     b->nodes.n = b->ins.n = 0;
     for (size_t i = 0; i < n_outs; i++) QUERN_TRY(add_node(b, f->order.at[outs[i]]));
     for (size_t next = 0; next < b->nodes.n && !again; next++) {

@@ -427,6 +427,13 @@ static void plans(void **state) {
       {"quern plan dense.qir | sed -n '3,4p'", 0, "memory\n  arena ..."},
       {"quern plan dense.qir --optimise 0 | grep -c ' k_'", 0, "3\n"},
       {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
+      {"printf '#!/bin/sh\\ntouch asked\\nexit 1\\n' >asks && chmod +x asks && for d in null interp cpu cuda; do "
+       "QUERN_CC=$PWD/asks QUERN_CACHE=0 quern plan dense.qir --device $d | grep -c ^steps; done; test ! -e asked",
+       0, "1\n1\n1\n1\n"},
+      {"printf '#!/bin/sh\\necho \"paints \\033[31m\"\\n' >paints && chmod +x paints && QUERN_CC=$PWD/paints "
+       "QUERN_CACHE=0 "
+       "quern devices 2>&1 | grep -c \"$(printf '\\033')\"",
+       1, "0\n"},
       {"quern plan small.qir --memory 100GiB | grep -c ^steps", 0, "1\n"},
       {"quern plan dense.qir --optimise 0 --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes..."},
       {"quern plan twist.qir --donate xx --optimize-for throughput | grep -c ^steps", 0, "1\n"},

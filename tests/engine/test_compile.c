@@ -282,12 +282,9 @@ static void host_floats(void **state) {
 
 /* ---- graphs that double ------------------------------------------------------------------------------------------ */
 
-/* What is put together from itself ten times is read in parts, by kernels of a bounded size. */
-static void doubled_concatenations(void **state) {
-  (void)state;
-  quern_tensor *y = quern_exp(F32_INPUT("x", 1));
-  for (int i = 0; i < 10; i++) y = quern_concat(2, (quern_tensor *[]){y, y}, 0);
+static void expect_small_kernels(quern_tensor *y) {
   open_program(TENSORS(y), NULL);
+  assert_int_equal(program->counts.unfused, 0);
   for (int k = 0; k < program->n_kernels; k++) {
     size_t insts = 0;
     for (size_t i = 0; i < program->kernels[k]->fns.n; i++) insts += program->kernels[k]->fns.at[i]->insts.n;
@@ -295,6 +292,22 @@ static void doubled_concatenations(void **state) {
   }
   close_program();
   expect_all(TENSORS(y));
+}
+
+/* What is put together from itself ten times is read in parts, by kernels of a bounded size. */
+static void doubled_concatenations(void **state) {
+  (void)state;
+  quern_tensor *y = quern_exp(F32_INPUT("x", 1));
+  for (int i = 0; i < 10; i++) y = quern_concat(2, (quern_tensor *[]){y, y}, 0);
+  expect_small_kernels(y);
+}
+
+/* The same with mirror images: a part that is cheap to put together again is read all the same where many are. */
+static void mirrored_concatenations(void **state) {
+  (void)state;
+  quern_tensor *y = F32_INPUT("x", 2);
+  for (int i = 0; i < 9; i++) y = quern_concat(2, (quern_tensor *[]){y, quern_flip(y, QUERN_LIST(0))}, 0);
+  expect_small_kernels(y);
 }
 
 /* Composites in composites, two in each: of the same operand, or of different ones. */
@@ -349,6 +362,7 @@ int main(void) {
                                      TEST(marks_stay),
                                      TEST(host_floats),
                                      TEST(doubled_concatenations),
+                                     TEST(mirrored_concatenations),
                                      TEST(nested_composites_are_bounded)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

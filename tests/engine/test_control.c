@@ -274,6 +274,53 @@ static void both_branches(void **state) {
   }
 }
 
+/* ---- one sub-graph in many places --------------------------------------------------------------------------------- */
+
+static quern_graph *parse(const char *text) {
+  quern_graph *graph;
+  EXPECT_OK(quern_graph_parse(&graph, ctx, text, strlen(text)));
+  return graph;
+}
+
+/* Branches that hold two others each, 30 deep: a billion ways to the innermost, of which a run goes few. */
+static void branches_in_branches(void **state) {
+  (void)state;
+  static char text[1 << 13];
+  size_t n = (size_t)snprintf(text, sizeof text,
+                              "quern 1\nfn @f0 (%%0: bool[], %%1: f32[4]) {\n%%2 = sin %%1\nreturn %%2\n}\n");
+  for (int k = 1; k <= 30; k++)
+    n += (size_t)snprintf(
+        text + n, sizeof text - n,
+        "fn @f%d (%%0: bool[], %%1: f32[4]) {\n%%2 = not %%0\n"
+        "%%3 = if %%2 %%0 %%1 body=@f%d other=@f0\n%%4 = if %%2 %%0 %%3 body=@f%d other=@f0\nreturn %%4\n}\n",
+        k, k - 1, k - 1);
+  snprintf(text + n, sizeof text - n,
+           "%%0 = input name=\"x\" dtype=f32 shape=[4]\n%%1 = reduce %%0 axes=[0] reduce=max\n"
+           "%%2 = const dtype=f32 shape=[] data={-1000}\n%%3 = lt %%2 %%1\n%%4 = if %%3 %%3 %%0 body=@f30 "
+           "other=@f0\nreturn %%4\n");
+  quern_graph *graph = parse(text);
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  expect_same(TENSORS(quern_graph_output(graph, 0)), &options);
+  options.device = "cpu"; /* its programs are looked for in the cache */
+  expect_same(TENSORS(quern_graph_output(graph, 0)), &options);
+  quern_graph_free(graph);
+}
+
+/* The body of a while is that of a loop in its condition, too. */
+static void bodies_in_conditions(void **state) {
+  (void)state;
+  quern_graph *graph =
+      parse("quern 1\nfn @f (%0: i64[], %1: i64[]) {\n%2 = add %0 %1\nreturn %2\n}\n"
+            "fn @g (%0: i64[], %1: i64[]) {\n"
+            "%2 = loop %1 trip=3 carries=1 scanned=0 reverse=0 body=@f\n%3 = lt %0 %2\nreturn %3\n}\n"
+            "%0 = input name=\"x\" dtype=f32 shape=[4]\n%1 = reduce %0 axes=[0] reduce=max\n"
+            "%2 = abs %1\n%3 = cast %2 dtype=i64\n%4 = const dtype=i64 shape=[] data={3}\n%5 = add %3 %4\n"
+            "%6 = const dtype=i64 shape=[] data={-20}\n"
+            "%7 = while %6 %5 carries=1 body=@f other=@g\nreturn %7\n");
+  expect_all(TENSORS(quern_graph_output(graph, 0)));
+  quern_graph_free(graph);
+}
+
 /* Gradients through a loop: the way back is a loop over saved carries. */
 static void gradients(void **state) {
   (void)state;
@@ -290,6 +337,7 @@ int main(void) {
       TEST(loops_of_any_length),  TEST(carries_that_move),    TEST(loops_in_loops),
       TEST(carries_in_place),     TEST(carries_of_one_start), TEST(carries_of_many_kernels),
       TEST(counts_of_turns),      TEST(equal_bodies),         TEST(constants),
-      TEST(whiles_of_any_length), TEST(both_branches),        TEST(gradients)};
+      TEST(whiles_of_any_length), TEST(both_branches),        TEST(gradients),
+      TEST(branches_in_branches), TEST(bodies_in_conditions)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,6 +281,28 @@ static void every_allocation_may_fail(void **state) {
   }
 }
 
+/* Loops of one turn, two in each, become the nodes of their bodies as long as these are not too many: 2^30 would not end. */
+static void bodies_that_double_are_bounded(void **state) {
+  (void)state;
+  static char text[1 << 13];
+  quern_graph *graph;
+  size_t n = (size_t)snprintf(text, sizeof text,
+                              "quern 1\nfn @f0 (%%0: i64[], %%1: f32[4]) {\n%%2 = sin %%1\nreturn %%2\n}\n");
+  for (int k = 1; k <= 30; k++)
+    n += (size_t)snprintf(text + n, sizeof text - n,
+                          "fn @f%d (%%0: i64[], %%1: f32[4]) {\n"
+                          "%%2 = loop %%1 trip=1 carries=1 scanned=0 reverse=0 body=@f%d\n"
+                          "%%3 = loop %%2 trip=1 carries=1 scanned=0 reverse=0 body=@f%d\nreturn %%3\n}\n",
+                          k, k - 1, k - 1);
+  snprintf(text + n, sizeof text - n,
+           "%%0 = input name=\"x\" dtype=f32 shape=[4]\n"
+           "%%1 = loop %%0 trip=1 carries=1 scanned=0 reverse=0 body=@f30\nreturn %%1\n");
+  EXPECT_OK(quern_graph_parse(&graph, ctx, text, strlen(text)));
+  EXPECT_OK(quern_graph_rewrite(graph, false));
+  assert_in_range(quern_context_nodes(ctx), IR_MOST_INLINED, 16 * IR_MOST_INLINED);
+  quern_graph_free(graph);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(what_rules_make_is_rewritten),
                                      TEST(nothing_to_do_gives_the_same_node),
@@ -295,6 +317,7 @@ int main(void) {
                                      TEST(wrong_rules_are_errors),
                                      TEST(extra_patterns_work),
                                      TEST(pending_errors_are_reported),
+                                     TEST(bodies_that_double_are_bounded),
                                      TEST(every_allocation_may_fail)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
