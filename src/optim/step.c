@@ -360,12 +360,15 @@ static quern_status open_step(quern_step **out, quern_model *model, quern_tensor
   return status;
 }
 
-quern_status optim_check_order(const char *what, const quern_model *model, const quern_tensor *x) {
+quern_status optim_check_order(const char *what, const quern_model *model, quern_tensor *x) {
   const char *name = nn_forgotten(model, x);
   QUERN_CHECK(name == NULL, STATE,
               "%s: what a step makes of \"%s\" was forgotten by the quern_model_begin that came after %s HINT: call it "
               "before the next quern_model_begin",
-              what, name, strcmp(what, "step_new") == 0 ? "the loss" : "the expression");
+              what, name,
+              strcmp(what, "step_new") == 0    ? "the loss"
+              : strcmp(what, "step_from") == 0 ? "the gradients"
+                                               : "the expression");
   return QUERN_STATUS_OK;
 }
 
@@ -393,12 +396,13 @@ quern_status quern_step_from(quern_step **step, quern_model *model, quern_tensor
     quern_parameter parameter;
     QUERN_TRY(quern_model_parameter(model, i, &parameter));
     if (!parameter.trained) continue;
-    const quern_tensor *g = gradients[k], *p = parameter.tensor;
+    quern_tensor *g = gradients[k], *p = parameter.tensor;
     QUERN_CHECK(g != NULL && !ir_is_poison(g), INVALID, "step_from: gradient %zu is the result of a call that failed",
                 k);
     bool same = g->rank == p->rank && memcmp(g->dims, p->dims, (size_t)p->rank * sizeof *p->dims) == 0;
     QUERN_CHECK(same && g->node->ctx == p->node->ctx, SHAPE, "step_from: gradient %zu is not shaped like \"%s\"", k,
                 parameter.name);
+    QUERN_TRY(optim_check_order("step_from", model, g));
     k++;
   }
   return open_step(step, model, NULL, gradients, options);
