@@ -137,7 +137,21 @@ static const char *nearest_name(const struct quern_step *step, const char *patte
   return best;
 }
 
-/* Every pattern matches a parameter that is trained. */
+/* g when group g is the first to match a name, of trained parameter i or later; else a group that takes its first. */
+static size_t taken_by(const struct quern_step *step, size_t g, size_t i) {
+  const quern_optim_options *o = &step->options;
+  size_t first = g;
+  for (; i < step->trained.n; i++) {
+    const char *name = step->trained.at[i].name;
+    if (!matches(o->groups[g].match, name)) continue;
+    size_t by = (size_t)(find_group(o, name) - o->groups);
+    if (by == g) return g;
+    if (first == g) first = by;
+  }
+  return first;
+}
+
+/* Every pattern matches a parameter that is trained, and that no group before it has. */
 static quern_status check_groups(const struct quern_step *step) {
   const quern_optim_options *o = &step->options;
   for (size_t g = 0; g < o->n_groups; g++) {
@@ -147,6 +161,11 @@ static quern_status check_groups(const struct quern_step *step) {
     QUERN_CHECK(i < step->trained.n, INVALID, "step: group %zu: no parameter matches \"%s\" HINT: %s \"%s\"%s", g,
                 o->groups[g].match, near != NULL ? "did you mean" : "the first parameter is",
                 near != NULL ? near : step->trained.at[0].name, near != NULL ? "?" : "");
+    size_t by = taken_by(step, g, i);
+    QUERN_CHECK(by == g, INVALID,
+                "step: group %zu: all that \"%s\" matches is in groups before it, such as %zu, \"%s\" "
+                "HINT: the first that matches counts: put it before them",
+                g, o->groups[g].match, by, o->groups[by].match);
   }
   return QUERN_STATUS_OK;
 }
@@ -198,7 +217,13 @@ static quern_status differentiate(struct quern_step *step, quern_tensor *loss) {
   for (size_t i = 0; i < n; i++) p[i] = step->trained.at[i].tensor;
   quern_status status = quern_grad(loss, n, p, step->gradients.at);
   base_free(step->heap, p, n * sizeof *p);
-  return status;
+  QUERN_TRY(status);
+  for (size_t i = 0; i < n; i++)
+    if (!ir_is_const(step->gradients.at[i], 0)) return QUERN_STATUS_OK;
+  return base_error(QUERN_STATUS_INVALID,
+                    "step_new: the loss depends on no trained parameter of the model, of which \"%s\" is the first "
+                    "HINT: another model's loss, quern_stop_gradient, or integers on the way?",
+                    step->trained.at[0].name);
 }
 
 /* Gradients in the dtype that is computed in, divided by the scale. */

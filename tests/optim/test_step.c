@@ -41,7 +41,7 @@ static void fill_start(double *w, double *b, double *x, double *y) {
 
 /* ---- against PyTorch ------------------------------------------------------------------------------------ */
 
-static const quern_optim_group groups[] = {{"*bias", 0.5, 0}, {"*.bias", 7, 7}}; /* the first that matches */
+static const quern_optim_group groups[] = {{"*bias", 0.5, 0}, {"layer.*", 1, 0.1}}; /* the first that matches */
 
 #define OPTIM(...)                                                                                                     \
   { .size = sizeof(quern_optim_options), .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, __VA_ARGS__ }
@@ -378,6 +378,28 @@ static void groups_that_match_nothing(void **state) {
   wrong[1].match = "decoder.*";
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "HINT: the first parameter is \"layer.weight\"");
   assert_null(step);
+  wrong[1].match = "*.bias"; /* the first group has it already */
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
+               "step: group 1: all that \"*.bias\" matches is in groups before it, such as 0, \"*bias\"");
+  wrong[1].match = "layer.*"; /* it has some of them */
+  EXPECT_OK(quern_step_new(&step, p.model, p.loss, &o));
+  quern_step_free(step);
+  quern_model_free(p.model);
+}
+
+/* Without it a program would run, and learn nothing. */
+static void losses_without_parameters(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  set_up(&p, QUERN_DTYPE_F64);
+  quern_tensor *still = quern_stop_gradient(p.loss);
+  EXPECT_ERROR(quern_step_new(&step, p.model, still, NULL), INVALID,
+               "step_new: the loss depends on no trained parameter of the model, of which \"layer.weight\"");
+  assert_null(step);
+  quern_tensor *part = quern_sum(p.b, QUERN_ALL, false); /* one is enough */
+  EXPECT_OK(quern_step_new(&step, p.model, part, NULL));
+  quern_step_free(step);
   quern_model_free(p.model);
 }
 
@@ -461,6 +483,7 @@ int main(void) {
                                      TEST(gate),
                                      TEST(no_memory),
                                      TEST(groups_that_match_nothing),
+                                     TEST(losses_without_parameters),
                                      TEST(forgotten_changes),
                                      TEST(forgotten_changes_of_layers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
