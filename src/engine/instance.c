@@ -285,6 +285,8 @@ quern_status quern_instance_set_state(quern_instance *instance, size_t i, const 
 
 quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) {
   QUERN_TRY(check_state("instance_get_state", instance, i, data));
+  QUERN_CHECK(*instance->known[i], STATE, "instance_get_state: nothing has set state %zu, \"%s\"", i,
+              instance->program->states[i].name);
   return engine_download(instance, data, instance->states[i], instance->program->states[i].bytes);
 }
 

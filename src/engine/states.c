@@ -60,9 +60,11 @@ static quern_status fill_state(quern_instance *instance, size_t i, double value)
 
 static quern_status fill_constants(quern_instance *instance, const quern_model *model) {
   const quern_program *program = instance->program;
+  size_t found = 0;
   for (size_t i = 0; i < program->n_states; i++) {
     const quern_parameter *p = quern_model_find(model, program->states[i].name);
     if (p == NULL) continue;
+    found++;
     const quern_slot *slot = &program->states[i];
     bool same = p->tensor->dtype == slot->dtype && p->tensor->rank == slot->rank &&
                 memcmp(p->tensor->dims, slot->dims, (size_t)slot->rank * sizeof *slot->dims) == 0;
@@ -70,6 +72,10 @@ static quern_status fill_constants(quern_instance *instance, const quern_model *
                 p->name);
     if (p->init.kind == QUERN_INIT_CONSTANT) QUERN_TRY(fill_state(instance, i, p->init.a));
   }
+  QUERN_CHECK(found > 0 || program->n_states == 0, INVALID,
+              "instance_init_states: the model has none of the program's states, of which \"%s\" is the first "
+              "HINT: another model's program?",
+              program->states[0].name);
   return QUERN_STATUS_OK;
 }
 
@@ -198,6 +204,8 @@ static quern_status check_file(struct loading *l, unsigned allow) {
   if (status == QUERN_STATUS_OK && (allow & QUERN_LOAD_UNEXPECTED) == 0)
     status = names_error(&unexpected, l->path,
                          "has tensors that are no states of the program:", "QUERN_LOAD_UNEXPECTED passes over them");
+  if (status == QUERN_STATUS_OK && missing.n > 0 && missing.n == l->instance->program->n_states)
+    status = names_error(&missing, l->path, "has none of the states", "'quern info' lists its names");
   base_str_fini(&missing.text);
   base_str_fini(&unexpected.text);
   base_free(heap, seen, n);

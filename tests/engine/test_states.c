@@ -101,6 +101,7 @@ static void unset_states_are_an_error(void **state) {
   EXPECT_OK(quern_instance_new(&run, p));
   void *outs[] = {&got, &got};
   EXPECT_ERROR(quern_instance_run(run, NULL, outs), STATE, "the program reads state 0, \"a\", which nothing has set");
+  EXPECT_ERROR(quern_instance_get_state(run, 0, &got), STATE, "instance_get_state: nothing has set state 0, \"a\"");
   EXPECT_OK(quern_instance_set_state(run, 0, (float[]){1}));
   EXPECT_ERROR(quern_instance_run(run, NULL, outs), STATE, "\"b\", which nothing has set");
   EXPECT_ERROR(quern_instance_run_on(run, NULL, NULL, outs), STATE,
@@ -209,7 +210,8 @@ static void other_models_are_noticed(void **state) {
                "the model's \"head.weight\" is not of the dtype and shape");
   quern_model_free(other);
   EXPECT_OK(quern_model_new(&other, ctx, NULL));
-  EXPECT_OK(quern_instance_init_states(run, other)); /* it has none of the states */
+  EXPECT_ERROR(quern_instance_init_states(run, other), INVALID,
+               "instance_init_states: the model has none of the program's states, of which \"head.weight\" is");
   EXPECT_ERROR(quern_instance_run(run, (const void *[]){batch}, (void *[]){y}), STATE, "which nothing has set");
   quern_model_free(other);
   quern_instance_free(run);
@@ -279,6 +281,8 @@ static void files_are_compared(void **state) {
                "lacks the states \"a\", \"b\" HINT: QUERN_LOAD_MISSING");
   EXPECT_ERROR(quern_instance_load_states(instance, path, QUERN_LOAD_MISSING), INVALID,
                "no states of the program: \"c\" HINT: QUERN_LOAD_UNEXPECTED");
+  EXPECT_ERROR(quern_instance_load_states(instance, path, QUERN_LOAD_MISSING | QUERN_LOAD_UNEXPECTED), INVALID,
+               "has none of the states \"a\", \"b\" HINT: 'quern info' lists its names");
   float got[3];
   EXPECT_OK(quern_instance_get_state(instance, 0, got));
   assert_true(got[0] == 1 && got[1] == 2);
