@@ -210,6 +210,15 @@ static quern_status find_trained(struct quern_step *step) {
   return QUERN_STATUS_OK;
 }
 
+quern_status optim_check_reach(const char *what, size_t n, quern_tensor *const *gradients, const char *first) {
+  for (size_t i = 0; i < n; i++)
+    if (!ir_is_const(gradients[i], 0)) return QUERN_STATUS_OK;
+  return base_error(QUERN_STATUS_INVALID,
+                    "%s: the loss depends on no trained parameter of the model, of which \"%s\" is the first "
+                    "HINT: another model's loss, quern_stop_gradient, or integers on the way?",
+                    what, first);
+}
+
 static quern_status differentiate(struct quern_step *step, quern_tensor *loss) {
   size_t n = step->trained.n;
   quern_tensor **p = base_alloc(step->heap, n * sizeof *p);
@@ -218,12 +227,7 @@ static quern_status differentiate(struct quern_step *step, quern_tensor *loss) {
   quern_status status = quern_grad(loss, n, p, step->gradients.at);
   base_free(step->heap, p, n * sizeof *p);
   QUERN_TRY(status);
-  for (size_t i = 0; i < n; i++)
-    if (!ir_is_const(step->gradients.at[i], 0)) return QUERN_STATUS_OK;
-  return base_error(QUERN_STATUS_INVALID,
-                    "step_new: the loss depends on no trained parameter of the model, of which \"%s\" is the first "
-                    "HINT: another model's loss, quern_stop_gradient, or integers on the way?",
-                    step->trained.at[0].name);
+  return optim_check_reach("step_new", n, step->gradients.at, step->trained.at[0].name);
 }
 
 /* Gradients in the dtype that is computed in, divided by the scale. */
