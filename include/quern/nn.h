@@ -138,7 +138,7 @@ QUERN_API quern_tensor *quern_nn_mlp(quern_scope *scope, quern_tensor *x, int64_
 
 typedef struct quern_nn_embedding_options {
   size_t size;
-  bool padded; /* ids equal to padding give zeros, and no gradient */
+  bool padded; /* ids equal to padding give zeros, and no gradient; false: that must be 0 */
   int64_t padding;
   const quern_init *init; /* NULL: normal, mean 0, standard deviation 1 */
 } quern_nn_embedding_options;
