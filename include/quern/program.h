@@ -160,8 +160,9 @@ QUERN_API quern_status quern_program_find_state(const quern_program *program, co
 ** run of an instance that shares them. A run that reads a state which nothing has set is an error. */
 QUERN_API quern_status quern_instance_new(quern_instance **instance, const quern_program *program) QUERN_NODISCARD;
 /* An instance that works on the states of another: those of the same name, dtype and shape are one; its own are still to be
-** set. It uses the other's threads and step memory as well, where they do. For programs that run in turn on the same parameters: training and
-** evaluation. All of them are used by one thread at a time; they may be freed in any order. */
+** set; a name that two states of the other have is an error. It uses the other's threads and step memory as well, where
+** they do. For programs that run in turn on the same parameters: training and evaluation. All of them are used by one
+** thread at a time; they may be freed in any order. */
 QUERN_API quern_status quern_instance_new_with(quern_instance **instance, const quern_program *program,
                                                quern_instance *other) QUERN_NODISCARD;
 QUERN_API void quern_instance_free(quern_instance *instance);

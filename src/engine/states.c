@@ -40,6 +40,20 @@ quern_status engine_initial_program(quern_program **program, quern_model *model,
   return status;
 }
 
+/* Two states of a name that the model has, of two models for instance: which of them is its own is open. */
+static quern_status check_names(const quern_program *program, const quern_model *model) {
+  for (size_t i = 0; i < program->n_states; i++) {
+    const char *name = program->states[i].name;
+    for (size_t k = 0; k < i; k++)
+      QUERN_CHECK(
+          strcmp(program->states[k].name, name) != 0 || quern_model_find(model, name) == NULL, INVALID,
+          "instance_init_states: states %zu and %zu are both named \"%s\" HINT: two models in one program need scopes "
+          "of their own, such as \"target\"",
+          k, i, name);
+  }
+  return QUERN_STATUS_OK;
+}
+
 /* Every element becomes the value. */
 static quern_status fill_state(quern_instance *instance, size_t i, double value) {
   const quern_slot *slot = &instance->program->states[i];
@@ -93,6 +107,7 @@ quern_status quern_instance_init_states(quern_instance *instance, quern_model *m
   QUERN_CHECK(instance != NULL, INVALID, "instance_init_states: the instance is null");
   QUERN_CHECK(model != NULL, INVALID, "instance_init_states: the model is null");
   QUERN_TRY(quern_context_check(quern_model_context(model)));
+  QUERN_TRY(check_names(instance->program, model));
   quern_program *initial;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.device = instance->program->device->name;
