@@ -120,8 +120,8 @@ static size_t find_state(const quern_instance *other, const quern_slot *slot, si
   return n;
 }
 
-/* Two states of the same name, of two models for instance: which one is shared would be chance. In the same program each
-** is itself. */
+/* Two states of the same name, of two models for instance: which one is shared would be chance. In one program each is
+** itself. */
 static quern_status check_single(const quern_program *program, const quern_program *its, size_t i) {
   for (size_t k = 0; k < its->n_states && program != its; k++)
     QUERN_CHECK(
