@@ -231,7 +231,7 @@ static const struct cli_option run_options[] = {
     CLI_PROGRAM_OPTIONS,
     {"--rows", 0, "N", "rows of the leading dimension; without it as many as it has"},
     {"--runs", 0, "N", "run so often, and say how long a run takes; the outputs are those of the last one (1)"},
-    {"--quiet", 0, NULL, "print no outputs; those of --out and --out-dir are written all the same"},
+    {"--quiet", 0, NULL, "print no outputs and no times; those of --out and --out-dir are written all the same"},
     {"--profile", 0, NULL, "a table of kernels by time"},
     {"--trace", 0, "FILE", "write when each kernel ran: JSON that Perfetto opens"},
     {"--folded", 0, "FILE", "write stacks that flame-graph programs read"},

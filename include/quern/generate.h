@@ -1,6 +1,6 @@
 /* quern/generate.h -- language models that write: tokens one after another, with a cache of keys and values
-** The logits of a position have the same bits with the cache and without it, whatever the size of the cache. The same seed gives
-** the same text.
+** On one target (docs/runtime.md, "Bits") the logits of a position have the same bits with the cache and without it,
+** whatever the size of the cache. The same seed gives the same text.
 */
 #ifndef QUERN_GENERATE_H
 #define QUERN_GENERATE_H

@@ -33,8 +33,9 @@ QUERN_API void quern_model_free(quern_model *model);
 QUERN_API quern_context *quern_model_context(const quern_model *model); /* NULL of NULL */
 
 /* Another expression over the same parameters begins, for training or not: changes are forgotten, and the numbers of random
-** streams start again. So a step is made of a loss before the next expression begins; quern_step_new and quern_autocast refuse a loss
-** that was built before a quern_model_begin which forgot changes of buffers, such as running statistics. */
+** streams start again. So a step is made of a loss before the next expression begins; quern_step_new, quern_step_from
+** and quern_autocast refuse what was built before a quern_model_begin that forgot changes of buffers, such as running
+** statistics, or later from the results of the layers that had asked for them. */
 QUERN_API void quern_model_begin(quern_model *model, bool train);
 
 QUERN_API quern_scope *quern_model_scope(quern_model *model); /* the outermost one, whose names have no dots */
@@ -137,7 +138,7 @@ QUERN_API quern_tensor *quern_nn_mlp(quern_scope *scope, quern_tensor *x, int64_
 
 typedef struct quern_nn_embedding_options {
   size_t size;
-  bool padded; /* ids equal to padding give zeros, and no gradient */
+  bool padded; /* ids equal to padding give zeros, and no gradient; false: that must be 0 */
   int64_t padding;
   const quern_init *init; /* NULL: normal, mean 0, standard deviation 1 */
 } quern_nn_embedding_options;

@@ -18,7 +18,8 @@ typedef enum quern_optim_kind {
   QUERN_OPTIM_LION   /* Chen et al. 2023; weight decay apart */
 } quern_optim_kind;
 
-/* Parameters of their own: the first group whose pattern a name matches. A pattern that matches no parameter is an error. */
+/* Parameters of their own: the first group whose pattern a name matches. A pattern that matches no parameter, or only
+** those of groups before it, is an error. */
 typedef struct quern_optim_group {
   const char *match;   /* with * for any characters: "*.bias" */
   double lr;           /* times the learning rate; 0: never changed */
@@ -59,7 +60,8 @@ typedef struct quern_scaler_options {
   { sizeof(quern_scaler_options), 65536, 2, 0.5, 2000, 1024, 1048576 }
 
 /* A step: compile loss, norm and whatever else is wanted as outputs, with these updates. The learning rate is an input
-** named "lr", an f32 scalar (f64 when the model's dtype is). */
+** named "lr", an f32 scalar (f64 when the model's dtype is). The loss depends on one trained parameter at least; those
+** that it does not reach have gradient 0, and weight decay still moves them. */
 typedef struct quern_step quern_step;
 QUERN_API quern_status quern_step_new(quern_step **step, quern_model *model, quern_tensor *loss,
                                       const quern_optim_options *options) QUERN_NODISCARD;

@@ -160,8 +160,9 @@ QUERN_API quern_status quern_program_find_state(const quern_program *program, co
 ** run of an instance that shares them. A run that reads a state which nothing has set is an error. */
 QUERN_API quern_status quern_instance_new(quern_instance **instance, const quern_program *program) QUERN_NODISCARD;
 /* An instance that works on the states of another: those of the same name, dtype and shape are one; its own are still to be
-** set. It uses the other's threads and step memory as well, where they do. For programs that run in turn on the same parameters: training and
-** evaluation. All of them are used by one thread at a time; they may be freed in any order. */
+** set; a name that two states of the other have is an error. It uses the other's threads and step memory as well, where
+** they do. For programs that run in turn on the same parameters: training and evaluation. All of them are used by one
+** thread at a time; they may be freed in any order. */
 QUERN_API quern_status quern_instance_new_with(quern_instance **instance, const quern_program *program,
                                                quern_instance *other) QUERN_NODISCARD;
 QUERN_API void quern_instance_free(quern_instance *instance);
@@ -172,14 +173,16 @@ QUERN_API quern_status quern_instance_get_state(const quern_instance *instance, 
 QUERN_API void *quern_instance_state(quern_instance *instance, size_t i);
 
 /* Every state that the model has begins as the model says (quern_model_initial, by the model's seed): parameters, buffers, and those of
-** its optimiser once quern_step_new has made them. Others stay as they are. Compiles a program for the parameters that are drawn. */
+** its optimiser once quern_step_new has made them. Others stay as they are; a model that has none of them is an error.
+** Compiles a program for the parameters that are drawn. */
 QUERN_API quern_status quern_instance_init_states(quern_instance *instance, quern_model *model) QUERN_NODISCARD;
 /* States that nothing has set begin as zeros, such as caches. */
 QUERN_API quern_status quern_instance_zero_states(quern_instance *instance) QUERN_NODISCARD;
 
 /* Sets states by name from a safetensors file, an index with shards, a checkpoint's folder, or a run's folder (its newest whole
 ** checkpoint). dtypes and shapes must be those of the states. allow is QUERN_LOAD_STRICT or flags for what is no error. What is
-** missing, unexpected or of another type is named, and no state has changed. */
+** missing, unexpected or of another type is named, and no state has changed. A file that has none of the states is an
+** error whatever is allowed. */
 enum {
   QUERN_LOAD_STRICT = 0,  /* the file has every state, and nothing else */
   QUERN_LOAD_MISSING = 1, /* states that are not in the file stay as they are */

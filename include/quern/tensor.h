@@ -403,7 +403,7 @@ typedef struct quern_cross_entropy_options {
   size_t size;
   quern_reduction reduction; /* mean: over the labels that count */
   double label_smoothing;
-  bool ignore; /* labels equal to ignore_index do not count */
+  bool ignore; /* labels equal to ignore_index do not count; false: that must be 0 */
   int64_t ignore_index;
 } quern_cross_entropy_options;
 /* logits (.., C), labels (..) of an integer dtype. options may be NULL. A label that counts but is no class gives NaN, and so

@@ -177,6 +177,18 @@ static size_t find_state(const quern_instance *other, const quern_slot *slot, si
   return n;
 }
 
+/* Two states of the same name, of two models for instance: which one is shared would be chance. In one program each is
+** itself. */
+static quern_status check_single(const quern_program *program, const quern_program *its, size_t i) {
+  for (size_t k = 0; k < its->n_states && program != its; k++)
+    QUERN_CHECK(
+        k == i || !same_slot(&its->states[k], &its->states[i]), INVALID,
+        "instance_new_with: states %zu and %zu of the other instance are both named \"%s\" HINT: two models in one "
+        "program need scopes of their own, such as \"target\"",
+        BASE_MIN(i, k), BASE_MAX(i, k), its->states[i].name);
+  return QUERN_STATUS_OK;
+}
+
 /* Places of the states that another instance has, and the bytes of the rest; whether each was set. */
 static quern_status find_states(quern_instance *instance, const quern_instance *other) {
   const quern_program *program = instance->program;
@@ -188,6 +200,7 @@ static quern_status find_states(quern_instance *instance, const quern_instance *
   for (size_t i = 0; i < program->n_states; i++) {
     size_t its = other != NULL ? find_state(other, &program->states[i], &hint) : 0;
     bool shared = other != NULL && its < other->program->n_states;
+    if (shared) QUERN_TRY(check_single(program, other->program, its));
     instance->states[i] = shared ? other->states[its] : NULL;
     instance->known[i] = shared ? other->known[its] : &known[i];
     known[i] = program->states[i].bytes == 0;
@@ -342,6 +355,8 @@ quern_status quern_instance_set_state(quern_instance *instance, size_t i, const 
 
 quern_status quern_instance_get_state(const quern_instance *instance, size_t i, void *data) {
   QUERN_TRY(check_state("instance_get_state", instance, i, data));
+  QUERN_CHECK(*instance->known[i], STATE, "instance_get_state: nothing has set state %zu, \"%s\"", i,
+              instance->program->states[i].name);
   return engine_download(instance, data, instance->states[i], instance->program->states[i].bytes);
 }
 

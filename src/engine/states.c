@@ -40,6 +40,20 @@ quern_status engine_initial_program(quern_program **program, quern_model *model,
   return status;
 }
 
+/* Two states of a name that the model has, of two models for instance: which of them is its own is open. */
+static quern_status check_names(const quern_program *program, const quern_model *model) {
+  for (size_t i = 0; i < program->n_states; i++) {
+    const char *name = program->states[i].name;
+    for (size_t k = 0; k < i; k++)
+      QUERN_CHECK(
+          strcmp(program->states[k].name, name) != 0 || quern_model_find(model, name) == NULL, INVALID,
+          "instance_init_states: states %zu and %zu are both named \"%s\" HINT: two models in one program need scopes "
+          "of their own, such as \"target\"",
+          k, i, name);
+  }
+  return QUERN_STATUS_OK;
+}
+
 /* Every element becomes the value. */
 static quern_status fill_state(quern_instance *instance, size_t i, double value) {
   const quern_slot *slot = &instance->program->states[i];
@@ -60,9 +74,11 @@ static quern_status fill_state(quern_instance *instance, size_t i, double value)
 
 static quern_status fill_constants(quern_instance *instance, const quern_model *model) {
   const quern_program *program = instance->program;
+  size_t found = 0;
   for (size_t i = 0; i < program->n_states; i++) {
     const quern_parameter *p = quern_model_find(model, program->states[i].name);
     if (p == NULL) continue;
+    found++;
     const quern_slot *slot = &program->states[i];
     bool same = p->tensor->dtype == slot->dtype && p->tensor->rank == slot->rank &&
                 memcmp(p->tensor->dims, slot->dims, (size_t)slot->rank * sizeof *slot->dims) == 0;
@@ -70,6 +86,10 @@ static quern_status fill_constants(quern_instance *instance, const quern_model *
                 p->name);
     if (p->init.kind == QUERN_INIT_CONSTANT) QUERN_TRY(fill_state(instance, i, p->init.a));
   }
+  QUERN_CHECK(found > 0 || program->n_states == 0, INVALID,
+              "instance_init_states: the model has none of the program's states, of which \"%s\" is the first "
+              "HINT: another model's program?",
+              program->states[0].name);
   return QUERN_STATUS_OK;
 }
 
@@ -87,6 +107,7 @@ quern_status quern_instance_init_states(quern_instance *instance, quern_model *m
   QUERN_CHECK(instance != NULL, INVALID, "instance_init_states: the instance is null");
   QUERN_CHECK(model != NULL, INVALID, "instance_init_states: the model is null");
   QUERN_TRY(quern_context_check(quern_model_context(model)));
+  QUERN_TRY(check_names(instance->program, model));
   quern_program *initial;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.device = instance->program->device->name;
@@ -198,6 +219,8 @@ static quern_status check_file(struct loading *l, unsigned allow) {
   if (status == QUERN_STATUS_OK && (allow & QUERN_LOAD_UNEXPECTED) == 0)
     status = names_error(&unexpected, l->path,
                          "has tensors that are no states of the program:", "QUERN_LOAD_UNEXPECTED passes over them");
+  if (status == QUERN_STATUS_OK && missing.n > 0 && missing.n == l->instance->program->n_states)
+    status = names_error(&missing, l->path, "has none of the states", "'quern info' lists its names");
   base_str_fini(&missing.text);
   base_str_fini(&unexpected.text);
   base_free(heap, seen, n);

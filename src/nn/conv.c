@@ -118,7 +118,7 @@ quern_tensor *quern_nn_conv(quern_scope *scope, quern_tensor *x, int64_t out, in
     conv.pad_lo[i] = conv.pad_hi[i] = o->padding[i];
     if (!o->same) continue;
     NN_CHECK(call, o->stride[i] <= 1 && o->padding[i] == 0, INVALID,
-             "same with stride %lld and padding %lld; it needs 1 and 0", (long long)o->stride[i],
+             "same with stride %lld and padding %lld; it needs 1 and 0", (long long)BASE_MAX(o->stride[i], 1),
              (long long)o->padding[i]);
     NN_CHECK(call, window[i] - 1 <= INT64_MAX / dilation, OVERFLOW, "a window of %lld with dilation %lld",
              (long long)window[i], (long long)dilation);

@@ -17,6 +17,8 @@ quern_tensor *quern_nn_embedding(quern_scope *scope, quern_tensor *ids, int64_t 
   if (!nn_options(&call, o->size, sizeof *o) || !nn_size(&call, "rows", rows) || !nn_size(&call, "width", width))
     return &ir_poison;
   NN_CHECK(call, base_dtype_is(ids->dtype, BASE_INT), DTYPE, "ids is %s, must be of integers", TENSOR_TYPE(ids));
+  NN_CHECK(call, o->padded || o->padding == 0, INVALID, "padding is %lld, but padded is false HINT: .padded = true",
+           (long long)o->padding);
   NN_CHECK(call, !o->padded || (o->padding >= 0 && o->padding < rows), INVALID, "padding is %lld, there are %lld rows",
            (long long)o->padding, (long long)rows);
   quern_tensor *y = quern_gather(table(scope, rows, width, o), ids, 0);

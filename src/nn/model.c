@@ -55,7 +55,9 @@ void quern_model_free(quern_model *model) {
   struct base_heap *heap = &model->ctx->heap;
   ir_pin_remove(model->ctx, model->pin);
   base_vec_fini(heap, &model->changes);
+  base_vec_fini(heap, &model->changed);
   base_vec_fini(heap, &model->forgotten);
+  base_vec_fini(heap, &model->dropped);
   base_vec_fini(heap, &model->parameters);
   base_vec_fini(heap, &model->places);
   base_map_fini(&model->names);
@@ -71,15 +73,17 @@ static void remember(quern_model *m) {
   size_t from = m->began;
   m->began = m->ctx->n_nodes;
   if (m->changes.n == 0) return;
-  m->forgotten.n = 0;
+  m->forgotten.n = m->dropped.n = 0;
   m->forgotten_from = from;
   m->forgotten_to = m->began;
   for (size_t i = 0; i < m->changes.n; i++)
     if (!base_vec_push(&m->ctx->heap, &m->forgotten, m->changes.at[i])) return;
+  for (size_t i = 0; i < m->changed.n; i++)
+    if (!base_vec_push(&m->ctx->heap, &m->dropped, m->changed.at[i])) return;
 }
 
-const char *nn_forgotten(const quern_model *model, const quern_tensor *x) {
-  if (x->node->id < model->forgotten_from || x->node->id >= model->forgotten_to) return NULL;
+/* A buffer whose change was forgotten and not asked for again; NULL: none. */
+static const char *forgotten_buffer(const quern_model *model) {
   for (size_t i = 0; i < model->forgotten.n; i++) {
     bool again = false;
     for (size_t k = 0; k < model->changes.n; k++)
@@ -89,11 +93,34 @@ const char *nn_forgotten(const quern_model *model, const quern_tensor *x) {
   return NULL;
 }
 
+/* Whether x was made from what a layer gave whose changes were dropped. */
+static bool uses_dropped(const quern_model *model, quern_tensor *x) {
+  struct ir_order order = {0};
+  bool found = false;
+  if (ir_topo(model->ctx, 1, &x, &order) == QUERN_STATUS_OK)
+    for (size_t i = 0; i < order.n && !found; i++)
+      for (size_t k = 0; k < model->dropped.n && !found; k++) found = order.at[i]->id == model->dropped.at[k];
+  ir_order_fini(model->ctx, &order);
+  return found;
+}
+
+const char *nn_forgotten(const quern_model *model, quern_tensor *x) {
+  const char *name = forgotten_buffer(model);
+  if (name == NULL) return NULL;
+  bool among = x->node->id >= model->forgotten_from && x->node->id < model->forgotten_to;
+  return among || uses_dropped(model, x) ? name : NULL;
+}
+
+void nn_changed(quern_model *model, quern_tensor *y) {
+  if (ir_is_poison(y)) return;
+  if (!base_vec_push(&model->ctx->heap, &model->changed, (size_t)y->node->id)) ir_fail_last(model->ctx);
+}
+
 void quern_model_begin(quern_model *model, bool train) {
   if (model == NULL) return;
   model->train = train;
   remember(model);
-  model->changes.n = 0;
+  model->changes.n = model->changed.n = 0;
   for (size_t i = 0; i < model->places.n; i++) model->places.at[i]->calls = 0;
 }
 

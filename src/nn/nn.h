@@ -27,14 +27,19 @@ struct quern_model {
   BASE_VEC(quern_scope *) places; /* all scopes in the order they were made */
   BASE_VEC(quern_parameter *) parameters;
   BASE_VEC(quern_update) changes;
+  BASE_VEC(size_t) changed;            /* ids of the nodes that the layers gave which asked for them */
   BASE_VEC(quern_update) forgotten;    /* changes that the last quern_model_begin has dropped */
+  BASE_VEC(size_t) dropped;            /* ids of the nodes of the layers that had asked for them */
   size_t forgotten_from, forgotten_to; /* node ids: where their expression began, and where it was over */
   size_t began;                        /* the next node id at the last quern_model_begin */
   uint64_t pin;                        /* in the context: its tensors stay */
 };
 
-/* The name of a buffer whose change was forgotten though x was built together with it; NULL: none. */
-const char *nn_forgotten(const quern_model *model, const quern_tensor *x);
+/* The name of a buffer whose change was forgotten though x was built together with it, or from the layer's result;
+** NULL: none. */
+const char *nn_forgotten(const quern_model *model, quern_tensor *x);
+/* The layer of result y has changed buffers: whoever trains y needs the changes. */
+void nn_changed(quern_model *model, quern_tensor *y);
 
 /* ---- a call of a layer (call.c) ---------------------------------------------------------------------------------- */
 

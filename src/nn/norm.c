@@ -118,6 +118,7 @@ quern_tensor *quern_nn_batch_norm(quern_scope *scope, quern_tensor *x, const que
     quern_tensor *batches = quern_add_scalar(quern_scope_value(scope, r.batches), 1);
     quern_scope_change(scope, r.batches, batches);
     move_both(scope, &r, mean, var, o, batches);
+    nn_changed(scope->model, y);
   }
   return nn_leave(&call, y);
 }
@@ -141,6 +142,7 @@ quern_tensor *quern_nn_instance_norm(quern_scope *scope, quern_tensor *x, const 
     quern_tensor *mean = quern_mean(quern_mean(x, x->rank - 2, space, false), 1, &items, false);
     quern_tensor *var = quern_mean(quern_var(x, x->rank - 2, space, false, 1), 1, &items, false);
     move_both(scope, &r, mean, var, o, NULL);
+    nn_changed(scope->model, y);
   }
   return nn_leave(&call, y);
 }

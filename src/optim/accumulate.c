@@ -82,7 +82,8 @@ static quern_status differentiate(struct accumulate *a) {
     QUERN_TRY(push(a, &a->gradients, parameter.tensor));
   }
   QUERN_CHECK(a->trained.n > 0, INVALID, "step_accumulate: the model has no parameters that are trained");
-  return quern_grad(loss, a->trained.n, a->trained.at, a->gradients.at);
+  QUERN_TRY(quern_grad(loss, a->trained.n, a->trained.at, a->gradients.at));
+  return optim_check_reach("step_accumulate", a->gradients.n, a->gradients.at, quern_tensor_name(a->trained.at[0]));
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------- */

@@ -37,7 +37,10 @@ enum { OPTIM_RULES = 4 };
 
 quern_status optim_check(const quern_optim_options *options) QUERN_NODISCARD;
 /* STATE when x was built together with changes that a later quern_model_begin has forgotten. */
-quern_status optim_check_order(const char *what, const quern_model *model, const quern_tensor *x) QUERN_NODISCARD;
+quern_status optim_check_order(const char *what, const quern_model *model, quern_tensor *x) QUERN_NODISCARD;
+/* INVALID when all gradients are 0 by themselves: the loss depends on no parameter; the first is named `first`. */
+quern_status optim_check_reach(const char *what, size_t n, quern_tensor *const *gradients,
+                               const char *first) QUERN_NODISCARD;
 /* The dtype that a parameter's step is computed in: f32 of narrow floats. */
 quern_dtype optim_wide(quern_dtype dtype);
 /* The state that losses are multiplied with before they are differentiated; NULL without a scaler. */

@@ -155,7 +155,21 @@ static const char *nearest_name(const struct quern_step *step, const char *patte
   return best;
 }
 
-/* Every pattern matches a parameter that is trained. */
+/* g when group g is the first to match a name, of trained parameter i or later; else a group that takes its first. */
+static size_t taken_by(const struct quern_step *step, size_t g, size_t i) {
+  const quern_optim_options *o = &step->options;
+  size_t first = g;
+  for (; i < step->trained.n; i++) {
+    const char *name = step->trained.at[i].name;
+    if (!matches(o->groups[g].match, name)) continue;
+    size_t by = (size_t)(find_group(o, name) - o->groups);
+    if (by == g) return g;
+    if (first == g) first = by;
+  }
+  return first;
+}
+
+/* Every pattern matches a parameter that is trained, and that no group before it has. */
 static quern_status check_groups(const struct quern_step *step) {
   const quern_optim_options *o = &step->options;
   for (size_t g = 0; g < o->n_groups; g++) {
@@ -165,6 +179,11 @@ static quern_status check_groups(const struct quern_step *step) {
     QUERN_CHECK(i < step->trained.n, INVALID, "step: group %zu: no parameter matches \"%s\" HINT: %s \"%s\"%s", g,
                 o->groups[g].match, near != NULL ? "did you mean" : "the first parameter is",
                 near != NULL ? near : step->trained.at[0].name, near != NULL ? "?" : "");
+    size_t by = taken_by(step, g, i);
+    QUERN_CHECK(by == g, INVALID,
+                "step: group %zu: all that \"%s\" matches is in groups before it, such as %zu, \"%s\" "
+                "HINT: the first that matches counts: put it before them",
+                g, o->groups[g].match, by, o->groups[by].match);
   }
   return QUERN_STATUS_OK;
 }
@@ -209,6 +228,15 @@ static quern_status find_trained(struct quern_step *step) {
   return QUERN_STATUS_OK;
 }
 
+quern_status optim_check_reach(const char *what, size_t n, quern_tensor *const *gradients, const char *first) {
+  for (size_t i = 0; i < n; i++)
+    if (!ir_is_const(gradients[i], 0)) return QUERN_STATUS_OK;
+  return base_error(QUERN_STATUS_INVALID,
+                    "%s: the loss depends on no trained parameter of the model, of which \"%s\" is the first "
+                    "HINT: another model's loss, quern_stop_gradient, or integers on the way?",
+                    what, first);
+}
+
 static quern_status differentiate(struct quern_step *step, quern_tensor *loss) {
   size_t n = step->trained.n;
   quern_tensor **p = base_alloc(step->heap, n * sizeof *p);
@@ -216,7 +244,8 @@ static quern_status differentiate(struct quern_step *step, quern_tensor *loss) {
   for (size_t i = 0; i < n; i++) p[i] = step->trained.at[i].tensor;
   quern_status status = quern_grad(loss, n, p, step->gradients.at);
   base_free(step->heap, p, n * sizeof *p);
-  return status;
+  QUERN_TRY(status);
+  return optim_check_reach("step_new", n, step->gradients.at, step->trained.at[0].name);
 }
 
 /* Gradients in the dtype that is computed in, divided by the scale. */
@@ -379,12 +408,15 @@ static quern_status open_step(quern_step **out, quern_model *model, quern_tensor
   return status;
 }
 
-quern_status optim_check_order(const char *what, const quern_model *model, const quern_tensor *x) {
+quern_status optim_check_order(const char *what, const quern_model *model, quern_tensor *x) {
   const char *name = nn_forgotten(model, x);
   QUERN_CHECK(name == NULL, STATE,
               "%s: what a step makes of \"%s\" was forgotten by the quern_model_begin that came after %s HINT: call it "
               "before the next quern_model_begin",
-              what, name, strcmp(what, "step_new") == 0 ? "the loss" : "the expression");
+              what, name,
+              strcmp(what, "step_new") == 0    ? "the loss"
+              : strcmp(what, "step_from") == 0 ? "the gradients"
+                                               : "the expression");
   return QUERN_STATUS_OK;
 }
 
@@ -412,12 +444,13 @@ quern_status quern_step_from(quern_step **step, quern_model *model, quern_tensor
     quern_parameter parameter;
     QUERN_TRY(quern_model_parameter(model, i, &parameter));
     if (!parameter.trained) continue;
-    const quern_tensor *g = gradients[k], *p = parameter.tensor;
+    quern_tensor *g = gradients[k], *p = parameter.tensor;
     QUERN_CHECK(g != NULL && !ir_is_poison(g), INVALID, "step_from: gradient %zu is the result of a call that failed",
                 k);
     bool same = g->rank == p->rank && memcmp(g->dims, p->dims, (size_t)p->rank * sizeof *p->dims) == 0;
     QUERN_CHECK(same && g->node->ctx == p->node->ctx, SHAPE, "step_from: gradient %zu is not shaped like \"%s\"", k,
                 parameter.name);
+    QUERN_TRY(optim_check_order("step_from", model, g));
     k++;
   }
   return open_step(step, model, NULL, gradients, options);

@@ -309,6 +309,11 @@ static bool labels_ok(quern_context *ctx, const char *what, const char *name, co
     ir_fail(ctx, QUERN_STATUS_INVALID, "%s: label_smoothing is %g, must be in 0..1", what, o->label_smoothing);
     return false;
   }
+  if (!o->ignore && o->ignore_index != 0) {
+    ir_fail(ctx, QUERN_STATUS_INVALID, "%s: ignore_index is %lld, but ignore is false HINT: .ignore = true", what,
+            (long long)o->ignore_index);
+    return false;
+  }
   if (!tensor_need_float(what, name, x)) return false;
   if (!base_dtype_is(labels->dtype, BASE_INT)) {
     ir_fail(ctx, QUERN_STATUS_DTYPE, "%s: labels are %s, must be of an integer dtype HINT: quern_cast converts", what,

@@ -101,6 +101,7 @@ static void unset_states_are_an_error(void **state) {
   EXPECT_OK(quern_instance_new(&run, p));
   void *outs[] = {&got, &got};
   EXPECT_ERROR(quern_instance_run(run, NULL, outs), STATE, "the program reads state 0, \"a\", which nothing has set");
+  EXPECT_ERROR(quern_instance_get_state(run, 0, &got), STATE, "instance_get_state: nothing has set state 0, \"a\"");
   EXPECT_OK(quern_instance_set_state(run, 0, (float[]){1}));
   EXPECT_ERROR(quern_instance_run(run, NULL, outs), STATE, "\"b\", which nothing has set");
   EXPECT_ERROR(quern_instance_run_on(run, NULL, NULL, outs), STATE,
@@ -209,12 +210,47 @@ static void other_models_are_noticed(void **state) {
                "the model's \"head.weight\" is not of the dtype and shape");
   quern_model_free(other);
   EXPECT_OK(quern_model_new(&other, ctx, NULL));
-  EXPECT_OK(quern_instance_init_states(run, other)); /* it has none of the states */
+  EXPECT_ERROR(quern_instance_init_states(run, other), INVALID,
+               "instance_init_states: the model has none of the program's states, of which \"head.weight\" is");
   EXPECT_ERROR(quern_instance_run(run, (const void *[]){batch}, (void *[]){y}), STATE, "which nothing has set");
   quern_model_free(other);
   quern_instance_free(run);
   quern_program_free(p);
   net_free(&net);
+}
+
+/* A network and a copy of it in one program: whose state a name is cannot be told without scopes of their own. */
+static void two_models(void **state) {
+  (void)state;
+  quern_tensor *x = F32_INPUT("x", 4, 3), *y[2];
+  quern_model *models[2];
+  quern_program *both, *one;
+  quern_instance *run, *use;
+  for (int k = 0; k < 2; k++) {
+    EXPECT_OK(quern_model_new(&models[k], ctx, NULL));
+    y[k] = quern_nn_linear(quern_scope_in(quern_model_scope(models[k]), "head"), x, 2, NULL);
+  }
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  options.device = "interp";
+  EXPECT_OK(quern_program_compile(&both, ctx, 2, y, &options));
+  EXPECT_OK(quern_program_compile(&one, ctx, 1, y + 1, &options));
+  EXPECT_OK(quern_instance_new(&run, both));
+  EXPECT_ERROR(quern_instance_init_states(run, models[1]), INVALID, "are both named \"head.weight\" HINT: two models");
+  EXPECT_ERROR(quern_instance_new_with(&use, one, run), INVALID,
+               "instance_new_with: states 0 and 2 of the other instance are both named \"head.weight\"");
+  assert_null(use);
+  EXPECT_OK(quern_instance_new_with(&use, both, run)); /* of the same program each is itself */
+  quern_instance_free(use);
+  quern_instance_free(run);
+  quern_program_free(both);
+  y[1] = quern_nn_linear(quern_scope_in(quern_model_scope(models[1]), "target.head"), x, 2, NULL);
+  EXPECT_OK(quern_program_compile(&both, ctx, 2, y, &options));
+  EXPECT_OK(quern_instance_new(&run, both));
+  for (int k = 0; k < 2; k++) EXPECT_OK(quern_instance_init_states(run, models[k]));
+  quern_instance_free(run);
+  quern_program_free(both);
+  quern_program_free(one);
+  for (int k = 0; k < 2; k++) quern_model_free(models[k]);
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------- */
@@ -279,6 +315,8 @@ static void files_are_compared(void **state) {
                "lacks the states \"a\", \"b\" HINT: QUERN_LOAD_MISSING");
   EXPECT_ERROR(quern_instance_load_states(instance, path, QUERN_LOAD_MISSING), INVALID,
                "no states of the program: \"c\" HINT: QUERN_LOAD_UNEXPECTED");
+  EXPECT_ERROR(quern_instance_load_states(instance, path, QUERN_LOAD_MISSING | QUERN_LOAD_UNEXPECTED), INVALID,
+               "has none of the states \"a\", \"b\" HINT: 'quern info' lists its names");
   float got[3];
   EXPECT_OK(quern_instance_get_state(instance, 0, got));
   assert_true(got[0] == 1 && got[1] == 2);
@@ -439,6 +477,7 @@ int main(void) {
                                      TEST(loaded_programs_know),
                                      TEST(states_begin),
                                      TEST(other_models_are_noticed),
+                                     TEST(two_models),
                                      TEST(states_come_back),
                                      TEST(files_are_compared),
                                      TEST(checkpoints_are_read),

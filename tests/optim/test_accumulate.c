@@ -527,6 +527,8 @@ static void wrong(void **state) {
   quern_model_begin(model, true);
   EXPECT_OK(quern_step_accumulate(&step, model, 2, 2, inputs, mlp_loss, NULL, NULL, NULL));
   quern_step_free(step);
+  EXPECT_ERROR(quern_step_accumulate(&step, model, 2, 2, inputs, no_parameters, NULL, NULL, NULL), INVALID,
+               "step_accumulate: the loss depends on no trained parameter of the model, of which \"layers.0.weight\"");
   quern_model_free(model);
 }
 

@@ -41,7 +41,7 @@ static void fill_start(double *w, double *b, double *x, double *y) {
 
 /* ---- against PyTorch ------------------------------------------------------------------------------------ */
 
-static const quern_optim_group groups[] = {{"*bias", 0.5, 0}, {"*.bias", 7, 7}}; /* the first that matches */
+static const quern_optim_group groups[] = {{"*bias", 0.5, 0}, {"layer.*", 1, 0.1}}; /* the first that matches */
 
 #define OPTIM(...)                                                                                                     \
   { .size = sizeof(quern_optim_options), .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, __VA_ARGS__ }
@@ -378,6 +378,28 @@ static void groups_that_match_nothing(void **state) {
   wrong[1].match = "decoder.*";
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "HINT: the first parameter is \"layer.weight\"");
   assert_null(step);
+  wrong[1].match = "*.bias"; /* the first group has it already */
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
+               "step: group 1: all that \"*.bias\" matches is in groups before it, such as 0, \"*bias\"");
+  wrong[1].match = "layer.*"; /* it has some of them */
+  EXPECT_OK(quern_step_new(&step, p.model, p.loss, &o));
+  quern_step_free(step);
+  quern_model_free(p.model);
+}
+
+/* Without it a program would run, and learn nothing. */
+static void losses_without_parameters(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  set_up(&p, QUERN_DTYPE_F64);
+  quern_tensor *still = quern_stop_gradient(p.loss);
+  EXPECT_ERROR(quern_step_new(&step, p.model, still, NULL), INVALID,
+               "step_new: the loss depends on no trained parameter of the model, of which \"layer.weight\"");
+  assert_null(step);
+  quern_tensor *part = quern_sum(p.b, QUERN_ALL, false); /* one is enough */
+  EXPECT_OK(quern_step_new(&step, p.model, part, NULL));
+  quern_step_free(step);
   quern_model_free(p.model);
 }
 
@@ -417,6 +439,41 @@ static void forgotten_changes(void **state) {
   quern_model_free(model);
 }
 
+static quern_tensor *instances_normed(quern_model *model, quern_tensor *x) {
+  const quern_nn_norm_options options = {.size = sizeof options, .tracking = true};
+  return quern_nn_instance_norm(quern_model_scope(model), quern_reshape(x, QUERN_LIST(2, 3, 2)), &options);
+}
+
+/* What is made of a layer's result after the next quern_model_begin needs the layer's changes as well. */
+static void forgotten_changes_of_layers(void **state) {
+  (void)state;
+  quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(4, 3));
+  for (int k = 0; k < 2; k++) {
+    quern_model *model;
+    quern_step *step;
+    EXPECT_OK(quern_model_new(&model, ctx, NULL));
+    quern_scope *root = quern_model_scope(model), *end = quern_scope_in(root, "end");
+    quern_tensor *y = k == 0 ? quern_nn_batch_norm(root, x, NULL) : instances_normed(model, x);
+    quern_model_begin(model, false);
+    quern_tensor *loss = quern_mean(quern_square(quern_nn_linear(end, y, 1, NULL)), QUERN_ALL, false);
+    EXPECT_ERROR(quern_step_new(&step, model, loss, NULL), STATE, "was forgotten by the quern_model_begin");
+    quern_tensor *p[4], *g[4];
+    size_t n = 0;
+    for (size_t i = 0; i < quern_model_parameters(model); i++) {
+      quern_parameter parameter;
+      EXPECT_OK(quern_model_parameter(model, i, &parameter));
+      if (parameter.trained) p[n++] = parameter.tensor;
+    }
+    EXPECT_OK(quern_grad(loss, n, p, g));
+    EXPECT_ERROR(quern_step_from(&step, model, g, NULL), STATE, "that came after the gradients");
+    y = k == 0 ? quern_nn_batch_norm(root, x, NULL) : instances_normed(model, x); /* by the running statistics */
+    loss = quern_mean(quern_square(quern_nn_linear(end, y, 1, NULL)), QUERN_ALL, false);
+    EXPECT_OK(quern_step_new(&step, model, loss, NULL));
+    quern_step_free(step);
+    quern_model_free(model);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(as_pytorch),
                                      TEST(scaler),
@@ -426,6 +483,8 @@ int main(void) {
                                      TEST(gate),
                                      TEST(no_memory),
                                      TEST(groups_that_match_nothing),
-                                     TEST(forgotten_changes)};
+                                     TEST(losses_without_parameters),
+                                     TEST(forgotten_changes),
+                                     TEST(forgotten_changes_of_layers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
