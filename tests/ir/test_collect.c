@@ -179,8 +179,7 @@ static void collect_inside(quern_context *c, const struct ir_attrs *attrs, quern
                            quern_tensor **results) {
   (void)attrs;
   results[0] = quern_exp(args[0]);
-  if (c->n_scopes > 0)
-    EXPECT_ERROR(quern_context_collect(c, 0, NULL), STATE, "a program is being compiled");
+  if (c->n_scopes > 0) EXPECT_ERROR(quern_context_collect(c, 0, NULL), STATE, "a program is being compiled");
 }
 
 static void not_while_compiling(void **state) {
