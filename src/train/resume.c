@@ -196,7 +196,11 @@ quern_status train_compare(quern_trainer *t, const quern_checkpoint *checkpoint,
   snprintf(digest, sizeof digest, "%016" PRIx64, t->data.digest);
   const char *its = json_string_value(json_object_get(state, "data"));
   t->changed = its != NULL && strcmp(its, digest) != 0;
-  quern_status status = read_numbers(info.path, state, 1, &(struct number){"accum", 1, INT32_MAX, parts});
+  quern_status status = QUERN_STATUS_OK;
+  if (its == NULL)
+    status = base_error(QUERN_STATUS_PARSE, "%s: its state has no \"data\" that is a digest of the data", info.path);
+  if (status == QUERN_STATUS_OK)
+    status = read_numbers(info.path, state, 1, &(struct number){"accum", 1, INT32_MAX, parts});
   json_decref(state);
   return status;
 }

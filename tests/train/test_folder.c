@@ -257,6 +257,8 @@ static void crafted(void **state) {
       {"\"epoch\":", "\"e\":", "has no \"epoch\""},
       {"\"bad\":", "\"bad\":9223372036854775807,\"b\":", "has no \"bad\""},
       {",\"accum\":", ",\"accum\":0,\"a\":", "has no \"accum\""},
+      {",\"data\":", ",\"d\":", "has no \"data\" that is a digest"},
+      {",\"data\":", ",\"data\":7,\"d\":", "has no \"data\" that is a digest"},
       {"\"best\":", "\"best\":\"x\",\"a\":", "has no \"best\" that is a number"},
       {"\"falls\":", "\"falls\":9223372036854775807,\"a\":", "has no \"falls\""},
       {"\"reports\":", "\"reports\":9223372036854775807,\"a\":", "has no \"reports\""},
