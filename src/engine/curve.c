@@ -11,19 +11,27 @@ static const double REACHED = 0.7;
 
 enum { WHILE_TURNS = 16 };
 
+/* What a plan was found to take. */
+struct known {
+  const struct plan *plan;
+  double seconds;
+  size_t recomputed;
+};
+
 struct curve {
   struct engine_request request;
   struct prof_limits limits;
   size_t room, n;
   quern_curve_point *points;
+  BASE_VEC(struct known) known; /* of the plans of one point: bodies in bodies are looked at once */
+  bool failed;                  /* there was no memory for one */
 };
 
 /* ---- seconds --------------------------------------------------------------------------------------------- */
 
-static double plan_seconds(const struct curve *c, const struct engine_build *b, const struct plan *plan,
-                           size_t *recomputed);
+static double plan_seconds(struct curve *c, const struct engine_build *b, const struct plan *plan, size_t *recomputed);
 
-static double control_seconds(const struct curve *c, const struct engine_build *b, const struct plan_step *step,
+static double control_seconds(struct curve *c, const struct engine_build *b, const struct plan_step *step,
                               size_t *recomputed) {
   const struct ir_node *node = step->node;
   double turns = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_TURNS : 1;
@@ -31,7 +39,7 @@ static double control_seconds(const struct curve *c, const struct engine_build *
   return step->other != NULL ? seconds + plan_seconds(c, b, step->other, recomputed) : seconds;
 }
 
-static double step_seconds(const struct curve *c, const struct engine_build *b, const struct plan *plan,
+static double step_seconds(struct curve *c, const struct engine_build *b, const struct plan *plan,
                            const struct plan_step *step, size_t *recomputed) {
   double footprint = 0;
   enum prof_bound bound;
@@ -47,14 +55,21 @@ static double step_seconds(const struct curve *c, const struct engine_build *b, 
 }
 
 /* Recursion is as deep as sub-graphs lie in sub-graphs. */
-static double plan_seconds(const struct curve *c, const struct engine_build *b, const struct plan *plan,
-                           size_t *recomputed) {
-  double seconds = 0;
-  for (size_t i = 0; i < plan->n_steps; i++) {
-    seconds += step_seconds(c, b, plan, &plan->steps[i], recomputed);
-    *recomputed += plan->steps[i].recomputed ? 1 : 0;
+static double plan_seconds(struct curve *c, const struct engine_build *b, const struct plan *plan, size_t *recomputed) {
+  struct known found = {.plan = plan};
+  size_t k = 0;
+  while (k < c->known.n && c->known.at[k].plan != plan) k++;
+  if (k < c->known.n) {
+    found = c->known.at[k];
+  } else {
+    for (size_t i = 0; i < plan->n_steps; i++) {
+      found.seconds += step_seconds(c, b, plan, &plan->steps[i], &found.recomputed);
+      found.recomputed += plan->steps[i].recomputed ? 1 : 0;
+    }
+    if (!base_vec_push(&b->ctx->heap, &c->known, found)) c->failed = true;
   }
-  return seconds;
+  *recomputed += found.recomputed;
+  return found.seconds;
 }
 
 static void find_limits(struct curve *c, const struct engine_build *b) {
@@ -83,6 +98,7 @@ static void add_point(struct curve *c, const struct engine_build *b, int64_t lim
   const struct plan *plan = b->units.at[0].plan;
   quern_curve_point point = {
       .limit = limit, .bytes = counted_bytes(b), .arena = plan->memory.arena, .held = plan->memory.held};
+  c->known.n = 0;
   point.seconds = plan_seconds(c, b, plan, &point.recomputed);
   if (c->n > 0 && c->points[c->n - 1].bytes == point.bytes && c->points[c->n - 1].recomputed == point.recomputed)
     return;
@@ -117,7 +133,10 @@ quern_status quern_program_curve(quern_context *ctx, size_t n, quern_tensor *con
   QUERN_CHECK(room >= 2, INVALID, "program_curve: there is room for %zu points; 2 are needed at least", room);
   QUERN_TRY(engine_request_make(&c.request, ctx, n, outputs, options));
   c.request.options.plan_only = true;
-  QUERN_TRY(engine_survey(&c.request, add_points, &c));
-  *n_points = c.n;
-  return QUERN_STATUS_OK;
+  quern_status status = engine_survey(&c.request, add_points, &c);
+  base_vec_fini(&ctx->heap, &c.known);
+  if (status == QUERN_STATUS_OK && c.failed)
+    status = base_error(QUERN_STATUS_MEMORY, "program_curve: no memory for what plans take");
+  if (status == QUERN_STATUS_OK) *n_points = c.n;
+  return status;
 }

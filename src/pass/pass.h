@@ -132,7 +132,9 @@ bool pass_index_source(struct pass_space *space, const struct ir_node *node, int
 struct pass_rows {
   int64_t most;
   struct base_arena arena;
-  struct base_map strides; /* those that are not 0, by tensor */
+  struct base_map strides;     /* those that are not 0, by tensor */
+  struct base_map graphs;      /* sub-graphs that were met, with the strides of their params: each is looked at once */
+  struct pass_rows *outermost; /* that has them; NULL: this one */
 };
 void pass_rows_init(struct pass_rows *rows, struct base_heap *heap, int64_t most);
 void pass_rows_fini(struct pass_rows *rows);

@@ -25,9 +25,11 @@ void pass_rows_init(struct pass_rows *rows, struct base_heap *heap, int64_t most
   *rows = (struct pass_rows){.most = most};
   base_arena_init(&rows->arena, heap);
   base_map_init(&rows->strides, heap);
+  base_map_init(&rows->graphs, heap);
 }
 
 void pass_rows_fini(struct pass_rows *rows) {
+  base_map_fini(&rows->graphs);
   base_map_fini(&rows->strides);
   base_arena_fini(&rows->arena);
 }
@@ -235,11 +237,28 @@ static int64_t stride_of(const struct pass_rows *rows, const quern_tensor *t, in
   return rows->most == 1 && stride != 0 ? ir_count(t) : stride;
 }
 
-/* results: the strides of a graph's results when its params have those. Recursion is as deep as graphs lie in graphs. */
-static quern_status find_graph(const struct pass_rows *rows, const struct ir_graph *graph, const int64_t *params,
-                               int64_t *results) {
+static int64_t *new_strides(struct pass_rows *rows, int n) {
+  return base_arena_alloc(&rows->arena, ((size_t)n + 1) * sizeof(int64_t));
+}
+
+/* A sub-graph that was met, the strides of its params and of its results. */
+struct met {
+  const struct ir_graph *graph;
+  const int64_t *params;
+  int64_t *results;
+};
+
+static bool same_met(const void *item, const void *key) {
+  const struct met *a = item, *b = key;
+  return a->graph == b->graph && memcmp(a->params, b->params, (size_t)a->graph->n_params * sizeof *a->params) == 0;
+}
+
+/* Looks at the graph. Recursion is as deep as graphs lie in graphs. */
+static quern_status look_inside(struct pass_rows *rows, const struct ir_graph *graph, const int64_t *params,
+                                int64_t *results) {
   struct pass_rows inside;
   pass_rows_init(&inside, rows->arena.heap, rows->most);
+  inside.outermost = rows->outermost != NULL ? rows->outermost : rows;
   quern_status status = QUERN_STATUS_OK;
   for (int i = 0; i < graph->n_params && status == QUERN_STATUS_OK; i++)
     status = pass_rows_set(&inside, graph->params[i], stride_of(rows, graph->params[i], params[i]));
@@ -250,8 +269,24 @@ static quern_status find_graph(const struct pass_rows *rows, const struct ir_gra
   return status;
 }
 
-static int64_t *new_strides(struct pass_rows *rows, int n) {
-  return base_arena_alloc(&rows->arena, ((size_t)n + 1) * sizeof(int64_t));
+/* results: the strides of a graph's results when its params have those. */
+static quern_status find_graph(struct pass_rows *rows, const struct ir_graph *graph, const int64_t *params,
+                               int64_t *results) {
+  struct pass_rows *outermost = rows->outermost != NULL ? rows->outermost : rows;
+  size_t bytes = (size_t)graph->n_params * sizeof *params;
+  uint64_t hash = base_hash_bytes(base_hash_u64(BASE_HASH_SEED, graph->id), params, bytes);
+  struct met key = {graph, params, NULL}, *met = base_map_find(&outermost->graphs, hash, same_met, &key);
+  if (met == NULL) {
+    met = base_arena_new(&outermost->arena, struct met);
+    if (met == NULL) return QUERN_STATUS_MEMORY;
+    *met = (struct met){graph, base_arena_copy(&outermost->arena, params, bytes),
+                        new_strides(outermost, graph->n_results)};
+    if (met->params == NULL || met->results == NULL) return QUERN_STATUS_MEMORY;
+    QUERN_TRY(look_inside(rows, graph, params, met->results));
+    if (!base_map_add(&outermost->graphs, hash, met)) return QUERN_STATUS_MEMORY;
+  }
+  for (int i = 0; i < graph->n_results; i++) results[i] = met->results[i];
+  return QUERN_STATUS_OK;
 }
 
 static quern_status rule_composite(struct pass_rows *rows, const struct ir_node *node, const int64_t *src,

@@ -153,8 +153,10 @@ static quern_status write_plan(struct writer *w) {
 
 /* ---- the limit --------------------------------------------------------------------------------------------- */
 
-/* The largest tensors, the first largest. */
+/* The largest tensors, the first largest; and the bodies that were looked at, each once. */
 struct largest {
+  struct base_heap *heap;
+  BASE_VEC(const struct plan *) bodies;
   int n;
   const quern_tensor *tensors[LARGEST];
   int64_t bytes[LARGEST];
@@ -174,29 +176,40 @@ static void offer(struct largest *l, const quern_tensor *tensor, int64_t bytes) 
 }
 
 /* Those of a body, and of bodies in it: recursion is as deep as sub-graphs lie in sub-graphs. */
-static void offer_body(struct largest *l, const struct plan *body) {
-  if (body == NULL) return;
+static quern_status offer_body(struct largest *l, const struct plan *body) {
+  if (body == NULL) return QUERN_STATUS_OK;
+  for (size_t i = 0; i < l->bodies.n; i++)
+    if (l->bodies.at[i] == body) return QUERN_STATUS_OK;
+  if (!base_vec_push(l->heap, &l->bodies, body)) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < body->n_buffers; i++)
     if (body->buffers[i].place == PLAN_ARENA) offer(l, body->buffers[i].tensor, body->buffers[i].bytes);
   for (size_t i = 0; i < body->n_steps; i++) {
-    offer_body(l, body->steps[i].body);
-    offer_body(l, body->steps[i].other);
+    QUERN_TRY(offer_body(l, body->steps[i].body));
+    QUERN_TRY(offer_body(l, body->steps[i].other));
   }
+  return QUERN_STATUS_OK;
+}
+
+static quern_status find_largest(struct largest *l, const struct plan_job *job) {
+  for (int s = 0; s < (int)job->stores.n; s++) {
+    const struct plan_store *store = &job->stores.at[s];
+    if (store->place == PLAN_ARENA && store->version_of == s) offer(l, store->tensor, store->bytes);
+  }
+  quern_status status = QUERN_STATUS_OK;
+  for (size_t i = 0; i < job->n_inputs && status == QUERN_STATUS_OK; i++) {
+    status = offer_body(l, job->inputs[i].body);
+    if (status == QUERN_STATUS_OK) status = offer_body(l, job->inputs[i].other);
+  }
+  base_vec_fini(l->heap, &l->bodies);
+  return status;
 }
 
 /* Says that the limit cannot be met, what would do, and which tensors are the largest. */
 static quern_status refuse(const struct plan_job *job, int64_t least) {
-  struct largest largest = {0};
+  struct largest largest = {.heap = job->heap};
   struct base_str str;
+  QUERN_TRY(find_largest(&largest, job));
   base_str_init(&str, job->heap);
-  for (int s = 0; s < (int)job->stores.n; s++) {
-    const struct plan_store *store = &job->stores.at[s];
-    if (store->place == PLAN_ARENA && store->version_of == s) offer(&largest, store->tensor, store->bytes);
-  }
-  for (size_t i = 0; i < job->n_inputs; i++) {
-    offer_body(&largest, job->inputs[i].body);
-    offer_body(&largest, job->inputs[i].other);
-  }
   for (int i = 0; i < largest.n; i++) {
     const quern_tensor *t = largest.tensors[i];
     char type[IR_TYPE_TEXT];

@@ -306,6 +306,38 @@ static void branches_in_branches(void **state) {
   quern_graph_free(graph);
 }
 
+/* The same, of rows: what less memory costs, and which rows go where, are asked of each branch once. */
+static void rows_in_branches(void **state) {
+  (void)state;
+  static char text[1 << 13];
+  size_t n = (size_t)snprintf(text, sizeof text,
+                              "quern 1\nfn @f0 (%%0: bool[], %%1: f32[4,3]) {\n%%2 = sin %%1\nreturn %%2\n}\n");
+  for (int k = 1; k <= 30; k++)
+    n += (size_t)snprintf(
+        text + n, sizeof text - n,
+        "fn @f%d (%%0: bool[], %%1: f32[4,3]) {\n%%2 = not %%0\n"
+        "%%3 = if %%2 %%0 %%1 body=@f%d other=@f0\n%%4 = if %%2 %%0 %%3 body=@f%d other=@f0\nreturn %%4\n}\n",
+        k, k - 1, k - 1);
+  snprintf(text + n, sizeof text - n,
+           "%%0 = input name=\"c\" dtype=bool shape=[]\n%%1 = input name=\"x\" dtype=f32 shape=[4,3]\n"
+           "%%2 = if %%0 %%0 %%1 body=@f30 other=@f0\nreturn %%2\n");
+  quern_graph *graph = parse(text);
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_tensor *out = quern_graph_output(graph, 0);
+  quern_curve_point points[4];
+  size_t n_points;
+  EXPECT_OK(quern_program_curve(ctx, 1, &out, &options, 4, points, &n_points));
+  assert_true(n_points >= 1 && points[0].seconds > 0);
+  quern_tensor *x = quern_graph_input(graph, 1);
+  options.leading = &x;
+  options.n_leading = 1;
+  options.plan_only = true;
+  quern_program *planned;
+  EXPECT_OK(quern_program_compile(&planned, ctx, 1, &out, &options));
+  quern_program_free(planned);
+  quern_graph_free(graph);
+}
+
 /* The body of a while is that of a loop in its condition, too. */
 static void bodies_in_conditions(void **state) {
   (void)state;
@@ -338,6 +370,6 @@ int main(void) {
       TEST(carries_in_place),     TEST(carries_of_one_start), TEST(carries_of_many_kernels),
       TEST(counts_of_turns),      TEST(equal_bodies),         TEST(constants),
       TEST(whiles_of_any_length), TEST(both_branches),        TEST(gradients),
-      TEST(branches_in_branches), TEST(bodies_in_conditions)};
+      TEST(branches_in_branches), TEST(rows_in_branches),     TEST(bodies_in_conditions)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
