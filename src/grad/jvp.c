@@ -71,6 +71,7 @@ static quern_status step_forward(struct push *p, size_t i) {
   if (!any || rules[node->op] == NULL) return QUERN_STATUS_OK;
   quern_tensor **ty = &p->tangent[p->first[i]];
   QUERN_TRY(rules[node->op](&(struct grad_fore){p->ctx, node, p->tx, ty}));
+  QUERN_TRY(ir_growth_check(p->ctx, "jvp"));
   for (int k = 0; k < node->n_out; k++) {
     if (ty[k] != NULL) QUERN_TRY(grad_check_given(node, "result", k, ty[k], &node->out[k]));
   }
@@ -107,7 +108,10 @@ quern_status quern_jvp(size_t n_x, quern_tensor *const *x, quern_tensor *const *
   QUERN_CHECK(n_y == 0 || ty != NULL, INVALID, "jvp: the list ty of %zu is null", n_y);
   QUERN_TRY(grad_check_types("jvp", "tx", "x", n_x, tx, x));
   if (ctx == NULL) return QUERN_STATUS_OK;
+  bool outermost;
+  QUERN_TRY(ir_growth_begin(ctx, n_y, y, &outermost));
   quern_status status = grad_jvp(ctx, n_x, x, tx, n_y, y, ty);
+  ir_growth_end(ctx, outermost);
   for (size_t k = 0; k < n_y && status == QUERN_STATUS_OK; k++) ty[k] = grad_or_zero(ty[k], y[k]);
   return grad_status(ctx, status);
 }

@@ -108,6 +108,7 @@ static quern_status step_back(struct sweep *s, size_t i) {
     s->dx[k] = NULL;
   }
   QUERN_TRY(rules[node->op](&(struct grad_back){s->ctx, node, s->dy, s->need, s->dx}));
+  QUERN_TRY(ir_growth_check(s->ctx, "vjp"));
   for (int k = 0; k < node->n_src; k++) {
     if (!s->need[k] || s->dx[k] == NULL) continue;
     QUERN_TRY(grad_check_given(node, "source", k, s->dx[k], node->src[k]));
@@ -198,7 +199,10 @@ static quern_status vjp(const char *what, const char *y_name, size_t n_y, quern_
   QUERN_CHECK(n_x == 0 || dx != NULL, INVALID, "%s: the list dx of %zu is null", what, n_x);
   QUERN_TRY(grad_check_types(what, "dy", y_name, n_y, dy, y));
   if (ctx == NULL) return QUERN_STATUS_OK;
+  bool outermost;
+  QUERN_TRY(ir_growth_begin(ctx, n_y, y, &outermost));
   quern_status status = grad_vjp(ctx, n_y, y, dy, n_x, x, dx);
+  ir_growth_end(ctx, outermost);
   for (size_t k = 0; k < n_x && status == QUERN_STATUS_OK; k++) dx[k] = grad_or_zero(dx[k], x[k]);
   return grad_status(ctx, status);
 }

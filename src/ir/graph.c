@@ -344,11 +344,57 @@ static quern_status inline_body(struct inlining *in, const struct ir_graph **bod
   return QUERN_STATUS_OK;
 }
 
+/* Nodes that sub-graphs in sub-graphs may add where there are so many: large graphs may grow more. */
+static uint64_t most_added(uint64_t nodes) { return BASE_MAX((uint64_t)IR_MOST_INLINED, 64 * nodes); }
+
+/* Adds the nodes that roots reach, and once those of each sub-graph. Recursion is as deep as sub-graphs lie in sub-graphs. */
+static quern_status count_nodes(quern_context *ctx, size_t n, quern_tensor *const *roots, uint32_t epoch,
+                                uint64_t *count) {
+  struct ir_order order;
+  QUERN_TRY(ir_topo(ctx, n, roots, &order));
+  quern_status status = QUERN_STATUS_OK;
+  *count += order.n;
+  for (size_t i = 0; i < order.n && status == QUERN_STATUS_OK; i++) {
+    const struct ir_graph *inside[] = {order.at[i]->attrs->body, order.at[i]->attrs->other};
+    for (size_t k = 0; k < BASE_COUNT(inside) && status == QUERN_STATUS_OK; k++) {
+      if (inside[k] == NULL || inside[k]->mark == epoch) continue;
+      ((struct ir_graph *)(uintptr_t)inside[k])->mark = epoch; /* scratch, as a node's mark */
+      status = count_nodes(ctx, (size_t)inside[k]->n_results, inside[k]->results, epoch, count);
+    }
+  }
+  ir_order_fini(ctx, &order);
+  return status;
+}
+
+quern_status ir_growth_begin(quern_context *ctx, size_t n, quern_tensor *const *roots, bool *outermost) {
+  uint64_t count = 0;
+  *outermost = !ctx->growing;
+  if (ctx->growing) return QUERN_STATUS_OK;
+  QUERN_TRY(count_nodes(ctx, n, roots, ir_epoch(ctx), &count));
+  ctx->growing = true;
+  ctx->growth_from = ctx->n_nodes;
+  ctx->growth_most = most_added(count);
+  return QUERN_STATUS_OK;
+}
+
+void ir_growth_end(quern_context *ctx, bool outermost) {
+  if (outermost) ctx->growing = false;
+}
+
+quern_status ir_growth_check(const quern_context *ctx, const char *what) {
+  QUERN_CHECK(!ctx->growing || ctx->n_nodes - ctx->growth_from <= ctx->growth_most, UNSUPPORTED,
+              "%s: more than %llu nodes were made\n"
+              "  HINT: loops, branches and composites that hold two others each double at each level; let fewer lie in "
+              "each other",
+              what, (unsigned long long)ctx->growth_most);
+  return QUERN_STATUS_OK;
+}
+
 quern_status ir_inline_composite(struct ir_node *node, const struct ir_graph *body, quern_tensor *const *src,
                                  uint32_t nodes_before, quern_tensor **out) {
   quern_context *ctx = node->ctx;
   QUERN_TRY(ir_inline(ctx, body, src, out));
-  uint64_t most = BASE_MAX((uint64_t)IR_MOST_INLINED, 64 * (uint64_t)nodes_before); /* large graphs may grow more */
+  uint64_t most = most_added(nodes_before);
   QUERN_CHECK(
       ctx->n_nodes - nodes_before <= most, UNSUPPORTED,
       "inline: with the body of composite \"%s\" there are more than %llu nodes\n"

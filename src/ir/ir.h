@@ -139,7 +139,7 @@ struct ir_node {
 struct ir_graph {
   quern_context *ctx;
   uint64_t hash;
-  uint32_t id, mark; /* mark: scratch of collect.c */
+  uint32_t id, mark; /* mark: scratch of walks over sub-graphs */
   int n_params, n_results;
   quern_tensor **params; /* PARAM nodes 0..n_params-1, whether the results use them or not */
   quern_tensor **results;
@@ -214,6 +214,9 @@ struct quern_context {
   BASE_VEC(struct ir_pin) pins;
   uint64_t next_pin;
   int n_scopes;
+  bool growing; /* between ir_growth_begin and its end */
+  uint32_t growth_from;
+  uint64_t growth_most;
   struct ir_pool pool;
   BASE_VEC(struct ir_mark) marks;
   BASE_VEC(struct ir_entry) entries;
@@ -375,6 +378,13 @@ enum { IR_MOST_INLINED = 1 << 18 };
 /* ir_inline of a composite whose body became this one; refused when the context has too many nodes more than then. */
 quern_status ir_inline_composite(struct ir_node *node, const struct ir_graph *body, quern_tensor *const *src,
                                  uint32_t nodes_before, quern_tensor **out) QUERN_NODISCARD;
+
+/* Derivatives and casts visit sub-graphs in sub-graphs, which can double at each level: from the outermost begin to its end
+** they may make so many nodes for those that the roots reach, sub-graphs included, or as many as inlining may.
+** outermost: whether this begin is, which end is to be given. */
+quern_status ir_growth_begin(quern_context *ctx, size_t n, quern_tensor *const *roots, bool *outermost) QUERN_NODISCARD;
+void ir_growth_end(quern_context *ctx, bool outermost);
+quern_status ir_growth_check(const quern_context *ctx, const char *what) QUERN_NODISCARD;
 
 /* The graph after visiting its nodes; the visit leaves PARAM nodes alone and keeps the results' types. */
 quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph, ir_visit *visit, void *user,

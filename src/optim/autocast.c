@@ -381,7 +381,7 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
   bool inside = policy_of(frame->job, node) == BODY;
   quern_status status = inside ? rewrite_control(frame, node, src, to, out) : rewrite(frame, node, src, to, out);
   base_free(heap, to, bytes);
-  return status;
+  return status == QUERN_STATUS_OK ? ir_growth_check(frame->job->ctx, "autocast") : status;
 }
 
 /* ---- the public door ------------------------------------------------------------------------------------ */
@@ -406,7 +406,11 @@ static quern_status cast_all(struct job *job, quern_model *model, size_t n, quer
                              quern_tensor **in, quern_tensor **out) {
   for (size_t i = 0; i < n; i++) in[i] = x[i];
   for (size_t i = 0; i < changes; i++) in[n + i] = quern_model_change(model, i).value;
-  QUERN_TRY(rewrite_graph(job, n + changes, in, NULL, NULL, out));
+  bool outermost;
+  QUERN_TRY(ir_growth_begin(job->ctx, n + changes, in, &outermost));
+  quern_status status = rewrite_graph(job, n + changes, in, NULL, NULL, out);
+  ir_growth_end(job->ctx, outermost);
+  QUERN_TRY(status);
   for (size_t i = 0; i < n + changes; i++) out[i] = quern_cast(out[i], in[i]->dtype);
   QUERN_TRY(quern_context_check(job->ctx));
   for (size_t i = 0; i < changes; i++)

@@ -1,5 +1,6 @@
 /* tests/grad/test_control.c -- derivatives of loops, branches and composites */
 #include "grad/grad_test.h"
+#include "quern/quern.h"
 
 /* ---- loops ------------------------------------------------------------------------------------------------------ */
 
@@ -455,6 +456,49 @@ static void test_gradients_of_own_composites(void **state) {
   EXPECT_OK(ir_verify(ctx, 2, both));
 }
 
+/* Branches that hold two others each: derivatives and casts of few are made, those of 25 levels are refused before they fill
+** the memory. */
+static quern_tensor *nested_branches(int levels, quern_tensor **x) {
+  static char text[1 << 13];
+  quern_graph *graph;
+  size_t n = (size_t)snprintf(text, sizeof text,
+                              "quern 1\nfn @f0 (%%0: bool[], %%1: f32[4]) {\n%%2 = sin %%1\nreturn %%2\n}\n");
+  for (int k = 1; k <= levels; k++)
+    n += (size_t)snprintf(
+        text + n, sizeof text - n,
+        "fn @f%d (%%0: bool[], %%1: f32[4]) {\n%%2 = not %%0\n"
+        "%%3 = if %%2 %%0 %%1 body=@f%d other=@f0\n%%4 = if %%2 %%0 %%3 body=@f%d other=@f0\nreturn %%4\n}\n",
+        k, k - 1, k - 1);
+  snprintf(text + n, sizeof text - n,
+           "%%0 = input name=\"c\" dtype=bool shape=[]\n%%1 = input name=\"x\" dtype=f32 shape=[4]\n"
+           "%%2 = if %%0 %%0 %%1 body=@f%d other=@f0\nreturn %%2\n",
+           levels);
+  EXPECT_OK(quern_graph_parse(&graph, ctx, text, strlen(text)));
+  quern_tensor *y = quern_sum(quern_graph_output(graph, 0), QUERN_ALL, false);
+  *x = quern_graph_input(graph, 1);
+  quern_graph_free(graph);
+  return y;
+}
+
+static void test_nested_branches(void **state) {
+  (void)state;
+  static const char words[] = "loops, branches and composites that hold two others each double at each level";
+  quern_model *model;
+  quern_tensor *x, *dx, *y = nested_branches(6, &x), *tx = quern_ones_like(x);
+  EXPECT_OK(quern_model_new(&model, ctx, NULL));
+  EXPECT_OK(quern_grad(y, 1, &x, &dx));
+  EXPECT_OK(quern_jvp(1, &x, &tx, 1, &y, &dx));
+  EXPECT_OK(quern_autocast(model, 1, &y, &dx, NULL));
+  y = nested_branches(25, &x);
+  tx = quern_ones_like(x);
+  EXPECT_ERROR(quern_grad(y, 1, &x, &dx), UNSUPPORTED, words);
+  EXPECT_ERROR(quern_jvp(1, &x, &tx, 1, &y, &dx), UNSUPPORTED, words);
+  EXPECT_ERROR(quern_autocast(model, 1, &y, &dx, NULL), UNSUPPORTED, words);
+  y = nested_branches(3, &x); /* the context goes on */
+  EXPECT_OK(quern_grad(y, 1, &x, &dx));
+  quern_model_free(model);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_loop),
@@ -473,6 +517,7 @@ int main(void) {
       TEST(test_loop_of_composites),
       TEST(test_own_composites),
       TEST(test_gradients_of_own_composites),
+      TEST(test_nested_branches),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
