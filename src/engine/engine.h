@@ -66,6 +66,7 @@ struct engine_part {
   int n_params, n_results;
   int n_outside, *outside; /* buffers that lie in params or results */
   int most_buffers;        /* of a step */
+  int level;               /* scratch of codec_fits */
   struct plan_memory memory;
 };
 

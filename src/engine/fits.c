@@ -245,18 +245,26 @@ static bool step_fits(const quern_program *p, const struct engine_part *part, co
   return s->n_buffers == 2 && s->control == NULL && s->kernel < 0 && bytes_of(&l, 0) <= bytes_of(&l, 1);
 }
 
-/* Walks over the frames that an instance will have: bodies in bodies, IR_MAX_DEPTH of them at most, which is how deep the recursion
-** is, and not more steps than are left. */
-static bool frames_fit(const quern_program *p, int number, int depth, int64_t *left) {
-  const struct engine_part *part = &p->parts[number];
-  if (depth > IR_MAX_DEPTH + 1 || (*left -= 1 + part->n_steps) < 0) return false;
-  for (int i = 0; i < part->n_steps; i++) {
-    const struct engine_control *c = part->steps[i].control;
-    if (c == NULL) continue;
-    if (!frames_fit(p, c->body, depth + 1, left)) return false;
-    if (c->other >= 0 && !frames_fit(p, c->other, depth + 1, left)) return false;
+/* Whether bodies lie in bodies at most as deep as graphs may, which is how deep recursion over them is: level by level, a part
+** belongs to the deepest level that it is met on. Parts that lie in themselves are met on every level. */
+static bool depth_fits(const quern_program *p) {
+  bool more = true;
+  for (int i = 0; i < p->n_parts; i++) p->parts[i].level = i == 0 ? 0 : -1;
+  for (int level = 0; level <= IR_MAX_DEPTH + 1 && more; level++) {
+    more = false;
+    for (int i = 0; i < p->n_parts; i++) {
+      const struct engine_part *part = &p->parts[i];
+      if (part->level != level) continue;
+      for (int k = 0; k < part->n_steps; k++) {
+        const struct engine_control *c = part->steps[k].control;
+        if (c == NULL) continue;
+        more = true;
+        p->parts[c->body].level = level + 1;
+        if (c->other >= 0) p->parts[c->other].level = level + 1;
+      }
+    }
   }
-  return true;
+  return !more;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------- */
@@ -274,8 +282,7 @@ static bool main_fits(const quern_program *p) {
 }
 
 bool codec_fits(const quern_program *p) {
-  enum { MOST_STEPS = 1 << 26 };
-  int64_t left = MOST_STEPS, stride = (int64_t)p->scratch_stride;
+  int64_t stride = (int64_t)p->scratch_stride;
   if (p->n_parts < 1 || !is_size(p->memory.constants)) return false;
   if (!times_fit(p->target.base.threads, stride, MOST_BYTES)) return false;
   if (!slots_fit(p->n_inputs, p->inputs) || !slots_fit(p->n_outputs, p->outputs) || !slots_fit(p->n_states, p->states))
@@ -288,5 +295,5 @@ bool codec_fits(const quern_program *p) {
   for (int i = 0; i < p->n_parts; i++)
     for (int k = 0; k < p->parts[i].n_steps; k++)
       if (!step_fits(p, &p->parts[i], &p->parts[i].steps[k])) return false;
-  return main_fits(p) && frames_fit(p, 0, 0, &left);
+  return main_fits(p) && depth_fits(p);
 }

@@ -14,7 +14,7 @@
 struct frames {
   quern_instance *instance;
   struct base_map made;
-  size_t n;
+  size_t n, items; /* frames, and their buffers and steps together */
   int depth;
 };
 
@@ -25,7 +25,7 @@ struct framed {
   struct engine_frame *frame;
 };
 
-enum { MOST_FRAMES = 1 << 16 };
+enum { MOST_FRAMES = 1 << 16, MOST_ITEMS = 1 << 26 };
 
 static quern_status frame_new(struct frames *frames, int number, char *arena, struct engine_frame **out);
 
@@ -59,7 +59,9 @@ static quern_status frame_in(struct frames *frames, const struct framed *what, s
   uint64_t hash = base_hash_u64(base_hash_u64(BASE_HASH_SEED, place), (uint64_t)(uintptr_t)what->arena);
   struct framed *known = base_map_find(&frames->made, hash, same_frame, what);
   if (known == NULL) {
-    QUERN_CHECK(frames->n++ < MOST_FRAMES, UNSUPPORTED,
+    const struct engine_part *part = &frames->instance->program->parts[what->number];
+    frames->items += (size_t)part->n_buffers + (size_t)part->n_steps;
+    QUERN_CHECK(frames->n++ < MOST_FRAMES && frames->items <= MOST_ITEMS, UNSUPPORTED,
                 "instance: loops and branches lie in each other in more than %d ways HINT: let fewer of them have two "
                 "others inside",
                 MOST_FRAMES);
