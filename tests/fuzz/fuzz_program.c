@@ -245,7 +245,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(exact, text, n);
   quern_program *program;
   REQUIRE(engine_program_empty(&program, NULL) == QUERN_STATUS_OK);
+  static char no_module; /* the device makes nothing of it */
   program->device = &device;
+  program->module = (struct rt_module *)(void *)&no_module;
   program->target = from->target;
   struct codec c = {.reading = true, .at = exact, .end = exact + n, .arena = &program->arena, .heap = &program->heap};
   codec_program(&c, program);

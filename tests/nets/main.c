@@ -258,8 +258,8 @@ static double largest(const quern_tensor *t, const void *a) {
   return most;
 }
 
-/* What an output is compared with: the evaluator's; in bf16 also that of the network in f32, or NULL; and how far the evaluator's
-** moves when what goes in moves by a unit in the last place of bf16, or NULL. */
+/* What an output is compared with: the evaluator's; in bf16 also that of the network in f32, else NULL; and how far the evaluator's
+** moves when what goes in moves by about a unit in the last place, or NULL. */
 struct judge {
   void *const *want, *const *exact;
   const double *moved;
@@ -300,8 +300,8 @@ static quern_status evaluate(struct run *r, const struct which *w, void ***value
   return quern_eval(r->m->ctx, r->outputs.n, r->outputs.at, *values, r->feeds.n, r->feeds.at);
 }
 
-/* The evaluator's values of what goes in, each number of it moved up or down by a unit in the last place of bf16. */
-static quern_status evaluate_moved(struct run *r, uint64_t way, void **values) {
+/* The evaluator's values of what goes in, each number of it moved up or down by that part of it. */
+static quern_status evaluate_moved(struct run *r, uint64_t way, double by, void **values) {
   quern_feed *feeds = base_arena_copy(r->arena, r->feeds.at, r->feeds.n * sizeof *feeds);
   for (size_t i = 0; i < r->feeds.n && feeds != NULL; i++) {
     const quern_tensor *t = feeds[i].leaf;
@@ -310,7 +310,7 @@ static quern_status evaluate_moved(struct run *r, uint64_t way, void **values) {
     if (data == NULL) return QUERN_STATUS_MEMORY;
     for (size_t k = 0; k < (size_t)ir_count(t); k++) {
       bool up = base_hash_u64(base_hash_u64(way, i), k) % 2 == 0;
-      double x = base_load_float(t->dtype, feeds[i].data, k) * (1 + (up ? 1.0 : -1.0) / 256);
+      double x = base_load_float(t->dtype, feeds[i].data, k) * (1 + (up ? by : -by));
       base_convert(t->dtype, data, k, QUERN_DTYPE_F64, &x, 0);
     }
     feeds[i].data = data;
@@ -323,11 +323,12 @@ static quern_status evaluate_moved(struct run *r, uint64_t way, void **values) {
 ** much cancels, rounding in another place does as much. */
 static quern_status find_moved(struct run *r, struct judge *judge) {
   enum { WAYS = 4 };
+  const double by = judge->exact != NULL ? 1.0 / 256 : 1.0 / (1 << 22);           /* of bf16, or two of f32 */
   double *moved = base_arena_alloc(r->arena, (r->outputs.n + 1) * sizeof *moved); /* zero */
   void **values = alloc_values(r);
   if (moved == NULL || values == NULL) return QUERN_STATUS_MEMORY;
   for (uint64_t way = 0; way < WAYS; way++) {
-    QUERN_TRY(evaluate_moved(r, way, values));
+    QUERN_TRY(evaluate_moved(r, way, by, values));
     for (size_t i = 0; i < r->outputs.n; i++)
       moved[i] = fmax(moved[i], difference(r->outputs.at[i], judge->want[i], values[i]));
   }
@@ -335,10 +336,10 @@ static quern_status find_moved(struct run *r, struct judge *judge) {
   return QUERN_STATUS_OK;
 }
 
-/* In bf16 a network whose results are too far away is asked how far they move by themselves. */
+/* A network whose results are too far away is asked how far they move by themselves. */
 static quern_status judge_values(struct run *r, struct judge *judge, void *const *got) {
   quern_status status = compare(r, judge, got);
-  if (status == QUERN_STATUS_OK || judge->exact == NULL || judge->moved != NULL) return status;
+  if (status == QUERN_STATUS_OK || judge->moved != NULL) return status;
   QUERN_TRY(find_moved(r, judge));
   return compare(r, judge, got);
 }
