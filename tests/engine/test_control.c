@@ -1,6 +1,7 @@
 /* tests/engine/test_control.c -- loops, while and if as steps with plans of their own, against the evaluator */
 /* tests/engine/test_control.c -- loops, while and if as steps with plans of their own, against the evaluator */
 #include "engine/engine_test.h"
+#include "nested.h"
 
 /* ---- loops --------------------------------------------------------------------------------------------- */
 
@@ -285,20 +286,10 @@ static quern_graph *parse(const char *text) {
 /* Branches that hold two others each, 30 deep: a billion ways to the innermost, of which a run goes few. */
 static void branches_in_branches(void **state) {
   (void)state;
-  static char text[1 << 13];
-  size_t n = (size_t)snprintf(text, sizeof text,
-                              "quern 1\nfn @f0 (%%0: bool[], %%1: f32[4]) {\n%%2 = sin %%1\nreturn %%2\n}\n");
-  for (int k = 1; k <= 30; k++)
-    n += (size_t)snprintf(
-        text + n, sizeof text - n,
-        "fn @f%d (%%0: bool[], %%1: f32[4]) {\n%%2 = not %%0\n"
-        "%%3 = if %%2 %%0 %%1 body=@f%d other=@f0\n%%4 = if %%2 %%0 %%3 body=@f%d other=@f0\nreturn %%4\n}\n",
-        k, k - 1, k - 1);
-  snprintf(text + n, sizeof text - n,
-           "%%0 = input name=\"x\" dtype=f32 shape=[4]\n%%1 = reduce %%0 axes=[0] reduce=max\n"
-           "%%2 = const dtype=f32 shape=[] data={-1000}\n%%3 = lt %%2 %%1\n%%4 = if %%3 %%3 %%0 body=@f30 "
-           "other=@f0\nreturn %%4\n");
-  quern_graph *graph = parse(text);
+  quern_graph *graph = test_nested_graph(
+      30, "[4]",
+      "%0 = input name=\"x\" dtype=f32 shape=[4]\n%1 = reduce %0 axes=[0] reduce=max\n"
+      "%2 = const dtype=f32 shape=[] data={-1000}\n%3 = lt %2 %1\n%4 = if %3 %3 %0 body=@f30 other=@f0\nreturn %4\n");
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   expect_same(TENSORS(quern_graph_output(graph, 0)), &options);
   options.device = "cpu"; /* its programs are looked for in the cache */
@@ -306,22 +297,13 @@ static void branches_in_branches(void **state) {
   quern_graph_free(graph);
 }
 
-/* The same, of rows: what less memory costs, and which rows go where, are asked of each branch once. */
+/* What less memory costs, and which rows go where, are asked of each of many nested branches once. */
 static void rows_in_branches(void **state) {
   (void)state;
-  static char text[1 << 13];
-  size_t n = (size_t)snprintf(text, sizeof text,
-                              "quern 1\nfn @f0 (%%0: bool[], %%1: f32[4,3]) {\n%%2 = sin %%1\nreturn %%2\n}\n");
-  for (int k = 1; k <= 30; k++)
-    n += (size_t)snprintf(
-        text + n, sizeof text - n,
-        "fn @f%d (%%0: bool[], %%1: f32[4,3]) {\n%%2 = not %%0\n"
-        "%%3 = if %%2 %%0 %%1 body=@f%d other=@f0\n%%4 = if %%2 %%0 %%3 body=@f%d other=@f0\nreturn %%4\n}\n",
-        k, k - 1, k - 1);
-  snprintf(text + n, sizeof text - n,
-           "%%0 = input name=\"c\" dtype=bool shape=[]\n%%1 = input name=\"x\" dtype=f32 shape=[4,3]\n"
-           "%%2 = if %%0 %%0 %%1 body=@f30 other=@f0\nreturn %%2\n");
-  quern_graph *graph = parse(text);
+  quern_graph *graph =
+      test_nested_graph(30, "[4,3]",
+                        "%0 = input name=\"c\" dtype=bool shape=[]\n%1 = input name=\"x\" dtype=f32 shape=[4,3]\n"
+                        "%2 = if %0 %0 %1 body=@f30 other=@f0\nreturn %2\n");
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   quern_tensor *out = quern_graph_output(graph, 0);
   quern_curve_point points[4];

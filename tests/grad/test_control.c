@@ -1,6 +1,6 @@
 /* tests/grad/test_control.c -- derivatives of loops, branches and composites */
 #include "grad/grad_test.h"
-#include "quern/quern.h"
+#include "nested.h"
 
 /* ---- loops ------------------------------------------------------------------------------------------------------ */
 
@@ -459,21 +459,12 @@ static void test_gradients_of_own_composites(void **state) {
 /* Branches that hold two others each: derivatives and casts of few are made, those of 25 levels are refused before they fill
 ** the memory. */
 static quern_tensor *nested_branches(int levels, quern_tensor **x) {
-  static char text[1 << 13];
-  quern_graph *graph;
-  size_t n = (size_t)snprintf(text, sizeof text,
-                              "quern 1\nfn @f0 (%%0: bool[], %%1: f32[4]) {\n%%2 = sin %%1\nreturn %%2\n}\n");
-  for (int k = 1; k <= levels; k++)
-    n += (size_t)snprintf(
-        text + n, sizeof text - n,
-        "fn @f%d (%%0: bool[], %%1: f32[4]) {\n%%2 = not %%0\n"
-        "%%3 = if %%2 %%0 %%1 body=@f%d other=@f0\n%%4 = if %%2 %%0 %%3 body=@f%d other=@f0\nreturn %%4\n}\n",
-        k, k - 1, k - 1);
-  snprintf(text + n, sizeof text - n,
+  char rest[160];
+  snprintf(rest, sizeof rest,
            "%%0 = input name=\"c\" dtype=bool shape=[]\n%%1 = input name=\"x\" dtype=f32 shape=[4]\n"
            "%%2 = if %%0 %%0 %%1 body=@f%d other=@f0\nreturn %%2\n",
            levels);
-  EXPECT_OK(quern_graph_parse(&graph, ctx, text, strlen(text)));
+  quern_graph *graph = test_nested_graph(levels, "[4]", rest);
   quern_tensor *y = quern_sum(quern_graph_output(graph, 0), QUERN_ALL, false);
   *x = quern_graph_input(graph, 1);
   quern_graph_free(graph);
