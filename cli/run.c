@@ -52,7 +52,7 @@ static int begin(struct execution *ex, const char *device, bool compare) {
   int status = compiled ? load(ex) : cli_values_begin(&ex->values, ex->call);
   for (int i = 0; i < (compare ? SIDES : 1) && status == CLI_OK && !compiled; i++)
     status = cli_compile(&ex->sides[i].program, &ex->values, device, i == UNFUSED ? "-fuse" : NULL);
-  return status == CLI_OK ? cli_leading_outputs(&ex->values, ex->sides[FUSED].program) : status;
+  return status == CLI_OK ? cli_dynamic_batch_outputs(&ex->values, ex->sides[FUSED].program) : status;
 }
 
 static void end(struct execution *ex) {

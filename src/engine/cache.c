@@ -105,14 +105,21 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
   add_text(key, o->passes != NULL ? o->passes : "");
   add_text(key, base_env_get(BASE_ENV_PASS));
   add_text(key, t->name);
-  const uint64_t numbers[] = {(uint64_t)o->optimise, (uint64_t)o->memory_limit,
-                              (uint64_t)o->numerics, (uint64_t)o->optimize_for,
-                              o->inference,          (uint64_t)t->threads,
-                              (uint64_t)t->l1_bytes, (uint64_t)t->l2_bytes,
-                              (uint64_t)t->l3_bytes, o->n_updates,
-                              b->request->n_outputs, b->wisdom.hash,
-                              o->n_leading,          o->recompute,
-                              (uint64_t)t->libraries};
+  const uint64_t numbers[] = {(uint64_t)o->optimise,
+                              (uint64_t)o->memory_limit,
+                              (uint64_t)o->numerics,
+                              (uint64_t)o->optimize_for,
+                              o->inference,
+                              (uint64_t)t->threads,
+                              (uint64_t)t->l1_bytes,
+                              (uint64_t)t->l2_bytes,
+                              (uint64_t)t->l3_bytes,
+                              o->n_updates,
+                              b->request->n_outputs,
+                              b->wisdom.hash,
+                              o->n_leading,
+                              o->recompute,
+                              (uint64_t)t->capabilities};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
   for (size_t i = 0; i < b->inputs.n; i++) {
     bool donated = false;

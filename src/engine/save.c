@@ -67,8 +67,8 @@ quern_status quern_program_save(const quern_program *program, const char *path) 
     char head[HEAD];
     memcpy(head, magic, 8);
     memcpy(head + 8, numbers, sizeof numbers);
-    const struct io_part parts[] = {{head, HEAD}, {str.at, str.n}, {program->constants, constants}};
-    status = io_file_write("program_save", path, 3, parts);
+    const struct io_piece subprograms[] = {{head, HEAD}, {str.at, str.n}, {program->constants, constants}};
+    status = io_file_write("program_save", path, 3, subprograms);
   }
   base_str_fini(&str);
   return status;
@@ -135,7 +135,7 @@ quern_status engine_program_read(quern_program *program, const char *path, const
   QUERN_TRY(read_head(&c, program, path));
   codec_program(&c, program);
   if (c.no_memory) return QUERN_STATUS_MEMORY;
-  if (c.failed || !codec_fits(program)) return damaged(path, "the file is cut or damaged");
+  if (c.failed || !codec_valid(program)) return damaged(path, "the file is cut or damaged");
   QUERN_TRY(read_objects(&c, program, path));
   *used = (size_t)(c.at - bytes);
   return QUERN_STATUS_OK;
@@ -159,7 +159,7 @@ static quern_status read_program(quern_program *program, const char *path, const
   program->constants = base_alloc(&program->heap, constants);
   if (program->constants == NULL) return QUERN_STATUS_MEMORY;
   memcpy(program->constants, bytes + whole, constants);
-  return engine_place_constants(program);
+  return engine_upload_constants(program);
 }
 
 quern_status quern_program_load(quern_program **program, const char *path) {

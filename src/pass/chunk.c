@@ -297,7 +297,7 @@ static quern_dtype low_of(const struct chunk *c, const quern_tensor *x, const qu
 /* How many columns logits have: libraries of GPUs are fast where rows begin at multiples of 16 bytes. Label smoothing would count
 ** more columns than there are classes. */
 static int64_t columns_of(const struct chunk *c, const struct base_target *target) {
-  bool pads = c->gpu && (target->libraries & BASE_LIBRARY_BLAS) != 0 && c->attrs->reals.at[0] == 0;
+  bool pads = c->gpu && (target->capabilities & BASE_LIBRARY_BLAS) != 0 && c->attrs->reals.at[0] == 0;
   return pads && c->classes % 8 != 0 ? (c->classes + GPU_TILE - 1) / GPU_TILE * GPU_TILE : c->classes;
 }
 

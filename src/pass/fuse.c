@@ -159,7 +159,7 @@ static bool has_room(const struct fuse_unit *unit, const struct fuse_spot *spot)
          (!spot->root || unit->n_roots < PASS_MOST_OUTS);
 }
 
-static quern_status materialise(struct fuse *f, quern_tensor *t);
+static quern_status materialize(struct fuse *f, quern_tensor *t);
 
 /* Walks from t in a unit that there is. Something small that several want is computed before, by a unit of its own. */
 static quern_status walk_joining(struct fuse *f, struct fuse_walk *walk, const quern_tensor *t,
@@ -170,7 +170,7 @@ static quern_status walk_joining(struct fuse *f, struct fuse_walk *walk, const q
     if (walk->fits || walk->force < 0) return QUERN_STATUS_OK;
     quern_tensor *wanted = &f->order.at[walk->force]->out[0];
     if (16 * ir_count(wanted) > ir_count(t)) return QUERN_STATUS_OK;
-    QUERN_TRY(materialise(f, wanted));
+    QUERN_TRY(materialize(f, wanted));
   }
   return QUERN_STATUS_OK;
 }
@@ -186,7 +186,7 @@ static quern_status try_extend(struct fuse *f, int number, const quern_tensor *t
     const quern_tensor *wanted = NULL;
     QUERN_TRY(fuse_extend_gemm(f, number, t, indices, joined, &wanted));
     for (int turn = 0; turn < MOST_WANTED && wanted != NULL; turn++) {
-      QUERN_TRY(materialise(f, (quern_tensor *)wanted));
+      QUERN_TRY(materialize(f, (quern_tensor *)wanted));
       QUERN_TRY(fuse_extend_gemm(f, number, t, indices, joined, &wanted));
     }
     if (*joined) return set_home(f, number, t->node, indices);
@@ -251,8 +251,8 @@ static quern_status try_units(struct fuse *f, const quern_tensor *t, bool *joine
 
 /* Makes everything that a walk could not compute in place lie in memory. */
 static quern_status yield_to(struct fuse *f, const struct fuse_walk *walk, const struct ir_node *node) {
-  if (walk->force >= 0) return materialise(f, &f->order.at[walk->force]->out[0]);
-  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialise(f, node->src[i]));
+  if (walk->force >= 0) return materialize(f, &f->order.at[walk->force]->out[0]);
+  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialize(f, node->src[i]));
   return QUERN_STATUS_OK;
 }
 
@@ -295,7 +295,7 @@ static int find_sibling(const struct fuse *f, const struct fuse_unit *unit) {
 
 static void drop_last_unit(struct fuse *f) { free_unit(f, f->units.at[--f->units.n]); }
 
-/* True when every dim of t is a product of neighbouring dims of x. */
+/* True when every dim of t is a product of neighboring dims of x. */
 static bool is_finer(const quern_tensor *x, const quern_tensor *t) {
   int k = 0;
   for (int i = 0; i < t->rank; i++) {
@@ -358,7 +358,7 @@ static quern_status new_view(struct fuse *f, quern_tensor *t, quern_tensor *base
 }
 
 /* Gives t a home, unless it has one or is a leaf. */
-static quern_status materialise(struct fuse *f, quern_tensor *t) {
+static quern_status materialize(struct fuse *f, quern_tensor *t) {
   if (pass_is_leaf(t->node) || fuse_spot_of(f, t)->home >= 0) return QUERN_STATUS_OK;
   bool joined = false;
   if (fusing(f, t->node)) QUERN_TRY(try_units(f, t, &joined));
@@ -501,7 +501,7 @@ static quern_status settle_parts(struct fuse *f, const struct ir_node *node) {
   }
   users = BASE_MAX(users, fuse_spot_of(f, x)->users);
   bool floats = x->node->op == IR_CONCAT && fuse_spot_of(f, x)->home < 0;
-  return floats && users > 1 ? materialise(f, node->src[0]) : QUERN_STATUS_OK;
+  return floats && users > 1 ? materialize(f, node->src[0]) : QUERN_STATUS_OK;
 }
 
 static quern_status take_reduce(struct fuse *f, struct ir_node *node) {
@@ -542,7 +542,7 @@ static quern_status walk_operands(struct fuse *f, struct fuse_walk *walk, const 
       walk->unit->narrows = false;
       continue;
     }
-    QUERN_TRY(materialise(f, walk->force >= 0 ? &f->order.at[walk->force]->out[0] : node->src[i]));
+    QUERN_TRY(materialize(f, walk->force >= 0 ? &f->order.at[walk->force]->out[0] : node->src[i]));
   }
   return base_error(QUERN_STATUS_INTERNAL, "fuse: the operands of a contraction cannot be read");
 }
@@ -605,7 +605,7 @@ static quern_status new_scan(struct fuse *f, struct ir_node *node) {
 /* SORT, SCATTER, control and claimed composites: all sources in memory, all results written. */
 static quern_status new_alone(struct fuse *f, struct ir_node *node) {
   int number;
-  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialise(f, node->src[i]));
+  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialize(f, node->src[i]));
   QUERN_TRY(add_unit(f, pass_ops[node->op].kind, node, &number));
   struct fuse_unit *unit = f->units.at[number];
   const struct pass_index *at[QUERN_MAX_RANK];
@@ -627,7 +627,7 @@ static quern_status new_alone(struct fuse *f, struct ir_node *node) {
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 /* Cost, nodes and reads of a node that floats. */
-static void summarise(struct fuse *f, const struct ir_node *node, struct fuse_spot *spot) {
+static void summarize(struct fuse *f, const struct ir_node *node, struct fuse_spot *spot) {
   int64_t work = pass_ops[node->op].cost, size = 1, reads = 0;
   for (int i = 0; i < node->n_src; i++) {
     const struct fuse_spot *from = fuse_spot_of(f, node->src[i]);
@@ -654,11 +654,11 @@ static quern_status limit(struct fuse *f, struct ir_node *node, struct fuse_spot
       bool stored = pass_is_leaf(node->src[i]->node) || from->home >= 0;
       if (!stored && (widest == NULL || from->reads > fuse_spot_of(f, widest)->reads)) widest = node->src[i];
     }
-    if (widest != NULL) QUERN_TRY(materialise(f, widest));
+    if (widest != NULL) QUERN_TRY(materialize(f, widest));
     QUERN_TRY(fuse_measure(f, node, &spot->size, &spot->reads));
     if (spot->reads <= PASS_MOST_READS) return QUERN_STATUS_OK;
   }
-  return materialise(f, &node->out[0]);
+  return materialize(f, &node->out[0]);
 }
 
 /* What is stretched or seen through windows would be computed again and again: it is computed before, if that costs. */
@@ -670,16 +670,16 @@ static quern_status settle_source(struct fuse *f, const struct ir_node *node) {
     x = x->node->src[0];
   const struct fuse_spot *spot = fuse_spot_of(f, x);
   if (pass_is_leaf(x->node) || spot->home >= 0 || copies < 2 || ir_count(x) <= 1) return QUERN_STATUS_OK;
-  return spot->work > (node->op == IR_WINDOW ? 2 : PASS_CHEAP) ? materialise(f, x) : QUERN_STATUS_OK;
+  return spot->work > (node->op == IR_WINDOW ? 2 : PASS_CHEAP) ? materialize(f, x) : QUERN_STATUS_OK;
 }
 
 static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse_spot *spot) {
   for (int i = 0; i < node->n_src; i++) {
-    if (pass_needs_memory(node, i)) QUERN_TRY(materialise(f, node->src[i]));
+    if (pass_needs_memory(node, i)) QUERN_TRY(materialize(f, node->src[i]));
   }
   if (node->op == IR_BROADCAST || node->op == IR_WINDOW) QUERN_TRY(settle_source(f, node));
   gather_units(f, node, spot);
-  summarise(f, node, spot);
+  summarize(f, node, spot);
   bool joined = false;
   if (pass_ops[node->op].class == PASS_CLASS_MATH) {
     if (!fusing(f, node)) return node->op == IR_CAST ? limit(f, node, spot) : new_map(f, &node->out[0]);
@@ -691,7 +691,7 @@ static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse
 
 /* What is kept is written by whoever computes it, and read from there: a KEEP is a view. */
 static quern_status take_keep(struct fuse *f, struct ir_node *node) {
-  QUERN_TRY(materialise(f, node->src[0]));
+  QUERN_TRY(materialize(f, node->src[0]));
   return new_view(f, &node->out[0], node->src[0]);
 }
 
@@ -727,7 +727,7 @@ static quern_status fuse_all(struct fuse *f) {
   QUERN_TRY(fuse_find_families(f));
   for (size_t i = 0; i < f->order.n; i++) QUERN_TRY(take(f, i));
   for (size_t i = f->order.n; i-- > 0;) { /* the last first: what they are computed from is then written on the way */
-    if (f->spots[i].root) QUERN_TRY(materialise(f, &f->order.at[i]->out[0]));
+    if (f->spots[i].root) QUERN_TRY(materialize(f, &f->order.at[i]->out[0]));
   }
   if (f->options->on[PASS_FUSE]) QUERN_TRY(fuse_cross(f));
   return fuse_build(f);

@@ -11,7 +11,7 @@ bool pass_is_gemm(const struct base_target *target, const struct ir_node *dot) {
   const struct ir_attrs *attrs = dot->attrs;
   if (dot->op != IR_DOT) return false;
   quern_dtype dtype = dot->src[0]->dtype;
-  if (target == NULL || (target->libraries & BASE_LIBRARY_BLAS) == 0) return false;
+  if (target == NULL || (target->capabilities & BASE_LIBRARY_BLAS) == 0) return false;
   if (attrs->reduce != IR_SUM || attrs->combine != IR_COMBINE_MUL) return false;
   bool float_dtype =
       dtype == QUERN_DTYPE_F32 || dtype == QUERN_DTYPE_F64 || dtype == QUERN_DTYPE_BF16 || dtype == QUERN_DTYPE_F16;

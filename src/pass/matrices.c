@@ -72,6 +72,6 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
 }
 
 quern_status pass_matrices(struct pass_graph *graph, const struct pass_options *options) {
-  if (options->target == NULL || (options->target->libraries & BASE_LIBRARY_BLAS) == 0) return QUERN_STATUS_OK;
+  if (options->target == NULL || (options->target->capabilities & BASE_LIBRARY_BLAS) == 0) return QUERN_STATUS_OK;
   return pass_deep(graph, visit, (void *)options);
 }

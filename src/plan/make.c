@@ -253,7 +253,7 @@ static quern_status place_within(struct plan_job *job, struct plan_life *life, i
   attempt->least = *total + scratch;
   attempt->fits = limit == 0 || attempt->least <= limit;
   if (attempt->fits || !attempt->repeat) return QUERN_STATUS_OK;
-  QUERN_TRY(plan_rematerialise(job, limit - scratch, &least, &attempt->fits));
+  QUERN_TRY(plan_rematerialize(job, limit - scratch, &least, &attempt->fits));
   attempt->least = least + scratch;
   return attempt->fits ? place(job, life, at, total) : QUERN_STATUS_OK;
 }

@@ -114,7 +114,7 @@ quern_status plan_place_stores(const struct plan_job *job, const struct plan_lif
 
 /* Repeats runs until the arena is at most limit, which *fits says; if it never is, *least is the smallest arena found
 ** (remat.c). */
-quern_status plan_rematerialise(struct plan_job *job, int64_t limit, int64_t *least, bool *fits) QUERN_NODISCARD;
+quern_status plan_rematerialize(struct plan_job *job, int64_t limit, int64_t *least, bool *fits) QUERN_NODISCARD;
 
 /* ---- orders ------------------------------------------------------------------------------------------------------ */
 

@@ -496,7 +496,7 @@ static quern_status walk(struct remat *r, int64_t limit, int64_t under, bool has
   return QUERN_STATUS_OK;
 }
 
-quern_status plan_rematerialise(struct plan_job *job, int64_t limit, int64_t *least, bool *fits) {
+quern_status plan_rematerialize(struct plan_job *job, int64_t limit, int64_t *least, bool *fits) {
   struct remat r = {.job = job};
   struct saved first;
   int64_t lowest, under;

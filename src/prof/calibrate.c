@@ -203,7 +203,7 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
 /* ---- keeping -------------------------------------------------------------------------------------------- */
 
 /* The processor's name, as far as the system tells. */
-static void processor_name(char *name, size_t bytes) {
+static void cpu_name(char *name, size_t bytes) {
   snprintf(name, bytes, "processor");
   FILE *file = fopen("/proc/cpuinfo", "r");
   if (file == NULL) return;
@@ -236,7 +236,7 @@ static void print(const struct prof_limits *l, char *text, size_t bytes) {
 static quern_status limits_key(char key[320], struct cg_target *target, int threads) {
   char name[256];
   QUERN_TRY(rt_cpu.target(target));
-  processor_name(name, sizeof name);
+  cpu_name(name, sizeof name);
   snprintf(key, 320, "limits %s, %s, %d threads", name, target->base.name, threads);
   return QUERN_STATUS_OK;
 }

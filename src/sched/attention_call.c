@@ -21,7 +21,7 @@ static bool is_odd(const struct ir_node *node, bool back) {
 
 bool att_call_claims(const struct base_target *target, const struct ir_node *node) {
   struct pass_attention a;
-  if ((target->libraries & BASE_LIBRARY_DNN) == 0 || node->attrs->ints.at[1] != 0) return false;
+  if ((target->capabilities & BASE_LIBRARY_DNN) == 0 || node->attrs->ints.at[1] != 0) return false;
   bool placed = node->attrs->ints.n > 2;
   if (!placed && is_odd(node, strcmp(node->attrs->name, "attention.vjp") == 0)) return false;
   if (!pass_attention_read(node, &a)) return false;

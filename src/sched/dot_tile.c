@@ -52,7 +52,7 @@ static int64_t tiles_of(const struct dot *d, int64_t side) {
 static void choose_sizes(struct dot_tile *t) {
   const struct dot *d = t->d;
   int64_t large = DOT_TILE_ACROSS * DOT_TILE_OWN, small = large / 2, parts = BASE_MAX(d->k / PART_TERMS, 1);
-  int64_t processors = d->job->target->processors;
+  int64_t processors = d->job->target->multiprocessors;
   bool few = BASE_MIN(d->m, d->n) <= small || tiles_of(d, large) * parts < processors;
   t->side = few ? small : large;
   parts = BASE_MAX(BASE_MIN(parts, BESIDE * processors / tiles_of(d, t->side)), 1);
@@ -191,7 +191,7 @@ static void each_stage(struct dot_tile *t, const kern_id half[2]) {
 
 /* ---- the phase ---------------------------------------------------------------------------------------------- */
 
-/* Threads of a warp are 4 rows of 8, squares of 2 x 2 one after another: so that neighbours load the same 16 bytes of
+/* Threads of a warp are 4 rows of 8, squares of 2 x 2 one after another: so that neighbors load the same 16 bytes of
 ** either side. */
 static void place_thread(struct dot_tile *t) {
   struct kern_builder *b = t->build;

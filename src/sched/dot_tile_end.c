@@ -1,5 +1,5 @@
 /* sched/dot_tile_end.c -- what comes after the sums of a tile: the outs; and the sums of parts
-** Sums go through shared memory, some rows of each thread at a time, so that neighbouring threads make neighbouring
+** Sums go through shared memory, some rows of each thread at a time, so that neighboring threads make neighboring
 ** elements of the outs, 16 bytes each where they follow each other.
 ** tests: tests/sched/test_dot_tile.c
 */
@@ -17,7 +17,7 @@ int64_t dot_tile_chunk(const struct dot_tile *t) { return rows_of(t) * DOT_TILE_
 
 /* ---- where points of a chunk lie --------------------------------------------------------------------------- */
 
-/* Where points of a chunk lie: those that `run` neighbours begin with, counted by a variable. */
+/* Where points of a chunk lie: those that `run` neighbors begin with, counted by a variable. */
 struct spot {
   const struct pass_index *row, *column; /* that may lie behind the last; columns by runs */
   const struct pass_index *by[DOT_TILE_VARS];

@@ -1,12 +1,12 @@
 /* sched/dot_tile_side.c -- the operands of a tiled contraction: from memory to what a group of threads shares
 ** A stage has a row of each side for every term. What lies in memory along the side's own axis is copied as it lies, 16
 ** bytes at a time; what lies along the terms is turned on the way; what is computed, or lies otherwise, comes singly,
-** neighbouring threads along the axis on which it is best read. Rows, columns and terms behind the last repeat it.
+** neighboring threads along the axis on which it is best read. Rows, columns and terms behind the last repeat it.
 ** tests: tests/sched/test_dot_tile.c
 */
 #include "sched/dot_tile.h"
 
-/* Neighbouring terms of a row, before the next row: so the stores of a warp meet no bank twice. */
+/* Neighboring terms of a row, before the next row: so the stores of a warp meet no bank twice. */
 enum { TERMS_TOGETHER = 8 };
 
 static int64_t together(const struct dot_tile *t, const struct dot_tile_side *s) {
@@ -48,7 +48,7 @@ static void place_piece(struct dot_tile *t, const struct dot_tile_side *s, const
   }
 }
 
-/* The most neighbours, up to t->run, that divide an extent. */
+/* The most neighbors, up to t->run, that divide an extent. */
 static int run_of(const struct dot_tile *t, int64_t extent) {
   int run = t->run;
   while (extent % run != 0) run /= 2;

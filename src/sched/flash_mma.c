@@ -33,7 +33,7 @@ static int64_t bytes_of(const struct pass_attention *a, bool split) {
 
 bool flash_mma_claims(const struct base_target *target, quern_dtype dtype, const struct pass_attention *a) {
   bool fits = a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH;
-  return (target->libraries & BASE_UNITS_MMA) != 0 && mma_takes(dtype) && fits &&
+  return (target->capabilities & BASE_TENSOR_CORES) != 0 && mma_takes(dtype) && fits &&
          bytes_of(a, false) <= target->shared_bytes;
 }
 

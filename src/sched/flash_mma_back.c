@@ -57,7 +57,7 @@ static int pairs_of(const struct base_target *target, const struct pass_attentio
 
 bool flash_mma_back_claims(const struct base_target *target, const struct ir_node *node,
                            const struct pass_attention *a) {
-  bool units = (target->libraries & BASE_UNITS_MMA) != 0 && mma_takes(node->src[0]->dtype);
+  bool units = (target->capabilities & BASE_TENSOR_CORES) != 0 && mma_takes(node->src[0]->dtype);
   return units && a->width <= MMA_MOST_WIDTH && a->value_width <= MMA_MOST_WIDTH && node->n_out <= FLASH_DMASK &&
          bytes_of(a, 1, 0) <= target->shared_bytes;
 }

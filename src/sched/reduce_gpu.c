@@ -85,7 +85,7 @@ static void choose_row_lanes(struct reduce *rd) {
 
 /* Warps that keep a device busy: three in four of those that it can have at a time. */
 static int64_t wanted_warps(const struct reduce *rd) {
-  return (int64_t)rd->job->target->processors * rd->job->target->processor_threads / WARP * 3 / 4;
+  return (int64_t)rd->job->target->multiprocessors * rd->job->target->max_threads_per_sm / WARP * 3 / 4;
 }
 
 /* Fewer where all of a column must be a task's, and tasks are few. */
@@ -244,7 +244,7 @@ static quern_status make_rows(struct reduce *rd) {
 /* Few long rows that are read once. Two groups for each processor keep a device busy. */
 static void choose_row_parts(struct reduce *rd) {
   enum { BLOCK = 4 };
-  int64_t blocks = rd->count / rd->lanes / BLOCK, enough = 2 * rd->job->target->processors;
+  int64_t blocks = rd->count / rd->lanes / BLOCK, enough = 2 * rd->job->target->multiprocessors;
   rd->parts = rd->part_size = 1;
   if (rd->n_passes > 1 || rd->n_crosses > 0 || rd->count <= LONG_ROW || rd->n_units >= enough) return;
   rd->part_size = BASE_MAX(blocks * rd->n_units / (8 * enough), 1);
@@ -318,7 +318,7 @@ static void choose_follow(struct reduce *rd) {
       bytes += rd->steps * rd->lanes * (int64_t)base_dtypes[rd->loads[i].point.tensor->dtype].size;
   for (size_t i = 0; i < group->n_ins; i++)
     apart = apart && (mems[i].spot == 0 || ir_count(group->ins[i]) < rd->n_units * rd->count);
-  int64_t half = 2 * (int64_t)rd->job->target->processor_registers; /* of the bytes of all registers */
+  int64_t half = 2 * (int64_t)rd->job->target->registers_per_sm; /* of the bytes of all registers */
   bool large = rd->fits && rd->n_crosses == 0 && held_bytes(rd) * rd->group > half;
   rd->follow = large && bytes <= sched_shared(rd->job->target) && (apart || rd->count % rd->lanes == 0);
   rd->alone = large || rd->group >= REDUCE_MOST_GROUP;

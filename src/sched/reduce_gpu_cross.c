@@ -1,5 +1,5 @@
 /* sched/reduce_gpu_cross.c -- REDUCE groups along their rows by groups of threads, with sums over all rows
-** A task goes through neighbouring rows (reduce_gpu_row.c) and adds each of their elements to a row of sums. Where registers suffice
+** A task goes through neighboring rows (reduce_gpu_row.c) and adds each of their elements to a row of sums. Where registers suffice
 ** for these and for one row or two, rows are held, two at a time where that is possible: what waits for memory and for other threads
 ** then waits once for both. Else rows are read in each pass, and sums are in the memory that threads share, or in the device's. A task
 ** leaves one row of sums, and phases of their own join those.
@@ -55,7 +55,7 @@ void reduce_gpu_cross_shape(struct reduce *rd) {
 
 /* That a processor has registers for at a time. */
 static int groups_of(const struct reduce *rd) {
-  return BASE_MAX(rd->job->target->processor_registers / REGISTERS / rd->group, 1);
+  return BASE_MAX(rd->job->target->registers_per_sm / REGISTERS / rd->group, 1);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------ */
@@ -134,7 +134,7 @@ static quern_status emit_tasks(struct reduce *rd, int64_t run) {
 }
 
 quern_status reduce_gpu_crosses(struct reduce *rd) {
-  int64_t processors = rd->job->target->processors;
+  int64_t processors = rd->job->target->multiprocessors;
   int64_t most = BASE_MAX(BASE_MIN(processors * groups_of(rd), rd->n_units / LEAST_RUN), processors);
   int64_t run = (rd->n_units + most - 1) / most;
   run = (run + rd->side - 1) / rd->side * rd->side;

@@ -401,7 +401,7 @@ static void emit_run(struct reduce *rd, kern_id lo, kern_id hi) {
 
 static quern_status follow_rows(struct reduce *rd) {
   struct kern_builder *b = &rd->b;
-  int64_t processors = rd->job->target->processors, run = (rd->n_units + processors - 1) / processors;
+  int64_t processors = rd->job->target->multiprocessors, run = (rd->n_units + processors - 1) / processors;
   QUERN_TRY(reduce_gpu_begin(rd, (rd->n_units + run - 1) / run, rd->group));
   QUERN_TRY(reduce_gpu_values(rd, &rd->ahead));
   kern_id lo = kern_mul_i(b, kern_task(b), run), hi = kern_add_i(b, lo, run);
@@ -416,7 +416,7 @@ quern_status reduce_gpu_rows(struct reduce *rd) {
   if (rd->follow) return follow_rows(rd);
   QUERN_TRY(reduce_gpu_begin(rd, rd->n_units, rd->group));
   kern_id row = kern_task(&rd->b), next = KERN_NONE;
-  int64_t processors = rd->job->target->processors;
+  int64_t processors = rd->job->target->multiprocessors;
   if (rd->alone && rd->n_units > processors)
     next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, processors), rd->n_units - 1);
   reduce_gpu_row(rd, row, next);

@@ -59,20 +59,20 @@ static void test_processors(void **state) {
   (void)state;
   cpu_set_t all, one;
   assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
-  assert_int_equal(base_thread_processors(), CPU_COUNT(&all));
+  assert_int_equal(base_thread_cpu_count(), CPU_COUNT(&all));
   CPU_ZERO(&one);
   for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
     if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
   }
   assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-  int n = base_thread_processors();
+  int n = base_thread_cpu_count();
   assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
   assert_int_equal(n, 1);
 }
 
 /* ---- where a thread may run ------------------------------------------------------------------------------ */
 
-static cpu_set_t as_cpus(const struct base_processors *set) {
+static cpu_set_t as_cpus(const struct base_cpu_set *set) {
   cpu_set_t cpus;
   memcpy(&cpus, set, sizeof cpus);
   return cpus;
@@ -95,7 +95,7 @@ struct runner {
 static void run_until_stopped(void *arg) {
   struct runner *runner = arg;
   while (!atomic_load(&runner->stop)) {
-    atomic_store(&runner->on, base_thread_processor());
+    atomic_store(&runner->on, base_thread_cpu());
     atomic_fetch_add(&runner->turns, 1);
     sched_yield();
   }
@@ -111,19 +111,19 @@ static int processor_of(struct runner *runner) {
 
 static void test_allowed(void **state) {
   (void)state;
-  struct base_processors set;
+  struct base_cpu_set set;
   base_thread_allowed(&set);
   cpu_set_t cpus = as_cpus(&set), all;
   assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
   assert_true(CPU_EQUAL(&cpus, &all));
-  assert_int_equal(CPU_COUNT(&cpus), base_thread_processors());
-  int here = base_thread_processor();
+  assert_int_equal(CPU_COUNT(&cpus), base_thread_cpu_count());
+  int here = base_thread_cpu();
   assert_true(here >= 0 && CPU_ISSET((size_t)here, &cpus));
 }
 
 static void test_keep_off(void **state) {
   (void)state;
-  struct base_processors set;
+  struct base_cpu_set set;
   struct base_thread thread;
   struct runner runner = {.on = -1};
   base_thread_allowed(&set);
@@ -151,7 +151,7 @@ static void test_keep_off(void **state) {
 /* Of one processor there is nothing to keep off; and where somebody else has put the thread, it stays. */
 static void test_keep_off_leaves(void **state) {
   (void)state;
-  struct base_processors set, one = {{0}};
+  struct base_cpu_set set, one = {{0}};
   struct base_thread thread;
   struct runner runner = {.on = -1};
   base_thread_allowed(&set);
@@ -172,7 +172,7 @@ static void test_keep_off_leaves(void **state) {
   now = affinity_of(&thread);
   kept = kept && CPU_EQUAL(&now, &single) && processor_of(&runner) == first;
   /* a system that does not tell */
-  kept = kept && !base_thread_keep_off(&thread, &(struct base_processors){{0}}, -1, first);
+  kept = kept && !base_thread_keep_off(&thread, &(struct base_cpu_set){{0}}, -1, first);
   now = affinity_of(&thread);
   kept = kept && CPU_EQUAL(&now, &single);
   atomic_store(&runner.stop, true);

@@ -266,7 +266,7 @@ static void run_programs(void **state) {
       {"quern run dense.qir --set x=2 --set w=0.5 --out z=z.npy", 0,
        "y: f32[4]\n[-8 -8 -8 -8]\nz: f32[4,16] written to z.npy\n"},
       {"quern run dense.qir --set x=2 --set w=0.5 --device interp | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
-      {"quern run dense.qir --set x=2 --set w=0.5 --optimise 0 --threads 2 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --optimize 0 --threads 2 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern run dense.qir --set x=2 --set w=0.5 --pass -fuse --numerics fast --inference --runs 3 | head -2", 0,
        "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern run dense.qir --fill --out y=a.npy --out z=b.npy && quern run dense.qir --fill --device interp "
@@ -311,7 +311,7 @@ static void run_programs(void **state) {
       {"quern run small.qir --fill --donate n", 1, "quern: small.qir: ..."},
       {"quern run dense.qir --fill --threads 0", 2, "quern run: --threads takes a number from 1 to 1024, got '0'\n..."},
       {"quern run dense.qir --fill --threads two", 2, "quern run: --threads takes a number..."},
-      {"quern run dense.qir --fill --optimise 2", 2, "quern run: --optimise takes a number from 0 to 1, got '2'\n..."},
+      {"quern run dense.qir --fill --optimize 2", 2, "quern run: --optimize takes a number from 0 to 1, got '2'\n..."},
       {"quern run dense.qir --fill --runs 0", 2, "quern run: --runs takes a number from 1..."},
       {"quern run dense.qir --fill --pass -fues", 1, "quern: dense.qir: there is no pass 'fues'..."},
       {"quern run dense.qir --fill --memory 1XB", 2,
@@ -319,16 +319,17 @@ static void run_programs(void **state) {
       {"quern run dense.qir --fill --memory -1", 2, "quern run: --memory takes bytes..."},
       {"quern run dense.qir --fill --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes cannot be met..."},
       {"quern run dense.qir --fill --quiet --memory 1.5GiB", 0, ""},
-      {"quern run dense.qir --set x=2 --set w=0.5 --leading x --rows 3 --out z=z.npy", 0,
+      {"quern run dense.qir --set x=2 --set w=0.5 --dynamic-batch x --rows 3 --out z=z.npy", 0,
        "y: f32[3]\n[-8 -8 -8]\nz: f32[3,16] written to z.npy\n"},
-      {"quern run dense.qir --set x=@z.npy --set w=0.5 --leading x --rows 3", 1,
+      {"quern run dense.qir --set x=@z.npy --set w=0.5 --dynamic-batch x --rows 3", 1,
        "quern: --set x: the input is f32[3,8], z.npy holds f32[3,16]\n"},
-      {"quern run dense.qir --set x=2 --set w=0.5 --leading x --rows 0 | head -2", 0, "y: f32[0]\n[]\n"},
-      {"quern run dense.qir --fill --leading x --rows 5", 1, "quern: --rows 5: the leading dimension has at most 4\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --dynamic-batch x --rows 0 | head -2", 0, "y: f32[0]\n[]\n"},
+      {"quern run dense.qir --fill --dynamic-batch x --rows 5", 1,
+       "quern: --rows 5: the leading dimension has at most 4\n"},
       {"quern run dense.qir --fill --rows 2", 2, "quern run: --rows: there is no leading dimension HINT..."},
-      {"quern run dense.qir --fill --leading q", 1,
-       "quern: --leading q: the graph has no such input; did you mean 'x'?\n"},
-      {"quern run dense.qir --fill --leading w", 1, "quern: dense.qir: leading: dot of f32(8, 16) mixes rows..."},
+      {"quern run dense.qir --fill --dynamic-batch q", 1,
+       "quern: --dynamic-batch q: the graph has no such input; did you mean 'x'?\n"},
+      {"quern run dense.qir --fill --dynamic-batch w", 1, "quern: dense.qir: leading: dot of f32(8, 16) mixes rows..."},
       {"quern run dense.qir --fill > /dev/full", 1, "quern: standard output cannot be written\n"},
   };
   RUN(rows);
@@ -376,7 +377,7 @@ static void targets(void **state) {
        0, ""},
       {"for s in '--set a=nan --set b=1' '--set a=1 --set b=nan' '--set a=nan --set b=-inf'; do quern eval nan.qir $s "
        "> nan.txt; "
-       "grep -c nan nan.txt; for d in '' '--target generic' '--optimise 0' '--device interp --target sm_90'; do "
+       "grep -c nan nan.txt; for d in '' '--target generic' '--optimize 0' '--device interp --target sm_90'; do "
        "quern run nan.qir $s $d | sed 's/-nan/nan/g' | cmp - nan.txt; done; done",
        0, "5\n3\n5\n"},
   };
@@ -399,7 +400,7 @@ static void saved_programs(void **state) {
       {"quern run twist.qprg --set xx=2 --set yy=1 --runs 3", 0, "0: f32[3]\n[ 3  7 13]\n3 runs: ..."},
       {"quern run twist.qprg --fill --donate xx", 1,
        "quern: twist.qprg is compiled already: --donate comes too late\n"},
-      {"quern compile dense.qir --leading x -o rows.qprg | tail -1", 0, "written to rows.qprg\n"},
+      {"quern compile dense.qir --dynamic-batch x -o rows.qprg | tail -1", 0, "written to rows.qprg\n"},
       {"quern run rows.qprg --set x=2 --set w=0.5 --rows 2 | head -2", 0, "0: f32[2]\n[-8 -8]\n"},
       {"quern run rows.qprg --set x=2 --set w=0.5 | head -2", 0, "0: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern tune dense.qir --kernels 1 --wisdom w.txt > tune.txt && head -1 w.txt", 0, "quern wisdom 1\n"},
@@ -425,7 +426,12 @@ static void plans(void **state) {
   (void)state;
   static const struct row rows[] = {
       {"quern plan dense.qir | sed -n '3,4p'", 0, "memory\n  arena ..."},
-      {"quern plan dense.qir --optimise 0 | grep -c ' k_'", 0, "3\n"},
+      {"quern plan dense.qir --optimize 0 | grep -c ' k_'", 0, "3\n"},
+      /* former names of options */
+      {"quern plan dense.qir --opti''mise 0 | grep -c ' k_'; quern plan dense.qir --opti''mise=0 --lead''ing x | wc -l",
+       0, "3\n..."},
+      {"quern plan dense.qir --opti''mises 0", 2,
+       "quern plan: there is no option '--optimises'; did you mean '--optimize'?..."},
       {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
       {"printf '#!/bin/sh\\ntouch asked\\nexit 1\\n' >asks && chmod +x asks && for d in null interp cpu cuda; do "
        "QUERN_CC=$PWD/asks QUERN_CACHE=0 quern plan dense.qir --device $d | grep -c ^steps; done; test ! -e asked",
@@ -435,7 +441,7 @@ static void plans(void **state) {
        "quern devices 2>&1 | grep -c \"$(printf '\\033')\"",
        1, "0\n"},
       {"quern plan small.qir --memory 100GiB | grep -c ^steps", 0, "1\n"},
-      {"quern plan dense.qir --optimise 0 --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes..."},
+      {"quern plan dense.qir --optimize 0 --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes..."},
       {"quern plan twist.qir --donate xx --optimize-for throughput | grep -c ^steps", 0, "1\n"},
       {"quern explain twist.qir --donate xx --run 2 | tail -1 | grep -c 'over 2 runs'", 0, "1\n"},
       {"for c in run compile plan explain; do quern $c --help | grep -c -e '--optimize-for GOAL' -e '--donate NAME'; "
@@ -443,14 +449,14 @@ static void plans(void **state) {
        0, "3\n3\n3\n3\n"},
       {"quern plan dense.qir --curve | sed -n '1p;2s/.*%  *//p'", 0,
        "      memory          activations   recomputed       time        \nwithout a limit\n"},
-      {"QUERN_CC=/none quern plan dense.qir --optimise 0 --curve --recompute | grep -c steps", 0, "1\n"},
+      {"QUERN_CC=/none quern plan dense.qir --optimize 0 --curve --recompute | grep -c steps", 0, "1\n"},
       {"quern plan dense.qir --curve --memory 1MiB", 2, "quern plan: --curve goes through all limits: no --memory..."},
       {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
       /* the smallest limit is exact */
-      {"L=$(quern plan dense.qir --optimise 0 --memory 1 2>&1 | sed 's/.*smallest that can is \\([0-9]*\\) .*/\\1/') "
+      {"L=$(quern plan dense.qir --optimize 0 --memory 1 2>&1 | sed 's/.*smallest that can is \\([0-9]*\\) .*/\\1/') "
        "&& "
-       "quern plan dense.qir --optimise 0 --memory $L | grep -c ^steps && "
-       "! quern plan dense.qir --optimise 0 --memory $((L - 1)) > short.txt 2>&1 && "
+       "quern plan dense.qir --optimize 0 --memory $L | grep -c ^steps && "
+       "! quern plan dense.qir --optimize 0 --memory $((L - 1)) > short.txt 2>&1 && "
        "grep -c \"smallest that can is $L bytes; the largest tensors: dot\" short.txt",
        0, "1\n1\n"},
       {"quern run count.qir --updates --runs 3", 0, "now: i32[]\n6\n3 runs: ..."},

@@ -134,7 +134,8 @@ static const char *find_python(void) {
 }
 
 void mode_value(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], judge[TEXT], command[TEXT * 4];
+  char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], reference[TEXT],
+       command[TEXT * 4];
   char *state = grab(cases->n);
   if (options->keep != NULL)
     snprintf(folder, sizeof folder, "%s", options->keep);
@@ -154,12 +155,12 @@ void mode_value(const struct options *options, const struct case_list *cases, st
   for (size_t i = 0; i < cases->n && on_device(options); i += BATCH)
     run_batch(options, file, i, BASE_MIN(BATCH, cases->n - i), &cases->at[i], state, tally);
   if (fclose(file) != 0) tally->failed++;
-  if (options->judge != NULL)
-    snprintf(judge, sizeof judge, "%s", options->judge);
+  if (options->reference != NULL)
+    snprintf(reference, sizeof reference, "%s", options->reference);
   else
-    snprintf(judge, sizeof judge, "%s/tests/oracle/judge.py", options->root);
+    snprintf(reference, sizeof reference, "%s/tests/oracle/compare.py", options->root);
   const char *python = options->python != NULL ? options->python : find_python();
-  snprintf(command, sizeof command, "'%s' '%s' '%s'", python, judge, folder);
+  snprintf(command, sizeof command, "'%s' '%s' '%s'", python, reference, folder);
   fflush(stdout);
   int rc = system(command);
   read_verdicts(options, verdicts, cases, state, tally);

@@ -148,7 +148,7 @@ static void pool(struct gen *g) {
   note(g, greatest ? " max_pool" : " avg_pool");
 }
 
-/* Nearest neighbours, by a broadcast and a reshape. */
+/* Nearest neighbors, by a broadcast and a reshape. */
 static void upsample(struct gen *g) {
   if (spatial(g) != 2 || dim(g, 2) > (g->small ? 5 : 48)) return;
   int64_t b = dim(g, 0), c = dim(g, 1), h = dim(g, 2), w = dim(g, 3);

@@ -4,7 +4,7 @@
 #include "quern/quern.h"
 #include "unit.h"
 
-static const struct base_target gpu = {.name = "sm_90", .gpu = true, .libraries = BASE_LIBRARY_DNN};
+static const struct base_target gpu = {.name = "sm_90", .gpu = true, .capabilities = BASE_LIBRARY_DNN};
 
 /* As a device that has a kernel for each. */
 static bool claims(const struct base_target *target, const struct ir_node *node) {

@@ -400,7 +400,7 @@ static void notes(void) {
   rt_note_get(&heap, "speed", note, sizeof note);
   CHILD_CHECK(strcmp(note, "") == 0);
   rt_note_set(&heap, "speed", "fast");
-  rt_note_set(&heap, "colour", "green");
+  rt_note_set(&heap, "color", "green");
   rt_note_get(&heap, "speed", note, sizeof note);
   CHILD_CHECK(strcmp(note, "fast") == 0);
 }

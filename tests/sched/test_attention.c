@@ -40,7 +40,7 @@ static int run_claimed(const struct run_way *way, size_t n, quern_tensor *const 
 
 /* The ways, and last a GPU with units for matrices. */
 static const struct run_way *claimed_way(size_t at) {
-  run_libraries = at < BASE_COUNT(claimed_ways) ? 0 : BASE_UNITS_MMA;
+  run_libraries = at < BASE_COUNT(claimed_ways) ? 0 : BASE_TENSOR_CORES;
   return &claimed_ways[at < BASE_COUNT(claimed_ways) ? at : BASE_COUNT(claimed_ways) - 2];
 }
 

@@ -253,7 +253,7 @@ static void test_claims(void **state) {
   (void)state;
   const struct shape good = {1, 2, 1, 4, 4, 16, 16, true};
   struct base_target none = gpu, older = gpu, host = gpu;
-  none.libraries = BASE_LIBRARY_BLAS;
+  none.capabilities = BASE_LIBRARY_BLAS;
   older.name = "sm_80";
   host.gpu = false;
   assert_true(is_claimed(&gpu, QUERN_DTYPE_BF16, &good, NULL));

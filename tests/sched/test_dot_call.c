@@ -210,7 +210,7 @@ static void test_generated(void **state) {
   (void)state;
   struct made m;
   struct base_target plain = gpu;
-  plain.libraries = BASE_LIBRARY_DNN;
+  plain.capabilities = BASE_LIBRARY_DNN;
   quern_tensor *y = quern_linear(DATA(F32, 6, 16), DATA(F32, 8, 16), NULL);
   make(&m, &plain, NULL, 1, &y);
   assert_true(calls_of(&m) == 0 && dots_of(&m) == 1);
