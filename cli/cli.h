@@ -147,7 +147,7 @@ struct cli_values {
   quern_update *updates; /* of a graph, with --updates: those of its outputs that are new values of states */
   size_t n_donated, n_leading;
   quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --dynamic-batch */
-  int64_t rows;                      /* of the leading dimension; 0: there is none */
+  int64_t rows;                      /* of the dynamic batch; 0: there is none */
 };
 /* Reads the graph and what the options say of its values; end it with cli_values_end whatever happened. */
 int cli_values_begin(struct cli_values *values, const struct cli_call *call);
@@ -186,7 +186,7 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   {"--device", 0, "NAME", "compile for this device (cpu); quern devices lists them"},                                  \
   {"--target", 0, "NAME", "code for this target instead of the device's own: avx2, sm_80, sm_90+blas+dnn+mma"},        \
   {"--threads", 0, "N", "threads of a run; without it as many as the machine grants"},                                 \
-  {"--optimize", 0, "0|1", "0: a kernel an operation, in scalar code (1)"},                                            \
+  {"--optimize", 0, "0|1", "0: one kernel per operation, in scalar code (1)"},                                            \
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
   {"--recompute", 0, NULL, "what lies between kept tensors is computed again for what output 0 does not need"},        \

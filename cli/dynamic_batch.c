@@ -30,10 +30,8 @@ int cli_dynamic_batch_inputs(struct cli_values *v, int64_t most) {
   v->rows = rows;
   if (status != CLI_OK || !cli_has(v->call, "--rows", NULL)) return status;
   if (most == 0)
-    return cli_usage(v->call->command,
-                     "--rows: there is no leading dimension HINT: name its inputs with --dynamic-batch");
-  if (rows > most)
-    return cli_fail("--rows %lld: the leading dimension has at most %lld", (long long)rows, (long long)most);
+    return cli_usage(v->call->command, "--rows: there is no dynamic batch HINT: name its inputs with --dynamic-batch");
+  if (rows > most) return cli_fail("--rows %lld: the dynamic batch has at most %lld", (long long)rows, (long long)most);
   for (size_t i = 0; i < v->n_ins && status == CLI_OK; i++)
     if (v->ins[i].type.leading) status = cut(v, &v->ins[i], most);
   return status;

@@ -229,7 +229,7 @@ static const struct cli_option run_options[] = {
     CLI_VALUE_OPTIONS,
     {"--fill", 0, NULL, "inputs and states that are not set get numbers in [-1, 1)"},
     CLI_PROGRAM_OPTIONS,
-    {"--rows", 0, "N", "rows of the leading dimension; without it as many as it has"},
+    {"--rows", 0, "N", "rows of the dynamic batch; without it as many as it has"},
     {"--runs", 0, "N", "run so often, and say how long a run takes; the outputs are those of the last one (1)"},
     {"--quiet", 0, NULL, "print no outputs and no times; those of --out and --out-dir are written all the same"},
     {"--profile", 0, NULL, "a table of kernels by time"},

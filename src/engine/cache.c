@@ -15,7 +15,7 @@ static void add_text(struct engine_key *key, const char *text) {
 
 /* ---- the graph ------------------------------------------------------------------------------------------- */
 
-/* The keys of sub-graphs that were met: each is made once, however many nodes have it. */
+/* The keys of subgraphs that were met: each is made once, however many nodes have it. */
 struct inside {
   struct base_arena arena;
   struct base_map graphs;
@@ -63,8 +63,8 @@ static quern_status add_attrs(struct inside *inside, struct engine_key *key, con
   return QUERN_STATUS_OK;
 }
 
-/* Nodes by their places in the order; recursion is as deep as sub-graphs lie in sub-graphs. Attributes
-** come last, because the order of a sub-graph takes the marks of this one. */
+/* Nodes by their places in the order; recursion is as deep as subgraphs lie in subgraphs. Attributes
+** come last, because the order of a subgraph takes the marks of this one. */
 static quern_status add_graph(struct inside *inside, struct engine_key *key, quern_context *ctx, size_t n,
                               quern_tensor *const *roots) {
   struct ir_order order;

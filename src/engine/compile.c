@@ -51,7 +51,7 @@ static quern_status configure(struct engine_build *b) {
   return sched_wisdom_read(&b->wisdom, &b->ctx->heap, wisdom);
 }
 
-/* The main unit: outputs, then new values of states. */
+/* The main subgraph: outputs, then new values of states. */
 static quern_status open_main(struct engine_build *b) {
   const struct engine_request *request = b->request;
   size_t n = request->n_outputs + request->options.n_updates;

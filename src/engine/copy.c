@@ -1,7 +1,7 @@
 /* engine/copy.c -- a graph in another context
 ** in:    a canon                      out: the same expressions on inputs in place of its leaves
-** keeps: what is made, and in which order, depends on the structure of the graph alone; equal sub-graphs are copied
-**        once; recursion is as deep as sub-graphs lie in sub-graphs
+** keeps: what is made, and in which order, depends on the structure of the graph alone; equal subgraphs are copied
+**        once; recursion is as deep as subgraphs lie in subgraphs
 ** tests: tests/engine/test_eager.c
 */
 #include "engine/engine.h"
@@ -63,7 +63,7 @@ static quern_status copy_nodes(struct copying *c, const struct engine_canon *can
   return QUERN_STATUS_OK;
 }
 
-/* A sub-graph is built on leaves of its own, which then become its parameters. */
+/* A subgraph is built on leaves of its own, which then become its parameters. */
 static quern_status build_graph(struct copying *c, const struct ir_graph *graph, const struct ir_graph **out) {
   size_t n_params = (size_t)graph->n_params, n_results = (size_t)graph->n_results;
   quern_tensor **params = base_arena_alloc(&c->arena, n_params * sizeof *params);

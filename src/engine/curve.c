@@ -54,7 +54,7 @@ static double step_seconds(struct curve *c, const struct engine_build *b, const 
   return prof_floor(&c->limits, &cost, dtype, footprint, &bound) / REACHED;
 }
 
-/* Recursion is as deep as sub-graphs lie in sub-graphs. */
+/* Recursion is as deep as subgraphs lie in subgraphs. */
 static double plan_seconds(struct curve *c, const struct engine_build *b, const struct plan *plan, size_t *recomputed) {
   struct known found = {.plan = plan};
   size_t k = 0;

@@ -1,4 +1,4 @@
-/* engine/dynamic_batch.c -- a leading dimension that is given at each run: what has its rows, and runs with fewer than the most
+/* engine/dynamic_batch.c -- a dynamic batch, whose size is given at each run: what has its rows, and runs with fewer than the most
 ** Kernels and plan are those of the most rows; a run of fewer skips the tasks that write none of its rows. What lies behind them
 ** in memory is anything, and nobody's. So that a run reads and writes no more than its rows of the caller's memory, inputs and
 ** outputs that have rows lie in memory of the instance then; in a run of the most they are the caller's.
@@ -19,13 +19,12 @@ static quern_status check_roots(const struct engine_build *b) {
     char type[IR_TYPE_TEXT];
     if (pass_rows_get(rows, t) == 0) continue;
     QUERN_CHECK(i < request->n_outputs, UNSUPPORTED,
-                "leading: the new value of state \"%s\" depends on rows of the leading dimension of %lld",
+                "leading: the new value of state \"%s\" depends on rows of the dynamic batch of %lld",
                 request->options.updates[i - request->n_outputs].state->node->attrs->name, (long long)rows->most);
-    QUERN_CHECK(
-        pass_rows_first(rows, t), UNSUPPORTED,
-        "leading: output %zu is %s, in which the rows of the leading dimension of %lld do not follow each other "
-        "HINT: permute it so that they are its first axis",
-        i, ir_type_text(type, t), (long long)rows->most);
+    QUERN_CHECK(pass_rows_first(rows, t), UNSUPPORTED,
+                "leading: output %zu is %s, in which the rows of the dynamic batch of %lld do not follow each other "
+                "HINT: permute it so that they are its first axis",
+                i, ir_type_text(type, t), (long long)rows->most);
   }
   return QUERN_STATUS_OK;
 }
@@ -78,13 +77,13 @@ const struct pass_rows *engine_rows(const struct engine_subgraph *subgraph) {
   return subgraph->rows.most > 0 ? &subgraph->rows : NULL;
 }
 
-/* Whether a param or a result of the main unit has rows. */
+/* Whether a param or a result of the main subgraph has rows. */
 static bool has_rows(const struct engine_build *b, const quern_tensor *t) {
   const struct pass_rows *rows = engine_rows(&b->subgraphs.at[0]);
   return rows != NULL && pass_rows_get(rows, t) > 0;
 }
 
-/* Whether the memory of a param or a result of the main unit is not the caller's, or not in all runs. */
+/* Whether the memory of a param or a result of the main subgraph is not the caller's, or not in all runs. */
 static bool is_staged(const struct engine_build *b, const quern_tensor *t) {
   return b->program->device->remote != NULL || has_rows(b, t);
 }
@@ -137,7 +136,7 @@ quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) 
   QUERN_CHECK(instance != NULL, INVALID, "instance_set_leading: the instance is null");
   const quern_program *program = instance->program;
   QUERN_CHECK(program->dynamic_batch > 0, INVALID,
-              "instance_set_leading: the program was compiled without a leading dimension");
+              "instance_set_leading: the program was compiled without a dynamic batch");
   QUERN_CHECK(rows >= 0 && rows <= program->dynamic_batch, INVALID,
               "instance_set_leading: %lld rows; the program was compiled for 0 to %lld", (long long)rows,
               (long long)program->dynamic_batch);

@@ -1,5 +1,5 @@
 /* engine/engine.h -- programs and instances from the inside
-** A program is flat: parts (the main graph and every sub-graph that control steps run), each a list of steps on
+** A program is flat: subprograms (the main graph and every subgraph that control steps run), each a list of steps on
 ** buffers. Nothing in it points into the context that it was compiled from.
 ** see: compile.c for how it is made, run.c for how it runs
 */
@@ -27,18 +27,18 @@ struct engine_buffer {
   enum plan_place place;
   int64_t at, bytes;
   int first, last; /* steps */
-  bool rows;       /* of the leading dimension, one after another */
+  bool rows;       /* of the dynamic batch, one after another */
 };
 
 /* Of a control step: how its operands become those of its bodies. */
 struct engine_control {
-  int body, other; /* parts; -1: none */
+  int body, other; /* subprograms; -1: none */
   int n_src, n_out;
   int carries, scanned; /* sources: carries, scanned, captures. LOOP, WHILE */
   int64_t trip;
   bool reverse;
-  int64_t *src_stride, *out_stride; /* bytes of one turn of scanned sources and stacked results; 0 of others */
-  int *in_place;                    /* of each carry: 1 when a turn writes it where it reads it */
+  int64_t *src_stride, *out_stride; /* bytes of one iteration of scanned sources and stacked results; 0 of others */
+  int *in_place;                    /* of each carry: 1 when an iteration writes it where it reads it */
 };
 
 struct engine_step {
@@ -54,7 +54,8 @@ struct engine_step {
   double speedup, threshold; /* of fusing it: estimated, and what had to be exceeded */
   uint64_t group;            /* the hash of its group, as wisdom names it */
   int n_nodes;
-  int *nodes; /* of the main part: places of the nodes it computes in the graph after the passes; for comparisons */
+  int *
+      nodes; /* of the main subprogram: places of the nodes it computes in the graph after the passes; for comparisons */
   struct engine_control *control; /* NULL: none */
   struct engine_ref *ref;         /* QUERN_REF=1: what the evaluator says it computes; else NULL */
 };
@@ -91,18 +92,18 @@ struct quern_program {
   char *constants;          /* on the host */
   char *placed;             /* where kernels read them: there, or in the device's own memory */
   struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
-  char *iterations;         /* behind them: the numbers of the turns of loops, i64 from 0 on, and how many there are */
+  char *iterations; /* behind them: the numbers of the iterations of loops, i64 from 0 on, and how many there are */
   int64_t n_iterations;
   quern_memory memory;
   quern_program_counts counts;
   size_t scratch_stride;  /* bytes of scratch a thread needs */
-  int64_t dynamic_batch;  /* the most rows of the leading dimension; 0: there is none */
+  int64_t dynamic_batch;  /* the most rows of the dynamic batch; 0: there is none */
   bool donates;           /* an input may be overwritten */
-  bool sleeps;            /* for throughput: waiting threads leave the processor to others */
+  bool sleeps;            /* for throughput: waiting threads leave the CPU to others */
   quern_context *ref_ctx; /* QUERN_REF=1: a context for what its kernels compute; else NULL */
 };
 
-/* A node that shares no kernel with others: its place in the order of a unit's roots, which is the same at each attempt. */
+/* A node that shares no kernel with others: its place in the order of a subgraph's roots, which is the same at each attempt. */
 struct engine_unfused {
   int subgraph;
   size_t place;
@@ -142,16 +143,16 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
 
 /* ---- compiling: what the stages of compile.c pass on ------------------------------------------------------------- */
 
-/* The main graph or a sub-graph on its way to a part. */
+/* The main graph or a subgraph on its way to a subprogram. */
 struct engine_subgraph {
   const struct ir_graph *graph; /* NULL: the main one */
-  int carries, first;           /* as the body of a loop: results 0 .. are params first .. of the next turn */
+  int carries, first;           /* as the body of a loop: results 0 .. are params first .. of the next iteration */
   struct pass_graph roots;
   struct pass_groups groups;
   bool grouped;        /* groups are to be freed */
-  bool unaligned_base; /* (GPUs) as the body of a loop: turns of its operands lie at addresses of any kind */
+  bool unaligned_base; /* (GPUs) as the body of a loop: iterations of its operands lie at addresses of any kind */
   struct pass_rows
-      rows; /* of a leading dimension: of the main unit, and of bodies that one of its loops alone runs; most
+      rows; /* of a dynamic batch: of the main subgraph, and of bodies that one of its loops alone runs; most
                          ** is 0 of others */
   size_t n_steps;
   struct plan_input_step *steps;
@@ -177,7 +178,7 @@ struct engine_build {
   struct pass_options passes;
   struct pass_report reports[PASS_COUNT];
   struct sched_wisdom wisdom;
-  BASE_VEC(struct engine_subgraph) subgraphs; /* the main one first; then sub-graphs, each once */
+  BASE_VEC(struct engine_subgraph) subgraphs; /* the main one first; then subgraphs, each once */
   BASE_VEC(struct kern *) kernels;            /* handed to the program in the end */
   struct base_map known;                      /* groups whose kernel is there, by hash */
   BASE_VEC(quern_tensor *) inputs, states;
@@ -233,8 +234,8 @@ size_t engine_packing_scratch(const struct engine_build *b);
 quern_status engine_run_packings(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_launch_packings(quern_program *program, size_t stride, size_t n,
                                     const struct engine_packing *packings) QUERN_NODISCARD;
-/* dynamic_batch.c: which tensors have rows of the leading dimension, if there is one: of the main graph; of bodies, once there
-** are all units; and where those of a unit are, or NULL. */
+/* dynamic_batch.c: which tensors have rows of the dynamic batch, if there is one: of the main graph; of bodies, once there
+** are all subgraphs; and where those of a subgraph are, or NULL. */
 quern_status engine_find_dynamic_rows(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
 const struct pass_rows *engine_rows(const struct engine_subgraph *subgraph);
@@ -248,7 +249,7 @@ quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD; /* low
 /* plans.c; *least: 0, or when the limit cannot be met, the smallest that can. May be called again, with another limit. */
 quern_status engine_make_plans(struct engine_build *b, int64_t *least) QUERN_NODISCARD;
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
-/* The units of a control node's graphs; other is -1 when there is none. */
+/* The subgraphs of a control node's graphs; other is -1 when there is none. */
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
 /* Ends a stage: verifies what it made, says how long it took, writes it to QUERN_DUMP_DIR (stage.c). */
 quern_status engine_end_stage(struct engine_build *b, const char *stage) QUERN_NODISCARD;
@@ -256,7 +257,7 @@ quern_status engine_end_stage(struct engine_build *b, const char *stage) QUERN_N
 /* ---- instances
 ** ---------------------------------------------------------------------------------------------------------- */
 
-/* Where the buffers of a part are, in one place of a program that runs it. */
+/* Where the buffers of a subprogram are, in one place of a program that runs it. */
 struct engine_frame {
   const struct engine_subprogram *subprogram;
   char *arena;
@@ -276,16 +277,16 @@ struct engine_timing; /* timing.c */
 /* What a device does in a run, captured once (replay.c). */
 struct engine_replay {
   bool possible; /* no control step needs the host: what is done in a run is known before */
-  int64_t steps; /* of a run then, those of all turns */
+  int64_t steps; /* of a run then, those of all iterations */
   bool refused;  /* capturing failed */
   bool branched; /* steps that do not need each other may be done side by side */
   struct rt_graph *graph;
-  int64_t rows;            /* of the leading dimension, when it was captured */
+  int64_t rows;            /* of the dynamic batch, when it was captured */
   enum engine_timed timed; /* and how it is timed */
   int64_t last_rows;       /* of the run before; -1: there was none */
   quern_run_counts counts; /* of a run */
   struct kern_runs launches;
-  /* while it is captured: the order of the main part's steps, and what each set of them comes after; NULL: the plan's order, and all
+  /* while it is captured: the order of the main subprogram's steps, and what each set of them comes after; NULL: the plan's order, and all
   ** before */
   struct engine_launch_order *order;
   struct engine_branches *branches;
@@ -308,13 +309,13 @@ struct quern_instance {
   size_t *bound_bytes;
   char *state; /* those of its own, one after another */
   int64_t state_bytes;
-  int64_t rows;  /* of the leading dimension, in the next run */
+  int64_t rows;  /* of the dynamic batch, in the next run */
   char *staging; /* inputs and outputs of runs with fewer rows than the most; then the inputs again, if they are fed */
   void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
   bool shares_pool, shares_stream, shares_arena, shares_scratch; /* they are not its own */
   quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
   int users;                  /* its owner, and those instances: it is gone with the last */
-  struct engine_frame *frame; /* of the main part */
+  struct engine_frame *frame; /* of the main subprogram */
   bool poison;                /* QUERN_VERBOSE=poison */
   int64_t debug;              /* QUERN_DEBUG */
   engine_hook *hook;          /* NULL: none */
@@ -388,7 +389,7 @@ quern_status engine_run_repeated(quern_instance *instance, const void *const *in
 void engine_replay_open(quern_instance *instance);
 void engine_replay_free(quern_instance *instance);
 
-/* launch_groups.c: the steps of the main part as they are captured, in sets: a set is one step, or several of one kernel that are one launch. */
+/* launch_groups.c: the steps of the main subprogram as they are captured, in sets: a set is one step, or several of one kernel that are one launch. */
 struct engine_use { /* bytes that a step touches */
   uintptr_t begin, end;
   bool writes;
@@ -490,7 +491,7 @@ struct engine_eager_stats {
 struct engine_eager_stats engine_eager_get(const quern_context *ctx);
 
 /* QUERN_REF=1 (reference_check.c): what the group of a step computes, copied from ctx into the program's own context; and where its rows
-** of the leading dimension are, or NULL. */
+** of the dynamic batch are, or NULL. */
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
                              const struct pass_group *group, const struct pass_rows *rows) QUERN_NODISCARD;
 /* Keeps what a step is about to read. */

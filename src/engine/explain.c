@@ -34,10 +34,10 @@ static void add_memory(struct base_str *str, const quern_memory *m, bool remote)
               {"unshared", m->unshared, "the arena if nothing shared memory"},
               {"held", m->held, "activations: what output 0 needs and others read later, the most at a time"},
               {"staging", m->staging, "inputs and outputs that are not used where the caller has them"},
-              {"turns", m->turns, "numbers of the turns of loops"},
-              {"total", m->total, "of the device: arena, state, constants, scratch, staging, turns"}};
+              {"iterations", m->turns, "numbers of the iterations of loops"},
+              {"total", m->total, "of the device: arena, state, constants, scratch, staging, iterations"}};
   base_str_add(str, "memory\n");
-  /* the last ones are of devices with memory of their own, the one before of programs with a leading dimension too */
+  /* the last ones are of devices with memory of their own, the one before of programs with a dynamic batch too */
   size_t n = BASE_COUNT(rows) - (remote ? 0 : 2) - (!remote && m->staging == 0);
   for (size_t i = 0; i < n; i++) {
     base_str_printf(str, "  %-10s %14lld  ", rows[i].name, (long long)rows[i].bytes);
@@ -67,11 +67,11 @@ quern_status engine_explain_plan(const quern_program *program, const quern_insta
                   program->device->name, program->target.base.name, program->target.base.threads,
                   1e3 * c->seconds_passes, 1e3 * c->seconds_plan, 1e3 * c->seconds_compile);
   if (program->dynamic_batch > 0)
-    base_str_printf(&str, "leading dimension of up to %lld rows\n", (long long)program->dynamic_batch);
+    base_str_printf(&str, "dynamic batch of up to %lld rows\n", (long long)program->dynamic_batch);
   add_memory(&str, &program->memory, program->device->remote != NULL);
   for (int p = 0; p < program->n_subprograms; p++) {
     const struct engine_subprogram *subprogram = &program->subprograms[p];
-    base_str_printf(&str, p == 0 ? "steps\n" : "steps of sub-graph %d\n", p);
+    base_str_printf(&str, p == 0 ? "steps\n" : "steps of subgraph %d\n", p);
     for (int i = 0; i < subprogram->n_steps; i++) {
       const struct engine_step *step = &subprogram->steps[i];
       base_str_printf(&str, "  %4d %-8s %s (%s)%s:", i, step->kind_name, step_name(program, step), step->ops,

@@ -24,7 +24,7 @@ quern_status quern_instance_run_on(quern_instance *instance, void *queue, const 
   QUERN_TRY(check_addresses(instance, "input", program->n_inputs, program->inputs, inputs));
   QUERN_TRY(check_addresses(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs));
   QUERN_CHECK(instance->rows == program->dynamic_batch, INVALID,
-              "instance_run_on: %lld rows of the leading dimension are set; it runs all %lld only",
+              "instance_run_on: %lld rows of the dynamic batch are set; it runs all %lld only",
               (long long)instance->rows, (long long)program->dynamic_batch);
   QUERN_CHECK(queue == NULL || (remote != NULL && remote->set_external_stream != NULL), UNSUPPORTED,
               "instance_run_on: device %s has no queues of the caller's", program->device->name);

@@ -94,7 +94,7 @@ quern_status engine_wait(const quern_instance *instance) {
 
 /* ---- constants -------------------------------------------------------------------------------------------- */
 
-/* The numbers of the turns of loops, as many as the longest has; of longer ones a number is uploaded in each turn. */
+/* The numbers of the iterations of loops, as many as the longest has; of longer ones a number is uploaded in each iteration. */
 static int64_t count_iterations(const quern_program *program) {
   enum { MOST_ITERATIONS = 1 << 16 };
   int64_t most = 0;

@@ -1,11 +1,11 @@
-/* engine/lower.c -- graphs to groups, groups to kernels: every sub-graph once, every kernel once
+/* engine/lower.c -- graphs to groups, groups to kernels: every subgraph once, every kernel once
 ** tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
 
 /* ---- groups --------------------------------------------------------------------------------------------- */
 
-/* The number of a sub-graph's unit, or -1. */
+/* The number of a graph's subgraph, or -1. */
 static int find_subgraph(const struct engine_build *b, const struct ir_graph *graph, int carries, int first) {
   for (size_t i = 1; i < b->subgraphs.n && graph != NULL; i++) {
     const struct engine_subgraph *subgraph = &b->subgraphs.at[i];
@@ -23,7 +23,7 @@ void engine_find_bodies(const struct engine_build *b, const struct ir_node *node
   *other = find_subgraph(b, node->attrs->other, 0, 0);
 }
 
-/* Whether a turn of what a loop scans or stacks may begin where other memory does not: a GPU's memory is aligned otherwise. */
+/* Whether an iteration of what a loop scans or stacks may begin where other memory does not: a GPU's memory is aligned otherwise. */
 static bool has_unaligned_iterations(const struct ir_node *node, const struct base_target *target) {
   const struct ir_attrs *attrs = node->attrs;
   int64_t bytes = 0;
@@ -35,7 +35,7 @@ static bool has_unaligned_iterations(const struct ir_node *node, const struct ba
   return bytes % engine_align(target) != 0;
 }
 
-/* Bodies of loops with such turns are unaligned_base, and so is what they run. */
+/* Bodies of loops with such iterations are unaligned_base, and so is what they run. */
 static bool mark_unaligned_base(struct engine_build *b, bool unaligned_base, const struct ir_node *node) {
   int inner[2] = {-1, -1};
   bool more = false;
@@ -108,8 +108,8 @@ quern_status engine_make_groups(struct engine_build *b) {
 /* A group whose kernel is known. */
 struct known {
   const struct pass_group *group;
-  const struct pass_rows *rows; /* of the leading dimension; NULL: none */
-  bool unaligned_base;          /* of its unit */
+  const struct pass_rows *rows; /* of the dynamic batch; NULL: none */
+  bool unaligned_base;          /* of its subgraph */
   uint64_t constants;           /* ins that never change, a bit each */
   int kernel;
   int packed, packer; /* 1 + the in that is packed ahead, and the kernel that does it; 0: none */

@@ -8,11 +8,11 @@
 
 enum { EVENTS = 65536 }; /* that are kept: the last ones */
 
-/* Steps of all parts, one part after another. */
+/* Steps of all subprograms, one subprogram after another. */
 struct engine_record {
   size_t n_steps;
   struct prof_step *steps;
-  size_t *first; /* the number of each part's first step */
+  size_t *first; /* the number of each subprogram's first step */
   struct prof_event *events;
   uint64_t n_events; /* that there were; event i lies at i mod EVENTS */
   size_t bytes;      /* of all of it: one block */
@@ -117,7 +117,7 @@ static const struct engine_record *recorded(const quern_instance *instance) {
   return instance != NULL && instance->hook == note ? instance->hook_user : NULL;
 }
 
-/* How often the main part was run, by the count of its first step. */
+/* How often the main subprogram was run, by the count of its first step. */
 static uint64_t runs_of(const struct engine_record *record) { return record->n_steps > 0 ? record->steps[0].count : 0; }
 
 /* Events in the order they happened: the ring may have turned. */

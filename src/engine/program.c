@@ -52,7 +52,7 @@ static quern_status check_dynamic_batch(const quern_context *ctx, size_t n, quer
   return QUERN_STATUS_OK;
 }
 
-/* Kernels of the host run on processors only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
+/* Kernels of the host run on CPUs only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
 static quern_status check_target(const char *device, const char *name) {
   if (name == NULL) return QUERN_STATUS_OK;
   struct cg_target target;

@@ -15,7 +15,7 @@ struct engine_ref {
   bool from_floats;    /* reads floats: integers that come of them may differ */
   double terms;        /* of the longest sum */
   double narrow;       /* half a unit of the last place of the narrowest float that it rounds to on the way */
-  int64_t most;        /* rows of the leading dimension, and their strides in outs, 0 where there are none */
+  int64_t most;        /* rows of the dynamic batch, and their strides in outs, 0 where there are none */
   int64_t *strides;
 };
 

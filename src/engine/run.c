@@ -1,5 +1,5 @@
 /* engine/run.c -- a run: step by step, bodies in frames of their own
-** keeps: allocates nothing (replay.c does, when a run is captured); a turn of a loop reads the carries of the last and
+** keeps: allocates nothing (replay.c does, when a run is captured); an iteration of a loop reads the carries of the last and
 **        writes those of the next elsewhere, unless the plan of its body says that a carry is written where it is read
 ** tests: tests/engine/test_program.c, tests/engine/test_control.c
 */
@@ -46,14 +46,14 @@ static void *carry(const struct iterations *t, int c, bool second) {
   return second && !t->control->in_place[c] ? work(t, 2 + c) : result(t, c);
 }
 
-/* Before the first turn: carries in place begin as what their sources are. */
+/* Before the first iteration: carries in place begin as what their sources are. */
 static quern_status begin_carries(const quern_instance *instance, const struct iterations *t) {
   for (int i = 0; i < t->control->carries; i++)
     if (t->control->in_place[i]) QUERN_TRY(copy(instance, result(t, i), source(t, i), result_bytes(t, i)));
   return QUERN_STATUS_OK;
 }
 
-/* Where the first turn reads a carry. */
+/* Where the first iteration reads a carry. */
 static void *first_carry(const struct iterations *t, int i) {
   return t->control->in_place[i] ? result(t, i) : source(t, i);
 }
@@ -156,7 +156,7 @@ static quern_status run_step(quern_instance *instance, struct engine_frame *fram
   return copy(instance, frame->at[step->buffers[0]], frame->at[step->buffers[1]], bytes);
 }
 
-/* While a run is captured: the main part in sets of steps, and the device is told what each comes after. */
+/* While a run is captured: the main subprogram in sets of steps, and the device is told what each comes after. */
 static quern_status run_launch_groups(quern_instance *instance, struct engine_frame *frame) {
   const struct engine_launch_order *order = instance->replay.order;
   const struct engine_branches *b = instance->replay.branches;
@@ -172,7 +172,7 @@ static quern_status run_launch_groups(quern_instance *instance, struct engine_fr
   return QUERN_STATUS_OK;
 }
 
-/* Recursion is as deep as sub-graphs lie in sub-graphs. */
+/* Recursion is as deep as subgraphs lie in subgraphs. */
 static quern_status run_subprogram(quern_instance *instance, int subprogram, struct engine_frame *frame) {
   bool timed = instance->timed != ENGINE_UNTIMED;
   double begin = 0;

@@ -62,7 +62,7 @@ struct tuning {
 
 /* ---- times -------------------------------------------------------------------------------------------------- */
 
-/* A program that is run with a hook: the least seconds of each step of each part, of all its turns in a run. */
+/* A program that is run with a hook: the least seconds of each step of each subprogram, of all its iterations in a run. */
 struct timing {
   quern_program *program;
   quern_instance *instance;

@@ -55,7 +55,7 @@ static bool states_valid(const quern_program *p) {
   return p->memory.state == end;
 }
 
-/* Inputs and outputs that do not lie where the caller has them; rows of the leading dimension: none without one. */
+/* Inputs and outputs that do not lie where the caller has them; rows of the dynamic batch: none without one. */
 static bool staging_valid(const quern_program *p) {
   int64_t staging = 0, inputs = 0;
   if (!is_size(p->dynamic_batch)) return false;
@@ -88,7 +88,7 @@ static bool phase_valid(const quern_program *p, const struct kern *kern, const s
   return least >= 0 && most < BASE_MAX(kern->n_mems, 1);
 }
 
-/* A run has one scalar, the rows of the leading dimension. */
+/* A run has one scalar, the rows of the dynamic batch. */
 static bool kernel_valid(const quern_program *p, const struct kern *kern) {
   if (kern->n_scalars > (p->dynamic_batch > 0 ? 1 : 0)) return false;
   for (int i = 0; i < kern->n_mems; i++) {
@@ -101,7 +101,7 @@ static bool kernel_valid(const quern_program *p, const struct kern *kern) {
   return kern_check_call(kern) == QUERN_STATUS_OK;
 }
 
-/* ---- parts: each for itself ------------------------------------------------------------------------------ */
+/* ---- subprograms: each for itself ------------------------------------------------------------------------------ */
 
 static bool is_outside(const struct engine_buffer *b) { return b->place == PLAN_PARAM || b->place == PLAN_RESULT; }
 
@@ -163,7 +163,7 @@ static int64_t work_bytes(const struct control_view *l, int i) {
   return bytes_of(l, l->control->n_src + l->control->n_out + i);
 }
 
-/* A carry lies in its source first, then in its result, and unless it is written in place, or turns are one at most, in a workspace: they
+/* A carry lies in its source first, then in its result, and unless it is written in place, or iterations are one at most, in a workspace: they
 ** are large enough. */
 static bool carries_valid(const struct control_view *l) {
   bool once = l->step->kind == PLAN_LOOP && l->control->trip <= 1;
@@ -174,7 +174,7 @@ static bool carries_valid(const struct control_view *l) {
   return true;
 }
 
-/* Turns of a loop take parts of what is scanned, and write parts of what is stacked. */
+/* Iterations of a loop take parts of what is scanned, and write parts of what is stacked. */
 static bool iterations_valid(const struct control_view *l) {
   const struct engine_control *c = l->control;
   for (int i = c->carries; i < c->carries + c->scanned; i++)
@@ -189,7 +189,7 @@ static int64_t param_room(const struct control_view *l, int i) {
   const struct engine_control *c = l->control;
   if (l->step->kind == PLAN_IF) return source_bytes(l, i + 1);
   if (l->step->kind == PLAN_WHILE) return i < c->carries ? result_bytes(l, i) : source_bytes(l, i);
-  if (i == 0) return (int64_t)sizeof(int64_t); /* the number of the turn */
+  if (i == 0) return (int64_t)sizeof(int64_t); /* the number of the iteration */
   i--;
   if (i < c->carries) return result_bytes(l, i);
   return i < c->carries + c->scanned ? c->src_stride[i] : source_bytes(l, i);
@@ -252,7 +252,7 @@ static bool step_valid(const quern_program *p, const struct engine_subprogram *s
   return s->n_buffers == 2 && s->control == NULL && s->kernel < 0 && bytes_of(&l, 0) <= bytes_of(&l, 1);
 }
 
-/* Whether bodies lie in bodies at most as deep as graphs may, which is how deep recursion over them is: level by level, a part
+/* Whether bodies lie in bodies at most as deep as graphs may, which is how deep recursion over them is: level by level, a subprogram
 ** belongs to the deepest level that it is met on. Parts that lie in themselves are met on every level. */
 static bool depth_valid(const quern_program *p) {
   bool more = true;
@@ -276,7 +276,7 @@ static bool depth_valid(const quern_program *p) {
 
 /* ---- the whole ------------------------------------------------------------------------------------------- */
 
-/* The main part's params are the inputs, its results the outputs. */
+/* The main subprogram's params are the inputs, its results the outputs. */
 static bool main_valid(const quern_program *p) {
   const struct engine_subprogram *subprogram = &p->subprograms[0];
   if ((size_t)subprogram->n_params != p->n_inputs || (size_t)subprogram->n_results != p->n_outputs) return false;

@@ -1,5 +1,5 @@
 /* engine/write.c -- the program that the plans make: flat, with nothing of the context in it
-** keeps: part u of the program is unit u
+** keeps: subprogram u of the program is subgraph u
 ** tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
@@ -84,7 +84,7 @@ static quern_status write_step(struct engine_build *b, const struct pass_rows *r
   return b->request->ref ? engine_ref_make(&to->ref, b->ctx, b->program, from->group, rows) : QUERN_STATUS_OK;
 }
 
-/* Which nodes the steps of the main part compute: movement and leaves are not counted. */
+/* Which nodes the steps of the main subprogram compute: movement and leaves are not counted. */
 static quern_status write_nodes(struct engine_build *b, const struct plan *plan, struct engine_subprogram *subprogram) {
   struct ir_order order;
   const struct pass_graph *roots = &b->subgraphs.at[0].roots;
@@ -177,7 +177,7 @@ static quern_status write_outside(struct engine_build *b) {
   return QUERN_STATUS_OK;
 }
 
-/* What the steps of a part do, with bodies as often as they run, whose costs are known. */
+/* What the steps of a subprogram do, with bodies as often as they run, whose costs are known. */
 static struct kern_cost subprogram_cost(const quern_program *program, const struct engine_subprogram *subprogram,
                                         const struct kern_cost *costs) {
   struct kern_cost sum = {0, 0};

@@ -19,7 +19,7 @@ struct quern_model {
   quern_dtype dtype;
   bool train;
   uint64_t seed;
-  quern_tensor *micro_step; /* of a loop over parts of a step, or NULL */
+  quern_tensor *micro_step; /* of a loop over micro-batches of a step, or NULL */
   int64_t n_micro_steps;
   quern_scope *root;
   struct base_map scopes;         /* by path */

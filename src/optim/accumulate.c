@@ -1,8 +1,8 @@
-/* optim/accumulate.c -- a step whose batch is taken in parts, one after another, in one program
-** in:    what builds the loss of a part, a batch                out: a step from the mean of the parts' gradients
-** A counted loop: parts of the inputs are scanned; sums of losses and gradients and the buffers that layers change are carried;
+/* optim/accumulate.c -- a step whose batch is taken in micro-batches, one after another, in one program
+** in:    what builds the loss of a micro-batch, a batch                out: a step from the mean of the gradients of micro-batches
+** A counted loop: micro-batches of the inputs are scanned; sums of losses and gradients and the buffers that layers change are carried;
 ** whatever else the loss reaches is captured.
-** keeps: with one part there is no loop, and the step is that of step.c
+** keeps: with one micro-batch there is no loop, and the step is that of step.c
 ** tests: tests/optim/test_accumulate.c
 */
 #include "optim/optim_int.h"
@@ -18,10 +18,10 @@ struct accumulate {
   size_t n_inputs;
   quern_tensor *const *inputs;
   const quern_optim_options *options;
-  quern_tensor *loss; /* of a part */
+  quern_tensor *loss; /* of a micro-batch */
   tensors slices;     /* of the inputs: what the loss is built on */
   tensors trained, gradients;
-  /* The loop: leaves of its body, beginning with the turn's; what they are at the start, without the turn's; what a turn gives. */
+  /* The loop: leaves of its body, beginning with the iteration's; what they are at the start, without the iteration's; what an iteration gives. */
   tensors params, operands, results;
   size_t n_carries, n_changes;
 };
@@ -36,7 +36,7 @@ static quern_status push(struct accumulate *a, tensors *list, quern_tensor *t) {
   return base_vec_push(a->heap, list, t) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-/* ---- the loss of a part --------------------------------------------------------------------------------- */
+/* ---- the loss of a micro-batch --------------------------------------------------------------------------------- */
 
 static quern_status check_inputs(const struct accumulate *a) {
   QUERN_CHECK(a->n_inputs == 0 || a->inputs != NULL, INVALID, "step_accumulate: the list of %zu inputs is null",
@@ -47,13 +47,13 @@ static quern_status check_inputs(const struct accumulate *a) {
                 "step_accumulate: input %zu is the result of a call that failed", i);
     QUERN_CHECK(x->node->ctx == a->ctx, INVALID, "step_accumulate: input %zu belongs to another context", i);
     QUERN_CHECK(x->rank >= 1 && x->dims[0] % a->micro_batches == 0, SHAPE,
-                "step_accumulate: input %zu is %s; its first axis must be a multiple of the %lld parts", i,
+                "step_accumulate: input %zu is %s; its first axis must be a multiple of the %lld micro-batches", i,
                 ir_type_text((char[IR_TYPE_TEXT]){0}, x), (long long)a->micro_batches);
   }
   return QUERN_STATUS_OK;
 }
 
-/* A leaf like a part of an input. */
+/* A leaf like a micro-batch of an input. */
 static quern_tensor *slice_of(const struct accumulate *a, const quern_tensor *x) {
   int64_t dims[QUERN_MAX_RANK];
   memcpy(dims, x->dims, (size_t)x->rank * sizeof *dims);
@@ -122,7 +122,7 @@ static quern_tensor *add_to(quern_tensor *sum, quern_tensor *t) {
   return sum;
 }
 
-/* The sum over turns, in the dtype that steps are computed in. */
+/* The sum over iterations, in the dtype that steps are computed in. */
 static quern_status carry_sum(struct accumulate *a, quern_tensor *t) {
   quern_dtype dtype = optim_wide(t->dtype);
   quern_tensor *start = quern_zeros(a->ctx, dtype, t->rank, t->dims), *param = ir_leaf_like(start);
@@ -153,7 +153,7 @@ static quern_status scan_all(struct accumulate *a) {
   return QUERN_STATUS_OK;
 }
 
-/* Leaves that a turn reaches beside those there are. */
+/* Leaves that an iteration reaches beside those there are. */
 static quern_status capture_all(struct accumulate *a) {
   struct ir_order order;
   QUERN_TRY(ir_topo(a->ctx, a->results.n, a->results.at, &order));
@@ -195,7 +195,7 @@ static quern_status make_micro_batches(struct accumulate *a, quern_loss_of *loss
   return status;
 }
 
-/* The means, and changes of buffers by all turns. */
+/* The means, and changes of buffers by all iterations. */
 static quern_status make_means(struct accumulate *a, quern_tensor *loop, quern_tensor **mean_loss) {
   quern_tensor *sum = quern_div_scalar(ir_result(loop, 0), (double)a->micro_batches);
   if (mean_loss != NULL) *mean_loss = quern_cast(sum, a->loss->dtype);
@@ -226,7 +226,7 @@ quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_
   *step = NULL;
   QUERN_CHECK(model != NULL, INVALID, "step_accumulate: the model is null");
   QUERN_CHECK(loss != NULL, INVALID, "step_accumulate: the function that builds the loss is null");
-  QUERN_CHECK(micro_batches >= 1, INVALID, "step_accumulate: a batch of %lld parts; there must be 1 at least",
+  QUERN_CHECK(micro_batches >= 1, INVALID, "step_accumulate: a batch of %lld micro-batches; there must be 1 at least",
               (long long)micro_batches);
   quern_optim_options defaults = QUERN_OPTIM_OPTIONS;
   struct accumulate a = {.ctx = quern_model_context(model),
@@ -251,7 +251,7 @@ quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_
   return status;
 }
 
-/* ---- how many parts ------------------------------------------------------------------------------------- */
+/* ---- how many micro-batches ------------------------------------------------------------------------------------- */
 
 /* The smallest divisor of batch that is greater than d; batch has one. */
 static int64_t next_divisor(int64_t batch, int64_t d) {
@@ -263,7 +263,7 @@ static int64_t next_divisor(int64_t batch, int64_t d) {
 quern_status quern_step_parts(int64_t *micro_batches, int64_t *bytes, int64_t batch, int64_t limit,
                               quern_parts_bytes *plan, void *user) {
   QUERN_CHECK(micro_batches != NULL && bytes != NULL && plan != NULL, INVALID, "step_parts: the %s is null",
-              micro_batches == NULL ? "place for the parts"
+              micro_batches == NULL ? "place for the micro-batches"
               : bytes == NULL       ? "place for the bytes"
                                     : "function that plans");
   QUERN_CHECK(batch >= 1 && limit >= 0, INVALID, "step_parts: a batch of %lld in %lld bytes; must be 1 at least, and 0",

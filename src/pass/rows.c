@@ -1,4 +1,4 @@
-/* pass/rows.c -- which tensors have rows of a leading dimension, and where; graphs that mix rows are refused
+/* pass/rows.c -- which tensors have rows of a dynamic batch, and where; graphs that mix rows are refused
 ** in:    the graph after the passes; leading inputs by pass_rows_set
 ** out:   the stride of every tensor: element i belongs to row (i / stride) mod most, and depends on that row of the leading
 **        inputs only; no stride: it depends on none of them, and fits to any rows
@@ -181,11 +181,10 @@ typedef quern_status rule(struct pass_rows *rows, const struct ir_node *node, co
 
 static quern_status refuse_axis(const struct pass_rows *rows, const struct ir_node *node, int s, int axis) {
   char type[IR_TYPE_TEXT];
-  return base_error(
-      QUERN_STATUS_UNSUPPORTED,
-      "leading: %s of %s mixes rows, or leaves some out: the leading dimension of %lld lies in axis %d of "
-      "its source %d",
-      ir_ops[node->op].name, ir_type_text(type, node->src[s]), (long long)rows->most, axis, s);
+  return base_error(QUERN_STATUS_UNSUPPORTED,
+                    "leading: %s of %s mixes rows, or leaves some out: the dynamic batch of %lld lies in axis %d of "
+                    "its source %d",
+                    ir_ops[node->op].name, ir_type_text(type, node->src[s]), (long long)rows->most, axis, s);
 }
 
 static quern_status refuse_pair(const struct ir_node *node, int s, int t) {
@@ -215,7 +214,7 @@ static quern_status rule_axes(struct pass_rows *rows, const struct ir_node *node
     int64_t part;
     char type[IR_TYPE_TEXT];
     QUERN_CHECK(find_axis(rows, node->src[s], src[s], &axis, &part), UNSUPPORTED,
-                "leading: %s of %s: the leading dimension of %lld lies across several axes of its source %d",
+                "leading: %s of %s: the dynamic batch of %lld lies across several axes of its source %d",
                 ir_ops[node->op].name, ir_type_text(type, node->src[s]), (long long)rows->most, s);
     int at = axis_maps[node->op](node, s, axis);
     if (at < 0) return refuse_axis(rows, node, s, axis);

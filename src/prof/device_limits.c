@@ -1,4 +1,4 @@
-/* prof/device_limits.c -- the limits of whatever a program runs on: of the processor, or of a GPU as its device measures it
+/* prof/device_limits.c -- the limits of whatever a program runs on: of the CPU, or of a GPU as its device measures it
 ** What was measured of a GPU is kept in the cache under the device's own description.
 ** tests: tests/prof/test_calibrate.c
 */

@@ -11,7 +11,7 @@
 
 struct rt_pool;
 
-/* How many threads a program gets when asked for none: QUERN_THREADS, else OMP_NUM_THREADS, else the processors that
+/* How many threads a program gets when asked for none: QUERN_THREADS, else OMP_NUM_THREADS, else the CPUs that
 ** affinity and the cgroup's quota leave; at least 1. */
 int rt_default_threads(void);
 

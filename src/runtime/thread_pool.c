@@ -49,7 +49,7 @@ struct rt_pool {
   struct share *shares;
   struct worker *workers;
   struct base_cpu_set allowed; /* to the workers */
-  int avoided;                 /* the processor among them that workers keep off; -1: none */
+  int avoided;                 /* the CPU among them that workers keep off; -1: none */
   double avoided_at;           /* since then */
   pthread_mutex_t callers;     /* one run at a time */
   pthread_mutex_t lock;        /* of those who sleep */
@@ -131,7 +131,7 @@ static void wake_sleepers(struct rt_pool *pool, int most) {
   for (int i = 0; most < sleepers && i < most; i++) pthread_cond_signal(&pool->wake);
 }
 
-/* Before sleepers are woken: keeps them off the caller's processor. Some systems start a woken thread on the processor
+/* Before sleepers are woken: keeps them off the caller's processor. Some systems start a woken thread on the CPU
 ** of the one that woke it, and take milliseconds to see that another one is idle. Not more often than pays off: callers may
 ** take turns, and each worker costs system calls. Never again once somebody else has said where a worker may run. */
 static void make_room(struct rt_pool *pool) {

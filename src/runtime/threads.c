@@ -33,7 +33,7 @@ static uint64_t number(const char *text, const char **end) {
 
 /* ---- cgroups ------------------------------------------------------------------------------------------- */
 
-/* Processors that a quota in a period amounts to, rounded up; 0: no quota. */
+/* CPUs that a quota in a period amounts to, rounded up; 0: no quota. */
 static int cpus_of(uint64_t quota, uint64_t period) {
   if (quota == 0 || period == 0) return 0;
   uint64_t n = quota / period + (quota % period != 0);

@@ -1,5 +1,5 @@
 /* train/first_nonfinite.c -- which operation gave the first value that is not finite
-** The step runs again with a kernel an operation, and what each has written is looked at. An operation is to blame when a result
+** The step runs again with one kernel per operation, and what each has written is looked at. An operation is to blame when a result
 ** of its is not finite though everything that it read is. Its place in the network is that of the nearest parameter that it
 ** depends on.
 ** in:    a batch, and states as they were before it      out: an error
@@ -17,8 +17,8 @@ enum known { UNKNOWN, FINITE, INFINITE };
 struct watch {
   const quern_program *program;
   quern_instance *instance;
-  unsigned char **known;        /* of each part: of each buffer */
-  unsigned char **results;      /* of each part, as a body: INFINITE when a turn gave such a result */
+  unsigned char **known;        /* of each subprogram: of each buffer */
+  unsigned char **results;      /* of each subprogram, as a body: INFINITE when an iteration gave such a result */
   int subprogram, step, buffer; /* the blamed one; step -1: none */
   quern_dtype dtype;
   double value;
@@ -117,7 +117,7 @@ static void watch_step(void *user, int subprogram, int number, double begin, dou
   const struct engine_frame *frame = w->instance->running;
   const struct engine_step *step = &frame->subprogram->steps[number];
   (void)begin, (void)end;
-  if (subprogram > 0 && number == 0) { /* another turn has other operands */
+  if (subprogram > 0 && number == 0) { /* another iteration has other operands */
     const struct engine_subprogram *p = &w->program->subprograms[subprogram];
     for (int i = 0; i < p->n_buffers; i++)
       if (p->buffers[i].place == PLAN_PARAM) w->known[subprogram][i] = UNKNOWN;
@@ -129,7 +129,7 @@ static void watch_step(void *user, int subprogram, int number, double begin, dou
 
 /* ---- where it is ---------------------------------------------------------------------------------------- */
 
-/* A buffer of a part, on the way back. */
+/* A buffer of a subprogram, on the way back. */
 struct place {
   int subprogram, buffer;
 };
@@ -249,7 +249,7 @@ static quern_status tell(quern_trainer *t, const struct watch *w, unsigned char 
       near != NULL ? near : "", train_output(&t->main, TRAIN_LOSS), train_output(&t->main, TRAIN_NORM));
 }
 
-/* Flags for every buffer of every part. */
+/* Flags for every buffer of every subprogram. */
 static unsigned char **flags_new(struct base_arena *arena, const quern_program *program) {
   unsigned char **flags = base_arena_alloc(arena, (size_t)program->n_subprograms * sizeof *flags);
   for (int i = 0; i < program->n_subprograms && flags != NULL; i++) {

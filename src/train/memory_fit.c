@@ -209,9 +209,9 @@ static quern_status compile_programs(quern_trainer *t, bool fresh, quern_program
   return fits && need.compiling == 0 ? open_step(t, &need, room, *initial) : refuse(t, &need);
 }
 
-/* ---- parts of a batch ----------------------------------------------------------------------------------- */
+/* ---- micro-batches ----------------------------------------------------------------------------------- */
 
-/* A quern_parts_bytes: bytes of the process, or on the device, with so many parts. */
+/* A quern_parts_bytes: bytes of the process, or on the device, with so many micro-batches. */
 static quern_status plan_micro_batches(void *user, int64_t micro_batches, int64_t *bytes) {
   quern_trainer *t = user;
   struct train_program p = {0};
@@ -236,8 +236,8 @@ static quern_status choose_micro_batches(quern_trainer *t, int64_t given, int64_
   if (automatic && saved <= 0)
     QUERN_TRY(quern_step_parts(micro_batches, &bytes, t->info.batch, most_bytes(t), plan_micro_batches, t));
   if (automatic)
-    train_note(t, "accum: %" PRId64 " parts of %" PRId64 " samples%s", *micro_batches, t->info.batch / *micro_batches,
-               saved > 0 ? ", as the checkpoint has them" : "");
+    train_note(t, "accum: %" PRId64 " micro-batches of %" PRId64 " samples%s", *micro_batches,
+               t->info.batch / *micro_batches, saved > 0 ? ", as the checkpoint has them" : "");
   QUERN_CHECK(t->info.batch % *micro_batches == 0, INVALID, "accum = %" PRId64 ": must divide the batch, %" PRId64,
               *micro_batches, t->info.batch);
   t->info.accum = *micro_batches;

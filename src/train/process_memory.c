@@ -42,7 +42,7 @@ void train_trim(void) {
 
 static double started; /* on base_clock's scale */
 
-/* Before main: what the processor has done until now for this process was loading it. */
+/* Before main: what the CPU has done until now for this process was loading it. */
 __attribute__((constructor)) static void note_start(void) {
   struct timespec spent = {0};
   (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);

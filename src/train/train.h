@@ -235,7 +235,7 @@ quern_status train_state_scalar(const quern_trainer *trainer, const char *name, 
 
 /* ---- programs (build.c) -------------------------------------------------------------------------------------------- */
 
-/* The expressions of a step that takes its batch in parts; those there were are gone. */
+/* The expressions of a step that takes its batch in micro-batches; those there were are gone. */
 quern_status train_build_step(quern_trainer *trainer, int64_t parts) QUERN_NODISCARD;
 void train_build_free(quern_trainer *trainer);
 /* Its program, and one that is planned only. limit: bytes beside state and constants, 0: any. least: as
@@ -247,7 +247,7 @@ quern_status train_step_plan(quern_trainer *trainer, int64_t limit, struct train
 /* What less memory costs it (quern_program_curve). */
 quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_point *points,
                               size_t *n) QUERN_NODISCARD;
-/* The loss and the norm of its gradients alone, with a kernel an operation. */
+/* The loss and the norm of its gradients alone, with one kernel per operation. */
 quern_status train_check_program(quern_trainer *trainer, struct train_program *p) QUERN_NODISCARD;
 /* The program of evaluation, unless it is there; plan_only: as in quern_program_options. */
 quern_status train_eval_program(quern_trainer *trainer, bool plan_only) QUERN_NODISCARD;
@@ -267,7 +267,7 @@ quern_status train_plan_programs(quern_trainer *trainer) QUERN_NODISCARD;
 
 /* ---- checkpoints (resume.c) ---------------------------------------------------------------------------------------- */
 
-/* A checkpoint must be of the same configuration: an error names the key that is not. *parts is how its batches were divided. */
+/* A checkpoint must be of the same configuration: an error names the key that is not. *parts is how many micro-batches its batches had. */
 quern_status train_compare(quern_trainer *trainer, const quern_checkpoint *checkpoint, int64_t *parts) QUERN_NODISCARD;
 /* What is trained on must be what it was: otherwise a run can be evaluated, but not gone on with. */
 quern_status train_check_data(const quern_trainer *trainer) QUERN_NODISCARD;
@@ -278,7 +278,7 @@ quern_status train_restore(quern_trainer *trainer, const quern_checkpoint *check
 
 /* ---- values that are not finite (first_nonfinite.c) -------------------------------------------------------------------------- */
 
-/* Runs the step on a batch again, an operation at a time, and returns STATE with the one whose result is the first that is not
+/* Runs the step on a batch again, one operation at a time, and returns STATE with the one whose result is the first that is not
 ** finite. The states must be what they were before the step. */
 quern_status train_find_nonfinite(quern_trainer *trainer, void *const *fields) QUERN_NODISCARD;
 

@@ -227,9 +227,9 @@ static double recent_seconds(const quern_trainer *t) {
 /* Of a step that was read, and of those since the last that was. */
 static quern_status fill_record(quern_trainer *t, quern_train_record *r) {
   double work = (double)t->info.batch * (double)BASE_MAX(t->info.length, 1);
-  struct train_window turn = {base_clock() - t->since, t->unread + 1};
-  r->seconds = turn.seconds / (double)turn.steps;
-  t->recent[t->n_recent++ % TRAIN_RECENT] = turn;
+  struct train_window window = {base_clock() - t->since, t->unread + 1};
+  r->seconds = window.seconds / (double)window.steps;
+  t->recent[t->n_recent++ % TRAIN_RECENT] = window;
   double mean = recent_seconds(t);
   r->known = true;
   if (t->n_recent <= 2) train_device_measure(t); /* the second run may be the first as a graph */

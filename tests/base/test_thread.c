@@ -1,4 +1,4 @@
-/* tests/base/test_thread.c -- threads, processors, the clock */
+/* tests/base/test_thread.c -- threads, CPUs, the clock */
 #define _GNU_SOURCE
 #include "base/test.h"
 
@@ -55,7 +55,7 @@ static void test_cannot_start(void **state) {
   pthread_attr_destroy(&huge);
 }
 
-static void test_processors(void **state) {
+static void test_cpus(void **state) {
   (void)state;
   cpu_set_t all, one;
   assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
@@ -89,7 +89,7 @@ static cpu_set_t affinity_of(const struct base_thread *thread) {
 struct runner {
   atomic_bool stop;
   atomic_int turns;
-  atomic_int on; /* the processor it was on in the last turn */
+  atomic_int on; /* the CPU it was on in the last turn */
 };
 
 static void run_until_stopped(void *arg) {
@@ -102,7 +102,7 @@ static void run_until_stopped(void *arg) {
 }
 
 /* Where it is, once it has had a turn that began after this call. */
-static int processor_of(struct runner *runner) {
+static int cpu_of(struct runner *runner) {
   int turns = atomic_load(&runner->turns);
   double stop = base_clock() + 20;
   while (atomic_load(&runner->turns) < turns + 2 && base_clock() < stop) sched_yield();
@@ -136,7 +136,7 @@ static void test_keep_off(void **state) {
     mask_wrong += !base_thread_keep_off(&thread, &set, before, i);
     before = i;
     now = affinity_of(&thread);
-    wrong += processor_of(&runner) == i;
+    wrong += cpu_of(&runner) == i;
     mask_wrong += CPU_ISSET((size_t)i, &now) || CPU_COUNT(&now) != CPU_COUNT(&all) - 1;
   }
   mask_wrong += !base_thread_keep_off(&thread, &set, before, -1); /* off none */
@@ -148,7 +148,7 @@ static void test_keep_off(void **state) {
   assert_int_equal(mask_wrong, 0);
 }
 
-/* Of one processor there is nothing to keep off; and where somebody else has put the thread, it stays. */
+/* Of one CPU there is nothing to keep off; and where somebody else has put the thread, it stays. */
 static void test_keep_off_leaves(void **state) {
   (void)state;
   struct base_cpu_set set, one = {{0}};
@@ -170,7 +170,7 @@ static void test_keep_off_leaves(void **state) {
   kept = kept && CPU_EQUAL(&now, &single);
   kept = kept && base_thread_keep_off(&thread, &set, -1, first) == (CPU_COUNT(&all) == 1);
   now = affinity_of(&thread);
-  kept = kept && CPU_EQUAL(&now, &single) && processor_of(&runner) == first;
+  kept = kept && CPU_EQUAL(&now, &single) && cpu_of(&runner) == first;
   /* a system that does not tell */
   kept = kept && !base_thread_keep_off(&thread, &(struct base_cpu_set){{0}}, -1, first);
   now = affinity_of(&thread);
@@ -200,7 +200,7 @@ static void test_clock(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_start_join),      cmocka_unit_test(test_is_another_thread),
-      cmocka_unit_test(test_cannot_start),    cmocka_unit_test(test_processors),
+      cmocka_unit_test(test_cannot_start),    cmocka_unit_test(test_cpus),
       cmocka_unit_test(test_allowed),         cmocka_unit_test(test_keep_off),
       cmocka_unit_test(test_keep_off_leaves), cmocka_unit_test(test_clock),
   };

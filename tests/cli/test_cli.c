@@ -107,7 +107,7 @@ static int remove_files(void **state) {
   "  graph     print a graph: its text form, or a picture\n"                                                           \
   "  tune      time other schedules of a graph's kernels, and keep the faster ones in a file of wisdom\n"              \
   "  bench     measure a suite against the peers that are installed, all sides in turn\n"                              \
-  "  devices   what programs can be compiled for, and what the processor can do\n"                                     \
+  "  devices   what programs can be compiled for, and what the CPU can do\n"                                           \
   "  env       the environment variables that Quern reads, and their values\n"                                         \
   "  help      what there is, or how a command is called\n\n"                                                          \
   "options:\n  --help     this text; after a command, how it is called\n  --version  the version\n"
@@ -325,8 +325,8 @@ static void run_programs(void **state) {
        "quern: --set x: the input is f32[3,8], z.npy holds f32[3,16]\n"},
       {"quern run dense.qir --set x=2 --set w=0.5 --dynamic-batch x --rows 0 | head -2", 0, "y: f32[0]\n[]\n"},
       {"quern run dense.qir --fill --dynamic-batch x --rows 5", 1,
-       "quern: --rows 5: the leading dimension has at most 4\n"},
-      {"quern run dense.qir --fill --rows 2", 2, "quern run: --rows: there is no leading dimension HINT..."},
+       "quern: --rows 5: the dynamic batch has at most 4\n"},
+      {"quern run dense.qir --fill --rows 2", 2, "quern run: --rows: there is no dynamic batch HINT..."},
       {"quern run dense.qir --fill --dynamic-batch q", 1,
        "quern: --dynamic-batch q: the graph has no such input; did you mean 'x'?\n"},
       {"quern run dense.qir --fill --dynamic-batch w", 1, "quern: dense.qir: leading: dot of f32(8, 16) mixes rows..."},
@@ -364,7 +364,7 @@ static void escaped(void **state) {
   RUN(rows);
 }
 
-/* Targets of processors share the order of sums; which elements are NaN is the same everywhere (docs/runtime.md,
+/* Targets of CPUs share the order of sums; which elements are NaN is the same everywhere (docs/runtime.md,
 ** "Bits"). */
 static void targets(void **state) {
   (void)state;
@@ -409,7 +409,7 @@ static void saved_programs(void **state) {
       {"QUERN_WISDOM=w.txt quern run dense.qir --set x=2 --set w=0.5 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"echo nonsense > bad.txt; quern tune dense.qir --wisdom bad.txt", 1, "quern: dense.qir: bad.txt:1: expected..."},
       {"quern tune dense.qir --wisdom none/w.txt", 1, "quern: dense.qir: program_tune: none/w.txt cannot be..."},
-      {"quern explain rows.qprg --plan | grep -c 'leading dimension of up to 4 rows'", 0, "1\n"},
+      {"quern explain rows.qprg --plan | grep -c 'dynamic batch of up to 4 rows'", 0, "1\n"},
       {"quern run dense.qprg", 1, "quern: dense.qprg: input 'x' is not set\n..."},
       {"head -c 100 dense.qprg > cut.qprg; quern run cut.qprg --fill", 1, "quern: cut.qprg: ..."},
       {"quern compile dense.qir --device interp -o x.qprg > /dev/null", 1, "quern: program_save: ..."},
@@ -431,7 +431,8 @@ static void plans(void **state) {
       {"quern plan dense.qir --opti''mise 0 | grep -c ' k_'; quern plan dense.qir --opti''mise=0 --lead''ing x | wc -l",
        0, "3\n..."},
       {"quern plan dense.qir --opti''mises 0", 2,
-       "quern plan: there is no option '--optimises'; did you mean '--optimize'?..."},
+       "quern plan: there is no option '--opti"
+       "mises'; did you mean '--optimize'?..."},
       {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
       {"printf '#!/bin/sh\\ntouch asked\\nexit 1\\n' >asks && chmod +x asks && for d in null interp cpu cuda; do "
        "QUERN_CC=$PWD/asks QUERN_CACHE=0 quern plan dense.qir --device $d | grep -c ^steps; done; test ! -e asked",

@@ -1,4 +1,4 @@
-/* tests/engine/dynamic_batch_test.h -- runs of programs with a leading dimension, in memory of exactly their rows
+/* tests/engine/dynamic_batch_test.h -- runs of programs with a dynamic batch, in memory of exactly their rows
 ** What is read or written behind the rows ends the test: a page follows that nothing may touch.
 */
 #ifndef TESTS_ENGINE_LEADING_TEST_H

@@ -1,4 +1,4 @@
-/* tests/engine/test_dynamic_batch.c -- a leading dimension that is given at each run
+/* tests/engine/test_dynamic_batch.c -- a dynamic batch, whose size is given at each run
 ** A model is run with all rows, then with fewer: in memory of exactly so many rows, which ends where nothing may be touched. The
 ** rows have the bits of the run with all of them, and of a program that was compiled for so many.
 */
@@ -230,7 +230,7 @@ static void rows_that_mix_are_refused(void **state) {
   quern_tensor *x = F32_INPUT("x", 6, 4), *w = F32_INPUT("w", 3, 6), *y;
 #define REFUSED(y, words) EXPECT_ERROR(compile(x, (y)), UNSUPPORTED, (words))
   REFUSED(quern_sum(x, QUERN_LIST(0), false),
-          "leading: reduce of f32(6, 4) mixes rows, or leaves some out: the leading dimension of 6 lies in axis 0");
+          "leading: reduce of f32(6, 4) mixes rows, or leaves some out: the dynamic batch of 6 lies in axis 0");
   REFUSED(quern_softmax(x, 0), "leading: reduce of f32(6, 4) mixes rows");
   REFUSED(quern_matmul(w, x), "leading: dot of f32(6, 4) mixes rows");
   REFUSED(quern_matmul(x, quern_transpose(x, 0, 1)), "leading: dot mixes rows: they lie differently in its sources");
@@ -246,7 +246,7 @@ static void rows_that_mix_are_refused(void **state) {
   REFUSED(quern_add(quern_reshape(x, QUERN_LIST(4, 6)), quern_transpose(x, 0, 1)),
           "leading: add mixes rows: they lie differently in its sources 0, f32(4, 6), and 1, f32(4, 6)");
   REFUSED(quern_sum(quern_reshape(x, QUERN_LIST(3, 8)), QUERN_LIST(1), false),
-          "leading: reduce of f32(3, 8): the leading dimension of 6 lies across several axes of its source 0");
+          "leading: reduce of f32(3, 8): the dynamic batch of 6 lies across several axes of its source 0");
   REFUSED(quern_transpose(quern_exp(x), 0, 1), "leading: output 0 is f32(4, 6), in which the rows");
   quern_tensor *any =
       quern_gt(quern_reshape(quern_slice(x, 0, 0, 1, 1), QUERN_LIST(4)), quern_zeros_like(F32_INPUT("z", 4)));
@@ -261,7 +261,7 @@ static void rows_that_mix_are_refused(void **state) {
   options.n_updates = 1;
   options.updates = &update;
   EXPECT_ERROR(quern_program_compile(&program, ctx, 0, NULL, &options), UNSUPPORTED,
-               "leading: the new value of state \"s\" depends on rows of the leading dimension of 6");
+               "leading: the new value of state \"s\" depends on rows of the dynamic batch of 6");
 }
 
 /* Loss and statistics of the batch mix rows however they are built. */
@@ -305,7 +305,7 @@ static void rows_are_checked(void **state) {
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &y, &interp));
   EXPECT_OK(quern_instance_new(&instance, program));
   assert_int_equal(quern_program_leading(program), 0);
-  EXPECT_ERROR(quern_instance_set_leading(instance, 1), INVALID, "compiled without a leading dimension");
+  EXPECT_ERROR(quern_instance_set_leading(instance, 1), INVALID, "compiled without a dynamic batch");
   close_program();
 }
 

@@ -1,4 +1,4 @@
-/* tests/engine/test_dynamic_batch_random.c -- random graphs with a leading dimension: every row by itself, whatever the others are
+/* tests/engine/test_dynamic_batch_random.c -- random graphs with a dynamic batch: every row by itself, whatever the others are
 ** Ops are chosen without regard to the rows most of the time to be legal, and sometimes not: what mixes rows must be refused,
 ** or a run shows it.
 */

@@ -1,4 +1,4 @@
-/* tests/engine/test_random_shapes.c -- random shapes of a few million operations, every kernel judged by the evaluator
+/* tests/engine/test_random_shapes.c -- random shapes of a few million operations, every kernel compared with the evaluator
 ** Between the small cases of the operation driver and the large ones of test_shapes.c, which are not run: blocks, packing and
 ** splitting are met here, and computed. The kernels are interpreted, which checks their memory too.
 */

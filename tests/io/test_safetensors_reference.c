@@ -1,4 +1,4 @@
-/* tests/io/test_safetensors_reference.c -- an outside judge, tests/oracle/compare_safetensors.py, reads what Quern wrote, and Quern what it wrote */
+/* tests/io/test_safetensors_reference.c -- an outside reference, tests/oracle/compare_safetensors.py, reads what Quern wrote, and Quern what it wrote */
 #include "base/base.h"
 #include "io/folder.h"
 #include "quern/quern.h"
@@ -6,7 +6,7 @@
 
 enum { KINDS = 4, TENSORS = QUERN_DTYPE_COUNT * KINDS };
 #define PYTHON "/usr/bin/python3"
-#define JUDGE PYTHON " tests/oracle/compare_safetensors.py "
+#define REFERENCE PYTHON " tests/oracle/compare_safetensors.py "
 
 static quern_safetensor tensors[TENSORS];
 static char names[TENSORS][32];
@@ -14,7 +14,7 @@ static unsigned char data[TENSORS][512];
 static const quern_string_pair pairs[] = {{"format", "pt"},
                                           {"note", "a \"quoted\" line\nand \xc3\xbc \xf0\x9f\x8c\xbe"}};
 
-/* The tensors of the judge's function expected(): the dtypes in its order, four shapes of each. */
+/* The tensors of the reference's function expected(): the dtypes in its order, four shapes of each. */
 static void make_tensors(void) {
   static const char *const dtypes[QUERN_DTYPE_COUNT] = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8",  "I16",
                                                         "I32", "I64", "U8",  "U16",  "U32",     "U64",     "BOOL"};
@@ -57,15 +57,15 @@ static void expect_metadata(const quern_safetensors *file) {
   expect_pairs(BASE_COUNT(pairs), got);
 }
 
-/* Runs the judge on the folder. */
-static void judge(const char *what) {
+/* Runs the reference on the folder. */
+static void reference(const char *what) {
   char line[256];
   if (system(PYTHON " -c 'import numpy' 2>/dev/null") != 0) {
-    print_message("test_judge: " PYTHON " has no numpy\n");
+    print_message("test_safetensors_reference: " PYTHON " has no numpy\n");
     folder_clear(folder);
     skip();
   }
-  snprintf(line, sizeof line, JUDGE "%s %s", what, folder);
+  snprintf(line, sizeof line, REFERENCE "%s %s", what, folder);
   assert_int_equal(system(line), 0);
 }
 
@@ -87,7 +87,7 @@ static void reads_ours(void **state) {
   contents.config = pairs;
   contents.state = "{\"lr\":0.1,\"list\":[1,-2,true,null]}";
   EXPECT_OK(quern_checkpoint_save(folder, &contents));
-  judge("read");
+  reference("read");
   folder_clear(folder);
 }
 
@@ -96,7 +96,7 @@ static void writes_for_us(void **state) {
   quern_safetensors *file;
   quern_checkpoint *checkpoint;
   quern_checkpoint_info info;
-  judge("write");
+  reference("write");
   EXPECT_OK(quern_safetensors_open(&file, in_folder("theirs.safetensors"), NULL));
   expect_tensors(file);
   expect_metadata(file);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Judges operation results by NumPy and SciPy.
+"""Checks operation results by NumPy and SciPy.
 
 usage: compare.py FOLDER     reads FOLDER/cases.bin, as querntest --mode value writes it; writes FOLDER/verdicts.txt
-       compare.py --selftest checks the judge itself: right results pass, planted wrong ones are flagged
+       compare.py --selftest checks the reference itself: right results pass, planted wrong ones are flagged
 
 The references in reference*.py are written from the definitions of the operations; nothing of Quern is used. A reference
 says how near a result must be:
@@ -29,7 +29,7 @@ BOUNDS = {"f64": 1e-12, "f32": 1e-6}
 
 
 class Case:
-    """One case of the stream: operands with their views applied, keys, and the outputs to judge."""
+    """One case of the stream: operands with their views applied, keys, and the outputs to check."""
 
     def __init__(self, number, op, dtype, words):
         self.number, self.op, self.dtype = number, op, dtype
@@ -207,7 +207,7 @@ def check(ref, dtype, got, want):
 def check_case(case):
     ref = reference.OPS.get(case.op)
     if ref is None:
-        return "the judge does not know this operation"
+        return "the reference does not know this operation"
     with np.errstate(all="ignore"):
         wants = ref.function(case)
         wants = wants if isinstance(wants, list) else [wants]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Judges safetensors files and checkpoints with a reader and a writer of its own, on NumPy and the standard library.
+"""Checks safetensors files and checkpoints with a reader and a writer of its own, on NumPy and the standard library.
 
 usage: compare_safetensors.py read FOLDER    checks what tests/io/test_safetensors_reference.c wrote into FOLDER
        compare_safetensors.py write FOLDER   writes the same tensors into FOLDER in forms that Quern does not choose itself

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A second judge: PyTorch, where it is installed.
+"""A second reference: PyTorch, where it is installed.
 
-usage: querntest --mode value --python PYTHON --judge tests/oracle/compare_torch.py
+usage: querntest --mode value --python PYTHON --reference tests/oracle/compare_torch.py
        compare_torch.py FOLDER   with the files that querntest --mode value --keep FOLDER left
 
-It judges the float cases of operations that PyTorch has too, each computed in f64 from the case's inputs and held to the bounds
+It checks the float cases of operations that PyTorch has too, each computed in f64 from the case's inputs and held to the bounds
 of compare.py; all others are skipped, and everything is when there is no PyTorch. It is not part of make test.
 """
 import os
@@ -172,7 +172,7 @@ def verdict(case):
     if torch is None:
         return "skip", "PyTorch is not installed"
     if case.op not in OPS or not case.is_float or "special" in case.text("in"):
-        return "skip", "not for this judge"
+        return "skip", "not for this reference"
     wants = OPS[case.op](case, *(torch.from_numpy(np.array(x)) for x in case.x))
     if wants is None:
         return "skip", "PyTorch has no such padding"
@@ -187,7 +187,7 @@ def verdict(case):
 
 def main(folder):
     if torch is None:
-        print("torch_judge: PyTorch is not installed: every case is skipped")
+        print("compare_torch: PyTorch is not installed: every case is skipped")
     else:
         register()
     with open(os.path.join(folder, "verdicts.txt"), "w") as out:

@@ -1,4 +1,4 @@
-/* tests/runtime/test_cpu.c -- kernels from the builder to the processor: bits, threads, cache, objects, hosts */
+/* tests/runtime/test_cpu.c -- kernels from the builder to the CPU: bits, threads, cache, objects, hosts */
 #define _GNU_SOURCE /* unshare */
 #include "runtime/files.h"
 #include "runtime/kernels.h"

@@ -305,7 +305,7 @@ static void note_place(void *arg, int64_t begin, int64_t end, int thread) {
   meet(&place->meeting, begin, end, thread);
 }
 
-/* Two tasks on two threads, the caller on that processor, after the worker went to sleep. */
+/* Two tasks on two threads, the caller on that CPU, after the worker went to sleep. */
 static void run_from(struct rt_pool *pool, int cpu, struct place *place) {
   cpu_set_t here;
   CPU_ZERO(&here);

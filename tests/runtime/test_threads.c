@@ -76,7 +76,7 @@ static void cgroups(void **state) {
     }
     snprintf(name, sizeof name, "%s/fs", in_folder(root));
     int got = rt_cgroup_cpus(self, name);
-    if (got != trees[i].cpus) fail_msg("tree %zu: %d processors, expected %d", i, got, trees[i].cpus);
+    if (got != trees[i].cpus) fail_msg("tree %zu: %d CPUs, expected %d", i, got, trees[i].cpus);
   }
   assert_int_equal(rt_cgroup_cpus(in_folder("no file"), test_folder), 0);
 }

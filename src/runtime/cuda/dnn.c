@@ -304,7 +304,7 @@ static quern_status complete(const struct rt_cuda_driver *driver, struct base_he
 static quern_status check_places(const struct kern *kern) {
   const struct kern_attention *a = &kern->call.attention;
   const struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
-  QUERN_CHECK(!kern->loose, UNSUPPORTED, "cuDNN: attention in a loop whose turns are not aligned to 16 bytes");
+  QUERN_CHECK(!kern->loose, UNSUPPORTED, "cuDNN: attention in a loop whose iterations are not aligned to 16 bytes");
   for (size_t i = 0; i < BASE_COUNT(views); i++) {
     if (views[i]->mem == KERN_NONE || (kern->call.kind == KERN_CALL_ATTENTION && i >= 4)) continue;
     QUERN_CHECK(views[i]->at % 8 == 0, UNSUPPORTED,

@@ -54,7 +54,7 @@ quern_status rt_cuda_call_query(const struct rt_cuda_library *library, struct rt
 /* The measure of the device (runtime.h): measure.c. */
 quern_status rt_cuda_measure(struct base_heap *heap, struct rt_rates *rates) QUERN_NODISCARD;
 
-/* A text that is another one after products were tuned for this GPU: programs from before may go slower ways. blas_tune.c. */
+/* A text that is another one after products were tuned for this GPU: programs from before may use slower algorithms. blas_tune.c. */
 void rt_cuda_tuned(struct base_heap *heap, const struct rt_cuda_driver *driver, char *text, size_t bytes);
 
 /* A call that is planned: of a module. Without a call, library is NULL and nothing is done. */

@@ -274,7 +274,7 @@ static quern_status download(struct rt_stream *stream, void *to, const void *fro
   return rt_cuda_later(stream, code, "a download");
 }
 
-/* In pieces: in a graph the driver leaves larger ones to an engine that is slower than the processors. */
+/* In pieces: in a graph the driver leaves larger ones to an engine that is slower than the SMs. */
 static quern_status copy(struct rt_stream *stream, void *to, const void *from, size_t bytes) {
   const size_t most = (size_t)128 << 20;
   const struct rt_cuda_driver *d = stream->driver;
