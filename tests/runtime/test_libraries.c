@@ -112,7 +112,7 @@ static void test_wake(void **state) {
   end();
 }
 
-/* Once a process, and only the libraries of the target. */
+/* Once per process, and only the libraries of the target. */
 static void test_ahead(void **state) {
   (void)state;
   struct cg_target target = *cg_target_find("sm_90");

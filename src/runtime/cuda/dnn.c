@@ -95,7 +95,7 @@ static quern_status open_handle(const struct rt_cuda_driver *driver, struct rt_d
   return QUERN_STATUS_OK;
 }
 
-/* Once a process; with the lock. */
+/* Once per process; with the lock. */
 static quern_status open_once(const struct rt_cuda_driver *driver) {
   if (!tried) {
     tried_status = open_handle(driver, &opened);

@@ -6,7 +6,7 @@
 #define RUNTIME_CUDA_CALLS_H
 #include "runtime/cuda/cuda.h"
 
-/* A library that is loaded when it is first asked for, once a process, and never unloaded. All functions are called with the driver's
+/* A library that is loaded when it is first asked for, once per process, and never unloaded. All functions are called with the driver's
 ** context current, and from several threads at once. run is called while a stream is captured, too: it neither allocates nor waits. */
 struct rt_cuda_library {
   const char *name; /* "cuBLASLt" */
