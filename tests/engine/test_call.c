@@ -48,7 +48,7 @@ static struct seen survey(quern_tensor *root) {
   return seen;
 }
 
-/* The library says what a call needs; where it refuses all of them, all code is generated. */
+/* The library reports what a call needs; where it refuses all of them, all code is generated. */
 static void test_settle(void **state) {
   (void)state;
   quern_tensor *root = make_root();

@@ -1,4 +1,4 @@
-/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is told, which algorithm is taken, what it is given, and what fails
+/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is given, which algorithm is taken, what it is given, and what fails
 ** The library is a fake that remembers what it was told. With a GPU: make test-cuda.
 */
 #include <math.h>
@@ -253,7 +253,7 @@ static int count_ops(int type) {
   return n;
 }
 
-/* ---- what it is told -------------------------------------------------------------------------------------- */
+/* ---- what it is given ----------------------------------------------------------------------------------------- */
 
 static void test_forward(void **state) {
   (void)state;
@@ -545,7 +545,7 @@ static void test_cached(void **state) {
   kern_free(kern);
 }
 
-/* What a thread finds out is told when the call is planned: another way is taken, if there is one that fits. */
+/* What a thread finds out is reported when the call is planned: another way is taken, if there is one that fits. */
 static void test_late(void **state) {
   (void)state;
   struct kern *kern = make_kernel(S, QUERN_DTYPE_F16, true, true, 1 << 20);

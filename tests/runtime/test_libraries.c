@@ -1,5 +1,5 @@
 /* tests/runtime/test_libraries.c -- kernels that are calls of libraries on device cuda: settled, planned, run, refused
-** Driver and library are fakes on memory of the host; the kernel interpreter says what should come out.
+** Driver and library are fakes on memory of the host; the kernel interpreter computes what should come out.
 */
 #include "runtime/cuda/libraries.h"
 
