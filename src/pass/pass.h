@@ -36,8 +36,8 @@ struct pass_options {
   bool (*claims)(const struct base_target *target, const struct ir_node *composite);
 };
 
-/* All passes on at optimise=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
-quern_status pass_options_parse(struct pass_options *options, int optimise, const char *list) QUERN_NODISCARD;
+/* All passes on at optimize=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
+quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) QUERN_NODISCARD;
 
 /* The graph that is being compiled: results, replaced by each pass. */
 struct pass_graph {
@@ -125,7 +125,7 @@ void pass_index_print(struct base_str *str, const struct pass_index *e);
 bool pass_index_source(struct pass_space *space, const struct ir_node *node, int src_number,
                        const struct pass_index *const *at, const struct pass_index **in);
 
-/* ---- rows (rows.c): of programs whose leading dimension is given at each run -------------------------------------- */
+/* ---- rows (rows.c): of programs whose dynamic batch is given at each run -------------------------------------- */
 
 /* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the leading inputs
 ** only; its stride is 0 when it depends on none of them. */

@@ -1,5 +1,5 @@
 /* sched/claim.c -- composites that have kernels of their own, by name
-** keeps: bits depend on the target only: a claim does not look at threads or optimise
+** keeps: bits depend on the target only: a claim does not look at threads or optimize
 */
 #include "sched/attention.h"
 

@@ -1,4 +1,4 @@
-/* tests/pass/test_rows.c -- the rule of every op about rows of a leading dimension: their stride, or why they are mixed */
+/* tests/pass/test_rows.c -- the rule of every op about rows of a dynamic batch: their stride, or why they are mixed */
 #include "pass/pass.h"
 #include "quern/quern.h"
 #include "unit.h"
@@ -78,9 +78,8 @@ static void movement(void **state) {
   MIXED(quern_pad(x, QUERN_LIST(0, 0, 0), LIST(1, 0, 0), 0), "pad of f32(4, 6, 10) mixes rows");
   MIXED(quern_slice(x, 0, 0, 3, 1), "slice of f32(4, 6, 10)");
   MIXED(quern_slice(x, 0, 1, 4, 1), "slice of f32(4, 6, 10)");
-  MIXED(quern_flip(last, QUERN_LIST(2)),
-        "flip of f32(6, 10, 4) mixes rows, or leaves some out: the leading dimension of 4 "
-        "lies in axis 2 of its source 0");
+  MIXED(quern_flip(last, QUERN_LIST(2)), "flip of f32(6, 10, 4) mixes rows, or leaves some out: the dynamic batch of 4 "
+                                         "lies in axis 2 of its source 0");
   MIXED(quern_concat(2, (quern_tensor *[]){fixed, x}, 0), "lies in axis 0 of its source 1");
   quern_tensor *down = quern_broadcast_to(quern_reshape(y, QUERN_LIST(B, 1, 3)), QUERN_LIST(B, B, 3));
   quern_tensor *along = quern_broadcast_to(y, QUERN_LIST(B, B, 3));
