@@ -67,7 +67,7 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
   size_t numerics = QUERN_NUMERICS_EXACT, goal = QUERN_OPTIMIZE_FOR_LATENCY;
   int status = read_device(call, &options->device);
   if (status == CLI_OK) status = cli_number(call, "--threads", 1, 1024, &threads);
-  if (status == CLI_OK) status = cli_number(call, "--optimise", 0, 1, &optimise);
+  if (status == CLI_OK) status = cli_number(call, "--optimize", 0, 1, &optimise);
   if (status == CLI_OK) status = cli_bytes(call, "--memory", &options->memory_limit);
   if (status == CLI_OK) status = read_word(call, "--numerics", 2, kinds, &numerics);
   if (status == CLI_OK) status = read_word(call, "--optimize-for", 2, goals, &goal);

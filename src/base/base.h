@@ -265,21 +265,20 @@ struct base_thread {
 quern_status base_thread_start(struct base_thread *thread, void (*run)(void *), void *arg) QUERN_NODISCARD;
 void base_thread_join(struct base_thread *thread);
 
-/* How many processors this process may use: at least 1. */
-int base_thread_processors(void);
+/* How many CPUs this process may use: at least 1. */
+int base_thread_cpu_count(void);
 
-/* A set of processors; empty where the system does not tell. */
-struct base_processors {
+/* A set of CPUs; empty where the system does not tell. */
+struct base_cpu_set {
   uint64_t bits[16];
 };
 /* Those that the calling thread may run on. */
-void base_thread_allowed(struct base_processors *set);
+void base_thread_allowed(struct base_cpu_set *set);
 /* The one that the calling thread runs on at the moment; -1: not known. */
-int base_thread_processor(void);
+int base_thread_cpu(void);
 /* A thread that was kept off processor `before` of the set (-1: off none) is kept off another one instead, unless that leaves
 ** none. False when nothing was changed, since somebody else has said where it may run, or the system refuses. */
-bool base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int before,
-                          int processor);
+bool base_thread_keep_off(const struct base_thread *thread, const struct base_cpu_set *set, int before, int cpu);
 
 /* ---- temporary files and locks (temporary.c) --------------------------------------------------------------------- */
 
@@ -308,7 +307,7 @@ struct base_target {
   int threads;                          /* that a program may use; of a GPU: those that can have scratch at a time */
   bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
   int capabilities;                     /* whose calls kernels may be, and other units they may use: a bit each */
-  int64_t shared_bytes;                 /* of a GPU: that a group of threads may have of the memory they share */
+  int64_t shared_bytes;                 /* of a GPU: that a thread block may have of the memory they share */
   int multiprocessors;                  /* of a GPU, as of the two below: how many it has; */
   int max_threads_per_sm;               /* threads that one of them holds at a time; */
   int registers_per_sm;                 /* of 4 bytes, for all of these */

@@ -280,7 +280,7 @@ quern_status pass_groups_print(struct base_str *str, const struct pass_groups *g
 ** states that it reads have in common, up to a dot. */
 void pass_group_describe(struct base_str *str, const struct pass_group *group);
 
-/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognised by the values of (epilogue.c);
+/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognized by the values of (epilogue.c);
 ** a for others. */
 double pass_compute(enum ir_op op, double a, double b, double c);
 

@@ -51,7 +51,7 @@ static int64_t row_elements(const struct pass_group *group) {
 
 void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimise) {
   *sched = (struct sched){.lanes = 1, .unroll = 1, .grain = 1};
-  if (target->gpu) { /* as many tasks as there can be: neighbours work on neighbouring elements */
+  if (target->gpu) { /* as many tasks as there can be: neighbors work on neighboring elements */
     if (group->kind == PASS_KIND_MAP && optimise > 0) sched->lanes = 8;
     if (group->kind == PASS_KIND_DOT && optimise > 0) sched_choose_gpu_dot(sched, group);
     return;

@@ -163,11 +163,11 @@ enum { BATCH = 48 };
 /* ---- modes --------------------------------------------------------------------------------------------- */
 
 struct options {
-  const char *mode, *root, *python, *judge, *keep;
+  const char *mode, *root, *python, *reference, *keep;
   const char *device; /* "ref": the evaluator; else that of programs */
   const char *target; /* of programs; NULL: the device's own; of mode compile several, separated by commas */
   int optimise;
-  bool quick; /* of mode compile: kernels for CUDA many at a time, little optimised */
+  bool quick; /* of mode compile: kernels for CUDA many at a time, little optimized */
   bool verbose;
 };
 struct tally {

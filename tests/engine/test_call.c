@@ -125,7 +125,7 @@ static bool read_program(quern_program **p, const char *bytes, size_t n) {
   (*p)->device = rt_device_find("interp");
   struct codec c = {.reading = true, .at = bytes, .end = bytes + n, .arena = &(*p)->arena, .heap = &(*p)->heap};
   codec_program(&c, *p);
-  return !c.failed && codec_fits(*p);
+  return !c.failed && codec_valid(*p);
 }
 
 /* What is read is what was written, and a call that does not hold together is found. */

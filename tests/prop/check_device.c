@@ -158,10 +158,10 @@ static const char *gpu_row(const char *device) {
 
 static quern_status run_ways(struct run *r, const char *device, const char *target) {
   const char *row = target != NULL ? target : gpu_row(device);
-  const struct way ways[] = {{"optimised", device, 1, NULL, row},
+  const struct way ways[] = {{"optimized", device, 1, NULL, row},
                              {"not fused", device, 1, "-fuse", row},
                              {"not simplified", device, 1, "-simplify,-constant_folding,-layout", row},
-                             {"not optimised", device, 0, NULL, row},
+                             {"not optimized", device, 0, NULL, row},
                              {"interpreted", "interp", 1, NULL, row}};
   size_t n_ways = strcmp(device, "interp") == 0 ? BASE_COUNT(ways) - 1 : BASE_COUNT(ways);
   struct leaves leaves;

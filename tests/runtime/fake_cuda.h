@@ -422,7 +422,7 @@ static inline void fake_cuda_open(size_t bytes) {
   memset(&fake, 0, sizeof fake);
   fake.total = bytes;
   fake.driver.major = 9;
-  fake.driver.processors = 132;
+  fake.driver.multiprocessors = 132;
   fake.driver.driver_version = 13000;
   snprintf(fake.driver.name, sizeof fake.driver.name, "Fake");
   fake.driver.target = rt_cuda_row(9, 0, &fake.driver.ptx);
