@@ -119,7 +119,7 @@ quern_status cg_target_parse(struct cg_target *target, const char *text) {
                 "target '%s': '%.*s' is no library of it; those of sm_* are blas, dnn, and mma", text, (int)n, at);
     target->base.capabilities |= 1 << bit;
     QUERN_CHECK((target->base.capabilities & BASE_TENSOR_CORES) == 0 || cg_target_has_mma(target), INVALID,
-                "target '%s': its units for matrices do not take f32; those from sm_80 on do", text);
+                "target '%s': its tensor cores do not take f32; those from sm_80 on do", text);
   }
   return QUERN_STATUS_OK;
 }
