@@ -199,8 +199,8 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
   "[--device NAME] [--target NAME] [--threads N] [--optimize 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
-  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--dynamic-batch "  \
-  "NAME[,NAME]]"
+  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]]\n"                  \
+  "       [--dynamic-batch NAME[,NAME]]"
 
 /* Compiles a graph as the options of the call say, for the device unless they name one, with more passes (or NULL). */
 int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes);

@@ -428,6 +428,12 @@ static void plans(void **state) {
   static const struct row rows[] = {
       {"quern plan dense.qir | sed -n '3,4p'", 0, "memory\n  arena ..."},
       {"quern plan dense.qir --optimize 0 | grep -c ' k_'", 0, "3\n"},
+      /* former names of options */
+      {"quern plan dense.qir --opti''mise 0 | grep -c ' k_'; quern plan dense.qir --opti''mise=0 --lead''ing x | wc -l",
+       0, "3\n..."},
+      {"quern plan dense.qir --opti''mises 0", 2,
+       "quern plan: there is no option '--opti"
+       "mises'; did you mean '--optimize'?..."},
       {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
       {"printf '#!/bin/sh\\ntouch asked\\nexit 1\\n' >asks && chmod +x asks && for d in null interp cpu cuda; do "
        "QUERN_CC=$PWD/asks QUERN_CACHE=0 quern plan dense.qir --device $d | grep -c ^steps; done; test ! -e asked",

@@ -62,8 +62,8 @@ quern_status rt_dnn_load(struct rt_dnn *dnn) {
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below: a handle is used by one thread at a time */
-static struct rt_dnn opened,
-    handleless; /* ahead: the same without its handle, for its device; no device: there is none */
+/* The library, and the same without its handle, for planning beside its use; handleless.device NULL: there is none. */
+static struct rt_dnn opened, handleless;
 static quern_status tried_status;
 static char tried_error[512];
 static bool tried;
