@@ -308,7 +308,7 @@ struct base_target {
   int threads;                          /* that a program may use; of a GPU: those that can have scratch at a time */
   bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
   int capabilities;                     /* whose calls kernels may be, and other units they may use: a bit each */
-  int64_t shared_bytes;                 /* of a GPU: that a group of threads may have of the memory they share */
+  int64_t shared_bytes;                 /* of a GPU: that a thread block may have of the memory they share */
   int multiprocessors;                  /* of a GPU, as of the two below: how many it has; */
   int max_threads_per_sm;               /* threads that one of them holds at a time; */
   int registers_per_sm;                 /* of 4 bytes, for all of these */
