@@ -1,6 +1,6 @@
-/* codegen/spmd.c -- lanes that are threads: what crosses them, and barriers
-** A thread of a thread block has some neighboring lanes of each value (cg_own), and all threads the same scalars. Threads of a warp of
-** CUDA ask each other; what crosses warps, and everything in OpenCL, goes through the exchange, which is shared memory.
+/* codegen/spmd.c -- SPMD: lanes are mapped to threads; what crosses lanes, and barriers
+** Each thread of a thread block has some neighbouring lanes of each value (cg_own), and all threads have the same scalars. Threads of a warp
+** exchange lanes by shuffles in CUDA; what crosses warps, and everything in OpenCL, goes through an exchange buffer in shared memory.
 ** keeps: a barrier stands between what one thread stores and another loads. The exchange has two halves, so that one who is slow may
 **        still read one half while others fill the other. LOCALs that share bytes have an END, an ELSE or the head of a loop
 **        between them: each forgets, and until all threads have waited a LOCAL waits, though those of a warp may have.
@@ -86,7 +86,7 @@ static unsigned char *saved(const struct cg_emit *e) { return e->touched + (size
 void cg_open_block(struct cg_emit *e, kern_id id) {
   bool loop = cg_inst(e, id)->op == KERN_FOR;
   if (e->touched != NULL) {
-    if (loop) (void)look_into(e, id, true); /* the turn before */
+    if (loop) (void)look_into(e, id, true); /* the iteration before */
     memcpy(saved(e), e->touched, cg_classes(e->fn));
     e->depth++;
   }

@@ -1,6 +1,6 @@
 /* codegen/value.c -- the names of values, and any lanes of them as expressions
-** keeps: a vector in the text is at most a register long, a lane on GPUs; longer values are parts v12_0, v12_1, ... in a thread block
-**        the parts of a value are the lanes that a thread has, and lanes are counted from the first of them.
+** keeps: a vector in the text is at most a register long, one lane on GPUs; longer values are several vectors v12_0, v12_1, ... In a thread
+**        block, these are the lanes that a thread has, and lanes are counted from the first of them.
 */
 #include "codegen/cg_int.h"
 

@@ -1,7 +1,7 @@
-/* ir/buffer_cache.c -- blocks of memory for elements, used again
-** A block that comes back is kept; a request takes the smallest kept one that is large enough and at most an eighth
-** larger, of several of a size the one that came back last.
-** keeps: kept blocks are sorted; they have no more bytes than the limit, or the oldest of them are freed; there is room
+/* ir/buffer_cache.c -- a caching allocator for elements
+** A block that comes back stays in the cache; a request takes the smallest cached one that is large enough and at most an eighth
+** larger, of several of one size the one that came back last.
+** keeps: cached blocks are sorted; they have no more bytes than the limit, or the oldest of them are freed; there is room
 **        in the list for those that are used, so that giving one back needs no memory
 ** tests: tests/ir/test_buffer_cache.c
 */

@@ -1,5 +1,5 @@
 /* pass/attention_views.c -- attention that a library does reads its operands where they lie, and writes its results where they are wanted
-** in:    composites attention and attention.vjp that the device claims, on (batch, head, row, width), among slices, reshapes and permutes
+** in:    composites attention and attention.vjp that the device supports, on (batch, head, row, width), among slices, reshapes and permutes
 ** out:   the composites attention.placed and attention.vjp.placed in their stead: the body is what stood there, the sources are what is in
 **        memory, and results are (batch, row, head, width), or all gradients side by side where they were put so
 ** keeps: every bit; attention is done as often as before
@@ -10,7 +10,7 @@
 enum { MOST_STEPS = 16, AXES = 4, LANES = 8, RESULTS = 3, LSE_SOURCE = 4 };
 static const int64_t swap_rows_heads[AXES] = {0, 2, 1, 3};
 
-/* ---- what a composite says -------------------------------------------------------------------------------- */
+/* ---- reading a composite ------------------------------------------------------------------------------------ */
 
 static const char *const names[2] = {"attention", "attention.vjp"};
 static const char *const placed_names[2] = {"attention.placed", "attention.vjp.placed"};
@@ -147,9 +147,9 @@ static bool is_transposed(const struct ir_node *node) {
 }
 
 static quern_status add_site(struct job *job, const struct ir_node *node) {
-  bool claimed = find_name(names, node) >= 0 && node->attrs->ints.at[1] == 0 && node->n_out <= RESULTS &&
-                 job->options->supports(job->options->target, node);
-  if (!claimed || find_site(job, node) != NULL) return QUERN_STATUS_OK;
+  bool supported = find_name(names, node) >= 0 && node->attrs->ints.at[1] == 0 && node->n_out <= RESULTS &&
+                   job->options->supports(job->options->target, node);
+  if (!supported || find_site(job, node) != NULL) return QUERN_STATUS_OK;
   struct site *site = base_arena_new(&job->arena, struct site);
   if (site == NULL) return QUERN_STATUS_MEMORY;
   *site = (struct site){.node = node};

@@ -1,6 +1,6 @@
 /* pass/chunk.c -- linear + cross-entropy over a large vocabulary becomes a loop over rows: never all logits at once
 ** in:    composites linear_cross_entropy and linear_cross_entropy.vjp whose logits would exceed 64 MiB (GPUs: 512 MiB) without a loop
-** out:   a loop whose iteration does the same for as many rows as fit, and the rest of the rows after it; the gradient of
+** out:   a loop whose iteration computes as many rows as fit, and the rest of the rows after it; the gradient of
 **        the weight is carried from iteration to iteration. Losses and gradients of the same operands come from one loop, whose iteration
 **        computes its logits once, unless the gradient of the losses depends on the losses
 ** keeps: values within rounding: sums over rows are taken chunk by chunk

@@ -1,8 +1,8 @@
 /* pass/epilogue.c -- fusion: the epilogue of a contraction that a library does
-** A library can add a bias or a matrix, apply an activation or its gradient, and keep what the activation was applied to. Whether an
-** expression is one of these is found out by its values: it is computed at some points in double precision, casts being exact,
+** A library can add a bias or a matrix, apply an activation or its gradient, and store the pre-activation as an auxiliary output. Whether
+** an expression is one of these epilogues is found out by its values: it is computed at some points in double precision, casts being exact,
 ** and compared with what the library would give. So it does not matter how the graph has written it, or what the passes made of it.
-** keeps: what the cluster computed so far is known to nobody else once something is computed from it, unless it is kept
+** keeps: what the cluster computed so far is known to nobody else once something is computed from it, unless it is the auxiliary output
 ** see:   gemm.c, docs/design/008-libraries.md      tests: tests/sched/test_gpu_dot_library.c
 */
 #include <math.h>
@@ -382,7 +382,7 @@ static void swap_matrix(struct pass_matrix *x) {
   x->column = row;
 }
 
-/* The same product with the sides in each other's place. */
+/* Swaps M and N: the same product with its operands swapped. */
 static void swap_sides(struct pass_gemm *g) {
   struct pass_matrix a = g->a;
   int64_t rows = g->rows;

@@ -1,5 +1,5 @@
 /* sched/composite_kernels.c -- composites that have kernels of their own, by name
-** keeps: bits depend on the target only: a claim does not look at threads or optimise
+** keeps: bits depend on the target only: what is supported does not depend on threads or optimise
 */
 #include "sched/cpu_attention.h"
 
@@ -26,7 +26,7 @@ static quern_status sched_gpu_attention_back(struct sched_job *job) {
 static const struct {
   const char *name;
   bool gpu;
-  bool (*claims)(const struct base_target *target, const struct ir_node *composite);
+  bool (*supports)(const struct base_target *target, const struct ir_node *composite);
   sched_build *build;
   double (*flops)(const struct ir_node *composite);
 } table[] = {
@@ -46,7 +46,7 @@ static size_t find(const struct ir_node *composite, bool gpu) {
 
 bool sched_supports(const struct base_target *target, const struct ir_node *composite) {
   size_t i = find(composite, target->gpu);
-  return i < BASE_COUNT(table) && table[i].claims(target, composite);
+  return i < BASE_COUNT(table) && table[i].supports(target, composite);
 }
 
 double sched_composite_flops(const struct ir_node *composite) {

@@ -1,8 +1,9 @@
-/* sched/dot.c -- the kernel of a contraction: tasks, blocks of terms, chunks of columns, strips of rows, panels
-** A task has some strips (rows of register tiles) and panels (columns of them). For each block of terms, and for each
-** chunk of its panels: side b is packed, so that it lies in the second-level cache; then strip by strip the register
-** tiles read a strip of side a, which stays in the first. Sums grow in an out where that can be, else in scratch; after
-** the last block the strip is made into the outs while it is hot.
+/* sched/dot.c -- a contraction on a CPU: tasks, blocks of terms, chunks of columns, M-strips and N-panels around the micro-kernel
+** A task has some M-strips (rows of register tiles) and N-panels (columns of them). For each block of terms, and for each
+** chunk of its panels: side b is packed, so that it lies in the second-level cache; then, strip by strip, micro-kernels
+** read a strip of side a, which stays in the first. Sums grow in an out where that can be, else in scratch; after
+** the last block the epilogue makes the strip into the outs while it is hot. (Goto, van de Geijn: "Anatomy of
+** high-performance matrix multiplication", 2008; BLIS.)
 ** keeps: sums are those of dot_scalar.c, bit by bit, whatever the sizes of tiles and tasks
 ** tests: tests/sched/test_dot.c
 */
@@ -402,13 +403,14 @@ static void open_batch_rows(struct body *f) {
 static quern_status build(struct dot *d) {
   struct kern *kern = d->job->kern;
   int64_t down = sched_ceil(d->m_strips, d->task_m_strips), along = sched_ceil(d->n_panels, d->task_n_panels);
-  int64_t slabs = BASE_MAX(d->k_splits, 1);
+  int64_t splits = BASE_MAX(d->k_splits, 1);
   make_functions(d);
-  struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * down * along * slabs))};
+  struct kern_builder b = {.kern = kern,
+                           .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * down * along * splits))};
   struct body f = {.d = d, .b = &b};
   QUERN_TRY(dot_values(d, &b, &f.values));
-  kern_id task = kern_idiv(&b, kern_task(&b), slabs), tile = kern_imod(&b, task, down * along);
-  f.split = kern_imod(&b, kern_task(&b), slabs);
+  kern_id task = kern_idiv(&b, kern_task(&b), splits), tile = kern_imod(&b, task, down * along);
+  f.split = kern_imod(&b, kern_task(&b), splits);
   f.batch = kern_idiv(&b, task, down * along);
   kern_values_set(f.values, DOT_BATCH, f.batch, 1, KERN_NONE);
   f.strip_lo = times(&b, kern_imod(&b, tile, down), d->task_m_strips);

@@ -1,7 +1,7 @@
 /* sched/dot_operand.c -- the space, the operands and the outs of a contraction
 ** in:    a group of kind DOT, whose space has several variables of a kind
-** out:   the same in flat variables; which tensors are read and written as they lie in memory; which way the others are
-**        best read
+** out:   the same in flat variables; which tensors are read and written as they lie in memory; how the others are best read,
+**        such as windows by a split im2col address
 ** tests: tests/sched/test_dot.c
 */
 #include "sched/dot.h"
@@ -137,7 +137,7 @@ struct dot_view dot_find_view(struct dot *d, const struct dot_operand *side) {
   return place;
 }
 
-/* The same of operands that have the accumulators' dtype; mem -1 of others. */
+/* The view of an operand that has the accumulators' dtype; mem -1 of others. */
 static struct dot_view find_view(struct dot *d, const struct dot_operand *side) {
   struct dot_view place = dot_find_view(d, side);
   if (side->tensor->dtype != d->acc) place.mem = -1;
@@ -157,22 +157,22 @@ static struct dot_view view_of(struct dot *d, const struct dot_operand *side) {
 static struct dot_im2col im2col_of(struct dot *d, const struct dot_operand *side) {
   struct pass_space *space = d->space;
   struct dot_view place = find_view(d, side);
-  struct dot_im2col apart = {.mem = -1};
+  struct dot_im2col im2col = {.mem = -1};
   const struct pass_index *no_terms[3 * DOT_AXES] = {NULL}, *only_terms[3 * DOT_AXES], *none[3 * DOT_AXES];
-  if (place.mem < 0 || d->lanes == 1 || !dot_has_windows(d->job->group, side->tensor)) return apart;
+  if (place.mem < 0 || d->lanes == 1 || !dot_has_windows(d->job->group, side->tensor)) return im2col;
   for (int v = 0; v < 3 * DOT_AXES; v++) only_terms[v] = none[v] = pass_index_const(space, 0);
   no_terms[DOT_TERM] = none[DOT_TERM];
   only_terms[DOT_TERM] = NULL;
-  apart.rows = pass_index_replace(space, place.offset, no_terms);
-  apart.terms = pass_index_replace(space, place.offset, only_terms);
+  im2col.rows = pass_index_replace(space, place.offset, no_terms);
+  im2col.terms = pass_index_replace(space, place.offset, only_terms);
   const struct pass_index *first = pass_index_scale(space, pass_index_replace(space, place.offset, none), -1);
-  apart.terms = pass_index_add(space, apart.terms, first);
-  bool sum = pass_index_add(space, apart.rows, apart.terms) == place.offset;
-  if (sum && !space->failed && apart.terms->lo >= 0) apart.mem = place.mem;
-  return apart;
+  im2col.terms = pass_index_add(space, im2col.terms, first);
+  bool sum = pass_index_add(space, im2col.rows, im2col.terms) == place.offset;
+  if (sum && !space->failed && im2col.terms->lo >= 0) im2col.mem = place.mem;
+  return im2col;
 }
 
-/* ---- which way an operand is best read --------------------------------------------------------------------- */
+/* ---- how an operand is best read ----------------------------------------------------------------------------- */
 
 enum { LOOKS = 24, GATHER_COST = 16 };
 

@@ -1,18 +1,18 @@
-/* sched/gpu_dot.c -- a contraction on a GPU that no library does: tiles of sums by thread blocks
-** A task is a tile. Its terms pass by in stages through two halves of shared memory: while one is multiplied, the next
+/* sched/gpu_dot.c -- a contraction on a GPU that no library does: tiles of sums by thread blocks, split-K where tiles are few
+** A task is a tile. Its terms pass by in stages of a double buffer in shared memory: while one stage is multiplied, the next
 ** is loaded into registers, and then stored to the other half. A thread's rows and columns are runs of 16 bytes, ACROSS
-** runs apart, so that it loads 16 bytes at a time. Where there are fewer tiles than a GPU has room for, terms are cut
-** into splits, and a second phase adds them.
+** runs apart, so that it loads 16 bytes at a time without bank conflicts. Where there are fewer tiles than a GPU has room for,
+** the terms are divided into splits (split-K), and a second phase adds their partial sums.
 ** keeps: a sum is one chain over the terms of its split, in order; splits are added from the first to the last. How many
 **        there are depends on extents, dtype and target only.
 ** see:   docs/design/007-gpu.md          tests: tests/sched/test_gpu_dot.c
 */
 #include "sched/gpu_dot.h"
 
-/* Groups that an SM has at a time; terms of a split at least, and what they are a multiple of; terms and products that are
+/* Thread blocks that an SM has at a time; terms of a split at least, and what they are a multiple of; terms and products that are
 ** worth a tile; and what is better done by one thread per element: many of a batch, of fewer rows and columns than THIN. */
 enum {
-  BESIDE = 2,
+  BLOCKS_PER_SM = 2,
   PART_TERMS = 512,
   PART_UNIT = 32,
   LEAST_TERMS = 8,
@@ -52,10 +52,10 @@ static int64_t tiles_of(const struct dot *d, int64_t side) {
 static void choose_sizes(struct gpu_dot *t) {
   const struct dot *d = t->d;
   int64_t large = GPU_DOT_ACROSS * GPU_DOT_OWN, small = large / 2, splits = BASE_MAX(d->k / PART_TERMS, 1);
-  int64_t processors = d->job->target->multiprocessors;
-  bool few = BASE_MIN(d->m, d->n) <= small || tiles_of(d, large) * splits < processors;
+  int64_t multiprocessors = d->job->target->multiprocessors;
+  bool few = BASE_MIN(d->m, d->n) <= small || tiles_of(d, large) * splits < multiprocessors;
   t->side = few ? small : large;
-  splits = BASE_MAX(BASE_MIN(splits, BESIDE * processors / tiles_of(d, t->side)), 1);
+  splits = BASE_MAX(BASE_MIN(splits, BLOCKS_PER_SM * multiprocessors / tiles_of(d, t->side)), 1);
   if (d->job->sched->nr > 0) t->side = d->job->sched->nr < GPU_DOT_OWN ? small : large;
   t->own = (int)t->side / GPU_DOT_ACROSS;
   t->run = 16 / BASE_MAX((int)base_dtypes[d->acc].size, 4);
@@ -127,7 +127,7 @@ static void multiply_all(struct gpu_dot *t, kern_id stage) {
   for (int64_t k = 0; k < t->terms; k++) multiply_term(t, stage, kern_index(t->build, k));
 }
 
-/* Those before `end`. */
+/* The terms of a stage before `end`, in a loop. */
 static void multiply_some(struct gpu_dot *t, kern_id stage, kern_id end) {
   kern_id zero = kern_index(t->build, 0), k = kern_for(t->build, zero, end, 1);
   multiply_term(t, stage, k);
@@ -222,7 +222,7 @@ static quern_status build(struct gpu_dot *t) {
   QUERN_TRY(kern->failed);
   kern->phases[kern->n_phases - 1].block_threads = GPU_DOT_THREADS;
   int words = (int)BASE_MAX(base_dtypes[d->acc].size, 4) / 4;
-  kern->phases[kern->n_phases - 1].min_blocks_per_sm = BESIDE / words; /* 128 registers a thread */
+  kern->phases[kern->n_phases - 1].min_blocks_per_sm = BLOCKS_PER_SM / words; /* 128 registers a thread */
   QUERN_TRY(dot_values(d, b, &t->values));
   t->build = b;
   place_task(t);

@@ -3,11 +3,11 @@
 ** stages: one of both operands lies in memory that the threads share, while the next is on its way.
 ** see: gpu_dot.c (sizes, loops), gpu_dot_operand.c (operands), gpu_dot_epilogue.c (outs)
 */
-#ifndef SCHED_DOT_TILE_H
-#define SCHED_DOT_TILE_H
+#ifndef SCHED_GPU_DOT_H
+#define SCHED_GPU_DOT_H
 #include "sched/dot.h"
 
-/* Threads of a group: ACROSS x ACROSS of them. Sums of a thread: OWN x OWN at most. */
+/* Threads of a thread block: ACROSS x ACROSS of them. Sums of a thread: OWN x OWN at most. */
 enum { GPU_DOT_THREADS = 256, GPU_DOT_ACROSS = 16, GPU_DOT_OWN = 8 };
 
 /* Pieces of a side that a thread has of a stage, at most: it reads 16 bytes of it. */

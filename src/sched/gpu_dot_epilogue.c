@@ -1,6 +1,6 @@
-/* sched/gpu_dot_epilogue.c -- the epilogue of the sums of a tile: the outs; and the sums of splits
-** Sums go through shared memory, some rows of each thread at a time, so that neighboring threads make neighboring
-** elements of the outs, 16 bytes each where they follow each other.
+/* sched/gpu_dot_epilogue.c -- the epilogue of a tile: the outs from its sums; and adding the partial sums of split-K
+** Sums go through shared memory, some rows of each thread at a time, so that stores are coalesced: neighbouring threads make
+** neighbouring elements of the outs, 16 bytes each where they follow each other.
 ** tests: tests/sched/test_gpu_dot.c
 */
 #include "sched/gpu_dot.h"
@@ -17,27 +17,27 @@ int64_t gpu_dot_chunk(const struct gpu_dot *t) { return rows_of(t) * GPU_DOT_ACR
 
 /* ---- where points of a chunk lie --------------------------------------------------------------------------- */
 
-/* Where points of a chunk lie: those that `run` neighbors begin with, counted by a variable. */
-struct spot {
+/* Where points of a chunk lie: those that `run` neighbours begin with, counted by a variable. */
+struct site {
   const struct pass_index *row, *column; /* that may lie behind the last; columns by runs */
   const struct pass_index *by[GPU_DOT_VARS];
   int64_t run;
   int var;
 };
 
-static void make_in_place(struct gpu_dot *t, struct spot *spot, int var, int64_t run) {
+static void make_site(struct gpu_dot *t, struct site *site, int var, int64_t run) {
   struct pass_space *space = t->d->space;
   int64_t each = rows_of(t), wide = t->side / run;
   const struct pass_index *x = pass_index_var(space, var), *line = pass_index_div(space, x, wide);
   const struct pass_index *row = pass_index_var(space, GPU_DOT_FIRST);
-  *spot = (struct spot){.run = run, .var = var};
+  *site = (struct site){.run = run, .var = var};
   row = gpu_dot_sum(t, pass_index_div(space, line, each), t->run, row);
   row = pass_index_add(space, row, pass_index_mod(space, line, each));
-  spot->row = gpu_dot_sum(t, pass_index_var(space, GPU_DOT_ROW), t->side, row);
+  site->row = gpu_dot_sum(t, pass_index_var(space, GPU_DOT_ROW), t->side, row);
   const struct pass_index *column = pass_index_mod(space, x, wide);
-  spot->column = gpu_dot_sum(t, pass_index_var(space, GPU_DOT_COL), wide, column);
-  spot->by[DOT_ROW] = pass_index_clamp(space, spot->row, t->d->m);
-  spot->by[DOT_COL] = pass_index_scale(space, pass_index_clamp(space, spot->column, t->d->n / run), run);
+  site->column = gpu_dot_sum(t, pass_index_var(space, GPU_DOT_COL), wide, column);
+  site->by[DOT_ROW] = pass_index_clamp(space, site->row, t->d->m);
+  site->by[DOT_COL] = pass_index_scale(space, pass_index_clamp(space, site->column, t->d->n / run), run);
 }
 
 static kern_id is_below(struct gpu_dot *t, const struct pass_index *x, int64_t n, kern_id also) {
@@ -49,10 +49,10 @@ static kern_id is_below(struct gpu_dot *t, const struct pass_index *x, int64_t n
   return also == KERN_NONE ? below : kern_bin(b, KERN_AND, also, below);
 }
 
-/* The points of the spot that are there. */
-static kern_id is_there(struct gpu_dot *t, const struct spot *spot, int lanes) {
-  kern_id mask = is_below(t, spot->row, t->d->m, KERN_NONE);
-  mask = is_below(t, spot->column, t->d->n / spot->run, mask);
+/* The points of the site that are there. */
+static kern_id is_there(struct gpu_dot *t, const struct site *site, int lanes) {
+  kern_id mask = is_below(t, site->row, t->d->m, KERN_NONE);
+  mask = is_below(t, site->column, t->d->n / site->run, mask);
   return mask == KERN_NONE ? mask : kern_splat(t->build, mask, lanes);
 }
 
@@ -81,7 +81,7 @@ static void make_outs(struct gpu_dot *t, kern_id sum, kern_id *x) {
 
 struct end {
   struct gpu_dot *t;
-  struct spot point, run; /* an element; some that are stored at once */
+  struct site point, run; /* an element; some that are stored at once */
   kern_id shared;
 };
 
@@ -98,14 +98,14 @@ static void store(struct end *e, const struct target *to, kern_id base) {
   struct pass_space *space = t->d->space;
   int64_t stride;
   bool follows = pass_index_stride(space, to->offset, DOT_COL, &stride) && stride == 1;
-  const struct spot *spot = follows ? &e->run : &e->point;
-  int lanes = GPU_DOT_THREADS * t->run / (int)spot->run;
-  kern_id first = kern_idiv(t->build, base, spot->run);
-  kern_values_set(t->values, spot->var, first, lanes, KERN_NONE);
-  kern_id at = kern_values_index(t->values, pass_index_replace(space, to->offset, spot->by));
-  kern_id mask = is_there(t, spot, lanes);
+  const struct site *site = follows ? &e->run : &e->point;
+  int lanes = GPU_DOT_THREADS * t->run / (int)site->run;
+  kern_id first = kern_idiv(t->build, base, site->run);
+  kern_values_set(t->values, site->var, first, lanes, KERN_NONE);
+  kern_id at = kern_values_index(t->values, pass_index_replace(space, to->offset, site->by));
+  kern_id mask = is_there(t, site, lanes);
   kern_scatter_n(t->build, to->mem, kern_splat(t->build, at, lanes), to->x, mask);
-  kern_values_set(t->values, spot->var, first, 1, KERN_NONE);
+  kern_values_set(t->values, site->var, first, 1, KERN_NONE);
 }
 
 /* The split's sums. */
@@ -164,8 +164,8 @@ static void finish_rows(struct end *e, int m) {
 
 quern_status gpu_dot_epilogue(struct gpu_dot *t, kern_id shared) {
   struct end e = {.t = t, .shared = shared};
-  make_in_place(t, &e.point, GPU_DOT_POINT, 1);
-  make_in_place(t, &e.run, GPU_DOT_RUN, t->out_run);
+  make_site(t, &e.point, GPU_DOT_POINT, 1);
+  make_site(t, &e.run, GPU_DOT_RUN, t->out_run);
   if (t->work < 0) define_point(t, e.point.by);
   for (int m = 0; m < t->own; m += (int)rows_of(t)) finish_rows(&e, m);
   return t->d->space->failed ? QUERN_STATUS_MEMORY : t->build->kern->failed;

@@ -63,7 +63,7 @@ bool flash_decode_shape(struct flash_decode_shape *s, const struct base_target *
   s->blocks = sched_ceil(all, rows);
   s->rows = (int)sched_ceil(all, s->blocks);
   if (a->queries > 1 && a->batch * a->kv_heads * s->blocks >= GROUPS)
-    return false; /* tiles keep the card busy, without WORK */
+    return false; /* tiles keep the GPU busy, without WORK */
   int64_t blocks = sched_ceil(a->keys, KEYS), splits = sched_ceil(GROUPS, a->batch * a->kv_heads * s->blocks);
   int64_t each = BASE_MIN(sched_ceil(blocks, BASE_MIN(splits, blocks)), BASE_MIN(most, MOST_KEYS / KEYS));
   each = sched_ceil(blocks, sched_ceil(blocks, each)); /* splits of about one size */

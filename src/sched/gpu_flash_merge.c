@@ -1,8 +1,8 @@
-/* sched/gpu_flash_merge.c -- attention of which a task has a split of the keys: what splits leave, and what is made of it
-** in:    of each query and split, in WORK memory: the greatest score, the sum of weights, the values by weights
-** how:   splits are weighed as keys are, by their greatest scores, and their outputs summed as values are. Sums of rows by weights: threads
-**        have columns, 16 bytes each, and as many groups of them as there are threads have rows of their own; groups are added last.
-** keeps: sums run over rows, groups and splits in one order: the same bits every time
+/* sched/gpu_flash_merge.c -- split-KV: each task has a split of the keys; what a split stores, and the phase that merges the splits
+** in:    in WORK memory, of each query and split: the row's maximum, the sum of its exponentials, the values weighted by these
+** how:   splits are weighted as keys are, by their row maxima, and their outputs summed as values are. In a weighted sum of rows, a thread
+**        has columns of 16 bytes; the threads form as many row groups as there are threads for, each with rows of its own, which are added last.
+** keeps: sums run over rows, row groups and splits in one order: the same bits every time
 ** see:   gpu_flash.c, gpu_flash_decode.c      tests: tests/sched/test_attention.c
 */
 #include <math.h>

@@ -37,7 +37,7 @@ struct mma_pair mma_split(const struct mma *m, kern_id x) {
   return p;
 }
 
-/* The same of what was loaded, and has few bits as it is where it is no pair. */
+/* A loaded number as a pair; where operands are no pairs it has few enough bits as it is. */
 static struct mma_pair split_loaded(const struct mma *m, kern_id x) {
   return mma_pairs(m->dtype) ? mma_split(m, x) : (struct mma_pair){x, KERN_NONE};
 }

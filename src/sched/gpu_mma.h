@@ -1,11 +1,11 @@
-/* sched/gpu_mma.h -- products by tensor cores: a warp has tiles of 16 rows, and blocks of 32 columns pass by
+/* sched/gpu_mma.h -- matrix products by tensor cores: a warp has tiles of 16 rows, and blocks of 32 columns pass by
 ** A product of f32 is three of tf32: each number is high + low, rounded to 11 bits each, and low low is left out. Of 16-bit floats, which have no
 ** more than 11 bits, it is one, and what is computed of them is rounded to as many where it becomes an operand. Tensor cores cut what they add: sums of more than MMA_CHAIN terms are made by additions. Sums lie as a left operand does, so weights stay in registers.
 ** Which row of a block and which column is which of a tile is free: such that operands are loaded 16 bytes at a time.
 ** see: kern/ops.def (MMA), docs/design/007-gpu.md      tests: tests/sched/test_attention.c
 */
-#ifndef SCHED_MMA_H
-#define SCHED_MMA_H
+#ifndef SCHED_GPU_MMA_H
+#define SCHED_GPU_MMA_H
 #include "sched/gpu_tile.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* sched/gpu_reduce_fused_columns.c -- REDUCE groups along their rows by thread blocks, with sums over all rows
-** A task goes through neighboring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums. Where registers suffice
-** for these and for one row or two, rows are held, two at a time where that is possible: what waits for memory and for other threads
-** then waits once for both. Else rows are read in each pass, and sums are in the memory that threads share, or in the device's. A task
-** leaves one row of sums, and phases of their own join those.
+** A task goes through neighbouring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums, the column reductions. Where
+** registers suffice for these and for one row or two, rows stay in registers, two at a time where that is possible: what waits for memory
+** and for other threads then waits once for both. Else rows are read in each pass, and sums are in shared memory, or in the device's. A task
+** stores one row of sums, and phases of their own merge those.
 ** keeps: a sum takes its rows from the first of the task to the last
 ** tests: tests/sched/test_gpu_reduce.c
 */
@@ -10,7 +10,8 @@
 
 enum {
   REGISTERS = 128, /* of a thread */
-  MOST_HELD = 256, /* bytes that a thread holds: half of its registers; of a group of the most threads half of it */
+  MOST_HELD =
+      256, /* bytes that a thread holds: half of its registers; in a thread block of the most threads half of that */
   LEAST_RUN = 8,
 };
 
@@ -55,8 +56,8 @@ void gpu_reduce_fused_columns_shape(struct reduce *rd) {
   }
 }
 
-/* That an SM has registers for at a time. */
-static int groups_of(const struct reduce *rd) {
+/* Occupancy: thread blocks that an SM has registers for at a time. */
+static int blocks_per_sm(const struct reduce *rd) {
   return BASE_MAX(rd->job->target->registers_per_sm / REGISTERS / rd->block_threads, 1);
 }
 
@@ -124,7 +125,7 @@ static void end_sums(struct reduce *rd) {
 static quern_status emit_tasks(struct reduce *rd, int64_t run) {
   struct kern_builder *b = &rd->b;
   QUERN_TRY(gpu_reduce_begin(rd, (rd->n_strips + run - 1) / run, rd->block_threads));
-  rd->job->kern->phases[rd->job->kern->n_phases - 1].min_blocks_per_sm = groups_of(rd);
+  rd->job->kern->phases[rd->job->kern->n_phases - 1].min_blocks_per_sm = blocks_per_sm(rd);
   kern_id task = kern_task(b), lo = kern_mul_i(b, task, run);
   rd->row_work = kern_mul_i(b, task, rd->steps * rd->lanes);
   begin_sums(rd);
@@ -136,8 +137,8 @@ static quern_status emit_tasks(struct reduce *rd, int64_t run) {
 }
 
 quern_status gpu_reduce_fused_columns(struct reduce *rd) {
-  int64_t processors = rd->job->target->multiprocessors;
-  int64_t most = BASE_MAX(BASE_MIN(processors * groups_of(rd), rd->n_strips / LEAST_RUN), processors);
+  int64_t multiprocessors = rd->job->target->multiprocessors;
+  int64_t most = BASE_MAX(BASE_MIN(multiprocessors * blocks_per_sm(rd), rd->n_strips / LEAST_RUN), multiprocessors);
   int64_t run = (rd->n_strips + most - 1) / most;
   run = (run + rd->block_rows - 1) / rd->block_rows * rd->block_rows;
   struct reduce_partial p = {.n_stages = rd->n_column_reductions,

@@ -1,7 +1,7 @@
-/* sched/gpu_reduce_row.c -- REDUCE groups along their rows by thread blocks: a task has a row, a part of a row, or some rows
-** A pass takes a row step by step, a vector each. What a step reads is loaded before anything is computed, so that all of it is
-** on its way at once. Held rows are written out, and their values stay; others are loops over blocks of steps. Where a group has a
-** processor for itself, its task has several rows, and the next lies in shared memory when it is its round.
+/* sched/gpu_reduce_row.c -- REDUCE groups along their rows by thread blocks: a task has a row, a split of a row, or some rows
+** A pass takes a row step by step, one vector at a time. What a step reads is loaded before anything is computed, so that all of it is
+** in flight at once. Rows that fit into registers are written out, and their values stay; others are loops over blocks of steps. Where a
+** thread block has an SM for itself, its task has several rows, and the next row is prefetched into shared memory.
 ** keeps: lanes beyond the end of a row take the neutral element
 ** tests: tests/sched/test_gpu_reduce.c
 */
@@ -402,7 +402,8 @@ static void emit_run(struct reduce *rd, kern_id lo, kern_id hi) {
 
 static quern_status follow_rows(struct reduce *rd) {
   struct kern_builder *b = &rd->b;
-  int64_t processors = rd->job->target->multiprocessors, run = (rd->n_strips + processors - 1) / processors;
+  int64_t multiprocessors = rd->job->target->multiprocessors,
+          run = (rd->n_strips + multiprocessors - 1) / multiprocessors;
   QUERN_TRY(gpu_reduce_begin(rd, (rd->n_strips + run - 1) / run, rd->block_threads));
   QUERN_TRY(gpu_reduce_values(rd, &rd->prefetched));
   kern_id lo = kern_mul_i(b, kern_task(b), run), hi = kern_add_i(b, lo, run);
@@ -417,9 +418,9 @@ quern_status gpu_reduce_rows(struct reduce *rd) {
   if (rd->follow) return follow_rows(rd);
   QUERN_TRY(gpu_reduce_begin(rd, rd->n_strips, rd->block_threads));
   kern_id row = kern_task(&rd->b), next = KERN_NONE;
-  int64_t processors = rd->job->target->multiprocessors;
-  if (rd->one_block_per_sm && rd->n_strips > processors)
-    next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, processors), rd->n_strips - 1);
+  int64_t multiprocessors = rd->job->target->multiprocessors;
+  if (rd->one_block_per_sm && rd->n_strips > multiprocessors)
+    next = kern_min_i(&rd->b, kern_add_i(&rd->b, row, multiprocessors), rd->n_strips - 1);
   gpu_reduce_row(rd, row, next);
   return QUERN_STATUS_OK;
 }

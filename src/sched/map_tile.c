@@ -226,7 +226,7 @@ static void emit_in(struct gpu_tile *g, kern_id row, kern_id column) {
   kern_end(b);
 }
 
-/* The same square the other way. */
+/* The square from (row, column) on is written along the outs' loop. */
 static void emit_out(struct gpu_tile *g, kern_id row, kern_id column) {
   struct sched_map *m = g->tile.m;
   struct kern_builder *b = &m->b;

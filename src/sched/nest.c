@@ -1,4 +1,4 @@
-/* sched/nest.c -- loops over a group's space: merging variables, and what a point costs
+/* sched/nest.c -- the loop nest over a group's space: merging variables, and what a point costs
 ** keeps: indices are rewritten from the group's own, so that merging is never applied twice
 ** tests: tests/sched/test_map.c, tests/sched/test_reduce.c
 */
@@ -99,8 +99,9 @@ quern_status sched_nest_copy(struct sched_nest *copy, const struct sched_nest *n
   copy->outs = base_arena_copy(nest->arena, nest->outs, (group->n_outs + 1) * sizeof(*nest->outs));
   copy->sources = base_arena_copy(nest->arena, nest->sources, (group->n_stages + 1) * sizeof(*nest->sources));
   copy->results = base_arena_copy(nest->arena, nest->results, (group->n_stages + 1) * sizeof(*nest->results));
-  size_t crosses = 2 * (group->n_column_reductions + 1);
-  copy->column_sources = base_arena_copy(nest->arena, nest->column_sources, crosses * sizeof(*nest->column_sources));
+  size_t n_column_points = 2 * (group->n_column_reductions + 1);
+  copy->column_sources =
+      base_arena_copy(nest->arena, nest->column_sources, n_column_points * sizeof(*nest->column_sources));
   if (copy->outs == NULL || copy->sources == NULL || copy->results == NULL || copy->column_sources == NULL)
     return QUERN_STATUS_MEMORY;
   copy->column_results = copy->column_sources + group->n_column_reductions + 1;
@@ -157,7 +158,7 @@ quern_status sched_nest_narrow(struct sched_nest *nest, int loop, int64_t start,
 
 /* ---- trials ---------------------------------------------------------------------------------------------- */
 
-/* About how many instructions of the processor one of the kernel's takes; beside vectors, scalars cost little. */
+/* About how many machine instructions one of the kernel's takes; next to vectors, scalars cost little. */
 static double inst_cost(const struct kern_inst *inst, int vector_bytes, double scalar) {
   double registers = (double)(inst->lanes * (int)base_dtypes[inst->dtype].size) / vector_bytes;
   double wide = inst->lanes > 1 ? BASE_MAX(registers, 1) : scalar;
