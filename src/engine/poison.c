@@ -1,4 +1,4 @@
-/* engine/poison.c -- a test's wish: before each step, bytes that it may not read are overwritten with 0xff
+/* engine/poison.c -- for tests: before each step, bytes that it may not read are overwritten with 0xff
 ** What a plan says is dead must not matter: results stay as they are, or the plan is wrong.
 ** tests: tests/engine/test_program.c
 */

@@ -96,7 +96,7 @@ struct kern_phase {
   bool library_call; /* the kernel's library call is done here: there is no function, and one task */
   struct kern_tasks tasks;
   /* On a GPU: threads of the thread block (OpenCL: work-group) that runs a task, a power of two; 0: as the code generator likes. Each thread
-  ** has n / block_threads neighbouring lanes of a value of n lanes. */
+  ** has n / block_threads neighboring lanes of a value of n lanes. */
   int block_threads;
   /* Occupancy: thread blocks that an SM should have registers for at a time, which limits the registers of a thread (CUDA's launch bounds);
   ** 0: as it comes. */
@@ -235,7 +235,7 @@ kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lane
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
-/* For thread blocks of a GPU: a load (store) of n neighbouring elements from each index on. mask may be KERN_NONE. */
+/* For thread blocks of a GPU: a load (store) of n neighboring elements from each index on. mask may be KERN_NONE. */
 kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n);
 void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);

@@ -159,7 +159,7 @@ static bool filter(struct case_list *cases, const char *op, const char *dtype) {
 struct command {
   struct options options;
   const char *op, *dtype;
-  const char *optimise;
+  const char *optimize;
   bool files;       /* --cases was given */
   char words[1024]; /* SHAPES key=value ... */
   struct case_list cases;
@@ -175,7 +175,7 @@ static const char **option_place(struct command *command, const char *name) {
       {"--dtype", &command->dtype},           {"--root", &command->options.root},
       {"--python", &command->options.python}, {"--reference", &command->options.reference},
       {"--keep", &command->options.keep},     {"--device", &command->options.device},
-      {"--optimize", &command->optimise},     {"--target", &command->options.target},
+      {"--optimize", &command->optimize},     {"--target", &command->options.target},
   };
   for (size_t i = 0; i < BASE_COUNT(table); i++)
     if (strcmp(table[i].name, name) == 0) return table[i].place;
@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
   static char root[PATH_BYTES];
   struct tally tally = {0};
   command.options = (struct options){.mode = "value", .device = "ref"};
-  command.optimise = "1";
+  command.optimize = "1";
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc > 1 && strcmp(argv[1], "bench-build") == 0) return bench_build();
   if (argc > 1 && strcmp(argv[1], "--help") == 0) {
@@ -250,7 +250,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (!parse_options(&command, argc, argv)) return 2;
-  command.options.optimise = atoi(command.optimise);
+  command.options.optimize = atoi(command.optimize);
   if (command.options.root == NULL && find_root(root, argv[0])) command.options.root = root;
   if (command.options.root == NULL) command.options.root = ".";
   mode_run *run = find_mode(command.options.mode);

@@ -113,7 +113,7 @@ void mode_grad_device(const struct options *options, const struct case_list *cas
   const struct way way = {.name = "grad",
                           .device = options->device,
                           .target = options->target,
-                          .optimise = options->optimise,
+                          .optimize = options->optimize,
                           .threads = 2};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
@@ -188,7 +188,7 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
       if (failed[i]) tally_fail(tally, b.in[i].c, "bits", "%s", quern_last_error());
     }
     for (size_t w = 0; w < BASE_COUNT(ways); w++) {
-      if ((ways[w].passes != NULL || ways[w].optimise == 0) && is_gpu(same)) continue;
+      if ((ways[w].passes != NULL || ways[w].optimize == 0) && is_gpu(same)) continue;
       if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "interp") != 0)
         compare_way(&b, &ways[w], failed, tally);
     }
@@ -244,7 +244,7 @@ void mode_compile(const struct options *options, const struct case_list *cases, 
   for (size_t first = 0; first < cases->n; first += BATCH) {
     batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "compile", wants_all, tally);
     for (size_t i = 0; i < n; i++) {
-      const struct way way = {"compile", device, options->optimise, 1, NULL, false, false, false, targets[i]};
+      const struct way way = {"compile", device, options->optimize, 1, NULL, false, false, false, targets[i]};
       compile_batch(&b, &way, tally);
     }
     batch_close(&b);
@@ -262,8 +262,8 @@ static void announce(void) {
 
 void mode_memory(const struct options *options, const struct case_list *cases, struct tally *tally) {
   const struct way ways[] = {
-      {.name = "one thread", .device = "cpu", .optimise = options->optimise, .threads = 1, .watched = true},
-      {.name = "two threads", .device = "cpu", .optimise = options->optimise, .threads = 2, .watched = true}};
+      {.name = "one thread", .device = "cpu", .optimize = options->optimize, .threads = 1, .watched = true},
+      {.name = "two threads", .device = "cpu", .optimize = options->optimize, .threads = 2, .watched = true}};
   static struct batch b;
   if (strcmp(options->device, "cpu") != 0) {
     printf("querntest: --mode memory is of programs that are compiled (HINT: --device cpu)\n");

@@ -64,7 +64,7 @@ static void run_batch(const struct options *options, FILE *file, size_t first, s
   const struct way way = {.name = "value",
                           .device = options->device,
                           .target = options->target,
-                          .optimise = options->optimise,
+                          .optimize = options->optimize,
                           .threads = 2};
   static struct instance in[BATCH];
   struct job jobs[BATCH];

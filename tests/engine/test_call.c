@@ -21,7 +21,7 @@ static size_t calls_of(size_t n, struct kern *const *kernels) {
   return calls;
 }
 
-/* ---- settling -------------------------------------------------------------------------------------------- */
+/* ---- querying algorithms --------------------------------------------------------------------------------- */
 
 struct seen {
   size_t calls, kernels;

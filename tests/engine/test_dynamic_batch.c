@@ -335,8 +335,8 @@ static void fewer_rows_are_fewer_tasks(void **state) {
   options.n_leading = BASE_COUNT(inputs_of);
   options.leading = inputs_of;
   options.device = "null";
-  for (int optimise = 0; optimise < 2; optimise++) {
-    options.optimise = optimise;
+  for (int optimize = 0; optimize < 2; optimize++) {
+    options.optimise = optimize;
     EXPECT_OK(quern_program_compile(&program, ctx, BASE_COUNT(outs), outs, &options));
     for (int k = 0; k < program->n_kernels; k++) {
       const struct kern *kern = program->kernels[k];
@@ -344,7 +344,7 @@ static void fewer_rows_are_fewer_tasks(void **state) {
         int64_t rows[] = {0, 1, ROWS}, count[3];
         for (int i = 0; i < 3; i++) count[i] = kern_task_count(&kern->phases[phase], &rows[i]);
         bool dot = strstr(kern->name, "_dot_") != NULL;
-        if (count[2] <= 1 || (dot && optimise == 1)) continue; /* its tasks end early */
+        if (count[2] <= 1 || (dot && optimize == 1)) continue; /* its tasks end early */
         assert_int_equal(count[0], 0);
         if (count[1] * 4 <= count[2]) continue;
         print_error("%s, phase %d: %lld tasks for a row, %lld for all\n", kern->name, phase, (long long)count[1],

@@ -121,10 +121,10 @@ static quern_tensor *with_rows_first(struct item t) {
 }
 
 /* Runs graph number `number` on a device, optimized or not; false when it was refused. */
-static bool expect_graph(uint64_t number, const char *device, int optimise) {
+static bool expect_graph(uint64_t number, const char *device, int optimize) {
   char name[64];
   struct item pool[POOL];
-  quern_program_options options = {sizeof options, device, .threads = 1, .optimise = optimise};
+  quern_program_options options = {sizeof options, device, .threads = 1, .optimise = optimize};
   seed = number * 7919 + 17;
   quern_tensor *leading[] = {F32_INPUT("x", ROWS, 2, 6), F32_INPUT("y", ROWS, 4)};
   pool[0] = (struct item){leading[0], 0};
@@ -143,7 +143,7 @@ static bool expect_graph(uint64_t number, const char *device, int optimise) {
   }
   EXPECT_OK(status);
   EXPECT_OK(quern_instance_new(&instance, program));
-  snprintf(name, sizeof name, "graph %llu on %s, optimise %d", (unsigned long long)number, device, optimise);
+  snprintf(name, sizeof name, "graph %llu on %s, optimize %d", (unsigned long long)number, device, optimize);
   expect_independent(instance, name);
   close_program();
   return true;

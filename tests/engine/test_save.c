@@ -286,10 +286,10 @@ static void wrong_programs_do_not_fit(void **state) {
 }
 
 /* Saves and loads a program with these outputs. */
-static void expect_kept(size_t n, quern_tensor *const *roots, int optimise) {
+static void expect_kept(size_t n, quern_tensor *const *roots, int optimize) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.device = "cpu";
-  options.optimise = optimise;
+  options.optimise = optimize;
   open_program(n, roots, &options);
   EXPECT_OK(quern_program_save(program, PATH));
   close_program();
@@ -309,12 +309,12 @@ static void swap(void *user, quern_tensor *const *args, quern_tensor **results) 
 static void edges_are_kept(void **state) {
   (void)state;
   for (int64_t trip = 0; trip < 3; trip++)
-    for (int optimise = 0; optimise < 2; optimise++) {
+    for (int optimize = 0; optimize < 2; optimize++) {
       quern_tensor *results[3], *x = F32_INPUT("x", 3), *y = F32_INPUT("y", 3), *rows = F32_INPUT("rows", trip, 2);
       quern_loop_options options = {
           .size = sizeof options, .trip = trip, .n_carries = 2, .n_scanned = 1, .n_stacked = 1};
       EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){x, y, rows}, swap, NULL, results));
-      expect_kept(3, results, optimise);
+      expect_kept(3, results, optimize);
     }
   quern_tensor *none = F32_INPUT("none", INT64_C(1) << 40, INT64_C(1) << 20, 0);
   expect_kept(1, (quern_tensor *[]){quern_neg(none)}, 1);

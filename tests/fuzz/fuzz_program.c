@@ -54,7 +54,7 @@ static size_t build_control(quern_context *ctx, quern_tensor **roots, quern_prog
   return 4;
 }
 
-/* Rows of a leading dimension. */
+/* Rows of a dynamic batch. */
 static size_t build_rows(quern_context *ctx, quern_tensor **roots, quern_program_options *options) {
   static quern_tensor *leading[1];
   leading[0] = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(8, 6));

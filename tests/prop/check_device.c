@@ -102,7 +102,7 @@ static quern_status find_leaves(struct run *r, struct leaves *leaves) {
 
 struct way {
   const char *name, *device;
-  int optimise;
+  int optimize;
   const char *passes, *target;
 };
 
@@ -125,7 +125,7 @@ static quern_status run_way(struct run *r, const struct leaves *leaves, const st
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   quern_program *program;
   options.device = way->device;
-  options.optimise = way->optimise;
+  options.optimise = way->optimize;
   options.passes = way->passes;
   options.target = way->target;
   options.threads = 2;
