@@ -7,9 +7,6 @@
 
 static const struct cli_option help_option = {"--help", 'h', NULL, "this text"};
 
-/* Options that had another name once, which is still understood. */
-static const char *const former_names[][2] = {{"--optimise", "--optimize"}, {"--leading", "--dynamic-batch"}};
-
 static const struct cli_option *option_at(const struct cli_command *command, size_t i) {
   static const struct cli_option none = {0};
   const struct cli_option *options = command->options != NULL ? command->options : &none;
@@ -33,18 +30,18 @@ void cli_print_help(FILE *out, const struct cli_command *command) {
   if (command->print_more != NULL) command->print_more(out);
 }
 
-/* Whether an argument is the option of that name, or that option and its value: *rest is then the value, or NULL. */
-static bool names_option(const char *argument, const char *name, const char **rest) {
-  size_t n = strlen(name);
-  if (strncmp(argument, name, n) != 0 || (argument[n] != 0 && argument[n] != '=')) return false;
-  *rest = argument[n] == '=' ? argument + n + 1 : NULL;
-  return true;
-}
+/* Names that options had once: people and scripts still write them. */
+static const struct {
+  const char *old, *name;
+} renamed[] = {{"--optimise", "--optimize"}, {"--leading", "--dynamic-batch"}};
 
-static bool names_former(const char *argument, const char *name, const char **rest) {
-  for (size_t i = 0; i < sizeof former_names / sizeof *former_names; i++)
-    if (strcmp(former_names[i][1], name) == 0 && names_option(argument, former_names[i][0], rest)) return true;
-  return false;
+/* Whether an argument, up to its =, is a name or what it was once. */
+static bool is_named(const char *argument, const char *name) {
+  size_t n = strcspn(argument, "=");
+  for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+    if (n == strlen(renamed[i].old) && strncmp(argument, renamed[i].old, n) == 0)
+      return strcmp(renamed[i].name, name) == 0;
+  return n == strlen(name) && strncmp(argument, name, n) == 0;
 }
 
 /* The option that an argument names: --set, --set=..., -o, -oFILE; *rest is what follows it, or NULL. */
@@ -52,7 +49,9 @@ static const struct cli_option *find_option(const struct cli_command *command, c
                                             const char **rest) {
   const struct cli_option *option;
   for (size_t i = 0; (option = option_at(command, i)) != NULL; i++) {
-    if (names_option(argument, option->name, rest) || names_former(argument, option->name, rest)) return option;
+    const char *equals = strchr(argument, '=');
+    *rest = equals != NULL ? equals + 1 : NULL;
+    if (is_named(argument, option->name)) return option;
     *rest = argument[1] != 0 && argument[2] != 0 ? argument + 2 : NULL;
     if (option->letter != 0 && argument[1] == option->letter && (*rest == NULL || option->argument != NULL))
       return option;

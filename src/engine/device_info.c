@@ -93,7 +93,8 @@ quern_status quern_device_get(size_t i, quern_device *device) {
   if (found->describe_more != NULL) found->describe_more(more, sizeof more);
   size_t n = strlen(text);
   if (more[0] != 0) snprintf(text + n, sizeof text - n, ", %s", more);
-  base_text_shown(detail, sizeof detail, text, false); /* compilers and drivers say what they like of themselves */
+  base_text_shown(detail, sizeof detail, text,
+                  false); /* compilers and drivers describe themselves with any characters */
   *device = (quern_device){.name = found->name,
                            .target = target.base.name,
                            .detail = detail,

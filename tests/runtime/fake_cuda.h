@@ -145,7 +145,7 @@ static inline int fake_ask(struct fake_op op) {
 
 static inline int fake_context_push(void *context) {
   (void)context;
-  int code = fake.sticky != 0 ? 0 : fake_call("context_push"); /* it only says where later calls go */
+  int code = fake.sticky != 0 ? 0 : fake_call("context_push"); /* it only shows where later calls go */
   fake.contexts += code == 0;
   return code;
 }

@@ -213,7 +213,7 @@ static int64_t largest_unit(const struct build *build, int n) {
   return most;
 }
 
-/* Deals the kernels to n units, as many of which are compiled at once as there are CPUs, or under a limit smaller ones and
+/* Assigns the kernels to n translation units, as many of which are compiled at once as there are CPUs, or under a limit smaller ones and
 ** fewer, until they fit. */
 static quern_status assign_units(struct build *build, int *n) {
   int64_t room = build->stats->room, each = 0;
@@ -258,7 +258,7 @@ static quern_status compile_in(struct build *build, bool in_cache, int n, struct
   return status;
 }
 
-/* Once a process. */
+/* Once per process. */
 static void warn_failed(const struct build *build) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true))
@@ -303,7 +303,7 @@ static quern_status build_with(struct build *build, int number, bool *found, boo
   return QUERN_STATUS_OK;
 }
 
-/* Passes the compiler's complaint on, once a process. */
+/* Passes the compiler's complaint on, once per process. */
 static void warn_unusable(void) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true)) base_log(0, "%s", quern_last_error());

@@ -13,7 +13,7 @@ static quern_status target(struct cg_target *target) {
   return QUERN_STATUS_OK;
 }
 
-/* The first line of what the compiler says of itself. */
+/* The first line of the compiler's own description. */
 static void describe(struct base_heap *heap, char *text, size_t bytes) {
   char place[RT_PATH_BYTES];
   struct rt_cache cache;

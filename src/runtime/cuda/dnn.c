@@ -1,5 +1,5 @@
 /* runtime/cuda/dnn.c -- calls of attention by cuDNN, loaded when it is first asked for
-** A plan is kept for the process: the kernels that do the same share it. Its text is kept in the cache. When a call is settled that the
+** A plan is kept for the process: the kernels that do the same share it. Its text is kept in the cache. When the algorithm is queried of a call that the
 ** cache does not know, a thread compiles it, for the device rather than by the handle, which belongs to one thread at a time; meanwhile
 ** other kernels are made, and when it is planned the text of what came out becomes the plan.
 ** see: libraries.h, docs/design/008-libraries.md      tests: tests/runtime/test_dnn.c; make test-cuda
@@ -95,7 +95,7 @@ static quern_status open_handle(const struct rt_cuda_driver *driver, struct rt_d
   return QUERN_STATUS_OK;
 }
 
-/* Once a process; with the lock. */
+/* Once per process; with the lock. */
 static quern_status open_once(const struct rt_cuda_driver *driver) {
   if (!tried) {
     tried_status = open_handle(driver, &opened);
@@ -214,7 +214,7 @@ static void name_text(const struct rt_cuda_driver *driver, const int64_t key[KEY
   }
 }
 
-/* The plan from the cache; k->made says whether it was there. */
+/* The plan from the cache; k->made: whether it was there. */
 static quern_status restore(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                             struct kept *k) {
   uint64_t name[2];

@@ -6,7 +6,7 @@
 #define RUNTIME_CUDA_CALLS_H
 #include "runtime/cuda/cuda.h"
 
-/* A library that is loaded when it is first asked for, once a process, and never unloaded. All functions are called with the driver's
+/* A library that is loaded when it is first asked for, once per process, and never unloaded. All functions are called with the driver's
 ** context current, and from several threads at once. run is called while a stream is captured, too: it neither allocates nor waits. */
 struct rt_cuda_library {
   const char *name; /* "cuBLASLt" */
@@ -15,7 +15,7 @@ struct rt_cuda_library {
   void (*load)(void);
   /* Loads it; identity is given its name and version, such as "cuBLASLt 13.0.1". UNSUPPORTED with what is missing. */
   quern_status (*open)(const struct rt_cuda_driver *driver, char *identity, size_t bytes);
-  /* Asks it anything, because the first question takes a tenth of a second; nothing is told. After open. */
+  /* Asks it anything, because the first query takes a tenth of a second; the answer is dropped. After open. */
   void (*warm_up)(void);
   /* Asks how a call is done: fills call->algorithm (not all 0) and *bytes, the workspace it needs, which is aligned to 256.
   ** kern has the memories, all of which are aligned to 256 bytes; its own call is the one that is asked about.
@@ -42,16 +42,16 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
 
 /* Loads those that there are, and NVRTC: a thread's function. */
 void rt_cuda_load_libraries(void *unused);
-/* The ahead of the device (runtime.h): wakes the libraries of a target, once a process, in a thread, or waits for that. */
+/* preload of the device (runtime.h): warms up the libraries of a target, once per process, in a thread, or waits for that. */
 void rt_cuda_preload(const struct cg_target *target);
 
-/* The settle of the device (runtime.h). */
+/* query_algorithm of the device (runtime.h). */
 quern_status rt_cuda_query_algorithm(struct kern *kern, const struct cg_target *target) QUERN_NODISCARD;
-/* The same by that library: fills the call's algorithm and the count of its workspace. */
+/* A query of that library: fills the call's algorithm and the count of its workspace. */
 quern_status rt_cuda_call_query(const struct rt_cuda_library *library, struct rt_cuda_driver *driver,
                                 struct kern *kern) QUERN_NODISCARD;
 
-/* The measure of the device (runtime.h): measure.c. */
+/* measure of the device (runtime.h): measure.c. */
 quern_status rt_cuda_measure(struct base_heap *heap, struct rt_rates *rates) QUERN_NODISCARD;
 
 /* A text that is another one after products were tuned for this GPU: programs from before may use slower algorithms. blas_tune.c. */

@@ -1,4 +1,4 @@
-/* tests/engine/test_call.c -- programs whose kernels are calls of libraries: settled by the device, refused, as bytes */
+/* tests/engine/test_library_calls.c -- programs whose kernels are calls of libraries: whose algorithms the device queries, refused, as bytes */
 #include "engine/codec.h"
 #include "engine/engine_test.h"
 
@@ -48,7 +48,7 @@ static struct seen survey(quern_tensor *root) {
   return seen;
 }
 
-/* The library says what a call needs; where it refuses all of them, all code is generated. */
+/* The library reports what a call needs; where it refuses all of them, all code is generated. */
 static void test_settle(void **state) {
   (void)state;
   quern_tensor *root = make_root();
