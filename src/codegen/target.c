@@ -1,4 +1,4 @@
-/* codegen/target.c -- the rows of targets.def, and which of them this processor runs
+/* codegen/target.c -- the rows of targets.def, and which of them this CPU runs
 ** see: targets.def      tests: tests/codegen/test_target.c
 */
 #include "codegen/codegen.h"
@@ -119,7 +119,7 @@ quern_status cg_target_parse(struct cg_target *target, const char *text) {
                 "target '%s': '%.*s' is no library of it; those of sm_* are blas, dnn, and mma", text, (int)n, at);
     target->base.capabilities |= 1 << bit;
     QUERN_CHECK((target->base.capabilities & BASE_TENSOR_CORES) == 0 || cg_target_has_mma(target), INVALID,
-                "target '%s': its units for matrices do not take f32; those from sm_80 on do", text);
+                "target '%s': its tensor cores do not take f32; those from sm_80 on do", text);
   }
   return QUERN_STATUS_OK;
 }
@@ -136,7 +136,7 @@ bool cg_target_runs(const struct cg_target *target) {
 
 /* ---- caches -------------------------------------------------------------------------------------------- */
 
-/* The first word of a file of the kernel's description of cache `index` of processor 0. */
+/* The first word of a file of the kernel's description of cache `index` of CPU 0. */
 static bool cache_word(int index, const char *file, char word[32]) {
   char path[96];
   snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, file);

@@ -230,7 +230,7 @@ static void write_constants(struct codec *c, const struct engine_build *b, const
     for (size_t i = 0; i < b->leaves.n; i++) {
       const struct plan_leaf *leaf = &b->leaves.at[i];
       int64_t at = leaf->at;
-      if (leaf->place != PLAN_CONST || engine_constant_data(leaf->tensor) == NULL) continue;
+      if (leaf->memory != PLAN_CONST || engine_constant_data(leaf->tensor) == NULL) continue;
       n += pass == 0;
       if (pass == 1) codec_i64(c, &at);
       if (pass == 1) write_source(c, leaf->tensor, buffers);

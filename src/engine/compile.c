@@ -45,7 +45,7 @@ static quern_status configure(struct engine_build *b) {
   b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
-  b->passes.claims = sched_claims;
+  b->passes.supports = sched_supports;
   if (options->n_leading > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
   const char *wisdom = b->request->wisdom != NULL ? b->request->wisdom : base_env_get(BASE_ENV_WISDOM);
   return sched_wisdom_read(&b->wisdom, &b->ctx->heap, wisdom);
@@ -184,7 +184,7 @@ static void build_fini(struct engine_build *b) {
   for (size_t i = 0; i < b->subgraphs.n; i++)
     if (b->subgraphs.at[i].grouped) pass_groups_fini(&b->subgraphs.at[i].groups);
   for (size_t i = 0; i < b->subgraphs.n; i++)
-    if (b->subgraphs.at[i].rows.most > 0) pass_rows_fini(&b->subgraphs.at[i].rows);
+    if (b->subgraphs.at[i].rows.most > 0) pass_dynamic_batch_fini(&b->subgraphs.at[i].rows);
   for (size_t i = 0; i < b->kernels.n; i++) kern_free(b->kernels.at[i]);
   base_vec_fini(heap, &b->subgraphs);
   base_vec_fini(heap, &b->kernels);

@@ -21,7 +21,7 @@ static bool same_graph(const void *item, const void *graph) { return ((const str
 
 static quern_status copy_graph(struct copying *c, const struct ir_graph *graph, const struct ir_graph **out);
 
-/* The leaf that stands for one of the graph. Sub-graphs have parameters only. */
+/* The leaf that stands for one of the graph. Subgraphs have parameters only. */
 static quern_tensor *copy_leaf(struct copying *c, const struct ir_node *node, quern_tensor *const *params) {
   QUERN_ASSERT(node->op != IR_PARAM || params != NULL);
   if (node->op == IR_PARAM) return params[node->attrs->index];

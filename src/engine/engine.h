@@ -24,7 +24,7 @@ static inline int64_t engine_room(const struct base_target *target, int64_t byte
 ** ------------------------------------------------------------------------------------------------------- */
 
 struct engine_buffer {
-  enum plan_place place;
+  enum plan_memory_kind place;
   int64_t at, bytes;
   int first, last; /* steps */
   bool rows;       /* of the dynamic batch, one after another */
@@ -151,7 +151,7 @@ struct engine_subgraph {
   struct pass_groups groups;
   bool grouped;        /* groups are to be freed */
   bool unaligned_base; /* (GPUs) as the body of a loop: iterations of its operands lie at addresses of any kind */
-  struct pass_rows
+  struct pass_dynamic_batch
       rows; /* of a dynamic batch: of the main subgraph, and of bodies that one of its loops alone runs; most
                          ** is 0 of others */
   size_t n_steps;
@@ -238,7 +238,7 @@ quern_status engine_launch_packings(quern_program *program, size_t stride, size_
 ** are all subgraphs; and where those of a subgraph are, or NULL. */
 quern_status engine_find_dynamic_rows(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
-const struct pass_rows *engine_rows(const struct engine_subgraph *subgraph);
+const struct pass_dynamic_batch *engine_rows(const struct engine_subgraph *subgraph);
 /* Whether so many bytes of inputs are uploaded while the run before is still at work: they need a second place then. */
 bool engine_uploads_async(const struct rt_device *device, int64_t bytes);
 /* Bytes of inputs and outputs that are not used where the caller has them; marks the slots that have rows. */
@@ -495,7 +495,7 @@ struct engine_eager_stats engine_eager_get(const quern_context *ctx);
 /* QUERN_REF=1 (reference_check.c): what the group of a step computes, copied from ctx into the program's own context; and where its rows
 ** of the dynamic batch are, or NULL. */
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
-                             const struct pass_group *group, const struct pass_rows *rows) QUERN_NODISCARD;
+                             const struct pass_group *group, const struct pass_dynamic_batch *rows) QUERN_NODISCARD;
 /* Keeps what a step is about to read. */
 quern_status engine_ref_before(const quern_instance *instance, const struct engine_step *step, void *const *mems,
                                void ***kept) QUERN_NODISCARD;

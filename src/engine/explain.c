@@ -153,7 +153,7 @@ quern_status engine_explain_dot(const quern_program *program, const quern_instan
 static bool has_source(const struct kern *kern) { return kern->fns.n > 0; }
 
 /* Nothing but a call of a library: there is no source. */
-static bool is_call(const struct kern *kern) { return kern->n_phases == 1 && kern->phases[0].call; }
+static bool is_call(const struct kern *kern) { return kern->n_phases == 1 && kern->phases[0].library_call; }
 
 quern_status engine_explain_source(const quern_program *program, const quern_instance *instance, char **text) {
   (void)instance;

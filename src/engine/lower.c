@@ -108,9 +108,9 @@ quern_status engine_make_groups(struct engine_build *b) {
 /* A group whose kernel is known. */
 struct known {
   const struct pass_group *group;
-  const struct pass_rows *rows; /* of the dynamic batch; NULL: none */
-  bool unaligned_base;          /* of its subgraph */
-  uint64_t constants;           /* ins that never change, a bit each */
+  const struct pass_dynamic_batch *rows; /* of the dynamic batch; NULL: none */
+  bool unaligned_base;                   /* of its subgraph */
+  uint64_t constants;                    /* ins that never change, a bit each */
   int kernel;
   int packed, packer; /* 1 + the in that is packed in advance, and the kernel that packs it; 0: none */
 };
@@ -118,8 +118,8 @@ struct known {
 static bool same_type(const quern_tensor *a, const quern_tensor *b) { return a == b || ir_same_type(a, b); }
 
 static bool same_rows(const struct known *x, const quern_tensor *a, const struct known *y, const quern_tensor *b) {
-  int64_t one = x->rows != NULL ? pass_rows_get(x->rows, a) : 0,
-          other = y->rows != NULL ? pass_rows_get(y->rows, b) : 0;
+  int64_t one = x->rows != NULL ? pass_dynamic_batch_get(x->rows, a) : 0,
+          other = y->rows != NULL ? pass_dynamic_batch_get(y->rows, b) : 0;
   return one == other;
 }
 
@@ -142,7 +142,7 @@ static bool same_group(const void *item, const void *key) {
 /* Asks the device how a kernel that is a call will be done. UNSUPPORTED: it will not. */
 static quern_status query_algorithm(const struct engine_build *b, struct kern *kern) {
   const struct rt_device *device = b->program->device;
-  if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
+  if (kern->library_call.kind == KERN_LIBRARY_NONE) return QUERN_STATUS_OK;
   for (size_t i = 0; i < b->request->n_refused; i++)
     QUERN_CHECK(b->request->refused[i] != kern->hash, UNSUPPORTED, "its library refused to build %s", kern->name);
   return device->query_algorithm != NULL && b->asks ? device->query_algorithm(kern, &b->program->target)
@@ -175,7 +175,7 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   sched_choose(&sched, group, target, b->request->options.optimise);
   (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
   sched.rows = known->rows;
-  sched.loose = known->unaligned_base;
+  sched.unaligned_base = known->unaligned_base;
   sched.fast = b->passes.approximate;
   for (int in = 0; in < 64 && known->packed == 0; in++) {
     int64_t count;
@@ -189,7 +189,7 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   quern_status status = take_kernel(b, kern, &known->kernel);
   if (status != QUERN_STATUS_UNSUPPORTED) return status;
   base_log(1, "generated code for a %s: %s", pass_kind_names[group->kind], quern_last_error());
-  sched.plain = true; /* what nobody refuses */
+  sched.no_library = true; /* what nobody refuses */
   QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, target, &sched));
   return take_kernel(b, kern, &known->kernel);
 }

@@ -17,9 +17,10 @@ static void test_rows(void **state) {
   for (size_t i = 0; i < cg_gpu_count; i++) {
     const struct base_target *t = &cg_gpus[i].base;
     assert_ptr_equal(cg_target_find(t->name), &cg_gpus[i]);
-    assert_true(t->gpu && t->fma && t->vector_bytes == 4 && t->threads % CG_GROUP == 0);
+    assert_true(t->gpu && t->fma && t->vector_bytes == 4 && t->threads % CG_BLOCK_THREADS == 0);
     assert_true(t->l1_bytes > 0 && t->l2_bytes > t->l1_bytes && t->l3_bytes > t->l2_bytes);
-    assert_true(t->multiprocessors > 0 && t->max_threads_per_sm >= 1024 && t->max_threads_per_sm % CG_GROUP == 0);
+    assert_true(t->multiprocessors > 0 && t->max_threads_per_sm >= 1024 &&
+                t->max_threads_per_sm % CG_BLOCK_THREADS == 0);
     assert_true(t->registers_per_sm >= 32 * t->max_threads_per_sm);
     assert_true(cg_gpus[i].isa == CG_ISA_OPENCL || strstr(cg_gpus[i].march, t->name) != NULL);
     assert_false(cg_target_runs(&cg_gpus[i])); /* on the processor */

@@ -177,7 +177,7 @@ static struct engine_step *find_step(struct engine_subprogram *part, enum plan_s
   return NULL;
 }
 
-static struct engine_buffer *find_buffer(struct engine_subprogram *part, enum plan_place place) {
+static struct engine_buffer *find_buffer(struct engine_subprogram *part, enum plan_memory_kind place) {
   for (int i = 0; i < part->n_buffers; i++)
     if (part->buffers[i].place == place && part->buffers[i].bytes > 0) return &part->buffers[i];
   fail();
@@ -231,7 +231,7 @@ static void expect_steps_checked(struct engine_subprogram *part) {
   EXPECT_INVALID(kern->mems[0].count, kern->mems[0].count + 1);
   EXPECT_INVALID(kern->mems[0].alias, kern->n_mems);
   EXPECT_INVALID(kern->phases[0].tasks.div, 0);
-  EXPECT_INVALID(kern->phases[0].beside, -1);
+  EXPECT_INVALID(kern->phases[0].min_blocks_per_sm, -1);
   EXPECT_INVALID(kern->n_scalars, 1);
   EXPECT_INVALID(loop->control, NULL);
   EXPECT_INVALID(loop->kind, PLAN_WHILE);

@@ -124,7 +124,7 @@ static void test_all(void **state) {
   }
 }
 
-/* Operands that were rounded to a low dtype and cast up again: the loop is given what they were before, and casts in each turn. */
+/* Operands that were rounded to a low dtype and cast up again: the loop is given what they were before, and casts in each iteration. */
 static void test_casts(void **state) {
   (void)state;
   enum { ROWS = 150 };

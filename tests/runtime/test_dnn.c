@@ -202,7 +202,7 @@ static struct kern *make_kernel(int64_t keys, quern_dtype dtype, bool back, bool
   kern_add_mem(kern, QUERN_DTYPE_F32, back ? KERN_IN : KERN_OUT, B * H * S);
   if (back) kern_add_mem(kern, dtype, KERN_IN, B * S * H * D);
   if (back) kern_add_mem(kern, dtype, KERN_OUT, B * keys * W);
-  struct kern_call call = {.kind = back ? KERN_CALL_ATTENTION_BACK : KERN_CALL_ATTENTION};
+  struct kern_library_call call = {.kind = back ? KERN_LIBRARY_ATTENTION_BACK : KERN_LIBRARY_ATTENTION};
   call.attention = (struct kern_attention){.batch = B,
                                            .heads = H,
                                            .kv_heads = G,
@@ -223,7 +223,7 @@ static struct kern *make_kernel(int64_t keys, quern_dtype dtype, bool back, bool
   a->dy.mem = 3;
   a->dq.mem = a->dk.mem = a->dv.mem = 4;
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, work);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   EXPECT_OK(kern_finish(kern, "attention", NULL));
   EXPECT_OK(kern_verify(kern, NULL));
   return kern;
@@ -452,13 +452,13 @@ enum { MANY = 100 }; /* plans */
 
 /* Settles and plans a kernel. */
 static void *plan_of(struct kern *kern, size_t bytes) {
-  struct kern_call call = kern->call;
+  struct kern_library_call call = kern->library_call;
   size_t asked = 0;
   void *plan;
   EXPECT_OK(rt_cuda_dnn.query_algorithm(&driver, &ctx->heap, kern, &call, &asked));
   assert_int_equal(asked, bytes);
   assert_int_equal(call.algorithm[0], fake.version);
-  kern->call = call;
+  kern->library_call = call;
   EXPECT_OK(rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plan));
   assert_int_equal(pushed, 0);
   return plan;
@@ -478,7 +478,7 @@ static void test_shared(void **state) {
   assert_true(fake.plans == 1 && fake.texts == 1);
   EXPECT_OK(rt_cuda_dnn.run(&driver, plans[0], work, memories, work));
   assert_int_equal(fake.runs, 1);
-  kern->mems[kern->call.work].count = 100; /* settled by another version, with less */
+  kern->mems[kern->library_call.work].count = 100; /* settled by another version, with less */
   EXPECT_ERROR(rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plans[2]), UNSUPPORTED, "needs 1024 bytes of workspace");
   struct kern *other = make_kernel(S, QUERN_DTYPE_F16, false, true, 2048);
   plans[2] = plan_of(other, 1024);
@@ -551,7 +551,7 @@ static void test_late(void **state) {
   struct kern *kern = make_kernel(S, QUERN_DTYPE_F16, true, true, 1 << 20);
   for (int n_configs = 1; n_configs <= 2; n_configs++) {
     struct rt_dnn dnn = library(91700);
-    struct kern_call call = kern->call;
+    struct kern_library_call call = kern->library_call;
     size_t bytes;
     void *plan;
     rt_dnn_use(&dnn);

@@ -244,7 +244,7 @@ static uint64_t whose(const struct rt_blas *blas) {
 }
 
 quern_status rt_blas_query_algorithm(const struct rt_blas *blas, const struct rt_cuda_driver *driver,
-                                     struct base_heap *heap, const struct kern *kern, struct kern_call *call,
+                                     struct base_heap *heap, const struct kern *kern, struct kern_library_call *call,
                                      size_t *bytes) {
   struct rt_blas_product p;
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
@@ -274,7 +274,7 @@ struct plan {
 };
 
 /* Whether the library still knows the algorithm of the call, and it needs no more workspace than there is. */
-static bool is_known(const struct plan *plan, const struct rt_blas *blas, const struct kern_call *call) {
+static bool is_known(const struct plan *plan, const struct rt_blas *blas, const struct kern_library_call *call) {
   const struct rt_blas_product *p = &plan->product;
   struct rt_blas_choice result = {0};
   return call->algorithm[WHOSE] == whose(blas) &&
@@ -282,7 +282,8 @@ static bool is_known(const struct plan *plan, const struct rt_blas *blas, const 
          result.bytes <= plan->work;
 }
 
-static quern_status find_algorithm(struct plan *plan, const struct rt_blas *blas, const struct kern_call *call) {
+static quern_status find_algorithm(struct plan *plan, const struct rt_blas *blas,
+                                   const struct kern_library_call *call) {
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
   int n;
   memcpy(plan->algorithm, call->algorithm, sizeof plan->algorithm);
@@ -301,7 +302,7 @@ void rt_blas_plan_free(const struct rt_blas *blas, void *made) {
 }
 
 quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, const struct kern *kern, void **made) {
-  const struct kern_call *call = &kern->call;
+  const struct kern_library_call *call = &kern->library_call;
   *made = NULL;
   struct plan *plan = base_alloc_zero(heap, sizeof *plan);
   if (plan == NULL) return QUERN_STATUS_MEMORY;
@@ -386,7 +387,7 @@ static void warm_up(void) {
 }
 
 static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct base_heap *heap,
-                                    const struct kern *kern, struct kern_call *call, size_t *bytes) {
+                                    const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct rt_blas *blas;
   QUERN_TRY(rt_blas_open(&blas));
   return rt_blas_query_algorithm(blas, driver, heap, kern, call, bytes);

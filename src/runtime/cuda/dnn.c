@@ -134,7 +134,7 @@ static struct kept *plans;
 static struct base_heap plans_heap;
 static uint64_t last_use;
 
-static void write_key(const struct kern *kern, const struct kern_call *call, int64_t key[KEY]) {
+static void write_key(const struct kern *kern, const struct kern_library_call *call, int64_t key[KEY]) {
   const struct kern_attention *a = &call->attention;
   const struct kern_view *const views[VIEWS] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
   int64_t scale;
@@ -149,7 +149,7 @@ static void write_key(const struct kern *kern, const struct kern_call *call, int
   memcpy(key, words, sizeof words);
   key += BASE_COUNT(words);
   for (int i = 0; i < VIEWS; i++) {
-    bool used = i <= 3 || call->kind == KERN_CALL_ATTENTION_BACK;
+    bool used = i <= 3 || call->kind == KERN_LIBRARY_ATTENTION_BACK;
     const struct kern_view *v = views[i];
     const int64_t five[] = {v->mem, v->at, v->batch, v->head, v->row}, none[5] = {0};
     memcpy(key + 5 * i, used ? five : none, sizeof five);
@@ -262,7 +262,7 @@ static quern_status begin(const struct rt_cuda_driver *driver, const struct kern
 
 /* The plan, if need be begun; with the lock. */
 static quern_status take(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                         const struct kern_call *call, int config, int64_t most, struct kept **out) {
+                         const struct kern_library_call *call, int config, int64_t most, struct kept **out) {
   int64_t key[KEY];
   write_key(kern, call, key);
   struct kept *k = *out = find(key);
@@ -302,11 +302,12 @@ static quern_status complete(const struct rt_cuda_driver *driver, struct base_he
 
 /* Every tensor begins at a multiple of 16 bytes. */
 static quern_status check_places(const struct kern *kern) {
-  const struct kern_attention *a = &kern->call.attention;
+  const struct kern_attention *a = &kern->library_call.attention;
   const struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
-  QUERN_CHECK(!kern->loose, UNSUPPORTED, "cuDNN: attention in a loop whose iterations are not aligned to 16 bytes");
+  QUERN_CHECK(!kern->unaligned_base, UNSUPPORTED,
+              "cuDNN: attention in a loop whose iterations are not aligned to 16 bytes");
   for (size_t i = 0; i < BASE_COUNT(views); i++) {
-    if (views[i]->mem == KERN_NONE || (kern->call.kind == KERN_CALL_ATTENTION && i >= 4)) continue;
+    if (views[i]->mem == KERN_NONE || (kern->library_call.kind == KERN_LIBRARY_ATTENTION && i >= 4)) continue;
     QUERN_CHECK(views[i]->at % 8 == 0, UNSUPPORTED,
                 "cuDNN: a tensor of attention begins at element %lld, no multiple of 8", (long long)views[i]->at);
   }
@@ -319,22 +320,22 @@ static void warm_up(void) {
 #define DENSE(MEM)                                                                                                     \
   { .mem = (MEM), .batch = ALL, .head = ALL, .row = WIDTH }
   static const struct kern any = {.mems = {{.dtype = QUERN_DTYPE_BF16}},
-                                  .call = {.kind = KERN_CALL_ATTENTION,
-                                           .attention = {.batch = 1,
-                                                         .heads = 1,
-                                                         .kv_heads = 1,
-                                                         .queries = ROWS,
-                                                         .keys = ROWS,
-                                                         .width = WIDTH,
-                                                         .value_width = WIDTH,
-                                                         .scale = 1,
-                                                         .causal = true,
-                                                         .exact = true,
-                                                         .q = DENSE(0),
-                                                         .k = DENSE(1),
-                                                         .v = DENSE(2),
-                                                         .y = DENSE(3),
-                                                         .lse = 4}}};
+                                  .library_call = {.kind = KERN_LIBRARY_ATTENTION,
+                                                   .attention = {.batch = 1,
+                                                                 .heads = 1,
+                                                                 .kv_heads = 1,
+                                                                 .queries = ROWS,
+                                                                 .keys = ROWS,
+                                                                 .width = WIDTH,
+                                                                 .value_width = WIDTH,
+                                                                 .scale = 1,
+                                                                 .causal = true,
+                                                                 .exact = true,
+                                                                 .q = DENSE(0),
+                                                                 .k = DENSE(1),
+                                                                 .v = DENSE(2),
+                                                                 .y = DENSE(3),
+                                                                 .lse = 4}}};
 #undef DENSE
   struct rt_dnn_plan plan_of_any;
   pthread_mutex_lock(&lock);
@@ -345,7 +346,7 @@ static void warm_up(void) {
 }
 
 static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct base_heap *heap,
-                                    const struct kern *kern, struct kern_call *call, size_t *bytes) {
+                                    const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct kept *k;
   QUERN_TRY(check_places(kern));
   pthread_mutex_lock(&lock);
@@ -362,7 +363,7 @@ static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct 
 
 static quern_status plan(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                          void **out) {
-  const struct kern_call *call = &kern->call;
+  const struct kern_library_call *call = &kern->library_call;
   struct kept *k;
   *out = NULL;
   pthread_mutex_lock(&lock);
