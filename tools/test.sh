@@ -83,6 +83,7 @@ plant            tests/driver/plant.sh build
 plant-nvrtc      tests/driver/plant_nvrtc.sh build
 program          build/quern --help
 install          tests/install/run.sh
+examples         tools/examples.sh build
 kill             tests/kill/run.sh build 5
 docs             $python tools/docs.py
 asan             tools/sanitize.sh asan
