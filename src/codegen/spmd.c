@@ -351,7 +351,7 @@ static void emit_run(struct cg_emit *e, kern_id id) {
   if (place == most - 1 || !crosses_warps(e, id + 1)) emit_warps(e, id - place, id);
 }
 
-/* In OpenCL: neighbours by way of the exchange, level by level. */
+/* In OpenCL: neighbors by way of the exchange, level by level. */
 static void emit_exchange_tree(struct cg_emit *e, kern_id id, int n) {
   char low[64], high[64], at[32];
   for (int h = 1; h < n; h *= 2) {

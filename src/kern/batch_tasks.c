@@ -3,7 +3,7 @@
 ** same forms as bounds are. So the first n rows, n * row elements, are written by tasks with c * floor(t / q) + d < n *
 ** row only.
 ** keeps: tasks are left out only if all that the phase writes has rows, and all its stores agree
-** see:   docs/design/003-leading-dimension.md      tests: tests/kern/test_batch_tasks.c
+** see:   docs/design/003-dynamic-batch.md      tests: tests/kern/test_batch_tasks.c
 */
 #include "kern/verify_int.h"
 

@@ -244,7 +244,7 @@ kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lane
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
-/* For thread blocks of a GPU: a load (store) of n neighbouring elements from each index on. mask may be KERN_NONE. */
+/* For thread blocks of a GPU: a load (store) of n neighboring elements from each index on. mask may be KERN_NONE. */
 kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n);
 void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);

@@ -17,7 +17,7 @@ int64_t gpu_dot_chunk(const struct gpu_dot *t) { return rows_of(t) * GPU_DOT_ACR
 
 /* ---- where points of a chunk lie --------------------------------------------------------------------------- */
 
-/* Where points of a chunk lie: those that `run` neighbours begin with, counted by a variable. */
+/* Where points of a chunk lie: those that `run` neighbors begin with, counted by a variable. */
 struct site {
   const struct pass_index *row, *column; /* that may lie behind the last; columns by runs */
   const struct pass_index *by[GPU_DOT_VARS];

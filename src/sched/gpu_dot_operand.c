@@ -7,7 +7,7 @@
 */
 #include "sched/gpu_dot.h"
 
-/* Neighbouring terms of a row, before the next row: so the stores of a warp meet no bank twice. */
+/* Neighboring terms of a row, before the next row: so the stores of a warp meet no bank twice. */
 enum { TERMS_TOGETHER = 8 };
 
 static int64_t together(const struct gpu_dot *t, const struct gpu_dot_operand *s) {
@@ -49,7 +49,7 @@ static void place_piece(struct gpu_dot *t, const struct gpu_dot_operand *s, cons
   }
 }
 
-/* The most neighbours, up to t->run, that divide an extent. */
+/* The most neighbors, up to t->run, that divide an extent. */
 static int run_of(const struct gpu_dot *t, int64_t extent) {
   int run = t->run;
   while (extent % run != 0) run /= 2;

@@ -176,7 +176,7 @@ kern_id mma_column(const struct mma *m, const struct mma_right *r, kern_id first
   return kern_add(m->b, from, mma_plus(m, r->column[i], s * MMA_TILE));
 }
 
-/* Four neighbouring elements of a row of tile s, as pairs. */
+/* Four neighboring elements of a row of tile s, as pairs. */
 static struct mma_pair load_four(const struct mma *m, const struct mma_right *r, kern_id base, int s, int at) {
   kern_id place = kern_index(m->b, s * MMA_TILE * r->at.stride + at);
   return split_loaded(m, kern_gather_n(m->b, kern_at(m->b, r->at.mem, place), base, 4));

@@ -34,7 +34,7 @@ quern_status sched_nest_copy(struct sched_nest *copy, const struct sched_nest *n
 /* Makes one loop of loops first .. last. */
 quern_status sched_nest_merge(struct sched_nest *nest, int first, int last) QUERN_NODISCARD;
 
-/* Merges neighbours of loops first .. last - 1 as long as no index needs a division for it. */
+/* Merges neighbors of loops first .. last - 1 as long as no index needs a division for it. */
 quern_status sched_nest_collapse(struct sched_nest *nest, int first, int last) QUERN_NODISCARD;
 
 /* Lets a loop run over start .. start + extent - 1 only. */

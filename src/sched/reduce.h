@@ -2,7 +2,7 @@
 ** A group is computed in passes over its rows: a pass runs over all elements of a row, takes the stages whose sources
 ** are known by then, and stores the outs that are; a row's own outs come last. There are two variants: along rows
 ** (reduce_row.c: the reduced variable has lanes, a row strip is one row) or across (reduce_col.c: an outer variable has
-** lanes, a row strip is a few vectors of neighbouring rows).
+** lanes, a row strip is a few vectors of neighboring rows).
 */
 #ifndef SCHED_REDUCE_H
 #define SCHED_REDUCE_H

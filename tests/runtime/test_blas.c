@@ -1,5 +1,5 @@
-/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is told, which way is taken, what goes wrong
-** The library is a fake that does what cuBLASLt's documentation says; the kernel interpreter says what should come out.
+/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is given, which algorithm is taken, what goes wrong
+** The library is a fake that does what cuBLASLt's documentation requires; the kernel interpreter computes what should come out.
 */
 #include "runtime/cuda/blas.h"
 
@@ -104,7 +104,7 @@ static void expect_right(struct kern *kern, const char *name) {
   size_t bytes = 99;
   void *plan;
   struct mems got = make_mems(kern), want = make_mems(kern);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   assert_int_equal(bytes, 0);
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
@@ -133,7 +133,7 @@ static const struct end ends[] = {
     {"sums of a, add", KERN_ACT_NONE, .a_sums = true, .add = true},
 };
 
-/* Every end with every way the sides may lie. */
+/* Every end with every layout of the operands. */
 static void test_ends(void **state) {
   (void)state;
   fake_blas_open(&blas);
@@ -187,7 +187,7 @@ static void test_in_place(void **state) {
   want.at[g->y.mem] = want.at[g->add.mem];
   fake_blas_open(&blas);
   EXPECT_OK(kern_interp(kern, &(struct kern_launch){.mems = want.at}, 0));
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
   expect_same(kern, &got, &want, "in place");
@@ -202,7 +202,7 @@ static void test_in_place(void **state) {
   kern_free(kern);
 }
 
-/* ---- what the library is told ------------------------------------------------------------------------------- */
+/* ---- what the library is given ------------------------------------------------------------------------------- */
 
 static struct rt_blas_problem problem_of(quern_dtype dtype, quern_dtype y, const struct shape *s,
                                          const struct end *end) {
@@ -293,7 +293,7 @@ static void test_refusals(void **state) {
   kern_free(kern);
 }
 
-/* ---- ways --------------------------------------------------------------------------------------------------- */
+/* ---- algorithms --------------------------------------------------------------------------------------------------- */
 
 static void test_choices(void **state) {
   (void)state;
@@ -304,7 +304,7 @@ static void test_choices(void **state) {
   fake_blas_open(&blas);
   fake_blas.schemes[0] = 1; /* parts are added in place: not the same every time, and rounded often */
   fake_blas.schemes[1] = 2;
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes));
   assert_true(call->algorithm[0] == 2 && bytes == 4096);
   assert_true(fake_blas.wish.work == 32 << 20 && fake_blas.wish.reductions == 2 && fake_blas.wish.alignment[3] == 64);
   kern->mems[call->work].count = 4096;
@@ -313,8 +313,8 @@ static void test_choices(void **state) {
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, mems.at, mems.at[call->work]));
   assert_true(fake_blas.way == 2 && fake_blas.work == mems.at[call->work] && fake_blas.work_bytes == 4096);
   rt_blas_plan_free(&blas, plan);
-  kern->mems[call->work].count = 1; /* less than that way needs */
-  EXPECT_ERROR(rt_blas_plan(&blas, &ctx->heap, kern, &plan), UNSUPPORTED, "has no way for gemm");
+  kern->mems[call->work].count = 1; /* less than that algorithm needs */
+  EXPECT_ERROR(rt_blas_plan(&blas, &ctx->heap, kern, &plan), UNSUPPORTED, "has no algorithm for gemm");
   fake_blas.schemes[0] = 0; /* now there is another */
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, mems.at, mems.at[call->work]));
@@ -324,15 +324,16 @@ static void test_choices(void **state) {
   int work = call->work;
   call->work = KERN_NONE;
   fake_blas.bytes[0] = 1;
-  EXPECT_ERROR(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "has no way for gemm");
+  EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED,
+               "has no algorithm for gemm");
   call->work = work;
   fake_blas.offers = 0;
-  EXPECT_ERROR(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "(error 15)");
+  EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "(error 15)");
   assert_int_equal(fake_blas.live, 0);
   kern_free(kern);
 }
 
-/* On Hopper large products without an end take the first way on smaller tiles. */
+/* On Hopper large products without an end take the first algorithm on smaller tiles. */
 static void test_preference(void **state) {
   (void)state;
   static const struct {
@@ -355,7 +356,7 @@ static void test_preference(void **state) {
     fake_blas.offers = 3;
     fake_blas.waves[0] = cases[i].waves;
     memcpy(fake_blas.customs, cases[i].customs, sizeof cases[i].customs);
-    EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+    EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
     assert_int_equal(kern->library_call.algorithm[0], cases[i].way);
     kern_free(kern);
   }
@@ -369,9 +370,9 @@ static void test_other_version(void **state) {
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
   struct mems mems = make_mems(kern);
   fake_blas_open(&blas);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   for (int i = 0; i < 3; i++) {
-    kern->library_call.algorithm[0] = 7; /* the fake would go that way if it is believed */
+    kern->library_call.algorithm[0] = 7; /* the fake would use that algorithm if it is believed */
     fake_blas.check_fails = i == 1;
     fake_blas.versions[1] = i == 2;
     EXPECT_OK(rt_blas_load(&blas, NULL, fake_blas_find));
@@ -432,7 +433,7 @@ static void test_failures(void **state) {
     size_t bytes;
     fake_blas.calls = 0;
     fake_blas.fail = n;
-    quern_status status = rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes);
+    quern_status status = rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes);
     if (status == QUERN_STATUS_OK) status = rt_blas_plan(&blas, &ctx->heap, kern, &plan);
     if (status == QUERN_STATUS_OK) status = rt_blas_run(&blas, plan, NULL, mems.at, NULL);
     rt_blas_plan_free(&blas, plan);
@@ -440,7 +441,7 @@ static void test_failures(void **state) {
     if (fake_blas.calls < n) break;
     failed += status != QUERN_STATUS_OK;
   }
-  assert_true(failed > 40); /* a check of a way that fails is asked again instead */
+  assert_true(failed > 40); /* a check of an algorithm that fails is asked again instead */
   fake_blas.fail = 0;
   struct fault fault = {0};
   while (fault_next(&fault)) {
@@ -483,7 +484,7 @@ static void test_timing(void **state) {
   kern_free(kern);
 }
 
-/* Without QUERN_TUNE a note decides, if the library still knows its way, and the first way else. */
+/* Without QUERN_TUNE a note decides, if the library still knows its algorithm, and the first algorithm else. */
 static void test_notes(void **state) {
   (void)state;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);

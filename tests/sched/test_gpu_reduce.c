@@ -7,7 +7,7 @@
 static const struct run_way gpu_ways[] = {
     {"a GPU", true, 1, 16, 16384, 0, false, true},
     {"a GPU, a kernel a node", false, 1, 16, 16384, 0, false, true},
-    {"a GPU, not optimised", true, 0, 16, 16384, 0, false, true},
+    {"a GPU, not optimized", true, 0, 16, 16384, 0, false, true},
 };
 
 /* The first n_ways of them. */
@@ -215,7 +215,7 @@ static void losses(void **state) {
   }
 }
 
-/* Rows of which a processor has one at a time: a task has two of them. */
+/* Rows of which an SM has one at a time: a task has two of them. */
 static void large_rows(void **state) {
   (void)state;
   enum { ROWS = 133, WIDTH = 33000 };
