@@ -1,5 +1,5 @@
 /* codegen/spmd.c -- SPMD: lanes are mapped to threads; what crosses lanes, and barriers
-** Each thread of a thread block has some neighbouring lanes of each value (cg_own), and all threads have the same
+** Each thread of a thread block has some neighboring lanes of each value (cg_own), and all threads have the same
 ** scalars. Threads of a warp exchange lanes by shuffles in CUDA; what crosses warps, and everything in OpenCL, goes
 ** through an exchange buffer in shared memory.
 ** keeps: a barrier stands between what one thread stores and another loads. The exchange has two halves, so that one

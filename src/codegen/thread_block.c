@@ -1,6 +1,6 @@
 /* codegen/thread_block.c -- which phases of GPUs have tasks that a thread block runs, and which accesses need barriers
 ** Several threads run a task of a phase with vectors; each of them has some lanes of every value (codegen.h), and all
-** have the same scalars. Loads and stores of vectors are coalesced: neighbouring threads access neighbouring elements.
+** have the same scalars. Loads and stores of vectors are coalesced: neighboring threads access neighboring elements.
 ** The accumulators of a row are spread over the threads. What crosses lanes goes through shared memory, where scratch
 ** lies too if it fits. Barriers stand between what one thread stores and another loads: not where every element of a
 ** memory is accessed by one thread only, which is so when all accesses are of whole vectors whose indices differ by

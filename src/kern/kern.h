@@ -100,7 +100,7 @@ struct kern_phase {
   bool library_call; /* the kernel's library call is done here: there is no function, and one task */
   struct kern_tasks tasks;
   /* On a GPU: threads of the thread block (OpenCL: work-group) that runs a task, a power of two; 0: as the code
-  ** generator likes. Each thread has n / block_threads neighbouring lanes of a value of n lanes. */
+  ** generator likes. Each thread has n / block_threads neighboring lanes of a value of n lanes. */
   int block_threads;
   /* Occupancy: thread blocks that an SM should have registers for at a time, which limits the registers of a thread
   ** (CUDA's launch bounds);

@@ -147,7 +147,7 @@ static int64_t stride_of(int64_t width, enum mma_use use) {
 
 int64_t mma_right_bytes(int64_t width, enum mma_use use) { return 4 * MMA_BLOCK * stride_of(width, use); }
 
-/* For both, column n of a tile is row n / 2, or 4 + (n / 2 + 2) mod 4 of odd ones: neighbours are two apart mod 4, and
+/* For both, column n of a tile is row n / 2, or 4 + (n / 2 + 2) mod 4 of odd ones: neighbors are two apart mod 4, and
 ** both the even and the odd ones are all of them. */
 struct mma_right mma_right(const struct mma *m, int64_t width, enum mma_use use) {
   struct mma_right r = {.at = {.rows = MMA_BLOCK, .width = width, .stride = stride_of(width, use)}};

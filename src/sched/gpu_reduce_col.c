@@ -1,5 +1,5 @@
 /* sched/gpu_reduce_col.c -- REDUCE groups across their rows by thread blocks: an outer variable has lanes
-** A task has a block of neighbouring rows and goes through their elements, or through a split of them; phases of their
+** A task has a block of neighboring rows and goes through their elements, or through a split of them; phases of their
 ** own merge what splits give. The elements of a round are loaded before anything is stored, and reduced as a tree; RUN
 ** rounds are one chain, and their sums another.
 ** tests: tests/sched/test_gpu_reduce.c

@@ -1,8 +1,8 @@
 /* sched/gpu_scatter.c -- kernels of SCATTER groups on GPUs: each position finds its updates in a sorted list
-** Indices are divided into blocks, positions into buckets of neighbours. How many indices of a block fall into a bucket
+** Indices are divided into blocks, positions into buckets of neighbors. How many indices of a block fall into a bucket
 ** is counted; sums over the blocks before and the buckets before say where the block's split of the bucket's list
 ** begins; the lists are written. Then each position goes through the list of its bucket, and writes its own updates, in
-** their order, behind those of lower positions. Last, a thread block takes a position: its threads have neighbouring
+** their order, behind those of lower positions. Last, a thread block takes a position: its threads have neighboring
 ** columns and add one update after another. Positions that take many updates are left to more thread blocks, with fewer
 ** columns each, so that more updates can be in flight.
 ** keeps: the updates of an element are taken in increasing i; sums of 8-bit and 16-bit floats stay in f32 until the

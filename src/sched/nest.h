@@ -1,6 +1,6 @@
 /* sched/nest.h -- the loop nest over a group's space: which variables run together, what a point costs, what stays the
 ** same
-** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbours at once through a
+** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbors at once through a
 ** variable of its own; the group's indices are rewritten in the loops' variables.
 */
 #ifndef SCHED_NEST_H

@@ -110,7 +110,7 @@ struct reduce {
   struct reduce_note *notes;
   size_t n_column_reductions; /* reductions over the rows: what comes of each element is added to memory on the way */
   struct reduce_stage *column_reductions;
-  /* with fused column reductions: neighbouring rows that a task has, of as many accumulators; others follow n_acc
+  /* with fused column reductions: neighboring rows that a task has, of as many accumulators; others follow n_acc
   ** apart */
   int64_t run;
   bool share;        /* rows of a block have the same accumulators */
