@@ -50,13 +50,16 @@ void cg_gpu_end(const struct cg_unit *unit, struct base_str *str);
 kern_id cg_root(const struct kern_fn *fn, kern_id memory);
 /* STORE and SCATTER. */
 static inline bool cg_stores(const struct kern_inst *x) { return x->op == KERN_STORE || x->op == KERN_SCATTER; }
-/* A LOCAL by its instruction, behind KERN_MAX_MEMS; all INs and OUTs that may lie in one place are one, others by their number. */
+/* A LOCAL by its instruction, behind KERN_MAX_MEMS; all INs and OUTs that may lie in one place are one, others by their
+** number. */
 size_t cg_class(const struct kern_fn *fn, kern_id memory);
 static inline size_t cg_classes(const struct kern_fn *fn) { return KERN_MAX_MEMS + 1 + fn->insts.n; }
-/* In CUDA: whether all threads of a block have a task whenever one has: then its loop is the same for all, and the compiler knows. */
+/* In CUDA: whether all threads of a block have a task whenever one has: then its loop is the same for all, and the
+** compiler knows. */
 bool cg_is_uniform(const struct kern_phase *phase, struct cg_shape shape);
-/* The exchange buffer of a thread block is shared memory through which lanes cross warps, in two halves. Elements of a half: one per thread,
-** or, where nothing but HREDUCEs crosses warps, CG_WARP for each of those that follow each other. */
+/* The exchange buffer of a thread block is shared memory through which lanes cross warps, in two halves. Elements of a
+** half: one per thread, or, where nothing but HREDUCEs crosses warps, CG_WARP for each of those that follow each
+** other. */
 int cg_exchange_elements(const struct kern_fn *fn, int group, const struct cg_target *target);
 /* Whether a thread of a thread block may load or overwrite there what another stored, or store what another loads. */
 bool cg_needs_barrier(const struct kern_fn *fn, kern_id access, int group);
@@ -66,7 +69,8 @@ bool cg_needs_barrier(const struct kern_fn *fn, kern_id access, int group);
 void cg_barrier(struct cg_emit *e);
 /* Waits where an access could meet one of another thread, and remembers it. */
 void cg_guard(struct cg_emit *e, kern_id access);
-/* Waits before a loop where something in it could meet what was done before it: then it need not wait in each iteration. */
+/* Waits before a loop where something in it could meet what was done before it: then it need not wait in each
+** iteration. */
 void cg_before_loop(struct cg_emit *e, kern_id loop);
 /* A block begins, of a loop or a condition; its other branch; its end. */
 void cg_open_block(struct cg_emit *e, kern_id id);
@@ -80,9 +84,10 @@ void cg_own_lane(struct cg_emit *e, int n, int k);
 void cg_emit_exchange(struct cg_emit *e, kern_id id);
 void cg_emit_hreduce(struct cg_emit *e, kern_id id);
 
-/* ---- tables of CUDA (gpu_tables.c) --------------------------------------------------------------------------------- */
+/* ---- tables of CUDA (gpu_tables.c) ------------------------------------------------------------------------------- */
 
-/* Whether a TABLE is a column of rows in shared memory; loads the row of its index, if it is the first of it; a lane of it. */
+/* Whether a TABLE is a column of rows in shared memory; loads the row of its index, if it is the first of it; a lane of
+** it. */
 bool cg_has_row(const struct cg_emit *e, kern_id id);
 void cg_load_row(struct cg_emit *e, kern_id id);
 void cg_of_row(struct cg_emit *e, kern_id id, int lane);
@@ -151,9 +156,9 @@ struct cg_emit {
   bool phase;          /* it is one: memories begin at multiples of CG_ALIGN bytes */
   bool shared;         /* of a thread block: scratch is shared memory */
   bool loaded, stored; /* of a thread block: since the last barrier, exposed memory */
-  unsigned char *
-      touched; /* of a thread block with SCATTERs: what was done to each memory since the last barrier, one per class; behind it,
-                          ** the same for each open block, when it began. NULL: loaded and stored are all that is known */
+  /* Of a thread block with SCATTERs: what was done to each memory since the last barrier, one per class; behind it,
+  ** what had been done when each open block began. NULL: loaded and stored are all that is known. */
+  unsigned char *touched;
   int depth;     /* of open blocks */
   bool busy[2];  /* of a thread block: halves of the exchange that a thread may still read */
   kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
@@ -188,8 +193,8 @@ void cg_indent(struct cg_emit *e);
 void cg_facts(struct cg_emit *e, kern_id id);
 void cg_sign(struct cg_emit *e, kern_id id); /* the sign of these (signs.c) */
 
-/* For GPUs (signs.c). A SELECT of the lesser that is always the second; a SCALE by w - 1.5 2^23: w, or KERN_NONE; one that makes
-** nothing larger; a DIV of y or 1 by 1 + y that needs no care of large and small numbers. */
+/* For GPUs (signs.c). A SELECT of the lesser that is always the second; a SCALE by w - 1.5 2^23: w, or KERN_NONE; one
+** that makes nothing larger; a DIV of y or 1 by 1 + y that needs no care of large and small numbers. */
 bool cg_is_second(const struct cg_emit *e, kern_id id);
 kern_id cg_raised(const struct cg_emit *e, kern_id id);
 bool cg_is_down(const struct cg_emit *e, kern_id id);

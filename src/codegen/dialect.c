@@ -1,8 +1,9 @@
 /* codegen/dialect.c -- what differs between C, OpenCL C and CUDA C, as far as helpers.def does not describe it
-** GPUs have scalar code: a vector is written lane by lane. Each phase is a function of the memories, the scalars and the tasks
-** of one thread: the first, how many there are in all, and how far it is to the next. A phase of CUDA C is a kernel that calls it.
-** A translation unit of OpenCL C has one kernel for all phases, since compilers take much longer for many kernels than for long ones; it gets
-** where memories lie as numbers of buffers and offsets, so that one list of arguments serves all.
+** GPUs have scalar code: a vector is written lane by lane. Each phase is a function of the memories, the scalars and
+** the tasks of one thread: the first, how many there are in all, and how far it is to the next. A phase of CUDA C is a
+** kernel that calls it. A translation unit of OpenCL C has one kernel for all phases, since compilers take much longer
+** for many kernels than for long ones; it gets where memories lie as numbers of buffers and offsets, so that one list
+** of arguments serves all.
 ** tests: tests/codegen/test_gpu.c
 */
 #include "codegen/cg_int.h"
@@ -111,7 +112,8 @@ int cg_batched_launches(const struct kern *kern, const struct cg_target *target)
   return BASE_MAX(BASE_MIN(n, room), 1);
 }
 
-/* The parameters of a kernel of CUDA C. One whose launches may be joined is given a table of memories, one row per launch: blockIdx.y. */
+/* The parameters of a kernel of CUDA C. One whose launches may be batched is given a table of memories, one row per
+** launch: blockIdx.y. */
 static void add_cuda_parameters(struct base_str *str, const struct cg_dialect *dialect, const struct kern *kern,
                                 const struct kern_fn *fn, const char *symbol, const struct cg_target *target) {
   int joined = cg_batched_launches(kern, target);

@@ -83,8 +83,8 @@ static quern_status add_body(struct cg_emit *e) {
   return n > 0 ? cg_need(e->unit, e->text.at, e->text.n) : QUERN_STATUS_OK;
 }
 
-/* Whether each streaming OUT has memory of its own: one that takes an IN's has its lines in a cache. Whether stores past the
-** caches are to be waited for. */
+/* Whether each streaming OUT has memory of its own: one that takes an IN's has its lines in a cache. Whether stores
+** past the caches are to be waited for. */
 static bool add_streaming(const struct cg_emit *e, struct base_str *body) {
   bool any = false;
   for (int i = 0; i < e->fn->n_mems; i++) {

@@ -1,7 +1,8 @@
 /* codegen/gpu_tables.c -- tables of CUDA: in shared memory, so that those of one index are one access
-** Tables of elements of 4 bytes that are looked up by the same index, up to four, are the columns of rows of 16 bytes; a thread loads the
-** row once. There are 16 rows of 16 bytes, so threads that read different rows meet few bank conflicts, and those that read one row are served
-** by one broadcast. Thread blocks fill the rows before their first task.
+** Tables of elements of 4 bytes that are looked up by the same index, up to four, are the columns of rows of 16 bytes;
+** a thread loads the row once. There are 16 rows of 16 bytes, so threads that read different rows meet few bank
+** conflicts, and those that read one row are served by one broadcast. Thread blocks fill the rows before their first
+** task.
 ** tests: tests/codegen/test_gpu.c
 */
 #include "codegen/cg_int.h"
@@ -20,7 +21,8 @@ static bool is_control(const struct cg_emit *e, kern_id id) {
   return op == KERN_FOR || op == KERN_IF || op == KERN_ELSE || op == KERN_END;
 }
 
-/* The tables of a row, of which id is one: those of the same index that follow each other, with no loop or branch between them. */
+/* The tables of a row, of which id is one: those of the same index that follow each other, with no loop or branch
+** between them. */
 static int find_row(const struct cg_emit *e, kern_id id, kern_id row[COLUMNS]) {
   kern_id index = cg_inst(e, id)->arg[0], at = id;
   int before = 0, n = 0;

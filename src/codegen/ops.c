@@ -54,8 +54,9 @@ static int lanes_for(const struct cg_emit *e, int bytes) {
   return cg_dialect(e->unit->target)->scalar ? 1 : e->unit->target->base.vector_bytes / bytes;
 }
 
-/* What an operation is written as where the plain one would not do; else NULL. Signed integers wrap: where the compiler cannot be told
-** so, they are unsigned ones, unless it is known that they do not. NVRTC takes the negative of a 0 that was a bool for 0. */
+/* What an operation is written as where the plain one would not do; else NULL. Signed integers wrap: where the compiler
+** cannot be told so, they are unsigned ones, unless it is known that they do not. NVRTC takes the negative of a 0 that
+** was a bool for 0. */
 static const char *careful(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   bool cuda = e->unit->target->isa == CG_ISA_CUDA;
@@ -109,7 +110,8 @@ static void piece_eq(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 static void emit_eq(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_eq); }
 
-/* In CUDA: whether an operand is a number, and no zero but 0: then the lesser or greater of it and another is one instruction. */
+/* In CUDA: whether an operand is a number, and no zero but 0: then the lesser or greater of it and another is one
+** instruction. */
 static bool is_plain_number(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
   if (e->unit->target->isa != CG_ISA_CUDA || x->dtype != QUERN_DTYPE_F32) return false;
@@ -323,8 +325,8 @@ static void piece_const(struct cg_emit *e, kern_id id, int lo, int n) {
   base_str_add(&e->text, ")");
 }
 
-/* Compilers would rather make a constant anew in each iteration of a loop, from memory, than keep it in a register: constants
-** are made before the loop, out of the compiler's sight. The letter of vector registers in asm, or NULL. */
+/* Compilers would rather make a constant anew in each iteration of a loop, from memory, than keep it in a register:
+** constants are made before the loop, out of the compiler's sight. The letter of vector registers in asm, or NULL. */
 static const char *register_letter(const struct cg_emit *e, kern_id id) {
   static const char *const letters[] = {[CG_ISA_NEON] = "w", [CG_ISA_AVX2] = "x", [CG_ISA_AVX512] = "v"};
   const struct kern_inst *x = cg_inst(e, id);
@@ -768,8 +770,8 @@ static void emit_shuffle_xor(struct cg_emit *e, kern_id id) {
   if (is_for_cuda(e, id)) cg_define(e, id, 1, piece_shuffle_xor);
 }
 
-/* What the instruction has for column t of a is our 2 t, for t + 4 our 2 t + 1, and for rows of b the same: terms are added in any order,
-** and so a is as it comes from another product. */
+/* What the instruction has for column t of a is our 2 t, for t + 4 our 2 t + 1, and for rows of b the same: terms are
+** added in any order, and so a is as it comes from another product. */
 static void emit_mma(struct cg_emit *e, kern_id id) {
   static const struct {
     int arg, lane;

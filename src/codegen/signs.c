@@ -1,6 +1,7 @@
 /* codegen/signs.c -- what is known of the signs of floats, and the shorter code that it allows on GPUs
-** The exponential of what is not positive needs no clamp from above and is scaled in one direction; y / (1 + y) and 1 / (1 + y) of
-** such an exponential need none of what a division does for numbers that are very large or very small. All give the same bits.
+** The exponential of what is not positive needs no clamp from above and is scaled in one direction; y / (1 + y) and 1 /
+** (1 + y) of such an exponential need none of what a division does for numbers that are very large or very small. All
+** give the same bits.
 ** tests: tests/codegen/test_signs.c
 */
 #include "codegen/cg_int.h"

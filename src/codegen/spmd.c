@@ -1,9 +1,11 @@
 /* codegen/spmd.c -- SPMD: lanes are mapped to threads; what crosses lanes, and barriers
-** Each thread of a thread block has some neighboring lanes of each value (cg_own), and all threads have the same scalars. Threads of a warp
-** exchange lanes by shuffles in CUDA; what crosses warps, and everything in OpenCL, goes through an exchange buffer in shared memory.
-** keeps: a barrier stands between what one thread stores and another loads. The exchange has two halves, so that one who is slow may
-**        still read one half while others fill the other. LOCALs that share bytes have an END, an ELSE or the head of a loop
-**        between them: each forgets, and until all threads have waited a LOCAL waits, though those of a warp may have.
+** Each thread of a thread block has some neighboring lanes of each value (cg_own), and all threads have the same
+** scalars. Threads of a warp exchange lanes by shuffles in CUDA; what crosses warps, and everything in OpenCL, goes
+** through an exchange buffer in shared memory.
+** keeps: a barrier stands between what one thread stores and another loads. The exchange has two halves, so that one
+**        who is slow may still read one half while others fill the other. LOCALs that share bytes have an END, an ELSE
+**        or the head of a loop between them: each forgets, and until all threads have waited a LOCAL waits, though
+**        those of a warp may have.
 ** see:   thread_block.c, docs/design/007-gpu.md          tests: tests/codegen/test_gpu.c
 */
 #include "codegen/cg_int.h"
@@ -20,7 +22,7 @@ void cg_barrier(struct cg_emit *e) {
   if (e->touched != NULL) memset(e->touched, 0, cg_classes(e->fn));
 }
 
-/* ---- what was done to each memory, in functions with SCATTERs: whose elements, of one memory, are all different ----- */
+/* ---- what was done to each memory, in functions with SCATTERs: whose elements, of one memory, are all different -- */
 
 enum { LOADED = 1, STORED = 2, SCATTERED = 4 };
 
@@ -56,8 +58,8 @@ static void guard_memory(struct cg_emit *e, kern_id id) {
   e->loaded = e->stored = true;
 }
 
-/* Adds what a loop does to exposed memory to what was done before, or gives the first memory for which the two meet, that of a warp
-** only if there is no other; KERN_NONE: none. */
+/* Adds what a loop does to exposed memory to what was done before, or gives the first memory for which the two meet,
+** that of a warp only if there is no other; KERN_NONE: none. */
 static kern_id look_into(struct cg_emit *e, kern_id loop, bool add) {
   int depth = 0;
   kern_id found = KERN_NONE;
@@ -143,7 +145,7 @@ void cg_own_lane(struct cg_emit *e, int n, int k) {
     base_str_printf(&e->text, k > 0 ? "(lane * %d + %d)" : "lane * %d", own, k);
 }
 
-/* ---- the exchange ------------------------------------------------------------------------------------------------- */
+/* ---- the exchange ------------------------------------------------------------------------------------------------ */
 
 /* "((__local f32 *)box)" from that of its u64 on. */
 static void add_exchange_at(struct cg_emit *e, kern_id id, int at) {
@@ -210,7 +212,7 @@ static void add_of_pair(void *self, struct base_str *str, char which) {
   base_str_add(str, which == 'a' ? p->a : p->b);
 }
 
-/* The two of a pair as a fold joins them. */
+/* The two of a pair, combined by an HREDUCE's op. */
 static void add_batched(struct cg_emit *e, kern_id id, const char *a, const char *b) {
   const struct kern_inst *x = cg_inst(e, id);
   bool is_bool = x->dtype == QUERN_DTYPE_BOOL, is_float = base_dtypes[x->dtype].class == BASE_FLOAT;
@@ -267,7 +269,8 @@ static bool is_warp_hreduce(const struct kern_inst *x) {
   return (x->imm == KERN_MIN || x->imm == KERN_MAX) && (x->dtype == QUERN_DTYPE_I32 || x->dtype == QUERN_DTYPE_U32);
 }
 
-/* "v12 = v12 + __shfl_xor_sync(0xffffffffu, v12, 1);" for h = 1, 2, ..., n / 2. all: threads n apart have the same, or there are none. */
+/* "v12 = v12 + __shfl_xor_sync(0xffffffffu, v12, 1);" for h = 1, 2, ..., n / 2. all: threads n apart have the same, or
+** there are none. */
 static void emit_butterfly(struct cg_emit *e, kern_id id, int n, bool all) {
   char own[16], other[64];
   if (all && n > 2 && is_warp_hreduce(cg_inst(e, id))) {
@@ -339,7 +342,8 @@ static void emit_warps(struct cg_emit *e, kern_id first, kern_id last) {
   for (kern_id id = first; id <= last; id++) emit_butterfly(e, id, hreduce_threads(e, id) / CG_WARP, true);
 }
 
-/* Folds that follow each other are exchanged at once, as many as half of the exchange has room for, after the last of them. */
+/* Folds that follow each other are exchanged at once, as many as half of the exchange has room for, after the last of
+** them. */
 static void emit_run(struct cg_emit *e, kern_id id) {
   kern_id start = id, most = half_size(e) / CG_WARP;
   while (crosses_warps(e, start - 1)) start--;

@@ -1,9 +1,10 @@
 /* codegen/thread_block.c -- which phases of GPUs have tasks that a thread block runs, and which accesses need barriers
-** Several threads run a task of a phase with vectors; each of them has some lanes of every value (codegen.h), and all have the same scalars.
-** Loads and stores of vectors are coalesced: neighboring threads access neighboring elements. The accumulators of a row are spread over
-** the threads. What crosses lanes goes through shared memory, where scratch lies too if it fits.
-** Barriers stand between what one thread stores and another loads: not where every element of a memory is accessed by one
-** thread only, which is so when all accesses are of whole vectors whose indices differ by multiples of their lanes.
+** Several threads run a task of a phase with vectors; each of them has some lanes of every value (codegen.h), and all
+** have the same scalars. Loads and stores of vectors are coalesced: neighboring threads access neighboring elements.
+** The accumulators of a row are spread over the threads. What crosses lanes goes through shared memory, where scratch
+** lies too if it fits. Barriers stand between what one thread stores and another loads: not where every element of a
+** memory is accessed by one thread only, which is so when all accesses are of whole vectors whose indices differ by
+** multiples of their lanes.
 ** see: docs/design/007-gpu.md      tests: tests/codegen/test_gpu.c
 */
 #include "codegen/cg_int.h"
@@ -12,8 +13,8 @@
 
 enum { BLOCK = 128 }; /* threads of a block whose tasks have a warp each */
 
-/* Whether an instruction needs all lanes in one thread, so that lanes cannot be mapped to threads; group 0: there will be one thread per
-** lane. */
+/* Whether an instruction needs all lanes in one thread, so that lanes cannot be mapped to threads; group 0: there will
+** be one thread per lane. */
 static bool is_not_spmd(const struct kern_fn *fn, const struct kern_inst *x, int group) {
   if (x->op == KERN_CALL || x->op == KERN_DOT4) return true;
   if (x->op == KERN_SHUFFLE) return true;
@@ -25,8 +26,8 @@ static bool is_not_spmd(const struct kern_fn *fn, const struct kern_inst *x, int
   return x->op == KERN_BITCAST && x->lanes != fn->insts.at[x->arg[0]].lanes;
 }
 
-/* PoCL 3.1 loses stores in branches with barriers, though all threads take the same one: in OpenCL, phases with branches are not run by
-** work-groups. */
+/* PoCL 3.1 loses stores in branches with barriers, though all threads take the same one: in OpenCL, phases with
+** branches are not run by work-groups. */
 int cg_block_threads(const struct kern *kern, int phase, const struct cg_target *target) {
   if (kern->phases[phase].library_call) return 1;
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
@@ -139,7 +140,8 @@ static void add_term(struct form *form, kern_id value, uint64_t times) {
   form->times[i] += times;
 }
 
-/* Adds `times` an index; multiples of the lanes, a loop's counter too, are nothing. Recursion is as deep as index arithmetic is. */
+/* Adds `times` an index; multiples of the lanes, a loop's counter too, are nothing. Recursion is as deep as index
+** arithmetic is. */
 static void add_index(struct form *form, const struct kern_fn *fn, kern_id id, uint64_t times, int lanes, int depth) {
   const struct kern_inst *x = &fn->insts.at[id];
   bool of_constant = x->op == KERN_MUL && fn->insts.at[x->arg[1]].op == KERN_CONST;
@@ -190,8 +192,8 @@ static bool same_spot(const struct kern_fn *fn, int a, int b) {
   return a == b || (fn->mems[a].in_place_class != 0 && fn->mems[a].in_place_class == fn->mems[b].in_place_class);
 }
 
-/* Memories of one in-place class may be one memory, and have the number of the first of them. All others that may take memory of another are
-** one class. */
+/* Memories of one in-place class may be one memory, and have the number of the first of them. All others that may take
+** memory of another are one class. */
 size_t cg_class(const struct kern_fn *fn, kern_id memory) {
   kern_id root = cg_root(fn, memory);
   const struct kern_inst *x = &fn->insts.at[root];

@@ -1,6 +1,7 @@
 /* codegen/value.c -- the names of values, and any lanes of them as expressions
-** keeps: a vector in the text is at most a register long, one lane on GPUs; longer values are several vectors v12_0, v12_1, ... In a thread
-**        block, these are the lanes that a thread has, and lanes are counted from the first of them.
+** keeps: a vector in the text is at most a register long, one lane on GPUs; longer values are several vectors v12_0,
+**        v12_1, ... In a thread block, these are the lanes that a thread has, and lanes are counted from the first of
+**        them.
 */
 #include "codegen/cg_int.h"
 

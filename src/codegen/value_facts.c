@@ -1,6 +1,8 @@
-/* codegen/value_facts.c -- what is known of a value before it is printed: the width of masks, the range of integers, powers of two
-** What is known to be small or not negative is divided faster, and is 32 bits long on GPUs. What may wrap is unknown. What is known
-** to be a multiple of a power of two may be the number of an element that several are loaded from at once.
+/* codegen/value_facts.c -- what is known of a value before it is printed: the width of masks, the range of integers,
+** powers of two
+** What is known to be small or not negative is divided faster, and is 32 bits long on GPUs. What may wrap is unknown.
+** What is known to be a multiple of a power of two may be the number of an element that several are loaded from at
+** once.
 ** tests: tests/codegen/test_control.c
 */
 #include "codegen/cg_int.h"

@@ -1,8 +1,8 @@
 /* ir/buffer_cache.c -- a caching allocator for elements
-** A block that comes back stays in the cache; a request takes the smallest cached one that is large enough and at most an eighth
-** larger, of several of one size the one that came back last.
-** keeps: cached blocks are sorted; they have no more bytes than the limit, or the oldest of them are freed; there is room
-**        in the list for those that are used, so that giving one back needs no memory
+** A block that comes back stays in the cache; a request takes the smallest cached one that is large enough and at most
+** an eighth larger, of several of one size the one that came back last.
+** keeps: cached blocks are sorted; they have no more bytes than the limit, or the oldest of them are freed; there is
+**        room in the list for those that are used, so that giving one back needs no memory
 ** tests: tests/ir/test_buffer_cache.c
 */
 #include <string.h>

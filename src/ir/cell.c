@@ -11,7 +11,8 @@ struct ir_free_cell {
 
 enum { STEP = 16, SMALL = 1024, SMALL_CLASSES = SMALL / STEP, SMALL_BITS = 10 };
 
-/* The class of a request and the bytes of its cells: multiples of 16 up to 1 KiB, then quarters between powers of two. */
+/* The class of a request and the bytes of its cells: multiples of 16 up to 1 KiB, then quarters between powers of
+** two. */
 static int class_of(size_t bytes, size_t *cell) {
   if (bytes <= SMALL) {
     size_t number = bytes == 0 ? 0 : (bytes - 1) / STEP;

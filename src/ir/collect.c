@@ -1,4 +1,5 @@
-/* ir/collect.c -- collecting a context: nodes that no tensor needs any more are freed, those that stay stay where they are
+/* ir/collect.c -- collecting a context: nodes that no tensor needs any more are freed, those that stay stay where they
+** are
 ** in:    tensors, and the holders that pinned theirs (models, steps, graphs)
 ** keeps: all or nothing: marking is what can fail, and changes nothing; ids are not given out again
 ** tests: tests/ir/test_collect.c

@@ -6,7 +6,7 @@
 
 #include "ir/ir.h"
 
-/* ---- order ---------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 /* Merges sorted runs of width w, from src to dst; a pair already in order is copied. */
 static void merge_runs(struct ir_node **dst, struct ir_node *const *src, size_t n, size_t w) {
@@ -97,7 +97,7 @@ ptrdiff_t ir_order_find(const struct ir_order *order, const struct ir_node *node
   return lo < order->n && order->at[lo] == node ? (ptrdiff_t)lo : -1;
 }
 
-/* ---- rebuilding ----------------------------------------------------------------------------------------------------- */
+/* ---- rebuilding -------------------------------------------------------------------------------------------------- */
 
 quern_status ir_poison_error(quern_context *ctx) {
   QUERN_TRY(quern_context_check(ctx));
@@ -174,7 +174,7 @@ quern_status ir_substitute(quern_context *ctx, size_t n, quern_tensor *const *ro
   return ir_transform(ctx, n, roots, visit_pairs, &(struct pairs){n_pairs, from, to}, out);
 }
 
-/* ---- closed graphs -------------------------------------------------------------------------------------------------- */
+/* ---- closed graphs ----------------------------------------------------------------------------------------------- */
 
 quern_tensor *ir_leaf(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims) {
   return ir_make(ctx, IR_INPUT, 0, NULL, &(struct ir_attrs){.name = "", .dtype = dtype, .shape = {rank, dims}});
@@ -297,7 +297,7 @@ quern_status ir_inline(quern_context *ctx, const struct ir_graph *graph, quern_t
                        results);
 }
 
-/* ---- subgraphs inside, and composites out -------------------------------------------------------------------------- */
+/* ---- subgraphs inside, and composites out ------------------------------------------------------------------------ */
 
 quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph, ir_visit *visit, void *user,
                                 const struct ir_graph **out) {
@@ -348,7 +348,8 @@ static quern_status inline_body(struct inlining *in, const struct ir_graph **bod
 /* Nodes that subgraphs in subgraphs may add where there are so many: large graphs may grow more. */
 static uint64_t most_added(uint64_t nodes) { return BASE_MAX((uint64_t)IR_MOST_INLINED, 64 * nodes); }
 
-/* Adds the nodes that roots reach, and once those of each subgraph. Recursion is as deep as subgraphs lie in subgraphs. */
+/* Adds the nodes that roots reach, and once those of each subgraph. Recursion is as deep as subgraphs lie in
+** subgraphs. */
 static quern_status count_nodes(quern_context *ctx, size_t n, quern_tensor *const *roots, uint32_t epoch,
                                 uint64_t *count) {
   struct ir_order order;

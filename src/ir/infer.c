@@ -104,7 +104,7 @@ static quern_status need_reduce(const struct infer *in, quern_dtype dtype) {
   return QUERN_STATUS_OK;
 }
 
-/* ---- leaves ------------------------------------------------------------------------------------------------------- */
+/* ---- leaves ------------------------------------------------------------------------------------------------------ */
 
 static quern_status infer_LEAF(const struct infer *in) {
   QUERN_CHECK(in->attrs->index >= 0, INVALID, "%s: index is %lld", in->name, (long long)in->attrs->index);
@@ -149,7 +149,7 @@ static quern_status infer_RANDOM(const struct infer *in) {
   return QUERN_STATUS_OK;
 }
 
-/* ---- elementwise -------------------------------------------------------------------------------------------------- */
+/* ---- elementwise ------------------------------------------------------------------------------------------------- */
 
 static quern_status infer_SAME(const struct infer *in) { return give_like(in, in->src[0], in->src[0]->dtype); }
 
@@ -180,7 +180,7 @@ static quern_status infer_SELECT(const struct infer *in) {
   return give_like(in, in->src[1], in->src[1]->dtype);
 }
 
-/* ---- movement ----------------------------------------------------------------------------------------------------- */
+/* ---- movement ---------------------------------------------------------------------------------------------------- */
 
 static quern_status infer_RESHAPE(const struct infer *in) {
   const quern_tensor *x = in->src[0];
@@ -439,7 +439,7 @@ static quern_status infer_SCATTER(const struct infer *in) {
   return infer_SAME(in);
 }
 
-/* ---- reductions, order, contraction ------------------------------------------------------------------------------- */
+/* ---- reductions, order, contraction ------------------------------------------------------------------------------ */
 
 static quern_status infer_REDUCE(const struct infer *in) {
   const quern_tensor *x = in->src[0];
@@ -534,7 +534,7 @@ static quern_status infer_DOT(const struct infer *in) {
   return give(in, &type);
 }
 
-/* ---- control ------------------------------------------------------------------------------------------------------ */
+/* ---- control ----------------------------------------------------------------------------------------------------- */
 
 static quern_status need_graph(const struct infer *in, const struct ir_graph *graph, const char *what, int n_params) {
   QUERN_CHECK(graph != NULL, INVALID, "%s: the %s is null", in->name, what);

@@ -1,6 +1,6 @@
 /* ir/ir.h -- the graph IR: immutable, interned, multi-result nodes of primitive operations
-** A quern_tensor is one result of a node: an edge of the graph. Equal nodes are the same pointer, so common subexpressions
-** never exist. Sources have smaller ids than their users, so increasing id is a topological order.
+** A quern_tensor is one result of a node: an edge of the graph. Equal nodes are the same pointer, so common
+** subexpressions never exist. Sources have smaller ids than their users, so increasing id is a topological order.
 ** see: docs/ir.md (every op's equation), docs/design/001-ground.md
 */
 #ifndef IR_IR_H
@@ -10,7 +10,7 @@
 #include "quern/graph.h"
 #include "quern/tensor.h"
 
-/* ---- ops and attributes --------------------------------------------------------------------------------------------- */
+/* ---- ops and attributes ------------------------------------------------------------------------------------------ */
 
 enum ir_op {
 #define OP(NAME, ...) IR_##NAME,
@@ -107,7 +107,7 @@ extern const struct ir_attr_info ir_attr_table[IR_ATTR_COUNT];
 /* Chains the hash of one field of ir_attrs; a buffer adds nothing. */
 uint64_t ir_attr_hash(uint64_t h, enum ir_attr_kind kind, const void *field);
 
-/* ---- nodes ------------------------------------------------------------------------------------------------------------ */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 struct ir_type {
   quern_dtype dtype;
@@ -135,7 +135,8 @@ struct ir_node {
   quern_tensor *out;            /* n_out results */
 };
 
-/* A closed subgraph: its results reach no leaf but PARAM, CONST and IOTA. Interned: equal graphs are the same pointer. */
+/* A closed subgraph: its results reach no leaf but PARAM, CONST and IOTA. Interned: equal graphs are the same
+** pointer. */
 struct ir_graph {
   quern_context *ctx;
   uint64_t hash;
@@ -151,13 +152,15 @@ struct ir_graph {
 struct ir_composite {
   const char *name;
   int n_results;
-  /* Builds the meaning on fresh leaves args; attrs has the node's ints and reals. NULL of a rule that a user registered. */
+  /* Builds the meaning on fresh leaves args; attrs has the node's ints and reals. NULL of a rule that a user
+  ** registered. */
   void (*body)(quern_context *ctx, const struct ir_attrs *attrs, quern_tensor *const *args, quern_tensor **results);
-  /* dx[i] = the gradient of source i given dy[j] of result j (NULL when result j is no float); dx[i] comes as NULL, which
-  ** means zero. Errors are recorded in the node's context by the builders used. No vjp: the gradient is that of the body. */
+  /* dx[i] = the gradient of source i given dy[j] of result j (NULL when result j is no float); dx[i] comes as NULL,
+  ** which means zero. Errors are recorded in the node's context by the builders used. No vjp: the gradient is that of
+  ** the body. */
   void (*vjp)(const struct ir_composite *self, const struct ir_node *node, quern_tensor *const *dy, quern_tensor **dx);
-  /* True when body may be called with these: the public builder could have made them. Asked when a node comes from a text;
-  ** a kind without it cannot be read from text. */
+  /* True when body may be called with these: the public builder could have made them. Asked when a node comes from a
+  ** text; a kind without it cannot be read from text. */
   bool (*admits)(const struct ir_attrs *attrs, int n, quern_tensor *const *src);
   void (*rule)(void); /* of a user's rule: the function, as quern_vjp_rule, and its argument */
   void *user;
@@ -241,7 +244,8 @@ extern quern_tensor ir_poison;
 
 static inline bool ir_is_poison(const quern_tensor *t) { return t == NULL || t->node == NULL; }
 
-/* Records the first error of a context with the caller's place (ctx NULL: only in this thread) and returns the poison. */
+/* Records the first error of a context with the caller's place (ctx NULL: only in this thread) and returns the
+** poison. */
 quern_tensor *ir_fail(quern_context *ctx, quern_status status, const char *fmt, ...) BASE_PRINTF(3, 4);
 /* Records an error that base_error has recorded in this thread already as the context's; returns the poison. */
 quern_tensor *ir_fail_last(quern_context *ctx);
@@ -249,8 +253,8 @@ quern_tensor *ir_fail_last(quern_context *ctx);
 /* The error behind a poison tensor: the one that a builder recorded in the context, or INTERNAL when there is none. */
 quern_status ir_poison_error(quern_context *ctx) QUERN_NODISCARD;
 
-/* The node with these sources and attributes: the one there is, or a new one. Its result 0, or the poison with the error
-** recorded. Any poison source gives the poison. */
+/* The node with these sources and attributes: the one there is, or a new one. Its result 0, or the poison with the
+** error recorded. Any poison source gives the poison. */
 quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src,
                       const struct ir_attrs *attrs);
 
@@ -261,16 +265,18 @@ quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor
 /* True when making the node again would give the same pointer. */
 bool ir_node_is_interned(const struct ir_node *node);
 
-/* Adds an item to a map of the context, and remembers that when there is a mark; false when there is no memory (rewind.c). */
+/* Adds an item to a map of the context, and remembers that when there is a mark; false when there is no memory
+** (rewind.c). */
 bool ir_intern(quern_context *ctx, struct base_map *map, uint64_t hash, void *item);
 
-/* Memory of that many bytes, all zero, or NULL with the error recorded; to be freed with the same number of bytes, or with
-** the context (cell.c). ir_cell_bytes: how many such a cell has in fact. */
+/* Memory of that many bytes, all zero, or NULL with the error recorded; to be freed with the same number of bytes, or
+** with the context (cell.c). ir_cell_bytes: how many such a cell has in fact. */
 void *ir_cell_new(quern_context *ctx, size_t bytes);
 void ir_cell_free(quern_context *ctx, void *memory, size_t bytes);
 size_t ir_cell_bytes(size_t bytes);
 
-/* A node that is not in its context yet, in memory of an arena that joins the context's; NULL when there is none (node.c). */
+/* A node that is not in its context yet, in memory of an arena that joins the context's; NULL when there is none
+** (node.c). */
 struct ir_node *ir_node_in(struct base_arena *arena, quern_context *ctx, enum ir_op op, const struct ir_attrs *attrs,
                            const struct ir_type *type);
 size_t ir_node_bytes(const struct ir_node *node);
@@ -289,14 +295,16 @@ void ir_bodies_sweep(quern_context *ctx, uint32_t epoch);
 quern_status ir_scope_begin(quern_context *ctx) QUERN_NODISCARD;
 void ir_scope_end(quern_context *ctx);
 
-/* A buffer of that many bytes that is freed with the context (buffer.c), or NULL with the error recorded in this thread. */
+/* A buffer of that many bytes that is freed with the context (buffer.c), or NULL with the error recorded in this
+** thread. */
 struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes);
 /* One whose elements somebody else owns. data NULL: unbound. */
 struct ir_buffer *ir_buffer_wrap(quern_context *ctx, void *data, size_t bytes);
 /* Gives its memory back at once; nodes that have it are unbound from now on. */
 void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer);
 
-/* A block of at least that many bytes, *room in fact, or NULL with the error recorded; and giving it back (buffer_cache.c). */
+/* A block of at least that many bytes, *room in fact, or NULL with the error recorded; and giving it back
+** (buffer_cache.c). */
 void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room);
 void ir_buffer_cache_give(quern_context *ctx, void *data, size_t room);
 void ir_buffer_cache_init(struct ir_buffer_cache *pool);
@@ -327,7 +335,7 @@ quern_tensor *ir_const_int(quern_context *ctx, quern_dtype dtype, int64_t value)
 /* True when t is a CONST, or a BROADCAST or RESHAPE of one, whose elements all equal value (-0 differs from 0). */
 bool ir_is_const(const quern_tensor *t, double value);
 
-/* ---- walking and rebuilding (graph.c) ------------------------------------------------------------------------------ */
+/* ---- walking and rebuilding (graph.c) ---------------------------------------------------------------------------- */
 
 struct ir_order {
   struct ir_node **at;
@@ -379,8 +387,8 @@ enum { IR_MOST_INLINED = 1 << 18 };
 quern_status ir_inline_composite(struct ir_node *node, const struct ir_graph *body, quern_tensor *const *src,
                                  uint32_t nodes_before, quern_tensor **out) QUERN_NODISCARD;
 
-/* Derivatives and casts visit subgraphs in subgraphs, which can double at each level: from the outermost begin to its end
-** they may make so many nodes for those that the roots reach, subgraphs included, or as many as inlining may.
+/* Derivatives and casts visit subgraphs in subgraphs, which can double at each level: from the outermost begin to its
+** end they may make so many nodes for those that the roots reach, subgraphs included, or as many as inlining may.
 ** outermost: whether this begin is, which end is to be given. */
 quern_status ir_growth_begin(quern_context *ctx, size_t n, quern_tensor *const *roots, bool *outermost) QUERN_NODISCARD;
 void ir_growth_end(quern_context *ctx, bool outermost);
@@ -397,7 +405,7 @@ quern_status ir_inline_composites(quern_context *ctx, size_t n, quern_tensor *co
 /* Checks every node that roots reach, subgraphs included: sources, types, attributes, interning, closedness. */
 quern_status ir_verify(quern_context *ctx, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
 
-/* ---- composites (composite.c) ---------------------------------------------------------------------------------------- */
+/* ---- composites (composite.c) ------------------------------------------------------------------------------------ */
 
 /* Registers a kind of composite; the struct must outlive the context. INVALID when the name is taken. */
 quern_status ir_composite_add(quern_context *ctx, const struct ir_composite *kind) QUERN_NODISCARD;
@@ -411,7 +419,7 @@ quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *ki
 quern_tensor *ir_composite_make(quern_context *ctx, const struct ir_composite *kind, struct ir_ints ints,
                                 struct ir_reals reals, int n, quern_tensor *const *src);
 
-/* ---- text (print.c, parse.c, graphviz.c) --------------------------------------------------------------------------------- */
+/* ---- text (print.c, parse.c, graphviz.c) ------------------------------------------------------------------------- */
 
 /* Prints the graph that roots reach; names[i] may be NULL, and so may names. */
 quern_status ir_print(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
@@ -443,9 +451,10 @@ quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, v
 /* Records that a leaf has no value. */
 quern_status ir_unbound(const struct ir_node *node);
 
-/* ---- rewriting (rewrite.c, rules.c) ------------------------------------------------------------------------------------ */
+/* ---- rewriting (rewrite.c, rules.c) ------------------------------------------------------------------------------ */
 
-/* A rule looks at a node whose sources are rewritten already. It is a pattern unless one of the two functions is set. */
+/* A rule looks at a node whose sources are rewritten already. It is a pattern unless one of the two functions is
+** set. */
 struct ir_rule {
   const char *name;
   enum ir_op op;        /* the root it looks at */

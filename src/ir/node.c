@@ -33,7 +33,7 @@ const struct ir_attr_info ir_attr_table[IR_ATTR_COUNT] = {
 const char *const ir_reduce_names[IR_REDUCE_COUNT] = {"sum", "prod", "max", "min", "set"};
 const char *const ir_combine_names[IR_COMBINE_COUNT] = {"mul", "add", "max", "min"};
 
-/* ---- types --------------------------------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 quern_status ir_type_count(quern_dtype dtype, int rank, const int64_t *dims, int64_t *count) {
   int64_t n = 1;
@@ -74,7 +74,7 @@ char *ir_type_text(char buffer[IR_TYPE_TEXT], const quern_tensor *t) {
   return buffer;
 }
 
-/* ---- attributes: what each kind's field holds, how it is hashed, compared and copied ------------------------------- */
+/* ---- attributes: what each kind's field holds, how it is hashed, compared and copied ----------------------------- */
 
 uint64_t ir_attr_hash(uint64_t h, enum ir_attr_kind kind, const void *field) {
   switch (kind) {
@@ -135,7 +135,7 @@ static bool equal_field(enum ir_attr_kind kind, const void *x, const void *y) {
 
 static const struct ir_attrs no_attrs;
 
-/* ---- interning ------------------------------------------------------------------------------------------------------ */
+/* ---- interning --------------------------------------------------------------------------------------------------- */
 
 /* Orders tensors of a context: by node, then by result. */
 static uint64_t edge_number(const quern_tensor *t) { return (uint64_t)t->node->id << 32 | (uint64_t)t->result; }
@@ -178,7 +178,7 @@ static bool node_equals(const void *item, const void *against) {
   return true;
 }
 
-/* ---- the memory of a node: one piece with all that only it points to ------------------------------------------------ */
+/* ---- the memory of a node: one piece with all that only it points to --------------------------------------------- */
 
 /* Pieces one behind the other; memory NULL: they are measured. */
 struct layout {
@@ -292,7 +292,7 @@ struct ir_node *ir_node_in(struct base_arena *arena, quern_context *ctx, enum ir
   return memory != NULL ? fill_node(memory, ctx, &key, 1, type) : NULL;
 }
 
-/* ---- making --------------------------------------------------------------------------------------------------------- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* False when a source is null, of another context or poison; records an error for the first two. */
 static bool sources_ok(quern_context *ctx, enum ir_op op, int n_src, quern_tensor *const *src) {
@@ -384,7 +384,7 @@ bool ir_node_is_interned(const struct ir_node *node) {
   return hash_key(&key) == node->hash && base_map_find(&node->ctx->nodes, node->hash, node_equals, &key) == node;
 }
 
-/* ---- constants ------------------------------------------------------------------------------------------------------- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 quern_tensor *ir_const(quern_context *ctx, quern_dtype dtype, double value) {
   unsigned char bits[8] = {0};

@@ -9,7 +9,8 @@ static bool give_up(struct ir_node *node, quern_tensor **out) {
   return true;
 }
 
-/* Bodies in bodies that double at each level are left where they are when they have become as large as composites may. */
+/* Bodies in bodies that double at each level are left where they are when they have become as large as composites
+** may. */
 static bool is_large(const struct ir_graph *body) { return body->n_nodes > IR_MOST_INLINED; }
 
 static bool give_branch(quern_context *ctx, struct ir_node *node, const struct ir_graph *branch, quern_tensor **out) {

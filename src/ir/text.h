@@ -1,4 +1,5 @@
-/* ir/text.h -- what printing and parsing share: numbered blocks (text_number.c), pieces of text (print.c), a cursor (lex.c)
+/* ir/text.h -- what printing and parsing share: numbered blocks (text_number.c), pieces of text (print.c), a cursor
+** (lex.c)
 ** see: docs/ir.md, "The text form"
 */
 #ifndef IR_TEXT_H

@@ -89,8 +89,8 @@ static quern_status verify_roots(quern_context *ctx, struct found *found, size_t
   return status;
 }
 
-/* The graph's parameters are PARAM 0, 1, ..., and every PARAM that the results reach is one of them; *depth is that of the
-** subgraphs inside. */
+/* The graph's parameters are PARAM 0, 1, ..., and every PARAM that the results reach is one of them; *depth is that of
+** the subgraphs inside. */
 static quern_status verify_reached(quern_context *ctx, const struct ir_graph *graph, int *depth) {
   for (int i = 0; i < graph->n_params; i++) {
     const struct ir_node *node = graph->params[i]->node;

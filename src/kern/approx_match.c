@@ -1,8 +1,9 @@
 /* kern/approx_match.c -- which expressions that are rounded to 16 bits have a short approximation
 ** in:    a CAST of f32 to bf16 or f16 in a group      out: the function, and the tensors that it is of
-** Whether an expression is one of these functions is found out by its values, in double precision at some points: so it does not matter
-** how the graph has written it, or what passes made of it (as in pass/epilogue.c).
-** keeps: everything between the CAST and what it is of is computed in the group, and what is rounded has no other use there
+** Whether an expression is one of these functions is found out by its values, in double precision at some points: so it
+** does not matter how the graph has written it, or what passes made of it (as in pass/epilogue.c).
+** keeps: everything between the CAST and what it is of is computed in the group, and what is rounded has no other use
+**        there
 ** see:   math_approx.c      tests: tests/sched/test_approx.c
 */
 #include <math.h>
@@ -80,8 +81,8 @@ static int add_item(struct expression *x, const quern_tensor *t) {
   return x->n++;
 }
 
-/* Numbers from -7 to 7, no further apart than 0.3 (ops with corners are among those that are known), then large and small ones of both
-** signs. */
+/* Numbers from -7 to 7, no further apart than 0.3 (ops with corners are among those that are known), then large and
+** small ones of both signs. */
 static double sample(int point) {
   static const double sizes[] = {1e-30, 1e-6, 1e-3, 5, 6.5, 12, 31, 1e3, 1e15, 1e30};
   int wide = point - (POINTS - 2 * (int)BASE_COUNT(sizes));

@@ -1,6 +1,7 @@
 /* kern/batch_tasks.c -- which tasks the first rows of a dynamic batch need: from where each task stores
-** A store of task t goes to element c * floor(t / q) + d of its memory or behind it, c > 0: that is proven from the same forms
-** as bounds are. So the first n rows, n * row elements, are written by tasks with c * floor(t / q) + d < n * row only.
+** A store of task t goes to element c * floor(t / q) + d of its memory or behind it, c > 0: that is proven from the
+** same forms as bounds are. So the first n rows, n * row elements, are written by tasks with c * floor(t / q) + d < n *
+** row only.
 ** keeps: tasks are left out only if all that the phase writes has rows, and all its stores agree
 ** see:   docs/design/003-dynamic-batch.md      tests: tests/kern/test_batch_tasks.c
 */
@@ -53,7 +54,8 @@ static int32_t find_quotient(const struct kern_scan *s, const struct kern_form *
   return -1;
 }
 
-/* The quotient that belongs to a remainder, or -1: that of what it is a remainder of, or of what that is a quotient of. */
+/* The quotient that belongs to a remainder, or -1: that of what it is a remainder of, or of what that is a quotient
+** of. */
 static int32_t quotient(const struct kern_scan *s, const struct kern_sym *mod) {
   int32_t found = find_quotient(s, mod->of, mod->by);
   if (found >= 0 || mod->of->n != 1 || mod->of->terms[0].coef != 1 || mod->of->constant != 0) return found;

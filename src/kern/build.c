@@ -378,8 +378,8 @@ static bool is_float_const(const struct kern_builder *b, kern_id x, double *valu
   return true;
 }
 
-/* (a + c) 2^k with constants is fma(a, 2^k, c 2^k): the same bits, as both are far from what is too large or too small. KERN_NONE:
-** it is something else. */
+/* (a + c) 2^k with constants is fma(a, 2^k, c 2^k): the same bits, as both are far from what is too large or too small.
+** KERN_NONE: it is something else. */
 static kern_id fold_scaled_sum(struct kern_builder *b, kern_id sum, kern_id scale) {
   struct kern_inst t = type_of(b, sum);
   double power, c;

@@ -179,7 +179,8 @@ static inline float exp2_flushed(float x) {
 }
 UNARY(exp2, float, f32, exp2_flushed(x))
 
-/* A warp: thread i has numbers 4 i, ... of sums and a, 2 i and 2 i + 1 of b. Terms are added in their order, each product exact. */
+/* A warp: thread i has numbers 4 i, ... of sums and a, 2 i and 2 i + 1 of b. Terms are added in their order, each
+** product exact. */
 static void multiply_warp(float *to, const float *sums, const float *a, const float *b) {
   for (int i = 0; i < 4 * KERN_WARP; i++) {
     int thread = i / 4, row = i % 4 / 2, column = 2 * (thread % 4) + i % 2;

@@ -1,7 +1,8 @@
 /* kern/kern.h -- the kernel IR: what a kernel does, loop by loop; and the values of graph nodes as instructions
 ** A kernel is a list of phases that run one after another; a phase is a function that is run for each of its tasks, in
 ** any order and on any thread. A function is a flat list of instructions; FOR and IF open a block, END closes it. An
-** instruction's value is named by its number. Every kernel is interpreted (interp.c) or printed as C (codegen/) with the same bits.
+** instruction's value is named by its number. Every kernel is interpreted (interp.c) or printed as C (codegen/) with
+** the same bits.
 ** see: ops.def (every instruction's meaning), docs/design/002-cpu-compiler.md
 */
 #ifndef KERN_KERN_H
@@ -9,7 +10,7 @@
 #include "ir/ir.h"
 #include "pass/pass.h"
 
-/* ---- instructions ----------------------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------ */
 
 enum kern_op {
 #define KOP(NAME, ...) KERN_##NAME,
@@ -49,7 +50,7 @@ struct kern_inst {
   int64_t imm;
 };
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 enum kern_role { KERN_IN, KERN_OUT, KERN_WORK }; /* WORK: scratch that is shared by all threads of one launch */
 
@@ -59,13 +60,14 @@ struct kern_mem {
   int64_t count; /* elements; -1 in functions that are called: unknown */
   /* Of an OUT: the IN whose memory it may take, because each task reads every element before it writes it; -1: none. */
   int alias;
-  /* INs and OUTs of one class, a number that is not 0, are read and then written at the same element by the same task: an OUT may be
-  ** computed in place of any such IN, as well as of alias. */
+  /* INs and OUTs of one class, a number that is not 0, are read and then written at the same element by the same task:
+  ** an OUT may be computed in place of any such IN, as well as of alias. */
   int in_place_class;
-  /* Elements of a row of the dynamic batch, where rows follow each other from the first element on and no row is made of another; 0: it
-  ** has none, or they lie otherwise. */
+  /* Elements of a row of the dynamic batch, where rows follow each other from the first element on and no row is made
+  ** of another; 0: it has none, or they lie otherwise. */
   int64_t row;
-  /* Of an OUT: what is stored will have left all caches before it is read, so streaming (non-temporal) stores pay. A hint, no more. */
+  /* Of an OUT: what is stored will have left all caches before it is read, so streaming (non-temporal) stores pay. A
+  ** hint, no more. */
   bool streaming;
 };
 
@@ -78,15 +80,17 @@ struct kern_fn {
   int depth; /* of open blocks while building */
 };
 
-/* The tasks of a phase: ceil((scalar < 0 ? 1 : value of that scalar) * mul / div); more than KERN_MAX_TASKS are refused. */
+/* The tasks of a phase: ceil((scalar < 0 ? 1 : value of that scalar) * mul / div); more than KERN_MAX_TASKS are
+** refused. */
 #define KERN_MAX_TASKS (INT64_C(1) << 40)
 struct kern_tasks {
   int scalar;
   int64_t mul, div;
 };
 
-/* Of a program with a dynamic batch, whose kernels have the number of rows as scalar 0: what the tasks write in the first n
-** rows, the first by * ceil((n * mul + add) / div) of them write, and no other task is needed. div 0: all are. */
+/* Of a program with a dynamic batch, whose kernels have the number of rows as scalar 0: what the tasks write in the
+** first n rows, the first by * ceil((n * mul + add) / div) of them write, and no other task is needed. div 0: all
+** are. */
 struct kern_batch_tasks {
   int64_t mul, add, div, by;
 };
@@ -95,10 +99,11 @@ struct kern_phase {
   int fn;            /* whose mems and scalars are those of the kernel; -1 in a library call */
   bool library_call; /* the kernel's library call is done here: there is no function, and one task */
   struct kern_tasks tasks;
-  /* On a GPU: threads of the thread block (OpenCL: work-group) that runs a task, a power of two; 0: as the code generator likes. Each thread
-  ** has n / block_threads neighboring lanes of a value of n lanes. */
+  /* On a GPU: threads of the thread block (OpenCL: work-group) that runs a task, a power of two; 0: as the code
+  ** generator likes. Each thread has n / block_threads neighboring lanes of a value of n lanes. */
   int block_threads;
-  /* Occupancy: thread blocks that an SM should have registers for at a time, which limits the registers of a thread (CUDA's launch bounds);
+  /* Occupancy: thread blocks that an SM should have registers for at a time, which limits the registers of a thread
+  ** (CUDA's launch bounds);
   ** 0: as it comes. */
   int min_blocks_per_sm;
   struct kern_batch_tasks batch_tasks;
@@ -107,20 +112,22 @@ struct kern_phase {
 };
 
 /* ---- library calls (library_call.c): what a library of the device does instead of generated code
-** The interpreter defines what a library call means. Sums have an order of the library's own, which is the same every time. */
+** The interpreter defines what a library call means. Sums have an order of the library's own, which is the same every
+** time. */
 
 enum kern_library_kind { KERN_LIBRARY_NONE, KERN_LIBRARY_GEMM, KERN_LIBRARY_ATTENTION, KERN_LIBRARY_ATTENTION_BACK };
 enum kern_activation { KERN_ACT_NONE, KERN_ACT_RELU, KERN_ACT_GELU_TANH };
 
-/* Element (n, i, j) of batch n is element `at + n batch + i row + j column` of the memory. mem KERN_NONE: there is none. */
+/* Element (n, i, j) of batch n is element `at + n batch + i row + j column` of the memory. mem KERN_NONE: there is
+** none. */
 struct kern_matrix {
   int mem;
   int64_t at, batch, row, column;
 };
 
 /* With s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j], in the dtype of accumulators,
-** y[n, i, j] = act(s), rounded once; `aux`, the auxiliary output if there is one, is the pre-activation s rounded to its dtype. Backward,
-** y = s act'(aux), and aux is an input. row or column is 1 of every matrix (or has extent 1). */
+** y[n, i, j] = act(s), rounded once; `aux`, the auxiliary output if there is one, is the pre-activation s rounded to
+** its dtype. Backward, y = s act'(aux), and aux is an input. row or column is 1 of every matrix (or has extent 1). */
 struct kern_gemm {
   int64_t batch, rows, columns, terms;
   struct kern_matrix a, b, y;
@@ -140,7 +147,8 @@ struct kern_view {
   int64_t at, batch, head, row;
 };
 
-/* The composite attention, or its gradient, of 16-bit floats; y is rounded once. Head h reads head h kv_heads / heads of k and v.
+/* The composite attention, or its gradient, of 16-bit floats; y is rounded once. Head h reads head h kv_heads / heads
+** of k and v.
 ** causal: query i attends to keys j <= i + keys - queries. lse[n, h, t] is f32, dense. */
 struct kern_attention {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
@@ -176,8 +184,8 @@ struct kern {
   int n_phases;
   struct kern_phase phases[KERN_MAX_PHASES];
   struct kern_library_call library_call; /* of the phase that is one */
-  bool
-      unaligned_base; /* memories are aligned as their elements only: they are parts of others, one per iteration of a loop */
+  /* memories are aligned as their elements only: they are parts of others, one per iteration of a loop */
+  bool unaligned_base;
   int max_batched; /* launches of it that may be batched into one, where a device can; 0: it is launched alone */
   struct kern_cost cost;
   quern_status failed; /* the first error while building; kern_finish reports it */
@@ -226,7 +234,8 @@ kern_id kern_task(struct kern_builder *b);
 kern_id kern_scalar(struct kern_builder *b, int number);
 kern_id kern_mem(struct kern_builder *b, int number);
 kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count);
-/* A LOCAL whose elements are warp-local: one warp of KERN_WARP threads, one lane per thread, uses each of them, and waits for no other. */
+/* A LOCAL whose elements are warp-local: one warp of KERN_WARP threads, one lane per thread, uses each of them, and
+** waits for no other. */
 enum { KERN_WARP = 32 };
 kern_id kern_local_warp(struct kern_builder *b, quern_dtype dtype, int64_t count);
 kern_id kern_at(struct kern_builder *b, kern_id mem, kern_id index);
@@ -280,8 +289,9 @@ static inline kern_id kern_mul(struct kern_builder *b, kern_id x, kern_id y) { r
 static inline kern_id kern_max(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MAX, x, y); }
 static inline kern_id kern_min(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MIN, x, y); }
 
-/* Arithmetic with a constant i64, and a loop over constants. The order in which C evaluates arguments is open: no call here has two
-** arguments that append instructions (tools/check_order.sh), so that a kernel does not depend on the compiler that compiled Quern. */
+/* Arithmetic with a constant i64, and a loop over constants. The order in which C evaluates arguments is open: no call
+** here has two arguments that append instructions (tools/check_order.sh), so that a kernel does not depend on the
+** compiler that compiled Quern. */
 static inline kern_id kern_add_i(struct kern_builder *b, kern_id x, int64_t y) {
   return kern_add(b, x, kern_index(b, y));
 }
@@ -307,15 +317,17 @@ static inline const struct kern_inst *kern_at_id(const struct kern_builder *b, k
 /* ---- mathematical functions as instructions (math.c, math_f32.c, math_f64.c) ------------------------------------- */
 
 /* The value of an elementwise op of the graph on values that have its sources' types (their dtypes exactly, any lanes):
-** every op of one, two or three sources of ops.def, with the meaning of docs/ir.md. Floats of 8 and 16 bits are computed
-** in f32 and rounded. dtype is the result's. exp, log, erf, tanh, sin, cos and the like are polynomials with explicit fma:
-** at most 2 ulp in f32 and f64. */
+** every op of one, two or three sources of ops.def, with the meaning of docs/ir.md. Floats of 8 and 16 bits are
+** computed in f32 and rounded. dtype is the result's. exp, log, erf, tanh, sin, cos and the like are polynomials with
+** explicit fma: at most 2 ulp in f32 and f64. */
 kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int n, const kern_id *x);
-/* exp of f32 that are not above 0, or NaN, by few instructions: at most 2 ulp down to -20, 5 down to -87, and 0 where exp is subnormal. */
+/* exp of f32 that are not above 0, or NaN, by few instructions: at most 2 ulp down to -20, 5 down to -87, and 0 where
+** exp is subnormal. */
 kern_id kern_exp_below(struct kern_builder *b, kern_id x);
 
-/* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_approx.c): at most 0.55 ulp of bf16
-** where results are 2^-25 or more, 0.62 of f16, with the rounding. GELU of -inf is NaN; slopes at infinities are the limits. */
+/* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_approx.c): at most
+** 0.55 ulp of bf16 where results are 2^-25 or more, 0.62 of f16, with the rounding. GELU of -inf is NaN; slopes at
+** infinities are the limits. */
 enum kern_approx { KERN_GELU, KERN_GELU_TANH, KERN_GELU_SLOPE, KERN_GELU_TANH_SLOPE, KERN_APPROX_COUNT };
 double kern_approx_exact(enum kern_approx f, double x);
 kern_id kern_approx(struct kern_builder *b, enum kern_approx f, quern_dtype dtype, kern_id x);
@@ -327,24 +339,27 @@ struct kern_approx_use {
 };
 bool kern_approx_find(const struct pass_group *group, const struct ir_node *node, struct kern_approx_use *found);
 
-/* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64 scalars. */
+/* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64
+** scalars. */
 kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index);
 
-/* ---- the order of float reductions: one for all CPU kernels, a function of extent and dtype only (reduction_order.c) -- */
+/* ---- the order of float reductions: one for all CPU kernels, a function of extent and dtype only
+** (reduction_order.c) */
 
 /* A sum or product of n elements in an order that does not depend on how it is computed:
-** chunks of KERN_CHUNK consecutive elements; element i of a chunk goes to accumulator i mod KERN_ACCUMULATORS(dtype), each of
-** which starts with the neutral element and takes its elements in increasing order; then accumulator i takes accumulator
-** i + h for h = half, ..., 2, 1; the chunks' results are combined from the first to the last, starting with the first.
-** Accumulators are f32 for f32 and narrower, f64 for f64, and 64 accumulators of f32, 32 of f64.
-** A contraction (DOT) instead: blocks of KERN_DOT_BLOCK consecutive terms; in a block one chain of fma (mul and add for other
-** semirings) from the neutral element in increasing order; the blocks' results are added from the first to the last, starting with the first.
-** A SCAN: parts of KERN_SCAN_CHUNK consecutive elements of its axis; in a part each element is added to the sum of those before it,
-** the first stands for itself; a result is what precedes the part, plus that sum; what precedes is the sum of the parts' totals,
-** from the first on. A SCATTER adds to an element one update after another, in their order.
-** Integers, max and min: any order gives the same bits.
-** A kernel for a GPU has an order of its own for reductions (sched/gpu_reduce.c): that of its lanes, of HREDUCE, and of its phases; and
-** for large contractions (sched/gpu_dot.c): one chain over the terms of a part, the parts from the first to the last. */
+** chunks of KERN_CHUNK consecutive elements; element i of a chunk goes to accumulator i mod KERN_ACCUMULATORS(dtype),
+** each of which starts with the neutral element and takes its elements in increasing order; then accumulator i takes
+** accumulator i + h for h = half, ..., 2, 1; the chunks' results are combined from the first to the last, starting with
+** the first. Accumulators are f32 for f32 and narrower, f64 for f64, and 64 accumulators of f32, 32 of f64.
+** A contraction (DOT) instead: blocks of KERN_DOT_BLOCK consecutive terms; in a block one chain of fma (mul and add for
+** other semirings) from the neutral element in increasing order; the blocks' results are added from the first to the
+** last, starting with the first. A SCAN: parts of KERN_SCAN_CHUNK consecutive elements of its axis; in a part each
+** element is added to the sum of those before it, the first stands for itself; a result is what precedes the part, plus
+** that sum; what precedes is the sum of the parts' totals, from the first on. A SCATTER adds to an element one update
+** after another, in their order. Integers, max and min: any order gives the same bits.
+** A kernel for a GPU has an order of its own for reductions (sched/gpu_reduce.c): that of its lanes, of HREDUCE, and of
+** its phases; and for large contractions (sched/gpu_dot.c): one chain over the terms of a part, the parts from the
+** first to the last. */
 enum { KERN_CHUNK = 16384, KERN_DOT_BLOCK = 512, KERN_SCAN_CHUNK = 4096 };
 quern_dtype kern_acc_dtype(quern_dtype dtype); /* f16, bf16, f8: f32; integers and bool: themselves */
 int kern_accumulators(quern_dtype acc);        /* 64 for 4 bytes and less, 32 for 8 bytes */
@@ -356,8 +371,9 @@ kern_id kern_tree(struct kern_builder *b, enum ir_reduce reduce, int n_values, c
 
 /* ---- the value of a tensor at a point (value.c): graph nodes become instructions --------------------------------- */
 
-/* Where the loop nest of a fusion group stands: each variable of the group's space has a scalar i64 value; one of them may be a vector,
-** counting up by one from that value over the lanes. The memory that holds a tensor, or the value it has, is bound beforehand. */
+/* Where the loop nest of a fusion group stands: each variable of the group's space has a scalar i64 value; one of them
+** may be a vector, counting up by one from that value over the lanes. The memory that holds a tensor, or the value it
+** has, is bound beforehand. */
 struct kern_values;
 quern_status kern_values_new(struct kern_values **values, struct kern_builder *b, quern_context *ctx,
                              struct pass_space *space) QUERN_NODISCARD;
@@ -365,23 +381,25 @@ void kern_values_free(struct kern_values *values);
 
 /* Values are computed for threads of GPUs from now on: exp(x - max x) and iota == s take fewer instructions there. */
 void kern_values_for_gpu(struct kern_values *values);
-/* What nodes of the fusion group round to 16 bits is computed by short approximations from now on. The group outlives the values. */
+/* What nodes of the fusion group round to 16 bits is computed by short approximations from now on. The group outlives
+** the values. */
 void kern_values_allow_approx(struct kern_values *values, const struct pass_group *group);
 
 /* Tensor t is read from memory: dense row-major. */
 void kern_values_bind_mem(struct kern_values *values, const quern_tensor *t, kern_id mem);
-/* Tensor t, read at exactly these indices, has this value (a reduction's result, a tile of a contraction). Until unbound. */
+/* Tensor t, read at exactly these indices, has this value (a reduction's result, a tile of a contraction). Until
+** unbound. */
 void kern_values_bind(struct kern_values *values, const quern_tensor *t, int rank, const struct pass_index *const *at,
                       kern_id value);
 void kern_values_unbind(struct kern_values *values, const quern_tensor *t);
 
-/* Sets variable var of the space to a scalar value. lanes > 1: lane i stands for value + i, for as many lanes, and only one
-** variable at a time can be so; active (or KERN_NONE) is how many of the lanes count: the others are not read. */
+/* Sets variable var of the space to a scalar value. lanes > 1: lane i stands for value + i, for as many lanes, and only
+** one variable at a time can be so; active (or KERN_NONE) is how many of the lanes count: the others are not read. */
 void kern_values_set(struct kern_values *values, int var, kern_id value, int lanes, kern_id active);
 
-/* Variable var, which is never set, stands for an index of other variables that lies within var's extent; these may be defined
-** themselves, but not by var. Bound tensors and the indices of nodes are followed in terms of var, so that what is bound is found
-** through reshapes; instructions are made from the index. */
+/* Variable var, which is never set, stands for an index of other variables that lies within var's extent; these may be
+** defined themselves, but not by var. Bound tensors and the indices of nodes are followed in terms of var, so that what
+** is bound is found through reshapes; instructions are made from the index. */
 void kern_values_define(struct kern_values *values, int var, const struct pass_index *index);
 
 /* What follows may be forgotten at the matching leave: call around every loop and if that is opened. */
@@ -401,18 +419,19 @@ kern_id kern_values_start(struct kern_values *values, const quern_tensor *t, int
 /* The variable that has lanes, or -1. */
 int kern_values_vector(const struct kern_values *values, int *lanes);
 
-/* ---- checking, printing, running ---------------------------------------------------------------------------------- */
+/* ---- checking, printing, running --------------------------------------------------------------------------------- */
 
-/* Types, scopes, blocks, arguments of calls, and bounds: every index into a memory of known count is proven to lie inside it
-** by intervals, or the kernel is refused; stores of different tasks to one OUT or WORK in one phase are proven apart where the index is affine.
-** unproven (may be NULL) counts the stores for which no proof was found. */
+/* Types, scopes, blocks, arguments of calls, and bounds: every index into a memory of known count is proven to lie
+** inside it by intervals, or the kernel is refused; stores of different tasks to one OUT or WORK in one phase are
+** proven apart where the index is affine. unproven (may be NULL) counts the stores for which no proof was found. */
 quern_status kern_verify(const struct kern *kern, int *unproven) QUERN_NODISCARD;
 
 /* The checks of kern_verify for the phase that is a library call, and for the call; OK when there is neither. */
 quern_status kern_check_library_call(const struct kern *kern) QUERN_NODISCARD;
 
-/* Finds which tasks of each phase the first rows need, from the memories' rows; of phases for which nothing can be proven, and of
-** those that write memory without rows, all are. Scalar 0 is the number of rows, at most `most`. Before kern_finish. */
+/* Finds which tasks of each phase the first rows need, from the memories' rows; of phases for which nothing can be
+** proven, and of those that write memory without rows, all are. Scalar 0 is the number of rows, at most `most`. Before
+** kern_finish. */
 quern_status kern_find_batch_tasks(struct kern *kern, int64_t most) QUERN_NODISCARD;
 
 /* The tasks of a phase that are run. */
@@ -441,9 +460,9 @@ quern_status kern_interp(const struct kern *kern, const struct kern_launch *laun
 
 /* Bytes of scratch that one thread needs for the LOCALs of the largest phase, callees included. */
 int64_t kern_scratch_bytes(const struct kern *kern);
-/* The layout behind it, for one function: at (may be NULL; one per instruction) is given the byte of each LOCAL, and of each
-** CALL the byte where the callee's scratch begins, from the start of the function's own. callees[k]: what this gave for function k,
-** for those before it. Returns the bytes the function needs. */
+/* The layout behind it, for one function: at (may be NULL; one per instruction) is given the byte of each LOCAL, and of
+** each CALL the byte where the callee's scratch begins, from the start of the function's own. callees[k]: what this
+** gave for function k, for those before it. Returns the bytes the function needs. */
 int64_t kern_scratch_place(const struct kern *kern, size_t fn, const int64_t *callees, int64_t *at);
 
 #endif

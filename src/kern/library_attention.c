@@ -1,6 +1,9 @@
-/* kern/library_attention.c -- library calls of attention and its gradient: checked, as text, in the hash, and run with plain loops
-** in:    a kernel whose call is ATTENTION or ATTENTION_BACK     out: what a library gives, up to the order of sums and roundings inside
-** keeps: everything between loads and stores is f32; a query that attends to nothing gives zeros and -inf, and no gradient
+/* kern/library_attention.c -- library calls of attention and its gradient: checked, as text, in the hash, and run with
+** plain loops
+** in:    a kernel whose call is ATTENTION or ATTENTION_BACK     out: what a library gives, up to the order of sums and
+**        roundings inside
+** keeps: everything between loads and stores is f32; a query that attends to nothing gives zeros and -inf, and no
+**        gradient
 ** see:   library_call.c, tensor/attention.c (the composite)      tests: tests/kern/test_library_attention.c
 */
 #include <math.h>

@@ -1,9 +1,11 @@
 /* kern/math_approx.c -- GELU and its derivative as f32 that are rounded to bf16 or f16: as many terms as that needs
-** With a = |x|, GELU is max(x, 0) - a 2^E(a), E = log2 of the share of the other side; its derivative is W(a) 2^E(a) where x < 0, and 1
-** less that elsewhere. Nothing cancels, so small results are right as well. E and W are polynomials; W has the derivative's zero.
-** Where a is `end`, 2^E is 0, and so it is beyond. Coefficients are minimax fits in f64, rounded. Largest relative errors: of the four forms below
-** 2^-17.6, 2^-14.2, 2^-16.7 and 2^-15.8 where results are normal numbers of f16, and 2^-12.4 down to 2^-25; of 2^r as below.
-** see:   approx_match.c (where they are used)      tests: tests/sched/test_approx.c: all bf16 and f16 against the C library
+** With a = |x|, GELU is max(x, 0) - a 2^E(a), E = log2 of the share of the other side; its derivative is W(a) 2^E(a)
+** where x < 0, and 1 less that elsewhere. Nothing cancels, so small results are right as well. E and W are polynomials;
+** W has the derivative's zero. Where a is `end`, 2^E is 0, and so it is beyond. Coefficients are minimax fits in f64,
+** rounded. Largest relative errors: of the four forms below 2^-17.6, 2^-14.2, 2^-16.7 and 2^-15.8 where results are
+** normal numbers of f16, and 2^-12.4 down to 2^-25; of 2^r as below.
+** see:   approx_match.c (where they are used)      tests: tests/sched/test_approx.c: all bf16 and f16 against the C
+**        library
 */
 #include "kern/math_int.h"
 

@@ -90,9 +90,10 @@ kern_id math_tanh_f32(struct kern_builder *b, kern_id x) {
   return math_by_table(&m, x, &tanh_by);
 }
 
-/* In parts of 1/4, around m = i / 4: erf(m + r) = erf(m) + r k (1 + g), k = 2 / sqrt(pi) e^(-m^2), and g is a polynomial in i r and
-** r^2 alone, the same for all parts, since each derivative of erf is k times a polynomial in m: so only erf(m) and k are looked
-** up. Relative error of g's fit 2^-24.9. In the first part r stands for erf(m), and 1 is taken from the second k; the last one makes 1 of what is beyond. */
+/* In parts of 1/4, around m = i / 4: erf(m + r) = erf(m) + r k (1 + g), k = 2 / sqrt(pi) e^(-m^2), and g is a
+** polynomial in i r and r^2 alone, the same for all parts, since each derivative of erf is k times a polynomial in m:
+** so only erf(m) and k are looked up. Relative error of g's fit 2^-24.9. In the first part r stands for erf(m), and 1
+** is taken from the second k; the last one makes 1 of what is beyond. */
 static const double erf32_start[16] = {0,
                                        0x1.1af54ep-2,
                                        0x1.0a7ef6p-1,

@@ -125,8 +125,8 @@ kern_id math_exp(const struct math *m, kern_id x) {
   return kern_bin(m->b, KERN_SCALE, power_f32(m, r), n);
 }
 
-/* n ln 2 is rounded once: ln 2 is so near a float that this is 2^-29 n off. The low bits of t are n, from which 2^n is made: 0 where n is
-** -127, and that is the least. */
+/* n ln 2 is rounded once: ln 2 is so near a float that this is 2^-29 n off. The low bits of t are n, from which 2^n is
+** made: 0 where n is -127, and that is the least. */
 kern_id kern_exp_below(struct kern_builder *b, kern_id x) {
   const struct math all = math_of(b, QUERN_DTYPE_F32, x), *m = &all;
   kern_id shift = num(m, 0x1.8p23);

@@ -111,7 +111,8 @@ void kern_values_define(struct kern_values *v, int var, const struct pass_index 
   v->defined.at[var] = index;
 }
 
-/* Whether the index uses the variable, itself or by a defined one. Recursion is as deep as definitions use each other. */
+/* Whether the index uses the variable, itself or by a defined one. Recursion is as deep as definitions use each
+** other. */
 static bool depends(const struct kern_values *v, const struct pass_index *e, int var) {
   if (pass_index_uses(e, var)) return true;
   for (size_t i = 0; i < v->defined.n; i++) {
@@ -248,8 +249,8 @@ int kern_values_vector(const struct kern_values *v, int *lanes) {
 
 /* ---- loads ---------------------------------------------------------------------------------------------- */
 
-/* Lane i is element index + 2 i, of the first `active` lanes (a constant, or all): two vectors that lie one behind the other but
-** for an element, and end with the last lane. */
+/* Lane i is element index + 2 i, of the first `active` lanes (a constant, or all): two vectors that lie one behind the
+** other but for an element, and end with the last lane. */
 static kern_id load_every_second(struct kern_values *v, kern_id mem, kern_id index, int lanes, kern_id active) {
   struct kern_builder *b = v->b;
   int64_t n = active == KERN_NONE ? lanes : kern_at_id(b, active)->imm, behind = 2 * n - lanes;
@@ -356,8 +357,8 @@ static bool is_exp_below(struct kern_values *v, const struct point *p) {
   return less->op == IR_SUB && is_max_of(v, p, less->src[1], less->src[0]);
 }
 
-/* first + lane == s of i32, or i32 that were widened, s the same in all lanes: lane == s - first, modulo 2^32. KERN_NONE: it is
-** another comparison. */
+/* first + lane == s of i32, or i32 that were widened, s the same in all lanes: lane == s - first, modulo 2^32.
+** KERN_NONE: it is another comparison. */
 static kern_id lane_is(struct kern_values *v, kern_id x, kern_id y) {
   struct kern_builder *b = v->b;
   kern_id of[2] = {x, y};

@@ -1,7 +1,10 @@
-/* pass/attention_views.c -- attention that a library does reads its operands where they lie, and writes its results where they are wanted
-** in:    composites attention and attention.vjp that the device supports, on (batch, head, row, width), among slices, reshapes and permutes
-** out:   the composites attention.placed and attention.vjp.placed in their stead: the body is what stood there, the sources are what is in
-**        memory, and results are (batch, row, head, width), or all gradients side by side where they were put so
+/* pass/attention_views.c -- attention that a library does reads its operands where they lie, and writes its results
+** where they are wanted
+** in:    composites attention and attention.vjp that the device supports, on (batch, head, row, width), among slices,
+**        reshapes and permutes
+** out:   the composites attention.placed and attention.vjp.placed in their stead: the body is what stood there, the
+**        sources are what is in memory, and results are (batch, row, head, width), or all gradients side by side where
+**        they were put so
 ** keeps: every bit; attention is done as often as before
 ** see:   docs/design/008-libraries.md         tests: tests/pass/test_attention_views.c
 */
@@ -87,8 +90,8 @@ static void write_ints(const struct pass_attention *a, int64_t ints[INTS]) {
 
 /* ---- views ------------------------------------------------------------------------------------------------ */
 
-/* Strides of t's axes, which is at `at` of base; false when they are none that the library can be told. Axes of one element get a
-** stride beyond the others'. */
+/* Strides of t's axes, which is at `at` of base; false when they are none that the library can be told. Axes of one
+** element get a stride beyond the others'. */
 static bool read_strides(struct pass_space *space, const quern_tensor *t, const quern_tensor *base,
                          const struct pass_index *const *at, struct pass_operand_view *view) {
   int64_t coef[AXES], reach = t->dims[AXES - 1];

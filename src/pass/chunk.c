@@ -1,8 +1,9 @@
 /* pass/chunk.c -- linear + cross-entropy over a large vocabulary becomes a loop over rows: never all logits at once
-** in:    composites linear_cross_entropy and linear_cross_entropy.vjp whose logits would exceed 64 MiB (GPUs: 512 MiB) without a loop
+** in:    composites linear_cross_entropy and linear_cross_entropy.vjp whose logits would exceed 64 MiB (GPUs: 512 MiB)
+**        without a loop
 ** out:   a loop whose iteration computes as many rows as fit, and the rest of the rows after it; the gradient of
-**        the weight is carried from iteration to iteration. Losses and gradients of the same operands come from one loop, whose iteration
-**        computes its logits once, unless the gradient of the losses depends on the losses
+**        the weight is carried from iteration to iteration. Losses and gradients of the same operands come from one
+**        loop, whose iteration computes its logits once, unless the gradient of the losses depends on the losses
 ** keeps: values within rounding: sums over rows are taken chunk by chunk
 ** tests: tests/pass/test_chunk.c
 */
@@ -13,8 +14,8 @@
 
 enum { CHUNK_BYTES = 64 << 20, GPU_CHUNK_BYTES = 512 << 20, LEAST_ROWS = 64, GPU_TILE = 128, MOST_CASTS = 4 };
 
-/* Float casts that an operand went through, the first last: a iteration makes them of its rows, so that none lies in memory. On a GPU
-** only those that widen: products read what is narrow as it lies there. */
+/* Float casts that an operand went through, the first last: a iteration makes them of its rows, so that none lies in
+** memory. On a GPU only those that widen: products read what is narrow as it lies there. */
 struct casts {
   int n;
   quern_dtype to[MOST_CASTS];
@@ -76,7 +77,8 @@ static quern_tensor *padded_labels(const struct chunk *c, quern_tensor *labels) 
   return quern_where(stays, index, ir_const_int(c->ctx, QUERN_DTYPE_I64, c->ints[2] == -1 ? -2 : -1));
 }
 
-/* What logits with more columns than there are classes take, so that those are as if they were not there: e^-inf = 0. */
+/* What logits with more columns than there are classes take, so that those are as if they were not there: e^-inf =
+** 0. */
 static quern_tensor *make_bias(const struct chunk *c) {
   quern_tensor *column = quern_iota(c->ctx, QUERN_DTYPE_I32, 1, &c->padded, 0);
   quern_tensor *real = quern_lt(column, ir_const_int(c->ctx, QUERN_DTYPE_I32, c->classes));
@@ -107,8 +109,8 @@ static quern_tensor *losses_of(const struct chunk *c, quern_tensor *const *wide,
   return ir_composite_make(c->ctx, c->kind, ints, c->attrs->reals, 3, wide);
 }
 
-/* Of rows: the losses, and with g, the gradients of the losses, the gradients of x and weight. same: weight, and the bias where
-** logits have more columns. */
+/* Of rows: the losses, and with g, the gradients of the losses, the gradients of x and weight. same: weight, and the
+** bias where logits have more columns. */
 static void of_rows(const struct chunk *c, quern_tensor *x, quern_tensor *labels, quern_tensor *g,
                     quern_tensor *const *same, quern_tensor **out) {
   quern_tensor *wide[3] = {quern_cast(with_casts(x, &c->casts[0]), c->dtype)};
@@ -272,7 +274,8 @@ static quern_status backward(struct job *job, struct chunk *c, const struct ir_n
   return quern_context_check(c->ctx);
 }
 
-/* How many rows a iteration has. On a GPU as many in each, where that can be, and such that products are of whole tiles. */
+/* How many rows a iteration has. On a GPU as many in each, where that can be, and such that products are of whole
+** tiles. */
 static int64_t rows_per_iteration(const struct chunk *c, int64_t row, int64_t most) {
   int64_t rows = c->gpu ? GPU_TILE : LEAST_ROWS;
   if (!c->gpu) {
@@ -285,8 +288,8 @@ static int64_t rows_per_iteration(const struct chunk *c, int64_t row, int64_t mo
   return BASE_MIN(fit, BASE_MAX(c->n / 2 / rows, 1) * rows);
 }
 
-/* What logits are kept in. On a GPU, which waits for memory there, they are rounded as their gradient is, where autocast made all
-** of them of operands that it rounded. */
+/* What logits are kept in. On a GPU, which waits for memory there, they are rounded as their gradient is, where
+** autocast made all of them of operands that it rounded. */
 static quern_dtype low_of(const struct chunk *c, const quern_tensor *x, const quern_tensor *weight) {
   if (!c->gpu || c->attrs->ints.n != 4 || !pass_is_widening(x->node) || !pass_is_widening(weight->node))
     return c->dtype;
@@ -294,8 +297,8 @@ static quern_dtype low_of(const struct chunk *c, const quern_tensor *x, const qu
   return low == weight->node->src[0]->dtype && base_dtypes[low].size == 2 ? low : c->dtype;
 }
 
-/* How many columns logits have: libraries of GPUs are fast where rows begin at multiples of 16 bytes. Label smoothing would count
-** more columns than there are classes. */
+/* How many columns logits have: libraries of GPUs are fast where rows begin at multiples of 16 bytes. Label smoothing
+** would count more columns than there are classes. */
 static int64_t columns_of(const struct chunk *c, const struct base_target *target) {
   bool pads = c->gpu && (target->capabilities & BASE_LIBRARY_BLAS) != 0 && c->attrs->reals.at[0] == 0;
   return pads && c->classes % 8 != 0 ? (c->classes + GPU_TILE - 1) / GPU_TILE * GPU_TILE : c->classes;

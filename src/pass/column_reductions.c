@@ -1,7 +1,9 @@
-/* pass/column_reductions.c -- fusion: column reductions, sums over the rows, become part of the cluster that has the rows
-** The gradient of a gain or a bias sums over all rows what the gradient of the rows themselves is made from. Two clusters that read the
-** same tensors, one along its rows and one down its columns, become one: the second's reductions are the first's
-** column reductions, which take each element when the rows pass by. On GPUs their epilogue, a cast of the sums say, goes along.
+/* pass/column_reductions.c -- fusion: column reductions, sums over the rows, become part of the cluster that has the
+** rows
+** The gradient of a gain or a bias sums over all rows what the gradient of the rows themselves is made from. Two
+** clusters that read the same tensors, one along its rows and one down its columns, become one: the second's reductions
+** are the first's column reductions, which take each element when the rows pass by. On GPUs their epilogue, a cast of
+** the sums say, goes along.
 ** in:    clusters, when all nodes have been taken      out: clusters of columns without anything left to do are gone
 ** keeps: a cluster that did more than reduce its columns stays as it is
 ** tests: tests/pass/test_fuse.c
@@ -137,8 +139,8 @@ static int reads_of(const struct fuse *f, int cluster) {
   return (int)(u->reads.n + u->stages.n) + u->more;
 }
 
-/* Whether all other clusters that read a node of a cluster, or what is made of it where it is used, can read so many more tensors; add: they
-** do from now on. */
+/* Whether all other clusters that read a node of a cluster, or what is made of it where it is used, can read so many
+** more tensors; add: they do from now on. */
 static bool pass_on(const struct fuse *f, size_t place, int cluster, int reads, bool add) {
   enum { MOST_ALL = 200, MOST_WAY = 64 }; /* tensors that a group reads; nodes on the way to it */
   size_t stack[MOST_WAY] = {place};
@@ -174,7 +176,8 @@ static void epilogue_indices(const struct fuse_cluster *rows, const quern_tensor
   pass_index_unflat(rows->space, rows->flat_inner, t->rank, t->dims, at);
 }
 
-/* Whether t is one element per column of the rows, made of sums of the columns where these have it and of numbers, by plain nodes. */
+/* Whether t is one element per column of the rows, made of sums of the columns where these have it and of numbers, by
+** plain nodes. */
 static bool is_epilogue(const struct fuse *f, int cluster, const struct fuse_cluster *rows, const quern_tensor *t) {
   const struct fuse_cluster *columns = f->clusters.at[cluster];
   const struct pass_index *source[QUERN_MAX_RANK] = {NULL}, *result[QUERN_MAX_RANK] = {NULL};
@@ -271,8 +274,8 @@ static quern_status take_over(struct fuse *f, int number, struct fuse_cluster *r
 /* ---- on GPUs: through what maps would compute --------------------------------------------------------------- */
 
 enum { MOST_BETWEEN = 64 };
-struct
-    behind { /* what some tensors are made from, through nodes that maps compute or that are computed where they are used */
+/* What some tensors are made from, through nodes that maps compute or that are computed where they are used. */
+struct behind {
   int n, n_between;
   const quern_tensor *at[MOST_BETWEEN]; /* wide ones */
   size_t between[MOST_BETWEEN];         /* places of nodes whose home is a map */
@@ -349,8 +352,8 @@ static quern_status walk_columns(struct fuse *f, struct fuse_walk *walk, const s
   return QUERN_STATUS_OK;
 }
 
-/* Fuses a cluster of column reductions with one of rows where what both read lies behind maps, whose nodes are then computed where they
-** are used. */
+/* Fuses a cluster of column reductions with one of rows where what both read lies behind maps, whose nodes are then
+** computed where they are used. */
 static quern_status try_behind(struct fuse *f, int cluster) {
   struct fuse_cluster *columns = f->clusters.at[cluster];
   struct behind b, all;

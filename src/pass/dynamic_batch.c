@@ -1,9 +1,9 @@
 /* pass/dynamic_batch.c -- which tensors have rows of a dynamic batch, and where; graphs that mix rows are refused
 ** in:    the graph after the passes; the inputs of the dynamic batch by pass_dynamic_batch_set
-** out:   the stride of every tensor: element i belongs to row (i / stride) mod most, and depends on that row of these inputs
-**        only; no stride: it depends on none of them, and fits to any rows
-** keeps: one rule per op, in a table. Most ops act on axes: rows lie in one axis of a source, k, as (before, row, f elements),
-**        and in one axis of the result in the same way
+** out:   the stride of every tensor: element i belongs to row (i / stride) mod most, and depends on that row of these
+**        inputs only; no stride: it depends on none of them, and fits to any rows
+** keeps: one rule per op, in a table. Most ops act on axes: rows lie in one axis of a source, k, as (before, row, f
+**        elements), and in one axis of the result in the same way
 ** see:   docs/design/003-dynamic-batch.md     tests: tests/pass/test_dynamic_batch.c, tests/engine/test_dynamic_batch.c
 */
 #include "pass/pass_int.h"
@@ -89,7 +89,8 @@ static int below(struct ir_ints list, int64_t x) {
   return n;
 }
 
-/* ---- one function per op: where axis k of source s is in the result; -1: its elements are mixed, or some are left out */
+/* ---- one function per op: where axis k of source s is in the result; -1: its elements are mixed, or some are left
+** out */
 
 typedef int axis_map(const struct ir_node *node, int s, int k);
 

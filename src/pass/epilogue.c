@@ -1,8 +1,10 @@
 /* pass/epilogue.c -- fusion: the epilogue of a contraction that a library does
-** A library can add a bias or a matrix, apply an activation or its gradient, and store the pre-activation as an auxiliary output. Whether
-** an expression is one of these epilogues is found out by its values: it is computed at some points in double precision, casts being exact,
-** and compared with what the library would give. So it does not matter how the graph has written it, or what the passes made of it.
-** keeps: what the cluster computed so far is known to nobody else once something is computed from it, unless it is the auxiliary output
+** A library can add a bias or a matrix, apply an activation or its gradient, and store the pre-activation as an
+** auxiliary output. Whether an expression is one of these epilogues is found out by its values: it is computed at some
+** points in double precision, casts being exact, and compared with what the library would give. So it does not matter
+** how the graph has written it, or what the passes made of it.
+** keeps: what the cluster computed so far is known to nobody else once something is computed from it, unless it is the
+**        auxiliary output
 ** see:   gemm.c, docs/design/008-libraries.md      tests: tests/sched/test_gpu_dot_library.c
 */
 #include <math.h>
@@ -21,7 +23,7 @@ struct item {
   enum slot slot;
   int n_src, src[3]; /* of SLOT_MADE: items */
   bool deep;         /* computed from the sum */
-  bool later;        /* and from the sum by way of what is kept only */
+  bool later;        /* and from the sum through the auxiliary output only */
   int uses;          /* by deep items */
   double at_point[POINTS];
 };
@@ -37,14 +39,14 @@ struct match {
   struct pass_matrix matrix[SLOT_COUNT];
   bool along_rows;             /* the vector is */
   const quern_tensor *to_make; /* one of these that is not in memory yet */
-  int kept;                    /* an item; -1: none */
+  int aux;                     /* an item; -1: none */
   struct pass_gemm gemm;
 };
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* Irregular numbers of about -4 .. 4, and some zeros; then, of the sum and of the first matrix in turn, large and small ones, so that
-** no bound lies outside of what is looked at. */
+/* Irregular numbers of about -4 .. 4, and some zeros; then, of the sum and of the first matrix in turn, large and small
+** ones, so that no bound lies outside of what is looked at. */
 static double sample(enum slot slot, int point) {
   static const int zero[SLOT_COUNT] = {3, 7, 11, 15};
   static const double sizes[WIDE_POINTS / 4] = {1e-30, 1e-9, 1e-6, 1e-3, 5,   6.5, 8,    12,
@@ -95,8 +97,8 @@ double pass_compute(enum ir_op op, double a, double b, double c) {
 
 static bool is_number(quern_dtype dtype) { return base_dtype_is(dtype, BASE_FLOAT) || dtype == QUERN_DTYPE_BOOL; }
 
-/* How an op takes part in an end: sums and products of what a library adds; whatever bends or cuts, of which relu has one maximum and
-** gelu's expression some; or not at all. */
+/* How an op takes part in an end: sums and products of what a library adds; whatever bends or cuts, of which relu has
+** one maximum and gelu's expression some; or not at all. */
 enum part { NO_PART, LINEAR, BENDING };
 static enum part part_of(enum ir_op op) {
   switch ((int)op) {
@@ -183,8 +185,8 @@ static bool take_read(struct match *m, struct item *item, quern_dtype dtype) {
   return true;
 }
 
-/* What is not in memory yet, but may well be: a small tensor, or one that others want as well. Whatever is computed from the
-** sum was made after it. */
+/* What is not in memory yet, but may well be: a small tensor, or one that others want as well. Whatever is computed
+** from the sum was made after it. */
 static bool is_to_make(const struct match *m, const quern_tensor *t, const quern_tensor *whole) {
   bool apart = t->node->id < m->cluster->anchor->id, computed = pass_ops[t->node->op].class == PASS_CLASS_MATH;
   bool small = 2 * ir_count(t) <= ir_count(whole), shared = fuse_info_of(m->f, t)->users > 1;
@@ -329,14 +331,14 @@ static bool classify(struct match *m) {
 
 /* ---- who else uses it -------------------------------------------------------------------------------------------- */
 
-/* Marks what is computed from the item that is kept, and not from the sum in another way. */
+/* Marks what is computed from the auxiliary output, and not from the sum in another way. */
 static void mark_later(struct match *m) {
   for (int k = 0; k < m->n; k++) {
     struct item *item = &m->items[m->order[k]];
     item->later = item->deep && item->n_src > 0;
     for (int i = 0; i < item->n_src; i++) {
       const struct item *src = &m->items[item->src[i]];
-      item->later = item->later && (!src->deep || src->later || item->src[i] == m->kept);
+      item->later = item->later && (!src->deep || src->later || item->src[i] == m->aux);
     }
   }
 }
@@ -346,11 +348,11 @@ static bool is_used_elsewhere(const struct match *m, const struct item *item) {
   return fuse_info_of(m->f, item->t)->users > item->uses;
 }
 
-/* What others use of the way from the sum to t is t, or computed from what is kept. */
-static bool settle_kept(struct match *m) {
+/* What others use between the sum and t is t, or computed from the auxiliary output. */
+static bool set_aux(struct match *m) {
   const quern_tensor *t = m->items[0].t;
   bool wanted = false;
-  m->kept = -1;
+  m->aux = -1;
   for (int i = 0; i < m->n; i++) {
     const struct item *item = &m->items[i];
     for (int k = 0; k < i && item->deep; k++)
@@ -362,16 +364,16 @@ static bool settle_kept(struct match *m) {
   for (int k = 0; k < m->n; k++) {
     const struct item *item = &m->items[m->order[k]];
     bool like = item->deep && item->t->dtype == t->dtype && m->order[k] != 0;
-    if (like && is_forward(m, item, PASS_ACT_NONE)) m->kept = m->order[k];
+    if (like && is_forward(m, item, PASS_ACT_NONE)) m->aux = m->order[k];
   }
-  if (m->kept < 0) return false;
+  if (m->aux < 0) return false;
   mark_later(m);
   for (int i = 1; i < m->n; i++) {
     const struct item *item = &m->items[i];
-    if (item->deep && i != m->kept && !item->later && is_used_elsewhere(m, item)) return false;
+    if (item->deep && i != m->aux && !item->later && is_used_elsewhere(m, item)) return false;
   }
-  const struct item *kept = &m->items[m->kept];
-  return fuse_result(m->cluster, kept->t, (const struct pass_index *const *)kept->at, &m->gemm.aux);
+  const struct item *aux = &m->items[m->aux];
+  return fuse_result(m->cluster, aux->t, (const struct pass_index *const *)aux->at, &m->gemm.aux);
 }
 
 /* ---- what the library can do ------------------------------------------------------------------------------------- */
@@ -430,13 +432,13 @@ static quern_status note_reads(struct match *m) {
   return QUERN_STATUS_OK;
 }
 
-/* What is kept has its home here; what lies between is known to nobody else. */
+/* The auxiliary output has its home here; what lies between is known to nobody else. */
 static quern_status set_homes(struct match *m) {
   for (int i = 1; i < m->n; i++) {
     struct item *item = &m->items[i];
     struct fuse_node_info *info = fuse_info_of(m->f, item->t);
     if (!item->deep) continue;
-    if (i != m->kept) {
+    if (i != m->aux) {
       info->inside = info->home == m->number;
       continue;
     }
@@ -462,7 +464,7 @@ static bool is_epilogue(struct match *m, const quern_tensor *t, const struct pas
                           .a = swapped ? so_far->b : so_far->a,
                           .b = swapped ? so_far->a : so_far->b};
   if (!base_dtype_is(t->dtype, BASE_FLOAT) || !fuse_result(m->cluster, t, at, &g->y)) return false;
-  if (!read_all(m, t, at) || !classify(m) || !settle_kept(m)) return false;
+  if (!read_all(m, t, at) || !classify(m) || !set_aux(m)) return false;
   if (m->along_rows) swap_sides(g);
   return fits_library(m);
 }

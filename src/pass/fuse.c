@@ -2,11 +2,12 @@
 ** in:    a graph without composites that nobody supports   out: groups that compute every root, in an order that runs
 ** keeps: groups form a DAG; every index is proven by index expressions; nothing expensive is computed twice
 **
-** Nodes are taken in order of their ids. A node that computes an element at a time joins a cluster that one of its sources
-** lives in when a walk proves that all it needs is there at the right indices; else it floats, to be computed wherever
-** it is used. Reductions join or begin a cluster of rows, contractions begin one, and what must be in memory and still
-** floats becomes a cluster of its own. The latest cluster is tried first: joining it can close no cycle unless levels say
-** so. Homes are offers: fusion_groups.c decides which tensors are written, when all readers are known.
+** Nodes are taken in order of their ids. A node that computes an element at a time joins a cluster that one of its
+** sources lives in when a walk proves that all it needs is there at the right indices; else it floats, to be computed
+** wherever it is used. Reductions join or begin a cluster of rows, contractions begin one, and what must be in memory
+** and still floats becomes a cluster of its own. The latest cluster is tried first: joining it can close no cycle
+** unless levels say so. Homes are offers: fusion_groups.c decides which tensors are written, when all readers are
+** known.
 ** see:   README.md                            tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
 */
 #include "pass/pass_int.h"
@@ -22,7 +23,7 @@ static bool fusing(const struct fuse *f, const struct ir_node *node) {
   return f->options->on[PASS_FUSE] && !fuse_info_of(f, &node->out[0])->unfused;
 }
 
-/* ---- clusters ------------------------------------------------------------------------------------------------------- */
+/* ---- clusters ---------------------------------------------------------------------------------------------------- */
 
 /* A new cluster; space NULL for kinds without one. */
 static quern_status add_cluster(struct fuse *f, enum pass_kind kind, struct ir_node *anchor, int *number) {
@@ -104,8 +105,8 @@ static quern_status finish_space(struct fuse *f, struct fuse_cluster *cluster, i
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 
-/* The indices that t's element has where a cluster computes what t is made of by elementwise ops, reshapes and permutes.
-** Recursion of at most FORWARD_STEPS calls. */
+/* The indices that t's element has where a cluster computes what t is made of by elementwise ops, reshapes and
+** permutes. Recursion of at most FORWARD_STEPS calls. */
 static bool forward(struct fuse *f, int number, const quern_tensor *t, int *left, const struct pass_index **at) {
   const struct ir_node *node = t->node;
   const struct fuse_node_info *info = fuse_info_of(f, t);
@@ -162,7 +163,8 @@ static bool has_room(const struct fuse_cluster *cluster, const struct fuse_node_
 
 static quern_status materialize(struct fuse *f, quern_tensor *t);
 
-/* Walks from t in a cluster that there is. Something small that several want is computed before, by a cluster of its own. */
+/* Walks from t in a cluster that there is. Something small that several want is computed before, by a cluster of its
+** own. */
 static quern_status walk_joining(struct fuse *f, struct fuse_walk *walk, const quern_tensor *t,
                                  const struct pass_index *const *at) {
   for (int turn = 0; turn < 4; turn++) {
@@ -269,7 +271,8 @@ static quern_status walk_new(struct fuse *f, struct fuse_walk *walk, const quern
   return base_error(QUERN_STATUS_INTERNAL, "fuse: %s cannot be computed anywhere", ir_ops[t->node->op].name);
 }
 
-/* The last cluster of that kind and as many points that reads t, when that is much of what the cluster reads; -1: none. */
+/* The last cluster of that kind and as many points that reads t, when that is much of what the cluster reads; -1:
+** none. */
 static int last_reader(const struct fuse *f, const struct fuse_cluster *cluster, const quern_tensor *t) {
   const struct fuse_node_info *info = fuse_info_of(f, t);
   int other = cluster->kind == PASS_KIND_MAP ? info->last_map : cluster->column ? info->last_column : info->last_row;
@@ -529,7 +532,8 @@ static bool is_listed(struct ir_ints axes, int64_t axis) {
   return false;
 }
 
-/* Walks from both operands until they fit, together. What a library cannot take is computed by generated code after all. */
+/* Walks from both operands until they fit, together. What a library cannot take is computed by generated code after
+** all. */
 static quern_status walk_operands(struct fuse *f, struct fuse_walk *walk, const struct ir_node *node,
                                   const struct pass_index *const at[2][QUERN_MAX_RANK]) {
   for (int turn = 0; turn < 4 * PASS_MOST_NODES; turn++) {
@@ -692,7 +696,8 @@ static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse
   return joined ? QUERN_STATUS_OK : limit(f, node, info);
 }
 
-/* A checkpoint is written by whoever computes it, and read from there: a CHECKPOINT is a view, and a barrier to fusion. */
+/* A checkpoint is written by whoever computes it, and read from there: a CHECKPOINT is a view, and a barrier to
+** fusion. */
 static quern_status take_checkpoint(struct fuse *f, struct ir_node *node) {
   QUERN_TRY(materialize(f, node->src[0]));
   return new_view(f, &node->out[0], node->src[0]);

@@ -1,8 +1,8 @@
 /* pass/fusion_groups.c -- fusion: from clusters to groups, once every root has a home
-** From the last cluster to the first it is decided what is written: what roots and later clusters read of it. What another cluster
-** computed may be recomputed instead of read, when that is cheap and what it needs is in memory anyway (or is
-** much smaller): so a backward pass recomputes a normalized row from its input and two numbers. What is made of a
-** tensor of half its bytes or less may cost more: so a step of 16-bit activations keeps these in memory, and no f32.
+** From the last cluster to the first it is decided what is written: what roots and later clusters read of it. What
+** another cluster computed may be recomputed instead of read, when that is cheap and what it needs is in memory anyway
+** (or is much smaller): so a backward pass recomputes a normalized row from its input and two numbers. What is made of
+** a tensor of half its bytes or less may cost more: so a step of 16-bit activations keeps these in memory, and no f32.
 ** in:    clusters and homes                      out: groups in an order that runs
 ** keeps: a cluster reads from clusters of lower level only
 ** tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
@@ -16,7 +16,8 @@ struct build {
   struct fuse *f;
   struct fuse_cluster *cluster;
   int number;
-  int parts; /* the numbers of sources of what is put together again here, multiplied: so often may a thing be computed */
+  /* the numbers of sources of what is put together again here, multiplied: so often may a thing be computed */
+  int parts;
   BASE_VEC(uint32_t) nodes; /* places of what is computed */
   BASE_VEC(const quern_tensor *) ins;
   BASE_VEC(uint32_t) pins;             /* places of what must be read */
@@ -56,8 +57,8 @@ static int level_of(const struct fuse *f, const struct fuse_node_info *info) {
 /* Whether another cluster writes it if it is wanted. */
 static bool is_offered(const struct fuse_node_info *info) { return info->home >= 0 && !info->inside; }
 
-/* What computing t again would read, as nodes in found; false when it would cost too much. parts: of what is put together on the
-** way. */
+/* What computing t again would read, as nodes in found; false when it would cost too much. parts: of what is put
+** together on the way. */
 static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *parts, int *n_found,
                            const quern_tensor **found) {
   const struct fuse *f = b->f;
@@ -103,7 +104,8 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *pa
   return true;
 }
 
-/* What recomputing t would read, of a tensor that is made of narrower ones of as many elements, and small ones, alone: n_met nodes in met. */
+/* What recomputing t would read, of a tensor that is made of narrower ones of as many elements, and small ones, alone:
+** n_met nodes in met. */
 static bool is_narrow_again(const struct build *b, const quern_tensor *t, int *n_met, const struct ir_node **met,
                             int *n_found, const quern_tensor **found) {
   const struct fuse *f = b->f;
@@ -180,7 +182,7 @@ static quern_status reads(struct build *b, const struct ir_node *node, const que
   return QUERN_STATUS_OK;
 }
 
-/* ---- the nodes and ins of a cluster --------------------------------------------------------------------------------- */
+/* ---- the nodes and ins of a cluster ------------------------------------------------------------------------------ */
 
 static bool is_alone(enum pass_kind kind) {
   return kind == PASS_KIND_SORT || kind == PASS_KIND_SCATTER || kind == PASS_KIND_CONTROL ||

@@ -202,7 +202,7 @@ quern_status fuse_measure(struct fuse *f, const struct ir_node *node, int *size,
   return QUERN_STATUS_OK;
 }
 
-/* ---- order of clusters ---------------------------------------------------------------------------------------------- */
+/* ---- order of clusters ------------------------------------------------------------------------------------------- */
 
 enum { MOST_RAISED = 512, MOST_RISE = 2 };
 
@@ -212,8 +212,8 @@ static bool is_before(const struct fuse *f, int cluster) {
   return false;
 }
 
-/* Levels of the cluster, and of all that follow it, as they would be; false when one of those it reads from follows it, or
-** when it would have to wait for much later ones: what it reads would be kept for long. */
+/* Levels of the cluster, and of all that follow it, as they would be; false when one of those it reads from follows it,
+** or when it would have to wait for much later ones: what it reads would be kept for long. */
 bool fuse_can_follow(struct fuse *f, int cluster) {
   struct fuse_cluster *u = f->clusters.at[cluster];
   int level = u->level;

@@ -1,6 +1,7 @@
 /* pass/gemm.c -- fusion: contractions that a library does, and the matrices it takes
-** A library takes matrices that lie in memory: movement (reshape, permute, slice) in front of a contraction stays an index
-** expression as long as each of batch, rows, columns and terms has one stride, and everything else lies in memory before.
+** A library takes matrices that lie in memory: movement (reshape, permute, slice) in front of a contraction stays an
+** index expression as long as each of batch, rows, columns and terms has one stride, and everything else lies in memory
+** before.
 ** see:   epilogue.c (the epilogue), docs/design/008-libraries.md      tests: tests/sched/test_gpu_dot_library.c
 */
 #include "pass/pass_int.h"
@@ -36,7 +37,8 @@ static int64_t extent_of(const struct fuse_cluster *cluster, int part) {
   return n;
 }
 
-/* The variables of a part with more than one value, slowest first; terms by the strides of operand 0, as any order will do. */
+/* The variables of a part with more than one value, slowest first; terms by the strides of operand 0, as any order will
+** do. */
 static int order_of(const struct fuse_cluster *cluster, int part, const int64_t *by, int *order) {
   int first = first_of(cluster, part), n = 0;
   for (int v = first; v < first + cluster->vars[part]; v++) {
@@ -117,7 +119,8 @@ static bool is_in_memory(const struct fuse *f, const quern_tensor *t) {
   return pass_is_given(t) || (!pass_is_leaf(t->node) && fuse_info_of(f, t)->home >= 0);
 }
 
-/* Whether an operand is read through a cast: its source has the 16 bits of the other operand's, and products of these are exact. */
+/* Whether an operand is read through a cast: its source has the 16 bits of the other operand's, and products of these
+** are exact. */
 bool fuse_is_narrowing_read(const struct fuse_cluster *cluster, const struct ir_node *node) {
   return cluster->narrows && pass_is_widening(node) && node->src[0]->dtype == cluster->narrow;
 }
@@ -161,7 +164,8 @@ bool fuse_may_copy(const struct fuse *f, const struct fuse_walk *walk, const str
   return fuse_operand(walk->cluster, src, (const struct pass_index *const *)at, walk->side, &matrix);
 }
 
-/* From an operand at its indices through movement to what lies in memory; false when there is something else between. */
+/* From an operand at its indices through movement to what lies in memory; false when there is something else
+** between. */
 static bool descend(const struct fuse *f, const struct fuse_cluster *cluster, const quern_tensor **t,
                     const struct pass_index **at) {
   while (fuse_is_narrowing_read(cluster, (*t)->node) || !is_in_memory(f, *t)) {
@@ -220,12 +224,12 @@ quern_status fuse_make_gemm(struct fuse *f, struct fuse_cluster *cluster) {
 quern_status fuse_trim_gemm(const struct fuse *f, const struct fuse_cluster *cluster, const struct pass_gemm **gemm) {
   struct pass_gemm *left = base_arena_copy(&f->groups->arena, cluster->gemm, sizeof *left);
   if (left == NULL) return QUERN_STATUS_MEMORY;
-  bool kept = left->aux.tensor != NULL && !left->back;
-  if (kept && !fuse_info_of(f, left->y.tensor)->needed) { /* others compute it from what is kept */
+  bool aux = left->aux.tensor != NULL && !left->back;
+  if (aux && !fuse_info_of(f, left->y.tensor)->needed) { /* others compute it from the auxiliary output */
     left->y = left->aux;
     left->act = PASS_ACT_NONE;
   }
-  if (kept && (left->y.tensor == left->aux.tensor || !fuse_info_of(f, left->aux.tensor)->needed))
+  if (aux && (left->y.tensor == left->aux.tensor || !fuse_info_of(f, left->aux.tensor)->needed))
     left->aux = (struct pass_matrix){0};
   *gemm = left;
   return QUERN_STATUS_OK;

@@ -1,5 +1,7 @@
-/* pass/gemm_operands.c -- operands of contractions that a library does, with their axes in an order that makes them matrices
-** in:    a contraction whose operand has its batch, own and summed axes mixed, as rules that put permutes into contractions leave it
+/* pass/gemm_operands.c -- operands of contractions that a library does, with their axes in an order that makes them
+** matrices
+** in:    a contraction whose operand has its batch, own and summed axes mixed, as rules that put permutes into
+**        contractions leave it
 ** out:   the same of a permuted operand, which is a matrix in memory if it must be copied there
 ** keeps: every bit: elements and the order of terms are the same
 ** see:   gemm.c      tests: tests/sched/test_gpu_dot_library.c
@@ -40,7 +42,8 @@ static bool is_matrix(const quern_tensor *x, struct ir_ints batch, struct ir_int
   return is_increasing(x, batch);
 }
 
-/* The operand as batch axes, then own and summed ones, the fastest axis among the last; and its lists as they are then. */
+/* The operand as batch axes, then own and summed ones, the fastest axis among the last; and its lists as they are
+** then. */
 static quern_tensor *arrange(quern_tensor *x, struct ir_ints *batch, struct ir_ints *sum, int64_t *lists) {
   int64_t axes[QUERN_MAX_RANK];
   int n = 0, last = x->rank - 1;

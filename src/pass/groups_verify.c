@@ -167,7 +167,8 @@ static quern_status check_once(struct check *c, const quern_tensor *t, const str
   return QUERN_STATUS_OK;
 }
 
-/* Checks that each element of t is that of exactly one point of the variables n_outer .., when t's elements are in their order. */
+/* Checks that each element of t is that of exactly one point of the variables n_outer .., when t's elements are in
+** their order. */
 static quern_status check_inner(struct check *c, const quern_tensor *t, const struct pass_index *const *at) {
   struct pass_space *space = c->group->space;
   const struct pass_index *wanted = pass_index_of_vars(space, c->group->n_outer, (int)space->extents.n);
@@ -422,8 +423,8 @@ static int64_t part_at(const struct pass_group *group, int part, const int64_t *
   return number;
 }
 
-/* Whether t at these indices is the matrix, rows and columns being those parts of the variables: both are affine, so that the first
-** point and the last of each variable are enough. The order of terms is open. */
+/* Whether t at these indices is the matrix, rows and columns being those parts of the variables: both are affine, so
+** that the first point and the last of each variable are enough. The order of terms is open. */
 static bool is_matrix_at(const struct pass_group *group, const struct pass_matrix *m, const quern_tensor *t,
                          const struct pass_index *const *at, int down, int across) {
   int n = (int)group->space->extents.n;
@@ -470,7 +471,8 @@ static bool is_result(const struct pass_group *group, const struct pass_matrix *
   return out != NULL && is_matrix_at(group, &x, out->tensor, (const struct pass_index *const *)out->at, 1, 2);
 }
 
-/* The gemm is that of the anchor, as it stands or with its sides in each other's place; what it names is read or written. */
+/* The gemm is that of the anchor, as it stands or with its sides in each other's place; what it names is read or
+** written. */
 static quern_status check_gemm(struct check *c) {
   const struct pass_group *group = c->group;
   const struct pass_gemm *g = group->gemm;

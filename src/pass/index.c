@@ -215,7 +215,8 @@ static void split(struct pass_space *space, const struct pass_index *e, int64_t 
   *rest = r;
 }
 
-/* The largest g that divides n, 1 < g < n, such that rest = g * y + r with 0 <= r < g throughout; 0 when there is none. */
+/* The largest g that divides n, 1 < g < n, such that rest = g * y + r with 0 <= r < g throughout; 0 when there is
+** none. */
 static int64_t common_factor(struct pass_space *space, const struct pass_index *rest, int64_t n,
                              const struct pass_index **y, const struct pass_index **r) {
   int64_t best = 0;

@@ -1,7 +1,8 @@
 /* pass/layout.c -- permutes move to where they cost nothing
 ** They sink towards the results: through elementwise ops whose sources are all permuted alike, through slices, flips,
 ** pads and broadcasts, into one another; a permute that swaps the free axes of a contraction swaps its operands.
-** Reshapes of permutes sink through concatenations. Then the rules of ir/ put them into the axes of contractions and reductions. Single elements of rows: gather.c.
+** Reshapes of permutes sink through concatenations. Then the rules of ir/ put them into the axes of contractions and
+** reductions. Single elements of rows: gather.c.
 ** keeps: every bit: elements are computed from the same elements, terms of sums stay in their order
 ** tests: tests/pass/test_passes.c
 */
@@ -116,7 +117,8 @@ static int axis_before_reshape(const struct ir_node *node, quern_tensor *const *
   return -1;
 }
 
-/* concat(reshape(a), reshape(b)) = reshape(concat(a, b)) where a or b is permuted: a row of a is then a row of the whole. */
+/* concat(reshape(a), reshape(b)) = reshape(concat(a, b)) where a or b is permuted: a row of a is then a row of the
+** whole. */
 static quern_tensor *sink_reshapes(struct ir_node *node, quern_tensor *const *src) {
   bool permuted = false;
   for (int i = 0; i < node->n_src; i++) {

@@ -27,16 +27,18 @@ struct pass_options {
   bool approximate;    /* numerics=fast: rules that change the last bits are allowed */
   bool inference;      /* nothing will be differentiated: statistics may be folded into weights */
   int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB, 512 on GPUs */
-  /* Nodes, by their places in ir_topo's order of the roots, that share no kernel with others: there is none for what they were
-  ** fused to. */
+  /* Nodes, by their places in ir_topo's order of the roots, that share no kernel with others: there is none for what
+  ** they were fused to. */
   size_t n_unfused;
   const size_t *unfused;
   const struct base_target *target;
-  /* True when the device has a kernel for the composite; it stays a node, and becomes a group of its own. NULL: none. */
+  /* True when the device has a kernel for the composite; it stays a node, and becomes a group of its own. NULL:
+  ** none. */
   bool (*supports)(const struct base_target *target, const struct ir_node *composite);
 };
 
-/* All passes on at optimize=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
+/* All passes on at optimize=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by
+** name. */
 quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) QUERN_NODISCARD;
 
 /* The graph that is being compiled: results, replaced by each pass. */
@@ -51,7 +53,8 @@ struct pass_report { /* of one pass */
   double seconds;
 };
 
-/* Runs the passes that are on, in the order of passes.def; the roots keep their types. Logs what changed. reports: PASS_COUNT. */
+/* Runs the passes that are on, in the order of passes.def; the roots keep their types. Logs what changed. reports:
+** PASS_COUNT. */
 quern_status pass_run(struct pass_graph *graph, const struct pass_options *options,
                       struct pass_report *reports) QUERN_NODISCARD;
 
@@ -121,14 +124,15 @@ const struct pass_index *pass_index_replace(struct pass_space *space, const stru
 void pass_index_print(struct base_str *str, const struct pass_index *e);
 
 /* For an op whose elements are elements of its source src_number (reshape, permute, broadcast, slice, flip, window, and
-** elementwise ops): in[k] = index k of the source's element that result element `at` is made from. False for other ops. */
+** elementwise ops): in[k] = index k of the source's element that result element `at` is made from. False for other
+** ops. */
 bool pass_index_source(struct pass_space *space, const struct ir_node *node, int src_number,
                        const struct pass_index *const *at, const struct pass_index **in);
 
-/* ---- the dynamic batch (dynamic_batch.c): a number of rows that is given at each run --------------------------------- */
+/* ---- the dynamic batch (dynamic_batch.c): a number of rows that is given at each run ----------------------------- */
 
-/* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the inputs that have the dynamic
-** batch only; its stride is 0 when it depends on none of these. */
+/* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the inputs
+** that have the dynamic batch only; its stride is 0 when it depends on none of these. */
 struct pass_dynamic_batch {
   int64_t most;
   struct base_arena arena;
@@ -141,8 +145,8 @@ void pass_dynamic_batch_fini(struct pass_dynamic_batch *rows);
 /* Sets the stride of a leaf, before pass_dynamic_batch_find. */
 quern_status pass_dynamic_batch_set(struct pass_dynamic_batch *rows, const quern_tensor *t,
                                     int64_t stride) QUERN_NODISCARD;
-/* Finds the strides of all tensors that the roots reach, subgraphs left out. UNSUPPORTED, with the op and its shapes, when
-** a node would mix rows. */
+/* Finds the strides of all tensors that the roots reach, subgraphs left out. UNSUPPORTED, with the op and its shapes,
+** when a node would mix rows. */
 quern_status pass_dynamic_batch_find(struct pass_dynamic_batch *rows, const struct pass_graph *graph) QUERN_NODISCARD;
 /* Finds the strides in the body of a LOOP or WHILE that the roots reached; inside is new. */
 quern_status pass_dynamic_batch_body(struct pass_dynamic_batch *inside, struct pass_dynamic_batch *rows,
@@ -151,10 +155,10 @@ int64_t pass_dynamic_batch_get(const struct pass_dynamic_batch *rows, const quer
 /* True when it has rows that follow each other, from the first element to the last. */
 bool pass_dynamic_batch_is_outermost(const struct pass_dynamic_batch *rows, const quern_tensor *t);
 
-/* ---- attention in place (attention_views.c): where a supported attention's operands and results lie --------------------------- */
+/* ---- attention in place (attention_views.c): where a supported attention's operands and results lie -------------- */
 
-/* Element (n, h, t, d) is element `at + n batch + h head + t row + d` of source number `place` of the composite, or of its
-** result where it is written; place -1: there is none. */
+/* Element (n, h, t, d) is element `at + n batch + h head + t row + d` of source number `place` of the composite, or of
+** its result where it is written; place -1: there is none. */
 struct pass_operand_view {
   int operand;
   int64_t at, batch, head, row;
@@ -177,11 +181,12 @@ struct pass_attention {
   struct pass_operand_view views[PASS_VIEWS];
   int lse; /* the result that is lse; backward, the source */
 };
-/* Reads a node attention or attention.vjp without a mask, or what pass_attention_views makes of one; false of other nodes. */
+/* Reads a node attention or attention.vjp without a mask, or what pass_attention_views makes of one; false of other
+** nodes. */
 bool pass_attention_read(const struct ir_node *composite, struct pass_attention *attention);
 bool pass_operand_view_is_out(int view, bool back);
 
-/* ---- fusion groups (fuse.c): what one kernel computes ------------------------------------------------------------------ */
+/* ---- fusion groups (fuse.c): what one kernel computes ------------------------------------------------------------ */
 
 enum pass_kind {
   PASS_KIND_VIEW,      /* out 0 is the bytes of in 0 under another shape: no kernel */
@@ -197,16 +202,17 @@ enum pass_kind {
 };
 extern const char *const pass_kind_names[PASS_KIND_COUNT];
 
-/* A contraction that a library does instead of generated code, when the target may call one that does. Element (n, i, j) of
-** a matrix is element `at + n batch + i row + j column` of a tensor in memory, which is NULL where there is none; no stride
-** is negative, row or column is 1, and the other is no less than what lies between. */
+/* A contraction that a library does instead of generated code, when the target may call one that does. Element (n, i,
+** j) of a matrix is element `at + n batch + i row + j column` of a tensor in memory, which is NULL where there is none;
+** no stride is negative, row or column is 1, and the other is no less than what lies between. */
 struct pass_matrix {
   quern_tensor *tensor;
   int64_t at, batch, row, column;
 };
 enum pass_activation { PASS_ACT_NONE, PASS_ACT_RELU, PASS_ACT_GELU_TANH };
-/* s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j]; y = act(s), and aux, the auxiliary output, is the
-** pre-activation s. Backward, y = s act'(aux), and aux is an input. What the graph rounds between the sum and y is not rounded. */
+/* s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j]; y = act(s), and aux, the auxiliary output,
+** is the pre-activation s. Backward, y = s act'(aux), and aux is an input. What the graph rounds between the sum and y
+** is not rounded. */
 struct pass_gemm {
   int64_t batch, rows, columns, terms;
   struct pass_matrix a, b, y, add, aux;
@@ -216,8 +222,8 @@ struct pass_gemm {
 };
 
 /* A tensor that a group writes, and where: at[k] is index k of the element that a point of the space writes.
-** Every element is written by exactly one point of the space (REDUCE: points that differ in inner variables only write once,
-** for a tensor whose indices use outer variables only). */
+** Every element is written by exactly one point of the space (REDUCE: points that differ in inner variables only write
+** once, for a tensor whose indices use outer variables only). */
 struct pass_out {
   quern_tensor *tensor;
   const struct pass_index **at;
@@ -225,8 +231,9 @@ struct pass_out {
 
 struct pass_group {
   enum pass_kind kind;
-  struct ir_node *
-      anchor; /* of DOT, SCAN, SORT, SCATTER, CONTROL, COMPOSITE; of REDUCE its first reduction; of MAP the maker of out 0 */
+  /* The node of DOT, SCAN, SORT, SCATTER, CONTROL, COMPOSITE; of REDUCE its first reduction; of MAP the maker of out
+  ** 0. */
+  struct ir_node *anchor;
   size_t n_nodes;
   struct ir_node **nodes; /* computed here, in increasing id; some may be computed in other groups as well */
   size_t n_ins, n_outs;
@@ -234,23 +241,25 @@ struct pass_group {
   ** memory: sources of SORT, SCATTER, CONTROL and COMPOSITE, and what GATHER and the like pick from. */
   quern_tensor **ins;
   struct pass_out *outs;
-  /* The space. MAP: one variable per dim of a tensor with one element per point, of out 0 where that is written. REDUCE:
-  ** n_outer variables, then those that are reduced, both in the order of the first reduction's source. DOT: batch, rows,
-  ** columns, then the terms, n_vars of each in vars[]. SCAN, SORT: the anchor's dims. Others: none (NULL). */
+  /* The space. MAP: one variable per dim of a tensor with one element per point, of out 0 where that is written.
+  ** REDUCE: n_outer variables, then those that are reduced, both in the order of the first reduction's source. DOT:
+  ** batch, rows, columns, then the terms, n_vars of each in vars[]. SCAN, SORT: the anchor's dims. Others: none
+  ** (NULL). */
   struct pass_space *space;
   int n_outer;
   int vars[4];
   /* REDUCE: REDUCE and ARGREDUCE nodes in increasing id. stage k reads its source at stages[k].source, indices over all
-  ** variables, and its result is only ever read at stages[k].result, over outer variables. DOT: one stage, the anchor: source
-  ** is where operand 0 is read, other where operand 1 is, result over batch, rows and columns. */
+  ** variables, and its result is only ever read at stages[k].result, over outer variables. DOT: one stage, the anchor:
+  ** source is where operand 0 is read, other where operand 1 is, result over batch, rows and columns. */
   size_t n_stages;
   struct pass_stage {
     struct ir_node *node;
     const struct pass_index **source, **other, **result;
   } * stages;
-  /* REDUCE: fused column reductions, over the outer variables in their row-major order, of what is computed at all points. Results are over
-  ** the inner variables, and are read by nothing here but their epilogue: nodes that are made of them and of numbers, and are outs over the
-  ** inner variables as well. Each is an out or is read by an epilogue node. */
+  /* REDUCE: fused column reductions, over the outer variables in their row-major order, of what is computed at all
+  ** points. Results are over the inner variables, and are read by nothing here but their epilogue: nodes that are made
+  ** of them and of numbers, and are outs over the inner variables as well. Each is an out or is read by an epilogue
+  ** node. */
   size_t n_column_reductions;
   struct pass_stage *column_reductions;
   const struct pass_gemm *gemm; /* of a DOT that a library does: ins and outs are what it names; NULL of others */
@@ -264,9 +273,9 @@ struct pass_groups {
   BASE_VEC(struct pass_group *) groups;
 };
 
-/* Groups that compute every root; a root that is a leaf or a constant has none. fuse off: one group per node, except that
-** movement, constants and casts are computed where they are used, if the op can be. Leaves and constants of more than one
-** element are read from memory. */
+/* Groups that compute every root; a root that is a leaf or a constant has none. fuse off: one group per node, except
+** that movement, constants and casts are computed where they are used, if the op can be. Leaves and constants of more
+** than one element are read from memory. */
 quern_status pass_fuse(struct pass_groups *groups, const struct pass_graph *graph,
                        const struct pass_options *options) QUERN_NODISCARD;
 void pass_groups_fini(struct pass_groups *groups);
@@ -276,12 +285,12 @@ size_t pass_group_find(const struct pass_group *group, const struct ir_node *nod
 /* Checks what is said above: every point, index and order. */
 quern_status pass_groups_verify(const struct pass_groups *groups, const struct pass_graph *graph) QUERN_NODISCARD;
 quern_status pass_groups_print(struct base_str *str, const struct pass_groups *groups) QUERN_NODISCARD;
-/* One group in a line for messages: "a dot of layer conv1: %7 dot f32[8,16], %8 add f32[8,16]". The layer is what the names of the
-** states that it reads have in common, up to a dot. */
+/* One group in a line for messages: "a dot of layer conv1: %7 dot f32[8,16], %8 add f32[8,16]". The layer is what the
+** names of the states that it reads have in common, up to a dot. */
 void pass_group_describe(struct base_str *str, const struct pass_group *group);
 
-/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognized by the values of (epilogue.c);
-** a for others. */
+/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognized by the values of
+** (epilogue.c); a for others. */
 double pass_compute(enum ir_op op, double a, double b, double c);
 
 #endif

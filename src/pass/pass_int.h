@@ -21,8 +21,8 @@ struct pass_subgraphs {
   struct base_map graphs;          /* what became of subgraphs */
   struct base_arena arena;
 };
-/* What a visit wants replaced, of the same type, when all nodes of the graph it is in have been visited: where it met the tensor
-** it did not know yet what to put there. `to` does not depend on `from`. */
+/* What a visit wants replaced, of the same type, when all nodes of the graph it is in have been visited: where it met
+** the tensor it did not know yet what to put there. `to` does not depend on `from`. */
 struct pass_replacements {
   struct base_heap *heap;
   BASE_VEC(struct pass_replacement {
@@ -157,8 +157,8 @@ struct fuse_cluster {
   BASE_VEC(int) readers; /* clusters that read from it */
   int size, n_roots;     /* computing nodes, and roots among them */
   BASE_VEC(const quern_tensor *) reads;
-  /* Tensors that it reads in addition, at most, because nodes that it reads are computed where they are used (column_reductions.c); and
-  ** 1 + the last cluster with such nodes. */
+  /* Tensors that it reads in addition, at most, because nodes that it reads are computed where they are used
+  ** (column_reductions.c); and 1 + the last cluster with such nodes. */
   int more, since;
   BASE_VEC(uint32_t) needed; /* places of nodes that others read */
   uint32_t epoch;
@@ -166,7 +166,8 @@ struct fuse_cluster {
   struct pass_group *group; /* once built */
 };
 
-/* A family of reductions whose results meet in one expression, found before fusion begins: they belong into one cluster. */
+/* A family of reductions whose results meet in one expression, found before fusion begins: they belong into one
+** cluster. */
 struct fuse_family {
   int same;             /* a family it was joined to, or itself */
   int64_t outer, inner; /* rows, and terms of each */
@@ -240,10 +241,11 @@ quern_status fuse_commit(struct fuse *f, const struct fuse_walk *walk) QUERN_NOD
 bool pass_is_gemm(const struct base_target *target, const struct ir_node *dot);
 /* Movement that may leave a matrix: of one source. */
 bool pass_is_plain_movement(const struct ir_node *node);
-/* Permutes operands of such contractions that would be no matrices even if they were in memory; always done (gemm_operands.c). */
+/* Permutes operands of such contractions that would be no matrices even if they were in memory; always done
+** (gemm_operands.c). */
 pass_function pass_gemm_operands;
-/* Whether both operands of a new cluster are casts from the same 16-bit dtype, which is then what the library takes; and whether a node is
-** such a cast. */
+/* Whether both operands of a new cluster are casts from the same 16-bit dtype, which is then what the library takes;
+** and whether a node is such a cast. */
 void fuse_find_narrow(const struct fuse *f, struct fuse_cluster *cluster, const struct ir_node *dot);
 bool fuse_is_narrowing_read(const struct fuse_cluster *cluster, const struct ir_node *node);
 /* Whether t lies between the contraction and what it reads. */
@@ -259,11 +261,13 @@ bool fuse_result(const struct fuse_cluster *cluster, const quern_tensor *t, cons
 /* Whether t is all of a vector along the rows (part 1) or columns (part 2), in their order. */
 bool fuse_vector(const struct fuse_cluster *cluster, const quern_tensor *t, const struct pass_index *const *at,
                  int part);
-/* Whether an operand that is read where it is no matrix may be copied to be one: it would be, and is not much larger. */
+/* Whether an operand that is read where it is no matrix may be copied to be one: it would be, and is not much
+** larger. */
 bool fuse_may_copy(const struct fuse *f, const struct fuse_walk *walk, const struct ir_node *dot);
 /* cluster->gemm of a new cluster from its stage; none when the operands do not go together. */
 quern_status fuse_make_gemm(struct fuse *f, struct fuse_cluster *cluster) QUERN_NODISCARD;
-/* Computes t at these indices in such a cluster, in place of what it computed so far, if the library can, which *joined reports.
+/* Computes t at these indices in such a cluster, in place of what it computed so far, if the library can, which *joined
+** reports.
 ** wanted: a tensor that must be in memory for that, and then it is to be tried again; or NULL. */
 quern_status fuse_extend_gemm(struct fuse *f, int number, const quern_tensor *t, const struct pass_index *const *at,
                               bool *joined, const quern_tensor **wanted) QUERN_NODISCARD;
@@ -271,7 +275,8 @@ quern_status fuse_extend_gemm(struct fuse *f, int number, const quern_tensor *t,
 quern_status fuse_trim_gemm(const struct fuse *f, const struct fuse_cluster *cluster,
                             const struct pass_gemm **gemm) QUERN_NODISCARD;
 
-/* Clusters that only reduce columns join clusters that have the rows (column_reductions.c). Called when all nodes have been taken. */
+/* Clusters that only reduce columns join clusters that have the rows (column_reductions.c). Called when all nodes have
+** been taken. */
 quern_status fuse_column_reductions(struct fuse *f) QUERN_NODISCARD;
 
 /* Finds the families of reductions (reduction_families.c). */

@@ -26,7 +26,7 @@ static quern_status visit_node(void *user, struct ir_node *node, quern_tensor *c
   return QUERN_STATUS_OK;
 }
 
-/* ---- swaps: those of a graph are the last of the list when its nodes have been visited ---------------------------- */
+/* ---- swaps: those of a graph are the last of the list when its nodes have been visited --------------------------- */
 
 struct swapping {
   const struct pass_replacements *swaps;
@@ -66,7 +66,7 @@ static quern_status visit_roots(struct pass_subgraphs *deep, const struct pass_g
   return status;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------- */
+/* ----------------------------------------------------------------------------------------------------------------- */
 
 quern_status pass_subgraphs_one(struct pass_subgraphs *deep, const struct ir_graph *graph,
                                 const struct ir_graph **out) {

@@ -92,8 +92,8 @@ static int64_t scratch_of(const struct plan_job *job) {
   return BASE_MAX(thread * job->options->threads, body);
 }
 
-/* The most bytes at a time of what result 0 needs, or a repetition of it, that wait for a reader which it does not need; or
-** those of a body: what control gives is of both ways, and does not count. */
+/* The most bytes at a time of what result 0 needs, or a repetition of it, that wait for a reader which it does not
+** need; or those of a body: what control gives is of both ways, and does not count. */
 static quern_status find_held(const struct writer *w, int64_t *held) {
   struct plan_job *job = w->job;
   int n = (int)job->runs.n;
@@ -308,8 +308,8 @@ static quern_status try(const struct plan_job *like, struct base_arena *arena, s
   return status;
 }
 
-/* Under a limit that is too small: by repeating single runs, or by computing whole segments again, whichever takes less time;
-** where neither fits, both. */
+/* Under a limit that is too small: by repeating single runs, or by computing whole segments again, whichever takes less
+** time; where neither fits, both. */
 static quern_status plan_within(const struct plan_job *job, struct base_arena *arena, struct plan **plan) {
   static const int segments[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
   struct attempt best = {.repeat = true}, least = {.least = INT64_MAX};

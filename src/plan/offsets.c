@@ -257,8 +257,8 @@ quern_status plan_assign_offsets(struct base_arena *arena, size_t n, struct plan
   return pack(arena, n, blocks, bound, false, total);
 }
 
-/* Moves the blocks of at most so many bytes, which get memory of their own, to the end: gives how many others there are. All of them when
-** the arena would become much larger. */
+/* Moves the blocks of at most so many bytes, which get memory of their own, to the end: gives how many others there
+** are. All of them when the arena would become much larger. */
 static size_t part_small(size_t n, struct plan_block *blocks, int *numbers, int64_t most, int64_t bound) {
   enum { PART = 64, FEW_BYTES = 4 << 20 };
   size_t left = 0;

@@ -30,9 +30,9 @@ struct plan_step {
   int kernel; /* of KERNEL: its number in the program's list of kernels */
   const struct pass_group *group;
   int n_buffers;
-  /* Numbers of plan_buffers. KERNEL: one per memory of the kernel. COPY: destination, source. Control: sources of the node,
-  ** its results, then workspaces: 8 bytes (the iteration's number, the condition), the arena of whichever body runs, and of
-  ** LOOP and WHILE a second buffer for each carry, empty for those in place. */
+  /* Numbers of plan_buffers. KERNEL: one per memory of the kernel. COPY: destination, source. Control: sources of the
+  ** node, its results, then workspaces: 8 bytes (the iteration's number, the condition), the arena of whichever body
+  ** runs, and of LOOP and WHILE a second buffer for each carry, empty for those in place. */
   int *buffers;
   const struct ir_node *node; /* of control */
   struct plan *body, *other;  /* plans of its subgraphs */
@@ -44,8 +44,8 @@ struct plan_memory {        /* bytes */
   int64_t state, constants; /* for whoever laid them out to fill in */
   int64_t bound; /* the largest sum of bytes alive at a time: no plan of these steps in this order needs less arena */
   int64_t unshared; /* what the arena would be if nothing shared memory */
-  /* Activations: what steps of result 0, the forward pass, or their repetitions made and steps that result 0 does not need, the backward
-  ** pass, still read; the most at a time. */
+  /* Activations: what steps of result 0, the forward pass, or their repetitions made and steps that result 0 does not
+  ** need, the backward pass, still read; the most at a time. */
   int64_t held;
 };
 
@@ -87,8 +87,9 @@ struct plan_options {
   bool reorder;    /* for low peak; else the order given */
   bool share;      /* buffers may share memory when not alive together; else each has its own */
   int64_t apart;   /* where they share memory: those of at most so many bytes do not, if they are few */
-  bool
-      recompute; /* gradient checkpointing: what lies between checkpoints is rematerialized for the backward pass (remat_segments.c) */
+  /* gradient checkpointing: what lies between checkpoints is rematerialized for the backward pass
+  ** (remat_segments.c) */
+  bool recompute;
   int threads;
   int64_t align; /* of buffers in the arena, a multiple of 64; 0: 64 */
   size_t n_params;

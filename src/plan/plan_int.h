@@ -65,7 +65,8 @@ struct plan_job {
   size_t n_inputs;
   const struct plan_input_step *inputs;
   const struct plan_options *options;
-  int segments; /* that are rematerialized, between stores chosen as checkpoints; 0: none, or those between the graph's checkpoints */
+  /* that are rematerialized, between stores chosen as checkpoints; 0: none, or those between the graph's checkpoints */
+  int segments;
   BASE_VEC(struct plan_store) stores;
   BASE_VEC(struct plan_task) tasks;
   BASE_VEC(struct plan_edge) edges;
@@ -91,8 +92,8 @@ struct plan_liveness {
 /* Adds a store; bytes, place, at, tensor, donated and maker are taken, the rest derived (tasks.c). */
 quern_status plan_add_store(struct plan_job *job, struct plan_store store, int *number) QUERN_NODISCARD;
 quern_status plan_tasks(struct plan_job *job) QUERN_NODISCARD; /* tasks.c: inputs -> stores, tasks, edges */
-/* Says which tasks the store `target` is made by, and with options->recompute or job->segments adds tasks that make again what
-** the others read of theirs; pinned: stores that are made once (remat_segments.c). */
+/* Says which tasks the store `target` is made by, and with options->recompute or job->segments adds tasks that make
+** again what the others read of theirs; pinned: stores that are made once (remat_segments.c). */
 quern_status plan_remat_segments(struct plan_job *job, int target, const bool *pinned) QUERN_NODISCARD;
 quern_status plan_order(struct plan_job *job, int *order) QUERN_NODISCARD; /* task_order.c: tasks for a low peak */
 /* liveness.c; life's arrays come from arena. */
@@ -144,9 +145,9 @@ quern_status plan_task_graph_make(const struct plan_job *job, struct plan_task_g
 int64_t plan_order_peak(const struct plan_task_graph *g, const int *order, int *left, int64_t *before, int *peak_at);
 /* The most bytes that one task needs by itself: no order needs less. */
 int64_t plan_order_least(const struct plan_task_graph *g);
-/* Another order made from one (task_order_sweep.c): PLAIN the same, as far as it is one that can be; EAGER: what frees at
-** least as much as it takes runs at once; LATE: what takes at least as much as it frees waits for its reader; GREEDY:
-** always what changes the bytes alive the most downwards. */
+/* Another order made from one (task_order_sweep.c): PLAIN the same, as far as it is one that can be; EAGER: what frees
+** at least as much as it takes runs at once; LATE: what takes at least as much as it frees waits for its reader;
+** GREEDY: always what changes the bytes alive the most downwards. */
 enum plan_sweep_kind { PLAN_PLAIN, PLAN_EAGER, PLAN_LATE, PLAN_GREEDY };
 quern_status plan_sweep(const struct plan_task_graph *g, struct base_arena *arena, enum plan_sweep_kind kind,
                         const int *from, int *to) QUERN_NODISCARD;
@@ -154,8 +155,9 @@ quern_status plan_sweep(const struct plan_task_graph *g, struct base_arena *aren
 quern_status plan_depth_first(const struct plan_task_graph *g, struct base_arena *arena, const int *from,
                               int *to) QUERN_NODISCARD;
 /* The best order of the tasks at order[lo .. hi - 1], at most PLAN_EXACT, the others staying; at[t] is the place of
-** task t. True, and changed, when its peak, counted from what is alive before them, is less than below (task_order_exact.c).
-** */
+** task t. True, and changed, when its peak, counted from what is alive before them, is less than below
+**
+** (task_order_exact.c). */
 enum { PLAN_EXACT = 16 };
 struct plan_exact; /* tables for windows of up to so many tasks */
 quern_status plan_exact_new(struct plan_exact **tables, struct base_arena *arena, int most) QUERN_NODISCARD;

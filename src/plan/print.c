@@ -1,5 +1,6 @@
 /* plan/print.c -- a plan as text
-** One line per step: its number, what it does, the buffers it reads, and those it writes; a buffer is its place and bytes.
+** One line per step: its number, what it does, the buffers it reads, and those it writes; a buffer is its place and
+** bytes.
 ** tests: tests/plan/test_make.c
 */
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* plan/remat.c -- rematerialization: computing again instead of keeping in memory, one store at a time, until the arena fits
+/* plan/remat.c -- rematerialization: computing again instead of keeping in memory, one store at a time, until the arena
+** fits
 ** Where the most is alive, a store that is not in use there is let go, and what it was made by is repeated before its
 ** next reader, with as much of what precedes that as is gone; the one with the most bytes for the time is tried first.
 ** Steps that bring no gain are taken back. The steps do not depend on the limit: it only says where to stop, so a
@@ -424,8 +425,8 @@ struct taken {
   int at;
 };
 
-/* Takes repetitions back that the limit does not need after all, the longest first: some, and then it is seen whether they
-** fit; where they do not, one by one. */
+/* Takes repetitions back that the limit does not need after all, the longest first: some, and then it is seen whether
+** they fit; where they do not, one by one. */
 static quern_status prune(struct remat *r, int64_t limit) {
   struct plan_job *job = r->job;
   struct taken now = {.seconds = INFINITY, .at = -1}, good;
@@ -471,8 +472,8 @@ static quern_status prune(struct remat *r, int64_t limit) {
 /* ---- the way ------------------------------------------------------------------------------------------------- */
 
 /* Walks from the first state to where the arena is at most limit. States with a bound under `under` are placed as well,
-** and *least is the smallest arena of them; *lowest the smallest bound of all. hasty: after one that does not fit, those
-** with nearly the same bound are not placed. */
+** and *least is the smallest arena of them; *lowest the smallest bound of all. hasty: after one that does not fit,
+** those with nearly the same bound are not placed. */
 static quern_status walk(struct remat *r, int64_t limit, int64_t under, bool hasty, int64_t *lowest, int64_t *least,
                          bool *fits) {
   bool moved = true;

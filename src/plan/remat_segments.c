@@ -1,11 +1,11 @@
 /* plan/remat_segments.c -- gradient checkpointing: what lies between checkpoints is computed twice
-** The tasks that result 0 needs (a loss) are the forward pass, all others the backward pass. What the forward pass made before a
-** checkpoint and the backward pass reads does not stay in memory: tasks of its own rematerialize it, from the checkpoint before it, just
-** before its first reader. What was made after the last checkpoint stays: the backward pass begins with it. Which tensors are checkpoints
-** the graph tells (CHECKPOINT); or they are chosen here, to meet a limit.
+** The tasks that result 0 needs (a loss) are the forward pass, all others the backward pass. What the forward pass made
+** before a checkpoint and the backward pass reads does not stay in memory: tasks of its own rematerialize it, from the
+** checkpoint before it, just before its first reader. What was made after the last checkpoint stays: the backward pass
+** begins with it. Which tensors are checkpoints the graph tells (CHECKPOINT); or they are chosen here, to meet a limit.
 ** in:    tasks in a valid order              out: the same with repetitions among them, each task repeated once at most
-** keeps: new values of states and carries are made once; what is read two checkpoints later or more stays in memory as well,
-**        as its repetition would
+** keeps: new values of states and carries are made once; what is read two checkpoints later or more stays in memory as
+**        well, as its repetition would
 ** tests: tests/plan/test_remat_segments.c
 */
 #include "plan/plan_int.h"
@@ -13,7 +13,7 @@
 struct again {
   struct plan_job *job;
   int n;                            /* tasks there were */
-  bool *before;                     /* of each task: a kept store is made from it, or by it */
+  bool *before;                     /* of each task: a checkpoint is made from it, or by it */
   bool *held;                       /* of each store: the backward pass reads it as it is */
   int *copy;                        /* of each task: its repetition among the new tasks; -1: none */
   int *renamed;                     /* of each store: what the repetition makes in its place; -1: none */
@@ -51,7 +51,7 @@ static quern_status mark_there(struct again *a, int target) {
   return QUERN_STATUS_OK;
 }
 
-/* And which of them kept stores are made by. */
+/* Marks the tasks that checkpoints are made by. */
 static quern_status mark_before(struct again *a) {
   struct plan_job *job = a->job;
   a->before = PLAN_NEW(&job->arena, bool, a->n);
@@ -64,7 +64,7 @@ static quern_status mark_before(struct again *a) {
   return mark_sources(a, a->before);
 }
 
-/* ---- choosing what is kept ------------------------------------------------------------------------------------- */
+/* ---- choosing checkpoints ---------------------------------------------------------------------------------------- */
 
 /* Of each store: the last forward task that reads it, or -1; and whether a backward task does. */
 static void find_readers(const struct again *a, int *last, bool *back) {
@@ -86,7 +86,8 @@ static bool is_made_there(const struct plan_job *job, int s) {
   return store->maker >= 0 && store->memory == PLAN_ARENA && job->tasks.at[store->maker].there;
 }
 
-/* The one store that the rest of the forward pass needs after task t, but for much smaller ones; -1: there are others. */
+/* The one store that the rest of the forward pass needs after task t, but for much smaller ones; -1: there are
+** others. */
 static int only_store(const struct again *a, size_t n, const int *alive, const int *last, int t) {
   const struct plan_store *stores = a->job->stores.at;
   int largest = -1;
@@ -97,8 +98,8 @@ static int only_store(const struct again *a, size_t n, const int *alive, const i
   return largest;
 }
 
-/* Makes checkpoints of stores that all that follows goes through, so that there are about job->segments segments that backward reads as
-** much of. */
+/* Makes checkpoints of stores that all that follows goes through, so that there are about job->segments segments that
+** backward reads as much of. */
 static quern_status choose_checkpoints(struct again *a) {
   struct plan_job *job = a->job;
   int *last = PLAN_NEW(&job->arena, int, job->stores.n), *alive = PLAN_NEW(&job->arena, int, job->stores.n);
@@ -131,7 +132,7 @@ static quern_status choose_checkpoints(struct again *a) {
 
 /* ---- what is held ---------------------------------------------------------------------------------------------- */
 
-/* How many kept stores lie one after another before each task, at most; tasks are in a valid order. */
+/* How many checkpoints lie one after another before each task, at most; tasks are in a valid order. */
 static void find_depths(const struct again *a, int *depth) {
   const struct plan_job *job = a->job;
   for (int t = 0; t < a->n; t++) {

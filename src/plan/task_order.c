@@ -1,8 +1,8 @@
 /* plan/task_order.c -- an order of the tasks for which few bytes are alive at a time
-** Several orders are made from the one given and the best is taken (task_order_sweep.c): eager, late, greedy, depth first
-** (Sethi and Ullman, 1970), and these after each other. Then windows around the peak are searched exhaustively
-** (task_order_exact.c); with at most 16 tasks that is the whole, and the order is the best there is. In the end what frees
-** memory is done early, as far as the peak allows.
+** Several orders are made from the one given and the best is taken (task_order_sweep.c): eager, late, greedy, depth
+** first (Sethi and Ullman, 1970), and these after each other. Then windows around the peak are searched exhaustively
+** (task_order_exact.c); with at most 16 tasks that is the whole, and the order is the best there is. In the end what
+** frees memory is done early, as far as the peak allows.
 ** in:    tasks and edges                  out: a permutation of the tasks, final copies last
 ** keeps: the same input gives the same order; n log n, and a bounded number of windows
 ** tests: tests/plan/test_task_order.c
@@ -99,7 +99,8 @@ static double area_of(const struct search *s, const int *order, int64_t *before,
   return area;
 }
 
-/* Of orders with one peak, that which has less alive elsewhere is better: what is computed again under a limit needs room. */
+/* Of orders with one peak, that which has less alive elsewhere is better: what is computed again under a limit needs
+** room. */
 static quern_status try_eager(struct search *s) {
   int64_t *before = PLAN_NEW(s->arena, int64_t, s->g->n), peak;
   if (before == NULL) return QUERN_STATUS_MEMORY;

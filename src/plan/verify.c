@@ -1,6 +1,7 @@
 /* plan/verify.c -- what the rest may rely on in a plan
 ** keeps: every buffer is written before it is read and used within its lifetime; no two that are alive together
-**        overlap, unless one takes the other over in the step that reads it last; offsets are aligned and inside the arena
+**        overlap, unless one takes the other over in the step that reads it last; offsets are aligned and inside the
+**        arena
 ** tests: tests/plan/test_verify.c
 */
 #include <inttypes.h>

@@ -1,8 +1,10 @@
-/* sched/cpu_attention.c -- flash attention on CPUs, in tiles with online softmax: memory grows with S + T, never with S T
+/* sched/cpu_attention.c -- flash attention on CPUs, in tiles with online softmax: memory grows with S + T, never with S
+** T
 ** in:    a supported composite "attention": q (B, H, S, D), k (B, G, T, D), v (B, G, T, E), perhaps a mask; out, lse
 **        a mask of i64 says up to which key the first query attends: later blocks are left out at run time
-** how:   Dao et al., "FlashAttention": a task has a block of queries of one head; blocks of keys pass by, and with each the
-**        row's maximum, sum and output are rescaled. k is first packed into panels, transposed, once for all heads and tasks.
+** how:   Dao et al., "FlashAttention": a task has a block of queries of one head; blocks of keys pass by, and with each
+**        the row's maximum, sum and output are rescaled. k is first packed into panels, transposed, once for all heads
+**        and tasks.
 ** keeps: the blocks of keys depend on the target only, so bits do not depend on threads
 ** see:   tensor/attention.c (the meaning), cpu_attention_back.c      tests: tests/sched/test_attention.c
 */
@@ -245,7 +247,8 @@ void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_co
 
 /* ---- forward --------------------------------------------------------------------------------------------- */
 
-/* Keys a block are PANELS panels of a contraction's register tile; queries a block, up to that many of a head and above. */
+/* Keys a block are PANELS panels of a contraction's register tile; queries a block, up to that many of a head and
+** above. */
 enum { PANELS = 2, FEW_QUERIES = 256, QUERIES = 32, MORE_QUERIES = 64 };
 
 struct forward {
@@ -602,8 +605,8 @@ kern_id att_mask_row(struct att *a, struct kern_builder *b, kern_id batch, kern_
   return kern_mul_i(b, kern_add(b, at, dims[2] > 1 ? row : zero), dims[3]);
 }
 
-/* The mask's elements of keys first .. first + lanes - 1; those of keys that are not there are the last one's. whole: all
-** are there. */
+/* The mask's elements of keys first .. first + lanes - 1; those of keys that are not there are the last one's. whole:
+** all are there. */
 kern_id att_mask(struct att *a, struct kern_builder *b, kern_id row, kern_id first, bool whole) {
   kern_id mem = kern_mem(b, a->mem[ATT_MASK]), x;
   if (a->mask->dims[3] == 1) {

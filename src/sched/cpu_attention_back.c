@@ -1,11 +1,13 @@
-/* sched/cpu_attention_back.c -- the gradient of flash attention on CPUs, in tiles: probabilities are recomputed from q, k and lse
+/* sched/cpu_attention_back.c -- the gradient of flash attention on CPUs, in tiles: probabilities are recomputed from q,
+** k and lse
 ** in:    a supported composite "attention.vjp": q, k, v, perhaps a bool mask, out, lse, dout; results dq, dk, dv
 ** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = scale P (dout v' - D):
 **        dv = P' dout, dk = dS' q, dq = dS k. A task has one head of k and v: blocks of its keys, and for each
-**        the blocks of queries of all heads that share it. Tiles are transposed, one row per key, so that P' and dS' are at hand.
-**        Queries of a block before the first that attends to one of the keys are left out: what they add is nothing.
-** keeps: every sum runs over blocks in one order; the blocks of queries depend on S only, those of keys on T only; memory grows
-**        with S + T
+**        the blocks of queries of all heads that share it. Tiles are transposed, one row per key, so that P' and dS'
+**        are at hand. Queries of a block before the first that attends to one of the keys are left out: what they add
+**        is nothing.
+** keeps: every sum runs over blocks in one order; the blocks of queries depend on S only, those of keys on T only;
+**        memory grows with S + T
 ** see:   cpu_attention.c      tests: tests/sched/test_attention.c
 */
 #include <math.h>
@@ -32,7 +34,8 @@ struct backward {
 
 /* ---- before: q and dout in panels -------------------------------------------------------------------------- */
 
-/* The panels of a head of src (B H, S, width): nr rows are columns of a panel; rows that are not there repeat the last. */
+/* The panels of a head of src (B H, S, width): nr rows are columns of a panel; rows that are not there repeat the
+** last. */
 static void pack_head(struct backward *f, int src_mem, int dst_mem, int64_t width) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;

@@ -1,9 +1,10 @@
-/* sched/dot.c -- a contraction on a CPU: tasks, blocks of terms, chunks of columns, M-strips and N-panels around the micro-kernel
-** A task has some M-strips (rows of register tiles) and N-panels (columns of them). For each block of terms, and for each
-** chunk of its panels: side b is packed, so that it lies in the second-level cache; then, strip by strip, micro-kernels
-** read a strip of side a, which stays in the first. Sums grow in an out where that can be, else in scratch; after
-** the last block the epilogue makes the strip into the outs while it is hot. (Goto, van de Geijn: "Anatomy of
-** high-performance matrix multiplication", 2008; BLIS.)
+/* sched/dot.c -- a contraction on a CPU: tasks, blocks of terms, chunks of columns, M-strips and N-panels around the
+** micro-kernel
+** A task has some M-strips (rows of register tiles) and N-panels (columns of them). For each block of terms, and for
+** each chunk of its panels: side b is packed, so that it lies in the second-level cache; then, strip by strip,
+** micro-kernels read a strip of side a, which stays in the first. Sums grow in an out where that can be, else in
+** scratch; after the last block the epilogue makes the strip into the outs while it is hot. (Goto, van de Geijn:
+** "Anatomy of high-performance matrix multiplication", 2008; BLIS.)
 ** keeps: sums are those of dot_scalar.c, bit by bit, whatever the sizes of tiles and tasks
 ** tests: tests/sched/test_dot.c
 */
@@ -232,8 +233,8 @@ static void finish_strip(struct body *f, const struct block *k, kern_id strip) {
   close_block(f);
 }
 
-/* A vector of columns of some rows, where outs are contiguous along rows: squares of sums are transposed, then lanes run along
-** rows. sums: from the first row and column on. */
+/* A vector of columns of some rows, where outs are contiguous along rows: squares of sums are transposed, then lanes
+** run along rows. sums: from the first row and column on. */
 static void finish_columns(struct body *f, kern_id sums, kern_id first, kern_id rows, kern_id col) {
   struct dot *d = f->d;
   struct kern_builder *b = f->b;

@@ -1,8 +1,9 @@
 /* sched/dot.h -- what the files of the contraction share
 ** y[b, m, n] = reduce over k of combine(x[b, m, k], w[b, n, k]): one flat variable for each of batch, rows, columns and
-** terms (M, N and K of a GEMM), in a space of the kernel's own. Columns are what lanes run along; rows and columns may be swapped.
-** see: dot.c (the loops), dot_operand.c (operands), dot_micro.c (micro-kernels), dot_pack.c, dot_epilogue.c (the epilogue)
-**      other implementations: dot_scalar.c, dot_skinny.c, dot_split_k.c; gpu_dot.c (GPUs)
+** terms (M, N and K of a GEMM), in a space of the kernel's own. Columns are what lanes run along; rows and columns may
+** be swapped.
+** see: dot.c (the loops), dot_operand.c (operands), dot_micro.c (micro-kernels), dot_pack.c, dot_epilogue.c (the
+**      epilogue) other implementations: dot_scalar.c, dot_skinny.c, dot_split_k.c; gpu_dot.c (GPUs)
 */
 #ifndef SCHED_DOT_H
 #define SCHED_DOT_H
@@ -10,8 +11,8 @@
 
 /* The axes. Each is a variable of the kernel's space, flat; and each is once more two variables: DOT_INNER + axis, the
 ** innermost of the group's variables that it is made of, and DOT_OUTER + axis, all others: indices that use these have
-** the axis split there. Behind them come the group's own variables, which stand for indices of the axes: epilogues are followed in
-** terms of the group's variables, as fusion proved them. */
+** the axis split there. Behind them come the group's own variables, which stand for indices of the axes: epilogues are
+** followed in terms of the group's variables, as fusion proved them. */
 enum {
   DOT_BATCH,
   DOT_ROW,
@@ -38,7 +39,8 @@ struct dot_view {
   int64_t own, term;               /* strides; of a result: of columns (own) and rows (term) */
 };
 
-/* A tensor in memory whose elements lie at rows + terms, each an expression of its own: windows, whose im2col address is split so. */
+/* A tensor in memory whose elements lie at rows + terms, each an expression of its own: windows, whose im2col address
+** is split so. */
 struct dot_im2col {
   int mem; /* -1: there is none */
   const struct pass_index *rows, *terms;
@@ -117,8 +119,8 @@ struct dot {
 quern_status dot_setup(struct dot *d, struct sched_job *job) QUERN_NODISCARD;
 void dot_fini(struct dot *d);
 bool dot_is_movement(const struct ir_node *node);
-/* The memory that an operand lies in, moved or not, and its offset there, over flat axes; mem -1: it is computed. Strides are
-** not given. */
+/* The memory that an operand lies in, moved or not, and its offset there, over flat axes; mem -1: it is computed.
+** Strides are not given. */
 struct dot_view dot_find_view(struct dot *d, const struct dot_operand *side);
 
 /* ---- dot_alias.c */
@@ -131,13 +133,15 @@ quern_status dot_alias(struct dot *d) QUERN_NODISCARD;
 
 /* The micro-kernel: the function that computes a register tile of rows x vectors sums over kb terms:
 ** memories a, b, c, and of biased bytes what the sums start with; scalars kb, a's row stride, b's term stride, c's row
-** stride, add (0: c is written, 1: added to), the lanes of the last vector that count when `partial`, and the number of the
-** first term. a's terms and b's and c's columns are contiguous. b's term stride is ldb whatever the scalar says, unless
-** ldb is 0. Where side a is read by im2col, there is one memory per row instead of a, and terms lie where its im2col address has them. */
+** stride, add (0: c is written, 1: added to), the lanes of the last vector that count when `partial`, and the number of
+** the first term. a's terms and b's and c's columns are contiguous. b's term stride is ldb whatever the scalar says,
+** unless ldb is 0. Where side a is read by im2col, there is one memory per row instead of a, and terms lie where its
+** im2col address has them. */
 enum { DOT_KB, DOT_LDA, DOT_LDB, DOT_LDC, DOT_ADD, DOT_TAIL, DOT_PC, DOT_SCALARS };
 const struct kern_fn *dot_micro_kernel(struct dot *d, int rows, int vectors, bool partial, int64_t ldb);
 
-/* The micro-kernel for a b whose terms are contiguous, where the scalar is the stride of its columns; d->lanes columns. */
+/* The micro-kernel for a b whose terms are contiguous, where the scalar is the stride of its columns; d->lanes
+** columns. */
 const struct kern_fn *dot_micro_kernel_transposed(struct dot *d, int rows);
 
 /* acc after one more term. */
@@ -145,8 +149,8 @@ kern_id dot_term(const struct dot *d, struct kern_builder *b, kern_id acc, kern_
 
 /* ---- dot_pack.c */
 
-/* memories src, dst; scalars src's row stride, dst's row stride, count, next: for i < count, the T x T block of src at column
-** i * T becomes, transposed, that of dst at row i * T; what lies `next` elements after it is asked for. */
+/* memories src, dst; scalars src's row stride, dst's row stride, count, next: for i < count, the T x T block of src at
+** column i * T becomes, transposed, that of dst at row i * T; what lies `next` elements after it is asked for. */
 const struct kern_fn *dot_transpose(struct dot *d);
 int dot_transpose_size(const struct dot *d);
 /* Turns size values of as many lanes in registers. */
@@ -169,7 +173,7 @@ void dot_set_parts(struct kern_values *values, int axis, kern_id outer, kern_id 
 /* Memory from the element on that the variables stand for. */
 kern_id dot_view_mem(struct kern_builder *b, struct kern_values *values, const struct dot_view *place);
 
-/* Values for one function: ins and what is kept are bound to memory. */
+/* Values for one function: ins and what is materialized are bound to memory. */
 quern_status dot_values(struct dot *d, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
 
 /* The outs at the point that is set, from the sum there, `active` lanes of which count (KERN_NONE: all). */
@@ -177,7 +181,7 @@ void dot_finish(struct dot *d, struct kern_builder *b, struct kern_values *value
 
 /* ---- dot_materialize.c */
 
-/* The phases that compute what is kept. */
+/* The phases that compute what is materialized. */
 quern_status dot_materialize(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_choose.c */

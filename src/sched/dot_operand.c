@@ -1,7 +1,7 @@
 /* sched/dot_operand.c -- the space, the operands and the outs of a contraction
 ** in:    a group of kind DOT, whose space has several variables of a kind
-** out:   the same in flat variables; which tensors are read and written as they lie in memory; how the others are best read,
-**        such as windows by a split im2col address
+** out:   the same in flat variables; which tensors are read and written as they lie in memory; how the others are best
+**        read, such as windows by a split im2col address
 ** tests: tests/sched/test_dot.c
 */
 #include "sched/dot.h"

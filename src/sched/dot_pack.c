@@ -1,8 +1,8 @@
 /* sched/dot_pack.c -- packing: copies of operands in the order in which micro-kernels read them
-** Side a: rows of terms. Side b: N-panels, terms of vectors of columns. The prologue, what is fused before the contraction,
-** is computed here. Vectors are read along the axis that is contiguous in memory; where that is not the one that is contiguous when
-** packed, squares of T x T elements are transposed in registers. An axis of several variables may be split into runs, in
-** each of which the innermost variable counts up.
+** Side a: rows of terms. Side b: N-panels, terms of vectors of columns. The prologue, what is fused before the
+** contraction, is computed here. Vectors are read along the axis that is contiguous in memory; where that is not the
+** one that is contiguous when packed, squares of T x T elements are transposed in registers. An axis of several
+** variables may be split into runs, in each of which the innermost variable counts up.
 ** tests: tests/sched/test_dot.c
 */
 #include <stdio.h>
@@ -303,7 +303,8 @@ static void pack_runs(struct pack *p, kern_id first, int64_t cols, int64_t width
 
 enum { AHEAD = 16 }; /* terms */
 
-/* Prefetches the vectors of a later term: a panel's part of it is too short for a CPU's own prefetcher to see what comes next. */
+/* Prefetches the vectors of a later term: a panel's part of it is too short for a CPU's own prefetcher to see what
+** comes next. */
 static void fetch_terms(struct pack *p, kern_id k, kern_id first, int vectors) {
   struct kern_builder *b = p->b;
   const struct dot_view *place = &p->side->view;

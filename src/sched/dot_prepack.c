@@ -117,7 +117,8 @@ static bool is_packed(struct dot *d, const quern_tensor *in, bool *of_b) {
   return d->b.packed && !d->b_transposed;
 }
 
-/* The contraction is set up in a kernel that is thrown away; then the one that packs has the in and its own out only. */
+/* The contraction is set up in a kernel that is thrown away; then the one that packs has the in and its own out
+** only. */
 static quern_status make_pack(struct sched_job *job, struct kern *made, const quern_tensor *in, int64_t *count) {
   struct dot d;
   quern_status status = dot_setup(&d, job);

@@ -1,16 +1,18 @@
-/* sched/gpu_dot.c -- a contraction on a GPU that no library does: tiles of sums by thread blocks, split-K where tiles are few
-** A task is a tile. Its terms pass by in stages of a double buffer in shared memory: while one stage is multiplied, the next
-** is loaded into registers, and then stored to the other half. A thread's rows and columns are runs of 16 bytes, ACROSS
-** runs apart, so that it loads 16 bytes at a time without bank conflicts. Where there are fewer tiles than a GPU has room for,
-** the terms are divided into splits (split-K), and a second phase adds their partial sums.
-** keeps: a sum is one chain over the terms of its split, in order; splits are added from the first to the last. How many
-**        there are depends on extents, dtype and target only.
+/* sched/gpu_dot.c -- a contraction on a GPU that no library does: tiles of sums by thread blocks, split-K where tiles
+** are few
+** A task is a tile. Its terms pass by in stages of a double buffer in shared memory: while one stage is multiplied, the
+** next is loaded into registers, and then stored to the other half. A thread's rows and columns are runs of 16 bytes,
+** ACROSS runs apart, so that it loads 16 bytes at a time without bank conflicts. Where there are fewer tiles than a GPU
+** has room for, the terms are divided into splits (split-K), and a second phase adds their partial sums.
+** keeps: a sum is one chain over the terms of its split, in order; splits are added from the first to the last. How
+**        many there are depends on extents, dtype and target only.
 ** see:   docs/design/007-gpu.md          tests: tests/sched/test_gpu_dot.c
 */
 #include "sched/gpu_dot.h"
 
-/* Thread blocks that an SM has at a time; terms of a split at least, and what they are a multiple of; terms and products that are
-** worth a tile; and what is better done by one thread per element: many of a batch, of fewer rows and columns than THIN. */
+/* Thread blocks that an SM has at a time; terms of a split at least, and what they are a multiple of; terms and
+** products that are worth a tile; and what is better done by one thread per element: many of a batch, of fewer rows and
+** columns than THIN. */
 enum {
   BLOCKS_PER_SM = 2,
   PART_TERMS = 512,

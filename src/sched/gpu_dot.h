@@ -48,8 +48,8 @@ struct gpu_dot {
   int64_t stride;                 /* of a stage: from term to term */
   int64_t terms, stages;          /* of a stage, the last may have fewer; stages of all terms */
   int64_t rows, columns;          /* tiles */
-  int64_t k_splits, split_stages; /* of the stages; stages of a part, an even number */
-  int work;                       /* the splits' sums; -1: there is one part */
+  int64_t k_splits, split_stages; /* split-K: splits of the stages; stages of a split, an even number */
+  int work;                       /* the splits' partial sums; -1: there is one split */
   struct gpu_dot_operand a, b;
   struct kern_builder *build;
   struct kern_values *values;
@@ -84,7 +84,7 @@ void gpu_dot_store_shared(struct gpu_dot *t, const struct gpu_dot_operand *s, ke
 
 /* Elements of shared memory that the end takes. */
 int64_t gpu_dot_chunk(const struct gpu_dot *t);
-/* The outs, or the part's sums, from the sums in registers. */
+/* The outs, or the split's partial sums, from the sums in registers. */
 quern_status gpu_dot_epilogue(struct gpu_dot *t, kern_id shared) QUERN_NODISCARD;
 /* The phase that adds the splits from the first to the last, and makes the outs. */
 quern_status gpu_dot_add_splits(struct gpu_dot *t) QUERN_NODISCARD;

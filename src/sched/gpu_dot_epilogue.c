@@ -1,6 +1,6 @@
 /* sched/gpu_dot_epilogue.c -- the epilogue of a tile: the outs from its sums; and adding the partial sums of split-K
-** Sums go through shared memory, some rows of each thread at a time, so that stores are coalesced: neighboring threads make
-** neighboring elements of the outs, 16 bytes each where they follow each other.
+** Sums go through shared memory, some rows of each thread at a time, so that stores are coalesced: neighboring threads
+** make neighboring elements of the outs, 16 bytes each where they follow each other.
 ** tests: tests/sched/test_gpu_dot.c
 */
 #include "sched/gpu_dot.h"

@@ -1,9 +1,10 @@
 /* sched/gpu_flash.c -- flash attention on GPUs, in tiles with online softmax: memory grows with S + T, never with S T
 ** in:    a supported composite "attention", or what pass/attention_views.c made of it: any float, any mask
-** how:   a thread block has a block of queries of one head, in shared memory; blocks of keys and values pass by, and with each
-**        the rows' maxima, sums and outputs, all in registers, are rescaled (Dao et al., "FlashAttention").
+** how:   a thread block has a block of queries of one head, in shared memory; blocks of keys and values pass by, and
+**        with each the rows' maxima, sums and outputs, all in registers, are rescaled (Dao et al., "FlashAttention").
 ** keeps: every sum runs over blocks in one order: the same bits every time
-** see:   cpu_attention.c (CPUs), gpu_attention_library.c (a library), gpu_tile.h      tests: tests/sched/test_attention.c
+** see:   cpu_attention.c (CPUs), gpu_attention_library.c (a library), gpu_tile.h      tests:
+**        tests/sched/test_attention.c
 */
 #include <math.h>
 
@@ -83,8 +84,8 @@ static bool has_dims(const quern_tensor *t, const quern_tensor *other) {
   return t->rank == other->rank && memcmp(t->dims, other->dims, (size_t)t->rank * sizeof *t->dims) == 0;
 }
 
-/* The gradient with a float mask. It needs none: the three results are those of q, k and v, which is certain where the mask has other
-** dimensions than v. Or it is the fourth, of a mask that has all keys, and one query or all. */
+/* The gradient with a float mask. It needs none: the three results are those of q, k and v, which is certain where the
+** mask has other dimensions than v. Or it is the fourth, of a mask that has all keys, and one query or all. */
 static bool adds(const struct ir_node *node) {
   if (strcmp(node->attrs->name, "attention.vjp") != 0 || node->attrs->ints.at[1] == 0 || node->n_src != 7) return false;
   const quern_tensor *mask = node->src[3];
@@ -349,7 +350,7 @@ static kern_id stores_line(const struct forward *w, kern_id i) {
   return kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, w->f.t.column, tile_i(&w->f.t, 0)));
 }
 
-/* What the part leaves. */
+/* Stores what the split of the keys gives. */
 static void store_split(struct forward *w, const kern_id *sum) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
@@ -475,7 +476,7 @@ static void forward_phase(struct forward *w) {
 }
 
 void flash_choose_splits(struct flash *f, int64_t queries, int64_t keys) {
-  enum { GROUPS = 256, LEAST_KEYS = 256 }; /* that make a GPU busy; of a part */
+  enum { GROUPS = 256, LEAST_KEYS = 256 }; /* thread blocks that make a GPU busy; keys of a split */
   const struct pass_attention *a = &f->a;
   int64_t tasks = a->batch * a->heads * sched_ceil(a->queries, queries), blocks = sched_ceil(a->keys, keys);
   int64_t least = sched_ceil(LEAST_KEYS, keys), parts = BASE_MAX(BASE_MIN(GROUPS / tasks, blocks / least), 1);

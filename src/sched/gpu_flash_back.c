@@ -1,12 +1,16 @@
-/* sched/gpu_flash_back.c -- the gradient of flash attention on GPUs, in tiles: probabilities are recomputed from q, k and lse
-** in:    a supported composite "attention.vjp", or what pass/attention_views.c made of it; results dq, dk, dv, perhaps that of the mask
-** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = P (dout v' - D): dv = P' dout, dk = dS' scale q, dq = scale dS k.
-**        A phase computes D, one dq by blocks of queries, one dk and dv by blocks of keys, whose tiles are transposed: one row per key. Of
-**        a mask that is added, one more computes dS by blocks of the mask, and adds over heads and samples that have the same.
-**        lse has lost digits where scores are in the thousands, as many for a whole row: so P is divided by its sum over the row, which the
-**        phase of dq has at its end and leaves for the other. Scores have the same bits as forward's: those of queries that are scaled first.
+/* sched/gpu_flash_back.c -- the gradient of flash attention on GPUs, in tiles: probabilities are recomputed from q, k
+** and lse
+** in:    a supported composite "attention.vjp", or what pass/attention_views.c made of it; results dq, dk, dv, perhaps
+**        that of the mask
+** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = P (dout v' - D): dv = P' dout, dk = dS' scale q, dq
+**        = scale dS k. A phase computes D, one dq by blocks of queries, one dk and dv by blocks of keys, whose tiles
+**        are transposed: one row per key. Of a mask that is added, one more computes dS by blocks of the mask, and adds
+**        over heads and samples that have the same. lse has lost digits where scores are in the thousands, as many for
+**        a whole row: so P is divided by its sum over the row, which the phase of dq has at its end and leaves for the
+**        other. Scores have the same bits as forward's: those of queries that are scaled first.
 ** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
-** see:   gpu_flash.c, cpu_attention_back.c (CPUs), gpu_flash_mma_back.c (tensor cores)      tests: tests/sched/test_attention.c
+** see:   gpu_flash.c, cpu_attention_back.c (CPUs), gpu_flash_mma_back.c (tensor cores)      tests:
+**        tests/sched/test_attention.c
 */
 #include <math.h>
 
@@ -92,7 +96,8 @@ static void read_queries(struct backward *w, bool by_keys) {
   }
 }
 
-/* The scores become P, and the slopes dS, from scale q k' and dout v'; w->divides: both divided by the sum of P. by_keys: rows are keys. */
+/* The scores become P, and the slopes dS, from scale q k' and dout v'; w->divides: both divided by the sum of P.
+** by_keys: rows are keys. */
 static void softmax_grad(struct backward *w, bool by_keys) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
@@ -302,8 +307,8 @@ static void key_phase(struct backward *w) {
 
 /* ---- a mask that is added ------------------------------------------------------------------------------------ */
 
-/* Opens a loop over all that have the same mask, of no turns where `some`, if it is there, is false; or the mask's own number, in a loop of
-** one turn. */
+/* Opens a loop over all that have the same mask, of no turns where `some`, if it is there, is false; or the mask's own
+** number, in a loop of one turn. */
 static kern_id open_shared(struct backward *w, int64_t dim, int64_t all, kern_id own, kern_id some) {
   struct kern_builder *b = w->f.b;
   kern_id zero = kern_index(b, 0), turns = kern_index(b, dim > 1 ? 1 : all);
@@ -403,7 +408,8 @@ static void pair_phase(struct backward *w, int mem) {
   store_pairs(w, kern_at(&b, to, kern_mul_i(&b, own, dims[2] * dims[3])), &total);
 }
 
-/* Of a mask that all queries have: a task has a block of its keys, and queries of samples and heads that share it pass by. */
+/* Of a mask that all queries have: a task has a block of its keys, and queries of samples and heads that share it pass
+** by. */
 static void shared_phase(struct backward *w, int mem) {
   struct flash *f = &w->f;
   const struct pass_attention *a = &f->a;

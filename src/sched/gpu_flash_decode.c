@@ -1,8 +1,10 @@
-/* sched/gpu_flash_decode.c -- attention of decode queries on GPUs, as generating asks for: a task has a split of the keys
+/* sched/gpu_flash_decode.c -- attention of decode queries on GPUs, as generating asks for: a task has a split of the
+** keys
 ** in:    a supported composite "attention", or what pass/attention_views.c made of it: any float, any mask
-** how:   rows are queries of all heads that share keys and values, 16 at most. Keys pass by in shared memory, a thread each, which has the scores of all
-**        rows; scores of the split stay in shared memory, so that there is one maximum and nothing is rescaled. Values are read where they lie.
-**        Parts are as many as make a GPU busy, and another phase joins them (gpu_flash_merge.c).
+** how:   rows are queries of all heads that share keys and values, 16 at most. Keys pass by in shared memory, a thread
+**        each, which has the scores of all rows; scores of the split stay in shared memory, so that there is one
+**        maximum and nothing is rescaled. Values are read where they lie. Parts are as many as make a GPU busy, and
+**        another phase joins them (gpu_flash_merge.c).
 ** keeps: splits depend on extents, dtype and target only, and are joined in one order: the same bits every time
 ** see:   gpu_flash.c      tests: tests/sched/test_attention.c
 */
@@ -183,7 +185,7 @@ static void update_online_softmax(struct decode *w, const kern_id *from) {
   kern_end(b);
 }
 
-/* What the threads have of each row, joined. */
+/* Reduces what the threads have of each row. */
 static void reduce_rows(struct decode *w, enum kern_op op, const kern_id *vars, kern_id *reduced) {
   for (int r = 0; r < w->shape.rows; r++) reduced[r] = kern_get(w->f.b, vars[r]);
   for (int r = 0; r < w->shape.rows; r++) reduced[r] = kern_hreduce(w->f.b, op, reduced[r]);

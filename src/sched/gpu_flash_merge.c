@@ -1,7 +1,10 @@
-/* sched/gpu_flash_merge.c -- split-KV: each task has a split of the keys; what a split stores, and the phase that merges the splits
-** in:    in WORK memory, of each query and split: the row's maximum, the sum of its exponentials, the values weighted by these
-** how:   splits are weighted as keys are, by their row maxima, and their outputs summed as values are. In a weighted sum of rows, a thread
-**        has columns of 16 bytes; the threads form as many row groups as there are threads for, each with rows of its own, which are added last.
+/* sched/gpu_flash_merge.c -- split-KV: each task has a split of the keys; what a split stores, and the phase that
+** merges the splits
+** in:    in WORK memory, of each query and split: the row's maximum, the sum of its exponentials, the values weighted
+**        by these
+** how:   splits are weighted as keys are, by their row maxima, and their outputs summed as values are. In a weighted
+**        sum of rows, a thread has columns of 16 bytes; the threads form as many row groups as there are threads for,
+**        each with rows of its own, which are added last.
 ** keeps: sums run over rows, row groups and splits in one order: the same bits every time
 ** see:   gpu_flash.c, gpu_flash_decode.c      tests: tests/sched/test_attention.c
 */
@@ -174,7 +177,7 @@ void flash_finish_row(struct flash *f, const struct flash_blend *s, kern_id sums
   store_columns(f, s, sums, r, row->is_there, f->mem[PASS_VIEW_Y], at, divisor);
 }
 
-/* ---- joining ----------------------------------------------------------------------------------------------- */
+/* ---- merging ----------------------------------------------------------------------------------------------- */
 
 kern_id flash_exp_shift(struct flash *f, kern_id row_max) {
   kern_id nothing = kern_const_f(f->b, f->acc, 1, -(double)INFINITY), none = kern_bin(f->b, KERN_EQ, row_max, nothing);

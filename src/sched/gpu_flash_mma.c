@@ -1,6 +1,6 @@
 /* sched/gpu_flash_mma.c -- flash attention on GPUs by tensor cores; otherwise as gpu_flash.c
-** how:   a warp has one or two tiles of 16 queries, and four tiles of 8 keys pass by at a time; scores become weights where they are, in
-**        registers (gpu_mma.h)
+** how:   a warp has one or two tiles of 16 queries, and four tiles of 8 keys pass by at a time; scores become weights
+**        where they are, in registers (gpu_mma.h)
 ** see:   gpu_flash.c, gpu_flash_mma_back.c, docs/design/007-gpu.md      tests: tests/sched/test_attention.c
 */
 #include <math.h>
@@ -77,7 +77,7 @@ static void mask_scores(struct forward *w) {
   for (int at = 0; at < n; at++) w->score[at] = kern_get(b, seen[at]);
 }
 
-/* ---- weights ------------------------------------------------------------------------------------------------------ */
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
 
 /* Weights of a half of a tile's rows, in the place of their scores; the row's maximum and sum follow. */
 static void update_online_softmax_row(struct forward *w, int m, int h) {
@@ -115,7 +115,7 @@ static void add_values(struct forward *w) {
   mma_add(&w->m, &w->out, factor, weight, &w->v);
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------ */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* The thread that stores what is of a query, not of its columns. */
 static kern_id stores_line(const struct forward *w, kern_id query) {
@@ -124,7 +124,7 @@ static kern_id stores_line(const struct forward *w, kern_id query) {
   return kern_bin(b, KERN_AND, there, kern_bin(b, KERN_EQ, w->m.u, tile_i(&w->f.t, 0)));
 }
 
-/* What the part leaves. */
+/* Stores what the split of the keys gives. */
 static void store_split(const struct forward *w, const kern_id *sum) {
   struct flash f = w->f;
   struct kern_builder *b = f.b;
@@ -173,7 +173,7 @@ static void finish(struct forward *w, const kern_id *sum) {
   mma_store(&w->m, &to, w->q0, &w->out, KERN_DIV, divisor);
 }
 
-/* ---- the phase ---------------------------------------------------------------------------------------------------- */
+/* ---- the phase --------------------------------------------------------------------------------------------------- */
 
 static void start(struct forward *w) {
   struct flash *f = &w->f;
@@ -194,7 +194,8 @@ static void start(struct forward *w) {
   mma_left_store_shared(&w->m, &w->q, &from, w->q0, mma_pairs(dtype) ? f->a.scale : 1);
 }
 
-/* A block of keys and its values. Values are on their way while scores are computed, and the next keys while they are added. */
+/* A block of keys and its values. Values are on their way while scores are computed, and the next keys while they are
+** added. */
 static void add_block(struct forward *w, kern_id last) {
   struct flash *f = &w->f;
   struct tile_pieces pieces;

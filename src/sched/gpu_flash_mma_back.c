@@ -1,7 +1,7 @@
 /* sched/gpu_flash_mma_back.c -- the gradient of flash attention on GPUs by tensor cores; otherwise as gpu_flash_back.c
-** how:   the same phases: delta (D) of each query; dq by blocks of queries, which stores 1 / row_sum, the sums of P; dk and dv by blocks of keys,
-**        whose tiles are transposed, one row per key, so that P' and dS' are left operands where they are (gpu_mma.h). Scores have the bits of
-**        forward's.
+** how:   the same phases: delta (D) of each query; dq by blocks of queries, which stores 1 / row_sum, the sums of P; dk
+**        and dv by blocks of keys, whose tiles are transposed, one row per key, so that P' and dS' are left operands
+**        where they are (gpu_mma.h). Scores have the bits of forward's.
 ** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
 ** see:   gpu_flash_back.c, gpu_flash_mma.c, docs/design/007-gpu.md      tests: tests/sched/test_attention.c
 */
@@ -48,7 +48,8 @@ static int64_t bytes_of(const struct pass_attention *a, int rows, int pairs) {
 static int rows_of(const struct base_target *target, const struct pass_attention *a, bool by_keys) {
   return by_keys || is_wide(a) || bytes_of(a, 2, 0) > target->shared_bytes ? 1 : 2;
 }
-/* As many as leave an SM room for its thread blocks: it is taken to have room for two that are as large as one may be. */
+/* As many as leave an SM room for its thread blocks: it is taken to have room for two that are as large as one may
+** be. */
 static int pairs_of(const struct base_target *target, const struct pass_attention *a, bool by_keys) {
   int64_t room = 2 * target->shared_bytes / blocks_per_sm(a, by_keys);
   int pairs = 2;
@@ -63,7 +64,7 @@ bool flash_mma_back_supports(const struct base_target *target, const struct ir_n
          bytes_of(a, 1, 0) <= target->shared_bytes;
 }
 
-/* ---- before: lse and D of each query ------------------------------------------------------------------------------ */
+/* ---- before: lse and D of each query ----------------------------------------------------------------------------- */
 
 static void delta_phase(struct backward *w) {
   struct flash *f = &w->f;
@@ -79,7 +80,7 @@ static void delta_phase(struct backward *w) {
   kern_store(&b, to, kern_add_i(&b, at, DELTA), delta);
 }
 
-/* ---- tiles -------------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 /* Of score number `at` of a thread: the number of its query among the thread's, those of rows or those of columns. */
 static int position_of(const struct backward *w, int at) {
@@ -96,7 +97,8 @@ static kern_id key_of(const struct backward *w, int at) {
                     : mma_column(&w->m, &w->y, w->c0, at / 4 % MMA_TILES, at % 2);
 }
 
-/* What rows of an operand are multiplied by when they are loaded: queries as forward. What scores are multiplied by otherwise. */
+/* What rows of an operand are multiplied by when they are loaded: queries as forward. What scores are multiplied by
+** otherwise. */
 static double scale_of(const struct backward *w, int view) {
   return view == PASS_VIEW_Q && mma_pairs(w->m.dtype) ? w->f.a.scale : 1;
 }
@@ -126,7 +128,8 @@ static void start(struct backward *w, int view, int value_view) {
   mma_left_store_shared(&w->m, &w->dx, &other, w->r0, 1);
 }
 
-/* The columns of a block come to shared memory through registers: those of y may be left for the end, where registers are few. */
+/* The columns of a block come to shared memory through registers: those of y may be left for the end, where registers
+** are few. */
 struct coming {
   struct tile_source from, value_from;
   struct tile_pieces pieces, value_pieces;
@@ -181,7 +184,8 @@ static void read_columns(struct backward *w) {
   }
 }
 
-/* Scores are -inf where the key is masked, or the query not there; of blocks where nothing is masked, nothing is asked. */
+/* Scores are -inf where the key is masked, or the query not there; of blocks where nothing is masked, nothing is
+** asked. */
 static void mask_scores(struct backward *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
@@ -247,7 +251,7 @@ static void store(const struct backward *w, int view, const struct mma_out *out,
   mma_store(&w->m, &to, w->r0, out, KERN_MUL, factor);
 }
 
-/* ---- dq ----------------------------------------------------------------------------------------------------------- */
+/* ---- dq ---------------------------------------------------------------------------------------------------------- */
 
 /* Divides dq by the sums of P, and leaves one by them. A query that attends to nothing has 0. */
 static void finish_rows(struct backward *w, const struct mma_out *dq) {
@@ -292,7 +296,7 @@ static void query_phase(struct backward *w) {
   finish_rows(w, &dq);
 }
 
-/* ---- dk and dv ---------------------------------------------------------------------------------------------------- */
+/* ---- dk and dv --------------------------------------------------------------------------------------------------- */
 
 /* The first block of queries that attends to one of the task's keys. */
 static kern_id first_block(struct backward *w) {

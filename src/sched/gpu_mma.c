@@ -59,8 +59,8 @@ kern_id mma_row(const struct mma *m, kern_id first, int tile, int h) {
   return kern_add(m->b, from, mma_plus(m, m->row, tile * MMA_ROWS + h * MMA_TILE));
 }
 
-/* sums[tile * n + i] += a[tile] b[i] by three products of pairs, the small ones first; each goes through all sums, which do not wait for each
-** other. transposed: a is what b is otherwise. */
+/* sums[tile * n + i] += a[tile] b[i] by three products of pairs, the small ones first; each goes through all sums,
+** which do not wait for each other. transposed: a is what b is otherwise. */
 static void multiply(const struct mma *m, kern_id *sums, const struct mma_pair *a, const struct mma_pair *b, int n,
                      bool transposed) {
   for (int product = mma_pairs(m->dtype) ? 0 : 2; product < 3; product++)
@@ -72,7 +72,7 @@ static void multiply(const struct mma *m, kern_id *sums, const struct mma_pair *
       }
 }
 
-/* ---- left operands ------------------------------------------------------------------------------------------------ */
+/* ---- left operands ----------------------------------------------------------------------------------------------- */
 
 static int steps_of(int64_t width) { return (int)sched_ceil(width, MMA_STEP); }
 
@@ -135,10 +135,10 @@ static struct mma_pair load_left(const struct mma *m, const struct mma_left *lef
   return (struct mma_pair){x, kern_gather_n(m->b, kern_at(m->b, left->low, at), left->own, 4)};
 }
 
-/* ---- right operands ----------------------------------------------------------------------------------------------- */
+/* ---- right operands ---------------------------------------------------------------------------------------------- */
 
-/* Eight threads load 16 bytes each at a time. As columns: two rows of four threads. As terms: four rows of two; they are two apart,
-** unless they are for both. */
+/* Eight threads load 16 bytes each at a time. As columns: two rows of four threads. As terms: four rows of two; they
+** are two apart, unless they are for both. */
 static int64_t stride_of(int64_t width, enum mma_use use) {
   int64_t covered = sched_ceil(width, MMA_BLOCK) * MMA_BLOCK;
   if (use == MMA_AS_COLUMNS) return steps_of(width) % 2 == 0 ? covered + MMA_STEP : covered - MMA_STEP;
@@ -147,8 +147,8 @@ static int64_t stride_of(int64_t width, enum mma_use use) {
 
 int64_t mma_right_bytes(int64_t width, enum mma_use use) { return 4 * MMA_BLOCK * stride_of(width, use); }
 
-/* For both, column n of a tile is row n / 2, or 4 + (n / 2 + 2) mod 4 of odd ones: neighbors are two apart mod 4, and both the even and
-** the odd ones are all of them. */
+/* For both, column n of a tile is row n / 2, or 4 + (n / 2 + 2) mod 4 of odd ones: neighbors are two apart mod 4, and
+** both the even and the odd ones are all of them. */
 struct mma_right mma_right(const struct mma *m, int64_t width, enum mma_use use) {
   struct mma_right r = {.at = {.rows = MMA_BLOCK, .width = width, .stride = stride_of(width, use)}};
   kern_id row = m->g;
@@ -206,7 +206,7 @@ static void load_terms(const struct mma *m, const struct mma_right *r, int s, in
   for (int i = 0; i < MMA_TILES; i++) b[i] = join_pairs(m, row[0], i, row[1], i);
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 void mma_scores(const struct mma *m, const struct mma_left *left, const struct mma_right *right, bool transposed,
                 double scale, kern_id *scores) {
@@ -269,7 +269,7 @@ void mma_add(const struct mma *m, const struct mma_out *out, const kern_id *fact
   }
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* Columns 8 u + 4 half, ... of a group: number 2 u + half of its four tiles, so many at a time. */
 static void store_four(const struct mma *m, const struct mma_to *to, kern_id line, kern_id there, int group, int half,

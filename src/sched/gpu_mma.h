@@ -1,7 +1,9 @@
 /* sched/gpu_mma.h -- matrix products by tensor cores: a warp has tiles of 16 rows, and blocks of 32 columns pass by
-** A product of f32 is three of tf32: each number is high + low, rounded to 11 bits each, and low low is left out. Of 16-bit floats, which have no
-** more than 11 bits, it is one, and what is computed of them is rounded to as many where it becomes an operand. Tensor cores cut what they add: sums of more than MMA_CHAIN terms are made by additions. Sums lie as a left operand does, so weights stay in registers.
-** Which row of a block and which column is which of a tile is free: such that operands are loaded 16 bytes at a time.
+** A product of f32 is three of tf32: each number is high + low, rounded to 11 bits each, and low low is left out. Of
+** 16-bit floats, which have no more than 11 bits, it is one, and what is computed of them is rounded to as many where
+** it becomes an operand. Tensor cores cut what they add: sums of more than MMA_CHAIN terms are made by additions. Sums
+** lie as a left operand does, so weights stay in registers. Which row of a block and which column is which of a tile is
+** free: such that operands are loaded 16 bytes at a time.
 ** see: kern/ops.def (MMA), docs/design/007-gpu.md      tests: tests/sched/test_attention.c
 */
 #ifndef SCHED_GPU_MMA_H
@@ -48,7 +50,7 @@ kern_id mma_times(const struct mma *m, kern_id x, int64_t y);
 kern_id mma_interleave(const struct mma *m, kern_id x0, kern_id x1, kern_id x2, kern_id x3); /* four as one */
 struct mma_pair mma_split(const struct mma *m, kern_id x);
 kern_id mma_no_sums(const struct mma *m);
-/* What the four threads of a row have, joined. */
+/* Reduces what the four threads of a row have. */
 kern_id mma_row_reduce(const struct mma *m, enum ir_reduce reduce, kern_id x);
 /* e^(x - from) */
 kern_id mma_exp_shifted(const struct mma *m, kern_id x, kern_id from);
@@ -72,15 +74,16 @@ struct mma_right {
   kern_id own, pair[2]; /* where the thread's row begins, as columns of a product; its two, as terms of one */
   kern_id column[2];    /* their numbers in a tile */
 };
-/* What they are for: by stride, eight threads find 16 bytes each in different banks. Of both, columns are not in the order of rows. */
+/* What they are for: by stride, eight threads find 16 bytes each in different banks. Of both, columns are not in the
+** order of rows. */
 enum mma_use { MMA_AS_COLUMNS, MMA_AS_TERMS, MMA_AS_BOTH };
 int64_t mma_right_bytes(int64_t width, enum mma_use use);
 struct mma_right mma_right(const struct mma *m, int64_t width, enum mma_use use);
 /* Number of column i of a thread's two of tile s, from a first one. */
 kern_id mma_column(const struct mma *m, const struct mma_right *r, kern_id first, int s, int i);
 
-/* scores[(tile * MMA_TILES + s) * 4 + i] = scale left right', i: (row i / 2, column i % 2) of a thread. transposed: with the bits of right
-** left'. */
+/* scores[(tile * MMA_TILES + s) * 4 + i] = scale left right', i: (row i / 2, column i % 2) of a thread. transposed:
+** with the bits of right left'. */
 void mma_scores(const struct mma *m, const struct mma_left *left, const struct mma_right *right, bool transposed,
                 double scale, kern_id *scores);
 /* Weights in the place of scores as left operands: [tile * MMA_TILES + s]. */

@@ -1,8 +1,10 @@
-/* sched/gpu_reduce.c -- REDUCE groups by thread blocks: along or across rows, how many lanes and threads, how many splits
-** A vector has as many lanes as its thread block touches at a time, 16 bytes per thread where rows are so aligned. Rows that
-** fit are read once and stay in registers, written out step by step; longer ones are read in each pass. Where there are too
-** few rows, each is divided into splits whose partial results are merged in phases of their own.
-** keeps: the order of sums is that of the kernel: lanes of accumulators, then HREDUCE; splits from the first to the last
+/* sched/gpu_reduce.c -- REDUCE groups by thread blocks: along or across rows, how many lanes and threads, how many
+** splits
+** A vector has as many lanes as its thread block touches at a time, 16 bytes per thread where rows are so aligned. Rows
+** that fit are read once and stay in registers, written out step by step; longer ones are read in each pass. Where
+** there are too few rows, each is divided into splits whose partial results are merged in phases of their own.
+** keeps: the order of sums is that of the kernel: lanes of accumulators, then HREDUCE; splits from the first to the
+**        last
 ** see:   docs/design/007-gpu.md                    tests: tests/sched/test_gpu_reduce.c
 */
 #include "sched/reduce.h"
@@ -70,7 +72,8 @@ static int64_t power_above(int64_t n) {
   return p;
 }
 
-/* A row is four steps of its thread block, as far as there can be so many lanes: the order of sums depends on the length only. */
+/* A row is four steps of its thread block, as far as there can be so many lanes: the order of sums depends on the
+** length only. */
 static void choose_row_lanes(struct reduce *rd) {
   int64_t lanes = rd->count <= 256 ? power_above(rd->count) : BASE_MAX(power_above((rd->count + 3) / 4), 256);
   lanes = BASE_MIN(BASE_MAX(lanes, WARP), KERN_BLOCK_LANES);
@@ -309,8 +312,8 @@ static quern_status choose_aliases(struct reduce *rd) {
   return sched_alias(&rd->nest, may);
 }
 
-/* Whether a thread block has an SM for itself, and then a row prefetched in shared memory. Where an out may take the memory of an in, a
-** thread must have the same elements of both rows, or there would be barriers. */
+/* Whether a thread block has an SM for itself, and then a row prefetched in shared memory. Where an out may take the
+** memory of an in, a thread must have the same elements of both rows, or there would be barriers. */
 static void choose_follow(struct reduce *rd) {
   const struct pass_group *group = rd->job->group;
   const struct kern_mem *mems = rd->job->kern->mems;

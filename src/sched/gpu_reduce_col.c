@@ -1,7 +1,7 @@
 /* sched/gpu_reduce_col.c -- REDUCE groups across their rows by thread blocks: an outer variable has lanes
-** A task has a block of neighboring rows and goes through their elements, or through a split of them; phases of their own merge what
-** splits give. The elements of a round are loaded before anything is stored, and reduced as a tree; RUN rounds are one chain,
-** and their sums another.
+** A task has a block of neighboring rows and goes through their elements, or through a split of them; phases of their
+** own merge what splits give. The elements of a round are loaded before anything is stored, and reduced as a tree; RUN
+** rounds are one chain, and their sums another.
 ** tests: tests/sched/test_gpu_reduce.c
 */
 #include "sched/reduce.h"
@@ -157,7 +157,7 @@ static void emit_split(struct reduce *rd, kern_id part, kern_id to, kern_id acti
     reduce_partial_store(rd, &rd->stages[i], to, reduce_get(rd, &rd->stages[i], rd->accs[i]));
 }
 
-/* Task (part, other rows, block of rows side by side). */
+/* Task (split, other rows, block of rows side by side). */
 static quern_status emit_tasks(struct reduce *rd, struct round *round) {
   struct kern_builder *b = &rd->b;
   int64_t extent = rd->nest.loops[rd->vector].extent, blocks = (extent + rd->lanes - 1) / rd->lanes;

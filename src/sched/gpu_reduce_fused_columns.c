@@ -1,8 +1,9 @@
 /* sched/gpu_reduce_fused_columns.c -- REDUCE groups along their rows by thread blocks, with sums over all rows
-** A task goes through neighboring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums, the column reductions. Where
-** registers suffice for these and for one row or two, rows stay in registers, two at a time where that is possible: what waits for memory
-** and for other threads then waits once for both. Else rows are read in each pass, and sums are in shared memory, or in the device's. A task
-** stores one row of sums, and phases of their own merge those.
+** A task goes through neighboring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums, the column
+** reductions. Where registers suffice for these and for one row or two, rows stay in registers, two at a time where
+** that is possible: what waits for memory and for other threads then waits once for both. Else rows are read in each
+** pass, and sums are in shared memory, or in the device's. A task stores one row of sums, and phases of their own merge
+** those.
 ** keeps: a sum takes its rows from the first of the task to the last
 ** tests: tests/sched/test_gpu_reduce.c
 */
@@ -19,8 +20,8 @@ enum {
 
 static int64_t size_of(quern_dtype dtype) { return (int64_t)base_dtypes[dtype].size; }
 
-/* Bytes that a thread holds of `side` rows and of sums, between passes. What is the same in all rows is read again, from the nearest
-** cache, and what only the last pass wants is loaded there. */
+/* Bytes that a thread holds of `side` rows and of sums, between passes. What is the same in all rows is read again,
+** from the nearest cache, and what only the last pass wants is loaded there. */
 static int64_t held_bytes(const struct reduce *rd, int side) {
   int64_t row = 0, sums = 0;
   for (size_t i = 0; i < rd->n_loads; i++)

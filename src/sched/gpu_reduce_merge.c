@@ -1,5 +1,6 @@
 /* sched/gpu_reduce_merge.c -- partial results of reductions that lie in memory, merged in one phase or more
-** Each level merges RUN rows of them into one, until there are few enough for the last phase, which stores what comes of them.
+** Each level merges RUN rows of them into one, until there are few enough for the last phase, which stores what comes
+** of them.
 ** tests: tests/sched/test_gpu_reduce.c
 */
 #include "sched/reduce.h"
@@ -41,14 +42,15 @@ void reduce_partial_plan(struct reduce *rd, struct reduce_partial *p) {
   }
 }
 
-/* ---- joining --------------------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------------------- */
 
 static void merge_into(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value acc,
                        struct reduce_value x) {
   reduce_set(rd, stage, acc, reduce_join(rd, stage, reduce_get(rd, stage, acc), x));
 }
 
-/* Rows first .. first + many - 1 at place `at` of each, which are `pitch` apart, joined; `first` is a multiple of BLOCK. */
+/* Rows first .. first + many - 1 at place `at` of each, which are `pitch` apart, joined; `first` is a multiple of
+** BLOCK. */
 static struct reduce_value merge_rows(struct reduce *rd, const struct reduce_stage *stage, kern_id first, kern_id many,
                                       kern_id at, int64_t pitch, int lanes) {
   struct kern_builder *b = &rd->b;
@@ -98,7 +100,8 @@ static quern_status emit_level(struct reduce *rd, struct reduce_partial *p, int 
 
 /* ---- the last phase ---------------------------------------------------------------------------------------- */
 
-/* A thread block has WARP columns: warp s of it takes rows s, s + slices, ...; then warps are joined, halves to halves. */
+/* A thread block has WARP columns: warp s of it takes rows s, s + slices, ...; then warps are joined, halves to
+** halves. */
 struct slices {
   int n, lanes;
   kern_id slice, base; /* a lane: its warp; its place in row `slice` */

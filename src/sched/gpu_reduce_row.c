@@ -1,7 +1,9 @@
-/* sched/gpu_reduce_row.c -- REDUCE groups along their rows by thread blocks: a task has a row, a split of a row, or some rows
-** A pass takes a row step by step, one vector at a time. What a step reads is loaded before anything is computed, so that all of it is
-** in flight at once. Rows that fit into registers are written out, and their values stay; others are loops over blocks of steps. Where a
-** thread block has an SM for itself, its task has several rows, and the next row is prefetched into shared memory.
+/* sched/gpu_reduce_row.c -- REDUCE groups along their rows by thread blocks: a task has a row, a split of a row, or
+** some rows
+** A pass takes a row step by step, one vector at a time. What a step reads is loaded before anything is computed, so
+** that all of it is in flight at once. Rows that fit into registers are written out, and their values stay; others are
+** loops over blocks of steps. Where a thread block has an SM for itself, its task has several rows, and the next row is
+** prefetched into shared memory.
 ** keeps: lanes beyond the end of a row take the neutral element
 ** tests: tests/sched/test_gpu_reduce.c
 */
@@ -163,8 +165,8 @@ static void take_rows(struct reduce *rd, const struct step *s) {
   use_row(rd, 0);
 }
 
-/* n steps from element `base` on; of the last one `active` lanes count (KERN_NONE: all). Nothing is computed before all rows are
-** loaded. */
+/* n steps from element `base` on; of the last one `active` lanes count (KERN_NONE: all). Nothing is computed before all
+** rows are loaded. */
 static void emit_steps(struct reduce *rd, int q, kern_id base, int64_t n, kern_id active) {
   struct step steps[REDUCE_MOST_STEPS];
   for (int i = 0; i < (int)n; i++) {
@@ -252,8 +254,8 @@ static bool get_early(void *user, const struct sched_point *point) {
   return false;
 }
 
-/* What outs want that is known before the passes are over, so that it is on its way meanwhile: before them what ins have of the row,
-** after the first what is loaded at places that were loaded. */
+/* What outs want that is known before the passes are over, so that it is on its way meanwhile: before them what ins
+** have of the row, after the first what is loaded at places that were loaded. */
 static void load_early(struct reduce *rd, int q) {
   const struct pass_group *group = rd->job->group;
   struct sched_walk walk;
@@ -288,7 +290,7 @@ void gpu_reduce_row(struct reduce *rd, kern_id row, kern_id next) {
 
 /* ---- rows in splits --------------------------------------------------------------------------------------- */
 
-/* Part `part` of a row; the last one takes what is more than whole blocks, of which others take nothing. */
+/* A split of a row; the last one takes what is more than whole blocks, of which others take nothing. */
 static void emit_split(struct reduce *rd, kern_id part) {
   struct kern_builder *b = &rd->b;
   int64_t steps = rd->count / rd->lanes, blocks = steps / BLOCK, rest = rd->count % rd->lanes;

@@ -1,10 +1,12 @@
 /* sched/gpu_scatter.c -- kernels of SCATTER groups on GPUs: each position finds its updates in a sorted list
-** Indices are divided into blocks, positions into buckets of neighbors. How many indices of a block fall into a bucket is counted; sums
-** over the blocks before and the buckets before say where the block's split of the bucket's list begins; the lists are written. Then each
-** position goes through the list of its bucket, and writes its own updates, in their order, behind those of lower positions. Last, a
-** thread block takes a position: its threads have neighboring columns and add one update after another. Positions that take many updates
-** are left to more thread blocks, with fewer columns each, so that more updates can be in flight.
-** keeps: the updates of an element are taken in increasing i; sums of 8-bit and 16-bit floats stay in f32 until the end; no
+** Indices are divided into blocks, positions into buckets of neighbors. How many indices of a block fall into a bucket
+** is counted; sums over the blocks before and the buckets before say where the block's split of the bucket's list
+** begins; the lists are written. Then each position goes through the list of its bucket, and writes its own updates, in
+** their order, behind those of lower positions. Last, a thread block takes a position: its threads have neighboring
+** columns and add one update after another. Positions that take many updates are left to more thread blocks, with fewer
+** columns each, so that more updates can be in flight.
+** keeps: the updates of an element are taken in increasing i; sums of 8-bit and 16-bit floats stay in f32 until the
+**        end; no
 **        atomics: everything is where the values alone say
 ** tests: tests/sched/test_scatter.c
 */
@@ -312,7 +314,8 @@ static void take_range(struct sort *t, const struct split *split, kern_id first,
   kern_end(&t->b);
 }
 
-/* Takes updates first .. end - 1, loading those of the next iteration in this one, so that the compiler leaves the loads together. */
+/* Takes updates first .. end - 1, loading those of the next iteration in this one, so that the compiler leaves the
+** loads together. */
 static void take_long_range(struct sort *t, const struct split *split, kern_id first, kern_id end, int n,
                             const kern_id *acc) {
   struct kern_builder *b = &t->b;
@@ -340,8 +343,8 @@ static struct span span_of(struct sort *t, kern_id batch, kern_id position) {
   return span;
 }
 
-/* Takes all updates of a span, `ahead` at a time, if there is a iteration: a loop of at most one stands for a condition, which
-** thread blocks do not have. */
+/* Takes all updates of a span, `ahead` at a time, if there is a iteration: a loop of at most one stands for a
+** condition, which thread blocks do not have. */
 static void take_span(struct sort *t, const struct split *split, struct span span, kern_id iterations, int ahead) {
   struct kern_builder *b = &t->b;
   const struct scatter *s = t->s;
@@ -387,8 +390,8 @@ static void update_rows(struct sort *t) {
   take_span(t, &split, span, iterations, ahead);
 }
 
-/* Updates positions that take many. A task has a multiple of MOST_AHEAD in the list, and a split of the row; it works if that is
-** the first of these which belongs to the position whose update is there. */
+/* Updates positions that take many. A task has a multiple of MOST_AHEAD in the list, and a split of the row; it works
+** if that is the first of these which belongs to the position whose update is there. */
 static void update_many(struct sort *t) {
   struct kern_builder *b = &t->b;
   const struct scatter *s = t->s;

@@ -1,6 +1,7 @@
 /* sched/gpu_tile.h -- matrices by a thread block: tiles in shared memory, sums in registers
-** A thread has rows row + down m and columns of a tile of sums, which are values of as many lanes as there are threads: lane t is
-** thread t's. Operands lie in LOCAL memory row by row, as they do in the device's, and are loaded 16 bytes at a time.
+** A thread has rows row + down m and columns of a tile of sums, which are values of as many lanes as there are threads:
+** lane t is thread t's. Operands lie in LOCAL memory row by row, as they do in the device's, and are loaded 16 bytes at
+** a time.
 ** tests: tests/sched/test_attention.c
 */
 #ifndef SCHED_GPU_TILE_H
@@ -21,7 +22,8 @@ struct tile tile_begin(struct kern_builder *b, quern_dtype acc);
 /* One whose threads have all rows and a column each: of tile_load, tile_multiply_rows and what is a number only. */
 struct tile tile_begin_flat(struct kern_builder *b, quern_dtype acc);
 
-/* A matrix in LOCAL memory: rows x width, a row `stride` elements from the next, so that neither rows nor columns lie in one bank. */
+/* A matrix in LOCAL memory: rows x width, a row `stride` elements from the next, so that neither rows nor columns lie
+** in one bank. */
 struct tile_local {
   kern_id mem;
   int64_t rows, width, stride;
@@ -47,7 +49,8 @@ void tile_set_zero(const struct tile *t, const struct tile_sums *sums);
 /* The columns of a thread are column + across n: sums += a b', over `terms` columns of both, a multiple of t->quad. */
 void tile_multiply_rows(const struct tile *t, const struct tile_sums *sums, const struct tile_local *a,
                         const struct tile_local *b, int64_t terms);
-/* The columns of a thread are (TILE_ACROSS v + column) quad + x: sums += a b, over `terms` columns of a and rows of b. */
+/* The columns of a thread are (TILE_ACROSS v + column) quad + x: sums += a b, over `terms` columns of a and rows of
+** b. */
 void tile_multiply(const struct tile *t, const struct tile_sums *sums, const struct tile_local *a,
                    const struct tile_local *b, int64_t terms);
 /* Columns of tile_multiply's sums for a width, and the width that they cover. */
@@ -67,7 +70,8 @@ struct tile_source {
 int tile_run(quern_dtype dtype, int n, const int64_t *strides);
 /* Rows first, first + 1, ... times scale to LOCAL memory. */
 void tile_load(const struct tile *t, const struct tile_local *to, const struct tile_source *from, double scale);
-/* Loads rows in two steps, with something between, as double buffering needs: to registers, where they suffice, and from there to LOCAL. */
+/* Loads rows in two steps, with something between, as double buffering needs: to registers, where they suffice, and
+** from there to LOCAL. */
 enum { TILE_PIECES = 16 };
 struct tile_pieces {
   int n; /* 0: they do not suffice */
@@ -88,7 +92,8 @@ kern_id tile_all(const struct tile *t, kern_id scalar);
 
 /* Puts value (m, n), of tile_multiply_rows' columns, to LOCAL memory. */
 void tile_put(const struct tile *t, const struct tile_local *to, int m, int n, kern_id value);
-/* Reduces what all threads of a row have: values[m] of each thread's row m. part: rows x TILE_ACROSS of LOCAL memory. */
+/* Reduces what all threads of a row have: values[m] of each thread's row m. part: rows x TILE_ACROSS of LOCAL
+** memory. */
 void tile_row_reduce(const struct tile *t, const struct tile_local *part, enum ir_reduce reduce, int rows,
                      kern_id *values);
 

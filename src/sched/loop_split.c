@@ -1,4 +1,5 @@
-/* sched/loop_split.c -- where a loop can be split so that paddings and concatenations make no difference inside the splits
+/* sched/loop_split.c -- where a loop can be split so that paddings and concatenations make no difference inside the
+** splits
 ** Inside a split an index has a range of its own, from which value.c sees which source is meant, and loads whole
 ** vectors.
 ** tests: tests/sched/test_map.c, tests/sched/test_reduce.c

@@ -12,7 +12,8 @@
 
 enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18, GPU_BLOCK = 256 };
 
-/* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbor does. */
+/* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbor
+** does. */
 static int gpu_lanes(const struct sched_job *job) {
   const struct pass_group *group = job->group;
   size_t size = 1;
@@ -34,8 +35,8 @@ static int gpu_unroll(const struct sched_map *m) {
   return m->lanes > 1 && bytes > 0 && bytes <= GPU_BYTES && m->insts <= GPU_INSTS ? GPU_UNROLL : 1;
 }
 
-/* Blocks that an SM should have at once: of what computes much for few memories as many as there can be. f64 takes too many
-** registers for that. */
+/* Blocks that an SM should have at once: of what computes much for few memories as many as there can be. f64 takes too
+** many registers for that. */
 static int gpu_min_blocks(const struct sched_map *m) {
   const struct pass_group *group = m->job->group;
   const struct kern_fn *fn = m->b.fn;
@@ -45,8 +46,8 @@ static int gpu_min_blocks(const struct sched_map *m) {
   return much ? m->job->target->max_threads_per_sm / GPU_BLOCK : 0;
 }
 
-/* Fewer lanes where rows are no multiples of them: their first elements would not be aligned. One where lanes would be scattered:
-** then threads that are neighbors take neighboring elements. */
+/* Fewer lanes where rows are no multiples of them: their first elements would not be aligned. One where lanes would be
+** scattered: then threads that are neighbors take neighboring elements. */
 static void fit_lanes(struct sched_map *m) {
   int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
   int64_t rows = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector);
@@ -147,8 +148,8 @@ quern_status sched_map_hoist(struct sched_map *m, int n_vars, const int *vars) {
   return QUERN_STATUS_OK;
 }
 
-/* On a GPU a task has `unroll` vectors that are `tasks` apart, so that what neighbors load and store lies side by side. All are
-** loaded before the first is stored. */
+/* On a GPU a task has `unroll` vectors that are `tasks` apart, so that what neighbors load and store lies side by
+** side. All are loaded before the first is stored. */
 static quern_status emit_apart(struct sched_map *m, int64_t rows, int64_t segments, int64_t tasks) {
   struct kern_builder *b = &m->b;
   const struct pass_group *group = m->job->group;
@@ -175,7 +176,7 @@ static quern_status emit_apart(struct sched_map *m, int64_t rows, int64_t segmen
   return QUERN_STATUS_OK;
 }
 
-/* Tasks are parts of rows: `segments` of them a row, of `blocks` blocks each. */
+/* Tasks are segments of rows: `segments` of them per row, of `blocks` blocks each. */
 static quern_status emit_long_rows(struct sched_map *m, int64_t rows, int64_t blocks, int64_t segments, int64_t whole) {
   struct kern_builder *b = &m->b;
   int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
@@ -271,7 +272,7 @@ static int choose_unroll(const struct sched_map *m) {
   return unroll;
 }
 
-/* The phases of one part of the vector's loop, or of all of it. */
+/* The phases of one split of the vector's loop, or of all of it. */
 static quern_status build_split(struct sched_map *m) {
   struct kern *kern = m->job->kern;
   bool tiled = false;

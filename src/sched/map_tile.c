@@ -1,6 +1,7 @@
 /* sched/map_tile.c -- MAP groups whose ins are contiguous along one loop and whose outs along another
 ** A square of lanes x lanes elements of such an in is read along its loop, transposed in registers, and used along the
-** outs' loop: both sides see whole lines of memory. On GPUs the square lies in shared memory, and a thread block has it.
+** outs' loop: both sides see whole lines of memory. On GPUs the square lies in shared memory, and a thread block has
+** it.
 ** tests: tests/sched/test_map.c
 */
 #include "sched/map.h"

@@ -1,4 +1,5 @@
-/* sched/nest.h -- the loop nest over a group's space: which variables run together, what a point costs, what stays the same
+/* sched/nest.h -- the loop nest over a group's space: which variables run together, what a point costs, what stays the
+** same
 ** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbors at once through a
 ** variable of its own; the group's indices are rewritten in the loops' variables.
 */
@@ -39,7 +40,7 @@ quern_status sched_nest_collapse(struct sched_nest *nest, int first, int last) Q
 /* Lets a loop run over start .. start + extent - 1 only. */
 quern_status sched_nest_narrow(struct sched_nest *nest, int loop, int64_t start, int64_t extent) QUERN_NODISCARD;
 
-/* Where paddings and concatenations begin and end along a loop: starts of parts in which they make no difference, in
+/* Where paddings and concatenations begin and end along a loop: starts of splits in which they make no difference, in
 ** increasing order, the first 0; their number. 1 when there are none, or too many. */
 enum { SCHED_MOST_SPLITS = KERN_MAX_PHASES };
 quern_status sched_nest_splits(const struct sched_nest *nest, int loop, int *n, int64_t *starts) QUERN_NODISCARD;
@@ -72,8 +73,8 @@ double sched_weight(enum ir_op op);
 /* Says which outs may take the memory of an in: those for which `may` is true (NULL: all) where the in is read at the
 ** out's own index only. Called before the first phase. */
 quern_status sched_alias(struct sched_nest *nest, const bool *may) QUERN_NODISCARD;
-/* Finds in-place classes and aliases from fn, which loads and stores all memories at one point: outs that are stored at one index, and ins
-** that are loaded there only, share a class. may (or NULL): which outs can. */
+/* Finds in-place classes and aliases from fn, which loads and stores all memories at one point: outs that are stored at
+** one index, and ins that are loaded there only, share a class. may (or NULL): which outs can. */
 void sched_find_in_place(struct kern_mem *mems, int n_ins, int n_outs, const bool *may, const struct kern_fn *fn);
 
 /* ---- tensors at indices ------------------------------------------------------------------------------------ */

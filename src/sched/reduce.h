@@ -88,8 +88,8 @@ struct reduce {
   struct reduce_keep *keeps;
   int n_passes;
   struct reduce_about *about; /* a node */
-  int *
-      out_pass; /* of an out: the pass that stores it; -1: once a row; -2: it has no elements; -3: a fused column reduction */
+  /* Of an out: the pass that stores it; -1: once per row; -2: it has no elements; -3: a fused column reduction. */
+  int *out_pass;
   struct sched_points *fixed; /* a pass: points that stay the same along a row */
 
   enum reduce_phase phase;
@@ -110,8 +110,9 @@ struct reduce {
   struct reduce_note *notes;
   size_t n_column_reductions; /* reductions over the rows: what comes of each element is added to memory on the way */
   struct reduce_stage *column_reductions;
-  int64_t
-      run; /* with fused column reductions: neighboring rows that a task has, of as many accumulators; others follow n_acc apart */
+  /* with fused column reductions: neighboring rows that a task has, of as many accumulators; others follow n_acc
+  ** apart */
+  int64_t run;
   bool share;        /* rows of a block have the same accumulators */
   kern_id row_first; /* the task's first row, or KERN_NONE */
   kern_id row_work;  /* where the accumulators of the row begin */
@@ -145,16 +146,17 @@ struct reduce {
   int64_t splits;      /* of a row, each a task; 1: it is not split */
   int64_t split_size;  /* blocks of steps, or of elements across, that a part has */
 
-  /* rows split into parts: one phase computes parts, the next joins them */
+  /* rows split into parts: one phase computes partial results, the next merges them */
   bool split;
   int64_t n_strips;
 };
 
-/* The neutral element, and x joined to acc, which comes before it. */
+/* The neutral element; and acc combined with x, which comes after it. */
 struct reduce_value reduce_neutral(struct reduce *rd, const struct reduce_stage *stage, int lanes);
 struct reduce_value reduce_join(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value acc,
                                 struct reduce_value x);
-/* Element x with index `index` joined to acc: all before it have smaller indices. On GPUs a product is added by an fma. */
+/* Element x with index `index` joined to acc: all before it have smaller indices. On GPUs a product is added by an
+** fma. */
 struct reduce_value reduce_take(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value acc,
                                 struct reduce_value x);
 struct reduce_value reduce_var(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value init);
@@ -171,7 +173,7 @@ kern_id reduce_source(struct reduce *rd, const struct reduce_stage *stage, int l
 void reduce_totals(struct reduce *rd, int q);
 /* Results of the whole rows of a row strip, from the parts that were computed in an earlier phase. */
 void reduce_merged(struct reduce *rd, kern_id row_strip);
-/* Computes part `part` of the current rows and keeps it for reduce_merged. */
+/* Computes the partial results of part `part` of the current rows and stores them for reduce_merged. */
 void reduce_part(struct reduce *rd, kern_id row_strip, kern_id part);
 /* Parts that a row has. */
 int64_t reduce_parts(const struct reduce *rd);
@@ -203,8 +205,8 @@ void reduce_row_end(struct reduce *rd, int q, struct reduce_value *part);
 void reduce_row_results(struct reduce *rd, int q);
 /* The loop over rows lo .. hi - 1 of a task, with `room` elements of keeps each. */
 void reduce_row_loop(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
-/* reduce_fused_columns.c: the memories; the phases; the row that is number `number` of a task, whose accumulators are set;
-** fused column reductions of pass q take the vector of elements from `at` on. */
+/* reduce_fused_columns.c: the memories; the phases; the row that is number `number` of a task, whose accumulators are
+** set; fused column reductions of pass q take the vector of elements from `at` on. */
 void reduce_fused_columns_plan(struct reduce *rd);
 /* How many rows a task has of each accumulator; 0: not all as many. */
 int64_t reduce_fused_columns_rounds(const struct reduce *rd);
@@ -221,8 +223,9 @@ void reduce_block_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
 ** of rows before hi. */
 bool reduce_may_share(const struct reduce *rd);
 void reduce_share_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
-/* reduce_prefetch.c: chooses rd->far; sets rd->next for row number `row` of those before `end`, `step` of which are worked
-** on at a time; asks for the element of the next row that stands at `at`, `from` elements after some line's beginning. */
+/* reduce_prefetch.c: chooses rd->far; sets rd->next for row number `row` of those before `end`, `step` of which are
+** worked on at a time; asks for the element of the next row that stands at `at`, `from` elements after some line's
+** beginning. */
 void reduce_prefetch_plan(struct reduce *rd);
 void reduce_prefetch_next(struct reduce *rd, kern_id row, int64_t step, kern_id end);
 void reduce_prefetch(struct reduce *rd, int q, kern_id at, int64_t from);
@@ -230,21 +233,22 @@ void reduce_prefetch(struct reduce *rd, int q, kern_id at, int64_t from);
 reduce_range reduce_range_packed;
 void reduce_pack_locals(struct reduce *rd);
 
-/* gpu_reduce.c: the same for thread blocks, where they can run it; otherwise nothing is built. The next phase, of n tasks by
-** `group` threads each. */
+/* gpu_reduce.c: the same for thread blocks, where they can run it; otherwise nothing is built. The next phase, of n
+** tasks by `group` threads each. */
 quern_status gpu_reduce(struct reduce *rd, bool *built) QUERN_NODISCARD;
 quern_status gpu_reduce_begin(struct reduce *rd, int64_t tasks, int group) QUERN_NODISCARD;
 quern_status gpu_reduce_values(struct reduce *rd, struct kern_values **values) QUERN_NODISCARD;
 /* A number that is 1 in the last of n parts, and 0 in others. */
 kern_id gpu_reduce_last(struct reduce *rd, kern_id part, int64_t n);
-/* gpu_reduce_row.c, gpu_reduce_fused_columns.c, gpu_reduce_col.c: along rows, the same with fused column reductions, across rows. */
+/* gpu_reduce_row.c, gpu_reduce_fused_columns.c, gpu_reduce_col.c: along rows, the same with fused column reductions,
+** across rows. */
 quern_status gpu_reduce_rows(struct reduce *rd) QUERN_NODISCARD;
 quern_status gpu_reduce_fused_columns(struct reduce *rd) QUERN_NODISCARD;
 quern_status gpu_reduce_columns(struct reduce *rd) QUERN_NODISCARD;
 /* rd->side rows from `row` on; next: the row to ask for on the way, or KERN_NONE. */
 void gpu_reduce_row(struct reduce *rd, kern_id row, kern_id next);
-/* How many threads share a row of a group with fused column reductions, whether rows are held, and where sums are. Crosses of pass q take step
-** `step` of a row, which begins at element `at`. */
+/* How many threads share a row of a group with fused column reductions, whether rows are held, and where sums are.
+** Crosses of pass q take step `step` of a row, which begins at element `at`. */
 void gpu_reduce_fused_columns_shape(struct reduce *rd);
 void gpu_reduce_fused_columns_take(struct reduce *rd, int q, int step, kern_id at);
 /* gpu_reduce_merge.c: partial results that lie in memory, row behind row. */
@@ -255,7 +259,7 @@ struct reduce_partial {
   int loop;                    /* its loop */
   int outs;                    /* whose outs come of it: a value of out_pass */
 };
-/* Adds their memories, before the first phase; the phases that join them and store what comes of it. */
+/* Adds their memories, before the first phase; the phases that merge them and store what comes of it. */
 void reduce_partial_plan(struct reduce *rd, struct reduce_partial *p);
 quern_status reduce_partial_merge(struct reduce *rd, struct reduce_partial *p) QUERN_NODISCARD;
 /* Stores what the accumulators of a stage hold to place `at` of its partial results; and loads it, `lanes` of it. */

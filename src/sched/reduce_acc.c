@@ -44,7 +44,8 @@ struct reduce_value reduce_join(struct reduce *rd, const struct reduce_stage *st
   return pick(rd, kern_bin(b, KERN_OR, is_better(rd, stage, acc.value, x.value), earlier), x, acc);
 }
 
-/* acc + y z for x = y z, rounded once; KERN_NONE: it is another sum, or that of a CPU, whose order has no such thing. */
+/* acc + y z for x = y z, rounded once; KERN_NONE: it is another sum, or that of a CPU, whose order has no such
+** thing. */
 static kern_id add_product(struct reduce *rd, const struct reduce_stage *stage, kern_id acc, kern_id x) {
   struct kern_builder *b = &rd->b;
   bool floats = base_dtype_is(stage->acc, BASE_FLOAT);

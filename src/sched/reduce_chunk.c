@@ -97,7 +97,7 @@ void reduce_totals(struct reduce *rd, int q) {
 
 /* ---- in two phases --------------------------------------------------------------------------------------- */
 
-/* Where the parts of a slot are kept. */
+/* Where the partial results of a slot are stored. */
 static kern_id work_index(struct reduce *rd, kern_id row_strip, kern_id part, size_t slot) {
   struct kern_builder *b = &rd->b;
   kern_id row = kern_add(b, kern_mul(b, part, kern_index(b, rd->n_strips)), row_strip);
@@ -105,7 +105,7 @@ static kern_id work_index(struct reduce *rd, kern_id row_strip, kern_id part, si
   return kern_add_i(b, kern_mul(b, row, kern_index(b, (int64_t)rd->width * rd->acc_lanes)), u);
 }
 
-/* One chunk of n elements, its results kept. */
+/* One chunk of n elements, its results stored. */
 static void keep_part(struct reduce *rd, kern_id row_strip, kern_id part, kern_id base, int64_t n) {
   rd->range(rd, 0, base, n, rd->part);
   for (size_t i = 0; i < slots(rd); i++) {

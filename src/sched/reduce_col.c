@@ -1,6 +1,6 @@
 /* sched/reduce_col.c -- REDUCE groups across their rows: an outer variable has lanes
-** A row strip is `width` vectors of neighboring rows. Elements of a row are taken one after another. Accumulators of sums
-** and products of floats are rows of scratch, element i going to row i mod n_acc; where the order does not matter
+** A row strip is `width` vectors of neighboring rows. Elements of a row are taken one after another. Accumulators of
+** sums and products of floats are rows of scratch, element i going to row i mod n_acc; where the order does not matter
 ** there is one accumulator, in a variable. Rows of few elements are written out.
 ** keeps: the order of kern.h; rows of accumulators that no element would go to do not exist
 ** tests: tests/sched/test_reduce.c
@@ -276,7 +276,7 @@ static void emit_strip(struct reduce *rd, kern_id row_strip, kern_id part) {
   set_scalar(rd);
 }
 
-/* Unit number `row_strip`: a whole strip, or the narrower one at the end of the rows. */
+/* Row strip number `row_strip`: a whole strip, or the narrower one at the end of the rows. */
 static void emit_row_strip(struct reduce *rd, kern_id row_strip, kern_id part) {
   struct kern_builder *b = &rd->b;
   int64_t extent = rd->vector >= 0 ? rd->nest.loops[rd->vector].extent : 1, step = (int64_t)rd->width * rd->lanes;

@@ -169,8 +169,8 @@ static bool wait_for(struct reduce *rd, size_t n, const struct need *needs, stru
   return false;
 }
 
-/* The pass of need i, at most `last`, that reads most of what it needs for others: of a stage the first such, of a fused column reduction
-** the last, where its accumulators may be shared by several rows. */
+/* The pass of need i, at most `last`, that reads most of what it needs for others: of a stage the first such, of a
+** fused column reduction the last, where its accumulators may be shared by several rows. */
 static void choose_wait(struct reduce *rd, size_t n, struct need *needs, size_t i, int last) {
   int least = count_more(n, needs, i, needs[i].pass);
   for (int q = needs[i].pass + 1; q <= last; q++) {

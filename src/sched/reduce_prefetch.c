@@ -1,5 +1,6 @@
 /* sched/reduce_prefetch.c -- rows that come from beyond the caches: while one is worked on, the next is prefetched
-** A CPU's own prefetcher finds out that a row is read from its beginning to its end, but anew for each row and each pass.
+** A CPU's own prefetcher finds out that a row is read from its beginning to its end, but anew for each row and each
+** pass.
 ** tests: tests/sched/test_reduce.c
 */
 #include "sched/reduce.h"
@@ -27,7 +28,8 @@ void reduce_prefetch_next(struct reduce *rd, kern_id row, int64_t step, kern_id 
   rd->next = reduce_fused_columns_row(rd, kern_min(b, kern_add_i(b, row, step), last));
 }
 
-/* The ins take turns in the passes, from the last one back: what comes first in the next row is not yet pushed out by it. */
+/* The ins take turns in the passes, from the last one back: what comes first in the next row is not yet pushed out by
+** it. */
 void reduce_prefetch(struct reduce *rd, int q, kern_id at, int64_t from) {
   const struct pass_group *group = rd->job->group;
   struct kern_builder *b = &rd->b;

@@ -1,6 +1,6 @@
 /* sched/reduce_share.c -- the last pass of a block of rows that have the same accumulators over the rows
-** Of each vector of columns the rows are taken one after another, so that accumulators, and whatever else is the same in
-** all rows, are read and written once for all of them.
+** Of each vector of columns the rows are taken one after another, so that accumulators, and whatever else is the same
+** in all rows, are read and written once for all of them.
 ** keeps: the order of kern.h; everything is loaded before anything is stored: rows that lie a multiple of a page apart
 **        look like one to a CPU that compares the lower bits of addresses
 ** tests: tests/sched/test_reduce.c

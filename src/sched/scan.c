@@ -1,7 +1,7 @@
 /* sched/scan.c -- kernels of SCAN groups: sums, products, maxima and minima of everything up to an element
 ** A line is what one scan runs along. Lines that lie side by side in memory are the lanes of a vector; where the axis
 ** itself is innermost, several lines are taken at once, so that one need not wait for another's sum. Few long lines are
-** chunked: the parts' totals in one phase, what precedes each part in the next, the results in the last.
+** divided into chunks: the chunks' totals in one phase, what precedes each chunk in the next, the results in the last.
 ** keeps: the order of kern.h: chunks of KERN_SCAN_CHUNK elements, whatever the variant
 ** tests: tests/sched/test_scan.c
 */
@@ -15,11 +15,11 @@ struct scan {
   quern_dtype acc;
   enum ir_reduce reduce;
   int axis, vector; /* dims; vector is the one with lanes, or -1 */
-  int lanes, lines; /* of a row_strip: lines is how many row_strips are taken at once */
+  int lanes, lines; /* of a row strip: lines is how many row strips are taken at once */
   int64_t n, row_strips, chunks;
 };
 
-/* A row_strip of lines: the index of each dim but the axis, and how many lanes count. */
+/* A row strip of lines: the index of each dim but the axis, and how many lanes count. */
 struct row_strip {
   kern_id at[QUERN_MAX_RANK], active;
 };
@@ -83,7 +83,7 @@ static void set_row_strip(const struct scan *s, struct kern_values *values, cons
   }
 }
 
-/* Scans elements lo .. hi - 1 of n row_strips. before (KERN_NONE: nothing) is what precedes them; totals are of these
+/* Scans elements lo .. hi - 1 of n row strips. before (KERN_NONE: nothing) is what precedes them; totals are of these
 ** elements alone. store: whether results are written. */
 static void scan_range(const struct scan *s, struct kern_builder *b, struct kern_values *values, int n,
                        const struct row_strip *row_strips, kern_id lo, kern_id hi, const kern_id *before, bool store,
@@ -112,7 +112,7 @@ static void scan_range(const struct scan *s, struct kern_builder *b, struct kern
   for (int u = 0; u < n; u++) totals[u] = kern_get(b, sums[u]);
 }
 
-/* The ends of part number c. */
+/* The ends of chunk number c. */
 static void chunk_ends(const struct scan *s, struct kern_builder *b, kern_id c, kern_id *lo, kern_id *hi) {
   *lo = kern_mul_i(b, c, KERN_SCAN_CHUNK);
   *hi = kern_min_i(b, kern_add_i(b, *lo, KERN_SCAN_CHUNK), s->n);
@@ -160,9 +160,9 @@ static quern_status phase_of_lines(const struct scan *s) {
   return s->job->kern->failed;
 }
 
-/* ---- lines in parts ---------------------------------------------------------------------------------------- */
+/* ---- lines in chunks --------------------------------------------------------------------------------------- */
 
-/* Tasks are parts 0 .. parts - 1 of each row_strip: their totals to work, or their results, with what precedes them in
+/* Tasks are chunks 0 .. parts - 1 of each row strip: their totals to work, or their results, with what precedes them in
 ** work. */
 static quern_status phase_of_parts(const struct scan *s, int64_t parts, int work, bool store) {
   struct kern_values *values = NULL;
@@ -181,7 +181,7 @@ static quern_status phase_of_parts(const struct scan *s, int64_t parts, int work
   return s->job->kern->failed;
 }
 
-/* The totals of the parts of each row_strip become what precedes them. */
+/* The totals of the chunks of each row strip become what precedes them. */
 static quern_status phase_of_totals(const struct scan *s, int work) {
   struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(s->row_strips))};
   QUERN_TRY(s->job->kern->failed);

@@ -1,7 +1,8 @@
-/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose positions are found at run time (GPUs: gpu_scatter.c)
-** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some positions along the axis, some q, of one (n, p).
-** It copies its box from a, in a phase of its own that is left out where y takes a's memory, then goes through all indices in
-** order and takes the updates that fall into it.
+/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose positions are found at run time (GPUs:
+** gpu_scatter.c)
+** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some positions along the axis, some q, of one (n,
+** p). It copies its box from a, in a phase of its own that is left out where y takes a's memory, then goes through all
+** indices in order and takes the updates that fall into it.
 ** keeps: the updates of an element are taken in increasing i, whatever the boxes, so bits depend on the values only;
 **        sums of 8-bit and 16-bit floats are kept in f32 until the end
 ** tests: tests/sched/test_scatter.c

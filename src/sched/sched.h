@@ -18,22 +18,23 @@ struct sched {
   bool unaligned_base; /* memories may begin anywhere: kern.unaligned_base */
   bool fast;           /* numerics=fast: libraries may vary the last bits, and round f32 to tf32 */
   bool no_library;     /* no library call, whatever the target's capabilities: the library has refused */
-  /* Of a program with a dynamic batch, NULL of others: the kernel has the number of rows as scalar 0, and need not write what
-  ** is behind them. */
+  /* Of a program with a dynamic batch, NULL of others: the kernel has the number of rows as scalar 0, and need not
+  ** write what is behind them. */
   const struct pass_dynamic_batch *rows;
 };
 
 /* The heuristic: from the group's shape and the target. optimize 0: scalar code. */
 void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimize);
 
-/* The kernel of a group: its memories are the group's ins, outs, then workspaces. VIEW and CONTROL have none. The kernel lives
-** in heap (kern_new), which may outlive the context. */
+/* The kernel of a group: its memories are the group's ins, outs, then workspaces. VIEW and CONTROL have none. The
+** kernel lives in heap (kern_new), which may outlive the context. */
 quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_context *ctx, const struct pass_group *group,
                          const struct base_target *target, const struct sched *sched) QUERN_NODISCARD;
 
-/* The kernel that packs an in of a contraction which never changes, once: its memories are that in and *count elements of an
-** out of the accumulators' dtype, the in's own unless that is a narrow float. With sched->packed = 1 + in, the kernel of
-** sched_lower takes that out in the in's place. NULL when the in is not packed, or is read for something else too. */
+/* The kernel that packs an in of a contraction which never changes, once: its memories are that in and *count elements
+** of an out of the accumulators' dtype, the in's own unless that is a narrow float. With sched->packed = 1 + in, the
+** kernel of sched_lower takes that out in the in's place. NULL when the in is not packed, or is read for something else
+** too. */
 quern_status sched_pack(struct kern **kern, int64_t *count, struct base_heap *heap, quern_context *ctx,
                         const struct pass_group *group, const struct base_target *target, const struct sched *sched,
                         int in) QUERN_NODISCARD;

@@ -33,8 +33,8 @@ void sched_choose_dot(struct sched *sched, const struct base_target *target, int
 /* The part of sched_choose that is of contractions on GPUs (gpu_dot.c). */
 void sched_choose_gpu_dot(struct sched *sched, const struct pass_group *group);
 
-/* Bytes of shared memory that a phase with several HREDUCEs in a row may take: eight of them cross lanes in 4 KiB, of which targets.def
-** leaves one. */
+/* Bytes of shared memory that a phase with several HREDUCEs in a row may take: eight of them cross lanes in 4 KiB, of
+** which targets.def leaves one. */
 static inline int64_t sched_shared(const struct base_target *target) { return target->shared_bytes - 3 * 1024; }
 
 /* Instructions that one kernel may have: more take a C compiler minutes and a gigabyte. */
@@ -45,15 +45,16 @@ quern_status sched_check_size(const struct kern *kern, const struct pass_group *
 /* Values of the group's tensors for one function of the kernel: its ins bound to their memories. */
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
 
-/* Gives a workspace rows of the dynamic batch where a tensor has them: it is made of equal units, in the order of the tensor's
-** elements, each of which belongs to one row. */
+/* Gives a workspace rows of the dynamic batch where a tensor has them: it is made of equal units, in the order of the
+** tensor's elements, each of which belongs to one row. */
 void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, int64_t units);
 
 /* An out's memory: the instruction that sched_values made at the top of the function. */
 kern_id sched_out_mem(struct sched_job *job, struct kern_builder *b, size_t out);
 
-/* Marks large outs for streaming (non-temporal) stores, since what is stored will have left the caches before it is read: where a kernel's
-** ins and outs are more than these hold, of outs for which `may` is true (NULL: all). Called before the first phase. */
+/* Marks large outs for streaming (non-temporal) stores, since what is stored will have left the caches before it is
+** read: where a kernel's ins and outs are more than these hold, of outs for which `may` is true (NULL: all). Called
+** before the first phase. */
 void sched_mark_streaming(struct sched_job *job, const bool *may);
 
 /* Stores tensor out's value at the current point, `active` lanes of it (KERN_NONE: all). */

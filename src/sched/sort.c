@@ -1,6 +1,6 @@
 /* sched/sort.c -- kernels of SORT groups: keys, and what is sorted in which task
-** Short lines are sorted by counting, longer ones by the digits of their keys, one line per task; few long lines are cut
-** into blocks that are sorted in one phase and merged in the phases after it.
+** Short lines are sorted by counting, longer ones by the digits of their keys, one line per task; few long lines are
+** cut into blocks that are sorted in one phase and merged in the phases after it.
 ** see: sort_line.c, sort_merge.c                  tests: tests/sched/test_sort.c
 */
 #include "sched/sort.h"

@@ -1,7 +1,8 @@
-/* sched/update_at.c -- kernels of UPDATE_AT alone, as a KV cache has them: a block written into a tensor, in place where the plan lets the out
+/* sched/update_at.c -- kernels of UPDATE_AT alone, as a KV cache has them: a block written into a tensor, in place
+** where the plan lets the out
 ** take its memory
-** The first phase copies the tensor and is left out where both are one memory: then only the block is written, whatever the tensor's
-** size. The second writes the block: rows of the block that lie in one piece in both.
+** The first phase copies the tensor and is left out where both are one memory: then only the block is written, whatever
+** the tensor's size. The second writes the block: rows of the block that lie in one piece in both.
 ** keeps: MAP groups of other nodes, and those of a dynamic batch, are map.c's
 ** tests: tests/sched/test_update_at.c
 */
