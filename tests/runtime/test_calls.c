@@ -39,12 +39,11 @@ static void begin(void) {
       .context_push = fake_push, .context_pop = fake_pop, .error_name = fake_error, .error_string = fake_error};
   snprintf(driver.name, sizeof driver.name, "fake");
   push_fails = false;
-  rt_cuda_use(&driver);
-  rt_blas_use(&blas);
+  rt_device_use(rt_device_at(&rt_cuda, 0), &driver);
+  driver.blas = &blas;
 }
 static void end(void) {
-  rt_cuda_use(NULL);
-  rt_blas_use(NULL);
+  rt_device_use(rt_device_at(&rt_cuda, 0), NULL);
   assert_int_equal(pushed, 0);
   assert_int_equal(fake_blas.live, 0);
 }
@@ -99,13 +98,13 @@ static void test_list(void **state) {
 static void test_wake(void **state) {
   (void)state;
   begin();
-  rt_cuda_blas.wake();
+  rt_cuda_blas.wake(&driver);
   assert_true(fake_blas.calls > 0 && fake_blas.wish.alignment[0] == 256);
   int all = fake_blas.calls;
   for (int i = 1; i <= all; i++) { /* nothing is left, whatever fails */
     fake_blas.calls = 0;
     fake_blas.fail = i;
-    rt_cuda_blas.wake();
+    rt_cuda_blas.wake(&driver);
     assert_int_equal(fake_blas.live, 0);
   }
   fake_blas.fail = 0;
@@ -118,13 +117,13 @@ static void test_ahead(void **state) {
   struct cg_target target = *cg_target_find("sm_90");
   begin();
   fake_blas.calls = 0;
-  rt_cuda.ahead(&target);
-  rt_cuda.ahead(NULL);
+  rt_cuda.ahead(rt_device_at(&rt_cuda, 0), &target);
+  rt_cuda.ahead(rt_device_at(&rt_cuda, 0), NULL);
   assert_int_equal(fake_blas.calls, 0);
   target.base.libraries = BASE_LIBRARY_BLAS;
   for (int i = 0; i < 2; i++) {
-    rt_cuda.ahead(&target);
-    rt_cuda.ahead(NULL);
+    rt_cuda.ahead(rt_device_at(&rt_cuda, 0), &target);
+    rt_cuda.ahead(rt_device_at(&rt_cuda, 0), NULL);
     assert_int_equal(fake_blas.calls > 0, i == 0);
     fake_blas.calls = 0;
   }
@@ -139,20 +138,20 @@ static void test_settle(void **state) {
   int work = kern->call.work;
   begin();
   fake_blas.bytes[0] = 512;
-  EXPECT_OK(rt_cuda.settle(kern, NULL));
+  EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL));
   assert_true(kern->call.algorithm[0] == 1 && kern->mems[work].count == 512);
   assert_int_equal(kern->fns.at[0]->mems[work].count, 512);
   fake_blas.bytes[0] = 0;
-  EXPECT_OK(rt_cuda.settle(kern, NULL)); /* no bytes are one */
+  EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL)); /* no bytes are one */
   assert_int_equal(kern->mems[work].count, 1);
   fake_blas.offers = 0;
-  EXPECT_ERROR(rt_cuda.settle(kern, NULL), UNSUPPORTED, "has no way");
+  EXPECT_ERROR(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED, "has no way");
   push_fails = true;
-  EXPECT_ERROR(rt_cuda.settle(kern, NULL), INTERNAL, "its context");
+  EXPECT_ERROR(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL), INTERNAL, "its context");
   kern->call.kind = KERN_CALL_NONE;
-  EXPECT_OK(rt_cuda.settle(kern, NULL));
+  EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL));
   kern->call.kind = (enum kern_call_kind)77;
-  EXPECT_ERROR(rt_cuda.settle(kern, NULL), UNSUPPORTED, "no library does calls of kind 77");
+  EXPECT_ERROR(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED, "no library does calls of kind 77");
   end();
   kern_free(kern);
 }
@@ -171,7 +170,7 @@ static void test_no_work(void **state) {
   struct kern *kern = make_kernel(false, false);
   begin();
   EXPECT_ERROR(rt_cuda_call_settle(&library, &driver, kern), INTERNAL, "greedy asks for 64 bytes of workspace");
-  EXPECT_OK(rt_cuda.settle(kern, NULL));
+  EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL));
   assert_true(kern->call.algorithm[0] == 1 && fake_blas.wish.work == 0);
   end();
   kern_free(kern);
@@ -192,10 +191,10 @@ static void test_run(void **state) {
   for (int i = 0; i < N; i++) a[i] = (float)(i % 5) - 2, b[i] = (float)(i % 7) / 2, y[i] = 0;
   begin();
   fake_blas.bytes[0] = 0;
-  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.settle(kernels[i], NULL));
+  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kernels[i], NULL));
   kernels[0]->mems[3].count = 64;
-  EXPECT_OK(
-      rt_cuda.build(&module, &ctx->heap, 2, (const struct kern *const *)kernels, cg_target_find("sm_90"), &stats));
+  EXPECT_OK(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, (const struct kern *const *)kernels,
+                          cg_target_find("sm_90"), &stats));
   assert_true(stats.compiled == 0 && stats.cached == 0); /* and there was no NVRTC */
   EXPECT_OK(kern_interp(kernels[0], &(struct kern_launch){.mems = same}, 0));
   for (size_t k = 0; k < 2; k++) {
@@ -224,11 +223,11 @@ static void test_failures(void **state) {
   struct rt_module *module;
   int failed = 0;
   begin();
-  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.settle(kernels[i], NULL));
+  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kernels[i], NULL));
   for (int n = 1;; n++) {
     fake_blas.calls = 0;
     fake_blas.fail = n;
-    quern_status status = rt_cuda.build(&module, &ctx->heap, 2, list, target, NULL);
+    quern_status status = rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, target, NULL);
     rt_cuda.free(module);
     assert_int_equal(fake_blas.live, 0);
     if (fake_blas.calls < n) break;
@@ -239,14 +238,15 @@ static void test_failures(void **state) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     fault_begin(&fault);
-    quern_status status = rt_cuda.build(&module, &ctx->heap, 2, list, target, NULL);
+    quern_status status = rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, target, NULL);
     fault_end(&fault);
     EXPECT_FAULT(&fault, status);
     rt_cuda.free(module);
   }
   assert_true(fault.n > 3);
   push_fails = true;
-  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 2, list, target, NULL), INTERNAL, "its context");
+  EXPECT_ERROR(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, target, NULL), INTERNAL,
+               "its context");
   end();
   kern_free(kernels[0]);
   kern_free(kernels[1]);
@@ -260,9 +260,10 @@ static void test_refused(void **state) {
   struct rt_module *module;
   struct rt_stats stats = {0};
   begin();
-  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.settle(kernels[i], NULL));
+  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kernels[i], NULL));
   fake_blas.late = SIDE;
-  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats), UNSUPPORTED, "has no way");
+  EXPECT_ERROR(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats),
+               UNSUPPORTED, "has no way");
   assert_int_equal(stats.n_refused, 2);
   for (int i = 0; i < 2; i++) assert_true(stats.refused[i] == kernels[i]->hash);
   end();

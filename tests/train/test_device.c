@@ -131,7 +131,7 @@ static void missing_device(void **state) {
   struct rt_stream *stream;
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  if (rt_cuda.remote->open(&stream, &heap) == QUERN_STATUS_OK) {
+  if (rt_cuda.remote->open(rt_device_at(&rt_cuda, 0), &stream, &heap) == QUERN_STATUS_OK) {
     rt_cuda.remote->close(stream);
     skip();
   }

@@ -59,44 +59,37 @@ void rt_cuda_load_ahead(void *unused) {
   (void)!rt_nvrtc_open(&nvrtc);
 }
 
-static struct {
-  pthread_mutex_t lock;
-  bool tried, runs;
-  int bits;
-  const struct rt_cuda_driver *driver;
-  struct base_thread thread;
-} waking = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void wake_all(void *unused) {
-  const struct rt_cuda_driver *driver = waking.driver;
+static void wake_all(void *arg) {
+  const struct rt_cuda_driver *driver = arg;
   void *popped;
-  (void)unused;
   if (driver->context_push(driver->context) != 0) return;
   for (size_t i = 0; i < BASE_COUNT(libraries); i++)
-    if (waking.bits & libraries[i]->bit) libraries[i]->wake();
+    if (driver->waking.bits & libraries[i]->bit) libraries[i]->wake(driver);
   (void)driver->context_pop(&popped);
 }
 
-static void wait_for_all(void) {
-  pthread_mutex_lock(&waking.lock);
-  if (waking.runs) base_thread_join(&waking.thread);
-  waking.runs = false;
-  pthread_mutex_unlock(&waking.lock);
+static void wait_for_all(struct rt_cuda_driver *driver) {
+  struct rt_cuda_waking *w = &driver->waking;
+  pthread_mutex_lock(&w->lock);
+  if (w->runs) base_thread_join(&w->thread);
+  w->runs = false;
+  pthread_mutex_unlock(&w->lock);
 }
 
-void rt_cuda_ahead(const struct cg_target *target) {
-  struct rt_cuda_driver *driver;
-  if (target == NULL) wait_for_all();
-  if (target == NULL || (target->base.libraries & ~BASE_UNITS_MMA) == 0 || rt_cuda_open(&driver) != QUERN_STATUS_OK)
+void rt_cuda_ahead(const quern_device *device, const struct cg_target *target) {
+  struct rt_cuda_driver *driver = rt_device_opened(device);
+  if (target == NULL && driver != NULL) wait_for_all(driver);
+  if (target == NULL || (target->base.libraries & ~BASE_UNITS_MMA) == 0 ||
+      rt_cuda_open(device, &driver) != QUERN_STATUS_OK)
     return;
-  pthread_mutex_lock(&waking.lock);
-  if (!waking.tried) {
-    waking.tried = true;
-    waking.bits = target->base.libraries;
-    waking.driver = driver;
-    waking.runs = base_thread_start(&waking.thread, wake_all, NULL) == QUERN_STATUS_OK;
+  struct rt_cuda_waking *w = &driver->waking;
+  pthread_mutex_lock(&w->lock);
+  if (!w->tried) {
+    w->tried = true;
+    w->bits = target->base.libraries;
+    w->runs = base_thread_start(&w->thread, wake_all, driver) == QUERN_STATUS_OK;
   }
-  pthread_mutex_unlock(&waking.lock);
+  pthread_mutex_unlock(&w->lock);
 }
 
 /* ---- settling --------------------------------------------------------------------------------------------- */
@@ -124,13 +117,13 @@ quern_status rt_cuda_call_settle(const struct rt_cuda_library *library, struct r
   return QUERN_STATUS_OK;
 }
 
-quern_status rt_cuda_settle(struct kern *kern, const struct cg_target *target) {
+quern_status rt_cuda_settle(const quern_device *device, struct kern *kern, const struct cg_target *target) {
   struct rt_cuda_driver *driver;
   (void)target;
   if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
   const struct rt_cuda_library *library = rt_cuda_library_of(kern->call.kind);
   QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: no library does calls of kind %d", (int)kern->call.kind);
-  QUERN_TRY(rt_cuda_open(&driver));
+  QUERN_TRY(rt_cuda_open(device, &driver));
   return rt_cuda_call_settle(library, driver, kern);
 }
 

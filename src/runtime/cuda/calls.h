@@ -6,8 +6,9 @@
 #define RUNTIME_CUDA_CALLS_H
 #include "runtime/cuda/cuda.h"
 
-/* A library that is loaded when it is first asked for, once a process, and never unloaded. All functions are called with the driver's
-** context current, and from several threads at once. run is called while a stream is captured, too: it neither allocates nor waits. */
+/* A library that is loaded when it is first asked for, opened once a device, and never unloaded. All functions are
+** called with the driver's context current, and from several threads at once. run is called while a stream is captured,
+** too: it neither allocates nor waits. */
 struct rt_cuda_library {
   const char *name; /* "cuBLASLt" */
   int bit;          /* BASE_LIBRARY_* */
@@ -16,7 +17,7 @@ struct rt_cuda_library {
   /* Loads it; identity is given its name and version, such as "cuBLASLt 13.0.1". UNSUPPORTED with what is missing. */
   quern_status (*open)(const struct rt_cuda_driver *driver, char *identity, size_t bytes);
   /* Asks it anything, because the first question takes a tenth of a second; nothing is told. After open. */
-  void (*wake)(void);
+  void (*wake)(const struct rt_cuda_driver *driver);
   /* Asks how a call is done: fills call->algorithm (not all 0) and *bytes, the workspace it needs, which is aligned to 256.
   ** kern has the memories, all of which are aligned to 256 bytes; its own call is the one that is asked about.
   ** UNSUPPORTED: the library cannot do it. */
@@ -42,17 +43,20 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
 
 /* Loads those that there are, and NVRTC: a thread's function. */
 void rt_cuda_load_ahead(void *unused);
-/* The ahead of the device (runtime.h): wakes the libraries of a target, once a process, in a thread, or waits for that. */
-void rt_cuda_ahead(const struct cg_target *target);
+/* The ahead of the backend (runtime.h): wakes the libraries of a target, once a device, in a thread, or waits for that.
+** */
+void rt_cuda_ahead(const quern_device *device, const struct cg_target *target);
 
-/* The settle of the device (runtime.h). */
-quern_status rt_cuda_settle(struct kern *kern, const struct cg_target *target) QUERN_NODISCARD;
+/* The settle of the backend (runtime.h). */
+quern_status rt_cuda_settle(const quern_device *device, struct kern *kern,
+                            const struct cg_target *target) QUERN_NODISCARD;
 /* The same by that library: fills the call's algorithm and the count of its workspace. */
 quern_status rt_cuda_call_settle(const struct rt_cuda_library *library, struct rt_cuda_driver *driver,
                                  struct kern *kern) QUERN_NODISCARD;
 
-/* The measure of the device (runtime.h): measure.c. */
-quern_status rt_cuda_measure(struct base_heap *heap, struct rt_rates *rates) QUERN_NODISCARD;
+/* The measure of the backend (runtime.h): measure.c. */
+quern_status rt_cuda_measure(const quern_device *device, struct base_heap *heap,
+                             struct rt_rates *rates) QUERN_NODISCARD;
 
 /* A text that is another one after products were tuned for this GPU: programs from before may go slower ways. blas_tune.c. */
 void rt_cuda_tuned(struct base_heap *heap, const struct rt_cuda_driver *driver, char *text, size_t bytes);
