@@ -52,14 +52,17 @@ static int visit_device(const char *name, bool again) {
 
 static int print_devices(void) {
   quern_device *best;
+  char why[512];
   quern_device_info info = {.size = sizeof info};
   printf("%-8s %-10s %7s %9s %9s %9s %9s %9s  %s\n", "device", "target", "threads", "L1", "L2", "L3", "memory", "free",
          "");
   int status = for_each(visit_device, false);
   if (status != CLI_OK) return status;
-  if (quern_device_open(&best, "auto") != QUERN_STATUS_OK || quern_device_get_info(best, &info) != QUERN_STATUS_OK)
-    return cli_fail_last("devices");
-  printf("auto is %s\n", info.name);
+  if (quern_device_open(&best, "auto") != QUERN_STATUS_OK) return cli_fail_last("devices");
+  snprintf(why, sizeof why, "%s", quern_last_error());
+  if (quern_device_get_info(best, &info) != QUERN_STATUS_OK) return cli_fail_last("devices");
+  bool cpu = strcmp(info.kind, "cpu") == 0;
+  printf("auto is %s%s%s\n", info.name, cpu ? ": " : "", cpu ? why : "");
   quern_device_free(best);
   return CLI_OK;
 }

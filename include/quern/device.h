@@ -23,10 +23,12 @@ extern "C" {
 typedef struct quern_device quern_device;
 
 /* The device of a name, which must be there: its driver is loaded and the device opened; the error says what is
-** missing. Opening it again gives the same pointer. Each open has its quern_device_free. */
+** missing. Of "auto" that is the CPU nothing is logged: quern_last_error says why. Opening it again gives the same
+** pointer. Each open has its quern_device_free. */
 QUERN_API quern_status quern_device_open(quern_device **device, const char *name) QUERN_NODISCARD;
-/* Gives a handle back; NULL is fine. Programs of the device stay as they are. What the device has opened of its driver
-** is kept for whoever opens the device next, until the process ends. */
+/* Gives a handle back; NULL is fine. With its last handle and its last program a device closes what it has opened, such
+** as its context of the driver. One that was asked for by its name, as in quern_program_options.device, stays open
+** until the process ends, since programs come and go. */
 QUERN_API void quern_device_free(quern_device *device);
 
 /* The kinds by number: "cpu", "interp" (the kernel interpreter), "null" (compiles, runs nothing), "cuda", "opencl";

@@ -306,7 +306,7 @@ static bool has_room(const struct engine_build *b, const quern_program *made) {
 static bool read_blob(struct engine_build *b, quern_program *made, const char *bytes, size_t n,
                       const struct ir_order *buffers) {
   size_t used = 0;
-  made->device = b->program->device; /* the cache has it for all of the kind */
+  engine_program_set_device(made, b->program->device); /* the cache has it for all of the kind */
   if (engine_program_read(made, "cache", bytes, n, &used) != QUERN_STATUS_OK) return false;
   made->constants = base_alloc_zero(&made->heap, (size_t)made->memory.constants);
   struct codec c = {.reading = true, .at = bytes + used, .end = bytes + n, .arena = &made->arena, .heap = &made->heap};

@@ -102,14 +102,24 @@ quern_status quern_device_open(quern_device **device, const char *name) {
   QUERN_CHECK(device != NULL, INVALID, "device_open: the place for the device is null");
   *device = NULL;
   QUERN_TRY(base_env_read());
-  QUERN_TRY(rt_device_find(&found, "device_open", name));
+  if (name != NULL && strcmp(name, "auto") == 0) {
+    found = rt_device_best(); /* who has a handle can ask what it is: nothing is logged */
+  } else {
+    QUERN_TRY(rt_device_named(&found, "device_open", name));
+    rt_device_hold(found);
+  }
   base_heap_init(&heap, NULL);
-  QUERN_TRY(rt_device_probe(found, &heap));
-  *device = (quern_device *)found; /* nothing of it is the caller's to change */
-  return QUERN_STATUS_OK;
+  quern_status status = rt_device_probe(found, &heap);
+  if (status == QUERN_STATUS_OK)
+    *device = (quern_device *)found; /* nothing of it is the caller's to change */
+  else
+    rt_device_drop(found);
+  return status;
 }
 
-void quern_device_free(quern_device *device) { (void)device; }
+void quern_device_free(quern_device *device) {
+  if (device != NULL) rt_device_drop(device);
+}
 
 /* Compilers and drivers say what they like of themselves. */
 static quern_status describe(const quern_device *device, char *shown, size_t bytes) {

@@ -132,6 +132,8 @@ quern_status engine_program_read(quern_program *program, const char *path, const
                                  size_t *used) QUERN_NODISCARD;
 /* The state that the byte of that offset belongs to; there are some. */
 size_t engine_state_of(const quern_program *program, int64_t at);
+/* Of a program that has none yet, which is a user of it until it is freed. */
+void engine_program_set_device(quern_program *program, const quern_device *device);
 /* A program without anything in it, of the context's allocator and the request's device. */
 quern_status engine_program_new(quern_program **program, const struct engine_request *request) QUERN_NODISCARD;
 /* Compiles; on failure there is no program and nothing is left. */

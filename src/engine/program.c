@@ -150,9 +150,14 @@ quern_status engine_program_empty(quern_program **program, const quern_allocator
   return QUERN_STATUS_OK;
 }
 
+void engine_program_set_device(quern_program *program, const quern_device *device) {
+  program->device = device;
+  rt_device_hold(device);
+}
+
 quern_status engine_program_new(quern_program **program, const struct engine_request *request) {
   QUERN_TRY(engine_program_empty(program, &request->ctx->heap.user));
-  (*program)->device = request->device;
+  engine_program_set_device(*program, request->device);
   return QUERN_STATUS_OK;
 }
 
@@ -172,6 +177,7 @@ void quern_program_free(quern_program *program) {
   engine_free_constants(program);
   base_arena_fini(&program->arena);
   quern_context_free(program->ref_ctx);
+  if (program->device != NULL) rt_device_drop(program->device);
   struct base_heap heap = program->heap;
   base_free(&heap, program, sizeof *program);
 }

@@ -95,7 +95,7 @@ static quern_status find_device(quern_program *program, const char *path, const 
   QUERN_CHECK(wanted == NULL || wanted->backend == first->backend, UNSUPPORTED,
               "%s: made for device %s, and is to be loaded on device %s HINT: compile the graph again", path, kind,
               wanted->name);
-  program->device = wanted != NULL ? wanted : first;
+  if (wanted == NULL) engine_program_set_device(program, first);
   return QUERN_STATUS_OK;
 }
 
@@ -186,7 +186,7 @@ static quern_status load(quern_program **program, const char *path, const quern_
   quern_program *made = NULL;
   quern_status status = engine_program_empty(&made, &heap.user);
   if (status == QUERN_STATUS_OK) {
-    made->device = device;
+    if (device != NULL) engine_program_set_device(made, device);
     status = read_program(made, path, bytes, n);
   }
   base_free(&heap, bytes, n);

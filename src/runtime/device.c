@@ -79,6 +79,31 @@ quern_status rt_device_open(const quern_device *device, quern_status (*open)(con
   return QUERN_STATUS_OK;
 }
 
+void rt_device_hold(const quern_device *device) {
+  struct rt_state *s = device->state;
+  if (s == NULL) return; /* a test's */
+  pthread_mutex_lock(&s->once.lock);
+  s->users++;
+  pthread_mutex_unlock(&s->once.lock);
+}
+
+void rt_device_drop(const quern_device *device) {
+  struct rt_state *s = device->state;
+  if (s == NULL) return;
+  pthread_mutex_lock(&s->once.lock);
+  bool last = s->users > 0 && --s->users == 0 && !s->kept;
+  void *opened = last ? atomic_exchange(&s->opened, NULL) : NULL;
+  if (last) s->once.tried = false;
+  if (opened != NULL) device->backend->close(opened);
+  pthread_mutex_unlock(&s->once.lock);
+}
+
+static void keep_open(const quern_device *device) {
+  pthread_mutex_lock(&device->state->once.lock);
+  device->state->kept = true;
+  pthread_mutex_unlock(&device->state->once.lock);
+}
+
 void rt_device_use(const quern_device *device, void *state) { atomic_store(&device->state->instead, state); }
 
 quern_status rt_device_probe(const quern_device *device, const struct base_heap *heap) {
@@ -149,27 +174,25 @@ static const struct rt_backend *find_backend(const char *name, size_t n) {
   return NULL;
 }
 
-/* The first backend whose first device suits, in the order of the list; else the CPU, and why is said once. */
-static const quern_device *find_best(void) {
+const quern_device *rt_device_best(void) {
   char why[512] = "";
   for (size_t i = 0; i < BACKENDS; i++) {
     const quern_device *device = rt_device_at(backends[i], 0);
     if (backends[i]->suits == NULL) continue;
+    rt_device_hold(device);
     if (backends[i]->suits(device) == QUERN_STATUS_OK) return device;
+    rt_device_drop(device);
     size_t n = strlen(why);
     snprintf(why + n, sizeof why - n, "%s%.200s", n > 0 ? "; " : "", quern_last_error());
   }
-  if (!atomic_exchange(&table.warned, true)) base_log(0, "device auto is the CPU, since there is no GPU: %s", why);
+  (void)base_error(QUERN_STATUS_UNSUPPORTED, "there is no GPU: %s", why);
+  rt_device_hold(rt_device_at(&rt_cpu, 0));
   return rt_device_at(&rt_cpu, 0);
 }
 
-quern_status rt_device_find(const quern_device **device, const char *what, const char *name) {
+quern_status rt_device_named(const quern_device **device, const char *what, const char *name) {
   *device = NULL;
   if (name == NULL || name[0] == 0) name = rt_cpu.name;
-  if (strcmp(name, "auto") == 0) {
-    *device = find_best();
-    return QUERN_STATUS_OK;
-  }
   size_t n = strcspn(name, ":");
   const struct rt_backend *backend = find_backend(name, n);
   int ordinal = name[n] == ':' ? read_ordinal(name + n + 1) : 0, there;
@@ -178,5 +201,19 @@ quern_status rt_device_find(const quern_device **device, const char *what, const
   bool known = ordinal > 0 && rt_device_count(backend, &there) == QUERN_STATUS_OK;
   if (ordinal >= RT_MOST_DEVICES || (known && ordinal >= there)) return no_ordinal(backend, what, name, true);
   *device = rt_device_at(backend, ordinal);
+  return QUERN_STATUS_OK;
+}
+
+quern_status rt_device_find(const quern_device **device, const char *what, const char *name) {
+  bool best = name != NULL && strcmp(name, "auto") == 0;
+  if (best)
+    *device = rt_device_best();
+  else
+    QUERN_TRY(rt_device_named(device, what, name));
+  keep_open(*device);
+  if (!best) return QUERN_STATUS_OK;
+  rt_device_drop(*device);
+  bool none = (*device)->backend == &rt_cpu;
+  if (none && !atomic_exchange(&table.warned, true)) base_log(0, "device auto is the CPU: %s", quern_last_error());
   return QUERN_STATUS_OK;
 }

@@ -141,6 +141,8 @@ struct rt_backend {
   /* (optional) UNSUPPORTED when "auto" is not to choose the device, with what speaks against it; without it, it never
   ** is. */
   quern_status (*suits)(const quern_device *device);
+  /* (of those that open something) Closes what was opened. */
+  void (*close)(void *state);
   /* (optional) The device as its driver names it. */
   const char *(*model)(const quern_device *device);
   /* What it works with, in a line: the compiler, or that there is none. */
@@ -181,7 +183,7 @@ extern const struct rt_backend rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
 /* By number; NULL after the last. */
 const struct rt_backend *rt_backend_get(size_t i);
 
-/* ---- device.c: the devices of the process, by kind and ordinal; they are never freed ------------------------------
+/* ---- device.c: the devices of the process, by kind and ordinal ----------------------------------------------------
 ** */
 
 enum { RT_MOST_DEVICES = 16 /* of a kind */ };
@@ -200,8 +202,17 @@ const quern_device *rt_device_at(const struct rt_backend *backend, int ordinal);
 /* How many a backend has; UNSUPPORTED with what is missing. */
 quern_status rt_device_count(const struct rt_backend *backend, int *n) QUERN_NODISCARD;
 /* The device of a name (quern/device.h); what: how the message of an error begins. INVALID when there is none of that
-** kind or ordinal. One of a kind of which nothing is there is found all the same: opening it fails. */
+** kind or ordinal. One of a kind of which nothing is there is found all the same: opening it fails. From then on the
+** device is kept: names come again. */
 quern_status rt_device_find(const quern_device **device, const char *what, const char *name) QUERN_NODISCARD;
+/* The same, not kept. */
+quern_status rt_device_named(const quern_device **device, const char *what, const char *name) QUERN_NODISCARD;
+/* One more user, and one less: what was opened for a device is closed with the last, unless the device is kept. */
+void rt_device_hold(const quern_device *device);
+void rt_device_drop(const quern_device *device);
+/* "auto": the first device of the first backend that it suits, in the order of backends; else the CPU, and the thread's
+** last error says why. rt_device_find says it in the log, once. The caller is a user of it. */
+const quern_device *rt_device_best(void);
 /* Whether its driver and a card are there; the error says what is missing. */
 quern_status rt_device_probe(const quern_device *device, const struct base_heap *heap) QUERN_NODISCARD;
 

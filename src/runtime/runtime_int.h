@@ -25,6 +25,8 @@ struct rt_state {
   struct rt_once once;
   void *_Atomic opened;  /* NULL: nothing yet */
   void *_Atomic instead; /* of a test */
+  int users;             /* handles and programs; with the lock of once, as the next */
+  bool kept;             /* it stays open when there are none */
 };
 
 /* ---- threads.c --------------------------------------------------------------------------------------------------- */

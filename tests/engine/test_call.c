@@ -191,7 +191,7 @@ static void write_program(struct base_str *str, quern_program *p) {
 
 static bool read_program(quern_program **p, const char *bytes, size_t n) {
   EXPECT_OK(engine_program_empty(p, &ctx->heap.user));
-  (*p)->device = rt_device_at(&rt_interp, 0);
+  engine_program_set_device(*p, rt_device_at(&rt_interp, 0));
   struct codec c = {.reading = true, .at = bytes, .end = bytes + n, .arena = &(*p)->arena, .heap = &(*p)->heap};
   codec_program(&c, *p);
   return !c.failed && codec_fits(*p);

@@ -235,6 +235,38 @@ static void two_of_opencl_at_once(void **state) {
   expect_side_by_side(second, rt_device_at(&rt_interp, 0));
 }
 
+/* A device is closed with the last of its handles and programs, and can be opened again; one that a name has asked for
+** stays. */
+static void open_as_long_as_used(void **state) {
+  (void)state;
+  const quern_device *second = two_of_opencl();
+  static struct side s;
+  quern_device *device, *again;
+  struct base_heap heap;
+  base_heap_init(&heap, NULL);
+  for (int round = 0; round < 3; round++) {
+    EXPECT_OK(quern_device_open(&device, "opencl:1"));
+    EXPECT_OK(quern_device_open(&again, "opencl:1"));
+    assert_true(device == second && device == again);
+    quern_device_free(again);
+    assert_non_null(rt_device_opened(second));
+    make_graph(&s, 0);
+    open_side(&s, device);
+    quern_device_free(device);
+    assert_non_null(rt_device_opened(second));
+    for (int run = 0; run < RUNS; run++) EXPECT_OK(run_side(&s, run));
+    expect_runs(&s);
+    close_side(&s);
+    assert_true((rt_device_opened(second) != NULL) == (round == 2));
+    if (round < 1) continue;
+    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    options.device = "opencl:1";
+    open_program(TENSORS(quern_neg(F32_INPUT("x", 4))), &options);
+    close_program();
+    assert_non_null(rt_device_opened(second));
+  }
+}
+
 /* Memory of one is not the other's, and instances do not share across devices. */
 static void memory_is_apart(void **state) {
   (void)state;
@@ -378,6 +410,7 @@ int main(void) {
                                      TEST(two_interpreters),
                                      TEST(two_of_opencl_at_once),
                                      TEST(memory_is_apart),
+                                     TEST(open_as_long_as_used),
                                      TEST(two_cards),
                                      TEST(one_card_fails),
                                      TEST(loaded_on_another),

@@ -130,6 +130,39 @@ static void test_ahead(void **state) {
   end();
 }
 
+/* ---- closing ------------------------------------------------------------------------------------------------ */
+
+static int released;
+static int fake_release(int device) {
+  assert_int_equal(pushed, 0);
+  released = device;
+  return 0;
+}
+
+/* What was opened for a device is closed: the library's handle in its context, then that. */
+static void test_close(void **state) {
+  (void)state;
+  struct base_heap heap;
+  base_heap_init(&heap, NULL);
+  for (int opened = 0; opened < 2; opened++) {
+    struct rt_cuda_driver *d = base_alloc(&heap, sizeof *d);
+    struct rt_blas *b = opened ? base_alloc(&heap, sizeof *b) : NULL;
+    begin();
+    assert_true(d != NULL && (b != NULL || !opened));
+    *d = driver;
+    rt_cuda_driver_init(d);
+    d->context_release = fake_release;
+    d->device = 3;
+    if (opened) *b = blas;
+    d->blas = b;
+    released = -1;
+    rt_cuda_close(d);
+    assert_int_equal(released, 3);
+    assert_int_equal(fake_blas.closed, opened);
+    end();
+  }
+}
+
 /* ---- settling ----------------------------------------------------------------------------------------------- */
 
 static void test_settle(void **state) {
@@ -272,7 +305,8 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_list),    TEST(test_wake), TEST(test_ahead),    TEST(test_settle),
-                                     TEST(test_no_work), TEST(test_run),  TEST(test_failures), TEST(test_refused)};
+  const struct CMUnitTest tests[] = {TEST(test_list),  TEST(test_wake),     TEST(test_ahead),
+                                     TEST(test_close), TEST(test_settle),   TEST(test_no_work),
+                                     TEST(test_run),   TEST(test_failures), TEST(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

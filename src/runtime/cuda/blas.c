@@ -101,6 +101,15 @@ static quern_status open_handle(void *what) {
   return status;
 }
 
+void rt_blas_close(struct rt_cuda_driver *driver) {
+  struct base_heap heap;
+  struct rt_blas *blas = atomic_exchange(&driver->blas, NULL);
+  if (blas == NULL) return;
+  (void)blas->destroy(blas->handle);
+  base_heap_init(&heap, NULL);
+  base_free(&heap, blas, sizeof *blas);
+}
+
 quern_status rt_blas_open(const struct rt_cuda_driver *driver, struct rt_blas **blas) {
   struct rt_cuda_driver *d = (struct rt_cuda_driver *)driver; /* it is the device's */
   *blas = atomic_load(&d->blas);
@@ -421,6 +430,7 @@ const struct rt_cuda_library rt_cuda_blas = {.name = "cuBLASLt",
                                              .bit = BASE_LIBRARY_BLAS,
                                              .load = load_ahead,
                                              .open = open_library,
+                                             .close = rt_blas_close,
                                              .wake = wake,
                                              .settle = settle,
                                              .plan = plan,

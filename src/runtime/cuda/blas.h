@@ -58,6 +58,8 @@ quern_status rt_blas_load(struct rt_blas *blas, void *library,
 /* The library with a handle of the device. With its context current. driver->blas is it from then on: a test sets it.
 ** */
 quern_status rt_blas_open(const struct rt_cuda_driver *driver, struct rt_blas **blas) QUERN_NODISCARD;
+/* Closes what was opened. With its context current. */
+void rt_blas_close(struct rt_cuda_driver *driver);
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_blas_check(const struct rt_blas *blas, int code, const char *what) QUERN_NODISCARD;
 

@@ -92,6 +92,11 @@ void rt_cuda_ahead(const quern_device *device, const struct cg_target *target) {
   pthread_mutex_unlock(&w->lock);
 }
 
+void rt_cuda_close_libraries(struct rt_cuda_driver *driver) {
+  wait_for_all(driver);
+  for (size_t i = 0; i < BASE_COUNT(libraries); i++) libraries[i]->close(driver);
+}
+
 /* ---- settling --------------------------------------------------------------------------------------------- */
 
 /* The workspace is a memory of the kernel and of the functions of its phases. */

@@ -16,6 +16,8 @@ struct rt_cuda_library {
   void (*load)(void);
   /* Loads it; identity is given its name and version, such as "cuBLASLt 13.0.1". UNSUPPORTED with what is missing. */
   quern_status (*open)(const struct rt_cuda_driver *driver, char *identity, size_t bytes);
+  /* Closes what was opened for a device, of which no plan is left. */
+  void (*close)(struct rt_cuda_driver *driver);
   /* Asks it anything, because the first question takes a tenth of a second; nothing is told. After open. */
   void (*wake)(const struct rt_cuda_driver *driver);
   /* Asks how a call is done: fills call->algorithm (not all 0) and *bytes, the workspace it needs, which is aligned to 256.
@@ -46,6 +48,9 @@ void rt_cuda_load_ahead(void *unused);
 /* The ahead of the backend (runtime.h): wakes the libraries of a target, once a device, in a thread, or waits for that.
 ** */
 void rt_cuda_ahead(const quern_device *device, const struct cg_target *target);
+
+/* Before a device is closed: waits for that, and closes what libraries have opened. With its context current. */
+void rt_cuda_close_libraries(struct rt_cuda_driver *driver);
 
 /* The settle of the backend (runtime.h). */
 quern_status rt_cuda_settle(const quern_device *device, struct kern *kern,

@@ -220,8 +220,10 @@ quern_status rt_cuda_launch_many(struct rt_stream *stream, struct rt_module *mod
 static quern_status suits(const quern_device *device) {
   struct rt_cuda_driver *driver;
   struct rt_nvrtc *nvrtc;
-  QUERN_TRY(rt_cuda_open(device, &driver));
-  return rt_nvrtc_open(&nvrtc);
+  int n;
+  QUERN_TRY(rt_device_count(device->backend, &n));
+  QUERN_TRY(rt_nvrtc_open(&nvrtc));
+  return rt_cuda_open(device, &driver);
 }
 
 static const char *find_model(const quern_device *device) {
@@ -232,6 +234,7 @@ static const char *find_model(const quern_device *device) {
 const struct rt_backend rt_cuda = {.name = "cuda",
                                    .count = rt_cuda_count,
                                    .suits = suits,
+                                   .close = rt_cuda_close,
                                    .model = find_model,
                                    .describe = describe,
                                    .describe_more = describe_more,

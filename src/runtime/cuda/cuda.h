@@ -34,8 +34,8 @@ struct rt_gpu_compiler rt_nvrtc_checker(struct rt_nvrtc *nvrtc);
 struct rt_blas;     /* blas.h */
 struct rt_cuda_dnn; /* dnn.c */
 
-/* A GPU, and the functions of the driver, by which it is used: opened once and never closed. Everything that is opened
-** for it, by libraries too, is in here. */
+/* A GPU, and the functions of the driver, by which it is used. Everything that is opened for it, by libraries too, is
+** in here. */
 struct rt_cuda_driver {
 #define DRIVER(NAME, SYMBOL, PARAMETERS) int(*NAME) PARAMETERS;
 #define OPTIONAL(NAME, SYMBOL, PARAMETERS) int(*NAME) PARAMETERS;
@@ -64,6 +64,8 @@ struct rt_cuda_driver {
 
 /* Opens a device; rt_device_use with a driver of a test goes before. */
 quern_status rt_cuda_open(const quern_device *device, struct rt_cuda_driver **driver) QUERN_NODISCARD;
+/* The close of the backend (runtime.h). */
+void rt_cuda_close(void *driver);
 /* Counts GPUs; UNSUPPORTED when there is no driver or no GPU. */
 quern_status rt_cuda_count(int *n) QUERN_NODISCARD;
 /* The locks of one that was just made, all else of which is zero or set. */

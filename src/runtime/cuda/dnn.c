@@ -198,6 +198,14 @@ static void free_state(struct rt_cuda_dnn *s) {
   base_free(&heap, s, sizeof *s);
 }
 
+static void close_library(struct rt_cuda_driver *driver) {
+  struct rt_cuda_dnn *s = atomic_exchange(&driver->dnn, NULL);
+  if (s == NULL) return;
+  const struct rt_dnn opened = s->opened;
+  free_state(s);
+  (void)opened.close(opened.handle);
+}
+
 /* No thread is left in the library when it goes. */
 static void wait_at_exit(void) {
   for (int i = 0; i < RT_MOST_DEVICES; i++) {
@@ -445,6 +453,7 @@ const struct rt_cuda_library rt_cuda_dnn = {.name = "cuDNN",
                                             .bit = BASE_LIBRARY_DNN,
                                             .load = load_ahead,
                                             .open = open_library,
+                                            .close = close_library,
                                             .wake = wake,
                                             .settle = settle,
                                             .plan = plan,

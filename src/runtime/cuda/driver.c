@@ -182,6 +182,19 @@ static quern_status open_device(const quern_device *device, void **state) {
   return status;
 }
 
+void rt_cuda_close(void *state) {
+  struct rt_cuda_driver *d = state;
+  struct base_heap heap;
+  void *popped;
+  if (d->context_push(d->context) == 0) {
+    rt_cuda_close_libraries(d);
+    (void)d->context_pop(&popped);
+  }
+  (void)d->context_release(d->device);
+  base_heap_init(&heap, NULL);
+  base_free(&heap, d, sizeof *d);
+}
+
 quern_status rt_cuda_open(const quern_device *device, struct rt_cuda_driver **driver) {
   void *state;
   QUERN_TRY(rt_device_open(device, open_device, &state));

@@ -104,6 +104,14 @@ static quern_status load(void *unused) {
   return QUERN_STATUS_OK;
 }
 
+quern_status rt_cl_suits(const quern_device *device) {
+  int n;
+  QUERN_TRY(rt_cl_count(&n));
+  QUERN_CHECK(device->ordinal < loaded.n_gpus, UNSUPPORTED, "opencl: no GPU is among its %d device%s", n,
+              n == 1 ? "" : "s");
+  return QUERN_STATUS_OK;
+}
+
 quern_status rt_cl_count(int *n) {
   QUERN_TRY(rt_once(&loaded.once, load, NULL));
   *n = loaded.n;
@@ -126,7 +134,6 @@ static quern_status open_ordinal(struct rt_cl *cl, int ordinal) {
   *cl = loaded.cl;
   cl->ordinal = ordinal;
   cl->device = loaded.devices[ordinal];
-  cl->gpu = ordinal < loaded.n_gpus;
   pthread_mutex_init(&cl->lock, NULL);
   QUERN_TRY(rt_cl_check(cl->clGetDeviceInfo(cl->device, DEVICE_NAME, sizeof cl->name, cl->name, NULL), "its name"));
   const uint32_t parts[] = {DEVICE_NAME, DEVICE_VERSION, DRIVER_VERSION};
@@ -147,6 +154,15 @@ static quern_status open_device(const quern_device *device, void **state) {
   *state = cl;
   if (status != QUERN_STATUS_OK) base_free(&heap, cl, sizeof *cl);
   return status;
+}
+
+void rt_cl_close(void *state) {
+  struct rt_cl *cl = state;
+  struct base_heap heap;
+  (void)cl->clReleaseContext(cl->context);
+  pthread_mutex_destroy(&cl->lock);
+  base_heap_init(&heap, NULL);
+  base_free(&heap, cl, sizeof *cl);
 }
 
 quern_status rt_cl_open(const quern_device *device, struct rt_cl **cl) {

@@ -226,14 +226,6 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
   return QUERN_STATUS_OK;
 }
 
-/* A processor by OpenCL is slower than the device cpu. */
-static quern_status suits(const quern_device *device) {
-  struct rt_cl *cl;
-  QUERN_TRY(rt_cl_open(device, &cl));
-  QUERN_CHECK(cl->gpu, UNSUPPORTED, "opencl: %s is no GPU", cl->name);
-  return QUERN_STATUS_OK;
-}
-
 static const char *find_model(const quern_device *device) {
   struct rt_cl *cl;
   return rt_cl_open(device, &cl) == QUERN_STATUS_OK ? cl->name : "";
@@ -241,7 +233,8 @@ static const char *find_model(const quern_device *device) {
 
 const struct rt_backend rt_opencl = {.name = "opencl",
                                      .count = rt_cl_count,
-                                     .suits = suits,
+                                     .suits = rt_cl_suits,
+                                     .close = rt_cl_close,
                                      .model = find_model,
                                      .describe = describe,
                                      .target = find_target,

@@ -12,13 +12,12 @@
 
 enum { RT_CL_SLOTS = 1 << 14 };
 
-/* A device, and the functions of OpenCL, by which it is used: opened once and never closed. */
+/* A device, and the functions of OpenCL, by which it is used: opened once. */
 struct rt_cl {
 #define FUNCTION(RESULT, NAME, PARAMETERS) RESULT(*NAME) PARAMETERS;
 #include "runtime/opencl/functions.def"
 #undef FUNCTION
   int ordinal;
-  bool gpu;
   void *device, *context;
   char name[128];                   /* of the device */
   char identity[512];               /* of everything that binaries depend on */
@@ -28,6 +27,10 @@ struct rt_cl {
 
 /* Opens a device; UNSUPPORTED with what is missing. */
 quern_status rt_cl_open(const quern_device *device, struct rt_cl **cl) QUERN_NODISCARD;
+/* The close of the backend (runtime.h). */
+void rt_cl_close(void *cl);
+/* The suits of the backend (runtime.h): a GPU does. A processor by OpenCL is slower than the device cpu. */
+quern_status rt_cl_suits(const quern_device *device) QUERN_NODISCARD;
 /* Counts devices that compute in f64, 1 at least: GPUs have the first ordinals. */
 quern_status rt_cl_count(int *n) QUERN_NODISCARD;
 /* A status and a message for what a function returned: 0 is OK. */
