@@ -43,13 +43,12 @@ typedef struct quern_device_info {
   const char *kind;   /* "cuda" */
   const char *name;   /* that opens it: "cuda" of the first of its kind, else "cuda:1" */
   int ordinal;        /* 0 */
-  const char *model;  /* as its driver names it: "NVIDIA H200"; "": it has no name */
+  const char *model;  /* as its driver names it, as long as the handle is: "NVIDIA H200"; "": it has no name */
   const char *target; /* what code is made for: "avx512", "sm_90" */
-  const char
-      *detail; /* a line for people: the compiler, the driver, the libraries. Valid until the thread's next call */
-  int threads; /* by default */
-  int64_t caches[3];               /* bytes of L1 and L2 of a core, and of L3 */
-  int64_t total_bytes, free_bytes; /* of its memory; 0 and 0: its driver does not tell */
+  const char *detail; /* a line for people: compiler, driver, libraries; until the thread's next call */
+  int threads;        /* by default */
+  int64_t caches[3];  /* bytes of L1 and L2 of a core, and of L3 */
+  int64_t total_bytes, free_bytes; /* of its memory; 0: its driver does not tell */
   bool gpu;                        /* kernels are made for a GPU */
   bool own_memory;                 /* it has memory of its own: the host's pointers are not its */
   bool simulated;                  /* it is no hardware: of kind "interp" or "null" */

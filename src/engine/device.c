@@ -136,7 +136,9 @@ static quern_status describe(const quern_device *device, char *shown, size_t byt
 
 /* Of the machine, where the device has no memory of its own. */
 static void find_memory(const quern_device *device, quern_device_info *info) {
-  if (engine_device_room(device, &info->free_bytes, &info->total_bytes) != QUERN_STATUS_OK || info->own_memory) return;
+  if (engine_device_room(device, &info->free_bytes, &info->total_bytes) != QUERN_STATUS_OK) return;
+  if (device->backend->memory != NULL) info->total_bytes = device->backend->memory(device);
+  if (info->own_memory) return;
   int64_t page = sysconf(_SC_PAGESIZE), all = sysconf(_SC_PHYS_PAGES), left = sysconf(_SC_AVPHYS_PAGES);
   if (page <= 0 || all <= 0 || left < 0) return;
   info->total_bytes = all * page;

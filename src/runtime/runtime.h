@@ -145,6 +145,8 @@ struct rt_backend {
   void (*close)(void *state);
   /* (optional) The device as its driver names it. */
   const char *(*model)(const quern_device *device);
+  /* (optional) Bytes of its memory, where the remote does not tell its room; 0: not known. */
+  int64_t (*memory)(const quern_device *device);
   /* What it works with, in a line: the compiler, or that there is none. */
   void (*describe)(const quern_device *device, struct base_heap *heap, char *text, size_t bytes);
   /* (optional) The same for what no program depends on; only for people. Nothing where the device is not there. */

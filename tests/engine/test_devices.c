@@ -248,6 +248,9 @@ static void open_as_long_as_used(void **state) {
     EXPECT_OK(quern_device_open(&device, "opencl:1"));
     EXPECT_OK(quern_device_open(&again, "opencl:1"));
     assert_true(device == second && device == again);
+    quern_device_info info = {.size = sizeof info};
+    EXPECT_OK(quern_device_get_info(again, &info));
+    assert_true(info.gpu && info.own_memory && info.total_bytes > 0 && info.free_bytes == 0 && info.model[0] != 0);
     quern_device_free(again);
     assert_non_null(rt_device_opened(second));
     make_graph(&s, 0);

@@ -11,6 +11,7 @@ enum {
   DEVICE_TYPE_GPU = 1 << 2,
   DEVICE_TYPE_ALL = -1,
   PLATFORM_NAME = 0x0902,
+  DEVICE_GLOBAL_MEMORY = 0x101F,
   DEVICE_NAME = 0x102B,
   DRIVER_VERSION = 0x102D,
   DEVICE_VERSION = 0x102F,
@@ -136,6 +137,7 @@ static quern_status open_ordinal(struct rt_cl *cl, int ordinal) {
   cl->device = loaded.devices[ordinal];
   pthread_mutex_init(&cl->lock, NULL);
   QUERN_TRY(rt_cl_check(cl->clGetDeviceInfo(cl->device, DEVICE_NAME, sizeof cl->name, cl->name, NULL), "its name"));
+  if (cl->clGetDeviceInfo(cl->device, DEVICE_GLOBAL_MEMORY, sizeof cl->memory, &cl->memory, NULL) != 0) cl->memory = 0;
   const uint32_t parts[] = {DEVICE_NAME, DEVICE_VERSION, DRIVER_VERSION};
   for (size_t i = 0; i < BASE_COUNT(parts); i++) add_info(cl, parts[i], cl->identity, sizeof cl->identity);
   cl->context = cl->clCreateContext(NULL, 1, &cl->device, NULL, NULL, &code);

@@ -231,11 +231,17 @@ static const char *find_model(const quern_device *device) {
   return rt_cl_open(device, &cl) == QUERN_STATUS_OK ? cl->name : "";
 }
 
+static int64_t find_memory(const quern_device *device) {
+  struct rt_cl *cl;
+  return rt_cl_open(device, &cl) == QUERN_STATUS_OK ? (int64_t)cl->memory : 0;
+}
+
 const struct rt_backend rt_opencl = {.name = "opencl",
                                      .count = rt_cl_count,
                                      .suits = rt_cl_suits,
                                      .close = rt_cl_close,
                                      .model = find_model,
+                                     .memory = find_memory,
                                      .describe = describe,
                                      .target = find_target,
                                      .usual_target = "opencl",

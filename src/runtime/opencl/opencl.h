@@ -20,6 +20,7 @@ struct rt_cl {
   int ordinal;
   void *device, *context;
   char name[128];                   /* of the device */
+  uint64_t memory;                  /* bytes of it; 0: not known */
   char identity[512];               /* of everything that binaries depend on */
   pthread_mutex_t lock;             /* of slots, and of kernels' arguments until they are enqueued */
   void *_Atomic slots[RT_CL_SLOTS]; /* buffers; number 0 is none */
