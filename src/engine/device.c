@@ -122,7 +122,7 @@ void quern_device_free(quern_device *device) {
 }
 
 /* Compilers and drivers say what they like of themselves. */
-static quern_status describe(const quern_device *device, char *shown, size_t bytes) {
+static void describe(const quern_device *device, char *shown, size_t bytes) {
   struct base_heap heap;
   char text[1024] = "", more[256] = "";
   base_heap_init(&heap, NULL);
@@ -131,7 +131,6 @@ static quern_status describe(const quern_device *device, char *shown, size_t byt
   size_t n = strlen(text);
   if (more[0] != 0) snprintf(text + n, sizeof text - n, ", %s", more);
   base_text_shown(shown, bytes, text, false);
-  return QUERN_STATUS_OK;
 }
 
 /* Of the machine, where the device has no memory of its own. */
@@ -157,7 +156,7 @@ quern_status quern_device_get_info(const quern_device *device, quern_device_info
   QUERN_TRY(base_env_read());
   const struct rt_backend *backend = device->backend;
   QUERN_TRY(backend->target(device, &target));
-  QUERN_TRY(describe(device, detail, sizeof detail));
+  describe(device, detail, sizeof detail);
   int libraries = target.base.libraries;
   *info = (quern_device_info){.size = sizeof *info,
                               .kind = backend->name,

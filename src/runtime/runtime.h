@@ -185,8 +185,7 @@ extern const struct rt_backend rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
 /* By number; NULL after the last. */
 const struct rt_backend *rt_backend_get(size_t i);
 
-/* ---- device.c: the devices of the process, by kind and ordinal ----------------------------------------------------
-** */
+/* ---- device.c: the devices of the process, by kind and ordinal ------------------------------------------------ */
 
 enum { RT_MOST_DEVICES = 16 /* of a kind */ };
 

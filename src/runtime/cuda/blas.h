@@ -55,8 +55,8 @@ void rt_blas_problem_print(const struct rt_blas_problem *problem, char *text, si
 /* Finds the functions by find, checks the version and makes the handle. UNSUPPORTED with what is wrong. */
 quern_status rt_blas_load(struct rt_blas *blas, void *library,
                           void *(*find)(void *library, const char *symbol)) QUERN_NODISCARD;
-/* The library with a handle of the device. With its context current. driver->blas is it from then on: a test sets it.
-** */
+/* The library with a handle of the device. With its context current. driver->blas is it from then on: a test
+** sets it. */
 quern_status rt_blas_open(const struct rt_cuda_driver *driver, struct rt_blas **blas) QUERN_NODISCARD;
 /* Closes what was opened. With its context current. */
 void rt_blas_close(struct rt_cuda_driver *driver);

@@ -215,7 +215,10 @@ static void wait_at_exit(void) {
   }
 }
 
+static void register_wait(void) { (void)atexit(wait_at_exit); }
+
 static quern_status open_handle(void *what) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   struct rt_cuda_driver *driver = what;
   struct rt_dnn dnn;
   QUERN_TRY(rt_dnn_load(&dnn));
@@ -223,7 +226,7 @@ static quern_status open_handle(void *what) {
   QUERN_TRY(rt_dnn_check(&dnn, dnn.open(&dnn.handle), "a handle"));
   quern_status status = new_state(driver, &dnn);
   if (status == QUERN_STATUS_OK)
-    (void)atexit(wait_at_exit);
+    (void)pthread_once(&once, register_wait);
   else
     (void)dnn.close(dnn.handle);
   return status;

@@ -84,8 +84,7 @@ int rt_cuda_leave(const struct rt_cuda_driver *driver, int code) {
 
 /* ---- opening ----------------------------------------------------------------------------------------------- */
 
-/* What the process has loaded, which does not change any more: the functions of libcuda, and how many devices it shows.
-** */
+/* What the process has loaded, which does not change any more: libcuda's functions, and how many devices it shows. */
 static struct {
   struct rt_once functions, count;
   struct rt_cuda_driver driver; /* of no device */
