@@ -5,8 +5,8 @@
 ** quern_program_options.device:
 **   "cpu", "cuda", "opencl", "interp", "null"   the first of that kind
 **   "cuda:1"                                    one of several
-**   "auto"                                      the best there is: a GPU by CUDA, one by OpenCL, else the CPU, which the
-**                                               log then says once
+**   "auto"                                      the best there is: a GPU by CUDA, one by OpenCL, else the CPU,
+**                                               which the log then says once
 **   "" or NULL                                  the CPU
 */
 #ifndef QUERN_DEVICE_H

@@ -45,7 +45,8 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
 
 /* Loads those that there are, and NVRTC: a thread's function. */
 void rt_cuda_load_ahead(void *unused);
-/* The ahead of the backend (runtime.h): wakes the libraries of a target, once a device, in a thread, or waits for it. */
+/* The ahead of the backend (runtime.h): wakes the libraries of a target, once a device, in a thread, or
+** waits for that. */
 void rt_cuda_ahead(const quern_device *device, const struct cg_target *target);
 
 /* Before a device is closed: waits for that, and closes what libraries have opened. With its context current. */
