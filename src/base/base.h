@@ -307,13 +307,13 @@ struct base_target {
   int64_t l1_bytes, l2_bytes, l3_bytes; /* of caches: of a core, of a core, of all */
   int threads;                          /* that a program may use; of a GPU: those that can have scratch at a time */
   bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
-  int libraries;                        /* whose calls kernels may be, and other units they may use: a bit each */
-  int64_t shared_bytes;                 /* of a GPU: that a group of threads may have of the memory they share */
-  int processors;                       /* of a GPU, as of the two below: how many it has; */
-  int processor_threads;                /* threads that one of them holds at a time; */
-  int processor_registers;              /* of 4 bytes, for all of these */
+  int capabilities;                     /* whose calls kernels may be, and other units they may use: a bit each */
+  int64_t shared_bytes;                 /* of a GPU: that a thread block may have of the memory they share */
+  int multiprocessors;                  /* of a GPU, as of the two below: how many it has; */
+  int max_threads_per_sm;               /* threads that one of them holds at a time; */
+  int registers_per_sm;                 /* of 4 bytes, for all of these */
 };
-enum { BASE_LIBRARY_BLAS = 1, BASE_LIBRARY_DNN = 2, BASE_UNITS_MMA = 4 }; /* the last: those for matrices, by MMA */
+enum { BASE_LIBRARY_BLAS = 1, BASE_LIBRARY_DNN = 2, BASE_TENSOR_CORES = 4 }; /* the last: those for matrices, by MMA */
 
 /* ---- Philox-4x32-10 (philox.c): Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 ------------- */
 

@@ -46,7 +46,7 @@ static quern_status configure(struct engine_build *b) {
   b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
-  b->passes.claims = sched_claims;
+  b->passes.supports = sched_supports;
   if (options->n_leading > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
   const char *wisdom = b->request->wisdom != NULL ? b->request->wisdom : base_env_get(BASE_ENV_WISDOM);
   return sched_wisdom_read(&b->wisdom, &b->ctx->heap, wisdom);
@@ -186,7 +186,7 @@ static void build_fini(struct engine_build *b) {
   for (size_t i = 0; i < b->units.n; i++)
     if (b->units.at[i].grouped) pass_groups_fini(&b->units.at[i].groups);
   for (size_t i = 0; i < b->units.n; i++)
-    if (b->units.at[i].rows.most > 0) pass_rows_fini(&b->units.at[i].rows);
+    if (b->units.at[i].rows.most > 0) pass_dynamic_batch_fini(&b->units.at[i].rows);
   for (size_t i = 0; i < b->kernels.n; i++) kern_free(b->kernels.at[i]);
   base_vec_fini(heap, &b->units);
   base_vec_fini(heap, &b->kernels);

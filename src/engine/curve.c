@@ -54,7 +54,7 @@ static double step_seconds(struct curve *c, const struct engine_build *b, const 
   return prof_floor(&c->limits, &cost, dtype, footprint, &bound) / REACHED;
 }
 
-/* Recursion is as deep as sub-graphs lie in sub-graphs. */
+/* Recursion is as deep as subgraphs lie in subgraphs. */
 static double plan_seconds(struct curve *c, const struct engine_build *b, const struct plan *plan, size_t *recomputed) {
   struct known found = {.plan = plan};
   size_t k = 0;
@@ -64,7 +64,7 @@ static double plan_seconds(struct curve *c, const struct engine_build *b, const 
   } else {
     for (size_t i = 0; i < plan->n_steps; i++) {
       found.seconds += step_seconds(c, b, plan, &plan->steps[i], &found.recomputed);
-      found.recomputed += plan->steps[i].recomputed ? 1 : 0;
+      found.recomputed += plan->steps[i].rematerialized ? 1 : 0;
     }
     if (!base_vec_push(&b->ctx->heap, &c->known, found)) c->failed = true;
   }

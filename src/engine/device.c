@@ -157,7 +157,7 @@ quern_status quern_device_get_info(const quern_device *device, quern_device_info
   const struct rt_backend *backend = device->backend;
   QUERN_TRY(backend->target(device, &target));
   describe(device, detail, sizeof detail);
-  int libraries = target.base.libraries;
+  int libraries = target.base.capabilities;
   *info = (quern_device_info){.size = sizeof *info,
                               .kind = backend->name,
                               .name = device->name,
@@ -170,7 +170,7 @@ quern_status quern_device_get_info(const quern_device *device, quern_device_info
                               .gpu = target.base.gpu,
                               .own_memory = device->remote != NULL,
                               .simulated = backend == &rt_interp || backend == &rt_null,
-                              .tensor_cores = (libraries & BASE_UNITS_MMA) != 0,
+                              .tensor_cores = (libraries & BASE_TENSOR_CORES) != 0,
                               .bf16 = sscanf(target.base.name, "sm_%d", &sm) == 1 && sm >= SM_BF16,
                               .f64 = true, /* OpenCL's without it are left out */
                               .cublaslt = (libraries & BASE_LIBRARY_BLAS) != 0,

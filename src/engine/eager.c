@@ -121,7 +121,7 @@ static quern_status make_room(struct eager *eager, const quern_program *program)
 
 /* ---- how much there is to do ---------------------------------------------------------------------------- */
 
-/* About how many operations on elements a node is, without its sub-graphs. */
+/* About how many operations on elements a node is, without its subgraphs. */
 static double operations(const struct ir_node *node) {
   double most = 0, terms = 1;
   for (int i = 0; i < node->n_out; i++) most = BASE_MAX(most, (double)ir_count(&node->out[i]));
@@ -134,8 +134,8 @@ static double operations(const struct ir_node *node) {
   return most;
 }
 
-/* Adds the operations of so many turns, until they are too many. Recursion is as deep as sub-graphs lie in
-** sub-graphs. */
+/* Adds the operations of so many turns, until they are too many. Recursion is as deep as subgraphs lie in
+** subgraphs. */
 static quern_status add_work(quern_context *ctx, size_t n, quern_tensor *const *roots, double turns, double *work) {
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, n, roots, &order));

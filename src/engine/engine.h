@@ -1,5 +1,5 @@
 /* engine/engine.h -- programs and instances from the inside
-** A program is flat: parts (the main graph and every sub-graph that control steps run), each a list of steps on
+** A program is flat: parts (the main graph and every subgraph that control steps run), each a list of steps on
 ** buffers. Nothing in it points into the context that it was compiled from.
 ** see: compile.c for how it is made, run.c for how it runs
 */
@@ -24,7 +24,7 @@ static inline int64_t engine_room(const struct base_target *target, int64_t byte
 ** ------------------------------------------------------------------------------------------------------- */
 
 struct engine_buffer {
-  enum plan_place place;
+  enum plan_memory_kind place;
   int64_t at, bytes;
   int first, last; /* steps */
   bool rows;       /* of the leading dimension, one after another */
@@ -145,7 +145,7 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
 
 /* ---- compiling: what the stages of compile.c pass on ------------------------------------------------------------- */
 
-/* The main graph or a sub-graph on its way to a part. */
+/* The main graph or a subgraph on its way to a part. */
 struct engine_unit {
   const struct ir_graph *graph; /* NULL: the main one */
   int carries, first;           /* as the body of a loop: results 0 .. are params first .. of the next turn */
@@ -153,7 +153,7 @@ struct engine_unit {
   struct pass_groups groups;
   bool grouped; /* groups are to be freed */
   bool loose;   /* (GPUs) as the body of a loop: turns of its operands lie at addresses of any kind */
-  struct pass_rows
+  struct pass_dynamic_batch
       rows; /* of a leading dimension: of the main unit, and of bodies that one of its loops alone runs; most
                          ** is 0 of others */
   size_t n_steps;
@@ -180,7 +180,7 @@ struct engine_build {
   struct pass_options passes;
   struct pass_report reports[PASS_COUNT];
   struct sched_wisdom wisdom;
-  BASE_VEC(struct engine_unit) units; /* the main one first; then sub-graphs, each once */
+  BASE_VEC(struct engine_unit) units; /* the main one first; then subgraphs, each once */
   BASE_VEC(struct kern *) kernels;    /* handed to the program in the end */
   struct base_map known;              /* groups whose kernel is there, by hash */
   BASE_VEC(quern_tensor *) inputs, states;
@@ -240,7 +240,7 @@ quern_status engine_launch_packings(quern_program *program, size_t stride, size_
 ** are all units; and where those of a unit are, or NULL. */
 quern_status engine_find_rows(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
-const struct pass_rows *engine_rows(const struct engine_unit *unit);
+const struct pass_dynamic_batch *engine_rows(const struct engine_unit *unit);
 /* Whether so many bytes of inputs are uploaded while the run before is still at work: they need a second place then. */
 bool engine_feeds(const quern_device *device, int64_t bytes);
 /* Bytes of inputs and outputs that are not used where the caller has them; marks the slots that have rows. */
@@ -495,7 +495,7 @@ struct engine_eager_stats engine_eager_get(const quern_context *ctx);
 /* QUERN_REF=1 (ref.c): what the group of a step computes, copied from ctx into the program's own context; and where its rows
 ** of the leading dimension are, or NULL. */
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
-                             const struct pass_group *group, const struct pass_rows *rows) QUERN_NODISCARD;
+                             const struct pass_group *group, const struct pass_dynamic_batch *rows) QUERN_NODISCARD;
 /* Keeps what a step is about to read. */
 quern_status engine_ref_before(const quern_instance *instance, const struct engine_step *step, void *const *mems,
                                void ***kept) QUERN_NODISCARD;

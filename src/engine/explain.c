@@ -71,7 +71,7 @@ quern_status engine_explain_plan(const quern_program *program, const quern_insta
   add_memory(&str, &program->memory, program->device->remote != NULL);
   for (int p = 0; p < program->n_parts; p++) {
     const struct engine_part *part = &program->parts[p];
-    base_str_printf(&str, p == 0 ? "steps\n" : "steps of sub-graph %d\n", p);
+    base_str_printf(&str, p == 0 ? "steps\n" : "steps of subgraph %d\n", p);
     for (int i = 0; i < part->n_steps; i++) {
       const struct engine_step *step = &part->steps[i];
       base_str_printf(&str, "  %4d %-8s %s (%s)%s:", i, step->kind_name, step_name(program, step), step->ops,
@@ -152,7 +152,7 @@ quern_status engine_explain_dot(const quern_program *program, const quern_instan
 static bool has_source(const struct kern *kern) { return kern->fns.n > 0; }
 
 /* Nothing but a call of a library: there is no source. */
-static bool is_call(const struct kern *kern) { return kern->n_phases == 1 && kern->phases[0].call; }
+static bool is_call(const struct kern *kern) { return kern->n_phases == 1 && kern->phases[0].library_call; }
 
 quern_status engine_explain_source(const quern_program *program, const quern_instance *instance, char **text) {
   (void)instance;

@@ -75,7 +75,7 @@ static bool staging_fits(const quern_program *p) {
 static bool phase_fits(const quern_program *p, const struct kern *kern, const struct kern_phase *phase) {
   enum { MOST_BESIDE = 1024 };
   const struct kern_tasks *tasks = &phase->tasks;
-  const struct kern_first *first = &phase->first;
+  const struct kern_batch_tasks *first = &phase->batch_tasks;
   int64_t rows = BASE_MAX(p->leading, 1);
   int64_t of = tasks->scalar >= 0 ? rows : 1;
   if (tasks->scalar < -1 || tasks->scalar >= kern->n_scalars || tasks->mul < 0 || tasks->mul > KERN_MAX_TASKS ||
@@ -83,7 +83,7 @@ static bool phase_fits(const quern_program *p, const struct kern *kern, const st
     return false;
   bool far = first->mul < 0 || first->mul > INT64_MAX / 2 / rows || first->add < -MOST_BYTES || first->add > MOST_BYTES;
   if (far || first->div < 0 || (first->div > 0 && (first->by <= 0 || kern->n_scalars == 0))) return false;
-  if (phase->beside < 0 || phase->beside > MOST_BESIDE) return false;
+  if (phase->min_blocks_per_sm < 0 || phase->min_blocks_per_sm > MOST_BESIDE) return false;
   int least = BASE_MIN(phase->from, phase->to), most = BASE_MAX(phase->from, phase->to);
   return least >= 0 && most < BASE_MAX(kern->n_mems, 1);
 }
@@ -94,11 +94,12 @@ static bool kernel_fits(const quern_program *p, const struct kern *kern) {
   for (int i = 0; i < kern->n_mems; i++) {
     const struct kern_mem *m = &kern->mems[i];
     if (!times_fit(m->count, (int64_t)base_dtypes[m->dtype].size, MOST_BYTES)) return false;
-    if (m->alias < -1 || m->alias >= kern->n_mems || m->spot < 0 || m->spot > KERN_MAX_MEMS) return false;
+    if (m->alias < -1 || m->alias >= kern->n_mems || m->in_place_class < 0 || m->in_place_class > KERN_MAX_MEMS)
+      return false;
   }
   for (int i = 0; i < kern->n_phases; i++)
     if (!phase_fits(p, kern, &kern->phases[i])) return false;
-  return kern_check_call(kern) == QUERN_STATUS_OK;
+  return kern_check_library_call(kern) == QUERN_STATUS_OK;
 }
 
 /* ---- parts: each for itself ------------------------------------------------------------------------------ */

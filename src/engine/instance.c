@@ -87,7 +87,7 @@ static quern_status frame_bodies(struct frames *frames, struct engine_frame *fra
                   &frame->bodies[2 * step + 1]);
 }
 
-/* Recursion is as deep as sub-graphs lie in sub-graphs: IR_MAX_DEPTH at most. */
+/* Recursion is as deep as subgraphs lie in subgraphs: IR_MAX_DEPTH at most. */
 static quern_status frame_new(struct frames *frames, int number, char *arena, struct engine_frame **out) {
   quern_instance *instance = frames->instance;
   const quern_program *program = instance->program;

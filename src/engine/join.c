@@ -200,7 +200,7 @@ void engine_order_free(struct base_heap *heap, struct engine_order *order) {
 /* Whether a kernel can be several launches in one: calls of libraries cannot. */
 static bool can_join(const struct kern *kern) {
   for (int p = 0; p < kern->n_phases; p++)
-    if (kern->phases[p].call) return false;
+    if (kern->phases[p].library_call) return false;
   return kern->n_phases > 0 && kern->n_mems > 0;
 }
 
@@ -226,7 +226,7 @@ static void mark_kernels(quern_program *program, const struct engine_order *orde
   for (int i = 0; i < order->n; i++) {
     const struct engine_step *step = &order->part->steps[order->steps[order->first[i]]];
     int n = order->first[i + 1] - order->first[i];
-    if (n > 1) program->kernels[step->kernel]->joined = BASE_MAX(program->kernels[step->kernel]->joined, n);
+    if (n > 1) program->kernels[step->kernel]->max_batched = BASE_MAX(program->kernels[step->kernel]->max_batched, n);
   }
 }
 

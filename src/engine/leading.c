@@ -3,7 +3,7 @@
 ** in memory is anything, and nobody's. So that a run reads and writes no more than its rows of the caller's memory, inputs and
 ** outputs that have rows lie in memory of the instance then; in a run of the most they are the caller's.
 ** keeps: a run allocates nothing
-** see:   docs/design/003-leading-dimension.md, pass/rows.c, kern/first.c      tests: tests/engine/test_leading.c
+** see:   docs/design/003-leading-dimension.md, pass/dynamic_batch.c, kern/batch_tasks.c      tests: tests/engine/test_leading.c
 */
 #include "engine/engine.h"
 
@@ -13,17 +13,17 @@
 static quern_status check_roots(const struct engine_build *b) {
   const struct engine_request *request = b->request;
   const struct pass_graph *main = &b->units.at[0].roots;
-  const struct pass_rows *rows = &b->units.at[0].rows;
+  const struct pass_dynamic_batch *rows = &b->units.at[0].rows;
   for (size_t i = 0; i < main->n_roots; i++) {
     const quern_tensor *t = main->roots[i];
     char type[IR_TYPE_TEXT];
-    if (pass_rows_get(rows, t) == 0) continue;
+    if (pass_dynamic_batch_get(rows, t) == 0) continue;
     QUERN_CHECK(i < request->n_outputs, UNSUPPORTED,
-                "leading: the new value of state \"%s\" depends on rows of the leading dimension of %lld",
+                "dynamic_batch: the new value of state \"%s\" depends on rows of the dynamic batch of %lld",
                 request->options.updates[i - request->n_outputs].state->node->attrs->name, (long long)rows->most);
     QUERN_CHECK(
-        pass_rows_first(rows, t), UNSUPPORTED,
-        "leading: output %zu is %s, in which the rows of the leading dimension of %lld do not follow each other "
+        pass_dynamic_batch_is_outermost(rows, t), UNSUPPORTED,
+        "dynamic_batch: output %zu is %s, in which the rows of the dynamic batch of %lld do not follow each other "
         "HINT: permute it so that they are its first axis",
         i, ir_type_text(type, t), (long long)rows->most);
   }
@@ -34,13 +34,13 @@ quern_status engine_find_rows(struct engine_build *b) {
   const quern_program_options *options = &b->request->options;
   if (options->n_leading == 0) return QUERN_STATUS_OK;
   int64_t most = options->leading[0]->dims[0];
-  struct pass_rows *rows = &b->units.at[0].rows;
-  pass_rows_init(rows, &b->ctx->heap, most);
+  struct pass_dynamic_batch *rows = &b->units.at[0].rows;
+  pass_dynamic_batch_init(rows, &b->ctx->heap, most);
   for (size_t i = 0; i < options->n_leading; i++) {
     quern_tensor *t = options->leading[i];
-    if (pass_rows_get(rows, t) == 0) QUERN_TRY(pass_rows_set(rows, t, ir_count(t) / most));
+    if (pass_dynamic_batch_get(rows, t) == 0) QUERN_TRY(pass_dynamic_batch_set(rows, t, ir_count(t) / most));
   }
-  QUERN_TRY(pass_rows_find(rows, &b->units.at[0].roots));
+  QUERN_TRY(pass_dynamic_batch_find(rows, &b->units.at[0].roots));
   return check_roots(b);
 }
 
@@ -60,7 +60,7 @@ static int count_users(const struct engine_build *b, int unit) {
 }
 
 quern_status engine_find_body_rows(struct engine_build *b) {
-  struct pass_rows *rows = &b->units.at[0].rows;
+  struct pass_dynamic_batch *rows = &b->units.at[0].rows;
   const struct pass_groups *groups = &b->units.at[0].groups;
   for (size_t i = 0; i < groups->groups.n && rows->most > 0; i++) {
     const struct ir_node *node = groups->groups.at[i]->anchor;
@@ -68,18 +68,20 @@ quern_status engine_find_body_rows(struct engine_build *b) {
     if (groups->groups.at[i]->kind != PASS_KIND_CONTROL || node->op == IR_IF) continue;
     engine_find_bodies(b, node, &body, &other);
     if (count_users(b, body) > 1) continue;
-    pass_rows_init(&b->units.at[body].rows, &b->ctx->heap, rows->most);
-    QUERN_TRY(pass_rows_body(&b->units.at[body].rows, rows, node));
+    pass_dynamic_batch_init(&b->units.at[body].rows, &b->ctx->heap, rows->most);
+    QUERN_TRY(pass_dynamic_batch_body(&b->units.at[body].rows, rows, node));
   }
   return QUERN_STATUS_OK;
 }
 
-const struct pass_rows *engine_rows(const struct engine_unit *unit) { return unit->rows.most > 0 ? &unit->rows : NULL; }
+const struct pass_dynamic_batch *engine_rows(const struct engine_unit *unit) {
+  return unit->rows.most > 0 ? &unit->rows : NULL;
+}
 
 /* Whether a param or a result of the main unit has rows. */
 static bool has_rows(const struct engine_build *b, const quern_tensor *t) {
-  const struct pass_rows *rows = engine_rows(&b->units.at[0]);
-  return rows != NULL && pass_rows_get(rows, t) > 0;
+  const struct pass_dynamic_batch *rows = engine_rows(&b->units.at[0]);
+  return rows != NULL && pass_dynamic_batch_get(rows, t) > 0;
 }
 
 /* Whether the memory of a param or a result of the main unit is not the caller's, or not in all runs. */

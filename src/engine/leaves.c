@@ -112,6 +112,6 @@ void engine_fill_constants(const struct engine_build *b, char *constants) {
   for (size_t i = 0; i < b->leaves.n; i++) {
     const struct plan_leaf *leaf = &b->leaves.at[i];
     const void *data = engine_constant_data(leaf->tensor);
-    if (leaf->place == PLAN_CONST && data != NULL) memcpy(constants + leaf->at, data, ir_bytes(leaf->tensor));
+    if (leaf->memory == PLAN_CONST && data != NULL) memcpy(constants + leaf->at, data, ir_bytes(leaf->tensor));
   }
 }

@@ -1,11 +1,11 @@
-/* engine/lower.c -- graphs to groups, groups to kernels: every sub-graph once, every kernel once
+/* engine/lower.c -- graphs to groups, groups to kernels: every subgraph once, every kernel once
 ** tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
 
 /* ---- groups --------------------------------------------------------------------------------------------- */
 
-/* The number of a sub-graph's unit, or -1. */
+/* The number of a subgraph's unit, or -1. */
 static int find_unit(const struct engine_build *b, const struct ir_graph *graph, int carries, int first) {
   for (size_t i = 1; i < b->units.n && graph != NULL; i++) {
     const struct engine_unit *unit = &b->units.at[i];
@@ -74,7 +74,7 @@ static bool is_unfused(const struct engine_build *b, size_t unit, size_t place) 
 }
 
 /* The groups of a unit. */
-static quern_status fuse_unit(struct engine_build *b, size_t u, struct pass_groups *groups) {
+static quern_status fuse_cluster(struct engine_build *b, size_t u, struct pass_groups *groups) {
   struct pass_options passes = b->passes;
   size_t *places = base_arena_alloc(&b->arena, (b->request->n_unfused + 1) * sizeof *places);
   if (places == NULL) return QUERN_STATUS_MEMORY;
@@ -87,7 +87,7 @@ static quern_status fuse_unit(struct engine_build *b, size_t u, struct pass_grou
 quern_status engine_make_groups(struct engine_build *b) {
   for (size_t u = 0; u < b->units.n; u++) { /* grows while control is met */
     struct pass_groups groups = {0};
-    QUERN_TRY(fuse_unit(b, u, &groups));
+    QUERN_TRY(fuse_cluster(b, u, &groups));
     b->units.at[u].groups = groups;
     b->units.at[u].grouped = true;
     for (size_t i = 0; i < groups.groups.n; i++) {
@@ -107,9 +107,9 @@ quern_status engine_make_groups(struct engine_build *b) {
 /* A group whose kernel is known. */
 struct known {
   const struct pass_group *group;
-  const struct pass_rows *rows; /* of the leading dimension; NULL: none */
-  bool loose;                   /* of its unit */
-  uint64_t constants;           /* ins that never change, a bit each */
+  const struct pass_dynamic_batch *rows; /* of the leading dimension; NULL: none */
+  bool loose;                            /* of its unit */
+  uint64_t constants;                    /* ins that never change, a bit each */
   int kernel;
   int packed, packer; /* 1 + the in that is packed ahead, and the kernel that does it; 0: none */
 };
@@ -117,8 +117,8 @@ struct known {
 static bool same_type(const quern_tensor *a, const quern_tensor *b) { return a == b || ir_same_type(a, b); }
 
 static bool same_rows(const struct known *x, const quern_tensor *a, const struct known *y, const quern_tensor *b) {
-  int64_t one = x->rows != NULL ? pass_rows_get(x->rows, a) : 0,
-          other = y->rows != NULL ? pass_rows_get(y->rows, b) : 0;
+  int64_t one = x->rows != NULL ? pass_dynamic_batch_get(x->rows, a) : 0,
+          other = y->rows != NULL ? pass_dynamic_batch_get(y->rows, b) : 0;
   return one == other;
 }
 
@@ -140,7 +140,7 @@ static bool same_group(const void *item, const void *key) {
 /* Asks the device how a kernel that is a call will be done. UNSUPPORTED: it will not. */
 static quern_status settle_call(const struct engine_build *b, struct kern *kern) {
   const quern_device *device = b->program->device;
-  if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
+  if (kern->library_call.kind == KERN_LIBRARY_NONE) return QUERN_STATUS_OK;
   for (size_t i = 0; i < b->request->n_refused; i++)
     QUERN_CHECK(b->request->refused[i] != kern->hash, UNSUPPORTED, "its library refused to build %s", kern->name);
   return device->backend->settle != NULL && b->asks ? device->backend->settle(device, kern, &b->program->target)
@@ -173,7 +173,7 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   sched_choose(&sched, group, target, b->request->options.optimise);
   (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
   sched.rows = known->rows;
-  sched.loose = known->loose;
+  sched.unaligned_base = known->loose;
   sched.fast = b->passes.approximate;
   for (int in = 0; in < 64 && known->packed == 0; in++) {
     int64_t count;
@@ -187,7 +187,7 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   quern_status status = take_kernel(b, kern, &known->kernel);
   if (status != QUERN_STATUS_UNSUPPORTED) return status;
   base_log(1, "generated code for a %s: %s", pass_kind_names[group->kind], quern_last_error());
-  sched.plain = true; /* what nobody refuses */
+  sched.no_library = true; /* what nobody refuses */
   QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, target, &sched));
   return take_kernel(b, kern, &known->kernel);
 }

@@ -1,7 +1,7 @@
 /* engine/plans.c -- plans of all units: bodies first, then what runs them
 ** A limit counts the arenas of bodies: they are workspaces of the steps that run them. Where repetitions around them do not
 ** help enough, bodies repeat steps as well, no more than is needed.
-** keeps: sub-graphs are planned before what runs them; the smallest limit that a refusal names is met
+** keeps: subgraphs are planned before what runs them; the smallest limit that a refusal names is met
 ** tests: tests/engine/test_limit.c, tests/engine/test_control.c
 */
 #include "engine/engine.h"

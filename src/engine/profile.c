@@ -28,12 +28,12 @@ struct engine_record {
 static void describe_step(const quern_program *program, const struct engine_part *part, const struct engine_step *step,
                           struct prof_step *out) {
   const struct kern *kern = step->kernel >= 0 ? program->kernels[step->kernel] : NULL;
-  bool product = kern != NULL && kern->call.kind == KERN_CALL_GEMM; /* whose rate is that of what it reads */
+  bool product = kern != NULL && kern->library_call.kind == KERN_LIBRARY_GEMM; /* whose rate is that of what it reads */
   *out = (struct prof_step){.kernel = kern != NULL ? kern->name : step->kind_name,
                             .kind = step->kind_name,
                             .ops = step->ops,
-                            .dtype = product ? kern->mems[kern->call.gemm.a.mem].dtype : step->dtype,
-                            .tf32 = product && kern->call.gemm.tf32};
+                            .dtype = product ? kern->mems[kern->library_call.gemm.a.mem].dtype : step->dtype,
+                            .tf32 = product && kern->library_call.gemm.tf32};
   for (int i = 0; i < step->n_buffers; i++) out->footprint += part->buffers[step->buffers[i]].bytes;
   if (kern != NULL)
     out->cost = kern->cost;

@@ -62,7 +62,7 @@ static quern_status copy_group(struct engine_ref *ref, quern_context *ctx, quern
 }
 
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
-                             const struct pass_group *group, const struct pass_rows *rows) {
+                             const struct pass_group *group, const struct pass_dynamic_batch *rows) {
   struct base_arena *arena = &program->arena;
   struct engine_ref *made = base_arena_new(arena, struct engine_ref);
   if (made == NULL) return QUERN_STATUS_MEMORY;
@@ -91,7 +91,7 @@ quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_
   }
   for (size_t i = 0; i < n_outs; i++) {
     outs[i] = group->outs[i].tensor;
-    made->strides[i] = rows != NULL ? pass_rows_get(rows, outs[i]) : 0;
+    made->strides[i] = rows != NULL ? pass_dynamic_batch_get(rows, outs[i]) : 0;
   }
   QUERN_TRY(ir_substitute(ctx, n_outs, outs, n_ins, group->ins, ins, outs));
   QUERN_TRY(copy_group(made, ctx, program, ins, outs));

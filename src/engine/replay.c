@@ -10,8 +10,8 @@ enum { MOST_STEPS = 1 << 16 };
 
 /* ---- what can be ----------------------------------------------------------------------------------------- */
 
-/* Steps of a run of a part, or -1: the host has to decide on the way, or they are too many. Recursion is as deep as sub-graphs lie in
-** sub-graphs. */
+/* Steps of a run of a part, or -1: the host has to decide on the way, or they are too many. Recursion is as deep as subgraphs lie in
+** subgraphs. */
 static int64_t count_steps(const quern_program *program, int part) {
   int64_t n = 0;
   for (int i = 0; i < program->parts[part].n_steps && n >= 0; i++) {

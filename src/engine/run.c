@@ -170,7 +170,7 @@ static quern_status run_sets(quern_instance *instance, struct engine_frame *fram
   return QUERN_STATUS_OK;
 }
 
-/* Recursion is as deep as sub-graphs lie in sub-graphs. */
+/* Recursion is as deep as subgraphs lie in subgraphs. */
 static quern_status run_part(quern_instance *instance, int part, struct engine_frame *frame) {
   bool timed = instance->timed != ENGINE_UNTIMED;
   double begin = 0;

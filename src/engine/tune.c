@@ -175,7 +175,7 @@ static size_t list_spent(const struct timing *t, struct spent *list) {
       if (at == MOST_KERNELS) continue;
       if (at == n) {
         const struct kern *kern = p->kernels[step->kernel];
-        list[n] = (struct spent){.group = step->group, .kind = step->kind_name, .call = kern->call.kind != 0};
+        list[n] = (struct spent){.group = step->group, .kind = step->kind_name, .call = kern->library_call.kind != 0};
         snprintf(list[n++].name, sizeof list[0].name, "%s", kern->name);
       }
       list[at].seconds += t->best[i][k];

@@ -57,14 +57,14 @@ static quern_status write_control(struct engine_build *b, const struct ir_node *
   return QUERN_STATUS_OK;
 }
 
-static quern_status write_step(struct engine_build *b, const struct pass_rows *rows, const struct plan_step *from,
-                               struct engine_step *to) {
+static quern_status write_step(struct engine_build *b, const struct pass_dynamic_batch *rows,
+                               const struct plan_step *from, struct engine_step *to) {
   static const char *const names[] = {
       [PLAN_KERNEL] = "kernel", [PLAN_COPY] = "copy", [PLAN_LOOP] = "loop", [PLAN_WHILE] = "while", [PLAN_IF] = "if"};
   *to = (struct engine_step){.kind = from->kind,
                              .kernel = from->kind == PLAN_KERNEL ? from->kernel : -1,
                              .n_buffers = from->n_buffers,
-                             .recomputed = from->recomputed,
+                             .recomputed = from->rematerialized,
                              .kind_name = names[from->kind],
                              .ops = ""};
   to->scratch = from->kind == PLAN_KERNEL ? cg_scratch(b->kernels.at[from->kernel], &b->program->target) > 0
@@ -107,7 +107,7 @@ static quern_status write_nodes(struct engine_build *b, const struct plan *plan,
 
 static quern_status write_part(struct engine_build *b, const struct engine_unit *unit, struct engine_part *part) {
   const struct plan *plan = unit->plan;
-  const struct pass_rows *rows = engine_rows(unit);
+  const struct pass_dynamic_batch *rows = engine_rows(unit);
   struct base_arena *arena = &b->program->arena;
   *part = (struct engine_part){.n_steps = (int)plan->n_steps,
                                .n_buffers = (int)plan->n_buffers,
@@ -120,9 +120,10 @@ static quern_status write_part(struct engine_build *b, const struct engine_unit 
   if (part->steps == NULL || part->buffers == NULL || part->outside == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < part->n_buffers; i++) {
     const struct plan_buffer *from = &plan->buffers[i];
-    part->buffers[i] = (struct engine_buffer){from->place, from->at, from->bytes, from->first, from->last, false};
-    if (rows != NULL && from->tensor != NULL) part->buffers[i].rows = pass_rows_first(rows, from->tensor);
-    if (from->place == PLAN_PARAM || from->place == PLAN_RESULT) part->outside[part->n_outside++] = i;
+    part->buffers[i] = (struct engine_buffer){from->memory, from->at, from->bytes, from->first, from->last, false};
+    if (rows != NULL && from->tensor != NULL)
+      part->buffers[i].rows = pass_dynamic_batch_is_outermost(rows, from->tensor);
+    if (from->memory == PLAN_PARAM || from->memory == PLAN_RESULT) part->outside[part->n_outside++] = i;
   }
   for (int i = 0; i < part->n_steps; i++) {
     QUERN_TRY(write_step(b, rows, &plan->steps[i], &part->steps[i]));

@@ -101,7 +101,7 @@ static quern_status read_refs(struct ir_parser *p) {
   }
 }
 
-/* ---- sub-graphs by name --------------------------------------------------------------------------------- */
+/* ---- subgraphs by name --------------------------------------------------------------------------------- */
 
 static uint64_t hash_name(struct ir_span name) { return base_hash_bytes(BASE_HASH_SEED, name.at, name.n); }
 
@@ -111,8 +111,8 @@ static bool is_named(const void *item, const void *name) {
 }
 
 static quern_status read_graph_name(struct ir_parser *p, struct ir_span *name, const struct ir_named_graph **found) {
-  if (!ir_cursor_take(&p->cursor, '@')) return ir_cursor_expected(&p->cursor, "a sub-graph such as @f0");
-  QUERN_TRY(ir_cursor_word(&p->cursor, "the name of a sub-graph", name));
+  if (!ir_cursor_take(&p->cursor, '@')) return ir_cursor_expected(&p->cursor, "a subgraph such as @f0");
+  QUERN_TRY(ir_cursor_word(&p->cursor, "the name of a subgraph", name));
   *found = base_map_find(&p->graphs, hash_name(*name), is_named, name);
   return QUERN_STATUS_OK;
 }
@@ -341,7 +341,7 @@ static quern_status read_version(struct ir_parser *p) {
   return ir_cursor_take_end_of_line(&p->cursor);
 }
 
-/* The whole text. Sub-graphs come before the first line of the main graph. */
+/* The whole text. Subgraphs come before the first line of the main graph. */
 static quern_status read_text(struct ir_parser *p) {
   QUERN_TRY(read_version(p));
   for (;;) {

@@ -30,7 +30,7 @@ extern const struct kern_op_info kern_ops[KERN_OP_COUNT];
 
 enum {
   KERN_MAX_LANES = 64,
-  KERN_GROUP_LANES = 8192, /* of phases of GPUs; nothing that has more than KERN_MAX_LANES is shuffled */
+  KERN_BLOCK_LANES = 8192, /* of phases of GPUs; nothing that has more than KERN_MAX_LANES is shuffled */
   KERN_MAX_MEMS = 256,
   KERN_MAX_SCALARS = 8,
   KERN_MAX_PHASES = 8,
@@ -59,11 +59,11 @@ struct kern_mem {
   int64_t count; /* elements; -1 in functions that are called: unknown */
   int alias; /* of an OUT: the IN whose memory it may take, because every element is read before it is written and by
                  ** the same task; -1: none */
-  int spot; /* 0, or a number that INs and OUTs share which are read and then written at the same element by the same task: an
+  int in_place_class; /* 0, or a number that INs and OUTs share which are read and then written at the same element by the same task: an
                  ** OUT may take the memory of any such IN, as well as of alias */
-  int64_t row; /* elements of a row of the leading dimension, where rows follow each other from the first element on and
+  int64_t row;    /* elements of a row of the dynamic batch, where rows follow each other from the first element on and
                  ** no row is made of another; 0: it has none, or they lie otherwise */
-  bool far;    /* of an OUT: what is stored will have left all caches before it is read; a hint, no more */
+  bool streaming; /* of an OUT: what is stored will have left all caches before it is read; a hint, no more */
 };
 
 struct kern_fn {
@@ -82,28 +82,28 @@ struct kern_tasks {
   int64_t mul, div;
 };
 
-/* Of a program with a leading dimension, whose kernels have the number of rows as scalar 0: what the tasks write in the first n
+/* Of a program with a dynamic batch, whose kernels have the number of rows as scalar 0: what the tasks write in the first n
 ** rows, the first by * ceil((n * mul + add) / div) of them write, and no other task is needed. div 0: all are. */
-struct kern_first {
+struct kern_batch_tasks {
   int64_t mul, add, div, by;
 };
 
 struct kern_phase {
-  int fn;    /* whose mems and scalars are those of the kernel; of a call -1 */
-  bool call; /* the kernel's call is done here: there is no function, and one task */
+  int fn;            /* whose mems and scalars are those of the kernel; of a call -1 */
+  bool library_call; /* the kernel's call is done here: there is no function, and one task */
   struct kern_tasks tasks;
-  int group; /* on a GPU: threads that run a task, a power of two; 0: as the code generator likes. A value of n lanes has n / group
+  int block_threads; /* on a GPU: threads that run a task, a power of two; 0: as the code generator likes. A value of n lanes has n / group
               ** neighbouring lanes in each */
-  int beside; /* groups, or blocks of single threads, that a processor of the GPU should have registers for at once; 0: as it comes */
-  struct kern_first first;
+  int min_blocks_per_sm; /* groups, or blocks of single threads, that an SM should have registers for at once; 0: as it comes */
+  struct kern_batch_tasks batch_tasks;
   int from,
       to; /* from != to: it does nothing but copy memory `from` to memory `to`, and is left out where they are one */
 };
 
-/* ---- calls (call.c): what a library of the device does instead of generated code
+/* ---- calls (library_call.c): what a library of the device does instead of generated code
 ** A call's meaning is that of the interpreter. Sums have an order of the library's own, which is the same every time. */
 
-enum kern_call_kind { KERN_CALL_NONE, KERN_CALL_GEMM, KERN_CALL_ATTENTION, KERN_CALL_ATTENTION_BACK };
+enum kern_library_kind { KERN_LIBRARY_NONE, KERN_LIBRARY_GEMM, KERN_LIBRARY_ATTENTION, KERN_LIBRARY_ATTENTION_BACK };
 enum kern_activation { KERN_ACT_NONE, KERN_ACT_RELU, KERN_ACT_GELU_TANH };
 
 /* Element (n, i, j) of batch n is element `at + n batch + i row + j column` of the memory. mem KERN_NONE: there is none. */
@@ -118,11 +118,11 @@ struct kern_matrix {
 struct kern_gemm {
   int64_t batch, rows, columns, terms;
   struct kern_matrix a, b, y;
-  struct kern_matrix add;  /* as y; may be y's memory if y is an OUT that takes it (alias) */
-  struct kern_matrix kept; /* as y */
-  int bias;                /* a memory of `columns` elements, KERN_NONE: none; batch is 1 */
-  int a_sums;              /* (backward of a bias) an OUT of `rows` elements: sum over k of a[0, i, k]; KERN_NONE */
-  int y_sums;              /* an OUT of `columns` elements: sum over i of y[0, i, j] before it is rounded; KERN_NONE */
+  struct kern_matrix add; /* as y; may be y's memory if y is an OUT that takes it (alias) */
+  struct kern_matrix aux; /* as y */
+  int bias;               /* a memory of `columns` elements, KERN_NONE: none; batch is 1 */
+  int a_sums;             /* (backward of a bias) an OUT of `rows` elements: sum over k of a[0, i, k]; KERN_NONE */
+  int y_sums;             /* an OUT of `columns` elements: sum over i of y[0, i, j] before it is rounded; KERN_NONE */
   enum kern_activation act;
   bool back;
   bool tf32; /* f32 operands may be rounded to tf32 */
@@ -146,8 +146,8 @@ struct kern_attention {
   int lse;                         /* KERN_NONE: not wanted (forward) */
 };
 
-struct kern_call {
-  enum kern_call_kind kind;
+struct kern_library_call {
+  enum kern_library_kind kind;
   struct kern_gemm gemm;
   struct kern_attention attention;
   int work;               /* a WORK of u8 for the library, or KERN_NONE; its count is what the device asks for */
@@ -169,9 +169,10 @@ struct kern {
   BASE_VEC(struct kern_fn *) fns;      /* a function calls only those before it */
   int n_phases;
   struct kern_phase phases[KERN_MAX_PHASES];
-  struct kern_call call; /* of the phase that is one */
-  bool loose;            /* its memories may begin anywhere, aligned as their elements only: those of turns of a loop */
-  int joined;            /* launches of it that may be made as one, where a device can; 0: it is launched alone */
+  struct kern_library_call library_call; /* of the phase that is one */
+  bool
+      unaligned_base; /* its memories may begin anywhere, aligned as their elements only: those of iterations of a loop */
+  int max_batched;    /* launches of it that may be made as one, where a device can; 0: it is launched alone */
   struct kern_cost cost;
   quern_status failed; /* the first error while building; kern_finish reports it */
 };
@@ -193,7 +194,7 @@ struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks);
 void kern_phase_copies(struct kern *kern, int from, int to);
 
 /* The next phase is a call: a kernel has at most one. */
-void kern_add_call(struct kern *kern, const struct kern_call *call);
+void kern_add_library_call(struct kern *kern, const struct kern_library_call *call);
 
 /* A new function to be called: name is copied and has the coordinates of what it does. */
 struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars);
@@ -219,20 +220,20 @@ kern_id kern_task(struct kern_builder *b);
 kern_id kern_scalar(struct kern_builder *b, int number);
 kern_id kern_mem(struct kern_builder *b, int number);
 kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count);
-/* The same, of which no element is used by lanes of more than one group of KERN_WARP, a lane a thread: they need not wait for others. */
+/* The same, of which no element is used by lanes of more than one group of KERN_WARP, one lane per thread: they need not wait for others. */
 enum { KERN_WARP = 32 };
-kern_id kern_local_near(struct kern_builder *b, quern_dtype dtype, int64_t count);
+kern_id kern_local_warp(struct kern_builder *b, quern_dtype dtype, int64_t count);
 kern_id kern_at(struct kern_builder *b, kern_id mem, kern_id index);
 kern_id kern_load(struct kern_builder *b, kern_id mem, kern_id index, int lanes);
 kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lanes, kern_id count);
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
-/* For groups of threads of a GPU: n neighbouring elements from each index on. mask may be KERN_NONE. */
+/* For thread blocks of a GPU: n neighbouring elements from each index on. mask may be KERN_NONE. */
 kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n);
 void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);
-void kern_prefetch_n(struct kern_builder *b, kern_id mem, kern_id index, int64_t count); /* by a group of threads */
+void kern_prefetch_n(struct kern_builder *b, kern_id mem, kern_id index, int64_t count); /* by a thread block */
 kern_id kern_for(struct kern_builder *b, kern_id lo, kern_id hi, int64_t step);          /* the loop's variable */
 void kern_if(struct kern_builder *b, kern_id cond);
 void kern_else(struct kern_builder *b);
@@ -240,8 +241,8 @@ void kern_end(struct kern_builder *b);
 kern_id kern_var(struct kern_builder *b, kern_id init);
 kern_id kern_get(struct kern_builder *b, kern_id var);
 void kern_set(struct kern_builder *b, kern_id var, kern_id value);
-void kern_call(struct kern_builder *b, const struct kern_fn *fn, int n_mems, const kern_id *mems, int n_scalars,
-               const kern_id *scalars);
+void kern_call_fn(struct kern_builder *b, const struct kern_fn *fn, int n_mems, const kern_id *mems, int n_scalars,
+                  const kern_id *scalars);
 
 /* Arithmetic of any op with SAME or MASK result; the types come from the arguments. Integer operations on constants are
 ** folded, x + 0, x * 1 and x * 0 of i64 too, so that index arithmetic may be written plainly. */
@@ -253,16 +254,16 @@ kern_id kern_cast(struct kern_builder *b, kern_id x, quern_dtype dtype); /* x it
 kern_id kern_bitcast(struct kern_builder *b, kern_id x, quern_dtype dtype);
 kern_id kern_splat(struct kern_builder *b, kern_id x, int lanes); /* x itself when it has as many lanes */
 kern_id kern_extract(struct kern_builder *b, kern_id x, int lane);
-kern_id kern_pick(struct kern_builder *b, kern_id x, int n, int which); /* number `which` of every n lanes */
-kern_id kern_weave(struct kern_builder *b, kern_id x, kern_id y);
+kern_id kern_deinterleave(struct kern_builder *b, kern_id x, int n, int which); /* number `which` of every n lanes */
+kern_id kern_interleave(struct kern_builder *b, kern_id x, kern_id y);
 kern_id kern_low(struct kern_builder *b, kern_id x);
 kern_id kern_high(struct kern_builder *b, kern_id x);
 kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y);
-kern_id kern_fold(struct kern_builder *b, enum kern_op op, kern_id x);
+kern_id kern_hreduce(struct kern_builder *b, enum kern_op op, kern_id x);
 kern_id kern_shuffle(struct kern_builder *b, kern_id x, kern_id y, int lanes, const int *pattern);
 kern_id kern_table(struct kern_builder *b, kern_id index, quern_dtype dtype, const uint64_t bits[16]);
 kern_id kern_dot4(struct kern_builder *b, kern_id acc, kern_id u8s, kern_id i8s);
-kern_id kern_swap(struct kern_builder *b, kern_id x, int distance);
+kern_id kern_shuffle_xor(struct kern_builder *b, kern_id x, int distance);
 kern_id kern_mma(struct kern_builder *b, kern_id sums, kern_id x, kern_id y); /* sums + x y' */
 kern_id kern_idiv(struct kern_builder *b, kern_id x, int64_t by);             /* i64, by > 0 */
 kern_id kern_imod(struct kern_builder *b, kern_id x, int64_t by);
@@ -307,23 +308,23 @@ kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int 
 /* exp of f32 that are not above 0, or NaN, by few instructions: at most 2 ulp down to -20, 5 down to -87, and 0 where exp is subnormal. */
 kern_id kern_exp_below(struct kern_builder *b, kern_id x);
 
-/* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_short.c): at most 0.55 ulp of bf16
+/* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_approx.c): at most 0.55 ulp of bf16
 ** where results are 2^-25 or more, 0.62 of f16, with the rounding. GELU of -inf is NaN; slopes at infinities are the limits. */
-enum kern_short { KERN_GELU, KERN_GELU_TANH, KERN_GELU_SLOPE, KERN_GELU_TANH_SLOPE, KERN_SHORT_COUNT };
-double kern_short_exact(enum kern_short f, double x);
-kern_id kern_short(struct kern_builder *b, enum kern_short f, quern_dtype dtype, kern_id x);
+enum kern_approx { KERN_GELU, KERN_GELU_TANH, KERN_GELU_SLOPE, KERN_GELU_TANH_SLOPE, KERN_APPROX_COUNT };
+double kern_approx_exact(enum kern_approx f, double x);
+kern_id kern_approx(struct kern_builder *b, enum kern_approx f, quern_dtype dtype, kern_id x);
 
-/* Whether a node of a group rounds f(x), or factor f(x), to 16 bits (short.c); factor may be NULL. */
-struct kern_short_use {
-  enum kern_short f;
+/* Whether a node of a group rounds f(x), or factor f(x), to 16 bits (approx_match.c); factor may be NULL. */
+struct kern_approx_use {
+  enum kern_approx f;
   const quern_tensor *x, *factor;
 };
-bool kern_short_find(const struct pass_group *group, const struct ir_node *node, struct kern_short_use *found);
+bool kern_approx_find(const struct pass_group *group, const struct ir_node *node, struct kern_approx_use *found);
 
 /* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64 scalars. */
 kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index);
 
-/* ---- the order of float reductions: one for all kernels of processors, a function of extent and dtype only (order.c) -- */
+/* ---- the order of float reductions: one for all CPU kernels, a function of extent and dtype only (reduction_order.c) -- */
 
 /* A sum or product of n elements in an order that does not depend on how it is computed:
 ** chunks of KERN_CHUNK consecutive elements; element i of a chunk goes to accumulator i mod KERN_ACCUMULATORS(dtype), each of
@@ -336,8 +337,8 @@ kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t 
 ** the first stands for itself; a result is what precedes the part, plus that sum; what precedes is the sum of the parts' totals,
 ** from the first on. A SCATTER adds to an element one update after another, in their order.
 ** Integers, max and min: any order gives the same bits.
-** A kernel for a GPU has an order of its own for reductions (sched/reduce_gpu.c): that of its lanes, of FOLD, and of its phases; and
-** for large contractions (sched/dot_tile.c): one chain over the terms of a part, the parts from the first to the last. */
+** A kernel for a GPU has an order of its own for reductions (sched/gpu_reduce.c): that of its lanes, of HREDUCE, and of its phases; and
+** for large contractions (sched/gpu_dot.c): one chain over the terms of a part, the parts from the first to the last. */
 enum { KERN_CHUNK = 16384, KERN_DOT_BLOCK = 512, KERN_SCAN_CHUNK = 4096 };
 quern_dtype kern_acc_dtype(quern_dtype dtype); /* f16, bf16, f8: f32; integers and bool: themselves */
 int kern_accumulators(quern_dtype acc);        /* 64 for 4 bytes and less, 32 for 8 bytes */
@@ -359,7 +360,7 @@ void kern_values_free(struct kern_values *values);
 /* From now on for threads of GPUs, where the same value takes fewer instructions there: exp(x - max x), iota == s. */
 void kern_values_for_gpu(struct kern_values *values);
 /* From now on by shorter forms what nodes of the group round to 16 bits. The group outlives the values. */
-void kern_values_shorten(struct kern_values *values, const struct pass_group *group);
+void kern_values_allow_approx(struct kern_values *values, const struct pass_group *group);
 
 /* Tensor t is read from memory: dense row-major. */
 void kern_values_bind_mem(struct kern_values *values, const quern_tensor *t, kern_id mem);
@@ -402,11 +403,11 @@ int kern_values_vector(const struct kern_values *values, int *lanes);
 quern_status kern_verify(const struct kern *kern, int *unproven) QUERN_NODISCARD;
 
 /* The part of it that is of the phase that is a call, and of the call; OK when there is neither. */
-quern_status kern_check_call(const struct kern *kern) QUERN_NODISCARD;
+quern_status kern_check_library_call(const struct kern *kern) QUERN_NODISCARD;
 
 /* Finds which tasks of each phase the first rows need, from the memories' rows; of phases for which nothing can be proven, and of
 ** those that write memory without rows, all are. Scalar 0 is the number of rows, at most `most`. Before kern_finish. */
-quern_status kern_find_first(struct kern *kern, int64_t most) QUERN_NODISCARD;
+quern_status kern_find_batch_tasks(struct kern *kern, int64_t most) QUERN_NODISCARD;
 
 /* The tasks of a phase that are run. */
 int64_t kern_task_count(const struct kern_phase *phase, const int64_t *scalars);
@@ -423,8 +424,8 @@ struct kern_runs {
   uint64_t compiled, interpreted;
 };
 struct kern_launch {
-  void *const *mems;      /* one a memory of the kernel */
-  const int64_t *scalars; /* one a scalar */
+  void *const *mems;      /* one per memory of the kernel */
+  const int64_t *scalars; /* one per scalar */
   struct kern_runs *runs; /* NULL: not counted */
 };
 enum { KERN_CHECK_RACES = 1, KERN_REVERSE_TASKS = 2 };
@@ -434,7 +435,7 @@ quern_status kern_interp(const struct kern *kern, const struct kern_launch *laun
 
 /* Bytes of scratch that one thread needs for the LOCALs of the largest phase, callees included. */
 int64_t kern_scratch_bytes(const struct kern *kern);
-/* The layout behind it, for one function: at (may be NULL; one an instruction) is given the byte of each LOCAL, and of each
+/* The layout behind it, for one function: at (may be NULL; one per instruction) is given the byte of each LOCAL, and of each
 ** CALL the byte where the callee's scratch begins, from the start of the function's own. callees[k]: what this gave for function k,
 ** for those before it. Returns the bytes the function needs. */
 int64_t kern_scratch_place(const struct kern *kern, size_t fn, const int64_t *callees, int64_t *at);

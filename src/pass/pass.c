@@ -15,9 +15,13 @@ const struct pass_info pass_table[PASS_COUNT] = {
 
 /* FUSE makes groups, not a graph: pass_fuse. */
 static pass_function *const functions[PASS_COUNT] = {
-    [PASS_CHUNK] = pass_chunk,       [PASS_INLINE] = pass_inline, [PASS_FOLD] = pass_fold,
-    [PASS_SIMPLIFY] = pass_simplify, [PASS_LAYOUT] = pass_layout, [PASS_BATCHNORM] = pass_batchnorm,
-    [PASS_PLACE] = pass_place,
+    [PASS_CHUNK] = pass_chunk,
+    [PASS_INLINE] = pass_inline,
+    [PASS_CONSTANT_FOLDING] = pass_constant_folding,
+    [PASS_SIMPLIFY] = pass_simplify,
+    [PASS_LAYOUT] = pass_layout,
+    [PASS_BATCHNORM] = pass_batchnorm,
+    [PASS_ATTENTION_VIEWS] = pass_attention_views,
 };
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -106,7 +110,7 @@ quern_status pass_run(struct pass_graph *graph, const struct pass_options *optio
       status = run_pass(graph, options, functions[i], pass_table[i].name, &order, &reports[i]);
   }
   if (status == QUERN_STATUS_OK) status = pass_split(graph, options);
-  if (status == QUERN_STATUS_OK) status = pass_matrices(graph, options);
+  if (status == QUERN_STATUS_OK) status = pass_gemm_operands(graph, options);
   ir_order_fini(graph->ctx, &order);
   return status;
 }

@@ -6,9 +6,9 @@
 #include "kern/kern.h"
 
 /* Where a buffer of a plan lives. */
-enum plan_place {
+enum plan_memory_kind {
   PLAN_ARENA, /* offset bytes into the arena of the plan's run */
-  PLAN_PARAM, /* argument number of a plan: inputs of a program, operands of a sub-graph */
+  PLAN_PARAM, /* argument number of a plan: inputs of a program, operands of a subgraph */
   PLAN_STATE, /* offset bytes into the instance's state */
   PLAN_CONST, /* offset bytes into the program's constants */
   PLAN_RESULT /* result number of a plan: memory given by whoever runs it */
@@ -16,7 +16,7 @@ enum plan_place {
 
 struct plan_buffer {
   quern_tensor *tensor; /* NULL: workspace of a step */
-  enum plan_place place;
+  enum plan_memory_kind memory;
   int64_t at; /* offset or number */
   int64_t bytes;
   int first, last; /* steps that write it first (-1: before the run) and use it last (-1: never; n_steps: after it) */
@@ -30,13 +30,13 @@ struct plan_step {
   int kernel; /* of KERNEL: its number in the program's list of kernels */
   const struct pass_group *group;
   int n_buffers;
-  /* Numbers of plan_buffers. KERNEL: one a memory of the kernel. COPY: destination, source. Control: sources of the node,
-  ** its results, then workspaces: 8 bytes (the turn's number, the condition), the arena of whichever body runs, and of
+  /* Numbers of plan_buffers. KERNEL: one per memory of the kernel. COPY: destination, source. Control: sources of the node,
+  ** its results, then workspaces: 8 bytes (the iteration's number, the condition), the arena of whichever body runs, and of
   ** LOOP and WHILE a second place for each carry, empty for those in place. */
   int *buffers;
   const struct ir_node *node; /* of control */
-  struct plan *body, *other;  /* plans of its sub-graphs */
-  bool recomputed;            /* a repetition, to need less memory */
+  struct plan *body, *other;  /* plans of its subgraphs */
+  bool rematerialized;        /* a repetition, to need less memory */
 };
 
 struct plan_memory {        /* bytes */
@@ -71,7 +71,7 @@ struct plan_input_step {
 /* A leaf that is not given at each run: where it lies in the instance's state or in the program's constants. */
 struct plan_leaf {
   quern_tensor *tensor;
-  enum plan_place place; /* STATE or CONST */
+  enum plan_memory_kind memory; /* STATE or CONST */
   int64_t at;
 };
 struct plan_update { /* a state and its new value */
@@ -87,7 +87,7 @@ struct plan_options {
   bool reorder;    /* for low peak; else the order given */
   bool share;      /* buffers may share memory when not alive together; else each has its own */
   int64_t apart;   /* where they share memory: those of at most so many bytes do not, if they are few */
-  bool recompute;  /* what lies between kept tensors is made again for what result 0 does not need (again.c) */
+  bool recompute;  /* what lies between kept tensors is made again for what result 0 does not need (remat_segments.c) */
   int threads;
   int64_t align; /* of buffers in the arena, a multiple of 64; 0: 64 */
   size_t n_params;
@@ -100,7 +100,7 @@ struct plan_options {
   const struct plan_update *updates;
   size_t n_carried;
   const struct plan_carry *carried; /* whose param and result may have one place: plan->in_place says which do */
-  const bool *donated;              /* one a param: its memory may be written once it is no longer read; or NULL */
+  const bool *donated;              /* one per param: its memory may be written once it is no longer read; or NULL */
 };
 
 /* Makes the plan; everything in it is allocated from arena. Results that nothing computes (a param, a constant, the

@@ -12,7 +12,7 @@ struct sched_map {
   int lanes, unroll;
   int insts;       /* of a vector, about */
   bool scattered;  /* some of it lane by lane */
-  kern_id *stored; /* a value an out, for each vector of a task */
+  kern_id *stored; /* one value per out, for each vector of a task */
 };
 
 quern_status sched_map_begin(struct sched_map *m, int64_t tasks) QUERN_NODISCARD;

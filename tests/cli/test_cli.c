@@ -339,7 +339,7 @@ static void run_programs(void **state) {
       {"quern run dense.qir --fill --rows 2", 2, "quern run: --rows: there is no leading dimension HINT..."},
       {"quern run dense.qir --fill --leading q", 1,
        "quern: --leading q: the graph has no such input; did you mean 'x'?\n"},
-      {"quern run dense.qir --fill --leading w", 1, "quern: dense.qir: leading: dot of f32(8, 16) mixes rows..."},
+      {"quern run dense.qir --fill --leading w", 1, "quern: dense.qir: dynamic_batch: dot of f32(8, 16) mixes rows..."},
       {"quern run dense.qir --fill > /dev/full", 1, "quern: standard output cannot be written\n"},
   };
   RUN(rows);

@@ -17,7 +17,7 @@ static quern_tensor *make_root(void) {
 
 static size_t calls_of(size_t n, struct kern *const *kernels) {
   size_t calls = 0;
-  for (size_t i = 0; i < n; i++) calls += kernels[i]->call.kind != KERN_CALL_NONE;
+  for (size_t i = 0; i < n; i++) calls += kernels[i]->library_call.kind != KERN_LIBRARY_NONE;
   return calls;
 }
 
@@ -33,7 +33,7 @@ static quern_status look(struct engine_build *b, void *user) {
   *seen = (struct seen){calls_of(b->kernels.n, b->kernels.at), b->kernels.n, 0};
   for (size_t i = 0; i < b->kernels.n; i++) {
     const struct kern *kern = b->kernels.at[i];
-    if (kern->call.kind != KERN_CALL_NONE) seen->work = kern->mems[kern->call.work].count;
+    if (kern->library_call.kind != KERN_LIBRARY_NONE) seen->work = kern->mems[kern->library_call.work].count;
   }
   return QUERN_STATUS_OK;
 }
@@ -208,16 +208,16 @@ static void test_bytes(void **state) {
   base_str_init(&first, &ctx->heap);
   base_str_init(&again, &ctx->heap);
   assert_int_equal(calls_of((size_t)program->n_kernels, program->kernels), 1);
-  program->kernels[0]->call.algorithm[15] = 77;
+  program->kernels[0]->library_call.algorithm[15] = 77;
   write_program(&first, program);
   quern_program *read;
   assert_true(read_program(&read, first.at, first.n));
-  assert_int_equal(read->kernels[0]->call.algorithm[15], 77);
-  assert_int_equal(read->kernels[0]->call.gemm.act, KERN_ACT_RELU);
-  assert_true(read->kernels[0]->phases[0].call);
+  assert_int_equal(read->kernels[0]->library_call.algorithm[15], 77);
+  assert_int_equal(read->kernels[0]->library_call.gemm.act, KERN_ACT_RELU);
+  assert_true(read->kernels[0]->phases[0].library_call);
   write_program(&again, read);
   assert_true(first.n == again.n && memcmp(first.at, again.at, first.n) == 0);
-  read->kernels[0]->call.gemm.a.at = 1 << 20;
+  read->kernels[0]->library_call.gemm.a.at = 1 << 20;
   base_str_fini(&again);
   base_str_init(&again, &ctx->heap);
   write_program(&again, read);

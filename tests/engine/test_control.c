@@ -275,7 +275,7 @@ static void both_branches(void **state) {
   }
 }
 
-/* ---- one sub-graph in many places --------------------------------------------------------------------------------- */
+/* ---- one subgraph in many places --------------------------------------------------------------------------------- */
 
 static quern_graph *parse(const char *text) {
   quern_graph *graph;

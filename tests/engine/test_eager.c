@@ -346,7 +346,7 @@ static void lack_of_memory(void **state) {
     assert_true(xs[0] == before[0] && xs[1] == before[1]);
     EXPECT_OK(quern_tensors_realize(2, xs));
     assert_true(((const float *)quern_tensor_data(xs[1]))[3] == -((const float *)quern_tensor_data(x))[3]);
-    assert_int_equal(ctx->pool.stats.used_bytes, 3 * 64);
+    assert_int_equal(ctx->buffer_cache.stats.used_bytes, 3 * 64);
   }
   assert_true(fault.n > 20);
 }

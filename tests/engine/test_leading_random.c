@@ -138,7 +138,7 @@ static bool expect_graph(uint64_t number, const char *device, int optimise) {
   options.leading = leading;
   quern_status status = quern_program_compile(&program, ctx, 4, outs, &options);
   if (status == QUERN_STATUS_UNSUPPORTED) {
-    assert_non_null(strstr(quern_last_error(), "leading: "));
+    assert_non_null(strstr(quern_last_error(), "dynamic_batch: "));
     return false;
   }
   EXPECT_OK(status);

@@ -177,7 +177,7 @@ static struct engine_step *find_step(struct engine_part *part, enum plan_step_ki
   return NULL;
 }
 
-static struct engine_buffer *find_buffer(struct engine_part *part, enum plan_place place) {
+static struct engine_buffer *find_buffer(struct engine_part *part, enum plan_memory_kind place) {
   for (int i = 0; i < part->n_buffers; i++)
     if (part->buffers[i].place == place && part->buffers[i].bytes > 0) return &part->buffers[i];
   fail();
@@ -231,7 +231,7 @@ static void expect_steps_checked(struct engine_part *part) {
   EXPECT_UNFIT(kern->mems[0].count, kern->mems[0].count + 1);
   EXPECT_UNFIT(kern->mems[0].alias, kern->n_mems);
   EXPECT_UNFIT(kern->phases[0].tasks.div, 0);
-  EXPECT_UNFIT(kern->phases[0].beside, -1);
+  EXPECT_UNFIT(kern->phases[0].min_blocks_per_sm, -1);
   EXPECT_UNFIT(kern->n_scalars, 1);
   EXPECT_UNFIT(loop->control, NULL);
   EXPECT_UNFIT(loop->kind, PLAN_WHILE);

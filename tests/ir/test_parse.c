@@ -137,9 +137,9 @@ static const struct {
     {X "%1 = neg %0 : f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]\n", "3:51: a shape has at most 16 axes",
      QUERN_STATUS_PARSE},
     {X "%1 = neg %0 : f32[2,3]; x\n", "3:23: expected the end of the line, found ';'", QUERN_STATUS_PARSE},
-    /* sub-graphs */
-    {"fn f\n", "2:4: expected a sub-graph such as @f0, found 'f'", QUERN_STATUS_PARSE},
-    {"fn @\n", "2:5: expected the name of a sub-graph, found the end of the line", QUERN_STATUS_PARSE},
+    /* subgraphs */
+    {"fn f\n", "2:4: expected a subgraph such as @f0, found 'f'", QUERN_STATUS_PARSE},
+    {"fn @\n", "2:5: expected the name of a subgraph, found the end of the line", QUERN_STATUS_PARSE},
     {F "fn @f (%0: f32[]) {\n  return %0\n}\nreturn\n", "6:4: @f is defined twice", QUERN_STATUS_PARSE},
     {"fn @f {\n", "2:7: expected '(' of the parameters, found '{'", QUERN_STATUS_PARSE},
     {"fn @f (0)\n", "2:8: expected a parameter such as %0, found '0'", QUERN_STATUS_PARSE},
@@ -162,7 +162,7 @@ static const struct {
     {F "%0 = input name=\"x\" dtype=f32 shape=[]\n%1 = composite %0 name=\"c\" ints=[] reals=[] body=@g\n",
      "7:50: @g is not defined before this line", QUERN_STATUS_PARSE},
     {F "%0 = input name=\"x\" dtype=f32 shape=[]\n%1 = composite %0 name=\"c\" ints=[] reals=[] body=f\n",
-     "7:50: expected a sub-graph such as @f0, found 'f'", QUERN_STATUS_PARSE},
+     "7:50: expected a subgraph such as @f0, found 'f'", QUERN_STATUS_PARSE},
     {F X "%1 = composite %0 name=\"c\" ints=[] reals=[] body=@f\n", "7:6: composite: operand 0 of a body is f32(2, 3)",
      QUERN_STATUS_SHAPE},
     {F "%0 = input name=\"x\" dtype=f32 shape=[]\n%1 = composite %0 name=\"c\" ints=[] reals=[x] body=@f\n",
@@ -337,7 +337,7 @@ static void deep_sub_graphs(void **state) {
         i, i - 1);
   }
   base_str_add(&str, "return\n");
-  EXPECT_ERROR(ir_parse(ctx, str.at, str.n, &module), OVERFLOW, ": composite: sub-graphs nest deeper than 32");
+  EXPECT_ERROR(ir_parse(ctx, str.at, str.n, &module), OVERFLOW, ": composite: subgraphs nest deeper than 32");
   base_str_fini(&str);
 }
 

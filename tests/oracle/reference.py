@@ -250,8 +250,8 @@ def window(c):
     return y
 
 
-@op("fold")
-def fold(c):
+@op("col2im")
+def col2im(c):
     x, shape, axes = c.x[0], c.ints("shape"), c.ints("axes")
     size = x.shape[x.ndim - len(axes):]
 

@@ -242,7 +242,7 @@ static void gen_WINDOW(struct gen *g, enum ir_op op) {
   GEN_MAKE(g, op, &attrs, x);
 }
 
-static void gen_FOLD(struct gen *g, enum ir_op op) {
+static void gen_COL2IM(struct gen *g, enum ir_op op) {
   int64_t shape[QUERN_MAX_RANK], dims[QUERN_MAX_RANK], lists[4][QUERN_MAX_RANK];
   int rank = gen_shape(g, shape, 1);
   if (rank > 3) rank = 3;

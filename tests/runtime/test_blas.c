@@ -39,22 +39,22 @@ static struct kern_matrix lay(struct kern *kern, quern_dtype dtype, enum kern_ro
 static struct kern *make_gemm(quern_dtype dtype, const struct shape *s, const struct end *end) {
   struct kern *kern = NULL;
   EXPECT_OK(kern_new(&kern, &ctx->heap));
-  struct kern_call call = {.kind = KERN_CALL_GEMM};
+  struct kern_library_call call = {.kind = KERN_LIBRARY_GEMM};
   struct kern_gemm *g = &call.gemm;
   *g = (struct kern_gemm){
       .batch = s->batch, .rows = s->rows, .columns = s->columns, .terms = s->terms, .act = end->act, .back = end->back};
-  g->add.mem = g->kept.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
+  g->add.mem = g->aux.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
   g->a = lay(kern, dtype, KERN_IN, s, s->rows, s->terms, s->a_down);
   g->b = lay(kern, dtype, KERN_IN, s, s->columns, s->terms, s->b_down);
   if (end->add) g->add = lay(kern, dtype, KERN_IN, s, s->rows, s->columns, s->y_down);
   if (end->bias) g->bias = kern_add_mem(kern, dtype, KERN_IN, s->columns);
-  if (end->kept && end->back) g->kept = lay(kern, dtype, KERN_IN, s, s->rows, s->columns, s->y_down);
+  if (end->kept && end->back) g->aux = lay(kern, dtype, KERN_IN, s, s->rows, s->columns, s->y_down);
   g->y = lay(kern, dtype, KERN_OUT, s, s->rows, s->columns, s->y_down);
-  if (end->kept && !end->back) g->kept = lay(kern, dtype, KERN_OUT, s, s->rows, s->columns, s->y_down);
+  if (end->kept && !end->back) g->aux = lay(kern, dtype, KERN_OUT, s, s->rows, s->columns, s->y_down);
   if (end->a_sums) g->a_sums = kern_add_mem(kern, dtype, KERN_OUT, s->rows);
   if (end->y_sums) g->y_sums = kern_add_mem(kern, dtype, KERN_OUT, s->columns);
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, 1);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   EXPECT_OK(kern_finish(kern, "gemm", NULL));
   EXPECT_OK(kern_verify(kern, NULL));
   return kern;
@@ -104,7 +104,7 @@ static void expect_right(struct kern *kern, const char *name) {
   size_t bytes = 99;
   void *plan;
   struct mems got = make_mems(kern), want = make_mems(kern);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
+  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   assert_int_equal(bytes, 0);
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
@@ -180,14 +180,14 @@ static void test_in_place(void **state) {
   void *plan;
   size_t bytes;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &ends[1]);
-  const struct kern_gemm *g = &kern->call.gemm;
+  const struct kern_gemm *g = &kern->library_call.gemm;
   struct mems got = make_mems(kern), want = make_mems(kern);
   void *own[] = {got.at[g->y.mem], want.at[g->y.mem]};
   got.at[g->y.mem] = got.at[g->add.mem];
   want.at[g->y.mem] = want.at[g->add.mem];
   fake_blas_open(&blas);
   EXPECT_OK(kern_interp(kern, &(struct kern_launch){.mems = want.at}, 0));
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
+  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
   expect_same(kern, &got, &want, "in place");
@@ -208,7 +208,7 @@ static struct rt_blas_problem problem_of(quern_dtype dtype, quern_dtype y, const
                                          const struct end *end) {
   struct rt_blas_problem problem;
   struct kern *kern = make_gemm(dtype, s, end);
-  kern->mems[kern->call.gemm.y.mem].dtype = y;
+  kern->mems[kern->library_call.gemm.y.mem].dtype = y;
   EXPECT_OK(rt_blas_problem_make(&problem, kern));
   kern_free(kern);
   return problem;
@@ -231,8 +231,8 @@ static void test_types(void **state) {
   for (size_t i = 0; i < BASE_COUNT(cases); i++) {
     struct kern *kern = make_gemm(cases[i].dtype, &square, &plain);
     struct rt_blas_problem p;
-    kern->mems[kern->call.gemm.y.mem].dtype = cases[i].y;
-    kern->call.gemm.tf32 = cases[i].tf32;
+    kern->mems[kern->library_call.gemm.y.mem].dtype = cases[i].y;
+    kern->library_call.gemm.tf32 = cases[i].tf32;
     EXPECT_OK(rt_blas_problem_make(&p, kern));
     assert_true(p.a.type == cases[i].type && p.b.type == cases[i].type && p.d.type == cases[i].y_type);
     assert_true(p.compute == cases[i].compute && p.scale == cases[i].scale && p.epilogue == 1);
@@ -258,7 +258,7 @@ static void test_alignment(void **state) {
   }
   struct kern *kern = make_gemm(QUERN_DTYPE_BF16, &square, &plain);
   struct rt_blas_problem p;
-  kern->loose = true; /* memories begin at any element */
+  kern->unaligned_base = true; /* memories begin at any element */
   EXPECT_OK(rt_blas_problem_make(&p, kern));
   assert_true(p.a.alignment == 2 && p.b.alignment == 2 && p.d.alignment == 2);
   kern_free(kern);
@@ -268,10 +268,10 @@ static void test_refusals(void **state) {
   (void)state;
   struct rt_blas_problem p;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
-  struct kern_gemm *g = &kern->call.gemm, was = *g;
-  g->act = KERN_ACT_RELU, g->back = true, g->kept = g->a;
+  struct kern_gemm *g = &kern->library_call.gemm, was = *g;
+  g->act = KERN_ACT_RELU, g->back = true, g->aux = g->a;
   EXPECT_ERROR(rt_blas_problem_make(&p, kern), UNSUPPORTED, "no epilogue has activation 1, backward, kept");
-  *g = was, g->act = KERN_ACT_RELU, g->kept = g->y;
+  *g = was, g->act = KERN_ACT_RELU, g->aux = g->y;
   EXPECT_ERROR(rt_blas_problem_make(&p, kern), UNSUPPORTED, "no epilogue");
   *g = was, g->bias = 0, g->a_sums = 1;
   EXPECT_ERROR(rt_blas_problem_make(&p, kern), UNSUPPORTED, "bias, sums of a together");
@@ -300,7 +300,7 @@ static void test_choices(void **state) {
   size_t bytes;
   void *plan;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
-  struct kern_call *call = &kern->call;
+  struct kern_library_call *call = &kern->library_call;
   fake_blas_open(&blas);
   fake_blas.schemes[0] = 1; /* parts are added in place: not the same every time, and rounded often */
   fake_blas.schemes[1] = 2;
@@ -355,8 +355,8 @@ static void test_preference(void **state) {
     fake_blas.offers = 3;
     fake_blas.waves[0] = cases[i].waves;
     memcpy(fake_blas.customs, cases[i].customs, sizeof cases[i].customs);
-    EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
-    assert_int_equal(kern->call.algorithm[0], cases[i].way);
+    EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+    assert_int_equal(kern->library_call.algorithm[0], cases[i].way);
     kern_free(kern);
   }
 }
@@ -369,9 +369,9 @@ static void test_other_version(void **state) {
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
   struct mems mems = make_mems(kern);
   fake_blas_open(&blas);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
+  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   for (int i = 0; i < 3; i++) {
-    kern->call.algorithm[0] = 7; /* the fake would go that way if it is believed */
+    kern->library_call.algorithm[0] = 7; /* the fake would go that way if it is believed */
     fake_blas.check_fails = i == 1;
     fake_blas.versions[1] = i == 2;
     EXPECT_OK(rt_blas_load(&blas, NULL, fake_blas_find));
@@ -432,7 +432,7 @@ static void test_failures(void **state) {
     size_t bytes;
     fake_blas.calls = 0;
     fake_blas.fail = n;
-    quern_status status = rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes);
+    quern_status status = rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes);
     if (status == QUERN_STATUS_OK) status = rt_blas_plan(&blas, &ctx->heap, kern, &plan);
     if (status == QUERN_STATUS_OK) status = rt_blas_run(&blas, plan, NULL, mems.at, NULL);
     rt_blas_plan_free(&blas, plan);

@@ -55,16 +55,17 @@ enum { SIDE = 4, N = SIDE * SIDE };
 /* y = a b' of 4 x 4. after: a phase that comes after the call, whose memories are those of the kernel. */
 static struct kern *make_kernel(bool work, bool after) {
   struct kern *kern = NULL;
-  struct kern_call call = {.kind = KERN_CALL_GEMM, .gemm = {.batch = 1, .rows = SIDE, .columns = SIDE, .terms = SIDE}};
+  struct kern_library_call call = {.kind = KERN_LIBRARY_GEMM,
+                                   .gemm = {.batch = 1, .rows = SIDE, .columns = SIDE, .terms = SIDE}};
   struct kern_gemm *g = &call.gemm;
   EXPECT_OK(kern_new(&kern, &ctx->heap));
   struct kern_matrix *const matrices[] = {&g->a, &g->b, &g->y};
   for (int i = 0; i < 3; i++)
     *matrices[i] = (struct kern_matrix){
         .mem = kern_add_mem(kern, QUERN_DTYPE_F32, i < 2 ? KERN_IN : KERN_OUT, N), .row = SIDE, .column = 1};
-  g->add.mem = g->kept.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
+  g->add.mem = g->aux.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
   call.work = work ? kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, 1) : KERN_NONE;
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   if (after) (void)kern_add_phase(kern, KERN_FIXED_TASKS(1));
   EXPECT_OK(kern_finish(kern, "gemm", NULL));
   return kern;
@@ -77,10 +78,10 @@ static void test_list(void **state) {
   size_t n = 0;
   while (rt_cuda_library_get(n) != NULL) n++;
   assert_int_equal(n, 2);
-  assert_ptr_equal(rt_cuda_library_of(KERN_CALL_GEMM), &rt_cuda_blas);
-  assert_ptr_equal(rt_cuda_library_of(KERN_CALL_ATTENTION), &rt_cuda_dnn);
-  assert_ptr_equal(rt_cuda_library_of(KERN_CALL_ATTENTION_BACK), &rt_cuda_dnn);
-  assert_null(rt_cuda_library_of(KERN_CALL_NONE));
+  assert_ptr_equal(rt_cuda_library_of(KERN_LIBRARY_GEMM), &rt_cuda_blas);
+  assert_ptr_equal(rt_cuda_library_of(KERN_LIBRARY_ATTENTION), &rt_cuda_dnn);
+  assert_ptr_equal(rt_cuda_library_of(KERN_LIBRARY_ATTENTION_BACK), &rt_cuda_dnn);
+  assert_null(rt_cuda_library_of(KERN_LIBRARY_NONE));
   begin();
   char text[512];
   assert_true(rt_cuda_libraries(&driver) & BASE_LIBRARY_BLAS);
@@ -120,7 +121,7 @@ static void test_ahead(void **state) {
   rt_cuda.ahead(rt_device_at(&rt_cuda, 0), &target);
   rt_cuda.ahead(rt_device_at(&rt_cuda, 0), NULL);
   assert_int_equal(fake_blas.calls, 0);
-  target.base.libraries = BASE_LIBRARY_BLAS;
+  target.base.capabilities = BASE_LIBRARY_BLAS;
   for (int i = 0; i < 2; i++) {
     rt_cuda.ahead(rt_device_at(&rt_cuda, 0), &target);
     rt_cuda.ahead(rt_device_at(&rt_cuda, 0), NULL);
@@ -168,11 +169,11 @@ static void test_close(void **state) {
 static void test_settle(void **state) {
   (void)state;
   struct kern *kern = make_kernel(true, true);
-  int work = kern->call.work;
+  int work = kern->library_call.work;
   begin();
   fake_blas.bytes[0] = 512;
   EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL));
-  assert_true(kern->call.algorithm[0] == 1 && kern->mems[work].count == 512);
+  assert_true(kern->library_call.algorithm[0] == 1 && kern->mems[work].count == 512);
   assert_int_equal(kern->fns.at[0]->mems[work].count, 512);
   fake_blas.bytes[0] = 0;
   EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL)); /* no bytes are one */
@@ -181,9 +182,9 @@ static void test_settle(void **state) {
   EXPECT_ERROR(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED, "has no way");
   push_fails = true;
   EXPECT_ERROR(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL), INTERNAL, "its context");
-  kern->call.kind = KERN_CALL_NONE;
+  kern->library_call.kind = KERN_LIBRARY_NONE;
   EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL));
-  kern->call.kind = (enum kern_call_kind)77;
+  kern->library_call.kind = (enum kern_library_kind)77;
   EXPECT_ERROR(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED, "no library does calls of kind 77");
   end();
   kern_free(kern);
@@ -191,7 +192,7 @@ static void test_settle(void **state) {
 
 /* A library that asks for workspace although there is none. */
 static quern_status ask_too_much(const struct rt_cuda_driver *d, struct base_heap *heap, const struct kern *kern,
-                                 struct kern_call *call, size_t *bytes) {
+                                 struct kern_library_call *call, size_t *bytes) {
   (void)d, (void)heap, (void)kern, (void)call;
   *bytes = 64;
   return QUERN_STATUS_OK;
@@ -204,7 +205,7 @@ static void test_no_work(void **state) {
   begin();
   EXPECT_ERROR(rt_cuda_call_settle(&library, &driver, kern), INTERNAL, "greedy asks for 64 bytes of workspace");
   EXPECT_OK(rt_cuda.settle(rt_device_at(&rt_cuda, 0), kern, NULL));
-  assert_true(kern->call.algorithm[0] == 1 && fake_blas.wish.work == 0);
+  assert_true(kern->library_call.algorithm[0] == 1 && fake_blas.wish.work == 0);
   end();
   kern_free(kern);
 }

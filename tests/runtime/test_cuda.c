@@ -364,7 +364,7 @@ static void equal_steps_are_one_launch(void **state) {
   EXPECT_OK(status);
   slots_fill(&inputs, program->n_inputs, program->inputs, 1);
   assert_true(program->n_kernels == 1 && program->kernels[0]->n_mems == MEMS && program->kernels[0]->n_phases == 1);
-  assert_int_equal(program->kernels[0]->joined, N);
+  assert_int_equal(program->kernels[0]->max_batched, N);
   EXPECT_OK(quern_instance_new(&instance, program));
   EXPECT_OK(quern_instance_zero_states(instance));
   EXPECT_OK(quern_instance_run(instance, (const void *const *)inputs.at, NULL));
@@ -549,7 +549,7 @@ static void any_number_of_tasks(void **state) {
   static const struct {
     int group, each;
     unsigned threads;
-  } shapes[] = {{1, 0, CG_GROUP}, {32, 4, 128}, {1024, 1, 1024}};
+  } shapes[] = {{1, 0, CG_BLOCK_THREADS}, {32, 4, 128}, {1024, 1, 1024}};
   struct rt_module *module;
   float x[1];
   void *mems[] = {x};

@@ -207,7 +207,7 @@ static struct kern *make_kernel(int64_t keys, quern_dtype dtype, bool back, bool
   kern_add_mem(kern, QUERN_DTYPE_F32, back ? KERN_IN : KERN_OUT, B * H * S);
   if (back) kern_add_mem(kern, dtype, KERN_IN, B * S * H * D);
   if (back) kern_add_mem(kern, dtype, KERN_OUT, B * keys * W);
-  struct kern_call call = {.kind = back ? KERN_CALL_ATTENTION_BACK : KERN_CALL_ATTENTION};
+  struct kern_library_call call = {.kind = back ? KERN_LIBRARY_ATTENTION_BACK : KERN_LIBRARY_ATTENTION};
   call.attention = (struct kern_attention){.batch = B,
                                            .heads = H,
                                            .kv_heads = G,
@@ -228,7 +228,7 @@ static struct kern *make_kernel(int64_t keys, quern_dtype dtype, bool back, bool
   a->dy.mem = 3;
   a->dq.mem = a->dk.mem = a->dv.mem = 4;
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, work);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   EXPECT_OK(kern_finish(kern, "attention", NULL));
   EXPECT_OK(kern_verify(kern, NULL));
   return kern;
@@ -457,13 +457,13 @@ enum { MANY = 100 }; /* plans */
 
 /* Settles and plans a kernel. */
 static void *plan_of(struct kern *kern, size_t bytes) {
-  struct kern_call call = kern->call;
+  struct kern_library_call call = kern->library_call;
   size_t asked = 0;
   void *plan;
   EXPECT_OK(rt_cuda_dnn.settle(&driver, &ctx->heap, kern, &call, &asked));
   assert_int_equal(asked, bytes);
   assert_int_equal(call.algorithm[0], fake.version);
-  kern->call = call;
+  kern->library_call = call;
   EXPECT_OK(rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plan));
   assert_int_equal(pushed, 0);
   return plan;
@@ -483,7 +483,7 @@ static void test_shared(void **state) {
   assert_true(fake.plans == 1 && fake.texts == 1);
   EXPECT_OK(rt_cuda_dnn.run(&driver, plans[0], work, memories, work));
   assert_int_equal(fake.runs, 1);
-  kern->mems[kern->call.work].count = 100; /* settled by another version, with less */
+  kern->mems[kern->library_call.work].count = 100; /* settled by another version, with less */
   EXPECT_ERROR(rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plans[2]), UNSUPPORTED, "needs 1024 bytes of workspace");
   struct kern *other = make_kernel(S, QUERN_DTYPE_F16, false, true, 2048);
   plans[2] = plan_of(other, 1024);
@@ -514,7 +514,7 @@ static void test_two_devices(void **state) {
   static struct rt_cuda_driver second;
   struct rt_cuda_driver *const drivers[] = {&driver, &second};
   struct kern *kern = make_kernel(S, QUERN_DTYPE_BF16, false, true, 2048);
-  struct kern_call call = kern->call;
+  struct kern_library_call call = kern->library_call;
   void *plans[2];
   second = (struct rt_cuda_driver){.context_push = push, .context_pop = pop, .name = "fake", .major = 9, .ordinal = 1};
   another.handle = &another;
@@ -524,7 +524,7 @@ static void test_two_devices(void **state) {
     size_t bytes;
     fake.handle = i == 0 ? (void *)&fake : &another;
     EXPECT_OK(rt_cuda_dnn.settle(drivers[i], &ctx->heap, kern, &call, &bytes));
-    kern->call = call;
+    kern->library_call = call;
     EXPECT_OK(rt_cuda_dnn.plan(drivers[i], &ctx->heap, kern, &plans[i]));
   }
   assert_ptr_not_equal(plans[0], plans[1]);
@@ -593,7 +593,7 @@ static void test_late(void **state) {
   struct kern *kern = make_kernel(S, QUERN_DTYPE_F16, true, true, 1 << 20);
   for (int ways = 1; ways <= 2; ways++) {
     struct rt_dnn dnn = library(91700);
-    struct kern_call call = kern->call;
+    struct kern_library_call call = kern->library_call;
     size_t bytes;
     void *plan;
     EXPECT_OK(rt_dnn_use(&driver, &dnn));

@@ -69,19 +69,19 @@ static inline struct base_target run_target(const struct run_way *way) {
                               .l3_bytes = way->far ? 1 << 10 : 1 << 25,
                               .threads = way->threads,
                               .gpu = way->gpu,
-                              .libraries = way->gpu ? run_libraries : 0,
+                              .capabilities = way->gpu ? run_libraries : 0,
                               .shared_bytes = way->far ? 48 << 10 : 99 << 10,
-                              .processors = 132,
-                              .processor_threads = 2048,
-                              .processor_registers = 65536};
+                              .multiprocessors = 132,
+                              .max_threads_per_sm = 2048,
+                              .registers_per_sm = 65536};
 }
 
 /* A GPU's target with a library. */
 #define RUN_CARD(NAME, LIBRARY)                                                                                        \
   {                                                                                                                    \
     .name = (NAME), .vector_bytes = 4, .registers = 64, .fma = true, .l1_bytes = 1 << 17, .l2_bytes = 1 << 20,         \
-    .l3_bytes = 1 << 25, .threads = 1 << 16, .gpu = true, .libraries = (LIBRARY), .processors = 132,                   \
-    .processor_threads = 2048, .processor_registers = 65536                                                            \
+    .l3_bytes = 1 << 25, .threads = 1 << 16, .gpu = true, .capabilities = (LIBRARY), .multiprocessors = 132,           \
+    .max_threads_per_sm = 2048, .registers_per_sm = 65536                                                              \
   }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */

@@ -381,7 +381,7 @@ static void rows_from_memory(void **state) {
     struct run_way way = {.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = 1, .far = far};
     struct kern *kern = kernel_for(quern_softmax(DATA(F32, 64, 1024), 1), &way);
     assert_int_equal(count(kern, KERN_PREFETCH) > 0, far);
-    assert_int_equal(kern->mems[1].far, far);
+    assert_int_equal(kern->mems[1].streaming, far);
     drop(kern);
   }
 }

@@ -262,7 +262,7 @@ static uint64_t whose(const struct rt_blas *blas) {
 }
 
 quern_status rt_blas_settle(const struct rt_blas *blas, const struct rt_cuda_driver *driver, struct base_heap *heap,
-                            const struct kern *kern, struct kern_call *call, size_t *bytes) {
+                            const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct rt_blas_product p;
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
   int n;
@@ -291,7 +291,7 @@ struct plan {
 };
 
 /* Whether the library still knows the way of the call, and it needs no more workspace than there is. */
-static bool is_known(const struct plan *plan, const struct rt_blas *blas, const struct kern_call *call) {
+static bool is_known(const struct plan *plan, const struct rt_blas *blas, const struct kern_library_call *call) {
   const struct rt_blas_product *p = &plan->product;
   struct rt_blas_choice result = {0};
   return call->algorithm[WHOSE] == whose(blas) &&
@@ -299,7 +299,7 @@ static bool is_known(const struct plan *plan, const struct rt_blas *blas, const 
          result.bytes <= plan->work;
 }
 
-static quern_status find_way(struct plan *plan, const struct rt_blas *blas, const struct kern_call *call) {
+static quern_status find_way(struct plan *plan, const struct rt_blas *blas, const struct kern_library_call *call) {
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
   int n;
   memcpy(plan->algorithm, call->algorithm, sizeof plan->algorithm);
@@ -318,7 +318,7 @@ void rt_blas_plan_free(const struct rt_blas *blas, void *made) {
 }
 
 quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, const struct kern *kern, void **made) {
-  const struct kern_call *call = &kern->call;
+  const struct kern_library_call *call = &kern->library_call;
   *made = NULL;
   struct plan *plan = base_alloc_zero(heap, sizeof *plan);
   if (plan == NULL) return QUERN_STATUS_MEMORY;
@@ -402,7 +402,7 @@ static void wake(const struct rt_cuda_driver *driver) {
 }
 
 static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                           struct kern_call *call, size_t *bytes) {
+                           struct kern_library_call *call, size_t *bytes) {
   struct rt_blas *blas;
   QUERN_TRY(rt_blas_open(driver, &blas));
   return rt_blas_settle(blas, driver, heap, kern, call, bytes);

@@ -81,7 +81,7 @@ quern_status rt_blas_product_run(const struct rt_blas_product *p, const struct r
 
 /* The functions of the table rt_cuda_blas, of any library. */
 quern_status rt_blas_settle(const struct rt_blas *blas, const struct rt_cuda_driver *driver, struct base_heap *heap,
-                            const struct kern *kern, struct kern_call *call, size_t *bytes) QUERN_NODISCARD;
+                            const struct kern *kern, struct kern_library_call *call, size_t *bytes) QUERN_NODISCARD;
 quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, const struct kern *kern,
                           void **plan) QUERN_NODISCARD;
 quern_status rt_blas_run(const struct rt_blas *blas, void *plan, void *stream, void *const *mems,

@@ -37,7 +37,7 @@ static int make_memories(struct bench *bench, const struct kern *kern, const uin
   for (int i = 0; i < kern->n_mems && code == 0; i++) {
     size_t bytes = (size_t)BASE_MAX(kern->mems[i].count, 1) * base_dtypes[kern->mems[i].dtype].size;
     uint64_t at = 0;
-    if (kern->call.work == i) continue;
+    if (kern->library_call.work == i) continue;
     code = bench->driver->alloc(&at, bytes);
     bench->mems[i] = (void *)(uintptr_t)at;
     bench->n = i + 1;

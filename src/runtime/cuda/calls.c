@@ -10,12 +10,13 @@
 static const struct rt_cuda_library *const libraries[] = {&rt_cuda_blas, &rt_cuda_dnn};
 
 static const struct {
-  enum kern_call_kind kind;
+  enum kern_library_kind kind;
   const struct rt_cuda_library *library;
-} kinds[] = {
-    {KERN_CALL_GEMM, &rt_cuda_blas}, {KERN_CALL_ATTENTION, &rt_cuda_dnn}, {KERN_CALL_ATTENTION_BACK, &rt_cuda_dnn}};
+} kinds[] = {{KERN_LIBRARY_GEMM, &rt_cuda_blas},
+             {KERN_LIBRARY_ATTENTION, &rt_cuda_dnn},
+             {KERN_LIBRARY_ATTENTION_BACK, &rt_cuda_dnn}};
 
-const struct rt_cuda_library *rt_cuda_library_of(enum kern_call_kind kind) {
+const struct rt_cuda_library *rt_cuda_library_of(enum kern_library_kind kind) {
   for (size_t i = 0; i < BASE_COUNT(kinds); i++)
     if (kinds[i].kind == kind) return kinds[i].library;
   return NULL;
@@ -79,14 +80,14 @@ static void wait_for_all(struct rt_cuda_driver *driver) {
 void rt_cuda_ahead(const quern_device *device, const struct cg_target *target) {
   struct rt_cuda_driver *driver = rt_device_opened(device);
   if (target == NULL && driver != NULL) wait_for_all(driver);
-  if (target == NULL || (target->base.libraries & ~BASE_UNITS_MMA) == 0 ||
+  if (target == NULL || (target->base.capabilities & ~BASE_TENSOR_CORES) == 0 ||
       rt_cuda_open(device, &driver) != QUERN_STATUS_OK)
     return;
   struct rt_cuda_waking *w = &driver->waking;
   pthread_mutex_lock(&w->lock);
   if (!w->tried) {
     w->tried = true;
-    w->bits = target->base.libraries;
+    w->bits = target->base.capabilities;
     w->runs = base_thread_start(&w->thread, wake_all, driver) == QUERN_STATUS_OK;
   }
   pthread_mutex_unlock(&w->lock);
@@ -108,7 +109,7 @@ static void set_work(struct kern *kern, int work, size_t bytes) {
 
 quern_status rt_cuda_call_settle(const struct rt_cuda_library *library, struct rt_cuda_driver *driver,
                                  struct kern *kern) {
-  struct kern_call call = kern->call;
+  struct kern_library_call call = kern->library_call;
   size_t bytes = 0;
   void *popped;
   QUERN_TRY(rt_cuda_check(driver, driver->context_push(driver->context), "its context"));
@@ -117,7 +118,7 @@ quern_status rt_cuda_call_settle(const struct rt_cuda_library *library, struct r
   QUERN_TRY(status);
   QUERN_CHECK(bytes == 0 || call.work != KERN_NONE, INTERNAL, "%s asks for %zu bytes of workspace where there is none",
               library->name, bytes);
-  memcpy(kern->call.algorithm, call.algorithm, sizeof call.algorithm);
+  memcpy(kern->library_call.algorithm, call.algorithm, sizeof call.algorithm);
   if (call.work != KERN_NONE) set_work(kern, call.work, bytes);
   return QUERN_STATUS_OK;
 }
@@ -125,9 +126,9 @@ quern_status rt_cuda_call_settle(const struct rt_cuda_library *library, struct r
 quern_status rt_cuda_settle(const quern_device *device, struct kern *kern, const struct cg_target *target) {
   struct rt_cuda_driver *driver;
   (void)target;
-  if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
-  const struct rt_cuda_library *library = rt_cuda_library_of(kern->call.kind);
-  QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: no library does calls of kind %d", (int)kern->call.kind);
+  if (kern->library_call.kind == KERN_LIBRARY_NONE) return QUERN_STATUS_OK;
+  const struct rt_cuda_library *library = rt_cuda_library_of(kern->library_call.kind);
+  QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: no library does calls of kind %d", (int)kern->library_call.kind);
   QUERN_TRY(rt_cuda_open(device, &driver));
   return rt_cuda_call_settle(library, driver, kern);
 }
@@ -136,10 +137,10 @@ quern_status rt_cuda_settle(const quern_device *device, struct kern *kern, const
 
 quern_status rt_cuda_call_plan(struct rt_cuda_call *call, const struct rt_cuda_driver *driver, struct base_heap *heap,
                                const struct kern *kern) {
-  *call = (struct rt_cuda_call){.work = kern->call.work};
-  if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
-  const struct rt_cuda_library *library = rt_cuda_library_of(kern->call.kind);
-  QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: no library does calls of kind %d", (int)kern->call.kind);
+  *call = (struct rt_cuda_call){.work = kern->library_call.work};
+  if (kern->library_call.kind == KERN_LIBRARY_NONE) return QUERN_STATUS_OK;
+  const struct rt_cuda_library *library = rt_cuda_library_of(kern->library_call.kind);
+  QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: no library does calls of kind %d", (int)kern->library_call.kind);
   QUERN_TRY(library->plan(driver, heap, kern, &call->plan));
   call->library = library;
   return QUERN_STATUS_OK;

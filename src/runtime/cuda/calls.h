@@ -24,7 +24,7 @@ struct rt_cuda_library {
   ** kern has the memories, all of which are aligned to 256 bytes; its own call is the one that is asked about.
   ** UNSUPPORTED: the library cannot do it. */
   quern_status (*settle)(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                         struct kern_call *call, size_t *bytes);
+                         struct kern_library_call *call, size_t *bytes);
   /* Makes what running kern->call needs, as it was settled, perhaps by an earlier process and another version of the library: then the
   ** workspace is still kern->mems[call.work].count bytes. */
   quern_status (*plan)(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
@@ -36,7 +36,7 @@ struct rt_cuda_library {
 extern const struct rt_cuda_library rt_cuda_blas, rt_cuda_dnn;
 
 /* The library that does calls of that kind; NULL: none does. */
-const struct rt_cuda_library *rt_cuda_library_of(enum kern_call_kind kind);
+const struct rt_cuda_library *rt_cuda_library_of(enum kern_library_kind kind);
 /* By number; NULL after the last. */
 const struct rt_cuda_library *rt_cuda_library_get(size_t i);
 /* The bits of those that load; and which they are, or why not, as a text. */

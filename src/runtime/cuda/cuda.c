@@ -13,8 +13,8 @@ static quern_status find_target(const quern_device *device, struct cg_target *ta
   struct rt_cuda_driver *driver;
   bool there = rt_cuda_open(device, &driver) == QUERN_STATUS_OK;
   *target = there ? *driver->target : *cg_target_find("sm_75");
-  if (there) target->base.libraries = rt_cuda_libraries(driver);
-  if (there && cg_target_has_mma(target)) target->base.libraries |= BASE_UNITS_MMA;
+  if (there) target->base.capabilities = rt_cuda_libraries(driver);
+  if (there && cg_target_has_mma(target)) target->base.capabilities |= BASE_TENSOR_CORES;
   return QUERN_STATUS_OK;
 }
 
@@ -65,7 +65,7 @@ static quern_status find_compiler(struct rt_gpu_compiler *compiler, const struct
   struct rt_nvrtc *nvrtc;
   bool text = false;
   for (size_t k = 0; k < n && !text; k++)
-    for (int p = 0; p < kernels[k]->n_phases; p++) text = text || !kernels[k]->phases[p].call;
+    for (int p = 0; p < kernels[k]->n_phases; p++) text = text || !kernels[k]->phases[p].library_call;
   *compiler = (struct rt_gpu_compiler){.name = "", .identity = "", .end = "", .most = 1};
   if (!text) return QUERN_STATUS_OK;
   QUERN_TRY(rt_nvrtc_open(&nvrtc));
@@ -131,9 +131,9 @@ static int add_memories(void **parameters, void **table, const struct rt_gpu_ker
 /* Blocks of single threads, which take task after task: ROUNDS times as many as the device runs at a time, so that some begin while others
 ** end. Where few rounds would do and the phase says how many blocks a processor runs, there is one: such blocks begin with tables. */
 static int64_t most_blocks(const struct rt_cuda_driver *d, const struct kern_phase *phase, int64_t wanted) {
-  int64_t round = (int64_t)d->processors * phase->beside;
+  int64_t round = (int64_t)d->processors * phase->min_blocks_per_sm;
   if (wanted <= FEW_ROUNDS * round) return round;
-  return (int64_t)d->processors * (THREADS_A_PROCESSOR / CG_GROUP) * ROUNDS;
+  return (int64_t)d->processors * (THREADS_A_PROCESSOR / CG_BLOCK_THREADS) * ROUNDS;
 }
 
 /* A block of groups has a task: how many the device runs at a time depends on their registers, and blocks that were too many for that
@@ -151,7 +151,8 @@ static int launch_phase(const struct rt_stream *stream, const struct rt_module *
   parameters[n++] = &tasks;
   parameters[n++] = &scratch;
   parameters[n++] = &stride;
-  int each = phase->group > 1 ? phase->tasks : CG_GROUP, threads = phase->group > 1 ? phase->group * each : CG_GROUP;
+  int each = phase->group > 1 ? phase->tasks : CG_BLOCK_THREADS,
+      threads = phase->group > 1 ? phase->group * each : CG_BLOCK_THREADS;
   int64_t wanted = (tasks + each - 1) / each;
   int64_t limit = kernel->scratch    ? module->threads / threads
                   : phase->group > 1 ? INT32_MAX
@@ -168,7 +169,7 @@ static quern_status launch_all(const struct rt_stream *stream, const struct rt_m
   const struct rt_gpu_kernel *kernel = &module->kernels[k];
   int code = 0;
   for (int p = 0; p < kernel->n_phases && code == 0; p++) {
-    if (kernel->phases[p].phase.call)
+    if (kernel->phases[p].phase.library_call)
       QUERN_TRY(rt_cuda_call_run(&module->calls[k], d, stream->stream, rows->mems));
     else
       code = launch_phase(stream, module, kernel, p, rows, scalars, scratch, stride);

@@ -89,7 +89,7 @@ struct kept {
   const struct rt_cuda_driver *driver;
   struct rt_dnn_plan plan;
 };
-static void write_key(const struct kern *kern, const struct kern_call *call, int64_t key[KEY]) {
+static void write_key(const struct kern *kern, const struct kern_library_call *call, int64_t key[KEY]) {
   const struct kern_attention *a = &call->attention;
   const struct kern_view *const views[VIEWS] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
   int64_t scale;
@@ -104,7 +104,7 @@ static void write_key(const struct kern *kern, const struct kern_call *call, int
   memcpy(key, words, sizeof words);
   key += BASE_COUNT(words);
   for (int i = 0; i < VIEWS; i++) {
-    bool used = i <= 3 || call->kind == KERN_CALL_ATTENTION_BACK;
+    bool used = i <= 3 || call->kind == KERN_LIBRARY_ATTENTION_BACK;
     const struct kern_view *v = views[i];
     const int64_t five[] = {v->mem, v->at, v->batch, v->head, v->row}, none[5] = {0};
     memcpy(key + 5 * i, used ? five : none, sizeof five);
@@ -309,7 +309,7 @@ static quern_status begin(const struct rt_cuda_dnn *s, const struct kern *kern, 
 
 /* The plan, if need be begun; with the lock. */
 static quern_status take(struct rt_cuda_dnn *s, struct base_heap *heap, const struct kern *kern,
-                         const struct kern_call *call, int config, int64_t most, struct kept **out) {
+                         const struct kern_library_call *call, int config, int64_t most, struct kept **out) {
   int64_t key[KEY];
   write_key(kern, call, key);
   struct kept *k = *out = find(s, key);
@@ -349,11 +349,11 @@ static quern_status complete(const struct rt_cuda_dnn *s, struct base_heap *heap
 
 /* Every tensor begins at a multiple of 16 bytes. */
 static quern_status check_places(const struct kern *kern) {
-  const struct kern_attention *a = &kern->call.attention;
+  const struct kern_attention *a = &kern->library_call.attention;
   const struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
-  QUERN_CHECK(!kern->loose, UNSUPPORTED, "cuDNN: attention in a loop whose turns are not aligned to 16 bytes");
+  QUERN_CHECK(!kern->unaligned_base, UNSUPPORTED, "cuDNN: attention in a loop whose turns are not aligned to 16 bytes");
   for (size_t i = 0; i < BASE_COUNT(views); i++) {
-    if (views[i]->mem == KERN_NONE || (kern->call.kind == KERN_CALL_ATTENTION && i >= 4)) continue;
+    if (views[i]->mem == KERN_NONE || (kern->library_call.kind == KERN_LIBRARY_ATTENTION && i >= 4)) continue;
     QUERN_CHECK(views[i]->at % 8 == 0, UNSUPPORTED,
                 "cuDNN: a tensor of attention begins at element %lld, no multiple of 8", (long long)views[i]->at);
   }
@@ -366,22 +366,22 @@ static void wake(const struct rt_cuda_driver *driver) {
 #define DENSE(MEM)                                                                                                     \
   { .mem = (MEM), .batch = ALL, .head = ALL, .row = WIDTH }
   static const struct kern any = {.mems = {{.dtype = QUERN_DTYPE_BF16}},
-                                  .call = {.kind = KERN_CALL_ATTENTION,
-                                           .attention = {.batch = 1,
-                                                         .heads = 1,
-                                                         .kv_heads = 1,
-                                                         .queries = ROWS,
-                                                         .keys = ROWS,
-                                                         .width = WIDTH,
-                                                         .value_width = WIDTH,
-                                                         .scale = 1,
-                                                         .causal = true,
-                                                         .exact = true,
-                                                         .q = DENSE(0),
-                                                         .k = DENSE(1),
-                                                         .v = DENSE(2),
-                                                         .y = DENSE(3),
-                                                         .lse = 4}}};
+                                  .library_call = {.kind = KERN_LIBRARY_ATTENTION,
+                                                   .attention = {.batch = 1,
+                                                                 .heads = 1,
+                                                                 .kv_heads = 1,
+                                                                 .queries = ROWS,
+                                                                 .keys = ROWS,
+                                                                 .width = WIDTH,
+                                                                 .value_width = WIDTH,
+                                                                 .scale = 1,
+                                                                 .causal = true,
+                                                                 .exact = true,
+                                                                 .q = DENSE(0),
+                                                                 .k = DENSE(1),
+                                                                 .v = DENSE(2),
+                                                                 .y = DENSE(3),
+                                                                 .lse = 4}}};
 #undef DENSE
   struct rt_dnn_plan plan_of_any;
   const struct rt_cuda_dnn *s = atomic_load(&driver->dnn);
@@ -390,7 +390,7 @@ static void wake(const struct rt_cuda_driver *driver) {
 }
 
 static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                           struct kern_call *call, size_t *bytes) {
+                           struct kern_library_call *call, size_t *bytes) {
   struct rt_cuda_dnn *s;
   struct kept *k;
   QUERN_TRY(check_places(kern));
@@ -408,7 +408,7 @@ static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap
 
 static quern_status plan(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                          void **out) {
-  const struct kern_call *call = &kern->call;
+  const struct kern_library_call *call = &kern->library_call;
   struct rt_cuda_dnn *s;
   struct kept *k;
   *out = NULL;

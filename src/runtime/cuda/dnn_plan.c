@@ -99,9 +99,10 @@ static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
 }
 
 static struct rt_dnn_graph new_graph(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern) {
-  const struct kern_attention *a = &kern->call.attention;
+  const struct kern_attention *a = &kern->library_call.attention;
   *plan = (struct rt_dnn_plan){.dnn = dnn};
-  bool back = kern->call.kind == KERN_CALL_ATTENTION_BACK, brain = kern->mems[a->q.mem].dtype == QUERN_DTYPE_BF16;
+  bool back = kern->library_call.kind == KERN_LIBRARY_ATTENTION_BACK,
+       brain = kern->mems[a->q.mem].dtype == QUERN_DTYPE_BF16;
   return (struct rt_dnn_graph){.plan = plan, .call = a, .back = back, .dtype = brain ? RT_DNN_BF16 : RT_DNN_F16};
 }
 

@@ -17,7 +17,8 @@ static const size_t FAR_BYTES = (size_t)1 << 30,
 
 static quern_status make_product(struct kern **out, struct base_heap *heap, quern_dtype dtype, int64_t side,
                                  bool tf32) {
-  struct kern_call call = {.kind = KERN_CALL_GEMM, .gemm = {.batch = 1, .rows = side, .columns = side, .terms = side}};
+  struct kern_library_call call = {.kind = KERN_LIBRARY_GEMM,
+                                   .gemm = {.batch = 1, .rows = side, .columns = side, .terms = side}};
   struct kern_gemm *g = &call.gemm;
   struct kern *kern;
   QUERN_TRY(kern_new(&kern, heap));
@@ -25,10 +26,10 @@ static quern_status make_product(struct kern **out, struct base_heap *heap, quer
   g->a = (struct kern_matrix){.mem = kern_add_mem(kern, dtype, KERN_IN, side * side), .row = side, .column = 1};
   g->b = (struct kern_matrix){.mem = kern_add_mem(kern, dtype, KERN_IN, side * side), .row = side, .column = 1};
   g->y = (struct kern_matrix){.mem = kern_add_mem(kern, dtype, KERN_OUT, side * side), .row = side, .column = 1};
-  g->add.mem = g->kept.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
+  g->add.mem = g->aux.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
   g->tf32 = tf32;
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, 1);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   return kern_finish(kern, "calibrate_gemm", NULL);
 }
 

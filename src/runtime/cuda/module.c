@@ -57,7 +57,7 @@ static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *
   void *unit = module->modules[kernel->unit];
   for (int p = 0; p < kernel->n_phases; p++) {
     char symbol[512];
-    if (kernel->phases[p].phase.call) continue;
+    if (kernel->phases[p].phase.library_call) continue;
     snprintf(symbol, sizeof symbol, "%s_%d", kernel->name, p);
     QUERN_CHECK(unit != NULL, INTERNAL, "cuda: there is no binary of kernel %s", kernel->name);
     struct rt_gpu_phase *phase = &kernel->phases[p];

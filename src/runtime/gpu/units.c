@@ -16,7 +16,7 @@
 static bool has_text(const struct rt_gpu_unit *u, const struct kern *const *kernels) {
   for (size_t i = u->first; i < u->first + u->n; i++)
     for (int p = 0; p < kernels[i]->n_phases; p++)
-      if (!kernels[i]->phases[p].call) return true;
+      if (!kernels[i]->phases[p].library_call) return true;
   return false;
 }
 
@@ -201,14 +201,14 @@ void rt_gpu_kernels(struct rt_gpu_kernel *to, const struct kern *const *kernels,
                                      .n_scalars = kern->n_scalars,
                                      .n_phases = kern->n_phases,
                                      .scratch = cg_scratch(kern, target) > 0,
-                                     .joined = cg_joined(kern, target)};
+                                     .joined = cg_batched_launches(kern, target)};
       for (int p = 0; p < kern->n_phases; p++) {
         struct cg_shape shape = cg_shape(kern, p, target);
         to[k].phases[p] = (struct rt_gpu_phase){.phase = kern->phases[p],
                                                 .number = number++,
-                                                .group = shape.group,
+                                                .group = shape.block_threads,
                                                 .tasks = shape.tasks,
-                                                .given = (int)cg_given(kern, p, target)};
+                                                .given = (int)cg_dynamic_shared_bytes(kern, p, target)};
       }
     }
   }

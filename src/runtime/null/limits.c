@@ -54,8 +54,8 @@ static quern_status check_kernel(const struct rt_bytes *binary, const struct ker
                                  int64_t most) {
   for (int p = 0; p < kern->n_phases; p++) {
     char symbol[512];
-    int64_t declared, given = cg_given(kern, p, target);
-    if (kern->phases[p].call) continue;
+    int64_t declared, given = cg_dynamic_shared_bytes(kern, p, target);
+    if (kern->phases[p].library_call) continue;
     cg_symbol(symbol, sizeof symbol, kern, p);
     QUERN_TRY(find_declared(binary, symbol, &declared));
     QUERN_CHECK(declared + given <= most, INTERNAL,

@@ -212,8 +212,8 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
     int64_t tasks = kern_task_count(&kernel->phases[p].phase, launch->scalars);
     const struct rt_gpu_phase *phase = &kernel->phases[p];
     void *entry = phase->group > 1 ? phase->function : module->entries[kernel->unit];
-    size_t group = phase->group > 1 ? (size_t)phase->group : CG_GROUP_OPENCL;
-    int64_t wanted = phase->group > 1 ? tasks : (tasks + CG_GROUP_OPENCL - 1) / CG_GROUP_OPENCL;
+    size_t group = phase->group > 1 ? (size_t)phase->group : CG_BLOCK_THREADS_OPENCL;
+    int64_t wanted = phase->group > 1 ? tasks : (tasks + CG_BLOCK_THREADS_OPENCL - 1) / CG_BLOCK_THREADS_OPENCL;
     size_t size = (size_t)BASE_MAX(BASE_MIN(wanted, module->threads / (int64_t)group), 1) * group;
     if (tasks == 0) continue;
     pthread_mutex_lock(&cl->lock);
