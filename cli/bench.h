@@ -110,7 +110,7 @@ struct bench_run {
   size_t n_rows, room;
   struct bench_row *rows;
   bool quick;                   /* of cuda: fewer cases and rounds */
-  char device[256];             /* what was measured, when it is not the processor; "" */
+  char device[256];             /* what was measured, when it is not the CPU; "" */
   struct bench_peer *peers[10]; /* running, of bench_peer_get */
 };
 

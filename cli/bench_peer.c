@@ -77,7 +77,7 @@ static bool own_folder(char *path, size_t bytes) {
   return true;
 }
 
-/* Python: that of the system, where peers on the processor are; for a card the first one of PATH, whichever has PyTorch for it. */
+/* Python: that of the system, where peers on the CPU are; for a card the first one of PATH, whichever has PyTorch for it. */
 static bool find_python(const char *name, char *program, size_t bytes) {
   snprintf(program, bytes, "/usr/bin/python3");
   if (strcmp(name, "cuda") != 0) return access(program, X_OK) == 0;

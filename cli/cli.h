@@ -146,8 +146,8 @@ struct cli_values {
   size_t n_updates;
   quern_update *updates; /* of a graph, with --updates: those of its outputs that are new values of states */
   size_t n_donated, n_leading;
-  quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --leading */
-  int64_t rows;                      /* of the leading dimension; 0: there is none */
+  quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --dynamic-batch */
+  int64_t rows;                      /* of the dynamic batch; 0: there is none */
 };
 /* Reads the graph and what the options say of its values; end it with cli_values_end whatever happened. */
 int cli_values_begin(struct cli_values *values, const struct cli_call *call);
@@ -163,13 +163,13 @@ const struct cli_slot *cli_values_find(const struct cli_values *values, const qu
 int cli_values_show(const struct cli_values *values);
 void cli_values_end(struct cli_values *values);
 
-/* ---- rows (leading.c) ----------------------------------------------------------------------------------- */
+/* ---- rows (dynamic_batch.c) ----------------------------------------------------------------------------------- */
 
-/* Finds the inputs of --leading. */
+/* Finds the inputs of --dynamic-batch. */
 int cli_leading_read(struct cli_values *values);
 /* Inputs, and outputs of a program, that have rows have as many as --rows says, else the most. */
-int cli_leading_inputs(struct cli_values *values, int64_t most);
-int cli_leading_outputs(struct cli_values *values, const quern_program *program);
+int cli_dynamic_batch_inputs(struct cli_values *values, int64_t most);
+int cli_dynamic_batch_outputs(struct cli_values *values, const quern_program *program);
 
 /* ---- plans of training (plan_train.c) -------------------------------------------------------------------- */
 
@@ -186,7 +186,7 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   {"--device", 0, "NAME", "compile for this device: cuda:1, auto, ... (cpu); quern devices lists them"}, \
   {"--target", 0, "NAME", "code for this target instead of the device's own: avx2, sm_80, sm_90+blas+dnn+mma"},        \
   {"--threads", 0, "N", "threads of a run; without it as many as the machine grants"},                                 \
-  {"--optimise", 0, "0|1", "0: a kernel an operation, in scalar code (1)"},                                            \
+  {"--optimize", 0, "0|1", "0: one kernel per operation, in scalar code (1)"},                                            \
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
   {"--recompute", 0, NULL, "what lies between kept tensors is computed again for what output 0 does not need"},        \
@@ -195,11 +195,11 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"},                                      \
   {"--updates", 0, NULL, "outputs with the name of a state become its value after a run, and are outputs no more"},    \
   {"--donate", 0, "NAME[,NAME]", "inputs whose memory a run may overwrite"},                                           \
-  {"--leading", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
+  {"--dynamic-batch", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
-  "[--device NAME] [--target NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
-  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--leading "        \
+  "[--device NAME] [--target NAME] [--threads N] [--optimize 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
+  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--dynamic-batch "  \
   "NAME[,NAME]]"
 
 /* Compiles a graph as the options of the call say, for the device unless they name one, with more passes (or NULL). */

@@ -119,7 +119,7 @@ static int encode(const struct writer *w, const char *prompt, uint32_t **ids, si
   if (*ids == NULL) return cli_fail("no memory");
   quern_status status =
       quern_tokenizer_encode(w->tokenizer, prompt, strlen(prompt), QUERN_ENCODE_SPECIAL, room, *ids, n);
-  if (status == QUERN_STATUS_OVERFLOW && *n > room) { /* a normaliser that makes texts longer */
+  if (status == QUERN_STATUS_OVERFLOW && *n > room) { /* a normalizer that makes texts longer */
     uint32_t *more = realloc(*ids, *n * sizeof *more);
     if (more == NULL) return cli_fail("no memory");
     *ids = more;

@@ -52,7 +52,7 @@ static int begin(struct execution *ex, const char *device, bool compare) {
   int status = compiled ? load(ex) : cli_values_begin(&ex->values, ex->call);
   for (int i = 0; i < (compare ? SIDES : 1) && status == CLI_OK && !compiled; i++)
     status = cli_compile(&ex->sides[i].program, &ex->values, device, i == UNFUSED ? "-fuse" : NULL);
-  return status == CLI_OK ? cli_leading_outputs(&ex->values, ex->sides[FUSED].program) : status;
+  return status == CLI_OK ? cli_dynamic_batch_outputs(&ex->values, ex->sides[FUSED].program) : status;
 }
 
 static void end(struct execution *ex) {
@@ -229,7 +229,7 @@ static const struct cli_option run_options[] = {
     CLI_VALUE_OPTIONS,
     {"--fill", 0, NULL, "inputs and states that are not set get numbers in [-1, 1)"},
     CLI_PROGRAM_OPTIONS,
-    {"--rows", 0, "N", "rows of the leading dimension; without it as many as it has"},
+    {"--rows", 0, "N", "rows of the dynamic batch; without it as many as it has"},
     {"--runs", 0, "N", "run so often, and say how long a run takes; the outputs are those of the last one (1)"},
     {"--quiet", 0, NULL, "print no outputs and no times; those of --out and --out-dir are written all the same"},
     {"--profile", 0, NULL, "a table of kernels by time"},

@@ -30,7 +30,7 @@ static void add_kind(char *text, size_t bytes, const char *name, int64_t size) {
   if (size > 0) snprintf(text + n, bytes - n, "%s%s %s", n > 0 ? ", " : "", name, cli_bytes_text(number, size));
 }
 
-static void tell_memory(struct cli_line *line, const quern_train_info *info) {
+static void report_memory(struct cli_line *line, const quern_train_info *info) {
   const quern_memory *m = &info->memory;
   char kinds[256] = "", planned[24], limit[24];
   add_kind(kinds, sizeof kinds, "state", m->state);
@@ -80,7 +80,7 @@ void cli_tell_run(struct cli_line *line, const quern_train_info *info) {
     snprintf(where, sizeof where, "%d thread%s on %s", info->threads, info->threads == 1 ? "" : "s", info->device);
   cli_line_print(line, "batch    %lld%s (%lld x %lld); %lld steps; %s", (long long)info->batch, tokens,
                  (long long)info->micro, (long long)info->accum, (long long)info->steps, where);
-  tell_memory(line, info);
+  report_memory(line, info);
   tell_start(line, info);
   if (info->step > 0) cli_line_print(line, "goes on after step %lld", (long long)info->step);
 }

@@ -14,8 +14,8 @@ run() { # program, arguments
 }
 failed=0
 for optimise in 1 0; do
-  run querntest --mode value --device interp --optimise $optimise || failed=1
-  run querntest --mode value --device cpu --optimise $optimise || failed=1
+  run querntest --mode value --device interp --optimize $optimise || failed=1
+  run querntest --mode value --device cpu --optimize $optimise || failed=1
 done
 run querntest --mode grad --device interp || failed=1
 run quernprop --device interp --graphs 400 || failed=1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tools/nvrtc.sh BUILD [TARGET ...] -- every kernel of the operation driver, gradients included, compiled as CUDA C by NVRTC, without
 # a GPU, to code of each target. Targets that are named are compiled as programs are: a kernel at a time. Without any all are compiled
-# quickly, many kernels at a time and little optimised: those of the newest cards in bf16, since nearly all texts are the same for all;
+# quickly, many kernels at a time and little optimized: those of the newest cards in bf16, since nearly all texts are the same for all;
 # and kernels of one operation as programs are.
 set -eu
 cd "$(dirname "$0")/.."

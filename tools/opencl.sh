@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/opencl.sh BUILD -- the GPU's kernels executed: every instruction, every operation with its gradients, random graphs, on the
-# device that OpenCL finds, which is the processor by PoCL where there is no GPU. PoCL keeps what it compiles beside Quern's cache.
+# device that OpenCL finds, which is the CPU by PoCL where there is no GPU. PoCL keeps what it compiles beside Quern's cache.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1

@@ -22,7 +22,7 @@ EOF
 }
 steps_quick_beside() { :; }
 
-# Every case runs on every device, optimised and not. Programs that are compiled share a cache, which the first of those steps
+# Every case runs on every device, optimized and not. Programs that are compiled share a cache, which the first of those steps
 # removes, so that each kernel is compiled once.
 steps_all() {
   cat <<EOF
@@ -49,12 +49,12 @@ bits             build/querntest --mode bits
 ulp              build/querntest --mode ulp
 coverage         build/querntest --mode coverage
 value-interp     build/querntest --mode value --device interp
-value-interp-0   build/querntest --mode value --device interp --optimise 0
+value-interp-0   build/querntest --mode value --device interp --optimize 0
 grad-interp      build/querntest --mode grad --device interp
-grad-interp-0    build/querntest --mode grad --device interp --optimise 0
+grad-interp-0    build/querntest --mode grad --device interp --optimize 0
 bits-interp      build/querntest --mode bits --device interp
 value-calls      build/querntest --mode value --device interp --target sm_90+blas+dnn
-value-calls-0    build/querntest --mode value --device interp --target sm_90+blas+dnn --optimise 0
+value-calls-0    build/querntest --mode value --device interp --target sm_90+blas+dnn --optimize 0
 grad-calls       build/querntest --mode grad --device interp --target sm_90+blas+dnn
 value-mma        build/querntest --mode value --device interp --target sm_90+mma --op attention
 value-mma-mask   build/querntest --mode value --device interp --target sm_90+mma --op attention_mask
@@ -62,9 +62,9 @@ grad-mma         build/querntest --mode grad --device interp --target sm_90+mma 
 grad-mma-mask    build/querntest --mode grad --device interp --target sm_90+mma --op attention_mask
 cache            rm -rf build/cache
 value-cpu        build/querntest --mode value --device cpu
-value-cpu-0      build/querntest --mode value --device cpu --optimise 0
+value-cpu-0      build/querntest --mode value --device cpu --optimize 0
 grad-cpu         build/querntest --mode grad --device cpu
-grad-cpu-0       build/querntest --mode grad --device cpu --optimise 0
+grad-cpu-0       build/querntest --mode grad --device cpu --optimize 0
 bits-cpu         build/querntest --mode bits --device cpu
 memory-cpu       build/querntest --mode memory --device cpu
 memory-large     build/quernbytes
@@ -75,8 +75,8 @@ property-cpu     build/quernprop --device cpu --graphs 1000
 property-calls   build/quernprop --device interp --target sm_90+blas+dnn --graphs 5000
 nets             build/quernnets --models short --random 20
 nets-run         build/quernnets --run 60 --run-models short
-judge-self       $python tests/oracle/judge.py --selftest
-judge-io-self    $python tests/oracle/safetensors_judge.py --selftest
+compare-self     $python tests/oracle/compare.py --selftest
+compare-io-self  $python tests/oracle/compare_safetensors.py --selftest
 plant            tests/driver/plant.sh build
 plant-nvrtc      tests/driver/plant_nvrtc.sh build
 program          build/quern --help

@@ -265,21 +265,20 @@ struct base_thread {
 quern_status base_thread_start(struct base_thread *thread, void (*run)(void *), void *arg) QUERN_NODISCARD;
 void base_thread_join(struct base_thread *thread);
 
-/* How many processors this process may use: at least 1. */
-int base_thread_processors(void);
+/* How many CPUs this process may use: at least 1. */
+int base_thread_cpu_count(void);
 
-/* A set of processors; empty where the system does not tell. */
-struct base_processors {
+/* A set of CPUs; empty where the system does not tell. */
+struct base_cpu_set {
   uint64_t bits[16];
 };
 /* Those that the calling thread may run on. */
-void base_thread_allowed(struct base_processors *set);
+void base_thread_allowed(struct base_cpu_set *set);
 /* The one that the calling thread runs on at the moment; -1: not known. */
-int base_thread_processor(void);
+int base_thread_cpu(void);
 /* A thread that was kept off processor `before` of the set (-1: off none) is kept off another one instead, unless that leaves
 ** none. False when nothing was changed, since somebody else has said where it may run, or the system refuses. */
-bool base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int before,
-                          int processor);
+bool base_thread_keep_off(const struct base_thread *thread, const struct base_cpu_set *set, int before, int cpu);
 
 /* ---- temporary files and locks (temporary.c) --------------------------------------------------------------------- */
 

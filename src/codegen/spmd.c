@@ -1,5 +1,5 @@
 /* codegen/spmd.c -- lanes that are threads: what crosses them, and barriers
-** A thread of a thread block has some neighbouring lanes of each value (cg_own), and all threads the same scalars. Threads of a warp of
+** A thread of a thread block has some neighboring lanes of each value (cg_own), and all threads the same scalars. Threads of a warp of
 ** CUDA ask each other; what crosses warps, and everything in OpenCL, goes through the box, which is shared memory.
 ** keeps: a barrier stands between what one thread stores and another loads. The box has two halves, so that one who is slow may
 **        still read one half while others fill the other. LOCALs that share bytes have an END, an ELSE or the head of a loop
@@ -347,7 +347,7 @@ static void emit_run(struct cg_emit *e, kern_id id) {
   if (place == most - 1 || !crosses_warps(e, id + 1)) emit_warps(e, id - place, id);
 }
 
-/* In OpenCL: neighbours by way of the box, level by level. */
+/* In OpenCL: neighbors by way of the box, level by level. */
 static void emit_exchange_tree(struct cg_emit *e, kern_id id, int n) {
   char low[64], high[64], at[32];
   for (int h = 1; h < n; h *= 2) {

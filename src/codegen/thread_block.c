@@ -1,6 +1,6 @@
 /* codegen/thread_block.c -- phases of GPUs whose tasks are run by a thread block: lanes are threads
 ** A phase with vectors is run by several threads a task, each of which has some lanes of every value (codegen.h), and all have the same
-** scalars. Loads and stores of vectors are of neighbouring elements by neighbouring threads; the accumulators of a row are
+** scalars. Loads and stores of vectors are of neighboring elements by neighboring threads; the accumulators of a row are
 ** the threads'. What crosses lanes goes through shared memory, and so does scratch where it fits.
 ** Barriers stand between what one thread stores and another loads: not where every element of a memory is accessed by one
 ** thread only, which is so when all accesses are of whole vectors whose indices differ by multiples of their lanes.

@@ -114,8 +114,8 @@ static void codec_control(struct codec *c, struct engine_control **control) {
   codec_int(c, &x->scanned);
   codec_i64(c, &x->trip);
   codec_bool(c, &x->reverse);
-  codec_i64s(c, x->n_src, &x->src_turn);
-  codec_i64s(c, x->n_out, &x->out_turn);
+  codec_i64s(c, x->n_src, &x->src_stride);
+  codec_i64s(c, x->n_out, &x->out_stride);
   codec_ints(c, x->carries, &x->in_place);
 }
 
@@ -124,7 +124,7 @@ static void codec_step(struct codec *c, struct engine_step *s) {
   codec_int(c, &s->kernel);
   codec_int(c, &s->n_buffers);
   codec_ints(c, s->n_buffers, &s->buffers);
-  codec_bool(c, &s->recomputed);
+  codec_bool(c, &s->rematerialized);
   codec_bool(c, &s->scratch);
   codec_string(c, &s->kind_name);
   codec_string(c, &s->ops);
@@ -151,7 +151,7 @@ static void codec_plan_memory(struct codec *c, struct plan_memory *m) {
   codec_all(c, BASE_COUNT(all), all);
 }
 
-static void codec_part(struct codec *c, struct engine_part *p) {
+static void codec_subprogram(struct codec *c, struct engine_subprogram *p) {
   codec_int(c, &p->n_steps);
   codec_int(c, &p->n_buffers);
   codec_int(c, &p->n_params);
@@ -300,9 +300,9 @@ void codec_program(struct codec *c, quern_program *p) {
     codec_kernel(c, &p->kernels[i]);
     if (c->reading && p->kernels[i] != NULL) p->n_kernels = (int)i + 1; /* what is there is freed with the program */
   }
-  codec_int(c, &p->n_parts);
-  if (c->reading) p->parts = codec_room(c, p->n_parts, sizeof *p->parts, 8);
-  for (int i = 0; i < p->n_parts && !c->failed; i++) codec_part(c, &p->parts[i]);
+  codec_int(c, &p->n_subprograms);
+  if (c->reading) p->subprograms = codec_room(c, p->n_subprograms, sizeof *p->subprograms, 8);
+  for (int i = 0; i < p->n_subprograms && !c->failed; i++) codec_subprogram(c, &p->subprograms[i]);
   codec_slots(c, &p->n_inputs, &p->inputs);
   codec_slots(c, &p->n_outputs, &p->outputs);
   codec_slots(c, &p->n_states, &p->states);
@@ -311,7 +311,7 @@ void codec_program(struct codec *c, quern_program *p) {
   codec_memory(c, &p->memory);
   codec_counts(c, &p->counts);
   codec_size(c, &p->scratch_stride);
-  codec_i64(c, &p->leading);
+  codec_i64(c, &p->dynamic_batch);
   codec_bool(c, &p->donates);
   codec_bool(c, &p->sleeps);
 }

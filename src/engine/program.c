@@ -34,7 +34,7 @@ static quern_status check_updates(const quern_context *ctx, size_t n, const quer
 }
 
 /* Inputs, whose first dimension is the same and which have elements. */
-static quern_status check_leading(const quern_context *ctx, size_t n, quern_tensor *const *leading) {
+static quern_status check_dynamic_batch(const quern_context *ctx, size_t n, quern_tensor *const *leading) {
   QUERN_CHECK(n == 0 || leading != NULL, INVALID, "program_compile: the list of %zu leading inputs is null", n);
   for (size_t i = 0; i < n; i++) {
     const quern_tensor *t = leading[i];
@@ -52,7 +52,7 @@ static quern_status check_leading(const quern_context *ctx, size_t n, quern_tens
   return QUERN_STATUS_OK;
 }
 
-/* Kernels of the host run on processors only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
+/* Kernels of the host run on CPUs only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
 static quern_status check_target(const quern_device *device, const char *name) {
   if (name == NULL) return QUERN_STATUS_OK;
   struct cg_target target;
@@ -98,7 +98,7 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
   QUERN_CHECK(o->n_donated == 0 || o->donated != NULL, INVALID,
               "program_compile: the list of %zu donated inputs is null", o->n_donated);
   for (size_t i = 0; i < o->n_donated; i++) QUERN_TRY(check_tensor(ctx, o->donated[i], "donated input", i));
-  return check_leading(ctx, o->n_leading, o->leading);
+  return check_dynamic_batch(ctx, o->n_leading, o->leading);
 }
 
 /* ---- compiling ------------------------------------------------------------------------------------------ */
@@ -192,7 +192,7 @@ const quern_device *quern_program_device(const quern_program *program) {
   return program != NULL ? program->device : NULL;
 }
 
-int64_t quern_program_leading(const quern_program *program) { return program != NULL ? program->leading : 0; }
+int64_t quern_program_leading(const quern_program *program) { return program != NULL ? program->dynamic_batch : 0; }
 
 static quern_status get_slot(const char *what, const char *kind, const quern_program *program, size_t n,
                              const quern_slot *slots, size_t i, quern_slot *slot) {

@@ -88,7 +88,7 @@ static void mark_active(struct sweep *s) {
 
 static void add_gradient(struct sweep *s, const quern_tensor *t, quern_tensor *d) {
   quern_tensor **sum = &s->sum[place_of(s, t)];
-  *sum = *sum == NULL ? d : grad_join(*sum, d);
+  *sum = *sum == NULL ? d : grad_add_contributions(*sum, d);
 }
 
 /* Takes the gradients of a node's results to its sources. */

@@ -1,6 +1,6 @@
 /* io/checkpoint.c -- an open checkpoint: what it says, its tensors, their digests
 ** keeps: names, dtypes, shapes and places are covered by the digest of the model's header, elements by one a tensor
-** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/safetensors_judge.py
+** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/compare_safetensors.py
 */
 #include "io/checkpoint.h"
 

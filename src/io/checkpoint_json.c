@@ -1,7 +1,7 @@
 /* io/checkpoint_json.c -- checkpoint.json: printed and parsed
 ** in:    any bytes                            out: step, seed, cursor, configuration, state, digests, or what is wrong
 ** keeps: the first line has a fixed length and the digest of all bytes after it: no byte changes unnoticed
-** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/safetensors_judge.py
+** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/compare_safetensors.py
 */
 #include <inttypes.h>
 #include <stdio.h>

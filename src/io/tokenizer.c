@@ -277,14 +277,14 @@ static quern_status set_add(quern_tokenizer *tokenizer, struct io_added_set *set
   return QUERN_STATUS_OK;
 }
 
-/* An added token that is looked for in normalised texts must be what it is normalised to. */
+/* An added token that is looked for in normalized texts must be what it is normalized to. */
 static quern_status check_normal(struct io_encoder *encoder, const struct io_token *token) {
   char name[SHOWN];
   const unsigned char *at = token->at;
   size_t n = token->n;
-  QUERN_TRY(io_encoder_normalise(encoder, &at, &n));
+  QUERN_TRY(io_encoder_normalize(encoder, &at, &n));
   QUERN_CHECK(n == token->n && memcmp(at, token->at, n) == 0, UNSUPPORTED,
-              "the added token \"%s\" is looked for in normalised texts, and normalising changes it",
+              "the added token \"%s\" is looked for in normalized texts, and normalizing changes it",
               shown(name, token->at, token->n));
   return QUERN_STATUS_OK;
 }

@@ -76,7 +76,7 @@ struct ir_buffer {
 #define IR_FIELD_DATA struct ir_data
 #define IR_FIELD_BUFFER struct ir_buffer *
 
-/* Fields an op does not have are zero. Fill with designated initialisers; ir_make copies what it keeps. */
+/* Fields an op does not have are zero. Fill with designated initializers; ir_make copies what it keeps. */
 struct ir_attrs {
 #define ATTR(field, KIND) IR_FIELD_##KIND field;
 #include "ir/attrs.def"

@@ -2,7 +2,7 @@
 ** A store of task t goes to element c * floor(t / q) + d of its memory or behind it, c > 0: that is proven from the same forms
 ** as bounds are. So the first n rows, n * row elements, are written by tasks with c * floor(t / q) + d < n * row only.
 ** keeps: a phase is cut only if all it writes has rows, and all its stores agree
-** see:   docs/design/003-leading-dimension.md      tests: tests/kern/test_batch_tasks.c
+** see:   docs/design/003-dynamic-batch.md      tests: tests/kern/test_batch_tasks.c
 */
 #include "kern/verify_int.h"
 

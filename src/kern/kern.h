@@ -93,7 +93,7 @@ struct kern_phase {
   bool library_call; /* the kernel's call is done here: there is no function, and one task */
   struct kern_tasks tasks;
   int block_threads; /* on a GPU: threads that run a task, a power of two; 0: as the code generator likes. A value of n lanes has n / group
-              ** neighbouring lanes in each */
+              ** neighboring lanes in each */
   int min_blocks_per_sm; /* groups, or blocks of single threads, that an SM should have registers for at once; 0: as it comes */
   struct kern_batch_tasks batch_tasks;
   int from,
@@ -229,7 +229,7 @@ kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lane
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
-/* For thread blocks of a GPU: n neighbouring elements from each index on. mask may be KERN_NONE. */
+/* For thread blocks of a GPU: n neighboring elements from each index on. mask may be KERN_NONE. */
 kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n);
 void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);

@@ -49,7 +49,7 @@ static quern_status check_matrix(const struct kern *kern, const char *name, cons
   const int64_t extents[] = {g->batch, rows, columns}, strides[] = {m->batch, m->row, m->column};
   QUERN_TRY(kern_check_reach(kern, name, m->mem, role, m->at, 3, extents, strides));
   if ((m->row != 1 && rows != 1) && (m->column != 1 && columns != 1))
-    return kern_library_fault(kern, "neither rows nor columns of %s are neighbours: strides %lld and %lld", name,
+    return kern_library_fault(kern, "neither rows nor columns of %s are neighbors: strides %lld and %lld", name,
                               (long long)m->row, (long long)m->column);
   return QUERN_STATUS_OK;
 }

@@ -56,7 +56,7 @@ static quern_status check_size(const char *name, double value) {
 static quern_status check_options(const quern_optim_options *o) {
   QUERN_CHECK(o->size == sizeof *o, INVALID, "step: options of size %zu; start from QUERN_OPTIM_OPTIONS, of size %zu",
               o->size, sizeof *o);
-  QUERN_CHECK((unsigned)o->kind < OPTIM_RULES, INVALID, "step: there is no optimiser number %d", (int)o->kind);
+  QUERN_CHECK((unsigned)o->kind < OPTIM_RULES, INVALID, "step: there is no optimizer number %d", (int)o->kind);
   QUERN_TRY(check_share("beta1", o->beta1));
   QUERN_TRY(check_share("beta2", o->beta2));
   QUERN_TRY(check_share("ema", o->ema));

@@ -4,7 +4,7 @@
 **        inputs only; no stride: it depends on none of them, and fits to any rows
 ** keeps: one rule per op, in a table. Most ops act on axes: rows lie in one axis of a source, k, as (before, row, f elements),
 **        and in one axis of the result in the same way
-** see:   docs/design/003-leading-dimension.md     tests: tests/pass/test_dynamic_batch.c, tests/engine/test_leading.c
+** see:   docs/design/003-dynamic-batch.md     tests: tests/pass/test_dynamic_batch.c, tests/engine/test_dynamic_batch.c
 */
 #include "pass/pass_int.h"
 

@@ -296,7 +296,7 @@ static int find_sibling(const struct fuse *f, const struct fuse_cluster *cluster
 
 static void drop_last_unit(struct fuse *f) { free_cluster(f, f->clusters.at[--f->clusters.n]); }
 
-/* True when every dim of t is a product of neighbouring dims of x. */
+/* True when every dim of t is a product of neighboring dims of x. */
 static bool is_finer(const quern_tensor *x, const quern_tensor *t) {
   int k = 0;
   for (int i = 0; i < t->rank; i++) {

@@ -1,7 +1,7 @@
 /* pass/fusion_groups.c -- fusion: from clusters to groups, once every root has a home
 ** Units are settled from the last to the first: a cluster writes what roots and later clusters read of it. What another cluster
 ** computed may be computed again instead of read, when that is cheap and what it needs is in memory anyway (or is
-** much smaller): so a backward pass recomputes a normalised row from its input and two numbers. What is made of a
+** much smaller): so a backward pass recomputes a normalized row from its input and two numbers. What is made of a
 ** tensor of half its bytes or less may cost more: so a step of 16-bit activations keeps these, and no f32.
 ** in:    clusters and homes                      out: groups in an order that runs
 ** keeps: a cluster reads from clusters of lower level only

@@ -44,8 +44,8 @@ static quern_status unknown_pass(const char *name, size_t n) {
   return base_error(QUERN_STATUS_INVALID, "there is no pass '%s' HINT: a list looks like \"-%s,+layout\"", word, near);
 }
 
-quern_status pass_options_parse(struct pass_options *options, int optimise, const char *list) {
-  for (int i = 0; i < PASS_COUNT; i++) options->on[i] = optimise > 0 || i == PASS_INLINE;
+quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) {
+  for (int i = 0; i < PASS_COUNT; i++) options->on[i] = optimize > 0 || i == PASS_INLINE;
   while (list != NULL && *list != '\0') {
     size_t n = strcspn(list, ",");
     if (n > 0) {

@@ -36,8 +36,8 @@ struct pass_options {
   bool (*supports)(const struct base_target *target, const struct ir_node *composite);
 };
 
-/* All passes on at optimise=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
-quern_status pass_options_parse(struct pass_options *options, int optimise, const char *list) QUERN_NODISCARD;
+/* All passes on at optimize=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
+quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) QUERN_NODISCARD;
 
 /* The graph that is being compiled: results, replaced by each pass. */
 struct pass_graph {
@@ -280,7 +280,7 @@ quern_status pass_groups_print(struct base_str *str, const struct pass_groups *g
 ** states that it reads have in common, up to a dot. */
 void pass_group_describe(struct base_str *str, const struct pass_group *group);
 
-/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognised by the values of (epilogue.c);
+/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognized by the values of (epilogue.c);
 ** a for others. */
 double pass_compute(enum ir_op op, double a, double b, double c);
 

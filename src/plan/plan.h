@@ -64,7 +64,7 @@ struct plan_input_step {
   const struct pass_group *group;
   const struct kern *kern; /* NULL: VIEW or CONTROL */
   int kernel;
-  double seconds;  /* estimated time, for rematerialisation */
+  double seconds;  /* estimated time, for rematerialization */
   int64_t scratch; /* bytes that each thread needs for it, beside the arena */
   struct plan *body, *other;
 };

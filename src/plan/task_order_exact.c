@@ -1,4 +1,4 @@
-/* plan/task_order_exact.c -- the best order of a few neighbouring tasks, by dynamic programming over the sets that are done
+/* plan/task_order_exact.c -- the best order of a few neighboring tasks, by dynamic programming over the sets that are done
 ** keeps: what is alive after a set of tasks depends on the set only, so the least peak of every set follows from
 **        smaller ones
 ** tests: tests/plan/test_task_order.c

@@ -1,6 +1,6 @@
-/* prof/calibrate.c -- what the processor can do: fma rate, bandwidth of each level of memory, the price of a launch
+/* prof/calibrate.c -- what the CPU can do: fma rate, bandwidth of each level of memory, the price of a launch
 ** Small generated kernels, each run until it took long enough, the best of several times; the figures are kept in
-** the cache under the processor's name and the number of threads.
+** the cache under the CPU's name and the number of threads.
 ** tests: tests/prof/test_calibrate.c
 */
 #include <inttypes.h>
@@ -204,9 +204,9 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
 
 /* ---- keeping -------------------------------------------------------------------------------------------- */
 
-/* The processor's name, as far as the system tells. */
-static void processor_name(char *name, size_t bytes) {
-  snprintf(name, bytes, "processor");
+/* The CPU's name, as far as the system tells. */
+static void cpu_name(char *name, size_t bytes) {
+  snprintf(name, bytes, "CPU");
   FILE *file = fopen("/proc/cpuinfo", "r");
   if (file == NULL) return;
   char line[256];
@@ -234,11 +234,11 @@ static void print(const struct prof_limits *l, char *text, size_t bytes) {
            l->copy, l->launch, l->bytes[0], l->bytes[1], l->bytes[2], l->bytes[3]);
 }
 
-/* What the limits of this processor are stored under. */
+/* What the limits of this CPU are stored under. */
 static quern_status limits_key(char key[320], struct cg_target *target, int threads) {
   char name[256];
   QUERN_TRY(rt_cpu.target(rt_device_at(&rt_cpu, 0), target));
-  processor_name(name, sizeof name);
+  cpu_name(name, sizeof name);
   snprintf(key, 320, "limits %s, %s, %d threads", name, target->base.name, threads);
   return QUERN_STATUS_OK;
 }

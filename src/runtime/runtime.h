@@ -9,11 +9,11 @@
 #include "codegen/codegen.h"
 #include "quern/device.h"
 
-/* ---- thread pool (pool.c): short spin, then sleep ------------------------------------------------------------ */
+/* ---- thread pool (thread_pool.c): short spin, then sleep ------------------------------------------------------------ */
 
 struct rt_pool;
 
-/* How many threads a program gets when asked for none: QUERN_THREADS, else OMP_NUM_THREADS, else the processors that
+/* How many threads a program gets when asked for none: QUERN_THREADS, else OMP_NUM_THREADS, else the CPUs that
 ** affinity and the cgroup's quota leave; at least 1. */
 int rt_default_threads(void);
 
@@ -95,15 +95,15 @@ struct rt_remote {
   quern_status (*wait)(struct rt_stream *stream);
   /* (optional) From now on what is asked for goes into the caller's queue of the device (a CUstream), after all that was asked for
   ** before; NULL: into the stream's own again, after that. */
-  quern_status (*borrow)(struct rt_stream *stream, void *foreign);
+  quern_status (*set_external_stream)(struct rt_stream *stream, void *foreign);
   /* Runs all phases of kernel number k; scratch: scratch_stride bytes for each of the target's threads. */
   quern_status (*launch)(struct rt_stream *stream, struct rt_module *module, size_t k, const struct kern_launch *launch,
                          void *scratch, size_t scratch_stride);
   /* (optional, both) Whether kernel number k was made to be launched several times at once; n such launches: mems has the memories of one
   ** after those of another. What they write the others do not touch, and they have no scratch. */
-  bool (*joins)(const struct rt_module *module, size_t k);
-  quern_status (*launch_many)(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
-                              const struct kern_launch *launch);
+  bool (*batchable)(const struct rt_module *module, size_t k);
+  quern_status (*launch_batch)(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                               const struct kern_launch *launch);
   size_t piece; /* what memory is taken in, in bytes; 0: 1 */
   /* (optional) Bytes of the device that are free, and all. */
   quern_status (*room)(const quern_device *device, int64_t *free, int64_t *total);
@@ -114,12 +114,12 @@ struct rt_remote {
   quern_status (*replay)(struct rt_stream *stream, const struct rt_graph *graph);
   void (*graph_free)(struct rt_stream *stream, struct rt_graph *graph);
   /* (optional) While captured: what follows, up to the next call, is the next step, from 0 on, and need only come after those n steps. */
-  quern_status (*after)(struct rt_stream *stream, size_t n, const int *steps);
+  quern_status (*depend_on)(struct rt_stream *stream, size_t n, const int *steps);
   /* (optional, these three) An upload beside what was asked for before, which must not use that memory; what is asked for after fed comes
   ** after all that was fed; what is fed after taken comes after all that was asked for before taken. */
-  quern_status (*feed)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
-  quern_status (*fed)(struct rt_stream *stream);
-  quern_status (*taken)(struct rt_stream *stream);
+  quern_status (*upload_async)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
+  quern_status (*upload_fence)(struct rt_stream *stream);
+  quern_status (*reuse_fence)(struct rt_stream *stream);
   /* (optional, both) Marks the time when all before is done, as number i; the n marks' seconds since mark 0, once all is done. */
   quern_status (*mark)(struct rt_stream *stream, size_t i);
   quern_status (*marks)(struct rt_stream *stream, size_t n, double *seconds);
@@ -156,10 +156,10 @@ struct rt_backend {
   const char *usual_target; /* (of a device that may be missing) what is planned for where it is */
   /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. NULL: it was
   ** compiled, or could not be; nothing goes on beside the caller any more. */
-  void (*ahead)(const quern_device *device, const struct cg_target *target);
+  void (*preload)(const quern_device *device, const struct cg_target *target);
   /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and says so in
   ** the call and its workspace. UNSUPPORTED: the library cannot do it. */
-  quern_status (*settle)(const quern_device *device, struct kern *kern, const struct cg_target *target);
+  quern_status (*query_algorithm)(const quern_device *device, struct kern *kern, const struct cg_target *target);
   /* (optional) Measures what it can do, which takes about a second. */
   quern_status (*measure)(const quern_device *device, struct base_heap *heap, struct rt_rates *rates);
   /* Makes kernels ready. They must live as long as the module; stats may be NULL. */
@@ -185,7 +185,7 @@ extern const struct rt_backend rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
 /* By number; NULL after the last. */
 const struct rt_backend *rt_backend_get(size_t i);
 
-/* ---- device.c: the devices of the process, by kind and ordinal ------------------------------------------------ */
+/* ---- devices.c: the devices of the process, by kind and ordinal ------------------------------------------------ */
 
 enum { RT_MOST_DEVICES = 16 /* of a kind */ };
 

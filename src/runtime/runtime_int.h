@@ -8,7 +8,7 @@
 
 #include "runtime/runtime.h"
 
-/* ---- device.c ---------------------------------------------------------------------------------------------------- */
+/* ---- devices.c ---------------------------------------------------------------------------------------------------- */
 
 /* What is opened once, by whoever comes first: what went wrong then is told to all, but for missing memory, after which
 ** it is tried again. */
@@ -31,15 +31,15 @@ struct rt_state {
 
 /* ---- threads.c --------------------------------------------------------------------------------------------------- */
 
-/* The processors that affinity and the cgroup's quota leave: at least 1. */
-int rt_processors(void);
+/* The CPUs that affinity and the cgroup's quota leave: at least 1. */
+int rt_cpus(void);
 
 /* The first number of a list such as OMP_NUM_THREADS holds, at most RT_MAX_THREADS; 0 when there is none. */
 int rt_parse_threads(const char *text);
 
-/* The processors that the quotas of a process's cgroups and of those around them allow, rounded up; 0: no quota. self
+/* The CPUs that the quotas of a process's cgroups and of those around them allow, rounded up; 0: no quota. self
 ** is the text file that names them (/proc/self/cgroup), root where they are mounted (/sys/fs/cgroup); version 1 and 2.
 */
-int rt_cgroup_processors(const char *self, const char *root);
+int rt_cgroup_cpus(const char *self, const char *root);
 
 #endif

@@ -351,7 +351,7 @@ static void mask_row(struct forward *f, kern_id r) {
   kern_store(b, f->part, to, kern_get(b, top));
 }
 
-/* Scores of a row become weights; the sum of each lane is its part: neighbours first. */
+/* Scores of a row become weights; the sum of each lane is its part: neighbors first. */
 static void exp_row(struct forward *f, kern_id r) {
   struct kern_builder *b = f->b;
   struct att *a = &f->a;

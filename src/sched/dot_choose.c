@@ -23,10 +23,10 @@ static const struct {
     {0, 0, 6, 2},
 };
 
-void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimise) {
+void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimize) {
   size_t i = 0;
   memset(sched, 0, sizeof *sched);
-  sched->lanes = optimise > 0 ? target->vector_bytes / 4 : 1;
+  sched->lanes = optimize > 0 ? target->vector_bytes / 4 : 1;
   if (sched->lanes <= 1) return;
   while (target->vector_bytes < tiles[i].bytes || target->registers < tiles[i].registers) i++;
   sched->mr = tiles[i].mr;

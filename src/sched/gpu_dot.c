@@ -191,7 +191,7 @@ static void each_stage(struct gpu_dot *t, const kern_id half[2]) {
 
 /* ---- the phase ---------------------------------------------------------------------------------------------- */
 
-/* Threads of a warp are 4 rows of 8, squares of 2 x 2 one after another: so that neighbours load the same 16 bytes of
+/* Threads of a warp are 4 rows of 8, squares of 2 x 2 one after another: so that neighbors load the same 16 bytes of
 ** either side. */
 static void place_thread(struct gpu_dot *t) {
   struct kern_builder *b = t->build;

@@ -28,7 +28,7 @@ enum {
   GPU_DOT_VARS
 };
 
-/* One operand: threads copy pieces of `run` neighbours, along its rows or columns or along the terms. */
+/* One operand: threads copy pieces of `run` neighbors, along its rows or columns or along the terms. */
 struct gpu_dot_operand {
   const struct dot_operand *side;
   int64_t size;                    /* of its own axis */
@@ -43,8 +43,8 @@ struct gpu_dot_operand {
 struct gpu_dot {
   struct dot *d;
   int64_t side;                 /* rows and columns of a tile */
-  int own, run;                 /* rows and columns of a thread; neighbours of a stage that are loaded at once */
-  int out_run;                  /* neighbours of an out that are stored at once: t->run of them, or one */
+  int own, run;                 /* rows and columns of a thread; neighbors of a stage that are loaded at once */
+  int out_run;                  /* neighbors of an out that are stored at once: t->run of them, or one */
   int64_t stride;               /* of a stage: from term to term */
   int64_t terms, stages;        /* of a stage, the last may have fewer; stages of all terms */
   int64_t rows, columns;        /* tiles */

@@ -1,5 +1,5 @@
 /* sched/gpu_dot_epilogue.c -- the epilogue of the sums of a tile: the outs; and the sums of parts
-** Sums go through shared memory, some rows of each thread at a time, so that neighbouring threads make neighbouring
+** Sums go through shared memory, some rows of each thread at a time, so that neighboring threads make neighboring
 ** elements of the outs, 16 bytes each where they follow each other.
 ** tests: tests/sched/test_gpu_dot.c
 */
@@ -17,7 +17,7 @@ int64_t gpu_dot_chunk(const struct gpu_dot *t) { return rows_of(t) * GPU_DOT_ACR
 
 /* ---- where points of a chunk lie --------------------------------------------------------------------------- */
 
-/* Where points of a chunk lie: those that `run` neighbours begin with, counted by a variable. */
+/* Where points of a chunk lie: those that `run` neighbors begin with, counted by a variable. */
 struct site {
   const struct pass_index *row, *column; /* that may lie behind the last; columns by runs */
   const struct pass_index *by[GPU_DOT_VARS];

@@ -1,12 +1,12 @@
 /* sched/gpu_dot_operand.c -- the operands of a tiled contraction: from memory to what a thread block shares
 ** A stage has a row of each side for every term. What lies in memory along the side's own axis is copied as it lies, 16
 ** bytes at a time; what lies along the terms is turned on the way; what is computed, or lies otherwise, comes singly,
-** neighbouring threads along the axis on which it is best read. Rows, columns and terms behind the last repeat it.
+** neighboring threads along the axis on which it is best read. Rows, columns and terms behind the last repeat it.
 ** tests: tests/sched/test_gpu_dot.c
 */
 #include "sched/gpu_dot.h"
 
-/* Neighbouring terms of a row, before the next row: so the stores of a warp meet no bank twice. */
+/* Neighboring terms of a row, before the next row: so the stores of a warp meet no bank twice. */
 enum { TERMS_TOGETHER = 8 };
 
 static int64_t together(const struct gpu_dot *t, const struct gpu_dot_operand *s) {
@@ -48,7 +48,7 @@ static void place_piece(struct gpu_dot *t, const struct gpu_dot_operand *s, cons
   }
 }
 
-/* The most neighbours, up to t->run, that divide an extent. */
+/* The most neighbors, up to t->run, that divide an extent. */
 static int run_of(const struct gpu_dot *t, int64_t extent) {
   int run = t->run;
   while (extent % run != 0) run /= 2;

@@ -147,7 +147,7 @@ static int64_t stride_of(int64_t width, enum mma_use use) {
 
 int64_t mma_right_bytes(int64_t width, enum mma_use use) { return 4 * MMA_BLOCK * stride_of(width, use); }
 
-/* For both, column n of a tile is row n / 2, or 4 + (n / 2 + 2) mod 4 of odd ones: neighbours are two apart mod 4, and both the even and
+/* For both, column n of a tile is row n / 2, or 4 + (n / 2 + 2) mod 4 of odd ones: neighbors are two apart mod 4, and both the even and
 ** the odd ones are all of them. */
 struct mma_right mma_right(const struct mma *m, int64_t width, enum mma_use use) {
   struct mma_right r = {.at = {.rows = MMA_BLOCK, .width = width, .stride = stride_of(width, use)}};
@@ -176,7 +176,7 @@ kern_id mma_column(const struct mma *m, const struct mma_right *r, kern_id first
   return kern_add(m->b, from, mma_plus(m, r->column[i], s * MMA_TILE));
 }
 
-/* Four neighbouring elements of a row of tile s, as pairs. */
+/* Four neighboring elements of a row of tile s, as pairs. */
 static struct mma_pair load_four(const struct mma *m, const struct mma_right *r, kern_id base, int s, int at) {
   kern_id place = kern_index(m->b, s * MMA_TILE * r->at.stride + at);
   return split_loaded(m, kern_gather_n(m->b, kern_at(m->b, r->at.mem, place), base, 4));

@@ -1,5 +1,5 @@
 /* sched/gpu_reduce_col.c -- REDUCE groups across their rows by thread blocks: an outer variable has lanes
-** A task has a block of neighbouring rows and goes through their elements, or through a part of them whose results are joined
+** A task has a block of neighboring rows and goes through their elements, or through a part of them whose results are joined
 ** in phases of their own. The elements of a turn are loaded before anything is stored, and joined as a tree; RUN turns are one chain,
 ** and their sums another.
 ** tests: tests/sched/test_gpu_reduce.c

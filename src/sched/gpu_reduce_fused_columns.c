@@ -1,5 +1,5 @@
 /* sched/gpu_reduce_fused_columns.c -- REDUCE groups along their rows by thread blocks, with sums over all rows
-** A task goes through neighbouring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums. Where registers suffice
+** A task goes through neighboring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums. Where registers suffice
 ** for these and for one row or two, rows are held, two at a time where that is possible: what waits for memory and for other threads
 ** then waits once for both. Else rows are read in each pass, and sums are in the memory that threads share, or in the device's. A task
 ** leaves one row of sums, and phases of their own join those.

@@ -1,8 +1,8 @@
 /* sched/gpu_scatter.c -- kernels of SCATTER groups on GPUs: each place finds its updates in a sorted list
-** Indices are cut into blocks, places into buckets of neighbours. How many indices of a block fall into a bucket is counted; sums
+** Indices are cut into blocks, places into buckets of neighbors. How many indices of a block fall into a bucket is counted; sums
 ** over the blocks before and the buckets before say where the block's part of the bucket's list begins; the lists are written. Then each
 ** place goes through the list of its bucket, and writes its own updates, in their order, behind those of lower places. Last, a
-** work-group takes a place: its threads have neighbouring columns and add one update after another. Places that take many are left to
+** work-group takes a place: its threads have neighboring columns and add one update after another. Places that take many are left to
 ** more groups, with fewer columns each, so that more updates can be under way.
 ** keeps: the updates of an element are taken in increasing i; sums of 8-bit and 16-bit floats stay in f32 until the end; no
 **        atomics: everything is where the values alone say

@@ -1,7 +1,7 @@
 /* sched/gpu_tile.c -- matrices by a thread block: tiles in shared memory, sums in registers
 ** how:   both operands of a product are read along their terms, 16 bytes at a time, where they lie row by row; so tiles are copies
 **        of what memory has, and nothing is transposed. A row is 16 bytes longer than its width, so that threads that read
-**        the same columns of neighbouring rows find them in different banks.
+**        the same columns of neighboring rows find them in different banks.
 ** see:   gpu_tile.h, gpu_flash.c      tests: tests/sched/test_attention.c
 */
 #include "sched/gpu_tile.h"
@@ -21,7 +21,7 @@ static kern_id plus_i(const struct tile *t, kern_id x, int64_t value) {
   return value == 0 ? x : kern_add(t->b, x, tile_i(t, value));
 }
 
-/* Threads are two by two: 0 and 1 are neighbours in a row, 0 and 2 in a column. A load of 16 bytes takes half as long where those whose
+/* Threads are two by two: 0 and 1 are neighbors in a row, 0 and 2 in a column. A load of 16 bytes takes half as long where those whose
 ** numbers differ in the last bit, or in the one before it, have one address: that is so for both operands of a product. */
 struct tile tile_begin(struct kern_builder *b, quern_dtype acc) {
   struct tile t = {.b = b, .acc = acc, .quad = quad_of(acc), .down = TILE_DOWN, .across = TILE_ACROSS};

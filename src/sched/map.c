@@ -12,7 +12,7 @@
 
 enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18, GPU_BLOCK = 256 };
 
-/* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbour does. */
+/* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbor does. */
 static int gpu_lanes(const struct sched_job *job) {
   const struct pass_group *group = job->group;
   size_t size = 1;
@@ -46,7 +46,7 @@ static int gpu_min_blocks(const struct sched_map *m) {
 }
 
 /* Fewer lanes where rows are no multiples of them: their first elements would not be aligned. One where lanes would be scattered:
-** then threads that are neighbours take neighbouring elements. */
+** then threads that are neighbors take neighboring elements. */
 static void fit_lanes(struct sched_map *m) {
   int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
   int64_t rows = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector);
@@ -147,7 +147,7 @@ quern_status sched_map_hoist(struct sched_map *m, int n_vars, const int *vars) {
   return QUERN_STATUS_OK;
 }
 
-/* On a GPU a task has `unroll` vectors that are `tasks` apart, so that what neighbours load and store lies side by side. All are
+/* On a GPU a task has `unroll` vectors that are `tasks` apart, so that what neighbors load and store lies side by side. All are
 ** loaded before the first is stored. */
 static quern_status emit_apart(struct sched_map *m, int64_t rows, int64_t segments, int64_t tasks) {
   struct kern_builder *b = &m->b;

@@ -1,5 +1,5 @@
 /* sched/nest.h -- the loops over a group's space: which variables run together, what a point costs, what stays the same
-** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbours at once through a
+** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbors at once through a
 ** variable of its own; the group's indices are rewritten in the loops' variables.
 */
 #ifndef SCHED_NEST_H
@@ -33,7 +33,7 @@ quern_status sched_nest_copy(struct sched_nest *copy, const struct sched_nest *n
 /* Makes one loop of loops first .. last. */
 quern_status sched_nest_merge(struct sched_nest *nest, int first, int last) QUERN_NODISCARD;
 
-/* Merges neighbours of loops first .. last - 1 as long as no index needs a division for it. */
+/* Merges neighbors of loops first .. last - 1 as long as no index needs a division for it. */
 quern_status sched_nest_collapse(struct sched_nest *nest, int first, int last) QUERN_NODISCARD;
 
 /* Lets a loop run over start .. start + extent - 1 only. */

@@ -2,7 +2,7 @@
 ** A group is computed in passes over its rows: a pass runs over all elements of a row, takes the stages whose sources
 ** are known by then, and stores the outs that are; a row's own outs come last. Two ways to run: along rows
 ** (reduce_row.c: the reduced variable has lanes, a row_strip is a row) or across (reduce_col.c: an outer variable has
-** lanes, a row_strip is a strip of neighbouring rows).
+** lanes, a row_strip is a strip of neighboring rows).
 */
 #ifndef SCHED_REDUCE_H
 #define SCHED_REDUCE_H
@@ -111,7 +111,7 @@ struct reduce {
   size_t n_column_reductions; /* reductions over the rows: what comes of each element is added to memory on the way */
   struct reduce_stage *column_reductions;
   int64_t
-      run; /* with fused column reductions: neighbouring rows that a task has, of as many accumulators; others follow n_acc apart */
+      run; /* with fused column reductions: neighboring rows that a task has, of as many accumulators; others follow n_acc apart */
   bool share;        /* rows of a block have the same accumulators */
   kern_id row_first; /* the task's first row, or KERN_NONE */
   kern_id row_work;  /* where the accumulators of the row begin */

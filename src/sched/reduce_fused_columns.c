@@ -1,6 +1,6 @@
 /* sched/reduce_fused_columns.c -- REDUCE groups whose elements are also summed over the rows, as a bias' gradient is
 ** The order of kern.h gives the rows of a chunk to n_acc accumulators in turn. So a task has the rows of a few
-** neighbouring accumulators: it goes through them as any group does, and adds each element to its place in the row's
+** neighboring accumulators: it goes through them as any group does, and adds each element to its place in the row's
 ** accumulators in memory, which stay in a cache. A second phase joins the accumulators of all tasks, column by column.
 ** keeps: the order of kern.h; what a row needs is read once
 ** tests: tests/sched/test_reduce.c
@@ -13,7 +13,7 @@ static int accumulators(const struct reduce *rd) { return rd->column_reductions[
 static int64_t chunks(const struct reduce *rd) { return (rd->n_strips + KERN_CHUNK - 1) / KERN_CHUNK; }
 static int64_t padded(const struct reduce *rd) { return (rd->count + rd->lanes - 1) / rd->lanes * rd->lanes; }
 
-/* Neighbouring rows lie one behind the other in memory; but there must be tasks enough, and accumulators must stay near. */
+/* Neighboring rows lie one behind the other in memory; but there must be tasks enough, and accumulators must stay near. */
 static void choose_run(struct reduce *rd) {
   int64_t most = rd->job->target->l2_bytes / 2, n = accumulators(rd) * chunks(rd), bytes = 0;
   int64_t threads = rd->job->target->threads, enough = threads > 1 ? 2 * threads : 1;

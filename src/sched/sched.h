@@ -8,7 +8,7 @@
 
 /* The numbers of a schedule: 0 where a kind of group does not use one. */
 struct sched {
-  int lanes;          /* of vectors of 4-byte elements; 1: scalar code (optimise=0) */
+  int lanes;          /* of vectors of 4-byte elements; 1: scalar code (optimize=0) */
   int unroll;         /* vectors a step of the innermost loop */
   int64_t grain;      /* elements (MAP), rows (REDUCE) a task */
   int mr, nr;         /* DOT: the register tile, nr a multiple of lanes; GPUs: mr 0: no tiles; nr: rows and columns of a
@@ -23,8 +23,8 @@ struct sched {
   const struct pass_dynamic_batch *rows;
 };
 
-/* The heuristic: from the group's shape and the target. optimise 0: scalar code. */
-void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimise);
+/* The heuristic: from the group's shape and the target. optimize 0: scalar code. */
+void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimize);
 
 /* The kernel of a group: its memories are the group's ins, outs, then workspaces. VIEW and CONTROL have none. The kernel lives
 ** in heap (kern_new), which may outlive the context. */

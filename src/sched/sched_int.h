@@ -29,7 +29,7 @@ sched_build sched_gpu_dot_library;
 double sched_composite_flops(const struct ir_node *composite);
 
 /* The part of sched_choose that is of contractions (dot_choose.c). */
-void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimise);
+void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimize);
 /* The same for GPUs (gpu_dot.c). */
 void sched_choose_gpu_dot(struct sched *sched, const struct pass_group *group);
 

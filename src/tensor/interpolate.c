@@ -42,7 +42,7 @@ static int64_t nearest(const struct axis *a, int64_t i) {
   return BASE_MIN(a->scale != 0 ? (int64_t)exact : (2 * i + half) * a->n / (2 * a->m), a->n - 1);
 }
 
-/* The weight of a neighbour at distance x of a cubic convolution. */
+/* The weight of a neighbor at distance x of a cubic convolution. */
 static double cubic(double x) {
   const double a = -0.75;
   x = fabs(x);

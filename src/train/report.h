@@ -87,8 +87,8 @@ quern_status train_chart_add(struct base_str *str, const struct train_chart *cha
 /* ---- report.c, summary.c: with a caller's allocator ---------------------------------------------------------------- */
 
 quern_status train_report_write(const char *dir, const quern_allocator *allocator) QUERN_NODISCARD;
-quern_status train_summary_tell(const char *dir, void (*note)(void *user, const char *text), void *user,
-                                const quern_allocator *allocator) QUERN_NODISCARD;
+quern_status train_summary_print(const char *dir, void (*note)(void *user, const char *text), void *user,
+                                 const quern_allocator *allocator) QUERN_NODISCARD;
 
 /* Adds a text so that it may stand in HTML, in an attribute as well. */
 void train_html_add(struct base_str *str, const char *text);

@@ -56,7 +56,7 @@ static bool is_turned(const struct train_weights *w, const char *name) {
   return w->turned && (ends(name, ".c_attn.weight") || ends(name, ".c_proj.weight") || ends(name, ".c_fc.weight"));
 }
 
-void train_weights_look(struct train_weights *w, quern_lm_names names) {
+void train_weights_inspect(struct train_weights *w, quern_lm_names names) {
   quern_safetensor t;
   size_t number;
   if (names != QUERN_LM_GPT2) return;

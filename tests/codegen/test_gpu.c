@@ -190,7 +190,7 @@ static void test_barriers(void **state) {
   kern_free(kern);
 }
 
-/* Each thread puts a number, and takes that of its neighbour in the warp. */
+/* Each thread puts a number, and takes that of its neighbor in the warp. */
 static struct kern *make_near(bool near) {
   struct kern *kern = new_kernel();
   kern_add_mem(kern, QUERN_DTYPE_I64, KERN_OUT, LANES);

@@ -21,7 +21,7 @@ static size_t calls_of(size_t n, struct kern *const *kernels) {
   return calls;
 }
 
-/* ---- settling -------------------------------------------------------------------------------------------- */
+/* ---- querying algorithms --------------------------------------------------------------------------------- */
 
 struct seen {
   size_t calls, kernels;
@@ -194,7 +194,7 @@ static bool read_program(quern_program **p, const char *bytes, size_t n) {
   engine_program_set_device(*p, rt_device_at(&rt_interp, 0));
   struct codec c = {.reading = true, .at = bytes, .end = bytes + n, .arena = &(*p)->arena, .heap = &(*p)->heap};
   codec_program(&c, *p);
-  return !c.failed && codec_fits(*p);
+  return !c.failed && codec_valid(*p);
 }
 
 /* What is read is what was written, and a call that does not hold together is found. */

@@ -407,7 +407,7 @@ static void test_lanes(void **state) {
   }
 }
 
-/* Neighbours first: (1 + e) + (e + e) is 1 + e + 2 e in the order of pairs, and 1 when added one after another. */
+/* Neighbors first: (1 + e) + (e + e) is 1 + e + 2 e in the order of pairs, and 1 when added one after another. */
 static void test_fold(void **state) {
   (void)state;
   static const float in[8] = {1, 0x1p-24f, 0x1p-24f, 0x1p-24f, -1, 0, 0, -0x1p-24f};

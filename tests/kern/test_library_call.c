@@ -225,7 +225,7 @@ static void test_refused(void **state) {
   PLANT(k, g->terms, COLUMNS * TERMS, "a has elements");
   PLANT(k, g->a.row, -1, "a has extent 3 with stride -1");
   PLANT(k, g->a.row, INT64_MAX, "a has extent 3 with stride");
-  PLANT(k, g->b.row, 2, "neither rows nor columns of b are neighbours: strides 2 and 8");
+  PLANT(k, g->b.row, 2, "neither rows nor columns of b are neighbors: strides 2 and 8");
   PLANT(k, g->act, (enum kern_activation)3, "activation 3");
   PLANT(k, g->back, true, "aux, memory 6, has role 1, not 0");
   PLANT(k, g->batch, BATCH, "a vector beside 2 products");

@@ -102,7 +102,7 @@ static quern_status find_leaves(struct run *r, struct leaves *leaves) {
 
 struct way {
   const char *name, *device;
-  int optimise;
+  int optimize;
   const char *passes, *target;
 };
 
@@ -125,7 +125,7 @@ static quern_status run_way(struct run *r, const struct leaves *leaves, const st
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   quern_program *program;
   options.device = way->device;
-  options.optimise = way->optimise;
+  options.optimise = way->optimize;
   options.passes = way->passes;
   options.target = way->target;
   options.threads = 2;
@@ -160,10 +160,10 @@ static const char *gpu_row(const char *device) {
 
 static quern_status run_ways(struct run *r, const char *device, const char *target) {
   const char *row = target != NULL ? target : gpu_row(device);
-  const struct way ways[] = {{"optimised", device, 1, NULL, row},
+  const struct way ways[] = {{"optimized", device, 1, NULL, row},
                              {"not fused", device, 1, "-fuse", row},
                              {"not simplified", device, 1, "-simplify,-constant_folding,-layout", row},
-                             {"not optimised", device, 0, NULL, row},
+                             {"not optimized", device, 0, NULL, row},
                              {"interpreted", "interp", 1, NULL, row}};
   size_t n_ways = strcmp(device, "interp") == 0 ? BASE_COUNT(ways) - 1 : BASE_COUNT(ways);
   struct leaves leaves;

@@ -208,7 +208,7 @@ static void pads(struct gen *g) {
   }
 }
 
-static void neighbours(struct gen *g) {
+static void neighbors(struct gen *g) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 1), *parts[4];
   int axis = rng_below(g->rng, x->rank), n = 0;
   int64_t lo[QUERN_MAX_RANK] = {0}, hi[QUERN_MAX_RANK], step[QUERN_MAX_RANK], at = 0;
@@ -292,7 +292,7 @@ void gen_motif(struct gen *g) {
   static void (*const motifs[])(struct gen *) = {chain,      chain,      chain,       chain,      chain,
                                                  chain,      fold,       fold,        fold,       stretch,
                                                  stretch,    stretch,    powers,      same_dtype, round_trip,
-                                                 pads,       neighbours, iota_gather, no_scatter, negated_dot,
+                                                 pads,       neighbors,  iota_gather, no_scatter, negated_dot,
                                                  reductions, reductions, units,       units,      gen_control_motif};
   motifs[rng_below(g->rng, (int)BASE_COUNT(motifs))](g);
 }

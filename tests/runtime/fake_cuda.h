@@ -476,7 +476,7 @@ static inline int fake_error_string(int code, const char **text) {
 static inline void fake_driver(struct rt_cuda_driver *driver) {
   rt_cuda_driver_init(driver);
   driver->major = 9;
-  driver->processors = 132;
+  driver->multiprocessors = 132;
   driver->driver_version = 13000;
   snprintf(driver->name, sizeof driver->name, "Fake");
   driver->target = rt_cuda_row(9, 0, &driver->ptx);

@@ -104,7 +104,7 @@ static void expect_right(struct kern *kern, const char *name) {
   size_t bytes = 99;
   void *plan;
   struct mems got = make_mems(kern), want = make_mems(kern);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   assert_int_equal(bytes, 0);
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
@@ -187,7 +187,7 @@ static void test_in_place(void **state) {
   want.at[g->y.mem] = want.at[g->add.mem];
   fake_blas_open(&blas);
   EXPECT_OK(kern_interp(kern, &(struct kern_launch){.mems = want.at}, 0));
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
   expect_same(kern, &got, &want, "in place");
@@ -304,7 +304,7 @@ static void test_choices(void **state) {
   fake_blas_open(&blas);
   fake_blas.schemes[0] = 1; /* parts are added in place: not the same every time, and rounded often */
   fake_blas.schemes[1] = 2;
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes));
   assert_true(call->algorithm[0] == 2 && bytes == 4096);
   assert_true(fake_blas.wish.work == 32 << 20 && fake_blas.wish.reductions == 2 && fake_blas.wish.alignment[3] == 64);
   kern->mems[call->work].count = 4096;
@@ -324,10 +324,11 @@ static void test_choices(void **state) {
   int work = call->work;
   call->work = KERN_NONE;
   fake_blas.bytes[0] = 1;
-  EXPECT_ERROR(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "has no way for gemm");
+  EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED,
+               "has no way for gemm");
   call->work = work;
   fake_blas.offers = 0;
-  EXPECT_ERROR(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "(error 15)");
+  EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "(error 15)");
   assert_int_equal(fake_blas.live, 0);
   kern_free(kern);
 }
@@ -355,7 +356,7 @@ static void test_preference(void **state) {
     fake_blas.offers = 3;
     fake_blas.waves[0] = cases[i].waves;
     memcpy(fake_blas.customs, cases[i].customs, sizeof cases[i].customs);
-    EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+    EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
     assert_int_equal(kern->library_call.algorithm[0], cases[i].way);
     kern_free(kern);
   }
@@ -369,7 +370,7 @@ static void test_other_version(void **state) {
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
   struct mems mems = make_mems(kern);
   fake_blas_open(&blas);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   for (int i = 0; i < 3; i++) {
     kern->library_call.algorithm[0] = 7; /* the fake would go that way if it is believed */
     fake_blas.check_fails = i == 1;
@@ -432,7 +433,7 @@ static void test_failures(void **state) {
     size_t bytes;
     fake_blas.calls = 0;
     fake_blas.fail = n;
-    quern_status status = rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes);
+    quern_status status = rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes);
     if (status == QUERN_STATUS_OK) status = rt_blas_plan(&blas, &ctx->heap, kern, &plan);
     if (status == QUERN_STATUS_OK) status = rt_blas_run(&blas, plan, NULL, mems.at, NULL);
     rt_blas_plan_free(&blas, plan);

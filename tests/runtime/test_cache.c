@@ -263,7 +263,7 @@ static void one_place(void) {
     if (variables[i]) setenv(names[i], variables[i], 1);
   }
   char place[RT_PATH_BYTES];
-  rt_cache_place(place, sizeof place);
+  rt_cache_path(place, sizeof place);
   fprintf(stderr, "%s", place);
 }
 

@@ -18,7 +18,7 @@ static struct kern *make_kernel(void) {
   return kern;
 }
 
-/* The target is the one that kernels for this processor are made for. */
+/* The target is the one that kernels for this CPU are made for. */
 static void test_targets(void **state) {
   (void)state;
   const struct rt_backend *backends[] = {&rt_interp, &rt_null};

@@ -3,7 +3,7 @@
 */
 #include <math.h>
 
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 #include "runtime/cuda/dnn.h"
 
 #define TEST_CONTEXT_NEW ir_context_new
@@ -29,7 +29,7 @@ static struct {
   int version, calls, fail; /* functions called; the one that fails, 0: none */
   int live;
   struct object *objects[MOST_OBJECTS]; /* that there are, `live` of them */
-  int64_t ways, bytes[4];               /* that it advises, and the workspace of each */
+  int64_t n_configs, bytes[4];          /* that it advises, and the workspace of each */
   bool varies[4], refuses[4];
   bool refuses_text;
   int64_t more;     /* that a plan needs beside what its way said */
@@ -135,8 +135,8 @@ static int fake_get(void *made, int name, int type, int64_t room, int64_t *count
   (void)type;
   if (code != 0) return code;
   if (name == RT_DNN_ADVICE_RESULTS) {
-    *count = fake.ways;
-    for (int64_t i = 0; i < fake.ways && i < room; i++) {
+    *count = fake.n_configs;
+    for (int64_t i = 0; i < fake.n_configs && i < room; i++) {
       struct object *config = ((struct object **)at)[i];
       put(config, -1, 1, i);
       config->finished = true;
@@ -174,7 +174,7 @@ static int fake_fill(uint64_t at, unsigned word, size_t n, void *stream) {
 static struct rt_dnn library(int version) {
   memset(&fake, 0, sizeof fake);
   fake.version = version;
-  fake.ways = 2;
+  fake.n_configs = 2;
   fake.bytes[0] = fake.bytes[1] = 1000;
   struct rt_dnn dnn = {.version = fake_version,
                        .error_text = fake_error_text,
@@ -382,7 +382,7 @@ static void test_ways(void **state) {
   EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, exact, 1, INT64_MAX));
   assert_int_equal(plan.config, 0);
   rt_dnn_plan_free(&plan);
-  fake.ways = 0;
+  fake.n_configs = 0;
   EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED, "of 0 ways");
   assert_int_equal(fake.live, 0);
   kern_free(exact);
@@ -460,7 +460,7 @@ static void *plan_of(struct kern *kern, size_t bytes) {
   struct kern_library_call call = kern->library_call;
   size_t asked = 0;
   void *plan;
-  EXPECT_OK(rt_cuda_dnn.settle(&driver, &ctx->heap, kern, &call, &asked));
+  EXPECT_OK(rt_cuda_dnn.query_algorithm(&driver, &ctx->heap, kern, &call, &asked));
   assert_int_equal(asked, bytes);
   assert_int_equal(call.algorithm[0], fake.version);
   kern->library_call = call;
@@ -523,7 +523,7 @@ static void test_two_devices(void **state) {
   for (int i = 0; i < 2; i++) {
     size_t bytes;
     fake.handle = i == 0 ? (void *)&fake : &another;
-    EXPECT_OK(rt_cuda_dnn.settle(drivers[i], &ctx->heap, kern, &call, &bytes));
+    EXPECT_OK(rt_cuda_dnn.query_algorithm(drivers[i], &ctx->heap, kern, &call, &bytes));
     kern->library_call = call;
     EXPECT_OK(rt_cuda_dnn.plan(drivers[i], &ctx->heap, kern, &plans[i]));
   }
@@ -591,17 +591,17 @@ static void test_cached(void **state) {
 static void test_late(void **state) {
   (void)state;
   struct kern *kern = make_kernel(S, QUERN_DTYPE_F16, true, true, 1 << 20);
-  for (int ways = 1; ways <= 2; ways++) {
+  for (int n_configs = 1; n_configs <= 2; n_configs++) {
     struct rt_dnn dnn = library(91700);
     struct kern_library_call call = kern->library_call;
     size_t bytes;
     void *plan;
     EXPECT_OK(rt_dnn_use(&driver, &dnn));
-    fake.ways = ways;
+    fake.n_configs = n_configs;
     fake.refuses[0] = true;
-    EXPECT_OK(rt_cuda_dnn.settle(&driver, &ctx->heap, kern, &call, &bytes));
+    EXPECT_OK(rt_cuda_dnn.query_algorithm(&driver, &ctx->heap, kern, &call, &bytes));
     quern_status status = rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plan);
-    assert_int_equal(status, ways == 1 ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_OK);
+    assert_int_equal(status, n_configs == 1 ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_OK);
     if (status == QUERN_STATUS_OK) rt_cuda_dnn.free(&driver, plan);
     EXPECT_OK(rt_dnn_use(&driver, NULL));
     assert_int_equal(fake.live, 0);
@@ -620,17 +620,17 @@ static void test_wake(void **state) {
   struct rt_dnn dnn = library(91900);
   EXPECT_OK(rt_dnn_use(&driver, &dnn));
   int live = fake.live, before = fake.calls;
-  rt_cuda_dnn.wake(&driver);
+  rt_cuda_dnn.warm_up(&driver);
   int all = fake.calls - before;
   assert_true(all > 10 && fake.plans == 0 && fake.live == live);
   for (int i = 1; i <= all; i++) {
     fake.fail = fake.calls + i;
-    rt_cuda_dnn.wake(&driver);
+    rt_cuda_dnn.warm_up(&driver);
     assert_int_equal(fake.live, live);
   }
   fake.fail = 0;
   EXPECT_OK(rt_dnn_use(&driver, NULL));
-  rt_cuda_dnn.wake(&driver); /* without a device */
+  rt_cuda_dnn.warm_up(&driver); /* without a device */
   assert_int_equal(fake.live, 0);
 }
 

@@ -54,13 +54,13 @@ static void test_tuning(void **state) {
   fake_blas.bytes[2] = 128;
   fast = 3;
   rt_cuda_tuned(&ctx->heap, &driver, before, sizeof before);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   assert_true(kern->library_call.algorithm[0] == 3 && bytes == 128 && held == 0);
   rt_cuda_tuned(&ctx->heap, &driver, after, sizeof after);
   if (after[0] == 0) skip(); /* there is no cache */
   assert_string_not_equal(before, after);
   fast = 2; /* it is not timed again */
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   assert_true(kern->library_call.algorithm[0] == 3 && bytes == 128);
   rt_cuda_tuned(&ctx->heap, &driver, before, sizeof before);
   assert_string_equal(before, after);
@@ -80,7 +80,7 @@ static void test_no_memory(void **state) {
   blas.product = slow_product;
   fast = 2;
   left = 3;
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   assert_true(kern->library_call.algorithm[0] == 1 && held == 0 && fake_blas.live == 0);
   rt_cuda_tuned(&ctx->heap, &driver, text, sizeof text);
   assert_string_equal(text, "");

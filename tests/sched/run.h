@@ -42,7 +42,7 @@ static inline quern_tensor *run_data(quern_dtype dtype, int rank, const int64_t 
 struct run_way {
   const char *name;
   bool fuse;
-  int optimise, vector_bytes, threads;
+  int optimize, vector_bytes, threads;
   int64_t grain; /* 0: as chosen */
   bool far;      /* all caches are small: everything comes from memory */
   bool gpu;      /* made for a GPU, and interpreted */
@@ -174,7 +174,7 @@ static inline void run_group(const struct pass_group *group, const struct run_wa
     memcpy(run_add(memory, group->outs[0].tensor), run_find(memory, group->ins[0]), ir_bytes(group->outs[0].tensor));
     return;
   }
-  sched_choose(&sched, group, &target, way->optimise);
+  sched_choose(&sched, group, &target, way->optimize);
   if (way->grain > 0) sched.grain = way->grain;
   EXPECT_OK(sched_lower(&kern, &ctx->heap, ctx, group, &target, &sched));
   quern_status status = kern_verify(kern, NULL);

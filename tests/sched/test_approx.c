@@ -151,7 +151,7 @@ static bool is_short(const struct run_way *way, size_t n, quern_tensor **roots) 
   options.target = &target;
   EXPECT_OK(pass_fuse(&groups, &graph, &options));
   for (size_t g = 0; g < groups.groups.n; g++) {
-    sched_choose(&sched, groups.groups.at[g], &target, way->optimise);
+    sched_choose(&sched, groups.groups.at[g], &target, way->optimize);
     EXPECT_OK(sched_lower(&kern, &ctx->heap, ctx, groups.groups.at[g], &target, &sched));
     for (size_t i = 0; i < kern->fns.at[0]->insts.n; i++) {
       enum kern_op op = kern->fns.at[0]->insts.at[i].op;

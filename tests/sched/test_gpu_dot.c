@@ -236,12 +236,12 @@ static void test_reshaped(void **state) {
     CHECK("split otherwise", RESHAPE(y, p.b, p.m / 2, 2 * p.n));
     CHECK("merged and not", RESHAPE(y, p.b * p.m, 2, p.n / 2), biased);
     quern_tensor *merged = RESHAPE(biased, p.b * p.m, p.n);
-    CHECK("merged, normalised", op2(IR_MUL, merged, along_axis(1, merged)));
+    CHECK("merged, normalized", op2(IR_MUL, merged, along_axis(1, merged)));
     test_renew();
   }
 }
 
-/* A convolution, then what networks put behind it: flattened, normalised by channel, its image split. */
+/* A convolution, then what networks put behind it: flattened, normalized by channel, its image split. */
 static void test_convolution_reshaped(void **state) {
   (void)state;
   static const int64_t sizes[][3] = {{16, 16, 64}, {12, 20, 36}};
@@ -258,8 +258,8 @@ static void test_convolution_reshaped(void **state) {
     CHECK("pixels in a row", RESHAPE(op1(IR_ABS, image), 2, c, h * w));
     quern_tensor *groups = RESHAPE(image, 2, 4, c / 4, h * w);
     CHECK("groups of channels", op2(IR_MUL, groups, along_axis(1, groups)));
-    quern_tensor *normalised = op2(IR_ADD, image, along_axis(1, image));
-    CHECK("normalised, image split", RESHAPE(normalised, 2, c, h / 2, 2, w / 2, 2), image);
+    quern_tensor *normalized = op2(IR_ADD, image, along_axis(1, image));
+    CHECK("normalized, image split", RESHAPE(normalized, 2, c, h / 2, 2, w / 2, 2), image);
     CHECK("channels last, flat", RESHAPE(y, 2 * h * w, c));
     test_renew();
   }

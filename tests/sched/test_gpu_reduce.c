@@ -7,7 +7,7 @@
 static const struct run_way gpu_ways[] = {
     {"a GPU", true, 1, 16, 16384, 0, false, true},
     {"a GPU, a kernel a node", false, 1, 16, 16384, 0, false, true},
-    {"a GPU, not optimised", true, 0, 16, 16384, 0, false, true},
+    {"a GPU, not optimized", true, 0, 16, 16384, 0, false, true},
 };
 
 /* The first n_ways of them. */

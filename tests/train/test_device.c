@@ -1,5 +1,5 @@
 /* tests/train/test_device.c -- runs on a device with memory of its own, OpenCL where there is some: the same losses, checkpoints and
-** texts as on processors, and steps that are not waited for */
+** texts as on CPUs, and steps that are not waited for */
 #include "quern/generate.h"
 
 #include <signal.h>

@@ -21,7 +21,7 @@ static void describe(const quern_device *device, struct base_heap *heap, char *t
   struct rt_cache cache;
   struct rt_cc cc;
   const char *folders = getenv("PATH");
-  rt_cache_place(place, sizeof place);
+  rt_cache_path(place, sizeof place);
   rt_cache_open(&cache, heap, place, RT_CACHE_LIMIT);
   quern_status status = rt_cc_find(&cc, heap, &cache, base_env_get(BASE_ENV_CC), folders ? folders : "", 0);
   if (status != QUERN_STATUS_OK)

@@ -69,7 +69,7 @@ void rt_folder_remove(struct rt_folder *folder);
 void rt_folder_leave(struct rt_folder *folder);
 /* Removes what killed processes have left in an open folder, and in TMPDIR, /tmp and /dev/shm. */
 void rt_folder_sweep(int fd);
-void rt_places_sweep(void);
+void rt_temporary_sweep(void);
 bool rt_write_all(int fd, const void *bytes, size_t n);
 quern_status rt_file_write(const char *path, const void *bytes, size_t n) QUERN_NODISCARD;
 /* Reads a whole open file. */
@@ -99,7 +99,7 @@ struct rt_cache {
 };
 
 /* What QUERN_CACHE, XDG_CACHE_HOME and HOME say where the cache is; "" when nowhere. */
-void rt_cache_place(char *path, size_t bytes);
+void rt_cache_path(char *path, size_t bytes);
 /* Opens the cache in a folder, which is made when missing. One that cannot be used, or that others could write to or
 ** exchange, is left alone: there is no cache then, and a warning says why, once a process. "": no cache. The first time
 ** in a process, what killed ones have left in it is removed. */
@@ -165,11 +165,11 @@ int64_t rt_cc_bytes(const struct rt_cc *cc, int64_t text);
 quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const struct cg_target *target, bool debug,
                            size_t n, const struct rt_cc_job *jobs, bool *usable) QUERN_NODISCARD;
 
-/* ---- units (units.c): which kernels are compiled together ---------------------------------------------------- */
+/* ---- units (translation_units.c): which kernels are compiled together ---------------------------------------------------- */
 
 /* Gives each kernel k with pick[k] the number of a unit, 0 .. *n - 1, of at most `most` unless they became too long for
 ** a compiler, so that they take about as long; kernels that call the same functions come together where that pays. */
-quern_status rt_units_deal(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
-                           int most, int *unit, int *n_units) QUERN_NODISCARD;
+quern_status rt_units_assign(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
+                             int most, int *unit, int *n_units) QUERN_NODISCARD;
 
 #endif

@@ -178,7 +178,7 @@ void rt_folder_sweep(int fd) {
     close(copy);
 }
 
-void rt_places_sweep(void) {
+void rt_temporary_sweep(void) {
   for (int i = 0; i < PLACES; i++) {
     int fd =
         i > 0 && strcmp(place_of(i), place_of(i - 1)) == 0 ? -1 : open(place_of(i), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

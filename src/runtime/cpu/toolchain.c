@@ -259,7 +259,7 @@ static quern_status compile(const struct rt_cc *cc, struct base_heap *heap, cons
   }
   quern_status status = QUERN_STATUS_OK;
   if (!fits) status = base_error(QUERN_STATUS_INTERNAL, "a command of more than %d words", MOST_ARGS);
-  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_processors(), seconds, folder);
+  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_cpus(), seconds, folder);
   *failed = 0;
   while (status == QUERN_STATUS_OK && *failed < n && made_object(&commands[*failed], jobs[*failed].object)) ++*failed;
   base_free(heap, args, bytes);

@@ -150,8 +150,8 @@ static int set_end(const struct rt_blas_product *p, const struct rt_blas *blas) 
   if (q->aux.mem != KERN_NONE && q->batches > 1 && code == 0)
     code = blas->product_set(p->product, PRODUCT_AUX_BATCH_STRIDE, &q->aux.batch, sizeof q->aux.batch);
   bool loose = q->d.alignment < 16; /* then so may be what has no alignment of its own to be told */
-  char *nowhere = (char *)(uintptr_t)SOME_ADDRESS + (loose ? q->d.alignment : 0);
-  return code != 0 ? code : point(p, blas, nowhere, address(&q->aux, nowhere));
+  char *virtual_tensor = (char *)(uintptr_t)SOME_ADDRESS + (loose ? q->d.alignment : 0);
+  return code != 0 ? code : point(p, blas, virtual_tensor, address(&q->aux, virtual_tensor));
 }
 
 static quern_status make_product(struct rt_blas_product *p, const struct rt_blas *blas) {
@@ -261,8 +261,9 @@ static uint64_t whose(const struct rt_blas *blas) {
   return base_hash_bytes(BASE_HASH_SEED, blas->identity, strlen(blas->identity));
 }
 
-quern_status rt_blas_settle(const struct rt_blas *blas, const struct rt_cuda_driver *driver, struct base_heap *heap,
-                            const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
+quern_status rt_blas_query_algorithm(const struct rt_blas *blas, const struct rt_cuda_driver *driver,
+                                     struct base_heap *heap, const struct kern *kern, struct kern_library_call *call,
+                                     size_t *bytes) {
   struct rt_blas_product p;
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
   int n;
@@ -299,7 +300,8 @@ static bool is_known(const struct plan *plan, const struct rt_blas *blas, const 
          result.bytes <= plan->work;
 }
 
-static quern_status find_way(struct plan *plan, const struct rt_blas *blas, const struct kern_library_call *call) {
+static quern_status find_algorithm(struct plan *plan, const struct rt_blas *blas,
+                                   const struct kern_library_call *call) {
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
   int n;
   memcpy(plan->algorithm, call->algorithm, sizeof plan->algorithm);
@@ -326,7 +328,7 @@ quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, co
   plan->work = call->work != KERN_NONE ? (size_t)kern->mems[call->work].count : 0;
   pthread_mutex_init(&plan->lock, NULL);
   quern_status status = rt_blas_product_init(&plan->product, blas, kern);
-  if (status == QUERN_STATUS_OK) status = find_way(plan, blas, call);
+  if (status == QUERN_STATUS_OK) status = find_algorithm(plan, blas, call);
   if (status == QUERN_STATUS_OK)
     *made = plan;
   else
@@ -384,7 +386,7 @@ static quern_status open_library(const struct rt_cuda_driver *driver, char *iden
 }
 
 /* A product of bf16 with sums of f32. */
-static void wake(const struct rt_cuda_driver *driver) {
+static void warm_up(const struct rt_cuda_driver *driver) {
   enum { COMPUTE_F32 = 68, TYPE_F32 = 0, TYPE_BF16 = 14, NO_END = 1 };
   const struct rt_blas_matrix matrix = {
       .type = TYPE_BF16, .size = 2, .rows = 256, .columns = 256, .leading = 256, .alignment = 256};
@@ -401,11 +403,11 @@ static void wake(const struct rt_cuda_driver *driver) {
   rt_blas_product_fini(&p, blas);
 }
 
-static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                           struct kern_library_call *call, size_t *bytes) {
+static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct base_heap *heap,
+                                    const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct rt_blas *blas;
   QUERN_TRY(rt_blas_open(driver, &blas));
-  return rt_blas_settle(blas, driver, heap, kern, call, bytes);
+  return rt_blas_query_algorithm(blas, driver, heap, kern, call, bytes);
 }
 
 static quern_status plan(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
@@ -431,8 +433,8 @@ const struct rt_cuda_library rt_cuda_blas = {.name = "cuBLASLt",
                                              .load = load_ahead,
                                              .open = open_library,
                                              .close = rt_blas_close,
-                                             .wake = wake,
-                                             .settle = settle,
+                                             .warm_up = warm_up,
+                                             .query_algorithm = query_algorithm,
                                              .plan = plan,
                                              .run = run,
                                              .free = free_plan};

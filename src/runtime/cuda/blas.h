@@ -3,7 +3,7 @@
 */
 #ifndef RUNTIME_CUDA_BLAS_H
 #define RUNTIME_CUDA_BLAS_H
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 
 enum { RT_BLAS_WORDS = 8, RT_BLAS_CHOICES = 8, RT_BLAS_WORK = 32 << 20 /* bytes of workspace at most */ };
 
@@ -80,8 +80,9 @@ quern_status rt_blas_product_run(const struct rt_blas_product *p, const struct r
                                  void *stream, void *const *mems, void *work, size_t bytes) QUERN_NODISCARD;
 
 /* The functions of the table rt_cuda_blas, of any library. */
-quern_status rt_blas_settle(const struct rt_blas *blas, const struct rt_cuda_driver *driver, struct base_heap *heap,
-                            const struct kern *kern, struct kern_library_call *call, size_t *bytes) QUERN_NODISCARD;
+quern_status rt_blas_query_algorithm(const struct rt_blas *blas, const struct rt_cuda_driver *driver,
+                                     struct base_heap *heap, const struct kern *kern, struct kern_library_call *call,
+                                     size_t *bytes) QUERN_NODISCARD;
 quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, const struct kern *kern,
                           void **plan) QUERN_NODISCARD;
 quern_status rt_blas_run(const struct rt_blas *blas, void *plan, void *stream, void *const *mems,

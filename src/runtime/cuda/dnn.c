@@ -3,10 +3,10 @@
 ** settled that the cache does not know, a thread compiles it, for the device rather than by the handle, which belongs
 ** to one thread at a time; meanwhile other kernels are made, and when it is planned the text of what came out becomes
 ** the plan.
-** see: calls.h, docs/design/008-libraries.md      tests: tests/runtime/test_dnn.c; make test-cuda
+** see: libraries.h, docs/design/008-libraries.md      tests: tests/runtime/test_dnn.c; make test-cuda
 */
 #include "runtime/cuda/dnn.h"
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 #include "runtime/runtime.h"
 
 #include <dlfcn.h>
@@ -66,8 +66,8 @@ quern_status rt_dnn_load(struct rt_dnn *dnn) {
 struct rt_cuda_dnn {
   struct rt_cuda_driver *driver;
   struct base_heap heap;
-  pthread_mutex_t lock;        /* of all below: a handle is used by one thread at a time */
-  struct rt_dnn opened, ahead; /* ahead: the same without its handle, for its device; no device: there is none */
+  pthread_mutex_t lock;             /* of all below: a handle is used by one thread at a time */
+  struct rt_dnn opened, handleless; /* ahead: the same without its handle, for its device; no device: there is none */
   struct kept *plans;
   uint64_t last_use;
 };
@@ -178,9 +178,9 @@ static quern_status new_state(struct rt_cuda_driver *driver, const struct rt_dnn
   s->driver = driver;
   s->heap = heap;
   pthread_mutex_init(&s->lock, NULL);
-  s->opened = s->ahead = *opened;
-  s->ahead.handle = NULL;
-  s->ahead.device = opened->handle != NULL ? describe_device(opened) : NULL;
+  s->opened = s->handleless = *opened;
+  s->handleless.handle = NULL;
+  s->handleless.device = opened->handle != NULL ? describe_device(opened) : NULL;
   atomic_store(&driver->dnn, s);
   return QUERN_STATUS_OK;
 }
@@ -192,7 +192,7 @@ static void free_state(struct rt_cuda_dnn *s) {
     drop(k);
     base_free(&s->heap, k, sizeof *k);
   }
-  if (s->ahead.device != NULL) (void)s->ahead.drop(s->ahead.device);
+  if (s->handleless.device != NULL) (void)s->handleless.drop(s->handleless.device);
   pthread_mutex_destroy(&s->lock);
   struct base_heap heap = s->heap;
   base_free(&heap, s, sizeof *s);
@@ -253,7 +253,7 @@ static quern_status open_library(const struct rt_cuda_driver *driver, char *iden
 
 static void name_text(const struct rt_cuda_dnn *s, const int64_t key[KEY], uint64_t name[2]) {
   const struct rt_cuda_driver *driver = s->driver;
-  const int64_t device[] = {driver->major, driver->minor, driver->processors};
+  const int64_t device[] = {driver->major, driver->minor, driver->multiprocessors};
   for (uint64_t i = 0; i < 2; i++) {
     uint64_t h = base_hash_string(base_hash_u64(BASE_HASH_SEED, i), s->opened.identity);
     h = base_hash_bytes(base_hash_string(h, driver->name), device, sizeof device);
@@ -298,8 +298,8 @@ static quern_status keep_text(const struct rt_cuda_dnn *s, struct base_heap *hea
 
 /* A plan that a thread is to compile. */
 static quern_status begin(const struct rt_cuda_dnn *s, const struct kern *kern, struct kept *k) {
-  QUERN_CHECK(s->ahead.device != NULL, UNSUPPORTED, "%s: no device", s->opened.identity);
-  QUERN_TRY(rt_dnn_plan_begin(&k->plan, &s->ahead, kern, 0, INT64_MAX));
+  QUERN_CHECK(s->handleless.device != NULL, UNSUPPORTED, "%s: no device", s->opened.identity);
+  QUERN_TRY(rt_dnn_plan_begin(&k->plan, &s->handleless, kern, 0, INT64_MAX));
   k->driver = s->driver;
   k->compiling = base_thread_start(&k->thread, compile, k) == QUERN_STATUS_OK;
   if (k->compiling) return QUERN_STATUS_OK;
@@ -351,7 +351,8 @@ static quern_status complete(const struct rt_cuda_dnn *s, struct base_heap *heap
 static quern_status check_places(const struct kern *kern) {
   const struct kern_attention *a = &kern->library_call.attention;
   const struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
-  QUERN_CHECK(!kern->unaligned_base, UNSUPPORTED, "cuDNN: attention in a loop whose turns are not aligned to 16 bytes");
+  QUERN_CHECK(!kern->unaligned_base, UNSUPPORTED,
+              "cuDNN: attention in a loop whose iterations are not aligned to 16 bytes");
   for (size_t i = 0; i < BASE_COUNT(views); i++) {
     if (views[i]->mem == KERN_NONE || (kern->library_call.kind == KERN_LIBRARY_ATTENTION && i >= 4)) continue;
     QUERN_CHECK(views[i]->at % 8 == 0, UNSUPPORTED,
@@ -361,7 +362,7 @@ static quern_status check_places(const struct kern *kern) {
 }
 
 /* A head of a few rows, asked about for the device: the handle is for others meanwhile. */
-static void wake(const struct rt_cuda_driver *driver) {
+static void warm_up(const struct rt_cuda_driver *driver) {
   enum { ROWS = 128, WIDTH = 64, ALL = ROWS * WIDTH };
 #define DENSE(MEM)                                                                                                     \
   { .mem = (MEM), .batch = ALL, .head = ALL, .row = WIDTH }
@@ -385,12 +386,13 @@ static void wake(const struct rt_cuda_driver *driver) {
 #undef DENSE
   struct rt_dnn_plan plan_of_any;
   const struct rt_cuda_dnn *s = atomic_load(&driver->dnn);
-  if (s == NULL || s->ahead.device == NULL) return;
-  if (rt_dnn_plan_begin(&plan_of_any, &s->ahead, &any, 0, INT64_MAX) == QUERN_STATUS_OK) rt_dnn_plan_free(&plan_of_any);
+  if (s == NULL || s->handleless.device == NULL) return;
+  if (rt_dnn_plan_begin(&plan_of_any, &s->handleless, &any, 0, INT64_MAX) == QUERN_STATUS_OK)
+    rt_dnn_plan_free(&plan_of_any);
 }
 
-static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                           struct kern_library_call *call, size_t *bytes) {
+static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct base_heap *heap,
+                                    const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct rt_cuda_dnn *s;
   struct kept *k;
   QUERN_TRY(check_places(kern));
@@ -457,8 +459,8 @@ const struct rt_cuda_library rt_cuda_dnn = {.name = "cuDNN",
                                             .load = load_ahead,
                                             .open = open_library,
                                             .close = close_library,
-                                            .wake = wake,
-                                            .settle = settle,
+                                            .warm_up = warm_up,
+                                            .query_algorithm = query_algorithm,
                                             .plan = plan,
                                             .run = run,
                                             .free = free_plan};

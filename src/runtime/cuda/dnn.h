@@ -9,9 +9,10 @@ enum {
 #define NUMBER(NAME, VALUE) RT_DNN_##NAME = (VALUE),
 #include "runtime/cuda/dnn.def"
 #undef NUMBER
-  RT_DNN_OLDEST = 91002,   /* 9.10.2; those before have faults that concern attention */
-  RT_DNN_ODD_KEYS = 91600, /* from here on backward takes any number of keys; before, those of a block must be masked */
-  RT_DNN_MOST = 160        /* descriptors of a plan */
+  RT_DNN_OLDEST = 91002, /* 9.10.2; those before have faults that concern attention */
+  RT_DNN_ANY_KEY_COUNT =
+      91600,        /* from here on backward takes any number of keys; before, those of a block must be masked */
+  RT_DNN_MOST = 160 /* descriptors of a plan */
 };
 
 /* The library. Plans are for its handle's device or, without a handle, for the device that a descriptor tells of: these cannot be run. */
@@ -68,9 +69,9 @@ struct rt_dnn_plan {
   int n_made;
   void *made[RT_DNN_MOST]; /* descriptors, which it owns */
   void *plan;
-  int config, ways;   /* which of how many ways that were advised */
-  int64_t bytes, own; /* of the workspace: `own` of the library, then tensors */
-  int n_tensors;      /* that it is given when it runs */
+  int config, n_configs; /* which of how many ways that were advised */
+  int64_t bytes, own;    /* of the workspace: `own` of the library, then tensors */
+  int n_tensors;         /* that it is given when it runs */
   int64_t id[RT_DNN_IDS];
   int mem[RT_DNN_IDS];    /* by place in id: the memory, or -1 of numbers, or -2 of the workspace */
   int64_t at[RT_DNN_IDS]; /* and the byte there */

@@ -57,7 +57,7 @@ static int64_t bytes_of(const struct rt_dnn *dnn, void *descriptor, int name) {
   return dnn->get(descriptor, name, RT_DNN_TYPE_INT64, 1, &n, &bytes) == 0 ? round_up(bytes) : INT64_MAX;
 }
 
-static void tell_device(struct rt_dnn_graph *g, void *plan) {
+static void report_device(struct rt_dnn_graph *g, void *plan) {
   const struct rt_dnn *dnn = g->plan->dnn;
   if (dnn->handle != NULL)
     rt_dnn_set(g, plan, RT_DNN_PLAN_HANDLE, RT_DNN_TYPE_HANDLE, 1, &dnn->handle);
@@ -80,7 +80,7 @@ static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
   void *graph = graph_of(g);
   int64_t n = ask(g, graph, configs);
   QUERN_TRY(g->failed);
-  plan->ways = (int)n;
+  plan->n_configs = (int)n;
   for (int64_t i = 0; i < n; i++) {
     int64_t k = ((first >= 0 && first < n ? first : 0) + i) % n,
             bytes = bytes_of(plan->dnn, configs[k], RT_DNN_CONFIG_BYTES);
@@ -88,7 +88,7 @@ static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
     plan->config = (int)k;
     plan->plan = rt_dnn_make(g, RT_DNN_PLAN);
     rt_dnn_set(g, plan->plan, RT_DNN_PLAN_CONFIG, RT_DNN_TYPE_DESCRIPTOR, 1, &configs[k]);
-    tell_device(g, plan->plan);
+    report_device(g, plan->plan);
     place_work(g, bytes);
     return g->failed;
   }
@@ -137,9 +137,9 @@ quern_status rt_dnn_plan_finish(struct rt_dnn_plan *plan) {
 quern_status rt_dnn_plan_make(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern, int config,
                               int64_t most) {
   quern_status status = QUERN_STATUS_OK;
-  for (int tries = 0, ways = 1; tries < ways; tries++) {
+  for (int tries = 0, n_configs = 1; tries < n_configs; tries++) {
     QUERN_TRY(rt_dnn_plan_begin(plan, dnn, kern, config, most));
-    ways = plan->ways;
+    n_configs = plan->n_configs;
     config = plan->config + 1;
     status = rt_dnn_plan_finish(plan);
     if (status == QUERN_STATUS_OK) return status;
@@ -155,7 +155,7 @@ quern_status rt_dnn_plan_restore(struct rt_dnn_plan *plan, const struct rt_dnn *
   rt_dnn_plan_free(plan);
   plan->plan = rt_dnn_make(&g, RT_DNN_PLAN);
   rt_dnn_set(&g, plan->plan, RT_DNN_PLAN_TEXT, RT_DNN_TYPE_CHAR, (int64_t)n, text);
-  tell_device(&g, plan->plan);
+  report_device(&g, plan->plan);
   if (g.failed == QUERN_STATUS_OK) g.failed = rt_dnn_check(dnn, compile(dnn, plan->plan), "a plan from its text");
   if (g.failed == QUERN_STATUS_OK) {
     int64_t bytes = bytes_of(dnn, plan->plan, RT_DNN_PLAN_BYTES);

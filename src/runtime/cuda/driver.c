@@ -4,13 +4,13 @@
 ** keeps: nothing of CUDA is needed to build Quern, or to run anything else of it
 ** tests: tests/runtime/test_gpu.c, make test-cuda
 */
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ATTRIBUTE_PROCESSORS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, NO_DEVICE = 100 };
+enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, NO_DEVICE = 100 };
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
 
@@ -142,7 +142,7 @@ static quern_status find_device(struct rt_cuda_driver *d) {
   (void)d->device_name(d->name, sizeof d->name, d->device);
   QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->major, ATTRIBUTE_MAJOR, d->device), d->name));
   QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->minor, ATTRIBUTE_MINOR, d->device), d->name));
-  QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->processors, ATTRIBUTE_PROCESSORS, d->device), d->name));
+  QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->multiprocessors, ATTRIBUTE_SMS, d->device), d->name));
   d->target = rt_cuda_row(d->major, d->minor, &d->ptx);
   QUERN_CHECK(d->target != NULL, UNSUPPORTED, "cuda: %s is too old: its compute capability is %d.%d, 7.5 is needed",
               d->name, d->major, d->minor);
@@ -150,7 +150,7 @@ static quern_status find_device(struct rt_cuda_driver *d) {
 }
 
 void rt_cuda_driver_init(struct rt_cuda_driver *driver) {
-  pthread_mutex_t *const locks[] = {&driver->blas_once.lock, &driver->dnn_once.lock, &driver->waking.lock};
+  pthread_mutex_t *const locks[] = {&driver->blas_once.lock, &driver->dnn_once.lock, &driver->preloading.lock};
   for (size_t i = 0; i < BASE_COUNT(locks); i++) pthread_mutex_init(locks[i], NULL);
 }
 
@@ -173,9 +173,9 @@ static quern_status open_device(const quern_device *device, void **state) {
   base_heap_init(&heap, NULL);
   struct rt_cuda_driver *d = base_alloc_zero(&heap, sizeof *d);
   if (d == NULL) return QUERN_STATUS_MEMORY;
-  bool ahead = base_thread_start(&thread, rt_cuda_load_ahead, NULL) == QUERN_STATUS_OK;
+  bool preload = base_thread_start(&thread, rt_cuda_load_libraries, NULL) == QUERN_STATUS_OK;
   quern_status status = open_ordinal(d, device->ordinal);
-  if (ahead) base_thread_join(&thread);
+  if (preload) base_thread_join(&thread);
   *state = d;
   if (status != QUERN_STATUS_OK) base_free(&heap, d, sizeof *d);
   return status;

@@ -60,7 +60,7 @@ static quern_status begin_step(struct rt_stream *stream, size_t n, const int *st
                        "a step of a capture");
 }
 
-quern_status rt_cuda_capture_after(struct rt_stream *stream, size_t n, const int *steps) {
+quern_status rt_cuda_capture_depend(struct rt_stream *stream, size_t n, const int *steps) {
   const struct rt_cuda_driver *d = stream->driver;
   if (d->capture_info == NULL || d->capture_depends == NULL) return QUERN_STATUS_OK; /* one after another, then */
   QUERN_TRY(rt_cuda_check(d, rt_cuda_enter(d), "its context"));

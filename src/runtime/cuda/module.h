@@ -2,7 +2,7 @@
 */
 #ifndef RUNTIME_CUDA_MODULE_H
 #define RUNTIME_CUDA_MODULE_H
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 
 /* Addresses that a launch can be given: a device and driver of any kind takes 4096 bytes. */
 enum { RT_CUDA_TABLE = 512 };

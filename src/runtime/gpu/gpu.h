@@ -5,7 +5,7 @@
 #define RUNTIME_GPU_GPU_H
 #include "runtime/cpu/cpu_int.h"
 
-/* ---- units (units.c): which kernels are compiled together, and what became of them ------------------------------- */
+/* ---- units (translation_units.c): which kernels are compiled together, and what became of them ------------------------------- */
 
 struct rt_gpu_unit {
   size_t first, n; /* kernels */
@@ -41,7 +41,7 @@ quern_status rt_gpu_units_make(struct rt_gpu_units *units, struct base_heap *hea
                                const struct rt_gpu_compiler *compiler, struct rt_stats *stats) QUERN_NODISCARD;
 void rt_gpu_units_fini(struct rt_gpu_units *units);
 
-/* ---- kernels (units.c): what launching them needs to know --------------------------------------------------- */
+/* ---- kernels (translation_units.c): what launching them needs to know --------------------------------------------------- */
 
 struct rt_gpu_phase {
   struct kern_phase phase;
@@ -55,8 +55,8 @@ struct rt_gpu_kernel {
   const char *name; /* of the kernel, which lives as long */
   size_t unit;
   int n_mems, n_scalars, n_phases;
-  bool scratch; /* it needs some */
-  int joined;   /* launches that can be made as one: rows of the table of its memories; 1: it has none */
+  bool scratch;    /* it needs some */
+  int max_batched; /* launches that can be made as one: rows of the table of its memories; 1: it has none */
   struct rt_gpu_phase phases[KERN_MAX_PHASES];
 };
 

@@ -10,7 +10,7 @@
 quern_status rt_null_texts(struct base_heap *heap, size_t n, const struct kern *const *kernels,
                            const struct cg_target *target) QUERN_NODISCARD;
 
-/* A test's wish: from now on kernels for CUDA are compiled many at a time and little optimised, which is a third of the work. Those that
+/* A test's wish: from now on kernels for CUDA are compiled many at a time and little optimized, which is a third of the work. Those that
 ** cannot be are compiled one by one, as the device cuda does it, for a message that names the kernel. */
 void rt_null_quick(bool quick);
 
