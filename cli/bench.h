@@ -96,7 +96,7 @@ struct bench_row {
   struct {
     const char *key;
     double value;
-  } more[BENCH_MORE]; /* what else a suite tells */
+  } more[BENCH_MORE]; /* what else a suite reports */
 };
 void bench_row_add(struct bench_row *row, const char *key, double value);
 

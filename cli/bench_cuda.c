@@ -178,7 +178,7 @@ static int run_case(struct bench_run *run, const struct cuda_case *c) {
 
 /* ---- the suite -------------------------------------------------------------------------------------------------- */
 
-/* Whether there is a card; else says what is missing. */
+/* Whether there is a card; else reports what is missing. */
 static int find_card(struct bench_run *run) {
   quern_device *device;
   quern_device_info info = {.size = sizeof info};

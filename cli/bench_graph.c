@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What a child tells. */
+/* What a child reports. */
 struct outcome {
   bool good;
   double seconds; /* of quern_program_compile */

@@ -85,7 +85,7 @@ struct writer {
   quern_sampling sampling;
   int64_t tokens; /* to write */
   struct piece piece;
-  bool times;    /* are told in the end */
+  bool times;    /* are reported in the end */
   double prompt; /* seconds of the prompt; of tokens by how many were there before: 0 .. 1, 2 .. 3, 4 .. 7, ... */
   struct {
     int64_t n;

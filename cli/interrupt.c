@@ -1,4 +1,4 @@
-/* cli/interrupt.c -- Ctrl-C while something long runs: what was done so far is told or saved, then the program ends
+/* cli/interrupt.c -- Ctrl-C while something long runs: what was done so far is reported or saved, then the program ends
 ** One press can come as two signals: timeout(1) and others send it to the program and then to its whole group. What
 ** follows the first within ECHO_MS is therefore the same press; what comes later ends the program at once. Only people
 ** and process managers repeat themselves to say "at once", with SIGINT and SIGTERM: a terminal that is closed sends

@@ -1,4 +1,4 @@
-/* cli/line.c -- what a run tells as it goes: on a terminal one line that is drawn again and again, else a line for some steps
+/* cli/line.c -- what a run reports as it goes: on a terminal one line that is drawn again and again, else a line for some steps
 ** keeps: the live line never has more columns than the terminal, and is drawn at most ten times a second
 ** tests: tests/cli/test_train.c
 */

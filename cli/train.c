@@ -22,7 +22,7 @@ struct session {
   char saved[4200]; /* the last checkpoint */
 };
 
-/* ---- what is told ------------------------------------------------------------------------------------------------- */
+/* ---- what is reported ------------------------------------------------------------------------------------------------- */
 
 static void add_kind(char *text, size_t bytes, const char *name, int64_t size) {
   char number[24];

@@ -1,4 +1,4 @@
-/* cli/train.h -- what the commands of training share: configurations of the command line, the line that tells how it goes */
+/* cli/train.h -- what the commands of training share: configurations of the command line, the line that reports how it goes */
 #ifndef CLI_TRAIN_H
 #define CLI_TRAIN_H
 #include "cli.h"
@@ -30,7 +30,7 @@ void cli_line_step(struct cli_line *line, const quern_train_record *record);
 void cli_tell_run(struct cli_line *line, const quern_train_info *info);
 /* A line of its own, above the live one. */
 void cli_line_print(struct cli_line *line, const char *fmt, ...) CLI_PRINTF(2, 3);
-/* The last step is told, unless it was; then the line is left as it is. */
+/* The last step is reported, unless it was; then the line is left as it is. */
 void cli_line_stop(struct cli_line *line);
 void cli_line_end(struct cli_line *line);
 

@@ -254,7 +254,7 @@ quern_status engine_make_plans(struct engine_build *b, int64_t *least) QUERN_NOD
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
 /* The subgraphs of a control node's graphs; other is -1 when there is none. */
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
-/* Ends a stage: verifies what it made, says how long it took, writes it to QUERN_DUMP_DIR (stage.c). */
+/* Ends a stage: verifies what it made, gives how long it took, writes it to QUERN_DUMP_DIR (stage.c). */
 quern_status engine_end_stage(struct engine_build *b, const char *stage) QUERN_NODISCARD;
 
 /* ---- instances

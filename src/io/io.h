@@ -14,7 +14,7 @@ quern_status io_file_write(const char *what, const char *path, size_t n, const s
 
 /* The same in two steps, for several files that belong together: begin writes and synchronizes the new file under a
 ** temporary name; end renames it to path (and sync_folder makes that last), or removes it when it is to be kept no
-** more. In between its descriptor stays open, since the lock on it says that the file's writer lives
+** more. In between its descriptor stays open, since the lock on it states that the file's writer lives
 ** (base_temporary_open). */
 enum { IO_PATH_MOST = 4096 };
 struct io_pending {

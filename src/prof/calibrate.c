@@ -195,7 +195,7 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
     limits->bytes[i] = i == PROF_DRAM ? (int64_t)bench->bytes : 2 * shares[i] * threads * 4;
     limits->bandwidth[i] = 4.0 * (double)(shares[i] * threads) / seconds[READ + i];
   }
-  /* what a level gives, those nearer give too: a smaller figure only says that another program was at work */
+  /* what a level gives, those nearer give too: a smaller figure only states that another program was at work */
   for (int i = PROF_LEVELS - 2; i >= 0; i--)
     limits->bandwidth[i] = BASE_MAX(limits->bandwidth[i], limits->bandwidth[i + 1]);
   limits->copy = 8.0 * (double)(shares[PROF_DRAM] * threads) / seconds[COPY];
@@ -204,7 +204,7 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
 
 /* ---- keeping -------------------------------------------------------------------------------------------- */
 
-/* The CPU's name, as far as the system tells. */
+/* The CPU's name, as far as the system reports it. */
 static void cpu_name(char *name, size_t bytes) {
   snprintf(name, bytes, "CPU");
   FILE *file = fopen("/proc/cpuinfo", "r");

@@ -77,11 +77,11 @@ struct rt_stats {       /* of making a module */
 
 /* What is done on a device with memory of its own, one thing after another: of an instance. Pointers to that memory are numbers to
 ** the host, which it may add to but never follow. Calls may return before what they ask for is done, download and wait excepted;
-** what goes wrong meanwhile is told by a later call. */
+** what goes wrong meanwhile is reported by a later call. */
 struct rt_stream;
 /* What a stream was asked for while it was captured, to be done again and again. */
 struct rt_graph {
-  size_t steps, bytes; /* of it; of the device that it takes beside what was allocated, as far as the driver tells */
+  size_t steps, bytes; /* of it; of the device that it takes beside what was allocated, as far as the driver reports it */
 };
 struct rt_remote {
   quern_status (*open)(const quern_device *device, struct rt_stream **stream, struct base_heap *heap);
@@ -145,7 +145,7 @@ struct rt_backend {
   void (*close)(void *state);
   /* (optional) The device as its driver names it. */
   const char *(*model)(const quern_device *device);
-  /* (optional) Bytes of its memory, where the remote does not tell its room; 0: not known. */
+  /* (optional) Bytes of its memory, where the remote does not report its room; 0: not known. */
   int64_t (*memory)(const quern_device *device);
   /* What it works with, in a line: the compiler, or that there is none. */
   void (*describe)(const quern_device *device, struct base_heap *heap, char *text, size_t bytes);
@@ -157,7 +157,7 @@ struct rt_backend {
   /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. NULL: it was
   ** compiled, or could not be; nothing goes on beside the caller any more. */
   void (*preload)(const quern_device *device, const struct cg_target *target);
-  /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and says so in
+  /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and reports it in
   ** the call and its workspace. UNSUPPORTED: the library cannot do it. */
   quern_status (*query_algorithm)(const quern_device *device, struct kern *kern, const struct cg_target *target);
   /* (optional) Measures what it can do, which takes about a second. */
@@ -212,12 +212,12 @@ quern_status rt_device_named(const quern_device **device, const char *what, cons
 void rt_device_hold(const quern_device *device);
 void rt_device_drop(const quern_device *device);
 /* "auto": the first device of the first backend that it suits, in the order of backends; else the CPU, and the thread's
-** last error says why. rt_device_find says it in the log, once. The caller is a user of it. */
+** last error gives the reason. rt_device_find says it in the log, once. The caller is a user of it. */
 const quern_device *rt_device_best(void);
-/* Whether its driver and a card are there; the error says what is missing. */
+/* Whether its driver and a card are there; the error names what is missing. */
 quern_status rt_device_probe(const quern_device *device, const struct base_heap *heap) QUERN_NODISCARD;
 
-/* What is opened for a device: by open, once, by whoever comes first, while others wait; what went wrong then is told
+/* What is opened for a device: by open, once, by whoever comes first, while others wait; what went wrong then is reported
 ** to all, but for missing memory, after which it is tried again. */
 quern_status rt_device_open(const quern_device *device, quern_status (*open)(const quern_device *device, void **state),
                             void **state) QUERN_NODISCARD;

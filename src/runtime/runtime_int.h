@@ -10,7 +10,7 @@
 
 /* ---- devices.c ---------------------------------------------------------------------------------------------------- */
 
-/* What is opened once, by whoever comes first: what went wrong then is told to all, but for missing memory, after which
+/* What is opened once, by whoever comes first: what went wrong then is reported to all, but for missing memory, after which
 ** it is tried again. */
 struct rt_once {
   pthread_mutex_t lock;

@@ -93,7 +93,7 @@ static bool is_resolved(const char *key, const char *asked) {
   return false;
 }
 
-/* The first key that says what is computed and differs; NULL: it is the same run. */
+/* The first key that reports what is computed and differs; NULL: it is the same run. */
 static const char *find_difference(const quern_config *asked, const quern_config *written) {
   for (size_t i = 0; i < train_n_keys; i++) {
     const char *key = train_keys[i].name, *ours = quern_config_get(asked, key), *its = quern_config_get(written, key);

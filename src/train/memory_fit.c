@@ -104,7 +104,7 @@ static int64_t others_bytes(const quern_trainer *t, const quern_program *initial
 /* ---- the least ------------------------------------------------------------------------------------------ */
 
 /* What a run needs at least. It is found before anything is compiled and does not depend on the limit, so that the
-** same limits are refused every time, and a limit that is told is met. */
+** same limits are refused every time, and a limit that is reported is met. */
 struct need {
   int64_t step;      /* memory limit of the step's program: the smallest that can be met */
   int64_t process;   /* what the process takes while programs are made */
@@ -116,7 +116,7 @@ struct need {
 static int64_t least_later(const struct need *need) { return BASE_MAX(need->run, need->process); }
 static int64_t least_now(const struct need *need) { return BASE_MAX(least_later(need), need->compiling); }
 
-/* The least is told in tenths of a MiB, above what is resident by more than that differs from run to run. */
+/* The least is reported in tenths of a MiB, above what is resident by more than that differs from run to run. */
 static quern_status refuse(const quern_trainer *t, const struct need *need) {
   enum { MARGIN = 1 << 18, MIB = 1 << 20 };
   char limit[TRAIN_TEXT], later[128] = "a smaller batch, accum=auto, or checkpoint=block";

@@ -1,5 +1,5 @@
 /* train/metrics.c -- what a run writes into its folder
-** metrics.jsonl has a line a step and a line an evaluation; run.json what the run is, its kernels and its memory; config its keys.
+** metrics.jsonl has a line per step and a line per evaluation; run.json what the run is, its kernels and its memory; config its keys.
 ** keeps: files are replaced whole; a line is added whole; lines after the step that a run goes on from are removed first
 ** tests: tests/train/test_loop.c
 */

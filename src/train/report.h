@@ -81,7 +81,7 @@ struct train_chart {
   size_t n_series;
   const struct train_series *series;
 };
-/* Adds a figure; one that says so when there is nothing to draw. */
+/* Adds a figure; one that reports it when there is nothing to draw. */
 quern_status train_chart_add(struct base_str *str, const struct train_chart *chart) QUERN_NODISCARD;
 
 /* ---- report.c, summary.c: with a caller's allocator ---------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* train/resume.c -- what a run needs to go on, saved and read again
 ** keeps: tensors are written from where they lie and read to where they lie, those on a device one at a time by way of the host; what is
-**        compared is what says what is computed
+**        compared is what determines what is computed
 ** tests: tests/train/test_train.c, tests/train/test_kill.c
 */
 #define _DEFAULT_SOURCE /* madvise */

@@ -41,7 +41,7 @@ struct train_spec {
   quern_lm_options lm;  /* LM; of LSTM vocabulary, layers, width, hidden, dropout; of MLP layers, hidden, activation */
   int depth;            /* RESNET */
   int64_t classes;      /* RESNET, MLP; 0: as the labels say */
-  bool open_vocabulary; /* the tokenizer or the data says how many ids there are */
+  bool open_vocabulary; /* the tokenizer or the data gives how many ids there are */
   enum train_task task;
   int64_t length;    /* tokens of a sample; 0 of classification */
   quern_dtype dtype; /* of parameters: f32 or f64 */
@@ -153,7 +153,7 @@ struct quern_trainer {
   int64_t room;                          /* that was free in it before instances were made; 0: not known */
   double least_scale;                    /* of the scaler; 0: there is none */
   bool planning;                         /* programs that are made now are planned only */
-  int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is told */
+  int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is reported */
   struct train_program main, eval;
   quern_loader *loader;
   quern_schedule schedule;
@@ -202,7 +202,7 @@ quern_status train_open_run(quern_trainer *trainer, const quern_config *config, 
 /* One step; read: wait for its outputs, else they stay on the device. Steps after one that was not finite are not made, so that it is found
 ** by the next that is read, or by train_sync. */
 quern_status train_step(quern_trainer *trainer, quern_train_record *record, bool read) QUERN_NODISCARD;
-/* Steps that were not read have been made, or an error says which was not finite. */
+/* Steps that were not read have been made, or an error names which was not finite. */
 quern_status train_sync(quern_trainer *trainer) QUERN_NODISCARD;
 /* What the machine was measured to reach; false: it was not (memory_fit.c). And as FLOP/s of the run. */
 struct prof_limits;
@@ -216,7 +216,7 @@ void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(
 
 /* ---- the device (run_device.c) ---------------------------------------------------------------------------------------- */
 
-/* The device of the configuration is there: an error says what is missing. plan: it need not be. */
+/* The device of the configuration is there: an error names what is missing. plan: it need not be. */
 quern_status train_device_open(quern_trainer *trainer, bool plan) QUERN_NODISCARD;
 /* Bytes that are free on a device with memory of its own, and all; false: it has none, or does not tell. */
 bool train_device_room(const quern_trainer *trainer, int64_t *bytes, int64_t *all);

@@ -1,6 +1,6 @@
 /* train/weights.c -- the parameters of a language model from a checkpoint or from safetensors
 ** Tensors are found by name and converted to the dtype of the parameter. GPT-2 as HuggingFace saves it is read, too: its names may lack
-** "transformer.", and the weights of its Conv1D are (in, out), as the first layer's attn.c_attn.weight tells.
+** "transformer.", and the weights of its Conv1D are (in, out), as the first layer's attn.c_attn.weight shows.
 ** tests: tests/train/test_generate.c
 */
 #include <stdio.h>

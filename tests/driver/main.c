@@ -1,6 +1,6 @@
 /* driver/main.c -- querntest: runs operation cases in a mode
 ** A case is a line such as "softmax f32,f64 4x7 axis=1"; without one on the command line, those of the .txt
-** files in tests/op/ and of tests/regress.txt run. The last line says how many passed and failed.
+** files in tests/op/ and of tests/regress.txt run. The last line gives how many passed and failed.
 */
 #include <dirent.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* driver/mode_coverage.c -- every op, dtype and edge family has a case
 ** Graphs of all cases are built, not evaluated. Needed: each op of ops.def in a case's graph; with each dtype
-** its row admits; in a case that mode grad runs when its row says so; each elementwise op as the result of a
+** its row admits; in a case that mode grad runs when its row has it; each elementwise op as the result of a
 ** case of size 0, size 1, an odd size, on a strided view, broadcasting, and on special values; a case of each
 ** builder; a builder of each public function. What is inside bodies of composites does not count.
 */

@@ -202,7 +202,7 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
 
 enum { MOST_TARGETS = 16 };
 
-/* Compiles a batch for a target, NULL: the device's own; what fails is told with it. */
+/* Compiles a batch for a target, NULL: the device's own; what fails is reported with it. */
 static void compile_batch(const struct batch *b, const struct way *way, struct tally *tally) {
   const char *target = way->target != NULL ? way->target : way->device;
   char mode[128], message[1024]; /* of all together */

@@ -49,7 +49,7 @@ static struct seen survey_on(const char *device, quern_tensor *root) {
 }
 static struct seen survey(quern_tensor *root) { return survey_on("cuda", root); }
 
-/* The library says what a call needs; where it refuses all of them, all code is generated. */
+/* The library reports what a call needs; where it refuses all of them, all code is generated. */
 static void test_settle(void **state) {
   (void)state;
   quern_tensor *root = make_root();

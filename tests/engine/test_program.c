@@ -331,7 +331,7 @@ static void poison_finds_a_wrong_plan(void **state) {
   close_program();
 }
 
-/* The null device compiles, and says that it does not run. */
+/* The null device compiles, and states that it does not run. */
 static void the_null_device(void **state) {
   (void)state;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;

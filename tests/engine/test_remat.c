@@ -156,7 +156,7 @@ static void same_bits(void **state) {
 
 static int64_t counted(const struct made *made) { return made->memory.arena + made->memory.scratch; }
 
-/* The smallest limit that a refusal tells. */
+/* The smallest limit that a refusal reports. */
 static int64_t told_least(const struct way *like) {
   struct way way = *like;
   struct step s;

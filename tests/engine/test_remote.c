@@ -575,7 +575,7 @@ static void times_by_marks(void **state) {
   EXPECT_OK(quern_instance_record(instance, false));
   run_program();
   assert_int_equal(captures, 2);
-  /* a hook that wants to see every step when it is done is told then */
+  /* a hook that wants to see every step when it is done is called then */
   struct noted noted = {0};
   instance->hook = note_step;
   instance->hook_user = &noted;

@@ -66,7 +66,7 @@ static quern_status make(struct made *m, const struct which *w) {
   else
     nets_model(&m->net, m->model, (int)w->number, w->small);
   QUERN_TRY(quern_context_check(m->ctx));
-  if (m->net.loss == NULL) return QUERN_STATUS_INVALID; /* the model has no such name: the last error says so */
+  if (m->net.loss == NULL) return QUERN_STATUS_INVALID; /* the model has no such name: the last error reports it */
   low.low = w->low;
   quern_tensor *outputs[] = {m->net.loss, m->net.out};
   if (w->low != QUERN_DTYPE_F32) QUERN_TRY(quern_autocast(m->model, 2, outputs, outputs, &low));

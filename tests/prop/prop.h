@@ -92,7 +92,7 @@ struct check {
   struct counts *counts;       /* NULL while shrinking */
 };
 
-/* OK when the graph has all properties; else the error says which one fails. */
+/* OK when the graph has all properties; else the error names which one fails. */
 quern_status check_graph(const struct check *check, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
 
 /* The part of it that is about passes and groups (check_pass.c); values: those of the roots. */

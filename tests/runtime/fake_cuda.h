@@ -164,7 +164,7 @@ static inline int fake_ask(struct fake_op op) {
 /* ---- the functions ------------------------------------------------------------------------------------------- */
 
 static inline int fake_context_push(void *context) {
-  int code = fake.sticky != 0 ? 0 : fake_call("context_push"); /* it only says where later calls go */
+  int code = fake.sticky != 0 ? 0 : fake_call("context_push"); /* it only shows where later calls go */
   if (code == 0 && fake.contexts < (int)BASE_COUNT(fake.card))
     fake.card[fake.contexts] = context != NULL && context == fake.other.context;
   fake.contexts += code == 0;

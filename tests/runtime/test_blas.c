@@ -1,5 +1,5 @@
-/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is told, which way is taken, what goes wrong
-** The library is a fake that does what cuBLASLt's documentation says; the kernel interpreter says what should come out.
+/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is given, which way is taken, what goes wrong
+** The library is a fake that does what cuBLASLt's documentation requires; the kernel interpreter computes what should come out.
 */
 #include "runtime/cuda/blas.h"
 
@@ -202,7 +202,7 @@ static void test_in_place(void **state) {
   kern_free(kern);
 }
 
-/* ---- what the library is told ------------------------------------------------------------------------------- */
+/* ---- what the library is given ------------------------------------------------------------------------------- */
 
 static struct rt_blas_problem problem_of(quern_dtype dtype, quern_dtype y, const struct shape *s,
                                          const struct end *end) {

@@ -194,7 +194,7 @@ static void spoilt_cache(void **state) {
   expect_clean();
 }
 
-/* What compilers may have in memory: too little is refused before one is started, and what is told to be enough is. */
+/* What compilers may have in memory: too little is refused before one is started, and what is reported to be enough is. */
 static void room_for_compilers(void **state) {
   (void)state;
   struct rt_module *module;

@@ -396,7 +396,7 @@ static void a_fault_names_the_kernel(void **state) {
   char text[256];
   snprintf(text, sizeof text, "after kernel %s or one before it", program->kernels[program->n_kernels - 1]->name);
   EXPECT_ERROR(quern_instance_run(instance, (const void *const *)inputs.at, outputs.at), DEVICE, text);
-  /* nothing works any more, and says why */
+  /* nothing works any more; the error gives the reason */
   EXPECT_ERROR(quern_instance_run(instance, (const void *const *)inputs.at, outputs.at), DEVICE, "nothing works since");
   EXPECT_ERROR(quern_instance_wait(instance), DEVICE, "an illegal memory access was encountered");
   quern_instance *other = NULL;

@@ -1,4 +1,4 @@
-/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is told, which way is taken, what it is given, and what fails
+/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is given, which way is taken, what it is given, and what fails
 ** The library is a fake that remembers what it was told. With a GPU: make test-cuda.
 */
 #include <math.h>
@@ -258,7 +258,7 @@ static int count_ops(int type) {
   return n;
 }
 
-/* ---- what it is told -------------------------------------------------------------------------------------- */
+/* ---- what it is given ----------------------------------------------------------------------------------------- */
 
 static void test_forward(void **state) {
   (void)state;
@@ -587,7 +587,7 @@ static void test_cached(void **state) {
   kern_free(kern);
 }
 
-/* What a thread finds out is told when the call is planned: another way is taken, if there is one that fits. */
+/* What a thread finds out is reported when the call is planned: another way is taken, if there is one that fits. */
 static void test_late(void **state) {
   (void)state;
   struct kern *kern = make_kernel(S, QUERN_DTYPE_F16, true, true, 1 << 20);

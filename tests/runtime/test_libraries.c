@@ -1,5 +1,5 @@
 /* tests/runtime/test_libraries.c -- kernels that are calls of libraries on device cuda: settled, planned, run, refused
-** Driver and library are fakes on memory of the host; the kernel interpreter says what should come out.
+** Driver and library are fakes on memory of the host; the kernel interpreter computes what should come out.
 */
 #include "runtime/cuda/libraries.h"
 
@@ -112,7 +112,7 @@ static void test_wake(void **state) {
   end();
 }
 
-/* Once a process, and only the libraries of the target. */
+/* Once per process, and only the libraries of the target. */
 static void test_ahead(void **state) {
   (void)state;
   struct cg_target target = *cg_target_find("sm_90");

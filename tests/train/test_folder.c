@@ -78,7 +78,7 @@ static void leftovers(void **state) {
   folder_clear(folder);
 }
 
-/* A save in place of a damaged checkpoint has another name, which is told. */
+/* A save in place of a damaged checkpoint has another name, which is reported. */
 static void on_saved(void *user, const char *path, int64_t step, double seconds) {
   (void)seconds;
   assert_int_equal(step, 6);

@@ -258,7 +258,7 @@ static quern_status compile_in(struct build *build, bool in_cache, int n, struct
   return status;
 }
 
-/* Once a process. */
+/* Once per process. */
 static void warn_failed(const struct build *build) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true))
@@ -303,7 +303,7 @@ static quern_status build_with(struct build *build, int number, bool *found, boo
   return QUERN_STATUS_OK;
 }
 
-/* Passes the compiler's complaint on, once a process. */
+/* Passes the compiler's complaint on, once per process. */
 static void warn_unusable(void) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true)) base_log(0, "%s", quern_last_error());

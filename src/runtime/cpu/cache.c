@@ -60,7 +60,7 @@ static bool key_of(const char *name, const char *end, struct rt_key *key) {
 
 /* ---- the folder ---------------------------------------------------------------------------------------- */
 
-/* Says once a process why there is no cache. */
+/* Says once per process why there is no cache. */
 static void warn(const char *path, const char *why) {
   static _Atomic bool warned;
   if (atomic_exchange(&warned, true)) return;

@@ -101,7 +101,7 @@ struct rt_cache {
 /* What QUERN_CACHE, XDG_CACHE_HOME and HOME say where the cache is; "" when nowhere. */
 void rt_cache_path(char *path, size_t bytes);
 /* Opens the cache in a folder, which is made when missing. One that cannot be used, or that others could write to or
-** exchange, is left alone: there is no cache then, and a warning says why, once a process. "": no cache. The first time
+** exchange, is left alone: there is no cache then, and a warning gives the reason, once per process. "": no cache. The first time
 ** in a process, what killed ones have left in it is removed. */
 void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *path, int64_t limit);
 void rt_cache_close(struct rt_cache *cache);
@@ -117,7 +117,7 @@ quern_status rt_cache_read(const struct rt_cache *cache, const struct rt_key *ob
                            char *path) QUERN_NODISCARD;
 void rt_cache_remove(const struct rt_cache *cache, const struct rt_key *object);
 
-/* Puts bytes and their checksum into the cache; false when that is not possible, which a warning says once a process.
+/* Puts bytes and their checksum into the cache; false when that is not possible, which a warning says once per process.
 ** */
 bool rt_cache_add(const struct rt_cache *cache, const struct rt_key *object, const void *bytes, size_t n);
 
@@ -144,7 +144,7 @@ struct rt_cc {                    /* not to be copied: it points into itself */
 extern double rt_version_seconds;
 
 /* The compiler of that command (QUERN_CC), or, when it is "", the number-th of the usual names that is found; folders
-** as in PATH. It has run with --version, or the cache says what it answered. A command that does not work is an error;
+** as in PATH. It has run with --version, or the cache reports what it answered. A command that does not work is an error;
 ** with "" it is passed over. */
 quern_status rt_cc_find(struct rt_cc *cc, struct base_heap *heap, const struct rt_cache *cache, const char *command,
                         const char *folders, int number) QUERN_NODISCARD;

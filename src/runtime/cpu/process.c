@@ -190,7 +190,7 @@ static void listen_to(struct running *running) {
   }
 }
 
-/* Whether it has ended; if so, its command says how. */
+/* Whether it has ended; if so, its command describes how. */
 static bool has_ended(struct running *running, int flags) {
   int status = 0;
   pid_t got;

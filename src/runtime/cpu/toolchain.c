@@ -1,5 +1,5 @@
 /* runtime/cpu/toolchain.c -- the C compiler: which one, what it says it is, and running it
-** keeps: a compiler is asked for its version once a process, and once a version of its file when there is a cache; one
+** keeps: a compiler is asked for its version once per process, and once a version of its file when there is a cache; one
 **        that does not answer is not asked again in this process
 ** tests: tests/runtime/test_toolchain.c
 */

@@ -1,6 +1,6 @@
 /* runtime/cuda/blas.c -- GEMMs by cuBLASLt
-** The library is asked for its ways to do a product, once a kernel; the way is a part of the kernel's call, so that a program that was
-** saved or cached goes the same way again. Descriptors are made once a module.
+** The library is asked for its ways to do a product, once per kernel; the way is a part of the kernel's call, so that a program that was
+** saved or cached goes the same way again. Descriptors are made once per module.
 ** keeps: nothing of cuBLASLt is needed to build Quern; the same bits every time: products split over the terms are added up by a kernel of
 **        their own, in order, and rounded once
 ** see:   docs/design/008-libraries.md      tests: tests/runtime/test_blas.c, make test-cuda

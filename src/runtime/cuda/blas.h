@@ -89,7 +89,7 @@ quern_status rt_blas_run(const struct rt_blas *blas, void *plan, void *stream, v
                          void *work) QUERN_NODISCARD;
 void rt_blas_plan_free(const struct rt_blas *blas, void *plan);
 
-/* ---- blas_tune.c: which way is fastest, by the clock ----------------------------------------------------------------- */
+/* ---- blas_tune.c: which algorithm is fastest, by the clock ----------------------------------------------------------------- */
 
 /* Seconds of each choice, on memories of the kernel's sizes made for it. */
 quern_status rt_blas_time(const struct rt_blas_product *p, const struct rt_blas *blas,

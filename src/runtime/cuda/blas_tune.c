@@ -154,7 +154,7 @@ void rt_cuda_tuned(struct base_heap *heap, const struct rt_cuda_driver *driver, 
   rt_note_get(heap, name, text, bytes);
 }
 
-/* Keeps the way, and says that there is a new one. */
+/* Keeps the way, and states that there is a new one. */
 static void keep(struct base_heap *heap, const struct rt_cuda_driver *driver, const char *name,
                  const struct rt_blas_choice *choice) {
   char text[256], all[256];

@@ -22,7 +22,7 @@ struct rt_nvrtc {
   bool minimal; /* it can leave out what no kernel needs */
 };
 
-/* Loads it, once a process; UNSUPPORTED with what is missing. */
+/* Loads it, once per process; UNSUPPORTED with what is missing. */
 quern_status rt_nvrtc_open(struct rt_nvrtc **nvrtc) QUERN_NODISCARD;
 /* The compiler for units: cubins, or where a device is newer than all rows of targets.def, PTX. */
 struct rt_gpu_compiler rt_nvrtc_compiler(struct rt_nvrtc *nvrtc, bool ptx);

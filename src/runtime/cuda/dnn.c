@@ -261,7 +261,7 @@ static void name_text(const struct rt_cuda_dnn *s, const int64_t key[KEY], uint6
   }
 }
 
-/* The plan from the cache; k->made says whether it was there. */
+/* The plan from the cache; k->made determines whether it was there. */
 static quern_status restore(const struct rt_cuda_dnn *s, struct base_heap *heap, const struct kern *kern,
                             struct kept *k) {
   uint64_t name[2];

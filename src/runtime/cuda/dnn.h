@@ -15,7 +15,7 @@ enum {
   RT_DNN_MOST = 160 /* descriptors of a plan */
 };
 
-/* The library. Plans are for its handle's device or, without a handle, for the device that a descriptor tells of: these cannot be run. */
+/* The library. Plans are for its handle's device or, without a handle, for the device that a descriptor reports of: these cannot be run. */
 struct rt_dnn {
 #define DNN(RESULT, NAME, SYMBOL, PARAMETERS) RESULT(*NAME) PARAMETERS;
 #include "runtime/cuda/dnn.def"
@@ -28,7 +28,7 @@ struct rt_dnn {
 
 /* Finds the library and its functions, and makes no handle; UNSUPPORTED with what is missing. */
 quern_status rt_dnn_load(struct rt_dnn *dnn) QUERN_NODISCARD;
-/* UNSUPPORTED when that version is too old; else identity is told. */
+/* UNSUPPORTED when that version is too old; else identity is reported. */
 quern_status rt_dnn_check_version(struct rt_dnn *dnn) QUERN_NODISCARD;
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_dnn_check(const struct rt_dnn *dnn, int code, const char *what) QUERN_NODISCARD;

@@ -34,7 +34,7 @@ static int64_t ask(struct rt_dnn_graph *g, void *graph, void *configs[MOST_CONFI
   return g->failed == QUERN_STATUS_OK ? BASE_MIN(n, MOST_CONFIGS) : 0;
 }
 
-/* True when an engine says that its bits are not the same every time. */
+/* True when an engine states that its bits are not the same every time. */
 static bool varies(const struct rt_dnn_plan *plan, void *config) {
   const struct rt_dnn *dnn = plan->dnn;
   int notes[MOST_NOTES];

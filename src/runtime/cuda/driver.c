@@ -47,7 +47,7 @@ static quern_status meaning_of(int code) {
   return QUERN_STATUS_INTERNAL;
 }
 
-/* Remembers the first failure of the device: all later ones are told with it. */
+/* Remembers the first failure of the device: all later ones are reported with it. */
 static void remember(struct rt_cuda_driver *driver, int code) {
   int none = 0;
   if (!atomic_compare_exchange_strong(&driver->lost, &none, -1)) return;

@@ -18,7 +18,7 @@ struct rt_cuda_library {
   quern_status (*open)(const struct rt_cuda_driver *driver, char *identity, size_t bytes);
   /* Closes what was opened for a device, of which no plan is left. */
   void (*close)(struct rt_cuda_driver *driver);
-  /* Asks it anything, because the first question takes a tenth of a second; nothing is told. After open. */
+  /* Asks it anything, because the first question takes a tenth of a second; nothing is reported. After open. */
   void (*warm_up)(const struct rt_cuda_driver *driver);
   /* Asks how a call is done: fills call->algorithm (not all 0) and *bytes, the workspace it needs, which is aligned to 256.
   ** kern has the memories, all of which are aligned to 256 bytes; its own call is the one that is asked about.

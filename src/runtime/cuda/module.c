@@ -69,7 +69,7 @@ static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *
   return QUERN_STATUS_OK;
 }
 
-/* Plans all calls; what is refused is told at the end, and counted. */
+/* Plans all calls; what is refused is reported at the end, and counted. */
 static quern_status plan_calls(struct rt_module *module, const struct kern *const *kernels, struct rt_stats *stats) {
   quern_status refused = QUERN_STATUS_OK;
   for (size_t k = 0; k < module->n; k++) {

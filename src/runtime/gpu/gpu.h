@@ -18,7 +18,7 @@ struct rt_gpu_unit {
 };
 
 /* A compiler: the text of a unit becomes a binary, in memory of the heap. Called from several threads at once when it
-** says so. name and identity: of the compiler, everything that the binary depends on besides text and flags. */
+** reports it. name and identity: of the compiler, everything that the binary depends on besides text and flags. */
 struct rt_gpu_compiler {
   const char *name, *identity, *end; /* end: of names of files of text */
   bool parallel;

@@ -81,7 +81,7 @@ static int by_length(const void *a, const void *b) {
   return x->first < y->first ? -1 : 1;
 }
 
-/* As many units as the range has, whichever are next. The error of a thread is told by another: the message goes with
+/* As many units as the range has, whichever are next. The error of a thread is reported by another: the message goes with
 ** the unit. */
 static void compile_range(void *arg, int64_t begin, int64_t end, int thread) {
   struct job *job = arg;

@@ -14,7 +14,7 @@ struct rt_module {
   struct rt_cl *cl;
   size_t n, n_units, bytes;
   int threads;                /* that have scratch */
-  void **programs, **entries; /* one a unit */
+  void **programs, **entries; /* one per unit */
   struct rt_gpu_kernel kernels[];
 };
 
