@@ -66,7 +66,7 @@ static bool ask(struct bench_peer *peer, const char *line, char *answer, size_t 
   return !peer->lost;
 }
 
-/* The folder that this program lies in; false when the system does not tell. */
+/* The folder that this program lies in; false when the system does not report it. */
 static bool own_folder(char *path, size_t bytes) {
   ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
   if (n <= 0) return false;

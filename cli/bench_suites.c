@@ -1,7 +1,7 @@
 /* cli/bench_suites.c -- the suites: which cases, against which peers */
 #include "bench.h"
 
-/* The 12 shapes of docs/design/002-cpu-compiler.md, plain and with weights packed ahead of time. */
+/* The 12 shapes of docs/design/002-cpu-compiler.md, plain and with weights packed in advance. */
 #define SIZES(m, k, n) "m=" #m " k=" #k " n=" #n
 #define SHAPE(m, k, n)                                                                                                 \
   {"gemm", SIZES(m, k, n), 1, "onednn openblas", NULL}, {"gemm", SIZES(m, k, n), 2, "onednn openblas", NULL},          \

@@ -70,7 +70,7 @@ static int print_devices(void) {
 static void print_limits(const quern_limits *l) {
   static const char *const levels[QUERN_LEVELS] = {"L1", "L2", "L3", "DRAM"};
   char bytes[24];
-  printf("\nthe processor with %d thread%s, as measured:\n", l->threads, l->threads == 1 ? "" : "s");
+  printf("\nthe CPU with %d thread%s, as measured:\n", l->threads, l->threads == 1 ? "" : "s");
   printf("  f32 multiply and add  %9.1f GFLOP/s\n", l->flops_f32 * 1e-9);
   printf("  f64 multiply and add  %9.1f GFLOP/s\n", l->flops_f64 * 1e-9);
   for (int i = 0; i < QUERN_LEVELS; i++)

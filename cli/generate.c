@@ -208,7 +208,7 @@ static int run(const struct cli_call *call) {
   w.piece.terminal = isatty(STDOUT_FILENO) == 1;
   int status = read_options(&w, &options);
   if (status == CLI_OK && !cli_has(call, "--prompt", &prompt))
-    status = cli_usage(call->command, "--prompt says how the text begins");
+    status = cli_usage(call->command, "--prompt gives the beginning of the text");
   if (status == CLI_OK &&
       quern_generator_open_run(&w.generator, call->files[0], &options, &w.tokenizer) != QUERN_STATUS_OK)
     status = cli_fail("%s", quern_last_error());
@@ -221,12 +221,12 @@ static int run(const struct cli_call *call) {
 static const struct cli_option options_of[] = {
     {"--prompt", 0, "TEXT", "how the text begins"},
     {"--tokens", 0, "N", "tokens to write at most (200)"},
-    {"--temperature", 0, "X", "0: always the most likely token; 1: as likely as the model says (0.8)"},
+    {"--temperature", 0, "X", "0: always the most likely token; 1: as likely as in the model (0.8)"},
     {"--top-k", 0, "K", "among the K most likely tokens only; 0: all (0)"},
     {"--top-p", 0, "P", "among the fewest tokens that have this probability together (1)"},
     {"--seed", 0, "N", "the same seed writes the same text (0)"},
     {"--no-cache", 0, NULL, "compute all positions again for every token: slow, the same text"},
-    {"--times", 0, NULL, "say in the end how long tokens took, by how many there were before them"},
+    {"--times", 0, NULL, "report in the end how long tokens took, by how many there were before them"},
     {"--threads", 0, "N", "threads; without it as many as the machine grants"},
     {"--device", 0, "NAME", "what computes: cpu, cuda, cuda:1, opencl, interp or auto (cpu)"},
     {0},

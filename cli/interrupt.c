@@ -33,7 +33,7 @@ static void on_signal(int number) {
   bool by_hand = number == SIGINT || number == SIGTERM;
   if (atomic_compare_exchange_strong(&ended, &none, number) && telling &&
       write(STDERR_FILENO, text, sizeof text - 1) < 0)
-    telling = 0; /* nobody is there to be told */
+    telling = 0; /* nobody is there to read it */
   if (by_hand && !atomic_compare_exchange_strong(&first, &before, now) && now - before >= ECHO_MS) {
     if (getpid() == 1) _exit(128 + number); /* of a namespace: the kernel keeps default signals from it */
     signal(number, SIG_DFL);

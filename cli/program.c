@@ -1,4 +1,4 @@
-/* cli/program.c -- compiling as the options say, and the commands that run nothing: compile, plan */
+/* cli/program.c -- compiling by the options, and the commands that run nothing: compile, plan */
 #include "cli.h"
 
 #include <string.h>
@@ -190,7 +190,7 @@ const struct cli_command cli_command_compile = {
     .name = "compile",
     .usage = "FILE.qir [-o FILE]\n       " CLI_PROGRAM_USAGE,
     .help = "compile a graph, and save it if asked to",
-    .more = "FILE - is standard input. QUERN_CACHE says where the cache is.\n",
+    .more = "FILE - is standard input. QUERN_CACHE is the folder of the cache.\n",
     .options = compile_options,
     .least_files = 1,
     .most_files = 1,

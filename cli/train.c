@@ -22,7 +22,7 @@ struct session {
   char saved[4200]; /* the last checkpoint */
 };
 
-/* ---- what is reported ------------------------------------------------------------------------------------------------- */
+/* ---- reporting --------------------------------------------------------------------------------------------------- */
 
 static void add_kind(char *text, size_t bytes, const char *name, int64_t size) {
   char number[24];
@@ -226,7 +226,7 @@ static const struct cli_option train_options[] = {
 const struct cli_command cli_command_train = {
     .name = "train",
     .usage = "CONFIG [key=value ...] [--memory BYTES]",
-    .help = "train a network as a configuration says",
+    .help = "train a network by a configuration",
     .more = "CONFIG is a file of lines \"key = value\", or a task that comes with Quern: adder (three-digit addition, "
             "on data\n"
             "that it makes), chars (a transformer on the bytes of texts; data=FILE). It may be left out when keys are "
@@ -247,7 +247,8 @@ const struct cli_command cli_command_resume = {
     .name = "resume",
     .usage = "DIR [key=value ...] [--memory BYTES]",
     .help = "go on with a run after its newest checkpoint",
-    .more = "DIR is the folder `out` of the run. Keys that say what is computed cannot change; steps, threads, memory "
+    .more = "DIR is the folder `out` of the run. Keys that determine what is computed cannot change; steps, threads, "
+            "memory "
             "and the like\n"
             "can (quern help train lists them). The result has the same bits as that of a run that was never "
             "interrupted, on the same target.\n",

@@ -298,7 +298,7 @@ static int slots_of_program(struct cli_values *v, const quern_program *program) 
   return got == QUERN_STATUS_OK ? status : cli_fail_last(v->call->files[0]);
 }
 
-/* What the options say of the slots, and room for the results. */
+/* The slots by the options, and room for the results. */
 static int fill_slots(struct cli_values *v) {
   int status = read_given(v);
   for (size_t i = 0; i < v->n_outs && status == CLI_OK; i++) {

@@ -75,8 +75,8 @@ property-cpu     build/quernprop --device cpu --graphs 1000
 property-calls   build/quernprop --device interp --target sm_90+blas+dnn --graphs 5000
 nets             build/quernnets --models short --random 20
 nets-run         build/quernnets --run 60 --run-models short
-compare-self     $python tests/oracle/compare.py --selftest
-compare-io-self  $python tests/oracle/compare_safetensors.py --selftest
+compare-self       $python tests/oracle/compare.py --selftest
+compare-io-self    $python tests/oracle/compare_safetensors.py --selftest
 plant            tests/driver/plant.sh build
 plant-nvrtc      tests/driver/plant_nvrtc.sh build
 program          build/quern --help

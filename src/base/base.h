@@ -155,7 +155,7 @@ bool base_map_add(struct base_map *map, uint64_t hash, void *item);
 /* Takes out an item that is there, by its address. Adding one afterwards needs no memory. */
 void base_map_remove(struct base_map *map, uint64_t hash, const void *item);
 
-/* Takes out all items that drop reports it of, each asked about once at least; a map that is nearly empty then becomes
+/* Takes out all items for which drop is true, called at least once for each; a map that is nearly empty then becomes
 ** small, if there is memory for that. */
 typedef bool base_map_drop(void *user, void *item);
 void base_map_sweep(struct base_map *map, base_map_drop *drop, void *user);
@@ -268,7 +268,7 @@ void base_thread_join(struct base_thread *thread);
 /* How many CPUs this process may use: at least 1. */
 int base_thread_cpu_count(void);
 
-/* A set of CPUs; empty where the system does not tell. */
+/* A set of CPUs; empty where the system does not report it. */
 struct base_cpu_set {
   uint64_t bits[16];
 };
@@ -284,7 +284,7 @@ bool base_thread_keep_off(const struct base_thread *thread, const struct base_cp
 
 /* Makes and locks a new file that a rename will give its name: <path>.<number>.tmp in name, of a folder's descriptor
 ** or AT_FDCWD. The number is the least that no living writer has: what a killed one left is removed. The lock lasts
-** until the descriptor is closed, which is to be after the rename. -1: errno gives the reason. */
+** until the descriptor is closed, which is to be after the rename. -1, with errno set. */
 int base_temporary_open(int folder, const char *path, char *name, size_t bytes);
 /* Whether a name is that of a temporary file of a path. */
 bool base_temporary_is(const char *name, const char *path);
@@ -292,7 +292,7 @@ bool base_temporary_is(const char *name, const char *path);
 bool base_temporary_remove(int folder, const char *name);
 
 /* Takes a lock that one process has at a time: a file of that name in a folder, gone when it is released; a killed
-** process releases it. -1: errno gives the reason; EWOULDBLOCK: a process has it, whose pid is *holder (0: not known). */
+** process releases it. -1, with errno set; EWOULDBLOCK: a process has it, whose pid is *holder (0: not known). */
 int base_lock_take(int folder, const char *name, long *holder);
 void base_lock_release(int folder, const char *name, int fd);
 

@@ -32,7 +32,7 @@ static bool is_at(int fd, int folder, const char *name) {
   return has_name(fd, folder, name, &names) && names == 1;
 }
 
-/* Closes a file, and errno gives the reason. Returns -1. */
+/* Closes a file, and errno has the reason. Returns -1. */
 static int give_up(int fd, int why) {
   close(fd);
   errno = why;

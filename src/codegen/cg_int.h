@@ -1,4 +1,4 @@
-/* codegen/cg_int.h -- what the files of codegen/ share: types by name, templates, needs
+/* codegen/cg_int.h -- what the files of codegen/ share: types by name, templates, needs, and functions being printed
 ** Generated text names what it uses: types ("f32x16"), small functions of a type ("fma_f32x16", "cvt_i8x16_f32x16").
 ** cg_need finds these names in a text and puts the types and functions behind them into the unit's prelude, so that
 ** whoever prints a kernel prints names only.
@@ -36,7 +36,7 @@ struct cg_dialect {
   const char *table, *new_table;       /* before the elements of a table: as a parameter, and where it is defined */
   const char *function;                /* before the name of a function to be called */
   const char *shared;                  /* before the type that a pointer to shared memory points to */
-  const char *barrier, *small_barrier; /* what a thread block waits at; one that is no more than a warp */
+  const char *barrier, *small_barrier; /* what a thread block waits at; what one of a single warp waits at */
 };
 const struct cg_dialect *cg_dialect(const struct cg_target *target);
 
@@ -44,9 +44,9 @@ const struct cg_dialect *cg_dialect(const struct cg_target *target);
 void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const struct cg_emit *e);
 void cg_gpu_end(const struct cg_unit *unit, struct base_str *str);
 
-/* ---- groups (thread_block.c) ---------------------------------------------------------------------------------------- */
+/* ---- thread blocks (thread_block.c) --------------------------------------------------------------------------- */
 
-/* The MEM or LOCAL that a memory is a part of. */
+/* The MEM or LOCAL that a memory is a vector of. */
 kern_id cg_root(const struct kern_fn *fn, kern_id memory);
 /* STORE and SCATTER. */
 static inline bool cg_stores(const struct kern_inst *x) { return x->op == KERN_STORE || x->op == KERN_SCATTER; }
@@ -55,13 +55,13 @@ size_t cg_class(const struct kern_fn *fn, kern_id memory);
 static inline size_t cg_classes(const struct kern_fn *fn) { return KERN_MAX_MEMS + 1 + fn->insts.n; }
 /* In CUDA: whether all threads of a block have a task whenever one has: then its loop is the same for all, and the compiler knows. */
 bool cg_is_uniform(const struct kern_phase *phase, struct cg_shape shape);
-/* Elements of a half of the box of a thread block: one per thread, or, where nothing but folds cross warps, CG_WARP for each of those that
-** follow each other. */
+/* The exchange buffer of a thread block is shared memory through which lanes cross warps, in two halves. Elements of a half: one per thread,
+** or, where nothing but HREDUCEs crosses warps, CG_WARP for each of those that follow each other. */
 int cg_exchange_elements(const struct kern_fn *fn, int group, const struct cg_target *target);
 /* Whether a thread of a thread block may load or overwrite there what another stored, or store what another loads. */
 bool cg_needs_barrier(const struct kern_fn *fn, kern_id access, int group);
 
-/* ---- lanes that are threads (spmd.c) ------------------------------------------------------------------------ */
+/* ---- SPMD: lanes that are threads (spmd.c) --------------------------------------------------------------------- */
 
 void cg_barrier(struct cg_emit *e);
 /* Waits where an access could meet one of another thread, and remembers it. */
@@ -155,7 +155,7 @@ struct cg_emit {
       touched; /* of a thread block with SCATTERs: what was done to each memory since the last barrier, one per class; behind it,
                           ** the same for each open block, when it began. NULL: loaded and stored are all that is known */
   int depth;     /* of open blocks */
-  bool busy[2];  /* of a thread block: halves of the box that a thread may still read */
+  bool busy[2];  /* of a thread block: halves of the exchange that a thread may still read */
   kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
 };
 
@@ -163,7 +163,7 @@ static inline const struct kern_inst *cg_inst(const struct cg_emit *e, kern_id i
 
 /* A value with many lanes is several C vectors, its parts: of as many lanes as fit into a register. (value.c) */
 int cg_width(const struct cg_emit *e, kern_id id);        /* bytes of a lane */
-int cg_vector_lanes(const struct cg_emit *e, kern_id id); /* lanes of a part */
+int cg_vector_lanes(const struct cg_emit *e, kern_id id); /* lanes of a vector */
 int cg_own(const struct cg_emit *e, int lanes);           /* lanes that a thread has of so many */
 int cg_vectors(const struct cg_emit *e, kern_id id);      /* parts that a thread has */
 /* For GPUs: whether an i64 is an i32 in the text, because its range is known. */
@@ -173,7 +173,7 @@ struct cg_type cg_type_of(const struct cg_emit *e, kern_id id, int n); /* n lane
 /* Lanes lo .. lo + n - 1 of a value as an expression; of bools as masks of `width` bytes a lane. n is a power of two,
 ** lo a multiple of it. */
 void cg_value(const struct cg_emit *e, struct base_str *str, kern_id id, int lo, int n, int width);
-void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int vector); /* of a part */
+void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int vector); /* of a vector */
 void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id);           /* a pointer */
 
 /* Lanes lo .. lo + n - 1 of an instruction's value in terms of its arguments. */

@@ -1,7 +1,7 @@
-/* codegen/dialect.c -- what differs between C, OpenCL C and CUDA C, as far as helpers.def does not say it
+/* codegen/dialect.c -- what differs between C, OpenCL C and CUDA C, as far as helpers.def does not describe it
 ** GPUs have scalar code: a vector is written lane by lane. Each phase is a function of the memories, the scalars and the tasks
 ** of one thread: the first, how many there are in all, and how far it is to the next. A phase of CUDA C is a kernel that calls it.
-** A unit of OpenCL C has one kernel for all phases, because compilers take much longer for many kernels than for long ones; it is given
+** A translation unit of OpenCL C has one kernel for all phases, since compilers take much longer for many kernels than for long ones; it gets
 ** where memories lie as numbers of buffers and offsets, so that one list of arguments serves all.
 ** tests: tests/codegen/test_gpu.c
 */
@@ -189,7 +189,7 @@ static void add_cuda(struct cg_unit *unit, const struct kern *kern, int phase, c
   base_str_add(&unit->body, "  }\n}\n");
 }
 
-/* ---- phases of groups ------------------------------------------------------------------------------------- */
+/* ---- phases of thread blocks ------------------------------------------------------------------------------- */
 
 /* The parameters of a kernel of OpenCL, behind the first. */
 static void add_opencl_parameters(struct base_str *str) {
@@ -233,7 +233,7 @@ static void open_cuda_block(struct base_str *str, const struct kern *kern, int p
                     shape.tasks, shape.tasks);
 }
 
-/* Shared memory: a box for what crosses lanes, and scratch. */
+/* Shared memory: the exchange buffer for what crosses lanes, and scratch. */
 static void add_block_kernel(struct cg_unit *unit, const struct kern *kern, int phase, const char *symbol,
                              const struct cg_emit *e) {
   const struct cg_dialect *dialect = cg_dialect(unit->target);

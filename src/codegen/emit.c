@@ -1,5 +1,5 @@
 /* codegen/emit.c -- functions and kernels as C: the frame around the instructions
-** in:    a verified kernel                        out: its text at the end of a unit
+** in:    a verified kernel                        out: its text at the end of a translation unit
 ** keeps: a function to be called is named by its text, so that equal ones are one
 ** tests: tests/codegen/test_c.c, tests/codegen/test_text.c
 */
@@ -83,7 +83,7 @@ static quern_status add_body(struct cg_emit *e) {
   return n > 0 ? cg_need(e->unit, e->text.at, e->text.n) : QUERN_STATUS_OK;
 }
 
-/* Whether each far OUT has memory of its own: one that takes an IN's has its lines in a cache. Whether stores past the
+/* Whether each streaming OUT has memory of its own: one that takes an IN's has its lines in a cache. Whether stores past the
 ** caches are to be waited for. */
 static bool add_streaming(const struct cg_emit *e, struct base_str *body) {
   bool any = false;

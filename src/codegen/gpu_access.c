@@ -1,4 +1,4 @@
-/* codegen/gpu_access.c -- loads and stores of GPUs: a thread's lanes, several in one access where memory is known to be aligned
+/* codegen/gpu_access.c -- loads and stores of GPUs, coalesced: a thread's lanes, several in one access where memory is known to be aligned
 ** The first element's number must be a multiple of the lanes that are taken at once: so much is known of it from the index
 ** arithmetic (cg_emit.zeros), and memories begin at multiples of CG_ALIGN bytes. Lanes are cut out of words, and put together
 ** in them. With a count, lanes taken at once count all or none where the count is such a multiple too.

@@ -1,6 +1,7 @@
 /* codegen/gpu_tables.c -- tables of CUDA: in shared memory, so that those of one index are one access
 ** Tables of elements of 4 bytes that are looked up by the same index, up to four, are the columns of rows of 16 bytes; a thread loads the
-** row once. There are 16 rows, and what many threads load at once is told to all of them. Blocks fill them before their first task.
+** row once. There are 16 rows of 16 bytes, so threads that read different rows meet few bank conflicts, and those that read one row are served
+** by one broadcast. Thread blocks fill the rows before their first task.
 ** tests: tests/codegen/test_gpu.c
 */
 #include "codegen/cg_int.h"

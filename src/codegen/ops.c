@@ -121,7 +121,7 @@ static bool is_plain_number(const struct cg_emit *e, kern_id id) {
   return true;
 }
 
-/* Where a comparison chooses between what it compares, it is one instruction on many processors. */
+/* Where a comparison chooses between what it compares, it is one instruction on many CPUs and GPUs. */
 static void piece_select(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *mask = cg_inst(e, x->arg[0]);
   bool picks = mask->op == KERN_LT && base_dtypes[x->dtype].class == BASE_FLOAT;
@@ -157,7 +157,7 @@ static void piece_div(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 static void emit_div(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_div); }
 
-/* a | (b & c), which is one instruction on some processors. */
+/* a | (b & c), which is one instruction on some CPUs and GPUs. */
 static void piece_or(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = cg_type_of(e, id, n)};
@@ -274,7 +274,7 @@ static int cast_width(const struct cg_emit *e, kern_id id) {
 }
 static void emit_cast(struct cg_emit *e, kern_id id) { cg_define(e, id, lanes_for(e, cast_width(e, id)), piece_cast); }
 
-/* A part is of as many bytes before and after. Bools are bytes here. */
+/* A vector is of as many bytes before and after. Bools are bytes here. */
 static void piece_bitcast(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]);
   int d_size = cg_size((int)x->dtype), a_size = cg_size((int)a->dtype);
@@ -287,7 +287,7 @@ static void piece_bitcast(struct cg_emit *e, kern_id id, int lo, int n) {
   if (from_bool) base_str_add(&e->text, " & 1)");
   base_str_add(&e->text, to_bool ? ") != 0)" : "))");
 }
-/* The same lane by lane: bits are put together from those of smaller lanes, or cut out of a larger one. */
+/* A bitcast lane by lane: bits are put together from those of smaller lanes, or cut out of a larger one. */
 static void piece_bits(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]);
   int d_size = cg_size((int)x->dtype), a_size = cg_size((int)a->dtype), parts = BASE_MAX(d_size / a_size, 1);
@@ -591,7 +591,7 @@ static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo
   if (lo != 0) base_str_printf(&e->text, " + %d", lo);
 }
 
-/* The lanes that count, for a part that begins at lane lo. */
+/* The lanes that count, for a vector that begins at lane lo. */
 static void add_count(struct cg_emit *e, kern_id count, int lo) {
   cg_value(e, &e->text, count, 0, 1, 8);
   if (lo != 0) base_str_printf(&e->text, " - %d", lo);
@@ -621,7 +621,7 @@ static void emit_load(struct cg_emit *e, kern_id id) {
     cg_define(e, id, cg_vector_lanes(e, id), piece_load);
 }
 
-/* The number of the far OUT that a store of a phase is to, or -1. */
+/* The number of the streaming OUT that a store of a phase is to, or -1. */
 static int streaming_of(const struct cg_emit *e, const struct kern_inst *store) {
   const struct kern_inst *mem = cg_inst(e, store->arg[0]);
   return mem->op == KERN_MEM && store->arg[3] == KERN_NONE && e->fn->mems[mem->imm].streaming ? (int)mem->imm : -1;

@@ -1,7 +1,7 @@
-/* codegen/spmd.c -- lanes that are threads: what crosses them, and barriers
-** A thread of a thread block has some neighboring lanes of each value (cg_own), and all threads the same scalars. Threads of a warp of
-** CUDA ask each other; what crosses warps, and everything in OpenCL, goes through the box, which is shared memory.
-** keeps: a barrier stands between what one thread stores and another loads. The box has two halves, so that one who is slow may
+/* codegen/spmd.c -- SPMD: lanes are mapped to threads; what crosses lanes, and barriers
+** Each thread of a thread block has some neighboring lanes of each value (cg_own), and all threads have the same scalars. Threads of a warp
+** exchange lanes by shuffles in CUDA; what crosses warps, and everything in OpenCL, goes through an exchange buffer in shared memory.
+** keeps: a barrier stands between what one thread stores and another loads. The exchange has two halves, so that one who is slow may
 **        still read one half while others fill the other. LOCALs that share bytes have an END, an ELSE or the head of a loop
 **        between them: each forgets, and until all threads have waited a LOCAL waits, though those of a warp may have.
 ** see:   thread_block.c, docs/design/007-gpu.md          tests: tests/codegen/test_gpu.c
@@ -86,7 +86,7 @@ static unsigned char *saved(const struct cg_emit *e) { return e->touched + (size
 void cg_open_block(struct cg_emit *e, kern_id id) {
   bool loop = cg_inst(e, id)->op == KERN_FOR;
   if (e->touched != NULL) {
-    if (loop) (void)look_into(e, id, true); /* the turn before */
+    if (loop) (void)look_into(e, id, true); /* the iteration before */
     memcpy(saved(e), e->touched, cg_classes(e->fn));
     e->depth++;
   }
@@ -143,7 +143,7 @@ void cg_own_lane(struct cg_emit *e, int n, int k) {
     base_str_printf(&e->text, k > 0 ? "(lane * %d + %d)" : "lane * %d", own, k);
 }
 
-/* ---- the box ------------------------------------------------------------------------------------------------- */
+/* ---- the exchange ------------------------------------------------------------------------------------------------- */
 
 /* "((__local f32 *)box)" from that of its u64 on. */
 static void add_exchange_at(struct cg_emit *e, kern_id id, int at) {
@@ -159,7 +159,7 @@ static int half_size(const struct cg_emit *e) { return cg_exchange_elements(e->f
 
 static void add_box(struct cg_emit *e, kern_id id, int half) { add_exchange_at(e, id, half > 0 ? half_size(e) : 0); }
 
-/* The half of the box that may be written, after a barrier if there is none. */
+/* The half of the exchange that may be written, after a barrier if there is none. */
 static int free_half(struct cg_emit *e) {
   if (e->busy[0] && e->busy[1]) cg_barrier(e);
   return e->busy[0] ? 1 : 0;
@@ -288,7 +288,7 @@ static void emit_butterfly(struct cg_emit *e, kern_id id, int n, bool all) {
   }
 }
 
-/* The box at an index, as text of its own. */
+/* The exchange at an index, as text of its own. */
 static void print_exchange(struct cg_emit *e, char *to, size_t bytes, kern_id id, int half, const char *index) {
   size_t start = e->text.n;
   add_box(e, id, half);
@@ -297,7 +297,7 @@ static void print_exchange(struct cg_emit *e, char *to, size_t bytes, kern_id id
   if (!e->text.failed) e->text.n = start;
 }
 
-/* Each thread puts what it has into the box, n of them count: "box[INDEX] = v12;" */
+/* Each thread puts what it has into the exchange, n of them count: "box[INDEX] = v12;" */
 static int emit_into_exchange(struct cg_emit *e, kern_id id, const char *condition, const char *index) {
   int half = free_half(e);
   cg_indent(e);
@@ -319,7 +319,7 @@ static bool crosses_warps(const struct cg_emit *e, kern_id id) {
          hreduce_threads(e, id) > CG_WARP;
 }
 
-/* The results of warps of folds first .. last, by way of the box; each warp takes all of them. */
+/* The results of warps of folds first .. last, by way of the exchange; each warp takes all of them. */
 static void emit_warps(struct cg_emit *e, kern_id first, kern_id last) {
   int half = free_half(e), at = half > 0 ? half_size(e) : 0;
   for (kern_id id = first; id <= last; id++) {
@@ -339,7 +339,7 @@ static void emit_warps(struct cg_emit *e, kern_id first, kern_id last) {
   for (kern_id id = first; id <= last; id++) emit_butterfly(e, id, hreduce_threads(e, id) / CG_WARP, true);
 }
 
-/* Folds that follow each other are exchanged at once, as many as half of the box has room for, after the last of them. */
+/* Folds that follow each other are exchanged at once, as many as half of the exchange has room for, after the last of them. */
 static void emit_run(struct cg_emit *e, kern_id id) {
   kern_id start = id, most = half_size(e) / CG_WARP;
   while (crosses_warps(e, start - 1)) start--;
@@ -347,7 +347,7 @@ static void emit_run(struct cg_emit *e, kern_id id) {
   if (place == most - 1 || !crosses_warps(e, id + 1)) emit_warps(e, id - place, id);
 }
 
-/* In OpenCL: neighbors by way of the box, level by level. */
+/* In OpenCL: neighbors by way of the exchange, level by level. */
 static void emit_exchange_tree(struct cg_emit *e, kern_id id, int n) {
   char low[64], high[64], at[32];
   for (int h = 1; h < n; h *= 2) {

@@ -1,4 +1,4 @@
-/* codegen/target.c -- the rows of targets.def, and which of them this processor runs
+/* codegen/target.c -- the rows of targets.def, and which of them this CPU runs
 ** see: targets.def      tests: tests/codegen/test_target.c
 */
 #include "codegen/codegen.h"
@@ -136,7 +136,7 @@ bool cg_target_runs(const struct cg_target *target) {
 
 /* ---- caches -------------------------------------------------------------------------------------------- */
 
-/* The first word of a file of the kernel's description of cache `index` of processor 0. */
+/* The first word of a file of the kernel's description of cache `index` of CPU 0. */
 static bool cache_word(int index, const char *file, char word[32]) {
   char path[96];
   snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, file);

@@ -1,7 +1,7 @@
-/* codegen/thread_block.c -- phases of GPUs whose tasks are run by a thread block: lanes are threads
-** A phase with vectors is run by several threads a task, each of which has some lanes of every value (codegen.h), and all have the same
-** scalars. Loads and stores of vectors are of neighboring elements by neighboring threads; the accumulators of a row are
-** the threads'. What crosses lanes goes through shared memory, and so does scratch where it fits.
+/* codegen/thread_block.c -- which phases of GPUs have tasks that a thread block runs, and which accesses need barriers
+** Several threads run a task of a phase with vectors; each of them has some lanes of every value (codegen.h), and all have the same scalars.
+** Loads and stores of vectors are coalesced: neighboring threads access neighboring elements. The accumulators of a row are spread over
+** the threads. What crosses lanes goes through shared memory, where scratch lies too if it fits.
 ** Barriers stand between what one thread stores and another loads: not where every element of a memory is accessed by one
 ** thread only, which is so when all accesses are of whole vectors whose indices differ by multiples of their lanes.
 ** see: docs/design/007-gpu.md      tests: tests/codegen/test_gpu.c
@@ -12,7 +12,8 @@
 
 enum { BLOCK = 128 }; /* threads of a block whose tasks have a warp each */
 
-/* Whether lanes cross in a way that only one who has all of them can do; group 0: there will be one thread per lane. */
+/* Whether an instruction needs all lanes in one thread, so that lanes cannot be mapped to threads; group 0: there will be one thread per
+** lane. */
 static bool is_not_spmd(const struct kern_fn *fn, const struct kern_inst *x, int group) {
   if (x->op == KERN_CALL || x->op == KERN_DOT4) return true;
   if (x->op == KERN_SHUFFLE) return true;
@@ -24,8 +25,8 @@ static bool is_not_spmd(const struct kern_fn *fn, const struct kern_inst *x, int
   return x->op == KERN_BITCAST && x->lanes != fn->insts.at[x->arg[0]].lanes;
 }
 
-/* PoCL 3.1 loses stores in branches with barriers, though all threads take the same one: phases with branches are not for groups
-** in OpenCL. */
+/* PoCL 3.1 loses stores in branches with barriers, though all threads take the same one: in OpenCL, phases with branches are not run by
+** work-groups. */
 int cg_block_threads(const struct kern *kern, int phase, const struct cg_target *target) {
   if (kern->phases[phase].library_call) return 1;
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
@@ -189,7 +190,8 @@ static bool same_spot(const struct kern_fn *fn, int a, int b) {
   return a == b || (fn->mems[a].in_place_class != 0 && fn->mems[a].in_place_class == fn->mems[b].in_place_class);
 }
 
-/* Memories of a spot, which has the number of one of them, may be one. All that take others in another way are one class. */
+/* Memories of one in-place class may be one memory, and have the number of the first of them. All others that may take memory of another are
+** one class. */
 size_t cg_class(const struct kern_fn *fn, kern_id memory) {
   kern_id root = cg_root(fn, memory);
   const struct kern_inst *x = &fn->insts.at[root];

@@ -1,4 +1,4 @@
-/* codegen/translation_unit.c -- a unit of text, and what its kernels need: types, and the functions of helpers.def
+/* codegen/translation_unit.c -- kernels that are compiled together, and what they need: types, and the functions of helpers.def
 ** keeps: a type or function stands before whatever names it, once
 ** tests: tests/codegen/test_text.c
 */

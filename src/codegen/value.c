@@ -1,6 +1,6 @@
 /* codegen/value.c -- the names of values, and any lanes of them as expressions
-** keeps: a vector in the text is at most a register long, a lane on GPUs; longer values are parts v12_0, v12_1, ... in a thread block
-**        the parts of a value are the lanes that a thread has, and lanes are counted from the first of them.
+** keeps: a vector in the text is at most a register long, one lane on GPUs; longer values are several vectors v12_0, v12_1, ... In a thread
+**        block, these are the lanes that a thread has, and lanes are counted from the first of them.
 */
 #include "codegen/cg_int.h"
 
@@ -72,7 +72,7 @@ static void add_lanes(struct base_str *str, int first, int n) {
   base_str_add(str, ")");
 }
 
-/* Lanes of one part, as wide as they are. */
+/* Lanes of one vector, as wide as they are. */
 static void add_of_vector(const struct cg_emit *e, struct base_str *str, kern_id id, int lo, int n) {
   int vector = cg_vector_lanes(e, id), k = lo / vector, first = lo % vector;
   bool is_bool = cg_inst(e, id)->dtype == QUERN_DTYPE_BOOL;

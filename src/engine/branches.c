@@ -1,4 +1,4 @@
-/* engine/branches.c -- which steps of a run need not wait for each other
+/* engine/branches.c -- dependencies between the launch groups of a captured run
 ** Small steps that follow each other, such as the updates of small parameters, take less time than the device needs to begin one. Those of
 ** a row of them that touch nothing in common are put side by side, on a few lanes; a step that is not small comes after
 ** all before it, and all after it come after it.
@@ -10,7 +10,7 @@
 enum { LANES = 8, MOST_ROW = 512 };
 static const double SMALL_BYTES = 128e6, SMALL_FLOPS = 1e9;
 
-/* Of a set of steps: whether it is small as a whole. */
+/* Whether a launch group is small as a whole. */
 static bool is_small(const quern_program *program, const struct engine_launch_order *order, int group) {
   double bytes = 0, flops = 0;
   for (int i = order->first[group]; i < order->first[group + 1]; i++) {
@@ -44,8 +44,8 @@ static int add(int n, int *steps, int step) {
   return n;
 }
 
-/* What step i of a row comes after: of each lane the last that it meets. It goes on with the lane of which it meets the end, or opens
-** one, or takes its turn on one of them. Gives how many there are. */
+/* What launch group i of a row depends on: of each lane the last that conflicts with it. It continues the lane whose end conflicts, opens
+** a lane, or goes to one of them, round-robin. Returns how many there are. */
 static int add_small(const struct engine_launch_order *order, struct row *row, int i, int *lane_of, int *steps) {
   int met[LANES], lane = NONE, n = 0;
   for (int l = 0; l < LANES; l++) met[l] = NONE;

@@ -10,7 +10,7 @@ struct copying {
   quern_context *to;
   struct base_arena arena;
   struct base_map graphs; /* copied ones */
-  quern_tensor **leaves;  /* where the next one of the main graph is reported; NULL: nowhere */
+  quern_tensor **leaves;  /* where the next one of the main graph is stored; NULL: they are not */
 };
 
 struct copied {

@@ -44,7 +44,7 @@ quern_status engine_find_dynamic_rows(struct engine_build *b) {
   return check_roots(b);
 }
 
-/* How many control nodes run a unit. */
+/* How many control nodes run a subgraph. */
 static int count_users(const struct engine_build *b, int subgraph) {
   int n = 0;
   for (size_t u = 0; u < b->subgraphs.n; u++) {

@@ -57,7 +57,7 @@ struct engine_step {
   int *
       nodes; /* of the main subprogram: places of the nodes it computes in the graph after the passes; for comparisons */
   struct engine_control *control; /* NULL: none */
-  struct engine_ref *ref;         /* QUERN_REF=1: what the evaluator says it computes; else NULL */
+  struct engine_ref *ref;         /* QUERN_REF=1: its graph for the evaluator; else NULL */
 };
 
 struct engine_subprogram {
@@ -254,7 +254,7 @@ quern_status engine_make_plans(struct engine_build *b, int64_t *least) QUERN_NOD
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
 /* The subgraphs of a control node's graphs; other is -1 when there is none. */
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
-/* Ends a stage: verifies what it made, gives how long it took, writes it to QUERN_DUMP_DIR (stage.c). */
+/* Ends a stage: verifies what it made, logs how long it took, writes it to QUERN_DUMP_DIR (stage.c). */
 quern_status engine_end_stage(struct engine_build *b, const char *stage) QUERN_NODISCARD;
 
 /* ---- instances
@@ -270,7 +270,7 @@ struct engine_frame {
   struct engine_frame **bodies; /* of each step: of its body and its other; NULL: none */
 };
 
-/* What is told of every step that has run. */
+/* Called for every step that has run. */
 typedef void engine_hook(void *user, int subprogram, int step, double begin, double end);
 
 /* How a run is timed: not at all; by the host's clock, which waits for each step; by marks that the device sets on its way. */
@@ -289,7 +289,7 @@ struct engine_replay {
   int64_t last_rows;       /* of the run before; -1: there was none */
   quern_run_counts counts; /* of a run */
   struct kern_runs launches;
-  /* while it is captured: the order of the main subprogram's steps, and what each set of them comes after; NULL: the plan's order, and all
+  /* while it is captured: the order of the main subprogram's steps, and what each launch group depends on; NULL: the plan's order, and on all
   ** before */
   struct engine_launch_order *order;
   struct engine_branches *branches;
@@ -312,8 +312,9 @@ struct quern_instance {
   size_t *bound_bytes;
   char *state; /* those of its own, one after another */
   int64_t state_bytes;
-  int64_t rows;  /* of the dynamic batch, in the next run */
-  char *staging; /* inputs and outputs of runs with fewer rows than the most; then the inputs again, if they are fed */
+  int64_t rows; /* of the dynamic batch, in the next run */
+  char *
+      staging; /* inputs and outputs of runs with fewer rows than the most; then a second copy of the inputs, if they are uploaded asynchronously */
   void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
   bool shares_pool, shares_stream, shares_arena, shares_scratch; /* they are not its own */
   quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
@@ -323,13 +324,13 @@ struct quern_instance {
   int64_t debug;              /* QUERN_DEBUG */
   engine_hook *hook;          /* NULL: none */
   void *hook_user;
-  bool hook_waits; /* it need not be told before a run has ended */
+  bool hook_waits; /* it need not be called before a run has ended */
   enum engine_timed timed;
   struct engine_timing *timing; /* NULL: none */
   struct engine_replay replay;
-  struct engine_frame *running; /* whose step the hook is told of */
+  struct engine_frame *running; /* whose step the hook is called for */
   quern_run_counts counts;
-  struct kern_runs launches; /* of counts: what the device says */
+  struct kern_runs launches; /* of counts: as the device counts them */
 };
 
 /* Threads and memory that several instances use, one at a time: as many threads as their programs ask for, and bytes
@@ -357,7 +358,7 @@ quern_status engine_block_new(quern_instance *instance, size_t bytes) QUERN_NODI
 void engine_block_free(quern_instance *instance);
 /* Bytes of a block that a piece of so many takes. */
 static inline size_t engine_piece_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
-/* Bytes of a device that are free, and all; 0 and 0: it has none of its own, or does not tell. */
+/* Bytes of a device that are free, and all; 0 and 0: it has none of its own, or does not report them. */
 quern_status engine_device_room(const quern_device *device, int64_t *free, int64_t *total) QUERN_NODISCARD;
 /* The most bytes that a plan may have of a device where nothing is said of a limit: what is free, less a 32nd of all of it or 512 MiB, for
 ** code of kernels and libraries, captured graphs and what others take meanwhile. */
@@ -383,7 +384,7 @@ quern_status engine_initialize(quern_instance *instance, const quern_model *mode
 quern_status engine_check_states(const char *what, const quern_instance *instance) QUERN_NODISCARD;
 void engine_mark_started(quern_instance *instance);
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
-/* The same without telling the times that a device has marked. */
+/* Runs the steps and reports none of the times that a device has marked. */
 quern_status engine_run_steps(quern_instance *instance, const void *const *inputs,
                               void *const *outputs) QUERN_NODISCARD;
 /* A run, replayed from a graph where that can be; inputs and outputs are the same in every run (replay.c). */
@@ -392,7 +393,8 @@ quern_status engine_run_repeated(quern_instance *instance, const void *const *in
 void engine_replay_open(quern_instance *instance);
 void engine_replay_free(quern_instance *instance);
 
-/* launch_groups.c: the steps of the main subprogram as they are captured, in sets: a set is one step, or several of one kernel that are one launch. */
+/* launch_groups.c: the steps of the main subprogram in the order in which they are captured. A launch group is one step, or several
+** steps of one kernel that are batched into one launch. */
 struct engine_use { /* bytes that a step touches */
   uintptr_t begin, end;
   bool writes;
@@ -400,29 +402,29 @@ struct engine_use { /* bytes that a step touches */
 struct engine_launch_order {
   const struct engine_subprogram *subprogram;
   size_t bytes; /* of it */
-  int n;        /* sets */
-  int *first;   /* of each set: where its steps begin; of one more: where the last end */
+  int n;        /* launch groups */
+  int *first;   /* of each group: where its steps begin; of one more: where the last end */
   int *steps;
   int *first_use; /* of each step of the plan, and of one more */
   struct engine_use *uses;
 };
-/* at: where the buffers are; joins: of each kernel, whether its steps may be one launch. NULL: no memory. */
+/* at: where the buffers are; batchable: of each kernel, whether its steps may be one launch. NULL: no memory. */
 struct engine_launch_order *engine_launch_order_new(struct base_heap *heap, const quern_program *program,
                                                     void *const *at, const unsigned char *batchable);
 void engine_launch_order_free(struct base_heap *heap, struct engine_launch_order *order);
-/* That of an instance, and launching one of its sets. */
+/* The launch order of an instance, and launching one of its groups. */
 struct engine_launch_order *engine_launch_order_of(quern_instance *instance);
 quern_status engine_launch_group(quern_instance *instance, struct engine_frame *frame, int group) QUERN_NODISCARD;
-/* Whether two sets touch something in common that one of them writes. */
+/* Whether two launch groups touch something in common that one of them writes. */
 bool engine_launch_groups_conflict(const struct engine_launch_order *order, int a, int b);
-/* Before the kernels of a program are compiled: marks those whose launches may become one. */
+/* Before the kernels of a program are compiled: marks those whose launches may be batched. */
 quern_status engine_mark_batchable(quern_program *program) QUERN_NODISCARD;
 
-/* branches.c: what the sets of an order come after, where that is less than all before; NULL: no more is known than their order, or there
-** is no memory. Sets that are small are put side by side between those that are not. */
+/* branches.c: the graph dependencies of launch groups, where they are fewer than all groups before; NULL: no more is known than their
+** order, or there is no memory. Small groups run side by side between those that are not small. */
 struct engine_branches {
   size_t bytes; /* of it */
-  int *first;   /* of each set: where its list begins; of one more: where the last ends */
+  int *first;   /* of each group: where its dependencies begin; of one more: where the last end */
   int *groups;
 };
 struct engine_branches *engine_branches_new(quern_instance *instance, const struct engine_launch_order *order);

@@ -25,7 +25,7 @@ static void add_memory(struct base_str *str, const quern_memory *m, bool remote)
   const struct {
     const char *name;
     int64_t bytes;
-    const char *says;
+    const char *description;
   } rows[] = {{"arena", m->arena, "of a step"},
               {"state", m->state, "kept between steps"},
               {"constants", m->constants, "in the program"},
@@ -42,7 +42,7 @@ static void add_memory(struct base_str *str, const quern_memory *m, bool remote)
   for (size_t i = 0; i < n; i++) {
     base_str_printf(str, "  %-10s %14lld  ", rows[i].name, (long long)rows[i].bytes);
     add_bytes(str, rows[i].bytes);
-    base_str_printf(str, "  %s\n", rows[i].says);
+    base_str_printf(str, "  %s\n", rows[i].description);
   }
 }
 

@@ -8,7 +8,7 @@
 
 /* ---- frames --------------------------------------------------------------------------------------------- */
 
-/* Frames of an instance while they are made. What runs in the same place at other times has the same frame: whoever enters it says
+/* Frames of an instance while they are made. What runs at the same position at other times has the same frame: whoever enters it gives
 ** where its params and results are. Two that are in use at a time lie at different depths, or are the body and the condition of
 ** one step. */
 struct frames {
@@ -42,7 +42,7 @@ size_t engine_state_of(const quern_program *program, int64_t at) {
   return low;
 }
 
-/* Where the byte of that offset is, when states lie one after another as the program says. */
+/* Where the byte of that offset is, when states lie one after another in the program's order. */
 static char *state_place(const quern_instance *instance, int64_t at) {
   size_t i = engine_state_of(instance->program, at);
   return instance->states[i] + (at - instance->program->state_at[i]);
@@ -62,7 +62,7 @@ static quern_status frame_in(struct frames *frames, const struct framed *what, s
     const struct engine_subprogram *subprogram = &frames->instance->program->subprograms[what->number];
     frames->items += (size_t)subprogram->n_buffers + (size_t)subprogram->n_steps;
     QUERN_CHECK(frames->n++ < MOST_FRAMES && frames->items <= MOST_ITEMS, UNSUPPORTED,
-                "instance: loops and branches lie in each other in more than %d ways HINT: let fewer of them have two "
+                "instance: loops and branches nest in more than %d combinations HINT: let fewer of them have two "
                 "others inside",
                 MOST_FRAMES);
     known = base_arena_new(&frames->instance->frames, struct framed);

@@ -52,13 +52,13 @@ bool engine_launch_groups_conflict(const struct engine_launch_order *order, int 
 
 /* ---- walks --------------------------------------------------------------------------------------------------- */
 
-/* Sets of steps as lists: a set is named by its first step. */
+/* Launch groups as lists of steps: a group is named by its first step. */
 struct walk {
   const quern_program *program;
   const struct engine_launch_order *order;
   const unsigned char *batchable; /* of each kernel */
-  int *next, *last;               /* of a step: the one behind it in its set, or NONE; of a set: its last step */
-  int *from, *to, *waiting;       /* sets: in the order of the walk before; as they are done now; that wait */
+  int *next, *last;               /* of a step: the next of its group, or NONE; of a group: its last step */
+  int *from, *to, *waiting;       /* groups: in the order of the previous walk; in the order of this one; that wait */
   int n_from, n_to, n_waiting;
 };
 
@@ -84,7 +84,7 @@ static bool launch_groups_conflict(const struct walk *w, int a, int b) {
   return false;
 }
 
-/* Those that wait are done now if the set meets them, or if it is done at once and neither is small. */
+/* Groups that wait are launched now if this one conflicts with them, or if it is launched at once and neither is small. */
 static void end_waiting(struct walk *w, int group, bool at_once) {
   bool far = at_once && !is_free(w, group);
   int left = 0;
@@ -98,7 +98,7 @@ static void end_waiting(struct walk *w, int group, bool at_once) {
   w->n_waiting = left;
 }
 
-/* The set waits: with one of its kernel if there is one. */
+/* The group waits: together with one of its kernel if there is one. */
 static void wait_for_more(struct walk *w, int group) {
   for (int i = 0; i < w->n_waiting; i++) {
     int other = w->waiting[i];
@@ -118,7 +118,7 @@ static void reverse(int n, int *list) {
   }
 }
 
-/* One walk over the sets of `from`, which are in the order of `to` afterwards. */
+/* One walk over the groups of `from`, which are in the order of `to` afterwards. */
 static void walk(struct walk *w) {
   w->n_to = w->n_waiting = 0;
   for (int i = 0; i < w->n_from; i++) {
@@ -137,7 +137,7 @@ static void walk(struct walk *w) {
 
 /* ---- orders -------------------------------------------------------------------------------------------------- */
 
-/* Writes the sets down, each in the order of the plan. */
+/* Writes the launch groups down, the steps of each in the order of the plan. */
 static void write_launch_groups(struct engine_launch_order *order, const struct walk *w) {
   int n = 0;
   for (int i = 0; i < w->n_from; i++) {

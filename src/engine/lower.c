@@ -35,7 +35,7 @@ static bool has_unaligned_iterations(const struct ir_node *node, const struct ba
   return bytes % engine_align(target) != 0;
 }
 
-/* Bodies of loops with such iterations are unaligned_base, and so is what they run. */
+/* Bodies of loops with such iterations have unaligned bases, and so has what they run. */
 static bool mark_unaligned_base(struct engine_build *b, bool unaligned_base, const struct ir_node *node) {
   int inner[2] = {-1, -1};
   bool more = false;
@@ -112,7 +112,7 @@ struct known {
   bool unaligned_base;                   /* of its subgraph */
   uint64_t constants;                    /* ins that never change, a bit each */
   int kernel;
-  int packed, packer; /* 1 + the in that is packed ahead, and the kernel that does it; 0: none */
+  int packed, packer; /* 1 + the in that is packed in advance, and the kernel that packs it; 0: none */
 };
 
 static bool same_type(const quern_tensor *a, const quern_tensor *b) { return a == b || ir_same_type(a, b); }

@@ -1,4 +1,4 @@
-/* engine/plans.c -- plans of all units: bodies first, then what runs them
+/* engine/plans.c -- plans of all subgraphs: bodies first, then what runs them
 ** A limit counts the arenas of bodies: they are workspaces of the steps that run them. Where repetitions around them do not
 ** help enough, bodies repeat steps as well, no more than is needed.
 ** keeps: subgraphs are planned before what runs them; the smallest limit that a refusal names is met
@@ -11,7 +11,7 @@
 /* Turns of a WHILE that the planner reckons with; how often the room of bodies is halved. */
 enum { WHILE_ITERATIONS = 16, HALVINGS = 6 };
 
-/* ---- one unit ------------------------------------------------------------------------------------------- */
+/* ---- one subgraph --------------------------------------------------------------------------------------- */
 
 /* Gives control steps the plans of their bodies, which exist already, and their time. */
 static void give_bodies(const struct engine_build *b, struct engine_subgraph *subgraph) {
@@ -51,7 +51,7 @@ static quern_status plan_subgraph(struct engine_build *b, struct engine_subgraph
   return b->request->verify ? plan_verify(subgraph->plan, &b->ctx->heap) : QUERN_STATUS_OK;
 }
 
-/* Where launches are joined (launch_groups.c), small buffers that share no memory leave steps free to go where others of their kernel are. */
+/* Where launches are batched (launch_groups.c), small buffers that share no memory leave steps free to go where others of their kernel are. */
 static int64_t apart_bytes(const struct engine_build *b) {
   enum { SMALL_BUFFER = 1 << 16 };
   return b->program->target.isa == CG_ISA_CUDA && b->limit == 0 ? SMALL_BUFFER : 0;

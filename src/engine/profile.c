@@ -66,7 +66,7 @@ static quern_status record_new(struct engine_record **out, struct base_heap *hea
   return QUERN_STATUS_OK;
 }
 
-/* The seconds of a step without those of the bodies it ran, which have told theirs before. */
+/* The seconds of a step without those of the bodies it ran, which were reported before. */
 static double own_seconds(struct engine_record *record, int subprogram, double begin, double end) {
   double inner = 0;
   while (record->n_open > 0 && record->open[record->n_open - 1].begin >= begin)

@@ -1,4 +1,4 @@
-/* engine/program.c -- the public door of programs: what was asked is checked here, what they hold is reported here
+/* engine/program.c -- the public functions of programs: requests are checked here, and what programs hold is reported here
 ** tests: tests/engine/test_program.c, tests/api/wrong_program.def
 */
 #include "engine/engine.h"

@@ -1,4 +1,4 @@
-/* engine/reference_check.c -- QUERN_REF=1: the evaluator beside every kernel
+/* engine/reference_check.c -- QUERN_REF=1: every kernel is compared with the evaluator
 ** A group becomes a small graph on inputs of its own; what its kernel reads is kept, evaluated, and compared with
 ** what it wrote.
 ** keeps: the small graphs are the program's own; its instances run one at a time

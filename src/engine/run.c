@@ -1,6 +1,6 @@
 /* engine/run.c -- a run: step by step, bodies in frames of their own
 ** keeps: allocates nothing (replay.c does, when a run is captured); an iteration of a loop reads the carries of the last and
-**        writes those of the next elsewhere, unless the plan of its body states that a carry is written where it is read
+**        writes those of the next elsewhere, unless the plan of its body has a carry written in place
 ** tests: tests/engine/test_program.c, tests/engine/test_control.c
 */
 #include "engine/engine.h"
@@ -156,7 +156,7 @@ static quern_status run_step(quern_instance *instance, struct engine_frame *fram
   return copy(instance, frame->at[step->buffers[0]], frame->at[step->buffers[1]], bytes);
 }
 
-/* While a run is captured: the main subprogram in sets of steps, and the device is reported what each comes after. */
+/* While a run is captured: the launch groups of the main subprogram, each with its graph dependencies. */
 static quern_status run_launch_groups(quern_instance *instance, struct engine_frame *frame) {
   const struct engine_launch_order *order = instance->replay.order;
   const struct engine_branches *b = instance->replay.branches;

@@ -1,5 +1,5 @@
-/* engine/stage.c -- after each stage of a compilation: verify it, say how long it took, write it down
-** QUERN_VERBOSE=check (and builds with assertions) verify; QUERN_DEBUG=1 reports times; QUERN_DUMP_DIR=dir gets files
+/* engine/stage.c -- after each stage of a compilation: verify it, log how long it took, write it down
+** QUERN_VERBOSE=check (and builds with assertions) verify; QUERN_DEBUG=1 logs times; QUERN_DUMP_DIR=dir gets files
 ** quern_<graph>_<k>_<stage>.txt, the graphs as text that parses back.
 ** tests: tests/engine/test_compile.c
 */

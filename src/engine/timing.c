@@ -1,5 +1,5 @@
 /* engine/timing.c -- when the steps of a run begin and end, for hooks and for QUERN_DEBUG=2
-** By the host's clock every step is waited for. A device that sets marks on its way is not waited for: its times are read, and told, when
+** By the host's clock every step is waited for. A device that sets marks on its way is not waited for: its times are read, and reported, when
 ** the run has ended; so it must be known how many steps there are.
 ** keeps: a run allocates nothing
 ** tests: tests/engine/test_remote.c

@@ -223,7 +223,7 @@ static quern_status read_lines(struct base_str *lines, struct base_heap *heap, c
   return base_str_status(lines);
 }
 
-/* The lines, and one more, which counts for what an earlier one says as well. */
+/* The lines, and one more, which replaces an earlier line for the same group. */
 static quern_status write_trial(struct tuning *tuning, const char *line) {
   struct base_str all;
   base_str_init(&all, &tuning->heap);

@@ -1,7 +1,7 @@
 /* engine/validate.c -- whether a program that was read from bytes holds together
 ** in:    what codec.c has read, whatever the bytes were      out: yes or no
 ** keeps: an instance of one that fits can be made, and a run touches no byte outside of its memories, as far as its kernels do what
-**        they say: they are machine code, which nobody can check
+**        they declare: they are machine code, which nobody can check
 ** see:   write.c, which makes programs; instance.c and run.c, which count on this      tests: tests/engine/test_save.c,
 **        tests/fuzz/fuzz_program.c
 */

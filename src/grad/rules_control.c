@@ -34,7 +34,7 @@ static quern_status built(quern_context *ctx, const struct list *const *lists, s
 
 /* ---- composite and if: operands (sources, dy) -> the wanted dx ------------------------------------------------------ */
 
-/* A graph from (the sources' leaves, leaves of float dy) to the gradients of the sources that need says. */
+/* A graph from (the sources' leaves, leaves of float dy) to the gradients of the sources marked in need. */
 static quern_status vjp_graph(quern_context *ctx, const struct ir_graph *body, const bool *need,
                               const struct ir_graph **out) {
   struct list args = {.ctx = ctx}, y = {.ctx = ctx}, dy = {.ctx = ctx}, x = {.ctx = ctx}, dx = {.ctx = ctx};
@@ -93,7 +93,7 @@ static quern_status vjp_node(const struct grad_back *g, const struct ir_attrs *a
 
 static bool is_given(const quern_tensor *dy) { return dy != NULL && !ir_is_const(dy, 0); }
 
-/* What a kind's own rule says, as a graph from (sources, results, dy that are not zero) to the wanted dx. */
+/* A kind's own rule as a graph from (sources, results, dy that are not zero) to the wanted dx. */
 static quern_status rule_graph(const struct grad_back *g, const struct ir_composite *kind,
                                const struct ir_graph **out) {
   quern_context *ctx = g->ctx;
@@ -361,7 +361,7 @@ quern_status grad_vjp_WHILE(const struct grad_back *g) {
 /* A body on fresh leaves, with the tangents of its results. */
 struct pushed {
   struct list leaf, tangent;    /* one a param; tangent NULL when it is no float */
-  struct list result, d_result; /* one a result; likewise */
+  struct list result, d_result; /* one per result; likewise */
 };
 
 static void pushed_fini(struct pushed *p) { fini(&p->leaf), fini(&p->tangent), fini(&p->result), fini(&p->d_result); }

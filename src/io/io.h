@@ -14,7 +14,7 @@ quern_status io_file_write(const char *what, const char *path, size_t n, const s
 
 /* The same in two steps, for several files that belong together: begin writes and synchronizes the new file under a
 ** temporary name; end renames it to path (and sync_folder makes that last), or removes it when it is to be kept no
-** more. In between its descriptor stays open, since the lock on it states that the file's writer lives
+** more. In between its descriptor stays open, since the lock on it means that the file's writer lives
 ** (base_temporary_open). */
 enum { IO_PATH_MOST = 4096 };
 struct io_pending {
@@ -65,7 +65,7 @@ quern_status io_lines_open(struct io_lines *lines, const char *path) QUERN_NODIS
 quern_status io_lines_next(struct io_lines *lines, const char **line, size_t *n) QUERN_NODISCARD;
 void io_lines_close(struct io_lines *lines);
 
-/* ---- digests (digest.c): XXH64, 64 bits that tell whether bytes are the same ------------------------------------- */
+/* ---- digests (digest.c): XXH64, 64 bits by which bytes are recognized ------------------------------------- */
 
 struct io_digest {
   uint64_t lanes[4], total;
@@ -113,7 +113,7 @@ struct io_npy {
   size_t first;          /* byte of the first element */
   bool swapped, fortran; /* bytes in the other order; columns first */
 };
-/* Reads the header of a file in memory, whose length must be as the header says. path begins the messages. */
+/* Reads the header of a file in memory, whose length must be that of the header. path begins the messages. */
 quern_status io_npy_head(struct io_npy *npy, struct base_heap *heap, const char *path, const void *bytes,
                          size_t n) QUERN_NODISCARD;
 

@@ -1,4 +1,4 @@
-/* io/loader.c -- batches of a source, read ahead by threads
+/* io/loader.c -- batches of a source, prefetched by threads
 ** Batches are numbered as they are given out; number k lies in slot k of a ring. Whoever is free takes the next number, so that
 ** the contents of a batch depend on its place in the data only. One slot is the caller's; `prefetch` others are ahead of it.
 ** keeps: slots, counters and cursors are changed under the lock; a slot that is being filled belongs to its worker

@@ -44,7 +44,7 @@ static char native_order(void) {
   return first == 1 ? '<' : '>';
 }
 
-/* What a file says of its elements. */
+/* A file's description of its elements. */
 struct layout {
   quern_dtype dtype;
   bool swapped, fortran;

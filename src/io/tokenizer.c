@@ -1,4 +1,4 @@
-/* io/tokenizer.c -- the tokenizer: tokens, merges, added tokens; what it reports of itself
+/* io/tokenizer.c -- the tokenizer: tokens, merges, added tokens; its description
 ** in:    tokens and merges in any number, by the readers of files and the trainer
 ** keeps: an id has one text; two tokens of the model differ; ids are below TOKENS_MOST
 ** see:   docs/data.md             tests: tests/io/test_tokenizer.c
@@ -336,7 +336,7 @@ quern_status io_tokenizer_finish(quern_tokenizer *tokenizer) {
   return status;
 }
 
-/* ---- what a tokenizer reports of itself ------------------------------------------------------------------ */
+/* ---- a tokenizer's description ------------------------------------------------------------------------ */
 
 size_t quern_tokenizer_vocab(const quern_tokenizer *tokenizer) { return tokenizer != NULL ? tokenizer->tokens.n : 0; }
 

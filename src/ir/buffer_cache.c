@@ -1,7 +1,7 @@
-/* ir/buffer_cache.c -- blocks of memory for elements, used again
-** A block that comes back is kept; a request takes the smallest kept one that is large enough and at most an eighth
-** larger, of several of a size the one that came back last.
-** keeps: kept blocks are sorted; they have no more bytes than the limit, or the oldest of them are freed; there is room
+/* ir/buffer_cache.c -- a caching allocator for elements
+** A block that comes back stays in the cache; a request takes the smallest cached one that is large enough and at most an eighth
+** larger, of several of one size the one that came back last.
+** keeps: cached blocks are sorted; they have no more bytes than the limit, or the oldest of them are freed; there is room
 **        in the list for those that are used, so that giving one back needs no memory
 ** tests: tests/ir/test_buffer_cache.c
 */
@@ -16,7 +16,7 @@ void ir_buffer_cache_init(struct ir_buffer_cache *cache) {
 }
 
 void ir_buffer_cache_fini(quern_context *ctx) {
-  struct ir_buffer_cache *cache = &ctx->cache;
+  struct ir_buffer_cache *cache = &ctx->buffer_cache;
   for (size_t i = 0; i < cache->kept.n; i++) base_free(&ctx->heap, cache->kept.at[i].data, cache->kept.at[i].bytes);
   base_vec_fini(&ctx->heap, &cache->kept);
 }
@@ -45,7 +45,7 @@ static struct ir_cached_buffer take(struct ir_buffer_cache *cache, size_t i) {
 
 /* Frees the oldest blocks until those that are left have no more bytes. */
 static void trim(quern_context *ctx, size_t bytes) {
-  struct ir_buffer_cache *cache = &ctx->cache;
+  struct ir_buffer_cache *cache = &ctx->buffer_cache;
   while (cache->stats.kept_bytes > bytes) {
     size_t oldest = 0;
     for (size_t i = 1; i < cache->kept.n; i++)
@@ -56,7 +56,7 @@ static void trim(quern_context *ctx, size_t bytes) {
 }
 
 void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room) {
-  struct ir_buffer_cache *cache = &ctx->cache;
+  struct ir_buffer_cache *cache = &ctx->buffer_cache;
   quern_pool_stats *stats = &cache->stats;
   size_t need = (BASE_MAX(bytes, 1) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   size_t i = first_above(cache, need - 1);
@@ -82,7 +82,7 @@ void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room) {
 }
 
 void ir_buffer_cache_give(quern_context *ctx, void *data, size_t room) {
-  struct ir_buffer_cache *cache = &ctx->cache;
+  struct ir_buffer_cache *cache = &ctx->buffer_cache;
   cache->n_used--;
   cache->stats.used_bytes -= room;
   if (room > cache->stats.limit_bytes) {
@@ -101,7 +101,7 @@ void ir_buffer_cache_give(quern_context *ctx, void *data, size_t room) {
 
 quern_status quern_pool_limit(quern_context *ctx, size_t bytes) {
   QUERN_CHECK(ctx != NULL, INVALID, "pool_limit: the context is null");
-  ctx->cache.stats.limit_bytes = bytes;
+  ctx->buffer_cache.stats.limit_bytes = bytes;
   trim(ctx, bytes);
   return QUERN_STATUS_OK;
 }
@@ -116,6 +116,6 @@ quern_status quern_pool_get(const quern_context *ctx, quern_pool_stats *stats) {
   QUERN_CHECK(stats != NULL, INVALID, "pool_get: the place for the figures is null");
   *stats = (quern_pool_stats){0};
   QUERN_CHECK(ctx != NULL, INVALID, "pool_get: the context is null");
-  *stats = ctx->cache.stats;
+  *stats = ctx->buffer_cache.stats;
   return QUERN_STATUS_OK;
 }

@@ -1,10 +1,10 @@
 /* ir/eval_control.c -- the reference evaluator: loops, choices and composites
-** keeps: a body reads the carries of this turn and writes those of the next to other memory
+** keeps: a body reads the carries of this iteration and writes those of the next to other memory
 ** tests: tests/ir/test_eval_control.c
 */
 #include "ir/eval.h"
 
-/* The arguments and results of a body whose first results are the carries of the next turn. */
+/* The arguments and results of a body whose first results are the carries of the next iteration. */
 struct iteration {
   struct base_arena arena;
   int n_carries;

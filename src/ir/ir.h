@@ -163,7 +163,7 @@ struct ir_composite {
   void *user;
 };
 
-/* Blocks of memory for elements: those that no tensor holds any more are kept to be used again (buffer_cache.c). */
+/* A cache of blocks of memory for elements: those that no tensor holds any more are used again (buffer_cache.c). */
 struct ir_cached_buffer {
   void *data;
   size_t bytes;
@@ -243,7 +243,7 @@ static inline bool ir_is_poison(const quern_tensor *t) { return t == NULL || t->
 
 /* Records the first error of a context with the caller's place (ctx NULL: only in this thread) and returns the poison. */
 quern_tensor *ir_fail(quern_context *ctx, quern_status status, const char *fmt, ...) BASE_PRINTF(3, 4);
-/* The same for an error that base_error has recorded in this thread already. */
+/* Records an error that base_error has recorded in this thread already as the context's; returns the poison. */
 quern_tensor *ir_fail_last(quern_context *ctx);
 
 /* The error behind a poison tensor: the one that a builder recorded in the context, or INTERNAL when there is none. */
@@ -454,7 +454,7 @@ struct ir_rule {
   enum base_dtype_class dtypes; /* of a pattern: what its first variable may be */
   /* The replacement for the node (of the same type), or NULL when the rule does not apply. Single-result ops only. */
   quern_tensor *(*apply)(quern_context *ctx, struct ir_node *node);
-  /* The same for all results of a node, which out has room for; false when the rule does not apply. */
+  /* The replacements for all results of a node, which out has room for; false when the rule does not apply. */
   bool (*apply_all)(quern_context *ctx, struct ir_node *node, quern_tensor **out);
 };
 extern const struct ir_rule ir_rules[];

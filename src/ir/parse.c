@@ -131,12 +131,20 @@ quern_status ir_parse_graph_ref(struct ir_parser *p, const struct ir_graph **gra
 
 /* ---- lines ---------------------------------------------------------------------------------------------- */
 
+/* Names that operations had in earlier texts, which are read for good. */
+static const struct {
+  const char *name;
+  enum ir_op op;
+} former_names[] = {{"keep", IR_CHECKPOINT}, {"fold", IR_COL2IM}};
+
 static quern_status read_op(struct ir_parser *p, enum ir_op *op) {
-  const char *names[IR_OP_COUNT], *start = p->cursor.at;
+  enum { FORMER = BASE_COUNT(former_names) };
+  const char *names[IR_OP_COUNT + FORMER], *start = p->cursor.at;
   size_t i;
   for (i = 0; i < IR_OP_COUNT; i++) names[i] = ir_ops[i].name;
-  QUERN_TRY(ir_cursor_name(&p->cursor, "an operation", IR_OP_COUNT, names, &i));
-  *op = (enum ir_op)i;
+  for (i = 0; i < FORMER; i++) names[IR_OP_COUNT + i] = former_names[i].name;
+  QUERN_TRY(ir_cursor_name(&p->cursor, "an operation", IR_OP_COUNT + FORMER, names, &i));
+  *op = i < IR_OP_COUNT ? (enum ir_op)i : former_names[i - IR_OP_COUNT].op;
   if (*op == IR_PARAM)
     return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE,
                            "param is written in the head of a fn: (%%0: f32[2,3])");

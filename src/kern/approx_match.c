@@ -1,4 +1,4 @@
-/* kern/approx_match.c -- which expressions that are rounded to 16 bits have a shorter form
+/* kern/approx_match.c -- which expressions that are rounded to 16 bits have a short approximation
 ** in:    a CAST of f32 to bf16 or f16 in a group      out: the function, and the tensors that it is of
 ** Whether an expression is one of these functions is found out by its values, in double precision at some points: so it does not matter
 ** how the graph has written it, or what passes made of it (as in pass/epilogue.c).
@@ -63,7 +63,7 @@ static bool is_known(enum ir_op op) {
   return known[op];
 }
 
-/* The same number at all points. */
+/* Whether t is one number at all points. */
 static bool is_number(const quern_tensor *t, double *value) {
   while (t->node->op == IR_BROADCAST || t->node->op == IR_RESHAPE) t = t->node->src[0];
   if (t->node->op != IR_CONST || ir_count(t) != 1 || !base_dtype_is(t->dtype, BASE_FLOAT)) return false;
@@ -164,7 +164,7 @@ static bool find(const struct pass_group *group, const quern_tensor *t, struct k
   return false;
 }
 
-/* The same of a product with a number of 16 bits, which is as it is. */
+/* Finds the function of which t is a multiple, by a number of 16 bits, which is exact. */
 static bool find_product(const struct pass_group *group, const quern_tensor *t, struct kern_approx_use *found) {
   if (t->node->op != IR_MUL || !is_computed(group, t->node)) return false;
   for (int k = 0; k < 2; k++) {

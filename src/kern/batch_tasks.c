@@ -1,7 +1,7 @@
 /* kern/batch_tasks.c -- which tasks the first rows of a dynamic batch need: from where each task stores
 ** A store of task t goes to element c * floor(t / q) + d of its memory or behind it, c > 0: that is proven from the same forms
 ** as bounds are. So the first n rows, n * row elements, are written by tasks with c * floor(t / q) + d < n * row only.
-** keeps: a phase is cut only if all it writes has rows, and all its stores agree
+** keeps: tasks are left out only if all that the phase writes has rows, and all its stores agree
 ** see:   docs/design/003-dynamic-batch.md      tests: tests/kern/test_batch_tasks.c
 */
 #include "kern/verify_int.h"

@@ -57,13 +57,16 @@ struct kern_mem {
   quern_dtype dtype;
   enum kern_role role;
   int64_t count; /* elements; -1 in functions that are called: unknown */
-  int alias; /* of an OUT: the IN whose memory it may take, because every element is read before it is written and by
-                 ** the same task; -1: none */
-  int in_place_class; /* 0, or a number that INs and OUTs share which are read and then written at the same element by the same task: an
-                 ** OUT may take the memory of any such IN, as well as of alias */
-  int64_t row;    /* elements of a row of the dynamic batch, where rows follow each other from the first element on and
-                 ** no row is made of another; 0: it has none, or they lie otherwise */
-  bool streaming; /* of an OUT: what is stored will have left all caches before it is read; a hint, no more */
+  /* Of an OUT: the IN whose memory it may take, because each task reads every element before it writes it; -1: none. */
+  int alias;
+  /* INs and OUTs of one class, a number that is not 0, are read and then written at the same element by the same task: an OUT may be
+  ** computed in place of any such IN, as well as of alias. */
+  int in_place_class;
+  /* Elements of a row of the dynamic batch, where rows follow each other from the first element on and no row is made of another; 0: it
+  ** has none, or they lie otherwise. */
+  int64_t row;
+  /* Of an OUT: what is stored will have left all caches before it is read, so streaming (non-temporal) stores pay. A hint, no more. */
+  bool streaming;
 };
 
 struct kern_fn {
@@ -89,19 +92,22 @@ struct kern_batch_tasks {
 };
 
 struct kern_phase {
-  int fn;            /* whose mems and scalars are those of the kernel; of a call -1 */
-  bool library_call; /* the kernel's call is done here: there is no function, and one task */
+  int fn;            /* whose mems and scalars are those of the kernel; -1 in a library call */
+  bool library_call; /* the kernel's library call is done here: there is no function, and one task */
   struct kern_tasks tasks;
-  int block_threads; /* on a GPU: threads that run a task, a power of two; 0: as the code generator likes. A value of n lanes has n / group
-              ** neighboring lanes in each */
-  int min_blocks_per_sm; /* groups, or blocks of single threads, that an SM should have registers for at once; 0: as it comes */
+  /* On a GPU: threads of the thread block (OpenCL: work-group) that runs a task, a power of two; 0: as the code generator likes. Each thread
+  ** has n / block_threads neighboring lanes of a value of n lanes. */
+  int block_threads;
+  /* Occupancy: thread blocks that an SM should have registers for at a time, which limits the registers of a thread (CUDA's launch bounds);
+  ** 0: as it comes. */
+  int min_blocks_per_sm;
   struct kern_batch_tasks batch_tasks;
   int from,
       to; /* from != to: it does nothing but copy memory `from` to memory `to`, and is left out where they are one */
 };
 
-/* ---- calls (library_call.c): what a library of the device does instead of generated code
-** A call's meaning is that of the interpreter. Sums have an order of the library's own, which is the same every time. */
+/* ---- library calls (library_call.c): what a library of the device does instead of generated code
+** The interpreter defines what a library call means. Sums have an order of the library's own, which is the same every time. */
 
 enum kern_library_kind { KERN_LIBRARY_NONE, KERN_LIBRARY_GEMM, KERN_LIBRARY_ATTENTION, KERN_LIBRARY_ATTENTION_BACK };
 enum kern_activation { KERN_ACT_NONE, KERN_ACT_RELU, KERN_ACT_GELU_TANH };
@@ -113,8 +119,8 @@ struct kern_matrix {
 };
 
 /* With s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j], in the dtype of accumulators,
-** y[n, i, j] = act(s), rounded once; `kept`, if there is one, is s rounded to its dtype. Backward, y = s act'(kept), and
-** kept is read. row or column is 1 of every matrix (or has extent 1). */
+** y[n, i, j] = act(s), rounded once; `aux`, the auxiliary output if there is one, is the pre-activation s rounded to its dtype. Backward,
+** y = s act'(aux), and aux is an input. row or column is 1 of every matrix (or has extent 1). */
 struct kern_gemm {
   int64_t batch, rows, columns, terms;
   struct kern_matrix a, b, y;
@@ -135,7 +141,7 @@ struct kern_view {
 };
 
 /* The composite attention, or its gradient, of 16-bit floats; y is rounded once. Head h reads head h kv_heads / heads of k and v.
-** causal: query i sees keys j <= i + keys - queries. lse[n, h, t] is f32, dense. */
+** causal: query i attends to keys j <= i + keys - queries. lse[n, h, t] is f32, dense. */
 struct kern_attention {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   double scale;
@@ -151,7 +157,7 @@ struct kern_library_call {
   struct kern_gemm gemm;
   struct kern_attention attention;
   int work;               /* a WORK of u8 for the library, or KERN_NONE; its count is what the device asks for */
-  uint64_t algorithm[16]; /* which of its ways the library goes: words of its own; all 0: it has not been asked */
+  uint64_t algorithm[16]; /* the library's algorithm, in words of its own; all 0: the library has not been asked */
 };
 
 struct kern_cost {
@@ -171,8 +177,8 @@ struct kern {
   struct kern_phase phases[KERN_MAX_PHASES];
   struct kern_library_call library_call; /* of the phase that is one */
   bool
-      unaligned_base; /* its memories may begin anywhere, aligned as their elements only: those of iterations of a loop */
-  int max_batched;    /* launches of it that may be made as one, where a device can; 0: it is launched alone */
+      unaligned_base; /* memories are aligned as their elements only: they are parts of others, one per iteration of a loop */
+  int max_batched; /* launches of it that may be batched into one, where a device can; 0: it is launched alone */
   struct kern_cost cost;
   quern_status failed; /* the first error while building; kern_finish reports it */
 };
@@ -181,7 +187,7 @@ struct kern {
 
 quern_status kern_new(struct kern **kern, struct base_heap *heap) QUERN_NODISCARD;
 void kern_free(struct kern *kern);
-/* Frees the instructions of one that has been compiled; what is left says how it is launched. */
+/* Frees the instructions of a kernel that has been compiled; what is left describes how it is launched. */
 void kern_strip(struct kern *kern);
 
 /* Adds a memory of the kernel; returns its number. All come before the first phase. */
@@ -193,7 +199,7 @@ struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks);
 /* Says of the last phase that it does nothing but copy a memory, the IN, to another, the OUT whose alias it is. */
 void kern_phase_copies(struct kern *kern, int from, int to);
 
-/* The next phase is a call: a kernel has at most one. */
+/* The next phase is a library call: a kernel has at most one. */
 void kern_add_library_call(struct kern *kern, const struct kern_library_call *call);
 
 /* A new function to be called: name is copied and has the coordinates of what it does. */
@@ -220,7 +226,7 @@ kern_id kern_task(struct kern_builder *b);
 kern_id kern_scalar(struct kern_builder *b, int number);
 kern_id kern_mem(struct kern_builder *b, int number);
 kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count);
-/* The same, of which no element is used by lanes of more than one group of KERN_WARP, one lane per thread: they need not wait for others. */
+/* A LOCAL whose elements are warp-local: one warp of KERN_WARP threads, one lane per thread, uses each of them, and waits for no other. */
 enum { KERN_WARP = 32 };
 kern_id kern_local_warp(struct kern_builder *b, quern_dtype dtype, int64_t count);
 kern_id kern_at(struct kern_builder *b, kern_id mem, kern_id index);
@@ -229,7 +235,7 @@ kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lane
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
-/* For thread blocks of a GPU: n neighboring elements from each index on. mask may be KERN_NONE. */
+/* For thread blocks of a GPU: a load (store) of n neighboring elements from each index on. mask may be KERN_NONE. */
 kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n);
 void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);
@@ -274,7 +280,7 @@ static inline kern_id kern_mul(struct kern_builder *b, kern_id x, kern_id y) { r
 static inline kern_id kern_max(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MAX, x, y); }
 static inline kern_id kern_min(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MIN, x, y); }
 
-/* The same with a constant i64, and a loop over constants. The order in which C evaluates arguments is open: no call here has two
+/* Arithmetic with a constant i64, and a loop over constants. The order in which C evaluates arguments is open: no call here has two
 ** arguments that append instructions (tools/check_order.sh), so that a kernel does not depend on the compiler that compiled Quern. */
 static inline kern_id kern_add_i(struct kern_builder *b, kern_id x, int64_t y) {
   return kern_add(b, x, kern_index(b, y));
@@ -350,16 +356,16 @@ kern_id kern_tree(struct kern_builder *b, enum ir_reduce reduce, int n_values, c
 
 /* ---- the value of a tensor at a point (value.c): graph nodes become instructions --------------------------------- */
 
-/* Where a group's loops stand: each variable of the group's space has a scalar i64 value; one of them may be a vector,
-** counting up by one from that value over the lanes. A memory a tensor is kept in, or a value it has, is bound beforehand. */
+/* Where the loop nest of a fusion group stands: each variable of the group's space has a scalar i64 value; one of them may be a vector,
+** counting up by one from that value over the lanes. The memory that holds a tensor, or the value it has, is bound beforehand. */
 struct kern_values;
 quern_status kern_values_new(struct kern_values **values, struct kern_builder *b, quern_context *ctx,
                              struct pass_space *space) QUERN_NODISCARD;
 void kern_values_free(struct kern_values *values);
 
-/* From now on for threads of GPUs, where the same value takes fewer instructions there: exp(x - max x), iota == s. */
+/* Values are computed for threads of GPUs from now on: exp(x - max x) and iota == s take fewer instructions there. */
 void kern_values_for_gpu(struct kern_values *values);
-/* From now on by shorter forms what nodes of the group round to 16 bits. The group outlives the values. */
+/* What nodes of the fusion group round to 16 bits is computed by short approximations from now on. The group outlives the values. */
 void kern_values_allow_approx(struct kern_values *values, const struct pass_group *group);
 
 /* Tensor t is read from memory: dense row-major. */
@@ -388,7 +394,7 @@ kern_id kern_values_get(struct kern_values *values, const quern_tensor *t, int r
                         const struct pass_index *const *at);
 /* An index as i64: a scalar, or a vector when it depends on the vector variable. */
 kern_id kern_values_index(struct kern_values *values, const struct pass_index *index);
-/* The same for the first lane only: a scalar. */
+/* An index as i64 for the first lane only: a scalar. */
 kern_id kern_values_first(struct kern_values *values, const struct pass_index *index);
 /* A start of slice_at or update_at, a scalar tensor, clamped to 0 .. last: an i64 scalar. */
 kern_id kern_values_start(struct kern_values *values, const quern_tensor *t, int64_t last);
@@ -402,7 +408,7 @@ int kern_values_vector(const struct kern_values *values, int *lanes);
 ** unproven (may be NULL) counts the stores for which no proof was found. */
 quern_status kern_verify(const struct kern *kern, int *unproven) QUERN_NODISCARD;
 
-/* The part of it that is of the phase that is a call, and of the call; OK when there is neither. */
+/* The checks of kern_verify for the phase that is a library call, and for the call; OK when there is neither. */
 quern_status kern_check_library_call(const struct kern *kern) QUERN_NODISCARD;
 
 /* Finds which tasks of each phase the first rows need, from the memories' rows; of phases for which nothing can be proven, and of

@@ -38,7 +38,7 @@ quern_status kern_interp_library_call(const struct kern *kern, void *const *mems
 
 /* Records INTERNAL: the kernel, then what is wrong with its call. */
 quern_status kern_library_fault(const struct kern *kern, const char *fmt, ...) BASE_PRINTF(2, 3);
-/* That memory mem has the role, and every element at + sum of i[k] strides[k], i[k] < extents[k]; strides are not negative. */
+/* Checks that memory mem has the role, and every element at + sum of i[k] strides[k], i[k] < extents[k]; strides are not negative. */
 quern_status kern_check_reach(const struct kern *kern, const char *name, int mem, enum kern_role role, int64_t at,
                               int n, const int64_t *extents, const int64_t *strides) QUERN_NODISCARD;
 

@@ -1,6 +1,6 @@
-/* kern/library_attention.c -- calls of attention and of its gradient: are they right, as text, in the hash, and run with plain loops
+/* kern/library_attention.c -- library calls of attention and its gradient: checked, as text, in the hash, and run with plain loops
 ** in:    a kernel whose call is ATTENTION or ATTENTION_BACK     out: what a library gives, up to the order of sums and roundings inside
-** keeps: everything between loads and stores is f32; a query that sees nothing gives zeros and -inf, and no gradient
+** keeps: everything between loads and stores is f32; a query that attends to nothing gives zeros and -inf, and no gradient
 ** see:   library_call.c, tensor/attention.c (the composite)      tests: tests/kern/test_library_attention.c
 */
 #include <math.h>
@@ -34,7 +34,7 @@ static void list(const struct kern *kern, struct row rows[VIEWS]) {
 
 /* ---- checking -------------------------------------------------------------------------------------------- */
 
-/* That no element of a view is another one as well: every stride steps over all that smaller strides reach. */
+/* Checks that no element of a view is another one as well: every stride steps over all that smaller strides reach. */
 static bool is_apart(const int64_t *extents, const int64_t *strides) {
   bool used[AXES] = {false};
   int64_t reach = 0;

@@ -1,4 +1,4 @@
-/* kern/library_call.c -- calls of libraries: are they right, as text, in the hash, and run with plain loops
+/* kern/library_call.c -- library calls: checked, as text, in the hash, and run with plain loops
 ** in:    a kernel whose call is one of kern.h     out: what a library gives, up to the order of sums
 ** keeps: sums are in the dtype of accumulators, from the first term to the last; every result is rounded once
 ** see:   library_attention.c, docs/design/008-libraries.md      tests: tests/kern/test_library_call.c

@@ -45,7 +45,7 @@ static quern_status do_mem(struct kern_scan *s, kern_id id, const struct kern_in
   return set_region(s, id, region);
 }
 
-/* What is reached: `lanes` elements of a place from an index on, fewer when `active` is less. */
+/* What is reached: `lanes` elements of a region from an index on, fewer when `active` is less. */
 struct access {
   const struct kern_region *region;
   const struct kern_known *index, *active; /* active may be NULL */
@@ -127,7 +127,7 @@ static quern_status check_access(struct kern_scan *s, kern_id id, struct access 
                     end_text(lo, first), end_text(hi, last), (long long)a->region->count);
 }
 
-/* The place may begin behind the last element: then nothing of it can be read. */
+/* The region may begin behind the last element: then nothing of it can be read. */
 static quern_status do_at(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
   struct access a = {.region = known_of(s, x, 0)->region, .index = known_of(s, x, 1), .lanes = 0};
   QUERN_TRY(check_access(s, id, &a));

@@ -108,7 +108,7 @@ quern_tensor *optim_scale(quern_model *model, const quern_optim_options *options
   return quern_scope_buffer(quern_model_scope(model), "scaler.scale", QUERN_DTYPE_F32, 0, NULL, options->scaler->start);
 }
 
-/* True when a name is as the pattern says, in which * is any characters. */
+/* True when a name matches the pattern, in which * is any characters. */
 static bool matches(const char *pattern, const char *name) {
   const char *star = NULL, *from = NULL;
   while (*name != 0) {

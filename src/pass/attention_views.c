@@ -1,5 +1,5 @@
 /* pass/attention_views.c -- attention that a library does reads its operands where they lie, and writes its results where they are wanted
-** in:    composites attention and attention.vjp that the device claims, on (batch, head, row, width), among slices, reshapes and permutes
+** in:    composites attention and attention.vjp that the device supports, on (batch, head, row, width), among slices, reshapes and permutes
 ** out:   the composites attention.placed and attention.vjp.placed in their stead: the body is what stood there, the sources are what is in
 **        memory, and results are (batch, row, head, width), or all gradients side by side where they were put so
 ** keeps: every bit; attention is done as often as before
@@ -10,7 +10,7 @@
 enum { MOST_STEPS = 16, AXES = 4, LANES = 8, RESULTS = 3, LSE_SOURCE = 4 };
 static const int64_t swap_rows_heads[AXES] = {0, 2, 1, 3};
 
-/* ---- what a composite says -------------------------------------------------------------------------------- */
+/* ---- reading a composite ------------------------------------------------------------------------------------ */
 
 static const char *const names[2] = {"attention", "attention.vjp"};
 static const char *const placed_names[2] = {"attention.placed", "attention.vjp.placed"};
@@ -44,7 +44,7 @@ static void read_plain(const struct ir_node *node, bool back, struct pass_attent
   a->width = q[3], a->value_width = v[3];
   for (int i = 0; i < PASS_VIEWS; i++) {
     int rebuild_site = plain_place(i, back);
-    a->views[i].rebuild_site = -1;
+    a->views[i].operand = -1;
     if (rebuild_site >= 0)
       set_dense(pass_operand_view_is_out(i, back) ? &node->out[rebuild_site] : node->src[rebuild_site], rebuild_site,
                 &a->views[i]);
@@ -80,7 +80,7 @@ static void write_ints(const struct pass_attention *a, int64_t ints[INTS]) {
   memcpy(ints + INTS_PLAIN, extents, sizeof extents);
   for (int i = 0; i < PASS_VIEWS; i++) {
     const struct pass_operand_view *v = &a->views[i];
-    const int64_t five[INTS_VIEW] = {v->rebuild_site, v->at, v->batch, v->head, v->row};
+    const int64_t five[INTS_VIEW] = {v->operand, v->at, v->batch, v->head, v->row};
     memcpy(ints + INTS_PLAIN + INTS_EXTENTS + i * INTS_VIEW, five, sizeof five);
   }
 }
@@ -331,7 +331,7 @@ static quern_status add_operand(struct job *job, struct making *m, int view, que
     x = ir_make(job->ctx, origin.steps[i]->op, 1, &x, origin.steps[i]->attrs);
   m->operand[plain_place(view, m->a.back)] = x;
   m->a.views[view] = origin.view;
-  m->a.views[view].rebuild_site = number;
+  m->a.views[view].operand = number;
   return ir_is_poison(x) ? ir_poison_error(job->ctx) : QUERN_STATUS_OK;
 }
 

@@ -1,7 +1,7 @@
 /* pass/chunk.c -- linear + cross-entropy over a large vocabulary becomes a loop over rows: never all logits at once
 ** in:    composites linear_cross_entropy and linear_cross_entropy.vjp whose logits would exceed 64 MiB (GPUs: 512 MiB) without a loop
-** out:   a loop whose turn does the same for as many rows as fit, and the rest of the rows after it; the gradient of
-**        the weight is carried from turn to turn. Losses and gradients of the same operands come from one loop, whose turn
+** out:   a loop whose iteration computes as many rows as fit, and the rest of the rows after it; the gradient of
+**        the weight is carried from iteration to iteration. Losses and gradients of the same operands come from one loop, whose iteration
 **        computes its logits once, unless the gradient of the losses depends on the losses
 ** keeps: values within rounding: sums over rows are taken chunk by chunk
 ** tests: tests/pass/test_chunk.c
@@ -13,7 +13,7 @@
 
 enum { CHUNK_BYTES = 64 << 20, GPU_CHUNK_BYTES = 512 << 20, LEAST_ROWS = 64, GPU_TILE = 128, MOST_CASTS = 4 };
 
-/* Float casts that an operand went through, the first last: a turn makes them of its rows, so that none lies in memory. On a GPU
+/* Float casts that an operand went through, the first last: a iteration makes them of its rows, so that none lies in memory. On a GPU
 ** only those that widen: products read what is narrow as it lies there. */
 struct casts {
   int n;
@@ -26,14 +26,14 @@ enum { LOSSES, DX, DWEIGHT, OUTS };
 struct chunk {
   quern_context *ctx;
   const struct ir_composite *kind;
-  int64_t ints[4]; /* of a turn: every row by itself */
+  int64_t ints[4]; /* of a iteration: every row by itself */
   const struct ir_attrs *attrs;
   bool losses, back;        /* what is wanted: losses, gradients */
   bool want_x, want_weight; /* which gradients */
   bool gpu;
-  quern_dtype dtype, low;  /* in which a turn computes, and keeps logits */
-  int64_t n, rows, width;  /* rows in all and of a turn; width of x */
-  int64_t classes, padded; /* that there are, and columns of the logits of a turn */
+  quern_dtype dtype, low;  /* in which a iteration computes, and keeps logits */
+  int64_t n, rows, width;  /* rows in all and of a iteration; width of x */
+  int64_t classes, padded; /* that there are, and columns of the logits of a iteration */
   struct casts casts[2];   /* of x and weight */
 };
 
@@ -133,7 +133,7 @@ static void iteration(void *user, quern_tensor *const *args, quern_tensor **resu
   if (c->losses) results[2] = d[LOSSES];
 }
 
-/* Rows first .. first + n - 1 of t, as (turns, n / turns, ...) when there are turns. */
+/* Rows first .. first + n - 1 of t, as (iterations, n / iterations, ...) when there are iterations. */
 static quern_tensor *rows_of(quern_tensor *t, int64_t first, int64_t n, int64_t iterations) {
   QUERN_ASSERT(t != NULL);
   if (ir_is_poison(t)) return &ir_poison;
@@ -272,7 +272,7 @@ static quern_status backward(struct job *job, struct chunk *c, const struct ir_n
   return quern_context_check(c->ctx);
 }
 
-/* How many rows a turn has. On a GPU as many in each, where that can be, and such that products are of whole tiles. */
+/* How many rows a iteration has. On a GPU as many in each, where that can be, and such that products are of whole tiles. */
 static int64_t rows_per_iteration(const struct chunk *c, int64_t row, int64_t most) {
   int64_t rows = c->gpu ? GPU_TILE : LEAST_ROWS;
   if (!c->gpu) {

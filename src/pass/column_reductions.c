@@ -1,7 +1,7 @@
-/* pass/column_reductions.c -- fusion: sums over the rows of what has rows
+/* pass/column_reductions.c -- fusion: column reductions, sums over the rows, become part of the cluster that has the rows
 ** The gradient of a gain or a bias sums over all rows what the gradient of the rows themselves is made from. Two clusters that read the
 ** same tensors, one along its rows and one down its columns, become one: the second's reductions are the first's
-** column reductions, which take each element when the rows pass by. On GPUs what is made of the sums alone, a cast of them say, goes along.
+** column reductions, which take each element when the rows pass by. On GPUs their epilogue, a cast of the sums say, goes along.
 ** in:    clusters, when all nodes have been taken      out: clusters of columns without anything left to do are gone
 ** keeps: a cluster that did more than reduce its columns stays as it is
 ** tests: tests/pass/test_fuse.c
@@ -349,7 +349,8 @@ static quern_status walk_columns(struct fuse *f, struct fuse_walk *walk, const s
   return QUERN_STATUS_OK;
 }
 
-/* The same where what both read lies behind maps: those nodes are then computed where they are used. */
+/* Fuses a cluster of column reductions with one of rows where what both read lies behind maps, whose nodes are then computed where they
+** are used. */
 static quern_status try_behind(struct fuse *f, int cluster) {
   struct fuse_cluster *columns = f->clusters.at[cluster];
   struct behind b, all;

@@ -1,4 +1,4 @@
-/* pass/constant_folding.c -- what depends on constants only becomes a constant, up to 64 KiB
+/* pass/constant_folding.c -- constant folding: what depends on constants only becomes a constant, up to 64 KiB
 ** keeps: every bit: of floats only operations that round once on every device are computed here; with
 **        numerics=fast also sums, products and functions that devices approximate. Nothing grows: a constant that is
 **        stretched stays one
@@ -18,7 +18,7 @@ static const bool exact[IR_OP_COUNT] = {
     [IR_GATHER] = true, [IR_ARGREDUCE] = true, [IR_SORT] = true,
 };
 
-/* The same of integers, or with numerics=fast. */
+/* Ops whose values are the same wherever they are computed when they are of integers, or with numerics=fast. */
 static const bool otherwise[IR_OP_COUNT] = {
     [IR_EXP] = true,    [IR_EXPM1] = true, [IR_LOG] = true, [IR_LOG1P] = true,   [IR_SIN] = true,   [IR_COS] = true,
     [IR_TANH] = true,   [IR_ERF] = true,   [IR_MOD] = true, [IR_POW] = true,     [IR_ATAN2] = true, [IR_COL2IM] = true,

@@ -1,7 +1,7 @@
 /* pass/dynamic_batch.c -- which tensors have rows of a dynamic batch, and where; graphs that mix rows are refused
-** in:    the graph after the passes; leading inputs by pass_dynamic_batch_set
-** out:   the stride of every tensor: element i belongs to row (i / stride) mod most, and depends on that row of the leading
-**        inputs only; no stride: it depends on none of them, and fits to any rows
+** in:    the graph after the passes; the inputs of the dynamic batch by pass_dynamic_batch_set
+** out:   the stride of every tensor: element i belongs to row (i / stride) mod most, and depends on that row of these inputs
+**        only; no stride: it depends on none of them, and fits to any rows
 ** keeps: one rule per op, in a table. Most ops act on axes: rows lie in one axis of a source, k, as (before, row, f elements),
 **        and in one axis of the result in the same way
 ** see:   docs/design/003-dynamic-batch.md     tests: tests/pass/test_dynamic_batch.c, tests/engine/test_dynamic_batch.c

@@ -1,8 +1,8 @@
 /* pass/epilogue.c -- fusion: the epilogue of a contraction that a library does
-** A library can add a bias or a matrix, apply an activation or its gradient, and keep what the activation was applied to. Whether an
-** expression is one of these is found out by its values: it is computed at some points in double precision, casts being exact,
+** A library can add a bias or a matrix, apply an activation or its gradient, and store the pre-activation as an auxiliary output. Whether
+** an expression is one of these epilogues is found out by its values: it is computed at some points in double precision, casts being exact,
 ** and compared with what the library would give. So it does not matter how the graph has written it, or what the passes made of it.
-** keeps: what the cluster computed so far is known to nobody else once something is computed from it, unless it is kept
+** keeps: what the cluster computed so far is known to nobody else once something is computed from it, unless it is the auxiliary output
 ** see:   gemm.c, docs/design/008-libraries.md      tests: tests/sched/test_gpu_dot_library.c
 */
 #include <math.h>
@@ -37,7 +37,7 @@ struct match {
   struct pass_matrix matrix[SLOT_COUNT];
   bool along_rows;             /* the vector is */
   const quern_tensor *to_make; /* one of these that is not in memory yet */
-  int aux;                     /* an item; -1: none */
+  int kept;                    /* an item; -1: none */
   struct pass_gemm gemm;
 };
 
@@ -336,7 +336,7 @@ static void mark_later(struct match *m) {
     item->later = item->deep && item->n_src > 0;
     for (int i = 0; i < item->n_src; i++) {
       const struct item *src = &m->items[item->src[i]];
-      item->later = item->later && (!src->deep || src->later || item->src[i] == m->aux);
+      item->later = item->later && (!src->deep || src->later || item->src[i] == m->kept);
     }
   }
 }
@@ -347,10 +347,10 @@ static bool is_used_elsewhere(const struct match *m, const struct item *item) {
 }
 
 /* What others use of the way from the sum to t is t, or computed from what is kept. */
-static bool set_aux(struct match *m) {
+static bool settle_kept(struct match *m) {
   const quern_tensor *t = m->items[0].t;
   bool wanted = false;
-  m->aux = -1;
+  m->kept = -1;
   for (int i = 0; i < m->n; i++) {
     const struct item *item = &m->items[i];
     for (int k = 0; k < i && item->deep; k++)
@@ -362,16 +362,16 @@ static bool set_aux(struct match *m) {
   for (int k = 0; k < m->n; k++) {
     const struct item *item = &m->items[m->order[k]];
     bool like = item->deep && item->t->dtype == t->dtype && m->order[k] != 0;
-    if (like && is_forward(m, item, PASS_ACT_NONE)) m->aux = m->order[k];
+    if (like && is_forward(m, item, PASS_ACT_NONE)) m->kept = m->order[k];
   }
-  if (m->aux < 0) return false;
+  if (m->kept < 0) return false;
   mark_later(m);
   for (int i = 1; i < m->n; i++) {
     const struct item *item = &m->items[i];
-    if (item->deep && i != m->aux && !item->later && is_used_elsewhere(m, item)) return false;
+    if (item->deep && i != m->kept && !item->later && is_used_elsewhere(m, item)) return false;
   }
-  const struct item *aux = &m->items[m->aux];
-  return fuse_result(m->cluster, aux->t, (const struct pass_index *const *)aux->at, &m->gemm.aux);
+  const struct item *kept = &m->items[m->kept];
+  return fuse_result(m->cluster, kept->t, (const struct pass_index *const *)kept->at, &m->gemm.aux);
 }
 
 /* ---- what the library can do ------------------------------------------------------------------------------------- */
@@ -382,7 +382,7 @@ static void swap_matrix(struct pass_matrix *x) {
   x->column = row;
 }
 
-/* The same product with the sides in each other's place. */
+/* Swaps M and N: the same product with its operands swapped. */
 static void swap_sides(struct pass_gemm *g) {
   struct pass_matrix a = g->a;
   int64_t rows = g->rows;
@@ -436,7 +436,7 @@ static quern_status set_homes(struct match *m) {
     struct item *item = &m->items[i];
     struct fuse_node_info *info = fuse_info_of(m->f, item->t);
     if (!item->deep) continue;
-    if (i != m->aux) {
+    if (i != m->kept) {
       info->inside = info->home == m->number;
       continue;
     }
@@ -462,7 +462,7 @@ static bool is_epilogue(struct match *m, const quern_tensor *t, const struct pas
                           .a = swapped ? so_far->b : so_far->a,
                           .b = swapped ? so_far->a : so_far->b};
   if (!base_dtype_is(t->dtype, BASE_FLOAT) || !fuse_result(m->cluster, t, at, &g->y)) return false;
-  if (!read_all(m, t, at) || !classify(m) || !set_aux(m)) return false;
+  if (!read_all(m, t, at) || !classify(m) || !settle_kept(m)) return false;
   if (m->along_rows) swap_sides(g);
   return fits_library(m);
 }

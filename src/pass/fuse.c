@@ -1,12 +1,12 @@
-/* pass/fuse.c -- groups nodes into kernels
-** in:    a graph without composites that nobody claims     out: groups that compute every root, in an order that runs
+/* pass/fuse.c -- fusion: nodes become fusion clusters, which become fusion groups, one kernel each
+** in:    a graph without composites that nobody supports   out: groups that compute every root, in an order that runs
 ** keeps: groups form a DAG; every index is proven by index expressions; nothing expensive is computed twice
 **
 ** Nodes are taken in order of their ids. A node that computes an element at a time joins a cluster that one of its sources
 ** lives in when a walk proves that all it needs is there at the right indices; else it floats, to be computed wherever
 ** it is used. Reductions join or begin a cluster of rows, contractions begin one, and what must be in memory and still
 ** floats becomes a cluster of its own. The latest cluster is tried first: joining it can close no cycle unless levels say
-** so. Homes are offers: which tensors are written is settled in fusion_groups.c, when all readers are known.
+** so. Homes are offers: fusion_groups.c decides which tensors are written, when all readers are known.
 ** see:   README.md                            tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
 */
 #include "pass/pass_int.h"
@@ -176,7 +176,7 @@ static quern_status walk_joining(struct fuse *f, struct fuse_walk *walk, const q
   return QUERN_STATUS_OK;
 }
 
-/* The same in a cluster that a library computes: if it can compute t as well. */
+/* Computes t in a cluster that a library computes, as part of its epilogue, if the library can do that. */
 static quern_status try_extend(struct fuse *f, int number, const quern_tensor *t, bool *joined) {
   struct fuse_cluster *cluster = f->clusters.at[number];
   const struct pass_index *at[QUERN_MAX_RANK];
@@ -195,7 +195,7 @@ static quern_status try_extend(struct fuse *f, int number, const quern_tensor *t
   return cluster->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
-/* Computes t in the cluster if a walk proves it can be; *joined says so. */
+/* Computes t in the cluster if a walk proves it can be, which *joined reports. */
 static quern_status try_join(struct fuse *f, int number, const quern_tensor *t, bool *joined) {
   struct fuse_cluster *cluster = f->clusters.at[number];
   *joined = false;
@@ -494,7 +494,7 @@ static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   return add_stage(f, number, node, at, result);
 }
 
-/* What is put together and has other users too is put together once: each part of it is read in its own way. */
+/* A concatenation that has other users too is written once: each of its sources is read in its own way. */
 static quern_status settle_clusters(struct fuse *f, const struct ir_node *node) {
   const quern_tensor *x = node->src[0];
   int users = 1;
@@ -529,7 +529,7 @@ static bool is_listed(struct ir_ints axes, int64_t axis) {
   return false;
 }
 
-/* Both operands until they fit, together. What a library cannot take is computed by code after all. */
+/* Walks from both operands until they fit, together. What a library cannot take is computed by generated code after all. */
 static quern_status walk_operands(struct fuse *f, struct fuse_walk *walk, const struct ir_node *node,
                                   const struct pass_index *const at[2][QUERN_MAX_RANK]) {
   for (int turn = 0; turn < 4 * PASS_MOST_NODES; turn++) {
@@ -605,7 +605,7 @@ static quern_status new_scan(struct fuse *f, struct ir_node *node) {
   return set_home(f, number, node, at);
 }
 
-/* SORT, SCATTER, control and claimed composites: all sources in memory, all results written. */
+/* SORT, SCATTER, control and supported composites: all sources in memory, all results written. */
 static quern_status new_alone(struct fuse *f, struct ir_node *node) {
   int number;
   for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialize(f, node->src[i]));
@@ -692,7 +692,7 @@ static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse
   return joined ? QUERN_STATUS_OK : limit(f, node, info);
 }
 
-/* What is kept is written by whoever computes it, and read from there: a CHECKPOINT is a view. */
+/* A checkpoint is written by whoever computes it, and read from there: a CHECKPOINT is a view, and a barrier to fusion. */
 static quern_status take_checkpoint(struct fuse *f, struct ir_node *node) {
   QUERN_TRY(materialize(f, node->src[0]));
   return new_view(f, &node->out[0], node->src[0]);

@@ -1,8 +1,8 @@
 /* pass/fusion_groups.c -- fusion: from clusters to groups, once every root has a home
-** Units are settled from the last to the first: a cluster writes what roots and later clusters read of it. What another cluster
-** computed may be computed again instead of read, when that is cheap and what it needs is in memory anyway (or is
+** From the last cluster to the first it is decided what is written: what roots and later clusters read of it. What another cluster
+** computed may be recomputed instead of read, when that is cheap and what it needs is in memory anyway (or is
 ** much smaller): so a backward pass recomputes a normalized row from its input and two numbers. What is made of a
-** tensor of half its bytes or less may cost more: so a step of 16-bit activations keeps these, and no f32.
+** tensor of half its bytes or less may cost more: so a step of 16-bit activations keeps these in memory, and no f32.
 ** in:    clusters and homes                      out: groups in an order that runs
 ** keeps: a cluster reads from clusters of lower level only
 ** tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
@@ -103,7 +103,7 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *pa
   return true;
 }
 
-/* The same for a tensor that is made of narrower ones of as many elements, and small ones, alone: n_met nodes in met. */
+/* What recomputing t would read, of a tensor that is made of narrower ones of as many elements, and small ones, alone: n_met nodes in met. */
 static bool is_narrow_again(const struct build *b, const quern_tensor *t, int *n_met, const struct ir_node **met,
                             int *n_found, const quern_tensor **found) {
   const struct fuse *f = b->f;
@@ -322,7 +322,7 @@ static quern_status fill_outs(struct build *b, struct pass_group *group, size_t 
   return QUERN_STATUS_OK;
 }
 
-/* Those of n stages that are computed, by increasing id. */
+/* Fills in those of n stages that are computed, by increasing id. */
 static quern_status fill_some(struct build *b, size_t n, const struct fuse_stage *from, size_t *n_made,
                               struct pass_stage **made) {
   struct pass_stage *to = base_arena_alloc(&b->f->groups->arena, BASE_MAX(n, 1) * sizeof *to);

@@ -1,6 +1,6 @@
 /* pass/fusion_walk.c -- fusion: can this be computed at the points of that cluster?
 ** A walk follows index expressions from a tensor at given indices down to what is in memory or already known in the
-** cluster. What a cluster computes for others is known at exactly one index expression an element (its home); the same
+** cluster. What a cluster computes for others is known at exactly one index expression per element (its home); the same
 ** pointer means the same element.
 ** in:    a cluster, a tensor, indices            out: nodes met and where, tensors read, clusters they come from
 ** tests: tests/pass/test_fuse.c

@@ -220,12 +220,12 @@ quern_status fuse_make_gemm(struct fuse *f, struct fuse_cluster *cluster) {
 quern_status fuse_trim_gemm(const struct fuse *f, const struct fuse_cluster *cluster, const struct pass_gemm **gemm) {
   struct pass_gemm *left = base_arena_copy(&f->groups->arena, cluster->gemm, sizeof *left);
   if (left == NULL) return QUERN_STATUS_MEMORY;
-  bool aux = left->aux.tensor != NULL && !left->back;
-  if (aux && !fuse_info_of(f, left->y.tensor)->needed) { /* others compute it from what is kept */
+  bool kept = left->aux.tensor != NULL && !left->back;
+  if (kept && !fuse_info_of(f, left->y.tensor)->needed) { /* others compute it from what is kept */
     left->y = left->aux;
     left->act = PASS_ACT_NONE;
   }
-  if (aux && (left->y.tensor == left->aux.tensor || !fuse_info_of(f, left->aux.tensor)->needed))
+  if (kept && (left->y.tensor == left->aux.tensor || !fuse_info_of(f, left->aux.tensor)->needed))
     left->aux = (struct pass_matrix){0};
   *gemm = left;
   return QUERN_STATUS_OK;

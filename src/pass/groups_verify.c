@@ -1,4 +1,4 @@
-/* pass/groups_verify.c -- checks everything that pass.h says of groups
+/* pass/groups_verify.c -- checks everything that pass.h states about fusion groups
 ** in:    groups and the graph they compute    out: OK, or INTERNAL with what is wrong and where
 ** keeps: shares no code with the making of groups but index expressions themselves; small spaces are counted through
 ** tests: tests/pass/test_groups.c (each kind of fault is planted)
@@ -167,7 +167,7 @@ static quern_status check_once(struct check *c, const quern_tensor *t, const str
   return QUERN_STATUS_OK;
 }
 
-/* The same of the variables n_outer .., when t's elements are in their order. */
+/* Checks that each element of t is that of exactly one point of the variables n_outer .., when t's elements are in their order. */
 static quern_status check_inner(struct check *c, const quern_tensor *t, const struct pass_index *const *at) {
   struct pass_space *space = c->group->space;
   const struct pass_index *wanted = pass_index_of_vars(space, c->group->n_outer, (int)space->extents.n);
@@ -441,7 +441,7 @@ static bool is_matrix_at(const struct pass_group *group, const struct pass_matri
   return true;
 }
 
-/* The same of an operand, through the group's nodes to what it reads. */
+/* Whether an operand is the matrix m, followed through the group's nodes to what it reads. */
 static bool is_operand(const struct pass_group *group, const struct pass_matrix *m, int side) {
   const struct pass_stage *stage = &group->stages[0];
   const quern_tensor *t = stage->node->src[side];

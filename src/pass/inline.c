@@ -1,4 +1,4 @@
-/* pass/inline.c -- composites that the device does not claim become their bodies
+/* pass/inline.c -- composites that the device does not support become their bodies
 ** keeps: also inside subgraphs and inside bodies; a supported composite keeps its body as it is
 ** tests: tests/pass/test_passes.c
 */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 const struct pass_info pass_table[PASS_COUNT] = {
-#define PASS(NAME, text, says) {#text, says},
+#define PASS(NAME, text, description) {#text, description},
 #include "pass/passes.def"
 #undef PASS
 };

@@ -1,4 +1,4 @@
-/* pass/pass.h -- from a graph to groups: simplify it, then say which nodes make one kernel
+/* pass/pass.h -- from a graph to fusion groups: simplify it, then decide which nodes make one kernel
 ** in:    the results a program must compute       out: groups in an order in which they can run
 ** keeps: every pass keeps every bit, unless the program asked for numerics=fast; groups form a DAG
 ** see:   docs/design/002-cpu-compiler.md
@@ -10,7 +10,7 @@
 /* ---- passes on the graph (pass.c and a file each) --------------------------------------------------------------- */
 
 enum pass_id {
-#define PASS(NAME, text, says) PASS_##NAME,
+#define PASS(NAME, text, description) PASS_##NAME,
 #include "pass/passes.def"
 #undef PASS
   PASS_COUNT
@@ -125,10 +125,10 @@ void pass_index_print(struct base_str *str, const struct pass_index *e);
 bool pass_index_source(struct pass_space *space, const struct ir_node *node, int src_number,
                        const struct pass_index *const *at, const struct pass_index **in);
 
-/* ---- rows (dynamic_batch.c): of programs whose dynamic batch is given at each run -------------------------------------- */
+/* ---- the dynamic batch (dynamic_batch.c): a number of rows that is given at each run --------------------------------- */
 
-/* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the leading inputs
-** only; its stride is 0 when it depends on none of them. */
+/* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the inputs that have the dynamic
+** batch only; its stride is 0 when it depends on none of these. */
 struct pass_dynamic_batch {
   int64_t most;
   struct base_arena arena;
@@ -138,13 +138,13 @@ struct pass_dynamic_batch {
 };
 void pass_dynamic_batch_init(struct pass_dynamic_batch *rows, struct base_heap *heap, int64_t most);
 void pass_dynamic_batch_fini(struct pass_dynamic_batch *rows);
-/* Says what a leaf has, before pass_dynamic_batch_find. */
+/* Sets the stride of a leaf, before pass_dynamic_batch_find. */
 quern_status pass_dynamic_batch_set(struct pass_dynamic_batch *rows, const quern_tensor *t,
                                     int64_t stride) QUERN_NODISCARD;
 /* Finds the strides of all tensors that the roots reach, subgraphs left out. UNSUPPORTED, with the op and its shapes, when
 ** a node would mix rows. */
 quern_status pass_dynamic_batch_find(struct pass_dynamic_batch *rows, const struct pass_graph *graph) QUERN_NODISCARD;
-/* The same of the body of a LOOP or WHILE that the roots reached; inside is new. */
+/* Finds the strides in the body of a LOOP or WHILE that the roots reached; inside is new. */
 quern_status pass_dynamic_batch_body(struct pass_dynamic_batch *inside, struct pass_dynamic_batch *rows,
                                      const struct ir_node *node) QUERN_NODISCARD;
 int64_t pass_dynamic_batch_get(const struct pass_dynamic_batch *rows, const quern_tensor *t);
@@ -177,22 +177,22 @@ struct pass_attention {
   struct pass_operand_view views[PASS_VIEWS];
   int lse; /* the result that is lse; backward, the source */
 };
-/* Of attention and attention.vjp, without a mask, and of what pass_attention_views makes of them; false of other nodes. */
+/* Reads a node attention or attention.vjp without a mask, or what pass_attention_views makes of one; false of other nodes. */
 bool pass_attention_read(const struct ir_node *composite, struct pass_attention *attention);
 bool pass_operand_view_is_out(int view, bool back);
 
-/* ---- groups (fuse.c): what one kernel computes ------------------------------------------------------------------------ */
+/* ---- fusion groups (fuse.c): what one kernel computes ------------------------------------------------------------------ */
 
 enum pass_kind {
   PASS_KIND_VIEW,      /* out 0 is the bytes of in 0 under another shape: no kernel */
   PASS_KIND_MAP,       /* every element of the outs by itself */
   PASS_KIND_REDUCE,    /* reductions over the inner variables, in stages, with what is before, between and after them */
-  PASS_KIND_DOT,       /* a contraction with what is before (on its operands) and after it */
+  PASS_KIND_DOT,       /* a contraction with its prologue, on its operands, and its epilogue */
   PASS_KIND_SCAN,      /* the anchor alone, with what is before it */
   PASS_KIND_SORT,      /* the anchor alone */
   PASS_KIND_SCATTER,   /* the anchor alone */
   PASS_KIND_CONTROL,   /* LOOP, WHILE, IF: its subgraphs are compiled as programs of their own */
-  PASS_KIND_COMPOSITE, /* a composite the device has a kernel for */
+  PASS_KIND_COMPOSITE, /* a composite that the device supports: it has a kernel for it */
   PASS_KIND_COUNT
 };
 extern const char *const pass_kind_names[PASS_KIND_COUNT];
@@ -205,8 +205,8 @@ struct pass_matrix {
   int64_t at, batch, row, column;
 };
 enum pass_activation { PASS_ACT_NONE, PASS_ACT_RELU, PASS_ACT_GELU_TANH };
-/* s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j]; y = act(s), and kept is s; backward, y = s act'(kept),
-** and kept is read. What the graph rounds between the sum and y is not rounded. */
+/* s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j]; y = act(s), and aux, the auxiliary output, is the
+** pre-activation s. Backward, y = s act'(aux), and aux is an input. What the graph rounds between the sum and y is not rounded. */
 struct pass_gemm {
   int64_t batch, rows, columns, terms;
   struct pass_matrix a, b, y, add, aux;
@@ -248,9 +248,9 @@ struct pass_group {
     struct ir_node *node;
     const struct pass_index **source, **other, **result;
   } * stages;
-  /* REDUCE: reductions over the outer variables, in their row-major order, of what is computed at all points: results are over the
-  ** inner variables, and are read by nothing here but ends: nodes that are made of them and of numbers, and are outs over the
-  ** inner variables as well. Each is an out or is read by an end. */
+  /* REDUCE: fused column reductions, over the outer variables in their row-major order, of what is computed at all points. Results are over
+  ** the inner variables, and are read by nothing here but their epilogue: nodes that are made of them and of numbers, and are outs over the
+  ** inner variables as well. Each is an out or is read by an epilogue node. */
   size_t n_column_reductions;
   struct pass_stage *column_reductions;
   const struct pass_gemm *gemm; /* of a DOT that a library does: ins and outs are what it names; NULL of others */

@@ -32,10 +32,10 @@ struct pass_replacements {
   list;
 };
 quern_status pass_subgraphs(struct pass_graph *graph, ir_visit *visit, void *user) QUERN_NODISCARD;
-/* The same, and does what the visit adds to swaps. */
+/* Visits like pass_subgraphs, then makes the replacements that the visit asked for. */
 quern_status pass_subgraphs_replace(struct pass_graph *graph, ir_visit *visit, void *user,
                                     struct pass_replacements *swaps) QUERN_NODISCARD;
-/* The same on one graph, by a visit that is being made. */
+/* Visits one subgraph, as part of a visit that is under way. */
 quern_status pass_subgraphs_one(struct pass_subgraphs *deep, const struct ir_graph *graph,
                                 const struct ir_graph **out) QUERN_NODISCARD;
 
@@ -45,7 +45,7 @@ quern_status pass_count_users(const struct pass_graph *graph, const struct ir_or
 
 /* What a GATHER from src becomes, or NULL when it stays; the poison with the error recorded (gather.c). */
 quern_tensor *pass_move_gather(struct ir_node *node, quern_tensor *const *src);
-/* The same of a SCATTER. */
+/* What a SCATTER into src becomes, or NULL when it stays; the poison with the error recorded. */
 quern_tensor *pass_move_scatter(struct ir_node *node, quern_tensor *const *src);
 
 /* ---- fusion: kinds of ops (classify.c) --------------------------------------------------------------------- */
@@ -107,7 +107,7 @@ enum pass_cover pass_index_covers(struct pass_space *space, int n_vars, int n_ou
 /* The flat index of consecutive variables first .. end - 1, row-major. */
 const struct pass_index *pass_index_of_vars(struct pass_space *space, int first, int end);
 
-/* ---- fusion: clusters become groups (fuse.c, fusion_walk.c, fusion_groups.c) ------------------------------------------------- */
+/* ---- fusion: clusters become groups (fuse.c, fusion_walk.c, fusion_groups.c) ------------------------------- */
 
 enum { FUSE_MOST_CLUSTERS = 4 };
 
@@ -135,7 +135,7 @@ struct fuse_stage {
   const struct pass_index **source, **other, **result;
 };
 
-/* A group that grows. */
+/* A fusion cluster: nodes that will be one kernel, a fusion group, once nothing joins it any more. */
 struct fuse_cluster {
   enum pass_kind kind;
   struct ir_node *anchor;
@@ -146,7 +146,7 @@ struct fuse_cluster {
   const struct pass_index **like_at;
   const struct pass_index *flat_outer, *flat_inner;
   struct pass_gemm *gemm; /* DOT: what a library does, so far; NULL: code is generated */
-  bool swap_mn;           /* its sides have changed places: rows are the cluster's columns */
+  bool swap_mn;           /* its operands are swapped: the rows of the product are the cluster's columns */
   bool narrows;           /* operands are read through casts from dtype narrow */
   quern_dtype narrow;
   bool unfused; /* nothing joins it */
@@ -157,16 +157,16 @@ struct fuse_cluster {
   BASE_VEC(int) readers; /* clusters that read from it */
   int size, n_roots;     /* computing nodes, and roots among them */
   BASE_VEC(const quern_tensor *) reads;
-  int more,
-      since; /* tensors that it reads beside, at most, since nodes that it reads are computed where they are used (column_reductions.c); 1 + the
-                   ** cluster that was the last with such */
+  /* Tensors that it reads in addition, at most, because nodes that it reads are computed where they are used (column_reductions.c); and
+  ** 1 + the last cluster with such nodes. */
+  int more, since;
   BASE_VEC(uint32_t) needed; /* places of nodes that others read */
   uint32_t epoch;
   int raised;               /* its level if what is being tried is done */
   struct pass_group *group; /* once built */
 };
 
-/* Reductions whose results meet in one expression, found before grouping begins: they belong into one cluster. */
+/* A family of reductions whose results meet in one expression, found before fusion begins: they belong into one cluster. */
 struct fuse_family {
   int same;             /* a family it was joined to, or itself */
   int64_t outer, inner; /* rows, and terms of each */
@@ -208,8 +208,8 @@ static inline struct fuse_node_info *fuse_info_of(const struct fuse *f, const qu
 /* How a walk looks at what it meets. */
 enum fuse_mode {
   FUSE_POINT,   /* anything may be computed here */
-  FUSE_OPERAND, /* of a contraction: hardly more than movement */
-  FUSE_MATRIX,  /* the same of one that a library does: movement that leaves a matrix in memory */
+  FUSE_OPERAND, /* the prologue of a contraction: hardly more than movement */
+  FUSE_MATRIX,  /* an operand of a contraction that a library does: movement that leaves a matrix in memory */
   FUSE_ALONE    /* nothing may be written but the anchor */
 };
 struct fuse_walk {
@@ -253,7 +253,7 @@ bool fuse_gemm_reads(const struct pass_gemm *gemm, const quern_tensor *t);
 /* What t at these indices is as operand `side` of the cluster's contraction, if it is a matrix that lies in memory. */
 bool fuse_operand(const struct fuse_cluster *cluster, const quern_tensor *t, const struct pass_index *const *at,
                   int side, struct pass_matrix *matrix);
-/* The same as its result, or as something added to it. */
+/* What t at these indices is as the result of the cluster's contraction, or as a matrix added to it. */
 bool fuse_result(const struct fuse_cluster *cluster, const quern_tensor *t, const struct pass_index *const *at,
                  struct pass_matrix *matrix);
 /* Whether t is all of a vector along the rows (part 1) or columns (part 2), in their order. */
@@ -263,7 +263,7 @@ bool fuse_vector(const struct fuse_cluster *cluster, const quern_tensor *t, cons
 bool fuse_may_copy(const struct fuse *f, const struct fuse_walk *walk, const struct ir_node *dot);
 /* cluster->gemm of a new cluster from its stage; none when the operands do not go together. */
 quern_status fuse_make_gemm(struct fuse *f, struct fuse_cluster *cluster) QUERN_NODISCARD;
-/* Computes t at these indices in such a cluster, in place of what it computed so far, if the library can; *joined says so.
+/* Computes t at these indices in such a cluster, in place of what it computed so far, if the library can, which *joined reports.
 ** wanted: a tensor that must be in memory for that, and then it is to be tried again; or NULL. */
 quern_status fuse_extend_gemm(struct fuse *f, int number, const quern_tensor *t, const struct pass_index *const *at,
                               bool *joined, const quern_tensor **wanted) QUERN_NODISCARD;
@@ -271,7 +271,7 @@ quern_status fuse_extend_gemm(struct fuse *f, int number, const quern_tensor *t,
 quern_status fuse_trim_gemm(const struct fuse *f, const struct fuse_cluster *cluster,
                             const struct pass_gemm **gemm) QUERN_NODISCARD;
 
-/* Units that only reduce columns join clusters that have the rows of it (column_reductions.c). Called when all nodes have been taken. */
+/* Clusters that only reduce columns join clusters that have the rows (column_reductions.c). Called when all nodes have been taken. */
 quern_status fuse_column_reductions(struct fuse *f) QUERN_NODISCARD;
 
 /* Finds the families of reductions (reduction_families.c). */

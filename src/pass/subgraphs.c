@@ -56,7 +56,7 @@ static quern_status visit_graph(struct pass_subgraphs *deep, const struct ir_gra
   return status;
 }
 
-/* The same of roots. */
+/* Visits the nodes that roots reach, then makes the replacements that were asked for. */
 static quern_status visit_roots(struct pass_subgraphs *deep, const struct pass_graph *graph, quern_tensor **out) {
   struct swapping s = {deep->swaps, swaps_of(deep)};
   QUERN_TRY(ir_transform(deep->ctx, graph->n_roots, graph->roots, visit_node, deep, out));

@@ -1,4 +1,4 @@
-/* plan/liveness.c -- which stores are alive during which runs, and which take over the memory of another
+/* plan/liveness.c -- liveness: which stores are alive during which runs, and which take over the memory of another
 ** in:    the job's runs in order          out: lifetimes, takeovers, bytes of arena in use during each run
 ** keeps: a store is taken over by one other at most, in the run that reads it last, by one that needs it no more then
 ** tests: tests/plan/test_offsets.c

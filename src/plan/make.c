@@ -176,7 +176,7 @@ static void offer(struct largest *l, const quern_tensor *tensor, int64_t bytes) 
   l->bytes[k] = bytes;
 }
 
-/* Those of a body, and of bodies in it: recursion is as deep as subgraphs lie in subgraphs. */
+/* Offers the tensors of a body, and of bodies in it: recursion is as deep as subgraphs lie in subgraphs. */
 static quern_status offer_body(struct largest *l, const struct plan *body) {
   if (body == NULL) return QUERN_STATUS_OK;
   for (size_t i = 0; i < l->bodies.n; i++)
@@ -241,7 +241,7 @@ static quern_status place(struct plan_job *job, struct plan_liveness *life, int6
 struct attempt {
   int segments;  /* of recomputation; 0: as the options say */
   bool repeat;   /* more runs may be repeated to meet the limit */
-  bool back;     /* there is a way back: something that result 0 needs is read by what it does not need */
+  bool back;     /* there is a backward pass: something that result 0 needs is read by what it does not need */
   bool fits;     /* there is a plan */
   double again;  /* seconds, as estimated, that it takes more for computing things again */
   int64_t least; /* when it does not fit: the bytes that would have done */

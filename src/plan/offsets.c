@@ -1,4 +1,4 @@
-/* plan/offsets.c -- offsets: blocks that are alive together lie apart, in as little memory as can be
+/* plan/offsets.c -- offsets in the arena: blocks whose live ranges overlap lie apart, in as little memory as can be
 ** Few blocks: each is put into the best gap that those before it leave, in several orders, of which the best is taken;
 ** then the blocks at the top are put first, again and again. Many blocks: a heap is simulated, run by run.
 ** in:    blocks with their lifetimes       out: offsets, multiples of 64, and the end of the last block

@@ -15,7 +15,7 @@ struct plan_store {
   enum plan_memory_kind memory; /* ARENA: to be placed */
   int64_t at;
   bool donated;     /* a param whose memory may be taken over */
-  bool checkpoint;  /* a CHECKPOINT is a view of it */
+  bool checkpoint;  /* a CHECKPOINT node is a view of it */
   int maker;        /* task; -1: a leaf */
   int over;         /* of a new value in the place of an old one, of a state or a carry: the store of that; else -1 */
   bool passes;      /* it lies in such a place on the way to the new value, which is written over it */
@@ -33,7 +33,7 @@ struct plan_task {
   double seconds;
   bool is_loop;        /* a loop: what its aliases read is copied to what they write before anything else is written */
   bool final;          /* a copy to a state: after everything else */
-  bool there;          /* result 0 needs it */
+  bool there;          /* a forward task: result 0 needs it */
   bool rematerializes; /* the repetition of one that result 0 needs (remat_segments.c) */
 };
 
@@ -65,7 +65,7 @@ struct plan_job {
   size_t n_inputs;
   const struct plan_input_step *inputs;
   const struct plan_options *options;
-  int segments; /* that are computed again, between stores chosen for it; 0: none, or those that the graph says */
+  int segments; /* that are rematerialized, between stores chosen as checkpoints; 0: none, or those between the graph's checkpoints */
   BASE_VEC(struct plan_store) stores;
   BASE_VEC(struct plan_task) tasks;
   BASE_VEC(struct plan_edge) edges;

@@ -1,4 +1,4 @@
-/* plan/remat.c -- compute again instead of keeping, until the arena fits
+/* plan/remat.c -- rematerialization: computing again instead of keeping in memory, one store at a time, until the arena fits
 ** Where the most is alive, a store that is not in use there is let go, and what it was made by is repeated before its
 ** next reader, with as much of what precedes that as is gone; the one with the most bytes for the time is tried first.
 ** Steps that bring no gain are taken back. The steps do not depend on the limit: it only says where to stop, so a

@@ -1,11 +1,11 @@
-/* plan/remat_segments.c -- recomputation in segments: what lies between kept tensors is made twice
-** The tasks that result 0 needs (a loss) are the way there, all others the way back. What was made before a kept tensor
-** and is read on the way back is not held until then: tasks of its own make it again, from what is kept, just before
-** its first reader. What was made after the last kept tensor is held: the way back begins with it. Which
-** tensors are kept the graph says (CHECKPOINT); or they are chosen here, to meet a limit.
+/* plan/remat_segments.c -- gradient checkpointing: what lies between checkpoints is computed twice
+** The tasks that result 0 needs (a loss) are the forward pass, all others the backward pass. What the forward pass made before a
+** checkpoint and the backward pass reads does not stay in memory: tasks of its own rematerialize it, from the checkpoint before it, just
+** before its first reader. What was made after the last checkpoint stays: the backward pass begins with it. Which tensors are checkpoints
+** the graph tells (CHECKPOINT); or they are chosen here, to meet a limit.
 ** in:    tasks in a valid order              out: the same with repetitions among them, each task repeated once at most
-** keeps: new values of states and carries are made once; what is read two kept tensors later or more is held as well,
-**        for a repetition of it would be
+** keeps: new values of states and carries are made once; what is read two checkpoints later or more stays in memory as well,
+**        as its repetition would
 ** tests: tests/plan/test_remat_segments.c
 */
 #include "plan/plan_int.h"
@@ -14,7 +14,7 @@ struct again {
   struct plan_job *job;
   int n;                            /* tasks there were */
   bool *before;                     /* of each task: a kept store is made from it, or by it */
-  bool *held;                       /* of each store: readers on the way back read it as it is */
+  bool *held;                       /* of each store: the backward pass reads it as it is */
   int *copy;                        /* of each task: its repetition among the new tasks; -1: none */
   int *renamed;                     /* of each store: what the repetition makes in its place; -1: none */
   int *number;                      /* of each task: what it is among the new ones */
@@ -22,7 +22,7 @@ struct again {
   BASE_VEC(int) stack;
 };
 
-/* ---- which way ------------------------------------------------------------------------------------------------- */
+/* ---- forward and backward tasks -------------------------------------------------------------------------------- */
 
 static quern_status push(struct again *a, bool *mark, int task) {
   if (task < 0 || mark[task]) return QUERN_STATUS_OK;
@@ -66,7 +66,7 @@ static quern_status mark_before(struct again *a) {
 
 /* ---- choosing what is kept ------------------------------------------------------------------------------------- */
 
-/* Of each store: the last task of the way there that reads it, or -1; and whether one of the way back does. */
+/* Of each store: the last forward task that reads it, or -1; and whether a backward task does. */
 static void find_readers(const struct again *a, int *last, bool *back) {
   const struct plan_job *job = a->job;
   for (size_t s = 0; s < job->stores.n; s++) last[s] = -1;
@@ -86,7 +86,7 @@ static bool is_made_there(const struct plan_job *job, int s) {
   return store->maker >= 0 && store->memory == PLAN_ARENA && job->tasks.at[store->maker].there;
 }
 
-/* The one store that the rest of the way there needs after task t, but for much smaller ones; -1: there are others. */
+/* The one store that the rest of the forward pass needs after task t, but for much smaller ones; -1: there are others. */
 static int only_store(const struct again *a, size_t n, const int *alive, const int *last, int t) {
   const struct plan_store *stores = a->job->stores.at;
   int largest = -1;
@@ -97,7 +97,7 @@ static int only_store(const struct again *a, size_t n, const int *alive, const i
   return largest;
 }
 
-/* Keeps stores that all that follows goes through, so that there are about job->segments parts that the way back reads as
+/* Makes checkpoints of stores that all that follows goes through, so that there are about job->segments segments that backward reads as
 ** much of. */
 static quern_status choose_checkpoints(struct again *a) {
   struct plan_job *job = a->job;
@@ -211,7 +211,7 @@ static int missing(const struct again *a, int t) {
   return -1;
 }
 
-/* Repeats everything that a task of the way back reads and that is not held, sources first. */
+/* Repeats everything that a backward task reads and that is not held, sources first. */
 static quern_status repeat_sources(struct again *a, int t) {
   for (int first = missing(a, t); first >= 0; first = missing(a, t)) {
     a->stack.n = 0;

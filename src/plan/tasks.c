@@ -347,7 +347,7 @@ static int made_from(const struct tasks *b, int value) {
   return -1;
 }
 
-/* The same for what is added to an old value by several tasks one after another: all of them do it in its place. */
+/* Lets several tasks that add to an old value one after another do so in its place. */
 static quern_status try_chain(struct tasks *b, int state, int value, bool *done) {
   enum { MOST = 8 };
   struct plan_job *job = b->job;

@@ -178,7 +178,7 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
   QUERN_TRY(make_kernels(bench, target, threads, lanes, shares));
   QUERN_TRY(rt_cpu.build(rt_device_at(&rt_cpu, 0), &bench->module, bench->heap, KERNELS,
                          (const struct kern *const *)bench->kernels, target, &stats));
-  if (stats.compiled + stats.cached == 0) return QUERN_STATUS_OK; /* interpreted: that says nothing of the machine */
+  if (stats.compiled + stats.cached == 0) return QUERN_STATUS_OK; /* interpreted: which does not measure the machine */
   bench->in = base_alloc_zero(bench->heap, bench->bytes);
   bench->out = base_alloc_zero(bench->heap, bench->bytes);
   if (bench->in == NULL || bench->out == NULL) return QUERN_STATUS_MEMORY;
@@ -195,7 +195,7 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
     limits->bytes[i] = i == PROF_DRAM ? (int64_t)bench->bytes : 2 * shares[i] * threads * 4;
     limits->bandwidth[i] = 4.0 * (double)(shares[i] * threads) / seconds[READ + i];
   }
-  /* what a level gives, those nearer give too: a smaller figure only states that another program was at work */
+  /* what a level gives, those nearer give too: a smaller figure only means that another program was running */
   for (int i = PROF_LEVELS - 2; i >= 0; i--)
     limits->bandwidth[i] = BASE_MAX(limits->bandwidth[i], limits->bandwidth[i + 1]);
   limits->copy = 8.0 * (double)(shares[PROF_DRAM] * threads) / seconds[COPY];

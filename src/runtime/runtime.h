@@ -33,7 +33,7 @@ void rt_pool_run(struct rt_pool *pool, int64_t n, rt_task *task, void *arg);
 /* From now on threads that wait sleep at once instead of spinning for a while first. Before the first run. */
 void rt_pool_sleep(struct rt_pool *pool);
 
-/* A test's wish: workers yield and sleep at random moments, from this seed; 0: no more. */
+/* For tests: workers yield and sleep at random moments, from this seed; 0: no more. */
 void rt_pool_disturb(struct rt_pool *pool, uint64_t seed);
 
 /* ---- notes (cpu/notes.c): small texts that the cache keeps, such as what was measured ------------------------- */
@@ -52,7 +52,7 @@ void rt_blob_set(struct base_heap *heap, const uint64_t key[2], const void *byte
 /* A key of the compiler and the flags that the cpu device would use for a target; false when there is no compiler, or no
 ** cache, or sources are kept (QUERN_DUMP_DIR), so that nothing may be taken from the cache. */
 bool rt_compiler_key(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]);
-/* A number of the file that this code was loaded from: another one after every build. False when it cannot be told. */
+/* A number of the file that this code was loaded from: another one after every build. False when it is not known. */
 bool rt_build_identity(uint64_t *identity);
 
 /* ---- devices ------------------------------------------------------------------------------------------------- */
@@ -81,7 +81,8 @@ struct rt_stats {       /* of making a module */
 struct rt_stream;
 /* What a stream was asked for while it was captured, to be done again and again. */
 struct rt_graph {
-  size_t steps, bytes; /* of it; of the device that it takes beside what was allocated, as far as the driver reports it */
+  size_t steps,
+      bytes; /* of it; of the device that it takes besides what was allocated, as far as the driver reports it */
 };
 struct rt_remote {
   quern_status (*open)(const quern_device *device, struct rt_stream **stream, struct base_heap *heap);
@@ -93,14 +94,14 @@ struct rt_remote {
   quern_status (*copy)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
   quern_status (*fill)(struct rt_stream *stream, void *at, int byte, size_t bytes);
   quern_status (*wait)(struct rt_stream *stream);
-  /* (optional) From now on what is asked for goes into the caller's queue of the device (a CUstream), after all that was asked for
-  ** before; NULL: into the stream's own again, after that. */
+  /* (optional) From now on work goes into the caller's queue of the device (a CUstream), ordered after all earlier work; NULL: into the
+  ** stream's own queue again, ordered after that. */
   quern_status (*set_external_stream)(struct rt_stream *stream, void *foreign);
   /* Runs all phases of kernel number k; scratch: scratch_stride bytes for each of the target's threads. */
   quern_status (*launch)(struct rt_stream *stream, struct rt_module *module, size_t k, const struct kern_launch *launch,
                          void *scratch, size_t scratch_stride);
-  /* (optional, both) Whether kernel number k was made to be launched several times at once; n such launches: mems has the memories of one
-  ** after those of another. What they write the others do not touch, and they have no scratch. */
+  /* (optional, both) Whether launches of kernel number k may be batched; n such launches as one: mems has the memories of one after those
+  ** of another. What they write the others do not touch, and they have no scratch. */
   bool (*batchable)(const struct rt_module *module, size_t k);
   quern_status (*launch_batch)(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
                                const struct kern_launch *launch);
@@ -113,10 +114,10 @@ struct rt_remote {
   quern_status (*captured)(struct rt_stream *stream, struct rt_graph **graph);
   quern_status (*replay)(struct rt_stream *stream, const struct rt_graph *graph);
   void (*graph_free)(struct rt_stream *stream, struct rt_graph *graph);
-  /* (optional) While captured: what follows, up to the next call, is the next step, from 0 on, and need only come after those n steps. */
+  /* (optional) While captured: what follows, up to the next call, is the next step, from 0 on, and depends on those n steps only. */
   quern_status (*depend_on)(struct rt_stream *stream, size_t n, const int *steps);
-  /* (optional, these three) An upload beside what was asked for before, which must not use that memory; what is asked for after fed comes
-  ** after all that was fed; what is fed after taken comes after all that was asked for before taken. */
+  /* (optional, these three) An upload that overlaps with earlier work, which must not use that memory. After upload_fence, work waits for
+  ** all asynchronous uploads; after reuse_fence, asynchronous uploads wait for all earlier work, so that memory can be filled again. */
   quern_status (*upload_async)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
   quern_status (*upload_fence)(struct rt_stream *stream);
   quern_status (*reuse_fence)(struct rt_stream *stream);
@@ -154,11 +155,11 @@ struct rt_backend {
   /* The target kernels are made for; threads as rt_default_threads. */
   quern_status (*target)(const quern_device *device, struct cg_target *target);
   const char *usual_target; /* (of a device that may be missing) what is planned for where it is */
-  /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. NULL: it was
-  ** compiled, or could not be; nothing goes on beside the caller any more. */
+  /* (optional) A program will be compiled for that target: what takes long the first time may begin in another thread.
+  ** NULL: it was compiled, or could not be; waits for that thread. */
   void (*preload)(const quern_device *device, const struct cg_target *target);
-  /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and reports it in
-  ** the call and its workspace. UNSUPPORTED: the library cannot do it. */
+  /* (optional) Of a kernel that is a library call, before it is planned: asks the library for an algorithm and its
+  ** workspace, and stores both in the call. UNSUPPORTED: the library cannot do it. */
   quern_status (*query_algorithm)(const quern_device *device, struct kern *kern, const struct cg_target *target);
   /* (optional) Measures what it can do, which takes about a second. */
   quern_status (*measure)(const quern_device *device, struct base_heap *heap, struct rt_rates *rates);

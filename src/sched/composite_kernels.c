@@ -1,5 +1,5 @@
 /* sched/composite_kernels.c -- composites that have kernels of their own, by name
-** keeps: bits depend on the target only: a claim does not look at threads or optimize
+** keeps: bits depend on the target only: what is supported does not depend on threads or optimize
 */
 #include "sched/cpu_attention.h"
 

@@ -1,8 +1,8 @@
-/* sched/cpu_attention.c -- attention in tiles with online softmax: memory grows with S + T, never with S T
+/* sched/cpu_attention.c -- flash attention on CPUs, in tiles with online softmax: memory grows with S + T, never with S T
 ** in:    a supported composite "attention": q (B, H, S, D), k (B, G, T, D), v (B, G, T, E), perhaps a mask; out, lse
 **        a mask of i64 says up to which key the first query attends: later blocks are left out at run time
 ** how:   Dao et al., "FlashAttention": a task has a block of queries of one head; blocks of keys pass by, and with each the
-**        row's maximum, sum and output are rescaled. k is transposed into panels first, once for all heads and tasks.
+**        row's maximum, sum and output are rescaled. k is first packed into panels, transposed, once for all heads and tasks.
 ** keeps: the blocks of keys depend on the target only, so bits do not depend on threads
 ** see:   tensor/attention.c (the meaning), cpu_attention_back.c      tests: tests/sched/test_attention.c
 */
@@ -77,7 +77,7 @@ void att_choose_tile(struct att *a) {
 /* A mask that says up to which key the first query attends. */
 static bool has_offset(const struct att *a) { return a->mask != NULL && a->mask->dtype == QUERN_DTYPE_I64; }
 
-/* That of a sample, within -S and T. */
+/* The offset of a sample, within -S and T. */
 static kern_id offset_of(const struct att *a, struct kern_builder *b, kern_id batch) {
   kern_id at = a->mask->dims[0] > 1 ? batch : kern_index(b, 0);
   kern_id offset = kern_load(b, kern_mem(b, a->mem[ATT_MASK]), at, 1);

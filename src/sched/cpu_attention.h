@@ -23,14 +23,14 @@ bool att_supports(const struct ir_node *composite);
 double att_flops(const struct ir_node *composite);
 sched_build sched_cpu_attention, sched_cpu_attention_back;
 
-/* The same on GPUs, by a library (gpu_attention_library.c). */
+/* Attention on GPUs by a library (gpu_attention_library.c). */
 bool att_library_supports(const struct base_target *target, const struct ir_node *composite);
 double att_library_flops(const struct ir_node *composite);
 sched_build sched_gpu_attention_library;
 /* The memory of source or result number `place` of the group's composite; KERN_NONE: there is none. */
 int att_operand_mem(const struct sched_job *job, int place, bool out);
 
-/* The same on GPUs, by kernels of their own (gpu_flash.c, gpu_flash_back.c): with any mask, of any float. */
+/* Attention on GPUs by kernels of their own (gpu_flash.c, gpu_flash_back.c): with any mask, of any float. */
 bool flash_supports(const struct base_target *target, const struct ir_node *composite);
 sched_build sched_gpu_flash, sched_gpu_flash_back;
 
@@ -71,7 +71,7 @@ struct att_product {
   int64_t tail;
 };
 void att_call(struct kern_builder *b, const struct kern_fn *fn, const struct att_product *p);
-/* The same for rows from, from + 1, ... up to a multiple of mr, and all columns that are covered, added to c. */
+/* c += a b for rows from, from + 1, ... up to a multiple of mr, and all columns that are covered. */
 void att_multiply_add(struct att *a, struct kern_builder *b, const struct att_cover *cover, kern_id from, int64_t rows,
                       const struct att_product *p);
 

@@ -1,9 +1,9 @@
-/* sched/cpu_attention_back.c -- the gradient of attention in tiles: weights are computed again from q, k and lse
+/* sched/cpu_attention_back.c -- the gradient of flash attention on CPUs, in tiles: probabilities are recomputed from q, k and lse
 ** in:    a supported composite "attention.vjp": q, k, v, perhaps a bool mask, out, lse, dout; results dq, dk, dv
 ** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = scale P (dout v' - D):
 **        dv = P' dout, dk = dS' q, dq = dS k. A task has one head of k and v: blocks of its keys, and for each
 **        the blocks of queries of all heads that share it. Tiles are transposed, one row per key, so that P' and dS' are at hand.
-**        Of a block, queries before the first that attends to one of the keys are left out: what they add is nothing.
+**        Queries of a block before the first that attends to one of the keys are left out: what they add is nothing.
 ** keeps: every sum runs over blocks in one order; the blocks of queries depend on S only, those of keys on T only; memory grows
 **        with S + T
 ** see:   cpu_attention.c      tests: tests/sched/test_attention.c
@@ -56,7 +56,7 @@ static void pack_head(struct backward *f, int src_mem, int dst_mem, int64_t widt
   kern_end(b);
 }
 
-/* ---- before: D and lse of each query, with rows that are not there weighing nothing ------------------- */
+/* ---- before: delta (D) and lse of each query, with rows that are not there weighing nothing --------- */
 
 static void delta_of_head(struct backward *f) {
   struct att *a = &f->a;
@@ -271,7 +271,7 @@ static void key_block(struct backward *f) {
   fill_zero(f, f->dk, kern_index(b, 0), f->keys * f->width);
   fill_zero(f, f->dv, kern_index(b, 0), f->keys * f->value_width);
   open_heads(f);
-  kern_id lo = kern_index(b, 0), first = lo; /* the first query that sees a key of the block */
+  kern_id lo = kern_index(b, 0), first = lo; /* the first query that attends a key of the block */
   if (a->causal) {
     first = kern_max_i(b, kern_add_i(b, f->j0, a->S - a->T), 0);
     lo = kern_idiv(b, first, f->queries);

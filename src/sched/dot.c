@@ -1,8 +1,9 @@
-/* sched/dot.c -- the kernel of a contraction: tasks, blocks of terms, chunks of columns, strips of rows, panels
-** A task has some strips (rows of register tiles) and panels (columns of them). For each block of terms, and for each
-** chunk of its panels: side b is packed, so that it lies in the second-level cache; then strip by strip the register
-** tiles read a strip of side a, which stays in the first. Sums grow in an out where that can be, else in scratch; after
-** the last block the strip is made into the outs while it is hot.
+/* sched/dot.c -- a contraction on a CPU: tasks, blocks of terms, chunks of columns, M-strips and N-panels around the micro-kernel
+** A task has some M-strips (rows of register tiles) and N-panels (columns of them). For each block of terms, and for each
+** chunk of its panels: side b is packed, so that it lies in the second-level cache; then, strip by strip, micro-kernels
+** read a strip of side a, which stays in the first. Sums grow in an out where that can be, else in scratch; after
+** the last block the epilogue makes the strip into the outs while it is hot. (Goto, van de Geijn: "Anatomy of
+** high-performance matrix multiplication", 2008; BLIS.)
 ** keeps: sums are those of dot_scalar.c, bit by bit, whatever the sizes of tiles and tasks
 ** tests: tests/sched/test_dot.c
 */
@@ -69,16 +70,16 @@ static int last_rows(const struct dot *d) { return (int)(d->m % d->mr); }
 static int last_vectors(const struct dot *d) { return (int)sched_ceil(d->n % panel_width(d), d->lanes); }
 static int last_lanes(const struct dot *d) { return (int)(d->n % d->lanes); }
 
-/* True when the sums of all rows of the task are turned in the end. */
-static bool is_column_major(const struct dot *d) { return d->column_major_epilogue && d->splits == 0; }
+/* True when the sums of all rows of the task are transposed in the end. */
+static bool is_column_major(const struct dot *d) { return d->column_major_epilogue && d->k_splits == 0; }
 
 static void make_functions(struct dot *d) {
-  bool padded = d->c.mem < 0 || d->splits > 0, cut = last_lanes(d) != 0 && (!padded || !d->b.packed);
+  bool padded = d->c.mem < 0 || d->k_splits > 0, cut = last_lanes(d) != 0 && (!padded || !d->b.packed);
   for (int i = 0; i < 2; i++) {
     int rows = i == 0 ? (full_strips(d) > 0 ? d->mr : 0) : last_rows(d);
     for (int j = 0; j < 2; j++) {
       int vectors = j == 0 ? (full_panels(d) > 0 ? d->nv : 0) : last_vectors(d);
-      if (rows > 0 && vectors > 0 && j == 0 && d->transposed)
+      if (rows > 0 && vectors > 0 && j == 0 && d->b_transposed)
         d->micro[i][j] = dot_micro_kernel_transposed(d, rows);
       else if (rows > 0 && vectors > 0)
         d->micro[i][j] =
@@ -106,7 +107,7 @@ static kern_id packed_panel(struct body *f, const struct block *k, kern_id panel
     kern_id mem = kern_mem(f->b, f->d->job->sched->packed - 1);
     return kern_at(f->b, mem, dot_packed_at(f->d, f->b, f->batch, panel, k->pc, k->kb));
   }
-  if (f->d->transposed) return f->panels;
+  if (f->d->b_transposed) return f->panels;
   return of_panel(f, k, panel, f->panels, DOT_BLOCK * panel_width(f->d));
 }
 
@@ -153,7 +154,7 @@ static void call_micro(struct body *f, const struct block *k, kern_id strip, ker
   if (d->c.mem >= 0 && d->split_axes != 0) dot_set(d, b, f->values, d->split_axes, DOT_COL, col, 1, KERN_NONE);
   kern_id mems[TILE_ROWS + 3];
   int lefts = left_of(f, strip, small_strip ? last_rows(d) : d->mr, mems);
-  bool transposed = d->transposed && !small_panel, packed = d->b.packed && !transposed;
+  bool transposed = d->b_transposed && !small_panel, packed = d->b.packed && !transposed;
   kern_id right = packed ? packed_panel(f, k, panel) : dot_view_mem(b, f->values, &d->b.view), sums;
   if (d->c.mem >= 0) {
     sums = dot_view_mem(b, f->values, &d->c);
@@ -161,7 +162,7 @@ static void call_micro(struct body *f, const struct block *k, kern_id strip, ker
     sums = sums_row(f, strip);
     sums = kern_at(b, f->sums, kern_add(b, sums, sums_col(f, k, panel)));
   }
-  if (d->splits > 0) sums = kern_at(b, sums, times(b, f->split, d->split));
+  if (d->k_splits > 0) sums = kern_at(b, sums, times(b, f->split, d->k_split_size));
   kern_id scalars[DOT_SCALARS];
   scalars[DOT_KB] = kern_index(b, k->kb);
   scalars[DOT_LDA] = kern_index(b, d->a.packed ? DOT_PACKED_ROW : d->a.view.own);
@@ -231,7 +232,7 @@ static void finish_strip(struct body *f, const struct block *k, kern_id strip) {
   close_block(f);
 }
 
-/* A vector of columns of some rows, where outs are contiguous along rows: squares of sums are turned, then lanes run along
+/* A vector of columns of some rows, where outs are contiguous along rows: squares of sums are transposed, then lanes run along
 ** rows. sums: from the first row and column on. */
 static void finish_columns(struct body *f, kern_id sums, kern_id first, kern_id rows, kern_id col) {
   struct dot *d = f->d;
@@ -288,7 +289,7 @@ static void pack_chunk(struct body *f, const struct block *k) {
   kern_id full = kern_index(f->b, full_panels(d)), panel = open_loop(f, k->lo, k->hi, 1);
   bool both = full_panels(d) > 0 && full_panels(d) < d->n_panels;
   if (both) open_if(f, panel, full);
-  if (full_panels(d) > 0 && !d->transposed) pack_panel(f, k, clamp(f->b, panel, full_panels(d) - 1), false);
+  if (full_panels(d) > 0 && !d->b_transposed) pack_panel(f, k, clamp(f->b, panel, full_panels(d) - 1), false);
   if (both) open_else(f);
   if (full_panels(d) < d->n_panels) pack_panel(f, k, full, true);
   if (both) close_block(f);
@@ -304,7 +305,7 @@ static void each_strip(struct body *f, const struct block *k, kern_id lo, kern_i
   if (both) open_else(f);
   if (full_strips(d) < d->m_strips) each_panel(f, k, strip, true);
   if (both) close_block(f);
-  if (k->last && !d->bare && d->splits == 0 && !d->column_major_epilogue) finish_strip(f, k, strip);
+  if (k->last && !d->bare && d->k_splits == 0 && !d->column_major_epilogue) finish_strip(f, k, strip);
   close_block(f);
 }
 
@@ -345,7 +346,7 @@ static void each_block(struct body *f) {
   struct kern_builder *b = f->b;
   int64_t blocks = sched_ceil(d->k, DOT_BLOCK), before = (blocks - 1) * DOT_BLOCK;
   kern_id write = kern_index(b, 0);
-  if (d->splits > 0) { /* the task has one block */
+  if (d->k_splits > 0) { /* the task has one block */
     open_if(f, f->split, kern_index(b, blocks - 1));
     each_chunk(f, times(b, clamp(b, f->split, blocks - 2), DOT_BLOCK), DOT_BLOCK, write, false);
     open_else(f);
@@ -362,7 +363,7 @@ static void each_block(struct body *f) {
   each_chunk(f, kern_index(b, before), d->k - before, add, true);
 }
 
-/* Columns that are turned are read along their terms: all blocks of a panel before the next one. */
+/* Columns that are transposed are read along their terms: all blocks of a panel before the next one. */
 static void each_column(struct body *f) {
   kern_id panel = open_loop(f, f->panel_lo, f->panel_hi, 1);
   f->panel_lo = panel;
@@ -384,7 +385,7 @@ static void make_scratch(struct body *f) {
   f->rows = f->panels = f->sums = f->start = KERN_NONE;
   if (d->a.packed) f->rows = kern_local(f->b, d->acc, d->task_m_strips * d->mr * DOT_PACKED_ROW);
   if (d->b.packed && !d->prepacked)
-    f->panels = kern_local(f->b, d->acc, (d->transposed ? 1 : d->chunk_n_panels) * DOT_BLOCK * panel_width(d));
+    f->panels = kern_local(f->b, d->acc, (d->b_transposed ? 1 : d->chunk_n_panels) * DOT_BLOCK * panel_width(d));
   if (d->biased) f->start = kern_local(f->b, d->acc, d->chunk_n_panels * panel_width(d));
   if (d->c.mem < 0) f->sums = kern_local(f->b, d->acc, f->sums_strips * d->mr * f->sums_stride);
 }
@@ -402,7 +403,7 @@ static void open_batch_rows(struct body *f) {
 static quern_status build(struct dot *d) {
   struct kern *kern = d->job->kern;
   int64_t down = sched_ceil(d->m_strips, d->task_m_strips), along = sched_ceil(d->n_panels, d->task_n_panels);
-  int64_t splits = BASE_MAX(d->splits, 1);
+  int64_t splits = BASE_MAX(d->k_splits, 1);
   make_functions(d);
   struct kern_builder b = {.kern = kern,
                            .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * down * along * splits))};
@@ -418,13 +419,13 @@ static quern_status build(struct dot *d) {
   f.panel_hi = kern_min_i(&b, kern_add(&b, f.panel_lo, kern_index(&b, d->task_n_panels)), d->n_panels);
   make_scratch(&f);
   if (d->batch_rows > 0) open_batch_rows(&f);
-  if (d->transposed)
+  if (d->b_transposed)
     each_column(&f);
   else
     each_block(&f);
   if (d->batch_rows > 0) close_block(&f);
   kern_values_free(f.values);
-  return d->splits > 0 ? dot_add_split_k(d) : QUERN_STATUS_OK;
+  return d->k_splits > 0 ? dot_add_split_k(d) : QUERN_STATUS_OK;
 }
 
 quern_status sched_dot(struct sched_job *job) {
@@ -443,7 +444,7 @@ quern_status sched_dot(struct sched_job *job) {
       mem->dtype = d.acc;
       mem->count = dot_packed_count(&d);
     }
-    if (d.splits > 0) dot_make_split_k(&d);
+    if (d.k_splits > 0) dot_make_split_k(&d);
     status = dot_materialize(&d);
     if (status == QUERN_STATUS_OK) status = make(&d);
   }

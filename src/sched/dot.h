@@ -1,17 +1,17 @@
 /* sched/dot.h -- what the files of the contraction share
 ** y[b, m, n] = reduce over k of combine(x[b, m, k], w[b, n, k]): one flat variable for each of batch, rows, columns and
-** terms, in a space of the kernel's own. Columns are what lanes run along; rows and columns may change places.
-** see: dot.c (the loops), dot_operand.c (operands), dot_micro.c (register tiles), dot_pack.c, dot_epilogue.c (the epilogue)
-**      other ways: dot_scalar.c, dot_skinny.c, dot_split_k.c; gpu_dot.c (GPUs)
+** terms (M, N and K of a GEMM), in a space of the kernel's own. Columns are what lanes run along; rows and columns may be swapped.
+** see: dot.c (the loops), dot_operand.c (operands), dot_micro.c (micro-kernels), dot_pack.c, dot_epilogue.c (the epilogue)
+**      other implementations: dot_scalar.c, dot_skinny.c, dot_split_k.c; gpu_dot.c (GPUs)
 */
 #ifndef SCHED_DOT_H
 #define SCHED_DOT_H
 #include "sched/sched_int.h"
 
 /* The axes. Each is a variable of the kernel's space, flat; and each is once more two variables: DOT_INNER + axis, the
-** innermost of the group's variables that it is made of, and DOT_OUTER + axis, all others: indices that use these are
-** cut there. Behind them come the group's own variables, which stand for indices of these: epilogues are followed in terms of
-** the group's, as fusion proved them. */
+** innermost of the group's variables that it is made of, and DOT_OUTER + axis, all others: indices that use these have
+** the axis split there. Behind them come the group's own variables, which stand for indices of the axes: epilogues are followed in
+** terms of the group's variables, as fusion proved them. */
 enum {
   DOT_BATCH,
   DOT_ROW,
@@ -33,14 +33,14 @@ enum { DOT_BLOCK = KERN_DOT_BLOCK, DOT_PACKED_ROW = DOT_BLOCK + 16 };
 
 /* A tensor in memory whose elements lie at offset, which is affine in the rows or columns (own) and terms. */
 struct dot_view {
-  int mem;                         /* of the kernel; -1: there is no such place */
+  int mem;                         /* of the kernel; -1: there is no such view */
   const struct pass_index *offset; /* in elements */
   int64_t own, term;               /* strides; of a result: of columns (own) and rows (term) */
 };
 
-/* A tensor in memory whose elements lie at rows + terms, each an expression of its own: windows. */
+/* A tensor in memory whose elements lie at rows + terms, each an expression of its own: windows, whose im2col address is split so. */
 struct dot_im2col {
-  int mem; /* -1: there is no such place */
+  int mem; /* -1: there is none */
   const struct pass_index *rows, *terms;
 };
 
@@ -49,11 +49,11 @@ struct dot_operand {
   const quern_tensor *tensor;
   const struct pass_index **at;
   int own;                  /* DOT_ROW or DOT_COL */
-  unsigned split_axes;      /* bit x: at is cut along axis x */
+  unsigned split_axes;      /* bit x: `at` uses the inner and outer variables of axis x */
   struct dot_view view;     /* when it is read as it lies in memory, in the dtype of the accumulators */
-  struct dot_im2col im2col; /* of rows that have no such place: the same */
+  struct dot_im2col im2col; /* the same where no view has the rows, but two expressions */
   bool packed;              /* copied to scratch before it is used */
-  bool reads_im2col;        /* read at apart */
+  bool reads_im2col;        /* read by im2col */
   bool across;              /* packing reads vectors along the dim that is not contiguous when packed */
 };
 
@@ -63,7 +63,7 @@ struct dot_materialized {
   int mem;
 };
 
-/* How the group's variables become axes: rows and columns change places; how many row variables count as batch. */
+/* How the group's variables become axes: whether M and N are swapped; how many row variables count as batch. */
 struct dot_orientation {
   bool swap_mn;
   int hoisted;
@@ -93,18 +93,18 @@ struct dot {
   const struct pass_index ***outs;  /* where the outs are written, over the axes */
   struct dot_view c;                /* the out that sums are kept in; mem -1: scratch */
   bool bare;                        /* c is the only out, and is the sum itself */
-  bool column_major_epilogue;       /* the first out is contiguous along rows: what comes after has lanes along them */
+  bool column_major_epilogue;       /* the first out is contiguous along rows: the epilogue has lanes along them */
   bool prepacked;                   /* side b lies packed where an in was: see dot_prepack.c */
-  bool b_transposed;                /* tiles read side b as it lies, terms contiguous, and turn it in registers */
-  int64_t k_splits;                 /* c is a workspace with the sums of each block of terms; 0: it is not */
-  int64_t k_split_size;             /* elements of one */
-  bool bytes;                       /* see dot_bytes.c: k counts words of four terms, terms counts terms */
+  bool b_transposed;    /* micro-kernels read side b as it lies, terms contiguous, and transpose it in registers */
+  int64_t k_splits;     /* split-K: c is a workspace of so many partial sums, one per block of terms; 0: no */
+  int64_t k_split_size; /* elements of a split's partial sums */
+  bool bytes;           /* see dot_bytes.c: k counts words of four terms, terms counts terms */
   bool unsigned_a, biased;
   int64_t terms;
-  int mr, nv;                                           /* rows and vectors of the register tile */
-  int64_t m_strips, n_panels;                           /* of mr rows, of nv vectors: the last may be smaller */
+  int mr, nv;                 /* rows and vectors of the register tile */
+  int64_t m_strips, n_panels; /* M-strips of mr rows, N-panels of nv vectors: the last may be smaller */
   int64_t task_m_strips, task_n_panels, chunk_n_panels; /* of a task; packed at a time */
-  int64_t strip_group; /* upright: strips that are finished together, whole vectors of rows */
+  int64_t strip_group; /* column-major epilogue: strips that are finished together, whole vectors of rows */
   int64_t batch_rows;  /* rows here for each of the dynamic batch's, which the axis of rows is made of; 0: it is not */
   const struct kern_fn *micro[2][2]; /* [smaller last strip][smaller last panel], or NULL */
   const struct kern_fn *transpose;
@@ -113,7 +113,7 @@ struct dot {
 
 /* ---- dot_operand.c */
 
-/* Gives the kernel its space, operands, outs and the workspaces of what is kept. */
+/* Gives the kernel its space, operands, outs and the workspaces of what is materialized. */
 quern_status dot_setup(struct dot *d, struct sched_job *job) QUERN_NODISCARD;
 void dot_fini(struct dot *d);
 bool dot_is_movement(const struct ir_node *node);
@@ -129,15 +129,15 @@ quern_status dot_alias(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_micro.c */
 
-/* The function that computes rows x vectors sums over kb terms:
+/* The micro-kernel: the function that computes a register tile of rows x vectors sums over kb terms:
 ** memories a, b, c, and of biased bytes what the sums start with; scalars kb, a's row stride, b's term stride, c's row
 ** stride, add (0: c is written, 1: added to), the lanes of the last vector that count when `partial`, and the number of the
 ** first term. a's terms and b's and c's columns are contiguous. b's term stride is ldb whatever the scalar says, unless
-** ldb is 0. Where side a is split, there is a memory a row in the place of a, and terms lie where its apart says. */
+** ldb is 0. Where side a is read by im2col, there is one memory per row instead of a, and terms lie where its im2col address has them. */
 enum { DOT_KB, DOT_LDA, DOT_LDB, DOT_LDC, DOT_ADD, DOT_TAIL, DOT_PC, DOT_SCALARS };
 const struct kern_fn *dot_micro_kernel(struct dot *d, int rows, int vectors, bool partial, int64_t ldb);
 
-/* The same where b's terms are contiguous and the scalar is the stride of its columns; d->lanes columns. */
+/* The micro-kernel for a b whose terms are contiguous, where the scalar is the stride of its columns; d->lanes columns. */
 const struct kern_fn *dot_micro_kernel_transposed(struct dot *d, int rows);
 
 /* acc after one more term. */
@@ -164,7 +164,7 @@ void dot_pack_panel(struct dot *d, struct kern_builder *b, struct kern_values *v
 /* Sets an axis, for indices that are cut as said: a scalar, or the first of as many lanes. */
 void dot_set(const struct dot *d, struct kern_builder *b, struct kern_values *values, unsigned cut, int axis,
              kern_id value, int lanes, kern_id active);
-/* The same of an axis that is cut, by its parts. */
+/* Sets an axis that is split, by its outer and inner variable. */
 void dot_set_parts(struct kern_values *values, int axis, kern_id outer, kern_id inner, int lanes, kern_id active);
 /* Memory from the element on that the variables stand for. */
 kern_id dot_view_mem(struct kern_builder *b, struct kern_values *values, const struct dot_view *place);
@@ -212,9 +212,9 @@ const struct kern_fn *dot_bias(struct dot *d, int vectors);
 
 /* ---- dot_split_k.c */
 
-/* Makes c a workspace with one slab per block of terms. */
+/* Split-K: makes c a workspace with one partial sum per block of terms. */
 void dot_make_split_k(struct dot *d);
-/* The phase that adds the slabs in order, and makes the outs. */
+/* Split-K: the phase that adds the partial sums in order, and makes the outs. */
 quern_status dot_add_split_k(struct dot *d) QUERN_NODISCARD;
 
 /* A few sums of very many terms: blocks of terms side by side in lanes. */

@@ -51,7 +51,7 @@ static quern_status look_after(const struct dot *d, struct kern *trial, struct k
                                          : status; /* what cannot be built at any point has no spots */
 }
 
-/* True when a memory that is kept from turn to turn, or from run to run, could be taken by the out. */
+/* True when the out could take a memory that lasts from iteration to iteration, or from run to run. */
 static bool is_kept(const struct pass_group *group, const struct kern_mem *mems, int out) {
   for (size_t i = 0; i < group->n_ins; i++) {
     enum ir_op op = group->ins[i]->node->op;

@@ -1,4 +1,4 @@
-/* sched/dot_choose.c -- the numbers of a contraction: register tile, what is packed, tasks
+/* sched/dot_choose.c -- the numbers of a contraction: the register tile of its micro-kernel, what is packed, split-K, tasks
 ** Tasks follow from a model of the time, in units of one vector fma.
 ** tests: tests/sched/test_dot.c
 */
@@ -10,7 +10,7 @@ enum { COST_PACK = 12, COST_ACROSS = 20, COST_TASK = 4000 };
 /* Rows of a task at most: with more of them the sums leave the second-level cache between two blocks of terms. */
 enum { TASK_ROWS = 1200, TASK_ROWS_PACKED = 384, TASK_ROWS_UPRIGHT = 192, TASK_ROWS_MOST = 8192 };
 
-/* Rows that side b is turned in registers for; vectors of columns that make a tile worth a task; elements of slabs. */
+/* Rows that side b is transposed in registers for; vectors of columns that make a tile worth a task; elements of split-K's partial sums. */
 enum { TURNED_ROWS = 8, TILE_VECTORS = 4, SLABS_MOST = 1 << 22, TILE_MOST = 32 };
 
 /* Register tiles by target, the first that fits: vectors of at least as many bytes, registers. */
@@ -49,7 +49,7 @@ static int innermost(const struct pass_group *group, int first, int n) {
   return v;
 }
 
-/* The turn that out 0, which lies at these coefficients of the group's variables, asks for. */
+/* The orientation that out 0, which lies at these coefficients of the group's variables, asks for. */
 static struct dot_orientation orientation_for(const struct pass_group *group, const int64_t *coef) {
   const int64_t *extents = group->space->extents.at;
   int rows = group->vars[0], cols = rows + group->vars[1];

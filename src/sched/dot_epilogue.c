@@ -1,4 +1,4 @@
-/* sched/dot_epilogue.c -- where a contraction's variables stand; the epilogue of it: the outs from its sums
+/* sched/dot_epilogue.c -- where a contraction's variables stand; its epilogue: the outs from the sums
 ** tests: tests/sched/test_dot.c
 */
 #include "sched/dot.h"

@@ -1,4 +1,4 @@
-/* sched/dot_materialize.c -- what windows overlap on, computed once into a workspace before the contraction
+/* sched/dot_materialize.c -- the prologue of a convolution: what its overlapping windows read is computed once, into a workspace
 ** Most often that is padding: a row of it is filled at both ends, and its middle is what is padded.
 ** tests: tests/sched/test_dot.c
 */

@@ -1,4 +1,4 @@
-/* sched/dot_micro.c -- register tiles: rows x vectors sums in registers over the terms of a block
+/* sched/dot_micro.c -- micro-kernels: a register tile, rows x vectors sums in registers, over the terms of a block
 ** keeps: each sum is one chain in the order of the terms, so that tiles of every size give the same bits
 ** needs: rows * vectors accumulators, the vectors of b and one of a fit the registers; dot_choose.c sees to it
 ** tests: tests/sched/test_dot.c
@@ -152,7 +152,7 @@ const struct kern_fn *dot_micro_kernel(struct dot *d, int rows, int vectors, boo
   return b.fn;
 }
 
-/* ---- side b turned in registers -------------------------------------------------------------------------- */
+/* ---- side b transposed in registers -------------------------------------------------------------------------- */
 
 static void transposed_term(const struct tile *t, kern_id k, kern_id right) {
   for (int i = 0; i < t->rows; i++) {

@@ -1,7 +1,7 @@
 /* sched/dot_operand.c -- the space, the operands and the outs of a contraction
 ** in:    a group of kind DOT, whose space has several variables of a kind
-** out:   the same in flat variables; which tensors are read and written as they lie in memory; which way the others are
-**        best read
+** out:   the same in flat variables; which tensors are read and written as they lie in memory; how the others are best read,
+**        such as windows by a split im2col address
 ** tests: tests/sched/test_dot.c
 */
 #include "sched/dot.h"
@@ -137,7 +137,7 @@ struct dot_view dot_find_view(struct dot *d, const struct dot_operand *side) {
   return place;
 }
 
-/* The same of operands that have the accumulators' dtype; mem -1 of others. */
+/* The view of an operand that has the accumulators' dtype; mem -1 of others. */
 static struct dot_view find_view(struct dot *d, const struct dot_operand *side) {
   struct dot_view place = dot_find_view(d, side);
   if (side->tensor->dtype != d->acc) place.mem = -1;
@@ -172,7 +172,7 @@ static struct dot_im2col im2col_of(struct dot *d, const struct dot_operand *side
   return im2col;
 }
 
-/* ---- which way an operand is best read --------------------------------------------------------------------- */
+/* ---- how an operand is best read ----------------------------------------------------------------------------- */
 
 enum { LOOKS = 24, GATHER_COST = 16 };
 
@@ -264,7 +264,7 @@ static void choose_sums(struct dot *d) {
   d->bare = d->c.mem >= 0 && group->n_outs == 1 && group->outs[0].tensor == &d->node->out[0];
 }
 
-/* True when the first out is contiguous along rows, not along columns, and vectors can be turned. */
+/* True when the first out is contiguous along rows, not along columns, and vectors can be transposed. */
 static bool is_column_major(const struct dot *d) {
   const quern_tensor *t = d->job->group->outs[0].tensor;
   int64_t row, col;

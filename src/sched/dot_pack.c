@@ -1,7 +1,7 @@
-/* sched/dot_pack.c -- copies of operands in the form that register tiles read
-** Side a: rows of terms. Side b: panels, terms of vectors of columns. What comes before the contraction is computed
-** here. Vectors are read along the axis that is contiguous in memory; where that is not the one that is contiguous when
-** packed, squares of T x T elements are transposed in registers. An axis of several variables may be cut into runs, in
+/* sched/dot_pack.c -- packing: copies of operands in the order in which micro-kernels read them
+** Side a: rows of terms. Side b: N-panels, terms of vectors of columns. The prologue, what is fused before the contraction,
+** is computed here. Vectors are read along the axis that is contiguous in memory; where that is not the one that is contiguous when
+** packed, squares of T x T elements are transposed in registers. An axis of several variables may be split into runs, in
 ** each of which the innermost variable counts up.
 ** tests: tests/sched/test_dot.c
 */
@@ -229,7 +229,7 @@ static void transpose_block(struct pack *p, const struct box *box) {
   pack_slowly(p, box, done, kern_index(b, box->n_outer), zero, box->n_inner);
 }
 
-/* `rows` values of the outer axis from `first` on: computed to rows of scratch, then turned. */
+/* `rows` values of the outer axis from `first` on: computed to rows of scratch, then transposed. */
 static void transpose_stage(struct pack *p, const struct box *box, kern_id stage, kern_id first, int rows) {
   struct kern_builder *b = p->b;
   int size = dot_transpose_size(p->d);
@@ -303,7 +303,7 @@ static void pack_runs(struct pack *p, kern_id first, int64_t cols, int64_t width
 
 enum { AHEAD = 16 }; /* terms */
 
-/* Asks for the vectors of a later term: a panel's part of it is too short for processors to see what comes next. */
+/* Prefetches the vectors of a later term: a panel's part of it is too short for a CPU's own prefetcher to see what comes next. */
 static void fetch_terms(struct pack *p, kern_id k, kern_id first, int vectors) {
   struct kern_builder *b = p->b;
   const struct dot_view *place = &p->side->view;

@@ -1,4 +1,4 @@
-/* sched/dot_prepack.c -- side b of a contraction, packed once and ahead: weights that never change
+/* sched/dot_prepack.c -- side b of a contraction, packed once and in advance: weights that never change
 ** The pack kernel writes all panels of all blocks; the contraction's kernel then reads them where that in was.
 ** keeps: the same packed numbers, so the same bits
 ** tests: tests/sched/test_dot.c

@@ -1,4 +1,4 @@
-/* sched/dot_scalar.c -- a contraction as scalar loops: the reference that the tiles are compared with
+/* sched/dot_scalar.c -- a contraction as scalar loops: the reference that micro-kernels are compared with
 ** keeps: the order of dot_micro.c: blocks of terms, each a chain, added from the first to the last
 ** tests: tests/sched/test_dot.c
 */

@@ -1,7 +1,7 @@
-/* sched/dot_skinny.c -- few rows by a large side b whose columns are contiguous: limited by reading it once
+/* sched/dot_skinny.c -- skinny products (GEMV and the like): few rows by a large side b whose columns are contiguous, limited by reading it
 ** Some terms of b are read side by side, each along a long row of columns, as memory likes best; the sums of a task,
-** few enough for the first-level cache, are read and written for each such group of terms. The chains are those of the
-** tiles.
+** few enough for the first-level cache, are read and written for each such set of terms. The chains are those of the
+** micro-kernels.
 ** tests: tests/sched/test_dot.c
 */
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* sched/dot_split_k.c -- few sums of many terms: blocks of terms side by side
+/* sched/dot_split_k.c -- split-K on CPUs: few sums of many terms, whose blocks of terms are computed side by side
 ** The first phase computes the sum of each block by itself into a workspace; the second adds them from the first to the
 ** last, so that the sums are those of dot_scalar.c.
 ** tests: tests/sched/test_dot.c
@@ -7,7 +7,7 @@
 
 static kern_id times(struct kern_builder *b, kern_id x, int64_t by) { return kern_mul(b, x, kern_index(b, by)); }
 
-/* ---- slabs of a tiled kernel ------------------------------------------------------------------------------- */
+/* ---- split-K of a tiled kernel ------------------------------------------------------------------------------- */
 
 /* Rows are whole panels long, so that no vector of sums is cut. */
 void dot_make_split_k(struct dot *d) {
@@ -20,19 +20,19 @@ void dot_make_split_k(struct dot *d) {
   }
   const struct pass_index *at = pass_index_scale(space, pass_index_var(space, DOT_BATCH), d->m);
   at = pass_index_scale(space, pass_index_add(space, at, pass_index_var(space, DOT_ROW)), row);
-  d->split = d->batch * d->m * row;
+  d->k_split_size = d->batch * d->m * row;
   d->c = (struct dot_view){.offset = pass_index_add(space, at, col), .own = 1, .term = row};
-  d->c.mem = kern_add_mem(d->job->kern, d->acc, KERN_WORK, d->splits * d->split);
+  d->c.mem = kern_add_mem(d->job->kern, d->acc, KERN_WORK, d->k_splits * d->k_split_size);
   d->bare = false;
 }
 
-/* The outs from all slabs, for the vector of columns that begins at col. */
+/* The outs from all splits, for the vector of columns that begins at col. */
 static void add_vector(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id col, kern_id active) {
   dot_set(d, b, values, d->split_axes, DOT_COL, col, d->lanes, active);
   kern_id mem = kern_mem(b, d->c.mem), at = kern_values_first(values, d->c.offset);
   kern_id sum = kern_var(b, kern_load(b, mem, at, d->lanes));
-  kern_id split = kern_range(b, 1, d->splits, 1);
-  kern_id part = kern_load(b, mem, kern_add(b, times(b, split, d->split), at), d->lanes);
+  kern_id split = kern_range(b, 1, d->k_splits, 1);
+  kern_id part = kern_load(b, mem, kern_add(b, times(b, split, d->k_split_size), at), d->lanes);
   kern_set(b, sum, kern_combine(b, d->reduce, kern_get(b, sum), part));
   kern_end(b);
   dot_finish(d, b, values, kern_get(b, sum), active);

@@ -1,4 +1,4 @@
-/* sched/gpu_attention_library.c -- attention and its gradient on GPUs as one call of a library
+/* sched/gpu_attention_library.c -- attention and its gradient on GPUs as one library call (cuDNN)
 ** in:    a supported composite: attention, attention.vjp, or what pass/attention_views.c made of one
 ** keeps: the same bits every time, unless numerics=fast
 ** see:   kern.h (calls), docs/design/008-libraries.md      tests: tests/sched/test_gpu_attention_library.c

@@ -1,15 +1,15 @@
-/* sched/gpu_dot.c -- a contraction on a GPU that no library does: tiles of sums by thread blocks
-** A task is a tile. Its terms pass by in stages through two halves of shared memory: while one is multiplied, the next
+/* sched/gpu_dot.c -- a contraction on a GPU that no library does: tiles of sums by thread blocks, split-K where tiles are few
+** A task is a tile. Its terms pass by in stages of a double buffer in shared memory: while one stage is multiplied, the next
 ** is loaded into registers, and then stored to the other half. A thread's rows and columns are runs of 16 bytes, ACROSS
-** runs apart, so that it loads 16 bytes at a time. Where there are fewer tiles than a GPU has room for, terms are cut
-** into parts, and a second phase adds them.
-** keeps: a sum is one chain over the terms of its part, in order; parts are added from the first to the last. How many
+** runs apart, so that it loads 16 bytes at a time without bank conflicts. Where there are fewer tiles than a GPU has room for,
+** the terms are divided into splits (split-K), and a second phase adds their partial sums.
+** keeps: a sum is one chain over the terms of its split, in order; splits are added from the first to the last. How many
 **        there are depends on extents, dtype and target only.
 ** see:   docs/design/007-gpu.md          tests: tests/sched/test_gpu_dot.c
 */
 #include "sched/gpu_dot.h"
 
-/* Groups that an SM has at a time; terms of a part at least, and what they are a multiple of; terms and products that are
+/* Thread blocks that an SM has at a time; terms of a split at least, and what they are a multiple of; terms and products that are
 ** worth a tile; and what is better done by one thread per element: many of a batch, of fewer rows and columns than THIN. */
 enum {
   BLOCKS_PER_SM = 2,
@@ -66,7 +66,7 @@ static void choose_sizes(struct gpu_dot *t) {
   t->rows = sched_ceil(d->m, t->side);
   t->columns = sched_ceil(d->n, t->side);
   t->split_stages = sched_ceil(sched_ceil(d->k, splits), PART_UNIT) * PART_UNIT / t->terms;
-  t->splits = sched_ceil(t->stages, t->split_stages);
+  t->k_splits = sched_ceil(t->stages, t->split_stages);
 }
 
 static quern_status make_space(struct gpu_dot *t) {
@@ -127,7 +127,7 @@ static void multiply_all(struct gpu_dot *t, kern_id stage) {
   for (int64_t k = 0; k < t->terms; k++) multiply_term(t, stage, kern_index(t->build, k));
 }
 
-/* Those before `end`. */
+/* The terms of a stage before `end`, in a loop. */
 static void multiply_some(struct gpu_dot *t, kern_id stage, kern_id end) {
   kern_id zero = kern_index(t->build, 0), k = kern_for(t->build, zero, end, 1);
   multiply_term(t, stage, k);
@@ -160,11 +160,11 @@ static void iteration(struct gpu_dot *t, kern_id now, kern_id other, kern_id nex
   store_stage(t, other, &x);
 }
 
-/* The stages of the part: pairs of whole ones, then what is left. */
+/* The stages of the split: pairs of whole ones, then what is left. */
 static void each_stage(struct gpu_dot *t, const kern_id half[2]) {
   struct kern_builder *b = t->build;
   int64_t terms = t->terms, left = t->d->k % (2 * terms);
-  kern_id first = kern_mul_i(b, t->split, t->split_stages), whole = kern_index(b, t->d->k / terms);
+  kern_id first = kern_mul_i(b, t->k_split, t->split_stages), whole = kern_index(b, t->d->k / terms);
   kern_id count = kern_min_i(b, kern_sub(b, whole, first), t->split_stages);
   kern_id end = kern_add(b, first, kern_mul_i(b, kern_idiv(b, count, 2), 2));
   struct fetched x;
@@ -178,7 +178,7 @@ static void each_stage(struct gpu_dot *t, const kern_id half[2]) {
   kern_end(b);
   if (left == 0) return;
   kern_id last = kern_index(b, t->d->k), rest = kern_sub(b, last, kern_mul_i(b, end, terms));
-  if (t->splits > 1) { /* only the last part ends with the terms */
+  if (t->k_splits > 1) { /* only the last split ends with the terms */
     kern_id next = kern_add_i(b, first, t->split_stages);
     rest = kern_min(b, rest, kern_mul_i(b, kern_sub(b, next, end), terms));
   }
@@ -204,20 +204,20 @@ static void place_thread(struct gpu_dot *t) {
   t->column = kern_add(b, column, gpu_dot_times(t, n, kern_imod(b, warp, 2), 8));
 }
 
-/* Which tile, and which part. */
+/* Which tile, and which split. */
 static void place_task(struct gpu_dot *t) {
   struct kern_builder *b = t->build;
   kern_id task = kern_task(b), line = kern_idiv(b, task, t->columns), split = kern_idiv(b, line, t->rows);
   kern_values_set(t->values, GPU_DOT_COL, kern_imod(b, task, t->columns), 1, KERN_NONE);
   kern_values_set(t->values, GPU_DOT_ROW, kern_imod(b, line, t->rows), 1, KERN_NONE);
-  t->split = t->splits > 1 ? kern_imod(b, split, t->splits) : kern_index(b, 0);
-  kern_values_set(t->values, DOT_BATCH, kern_idiv(b, split, t->splits), 1, KERN_NONE);
+  t->k_split = t->k_splits > 1 ? kern_imod(b, split, t->k_splits) : kern_index(b, 0);
+  kern_values_set(t->values, DOT_BATCH, kern_idiv(b, split, t->k_splits), 1, KERN_NONE);
 }
 
 static quern_status build(struct gpu_dot *t) {
   struct dot *d = t->d;
   struct kern *kern = d->job->kern;
-  int64_t tasks = d->batch * t->splits * t->rows * t->columns, stage = 2 * t->terms * t->stride;
+  int64_t tasks = d->batch * t->k_splits * t->rows * t->columns, stage = 2 * t->terms * t->stride;
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(tasks))}, *b = &builder;
   QUERN_TRY(kern->failed);
   kern->phases[kern->n_phases - 1].block_threads = GPU_DOT_THREADS;
@@ -242,7 +242,7 @@ quern_status gpu_dot(struct dot *d) {
   struct gpu_dot t = {.d = d, .work = -1};
   choose_sizes(&t);
   QUERN_TRY(make_space(&t));
-  if (t.splits > 1) t.work = kern_add_mem(d->job->kern, d->acc, KERN_WORK, t.splits * d->batch * d->m * d->n);
+  if (t.k_splits > 1) t.work = kern_add_mem(d->job->kern, d->acc, KERN_WORK, t.k_splits * d->batch * d->m * d->n);
   QUERN_TRY(build(&t));
-  return t.splits > 1 ? gpu_dot_add_splits(&t) : QUERN_STATUS_OK;
+  return t.k_splits > 1 ? gpu_dot_add_splits(&t) : QUERN_STATUS_OK;
 }

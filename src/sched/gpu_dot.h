@@ -7,7 +7,7 @@
 #define SCHED_GPU_DOT_H
 #include "sched/dot.h"
 
-/* Threads of a group: ACROSS x ACROSS of them. Sums of a thread: OWN x OWN at most. */
+/* Threads of a thread block: ACROSS x ACROSS of them. Sums of a thread: OWN x OWN at most. */
 enum { GPU_DOT_THREADS = 256, GPU_DOT_ACROSS = 16, GPU_DOT_OWN = 8 };
 
 /* Pieces of a side that a thread has of a stage, at most: it reads 16 bytes of it. */
@@ -42,14 +42,14 @@ struct gpu_dot_operand {
 
 struct gpu_dot {
   struct dot *d;
-  int64_t side;                 /* rows and columns of a tile */
-  int own, run;                 /* rows and columns of a thread; neighbors of a stage that are loaded at once */
-  int out_run;                  /* neighbors of an out that are stored at once: t->run of them, or one */
-  int64_t stride;               /* of a stage: from term to term */
-  int64_t terms, stages;        /* of a stage, the last may have fewer; stages of all terms */
-  int64_t rows, columns;        /* tiles */
-  int64_t splits, split_stages; /* of the stages; stages of a part, an even number */
-  int work;                     /* the parts' sums; -1: there is one part */
+  int64_t side;                   /* rows and columns of a tile */
+  int own, run;                   /* rows and columns of a thread; neighbors of a stage that are loaded at once */
+  int out_run;                    /* neighbors of an out that are stored at once: t->run of them, or one */
+  int64_t stride;                 /* of a stage: from term to term */
+  int64_t terms, stages;          /* of a stage, the last may have fewer; stages of all terms */
+  int64_t rows, columns;          /* tiles */
+  int64_t k_splits, split_stages; /* of the stages; stages of a part, an even number */
+  int work;                       /* the splits' sums; -1: there is one part */
   struct gpu_dot_operand a, b;
   struct kern_builder *build;
   struct kern_values *values;
@@ -86,7 +86,7 @@ void gpu_dot_store_shared(struct gpu_dot *t, const struct gpu_dot_operand *s, ke
 int64_t gpu_dot_chunk(const struct gpu_dot *t);
 /* The outs, or the part's sums, from the sums in registers. */
 quern_status gpu_dot_epilogue(struct gpu_dot *t, kern_id shared) QUERN_NODISCARD;
-/* The phase that adds the parts from the first to the last, and makes the outs. */
+/* The phase that adds the splits from the first to the last, and makes the outs. */
 quern_status gpu_dot_add_splits(struct gpu_dot *t) QUERN_NODISCARD;
 
 #endif

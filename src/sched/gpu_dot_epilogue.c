@@ -1,6 +1,6 @@
-/* sched/gpu_dot_epilogue.c -- the epilogue of the sums of a tile: the outs; and the sums of parts
-** Sums go through shared memory, some rows of each thread at a time, so that neighboring threads make neighboring
-** elements of the outs, 16 bytes each where they follow each other.
+/* sched/gpu_dot_epilogue.c -- the epilogue of a tile: the outs from its sums; and adding the partial sums of split-K
+** Sums go through shared memory, some rows of each thread at a time, so that stores are coalesced: neighboring threads make
+** neighboring elements of the outs, 16 bytes each where they follow each other.
 ** tests: tests/sched/test_gpu_dot.c
 */
 #include "sched/gpu_dot.h"
@@ -85,7 +85,7 @@ struct end {
   kern_id shared;
 };
 
-/* An out's memory, or that of the parts' sums, whose elements lie at an offset of row and column. */
+/* An out's memory, or that of the splits' sums, whose elements lie at an offset of row and column. */
 struct target {
   kern_id mem;
   const struct pass_index *offset;
@@ -108,14 +108,14 @@ static void store(struct end *e, const struct target *to, kern_id base) {
   kern_values_set(t->values, site->var, first, 1, KERN_NONE);
 }
 
-/* The part's sums. */
+/* The split's sums. */
 static void store_split(struct end *e, kern_id base, kern_id sum) {
   struct gpu_dot *t = e->t;
   struct dot *d = t->d;
   const struct pass_index *at = pass_index_var(d->space, DOT_BATCH);
   at = gpu_dot_sum(t, at, d->m, pass_index_var(d->space, DOT_ROW));
   at = gpu_dot_sum(t, at, d->n, pass_index_var(d->space, DOT_COL));
-  kern_id begin = kern_mul_i(t->build, t->split, d->batch * d->m * d->n), mem = kern_mem(t->build, t->work);
+  kern_id begin = kern_mul_i(t->build, t->k_split, d->batch * d->m * d->n), mem = kern_mem(t->build, t->work);
   struct target to = {.mem = kern_at(t->build, mem, begin), .offset = at, .x = sum};
   store(e, &to, base);
 }
@@ -171,9 +171,9 @@ quern_status gpu_dot_epilogue(struct gpu_dot *t, kern_id shared) {
   return t->d->space->failed ? QUERN_STATUS_MEMORY : t->build->kern->failed;
 }
 
-/* ---- parts -------------------------------------------------------------------------------------------------- */
+/* ---- splits -------------------------------------------------------------------------------------------------- */
 
-/* Results are numbered in the order of the parts' sums. */
+/* Results are numbered in the order of the splits' sums. */
 static void make_flat(struct gpu_dot *t, const struct pass_index **by) {
   struct pass_space *space = t->d->space;
   const struct pass_index *flat = pass_index_var(space, GPU_DOT_FLAT);
@@ -214,7 +214,7 @@ static void add_splits(struct gpu_dot *t, const struct pass_index *const *by) {
     active = kern_min_i(b, kern_sub(b, end, first), lanes);
   }
   kern_values_set(t->values, GPU_DOT_FLAT, first, lanes, active);
-  kern_id sum = kern_var(b, kern_load_n(b, mem, first, lanes, active)), split = kern_range(b, 1, t->splits, 1);
+  kern_id sum = kern_var(b, kern_load_n(b, mem, first, lanes, active)), split = kern_range(b, 1, t->k_splits, 1);
   kern_id next = kern_load_n(b, mem, kern_add(b, kern_mul_i(b, split, all), first), lanes, active);
   kern_set(b, sum, kern_combine(b, d->reduce, kern_get(b, sum), next));
   kern_end(b);

@@ -1,4 +1,4 @@
-/* sched/gpu_dot_library.c -- a contraction that a library does: a kernel that is one call
+/* sched/gpu_dot_library.c -- a contraction that a library does (cuBLASLt): a kernel that is one library call
 ** in:    a group with a gemm      out: its matrices as memories of the kernel, and a workspace
 ** see:   pass/gemm.c, docs/design/008-libraries.md      tests: tests/sched/test_gpu_dot_library.c
 */

@@ -1,6 +1,6 @@
 /* sched/gpu_dot_operand.c -- the operands of a tiled contraction: from memory to what a thread block shares
 ** A stage has a row of each side for every term. What lies in memory along the side's own axis is copied as it lies, 16
-** bytes at a time; what lies along the terms is turned on the way; what is computed, or lies otherwise, comes singly,
+** bytes at a time; what lies along the terms is transposed on the way; what is computed, or lies otherwise, comes singly,
 ** neighboring threads along the axis on which it is best read. Rows, columns and terms behind the last repeat it.
 ** tests: tests/sched/test_gpu_dot.c
 */

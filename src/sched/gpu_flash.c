@@ -1,4 +1,4 @@
-/* sched/gpu_flash.c -- attention on GPUs in tiles with online softmax: memory grows with S + T, never with S T
+/* sched/gpu_flash.c -- flash attention on GPUs, in tiles with online softmax: memory grows with S + T, never with S T
 ** in:    a supported composite "attention", or what pass/attention_views.c made of it: any float, any mask
 ** how:   a thread block has a block of queries of one head, in shared memory; blocks of keys and values pass by, and with each
 **        the rows' maxima, sums and outputs, all in registers, are rescaled (Dao et al., "FlashAttention").
@@ -21,7 +21,7 @@ static int64_t bytes_of(const struct flash_shape *s, quern_dtype acc, const stru
   if (a->back)
     return scores + tile_bytes(acc, rows, a->width) + tile_bytes(acc, rows, a->value_width) +
            tile_bytes(acc, columns, wide) + tile_bytes(acc, columns, value_wide);
-  int64_t keys = tile_bytes(acc, columns, BASE_MAX(a->width, value_wide)); /* and values, in turn */
+  int64_t keys = tile_bytes(acc, columns, BASE_MAX(a->width, value_wide)); /* and values, in heads_per_wave */
   return scores + tile_bytes(acc, rows, a->width) + tile_local_warp_bytes(acc, rows, TILE_ACROSS) + keys;
 }
 
@@ -65,7 +65,7 @@ bool flash_shape(struct flash_shape *shape, const struct base_target *target, qu
   return shape->rows > 0;
 }
 
-/* What the composite says; false when it is not one for these kernels. */
+/* Reads the composite; false when it is not one for these kernels. */
 static bool read_node(const struct ir_node *node, struct pass_attention *a, const quern_tensor **mask) {
   *mask = NULL;
   if (!pass_attention_read(node, a)) return false;

@@ -1,4 +1,4 @@
-/* sched/gpu_flash.h -- what forward and backward attention by thread blocks share */
+/* sched/gpu_flash.h -- what forward and backward flash attention by thread blocks share */
 #ifndef SCHED_GPU_FLASH_H
 #define SCHED_GPU_FLASH_H
 #include "sched/cpu_attention.h"
@@ -41,10 +41,10 @@ bool flash_setup(struct flash *f, const struct ir_node *node);
 
 /* A new phase of that many tasks by thread blocks. */
 struct kern_builder flash_phase(struct flash *f, int64_t tasks);
-/* The task's head of so many, and its block of a head, those of several heads in turn: the first blocks, which take longest where keys are
+/* The task's head of so many, and its block of a head, those of several heads in round: the first blocks, which take longest where keys are
 ** masked by all queries, are begun before the others. */
 kern_id flash_task(struct flash *f, int64_t heads, int64_t blocks, kern_id *block);
-/* Both for blocks of so many queries of a head, and its tile; first: the first of them. False: the kernel has failed. */
+/* Begins a phase for blocks of so many queries of a head, and its tile; first: the first query. False: the kernel has failed. */
 bool flash_begin_queries(struct flash *f, struct kern_builder *b, int64_t queries, kern_id *first);
 /* The blocks of keys that pass by for such a block of queries; the last key that some query of it attends to. */
 struct flash_keys {
@@ -74,7 +74,7 @@ kern_id flash_line(struct flash *f, kern_id i, int64_t rows);
 /* The sums of a phase, times scale, become rows of a result, of those that are there. */
 void flash_store(struct flash *f, const struct tile_sums *sums, int view, kern_id first, int64_t rows, double scale);
 
-/* Of a gradient: a new phase with a warp for each query; task is its number, shift the sum of dout out (gpu_flash_back.c). False: the kernel
+/* Of a gradient: a new phase with a warp for each query; task is its number, delta the sum of dout out (gpu_flash_back.c). False: the kernel
 ** has failed. */
 bool flash_begin_delta(struct flash *f, struct kern_builder *b, kern_id *task, kern_id *shift);
 
@@ -97,27 +97,27 @@ bool flash_mma_back_supports(const struct base_target *target, const struct ir_n
                              const struct pass_attention *a);
 sched_build sched_gpu_flash_mma, sched_gpu_flash_mma_back;
 
-/* ---- splits of the keys (split-KV) (gpu_flash_merge.c) ---------------------------------------------------------------------------- */
+/* ---- split-KV: splits of the keys (gpu_flash_merge.c) ---------------------------------------------------------------------------- */
 
-/* Few blocks of queries leave most of a GPU idle: then blocks of keys are in parts. */
+/* Few blocks of queries leave most of a GPU idle: then the keys are divided into splits. */
 void flash_choose_splits(struct flash *f, int64_t queries, int64_t keys);
 /* Adds the WORK memories of so many parts of so many keys. */
 void flash_add_splits(struct flash *f, int64_t parts, int64_t keys);
 /* The phase that makes results of what parts left; none where there is one part. */
 void flash_merge_phase(struct flash *f);
-/* What scores are taken less: the greatest, or 0 where nothing is attended to. */
+/* The shift of the exponentials of a row: its maximum, or 0 where nothing is attended to. */
 kern_id flash_exp_shift(struct flash *f, kern_id top);
 
-/* Sums of rows of a matrix by weights: a thread has `turns` runs of `run` columns, across runs apart, of the rows of its group. */
+/* Weighted sums of rows of a matrix: a thread has `rounds` runs of `run` columns, `across` runs apart, of the rows of its row group. */
 enum {
   FLASH_BLEND_MOST = 64,
   FLASH_BLEND_ROWS = 8
-}; /* sums of a thread, of 4 bytes; rows of a group that are loaded at a time */
+}; /* sums of a thread, of 4 bytes; rows of a row group that are loaded at a time */
 struct flash_blend {
   int rows; /* of weights, and so of sums */
   int run, across, rounds;
   int64_t width;
-  kern_id sum[FLASH_BLEND_MOST]; /* variables: [row][turn][place in the run] */
+  kern_id sum[FLASH_BLEND_MOST]; /* variables: [row][round][place in the run] */
 };
 /* run: elements that may be loaded at a time. */
 void flash_blend_shape(struct flash_blend *s, quern_dtype acc, int rows, int64_t width, int run);

@@ -1,4 +1,4 @@
-/* sched/gpu_flash_back.c -- the gradient of attention on GPUs in tiles: weights are computed again from q, k and lse
+/* sched/gpu_flash_back.c -- the gradient of flash attention on GPUs, in tiles: probabilities are recomputed from q, k and lse
 ** in:    a supported composite "attention.vjp", or what pass/attention_views.c made of it; results dq, dk, dv, perhaps that of the mask
 ** how:   with P = e^(scale q k' - lse), D = rowsum(dout out), dS = P (dout v' - D): dv = P' dout, dk = dS' scale q, dq = scale dS k.
 **        A phase computes D, one dq by blocks of queries, one dk and dv by blocks of keys, whose tiles are transposed: one row per key. Of
@@ -181,7 +181,7 @@ static void first_columns(struct backward *w, kern_id first) {
   store_columns_shared(w, &columns);
 }
 
-/* Both products of a block with the rows. */
+/* Both products of a block's columns with the rows. */
 static void multiply_block(struct backward *w) {
   struct flash *f = &w->f;
   int64_t quad = f->t.quad;

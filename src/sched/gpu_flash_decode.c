@@ -1,9 +1,9 @@
-/* sched/gpu_flash_decode.c -- attention of few queries on GPUs, as generating asks for: a task has a split of the keys
+/* sched/gpu_flash_decode.c -- attention of decode queries on GPUs, as generating asks for: a task has a split of the keys
 ** in:    a supported composite "attention", or what pass/attention_views.c made of it: any float, any mask
 ** how:   rows are queries of all heads that share keys and values, 16 at most. Keys pass by in shared memory, a thread each, which has the scores of all
-**        rows; scores of the part stay in shared memory, so that there is one maximum and nothing is rescaled. Values are read where they lie.
+**        rows; scores of the split stay in shared memory, so that there is one maximum and nothing is rescaled. Values are read where they lie.
 **        Parts are as many as make a GPU busy, and another phase joins them (gpu_flash_merge.c).
-** keeps: parts depend on extents, dtype and target only, and are joined in one order: the same bits every time
+** keeps: splits depend on extents, dtype and target only, and are joined in one order: the same bits every time
 ** see:   gpu_flash.c      tests: tests/sched/test_attention.c
 */
 #include <math.h>
@@ -16,7 +16,7 @@ enum {
   MOST_ROWS = 16,
   CHUNK_BYTES = 256, /* of a key, that are in shared memory at a time */
   SCORE_BYTES = 16384,
-  MOST_KEYS = 1024, /* of a part */
+  MOST_KEYS = 1024, /* of a split */
   MOST_PARTS = 8192,
   GROUPS = 512 /* that make a GPU busy */
 };
@@ -31,9 +31,9 @@ struct decode {
       there[MOST_ROWS];                    /* of rows: numbers; whether there is one, or KERN_NONE */
   kern_id most[MOST_ROWS], sum[MOST_ROWS]; /* variables: the thread's of each row */
   kern_id block, split;                    /* numbers: of rows, of keys */
-  kern_id weights; /* LOCAL: scores of the part's keys, then their weights, a row after another */
+  kern_id weights; /* LOCAL: scores of the split's keys, then their weights, a row after another */
   kern_id first, seen,
-      blocks; /* the part's first key; keys that some query attends to; blocks of the part that have one */
+      blocks; /* the split's first key; keys that some query attends to; blocks of the split that have one */
 };
 
 /* ---- the problem ----------------------------------------------------------------------------------------- */
@@ -63,10 +63,10 @@ bool flash_decode_shape(struct flash_decode_shape *s, const struct base_target *
   s->blocks = sched_ceil(all, rows);
   s->rows = (int)sched_ceil(all, s->blocks);
   if (a->queries > 1 && a->batch * a->kv_heads * s->blocks >= GROUPS)
-    return false; /* tiles keep the card busy, without WORK */
+    return false; /* tiles keep the GPU busy, without WORK */
   int64_t blocks = sched_ceil(a->keys, KEYS), splits = sched_ceil(GROUPS, a->batch * a->kv_heads * s->blocks);
   int64_t each = BASE_MIN(sched_ceil(blocks, BASE_MIN(splits, blocks)), BASE_MIN(most, MOST_KEYS / KEYS));
-  each = sched_ceil(blocks, sched_ceil(blocks, each)); /* parts of about one size */
+  each = sched_ceil(blocks, sched_ceil(blocks, each)); /* splits of about one size */
   s->keys = each * KEYS;
   s->splits = sched_ceil(blocks, each);
   return s->splits <= MOST_PARTS;
@@ -74,7 +74,7 @@ bool flash_decode_shape(struct flash_decode_shape *s, const struct base_target *
 
 /* ---- rows -------------------------------------------------------------------------------------------------- */
 
-/* Where the task is: batch, keys and values, part; heads and queries of its rows. */
+/* Where the task is: batch, keys and values, split; heads and queries of its rows. */
 static void find_task(struct decode *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;
@@ -144,7 +144,7 @@ static void multiply_keys(struct decode *w, kern_id first) {
   }
 }
 
-/* The row's part of weights, from a block of keys on. */
+/* The row's split of weights, from a block of keys on. */
 static kern_id weights_at(struct decode *w, int r, kern_id block) {
   struct kern_builder *b = w->f.b;
   return kern_at(b, w->weights, kern_add_i(b, kern_mul_i(b, block, KEYS), r * w->shape.keys));
@@ -189,9 +189,9 @@ static void reduce_rows(struct decode *w, enum kern_op op, const kern_id *vars, 
   for (int r = 0; r < w->shape.rows; r++) reduced[r] = kern_hreduce(w->f.b, op, reduced[r]);
 }
 
-/* ---- a part ------------------------------------------------------------------------------------------------ */
+/* ---- a split ------------------------------------------------------------------------------------------------ */
 
-/* Which of the part's keys some query attends to: with an offset, those behind are left out. */
+/* Which of the split's keys some query attends to: with an offset, those behind are left out. */
 static void find_keys(struct decode *w) {
   struct flash *f = &w->f;
   struct kern_builder *b = f->b;

@@ -1,8 +1,8 @@
-/* sched/gpu_flash_merge.c -- attention of which a task has a split of the keys: what parts leave, and what is made of it
-** in:    of each query and part, in WORK memory: the greatest score, the sum of weights, the values by weights
-** how:   parts are weighed as keys are, by their greatest scores, and their outputs summed as values are. Sums of rows by weights: threads
-**        have columns, 16 bytes each, and as many groups of them as there are threads have rows of their own; groups are added last.
-** keeps: sums run over rows, groups and parts in one order: the same bits every time
+/* sched/gpu_flash_merge.c -- split-KV: each task has a split of the keys; what a split stores, and the phase that merges the splits
+** in:    in WORK memory, of each query and split: the row's maximum, the sum of its exponentials, the values weighted by these
+** how:   splits are weighted as keys are, by their row maxima, and their outputs summed as values are. In a weighted sum of rows, a thread
+**        has columns of 16 bytes; the threads form as many row groups as there are threads for, each with rows of its own, which are added last.
+** keeps: sums run over rows, row groups and splits in one order: the same bits every time
 ** see:   gpu_flash.c, gpu_flash_decode.c      tests: tests/sched/test_attention.c
 */
 #include <math.h>
@@ -11,7 +11,7 @@
 
 /* ---- sums of rows by weights ------------------------------------------------------------------------------- */
 
-enum { LEAST_ACROSS = 8 }; /* so that a turn of all groups is TILE_THREADS rows at most */
+enum { LEAST_ACROSS = 8 }; /* so that a round of all groups is TILE_THREADS rows at most */
 
 void flash_blend_shape(struct flash_blend *s, quern_dtype acc, int rows, int64_t width, int run) {
   int words = (int)base_dtypes[acc].size / 4;
@@ -22,13 +22,13 @@ void flash_blend_shape(struct flash_blend *s, quern_dtype acc, int rows, int64_t
   s->rounds = (int)sched_ceil(runs, s->across);
 }
 
-/* Column `turn` of the thread: its number, in runs. */
+/* Column `round` of the thread: its number, in runs. */
 static kern_id run_of(const struct flash *f, const struct flash_blend *s, int round) {
   kern_id column = kern_imod(f->b, f->t.lane, s->across);
   return kern_add(f->b, column, tile_i(&f->t, (int64_t)round * s->across));
 }
 
-/* What the thread adds in a turn: of `run` columns of its rows. */
+/* What the thread adds in a round: of `run` columns of its rows. */
 static void load_rows(const struct flash *f, const struct flash_blend *s, const struct tile_source *from, kern_id row,
                       kern_id *values) {
   struct kern_builder *b = f->b;
@@ -78,7 +78,7 @@ void flash_blend_add(struct flash *f, struct flash_blend *s, const struct tile_s
   kern_end(b);
 }
 
-/* Elements of a group's sums in LOCAL memory: rows, turns, places in a run, columns. */
+/* Elements of a group's sums in LOCAL memory: rows, rounds, places in a run, columns. */
 static int64_t row_group_size(const struct flash_blend *s) { return (int64_t)s->rows * s->rounds * s->run * s->across; }
 int64_t flash_blend_count(const struct flash_blend *s) { return row_group_size(s) * (TILE_THREADS / s->across); }
 
@@ -110,7 +110,7 @@ static kern_id take_columns(const struct flash *f, const struct flash_blend *s, 
   return sum;
 }
 
-/* ---- what a part leaves, and results ----------------------------------------------------------------------- */
+/* ---- what a split leaves, and results ----------------------------------------------------------------------- */
 
 void flash_add_splits(struct flash *f, int64_t splits, int64_t keys) {
   struct kern *kern = f->job->kern;
@@ -181,7 +181,7 @@ kern_id flash_exp_shift(struct flash *f, kern_id row_max) {
   return kern_select(f->b, none, kern_const_f(f->b, f->acc, 1, 0), row_max);
 }
 
-/* Numbers first, first + 1, ... of the line's parts, a lane each; where there is none, `instead`. */
+/* Numbers first, first + 1, ... of the line's splits, a lane each; where there is none, `instead`. */
 static kern_id load_splits(struct flash *f, int mem, kern_id line, kern_id first, double instead) {
   struct kern_builder *b = f->b;
   kern_id last = tile_i(&f->t, f->splits.n - 1), number = kern_add(b, f->t.lane, tile_all(&f->t, first));
@@ -191,7 +191,7 @@ static kern_id load_splits(struct flash *f, int mem, kern_id line, kern_id first
   return kern_select(b, there, x, tile_f(&f->t, instead));
 }
 
-/* Weights of the parts of a line to LOCAL memory; the row's maximum and sum. */
+/* Weights of the splits of a line to LOCAL memory; the row's maximum and sum. */
 static void weigh_splits(struct flash *f, kern_id line, kern_id weights, int64_t padded, struct flash_row *row) {
   struct kern_builder *b = f->b;
   kern_id most = kern_var(b, tile_f(&f->t, -(double)INFINITY)), sum = kern_var(b, tile_f(&f->t, 0));

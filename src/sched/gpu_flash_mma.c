@@ -1,4 +1,4 @@
-/* sched/gpu_flash_mma.c -- forward attention on GPUs by tensor cores, as gpu_flash.c otherwise
+/* sched/gpu_flash_mma.c -- flash attention on GPUs by tensor cores; otherwise as gpu_flash.c
 ** how:   a warp has one or two tiles of 16 queries, and four tiles of 8 keys pass by at a time; scores become weights where they are, in
 **        registers (gpu_mma.h)
 ** see:   gpu_flash.c, gpu_flash_mma_back.c, docs/design/007-gpu.md      tests: tests/sched/test_attention.c
@@ -212,7 +212,7 @@ static void add_block(struct forward *w, kern_id last) {
 }
 
 static void forward_phase(struct forward *w, int64_t queries) {
-  enum { BLOCKS_PER_SM = 2 }; /* groups of an SM */
+  enum { BLOCKS_PER_SM = 2 };
   struct flash *f = &w->f;
   struct kern_builder b;
   kern_id sum[2 * MMA_MOST_ROWS];

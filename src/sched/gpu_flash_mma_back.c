@@ -1,6 +1,7 @@
-/* sched/gpu_flash_mma_back.c -- the gradient of attention on GPUs by tensor cores, as gpu_flash_back.c otherwise
-** how:   the same phases: D of each query; dq by blocks of queries, which leaves one by the sums of P; dk and dv by blocks of keys, whose tiles are
-**        transposed, one row per key, so that P' and dS' are left operands where they are (gpu_mma.h). Scores have the bits of forward's.
+/* sched/gpu_flash_mma_back.c -- the gradient of flash attention on GPUs by tensor cores; otherwise as gpu_flash_back.c
+** how:   the same phases: delta (D) of each query; dq by blocks of queries, which stores 1 / row_sum, the sums of P; dk and dv by blocks of keys,
+**        whose tiles are transposed, one row per key, so that P' and dS' are left operands where they are (gpu_mma.h). Scores have the bits of
+**        forward's.
 ** keeps: every sum runs over blocks in one order, and nothing is added by two tasks: the same bits every time
 ** see:   gpu_flash_back.c, gpu_flash_mma.c, docs/design/007-gpu.md      tests: tests/sched/test_attention.c
 */
@@ -26,7 +27,7 @@ struct backward {
   struct mma_right y, dy;                                               /* columns: k and v, or q and dout */
   kern_id lines;                                                        /* LOCAL: those of queries that are columns */
   kern_id sum[MMA_SCORES];                                              /* variables: of rows, the sums of P so far */
-  kern_id less[MMA_SCORES], delta[MMA_SCORES], inv_row_sum[MMA_SCORES]; /* of rows or columns: see place_of */
+  kern_id less[MMA_SCORES], delta[MMA_SCORES], inv_row_sum[MMA_SCORES]; /* of rows or columns: see position_of */
   kern_id p[MMA_SCORES], ds[MMA_SCORES];
   kern_id r0, c0; /* the first row and column */
 };
@@ -36,7 +37,7 @@ struct backward {
 static bool is_wide(const struct pass_attention *a) { return BASE_MAX(a->width, a->value_width) > MMA_MOST_WIDTH / 2; }
 static int blocks_per_sm(const struct pass_attention *a, bool by_keys) { return by_keys && !is_wide(a) ? 3 : 2; }
 
-/* Bytes of a group of a phase, of which so many of both left operands lie as pairs. */
+/* Shared memory of a thread block of a phase, of which so many of both left operands lie as pairs. */
 static int64_t bytes_of(const struct pass_attention *a, int rows, int pairs) {
   int64_t x = mma_left_bytes(rows, a->width), dx = mma_left_bytes(rows, a->value_width);
   x += mma_right_bytes(a->width, MMA_AS_BOTH) + (pairs > 0 ? x : 0);
@@ -47,7 +48,7 @@ static int64_t bytes_of(const struct pass_attention *a, int rows, int pairs) {
 static int rows_of(const struct base_target *target, const struct pass_attention *a, bool by_keys) {
   return by_keys || is_wide(a) || bytes_of(a, 2, 0) > target->shared_bytes ? 1 : 2;
 }
-/* As many as leave an SM room for its groups: it is taken to have room for two that are as large as one may be. */
+/* As many as leave an SM room for its thread blocks: it is taken to have room for two that are as large as one may be. */
 static int pairs_of(const struct base_target *target, const struct pass_attention *a, bool by_keys) {
   int64_t room = 2 * target->shared_bytes / blocks_per_sm(a, by_keys);
   int pairs = 2;

@@ -37,7 +37,7 @@ struct mma_pair mma_split(const struct mma *m, kern_id x) {
   return p;
 }
 
-/* The same of what was loaded, and has few bits as it is where it is no pair. */
+/* A loaded number as a pair; where operands are no pairs it has few enough bits as it is. */
 static struct mma_pair split_loaded(const struct mma *m, kern_id x) {
   return mma_pairs(m->dtype) ? mma_split(m, x) : (struct mma_pair){x, KERN_NONE};
 }
@@ -60,7 +60,7 @@ kern_id mma_row(const struct mma *m, kern_id first, int tile, int h) {
 }
 
 /* sums[tile * n + i] += a[tile] b[i] by three products of pairs, the small ones first; each goes through all sums, which do not wait for each
-** other. turned: a is what b is otherwise. */
+** other. transposed: a is what b is otherwise. */
 static void multiply(const struct mma *m, kern_id *sums, const struct mma_pair *a, const struct mma_pair *b, int n,
                      bool transposed) {
   for (int product = mma_pairs(m->dtype) ? 0 : 2; product < 3; product++)

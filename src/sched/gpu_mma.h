@@ -1,4 +1,4 @@
-/* sched/gpu_mma.h -- products by tensor cores: a warp has tiles of 16 rows, and blocks of 32 columns pass by
+/* sched/gpu_mma.h -- matrix products by tensor cores: a warp has tiles of 16 rows, and blocks of 32 columns pass by
 ** A product of f32 is three of tf32: each number is high + low, rounded to 11 bits each, and low low is left out. Of 16-bit floats, which have no
 ** more than 11 bits, it is one, and what is computed of them is rounded to as many where it becomes an operand. Tensor cores cut what they add: sums of more than MMA_CHAIN terms are made by additions. Sums lie as a left operand does, so weights stay in registers.
 ** Which row of a block and which column is which of a tile is free: such that operands are loaded 16 bytes at a time.
@@ -79,7 +79,7 @@ struct mma_right mma_right(const struct mma *m, int64_t width, enum mma_use use)
 /* Number of column i of a thread's two of tile s, from a first one. */
 kern_id mma_column(const struct mma *m, const struct mma_right *r, kern_id first, int s, int i);
 
-/* scores[(tile * MMA_TILES + s) * 4 + i] = scale left right', i: (row i / 2, column i % 2) of a thread. turned: with the bits of right
+/* scores[(tile * MMA_TILES + s) * 4 + i] = scale left right', i: (row i / 2, column i % 2) of a thread. transposed: with the bits of right
 ** left'. */
 void mma_scores(const struct mma *m, const struct mma_left *left, const struct mma_right *right, bool transposed,
                 double scale, kern_id *scores);

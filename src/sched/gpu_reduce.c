@@ -1,8 +1,8 @@
-/* sched/gpu_reduce.c -- REDUCE groups by thread blocks: along or across rows, how many lanes and threads, how many parts
-** A vector has as many lanes as its thread block touches at a time, 16 bytes a thread where rows are so aligned. Rows that
-** fit are read once and held in registers, written out step by step; longer ones are read in each pass. Where there are too
-** few rows, a row is split into parts that are joined in phases of their own.
-** keeps: the order of sums is that of the kernel: lanes of accumulators, then HREDUCE; parts from the first to the last
+/* sched/gpu_reduce.c -- REDUCE groups by thread blocks: along or across rows, how many lanes and threads, how many splits
+** A vector has as many lanes as its thread block touches at a time, 16 bytes per thread where rows are so aligned. Rows that
+** fit are read once and stay in registers, written out step by step; longer ones are read in each pass. Where there are too
+** few rows, each is divided into splits whose partial results are merged in phases of their own.
+** keeps: the order of sums is that of the kernel: lanes of accumulators, then HREDUCE; splits from the first to the last
 ** see:   docs/design/007-gpu.md                    tests: tests/sched/test_gpu_reduce.c
 */
 #include "sched/reduce.h"
@@ -10,19 +10,19 @@
 enum {
   WARP = 32,
   LARGE_GROUP = 512,  /* for rows of which an SM has one at a time: a thread has 128 registers */
-  LEAST_ROW = 32,     /* elements of a row that is worth a group */
-  LEAST_COLUMNS = 16, /* rows side by side that are worth a group across */
+  LEAST_ROW = 32,     /* elements of a row that is worth a thread block */
+  LEAST_COLUMNS = 16, /* rows side by side that are worth a thread block across */
   TRIAL_LANES = 2 * KERN_MAX_LANES,
   LONG_ROW = 16384,
   FOUR_STEPS = 4 * KERN_BLOCK_LANES,
   MOST_HELD_ROW = 53248, /* elements of a row that an SM's registers can hold as f32 beside what it works with */
 };
 
-/* ---- ways ------------------------------------------------------------------------------------------------ */
+/* ---- variants -------------------------------------------------------------------------------------------- */
 
 static bool is_good(const struct sched_trial *trial) { return trial->valid && !trial->not_spmd; }
 
-/* Chooses the way, and the nest for it: along is set, or the loop that has lanes; false: there is none. */
+/* Chooses the variant, and the loop nest for it: along is set, or the loop that has lanes; false: there is none. */
 static quern_status choose_variant(struct reduce *rd, bool *along, bool *any) {
   struct sched_nest merged;
   struct sched_trial trial = {.valid = false};
@@ -70,7 +70,7 @@ static int64_t power_above(int64_t n) {
   return p;
 }
 
-/* A row is four steps of its group, as far as there can be so many lanes: the order of sums depends on the length only. */
+/* A row is four steps of its thread block, as far as there can be so many lanes: the order of sums depends on the length only. */
 static void choose_row_lanes(struct reduce *rd) {
   int64_t lanes = rd->count <= 256 ? power_above(rd->count) : BASE_MAX(power_above((rd->count + 3) / 4), 256);
   lanes = BASE_MIN(BASE_MAX(lanes, WARP), KERN_BLOCK_LANES);
@@ -197,7 +197,7 @@ static int64_t held_bytes(const struct reduce *rd) {
   return most * (rd->steps * rd->lanes / rd->block_threads);
 }
 
-/* An SM has registers of 256 KiB for all of its threads; a group of few threads shares it with others. */
+/* An SM has registers of 256 KiB for all of its threads; a thread block of few threads shares it with others. */
 static int64_t most_held(const struct reduce *rd) {
   return rd->block_threads >= 1024 ? 224 : rd->block_threads >= 512 ? 416 : 512;
 }
@@ -242,9 +242,9 @@ static quern_status make_rows(struct reduce *rd) {
   return QUERN_STATUS_OK;
 }
 
-/* ---- parts ----------------------------------------------------------------------------------------------- */
+/* ---- splits ----------------------------------------------------------------------------------------------- */
 
-/* Few long rows that are read once. Two groups for each SM keep a device busy. */
+/* Few long rows that are read once. Two thread blocks per SM keep a device busy. */
 static void choose_row_splits(struct reduce *rd) {
   enum { BLOCK = 4 };
   int64_t blocks = rd->count / rd->lanes / BLOCK, enough = 2 * rd->job->target->multiprocessors;
@@ -309,7 +309,7 @@ static quern_status choose_aliases(struct reduce *rd) {
   return sched_alias(&rd->nest, may);
 }
 
-/* Whether a group has an SM for itself, and then a row ahead in shared memory. Where an out may take the memory of an in, a
+/* Whether a thread block has an SM for itself, and then a row prefetched in shared memory. Where an out may take the memory of an in, a
 ** thread must have the same elements of both rows, or there would be barriers. */
 static void choose_follow(struct reduce *rd) {
   const struct pass_group *group = rd->job->group;

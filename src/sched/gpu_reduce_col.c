@@ -1,12 +1,12 @@
 /* sched/gpu_reduce_col.c -- REDUCE groups across their rows by thread blocks: an outer variable has lanes
-** A task has a block of neighboring rows and goes through their elements, or through a part of them whose results are joined
-** in phases of their own. The elements of a turn are loaded before anything is stored, and joined as a tree; RUN turns are one chain,
+** A task has a block of neighboring rows and goes through their elements, or through a split of them; phases of their own merge what
+** splits give. The elements of a round are loaded before anything is stored, and reduced as a tree; RUN rounds are one chain,
 ** and their sums another.
 ** tests: tests/sched/test_gpu_reduce.c
 */
 #include "sched/reduce.h"
 
-enum { BLOCK = 8, RUN = 32 }; /* elements of a turn; turns of one chain of sums */
+enum { BLOCK = 8, RUN = 32 }; /* elements of a round; rounds of one chain of sums */
 
 struct round {
   struct reduce_value *x;   /* of element u of stage i: u * n_stages + i */
@@ -19,7 +19,7 @@ static void enter_element(struct reduce *rd, kern_id p) {
   sched_nest_set(&rd->nest, &rd->b, rd->values, rd->nest.n_outer, rd->nest.n_loops, -1, p);
 }
 
-/* What comes of element p, number u of its turn. */
+/* What comes of element p, number u of its round. */
 static void compute(struct reduce *rd, int q, kern_id p, int u, struct round *round) {
   struct kern_builder *b = &rd->b;
   const struct pass_group *group = rd->job->group;

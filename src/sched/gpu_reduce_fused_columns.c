@@ -1,8 +1,8 @@
 /* sched/gpu_reduce_fused_columns.c -- REDUCE groups along their rows by thread blocks, with sums over all rows
-** A task goes through neighboring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums. Where registers suffice
-** for these and for one row or two, rows are held, two at a time where that is possible: what waits for memory and for other threads
-** then waits once for both. Else rows are read in each pass, and sums are in the memory that threads share, or in the device's. A task
-** leaves one row of sums, and phases of their own join those.
+** A task goes through neighboring rows (gpu_reduce_row.c) and adds each of their elements to a row of sums, the column reductions. Where
+** registers suffice for these and for one row or two, rows stay in registers, two at a time where that is possible: what waits for memory
+** and for other threads then waits once for both. Else rows are read in each pass, and sums are in shared memory, or in the device's. A task
+** stores one row of sums, and phases of their own merge those.
 ** keeps: a sum takes its rows from the first of the task to the last
 ** tests: tests/sched/test_gpu_reduce.c
 */
@@ -10,7 +10,8 @@
 
 enum {
   REGISTERS = 128, /* of a thread */
-  MOST_HELD = 256, /* bytes that a thread holds: half of its registers; of a group of the most threads half of it */
+  MOST_HELD =
+      256, /* bytes that a thread holds: half of its registers; in a thread block of the most threads half of that */
   LEAST_RUN = 8,
 };
 
@@ -55,7 +56,7 @@ void gpu_reduce_fused_columns_shape(struct reduce *rd) {
   }
 }
 
-/* That an SM has registers for at a time. */
+/* Occupancy: thread blocks that an SM has registers for at a time. */
 static int blocks_per_sm(const struct reduce *rd) {
   return BASE_MAX(rd->job->target->registers_per_sm / REGISTERS / rd->block_threads, 1);
 }

@@ -1,5 +1,5 @@
-/* sched/gpu_reduce_merge.c -- partial results of reductions that lie in memory, joined in one phase or more
-** Each level joins RUN rows of them to one, until there are few enough for the last phase, which stores what comes of them.
+/* sched/gpu_reduce_merge.c -- partial results of reductions that lie in memory, merged in one phase or more
+** Each level merges RUN rows of them into one, until there are few enough for the last phase, which stores what comes of them.
 ** tests: tests/sched/test_gpu_reduce.c
 */
 #include "sched/reduce.h"

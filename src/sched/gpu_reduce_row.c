@@ -1,14 +1,14 @@
-/* sched/gpu_reduce_row.c -- REDUCE groups along their rows by thread blocks: a task has a row, a part of a row, or some rows
-** A pass takes a row step by step, a vector each. What a step reads is loaded before anything is computed, so that all of it is
-** on its way at once. Held rows are written out, and their values stay; others are loops over blocks of steps. Where a group has a
-** processor for itself, its task has several rows, and the next lies in shared memory when it is its turn.
+/* sched/gpu_reduce_row.c -- REDUCE groups along their rows by thread blocks: a task has a row, a split of a row, or some rows
+** A pass takes a row step by step, one vector at a time. What a step reads is loaded before anything is computed, so that all of it is
+** in flight at once. Rows that fit into registers are written out, and their values stay; others are loops over blocks of steps. Where a
+** thread block has an SM for itself, its task has several rows, and the next row is prefetched into shared memory.
 ** keeps: lanes beyond the end of a row take the neutral element
 ** tests: tests/sched/test_gpu_reduce.c
 */
 #include "sched/reduce.h"
 
 enum {
-  BLOCK = 4, /* steps of a turn of the loop over a row that is not held */
+  BLOCK = 4, /* steps of a round of the loop over a row that is not held */
   AHEAD = 2, /* steps that loads of the row ahead are before their stores */
 };
 
@@ -286,7 +286,7 @@ void gpu_reduce_row(struct reduce *rd, kern_id row, kern_id next) {
   each_row(rd, -1, store_row);
 }
 
-/* ---- rows in parts --------------------------------------------------------------------------------------- */
+/* ---- rows in splits --------------------------------------------------------------------------------------- */
 
 /* Part `part` of a row; the last one takes what is more than whole blocks, of which others take nothing. */
 static void emit_split(struct reduce *rd, kern_id part) {
@@ -323,7 +323,7 @@ static quern_status emit_splits(struct reduce *rd) {
   return QUERN_STATUS_OK;
 }
 
-/* The parts of a row, as a row. */
+/* The splits of a row, as a row. */
 static quern_status merge_splits(struct reduce *rd) {
   enum { MOST = 1024, WARP = 32 };
   struct kern_builder *b = &rd->b;
@@ -357,7 +357,7 @@ static quern_status merge_splits(struct reduce *rd) {
 }
 
 static quern_status split_rows(struct reduce *rd) {
-  rd->fits = false; /* the parts are loops */
+  rd->fits = false; /* the splits are loops */
   for (size_t i = 0; i < rd->n_stages; i++) {
     rd->stages[i].work = kern_add_mem(rd->job->kern, rd->stages[i].acc, KERN_WORK, rd->n_strips * rd->splits);
     if (rd->stages[i].arg) (void)kern_add_mem(rd->job->kern, QUERN_DTYPE_I32, KERN_WORK, rd->n_strips * rd->splits);

@@ -1,9 +1,9 @@
-/* sched/gpu_scatter.c -- kernels of SCATTER groups on GPUs: each place finds its updates in a sorted list
-** Indices are cut into blocks, places into buckets of neighbors. How many indices of a block fall into a bucket is counted; sums
-** over the blocks before and the buckets before say where the block's part of the bucket's list begins; the lists are written. Then each
-** place goes through the list of its bucket, and writes its own updates, in their order, behind those of lower places. Last, a
-** work-group takes a place: its threads have neighboring columns and add one update after another. Places that take many are left to
-** more groups, with fewer columns each, so that more updates can be under way.
+/* sched/gpu_scatter.c -- kernels of SCATTER groups on GPUs: each position finds its updates in a sorted list
+** Indices are divided into blocks, positions into buckets of neighbors. How many indices of a block fall into a bucket is counted; sums
+** over the blocks before and the buckets before say where the block's split of the bucket's list begins; the lists are written. Then each
+** position goes through the list of its bucket, and writes its own updates, in their order, behind those of lower positions. Last, a
+** thread block takes a position: its threads have neighboring columns and add one update after another. Positions that take many updates
+** are left to more thread blocks, with fewer columns each, so that more updates can be in flight.
 ** keeps: the updates of an element are taken in increasing i; sums of 8-bit and 16-bit floats stay in f32 until the end; no
 **        atomics: everything is where the values alone say
 ** tests: tests/sched/test_scatter.c
@@ -15,8 +15,8 @@ enum {
   BUCKET_INDICES = 64, /* that a bucket's list should have, if indices are spread evenly */
   MOST_BUCKETS = 1024, /* of one batch */
   AHEAD = 4,           /* updates that are loaded before they are added */
-  MOST_AHEAD = 16,     /* and of places that take many */
-  MANY = 24,           /* at least MOST_AHEAD: then their part of the list has a multiple of it */
+  MOST_AHEAD = 16,     /* and of positions that take many */
+  MANY = 24,           /* at least MOST_AHEAD: then their split of the list has a multiple of it */
   MOST_VECTORS = 4,    /* of a row that one task has */
   ROW_LOADS = 12,      /* of vectors, under way at a time */
   THREADS = 32,        /* the least that share a row */
@@ -27,12 +27,12 @@ enum {
 struct sort {
   const struct scatter *s;
   struct kern_builder b;
-  int64_t blocks, buckets, span; /* of a batch; places of a bucket */
+  int64_t blocks, buckets, span; /* of a batch; positions of a bucket */
   quern_dtype key;               /* in which indices are compared */
   int counts, totals, starts;    /* by block and bucket, by bucket: how many, and where they begin */
-  int list, keys;                /* by bucket: numbers of updates, and their places */
-  int sorted, first, end;        /* numbers of updates by place, and where those of a place are */
-  int group, lanes, vectors;     /* threads, lanes and vectors of a part of a row */
+  int list, keys;                /* by bucket: numbers of updates, and their positions */
+  int sorted, first, end;        /* numbers of updates by position, and where those of a position are */
+  int group, lanes, vectors;     /* threads, lanes and vectors of a split of a row */
   int64_t splits;                /* of a row */
 };
 
@@ -107,7 +107,7 @@ static kern_id at_of(struct sort *t, kern_id number, int64_t size, kern_id at) {
   return kern_add(&t->b, kern_mul_i(&t->b, number, size), at);
 }
 
-/* What was loaded as a place in a list, 0 .. most: it is that, and here it shows. */
+/* What was loaded as a position in a list, 0 .. most: it is that, and here it shows. */
 static kern_id within(struct sort *t, kern_id x, int64_t most) {
   return kern_min_i(&t->b, kern_max_i(&t->b, x, 0), most);
 }
@@ -206,9 +206,9 @@ static void write_lists(struct sort *t) {
   kern_end(b);
 }
 
-/* ---- lists of places ------------------------------------------------------------------------------------- */
+/* ---- lists of positions ------------------------------------------------------------------------------------- */
 
-/* The place of update number j of a bucket's list, or with one bucket of all. */
+/* The position of update number j of a bucket's list, or with one bucket of all. */
 static kern_id key_at(struct sort *t, kern_id batch, kern_id j) {
   struct kern_builder *b = &t->b;
   kern_id at = at_of(t, batch, t->s->n_indices, j);
@@ -217,7 +217,7 @@ static kern_id key_at(struct sort *t, kern_id batch, kern_id j) {
   return kern_cast(b, kern_load(b, indices, at, 1), QUERN_DTYPE_I64);
 }
 
-/* A task of a place: counts those of its bucket's list that are lower and that are its own, then writes these. */
+/* A task of a position: counts those of its bucket's list that are lower and that are its own, then writes these. */
 static void sort_positions(struct sort *t) {
   struct kern_builder *b = &t->b;
   int64_t n = t->s->n_indices;
@@ -251,7 +251,7 @@ static void sort_positions(struct sort *t) {
 
 /* ---- updates --------------------------------------------------------------------------------------------- */
 
-/* A task's part of a row. */
+/* A task's split of a row. */
 struct split {
   kern_id row, batch, at; /* number of (n, p), and n; where the row begins in y */
   kern_id columns[MOST_VECTORS], active[MOST_VECTORS];
@@ -263,7 +263,7 @@ static kern_id load_vector(struct sort *t, const struct split *split, int mem, k
   return kern_load_n(&t->b, m, at, t->lanes, split->active[v]);
 }
 
-/* Part number `part` of row number `number`, of all rows of y. */
+/* Part number `split` of row number `number`, of all rows of y. */
 static struct split split_of(struct sort *t, kern_id number, kern_id part_number) {
   struct kern_builder *b = &t->b;
   const struct scatter *s = t->s;
@@ -312,7 +312,7 @@ static void take_range(struct sort *t, const struct split *split, kern_id first,
   kern_end(&t->b);
 }
 
-/* The same, loading those of the next turn in this one, so that the code generator's compiler leaves them together. */
+/* Takes updates first .. end - 1, loading those of the next iteration in this one, so that the compiler leaves the loads together. */
 static void take_long_range(struct sort *t, const struct split *split, kern_id first, kern_id end, int n,
                             const kern_id *acc) {
   struct kern_builder *b = &t->b;
@@ -327,7 +327,7 @@ static void take_long_range(struct sort *t, const struct split *split, kern_id f
   kern_end(b);
 }
 
-/* Where the updates of a place are in the sorted list. */
+/* Where the updates of a position are in the sorted list. */
 struct span {
   kern_id first, end, count;
 };
@@ -340,7 +340,7 @@ static struct span span_of(struct sort *t, kern_id batch, kern_id position) {
   return span;
 }
 
-/* Takes all updates of a span, `ahead` at a time, if there is a turn: a loop of at most one stands for a condition, which
+/* Takes all updates of a span, `ahead` at a time, if there is a iteration: a loop of at most one stands for a condition, which
 ** thread blocks do not have. */
 static void take_span(struct sort *t, const struct split *split, struct span span, kern_id iterations, int ahead) {
   struct kern_builder *b = &t->b;
@@ -363,10 +363,10 @@ static void take_span(struct sort *t, const struct split *split, struct span spa
   kern_end(b);
 }
 
-/* Whether places that take many updates are updated in a phase of their own. */
+/* Whether positions that take many updates are updated in a phase of their own. */
 static bool has_many(const struct sort *t) { return t->s->n_indices > MANY && t->s->node->attrs->reduce != IR_SET; }
 
-/* A task of a part of a row of y. */
+/* A task of a split of a row of y. */
 static void update_rows(struct sort *t) {
   struct kern_builder *b = &t->b;
   const struct scatter *s = t->s;
@@ -387,8 +387,8 @@ static void update_rows(struct sort *t) {
   take_span(t, &split, span, iterations, ahead);
 }
 
-/* The same of places that take many. A task has a multiple of MOST_AHEAD in the list, and a part of the row; it works if that is
-** the first of these which belongs to the place whose update is there. */
+/* Updates positions that take many. A task has a multiple of MOST_AHEAD in the list, and a split of the row; it works if that is
+** the first of these which belongs to the position whose update is there. */
 static void update_many(struct sort *t) {
   struct kern_builder *b = &t->b;
   const struct scatter *s = t->s;

@@ -1,7 +1,7 @@
 /* sched/gpu_tile.c -- matrices by a thread block: tiles in shared memory, sums in registers
 ** how:   both operands of a product are read along their terms, 16 bytes at a time, where they lie row by row; so tiles are copies
 **        of what memory has, and nothing is transposed. A row is 16 bytes longer than its width, so that threads that read
-**        the same columns of neighboring rows find them in different banks.
+**        the same columns of neighboring rows find them in different banks: without bank conflicts.
 ** see:   gpu_tile.h, gpu_flash.c      tests: tests/sched/test_attention.c
 */
 #include "sched/gpu_tile.h"

@@ -29,7 +29,7 @@ struct tile_local {
 int64_t tile_stride(quern_dtype acc, int64_t width);
 int64_t tile_bytes(quern_dtype acc, int64_t rows, int64_t width);
 struct tile_local tile_local(const struct tile *t, int64_t rows, int64_t width);
-/* The same for what tile_put puts, which only threads of the same row load; its bytes. */
+/* A warp-local matrix for what tile_put puts, which only threads of the same row load; its bytes. */
 struct tile_local tile_local_warp(const struct tile *t, int64_t rows, int64_t width);
 int64_t tile_local_warp_bytes(quern_dtype acc, int64_t rows, int64_t width);
 /* Columns from, ..., end - 1 become 0; those from `from` on, up to whole 16 bytes: products read them. */
@@ -67,7 +67,7 @@ struct tile_source {
 int tile_run(quern_dtype dtype, int n, const int64_t *strides);
 /* Rows first, first + 1, ... times scale to LOCAL memory. */
 void tile_load(const struct tile *t, const struct tile_local *to, const struct tile_source *from, double scale);
-/* The same in two steps, with something between: to registers, where they suffice, and from there. */
+/* Loads rows in two steps, with something between, as double buffering needs: to registers, where they suffice, and from there to LOCAL. */
 enum { TILE_PIECES = 16 };
 struct tile_pieces {
   int n; /* 0: they do not suffice */
@@ -88,7 +88,7 @@ kern_id tile_all(const struct tile *t, kern_id scalar);
 
 /* Puts value (m, n), of tile_multiply_rows' columns, to LOCAL memory. */
 void tile_put(const struct tile *t, const struct tile_local *to, int m, int n, kern_id value);
-/* What all threads of a row have, joined: values[m] of each thread's row m. part: rows x TILE_ACROSS of LOCAL memory. */
+/* Reduces what all threads of a row have: values[m] of each thread's row m. part: rows x TILE_ACROSS of LOCAL memory. */
 void tile_row_reduce(const struct tile *t, const struct tile_local *part, enum ir_reduce reduce, int rows,
                      kern_id *values);
 

@@ -1,5 +1,5 @@
-/* sched/loop_split.c -- where a loop can be cut so that paddings and concatenations make no difference inside the parts
-** Inside a part an index has a range of its own, from which value.c sees which source is meant, and loads whole
+/* sched/loop_split.c -- where a loop can be split so that paddings and concatenations make no difference inside the splits
+** Inside a split an index has a range of its own, from which value.c sees which source is meant, and loads whole
 ** vectors.
 ** tests: tests/sched/test_map.c, tests/sched/test_reduce.c
 */

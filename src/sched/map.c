@@ -2,7 +2,7 @@
 ** Loops that can run as one do; the variable along which memory is contiguous has lanes. Elements are taken in blocks
 ** of `unroll` vectors, what is left of a row in single vectors, the last of them perhaps in part. Where ins are
 ** contiguous along another variable than outs, squares of both are transposed in registers (map_tile.c). Where
-** paddings or concatenations cut a loop, each part is a phase of its own.
+** paddings or concatenations split a loop, each split is a phase of its own.
 ** keeps: loops count blocks, so that bounds follow from the loops' ranges alone
 ** tests: tests/sched/test_map.c
 */
@@ -109,13 +109,13 @@ static void emit_block(struct sched_map *m, kern_id block) {
   kern_values_leave(m->values);
 }
 
-/* The same, and the end of the loop that counts them. */
+/* Blocks of a row, and the end of the loop that counts them. */
 static void emit_blocks(struct sched_map *m, kern_id block) {
   emit_block(m, block);
   kern_end(&m->b);
 }
 
-/* The same element by element, which is less text than lanes of a thread of which some do not count. */
+/* The rest of a row element by element, which is less text than lanes of a thread of which some do not count. */
 static void emit_single(struct sched_map *m, int64_t from, int64_t to) {
   int lanes = m->lanes;
   kern_id at = kern_range(&m->b, from, to, 1);

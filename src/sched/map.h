@@ -23,7 +23,7 @@ void sched_map_store(struct sched_map *m, kern_id active);
 
 /* The kernel by squares that are transposed in registers, when ins and outs are contiguous along different loops. */
 quern_status sched_map_tiled(struct sched_map *m, bool *done) QUERN_NODISCARD;
-/* The same for GPUs; m's vector and lanes are others afterwards when it is done. */
+/* The kernel by squares that are transposed in shared memory, for GPUs; m's vector and lanes are others afterwards when it is done. */
 quern_status sched_map_tiled_gpu(struct sched_map *m, bool *done) QUERN_NODISCARD;
 
 #endif

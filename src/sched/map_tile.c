@@ -193,7 +193,7 @@ quern_status sched_map_tiled(struct sched_map *m, bool *done) {
 
 /* ---- GPUs: through shared memory ----------------------------------------------------------------------------- */
 
-/* Threads of a task, lanes at most, rows that a turn of a loop loads, and points that are turned at most. */
+/* Threads of a task, lanes at most, rows that a transposing of a loop loads, and points that are transposed at most. */
 enum { GPU_GROUP = 32, GPU_MOST_LANES = 64, GPU_ROWS = 16, GPU_POINTS = 2 };
 
 struct gpu_tile {
@@ -226,7 +226,7 @@ static void emit_in(struct gpu_tile *g, kern_id row, kern_id column) {
   kern_end(b);
 }
 
-/* The same square the other way. */
+/* The square from (row, column) on is written along the outs' loop. */
 static void emit_out(struct gpu_tile *g, kern_id row, kern_id column) {
   struct sched_map *m = g->tile.m;
   struct kern_builder *b = &m->b;

@@ -1,4 +1,4 @@
-/* sched/nest.c -- loops over a group's space: merging variables, and what a point costs
+/* sched/nest.c -- the loop nest over a group's space: merging variables, and what a point costs
 ** keeps: indices are rewritten from the group's own, so that merging is never applied twice
 ** tests: tests/sched/test_map.c, tests/sched/test_reduce.c
 */
@@ -23,7 +23,8 @@ static int group_variables(const struct pass_group *group) {
   for (size_t i = 0; i < group->n_stages; i++)
     n = last_variable(group->space, group->stages[i].node->src[0]->rank, group->stages[i].source, n);
   for (size_t i = 0; i < group->n_column_reductions; i++)
-    n = last_variable(group->space, group->n_column_points[i].node->src[0]->rank, group->n_column_points[i].source, n);
+    n = last_variable(group->space, group->column_reductions[i].node->src[0]->rank, group->column_reductions[i].source,
+                      n);
   return n;
 }
 
@@ -58,7 +59,7 @@ static quern_status rewrite_all(struct sched_nest *nest) {
   for (size_t i = 0; i < group->n_stages + group->n_column_reductions; i++) {
     bool cross = i >= group->n_stages;
     size_t k = cross ? i - group->n_stages : i;
-    const struct pass_stage *stage = cross ? &group->n_column_points[k] : &group->stages[k];
+    const struct pass_stage *stage = cross ? &group->column_reductions[k] : &group->stages[k];
     const struct pass_index **source = stage->source, **result = stage->result;
     if (!plain) {
       source = rewrite(nest, stage->node->src[0]->rank, source, by);
@@ -157,7 +158,7 @@ quern_status sched_nest_narrow(struct sched_nest *nest, int loop, int64_t start,
 
 /* ---- trials ---------------------------------------------------------------------------------------------- */
 
-/* About how many instructions of the processor one of the kernel's takes; beside vectors, scalars cost little. */
+/* About how many machine instructions one of the kernel's takes; next to vectors, scalars cost little. */
 static double inst_cost(const struct kern_inst *inst, int vector_bytes, double scalar) {
   double registers = (double)(inst->lanes * (int)base_dtypes[inst->dtype].size) / vector_bytes;
   double wide = inst->lanes > 1 ? BASE_MAX(registers, 1) : scalar;
@@ -204,7 +205,7 @@ static void build_point(const struct sched_nest *nest, struct kern_builder *b, s
   for (size_t i = 0; i < group->n_stages + group->n_column_reductions; i++) {
     bool cross = i >= group->n_stages;
     size_t k = cross ? i - group->n_stages : i;
-    const struct ir_node *node = cross ? group->n_column_points[k].node : group->stages[k].node;
+    const struct ir_node *node = cross ? group->column_reductions[k].node : group->stages[k].node;
     const quern_tensor *result = &node->out[0], *source = node->src[0];
     struct sched_point point = {result, cross ? nest->column_results[k] : nest->results[k]};
     (void)kern_values_get(values, source, source->rank, cross ? nest->column_sources[k] : nest->sources[k]);

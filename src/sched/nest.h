@@ -1,4 +1,4 @@
-/* sched/nest.h -- the loops over a group's space: which variables run together, what a point costs, what stays the same
+/* sched/nest.h -- the loop nest over a group's space: which variables run together, what a point costs, what stays the same
 ** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbors at once through a
 ** variable of its own; the group's indices are rewritten in the loops' variables.
 */
@@ -72,8 +72,8 @@ double sched_weight(enum ir_op op);
 /* Says which outs may take the memory of an in: those for which `may` is true (NULL: all) where the in is read at the
 ** out's own index only. Called before the first phase. */
 quern_status sched_alias(struct sched_nest *nest, const bool *may) QUERN_NODISCARD;
-/* Finds spots and aliases from fn, which loads and stores all memories at one point: outs that are stored at one index, and ins that
-** are loaded there only, share a spot. may (or NULL): which outs can. */
+/* Finds in-place classes and aliases from fn, which loads and stores all memories at one point: outs that are stored at one index, and ins
+** that are loaded there only, share a class. may (or NULL): which outs can. */
 void sched_find_in_place(struct kern_mem *mems, int n_ins, int n_outs, const bool *may, const struct kern_fn *fn);
 
 /* ---- tensors at indices ------------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* sched/reduce.c -- kernels of REDUCE groups: along or across the rows, in one phase or two
 ** in:    stages whose results are only read on their own rows     out: one phase, or two where long rows are split
-** keeps: the order of float sums is that of kern.h whatever the way chosen
+** keeps: the order of float sums is that of kern.h whatever the variant chosen
 ** see:   reduce.h                                                  tests: tests/sched/test_reduce.c
 */
 #include "sched/reduce.h"
@@ -57,7 +57,7 @@ static quern_status try_across(struct reduce *rd, const struct sched_nest *nest,
   return QUERN_STATUS_OK;
 }
 
-/* Chooses the way, and the nest for it. Scalar code runs across, a row at a time. */
+/* Chooses the variant, and the nest for it. Scalar code runs across, a row at a time. */
 static quern_status choose_variant(struct reduce *rd, struct variant *variant) {
   struct sched_nest merged;
   *variant = (struct variant){.cost = -1, .vector = -1};

@@ -1,8 +1,8 @@
 /* sched/reduce.h -- what the builders of REDUCE groups share
 ** A group is computed in passes over its rows: a pass runs over all elements of a row, takes the stages whose sources
-** are known by then, and stores the outs that are; a row's own outs come last. Two ways to run: along rows
-** (reduce_row.c: the reduced variable has lanes, a row_strip is a row) or across (reduce_col.c: an outer variable has
-** lanes, a row_strip is a strip of neighboring rows).
+** are known by then, and stores the outs that are; a row's own outs come last. There are two variants: along rows
+** (reduce_row.c: the reduced variable has lanes, a row strip is one row) or across (reduce_col.c: an outer variable has
+** lanes, a row strip is a few vectors of neighboring rows).
 */
 #ifndef SCHED_REDUCE_H
 #define SCHED_REDUCE_H
@@ -169,7 +169,7 @@ kern_id reduce_source(struct reduce *rd, const struct reduce_stage *stage, int l
 
 /* Results of pass q over the whole rows, into rd->total. */
 void reduce_totals(struct reduce *rd, int q);
-/* The same from the parts that were computed in an earlier phase, of row_strip `row_strip`. */
+/* Results of the whole rows of a row strip, from the parts that were computed in an earlier phase. */
 void reduce_merged(struct reduce *rd, kern_id row_strip);
 /* Computes part `part` of the current rows and keeps it for reduce_merged. */
 void reduce_part(struct reduce *rd, kern_id row_strip, kern_id part);
@@ -262,7 +262,7 @@ quern_status reduce_partial_merge(struct reduce *rd, struct reduce_partial *p) Q
 void reduce_partial_store(struct reduce *rd, const struct reduce_stage *stage, kern_id at, struct reduce_value x);
 struct reduce_value reduce_partial_load(struct reduce *rd, const struct reduce_stage *stage, kern_id at, int lanes,
                                         kern_id active);
-/* The one value of all lanes. */
+/* A horizontal reduction: the one value of all lanes. */
 struct reduce_value reduce_hreduce(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value x);
 
 /* The phases. */

@@ -1,6 +1,6 @@
 /* sched/reduce_block.c -- REDUCE groups along rows in several passes: a few rows at a time, pass by pass
-** What joins the sums of a row and what is computed from them is a chain of slow instructions; while it runs, the next
-** row is on its way. What later passes need to know of a row is kept in scratch, one element per row.
+** What reduces the accumulators of a row and what is computed from the result is a chain of slow instructions; while it runs, the next
+** row is under way. What later passes need to know of a row is saved in scratch, one element per row.
 ** keeps: the rows of a block fit into the first cache; where rows come from memory beyond the last one, they come one by
 **        one, as it is they that are waited for
 ** tests: tests/sched/test_reduce.c

@@ -1,5 +1,5 @@
-/* sched/reduce_chunk.c -- rows in chunks: their results joined from the first to the last, in one phase or in two
-** keeps: chunks of KERN_CHUNK elements whatever the way, so that the order of sums is that of kern.h
+/* sched/reduce_chunk.c -- rows in chunks: their results combined from the first to the last, in one phase or in two
+** keeps: chunks of KERN_CHUNK elements whatever the variant, so that the order of sums is that of kern.h
 ** tests: tests/sched/test_reduce.c
 */
 #include "sched/reduce.h"

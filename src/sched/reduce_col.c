@@ -1,5 +1,5 @@
 /* sched/reduce_col.c -- REDUCE groups across their rows: an outer variable has lanes
-** A row_strip is a strip of `width` vectors of rows. Elements of a row are taken one after another. Accumulators of sums
+** A row strip is `width` vectors of neighboring rows. Elements of a row are taken one after another. Accumulators of sums
 ** and products of floats are rows of scratch, element i going to row i mod n_acc; where the order does not matter
 ** there is one accumulator, in a variable. Rows of few elements are written out.
 ** keeps: the order of kern.h; rows of accumulators that no element would go to do not exist

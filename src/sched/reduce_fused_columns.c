@@ -1,4 +1,4 @@
-/* sched/reduce_fused_columns.c -- REDUCE groups whose elements are also summed over the rows, as a bias' gradient is
+/* sched/reduce_fused_columns.c -- fused column reductions: REDUCE groups whose elements are also summed over the rows, as a bias' gradient is
 ** The order of kern.h gives the rows of a chunk to n_acc accumulators in turn. So a task has the rows of a few
 ** neighboring accumulators: it goes through them as any group does, and adds each element to its place in the row's
 ** accumulators in memory, which stay in a cache. A second phase joins the accumulators of all tasks, column by column.

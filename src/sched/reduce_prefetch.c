@@ -1,5 +1,5 @@
-/* sched/reduce_prefetch.c -- rows that come from beyond the caches: while one is worked on, the next is asked for
-** Processors find out by themselves that a row is read from its beginning to its end, but anew for each row and each pass.
+/* sched/reduce_prefetch.c -- rows that come from beyond the caches: while one is worked on, the next is prefetched
+** A CPU's own prefetcher finds out that a row is read from its beginning to its end, but anew for each row and each pass.
 ** tests: tests/sched/test_reduce.c
 */
 #include "sched/reduce.h"

@@ -1,4 +1,4 @@
-/* sched/reduce_row.c -- REDUCE groups along their rows: the reduced variable has lanes, a row_strip is a row
+/* sched/reduce_row.c -- REDUCE groups along their rows: the reduced variable has lanes, a row strip is one row
 ** The accumulators of a chunk are n_acc / lanes vectors in variables; vector v of a block of elements goes to vector v
 ** of them.
 ** keeps: the order of kern.h; lanes beyond the end of a row take the neutral element, which changes no accumulator

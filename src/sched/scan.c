@@ -1,8 +1,8 @@
 /* sched/scan.c -- kernels of SCAN groups: sums, products, maxima and minima of everything up to an element
 ** A line is what one scan runs along. Lines that lie side by side in memory are the lanes of a vector; where the axis
 ** itself is innermost, several lines are taken at once, so that one need not wait for another's sum. Few long lines are
-** cut: the parts' totals in one phase, what precedes each part in the next, the results in the last.
-** keeps: the order of kern.h: parts of KERN_SCAN_CHUNK elements, whatever the way
+** chunked: the parts' totals in one phase, what precedes each part in the next, the results in the last.
+** keeps: the order of kern.h: chunks of KERN_SCAN_CHUNK elements, whatever the variant
 ** tests: tests/sched/test_scan.c
 */
 #include "sched/nest.h"

@@ -1,5 +1,5 @@
-/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose places are found at run time (GPUs: gpu_scatter.c)
-** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some places along the axis, some q, of one (n, p).
+/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose positions are found at run time (GPUs: gpu_scatter.c)
+** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some positions along the axis, some q, of one (n, p).
 ** It copies its box from a, in a phase of its own that is left out where y takes a's memory, then goes through all indices in
 ** order and takes the updates that fall into it.
 ** keeps: the updates of an element are taken in increasing i, whatever the boxes, so bits depend on the values only;
@@ -63,7 +63,7 @@ static struct scatter scatter_of(struct sched_job *job) {
 
 /* ---- building -------------------------------------------------------------------------------------------- */
 
-/* A task's box: row is the number of (n, p), places and q go from .. to. */
+/* A task's box: row is the number of (n, p), positions and q go from .. to. */
 struct box {
   kern_id row, batch, place_from, place_to, q_from, q_to;
 };
@@ -83,7 +83,7 @@ static struct box box_of(const struct scatter *s, struct kern_builder *b) {
   return box;
 }
 
-/* The first element of row `place` of (n, p), where there are `places` of them: y's, or u's. */
+/* The first element of row `position` of (n, p), where there are `positions` of them: y's, or u's. */
 static kern_id row_at(const struct scatter *s, struct kern_builder *b, const struct box *box, int64_t positions,
                       kern_id position) {
   kern_id row = kern_add(b, kern_mul_i(b, box->row, positions), position);

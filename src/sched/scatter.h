@@ -7,7 +7,7 @@ struct scatter {
   struct sched_job *job;
   const struct ir_node *node;
   quern_dtype dtype, acc;                /* of y, and of what is added up */
-  int64_t n, p, positions, q, n_indices; /* y is (n, p, places, q), u is (n, p, n_indices, q) */
+  int64_t n, p, positions, q, n_indices; /* y is (n, p, positions, q), u is (n, p, n_indices, q) */
   int64_t box_positions, box_q;          /* of a box, and how many boxes there are along each */
   int64_t position_boxes, q_boxes;
   int lanes;
@@ -17,7 +17,7 @@ struct scatter {
 /* What an element becomes. */
 kern_id scatter_updated(const struct scatter *s, struct kern_builder *b, kern_id old, kern_id u);
 
-/* The kernel of a GPU (gpu_scatter.c): updates are sorted by place first, with numbers of 32 bits. */
+/* The kernel of a GPU (gpu_scatter.c): updates are sorted by position first, with numbers of 32 bits. */
 static inline bool scatter_can_sort(const struct scatter *s) {
   return s->positions <= INT32_MAX && s->n_indices <= INT32_MAX && s->n * s->p <= INT32_MAX;
 }

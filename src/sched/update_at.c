@@ -1,4 +1,5 @@
-/* sched/update_at.c -- kernels of UPDATE_AT alone: a block written into a tensor, in place where the plan lets the out take its memory
+/* sched/update_at.c -- kernels of UPDATE_AT alone, as a KV cache has them: a block written into a tensor, in place where the plan lets the out
+** take its memory
 ** The first phase copies the tensor and is left out where both are one memory: then only the block is written, whatever the tensor's
 ** size. The second writes the block: rows of the block that lie in one piece in both.
 ** keeps: MAP groups of other nodes, and those of a dynamic batch, are map.c's

@@ -30,7 +30,7 @@ static quern_context *enter(const char *what, quern_tensor *x) {
 static bool read_options(quern_context *ctx, const char *what, const quern_tensor *x, const quern_pool_options *options,
                          struct pool *p) {
   if (options == NULL) {
-    ir_fail(ctx, QUERN_STATUS_INVALID, "%s: options is null; it says the window", what);
+    ir_fail(ctx, QUERN_STATUS_INVALID, "%s: options is null; it has the window", what);
     return false;
   }
   if (!tensor_need_options(ctx, what, options->size, sizeof *options)) return false;

@@ -1,7 +1,7 @@
 /* train/folder.c -- the folder of a run: one process trains in it, and nothing in it that is not the run's is replaced
 ** in:    the folder `out`                out: locked, without temporary files of killed runs; or what is in the way
 ** keeps: a lock that the kernel releases with the process; a folder is a run's when its config is one that a run has
-**        written, or when it has checkpoints, and the run is this one when all keys agree that say what is computed
+**        written, or when it has checkpoints, and the run is this one when all keys agree that determine what is computed
 ** tests: tests/train/test_folder.c, tests/train/test_kill.c
 */
 #include <dirent.h>
@@ -84,7 +84,7 @@ static quern_status look(struct found *found, struct base_heap *heap, int folder
   return status;
 }
 
-/* Keys that a run settles as it begins: what is written of them may be more than what was asked for. */
+/* Keys that a run resolves as it begins: what is written of them may be more than what was asked for. */
 static bool is_resolved(const char *key, const char *asked) {
   static const char *const keys[][2] = {
       {"vocabulary", "model"}, {"positions", "model"}, {"classes", "data"}, {"precision", "auto"}};
@@ -93,7 +93,7 @@ static bool is_resolved(const char *key, const char *asked) {
   return false;
 }
 
-/* The first key that reports what is computed and differs; NULL: it is the same run. */
+/* The first key that determines what is computed and differs; NULL: it is the same run. */
 static const char *find_difference(const quern_config *asked, const quern_config *written) {
   for (size_t i = 0; i < train_n_keys; i++) {
     const char *key = train_keys[i].name, *ours = quern_config_get(asked, key), *its = quern_config_get(written, key);

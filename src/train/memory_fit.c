@@ -68,7 +68,7 @@ static int64_t sample_bytes(const quern_source *source) {
   return bytes;
 }
 
-/* Bytes beside programs and step memory: batches read ahead and one of evaluation, stacks, records of a profile, texts of a
+/* Bytes beside programs and step memory: prefetched batches and one of evaluation, stacks, records of a profile, texts of a
 ** checkpoint and of the tokenizer while they are written. */
 static int64_t other_bytes(const quern_trainer *t) {
   enum { STACK = 64 << 10, RECORD = 2 << 20, SAVING = 1 << 20, TOKEN = 256 };
@@ -104,7 +104,7 @@ static int64_t others_bytes(const quern_trainer *t, const quern_program *initial
 /* ---- the least ------------------------------------------------------------------------------------------ */
 
 /* What a run needs at least. It is found before anything is compiled and does not depend on the limit, so that the
-** same limits are refused every time, and a limit that is reported is met. */
+** same limits are refused every time, and a limit that is reported can be met. */
 struct need {
   int64_t step;      /* memory limit of the step's program: the smallest that can be met */
   int64_t process;   /* what the process takes while programs are made */
@@ -195,7 +195,7 @@ static quern_status compile_programs(quern_trainer *t, bool fresh, quern_program
   struct need need;
   QUERN_TRY(find_need(t, fresh, &need));
   bool limited = t->info.limit > 0, fits = t->info.limit >= least_later(&need);
-  if (t->remote && limited && !fits) return refuse(t, &need); /* there is no compiler's room to be told */
+  if (t->remote && limited && !fits) return refuse(t, &need); /* there is no compiler's room to report */
   int64_t room = limited ? BASE_MAX(need.step + BASE_MAX(t->info.limit - need.run, 0), 1) : 0;
   if (limited && !t->remote) t->compiler_room = fits ? BASE_MAX(t->info.limit - need.process, 1) : 1;
   double start = base_clock();

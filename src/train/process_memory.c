@@ -13,7 +13,7 @@
 
 #include "train/train.h"
 
-/* A line of the process's status, in bytes; 0: the system does not tell. */
+/* A line of the process's status, in bytes; 0: the system does not report it. */
 static int64_t status_line(const char *name) {
   char line[256];
   long long kib = 0;

@@ -27,7 +27,7 @@ quern_status train_device_open(quern_trainer *t, bool plan) {
   if (!t->remote || plan) return QUERN_STATUS_OK;
   quern_status status = open_card(t);
   if (status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY) return status;
-  return base_error(status, "%s HINT: quern devices says what is there", quern_last_error());
+  return base_error(status, "%s HINT: quern devices shows what is there", quern_last_error());
 }
 
 bool train_device_room(const quern_trainer *t, int64_t *bytes, int64_t *all) {

@@ -84,7 +84,7 @@ static quern_status report_kernels(const struct teller *to, struct train_history
 
 quern_status train_summary_print(const char *dir, void (*note)(void *user, const char *text), void *user,
                                  const quern_allocator *allocator) {
-  QUERN_CHECK(note != NULL, INVALID, "train_summary: nobody is told: note is null");
+  QUERN_CHECK(note != NULL, INVALID, "train_summary: note is null, so nothing is reported");
   struct train_history history;
   struct teller to = {note, user};
   quern_status status = train_history_read(&history, "train_summary", dir, allocator);

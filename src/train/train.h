@@ -40,14 +40,14 @@ struct train_spec {
   enum train_family family;
   quern_lm_options lm;  /* LM; of LSTM vocabulary, layers, width, hidden, dropout; of MLP layers, hidden, activation */
   int depth;            /* RESNET */
-  int64_t classes;      /* RESNET, MLP; 0: as the labels say */
-  bool open_vocabulary; /* the tokenizer or the data gives how many ids there are */
+  int64_t classes;      /* RESNET, MLP; 0: from the labels */
+  bool open_vocabulary; /* the tokenizer or the data has the number of ids */
   enum train_task task;
   int64_t length;    /* tokens of a sample; 0 of classification */
   quern_dtype dtype; /* of parameters: f32 or f64 */
   quern_dtype half;  /* bf16 or f16, which is computed in; else dtype */
 };
-/* The model and task of a configuration, which must outlive the spec. What the data has to say is left open: vocabulary, classes. */
+/* The model and task of a configuration, which must outlive the spec. What the data determines is left open: vocabulary, classes. */
 quern_status train_spec_read(struct train_spec *spec, const quern_config *config) QUERN_NODISCARD;
 /* Sets what is computed in; "auto": f32. */
 void train_spec_precision(struct train_spec *spec, const char *precision);
@@ -90,7 +90,7 @@ struct train_data {
   quern_tokenizer *tokenizer; /* of texts; else NULL */
   BASE_VEC(quern_tokens *) tokens;
   BASE_VEC(struct train_ids) ids; /* memory of tokens */
-  quern_source *all, *all_eval;   /* what the parts are of */
+  quern_source *all, *all_eval;   /* what the splits are of */
   struct train_split splits[2];
   struct train_adder adders[2];
   quern_source *train, *eval; /* eval NULL: there is none */
@@ -98,7 +98,7 @@ struct train_data {
   int64_t bytes;              /* held in memory */
   double seconds;             /* of reading */
 };
-/* Opens the data of a configuration and settles what the spec left open. train_data_close in any case. */
+/* Opens the data of a configuration and resolves what the spec left open. train_data_close in any case. */
 quern_status train_data_open(struct train_data *data, struct base_heap *heap, const quern_config *config,
                              struct train_spec *spec) QUERN_NODISCARD;
 void train_data_close(struct train_data *data);
@@ -153,7 +153,7 @@ struct quern_trainer {
   int64_t room;                          /* that was free in it before instances were made; 0: not known */
   double least_scale;                    /* of the scaler; 0: there is none */
   bool planning;                         /* programs that are made now are planned only */
-  int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is reported */
+  int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is stored */
   struct train_program main, eval;
   quern_loader *loader;
   quern_schedule schedule;
@@ -202,7 +202,7 @@ quern_status train_open_run(quern_trainer *trainer, const quern_config *config, 
 /* One step; read: wait for its outputs, else they stay on the device. Steps after one that was not finite are not made, so that it is found
 ** by the next that is read, or by train_sync. */
 quern_status train_step(quern_trainer *trainer, quern_train_record *record, bool read) QUERN_NODISCARD;
-/* Steps that were not read have been made, or an error names which was not finite. */
+/* Steps that were not read have been made, or an error names the one that was not finite. */
 quern_status train_sync(quern_trainer *trainer) QUERN_NODISCARD;
 /* What the machine was measured to reach; false: it was not (memory_fit.c). And as FLOP/s of the run. */
 struct prof_limits;
@@ -218,12 +218,12 @@ void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(
 
 /* The device of the configuration is there: an error names what is missing. plan: it need not be. */
 quern_status train_device_open(quern_trainer *trainer, bool plan) QUERN_NODISCARD;
-/* Bytes that are free on a device with memory of its own, and all; false: it has none, or does not tell. */
+/* Bytes that are free on a device with memory of its own, and all; false: it has none, or does not report it. */
 bool train_device_room(const quern_trainer *trainer, int64_t *bytes, int64_t *all);
 /* Notes what is free before instances are made; then how much they have taken, with the constants of their programs. */
 void train_device_mark(quern_trainer *trainer);
 void train_device_measure(quern_trainer *trainer);
-/* Settles precision = auto: as the checkpoint (NULL: there is none) was computed, else as the device does best. */
+/* Resolves precision = auto: as the checkpoint (NULL: there is none) was computed, else as the device does best. */
 quern_status train_precision(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
 /* Memory of the host to put a state's elements into: where they lie, or a copy's; which close brings to the device, if status is OK, and
 ** frees. Returns status, or what went wrong. */

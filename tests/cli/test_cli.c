@@ -91,7 +91,7 @@ static int remove_files(void **state) {
 
 #define OVERVIEW                                                                                                       \
   "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                                    \
-  "  train     train a network as a configuration says\n"                                                              \
+  "  train     train a network by a configuration\n"                                                                   \
   "  resume    go on with a run after its newest checkpoint\n"                                                         \
   "  generate  write text with a language model that was trained\n"                                                    \
   "  eval-loss the loss of a run's newest checkpoint on data that it was not trained on\n"                             \
@@ -106,7 +106,7 @@ static int remove_files(void **state) {
   "  explain   what a graph compiles to: each kernel's work and the least time it can take on this machine\n"          \
   "  graph     print a graph: its text form, or a picture\n"                                                           \
   "  tune      time other schedules of a graph's kernels, and keep the faster ones in a file of wisdom\n"              \
-  "  bench     measure a suite against the peers that are installed, all sides in turn\n"                              \
+  "  bench     measure a suite against the peers that are installed, all sides round-robin\n"                          \
   "  devices   what programs can be compiled for, and what the CPU can do\n"                                           \
   "  env       the environment variables that Quern reads, and their values\n"                                         \
   "  help      what there is, or how a command is called\n\n"                                                          \
@@ -149,7 +149,7 @@ static void help(void **state) {
 static void environment(void **state) {
   (void)state;
   static const struct row rows[] = {
-      {"quern env | grep -A1 '^QUERN_DEBUG='", 0, "QUERN_DEBUG=0\n    how much to tell on stderr..."},
+      {"quern env | grep -A1 '^QUERN_DEBUG='", 0, "QUERN_DEBUG=0\n    what is logged on stderr..."},
       {"QUERN_SEED=7 quern env | grep SEED", 0, "QUERN_SEED=7\n"},
       {"QUERN_THREADS=3 quern env | grep ^QUERN_THREADS", 0, "QUERN_THREADS=3\n"},
       {"QUERN_THREADS=0 quern env > /dev/null", 1, "quern: QUERN_THREADS is \"0\"; expected 1..1024..."},
@@ -439,6 +439,12 @@ static void plans(void **state) {
   static const struct row rows[] = {
       {"quern plan dense.qir | sed -n '3,4p'", 0, "memory\n  arena ..."},
       {"quern plan dense.qir --optimize 0 | grep -c ' k_'", 0, "3\n"},
+      /* former names of options */
+      {"quern plan dense.qir --opti''mise 0 | grep -c ' k_'; quern plan dense.qir --opti''mise=0 --lead''ing x | wc -l",
+       0, "3\n..."},
+      {"quern plan dense.qir --opti''mises 0", 2,
+       "quern plan: there is no option '--opti"
+       "mises'; did you mean '--optimize'?..."},
       {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
       {"printf '#!/bin/sh\\ntouch asked\\nexit 1\\n' >asks && chmod +x asks && for d in null interp cpu cuda; do "
        "QUERN_CC=$PWD/asks QUERN_CACHE=0 quern plan dense.qir --device $d | grep -c ^steps; done; test ! -e asked",
@@ -563,7 +569,7 @@ static void tokenize(void **state) {
   (void)state;
   static const struct row rows[] = {
       {"quern tokenize", 2, "quern tokenize: takes 1 argument, got 0\n..."},
-      {"quern tokenize bytes text.txt", 2, "quern tokenize: -o says which file to write\n..."},
+      {"quern tokenize bytes text.txt", 2, "quern tokenize: -o names the file to write\n..."},
       {"quern tokenize bytes -o t.bin", 2, "quern tokenize: takes a tokenizer and files\n..."},
       {"printf 'the mill the mill the millstone\\n' > text.txt; printf 'a' > more.txt", 0, ""},
       {"quern tokenize none.json text.txt -o t.bin", 1,

@@ -1,5 +1,5 @@
-/* tests/engine/test_profile.c -- devices, recorded runs and what is told of programs */
-/* tests/engine/test_profile.c -- devices, recorded runs and what is told of programs */
+/* tests/engine/test_profile.c -- devices, recorded runs and reports on programs */
+/* tests/engine/test_profile.c -- devices, recorded runs and reports on programs */
 #include "engine/engine_test.h"
 #include "prof/prof.h"
 #include "quern/profile.h"

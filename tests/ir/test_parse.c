@@ -245,6 +245,18 @@ static quern_tensor *parse_one(const char *text) {
   return module.outputs[0];
 }
 
+/* Operations have had other names: a text with these gives the same nodes. */
+static void former_names(void **state) {
+  (void)state;
+#define FORMER(FOLD_NAME, KEEP_NAME)                                                                                   \
+  parse_one("quern 1\n%0 = const dtype=f32 shape=[2,2] data={1,2,3,4}\n"                                               \
+            "%1 = " FOLD_NAME " %0 shape=[3] axes=[0] step=[1] dilate=[1]\n%2 = " KEEP_NAME " %1\nreturn %2")
+  const quern_tensor *x = FORMER("fold", "keep");
+  assert_int_equal(x->node->op, IR_CHECKPOINT);
+  assert_int_equal(x->node->src[0]->node->op, IR_COL2IM);
+  assert_ptr_equal(x, FORMER("col2im", "checkpoint"));
+}
+
 static void free_forms(void **state) {
   (void)state;
   quern_tensor *x = parse_one("# a comment\n\n  quern\t1  # the head\r\n"
@@ -424,9 +436,9 @@ static void no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(malformed),       TEST(places),        TEST(zero_bytes),       TEST(pending),
-      TEST(free_forms),      TEST(same_as_built), TEST(known_composites), TEST(deep_sub_graphs),
-      TEST(many_parameters), TEST(cut_anywhere),  TEST(changed_anywhere), TEST(no_memory),
+      TEST(malformed),        TEST(places),           TEST(zero_bytes),      TEST(pending),         TEST(free_forms),
+      TEST(same_as_built),    TEST(known_composites), TEST(deep_sub_graphs), TEST(many_parameters), TEST(cut_anywhere),
+      TEST(changed_anywhere), TEST(no_memory),        TEST(former_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

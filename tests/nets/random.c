@@ -67,7 +67,7 @@ static void drop(struct gen *g) {
 
 static int spatial(const struct gen *g) { return rank(g) - 2; }
 
-/* Training needs two values a channel; of few ones rounding is enlarged too much for a comparison. */
+/* Training needs two values per channel; of few ones rounding is enlarged too much for a comparison. */
 static void norm_batch(struct gen *g) {
   if (quern_tensor_count(g->x) < (g->small ? 6 : 2) * dim(g, 1)) return;
   g->x = quern_nn_batch_norm(next(g), g->x, NULL);

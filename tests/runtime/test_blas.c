@@ -1,4 +1,4 @@
-/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is given, which way is taken, what goes wrong
+/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is given, which algorithm is taken, what goes wrong
 ** The library is a fake that does what cuBLASLt's documentation requires; the kernel interpreter computes what should come out.
 */
 #include "runtime/cuda/blas.h"
@@ -133,7 +133,7 @@ static const struct end ends[] = {
     {"sums of a, add", KERN_ACT_NONE, .a_sums = true, .add = true},
 };
 
-/* Every end with every way the sides may lie. */
+/* Every end with every layout of the operands. */
 static void test_ends(void **state) {
   (void)state;
   fake_blas_open(&blas);
@@ -293,7 +293,7 @@ static void test_refusals(void **state) {
   kern_free(kern);
 }
 
-/* ---- ways --------------------------------------------------------------------------------------------------- */
+/* ---- algorithms --------------------------------------------------------------------------------------------------- */
 
 static void test_choices(void **state) {
   (void)state;
@@ -313,8 +313,8 @@ static void test_choices(void **state) {
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, mems.at, mems.at[call->work]));
   assert_true(fake_blas.way == 2 && fake_blas.work == mems.at[call->work] && fake_blas.work_bytes == 4096);
   rt_blas_plan_free(&blas, plan);
-  kern->mems[call->work].count = 1; /* less than that way needs */
-  EXPECT_ERROR(rt_blas_plan(&blas, &ctx->heap, kern, &plan), UNSUPPORTED, "has no way for gemm");
+  kern->mems[call->work].count = 1; /* less than that algorithm needs */
+  EXPECT_ERROR(rt_blas_plan(&blas, &ctx->heap, kern, &plan), UNSUPPORTED, "has no algorithm for gemm");
   fake_blas.schemes[0] = 0; /* now there is another */
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, mems.at, mems.at[call->work]));
@@ -325,7 +325,7 @@ static void test_choices(void **state) {
   call->work = KERN_NONE;
   fake_blas.bytes[0] = 1;
   EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED,
-               "has no way for gemm");
+               "has no algorithm for gemm");
   call->work = work;
   fake_blas.offers = 0;
   EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "(error 15)");
@@ -333,7 +333,7 @@ static void test_choices(void **state) {
   kern_free(kern);
 }
 
-/* On Hopper large products without an end take the first way on smaller tiles. */
+/* On Hopper large products without an end take the first algorithm on smaller tiles. */
 static void test_preference(void **state) {
   (void)state;
   static const struct {
@@ -441,7 +441,7 @@ static void test_failures(void **state) {
     if (fake_blas.calls < n) break;
     failed += status != QUERN_STATUS_OK;
   }
-  assert_true(failed > 40); /* a check of a way that fails is asked again instead */
+  assert_true(failed > 40); /* a check of an algorithm that fails is asked again instead */
   fake_blas.fail = 0;
   struct fault fault = {0};
   while (fault_next(&fault)) {
@@ -484,7 +484,7 @@ static void test_timing(void **state) {
   kern_free(kern);
 }
 
-/* Without QUERN_TUNE a note decides, if the library still knows its way, and the first way else. */
+/* Without QUERN_TUNE a note decides, if the library still knows its algorithm, and the first algorithm else. */
 static void test_notes(void **state) {
   (void)state;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);

@@ -543,7 +543,7 @@ static void programs_in_the_cache(void **state) {
   fake_cuda_close();
 }
 
-/* Blocks take task after task: of any number of tasks, they are no more than a grid may have, and every task is told of. */
+/* Blocks take task after task: of any number of tasks, they are no more than a grid may have, and every task is counted. */
 static void any_number_of_tasks(void **state) {
   (void)state;
   static const struct {

@@ -1,4 +1,4 @@
-/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is given, which way is taken, what it is given, and what fails
+/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is given, which algorithm is taken, what it is given, and what fails
 ** The library is a fake that remembers what it was told. With a GPU: make test-cuda.
 */
 #include <math.h>
@@ -32,8 +32,8 @@ static struct {
   int64_t n_configs, bytes[4];          /* that it advises, and the workspace of each */
   bool varies[4], refuses[4];
   bool refuses_text;
-  int64_t more;     /* that a plan needs beside what its way said */
-  int plans, texts; /* that were finished: of ways, and of texts */
+  int64_t more;     /* that a plan needs beside what its algorithm said */
+  int plans, texts; /* that were finished: of algorithms, and of texts */
   int runs, fills, closed;
   unsigned words[4];
   struct object last;    /* the last pack that was run */
@@ -110,7 +110,7 @@ static int fake_set(void *made, int name, int type, int64_t count, const void *a
   o->n++;
   return 0;
 }
-/* The way of a plan: of its config, or the first letter of its text. */
+/* The algorithm of a plan: of its config, or the first letter of its text. */
 static int way_of_plan(const struct object *o) {
   const int64_t *text = find_words(o, RT_DNN_PLAN_TEXT, NULL);
   if (text != NULL) return (int)(text[0] - 'a');
@@ -343,7 +343,7 @@ static void test_backward(void **state) {
   }
 }
 
-/* ---- which way -------------------------------------------------------------------------------------------- */
+/* ---- which algorithm -------------------------------------------------------------------------------------------- */
 
 static void test_ways(void **state) {
   (void)state;
@@ -361,14 +361,14 @@ static void test_ways(void **state) {
   EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, loose, 1, INT64_MAX)); /* the one that was settled */
   assert_int_equal(plan.config, 1);
   rt_dnn_plan_free(&plan);
-  for (int odd = -1; odd <= 7; odd += 8) { /* of a file, perhaps: there is no such way */
+  for (int odd = -1; odd <= 7; odd += 8) { /* of a file, perhaps: there is no such algorithm */
     EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, loose, odd, INT64_MAX));
     assert_int_equal(plan.config, 0);
     rt_dnn_plan_free(&plan);
   }
   fake.varies[1] = true;
   EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED,
-               "cuDNN 9.19.0 has no kernel for this attention's gradient, of 2 ways that it names: planted");
+               "cuDNN 9.19.0 has no kernel for this attention's gradient, of 2 algorithms that it names: planted");
   fake.varies[0] = fake.varies[1] = false;
   fake.bytes[0] = 1 << 20;
   int64_t sums = B * H * S * 4;
@@ -383,7 +383,7 @@ static void test_ways(void **state) {
   assert_int_equal(plan.config, 0);
   rt_dnn_plan_free(&plan);
   fake.n_configs = 0;
-  EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED, "of 0 ways");
+  EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED, "of 0 algorithms");
   assert_int_equal(fake.live, 0);
   kern_free(exact);
   kern_free(loose);
@@ -411,7 +411,7 @@ static void test_failures(void **state) {
     failed += status != QUERN_STATUS_OK;
     assert_int_equal(fake.live, 0);
   }
-  assert_true(failed > 300 && failed >= n - 10); /* a way that cannot be asked about is left for the next */
+  assert_true(failed > 300 && failed >= n - 10); /* an algorithm that cannot be asked about is left for the next */
   kern_free(kern);
 }
 
@@ -614,7 +614,7 @@ static void test_late(void **state) {
   kern_free(kern);
 }
 
-/* It is asked for its ways, and compiles none; nothing is left, whatever fails. */
+/* It is asked for its algorithms, and compiles none; nothing is left, whatever fails. */
 static void test_wake(void **state) {
   (void)state;
   struct rt_dnn dnn = library(91900);

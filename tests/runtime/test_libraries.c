@@ -96,7 +96,7 @@ static void test_list(void **state) {
 
 /* ---- ahead of time ------------------------------------------------------------------------------------------ */
 
-static void test_wake(void **state) {
+static void test_warm_up(void **state) {
   (void)state;
   begin();
   rt_cuda_blas.warm_up(&driver);
@@ -113,7 +113,7 @@ static void test_wake(void **state) {
 }
 
 /* Once per process, and only the libraries of the target. */
-static void test_ahead(void **state) {
+static void test_preload(void **state) {
   (void)state;
   struct cg_target target = *cg_target_find("sm_90");
   begin();
@@ -166,7 +166,7 @@ static void test_close(void **state) {
 
 /* ---- querying algorithms ------------------------------------------------------------------------------------ */
 
-static void test_settle(void **state) {
+static void test_query_algorithm(void **state) {
   (void)state;
   struct kern *kern = make_kernel(true, true);
   int work = kern->library_call.work;
@@ -179,7 +179,7 @@ static void test_settle(void **state) {
   EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL)); /* no bytes are one */
   assert_int_equal(kern->mems[work].count, 1);
   fake_blas.offers = 0;
-  EXPECT_ERROR(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED, "has no way");
+  EXPECT_ERROR(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED, "has no algorithm");
   push_fails = true;
   EXPECT_ERROR(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL), INTERNAL, "its context");
   kern->library_call.kind = KERN_LIBRARY_NONE;
@@ -298,7 +298,7 @@ static void test_refused(void **state) {
   for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kernels[i], NULL));
   fake_blas.late = SIDE;
   EXPECT_ERROR(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats),
-               UNSUPPORTED, "has no way");
+               UNSUPPORTED, "has no algorithm");
   assert_int_equal(stats.n_refused, 2);
   for (int i = 0; i < 2; i++) assert_true(stats.refused[i] == kernels[i]->hash);
   end();
@@ -307,8 +307,8 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_list),  TEST(test_wake),     TEST(test_ahead),
-                                     TEST(test_close), TEST(test_settle),   TEST(test_no_work),
-                                     TEST(test_run),   TEST(test_failures), TEST(test_refused)};
+  const struct CMUnitTest tests[] = {TEST(test_list),    TEST(test_warm_up),         TEST(test_preload),
+                                     TEST(test_close),   TEST(test_query_algorithm), TEST(test_no_work),
+                                     TEST(test_run),     TEST(test_failures),        TEST(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* tests/runtime/test_tune.c -- QUERN_TUNE=1: ways are timed, the fastest is taken, kept, and taken from there */
+/* tests/runtime/test_tune.c -- QUERN_TUNE=1: algorithms are timed, the fastest is taken, kept, and taken from there */
 #include "runtime/cuda/blas.h"
 
 #define TEST_CONTEXT_NEW ir_context_new
@@ -9,7 +9,7 @@
 
 enum { SIDE = 8, SLOW_NS = 200000 };
 
-static uint64_t fast; /* the way that does not take long */
+static uint64_t fast; /* the algorithm that does not take long */
 
 /* A product that takes its time, and computes nothing. */
 static int slow_product(void *handle, void *product, const void *alpha, const void *a, void *a_layout, const void *b,
@@ -68,7 +68,7 @@ static void test_tuning(void **state) {
   kern_free(kern);
 }
 
-/* Where there is no memory to time in, the first way is taken, and nothing is kept. */
+/* Where there is no memory to time in, the first algorithm is taken, and nothing is kept. */
 static void test_no_memory(void **state) {
   (void)state;
   struct rt_blas blas;

@@ -213,7 +213,7 @@ static int64_t largest_unit(const struct build *build, int n) {
   return most;
 }
 
-/* Deals the kernels to n units, as many of which are compiled at once as there are CPUs, or under a limit smaller ones and
+/* Assigns the kernels to n translation units, as many of which are compiled at once as there are CPUs, or under a limit smaller ones and
 ** fewer, until they fit. */
 static quern_status assign_units(struct build *build, int *n) {
   int64_t room = build->stats->room, each = 0;

@@ -14,7 +14,7 @@ static quern_status target(const quern_device *device, struct cg_target *target)
   return QUERN_STATUS_OK;
 }
 
-/* The first line of what the compiler says of itself. */
+/* The first line of the compiler's own description. */
 static void describe(const quern_device *device, struct base_heap *heap, char *text, size_t bytes) {
   (void)device;
   char place[RT_PATH_BYTES];

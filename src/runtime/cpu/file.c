@@ -106,7 +106,7 @@ bool rt_lock(int fd, bool *works) {
 
 enum { ATTEMPTS = 100 };
 
-/* A new file or folder of a new name in an open folder, locked; -1: errno gives the reason. Another process may take it for
+/* A new file or folder of a new name in an open folder, locked; -1, with errno set. Another process may take it for
 ** left behind and remove it before it is locked; then there is another. */
 static int make_locked(int in, char name[RT_NAME_BYTES], bool is_folder) {
   for (int i = 0; i < ATTEMPTS; i++) {

@@ -1,6 +1,6 @@
 /* runtime/cpu/translation_units.c -- which kernels are compiled together
 ** A compiler process costs as much as a few hundred instructions; beyond that, units side by side share the work. The
-** largest kernels are dealt first, each to the unit that is the least long with it; functions that a unit has already
+** largest kernels are assigned first, each to the unit that is the least long with it; functions that a unit has already
 ** cost nothing there. A unit has a bound, since a compiler's time and memory grow with its length: there are more units
 ** than CPUs then.
 ** tests: tests/runtime/test_units.c

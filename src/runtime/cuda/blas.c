@@ -1,6 +1,6 @@
 /* runtime/cuda/blas.c -- GEMMs by cuBLASLt
-** The library is asked for its ways to do a product, once per kernel; the way is a part of the kernel's call, so that a program that was
-** saved or cached goes the same way again. Descriptors are made once per module.
+** The library is asked for its algorithms to do a product, once per kernel; the algorithm is stored in the kernel's call, so that a program that was
+** saved or cached uses the same one again. Descriptors are made once per module.
 ** keeps: nothing of cuBLASLt is needed to build Quern; the same bits every time: products split over the terms are added up by a kernel of
 **        their own, in order, and rounded once
 ** see:   docs/design/008-libraries.md      tests: tests/runtime/test_blas.c, make test-cuda
@@ -149,7 +149,7 @@ static int set_end(const struct rt_blas_product *p, const struct rt_blas *blas) 
     code = blas->product_set(p->product, PRODUCT_AUX_LEADING, &q->aux.leading, sizeof q->aux.leading);
   if (q->aux.mem != KERN_NONE && q->batches > 1 && code == 0)
     code = blas->product_set(p->product, PRODUCT_AUX_BATCH_STRIDE, &q->aux.batch, sizeof q->aux.batch);
-  bool loose = q->d.alignment < 16; /* then so may be what has no alignment of its own to be told */
+  bool loose = q->d.alignment < 16; /* then so may be what the library is given no alignment of */
   char *virtual_tensor = (char *)(uintptr_t)SOME_ADDRESS + (loose ? q->d.alignment : 0);
   return code != 0 ? code : point(p, blas, virtual_tensor, address(&q->aux, virtual_tensor));
 }
@@ -216,7 +216,7 @@ static bool is_usable(const struct rt_blas *blas, const struct rt_blas_choice *c
 static quern_status no_choice(const struct rt_blas_product *p, const struct rt_blas *blas, int code) {
   char text[512];
   rt_blas_problem_print(&p->problem, text, sizeof text);
-  return base_error(code == 3 ? QUERN_STATUS_MEMORY : QUERN_STATUS_UNSUPPORTED, "%s has no way for %s (error %d)",
+  return base_error(code == 3 ? QUERN_STATUS_MEMORY : QUERN_STATUS_UNSUPPORTED, "%s has no algorithm for %s (error %d)",
                     blas->identity, text, code);
 }
 
@@ -242,7 +242,7 @@ static uint32_t custom_of(const struct rt_blas *blas, const struct rt_blas_choic
   return blas->config(choice->algorithm, CONFIG_CUSTOM, &custom, sizeof custom, &written) == 0 ? custom : 0;
 }
 
-/* Of large products with no end the first way on smaller tiles is faster on Hopper than the library thinks (see the note): it is put first. */
+/* Of large products without an epilogue the first algorithm on smaller tiles is faster on Hopper than the library thinks (see the note): it is put first. */
 static void prefer(const struct rt_blas_product *p, const struct rt_blas *blas, const struct rt_cuda_driver *driver,
                    struct rt_blas_choice *choices, int n) {
   enum { HOPPER = 9, NO_END = 1, LARGEST_TILES = 4, LARGE_WAVES = 2 };
@@ -291,7 +291,7 @@ struct plan {
   size_t work;
 };
 
-/* Whether the library still knows the way of the call, and it needs no more workspace than there is. */
+/* Whether the library still knows the algorithm of the call, and it needs no more workspace than there is. */
 static bool is_known(const struct plan *plan, const struct rt_blas *blas, const struct kern_library_call *call) {
   const struct rt_blas_product *p = &plan->product;
   struct rt_blas_choice result = {0};
@@ -336,7 +336,7 @@ quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, co
   return status;
 }
 
-/* With all that the library was told: addresses as what they are more than a multiple of 256. */
+/* With everything that the library was given: addresses as what they are more than a multiple of 256. */
 static quern_status run_error(const struct rt_blas_product *p, const struct rt_blas *blas, int code, void *const *mems,
                               const void *work, size_t bytes) {
   const struct rt_blas_problem *q = &p->problem;

@@ -7,7 +7,7 @@
 
 enum { RT_BLAS_WORDS = 8, RT_BLAS_CHOICES = 8, RT_BLAS_WORK = 32 << 20 /* bytes of workspace at most */ };
 
-/* A way to do a product: the library's result of a question (cublasLtMatmulHeuristicResult_t). */
+/* An algorithm to do a product: the library's result of a question (cublasLtMatmulHeuristicResult_t). */
 struct rt_blas_choice {
   uint64_t algorithm[RT_BLAS_WORDS];
   size_t bytes; /* of workspace */
@@ -24,7 +24,7 @@ struct rt_blas {
   char identity[64]; /* "cuBLASLt 13.1.0" */
 };
 
-/* ---- blas_problem.c: a call in the library's words ------------------------------------------------------------------ */
+/* ---- blas_problem.c: a call in the library's terms ------------------------------------------------------------------ */
 
 /* A matrix that lies column after column in a memory. */
 struct rt_blas_matrix {
@@ -45,7 +45,7 @@ struct rt_blas_problem {
   struct rt_blas_matrix a, b, c, d, aux; /* aux.mem KERN_NONE: there is none; c is d when nothing is added */
   int epilogue, bias, bias_type;         /* bias: a memory that is read, or a sum that is written; KERN_NONE */
 };
-/* UNSUPPORTED with what the library has no words for. */
+/* UNSUPPORTED with what the library cannot express. */
 quern_status rt_blas_problem_make(struct rt_blas_problem *problem, const struct kern *kern) QUERN_NODISCARD;
 /* In a line, everything that the choice depends on. */
 void rt_blas_problem_print(const struct rt_blas_problem *problem, char *text, size_t bytes);
@@ -71,7 +71,7 @@ struct rt_blas_product {
 quern_status rt_blas_product_init(struct rt_blas_product *p, const struct rt_blas *blas,
                                   const struct kern *kern) QUERN_NODISCARD;
 void rt_blas_product_fini(struct rt_blas_product *p, const struct rt_blas *blas);
-/* The ways with at most so many bytes of workspace that give the same bits every time and round once, best first as the library thinks.
+/* The algorithms with at most so many bytes of workspace that give the same bits every time and round once, best first as the library thinks.
 ** *n is at least 1, or UNSUPPORTED. */
 quern_status rt_blas_choose(const struct rt_blas_product *p, const struct rt_blas *blas, size_t most,
                             struct rt_blas_choice choices[RT_BLAS_CHOICES], int *n) QUERN_NODISCARD;

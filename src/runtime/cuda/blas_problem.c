@@ -56,7 +56,7 @@ static quern_status check_lies(const struct kern_matrix *x, int64_t rows, int64_
                                const char *name) {
   bool fine = x->at >= 0 && (lies(x, rows, columns, by_rows) || (either && lies(x, rows, columns, !by_rows)));
   QUERN_CHECK(fine, UNSUPPORTED,
-              "cuBLASLt: matrix %s of %lld x %lld with strides %lld and %lld is none that it can be told of", name,
+              "cuBLASLt: matrix %s of %lld x %lld with strides %lld and %lld cannot be described to it", name,
               (long long)rows, (long long)columns, (long long)x->row, (long long)x->column);
   return QUERN_STATUS_OK;
 }

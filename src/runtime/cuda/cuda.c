@@ -129,7 +129,7 @@ static int add_memories(void **parameters, void **table, const struct rt_gpu_ker
 }
 
 /* Blocks of single threads, which take task after task: ROUNDS times as many as the device runs at a time, so that some begin while others
-** end. Where few rounds would do and the phase gives how many blocks an SM runs, there is one: such blocks begin with tables. */
+** end. Where few rounds would do and the phase has a minimum of blocks per SM (occupancy), there is one: such blocks begin with tables. */
 static int64_t most_blocks(const struct rt_cuda_driver *d, const struct kern_phase *phase, int64_t wanted) {
   int64_t round = (int64_t)d->multiprocessors * phase->min_blocks_per_sm;
   if (wanted <= FEW_ROUNDS * round) return round;

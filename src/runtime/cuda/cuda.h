@@ -24,7 +24,7 @@ struct rt_nvrtc {
 
 /* Loads it, once per process; UNSUPPORTED with what is missing. */
 quern_status rt_nvrtc_open(struct rt_nvrtc **nvrtc) QUERN_NODISCARD;
-/* The compiler for units: cubins, or where a device is newer than all rows of targets.def, PTX. */
+/* The compiler for translation units: cubins, or where a device is newer than all rows of targets.def, PTX. */
 struct rt_gpu_compiler rt_nvrtc_compiler(struct rt_nvrtc *nvrtc, bool ptx);
 /* One that only shows that cubins can be made: of many kernels at a time, little optimized. It takes a third of the time. */
 struct rt_gpu_compiler rt_nvrtc_checker(struct rt_nvrtc *nvrtc);
@@ -80,7 +80,8 @@ const struct cg_target *rt_cuda_row(int major, int minor, bool *ptx);
 
 /* ---- stream.c ------------------------------------------------------------------------------------------------- */
 
-/* Memory of the host that the device reads by itself: halves that are filled in turn, each once what was read of it is read. */
+/* Page-locked (pinned) memory of the host, which the device reads by itself: a double buffer, whose halves are filled in turn, each once
+** the device has read it. */
 struct rt_cuda_pinned {
   char *at; /* NULL: none yet */
   bool refused;
@@ -99,7 +100,7 @@ struct rt_cuda_capture {
 struct rt_stream {
   struct base_heap *heap;
   struct rt_cuda_driver *driver;
-  void *stream, *own; /* the queue that is used: its own, or one that is borrowed */
+  void *stream, *own; /* the queue that is used: its own, or an external stream */
   void *switched;     /* an event between the two */
   const char *last;   /* the kernel that was launched last, for messages; "": none */
   size_t replayed;    /* steps of the graph that was replayed after it; 0: none was */

@@ -1,8 +1,8 @@
 /* runtime/cuda/dnn.c -- calls of attention by cuDNN, loaded when it is first asked for
-** A plan is kept for its device: the kernels that do the same share it. Its text is kept in the cache. When a call is
-** settled that the cache does not know, a thread compiles it, for the device rather than by the handle, which belongs
-** to one thread at a time; meanwhile other kernels are made, and when it is planned the text of what came out becomes
-** the plan.
+** A plan is kept for its device: the kernels that do the same share it. Its text is kept in the cache. When the algorithm
+** is queried of a call that the cache does not know, a thread compiles it, for the device rather than by the handle,
+** which belongs to one thread at a time; meanwhile other kernels are made, and when it is planned the text of what came
+** out becomes the plan.
 ** see: libraries.h, docs/design/008-libraries.md      tests: tests/runtime/test_dnn.c; make test-cuda
 */
 #include "runtime/cuda/dnn.h"
@@ -66,8 +66,9 @@ quern_status rt_dnn_load(struct rt_dnn *dnn) {
 struct rt_cuda_dnn {
   struct rt_cuda_driver *driver;
   struct base_heap heap;
-  pthread_mutex_t lock;             /* of all below: a handle is used by one thread at a time */
-  struct rt_dnn opened, handleless; /* ahead: the same without its handle, for its device; no device: there is none */
+  pthread_mutex_t lock; /* of all below: a handle is used by one thread at a time */
+  /* The library, and the same without its handle, for planning beside its use; handleless.device NULL: there is none. */
+  struct rt_dnn opened, handleless;
   struct kept *plans;
   uint64_t last_use;
 };
@@ -261,7 +262,7 @@ static void name_text(const struct rt_cuda_dnn *s, const int64_t key[KEY], uint6
   }
 }
 
-/* The plan from the cache; k->made determines whether it was there. */
+/* The plan from the cache; k->made: whether it was there. */
 static quern_status restore(const struct rt_cuda_dnn *s, struct base_heap *heap, const struct kern *kern,
                             struct kept *k) {
   uint64_t name[2];

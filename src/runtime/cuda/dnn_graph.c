@@ -199,7 +199,7 @@ static void *reshape(struct rt_dnn_graph *g, void *x, int dtype, struct shape s)
 
 /* ---- attention -------------------------------------------------------------------------------------------- */
 
-/* The numbers of queries and keys of each sample, where the library must be told: they are all of them. */
+/* The numbers of queries and keys of each sample, where the library requires them: they are all of them. */
 struct lengths {
   void *queries, *keys;
 };
@@ -261,7 +261,7 @@ static void forward(struct rt_dnn_graph *g) {
   multiply(g, all, point(g, RT_DNN_DIV, RT_DNN_F32, -1, e, sum, NULL, p), v, y);
 }
 
-/* x' z into what is reported, summed over the heads that share it. */
+/* x' z into the given tensor, summed over the heads that share it. */
 static void gradient(struct rt_dnn_graph *g, struct lengths of, void *x, void *z, int64_t id,
                      const struct kern_view *view, int64_t width) {
   const struct kern_attention *a = g->call;

@@ -1,11 +1,11 @@
-/* runtime/cuda/dnn_plan.c -- plans of attention calls: the graph, a way to do it that the library advises, and running it
+/* runtime/cuda/dnn_plan.c -- plans of attention calls: the graph, an algorithm to do it that the library advises, and running it
 ** tests: tests/runtime/test_dnn.c; make test-cuda
 */
 #include "runtime/cuda/dnn.h"
 
 enum { MOST_CONFIGS = 16, MOST_NOTES = 16 };
 
-/* ---- the ways that are advised ---------------------------------------------------------------------------- */
+/* ---- the algorithms that are advised ---------------------------------------------------------------------------- */
 
 static void *graph_of(struct rt_dnn_graph *g) {
   const struct rt_dnn *dnn = g->plan->dnn;
@@ -17,7 +17,7 @@ static void *graph_of(struct rt_dnn_graph *g) {
   return d;
 }
 
-/* The ways, best first, in configs; how many. */
+/* The algorithms, best first, in configs; how many. */
 static int64_t ask(struct rt_dnn_graph *g, void *graph, void *configs[MOST_CONFIGS]) {
   const struct rt_dnn *dnn = g->plan->dnn;
   const int mode = RT_DNN_ADVICE_A;
@@ -34,7 +34,7 @@ static int64_t ask(struct rt_dnn_graph *g, void *graph, void *configs[MOST_CONFI
   return g->failed == QUERN_STATUS_OK ? BASE_MIN(n, MOST_CONFIGS) : 0;
 }
 
-/* True when an engine states that its bits are not the same every time. */
+/* True when an engine is marked as not deterministic. */
 static bool varies(const struct rt_dnn_plan *plan, void *config) {
   const struct rt_dnn *dnn = plan->dnn;
   int notes[MOST_NOTES];
@@ -51,7 +51,7 @@ static bool varies(const struct rt_dnn_plan *plan, void *config) {
 
 static int64_t round_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/* The bytes that a way needs, rounded up; more than there can be when it cannot be told. */
+/* The bytes that an algorithm needs, rounded up; more than there can be when it is not known. */
 static int64_t bytes_of(const struct rt_dnn *dnn, void *descriptor, int name) {
   int64_t n = 0, bytes = 0;
   return dnn->get(descriptor, name, RT_DNN_TYPE_INT64, 1, &n, &bytes) == 0 ? round_up(bytes) : INT64_MAX;
@@ -94,8 +94,9 @@ static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
   }
   char text[300] = "";
   plan->dnn->last_error(text, sizeof text);
-  return base_error(QUERN_STATUS_UNSUPPORTED, "%s has no kernel for this attention%s, of %lld ways that it names: %s",
-                    plan->dnn->identity, g->back ? "'s gradient" : "", (long long)n, text);
+  return base_error(QUERN_STATUS_UNSUPPORTED,
+                    "%s has no kernel for this attention%s, of %lld algorithms that it names: %s", plan->dnn->identity,
+                    g->back ? "'s gradient" : "", (long long)n, text);
 }
 
 static struct rt_dnn_graph new_graph(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern) {
@@ -160,7 +161,7 @@ quern_status rt_dnn_plan_restore(struct rt_dnn_plan *plan, const struct rt_dnn *
   if (g.failed == QUERN_STATUS_OK) {
     int64_t bytes = bytes_of(dnn, plan->plan, RT_DNN_PLAN_BYTES);
     if (bytes == INT64_MAX)
-      g.failed = base_error(QUERN_STATUS_UNSUPPORTED, "%s does not tell a plan's workspace", dnn->identity);
+      g.failed = base_error(QUERN_STATUS_UNSUPPORTED, "%s does not report a plan's workspace", dnn->identity);
     if (bytes != INT64_MAX) place_work(&g, bytes);
   }
   if (g.failed != QUERN_STATUS_OK) rt_dnn_plan_free(plan);

@@ -51,7 +51,7 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
   (void)driver->context_pop(&popped);
 }
 
-/* ---- ahead of time ---------------------------------------------------------------------------------------- */
+/* ---- preloading ------------------------------------------------------------------------------------------- */
 
 void rt_cuda_load_libraries(void *unused) {
   struct rt_nvrtc *nvrtc;
@@ -98,7 +98,7 @@ void rt_cuda_close_libraries(struct rt_cuda_driver *driver) {
   for (size_t i = 0; i < BASE_COUNT(libraries); i++) libraries[i]->close(driver);
 }
 
-/* ---- settling --------------------------------------------------------------------------------------------- */
+/* ---- querying algorithms---------------------------------------------------------------------------------- */
 
 /* The workspace is a memory of the kernel and of the functions of its phases. */
 static void set_work(struct kern *kern, int work, size_t bytes) {

@@ -18,7 +18,7 @@ struct rt_cuda_library {
   quern_status (*open)(const struct rt_cuda_driver *driver, char *identity, size_t bytes);
   /* Closes what was opened for a device, of which no plan is left. */
   void (*close)(struct rt_cuda_driver *driver);
-  /* Asks it anything, because the first question takes a tenth of a second; nothing is reported. After open. */
+  /* Asks it anything, because the first query takes a tenth of a second; the answer is dropped. After open. */
   void (*warm_up)(const struct rt_cuda_driver *driver);
   /* Asks how a call is done: fills call->algorithm (not all 0) and *bytes, the workspace it needs, which is aligned to 256.
   ** kern has the memories, all of which are aligned to 256 bytes; its own call is the one that is asked about.
@@ -45,21 +45,21 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
 
 /* Loads those that there are, and NVRTC: a thread's function. */
 void rt_cuda_load_libraries(void *unused);
-/* The ahead of the backend (runtime.h): wakes the libraries of a target, once a device, in a thread, or
-** waits for that. */
+/* preload of the backend (runtime.h): warms up the libraries of a target, once per device, in a thread, or waits for
+** that. */
 void rt_cuda_preload(const quern_device *device, const struct cg_target *target);
 
-/* Before a device is closed: waits for that, and closes what libraries have opened. With its context current. */
+/* Before a device is closed: waits for that thread, and closes what libraries have opened. With its context current. */
 void rt_cuda_close_libraries(struct rt_cuda_driver *driver);
 
-/* The settle of the backend (runtime.h). */
+/* query_algorithm of the backend (runtime.h). */
 quern_status rt_cuda_query_algorithm(const quern_device *device, struct kern *kern,
                                      const struct cg_target *target) QUERN_NODISCARD;
-/* The same by that library: fills the call's algorithm and the count of its workspace. */
+/* A query of that library: fills the call's algorithm and the count of its workspace. */
 quern_status rt_cuda_call_query(const struct rt_cuda_library *library, struct rt_cuda_driver *driver,
                                 struct kern *kern) QUERN_NODISCARD;
 
-/* The measure of the backend (runtime.h): measure.c. */
+/* measure of the backend (runtime.h): measure.c. */
 quern_status rt_cuda_measure(const quern_device *device, struct base_heap *heap,
                              struct rt_rates *rates) QUERN_NODISCARD;
 

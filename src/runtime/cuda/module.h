@@ -12,8 +12,8 @@ struct rt_module {
   struct rt_cuda_driver *driver;
   size_t n, n_units, bytes;
   int threads;                /* that have scratch */
-  void **modules;             /* one per unit */
-  struct rt_bytes *binaries;  /* one per unit, for saving; of one without text none */
+  void **modules;             /* one per translation unit */
+  struct rt_bytes *binaries;  /* one per translation unit, for saving; of one without text none */
   struct rt_object *objects;  /* the table, then the binaries */
   struct rt_bytes table;      /* what launching needs to know of the kernels, as bytes */
   struct rt_cuda_call *calls; /* one per kernel */

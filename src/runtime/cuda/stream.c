@@ -16,7 +16,7 @@ quern_status rt_cuda_later(const struct rt_stream *stream, int code, const char 
   if (stream->replayed > 0) snprintf(replayed, sizeof replayed, " and a graph of %zu steps", stream->replayed);
   snprintf(text, sizeof text, "%s%s%.400s%s%s", what, any ? ", after kernel " : "",
            any && stream->last[0] == 0 ? "none" : stream->last, replayed,
-           any && !stream->sync ? " or one before it (QUERN_SYNC=1 tells which)" : "");
+           any && !stream->sync ? " or one before it (QUERN_SYNC=1 finds which)" : "");
   return rt_cuda_check(stream->driver, code, text);
 }
 
@@ -103,10 +103,10 @@ static quern_status set_external_stream(struct rt_stream *stream, void *foreign)
 
 static uint64_t address(const void *at) { return (uint64_t)(uintptr_t)at; }
 
-/* With the context current: what is fed from now on comes after what was asked for. */
+/* With the context current: a reuse fence. Asynchronous uploads from now on come after everything asked for before. */
 static int order_uploads(const struct rt_stream *stream) {
   const struct rt_cuda_driver *d = stream->driver;
-  if (stream->async_uploads.queue == NULL) return 0; /* nothing was fed */
+  if (stream->async_uploads.queue == NULL) return 0; /* there was no asynchronous upload */
   int code = d->event_record(stream->async_uploads.reuse_fence, stream->stream);
   return code != 0 ? code : d->stream_wait_event(stream->async_uploads.queue, stream->async_uploads.reuse_fence, 0);
 }
@@ -138,7 +138,7 @@ static quern_status allocate(struct rt_stream *stream, size_t bytes, void **at) 
     code = d->alloc(&made, room);
     if (code == 0) {
       code = d->fill(made, 0, room, stream->stream);
-      if (code == 0) code = order_uploads(stream); /* what is fed comes after the zeros */
+      if (code == 0) code = order_uploads(stream); /* asynchronous uploads come after the zeros */
       if (code != 0) (void)d->free(made);
     }
     code = rt_cuda_leave(d, code);
@@ -214,9 +214,9 @@ static quern_status upload(struct rt_stream *stream, void *to, const void *from,
   return rt_cuda_later(stream, code, "an upload");
 }
 
-/* ---- beside the rest: a queue of its own, and events between the two ------------------------------------------ */
+/* ---- asynchronous uploads: a queue of their own, and fences (events) ------------------------------------------ */
 
-/* The first comes after all that was asked for before. */
+/* The first asynchronous upload comes after everything asked for before. */
 static int open_uploads(const struct rt_stream *stream, struct rt_cuda_async_uploads *f) {
   const struct rt_cuda_driver *d = stream->driver;
   int code = 0;

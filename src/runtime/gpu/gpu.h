@@ -1,11 +1,11 @@
-/* runtime/gpu/gpu.h -- what the devices of GPUs share: units of text, their binaries in the cache, launches
+/* runtime/gpu/gpu.h -- what the devices of GPUs share: translation units, their binaries in the cache, launches
 ** see: docs/design/007-gpu.md
 */
 #ifndef RUNTIME_GPU_GPU_H
 #define RUNTIME_GPU_GPU_H
 #include "runtime/cpu/cpu_int.h"
 
-/* ---- units (translation_units.c): which kernels are compiled together, and what became of them ------------------------------- */
+/* ---- translation units (translation_units.c): which kernels are compiled together, and their binaries ------------------------- */
 
 struct rt_gpu_unit {
   size_t first, n; /* kernels */
@@ -17,8 +17,8 @@ struct rt_gpu_unit {
   char error[1024];
 };
 
-/* A compiler: the text of a unit becomes a binary, in memory of the heap. Called from several threads at once when it
-** reports it. name and identity: of the compiler, everything that the binary depends on besides text and flags. */
+/* A compiler: the text of a unit becomes a binary, in memory of the heap. Called from several threads at once when it is
+** parallel. name and identity: of the compiler, everything that the binary depends on besides text and flags. */
 struct rt_gpu_compiler {
   const char *name, *identity, *end; /* end: of names of files of text */
   bool parallel;
@@ -47,8 +47,8 @@ struct rt_gpu_phase {
   struct kern_phase phase;
   void *function; /* of the device */
   int number;     /* in its unit */
-  int group;      /* threads a task; 1: it is a thread's */
-  int tasks;      /* of a group: that a block has */
+  int group;      /* threads per task: a thread block; 1: a task is one thread's */
+  int tasks;      /* of a thread block, when it has several */
   int given;      /* bytes of shared memory that a block is given */
 };
 struct rt_gpu_kernel {
@@ -56,7 +56,7 @@ struct rt_gpu_kernel {
   size_t unit;
   int n_mems, n_scalars, n_phases;
   bool scratch;    /* it needs some */
-  int max_batched; /* launches that can be made as one: rows of the table of its memories; 1: it has none */
+  int max_batched; /* launches that can be batched into one: rows of the table of its memories; 1: it has none */
   struct rt_gpu_phase phases[KERN_MAX_PHASES];
 };
 

@@ -1,4 +1,4 @@
-/* runtime/gpu/translation_units.c -- kernels of GPUs as units of text, and their binaries: from the cache, or compiled
+/* runtime/gpu/translation_units.c -- kernels of GPUs as translation units, and their binaries: from the cache, or compiled
 ** keeps: a unit's key is made of its text, the compiler, the flags and Quern's version
 ** tests: tests/runtime/test_gpu.c
 */
@@ -81,7 +81,7 @@ static int by_length(const void *a, const void *b) {
   return x->first < y->first ? -1 : 1;
 }
 
-/* As many units as the range has, whichever are next. The error of a thread is reported by another: the message goes with
+/* As many units as the range has, whichever are next. The error of a thread is reported by another: the message is kept with
 ** the unit. */
 static void compile_range(void *arg, int64_t begin, int64_t end, int thread) {
   struct job *job = arg;

@@ -1,5 +1,5 @@
 /* runtime/null/limits.c -- what compilers do not see: the shared memory that a block is given when it is launched
-** A card has so much for a block: what the code declares, which the cubin says, and what the launch adds must fit.
+** A card has so much for a block: what the code declares, as the cubin has it, and what the launch adds must fit.
 ** tests: tests/runtime/test_null.c
 */
 #include "runtime/null/null_int.h"

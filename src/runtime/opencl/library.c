@@ -119,7 +119,7 @@ quern_status rt_cl_count(int *n) {
   return QUERN_STATUS_OK;
 }
 
-/* What can be told goes behind the text and a comma. */
+/* Appends what is known, after a comma. */
 static void add_info(const struct rt_cl *cl, uint32_t what, char *text, size_t bytes) {
   char more[512];
   size_t n = strlen(text);

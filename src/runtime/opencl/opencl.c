@@ -1,5 +1,5 @@
 /* runtime/opencl/opencl.c -- the device "opencl": the GPU's kernels on whatever OpenCL finds
-** For correctness: kernels come in units with one entry each (codegen/dialect.c), and every launch waits for its
+** For correctness: kernels come in translation units with one entry each (codegen/dialect.c), and every launch waits for its
 ** arguments to be written.
 ** see: docs/design/007-gpu.md      tests: tests/engine/test_remote.c, querntest --device opencl
 */
@@ -14,7 +14,7 @@ struct rt_module {
   struct rt_cl *cl;
   size_t n, n_units, bytes;
   int threads;                /* that have scratch */
-  void **programs, **entries; /* one per unit */
+  void **programs, **entries; /* one per translation unit */
   struct rt_gpu_kernel kernels[];
 };
 
@@ -35,7 +35,7 @@ static void describe(const quern_device *device, struct base_heap *heap, char *t
 
 /* ---- building --------------------------------------------------------------------------------------------- */
 
-/* The head of what the compiler says. */
+/* The head of the compiler's output. */
 static quern_status build_error(struct rt_cl *cl, void *program, int32_t code) {
   char log[700] = "";
   size_t n = 0;
@@ -62,7 +62,7 @@ static quern_status build_text(struct rt_cl *cl, const struct cg_target *target,
   return code == 0 ? QUERN_STATUS_OK : build_error(cl, *program, code);
 }
 
-/* What is kept says only that the text is right. Drivers keep code themselves, and PoCL, asked for it, compiles every kernel once
+/* A kept entry only means that the text compiles. Drivers keep code themselves, and PoCL, asked for it, compiles every kernel once
 ** more, for groups of any size, which takes most of its time. */
 static quern_status compile(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
                             struct rt_bytes *binary) {
@@ -153,7 +153,7 @@ static quern_status build(const quern_device *device, struct rt_module **module,
 
 /* ---- launching -------------------------------------------------------------------------------------------- */
 
-/* The buffers of a launch, each once, and what the kernel is told of its memories. */
+/* The buffers of a launch, each once, and the kernel's arguments for its memories. */
 struct table {
   int n;
   void *buffers[CG_BUFFERS];
@@ -172,7 +172,7 @@ static quern_status make_table(struct table *table, struct rt_cl *cl, const stru
                 kernel->name, (int)CG_BUFFERS);
     if (buffer != NULL && number == table->n) table->buffers[table->n++] = buffer;
     table->args[2 * i] = number;
-    table->args[2 * i + 1] = buffer != NULL ? (int64_t)offset : 0; /* memory without elements may lie nowhere */
+    table->args[2 * i + 1] = buffer != NULL ? (int64_t)offset : 0; /* memory without elements may have no buffer */
   }
   for (int i = 0; i < kernel->n_scalars; i++) table->args[2 * kernel->n_mems + i] = launch->scalars[i];
   return QUERN_STATUS_OK;

@@ -1,4 +1,4 @@
-/* tests/engine/test_call.c -- programs whose kernels are calls of libraries: settled by the device, refused, as bytes */
+/* tests/engine/test_library_calls.c -- programs whose kernels are calls of libraries: whose algorithms the device queries, refused, as bytes */
 #include "engine/codec.h"
 #include "engine/engine_test.h"
 
