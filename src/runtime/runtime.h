@@ -224,7 +224,7 @@ quern_status rt_device_open(const quern_device *device, quern_status (*open)(con
                             void **state) QUERN_NODISCARD;
 /* What was opened; NULL: nothing yet. */
 void *rt_device_opened(const quern_device *device);
-/* A test's wish: that was opened for the device; NULL: what really was, or will be. */
+/* For tests: that was opened for the device; NULL: what really was, or will be. */
 void rt_device_use(const quern_device *device, void *state);
 
 #endif

@@ -307,8 +307,8 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_list),    TEST(test_warm_up),         TEST(test_preload),
-                                     TEST(test_close),   TEST(test_query_algorithm), TEST(test_no_work),
-                                     TEST(test_run),     TEST(test_failures),        TEST(test_refused)};
+  const struct CMUnitTest tests[] = {TEST(test_list),  TEST(test_warm_up),         TEST(test_preload),
+                                     TEST(test_close), TEST(test_query_algorithm), TEST(test_no_work),
+                                     TEST(test_run),   TEST(test_failures),        TEST(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ struct rt_cl {
 quern_status rt_cl_open(const quern_device *device, struct rt_cl **cl) QUERN_NODISCARD;
 /* The close of the backend (runtime.h). */
 void rt_cl_close(void *cl);
-/* The suits of the backend (runtime.h): a GPU does. A processor by OpenCL is slower than the device cpu. */
+/* The suits of the backend (runtime.h): a GPU does. A CPU by OpenCL is slower than the device cpu. */
 quern_status rt_cl_suits(const quern_device *device) QUERN_NODISCARD;
 /* Counts devices that compute in f64, 1 at least: GPUs have the first ordinals. */
 quern_status rt_cl_count(int *n) QUERN_NODISCARD;
