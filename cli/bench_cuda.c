@@ -180,11 +180,12 @@ static int run_case(struct bench_run *run, const struct cuda_case *c) {
 
 /* Whether there is a card; else the error names what is missing. */
 static int find_card(struct bench_run *run) {
-  quern_device device;
-  for (size_t i = 0; i < quern_devices(); i++) {
-    if (quern_device_get(i, &device) != QUERN_STATUS_OK || strcmp(device.name, "cuda") != 0) continue;
-    snprintf(run->device, sizeof run->device, "%s", device.detail);
-  }
+  quern_device *device;
+  quern_device_info info = {.size = sizeof info};
+  if (quern_device_open(&device, "cuda") != QUERN_STATUS_OK || quern_device_get_info(device, &info) != QUERN_STATUS_OK)
+    return cli_fail("bench cuda: %s", quern_last_error());
+  snprintf(run->device, sizeof run->device, "%s", info.detail);
+  quern_device_free(device);
   struct cuda_graph graph;
   struct side side = {0};
   const struct cuda_case probe = {"", "add", "count=64", "", true};

@@ -183,7 +183,7 @@ int cli_plan_settings(const struct cli_call *call);
 int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device);
 /* clang-format off */
 #define CLI_PROGRAM_OPTIONS                                                                                            \
-  {"--device", 0, "NAME", "compile for this device (cpu); quern devices lists them"},                                  \
+  {"--device", 0, "NAME", "compile for this device: cuda:1, auto, ... (cpu); quern devices lists them"}, \
   {"--target", 0, "NAME", "code for this target instead of the device's own: avx2, sm_80, sm_90+blas+dnn+mma"},        \
   {"--threads", 0, "N", "threads of a run; without it as many as the machine grants"},                                 \
   {"--optimize", 0, "0|1", "0: one kernel per operation, in scalar code (1)"},                                            \

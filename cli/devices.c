@@ -3,15 +3,67 @@
 
 #include "cli.h"
 
-static int print_devices(void) {
-  printf("%-8s %-10s %7s %9s %9s %9s  %s\n", "device", "target", "threads", "L1", "L2", "L3", "");
-  for (size_t i = 0; i < quern_devices(); i++) {
-    quern_device d;
-    char caches[3][24];
-    if (quern_device_get(i, &d) != QUERN_STATUS_OK) return cli_fail_last("devices");
-    for (int k = 0; k < 3; k++) cli_bytes_text(caches[k], d.caches[k]);
-    printf("%-8s %-10s %7d %9s %9s %9s  %s\n", d.name, d.target, d.threads, caches[0], caches[1], caches[2], d.detail);
+/* The device of a name, or why it is not there. */
+static int print_device(const char *name) {
+  quern_device *device;
+  quern_device_info d = {.size = sizeof d};
+  char texts[5][24];
+  quern_status status = quern_device_open(&device, name);
+  if (status == QUERN_STATUS_UNSUPPORTED) {
+    printf("%-8s %-10s %7s %9s %9s %9s %9s %9s  %s\n", name, "-", "", "", "", "", "", "", quern_last_error());
+    return CLI_OK;
   }
+  if (status == QUERN_STATUS_OK) status = quern_device_get_info(device, &d);
+  const int64_t bytes[] = {d.caches[0], d.caches[1], d.caches[2], d.total_bytes, d.own_memory ? d.free_bytes : 0};
+  for (int i = 0; i < 5; i++) {
+    if (bytes[i] > 0 || i < 3)
+      cli_bytes_text(texts[i], bytes[i]);
+    else
+      snprintf(texts[i], sizeof texts[i], "-");
+  }
+  if (status == QUERN_STATUS_OK)
+    printf("%-8s %-10s %7d %9s %9s %9s %9s %9s  %s\n", d.name, d.target, d.threads, texts[0], texts[1], texts[2],
+           texts[3], texts[4], d.detail);
+  quern_device_free(device);
+  return status == QUERN_STATUS_OK ? CLI_OK : cli_fail_last("devices");
+}
+
+/* Calls a function for every device, of those that are alike for the first; of a kind that has none, for the first,
+** too. */
+static int for_each(int (*visit)(const char *name, bool again), bool again) {
+  int status = CLI_OK;
+  for (size_t k = 0; quern_device_kind(k) != NULL && status == CLI_OK; k++) {
+    const char *kind = quern_device_kind(k);
+    bool alike = strcmp(kind, "interp") == 0 || strcmp(kind, "null") == 0;
+    size_t n = alike ? 1 : quern_device_count(kind);
+    for (size_t i = 0; (i < n || i == 0) && status == CLI_OK; i++) {
+      char name[32];
+      snprintf(name, sizeof name, i == 0 ? "%s" : "%s:%zu", kind, i);
+      status = visit(name, again);
+    }
+  }
+  return status;
+}
+
+static int visit_device(const char *name, bool again) {
+  (void)again;
+  return print_device(name);
+}
+
+static int print_devices(void) {
+  quern_device *best;
+  char why[512];
+  quern_device_info info = {.size = sizeof info};
+  printf("%-8s %-10s %7s %9s %9s %9s %9s %9s  %s\n", "device", "target", "threads", "L1", "L2", "L3", "memory", "free",
+         "");
+  int status = for_each(visit_device, false);
+  if (status != CLI_OK) return status;
+  if (quern_device_open(&best, "auto") != QUERN_STATUS_OK) return cli_fail_last("devices");
+  snprintf(why, sizeof why, "%s", quern_last_error());
+  if (quern_device_get_info(best, &info) != QUERN_STATUS_OK) return cli_fail_last("devices");
+  bool cpu = strcmp(info.kind, "cpu") == 0;
+  printf("auto is %s%s%s\n", info.name, cpu ? ": " : "", cpu ? why : "");
+  quern_device_free(best);
   return CLI_OK;
 }
 
@@ -41,19 +93,12 @@ static void print_gpu(const char *name, const quern_limits *l) {
 }
 
 /* Those of which nothing can be measured, or which are not there, are left out. */
-static int print_gpus(bool again) {
-  for (size_t i = 0; i < quern_devices(); i++) {
-    quern_device d;
-    quern_limits limits;
-    if (quern_device_get(i, &d) != QUERN_STATUS_OK) return cli_fail_last("devices");
-    if (strcmp(d.name, "cpu") == 0) continue;
-    quern_status status = quern_device_limits_of(&limits, d.name, again);
-    if (status == QUERN_STATUS_OK)
-      print_gpu(d.name, &limits);
-    else if (status != QUERN_STATUS_UNSUPPORTED)
-      return cli_fail_last("limits");
-  }
-  return CLI_OK;
+static int visit_limits(const char *name, bool again) {
+  quern_limits limits;
+  if (strcmp(name, "cpu") == 0) return CLI_OK;
+  quern_status status = quern_device_limits_of(&limits, name, again);
+  if (status == QUERN_STATUS_OK) print_gpu(name, &limits);
+  return status == QUERN_STATUS_OK || status == QUERN_STATUS_UNSUPPORTED ? CLI_OK : cli_fail_last("limits");
 }
 
 static int run(const struct cli_call *call) {
@@ -66,7 +111,7 @@ static int run(const struct cli_call *call) {
   if (quern_device_limits(&limits, (int)threads, cli_has(call, "--again", NULL)) != QUERN_STATUS_OK)
     return cli_fail_last("limits");
   print_limits(&limits);
-  return cpu ? CLI_OK : print_gpus(cli_has(call, "--again", NULL));
+  return cpu ? CLI_OK : for_each(visit_limits, cli_has(call, "--again", NULL));
 }
 
 static const struct cli_option options[] = {

@@ -228,7 +228,7 @@ static const struct cli_option options_of[] = {
     {"--no-cache", 0, NULL, "compute all positions again for every token: slow, the same text"},
     {"--times", 0, NULL, "report in the end how long tokens took, by how many there were before them"},
     {"--threads", 0, "N", "threads; without it as many as the machine grants"},
-    {"--device", 0, "NAME", "what computes: cpu, cuda, opencl or interp (cpu)"},
+    {"--device", 0, "NAME", "what computes: cpu, cuda, cuda:1, opencl, interp or auto (cpu)"},
     {0},
 };
 

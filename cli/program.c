@@ -35,22 +35,14 @@ static int read_word(const struct cli_call *call, const char *name, size_t n, co
 }
 
 int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device) {
-  /* Devices that are asked for describe themselves: drivers are loaded, and the compiler reports its version. */
-  static const char *const usual[] = {"cpu", "interp", "null", "cuda", "opencl"};
   enum { MOST = 16 };
-  const char *names[MOST];
-  size_t n = 0, at = 0;
-  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-    if (strcmp(word, usual[i]) != 0) continue;
-    *device = usual[i];
-    return CLI_OK;
-  }
-  for (quern_device d; n < MOST && n < quern_devices(); n++) {
-    if (quern_device_get(n, &d) != QUERN_STATUS_OK) return cli_fail_last("devices");
-    names[n] = d.name;
-  }
-  int status = find_word(call, name, word, n, names, &at);
-  if (status == CLI_OK) *device = names[at];
+  const char *kinds[MOST] = {"auto"}, *next;
+  char kind[32];
+  size_t n = 1, at;
+  while (n < MOST && (next = quern_device_kind(n - 1)) != NULL) kinds[n++] = next;
+  snprintf(kind, sizeof kind, "%.*s", (int)strcspn(word, ":"), word);
+  int status = find_word(call, name, kind, n, kinds, &at);
+  if (status == CLI_OK) *device = word;
   return status;
 }
 

@@ -45,7 +45,7 @@ static void report_memory(struct cli_line *line, const quern_train_info *info) {
 
 /* Whether the device has memory of its own. */
 static bool is_gpu(const quern_train_info *info) {
-  return strcmp(info->device, "cuda") == 0 || strcmp(info->device, "opencl") == 0;
+  return strncmp(info->device, "cuda", 4) == 0 || strncmp(info->device, "opencl", 6) == 0;
 }
 
 static void tell_start(struct cli_line *line, const quern_train_info *info) {

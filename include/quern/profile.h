@@ -23,25 +23,13 @@ typedef struct quern_limits {
 ** cache. again: measure in any case. */
 QUERN_API quern_status quern_device_limits(quern_limits *limits, int threads, bool again) QUERN_NODISCARD;
 
-/* The same of a device by its name: of a GPU that can be measured, or of the CPU. */
+/* The same of a device by its name (device.h): of a GPU that can be measured, or of the CPU. */
 QUERN_API quern_status quern_device_limits_of(quern_limits *limits, const char *device, bool again) QUERN_NODISCARD;
 
 /* The least seconds that so many operations on a dtype and so many bytes, which are of `footprint` different ones, can take
 ** within the limits. */
 QUERN_API double quern_limits_floor(const quern_limits *limits, quern_dtype dtype, double flops, double bytes,
                                     double footprint);
-
-/* A device that programs can be compiled for. */
-typedef struct quern_device {
-  const char *name;   /* "cpu", "interp", "null" */
-  const char *target; /* what code is made for: "avx512" */
-  const char *detail; /* a line: the compiler, or why there is none */
-  int threads;        /* by default */
-  int64_t caches[3];  /* bytes of L1 and L2 of a core, and of L3 */
-} quern_device;
-QUERN_API size_t quern_devices(void);
-/* The texts are valid until the thread's next call. */
-QUERN_API quern_status quern_device_get(size_t i, quern_device *device) QUERN_NODISCARD;
 
 /* From now on every run of the instance is recorded: times of all its steps, events of the last runs. */
 QUERN_API quern_status quern_instance_record(quern_instance *instance, bool on) QUERN_NODISCARD;

@@ -4,6 +4,7 @@
 */
 #ifndef QUERN_PROGRAM_H
 #define QUERN_PROGRAM_H
+#include "quern/device.h"
 #include "quern/graph.h"
 
 #ifdef __cplusplus
@@ -27,8 +28,8 @@ typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR
 /* Start from QUERN_PROGRAM_OPTIONS. */
 typedef struct quern_program_options {
   size_t size;          /* of this struct */
-  const char *device;   /* "cpu", "interp" (the kernel interpreter), "null" (compiles, does not run), "cuda", "opencl";
-                        ** NULL: "cpu" */
+  const char *device;   /* by its name (device.h): "cpu", "cuda", "cuda:1", "opencl", "interp" (the kernel interpreter),
+                        ** "null" (compiles, does not run), "auto" (the best there is); NULL: "cpu" */
   int threads;          /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
   int optimise;         /* 1; 0: a kernel an operation, in scalar code */
   const char *passes;   /* single passes on and off, such as "-fuse,-layout"; NULL: as optimise says */
@@ -58,12 +59,13 @@ typedef struct quern_program_options {
   ** compiled in smaller units, fewer at a time, and what does not fit is refused with MEMORY before a compiler is
   ** started. What one takes is estimated from the text that it compiles. Kernels that are in the cache need none. */
   int64_t compiler_limit;
-  int64_t *least_compiler_limit; /* the same as least_limit, of compiler_limit */
+  int64_t *least_compiler_limit;     /* the same as least_limit, of compiler_limit */
+  const quern_device *device_handle; /* the device by its handle instead of its name; NULL: by its name */
 } quern_program_options;
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false, 0, NULL                                                      \
+        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false, 0, NULL, NULL                                                \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
@@ -71,12 +73,18 @@ QUERN_API quern_status quern_program_compile(quern_program **program, quern_cont
                                              quern_tensor *const *outputs,
                                              const quern_program_options *options) QUERN_NODISCARD;
 QUERN_API void quern_program_free(quern_program *program);
+/* What it was compiled for or loaded on: a handle that is the program's, and not to be freed. NULL of no program. */
+QUERN_API const quern_device *quern_program_device(const quern_program *program);
 
 /* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a processor
-** that has what the code needs; of device "cuda" on a GPU of the same target. Of no other device. The file is written whole or not at all.
-** It holds machine code: load what you would execute, and nothing else. A damaged file is refused. */
+** that has what the code needs; of device "cuda" on the first GPU, which must be of the same target. Of no other
+** device. The file is written whole or not at all. It holds machine code: load what you would execute, and nothing
+** else. A damaged file is refused. */
 QUERN_API quern_status quern_program_save(const quern_program *program, const char *path) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_load(quern_program **program, const char *path) QUERN_NODISCARD;
+/* The same on one of several devices of the kind that the program was made for. */
+QUERN_API quern_status quern_program_load_on(quern_program **program, const char *path,
+                                             const quern_device *device) QUERN_NODISCARD;
 
 /* What less memory costs: plans of the same step under smaller and smaller limits. */
 typedef struct quern_curve_point {

@@ -101,7 +101,7 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
   const quern_program_options *o = &b->request->options;
   const struct base_target *t = &b->program->target.base;
   add_text(key, quern_version());
-  add_text(key, o->device);
+  add_text(key, b->program->device->backend->name); /* devices of a kind share programs: their identity is in the key */
   add_text(key, o->passes != NULL ? o->passes : "");
   add_text(key, base_env_get(BASE_ENV_PASS));
   add_text(key, t->name);
@@ -163,8 +163,8 @@ quern_status engine_cache_key(const struct engine_request *request, uint64_t key
 
 /* False when the program is not to be looked for: nothing of the device can be kept, or someone wants to see the stages. */
 static bool is_cacheable(const struct engine_build *b) {
-  const struct rt_device *device = b->program->device;
-  return device->identity != NULL && device->from_objects != NULL && !b->request->ref && !b->request->verify;
+  const struct rt_backend *backend = b->program->device->backend;
+  return backend->identity != NULL && backend->from_objects != NULL && !b->request->ref && !b->request->verify;
 }
 
 /* The key; *there is false when nothing may be taken from the cache. */
@@ -172,7 +172,7 @@ static quern_status make_key(const struct engine_build *b, struct engine_key *ke
   uint64_t build;
   *key = (struct engine_key){{BASE_HASH_SEED, ~BASE_HASH_SEED}};
   *there = is_cacheable(b) && rt_build_identity(&build) &&
-           b->program->device->identity(&b->ctx->heap, &b->program->target, key->word);
+           b->program->device->backend->identity(b->program->device, &b->ctx->heap, &b->program->target, key->word);
   if (!*there) return QUERN_STATUS_OK;
   size_t n;
   quern_tensor **roots = roots_of(b, &n);
@@ -313,6 +313,7 @@ static bool has_room(const struct engine_build *b, const quern_program *made) {
 static bool read_blob(struct engine_build *b, quern_program *made, const char *bytes, size_t n,
                       const struct ir_order *buffers) {
   size_t used = 0;
+  engine_program_set_device(made, b->program->device); /* the cache has it for all of the kind */
   if (engine_program_read(made, "cache", bytes, n, &used) != QUERN_STATUS_OK) return false;
   made->constants = base_alloc_zero(&made->heap, (size_t)made->memory.constants);
   struct codec c = {.reading = true, .at = bytes + used, .end = bytes + n, .arena = &made->arena, .heap = &made->heap};

@@ -7,8 +7,9 @@
 
 /* The device's own target, or that of a usual one where it is not there. */
 static quern_status find_target(quern_program *program, bool there) {
-  const char *usual = program->device->usual_target;
-  if (there || usual == NULL) return program->device->target(&program->target);
+  const struct rt_backend *backend = program->device->backend;
+  const char *usual = backend->usual_target;
+  if (there || usual == NULL) return backend->target(program->device, &program->target);
   base_log(1, "planned for target %s: %s", usual, quern_last_error());
   return cg_target_parse(&program->target, usual);
 }
@@ -75,8 +76,8 @@ static quern_status count_nodes(const struct engine_build *b, size_t *nodes) {
 /* Tells the device that there is much to compile. A small program would be done before the device is ready, and wait. */
 static void look_ahead(const struct engine_build *b, size_t nodes) {
   enum { MANY = 100 };
-  const struct rt_device *device = b->program->device;
-  if (nodes >= MANY && device->preload != NULL) device->preload(&b->program->target);
+  const quern_device *device = b->program->device;
+  if (nodes >= MANY && device->backend->preload != NULL) device->backend->preload(device, &b->program->target);
 }
 
 /* The stages up to kernels; found: there is a program that was compiled before, and none is needed. */
@@ -168,8 +169,9 @@ static quern_status run_stages(struct engine_build *b, void *user) {
 
   QUERN_TRY(engine_mark_batchable(program));
   b->stats.room = b->request->options.compiler_limit;
-  QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
-                                   (const struct kern *const *)program->kernels, &program->target, &b->stats));
+  QUERN_TRY(program->device->backend->build(program->device, &program->module, &program->heap,
+                                            (size_t)program->n_kernels, (const struct kern *const *)program->kernels,
+                                            &program->target, &b->stats));
   QUERN_TRY(engine_end_stage(b, "build"));
   counts->seconds_compile = base_clock() - start;
   counts->compiled = b->stats.compiled;
@@ -244,7 +246,8 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   quern_status status = ir_scope_begin(ctx);
   if (status == QUERN_STATUS_OK) {
     status = stages(&b, user);
-    if (b.program->device->preload != NULL) b.program->device->preload(NULL);
+    const quern_device *device = b.program->device;
+    if (device->backend->preload != NULL) device->backend->preload(device, NULL);
     *program = b.program;
     if (request->options.least_compiler_limit != NULL) *request->options.least_compiler_limit = b.stats.least_room;
     quern_status learned = learn(lessons, &b, status, more);

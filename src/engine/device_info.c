@@ -1,7 +1,8 @@
-/* engine/device_info.c -- the devices there are and what they can do (quern/profile.h)
-** tests: tests/engine/test_profile.c
+/* engine/device_info.c -- the devices there are and what they can do (quern/device.h, quern/profile.h)
+** tests: tests/engine/test_devices.c, tests/engine/test_profile.c
 */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "engine/engine.h"
 #include "prof/prof.h"
@@ -25,16 +26,17 @@ static void fill_limits(quern_limits *limits, const struct prof_limits *got) {
 quern_status quern_device_limits_of(quern_limits *limits, const char *device, bool again) {
   QUERN_CHECK(limits != NULL, INVALID, "device_limits_of: the place for the limits is null");
   QUERN_CHECK(device != NULL, INVALID, "device_limits_of: the device is null");
-  const struct rt_device *found = rt_device_find(device);
-  QUERN_CHECK(found != NULL, INVALID, "device_limits_of: there is no device '%s'", device);
-  if (found == &rt_cpu) return quern_device_limits(limits, 0, again);
-  QUERN_CHECK(found->measure != NULL, UNSUPPORTED, "device_limits_of: nothing can be measured of device %s", device);
+  const quern_device *found;
+  QUERN_TRY(rt_device_find(&found, "device_limits_of", device));
+  if (found->backend == &rt_cpu) return quern_device_limits(limits, 0, again);
+  QUERN_CHECK(found->backend->measure != NULL, UNSUPPORTED, "device_limits_of: nothing can be measured of device %s",
+              found->name);
   QUERN_TRY(base_env_read());
   struct base_heap heap;
   struct prof_limits got;
   struct cg_target target;
   base_heap_init(&heap, NULL);
-  QUERN_TRY(found->target(&target));
+  QUERN_TRY(found->backend->target(found, &target));
   QUERN_TRY(prof_device_limits_get(&got, &heap, found, &target, again));
   fill_limits(limits, &got);
   return QUERN_STATUS_OK;
@@ -72,33 +74,107 @@ double quern_limits_floor(const quern_limits *limits, quern_dtype dtype, double 
   return prof_floor(&known, &(struct kern_cost){flops, bytes}, dtype, footprint, &bound);
 }
 
-size_t quern_devices(void) {
-  size_t n = 0;
-  while (rt_device_get(n) != NULL) n++;
-  return n;
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+const char *quern_device_kind(size_t i) {
+  const struct rt_backend *backend = rt_backend_get(i);
+  return backend != NULL ? backend->name : NULL;
 }
 
-quern_status quern_device_get(size_t i, quern_device *device) {
-  static _Thread_local char detail[1024];
-  char text[1024], more[256] = "";
-  QUERN_CHECK(device != NULL, INVALID, "device_get: the place for the device is null");
-  const struct rt_device *found = rt_device_get(i);
-  QUERN_CHECK(found != NULL, INVALID, "device_get: there are %zu devices, number %zu is asked for", quern_devices(), i);
-  QUERN_TRY(base_env_read());
-  struct cg_target target;
+size_t quern_device_count(const char *kind) {
+  size_t all = 0;
+  bool known = kind == NULL;
+  if (base_env_read() != QUERN_STATUS_OK) return 0;
+  for (size_t i = 0; rt_backend_get(i) != NULL; i++) {
+    int n;
+    const struct rt_backend *backend = rt_backend_get(i);
+    if (kind != NULL && strcmp(kind, backend->name) != 0) continue;
+    known = true;
+    if (rt_device_count(backend, &n) == QUERN_STATUS_OK) all += (size_t)n;
+  }
+  if (!known) (void)base_error(QUERN_STATUS_INVALID, "device_count: there is no kind of device \"%.64s\"", kind);
+  return all;
+}
+
+quern_status quern_device_open(quern_device **device, const char *name) {
+  const quern_device *found;
   struct base_heap heap;
+  QUERN_CHECK(device != NULL, INVALID, "device_open: the place for the device is null");
+  *device = NULL;
+  QUERN_TRY(base_env_read());
+  if (name != NULL && strcmp(name, "auto") == 0) {
+    found = rt_device_best(); /* who has a handle can ask what it is: nothing is logged */
+  } else {
+    QUERN_TRY(rt_device_named(&found, "device_open", name));
+    rt_device_hold(found);
+  }
   base_heap_init(&heap, NULL);
-  QUERN_TRY(found->target(&target));
-  found->describe(&heap, text, sizeof text);
-  if (found->describe_more != NULL) found->describe_more(more, sizeof more);
+  quern_status status = rt_device_probe(found, &heap);
+  if (status == QUERN_STATUS_OK)
+    *device = (quern_device *)found; /* nothing of it is the caller's to change */
+  else
+    rt_device_drop(found);
+  return status;
+}
+
+void quern_device_free(quern_device *device) {
+  if (device != NULL) rt_device_drop(device);
+}
+
+/* Compilers and drivers say what they like of themselves. */
+static void describe(const quern_device *device, char *shown, size_t bytes) {
+  struct base_heap heap;
+  char text[1024] = "", more[256] = "";
+  base_heap_init(&heap, NULL);
+  device->backend->describe(device, &heap, text, sizeof text);
+  if (device->backend->describe_more != NULL) device->backend->describe_more(device, more, sizeof more);
   size_t n = strlen(text);
   if (more[0] != 0) snprintf(text + n, sizeof text - n, ", %s", more);
-  base_text_shown(detail, sizeof detail, text,
-                  false); /* compilers and drivers describe themselves with any characters */
-  *device = (quern_device){.name = found->name,
-                           .target = target.base.name,
-                           .detail = detail,
-                           .threads = target.base.gpu ? target.base.threads : rt_default_threads(),
-                           .caches = {target.base.l1_bytes, target.base.l2_bytes, target.base.l3_bytes}};
+  base_text_shown(shown, bytes, text, false);
+}
+
+/* Of the machine, where the device has no memory of its own. */
+static void find_memory(const quern_device *device, quern_device_info *info) {
+  if (engine_device_room(device, &info->free_bytes, &info->total_bytes) != QUERN_STATUS_OK) return;
+  if (device->backend->memory != NULL) info->total_bytes = device->backend->memory(device);
+  if (info->own_memory) return;
+  int64_t page = sysconf(_SC_PAGESIZE), all = sysconf(_SC_PHYS_PAGES), left = sysconf(_SC_AVPHYS_PAGES);
+  if (page <= 0 || all <= 0 || left < 0) return;
+  info->total_bytes = all * page;
+  info->free_bytes = left * page;
+}
+
+quern_status quern_device_get_info(const quern_device *device, quern_device_info *info) {
+  static _Thread_local char detail[1024];
+  enum { SM_BF16 = 80 };
+  struct cg_target target;
+  int sm = 0;
+  QUERN_CHECK(device != NULL, INVALID, "device_get_info: the device is null");
+  QUERN_CHECK(info != NULL, INVALID, "device_get_info: the place for the figures is null");
+  QUERN_CHECK(info->size == sizeof *info, INVALID, "device_get_info: the size of the figures is %zu, must be %zu",
+              info->size, sizeof *info);
+  QUERN_TRY(base_env_read());
+  const struct rt_backend *backend = device->backend;
+  QUERN_TRY(backend->target(device, &target));
+  describe(device, detail, sizeof detail);
+  int libraries = target.base.capabilities;
+  *info = (quern_device_info){.size = sizeof *info,
+                              .kind = backend->name,
+                              .name = device->name,
+                              .ordinal = device->ordinal,
+                              .model = backend->model != NULL ? backend->model(device) : "",
+                              .target = target.base.name,
+                              .detail = detail,
+                              .threads = target.base.gpu ? target.base.threads : rt_default_threads(),
+                              .caches = {target.base.l1_bytes, target.base.l2_bytes, target.base.l3_bytes},
+                              .gpu = target.base.gpu,
+                              .own_memory = device->remote != NULL,
+                              .simulated = backend == &rt_interp || backend == &rt_null,
+                              .tensor_cores = (libraries & BASE_TENSOR_CORES) != 0,
+                              .bf16 = sscanf(target.base.name, "sm_%d", &sm) == 1 && sm >= SM_BF16,
+                              .f64 = true, /* OpenCL's without it are left out */
+                              .cublaslt = (libraries & BASE_LIBRARY_BLAS) != 0,
+                              .cudnn = (libraries & BASE_LIBRARY_DNN) != 0};
+  find_memory(device, info);
   return QUERN_STATUS_OK;
 }

@@ -89,7 +89,7 @@ static bool is_staged(const struct engine_build *b, const quern_tensor *t) {
   return b->program->device->remote != NULL || has_rows(b, t);
 }
 
-bool engine_uploads_async(const struct rt_device *device, int64_t bytes) {
+bool engine_uploads_async(const quern_device *device, int64_t bytes) {
   enum { LEAST = 1 << 20 }; /* less is uploaded as fast as it is copied */
   return device->remote != NULL && device->remote->upload_async != NULL && bytes >= LEAST;
 }

@@ -78,7 +78,7 @@ struct quern_program {
   struct base_heap heap;
   struct base_arena arena; /* of everything below */
   atomic_int users;        /* the caller, and instances */
-  const struct rt_device *device;
+  const quern_device *device;
   struct cg_target target;
   struct rt_module *module;
   int n_kernels;
@@ -115,6 +115,7 @@ struct engine_request {
   size_t n_outputs;
   quern_tensor *const *outputs;
   quern_program_options options;
+  const quern_device *device;
   const char *wisdom; /* the file that is read; NULL: QUERN_WISDOM */
   bool ref;           /* QUERN_REF=1 */
   bool verify;        /* every stage: QUERN_VERBOSE=check, or a build with assertions */
@@ -132,6 +133,8 @@ quern_status engine_program_read(quern_program *program, const char *path, const
                                  size_t *used) QUERN_NODISCARD;
 /* The state that the byte of that offset belongs to; there are some. */
 size_t engine_state_of(const quern_program *program, int64_t at);
+/* Of a program that has none yet, which is a user of it until it is freed. */
+void engine_program_set_device(quern_program *program, const quern_device *device);
 /* A program without anything in it, of the context's allocator and the request's device. */
 quern_status engine_program_new(quern_program **program, const struct engine_request *request) QUERN_NODISCARD;
 /* Compiles; on failure there is no program and nothing is left. */
@@ -240,7 +243,7 @@ quern_status engine_find_dynamic_rows(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
 const struct pass_dynamic_batch *engine_rows(const struct engine_subgraph *subgraph);
 /* Whether so many bytes of inputs are uploaded while the run before is still at work: they need a second place then. */
-bool engine_uploads_async(const struct rt_device *device, int64_t bytes);
+bool engine_uploads_async(const quern_device *device, int64_t bytes);
 /* Bytes of inputs and outputs that are not used where the caller has them; marks the slots that have rows. */
 int64_t engine_staging_bytes(const struct engine_build *b);
 void engine_mark_rows(struct engine_build *b);
@@ -359,7 +362,7 @@ void engine_block_free(quern_instance *instance);
 /* Bytes of a block that a piece of so many takes. */
 static inline size_t engine_piece_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
 /* Bytes of a device that are free, and all; 0 and 0: it has none of its own, or does not report them. */
-quern_status engine_device_room(const struct rt_device *device, int64_t *free, int64_t *total) QUERN_NODISCARD;
+quern_status engine_device_room(const quern_device *device, int64_t *free, int64_t *total) QUERN_NODISCARD;
 /* The most bytes that a plan may have of a device where nothing is said of a limit: what is free, less a 32nd of all of it or 512 MiB, for
 ** code of kernels and libraries, captured graphs and what others take meanwhile. */
 static inline int64_t engine_plan_room(int64_t free, int64_t total) {

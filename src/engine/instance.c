@@ -231,7 +231,7 @@ static quern_status open_block(quern_instance *instance) {
   const struct rt_remote *remote = program->device->remote;
   const quern_memory *m = &program->memory;
   if (remote == NULL) return QUERN_STATUS_OK;
-  if (!instance->shares_stream) QUERN_TRY(remote->open(&instance->stream, &instance->heap));
+  if (!instance->shares_stream) QUERN_TRY(remote->open(program->device, &instance->stream, &instance->heap));
   size_t bytes = engine_piece_bytes((size_t)instance->state_bytes) + engine_piece_bytes((size_t)m->staging);
   if (!instance->shares_arena) bytes += engine_piece_bytes((size_t)m->arena);
   if (!instance->shares_scratch) bytes += engine_piece_bytes(engine_scratch_bytes(program));
@@ -298,9 +298,11 @@ quern_status quern_instance_new_with(quern_instance **instance, const quern_prog
   *instance = NULL;
   QUERN_CHECK(program != NULL, INVALID, "instance_new_with: the program is null");
   QUERN_CHECK(other != NULL, INVALID, "instance_new_with: the other instance is null");
-  QUERN_CHECK(program->device->remote == other->program->device->remote, INVALID,
+  const quern_device *device = program->device, *others = other->program->device;
+  bool same = device->remote == others->remote && (device->remote == NULL || device->state == others->state);
+  QUERN_CHECK(same, INVALID,
               "instance_new_with: the program is for device %s, the other instance's for %s, whose memory is another",
-              program->device->name, other->program->device->name);
+              device->name, others->name);
   return new_instance(instance, program, NULL, other);
 }
 

@@ -53,10 +53,10 @@ void engine_memory_free(quern_instance *instance, char *at, size_t bytes) {
   if (remote_of(instance) == NULL) base_free(&instance->heap, at, bytes);
 }
 
-quern_status engine_device_room(const struct rt_device *device, int64_t *free, int64_t *total) {
+quern_status engine_device_room(const quern_device *device, int64_t *free, int64_t *total) {
   *free = *total = 0;
   if (device->remote == NULL || device->remote->room == NULL) return QUERN_STATUS_OK;
-  return device->remote->room(free, total);
+  return device->remote->room(device, free, total);
 }
 
 quern_status engine_upload(const quern_instance *instance, void *to, const void *from, size_t bytes) {
@@ -132,7 +132,7 @@ quern_status engine_upload_constants(quern_program *program) {
   program->n_iterations = count_iterations(program);
   if (remote == NULL) return QUERN_STATUS_OK;
   program->placed = NULL;
-  QUERN_TRY(remote->open(&program->stream, &program->heap));
+  QUERN_TRY(remote->open(program->device, &program->stream, &program->heap));
   QUERN_TRY(remote->alloc(program->stream, placed_bytes(program), &at));
   program->placed = at;
   QUERN_TRY(remote->upload(program->stream, at, program->constants, bytes));

@@ -20,7 +20,7 @@ typedef quern_tensor *build(quern_context *ctx, const struct request *r);
 /* A call: what computes it, and everything that this depends on. */
 struct request {
   build *build;
-  char device[16];
+  const quern_device *device;
   quern_dtype dtype;
   bool fast;
   int64_t sizes[MOST_SIZES]; /* and flags: the rest is 0 */
@@ -41,7 +41,7 @@ static uint64_t calls;
 /* ---- programs that are kept -------------------------------------------------------------------------------- */
 
 static bool same(const struct request *a, const struct request *b) {
-  return a->build == b->build && strcmp(a->device, b->device) == 0 && a->dtype == b->dtype && a->fast == b->fast &&
+  return a->build == b->build && a->device == b->device && a->dtype == b->dtype && a->fast == b->fast &&
          memcmp(a->sizes, b->sizes, sizeof a->sizes) == 0 && a->number == b->number;
 }
 
@@ -54,7 +54,7 @@ static void forget(struct kept *k) {
 static quern_status compile(struct kept *k, const struct request *r) {
   quern_context *ctx;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.device = r->device;
+  options.device_handle = r->device;
   options.inference = true;
   if (r->fast) options.numerics = QUERN_NUMERICS_FAST;
   QUERN_TRY(quern_context_new(&ctx, NULL));
@@ -106,14 +106,12 @@ static quern_status run(const char *name, struct request *r, const quern_call_op
   size_t n_inputs = 0;
   QUERN_CHECK(o->size == sizeof *o, INVALID, "%s: the options' size is %zu, must be %zu HINT: QUERN_CALL_OPTIONS", name,
               o->size, sizeof *o);
-  const char *device = o->device != NULL ? o->device : "cuda";
-  QUERN_CHECK(rt_device_find(device) != NULL, INVALID, "%s: there is no device \"%s\"", name, device);
+  QUERN_TRY(rt_device_find(&r->device, name, o->device != NULL ? o->device : "cuda"));
   QUERN_CHECK((int)r->dtype >= 0 && (int)r->dtype < QUERN_DTYPE_COUNT && base_dtype_is(r->dtype, BASE_FLOAT), DTYPE,
               "%s: the dtype is %s, must be a float", name, quern_dtype_name(r->dtype));
   QUERN_CHECK(y != NULL, INVALID, "%s: the place for the result is null", name);
   for (int i = 0; i < n; i++)
     if (operands[i] != NULL) inputs[n_inputs++] = operands[i];
-  strncpy(r->device, device, sizeof r->device - 1);
   r->fast = o->fast;
   pthread_mutex_lock(&lock);
   quern_status status = run_kept(r, o->queue, inputs, y);

@@ -141,12 +141,13 @@ static bool same_group(const void *item, const void *key) {
 
 /* Asks the device how a kernel that is a call will be done. UNSUPPORTED: it will not. */
 static quern_status query_algorithm(const struct engine_build *b, struct kern *kern) {
-  const struct rt_device *device = b->program->device;
+  const quern_device *device = b->program->device;
   if (kern->library_call.kind == KERN_LIBRARY_NONE) return QUERN_STATUS_OK;
   for (size_t i = 0; i < b->request->n_refused; i++)
     QUERN_CHECK(b->request->refused[i] != kern->hash, UNSUPPORTED, "its library refused to build %s", kern->name);
-  return device->query_algorithm != NULL && b->asks ? device->query_algorithm(kern, &b->program->target)
-                                                    : QUERN_STATUS_OK;
+  return device->backend->query_algorithm != NULL && b->asks
+             ? device->backend->query_algorithm(device, kern, &b->program->target)
+             : QUERN_STATUS_OK;
 }
 
 /* Takes a kernel: its number, or that of an equal one, in whose favor it is freed. */

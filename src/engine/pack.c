@@ -79,7 +79,8 @@ quern_status engine_launch_packings(quern_program *program, size_t stride, size_
   for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) {
     void *mems[] = {(void *)packings[i].from, program->constants + packings[i].at}; /* the first is only read */
     struct kern_launch launch = {.mems = mems};
-    status = program->device->launch(program->module, (size_t)packings[i].kernel, &launch, pool, scratch, stride);
+    status =
+        program->device->backend->launch(program->module, (size_t)packings[i].kernel, &launch, pool, scratch, stride);
   }
   base_free(&program->heap, scratch, stride * (size_t)threads);
   rt_pool_free(pool);

@@ -53,25 +53,35 @@ static quern_status check_dynamic_batch(const quern_context *ctx, size_t n, quer
 }
 
 /* Kernels of the host run on CPUs only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
-static quern_status check_target(const char *device, const char *name) {
+static quern_status check_target(const quern_device *device, const char *name) {
   if (name == NULL) return QUERN_STATUS_OK;
   struct cg_target target;
   QUERN_TRY(cg_target_parse(&target, name));
-  bool cpu = strcmp(device, "cpu") == 0, opencl = strcmp(device, "opencl") == 0, cuda = strcmp(device, "cuda") == 0;
-  bool fits = cpu      ? !target.base.gpu && cg_target_runs(&target)
-              : opencl ? target.isa == CG_ISA_OPENCL
-              : cuda   ? target.isa == CG_ISA_CUDA
-                       : true;
-  QUERN_CHECK(fits, INVALID, "program_compile: device \"%s\" does not run what is made for target \"%s\"", device,
+  const struct rt_backend *backend = device->backend;
+  bool fits = backend == &rt_cpu      ? !target.base.gpu && cg_target_runs(&target)
+              : backend == &rt_opencl ? target.isa == CG_ISA_OPENCL
+              : backend == &rt_cuda   ? target.isa == CG_ISA_CUDA
+                                      : true;
+  QUERN_CHECK(fits, INVALID, "program_compile: device \"%s\" does not run what is made for target \"%s\"", device->name,
               name);
   return QUERN_STATUS_OK;
 }
 
-static quern_status check_options(const quern_context *ctx, const quern_program_options *o) {
-  QUERN_CHECK(o->device != NULL && rt_device_find(o->device) != NULL, INVALID,
-              "program_compile: there is no device \"%s\" HINT: \"cpu\", \"interp\", \"null\", \"cuda\" or \"opencl\"",
-              o->device);
-  QUERN_TRY(check_target(o->device, o->target));
+/* By its handle or its name; both must be of the same. */
+static quern_status find_device(const quern_program_options *o, const quern_device **device) {
+  QUERN_TRY(rt_device_find(device, "program_compile", o->device));
+  if (o->device_handle == NULL) return QUERN_STATUS_OK;
+  bool named = o->device != NULL && o->device[0] != 0;
+  QUERN_CHECK(!named || *device == o->device_handle, INVALID,
+              "program_compile: the device is \"%s\" by its name and \"%s\" by its handle", o->device,
+              o->device_handle->name);
+  *device = o->device_handle;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status check_options(const quern_context *ctx, const quern_program_options *o,
+                                  const quern_device *device) {
+  QUERN_TRY(check_target(device, o->target));
   QUERN_CHECK(o->threads >= 0 && o->threads <= RT_MAX_THREADS, INVALID,
               "program_compile: %d threads; expected 0 (as many as there are) to %d", o->threads, RT_MAX_THREADS);
   QUERN_CHECK(o->optimise == 0 || o->optimise == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
@@ -109,8 +119,8 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
   QUERN_TRY(quern_context_check(ctx));
   QUERN_CHECK(n == 0 || outputs != NULL, INVALID, "program_compile: the list of %zu outputs is null", n);
   for (size_t i = 0; i < n; i++) QUERN_TRY(check_tensor(ctx, outputs[i], "output", i));
-  if (request->options.device == NULL) request->options.device = "cpu";
-  QUERN_TRY(check_options(ctx, &request->options));
+  QUERN_TRY(find_device(&request->options, &request->device));
+  QUERN_TRY(check_options(ctx, &request->options, request->device));
   request->ref = base_env_int(BASE_ENV_REF) == 1;
   request->verify = base_env_has(BASE_ENV_VERBOSE, "check");
 #if QUERN_ASSERTS
@@ -140,28 +150,34 @@ quern_status engine_program_empty(quern_program **program, const quern_allocator
   return QUERN_STATUS_OK;
 }
 
+void engine_program_set_device(quern_program *program, const quern_device *device) {
+  program->device = device;
+  rt_device_hold(device);
+}
+
 quern_status engine_program_new(quern_program **program, const struct engine_request *request) {
   QUERN_TRY(engine_program_empty(program, &request->ctx->heap.user));
-  (*program)->device = rt_device_find(request->options.device);
+  engine_program_set_device(*program, request->device);
   return QUERN_STATUS_OK;
 }
 
 void engine_program_strip(quern_program *program) {
   const struct rt_object *objects;
-  const struct rt_device *device = program->device;
+  const struct rt_backend *backend = program->device->backend;
   bool planned = program->module == NULL;
-  bool compiled = !planned && device->objects != NULL && device->objects(program->module, &objects) > 0;
+  bool compiled = !planned && backend->objects != NULL && backend->objects(program->module, &objects) > 0;
   if (!planned && !compiled) return;
   for (int i = 0; i < program->n_kernels; i++) kern_strip(program->kernels[i]);
 }
 
 void quern_program_free(quern_program *program) {
   if (program == NULL || atomic_fetch_sub(&program->users, 1) > 1) return;
-  if (program->module != NULL) program->device->free(program->module);
+  if (program->module != NULL) program->device->backend->free(program->module);
   for (int i = 0; i < program->n_kernels; i++) kern_free(program->kernels[i]);
   engine_free_constants(program);
   base_arena_fini(&program->arena);
   quern_context_free(program->ref_ctx);
+  if (program->device != NULL) rt_device_drop(program->device);
   struct base_heap heap = program->heap;
   base_free(&heap, program, sizeof *program);
 }
@@ -171,6 +187,10 @@ void quern_program_free(quern_program *program) {
 size_t quern_program_inputs(const quern_program *program) { return program != NULL ? program->n_inputs : 0; }
 size_t quern_program_outputs(const quern_program *program) { return program != NULL ? program->n_outputs : 0; }
 size_t quern_program_states(const quern_program *program) { return program != NULL ? program->n_states : 0; }
+
+const quern_device *quern_program_device(const quern_program *program) {
+  return program != NULL ? program->device : NULL;
+}
 
 int64_t quern_program_leading(const quern_program *program) { return program != NULL ? program->dynamic_batch : 0; }
 

@@ -129,12 +129,12 @@ static quern_status launch(quern_instance *instance, const struct engine_step *s
   void **kept = NULL;
   for (int i = 0; i < step->n_buffers; i++) frame->mems[i] = frame->at[step->buffers[i]];
   if (step->ref != NULL) QUERN_TRY(engine_ref_before(instance, step, frame->mems, &kept));
-  const struct rt_device *device = program->device;
+  const quern_device *device = program->device;
   size_t k = (size_t)step->kernel, stride = program->scratch_stride;
   quern_status status =
       instance->stream != NULL
           ? device->remote->launch(instance->stream, program->module, k, &what, instance->scratch, stride)
-          : device->launch(program->module, k, &what, instance->pool, instance->scratch, stride);
+          : device->backend->launch(program->module, k, &what, instance->pool, instance->scratch, stride);
   if (step->ref == NULL) return status;
   instance->counts.evaluated++;
   return engine_ref_after(instance, step, frame->mems, kept, status);

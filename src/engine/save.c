@@ -26,7 +26,7 @@ static bool is_little(void) {
 
 static void write_objects(struct codec *c, const quern_program *program) {
   const struct rt_object *objects = NULL;
-  size_t n = program->device->objects(program->module, &objects);
+  size_t n = program->device->backend->objects(program->module, &objects);
   codec_size(c, &n);
   for (size_t i = 0; i < n; i++) {
     size_t bytes = objects[i].n;
@@ -38,13 +38,13 @@ static void write_objects(struct codec *c, const quern_program *program) {
 quern_status engine_program_bytes(const quern_program *program, struct base_str *str) {
   const struct rt_object *objects = NULL;
   QUERN_CHECK(program->module != NULL, UNSUPPORTED, "program_save: the program was only planned (plan_only)");
-  QUERN_CHECK(program->device->objects != NULL && program->device->from_objects != NULL, UNSUPPORTED,
+  QUERN_CHECK(program->device->backend->objects != NULL && program->device->backend->from_objects != NULL, UNSUPPORTED,
               "program_save: a program of device %s has no compiled code to be saved", program->device->name);
-  QUERN_CHECK(program->n_kernels == 0 || program->device->objects(program->module, &objects) > 0, UNSUPPORTED,
+  QUERN_CHECK(program->n_kernels == 0 || program->device->backend->objects(program->module, &objects) > 0, UNSUPPORTED,
               "program_save: the program is interpreted, because there is no C compiler");
   QUERN_CHECK(is_little(), UNSUPPORTED, "program_save: the CPU is big-endian");
   struct codec c = {.out = str};
-  const char *texts[] = {order_mark, quern_version(), program->device->name, program->target.base.name};
+  const char *texts[] = {order_mark, quern_version(), program->device->backend->name, program->target.base.name};
   for (size_t i = 0; i < BASE_COUNT(texts); i++) codec_string(&c, &texts[i]);
   int threads = program->target.base.threads;
   codec_int(&c, &threads);
@@ -81,10 +81,22 @@ static quern_status damaged(const char *path, const char *why) {
 }
 
 /* Code of a CPU runs on those that have what it needs, code of a GPU on its own kind. */
-static bool can_run(const struct rt_device *device, const struct cg_target *target) {
+static bool can_run(const quern_device *device, const struct cg_target *target) {
   struct cg_target own;
   if (!target->base.gpu) return cg_target_runs(target);
-  return device->target(&own) == QUERN_STATUS_OK && strcmp(own.base.name, target->base.name) == 0;
+  return device->backend->target(device, &own) == QUERN_STATUS_OK && strcmp(own.base.name, target->base.name) == 0;
+}
+
+/* The first device of the kind that it was made for, unless another of that kind is wanted. */
+static quern_status find_device(quern_program *program, const char *path, const char *kind) {
+  const quern_device *wanted = program->device, *first;
+  bool there = rt_device_find(&first, "program_load", kind) == QUERN_STATUS_OK && first->backend->from_objects != NULL;
+  QUERN_CHECK(there, UNSUPPORTED, "%s: made for device %s, which this Quern has not", path, kind);
+  QUERN_CHECK(wanted == NULL || wanted->backend == first->backend, UNSUPPORTED,
+              "%s: made for device %s, and is to be loaded on device %s HINT: compile the graph again", path, kind,
+              wanted->name);
+  if (wanted == NULL) engine_program_set_device(program, first);
+  return QUERN_STATUS_OK;
 }
 
 /* What comes before the program: whether this machine and this version can run it. */
@@ -100,9 +112,7 @@ static quern_status read_head(struct codec *c, quern_program *program, const cha
               "%s: made for a CPU with another order of bytes", path);
   QUERN_CHECK(strcmp(texts[1], quern_version()) == 0, UNSUPPORTED,
               "%s: made by Quern %s, this is %s HINT: compile the graph again", path, texts[1], quern_version());
-  program->device = rt_device_find(texts[2]);
-  QUERN_CHECK(program->device != NULL && program->device->from_objects != NULL, UNSUPPORTED,
-              "%s: made for device %s, which this Quern has not", path, texts[2]);
+  QUERN_TRY(find_device(program, path, texts[2]));
   const struct cg_target *target = cg_target_find(texts[3]);
   QUERN_CHECK(target != NULL && can_run(program->device, target), UNSUPPORTED,
               "%s: made for target %s, which this %s cannot run HINT: compile the graph again", path, texts[3],
@@ -126,8 +136,9 @@ static quern_status read_objects(struct codec *c, quern_program *program, const 
     objects[i].bytes = c->at;
     c->at += objects[i].n;
   }
-  return program->device->from_objects(&program->module, &program->heap, (size_t)program->n_kernels,
-                                       (const struct kern *const *)program->kernels, n, objects);
+  return program->device->backend->from_objects(program->device, &program->module, &program->heap,
+                                                (size_t)program->n_kernels,
+                                                (const struct kern *const *)program->kernels, n, objects);
 }
 
 quern_status engine_program_read(quern_program *program, const char *path, const char *bytes, size_t n, size_t *used) {
@@ -162,7 +173,7 @@ static quern_status read_program(quern_program *program, const char *path, const
   return engine_upload_constants(program);
 }
 
-quern_status quern_program_load(quern_program **program, const char *path) {
+static quern_status load(quern_program **program, const char *path, const quern_device *device) {
   QUERN_CHECK(program != NULL, INVALID, "program_load: the place for the program is null");
   *program = NULL;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "program_load: the path is %s", path == NULL ? "null" : "empty");
@@ -174,11 +185,23 @@ quern_status quern_program_load(quern_program **program, const char *path) {
   QUERN_TRY(io_file_read(path, &heap, SIZE_MAX / 2, &bytes, &n));
   quern_program *made = NULL;
   quern_status status = engine_program_empty(&made, &heap.user);
-  if (status == QUERN_STATUS_OK) status = read_program(made, path, bytes, n);
+  if (status == QUERN_STATUS_OK) {
+    if (device != NULL) engine_program_set_device(made, device);
+    status = read_program(made, path, bytes, n);
+  }
   base_free(&heap, bytes, n);
   if (status == QUERN_STATUS_OK)
     *program = made;
   else
     quern_program_free(made);
   return status;
+}
+
+quern_status quern_program_load(quern_program **program, const char *path) { return load(program, path, NULL); }
+
+quern_status quern_program_load_on(quern_program **program, const char *path, const quern_device *device) {
+  QUERN_CHECK(program != NULL, INVALID, "program_load_on: the place for the program is null");
+  *program = NULL;
+  QUERN_CHECK(device != NULL, INVALID, "program_load_on: the device is null");
+  return load(program, path, device);
 }

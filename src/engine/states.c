@@ -110,7 +110,7 @@ quern_status quern_instance_init_states(quern_instance *instance, quern_model *m
   QUERN_TRY(check_names(instance->program, model));
   quern_program *initial;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.device = instance->program->device->name;
+  options.device_handle = instance->program->device;
   options.threads = instance->program->target.base.gpu ? 0 : instance->program->target.base.threads;
   QUERN_TRY(engine_initial_program(&initial, model, instance->program, &options));
   quern_status status = engine_initialize(instance, model, initial);

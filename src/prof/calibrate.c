@@ -142,7 +142,9 @@ static int64_t dram_bytes(const struct cg_target *target) {
 int64_t prof_limits_bytes(struct base_heap *heap) {
   enum { PROCESS = 16 << 20 };
   struct cg_target target;
-  return rt_notes_kept(heap) && rt_cpu.target(&target) == QUERN_STATUS_OK ? 2 * dram_bytes(&target) + PROCESS : 0;
+  return rt_notes_kept(heap) && rt_cpu.target(rt_device_at(&rt_cpu, 0), &target) == QUERN_STATUS_OK
+             ? 2 * dram_bytes(&target) + PROCESS
+             : 0;
 }
 
 /* Elements that each thread goes through, of about so many bytes. */
@@ -174,8 +176,8 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
                                        share_of(target->base.l3_bytes / 2 / threads, lanes),
                                        share_of(BASE_MIN(INT64_C(4) << 20, (INT64_C(32) << 20) / threads), lanes)};
   QUERN_TRY(make_kernels(bench, target, threads, lanes, shares));
-  QUERN_TRY(
-      rt_cpu.build(&bench->module, bench->heap, KERNELS, (const struct kern *const *)bench->kernels, target, &stats));
+  QUERN_TRY(rt_cpu.build(rt_device_at(&rt_cpu, 0), &bench->module, bench->heap, KERNELS,
+                         (const struct kern *const *)bench->kernels, target, &stats));
   if (stats.compiled + stats.cached == 0) return QUERN_STATUS_OK; /* interpreted: which does not measure the machine */
   bench->in = base_alloc_zero(bench->heap, bench->bytes);
   bench->out = base_alloc_zero(bench->heap, bench->bytes);
@@ -235,7 +237,7 @@ static void print(const struct prof_limits *l, char *text, size_t bytes) {
 /* What the limits of this CPU are stored under. */
 static quern_status limits_key(char key[320], struct cg_target *target, int threads) {
   char name[256];
-  QUERN_TRY(rt_cpu.target(target));
+  QUERN_TRY(rt_cpu.target(rt_device_at(&rt_cpu, 0), target));
   cpu_name(name, sizeof name);
   snprintf(key, 320, "limits %s, %s, %d threads", name, target->base.name, threads);
   return QUERN_STATUS_OK;

@@ -18,9 +18,9 @@ static void print(const struct rt_rates *r, char *text, size_t bytes) {
            r->copy, r->cached, r->launch);
 }
 
-static void rates_key(const struct rt_device *device, struct base_heap *heap, char *key, size_t bytes) {
-  int n = snprintf(key, bytes, "rates %s, ", device->name);
-  device->describe(heap, key + n, bytes - (size_t)n);
+static void rates_key(const quern_device *device, struct base_heap *heap, char *key, size_t bytes) {
+  int n = snprintf(key, bytes, "rates %s, ", device->backend->name);
+  device->backend->describe(device, heap, key + n, bytes - (size_t)n);
 }
 
 /* All levels but memory are its cache. */
@@ -42,13 +42,13 @@ static struct prof_limits limits_of(const struct rt_rates *r, const struct cg_ta
 
 /* ---- of a device ---------------------------------------------------------------------------------------- */
 
-bool prof_device_limits_find(struct prof_limits *limits, struct base_heap *heap, const struct rt_device *device,
+bool prof_device_limits_find(struct prof_limits *limits, struct base_heap *heap, const quern_device *device,
                              const struct cg_target *target) {
   char key[1024], text[512] = "";
   struct rt_rates rates;
   *limits = (struct prof_limits){0};
   if (!target->base.gpu) return prof_limits_find(limits, heap, target->base.threads);
-  if (device->measure == NULL) return false;
+  if (device->backend->measure == NULL) return false;
   rates_key(device, heap, key, sizeof key);
   rt_note_get(heap, key, text, sizeof text);
   if (!parse(text, &rates)) return false;
@@ -56,15 +56,15 @@ bool prof_device_limits_find(struct prof_limits *limits, struct base_heap *heap,
   return true;
 }
 
-quern_status prof_device_limits_get(struct prof_limits *limits, struct base_heap *heap, const struct rt_device *device,
+quern_status prof_device_limits_get(struct prof_limits *limits, struct base_heap *heap, const quern_device *device,
                                     const struct cg_target *target, bool again) {
   char key[1024], text[512];
   struct rt_rates rates;
   if (!target->base.gpu) return prof_limits_get(limits, heap, target->base.threads, again);
   if (!again && prof_device_limits_find(limits, heap, device, target)) return QUERN_STATUS_OK;
   *limits = (struct prof_limits){0};
-  if (device->measure == NULL) return QUERN_STATUS_OK;
-  QUERN_TRY(device->measure(heap, &rates));
+  if (device->backend->measure == NULL) return QUERN_STATUS_OK;
+  QUERN_TRY(device->backend->measure(device, heap, &rates));
   print(&rates, text, sizeof text);
   rates_key(device, heap, key, sizeof key);
   rt_note_set(heap, key, text);

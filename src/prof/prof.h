@@ -35,9 +35,9 @@ int64_t prof_limits_bytes(struct base_heap *heap);
 bool prof_limits_find(struct prof_limits *limits, struct base_heap *heap, int threads);
 
 /* The same of what runs on a device for a target: of a GPU measured by the device; all zero when nothing is known of it. */
-quern_status prof_device_limits_get(struct prof_limits *limits, struct base_heap *heap, const struct rt_device *device,
+quern_status prof_device_limits_get(struct prof_limits *limits, struct base_heap *heap, const quern_device *device,
                                     const struct cg_target *target, bool again) QUERN_NODISCARD;
-bool prof_device_limits_find(struct prof_limits *limits, struct base_heap *heap, const struct rt_device *device,
+bool prof_device_limits_find(struct prof_limits *limits, struct base_heap *heap, const quern_device *device,
                              const struct cg_target *target);
 
 /* The least time work can take: its operations at the full rate; of its bytes, which are of `footprint` different ones, those

@@ -1,11 +1,13 @@
 /* runtime/runtime.h -- from text to running code: threads, compiler, cache, devices
-** A device turns kernels into something that can be launched. cpu/ compiles C; interp/ runs the kernel interpreter;
-** null/ compiles everything and launches nothing; cuda/ and opencl/ have memory of their own.
-** see: docs/design/002-cpu-compiler.md, docs/design/007-gpu.md
+** A backend turns kernels into something that a device of its kind can launch. cpu/ compiles C; interp/ runs the kernel
+** interpreter; null/ compiles everything and launches nothing; cuda/ and opencl/ have memory of their own. What is
+** opened for a device is the device's.
+** see: docs/design/002-cpu-compiler.md, docs/design/007-gpu.md, docs/design/011-devices.md
 */
 #ifndef RUNTIME_RUNTIME_H
 #define RUNTIME_RUNTIME_H
 #include "codegen/codegen.h"
+#include "quern/device.h"
 
 /* ---- thread pool (thread_pool.c): short spin, then sleep ------------------------------------------------------------ */
 
@@ -83,7 +85,7 @@ struct rt_graph {
       bytes; /* of it; of the device that it takes besides what was allocated, as far as the driver reports it */
 };
 struct rt_remote {
-  quern_status (*open)(struct rt_stream **stream, struct base_heap *heap);
+  quern_status (*open)(const quern_device *device, struct rt_stream **stream, struct base_heap *heap);
   void (*close)(struct rt_stream *stream);
   quern_status (*alloc)(struct rt_stream *stream, size_t bytes, void **at); /* zero, aligned to 256 bytes */
   void (*release)(struct rt_stream *stream, void *at, size_t bytes);        /* NULL is fine */
@@ -105,7 +107,7 @@ struct rt_remote {
                                const struct kern_launch *launch);
   size_t piece; /* what memory is taken in, in bytes; 0: 1 */
   /* (optional) Bytes of the device that are free, and all. */
-  quern_status (*room)(int64_t *free, int64_t *total);
+  quern_status (*room)(const quern_device *device, int64_t *free, int64_t *total);
   /* (optional, these four) From capture to captured nothing is done: launches, copies, fills and marks are kept, and replay does them.
   ** captured ends it whatever happened, and gives no graph when something failed. graph_free may be called while it is done. */
   quern_status (*capture)(struct rt_stream *stream);
@@ -131,26 +133,39 @@ struct rt_rates {
   double launch;                    /* seconds of the least that it does */
 };
 
-struct rt_device {
-  const char *name; /* "cpu", "interp", "null", "cuda", "opencl" */
+/* What devices of a kind can do. */
+struct rt_backend {
+  const char *name; /* the kind: "cpu", "interp", "null", "cuda", "opencl" */
+  int alike;        /* so many devices there are, all alike, whatever the machine has; 0: count is asked */
+  /* (unless they are alike) How many there are, 1 at least; UNSUPPORTED with what is missing. */
+  quern_status (*count)(int *n);
+  /* (optional) UNSUPPORTED when "auto" is not to choose the device, with what speaks against it; without it, it never
+  ** is. */
+  quern_status (*suits)(const quern_device *device);
+  /* (of those that open something) Closes what was opened. */
+  void (*close)(void *state);
+  /* (optional) The device as its driver names it. */
+  const char *(*model)(const quern_device *device);
+  /* (optional) Bytes of its memory, where the remote does not report its room; 0: not known. */
+  int64_t (*memory)(const quern_device *device);
   /* What it works with, in a line: the compiler, or that there is none. */
-  void (*describe)(struct base_heap *heap, char *text, size_t bytes);
+  void (*describe)(const quern_device *device, struct base_heap *heap, char *text, size_t bytes);
   /* (optional) The same for what no program depends on; only for people. Nothing where the device is not there. */
-  void (*describe_more)(char *text, size_t bytes);
+  void (*describe_more)(const quern_device *device, char *text, size_t bytes);
   /* The target kernels are made for; threads as rt_default_threads. */
-  quern_status (*target)(struct cg_target *target);
+  quern_status (*target)(const quern_device *device, struct cg_target *target);
   const char *usual_target; /* (of a device that may be missing) what is planned for where it is */
-  /* (optional) A program will be compiled for that target: what takes long the first time may begin in another thread. NULL: it was
-  ** compiled, or could not be; waits for that thread. */
-  void (*preload)(const struct cg_target *target);
-  /* (optional) Of a kernel that is a library call, before it is planned: asks the library for an algorithm and its workspace, and stores
-  ** both in the call. UNSUPPORTED: the library cannot do it. */
-  quern_status (*query_algorithm)(struct kern *kern, const struct cg_target *target);
+  /* (optional) A program will be compiled for that target: what takes long the first time may begin in another thread.
+  ** NULL: it was compiled, or could not be; waits for that thread. */
+  void (*preload)(const quern_device *device, const struct cg_target *target);
+  /* (optional) Of a kernel that is a library call, before it is planned: asks the library for an algorithm and its
+  ** workspace, and stores both in the call. UNSUPPORTED: the library cannot do it. */
+  quern_status (*query_algorithm)(const quern_device *device, struct kern *kern, const struct cg_target *target);
   /* (optional) Measures what it can do, which takes about a second. */
-  quern_status (*measure)(struct base_heap *heap, struct rt_rates *rates);
+  quern_status (*measure)(const quern_device *device, struct base_heap *heap, struct rt_rates *rates);
   /* Makes kernels ready. They must live as long as the module; stats may be NULL. */
-  quern_status (*build)(struct rt_module **module, struct base_heap *heap, size_t n, const struct kern *const *kernels,
-                        const struct cg_target *target, struct rt_stats *stats);
+  quern_status (*build)(const quern_device *device, struct rt_module **module, struct base_heap *heap, size_t n,
+                        const struct kern *const *kernels, const struct cg_target *target, struct rt_stats *stats);
   void (*free)(struct rt_module *module);
   const struct rt_remote *remote; /* of a device with memory of its own; NULL: of the host's */
   /* (of the host's memory) Runs all phases of kernel number k; scratch: kern_scratch_bytes for each thread, rounded up to
@@ -161,17 +176,55 @@ struct rt_device {
   size_t (*objects)(const struct rt_module *module, const struct rt_object **objects);
   /* (optional) A module from objects of an earlier one and its kernels, of which name and phases are read only. Needs
   ** neither compiler nor cache. */
-  quern_status (*from_objects)(struct rt_module **module, struct base_heap *heap, size_t n,
+  quern_status (*from_objects)(const quern_device *device, struct rt_module **module, struct base_heap *heap, size_t n,
                                const struct kern *const *kernels, size_t n_objects, const struct rt_object *objects);
   /* (optional) A key of what compiled code depends on besides its text: compilers, libraries, the device itself. False: nothing that was
   ** compiled before may be taken. */
-  bool (*identity)(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]);
+  bool (*identity)(const quern_device *device, struct base_heap *heap, const struct cg_target *target, uint64_t key[2]);
 };
-extern const struct rt_device rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
-/* The device of that name, or NULL; the devices by number, NULL after the last. */
-const struct rt_device *rt_device_find(const char *name);
-const struct rt_device *rt_device_get(size_t i);
+extern const struct rt_backend rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
+/* By number; NULL after the last. */
+const struct rt_backend *rt_backend_get(size_t i);
+
+/* ---- devices.c: the devices of the process, by kind and ordinal ------------------------------------------------ */
+
+enum { RT_MOST_DEVICES = 16 /* of a kind */ };
+
+struct rt_state;
+struct quern_device {
+  const struct rt_backend *backend;
+  const struct rt_remote *remote; /* the backend's */
+  int ordinal;
+  char name[16];          /* "cuda", "cuda:1" */
+  struct rt_state *state; /* what was opened for it */
+};
+
+/* The device of a backend with an ordinal below RT_MOST_DEVICES, whether it is there or not. */
+const quern_device *rt_device_at(const struct rt_backend *backend, int ordinal);
+/* How many a backend has; UNSUPPORTED with what is missing. */
+quern_status rt_device_count(const struct rt_backend *backend, int *n) QUERN_NODISCARD;
+/* The device of a name (quern/device.h); what: how the message of an error begins. INVALID when there is none of that
+** kind or ordinal. One of a kind of which nothing is there is found all the same: opening it fails. From then on the
+** device is kept: names come again. */
+quern_status rt_device_find(const quern_device **device, const char *what, const char *name) QUERN_NODISCARD;
+/* The same, not kept. */
+quern_status rt_device_named(const quern_device **device, const char *what, const char *name) QUERN_NODISCARD;
+/* One more user, and one less: what was opened for a device is closed with the last, unless the device is kept. */
+void rt_device_hold(const quern_device *device);
+void rt_device_drop(const quern_device *device);
+/* "auto": the first device of the first backend that it suits, in the order of backends; else the CPU, and the thread's
+** last error gives the reason. rt_device_find says it in the log, once. The caller is a user of it. */
+const quern_device *rt_device_best(void);
 /* Whether its driver and a card are there; the error names what is missing. */
-quern_status rt_device_probe(const struct rt_device *device, const struct base_heap *heap) QUERN_NODISCARD;
+quern_status rt_device_probe(const quern_device *device, const struct base_heap *heap) QUERN_NODISCARD;
+
+/* What is opened for a device: by open, once, by whoever comes first, while others wait; what went wrong then is reported
+** to all, but for missing memory, after which it is tried again. */
+quern_status rt_device_open(const quern_device *device, quern_status (*open)(const quern_device *device, void **state),
+                            void **state) QUERN_NODISCARD;
+/* What was opened; NULL: nothing yet. */
+void *rt_device_opened(const quern_device *device);
+/* For tests: that was opened for the device; NULL: what really was, or will be. */
+void rt_device_use(const quern_device *device, void *state);
 
 #endif

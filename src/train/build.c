@@ -174,7 +174,7 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
 static quern_program_options options_of(quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
   quern_program_options o = QUERN_PROGRAM_OPTIONS;
-  o.device = quern_config_get(c, "device");
+  o.device_handle = t->device;
   if (quern_config_get(c, "target")[0] != 0) o.target = quern_config_get(c, "target");
   o.plan_only = t->planning;
   o.compiler_limit = t->compiler_room;
@@ -196,7 +196,7 @@ static int find_input(const quern_program *program, const char *name) {
 
 /* Frees what is not needed to run a program: nothing when kernels are to be interpreted. */
 static void strip(const quern_trainer *t, quern_program *program) {
-  if (strcmp(quern_config_get(t->config, "device"), "interp") != 0) engine_program_strip(program);
+  if (t->device->backend != &rt_interp) engine_program_strip(program);
 }
 
 /* Of a program that was made: where its inputs are. */

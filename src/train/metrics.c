@@ -209,26 +209,23 @@ static void add_info(struct base_str *str, const quern_train_info *info) {
 }
 
 static void add_machine(struct base_str *str, quern_trainer *t) {
-  quern_device device;
+  quern_device_info device = {.size = sizeof device};
   struct prof_limits limits;
-  for (size_t i = 0; i < quern_devices(); i++) {
-    if (strcmp(rt_device_get(i)->name, t->info.device) != 0) continue; /* others need not be opened */
-    if (quern_device_get(i, &device) != QUERN_STATUS_OK) continue;
-    add_key(str, "machine");
-    base_str_add(str, "{");
-    add_text(str, "target", device.target);
-    add_text(str, "detail", device.detail);
-    add_whole(str, "threads", t->info.threads);
-    base_str_printf(str, ",\"caches\":[%" PRId64 ",%" PRId64 ",%" PRId64 "]", device.caches[0], device.caches[1],
-                    device.caches[2]);
-    if (train_limits(t, &limits)) {
-      add_real(str, "flops_f32", limits.flops_f32);
-      add_key(str, "bandwidth");
-      for (int k = 0; k < PROF_LEVELS; k++) base_str_printf(str, "%c%.9g", k == 0 ? '[' : ',', limits.bandwidth[k]);
-      base_str_add(str, "]");
-    }
-    base_str_add(str, "}");
+  if (quern_device_get_info(t->device, &device) != QUERN_STATUS_OK) return;
+  add_key(str, "machine");
+  base_str_add(str, "{");
+  add_text(str, "target", device.target);
+  add_text(str, "detail", device.detail);
+  add_whole(str, "threads", t->info.threads);
+  base_str_printf(str, ",\"caches\":[%" PRId64 ",%" PRId64 ",%" PRId64 "]", device.caches[0], device.caches[1],
+                  device.caches[2]);
+  if (train_limits(t, &limits)) {
+    add_real(str, "flops_f32", limits.flops_f32);
+    add_key(str, "bandwidth");
+    for (int k = 0; k < PROF_LEVELS; k++) base_str_printf(str, "%c%.9g", k == 0 ? '[' : ',', limits.bandwidth[k]);
+    base_str_add(str, "]");
   }
+  base_str_add(str, "}");
 }
 
 static void add_config(struct base_str *str, const quern_config *config) {

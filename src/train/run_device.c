@@ -9,25 +9,21 @@
 
 /* ---- whether it is there -------------------------------------------------------------------------------- */
 
-static const struct rt_device *device_of(const quern_trainer *t) {
-  return rt_device_find(quern_config_get(t->config, "device"));
-}
-
 /* Whether it is there, timed; then what code is made for, which loads libraries. */
 static quern_status open_card(quern_trainer *t) {
   struct cg_target target;
   double start = base_clock();
-  QUERN_TRY(rt_device_probe(device_of(t), &t->heap));
+  QUERN_TRY(rt_device_probe(t->device, &t->heap));
   t->info.context = base_clock() - start;
-  QUERN_TRY(device_of(t)->target(&target));
+  QUERN_TRY(t->device->backend->target(t->device, &target));
   t->info.libraries = base_clock() - start - t->info.context;
   return QUERN_STATUS_OK;
 }
 
 quern_status train_device_open(quern_trainer *t, bool plan) {
-  const char *name = quern_config_get(t->config, "device");
-  QUERN_CHECK(device_of(t) != NULL, INVALID, "device = '%.32s': there is none of that name", name);
-  t->remote = device_of(t)->remote != NULL;
+  QUERN_TRY(rt_device_find(&t->device, "device", quern_config_get(t->config, "device")));
+  t->info.device = t->device->name;
+  t->remote = t->device->remote != NULL;
   if (!t->remote || plan) return QUERN_STATUS_OK;
   quern_status status = open_card(t);
   if (status == QUERN_STATUS_OK || status == QUERN_STATUS_MEMORY) return status;
@@ -35,9 +31,9 @@ quern_status train_device_open(quern_trainer *t, bool plan) {
 }
 
 bool train_device_room(const quern_trainer *t, int64_t *bytes, int64_t *all) {
-  const struct rt_remote *remote = device_of(t)->remote;
+  const struct rt_remote *remote = t->device->remote;
   *bytes = *all = 0;
-  return remote != NULL && remote->room != NULL && remote->room(bytes, all) == QUERN_STATUS_OK;
+  return remote != NULL && remote->room != NULL && remote->room(t->device, bytes, all) == QUERN_STATUS_OK;
 }
 
 void train_device_mark(quern_trainer *t) {
@@ -62,9 +58,10 @@ enum { SM_BF16 = 80 };
 static quern_status find_target(const quern_trainer *t, struct cg_target *target) {
   const char *asked = quern_config_get(t->config, "target");
   if (asked[0] != 0) return cg_target_parse(target, asked);
-  if (rt_device_probe(device_of(t), &t->heap) == QUERN_STATUS_OK && device_of(t)->target(target) == QUERN_STATUS_OK)
+  if (rt_device_probe(t->device, &t->heap) == QUERN_STATUS_OK &&
+      t->device->backend->target(t->device, target) == QUERN_STATUS_OK)
     return QUERN_STATUS_OK;
-  return cg_target_parse(target, device_of(t)->usual_target);
+  return cg_target_parse(target, t->device->backend->usual_target);
 }
 
 /* What is computed in when nothing is said: bf16 where the device is made for it, else f32. */

@@ -148,7 +148,8 @@ struct quern_trainer {
   BASE_VEC(quern_optim_group) groups;
   quern_step *step;
   quern_tensor *inputs[TRAIN_FIELDS], *loss;
-  bool remote;                           /* the device has memory of its own */
+  const quern_device *device;            /* of the configuration */
+  bool remote;                           /* it has memory of its own */
   int64_t room;                          /* that was free in it before instances were made; 0: not known */
   double least_scale;                    /* of the scaler; 0: there is none */
   bool planning;                         /* programs that are made now are planned only */

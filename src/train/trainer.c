@@ -103,7 +103,6 @@ static quern_status fill_info(quern_trainer *t) {
   info->out = quern_config_get(c, "out");
   info->data = quern_config_get(c, "data");
   info->model = quern_config_get(c, "model");
-  info->device = quern_config_get(c, "device");
   info->precision = quern_config_get(c, "precision");
   info->checkpoint = quern_config_get(c, "checkpoint");
   QUERN_TRY(open_loader(t));

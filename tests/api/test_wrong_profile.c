@@ -100,12 +100,5 @@ static bool record_twice(void) {
   return good;
 }
 
-/* Device numbers are not to be counted before they are asked for: the count is the same at any time. */
-static bool count_stays(void) {
-  size_t n = quern_devices();
-  quern_device device;
-  return n > 0 && quern_device_get(n, &device) == QUERN_STATUS_INVALID && quern_devices() == n;
-}
-
 #define ROWS "api/wrong_profile.def"
 #include "api/rows.h"

@@ -21,6 +21,13 @@ static quern_status compile_with(quern_program_options options) {
   return quern_program_compile(&program, ctx, 1, (quern_tensor *[]){quern_exp(T(F32, 2))}, &options);
 }
 
+/* Rows leave it open. */
+static quern_device *a_device(const char *name) {
+  quern_device *device;
+  assert_int_equal(quern_device_open(&device, name), QUERN_STATUS_OK);
+  return device;
+}
+
 #define compile_option(...) compile_with((quern_program_options){.size = sizeof(quern_program_options), __VA_ARGS__})
 
 static quern_status compile_update(quern_tensor *state, quern_tensor *value) {

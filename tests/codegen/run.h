@@ -74,14 +74,13 @@ struct built {
   struct rt_module *gpu_module;
 };
 
-static bool run_all; /* every compiler for every target, and more lanes: with the argument "all" */
-static const struct rt_device
-    *gpu; /* with the name of a device as argument: that one only; NULL: the host's processor */
+static bool run_all;            /* every compiler for every target, and more lanes: with the argument "all" */
+static const quern_device *gpu; /* with the name of a device as argument: that one only; NULL: the host's processor */
 
 static inline void read_arguments(int argc, char **argv) {
   run_all = argc > 1 && strcmp(argv[1], "all") == 0;
-  if (argc > 1 && !run_all) gpu = rt_device_find(argv[1]);
-  if (argc > 1 && !run_all && (gpu == NULL || gpu->remote == NULL)) {
+  if (argc <= 1 || run_all) return;
+  if (rt_device_find(&gpu, "device", argv[1]) != QUERN_STATUS_OK || gpu->remote == NULL) {
     print_error("%s is no device with memory of its own\n", argv[1]);
     exit(2);
   }
@@ -91,7 +90,8 @@ static inline void build(struct built *b, const char *compiler, const struct cg_
   struct cg_unit unit;
   struct base_str text;
   if (gpu != NULL) {
-    EXPECT_OK(gpu->build(&b->gpu_module, &heap, b->n, (const struct kern *const *)b->kernels, target, NULL));
+    EXPECT_OK(
+        gpu->backend->build(gpu, &b->gpu_module, &heap, b->n, (const struct kern *const *)b->kernels, target, NULL));
     return;
   }
   cg_unit_init(&unit, &heap, target);
@@ -115,9 +115,9 @@ static inline void run_on_gpu(const struct built *b, size_t k, void *const *mems
   struct rt_stream *stream;
   void *at[KERN_MAX_MEMS], *scratch;
   struct cg_target target;
-  EXPECT_OK(gpu->target(&target));
+  EXPECT_OK(gpu->backend->target(gpu, &target));
   size_t stride = ((size_t)cg_scratch(kern, &target) + 63) / 64 * 64;
-  EXPECT_OK(remote->open(&stream, &heap));
+  EXPECT_OK(remote->open(gpu, &stream, &heap));
   EXPECT_OK(remote->alloc(stream, stride * (size_t)threads, &scratch));
   EXPECT_OK(remote->fill(stream, scratch, 0xff, stride * (size_t)threads));
   for (int i = 0; i < kern->n_mems; i++) {
@@ -150,7 +150,7 @@ static inline void run_built(const struct built *b, size_t k, void *const *mems,
   const struct kern *kern = b->kernels[k];
   if (gpu != NULL) {
     struct cg_target target;
-    EXPECT_OK(gpu->target(&target));
+    EXPECT_OK(gpu->backend->target(gpu, &target));
     run_on_gpu(b, k, mems, scalars, target.base.threads);
     return;
   }
@@ -293,7 +293,7 @@ static inline int differences(const struct built *built, size_t k, const int64_t
 static inline void free_built(struct built *built) {
   for (size_t i = 0; i < built->n; i++) kern_free(built->kernels[i]);
   if (built->module != NULL) dlclose(built->module);
-  if (built->gpu_module != NULL) gpu->free(built->gpu_module);
+  if (built->gpu_module != NULL) gpu->backend->free(built->gpu_module);
   *built = (struct built){0};
 }
 
@@ -307,7 +307,7 @@ static inline void compare_all(make_kernels *make) {
   bool best = true;
   if (gpu != NULL) {
     struct cg_target target;
-    EXPECT_OK(gpu->target(&target));
+    EXPECT_OK(gpu->backend->target(gpu, &target));
     target.base.vector_bytes = 64; /* short vectors are written lane by lane, lanes of long ones are threads */
     make(&built, &target, true);
     build(&built, NULL, &target);
@@ -349,8 +349,8 @@ static inline int count_words(const struct kern *kern, const char *target, const
 /* Whether there is a device; what it lacks is told. */
 static inline void need_device(void) {
   struct rt_stream *stream;
-  if (gpu == NULL) gpu = &rt_opencl;
-  if (gpu->remote->open(&stream, &heap) != QUERN_STATUS_OK) {
+  if (gpu == NULL) gpu = rt_device_at(&rt_opencl, 0);
+  if (gpu->remote->open(gpu, &stream, &heap) != QUERN_STATUS_OK) {
     print_message("%s\n", quern_last_error());
     skip();
   }

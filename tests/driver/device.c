@@ -147,9 +147,11 @@ static quern_status run_together(const struct way *way, size_t n, const struct j
 }
 
 const char *device_target(const char *device) {
-  const struct rt_device *found = rt_device_find(device);
+  const quern_device *found;
   struct cg_target target;
-  if (found == NULL || found->target(&target) != QUERN_STATUS_OK) return NULL;
+  if (rt_device_find(&found, "device", device) != QUERN_STATUS_OK ||
+      found->backend->target(found, &target) != QUERN_STATUS_OK)
+    return NULL;
   return cg_target_find(target.base.name)->base.name;
 }
 

@@ -64,9 +64,11 @@ static void keys_differ(void **state) {
   size_t n = 0;
   for (size_t i = 0; i < BASE_COUNT(roots); i++) {
     for (int way = 0; way < 3; way++, n++) {
-      struct engine_request request = {
-          .ctx = ctx, .n_outputs = 1, .outputs = &roots[i], .options = QUERN_PROGRAM_OPTIONS};
-      request.options.device = "cpu";
+      struct engine_request request = {.ctx = ctx,
+                                       .n_outputs = 1,
+                                       .outputs = &roots[i],
+                                       .options = QUERN_PROGRAM_OPTIONS,
+                                       .device = rt_device_at(&rt_cpu, 0)};
       request.options.threads = way == 1 ? 2 : 1;
       request.options.recompute = way == 2;
       EXPECT_OK(engine_cache_key(&request, keys[n]));

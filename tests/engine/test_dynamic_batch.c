@@ -464,8 +464,12 @@ static void evaluator_sees_rows_only(void **state) {
     models[i].build(&m, MOST);
     options.n_leading = m.n_leading;
     options.leading = m.leading;
-    struct engine_request request = {
-        .ctx = ctx, .n_outputs = m.n_outs, .outputs = m.outs, .options = options, .ref = true};
+    struct engine_request request = {.ctx = ctx,
+                                     .n_outputs = m.n_outs,
+                                     .outputs = m.outs,
+                                     .options = options,
+                                     .ref = true,
+                                     .device = rt_device_at(&rt_interp, 0)};
     EXPECT_OK(engine_compile(&program, &request));
     EXPECT_OK(quern_instance_new(&instance, program));
     fill_inputs(program);
@@ -486,7 +490,8 @@ static void cache_knows_rows(void **state) {
   quern_tensor *x = F32_INPUT("x", 3, 2), *z = F32_INPUT("z", 3, 2), *y = quern_add(x, z);
   uint64_t key[2][2];
   for (int i = 0; i < 2; i++) {
-    struct engine_request request = {.ctx = ctx, .n_outputs = 1, .outputs = &y, .options = interp};
+    struct engine_request request = {
+        .ctx = ctx, .n_outputs = 1, .outputs = &y, .options = interp, .device = rt_device_at(&rt_interp, 0)};
     request.options.n_leading = (size_t)i;
     request.options.leading = &x;
     EXPECT_OK(engine_cache_key(&request, key[i]));

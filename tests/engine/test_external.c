@@ -101,6 +101,20 @@ static void many(void **state) {
   quern_call_clear();
 }
 
+/* Calls on two devices in turn: each finds its own program again; "interp:0" is "interp". */
+static void calls_on_two_devices(void **state) {
+  (void)state;
+  static const char *const names[] = {"interp", "interp:1", "interp:0"};
+  fill(x, ROWS * FROM, 1);
+  for (int i = 0; i < 9; i++) {
+    y[0] = 0;
+    EXPECT_OK(quern_call_gelu(QUERN_DTYPE_F32, ROWS * FROM, false, x, y,
+                              &(quern_call_options){sizeof on_cpu, names[i % 3], NULL, false}));
+    near_to((double)y[0], phi((double)x[0]));
+  }
+  quern_call_clear();
+}
+
 static void refusals(void **state) {
   (void)state;
   const quern_call_norm sizes = {ROWS, FROM, -1};
@@ -110,6 +124,9 @@ static void refusals(void **state) {
   quern_call_options other = on_cpu;
   other.device = "gpu";
   EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), INVALID, "there is no device \"gpu\"");
+  other.device = "interp:16";
+  EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), INVALID,
+               "call_gelu: there is no device \"interp:16\": of kind interp there are 16");
   other.device = "cpu";
   other.queue = x;
   EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), UNSUPPORTED, "device cpu has no queues");
@@ -150,7 +167,8 @@ static void runs_not_on_opencl(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(gelu), TEST(linear_gelu), TEST(layer_norm),   TEST(attention),
-                                     TEST(many), TEST(refusals),    TEST(runs_on_host), TEST(runs_not_on_opencl)};
+  const struct CMUnitTest tests[] = {TEST(gelu),      TEST(linear_gelu),  TEST(layer_norm),
+                                     TEST(attention), TEST(many),         TEST(calls_on_two_devices),
+                                     TEST(refusals),  TEST(runs_on_host), TEST(runs_not_on_opencl)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

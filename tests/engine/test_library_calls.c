@@ -38,15 +38,16 @@ static quern_status look(struct engine_build *b, void *user) {
   return QUERN_STATUS_OK;
 }
 
-static struct seen survey(quern_tensor *root) {
+static struct seen survey_on(const char *device, quern_tensor *root) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   struct engine_request request;
   struct seen seen = {0};
-  options.device = "cuda";
+  options.device = device;
   EXPECT_OK(engine_request_make(&request, ctx, 1, &root, &options));
   EXPECT_OK(engine_survey(&request, look, &seen));
   return seen;
 }
+static struct seen survey(quern_tensor *root) { return survey_on("cuda", root); }
 
 /* The library reports what a call needs; where it refuses all of them, all code is generated. */
 static void test_settle(void **state) {
@@ -54,14 +55,13 @@ static void test_settle(void **state) {
   quern_tensor *root = make_root();
   fake_cuda_open(1 << 24);
   fake_blas_open(&blas);
-  rt_blas_use(&blas);
+  fake.driver.blas = &blas;
   fake_blas.bytes[0] = 4096;
   struct seen seen = survey(root);
   assert_true(seen.calls == 1 && seen.kernels == 1 && seen.work == 4096);
   fake_blas.offers = 0;
   seen = survey(root);
   assert_true(seen.calls == 0 && seen.kernels == 1);
-  rt_blas_use(NULL);
   fake_cuda_close();
 }
 
@@ -71,13 +71,12 @@ static void test_refused(void **state) {
   quern_tensor *narrow = make_root(), *wide = quern_linear(narrow, F32_INPUT("w2", 24, 8), NULL);
   fake_cuda_open(1 << 24);
   fake_blas_open(&blas);
-  rt_blas_use(&blas);
+  fake.driver.blas = &blas;
   struct seen seen = survey(wide);
   assert_true(seen.calls == 2 && seen.kernels == 2);
   fake_blas.none = 24;
   seen = survey(wide);
   assert_true(seen.calls == 1 && seen.kernels == 2);
-  rt_blas_use(NULL);
   fake_cuda_close();
 }
 
@@ -92,7 +91,7 @@ static void test_refused_late(void **state) {
   options.device = "cuda";
   fake_cuda_open(1 << 24);
   fake_blas_open(&blas);
-  rt_blas_use(&blas);
+  fake.driver.blas = &blas;
   for (uint64_t late = 0; late <= 24; late += 24) {
     fake_blas.late = late;
     EXPECT_OK(quern_program_compile(&made, ctx, 1, &wide, &options));
@@ -100,7 +99,77 @@ static void test_refused_late(void **state) {
     assert_int_equal(calls_of((size_t)made->n_kernels, made->kernels), late == 0 ? 2 : 1);
     quern_program_free(made);
   }
-  rt_blas_use(NULL);
+  fake_cuda_close();
+}
+
+/* ---- two cards --------------------------------------------------------------------------------------------- */
+
+/* Whether a handle is the one of the card whose context is current. */
+static struct rt_blas of_other;
+static int questions[2], products[2];
+static int card_of(void *handle) {
+  int card = fake_card();
+  assert_ptr_equal(handle, card == 0 ? blas.handle : of_other.handle);
+  return card;
+}
+static int choices_of_card(void *handle, void *product, void *a, void *b, void *c, void *d, void *wish, int most,
+                           struct rt_blas_choice *choices, int *n) {
+  questions[card_of(handle)]++;
+  return fake_choices(handle, product, a, b, c, d, wish, most, choices, n);
+}
+static int product_of_card(void *handle, void *product, const void *alpha, const void *a, void *a_layout, const void *b,
+                           void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,
+                           const void *algorithm, void *work, size_t bytes, void *stream) {
+  const void *const addresses[] = {a, b, c, d, work, stream};
+  products[card_of(handle)]++;
+  for (size_t i = 0; i < BASE_COUNT(addresses); i++) assert_true(fake_is_owned(addresses[i]));
+  (void)fake_done(fake.n_ops); /* what was uploaded before it */
+  return fake_run(handle, product, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm, work,
+                  bytes, stream);
+}
+
+/* Each asks the library by its own handle, and multiplies in its own memory and queue. */
+static void test_two_cards(void **state) {
+  (void)state;
+  static char expected[1][MOST_BYTES];
+  quern_tensor *root = make_root();
+  struct open_card {
+    quern_program *program;
+    quern_instance *instance;
+  } cards[2];
+  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  fake_cuda_open_two(1 << 24);
+  fake_blas_open(&blas);
+  blas.choices = choices_of_card;
+  blas.product = product_of_card;
+  of_other = blas;
+  of_other.handle = &of_other;
+  fake.driver.blas = &blas;
+  fake.other.blas = &of_other;
+  for (int i = 0; i < 2; i++) {
+    options.device = i == 0 ? "cuda:0" : "cuda:1";
+    assert_int_equal(survey_on(options.device, root).calls, 1);
+    assert_true(questions[i] > 0 && (i == 1 || questions[1] == 0));
+    options.target = "sm_90+blas";
+    open_program(1, &root, &options);
+    assert_int_equal(calls_of((size_t)program->n_kernels, program->kernels), 1);
+    cards[i] = (struct open_card){program, instance};
+  }
+  assert_true(fake.driver.blas != fake.other.blas);
+  eval_roots(1, &root, expected);
+  for (int i = 0; i < 2; i++) {
+    int before[] = {products[0], products[1]};
+    memset(outputs.at[0], 0, MOST_BYTES);
+    EXPECT_OK(quern_instance_run(cards[i].instance, (const void *const *)inputs.at, outputs.at));
+    expect_near(root, outputs.at[0], expected[0]);
+    assert_true(products[i] > before[i] && products[1 - i] == before[1 - i]);
+  }
+  for (int i = 0; i < 2; i++) {
+    instance = cards[i].instance;
+    program = cards[i].program;
+    close_program();
+  }
+  assert_int_equal(fake_cuda_left(), 0);
   fake_cuda_close();
 }
 
@@ -122,7 +191,7 @@ static void write_program(struct base_str *str, quern_program *p) {
 
 static bool read_program(quern_program **p, const char *bytes, size_t n) {
   EXPECT_OK(engine_program_empty(p, &ctx->heap.user));
-  (*p)->device = rt_device_find("interp");
+  engine_program_set_device(*p, rt_device_at(&rt_interp, 0));
   struct codec c = {.reading = true, .at = bytes, .end = bytes + n, .arena = &(*p)->arena, .heap = &(*p)->heap};
   codec_program(&c, *p);
   return !c.failed && codec_valid(*p);
@@ -248,7 +317,8 @@ static void test_model(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_settle), TEST(test_refused), TEST(test_refused_late),
-                                     TEST(test_run),    TEST(test_bytes),   TEST(test_model)};
+  const struct CMUnitTest tests[] = {TEST(test_settle),    TEST(test_refused), TEST(test_refused_late),
+                                     TEST(test_two_cards), TEST(test_run),     TEST(test_bytes),
+                                     TEST(test_model)};
   return cmocka_run_group_tests_name("engine/call", tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ static void fill_inputs(void) {
 /* Compiles for a device, without looking at what is verified: so programs are looked for in the cache. */
 static void open_for(const char *device, size_t n, quern_tensor *const *roots, bool ref) {
   struct engine_request request = {.ctx = ctx, .n_outputs = n, .outputs = roots, .options = QUERN_PROGRAM_OPTIONS};
+  EXPECT_OK(rt_device_find(&request.device, "test", device));
   request.options.device = device;
   request.options.threads = 2;
   request.ref = ref;

@@ -31,20 +31,7 @@ static void open_sample(const char *device) {
   open_program(TENSORS(quern_sum(y, QUERN_ALL, false), quern_exp(x)), &options);
 }
 
-/* ---- devices ----------------------------------------------------------------------------------------------- */
-
-static void devices(void **state) {
-  (void)state;
-  static const char *const names[] = {"cpu", "interp", "null", "cuda", "opencl"};
-  quern_device device;
-  assert_int_equal(quern_devices(), BASE_COUNT(names));
-  for (size_t i = 0; i < BASE_COUNT(names); i++) {
-    EXPECT_OK(quern_device_get(i, &device));
-    assert_string_equal(device.name, names[i]);
-    assert_true(device.target[0] != 0 && device.detail[0] != 0 && device.threads >= 1);
-    assert_true(device.caches[0] > 0 && device.caches[0] <= device.caches[1] && device.caches[1] <= device.caches[2]);
-  }
-}
+/* ---- limits ------------------------------------------------------------------------------------------------ */
 
 static void limits(void **state) {
   (void)state;
@@ -318,9 +305,8 @@ static void no_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(devices),    TEST(limits),       TEST(tables),
-                                     TEST(on_and_off), TEST(many_events),  TEST(no_allocation),
-                                     TEST(loops),      TEST(explanations), TEST(explanation_of_runs),
-                                     TEST(comparison), TEST(counts),       TEST(no_memory)};
+  const struct CMUnitTest tests[] = {TEST(limits),        TEST(tables), TEST(on_and_off),   TEST(many_events),
+                                     TEST(no_allocation), TEST(loops),  TEST(explanations), TEST(explanation_of_runs),
+                                     TEST(comparison),    TEST(counts), TEST(no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,11 @@
 #include "engine/engine_test.h"
 
 static void open_ref(size_t n, quern_tensor *const *roots) {
-  struct engine_request request = {.ctx = ctx, .n_outputs = n, .outputs = roots, .options = QUERN_PROGRAM_OPTIONS};
+  struct engine_request request = {.ctx = ctx,
+                                   .n_outputs = n,
+                                   .outputs = roots,
+                                   .options = QUERN_PROGRAM_OPTIONS,
+                                   .device = rt_device_at(&rt_interp, 0)};
   request.options.device = "interp";
   request.options.threads = 1;
   request.ref = request.verify = true;

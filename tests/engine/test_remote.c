@@ -13,12 +13,12 @@ static void need_device(void) {
   struct rt_stream *stream;
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  if (rt_opencl.remote->open(&stream, &heap) != QUERN_STATUS_OK) {
+  if (rt_opencl.remote->open(rt_device_at(&rt_opencl, 0), &stream, &heap) != QUERN_STATUS_OK) {
     print_message("%s\n", quern_last_error());
     skip();
   }
   rt_opencl.remote->close(stream);
-  rt_opencl.describe(&heap, text, sizeof text);
+  rt_opencl.describe(rt_device_at(&rt_opencl, 0), &heap, text, sizeof text);
   assert_true(strlen(text) > 3 && text[strlen(text) - 1] != ' ' && text[strlen(text) - 1] != ',');
 }
 
@@ -169,7 +169,7 @@ static bool fails(void) { return calls_left > 0 && --calls_left == 0; }
     if (fails()) return base_error(QUERN_STATUS_INTERNAL, "planted: " #NAME);                                          \
     return rt_opencl.remote->NAME ARGUMENTS;                                                                           \
   }
-FAILING(open, (struct rt_stream * *stream, struct base_heap *heap), (stream, heap))
+FAILING(open, (const quern_device *device, struct rt_stream **stream, struct base_heap *heap), (device, stream, heap))
 FAILING(alloc, (struct rt_stream * stream, size_t bytes, void **at), (stream, bytes, at))
 FAILING(upload, (struct rt_stream * stream, void *to, const void *from, size_t bytes), (stream, to, from, bytes))
 FAILING(download, (struct rt_stream * stream, void *to, const void *from, size_t bytes), (stream, to, from, bytes))
@@ -194,7 +194,7 @@ static void every_call_may_fail(void **state) {
                               .fill = failing_fill,
                               .wait = failing_wait,
                               .launch = failing_launch};
-  struct rt_device device = rt_opencl;
+  quern_device device = *rt_device_at(&rt_opencl, 0);
   device.remote = &failing;
   quern_program_options options = remote_options();
   quern_tensor *s = F32_STATE("s", 3), *x = F32_INPUT("x", 3), *looped[2];
@@ -221,7 +221,7 @@ static void every_call_may_fail(void **state) {
     instance = NULL;
   }
   assert_true(met == n - 2 && n > 15);
-  program->device = &rt_opencl;
+  program->device = rt_device_at(&rt_opencl, 0);
   close_program();
 }
 
@@ -370,14 +370,15 @@ static quern_status keeping_marks(struct rt_stream *stream, size_t n, double *se
   for (size_t i = 0; i < n; i++) seconds[i] = i == 0 ? 0 : 1e-3 * (double)(2 * i - 1);
   return QUERN_STATUS_OK;
 }
-static quern_status some_room(int64_t *left, int64_t *all) {
+static quern_status some_room(const quern_device *device, int64_t *left, int64_t *all) {
+  (void)device;
   *left = 1 << 20;
   *all = 1 << 21;
   return QUERN_STATUS_OK;
 }
 
 static struct rt_remote keeping_remote;
-static struct rt_device keeping_device;
+static quern_device keeping_device;
 
 /* Programs are compiled for OpenCL and then given the device that keeps. */
 static void open_keeping(size_t n, quern_tensor *const *roots, const quern_program_options *options) {
@@ -397,7 +398,7 @@ static void open_keeping(size_t n, quern_tensor *const *roots, const quern_progr
   keeping_remote.depend_on = keeping_after;
   keeping_remote.mark = keeping_mark;
   keeping_remote.marks = keeping_marks;
-  keeping_device = rt_opencl;
+  keeping_device = *rt_device_at(&rt_opencl, 0);
   keeping_device.remote = &keeping_remote;
   open_program(n, roots, options);
   quern_instance_free(instance);
@@ -410,7 +411,7 @@ static void close_keeping(void) {
   quern_instance_free(instance);
   instance = NULL;
   assert_int_equal(graphs, 0);
-  program->device = &rt_opencl;
+  program->device = rt_device_at(&rt_opencl, 0);
   close_program();
 }
 
@@ -614,7 +615,7 @@ static void more_than_there_is(void **state) {
   open_program(TENSORS(y), &options);
   assert_true(program->memory.total >= program->memory.staging && program->memory.staging >= 2 * 8 * 16 * 4);
   struct rt_remote small = *rt_opencl.remote;
-  struct rt_device device = rt_opencl;
+  quern_device device = *rt_device_at(&rt_opencl, 0);
   small.room = some_room;
   device.remote = &small;
   quern_instance_free(instance);
@@ -626,7 +627,7 @@ static void more_than_there_is(void **state) {
   program->memory.staging = 1 << 21;
   EXPECT_ERROR(quern_instance_new(&instance, program), MEMORY, "1048576 of 2097152 are free");
   program->memory.staging = staging;
-  program->device = &rt_opencl;
+  program->device = rt_device_at(&rt_opencl, 0);
   close_program();
 }
 

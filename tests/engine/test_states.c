@@ -384,7 +384,7 @@ static void states_on_a_device(void **state) {
   struct rt_stream *stream;
   if (TEST_ASAN) skip(); /* its leak checker cannot stop PoCL's threads while they end */
   base_heap_init(&heap, NULL);
-  if (rt_opencl.remote->open(&stream, &heap) != QUERN_STATUS_OK) {
+  if (rt_opencl.remote->open(rt_device_at(&rt_opencl, 0), &stream, &heap) != QUERN_STATUS_OK) {
     print_message("%s\n", quern_last_error());
     skip();
   }

@@ -138,7 +138,8 @@ static quern_status launch(struct rt_module *module, size_t k, const struct kern
 
 static void free_module(struct rt_module *module) { (void)module; }
 
-static const struct rt_device device = {.name = "fuzz", .launch = launch, .free = free_module};
+static const struct rt_backend backend = {.name = "fuzz", .launch = launch, .free = free_module};
+static const quern_device device = {.backend = &backend, .name = "fuzz"};
 
 /* ---- what is accepted ------------------------------------------------------------------------------------ */
 

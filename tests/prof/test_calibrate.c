@@ -34,7 +34,7 @@ static void figures(void **state) {
   (void)state;
   struct prof_limits limits;
   struct cg_target target;
-  EXPECT_OK(rt_cpu.target(&target));
+  EXPECT_OK(rt_cpu.target(rt_device_at(&rt_cpu, 0), &target));
   EXPECT_OK(prof_limits_get(&limits, &heap, 1, false));
   assert_int_equal(limits.threads, 1);
   /* from the slowest machine that might run this, emulated, to ten times the fastest there is */
@@ -108,12 +108,12 @@ static void no_memory(void **state) {
 
 static int measured;
 static const char *card = "a card";
-static void describe_card(struct base_heap *with, char *text, size_t bytes) {
-  (void)with;
+static void describe_card(const quern_device *device, struct base_heap *with, char *text, size_t bytes) {
+  (void)device, (void)with;
   snprintf(text, bytes, "%s", card);
 }
-static quern_status measure_card(struct base_heap *with, struct rt_rates *rates) {
-  (void)with;
+static quern_status measure_card(const quern_device *device, struct base_heap *with, struct rt_rates *rates) {
+  (void)device, (void)with;
   if (card[0] == 0) return base_error(QUERN_STATUS_MEMORY, "planted");
   measured++;
   *rates = (struct rt_rates){1e12, 2e12, 8e12, 7e12, 5e11, 1e11, 3e11, 2e-6};
@@ -122,7 +122,8 @@ static quern_status measure_card(struct base_heap *with, struct rt_rates *rates)
 
 static void of_a_gpu(void **state) {
   (void)state;
-  const struct rt_device device = {.name = "fake", .describe = describe_card, .measure = measure_card};
+  const struct rt_backend backend = {.name = "fake", .describe = describe_card, .measure = measure_card};
+  const quern_device device = {.backend = &backend, .name = "fake"};
   const struct cg_target *target = cg_target_find("sm_90");
   struct prof_limits limits;
   enum prof_bound bound;
@@ -157,13 +158,13 @@ static void of_others(void **state) {
   (void)state;
   struct cg_target target;
   struct prof_limits limits = {.threads = 77}, own;
-  EXPECT_OK(prof_device_limits_get(&limits, &heap, &rt_null, cg_target_find("sm_90"), false));
+  EXPECT_OK(prof_device_limits_get(&limits, &heap, rt_device_at(&rt_null, 0), cg_target_find("sm_90"), false));
   assert_true(limits.threads == 0 && limits.flops_f32 == 0);
-  assert_false(prof_device_limits_find(&limits, &heap, &rt_null, cg_target_find("sm_90")));
-  EXPECT_OK(rt_cpu.target(&target));
+  assert_false(prof_device_limits_find(&limits, &heap, rt_device_at(&rt_null, 0), cg_target_find("sm_90")));
+  EXPECT_OK(rt_cpu.target(rt_device_at(&rt_cpu, 0), &target));
   target.base.threads = 1;
   EXPECT_OK(prof_limits_get(&own, &heap, 1, false));
-  EXPECT_OK(prof_device_limits_get(&limits, &heap, &rt_interp, &target, false));
+  EXPECT_OK(prof_device_limits_get(&limits, &heap, rt_device_at(&rt_interp, 0), &target, false));
   assert_true(near(&own, &limits) && limits.flops_bf16 == 0);
 }
 

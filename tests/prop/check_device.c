@@ -150,9 +150,11 @@ static quern_status compare_exact(struct run *r, void *const *values) {
 
 /* The row of a GPU's target, whose order of sums is its own and may be another where nothing is fused; NULL: no GPU. */
 static const char *gpu_row(const char *device) {
-  const struct rt_device *found = rt_device_find(device);
+  const quern_device *found;
   struct cg_target target;
-  if (found == NULL || found->target(&target) != QUERN_STATUS_OK || !target.base.gpu) return NULL;
+  if (rt_device_find(&found, "device", device) != QUERN_STATUS_OK ||
+      found->backend->target(found, &target) != QUERN_STATUS_OK || !target.base.gpu)
+    return NULL;
   return cg_target_find(target.base.name)->base.name;
 }
 

@@ -30,6 +30,7 @@ struct fake_wish {
 
 static struct {
   int calls, fail, live; /* functions called; the one that fails, 0: none; objects that there are */
+  int closed;            /* handles */
   int versions[3];
   int offers;               /* algorithms that it has */
   uint32_t schemes[8];      /* the reduction of each */
@@ -67,6 +68,11 @@ static int fake_free(void *object) {
 static int fake_create(void **handle) {
   *handle = &fake_blas;
   return fake_step();
+}
+static int fake_destroy(void *handle) {
+  assert_ptr_equal(handle, &fake_blas);
+  fake_blas.closed++;
+  return 0;
 }
 static int fake_property(int which, int *value) {
   *value = fake_blas.versions[which];
@@ -233,6 +239,7 @@ static void *fake_blas_find(void *missing, const char *symbol) {
     const char *symbol;
     void (*function)(void);
   } rows[] = {{"cublasLtCreate", (void (*)(void))fake_create},
+              {"cublasLtDestroy", (void (*)(void))fake_destroy},
               {"cublasLtGetProperty", (void (*)(void))fake_property},
               {"cublasLtMatrixLayoutCreate", (void (*)(void))fake_layout_create},
               {"cublasLtMatrixLayoutDestroy", (void (*)(void))fake_free},

@@ -1,5 +1,7 @@
 /* tests/runtime/fake_cuda.h -- a CUDA driver that is none: memory of the host, and what is asked for is done when somebody waits
 ** A call can be made to fail, a launch to fault. Kernels do nothing. All that is opened is counted: fake_cuda_left() is 0 when all is closed.
+** There may be two cards: what one has opened, from streams to bytes of its memory, must not be used with the other's
+** context.
 */
 #ifndef TESTS_RUNTIME_FAKE_CUDA_H
 #define TESTS_RUNTIME_FAKE_CUDA_H
@@ -31,7 +33,9 @@ struct fake_event {
 };
 
 static struct fake_cuda {
-  struct rt_cuda_driver driver;
+  struct rt_cuda_driver driver, other; /* of card 0, and of card 1, where there are two */
+  int card[8];                         /* of each context that is pushed; as many as contexts */
+  int launched[2];                     /* kernels asked for, of each card */
   int streams, events, allocations, pinned, modules, graphs, execs, contexts; /* that are open */
   size_t bytes, total;                                                        /* allocated of the device, and all */
   int calls, fail_at, fail_code;                                              /* which call fails, and how; 0: none */
@@ -59,12 +63,28 @@ static struct fake_cuda {
 /* Everything that was made, so that what a device that answers no more leaves behind goes with it. */
 struct fake_block {
   struct fake_block *next, *last;
+  size_t bytes;
+  int card;
   _Alignas(16) char at[];
 };
 static struct fake_block *fake_blocks;
+/* Whose context is current; without one, the first card's. */
+static inline int fake_card(void) {
+  return fake.contexts > 0 ? fake.card[BASE_MIN((size_t)fake.contexts, BASE_COUNT(fake.card)) - 1] : 0;
+}
+/* False when an object or an address is another card's than the current context. */
+static inline bool fake_is_owned(const void *at) {
+  for (const struct fake_block *block = fake_blocks; block != NULL; block = block->next)
+    if ((const char *)at >= block->at && (const char *)at < block->at + block->bytes) return block->card == fake_card();
+  return true;
+}
+static inline void fake_owned(const void *at) { assert_true(fake_is_owned(at)); }
+static inline void fake_owned_address(uint64_t at) { fake_owned((const void *)(uintptr_t)at); }
 static inline void *fake_room(size_t bytes) {
   struct fake_block *made = calloc(1, sizeof *made + bytes);
   if (made == NULL) return NULL;
+  made->bytes = bytes;
+  made->card = fake_card();
   made->next = fake_blocks;
   if (fake_blocks != NULL) fake_blocks->last = made;
   fake_blocks = made;
@@ -144,8 +164,9 @@ static inline int fake_ask(struct fake_op op) {
 /* ---- the functions ------------------------------------------------------------------------------------------- */
 
 static inline int fake_context_push(void *context) {
-  (void)context;
   int code = fake.sticky != 0 ? 0 : fake_call("context_push"); /* it only shows where later calls go */
+  if (code == 0 && fake.contexts < (int)BASE_COUNT(fake.card))
+    fake.card[fake.contexts] = context != NULL && context == fake.other.context;
   fake.contexts += code == 0;
   return code;
 }
@@ -162,16 +183,19 @@ static inline int fake_stream_create(void **stream, unsigned flags) {
   return 0;
 }
 static inline int fake_stream_destroy(void *stream) {
+  fake_owned(stream);
   fake_drop(stream);
   fake.streams--;
   return 0;
 }
 static inline int fake_stream_wait(void *stream) {
-  (void)stream;
+  fake_owned(stream);
   FAKE_FREE_CALL("stream_wait");
   return fake_done(fake.n_ops);
 }
 static inline int fake_stream_wait_event(void *stream, void *event, unsigned flags) {
+  fake_owned(stream);
+  fake_owned(event);
   (void)stream, (void)event, (void)flags;
   FAKE_CALL("stream_wait_event");
   return 0;
@@ -186,13 +210,15 @@ static inline int fake_event_create(void **event, unsigned flags) {
   return 0;
 }
 static inline int fake_event_destroy(void *event) {
+  fake_owned(event);
   (void)fake_done(fake.n_ops);
   fake_drop(event);
   fake.events--;
   return 0;
 }
 static inline int fake_event_record(void *event, void *stream) {
-  (void)stream;
+  fake_owned(event);
+  fake_owned(stream);
   FAKE_CALL("event_record");
   ((struct fake_event *)event)->at = fake.n_ops;
   return fake_ask((struct fake_op){.kind = FAKE_EVENT, .event = event});
@@ -202,10 +228,13 @@ static inline int fake_event_record_flags(void *event, void *stream, unsigned fl
   return fake_event_record(event, stream);
 }
 static inline int fake_event_wait(void *event) {
+  fake_owned(event);
   FAKE_FREE_CALL("event_wait");
   return fake_done(BASE_MIN(((struct fake_event *)event)->at + 1, fake.n_ops));
 }
 static inline int fake_event_elapsed(float *ms, void *from, void *to) {
+  fake_owned(from);
+  fake_owned(to);
   FAKE_CALL("event_elapsed");
   *ms = (float)(1e3 * (((struct fake_event *)to)->time - ((struct fake_event *)from)->time));
   return 0;
@@ -224,6 +253,7 @@ static inline int fake_host_alloc(void **at, size_t bytes, unsigned flags) {
   return 0;
 }
 static inline int fake_host_free(void *at) {
+  fake_owned(at);
   for (int i = 0; i < FAKE_PINNED; i++)
     if (fake.pins[i].at == at) fake.pins[i].at = NULL;
   fake_drop(at);
@@ -242,6 +272,7 @@ static inline int fake_alloc(uint64_t *at, size_t bytes) {
   return 0;
 }
 static inline int fake_free(uint64_t at) {
+  fake_owned_address(at);
   char *block = (char *)(uintptr_t)at - 64;
   size_t bytes;
   memcpy(&bytes, block, sizeof bytes);
@@ -258,7 +289,9 @@ static inline int fake_info(size_t *left, size_t *all) {
 }
 /* Memory that is not pinned is read at once. */
 static inline int fake_upload(uint64_t to, const void *from, size_t bytes, void *stream) {
-  (void)stream;
+  fake_owned_address(to);
+  fake_owned(from);
+  fake_owned(stream);
   FAKE_CALL("upload");
   bool pinned = false;
   for (int i = 0; i < FAKE_PINNED; i++)
@@ -270,18 +303,22 @@ static inline int fake_upload(uint64_t to, const void *from, size_t bytes, void 
   return fake.sticky;
 }
 static inline int fake_download(void *to, uint64_t from, size_t bytes, void *stream) {
-  (void)stream;
+  fake_owned_address(from);
+  fake_owned(stream);
   FAKE_CALL("download");
   return fake_ask((struct fake_op){.kind = FAKE_DOWNLOAD, .to = to, .from = (const char *)(uintptr_t)from, .n = bytes});
 }
 static inline int fake_copy(uint64_t to, uint64_t from, size_t bytes, void *stream) {
-  (void)stream;
+  fake_owned_address(to);
+  fake_owned_address(from);
+  fake_owned(stream);
   FAKE_CALL("copy");
   return fake_ask((struct fake_op){
       .kind = FAKE_COPY, .to = (char *)(uintptr_t)to, .from = (const char *)(uintptr_t)from, .n = bytes});
 }
 static inline int fake_fill(uint64_t at, unsigned char byte, size_t bytes, void *stream) {
-  (void)stream;
+  fake_owned_address(at);
+  fake_owned(stream);
   FAKE_CALL("fill");
   return fake_ask((struct fake_op){.kind = FAKE_FILL, .to = (char *)(uintptr_t)at, .byte = byte, .n = bytes});
 }
@@ -293,25 +330,34 @@ static inline int fake_module_load(void **module, const void *binary) {
   return 0;
 }
 static inline int fake_module_unload(void *module) {
+  fake_owned(module);
   fake_drop(module);
   fake.modules--;
   return 0;
 }
 static inline int fake_module_function(void **function, void *module, const char *name) {
+  fake_owned(module);
   (void)name;
   FAKE_CALL("module_function");
   *function = module;
   return 0;
 }
 static inline int fake_function_set(void *function, int attribute, int value) {
-  (void)function, (void)attribute, (void)value;
+  fake_owned(function);
+  (void)attribute, (void)value;
   FAKE_CALL("function_set");
   return 0;
 }
 static inline int fake_launch(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
                               unsigned shared, void *stream, void **parameters, void **extra) {
-  (void)function, (void)z, (void)by, (void)bz, (void)shared, (void)stream, (void)extra;
+  fake_owned(function);
+  fake_owned(stream);
+  (void)z, (void)by, (void)bz, (void)shared, (void)stream, (void)extra;
   FAKE_CALL("launch");
+  fake.launched[fake_card()]++;
+  void *memory; /* the first of the kernel, unless it has a table of them */
+  memcpy(&memory, parameters[0], sizeof memory);
+  fake_owned(memory);
   fake.blocks = x;
   fake.threads = bx;
   memcpy(&fake.second, parameters[1], sizeof fake.second);
@@ -323,6 +369,7 @@ static inline int fake_launch(void *function, unsigned x, unsigned y, unsigned z
 /* ---- captures and graphs --------------------------------------------------------------------------------------- */
 
 static inline int fake_capture_begin(void *stream, int mode) {
+  fake_owned(stream);
   (void)stream, (void)mode;
   FAKE_FREE_CALL("capture_begin");
   fake.capture = fake_room(sizeof *fake.capture);
@@ -332,12 +379,14 @@ static inline int fake_capture_begin(void *stream, int mode) {
   return 0;
 }
 static inline int fake_graph_destroy(void *graph) {
+  fake_owned(graph);
   struct fake_graph *g = graph;
   fake.graphs--;
   fake_drop(g);
   return 0;
 }
 static inline int fake_capture_end(void *stream, void **graph) {
+  fake_owned(stream);
   struct fake_graph *captured = fake.capture;
   int code = fake_call("capture_end");
   (void)stream;
@@ -353,6 +402,7 @@ static inline int fake_capture_end(void *stream, void **graph) {
 }
 static inline int fake_capture_info(void *stream, int *state, uint64_t *id, void **graph, void *const **nodes,
                                     size_t *n) {
+  fake_owned(stream);
   (void)stream, (void)graph;
   FAKE_CALL("capture_info");
   *state = 1;
@@ -362,7 +412,7 @@ static inline int fake_capture_info(void *stream, int *state, uint64_t *id, void
   return 0;
 }
 static inline int fake_capture_depends(void *stream, void **nodes, size_t n, unsigned flags) {
-  (void)stream;
+  fake_owned(stream);
   FAKE_CALL("capture_depends");
   assert_int_equal(flags, 1);
   for (size_t i = 0; i < n; i++) {
@@ -375,6 +425,7 @@ static inline int fake_capture_depends(void *stream, void **nodes, size_t n, uns
   return 0;
 }
 static inline int fake_graph_instantiate(void **made, void *graph, unsigned long long flags) {
+  fake_owned(graph);
   (void)flags;
   FAKE_CALL("graph_instantiate");
   struct fake_graph *copy = fake_room(sizeof *copy);
@@ -385,16 +436,20 @@ static inline int fake_graph_instantiate(void **made, void *graph, unsigned long
   return 0;
 }
 static inline int fake_graph_upload(void *made, void *stream) {
+  fake_owned(made);
+  fake_owned(stream);
   (void)made, (void)stream;
   FAKE_CALL("graph_upload");
   return 0;
 }
 static inline int fake_graph_launch(void *made, void *stream) {
-  (void)stream;
+  fake_owned(made);
+  fake_owned(stream);
   FAKE_CALL("graph_launch");
   return fake_ask((struct fake_op){.kind = FAKE_GRAPH, .graph = made});
 }
 static inline int fake_graph_exec_destroy(void *made) {
+  fake_owned(made);
   (void)fake_done(fake.n_ops);
   fake.execs--;
   fake.bytes -= 4096;
@@ -417,16 +472,15 @@ static inline int fake_error_string(int code, const char **text) {
 
 /* ---- the door ------------------------------------------------------------------------------------------------- */
 
-/* From now on rt_cuda_open gives the fake: a device of compute capability 9.0 with so many bytes. */
-static inline void fake_cuda_open(size_t bytes) {
-  memset(&fake, 0, sizeof fake);
-  fake.total = bytes;
-  fake.driver.major = 9;
-  fake.driver.multiprocessors = 132;
-  fake.driver.driver_version = 13000;
-  snprintf(fake.driver.name, sizeof fake.driver.name, "Fake");
-  fake.driver.target = rt_cuda_row(9, 0, &fake.driver.ptx);
-#define FAKE(NAME) fake.driver.NAME = fake_##NAME
+/* A device of compute capability 9.0. */
+static inline void fake_driver(struct rt_cuda_driver *driver) {
+  rt_cuda_driver_init(driver);
+  driver->major = 9;
+  driver->multiprocessors = 132;
+  driver->driver_version = 13000;
+  snprintf(driver->name, sizeof driver->name, "Fake");
+  driver->target = rt_cuda_row(9, 0, &driver->ptx);
+#define FAKE(NAME) driver->NAME = fake_##NAME
   FAKE(context_push), FAKE(context_pop), FAKE(stream_create), FAKE(stream_destroy), FAKE(stream_wait);
   FAKE(stream_wait_event), FAKE(event_create), FAKE(event_destroy), FAKE(event_record), FAKE(event_record_flags);
   FAKE(event_wait), FAKE(event_elapsed), FAKE(host_alloc), FAKE(host_free), FAKE(alloc), FAKE(free), FAKE(info);
@@ -435,7 +489,23 @@ static inline void fake_cuda_open(size_t bytes) {
   FAKE(graph_instantiate), FAKE(graph_upload), FAKE(graph_launch), FAKE(graph_exec_destroy), FAKE(graph_destroy);
   FAKE(graph_nodes), FAKE(error_name), FAKE(error_string);
 #undef FAKE
-  rt_cuda_use(&fake.driver);
+}
+
+/* From now on the first card is the fake, with so many bytes. */
+static inline void fake_cuda_open(size_t bytes) {
+  memset(&fake, 0, sizeof fake);
+  fake.total = bytes;
+  fake_driver(&fake.driver);
+  rt_device_use(rt_device_at(&rt_cuda, 0), &fake.driver);
+}
+
+/* The same of two cards, which share the bytes. */
+static inline void fake_cuda_open_two(size_t bytes) {
+  fake_cuda_open(bytes);
+  fake_driver(&fake.other);
+  fake.other.ordinal = 1;
+  fake.other.context = &fake.other;
+  rt_device_use(rt_device_at(&rt_cuda, 1), &fake.other);
 }
 
 /* What is still open, of all kinds. */
@@ -454,7 +524,7 @@ static inline void fake_cuda_fail(int n, int code) {
 
 /* The real driver again. */
 static inline void fake_cuda_close(void) {
-  rt_cuda_use(NULL);
+  for (int i = 0; i < 2; i++) rt_device_use(rt_device_at(&rt_cuda, i), NULL);
   while (fake_blocks != NULL) fake_drop(fake_blocks->at);
 }
 

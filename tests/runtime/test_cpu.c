@@ -44,7 +44,7 @@ static void interpret(void) {
 static int setup(void **state) {
   (void)state;
   base_heap_init(&heap, &memory_allocator);
-  EXPECT_OK(rt_cpu.target(&target));
+  EXPECT_OK(rt_cpu.target(rt_device_at(&rt_cpu, 0), &target));
   EXPECT_OK(kernel_scale(&kernels[0], &heap, ROWS, 1.1));
   EXPECT_OK(kernel_scale(&kernels[1], &heap, ROWS, 0.7));
   EXPECT_OK(kernel_total(&kernels[2], &heap, ROWS, 0.5));
@@ -90,7 +90,7 @@ static void launch_all(struct rt_module *module, size_t n, size_t first) {
 static void expect_built(size_t n, size_t first, int compiled, int cached) {
   struct rt_module *module;
   struct rt_stats stats = {.compiled = -1, .cached = -1, .seconds = -1};
-  EXPECT_OK(rt_cpu.build(&module, &heap, n, all() + first, &target, &stats));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, n, all() + first, &target, &stats));
   if (stats.compiled != compiled || stats.cached != cached)
     fail_msg("%d compiled and %d cached, expected %d and %d", stats.compiled, stats.cached, compiled, cached);
   assert_true(stats.seconds >= 0);
@@ -133,10 +133,10 @@ static void twice_the_same(void **state) {
   struct rt_pool *pool;
   files_remove(in_folder("cache"));
   EXPECT_OK(rt_pool_new(&pool, &heap, 2));
-  EXPECT_OK(rt_cpu.build(&module, &heap, 5, list, &target, &stats));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 5, list, &target, &stats));
   for (size_t k = 0; k < 5; k++) launch(module, k, k % 2 ? 2 : 0, pool);
   rt_cpu.free(module);
-  EXPECT_OK(rt_cpu.build(&module, &heap, 0, NULL, &target, NULL));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 0, NULL, &target, NULL));
   rt_cpu.free(module);
   rt_cpu.free(NULL);
   rt_pool_free(pool);
@@ -151,7 +151,7 @@ static void no_tasks(void **state) {
   _Alignas(64) char scratch[4096];
   memories(&y, work, mems);
   EXPECT_OK(rt_pool_new(&pool, &heap, 1));
-  EXPECT_OK(rt_cpu.build(&module, &heap, 1, all() + 2, &target, NULL));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 1, all() + 2, &target, NULL));
   EXPECT_OK(rt_cpu.launch(module, 0, &(struct kern_launch){mems, (int64_t[]){0}, NULL}, pool, scratch, 4096));
   assert_true(y == 0.5f);
   rt_cpu.free(module);
@@ -200,18 +200,20 @@ static void room_for_compilers(void **state) {
   struct rt_module *module;
   struct rt_stats stats = {.room = 1};
   files_remove(in_folder("cache"));
-  EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, &stats), MEMORY, "the C compiler may take 1 bytes");
+  EXPECT_ERROR(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, &stats), MEMORY,
+               "the C compiler may take 1 bytes");
   int64_t least = stats.least_room;
   assert_true(least > 1 << 20);
   stats = (struct rt_stats){.room = least - 1};
-  EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, &stats), MEMORY, "of generated code");
+  EXPECT_ERROR(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, &stats), MEMORY,
+               "of generated code");
   assert_int_equal(files_count(in_folder("cache"), "", ".so"), 0);
   stats = (struct rt_stats){.room = least};
-  EXPECT_OK(rt_cpu.build(&module, &heap, 4, all(), &target, &stats));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, &stats));
   assert_true(stats.compiled >= 1 && stats.least_room == 0);
   rt_cpu.free(module);
   stats = (struct rt_stats){.room = 1}; /* nothing is missing */
-  EXPECT_OK(rt_cpu.build(&module, &heap, 4, all(), &target, &stats));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, &stats));
   assert_int_equal(stats.compiled, 0);
   launch_all(module, 4, 0);
   rt_cpu.free(module);
@@ -220,7 +222,7 @@ static void room_for_compilers(void **state) {
 static void build_in_child(void) {
   struct rt_module *module;
   struct rt_stats stats = {0};
-  CHILD_CHECK(rt_cpu.build(&module, &heap, 4, all(), &target, &stats) == QUERN_STATUS_OK);
+  CHILD_CHECK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, &stats) == QUERN_STATUS_OK);
   CHILD_CHECK(stats.compiled + stats.cached >= 1);
   launch_all(module, 4, 0);
   rt_cpu.free(module);
@@ -258,7 +260,7 @@ static void build_in_thread(void *arg) {
   struct base_heap own;
   struct rt_module *module;
   base_heap_init(&own, NULL);
-  builder->status = rt_cpu.build(&module, &own, 2, all() + 1, &target, NULL);
+  builder->status = rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &own, 2, all() + 1, &target, NULL);
   if (builder->status == QUERN_STATUS_OK) rt_cpu.free(module);
 }
 
@@ -288,23 +290,26 @@ static void from_objects(void **state) {
   const struct rt_object *objects;
   files_remove(in_folder("cache"));
   expect_built(2, 0, 1, 0);
-  EXPECT_OK(rt_cpu.build(&module, &heap, 4, all(), &target, NULL)); /* of two objects */
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, NULL)); /* of two objects */
   size_t n = rt_cpu.objects(module, &objects);
   assert_int_equal(n, 2);
   files_remove(in_folder("cache"));
-  EXPECT_OK(rt_cpu.from_objects(&loaded, &heap, 4, all(), n, objects));
+  EXPECT_OK(rt_cpu.from_objects(rt_device_at(&rt_cpu, 0), &loaded, &heap, 4, all(), n, objects));
   launch_all(module, 4, 0);
   rt_cpu.free(module);
   launch_all(loaded, 4, 0);
   n = rt_cpu.objects(loaded, &objects);
   assert_int_equal(n, 2);
-  EXPECT_OK(rt_cpu.from_objects(&again, &heap, 1, all() + 3, n, objects)); /* while the other is loaded */
+  EXPECT_OK(rt_cpu.from_objects(rt_device_at(&rt_cpu, 0), &again, &heap, 1, all() + 3, n,
+                                objects)); /* while the other is loaded */
   launch_all(again, 1, 3);
   launch_all(loaded, 4, 0);
-  EXPECT_ERROR(rt_cpu.from_objects(&module, &heap, 4, all(), 1, objects), INVALID, "is in none of the 1 objects");
+  EXPECT_ERROR(rt_cpu.from_objects(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), 1, objects), INVALID,
+               "is in none of the 1 objects");
   assert_null(module);
   struct rt_object garbage = {"garbage", 7};
-  EXPECT_ERROR(rt_cpu.from_objects(&module, &heap, 1, all(), 1, &garbage), IO, "cannot load compiled kernels");
+  EXPECT_ERROR(rt_cpu.from_objects(rt_device_at(&rt_cpu, 0), &module, &heap, 1, all(), 1, &garbage), IO,
+               "cannot load compiled kernels");
   rt_cpu.free(loaded);
   rt_cpu.free(again);
   expect_clean();
@@ -358,7 +363,7 @@ static void without_compiler(void) {
   expect_built(4, 0, 0, 0);
   struct rt_module *module;
   const struct rt_object *objects;
-  CHILD_CHECK(rt_cpu.build(&module, &heap, 4, all(), &target, NULL) == QUERN_STATUS_OK);
+  CHILD_CHECK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, NULL) == QUERN_STATUS_OK);
   CHILD_CHECK(rt_cpu.objects(module, &objects) == 0);
   rt_cpu.free(module);
 }
@@ -366,25 +371,27 @@ static void without_compiler(void) {
 /* Nothing is interpreted as long as nothing is launched: then there is nothing to warn of. */
 static void built_and_not_run(void) {
   struct rt_module *module;
-  CHILD_CHECK(rt_cpu.build(&module, &heap, 4, all(), &target, NULL) == QUERN_STATUS_OK);
+  CHILD_CHECK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, NULL) == QUERN_STATUS_OK);
   rt_cpu.free(module);
 }
 
 static void wrong_compiler(void) {
   struct rt_module *module;
-  EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, NULL), IO, "nosuchcc");
+  EXPECT_ERROR(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, NULL), IO, "nosuchcc");
   CHILD_CHECK(!module && memory_live > 0);
 }
 
 static void stupid_compiler(void) {
   struct rt_module *module;
-  EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, NULL), INTERNAL, "this is too hard");
+  EXPECT_ERROR(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, NULL), INTERNAL,
+               "this is too hard");
   CHILD_CHECK(strstr(quern_last_error(), "unit_") && files_count(in_folder("cache2"), "quern-tmp-", NULL) == 1);
 }
 
 static void garbage_compiler(void) {
   struct rt_module *module;
-  EXPECT_ERROR(rt_cpu.build(&module, &heap, 4, all(), &target, NULL), IO, "cannot load compiled kernels");
+  EXPECT_ERROR(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, NULL), IO,
+               "cannot load compiled kernels");
   CHILD_CHECK(files_count(in_folder("cache3"), "", ".so") == 0);
 }
 
@@ -512,7 +519,7 @@ static void other_rounding(void **state) {
   (void)state;
   struct rt_module *module;
   struct rt_pool *pool;
-  EXPECT_OK(rt_cpu.build(&module, &heap, 4, all(), &target, NULL));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 4, all(), &target, NULL));
   EXPECT_OK(rt_pool_new(&pool, &heap, 2));
   fesetround(FE_UPWARD);
   for (size_t k = 0; k < 4; k++) launch(module, k, k, pool);
@@ -531,7 +538,7 @@ static void fault_loop(bool warm) {
     struct rt_module *module;
     if (!warm) files_remove(in_folder("cache"));
     fault_begin(&fault);
-    quern_status status = rt_cpu.build(&module, &heap, 3, all(), &target, NULL);
+    quern_status status = rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 3, all(), &target, NULL);
     fault_end(&fault);
     EXPECT_FAULT(&fault, status);
     rt_cpu.free(module);
@@ -547,12 +554,12 @@ static void faults(void **state) {
   fault_loop(true);
   struct rt_module *module, *loaded;
   const struct rt_object *objects;
-  EXPECT_OK(rt_cpu.build(&module, &heap, 3, all(), &target, NULL));
+  EXPECT_OK(rt_cpu.build(rt_device_at(&rt_cpu, 0), &module, &heap, 3, all(), &target, NULL));
   size_t n = rt_cpu.objects(module, &objects), live = memory_live;
   struct fault fault = {0};
   while (fault_next(&fault)) {
     fault_begin(&fault);
-    quern_status status = rt_cpu.from_objects(&loaded, &heap, 3, all(), n, objects);
+    quern_status status = rt_cpu.from_objects(rt_device_at(&rt_cpu, 0), &loaded, &heap, 3, all(), n, objects);
     fault_end(&fault);
     EXPECT_FAULT(&fault, status);
     rt_cpu.free(loaded);
@@ -564,11 +571,6 @@ static void faults(void **state) {
 
 static void devices(void **state) {
   (void)state;
-  assert_ptr_equal(rt_device_find("cpu"), &rt_cpu);
-  assert_ptr_equal(rt_device_find("interp"), &rt_interp);
-  assert_ptr_equal(rt_device_find("null"), &rt_null);
-  assert_null(rt_device_find("gpu"));
-  assert_null(rt_device_find(""));
   assert_int_equal(target.base.threads, rt_default_threads());
   assert_non_null(cg_target_find(target.base.name));
 }

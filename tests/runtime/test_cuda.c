@@ -13,7 +13,7 @@ static const struct rt_remote *const remote = &rt_cuda_remote;
 
 static void open_all(void) {
   fake_cuda_open(ALL);
-  EXPECT_OK(remote->open(&stream, &ctx->heap));
+  EXPECT_OK(remote->open(rt_device_at(&rt_cuda, 0), &stream, &ctx->heap));
 }
 
 static void close_all(void) {
@@ -98,9 +98,9 @@ static void room_and_too_much(void **state) {
   void *at, *more;
   open_all();
   EXPECT_OK(remote->alloc(stream, ALL / 2, &at));
-  EXPECT_OK(remote->room(&left, &all));
+  EXPECT_OK(remote->room(rt_device_at(&rt_cuda, 0), &left, &all));
   assert_true(left == ALL / 2 && all == ALL);
-  EXPECT_OK(engine_device_room(&rt_cuda, &left, &all));
+  EXPECT_OK(engine_device_room(rt_device_at(&rt_cuda, 0), &left, &all));
   assert_true(left == ALL / 2 && all == ALL);
   EXPECT_ERROR(remote->alloc(stream, ALL, &more), MEMORY, "67108864 bytes, of which 33554432 are free of 67108864");
   remote->release(stream, at, ALL / 2);
@@ -205,7 +205,7 @@ static quern_status do_all(void) {
   char back[8];
   double seconds[1];
   int queue;
-  QUERN_TRY(remote->open(&stream, &ctx->heap));
+  QUERN_TRY(remote->open(rt_device_at(&rt_cuda, 0), &stream, &ctx->heap));
   quern_status status = remote->alloc(stream, 8, &a);
   if (status == QUERN_STATUS_OK) status = remote->upload(stream, a, "12345678", 8);
   if (status == QUERN_STATUS_OK) status = remote->upload_async(stream, a, "12345678", 8);
@@ -490,9 +490,11 @@ static void programs_in_files(void **state) {
   struct rt_object objects[2] = {b[0], b[1]};
   const struct kern *const *kernels = (const struct kern *const *)program->kernels;
   size_t kernels_n = (size_t)program->n_kernels;
-  EXPECT_ERROR(rt_cuda.from_objects(&module, &ctx->heap, kernels_n, kernels, 0, objects), PARSE, "another's");
+  EXPECT_ERROR(rt_cuda.from_objects(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, kernels_n, kernels, 0, objects),
+               PARSE, "another's");
   objects[0].n--;
-  EXPECT_ERROR(rt_cuda.from_objects(&module, &ctx->heap, kernels_n, kernels, n, objects), PARSE, "another's");
+  EXPECT_ERROR(rt_cuda.from_objects(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, kernels_n, kernels, n, objects),
+               PARSE, "another's");
   fake.driver.target = cg_target_find("sm_80");
   EXPECT_ERROR(quern_program_load(&loaded, path), UNSUPPORTED, "target sm_90, which this device cannot run");
   fake.driver.target = cg_target_find("sm_90");

@@ -18,23 +18,15 @@ static struct kern *make_kernel(void) {
   return kern;
 }
 
-static void test_find(void **state) {
-  (void)state;
-  assert_ptr_equal(rt_device_find("interp"), &rt_interp);
-  assert_ptr_equal(rt_device_find("null"), &rt_null);
-  assert_ptr_equal(rt_device_find("cpu"), &rt_cpu);
-  assert_null(rt_device_find("none"));
-}
-
 /* The target is the one that kernels for this CPU are made for. */
 static void test_targets(void **state) {
   (void)state;
-  const struct rt_device *devices[] = {&rt_interp, &rt_null};
+  const struct rt_backend *backends[] = {&rt_interp, &rt_null};
   struct cg_target detected;
   cg_target_detect(&detected);
   for (size_t i = 0; i < 2; i++) {
     struct cg_target target;
-    EXPECT_OK(devices[i]->target(&target));
+    EXPECT_OK(backends[i]->target(rt_device_at(backends[i], 0), &target));
     assert_string_equal(target.base.name, detected.base.name);
     assert_true(target.base.threads >= 1);
   }
@@ -48,9 +40,9 @@ static void test_interp(void **state) {
   struct rt_stats stats = {.compiled = 9, .cached = 9, .seconds = -1};
   float x[20], y[20] = {0};
   for (int i = 0; i < 20; i++) x[i] = (float)i;
-  EXPECT_OK(rt_interp.target(&target));
+  EXPECT_OK(rt_interp.target(rt_device_at(&rt_interp, 0), &target));
   const struct kern *kernels[] = {kern, kern};
-  EXPECT_OK(rt_interp.build(&module, &ctx->heap, 2, kernels, &target, &stats));
+  EXPECT_OK(rt_interp.build(rt_device_at(&rt_interp, 0), &module, &ctx->heap, 2, kernels, &target, &stats));
   assert_true(stats.compiled == 0 && stats.cached == 0 && stats.seconds >= 0);
   EXPECT_OK(rt_interp.launch(module, 1, &(struct kern_launch){.mems = (void *[]){x, y}}, NULL, NULL, 0));
   for (int i = 0; i < 20; i++) assert_true(y[i] == (float)i + 1);
@@ -65,8 +57,9 @@ static void test_null(void **state) {
   struct cg_target target;
   struct rt_module *module = NULL;
   float x[20] = {0}, y[20] = {0};
-  EXPECT_OK(rt_null.target(&target));
-  EXPECT_OK(rt_null.build(&module, &ctx->heap, 1, (const struct kern *[]){kern}, &target, NULL));
+  EXPECT_OK(rt_null.target(rt_device_at(&rt_null, 0), &target));
+  EXPECT_OK(
+      rt_null.build(rt_device_at(&rt_null, 0), &module, &ctx->heap, 1, (const struct kern *[]){kern}, &target, NULL));
   EXPECT_ERROR(rt_null.launch(module, 0, &(struct kern_launch){.mems = (void *[]){x, y}}, NULL, NULL, 0), UNSUPPORTED,
                "device null: kernel 0 was not run");
   rt_null.free(module);
@@ -77,7 +70,7 @@ static void test_null(void **state) {
 static void test_faults(void **state) {
   (void)state;
   struct kern *kern = make_kernel();
-  const struct rt_device *devices[] = {&rt_interp, &rt_null};
+  const struct rt_backend *backends[] = {&rt_interp, &rt_null};
   struct cg_target target;
   cg_target_detect(&target);
   for (size_t i = 0; i < 2; i++) {
@@ -85,10 +78,11 @@ static void test_faults(void **state) {
     while (fault_next(&fault)) {
       struct rt_module *module = NULL;
       fault_begin(&fault);
-      quern_status status = devices[i]->build(&module, &ctx->heap, 1, (const struct kern *[]){kern}, &target, NULL);
+      quern_status status = backends[i]->build(rt_device_at(backends[i], 0), &module, &ctx->heap, 1,
+                                               (const struct kern *[]){kern}, &target, NULL);
       fault_end(&fault);
       EXPECT_FAULT(&fault, status);
-      devices[i]->free(module);
+      backends[i]->free(module);
     }
     assert_true(fault.n > (i == 0 ? 1 : 5));
   }
@@ -96,7 +90,6 @@ static void test_faults(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_find), TEST(test_targets), TEST(test_interp), TEST(test_null),
-                                     TEST(test_faults)};
+  const struct CMUnitTest tests[] = {TEST(test_targets), TEST(test_interp), TEST(test_null), TEST(test_faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,10 +34,10 @@ static struct {
   bool refuses_text;
   int64_t more;     /* that a plan needs beside what its algorithm said */
   int plans, texts; /* that were finished: of algorithms, and of texts */
-  int runs, fills;
+  int runs, fills, closed;
   unsigned words[4];
-  struct object last; /* the last pack that was run */
-  void *stream;
+  struct object last;    /* the last pack that was run */
+  void *stream, *handle; /* handle: that may be used; NULL: the fake's own */
 } fake;
 
 static int step(void) { return ++fake.calls == fake.fail ? FAILURE : 0; }
@@ -49,9 +49,14 @@ static int fake_open(void **handle) {
   *handle = &fake;
   return step();
 }
-static int fake_close(void *handle) { return handle == &fake ? 0 : FAILURE; }
+static void check_handle(const void *handle) { assert_ptr_equal(handle, fake.handle != NULL ? fake.handle : &fake); }
+static int fake_close(void *handle) {
+  check_handle(handle);
+  fake.closed++;
+  return 0;
+}
 static int fake_set_stream(void *handle, void *stream) {
-  assert_ptr_equal(handle, &fake);
+  check_handle(handle);
   fake.stream = stream;
   return step();
 }
@@ -154,7 +159,7 @@ static int fake_get(void *made, int name, int type, int64_t room, int64_t *count
 }
 static int fake_execute(void *handle, void *plan, void *pack) {
   const struct object *o = pack;
-  assert_ptr_equal(handle, &fake);
+  check_handle(handle);
   assert_true(((struct object *)plan)->finished && o->finished);
   fake.last = *o;
   fake.runs++;
@@ -444,7 +449,7 @@ static int pop(void **context) {
   pushed--;
   return 0;
 }
-static const struct rt_cuda_driver driver = {.context_push = push, .context_pop = pop, .name = "fake", .major = 9};
+static struct rt_cuda_driver driver = {.context_push = push, .context_pop = pop, .name = "fake", .major = 9};
 static char work[16];
 static void *const memories[] = {work, work, work, work, work, work};
 
@@ -470,7 +475,7 @@ static void test_shared(void **state) {
   struct rt_dnn dnn = library(91900);
   char identity[64];
   void *plans[3];
-  rt_dnn_use(&dnn);
+  EXPECT_OK(rt_dnn_use(&driver, &dnn));
   EXPECT_OK(rt_cuda_dnn.open(&driver, identity, sizeof identity));
   assert_string_equal(identity, "cuDNN 9.19.0");
   struct kern *kern = make_kernel(S, QUERN_DTYPE_BF16, false, true, 2048);
@@ -498,7 +503,44 @@ static void test_shared(void **state) {
   kern_free(other);
   rt_cuda_dnn.free(&driver, NULL);
   kern_free(kern);
-  rt_dnn_use(NULL);
+  EXPECT_OK(rt_dnn_use(&driver, NULL));
+  assert_int_equal(fake.live, 0);
+}
+
+/* Two devices of a process have a handle each, and plans of their own for the same call. */
+static void test_two_devices(void **state) {
+  (void)state;
+  struct rt_dnn dnn = library(91900), another = dnn;
+  static struct rt_cuda_driver second;
+  struct rt_cuda_driver *const drivers[] = {&driver, &second};
+  struct kern *kern = make_kernel(S, QUERN_DTYPE_BF16, false, true, 2048);
+  struct kern_library_call call = kern->library_call;
+  void *plans[2];
+  second = (struct rt_cuda_driver){.context_push = push, .context_pop = pop, .name = "fake", .major = 9, .ordinal = 1};
+  another.handle = &another;
+  EXPECT_OK(rt_dnn_use(&driver, &dnn));
+  EXPECT_OK(rt_dnn_use(&second, &another));
+  for (int i = 0; i < 2; i++) {
+    size_t bytes;
+    fake.handle = i == 0 ? (void *)&fake : &another;
+    EXPECT_OK(rt_cuda_dnn.query_algorithm(drivers[i], &ctx->heap, kern, &call, &bytes));
+    kern->library_call = call;
+    EXPECT_OK(rt_cuda_dnn.plan(drivers[i], &ctx->heap, kern, &plans[i]));
+  }
+  assert_ptr_not_equal(plans[0], plans[1]);
+  for (int i = 0; i < 4; i++) { /* in turn */
+    fake.handle = i % 2 == 0 ? (void *)&fake : &another;
+    EXPECT_OK(rt_cuda_dnn.run(drivers[i % 2], plans[i % 2], work, memories, work));
+  }
+  assert_int_equal(fake.runs, 4);
+  for (int i = 0; i < 2; i++) {
+    fake.handle = i == 0 ? (void *)&fake : &another;
+    rt_cuda_dnn.free(drivers[i], plans[i]);
+    rt_cuda_dnn.close(drivers[i]);
+    rt_cuda_dnn.close(drivers[i]); /* it is not open any more */
+    assert_int_equal(fake.closed, i + 1);
+  }
+  kern_free(kern);
   assert_int_equal(fake.live, 0);
 }
 
@@ -507,7 +549,7 @@ static void test_many(void **state) {
   (void)state;
   struct rt_dnn dnn = library(91900);
   void *plans[MANY];
-  rt_dnn_use(&dnn);
+  EXPECT_OK(rt_dnn_use(&driver, &dnn));
   for (int i = 0; i < MANY; i++) {
     struct kern *kern = make_kernel(S + 1 + i, QUERN_DTYPE_F16, false, true, 2048);
     plans[i] = plan_of(kern, 1024);
@@ -518,7 +560,7 @@ static void test_many(void **state) {
   for (int i = 0; i < MANY; i++) EXPECT_OK(rt_cuda_dnn.run(&driver, plans[i], work, memories, work));
   assert_int_equal(fake.runs, MANY);
   for (int i = 0; i < MANY; i++) rt_cuda_dnn.free(&driver, plans[i]);
-  rt_dnn_use(NULL);
+  EXPECT_OK(rt_dnn_use(&driver, NULL));
   assert_int_equal(fake.live, 0);
 }
 
@@ -534,12 +576,12 @@ static void test_cached(void **state) {
       {91900, 1, 1, false}, {91900, 0, 1, false}, {91901, 1, 1, false}, {91901, 2, 0, true}, {91901, 0, 1, false}};
   for (size_t i = 0; i < BASE_COUNT(rows); i++) {
     struct rt_dnn dnn = library(rows[i].version);
-    rt_dnn_use(&dnn);
+    EXPECT_OK(rt_dnn_use(&driver, &dnn));
     fake.refuses_text = rows[i].refuses;
     rt_cuda_dnn.free(&driver, plan_of(kern, bytes));
     assert_int_equal(fake.plans, rows[i].plans);
     assert_int_equal(fake.texts, rows[i].texts);
-    rt_dnn_use(NULL);
+    EXPECT_OK(rt_dnn_use(&driver, NULL));
     assert_int_equal(fake.live, 0);
   }
   kern_free(kern);
@@ -554,14 +596,14 @@ static void test_late(void **state) {
     struct kern_library_call call = kern->library_call;
     size_t bytes;
     void *plan;
-    rt_dnn_use(&dnn);
+    EXPECT_OK(rt_dnn_use(&driver, &dnn));
     fake.n_configs = n_configs;
     fake.refuses[0] = true;
     EXPECT_OK(rt_cuda_dnn.query_algorithm(&driver, &ctx->heap, kern, &call, &bytes));
     quern_status status = rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plan);
     assert_int_equal(status, n_configs == 1 ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_OK);
     if (status == QUERN_STATUS_OK) rt_cuda_dnn.free(&driver, plan);
-    rt_dnn_use(NULL);
+    EXPECT_OK(rt_dnn_use(&driver, NULL));
     assert_int_equal(fake.live, 0);
   }
   struct rt_dnn dnn = library(91700);
@@ -576,26 +618,27 @@ static void test_late(void **state) {
 static void test_wake(void **state) {
   (void)state;
   struct rt_dnn dnn = library(91900);
-  rt_dnn_use(&dnn);
+  EXPECT_OK(rt_dnn_use(&driver, &dnn));
   int live = fake.live, before = fake.calls;
-  rt_cuda_dnn.warm_up();
+  rt_cuda_dnn.warm_up(&driver);
   int all = fake.calls - before;
   assert_true(all > 10 && fake.plans == 0 && fake.live == live);
   for (int i = 1; i <= all; i++) {
     fake.fail = fake.calls + i;
-    rt_cuda_dnn.warm_up();
+    rt_cuda_dnn.warm_up(&driver);
     assert_int_equal(fake.live, live);
   }
   fake.fail = 0;
-  rt_dnn_use(NULL);
-  rt_cuda_dnn.warm_up(); /* without a device */
+  EXPECT_OK(rt_dnn_use(&driver, NULL));
+  rt_cuda_dnn.warm_up(&driver); /* without a device */
   assert_int_equal(fake.live, 0);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_forward),  TEST(test_backward), TEST(test_ways), TEST(test_failures),
-                                     TEST(test_versions), TEST(test_shared),   TEST(test_many), TEST(test_cached),
-                                     TEST(test_late),     TEST(test_wake)};
+  const struct CMUnitTest tests[] = {TEST(test_forward),     TEST(test_backward), TEST(test_ways),
+                                     TEST(test_failures),    TEST(test_versions), TEST(test_shared),
+                                     TEST(test_two_devices), TEST(test_many),     TEST(test_cached),
+                                     TEST(test_late),        TEST(test_wake)};
   files_begin();
   setenv("QUERN_CACHE", test_folder, 1);
   int failed = cmocka_run_group_tests_name("runtime/dnn", tests, NULL, NULL);

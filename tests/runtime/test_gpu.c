@@ -226,13 +226,14 @@ static void test_missing(void **state) {
   struct rt_module *module;
   struct cg_target target;
   char text[256] = "";
-  rt_cuda.describe(&ctx->heap, text, sizeof text);
-  EXPECT_OK(rt_cuda.target(&target));
+  rt_cuda.describe(rt_device_at(&rt_cuda, 0), &ctx->heap, text, sizeof text);
+  EXPECT_OK(rt_cuda.target(rt_device_at(&rt_cuda, 0), &target));
   assert_true(target.base.gpu && text[0] != 0);
-  if (rt_cuda_open(&driver) == QUERN_STATUS_OK) skip();
+  if (rt_cuda_open(rt_device_at(&rt_cuda, 0), &driver) == QUERN_STATUS_OK) skip();
   assert_non_null(strstr(text, "cuda: "));
-  EXPECT_ERROR(rt_cuda.remote->open(&stream, &ctx->heap), UNSUPPORTED, "cuda: ");
-  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 0, NULL, &target, NULL), UNSUPPORTED, "cuda: ");
+  EXPECT_ERROR(rt_cuda.remote->open(rt_device_at(&rt_cuda, 0), &stream, &ctx->heap), UNSUPPORTED, "cuda: ");
+  EXPECT_ERROR(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 0, NULL, &target, NULL), UNSUPPORTED,
+               "cuda: ");
 }
 
 int main(void) {

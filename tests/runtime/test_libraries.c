@@ -39,12 +39,11 @@ static void begin(void) {
       .context_push = fake_push, .context_pop = fake_pop, .error_name = fake_error, .error_string = fake_error};
   snprintf(driver.name, sizeof driver.name, "fake");
   push_fails = false;
-  rt_cuda_use(&driver);
-  rt_blas_use(&blas);
+  rt_device_use(rt_device_at(&rt_cuda, 0), &driver);
+  driver.blas = &blas;
 }
 static void end(void) {
-  rt_cuda_use(NULL);
-  rt_blas_use(NULL);
+  rt_device_use(rt_device_at(&rt_cuda, 0), NULL);
   assert_int_equal(pushed, 0);
   assert_int_equal(fake_blas.live, 0);
 }
@@ -100,13 +99,13 @@ static void test_list(void **state) {
 static void test_warm_up(void **state) {
   (void)state;
   begin();
-  rt_cuda_blas.warm_up();
+  rt_cuda_blas.warm_up(&driver);
   assert_true(fake_blas.calls > 0 && fake_blas.wish.alignment[0] == 256);
   int all = fake_blas.calls;
   for (int i = 1; i <= all; i++) { /* nothing is left, whatever fails */
     fake_blas.calls = 0;
     fake_blas.fail = i;
-    rt_cuda_blas.warm_up();
+    rt_cuda_blas.warm_up(&driver);
     assert_int_equal(fake_blas.live, 0);
   }
   fake_blas.fail = 0;
@@ -119,17 +118,50 @@ static void test_preload(void **state) {
   struct cg_target target = *cg_target_find("sm_90");
   begin();
   fake_blas.calls = 0;
-  rt_cuda.preload(&target);
-  rt_cuda.preload(NULL);
+  rt_cuda.preload(rt_device_at(&rt_cuda, 0), &target);
+  rt_cuda.preload(rt_device_at(&rt_cuda, 0), NULL);
   assert_int_equal(fake_blas.calls, 0);
   target.base.capabilities = BASE_LIBRARY_BLAS;
   for (int i = 0; i < 2; i++) {
-    rt_cuda.preload(&target);
-    rt_cuda.preload(NULL);
+    rt_cuda.preload(rt_device_at(&rt_cuda, 0), &target);
+    rt_cuda.preload(rt_device_at(&rt_cuda, 0), NULL);
     assert_int_equal(fake_blas.calls > 0, i == 0);
     fake_blas.calls = 0;
   }
   end();
+}
+
+/* ---- closing ------------------------------------------------------------------------------------------------ */
+
+static int released;
+static int fake_release(int device) {
+  assert_int_equal(pushed, 0);
+  released = device;
+  return 0;
+}
+
+/* What was opened for a device is closed: the library's handle in its context, then that. */
+static void test_close(void **state) {
+  (void)state;
+  struct base_heap heap;
+  base_heap_init(&heap, NULL);
+  for (int opened = 0; opened < 2; opened++) {
+    struct rt_cuda_driver *d = base_alloc(&heap, sizeof *d);
+    struct rt_blas *b = opened ? base_alloc(&heap, sizeof *b) : NULL;
+    begin();
+    assert_true(d != NULL && (b != NULL || !opened));
+    *d = driver;
+    rt_cuda_driver_init(d);
+    d->context_release = fake_release;
+    d->device = 3;
+    if (opened) *b = blas;
+    d->blas = b;
+    released = -1;
+    rt_cuda_close(d);
+    assert_int_equal(released, 3);
+    assert_int_equal(fake_blas.closed, opened);
+    end();
+  }
 }
 
 /* ---- querying algorithms ------------------------------------------------------------------------------------ */
@@ -140,20 +172,21 @@ static void test_query_algorithm(void **state) {
   int work = kern->library_call.work;
   begin();
   fake_blas.bytes[0] = 512;
-  EXPECT_OK(rt_cuda.query_algorithm(kern, NULL));
+  EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL));
   assert_true(kern->library_call.algorithm[0] == 1 && kern->mems[work].count == 512);
   assert_int_equal(kern->fns.at[0]->mems[work].count, 512);
   fake_blas.bytes[0] = 0;
-  EXPECT_OK(rt_cuda.query_algorithm(kern, NULL)); /* no bytes are one */
+  EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL)); /* no bytes are one */
   assert_int_equal(kern->mems[work].count, 1);
   fake_blas.offers = 0;
-  EXPECT_ERROR(rt_cuda.query_algorithm(kern, NULL), UNSUPPORTED, "has no algorithm");
+  EXPECT_ERROR(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED, "has no algorithm");
   push_fails = true;
-  EXPECT_ERROR(rt_cuda.query_algorithm(kern, NULL), INTERNAL, "its context");
+  EXPECT_ERROR(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL), INTERNAL, "its context");
   kern->library_call.kind = KERN_LIBRARY_NONE;
-  EXPECT_OK(rt_cuda.query_algorithm(kern, NULL));
+  EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL));
   kern->library_call.kind = (enum kern_library_kind)77;
-  EXPECT_ERROR(rt_cuda.query_algorithm(kern, NULL), UNSUPPORTED, "no library does calls of kind 77");
+  EXPECT_ERROR(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL), UNSUPPORTED,
+               "no library does calls of kind 77");
   end();
   kern_free(kern);
 }
@@ -172,7 +205,7 @@ static void test_no_work(void **state) {
   struct kern *kern = make_kernel(false, false);
   begin();
   EXPECT_ERROR(rt_cuda_call_query(&library, &driver, kern), INTERNAL, "greedy asks for 64 bytes of workspace");
-  EXPECT_OK(rt_cuda.query_algorithm(kern, NULL));
+  EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kern, NULL));
   assert_true(kern->library_call.algorithm[0] == 1 && fake_blas.wish.work == 0);
   end();
   kern_free(kern);
@@ -193,10 +226,10 @@ static void test_run(void **state) {
   for (int i = 0; i < N; i++) a[i] = (float)(i % 5) - 2, b[i] = (float)(i % 7) / 2, y[i] = 0;
   begin();
   fake_blas.bytes[0] = 0;
-  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(kernels[i], NULL));
+  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kernels[i], NULL));
   kernels[0]->mems[3].count = 64;
-  EXPECT_OK(
-      rt_cuda.build(&module, &ctx->heap, 2, (const struct kern *const *)kernels, cg_target_find("sm_90"), &stats));
+  EXPECT_OK(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, (const struct kern *const *)kernels,
+                          cg_target_find("sm_90"), &stats));
   assert_true(stats.compiled == 0 && stats.cached == 0); /* and there was no NVRTC */
   EXPECT_OK(kern_interp(kernels[0], &(struct kern_launch){.mems = same}, 0));
   for (size_t k = 0; k < 2; k++) {
@@ -225,11 +258,11 @@ static void test_failures(void **state) {
   struct rt_module *module;
   int failed = 0;
   begin();
-  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(kernels[i], NULL));
+  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kernels[i], NULL));
   for (int n = 1;; n++) {
     fake_blas.calls = 0;
     fake_blas.fail = n;
-    quern_status status = rt_cuda.build(&module, &ctx->heap, 2, list, target, NULL);
+    quern_status status = rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, target, NULL);
     rt_cuda.free(module);
     assert_int_equal(fake_blas.live, 0);
     if (fake_blas.calls < n) break;
@@ -240,14 +273,15 @@ static void test_failures(void **state) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     fault_begin(&fault);
-    quern_status status = rt_cuda.build(&module, &ctx->heap, 2, list, target, NULL);
+    quern_status status = rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, target, NULL);
     fault_end(&fault);
     EXPECT_FAULT(&fault, status);
     rt_cuda.free(module);
   }
   assert_true(fault.n > 3);
   push_fails = true;
-  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 2, list, target, NULL), INTERNAL, "its context");
+  EXPECT_ERROR(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, target, NULL), INTERNAL,
+               "its context");
   end();
   kern_free(kernels[0]);
   kern_free(kernels[1]);
@@ -261,10 +295,10 @@ static void test_refused(void **state) {
   struct rt_module *module;
   struct rt_stats stats = {0};
   begin();
-  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(kernels[i], NULL));
+  for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(rt_device_at(&rt_cuda, 0), kernels[i], NULL));
   fake_blas.late = SIDE;
-  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats), UNSUPPORTED,
-               "has no algorithm");
+  EXPECT_ERROR(rt_cuda.build(rt_device_at(&rt_cuda, 0), &module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats),
+               UNSUPPORTED, "has no algorithm");
   assert_int_equal(stats.n_refused, 2);
   for (int i = 0; i < 2; i++) assert_true(stats.refused[i] == kernels[i]->hash);
   end();
@@ -273,8 +307,8 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(test_list),    TEST(test_warm_up), TEST(test_preload),  TEST(test_query_algorithm),
-      TEST(test_no_work), TEST(test_run),     TEST(test_failures), TEST(test_refused)};
+  const struct CMUnitTest tests[] = {TEST(test_list),  TEST(test_warm_up),         TEST(test_preload),
+                                     TEST(test_close), TEST(test_query_algorithm), TEST(test_no_work),
+                                     TEST(test_run),   TEST(test_failures),        TEST(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

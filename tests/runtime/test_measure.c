@@ -95,25 +95,24 @@ static void test_measure(void **state) {
                                   .error_string = fake_error};
   fake_blas_open(&blas);
   blas.product = no_product;
-  rt_cuda_use(&driver);
-  rt_blas_use(&blas);
+  rt_device_use(rt_device_at(&rt_cuda, 0), &driver);
+  driver.blas = &blas;
   left = 0;
-  EXPECT_OK(rt_cuda.measure(&ctx->heap, &rates));
+  EXPECT_OK(rt_cuda.measure(rt_device_at(&rt_cuda, 0), &ctx->heap, &rates));
   const double all[] = {rates.f32, rates.tf32, rates.bf16,   rates.f16,
                         rates.f64, rates.copy, rates.cached, rates.launch};
   for (size_t i = 0; i < BASE_COUNT(all); i++) assert_true(all[i] > 0);
   assert_true(rates.cached >= rates.copy && held == 0 && fake_blas.live == 0);
   for (int i = 1; i < 200; i++) { /* each of the first calls of the driver */
     left = i;
-    assert_int_not_equal(rt_cuda.measure(&ctx->heap, &rates), QUERN_STATUS_OK);
+    assert_int_not_equal(rt_cuda.measure(rt_device_at(&rt_cuda, 0), &ctx->heap, &rates), QUERN_STATUS_OK);
     assert_true(held == 0 && fake_blas.live == 0);
   }
   left = 0;
   fake_blas.offers = 0; /* the library can do nothing: memory is still measured */
-  EXPECT_OK(rt_cuda.measure(&ctx->heap, &rates));
+  EXPECT_OK(rt_cuda.measure(rt_device_at(&rt_cuda, 0), &ctx->heap, &rates));
   assert_true(rates.bf16 == 0 && rates.copy > 0);
-  rt_cuda_use(NULL);
-  rt_blas_use(NULL);
+  rt_device_use(rt_device_at(&rt_cuda, 0), NULL);
 }
 
 int main(void) {

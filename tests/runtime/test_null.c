@@ -63,7 +63,7 @@ static struct cg_target with_flag(char march[512], const char *flag) {
 
 static quern_status build(const struct cg_target *target, struct rt_stats *stats) {
   struct rt_module *module = NULL;
-  quern_status status = rt_null.build(&module, &ctx->heap, 3, list, target, stats);
+  quern_status status = rt_null.build(rt_device_at(&rt_null, 0), &module, &ctx->heap, 3, list, target, stats);
   rt_null.free(module);
   return status;
 }
@@ -184,7 +184,8 @@ static void test_limits(void **state) {
     target.base.shared_bytes = 1 << 20; /* a row that promises too much */
     for (int quick = 0; quick < 2; quick++) {
       rt_null_quick(quick == 1);
-      quern_status status = rt_null.build(&module, &ctx->heap, 1, (const struct kern *[]){kern}, &target, NULL);
+      quern_status status = rt_null.build(rt_device_at(&rt_null, 0), &module, &ctx->heap, 1,
+                                          (const struct kern *[]){kern}, &target, NULL);
       assert_int_equal(status, cases[i].fits ? QUERN_STATUS_OK : QUERN_STATUS_INTERNAL);
       if (!cases[i].fits) assert_non_null(strstr(quern_last_error(), "bytes of shared memory and is given"));
       rt_null.free(module);
@@ -203,7 +204,8 @@ static void test_rows(void **state) {
     struct kern *kern = make_kernel(1, cg_gpus[i].base.shared_bytes / 4);
     struct rt_module *module = NULL;
     assert_true(cg_dynamic_shared_bytes(kern, 0, &cg_gpus[i]) == cg_gpus[i].base.shared_bytes);
-    EXPECT_OK(rt_null.build(&module, &ctx->heap, 1, (const struct kern *[]){kern}, &cg_gpus[i], NULL));
+    EXPECT_OK(rt_null.build(rt_device_at(&rt_null, 0), &module, &ctx->heap, 1, (const struct kern *[]){kern},
+                            &cg_gpus[i], NULL));
     rt_null.free(module);
     kern_free(kern);
   }

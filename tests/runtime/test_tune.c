@@ -98,9 +98,9 @@ static void test_identity(void **state) {
   uint64_t key[2];
   fake_memory_open("identity");
   driver.context_push = no_context; /* it has no libraries then */
-  rt_cuda_use(&driver);
-  assert_false(rt_cuda.identity(&ctx->heap, cg_target_find("sm_90"), key));
-  rt_cuda_use(NULL);
+  rt_device_use(rt_device_at(&rt_cuda, 0), &driver);
+  assert_false(rt_cuda.identity(rt_device_at(&rt_cuda, 0), &ctx->heap, cg_target_find("sm_90"), key));
+  rt_device_use(rt_device_at(&rt_cuda, 0), NULL);
 }
 
 int main(void) {

@@ -11,7 +11,7 @@ static inline void need_device(void) {
   struct rt_stream *stream;
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  if (rt_opencl.remote->open(&stream, &heap) != QUERN_STATUS_OK) {
+  if (rt_opencl.remote->open(rt_device_at(&rt_opencl, 0), &stream, &heap) != QUERN_STATUS_OK) {
     print_message("%s\n", quern_last_error());
     skip();
   }

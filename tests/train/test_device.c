@@ -64,6 +64,45 @@ static void across_devices(void **state) {
   assert_true(near(losses[1], losses[0]) && near(losses[2], losses[0]));
 }
 
+/* Runs on two devices of a process, in turn; and on the best there is, which they say by its own name. */
+static void side_by_side(void **state) {
+  (void)state;
+  static const char *const devices[] = {"interp", "interp:1", "auto"};
+  quern_config *configs[3];
+  quern_trainer *trainers[3];
+  quern_train_record records[3];
+  for (int d = 0; d < 3; d++) {
+    configs[d] = config_on(devices[d], "");
+    set(configs[d], "precision", "f32");
+    trainers[d] = trainer_of(configs[d]);
+    const char *name = quern_trainer_info(trainers[d])->device;
+    assert_true(d == 2 ? strcmp(name, "auto") != 0 : strcmp(name, devices[d]) == 0);
+  }
+  for (int i = 0; i < 3; i++) {
+    for (int d = 0; d < 3; d++) EXPECT_OK(quern_trainer_step(trainers[d], &records[d]));
+    assert_true(records[0].loss == records[1].loss && records[0].norm == records[1].norm);
+    assert_true(near(records[2].loss, records[0].loss));
+  }
+  for (int d = 0; d < 3; d++) {
+    quern_trainer_free(trainers[d]);
+    quern_config_free(configs[d]);
+  }
+}
+
+static void devices_that_there_are_not(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *words;
+  } rows[] = {{"interp:16", "device: there is no device \"interp:16\": of kind interp there are 16"},
+              {"cuda:x", "device: there is no device \"cuda:x\": what follows the colon must be a number"}};
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    quern_config *config = config_on(rows[i].name, "");
+    quern_trainer *trainer;
+    EXPECT_ERROR(quern_trainer_new(&trainer, config, NULL), INVALID, rows[i].words);
+    quern_config_free(config);
+  }
+}
+
 /* ---- steps that are not waited for ------------------------------------------------------------------------- */
 
 static void runs_ahead(void **state) {
@@ -131,7 +170,7 @@ static void missing_device(void **state) {
   struct rt_stream *stream;
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  if (rt_cuda.remote->open(&stream, &heap) == QUERN_STATUS_OK) {
+  if (rt_cuda.remote->open(rt_device_at(&rt_cuda, 0), &stream, &heap) == QUERN_STATUS_OK) {
     rt_cuda.remote->close(stream);
     skip();
   }
@@ -200,9 +239,11 @@ static void signals_stay(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(same_losses),     TEST(across_devices), TEST(runs_ahead),
-                                     TEST(same_tokens),     TEST(missing_device), TEST(precision_stays),
-                                     TEST(plans_for_cards), TEST(signals_stay)};
+  const struct CMUnitTest tests[] = {TEST(same_losses),     TEST(across_devices),
+                                     TEST(runs_ahead),      TEST(same_tokens),
+                                     TEST(missing_device),  TEST(precision_stays),
+                                     TEST(plans_for_cards), TEST(signals_stay),
+                                     TEST(side_by_side),    TEST(devices_that_there_are_not)};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) signal(numbers[i], on_signal);
   return cmocka_run_group_tests_name("train/device", tests, setup_folder, remove_folder);
 }

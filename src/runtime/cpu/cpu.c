@@ -7,14 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static quern_status target(struct cg_target *target) {
+static quern_status target(const quern_device *device, struct cg_target *target) {
+  (void)device;
   cg_target_detect(target);
   target->base.threads = rt_default_threads();
   return QUERN_STATUS_OK;
 }
 
 /* The first line of the compiler's own description. */
-static void describe(struct base_heap *heap, char *text, size_t bytes) {
+static void describe(const quern_device *device, struct base_heap *heap, char *text, size_t bytes) {
+  (void)device;
   char place[RT_PATH_BYTES];
   struct rt_cache cache;
   struct rt_cc cc;
@@ -45,8 +47,8 @@ static void warn_interpreted(void) {
         0, "there is no C compiler that works (cc, gcc, clang; see QUERN_CC): kernels are interpreted, which is slow");
 }
 
-static quern_status build(struct rt_module **out, struct base_heap *heap, size_t n, const struct kern *const *kernels,
-                          const struct cg_target *target, struct rt_stats *stats) {
+static quern_status build(const quern_device *device, struct rt_module **out, struct base_heap *heap, size_t n,
+                          const struct kern *const *kernels, const struct cg_target *target, struct rt_stats *stats) {
   struct rt_module *module;
   struct rt_stats own = {.room = stats ? stats->room : 0};
   bool compiler = true;
@@ -55,7 +57,7 @@ static quern_status build(struct rt_module **out, struct base_heap *heap, size_t
   QUERN_TRY(rt_module_new(&module, heap, n));
   quern_status status = n == 0 ? QUERN_STATUS_OK : rt_module_build(module, kernels, target, &own, &compiler);
   if (status == QUERN_STATUS_OK && !compiler)
-    status = rt_interp.build(&module->interpreted, heap, n, kernels, target, &own);
+    status = rt_interp.build(device, &module->interpreted, heap, n, kernels, target, &own);
   if (status != QUERN_STATUS_OK) {
     if (stats) stats->least_room = own.least_room;
     free_module(module);
@@ -128,8 +130,9 @@ static quern_status load_objects(struct rt_module *module, const struct kern *co
   return QUERN_STATUS_OK;
 }
 
-static quern_status from_objects(struct rt_module **out, struct base_heap *heap, size_t n,
+static quern_status from_objects(const quern_device *device, struct rt_module **out, struct base_heap *heap, size_t n,
                                  const struct kern *const *kernels, size_t n_objects, const struct rt_object *list) {
+  (void)device;
   struct rt_module *module;
   *out = NULL;
   QUERN_TRY(rt_module_new(&module, heap, n));
@@ -141,8 +144,15 @@ static quern_status from_objects(struct rt_module **out, struct base_heap *heap,
   return status;
 }
 
-const struct rt_device rt_cpu = {
+static bool find_identity(const quern_device *device, struct base_heap *heap, const struct cg_target *target,
+                          uint64_t key[2]) {
+  (void)device;
+  return rt_compiler_key(heap, target, key);
+}
+
+const struct rt_backend rt_cpu = {
     .name = "cpu",
+    .alike = 1,
     .describe = describe,
     .target = target,
     .build = build,
@@ -150,5 +160,5 @@ const struct rt_device rt_cpu = {
     .launch = launch,
     .objects = objects,
     .from_objects = from_objects,
-    .identity = rt_compiler_key,
+    .identity = find_identity,
 };

@@ -87,18 +87,36 @@ static quern_status load(struct rt_blas *blas) {
   return rt_blas_load(blas, library, dlsym);
 }
 
-static _Atomic(struct rt_blas *) used;
-void rt_blas_use(struct rt_blas *blas) { atomic_store(&used, blas); }
+static quern_status open_handle(void *what) {
+  struct rt_cuda_driver *driver = what;
+  struct base_heap heap;
+  base_heap_init(&heap, NULL);
+  struct rt_blas *blas = base_alloc_zero(&heap, sizeof *blas);
+  if (blas == NULL) return QUERN_STATUS_MEMORY;
+  quern_status status = load(blas);
+  if (status == QUERN_STATUS_OK)
+    atomic_store(&driver->blas, blas);
+  else
+    base_free(&heap, blas, sizeof *blas);
+  return status;
+}
 
-static quern_status load_any(void *what) { return load(what); }
+void rt_blas_close(struct rt_cuda_driver *driver) {
+  struct base_heap heap;
+  struct rt_blas *blas = atomic_exchange(&driver->blas, NULL);
+  if (blas == NULL) return;
+  (void)blas->destroy(blas->handle);
+  base_heap_init(&heap, NULL);
+  base_free(&heap, blas, sizeof *blas);
+}
 
-quern_status rt_blas_open(struct rt_blas **blas) {
-  static struct rt_once once = {.lock = PTHREAD_MUTEX_INITIALIZER};
-  static struct rt_blas opened;
-  *blas = atomic_load(&used);
+quern_status rt_blas_open(const struct rt_cuda_driver *driver, struct rt_blas **blas) {
+  struct rt_cuda_driver *d = (struct rt_cuda_driver *)driver; /* it is the device's */
+  *blas = atomic_load(&d->blas);
   if (*blas != NULL) return QUERN_STATUS_OK;
-  *blas = &opened;
-  return rt_once(&once, load_any, &opened);
+  QUERN_TRY(rt_once(&d->blas_once, open_handle, d));
+  *blas = atomic_load(&d->blas);
+  return QUERN_STATUS_OK;
 }
 
 /* ---- descriptors ------------------------------------------------------------------------------------------ */
@@ -362,14 +380,13 @@ quern_status rt_blas_run(const struct rt_blas *blas, void *made, void *stream, v
 
 static quern_status open_library(const struct rt_cuda_driver *driver, char *identity, size_t bytes) {
   struct rt_blas *blas;
-  (void)driver;
-  QUERN_TRY(rt_blas_open(&blas));
+  QUERN_TRY(rt_blas_open(driver, &blas));
   snprintf(identity, bytes, "%s", blas->identity);
   return QUERN_STATUS_OK;
 }
 
 /* A product of bf16 with sums of f32. */
-static void warm_up(void) {
+static void warm_up(const struct rt_cuda_driver *driver) {
   enum { COMPUTE_F32 = 68, TYPE_F32 = 0, TYPE_BF16 = 14, NO_END = 1 };
   const struct rt_blas_matrix matrix = {
       .type = TYPE_BF16, .size = 2, .rows = 256, .columns = 256, .leading = 256, .alignment = 256};
@@ -380,7 +397,7 @@ static void warm_up(void) {
   int n;
   any.a = any.b = any.c = any.d = any.aux = matrix;
   any.aux.mem = KERN_NONE;
-  if (rt_blas_open(&blas) != QUERN_STATUS_OK) return;
+  if (rt_blas_open(driver, &blas) != QUERN_STATUS_OK) return;
   struct rt_blas_product p = {.problem = any};
   if (make_all(&p, blas) == QUERN_STATUS_OK) (void)!rt_blas_choose(&p, blas, 0, choices, &n);
   rt_blas_product_fini(&p, blas);
@@ -389,35 +406,33 @@ static void warm_up(void) {
 static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct base_heap *heap,
                                     const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct rt_blas *blas;
-  QUERN_TRY(rt_blas_open(&blas));
+  QUERN_TRY(rt_blas_open(driver, &blas));
   return rt_blas_query_algorithm(blas, driver, heap, kern, call, bytes);
 }
 
 static quern_status plan(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                          void **made) {
   struct rt_blas *blas;
-  (void)driver;
-  QUERN_TRY(rt_blas_open(&blas));
+  QUERN_TRY(rt_blas_open(driver, &blas));
   return rt_blas_plan(blas, heap, kern, made);
 }
 
 static quern_status run(const struct rt_cuda_driver *driver, void *made, void *stream, void *const *mems, void *work) {
   struct rt_blas *blas;
-  (void)driver;
-  QUERN_TRY(rt_blas_open(&blas));
+  QUERN_TRY(rt_blas_open(driver, &blas));
   return rt_blas_run(blas, made, stream, mems, work);
 }
 
 static void free_plan(const struct rt_cuda_driver *driver, void *made) {
   struct rt_blas *blas;
-  (void)driver;
-  if (rt_blas_open(&blas) == QUERN_STATUS_OK) rt_blas_plan_free(blas, made);
+  if (rt_blas_open(driver, &blas) == QUERN_STATUS_OK) rt_blas_plan_free(blas, made);
 }
 
 const struct rt_cuda_library rt_cuda_blas = {.name = "cuBLASLt",
                                              .bit = BASE_LIBRARY_BLAS,
                                              .load = load_ahead,
                                              .open = open_library,
+                                             .close = rt_blas_close,
                                              .warm_up = warm_up,
                                              .query_algorithm = query_algorithm,
                                              .plan = plan,

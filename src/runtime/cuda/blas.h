@@ -55,10 +55,11 @@ void rt_blas_problem_print(const struct rt_blas_problem *problem, char *text, si
 /* Finds the functions by find, checks the version and makes the handle. UNSUPPORTED with what is wrong. */
 quern_status rt_blas_load(struct rt_blas *blas, void *library,
                           void *(*find)(void *library, const char *symbol)) QUERN_NODISCARD;
-/* The library of the process. */
-quern_status rt_blas_open(struct rt_blas **blas) QUERN_NODISCARD;
-/* For tests: what open gives from now on; NULL: the real one. */
-void rt_blas_use(struct rt_blas *blas);
+/* The library with a handle of the device. With its context current. driver->blas is it from then on: a test
+** sets it. */
+quern_status rt_blas_open(const struct rt_cuda_driver *driver, struct rt_blas **blas) QUERN_NODISCARD;
+/* Closes what was opened. With its context current. */
+void rt_blas_close(struct rt_cuda_driver *driver);
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_blas_check(const struct rt_blas *blas, int code, const char *what) QUERN_NODISCARD;
 

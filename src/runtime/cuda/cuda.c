@@ -9,20 +9,20 @@
 enum { THREADS_PER_SM = 2048, ROUNDS = 16, FEW_ROUNDS = 8 };
 _Static_assert(KERN_MAX_MEMS + KERN_MAX_SCALARS + 3 <= RT_CUDA_TABLE, "parameters of a launch");
 
-static quern_status find_target(struct cg_target *target) {
+static quern_status find_target(const quern_device *device, struct cg_target *target) {
   struct rt_cuda_driver *driver;
-  bool there = rt_cuda_open(&driver) == QUERN_STATUS_OK;
+  bool there = rt_cuda_open(device, &driver) == QUERN_STATUS_OK;
   *target = there ? *driver->target : *cg_target_find("sm_75");
   if (there) target->base.capabilities = rt_cuda_libraries(driver);
   if (there && cg_target_has_mma(target)) target->base.capabilities |= BASE_TENSOR_CORES;
   return QUERN_STATUS_OK;
 }
 
-static void describe(struct base_heap *heap, char *text, size_t bytes) {
+static void describe(const quern_device *device, struct base_heap *heap, char *text, size_t bytes) {
   struct rt_cuda_driver *driver;
   struct rt_nvrtc *nvrtc;
   (void)heap;
-  if (rt_cuda_open(&driver) != QUERN_STATUS_OK) {
+  if (rt_cuda_open(device, &driver) != QUERN_STATUS_OK) {
     snprintf(text, bytes, "%s", quern_last_error());
     return;
   }
@@ -35,20 +35,21 @@ static void describe(struct base_heap *heap, char *text, size_t bytes) {
   if (n > 0 && (size_t)n < bytes) rt_cuda_describe_libraries(driver, text + n, bytes - (size_t)n);
 }
 
-static void describe_more(char *text, size_t bytes) {
+static void describe_more(const quern_device *device, char *text, size_t bytes) {
   struct rt_cuda_driver *driver;
   text[0] = 0;
-  if (rt_cuda_open(&driver) == QUERN_STATUS_OK) rt_nccl_describe(text, bytes);
+  if (rt_cuda_open(device, &driver) == QUERN_STATUS_OK) rt_nccl_describe(text, bytes);
 }
 
 /* Everything that is named there may change what is compiled. */
-static bool find_identity(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]) {
+static bool find_identity(const quern_device *device, struct base_heap *heap, const struct cg_target *target,
+                          uint64_t key[2]) {
   char text[1024] = "";
   struct rt_cuda_driver *driver;
   (void)target;
   if (base_env_get(BASE_ENV_DUMP_DIR)[0] != 0 || base_env_int(BASE_ENV_TUNE) == 1) return false;
-  if (rt_cuda_open(&driver) != QUERN_STATUS_OK) return false;
-  describe(heap, text, sizeof text);
+  if (rt_cuda_open(device, &driver) != QUERN_STATUS_OK) return false;
+  describe(device, heap, text, sizeof text);
   struct rt_key made = rt_key_make(6, text, strlen(text));
   rt_cuda_tuned(heap, driver, text, sizeof text);
   rt_key_add(&made, text, strlen(text));
@@ -72,15 +73,15 @@ static quern_status find_compiler(struct rt_gpu_compiler *compiler, const struct
   return QUERN_STATUS_OK;
 }
 
-static quern_status build(struct rt_module **out, struct base_heap *heap, size_t n, const struct kern *const *kernels,
-                          const struct cg_target *target, struct rt_stats *stats) {
+static quern_status build(const quern_device *device, struct rt_module **out, struct base_heap *heap, size_t n,
+                          const struct kern *const *kernels, const struct cg_target *target, struct rt_stats *stats) {
   struct rt_cuda_driver *driver;
   struct rt_gpu_compiler compiler;
   struct rt_stats own = {0};
   struct rt_gpu_units units;
   double start = base_clock();
   *out = NULL;
-  QUERN_TRY(rt_cuda_open(&driver));
+  QUERN_TRY(rt_cuda_open(device, &driver));
   QUERN_TRY(find_compiler(&compiler, driver, n, kernels));
   QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, &compiler, &own));
   struct rt_module *module;
@@ -216,17 +217,36 @@ quern_status rt_cuda_launch_batch(struct rt_stream *stream, struct rt_module *mo
   return launch_rows(stream, module, k, n, launch, NULL, 0);
 }
 
-const struct rt_device rt_cuda = {.name = "cuda",
-                                  .describe = describe,
-                                  .describe_more = describe_more,
-                                  .target = find_target,
-                                  .usual_target = "sm_90+blas+dnn+mma",
-                                  .preload = rt_cuda_preload,
-                                  .query_algorithm = rt_cuda_query_algorithm,
-                                  .measure = rt_cuda_measure,
-                                  .build = build,
-                                  .free = rt_cuda_module_free,
-                                  .remote = &rt_cuda_remote,
-                                  .objects = rt_cuda_objects,
-                                  .from_objects = rt_cuda_from_objects,
-                                  .identity = find_identity};
+/* Kernels can be compiled for it, too. */
+static quern_status suits(const quern_device *device) {
+  struct rt_cuda_driver *driver;
+  struct rt_nvrtc *nvrtc;
+  int n;
+  QUERN_TRY(rt_device_count(device->backend, &n));
+  QUERN_TRY(rt_nvrtc_open(&nvrtc));
+  return rt_cuda_open(device, &driver);
+}
+
+static const char *find_model(const quern_device *device) {
+  struct rt_cuda_driver *driver;
+  return rt_cuda_open(device, &driver) == QUERN_STATUS_OK ? driver->name : "";
+}
+
+const struct rt_backend rt_cuda = {.name = "cuda",
+                                   .count = rt_cuda_count,
+                                   .suits = suits,
+                                   .close = rt_cuda_close,
+                                   .model = find_model,
+                                   .describe = describe,
+                                   .describe_more = describe_more,
+                                   .target = find_target,
+                                   .usual_target = "sm_90+blas+dnn+mma",
+                                   .preload = rt_cuda_preload,
+                                   .query_algorithm = rt_cuda_query_algorithm,
+                                   .measure = rt_cuda_measure,
+                                   .build = build,
+                                   .free = rt_cuda_module_free,
+                                   .remote = &rt_cuda_remote,
+                                   .objects = rt_cuda_objects,
+                                   .from_objects = rt_cuda_from_objects,
+                                   .identity = find_identity};

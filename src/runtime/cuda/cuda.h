@@ -8,16 +8,6 @@
 
 #include "runtime/gpu/gpu.h"
 
-/* ---- once (driver.c): what is opened once per process, by whoever comes first; all get the error of that time ----- */
-
-struct rt_once {
-  pthread_mutex_t lock;
-  bool tried;
-  quern_status status;
-  char error[256];
-};
-quern_status rt_once(struct rt_once *once, quern_status (*open)(void *what), void *what) QUERN_NODISCARD;
-
 /* ---- nvrtc.c -------------------------------------------------------------------------------------------------- */
 
 struct rt_nvrtc {
@@ -41,7 +31,11 @@ struct rt_gpu_compiler rt_nvrtc_checker(struct rt_nvrtc *nvrtc);
 
 /* ---- driver.c ------------------------------------------------------------------------------------------------- */
 
-/* The driver and the device that is used: of the process, opened once and never closed. */
+struct rt_blas;     /* blas.h */
+struct rt_cuda_dnn; /* dnn.c */
+
+/* A GPU, and the functions of the driver, by which it is used. Everything that is opened for it, by libraries too, is
+** in here. */
 struct rt_cuda_driver {
 #define DRIVER(NAME, SYMBOL, PARAMETERS) int(*NAME) PARAMETERS;
 #define OPTIONAL(NAME, SYMBOL, PARAMETERS) int(*NAME) PARAMETERS;
@@ -50,18 +44,32 @@ struct rt_cuda_driver {
 #undef DRIVER
 #undef OPTIONAL
 #undef NVRTC
-  int device, major, minor, multiprocessors, driver_version;
+  int ordinal, device, major, minor, multiprocessors, driver_version;
   void *context;
   char name[128];
   const struct cg_target *target;   /* the row of the device */
   bool ptx;                         /* it needs PTX of that row */
   atomic_int lost;                  /* the error after which nothing works any more; 0: none; -1: being written down */
   char failure[BASE_MESSAGE_BYTES]; /* its message */
+  struct rt_once blas_once, dnn_once;
+  struct rt_blas *_Atomic blas;    /* of cuBLASLt; NULL: nothing yet */
+  struct rt_cuda_dnn *_Atomic dnn; /* the same of cuDNN */
+  struct rt_cuda_waking {
+    pthread_mutex_t lock;
+    bool tried, runs;
+    int bits; /* of the libraries */
+    struct base_thread thread;
+  } preloading; /* libraries.c */
 };
 
-quern_status rt_cuda_open(struct rt_cuda_driver **driver) QUERN_NODISCARD;
-/* For tests: what open gives from now on; NULL: the real one. */
-void rt_cuda_use(struct rt_cuda_driver *driver);
+/* Opens a device; rt_device_use with a driver of a test goes before. */
+quern_status rt_cuda_open(const quern_device *device, struct rt_cuda_driver **driver) QUERN_NODISCARD;
+/* The close of the backend (runtime.h). */
+void rt_cuda_close(void *driver);
+/* Counts GPUs; UNSUPPORTED when there is no driver or no GPU. */
+quern_status rt_cuda_count(int *n) QUERN_NODISCARD;
+/* The locks of one that was just made, all else of which is zero or set. */
+void rt_cuda_driver_init(struct rt_cuda_driver *driver);
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_cuda_check(const struct rt_cuda_driver *driver, int code, const char *what) QUERN_NODISCARD;
 /* Calls of the driver between the two use the device's context; enter gives 0 or the error, leave the first of the two. */

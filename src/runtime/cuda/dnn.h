@@ -33,8 +33,10 @@ quern_status rt_dnn_check_version(struct rt_dnn *dnn) QUERN_NODISCARD;
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_dnn_check(const struct rt_dnn *dnn, int code, const char *what) QUERN_NODISCARD;
 
-/* (of tests, when no plan is in use) A library in the place of the process's; NULL: the real one again, when it is asked for. */
-void rt_dnn_use(const struct rt_dnn *dnn);
+struct rt_cuda_driver;
+/* (of tests, when no plan is in use) A library in the place of the device's; NULL: the real one again, when it is asked
+** for. */
+quern_status rt_dnn_use(struct rt_cuda_driver *driver, const struct rt_dnn *dnn) QUERN_NODISCARD;
 
 /* Numbers of a plan's tensors. Those before RT_DNN_SCALE are the call's, the next are numbers of the host, those from RT_DNN_SUMS on
 ** lie in the workspace. */

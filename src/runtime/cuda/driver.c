@@ -1,13 +1,12 @@
-/* runtime/cuda/driver.c -- libcuda and one device of it
-** The device is the first that the driver shows: CUDA_VISIBLE_DEVICES chooses. Its primary context is used, which other libraries of
-** the process share; calls push it and pop it, so that the caller's own stays current.
+/* runtime/cuda/driver.c -- libcuda and its devices
+** Ordinals count those that the driver shows: CUDA_VISIBLE_DEVICES chooses. The primary context of each is used, which
+** other libraries of the process share; calls push it and pop it, so that the caller's own stays current.
 ** keeps: nothing of CUDA is needed to build Quern, or to run anything else of it
 ** tests: tests/runtime/test_gpu.c, make test-cuda
 */
 #include "runtime/cuda/libraries.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,9 +63,11 @@ quern_status rt_cuda_check(const struct rt_cuda_driver *driver, int code, const 
   (void)driver->error_name(code, &name);
   (void)driver->error_string(code, &text);
   quern_status status = meaning_of(code);
-  status = base_error(status, "cuda: %s: %s (%s)", what, text != NULL ? text : "it failed",
+  char nth[16] = "";
+  if (driver->ordinal > 0) snprintf(nth, sizeof nth, ":%d", driver->ordinal);
+  status = base_error(status, "cuda%s: %s: %s (%s)", nth, what, text != NULL ? text : "it failed",
                       name != NULL ? name : "unknown error");
-  if (status == QUERN_STATUS_DEVICE) remember((struct rt_cuda_driver *)driver, code); /* it is the process's */
+  if (status == QUERN_STATUS_DEVICE) remember((struct rt_cuda_driver *)driver, code); /* it is the device's */
   return status;
 }
 
@@ -83,7 +84,15 @@ int rt_cuda_leave(const struct rt_cuda_driver *driver, int code) {
 
 /* ---- opening ----------------------------------------------------------------------------------------------- */
 
-static quern_status load(struct rt_cuda_driver *driver) {
+/* What the process has loaded, which does not change any more: libcuda's functions, and how many devices it shows. */
+static struct {
+  struct rt_once functions, count;
+  struct rt_cuda_driver driver; /* of no device */
+  int n_devices;
+} loaded = {.functions = {.lock = PTHREAD_MUTEX_INITIALIZER}, .count = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+static quern_status find_functions(void *what) {
+  struct rt_cuda_driver *driver = what;
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: there is no driver: libcuda.so.1 is not installed");
 #define NVRTC(...)
@@ -95,6 +104,25 @@ static quern_status load(struct rt_cuda_driver *driver) {
 #undef OPTIONAL
 #undef DRIVER
 #undef NVRTC
+  return QUERN_STATUS_OK;
+}
+
+static quern_status count_devices(void *what) {
+  struct rt_cuda_driver *d = what;
+  int code = d->init(0);
+  QUERN_CHECK(code != NO_DEVICE, UNSUPPORTED, "cuda: the driver is there, but no GPU");
+  QUERN_TRY(rt_cuda_check(d, code, "the driver does not start"));
+  QUERN_TRY(rt_cuda_check(d, d->device_count(&loaded.n_devices), "counting GPUs"));
+  QUERN_CHECK(loaded.n_devices > 0, UNSUPPORTED,
+              "cuda: the driver is there, but no GPU HINT: CUDA_VISIBLE_DEVICES may hide it");
+  (void)d->version(&d->driver_version);
+  return QUERN_STATUS_OK;
+}
+
+quern_status rt_cuda_count(int *n) {
+  QUERN_TRY(rt_once(&loaded.functions, find_functions, &loaded.driver));
+  QUERN_TRY(rt_once(&loaded.count, count_devices, &loaded.driver));
+  *n = loaded.n_devices;
   return QUERN_STATUS_OK;
 }
 
@@ -110,14 +138,7 @@ const struct cg_target *rt_cuda_row(int major, int minor, bool *ptx) {
 }
 
 static quern_status find_device(struct rt_cuda_driver *d) {
-  int n = 0;
-  int code = d->init(0);
-  QUERN_CHECK(code != NO_DEVICE, UNSUPPORTED, "cuda: the driver is there, but no GPU");
-  QUERN_TRY(rt_cuda_check(d, code, "the driver does not start"));
-  QUERN_TRY(rt_cuda_check(d, d->device_count(&n), "counting GPUs"));
-  QUERN_CHECK(n > 0, UNSUPPORTED, "cuda: the driver is there, but no GPU HINT: CUDA_VISIBLE_DEVICES may hide it");
-  QUERN_TRY(rt_cuda_check(d, d->device_get(&d->device, 0), "the first GPU"));
-  (void)d->version(&d->driver_version);
+  QUERN_TRY(rt_cuda_check(d, d->device_get(&d->device, d->ordinal), "the GPU"));
   (void)d->device_name(d->name, sizeof d->name, d->device);
   QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->major, ATTRIBUTE_MAJOR, d->device), d->name));
   QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->minor, ATTRIBUTE_MINOR, d->device), d->name));
@@ -128,38 +149,54 @@ static quern_status find_device(struct rt_cuda_driver *d) {
   return rt_cuda_check(d, d->context_retain(&d->context, d->device), "a context");
 }
 
-/* Libraries are loaded while the driver makes its context. */
-static quern_status open_device(struct rt_cuda_driver *d) {
+void rt_cuda_driver_init(struct rt_cuda_driver *driver) {
+  pthread_mutex_t *const locks[] = {&driver->blas_once.lock, &driver->dnn_once.lock, &driver->preloading.lock};
+  for (size_t i = 0; i < BASE_COUNT(locks); i++) pthread_mutex_init(locks[i], NULL);
+}
+
+static quern_status open_ordinal(struct rt_cuda_driver *d, int ordinal) {
+  int n;
+  QUERN_TRY(rt_cuda_count(&n));
+  QUERN_CHECK(ordinal < n, INVALID,
+              "cuda:%d: there is no such GPU: the driver shows %d HINT: CUDA_VISIBLE_DEVICES may hide it", ordinal, n);
+  *d = loaded.driver;
+  d->ordinal = ordinal;
+  rt_cuda_driver_init(d);
+  return find_device(d);
+}
+
+/* Libraries are loaded while the driver starts and makes its context. */
+static quern_status open_device(const quern_device *device, void **state) {
   struct base_thread thread;
-  QUERN_TRY(load(d));
+  struct base_heap heap;
+  QUERN_TRY(rt_once(&loaded.functions, find_functions, &loaded.driver));
+  base_heap_init(&heap, NULL);
+  struct rt_cuda_driver *d = base_alloc_zero(&heap, sizeof *d);
+  if (d == NULL) return QUERN_STATUS_MEMORY;
   bool preload = base_thread_start(&thread, rt_cuda_load_libraries, NULL) == QUERN_STATUS_OK;
-  quern_status status = find_device(d);
+  quern_status status = open_ordinal(d, device->ordinal);
   if (preload) base_thread_join(&thread);
+  *state = d;
+  if (status != QUERN_STATUS_OK) base_free(&heap, d, sizeof *d);
   return status;
 }
 
-quern_status rt_once(struct rt_once *once, quern_status (*open)(void *what), void *what) {
-  pthread_mutex_lock(&once->lock);
-  if (!once->tried) {
-    once->status = open(what);
-    if (once->status != QUERN_STATUS_OK) snprintf(once->error, sizeof once->error, "%s", quern_last_error());
-    once->tried = true;
+void rt_cuda_close(void *state) {
+  struct rt_cuda_driver *d = state;
+  struct base_heap heap;
+  void *popped;
+  if (d->context_push(d->context) == 0) {
+    rt_cuda_close_libraries(d);
+    (void)d->context_pop(&popped);
   }
-  pthread_mutex_unlock(&once->lock);
-  return once->status == QUERN_STATUS_OK ? QUERN_STATUS_OK : base_error(once->status, "%s", once->error);
+  (void)d->context_release(d->device);
+  base_heap_init(&heap, NULL);
+  base_free(&heap, d, sizeof *d);
 }
 
-static struct rt_cuda_driver *_Atomic instead; /* of a test */
-
-void rt_cuda_use(struct rt_cuda_driver *driver) { instead = driver; }
-
-static quern_status open_device_any(void *what) { return open_device(what); }
-
-quern_status rt_cuda_open(struct rt_cuda_driver **driver) {
-  static struct rt_once once = {.lock = PTHREAD_MUTEX_INITIALIZER};
-  static struct rt_cuda_driver opened;
-  *driver = instead;
-  if (*driver != NULL) return QUERN_STATUS_OK;
-  *driver = &opened;
-  return rt_once(&once, open_device_any, &opened);
+quern_status rt_cuda_open(const quern_device *device, struct rt_cuda_driver **driver) {
+  void *state;
+  QUERN_TRY(rt_device_open(device, open_device, &state));
+  *driver = state;
+  return QUERN_STATUS_OK;
 }

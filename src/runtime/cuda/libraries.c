@@ -60,45 +60,42 @@ void rt_cuda_load_libraries(void *unused) {
   (void)!rt_nvrtc_open(&nvrtc);
 }
 
-static struct {
-  pthread_mutex_t lock;
-  bool tried, runs;
-  int bits;
-  const struct rt_cuda_driver *driver;
-  struct base_thread thread;
-} preloading = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void warm_up_all(void *unused) {
-  const struct rt_cuda_driver *driver = preloading.driver;
+static void warm_up_all(void *arg) {
+  const struct rt_cuda_driver *driver = arg;
   void *popped;
-  (void)unused;
   if (driver->context_push(driver->context) != 0) return;
   for (size_t i = 0; i < BASE_COUNT(libraries); i++)
-    if (preloading.bits & libraries[i]->bit) libraries[i]->warm_up();
+    if (driver->preloading.bits & libraries[i]->bit) libraries[i]->warm_up(driver);
   (void)driver->context_pop(&popped);
 }
 
-static void wait_for_all(void) {
-  pthread_mutex_lock(&preloading.lock);
-  if (preloading.runs) base_thread_join(&preloading.thread);
-  preloading.runs = false;
-  pthread_mutex_unlock(&preloading.lock);
+static void wait_for_all(struct rt_cuda_driver *driver) {
+  struct rt_cuda_waking *w = &driver->preloading;
+  pthread_mutex_lock(&w->lock);
+  if (w->runs) base_thread_join(&w->thread);
+  w->runs = false;
+  pthread_mutex_unlock(&w->lock);
 }
 
-void rt_cuda_preload(const struct cg_target *target) {
-  struct rt_cuda_driver *driver;
-  if (target == NULL) wait_for_all();
+void rt_cuda_preload(const quern_device *device, const struct cg_target *target) {
+  struct rt_cuda_driver *driver = rt_device_opened(device);
+  if (target == NULL && driver != NULL) wait_for_all(driver);
   if (target == NULL || (target->base.capabilities & ~BASE_TENSOR_CORES) == 0 ||
-      rt_cuda_open(&driver) != QUERN_STATUS_OK)
+      rt_cuda_open(device, &driver) != QUERN_STATUS_OK)
     return;
-  pthread_mutex_lock(&preloading.lock);
-  if (!preloading.tried) {
-    preloading.tried = true;
-    preloading.bits = target->base.capabilities;
-    preloading.driver = driver;
-    preloading.runs = base_thread_start(&preloading.thread, warm_up_all, NULL) == QUERN_STATUS_OK;
+  struct rt_cuda_waking *w = &driver->preloading;
+  pthread_mutex_lock(&w->lock);
+  if (!w->tried) {
+    w->tried = true;
+    w->bits = target->base.capabilities;
+    w->runs = base_thread_start(&w->thread, warm_up_all, driver) == QUERN_STATUS_OK;
   }
-  pthread_mutex_unlock(&preloading.lock);
+  pthread_mutex_unlock(&w->lock);
+}
+
+void rt_cuda_close_libraries(struct rt_cuda_driver *driver) {
+  wait_for_all(driver);
+  for (size_t i = 0; i < BASE_COUNT(libraries); i++) libraries[i]->close(driver);
 }
 
 /* ---- querying algorithms---------------------------------------------------------------------------------- */
@@ -126,13 +123,13 @@ quern_status rt_cuda_call_query(const struct rt_cuda_library *library, struct rt
   return QUERN_STATUS_OK;
 }
 
-quern_status rt_cuda_query_algorithm(struct kern *kern, const struct cg_target *target) {
+quern_status rt_cuda_query_algorithm(const quern_device *device, struct kern *kern, const struct cg_target *target) {
   struct rt_cuda_driver *driver;
   (void)target;
   if (kern->library_call.kind == KERN_LIBRARY_NONE) return QUERN_STATUS_OK;
   const struct rt_cuda_library *library = rt_cuda_library_of(kern->library_call.kind);
   QUERN_CHECK(library != NULL, UNSUPPORTED, "cuda: no library does calls of kind %d", (int)kern->library_call.kind);
-  QUERN_TRY(rt_cuda_open(&driver));
+  QUERN_TRY(rt_cuda_open(device, &driver));
   return rt_cuda_call_query(library, driver, kern);
 }
 

@@ -6,8 +6,9 @@
 #define RUNTIME_CUDA_CALLS_H
 #include "runtime/cuda/cuda.h"
 
-/* A library that is loaded when it is first asked for, once per process, and never unloaded. All functions are called with the driver's
-** context current, and from several threads at once. run is called while a stream is captured, too: it neither allocates nor waits. */
+/* A library that is loaded when it is first asked for, opened once a device, and never unloaded. All functions are
+** called with the driver's context current, and from several threads at once. run is called while a stream is captured,
+** too: it neither allocates nor waits. */
 struct rt_cuda_library {
   const char *name; /* "cuBLASLt" */
   int bit;          /* BASE_LIBRARY_* */
@@ -15,8 +16,10 @@ struct rt_cuda_library {
   void (*load)(void);
   /* Loads it; identity is given its name and version, such as "cuBLASLt 13.0.1". UNSUPPORTED with what is missing. */
   quern_status (*open)(const struct rt_cuda_driver *driver, char *identity, size_t bytes);
+  /* Closes what was opened for a device, of which no plan is left. */
+  void (*close)(struct rt_cuda_driver *driver);
   /* Asks it anything, because the first query takes a tenth of a second; the answer is dropped. After open. */
-  void (*warm_up)(void);
+  void (*warm_up)(const struct rt_cuda_driver *driver);
   /* Asks how a call is done: fills call->algorithm (not all 0) and *bytes, the workspace it needs, which is aligned to 256.
   ** kern has the memories, all of which are aligned to 256 bytes; its own call is the one that is asked about.
   ** UNSUPPORTED: the library cannot do it. */
@@ -42,17 +45,23 @@ void rt_cuda_describe_libraries(const struct rt_cuda_driver *driver, char *text,
 
 /* Loads those that there are, and NVRTC: a thread's function. */
 void rt_cuda_load_libraries(void *unused);
-/* preload of the device (runtime.h): warms up the libraries of a target, once per process, in a thread, or waits for that. */
-void rt_cuda_preload(const struct cg_target *target);
+/* preload of the backend (runtime.h): warms up the libraries of a target, once per device, in a thread, or waits for
+** that. */
+void rt_cuda_preload(const quern_device *device, const struct cg_target *target);
 
-/* query_algorithm of the device (runtime.h). */
-quern_status rt_cuda_query_algorithm(struct kern *kern, const struct cg_target *target) QUERN_NODISCARD;
+/* Before a device is closed: waits for that thread, and closes what libraries have opened. With its context current. */
+void rt_cuda_close_libraries(struct rt_cuda_driver *driver);
+
+/* query_algorithm of the backend (runtime.h). */
+quern_status rt_cuda_query_algorithm(const quern_device *device, struct kern *kern,
+                                     const struct cg_target *target) QUERN_NODISCARD;
 /* A query of that library: fills the call's algorithm and the count of its workspace. */
 quern_status rt_cuda_call_query(const struct rt_cuda_library *library, struct rt_cuda_driver *driver,
                                 struct kern *kern) QUERN_NODISCARD;
 
-/* measure of the device (runtime.h): measure.c. */
-quern_status rt_cuda_measure(struct base_heap *heap, struct rt_rates *rates) QUERN_NODISCARD;
+/* measure of the backend (runtime.h): measure.c. */
+quern_status rt_cuda_measure(const quern_device *device, struct base_heap *heap,
+                             struct rt_rates *rates) QUERN_NODISCARD;
 
 /* A text that is another one after products were tuned for this GPU: programs from before may use slower algorithms. blas_tune.c. */
 void rt_cuda_tuned(struct base_heap *heap, const struct rt_cuda_driver *driver, char *text, size_t bytes);

@@ -123,15 +123,15 @@ static int measure_memory(const struct rt_cuda_driver *d, struct rt_rates *rates
   return code;
 }
 
-quern_status rt_cuda_measure(struct base_heap *heap, struct rt_rates *rates) {
+quern_status rt_cuda_measure(const quern_device *device, struct base_heap *heap, struct rt_rates *rates) {
   struct rt_cuda_driver *driver;
   struct rt_blas *blas;
   void *popped;
   *rates = (struct rt_rates){0};
-  QUERN_TRY(rt_cuda_open(&driver));
+  QUERN_TRY(rt_cuda_open(device, &driver));
   QUERN_TRY(rt_cuda_check(driver, driver->context_push(driver->context), "its context"));
   quern_status status = rt_cuda_check(driver, measure_memory(driver, rates), "measuring");
-  if (status == QUERN_STATUS_OK && rt_blas_open(&blas) == QUERN_STATUS_OK)
+  if (status == QUERN_STATUS_OK && rt_blas_open(driver, &blas) == QUERN_STATUS_OK)
     status = rt_blas_measure(blas, driver, heap, rates);
   (void)driver->context_pop(&popped);
   return status;

@@ -190,7 +190,7 @@ static quern_status read_binaries(struct rt_module *module, const struct rt_obje
   return QUERN_STATUS_OK;
 }
 
-quern_status rt_cuda_from_objects(struct rt_module **out, struct base_heap *heap, size_t n,
+quern_status rt_cuda_from_objects(const quern_device *device, struct rt_module **out, struct base_heap *heap, size_t n,
                                   const struct kern *const *kernels, size_t n_objects,
                                   const struct rt_object *objects) {
   struct rt_cuda_driver *driver;
@@ -202,7 +202,7 @@ quern_status rt_cuda_from_objects(struct rt_module **out, struct base_heap *heap
   QUERN_CHECK(n_objects > 0 && head[HEAD_N] == (int64_t)n && head[HEAD_UNITS] == (int64_t)n_objects - 1 &&
                   objects[0].n == (HEAD + n * ROW) * sizeof(int64_t) && in_range(head[HEAD_THREADS], 0, INT32_MAX),
               PARSE, "cuda: the table of %zu kernels is another's", n);
-  QUERN_TRY(rt_cuda_open(&driver));
+  QUERN_TRY(rt_cuda_open(device, &driver));
   QUERN_TRY(rt_cuda_module_new(&module, heap, driver, n, n_objects - 1, (int)head[HEAD_THREADS]));
   quern_status status = read_table(module, kernels, &objects[0]);
   if (status == QUERN_STATUS_OK) status = read_binaries(module, objects + 1);

@@ -30,8 +30,8 @@ void rt_cuda_module_free(struct rt_module *module);
 
 /* Of the device (runtime.h). */
 size_t rt_cuda_objects(const struct rt_module *module, const struct rt_object **objects);
-quern_status rt_cuda_from_objects(struct rt_module **module, struct base_heap *heap, size_t n,
-                                  const struct kern *const *kernels, size_t n_objects,
+quern_status rt_cuda_from_objects(const quern_device *device, struct rt_module **module, struct base_heap *heap,
+                                  size_t n, const struct kern *const *kernels, size_t n_objects,
                                   const struct rt_object *objects) QUERN_NODISCARD;
 
 #endif

@@ -58,10 +58,10 @@ static void close_stream(struct rt_stream *stream) {
   base_free(stream->heap, stream, sizeof *stream);
 }
 
-static quern_status open_stream(struct rt_stream **out, struct base_heap *heap) {
+static quern_status open_stream(const quern_device *device, struct rt_stream **out, struct base_heap *heap) {
   struct rt_cuda_driver *d;
   *out = NULL;
-  QUERN_TRY(rt_cuda_open(&d));
+  QUERN_TRY(rt_cuda_open(device, &d));
   struct rt_stream *stream = base_alloc_zero(heap, sizeof *stream);
   if (stream == NULL) return QUERN_STATUS_MEMORY;
   *stream = (struct rt_stream){.heap = heap, .driver = d, .last = "", .sync = base_env_int(BASE_ENV_SYNC) == 1};
@@ -111,10 +111,10 @@ static int order_uploads(const struct rt_stream *stream) {
   return code != 0 ? code : d->stream_wait_event(stream->async_uploads.queue, stream->async_uploads.reuse_fence, 0);
 }
 
-static quern_status find_room(int64_t *free, int64_t *total) {
+static quern_status find_room(const quern_device *device, int64_t *free, int64_t *total) {
   struct rt_cuda_driver *d;
   size_t left = 0, all = 0;
-  QUERN_TRY(rt_cuda_open(&d));
+  QUERN_TRY(rt_cuda_open(device, &d));
   int code = rt_cuda_enter(d);
   if (code == 0) code = rt_cuda_leave(d, d->info(&left, &all));
   *free = (int64_t)left;

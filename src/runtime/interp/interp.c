@@ -12,15 +12,16 @@ struct rt_module {
   const struct kern *kernels[]; /* of the caller, who keeps them */
 };
 
-static quern_status find_target(struct cg_target *target) {
+static quern_status find_target(const quern_device *device, struct cg_target *target) {
+  (void)device;
   cg_target_detect(target);
   target->base.threads = rt_default_threads();
   return QUERN_STATUS_OK;
 }
 
-static quern_status build(struct rt_module **module, struct base_heap *heap, size_t n,
+static quern_status build(const quern_device *device, struct rt_module **module, struct base_heap *heap, size_t n,
                           const struct kern *const *kernels, const struct cg_target *target, struct rt_stats *stats) {
-  (void)target;
+  (void)device, (void)target;
   double start = base_clock();
   size_t bytes;
   *module = NULL;
@@ -47,14 +48,16 @@ static quern_status launch(struct rt_module *module, size_t k, const struct kern
   return kern_interp(module->kernels[k], launch, 0);
 }
 
-static void describe(struct base_heap *heap, char *text, size_t bytes) {
+static void describe(const quern_device *device, struct base_heap *heap, char *text, size_t bytes) {
+  (void)device;
   (void)heap;
   snprintf(text, bytes, "the kernel interpreter: slow, and checks what kernels do");
 }
 
-const struct rt_device rt_interp = {.name = "interp",
-                                    .describe = describe,
-                                    .target = find_target,
-                                    .build = build,
-                                    .free = free_module,
-                                    .launch = launch};
+const struct rt_backend rt_interp = {.name = "interp",
+                                     .alike = RT_MOST_DEVICES,
+                                     .describe = describe,
+                                     .target = find_target,
+                                     .build = build,
+                                     .free = free_module,
+                                     .launch = launch};

@@ -10,7 +10,8 @@ struct rt_module {
   struct base_heap *heap;
 };
 
-static quern_status find_target(struct cg_target *target) {
+static quern_status find_target(const quern_device *device, struct cg_target *target) {
+  (void)device;
   cg_target_detect(target);
   target->base.threads = rt_default_threads();
   return QUERN_STATUS_OK;
@@ -64,8 +65,9 @@ static quern_status compile_all(struct base_heap *heap, size_t n, const struct k
   return base_error(status, "kernels that can be compiled alone cannot be together: %s", message);
 }
 
-static quern_status build(struct rt_module **module, struct base_heap *heap, size_t n,
+static quern_status build(const quern_device *device, struct rt_module **module, struct base_heap *heap, size_t n,
                           const struct kern *const *kernels, const struct cg_target *target, struct rt_stats *stats) {
+  (void)device;
   double start = base_clock();
   struct rt_stats own = {0};
   *module = NULL;
@@ -92,10 +94,16 @@ static quern_status launch(struct rt_module *module, size_t k, const struct kern
                     "device null: kernel %zu was not run: this device only checks that programs compile", k);
 }
 
-static void describe(struct base_heap *heap, char *text, size_t bytes) {
+static void describe(const quern_device *device, struct base_heap *heap, char *text, size_t bytes) {
+  (void)device;
   (void)heap;
   snprintf(text, bytes, "compiles everything but the C, CUDA C too, runs nothing");
 }
 
-const struct rt_device rt_null = {
-    .name = "null", .describe = describe, .target = find_target, .build = build, .free = free_module, .launch = launch};
+const struct rt_backend rt_null = {.name = "null",
+                                   .alike = RT_MOST_DEVICES,
+                                   .describe = describe,
+                                   .target = find_target,
+                                   .build = build,
+                                   .free = free_module,
+                                   .launch = launch};

@@ -1,21 +1,24 @@
 /* runtime/opencl/buffers.c -- memory of an OpenCL device, and what is done with it in order
 ** OpenCL has no addresses: an allocation has a number, which is the upper part of the addresses that the engine counts with.
-** So an address that the host follows by mistake is one that nothing lies at.
+** The uppermost bits are the ordinal of the device. So an address that the host follows by mistake, or another device,
+** is one that nothing lies at.
 ** tests: tests/engine/test_remote.c
 */
 #include "runtime/opencl/opencl.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 
-enum { OFFSET_BITS = 40, MOST_SLOTS = 1 << 14, MEM_READ_WRITE = 1, BLOCKING = 1 };
+enum { OFFSET_BITS = 40, MEM_READ_WRITE = 1, BLOCKING = 1 };
 
-static void *_Atomic slots[MOST_SLOTS]; /* buffers; number 0 is none */
+static void *_Atomic *find_slot(struct rt_cl *cl, const void *address) {
+  uintptr_t number = (uintptr_t)address >> OFFSET_BITS;
+  return number / RT_CL_SLOTS == (uintptr_t)cl->ordinal ? &cl->slots[number % RT_CL_SLOTS] : NULL;
+}
 
-void *rt_cl_find(const void *address, size_t *offset) {
-  uintptr_t at = (uintptr_t)address;
-  *offset = at & (((uintptr_t)1 << OFFSET_BITS) - 1);
-  return at >> OFFSET_BITS < MOST_SLOTS ? slots[at >> OFFSET_BITS] : NULL;
+void *rt_cl_find(struct rt_cl *cl, const void *address, size_t *offset) {
+  void *_Atomic *slot = find_slot(cl, address);
+  *offset = (uintptr_t)address & (((uintptr_t)1 << OFFSET_BITS) - 1);
+  return slot != NULL ? atomic_load(slot) : NULL;
 }
 
 /* ---- streams ---------------------------------------------------------------------------------------------- */
@@ -29,11 +32,11 @@ static void close_stream(struct rt_stream *stream) {
   base_free(stream->heap, stream, sizeof *stream);
 }
 
-static quern_status open_stream(struct rt_stream **out, struct base_heap *heap) {
+static quern_status open_stream(const quern_device *device, struct rt_stream **out, struct base_heap *heap) {
   struct rt_cl *cl;
   int32_t code, other = 0;
   *out = NULL;
-  QUERN_TRY(rt_cl_open(&cl));
+  QUERN_TRY(rt_cl_open(device, &cl));
   struct rt_stream *stream = base_alloc_zero(heap, sizeof *stream);
   if (stream == NULL) return QUERN_STATUS_MEMORY;
   *stream = (struct rt_stream){.heap = heap, .cl = cl};
@@ -71,31 +74,31 @@ static quern_status allocate(struct rt_stream *stream, size_t bytes, void **at) 
   QUERN_TRY(rt_cl_check(code, what));
   code = cl->clEnqueueFillBuffer(stream->queue, buffer, &zero, 1, 0, room, 0, NULL, NULL);
   pthread_mutex_lock(&cl->lock);
-  while (number < MOST_SLOTS && slots[number] != NULL) number++;
-  if (code == 0 && number < MOST_SLOTS) slots[number] = buffer;
+  while (number < RT_CL_SLOTS && cl->slots[number] != NULL) number++;
+  if (code == 0 && number < RT_CL_SLOTS) cl->slots[number] = buffer;
   pthread_mutex_unlock(&cl->lock);
-  if (code == 0 && number < MOST_SLOTS) {
-    *at = (void *)((uintptr_t)number << OFFSET_BITS);
+  if (code == 0 && number < RT_CL_SLOTS) {
+    *at = (void *)(((uintptr_t)cl->ordinal * RT_CL_SLOTS + number) << OFFSET_BITS);
     return QUERN_STATUS_OK;
   }
   (void)cl->clReleaseMemObject(buffer);
   QUERN_TRY(rt_cl_check(code, what));
-  return base_error(QUERN_STATUS_MEMORY, "opencl: more than %d allocations", MOST_SLOTS);
+  return base_error(QUERN_STATUS_MEMORY, "opencl: more than %d allocations", RT_CL_SLOTS);
 }
 
 static void release(struct rt_stream *stream, void *at, size_t bytes) {
   struct rt_cl *cl = stream->cl;
-  size_t number = (uintptr_t)at >> OFFSET_BITS;
+  void *_Atomic *slot = at != NULL ? find_slot(cl, at) : NULL;
   (void)bytes;
-  if (number == 0 || number >= MOST_SLOTS) return;
+  if (slot == NULL) return;
   (void)cl->clFinish(stream->queue);
-  void *buffer = atomic_exchange(&slots[number], NULL);
+  void *buffer = atomic_exchange(slot, NULL);
   if (buffer != NULL) (void)cl->clReleaseMemObject(buffer);
 }
 
 static quern_status upload(struct rt_stream *stream, void *to, const void *from, size_t bytes) {
   size_t at;
-  void *buffer = rt_cl_find(to, &at);
+  void *buffer = rt_cl_find(stream->cl, to, &at);
   if (bytes == 0) return QUERN_STATUS_OK;
   QUERN_ASSERT(buffer != NULL);
   return rt_cl_check(stream->cl->clEnqueueWriteBuffer(stream->queue, buffer, BLOCKING, at, bytes, from, 0, NULL, NULL),
@@ -104,7 +107,7 @@ static quern_status upload(struct rt_stream *stream, void *to, const void *from,
 
 static quern_status download(struct rt_stream *stream, void *to, const void *from, size_t bytes) {
   size_t at;
-  void *buffer = rt_cl_find(from, &at);
+  void *buffer = rt_cl_find(stream->cl, from, &at);
   if (bytes == 0) return QUERN_STATUS_OK;
   QUERN_ASSERT(buffer != NULL);
   return rt_cl_check(stream->cl->clEnqueueReadBuffer(stream->queue, buffer, BLOCKING, at, bytes, to, 0, NULL, NULL),
@@ -113,7 +116,7 @@ static quern_status download(struct rt_stream *stream, void *to, const void *fro
 
 static quern_status copy(struct rt_stream *stream, void *to, const void *from, size_t bytes) {
   size_t to_at, from_at;
-  void *to_buffer = rt_cl_find(to, &to_at), *from_buffer = rt_cl_find(from, &from_at);
+  void *to_buffer = rt_cl_find(stream->cl, to, &to_at), *from_buffer = rt_cl_find(stream->cl, from, &from_at);
   if (bytes == 0 || to == from) return QUERN_STATUS_OK;
   QUERN_ASSERT(to_buffer != NULL && from_buffer != NULL);
   return rt_cl_check(
@@ -124,7 +127,7 @@ static quern_status copy(struct rt_stream *stream, void *to, const void *from, s
 static quern_status fill(struct rt_stream *stream, void *at, int byte, size_t bytes) {
   size_t offset;
   unsigned char value = (unsigned char)byte;
-  void *buffer = rt_cl_find(at, &offset);
+  void *buffer = rt_cl_find(stream->cl, at, &offset);
   if (bytes == 0) return QUERN_STATUS_OK;
   QUERN_ASSERT(buffer != NULL);
   return rt_cl_check(stream->cl->clEnqueueFillBuffer(stream->queue, buffer, &value, 1, offset, bytes, 0, NULL, NULL),

@@ -18,15 +18,16 @@ struct rt_module {
   struct rt_gpu_kernel kernels[];
 };
 
-static quern_status find_target(struct cg_target *target) {
+static quern_status find_target(const quern_device *device, struct cg_target *target) {
+  (void)device;
   *target = *cg_target_find("opencl");
   return QUERN_STATUS_OK;
 }
 
-static void describe(struct base_heap *heap, char *text, size_t bytes) {
+static void describe(const quern_device *device, struct base_heap *heap, char *text, size_t bytes) {
   struct rt_cl *cl;
   (void)heap;
-  if (rt_cl_open(&cl) == QUERN_STATUS_OK)
+  if (rt_cl_open(device, &cl) == QUERN_STATUS_OK)
     snprintf(text, bytes, "%s", cl->identity);
   else
     snprintf(text, bytes, "%s", quern_last_error());
@@ -122,14 +123,14 @@ static quern_status new_module(struct rt_module **out, struct rt_cl *cl, struct 
   return QUERN_STATUS_OK;
 }
 
-static quern_status build(struct rt_module **module, struct base_heap *heap, size_t n,
+static quern_status build(const quern_device *device, struct rt_module **module, struct base_heap *heap, size_t n,
                           const struct kern *const *kernels, const struct cg_target *target, struct rt_stats *stats) {
   struct rt_cl *cl;
   struct rt_stats own = {0};
   struct rt_gpu_units units;
   double start = base_clock();
   *module = NULL;
-  QUERN_TRY(rt_cl_open(&cl));
+  QUERN_TRY(rt_cl_open(device, &cl));
   const struct rt_gpu_compiler compiler = {
       .name = "opencl", .identity = cl->identity, .end = ".cl", .most = UNIT_KERNELS, .self = cl, .compile = compile};
   QUERN_TRY(rt_gpu_units_make(&units, heap, n, kernels, target, &compiler, &own));
@@ -159,13 +160,13 @@ struct table {
   int64_t args[RT_CL_ARGS];
 };
 
-static quern_status make_table(struct table *table, const struct rt_gpu_kernel *kernel,
+static quern_status make_table(struct table *table, struct rt_cl *cl, const struct rt_gpu_kernel *kernel,
                                const struct kern_launch *launch) {
   table->n = 0;
   for (int i = 0; i < kernel->n_mems; i++) {
     size_t offset;
     int number = 0;
-    void *buffer = rt_cl_find(launch->mems[i], &offset);
+    void *buffer = rt_cl_find(cl, launch->mems[i], &offset);
     while (buffer != NULL && number < table->n && table->buffers[number] != buffer) number++;
     QUERN_CHECK(number < CG_BUFFERS, UNSUPPORTED, "opencl: kernel %s uses memory of more than %d allocations",
                 kernel->name, (int)CG_BUFFERS);
@@ -201,8 +202,8 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
   size_t offset, bytes = (size_t)(2 * kernel->n_mems + kernel->n_scalars) * sizeof(int64_t);
   QUERN_ASSERT(k < module->n);
   if (launch->runs != NULL) launch->runs->compiled++;
-  QUERN_TRY(make_table(&table, kernel, launch));
-  void *own = kernel->scratch ? rt_cl_find(scratch, &offset) : stream->args;
+  QUERN_TRY(make_table(&table, cl, kernel, launch));
+  void *own = kernel->scratch ? rt_cl_find(cl, scratch, &offset) : stream->args;
   QUERN_ASSERT(own != NULL && (!kernel->scratch || offset == 0));
   if (bytes > 0)
     QUERN_TRY(rt_cl_check(cl->clEnqueueWriteBuffer(stream->queue, stream->args, 1, 0, bytes, table.args, 0, NULL, NULL),
@@ -225,10 +226,25 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
   return QUERN_STATUS_OK;
 }
 
-const struct rt_device rt_opencl = {.name = "opencl",
-                                    .describe = describe,
-                                    .target = find_target,
-                                    .usual_target = "opencl",
-                                    .build = build,
-                                    .free = free_module,
-                                    .remote = &rt_cl_remote};
+static const char *find_model(const quern_device *device) {
+  struct rt_cl *cl;
+  return rt_cl_open(device, &cl) == QUERN_STATUS_OK ? cl->name : "";
+}
+
+static int64_t find_memory(const quern_device *device) {
+  struct rt_cl *cl;
+  return rt_cl_open(device, &cl) == QUERN_STATUS_OK ? (int64_t)cl->memory : 0;
+}
+
+const struct rt_backend rt_opencl = {.name = "opencl",
+                                     .count = rt_cl_count,
+                                     .suits = rt_cl_suits,
+                                     .close = rt_cl_close,
+                                     .model = find_model,
+                                     .memory = find_memory,
+                                     .describe = describe,
+                                     .target = find_target,
+                                     .usual_target = "opencl",
+                                     .build = build,
+                                     .free = free_module,
+                                     .remote = &rt_cl_remote};
