@@ -1,5 +1,5 @@
 /* examples/mlp.c -- trains a small network to tell two spirals apart, and draws what it has learned
-** The step (forward, backward, update by Adam) is one graph, built once; the reference evaluator runs it.
+** The step (forward, backward, update by Adam) is one graph, built once, and compiled when quern_eval is first asked for it.
 ** Usage: mlp [STEPS [SEED]]. Ctrl-C ends the training early and shows what there is.
 */
 #include <math.h>
@@ -110,8 +110,7 @@ static int train(quern_context *ctx, struct memory *m, int steps) {
       quern_mean(quern_cast(quern_eq(quern_argmax(logits, 1, false), quern_cast(y, QUERN_DTYPE_I64)), QUERN_DTYPE_F32),
                  QUERN_ALL, false);
   if (quern_context_check(ctx) != QUERN_STATUS_OK) return fail("the step");
-  printf("one step is a graph of %zu nodes; %d points, %d steps on the reference evaluator\n", quern_context_nodes(ctx),
-         POINTS, steps);
+  printf("one step is a graph of %zu nodes; %d points, %d compiled steps\n", quern_context_nodes(ctx), POINTS, steps);
 
   quern_feed feeds[1 + 3 * PARAMS];
   int now = 0;
