@@ -38,6 +38,8 @@ headers-self     tools/check_headers.sh --selftest
 headers          tools/check_headers.sh
 symbols-self     tools/check_symbols.sh --selftest
 symbols          tools/check_symbols.sh
+words-self       tools/check_words.sh --selftest
+words            tools/check_words.sh
 mutate-self      $python tools/mutate.py --selftest
 docs-self        $python tools/docs.py --selftest
 unit             ctest --test-dir build --no-tests=error -j2 -V
@@ -75,12 +77,13 @@ property-cpu     build/quernprop --device cpu --graphs 1000
 property-calls   build/quernprop --device interp --target sm_90+blas+dnn --graphs 5000
 nets             build/quernnets --models short --random 20
 nets-run         build/quernnets --run 60 --run-models short
-compare-self       $python tests/oracle/compare.py --selftest
-compare-io-self    $python tests/oracle/compare_safetensors.py --selftest
+compare-self     $python tests/oracle/compare.py --selftest
+compare-io-self  $python tests/oracle/compare_safetensors.py --selftest
 plant            tests/driver/plant.sh build
 plant-nvrtc      tests/driver/plant_nvrtc.sh build
 program          build/quern --help
 install          tests/install/run.sh
+examples         tools/examples.sh build
 kill             tests/kill/run.sh build 5
 docs             $python tools/docs.py
 asan             tools/sanitize.sh asan

@@ -82,7 +82,7 @@ typedef struct quern_measure_options {
   size_t size;              /* of this struct */
   double seconds;           /* of timed runs, about, but one run at least; 0: 1 */
   int warm_up, most_runs;   /* runs before, which are not timed, 0: 3; timed runs, 0: 100000 */
-  int64_t rows;             /* of the leading dimension, in each run; 0: the most */
+  int64_t rows;             /* of the dynamic batch, in each run; 0: the most */
   quern_instance *instance; /* that runs, and whose states change; NULL: one of its own, with states made up */
   bool (*stop)(void *user); /* (may be NULL) Asked before every run: true ends it */
   void *user;

@@ -74,8 +74,8 @@ static bool is_unfused(const struct engine_build *b, size_t subgraph, size_t pla
   return false;
 }
 
-/* The groups of a unit. */
-static quern_status fuse_cluster(struct engine_build *b, size_t u, struct pass_groups *groups) {
+/* The fusion groups of a subgraph. */
+static quern_status fuse_subgraph(struct engine_build *b, size_t u, struct pass_groups *groups) {
   struct pass_options passes = b->passes;
   size_t *places = base_arena_alloc(&b->arena, (b->request->n_unfused + 1) * sizeof *places);
   if (places == NULL) return QUERN_STATUS_MEMORY;
@@ -88,7 +88,7 @@ static quern_status fuse_cluster(struct engine_build *b, size_t u, struct pass_g
 quern_status engine_make_groups(struct engine_build *b) {
   for (size_t u = 0; u < b->subgraphs.n; u++) { /* grows while control is met */
     struct pass_groups groups = {0};
-    QUERN_TRY(fuse_cluster(b, u, &groups));
+    QUERN_TRY(fuse_subgraph(b, u, &groups));
     b->subgraphs.at[u].groups = groups;
     b->subgraphs.at[u].grouped = true;
     for (size_t i = 0; i < groups.groups.n; i++) {
@@ -164,16 +164,21 @@ static quern_status take_kernel(struct engine_build *b, struct kern *kern, int *
   return status != QUERN_STATUS_OK ? status : QUERN_STATUS_MEMORY;
 }
 
+void engine_schedule(const struct engine_build *b, const struct pass_group *group, struct sched *sched) {
+  const struct base_target *target = &b->program->target.base;
+  sched_choose(sched, group, target, b->request->options.optimise);
+  (void)sched_wisdom_apply(&b->wisdom, group, target, sched);
+}
+
 /* Makes the kernel of a group, and that of a constant that is packed for it. */
 static quern_status make_kernels(struct engine_build *b, struct known *known) {
   const struct pass_group *group = known->group;
   const struct base_target *target = &b->program->target.base;
-  struct sched sched = {0};
+  struct sched sched;
   struct kern *kern;
   if (b->request->fails != NULL && b->request->fails(group))
     return base_error(QUERN_STATUS_INTERNAL, "this group is to fail");
-  sched_choose(&sched, group, target, b->request->options.optimise);
-  (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
+  engine_schedule(b, group, &sched);
   sched.rows = known->rows;
   sched.unaligned_base = known->unaligned_base;
   sched.fast = b->passes.approximate;
