@@ -237,9 +237,9 @@ struct quern_context {
   bool growing; /* between ir_growth_begin and its end */
   uint32_t growth_from;
   uint64_t growth_most;
-  struct ir_buffer_cache buffer_cache,
-      remote_cache;          /* of the host; of the device that eager use runs on, if it has its own */
-  struct ir_remote *remote; /* the latter's memory; NULL: there is none */
+  struct ir_buffer_cache buffer_cache; /* blocks of the host */
+  struct ir_buffer_cache remote_cache; /* of the device that eager use runs on, if it has its own memory */
+  struct ir_remote *remote;            /* the latter's memory; NULL: there is none */
   BASE_VEC(struct ir_mark) marks;
   BASE_VEC(struct ir_entry) entries;
   uint64_t next_mark;
