@@ -4,8 +4,10 @@
 #include "bench.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- cases -------------------------------------------------------------------------------------------------- */
 
@@ -110,11 +112,32 @@ static int unknown_suite(const struct cli_call *call) {
                    nearest != NULL ? "'?" : "");
 }
 
+/* A path of something that is there, or of what can be no suite. */
+static bool is_file(const char *word) { return access(word, F_OK) == 0 || strpbrk(word, "/.") != NULL; }
+
+static int run_file(const struct cli_call *call) {
+  static const char *const of_suites[] = {"--only", "--quick", "--rounds", "--write"};
+  for (size_t i = 0; i < sizeof of_suites / sizeof *of_suites; i++)
+    if (cli_has(call, of_suites[i], NULL)) return cli_usage(call->command, "%s is of suites", of_suites[i]);
+  return bench_run_file(call);
+}
+
+/* What is of files only is not given. */
+static int check_suite(const struct cli_call *call) {
+  const char *option = cli_first_given(call, false);
+  if (cli_has(call, "--batch", NULL)) option = "--batch";
+  if (cli_has(call, "--seconds", NULL)) option = "--seconds";
+  if (option != NULL) return cli_usage(call->command, "%s is of graphs and programs", option);
+  if (call->n_files > 1) return cli_usage(call->command, "takes one suite, '%s' is one more", call->files[1]);
+  return CLI_OK;
+}
+
 static int run_bench(const struct cli_call *call) {
   struct bench_run run = {.suite = find_suite(call->files[0]), .slice = 0.02};
   const char *json = NULL;
   int64_t rounds = 11, threads;
-  if (run.suite == NULL) return unknown_suite(call);
+  if (run.suite == NULL) return is_file(call->files[0]) ? run_file(call) : unknown_suite(call);
+  if (check_suite(call) != CLI_OK) return CLI_USAGE;
   threads = run.suite->threads;
   cli_has(call, "--json", &json);
   cli_has(call, "--only", &run.only);
@@ -155,15 +178,23 @@ static const struct cli_option options[] = {
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
     {"--quick", 0, NULL, "of cuda: the most important cases, in fewer rounds"},
     {"--rounds", 0, "N", "rounds of all sides, one after another (11; cuda: 7)"},
-    {"--threads", 0, "N", "threads of cases that do not set them (1; train and infer: 2)"},
     {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
+    {"--batch", 0, "LIST", "of files: batches such as 1,2,4 or 1..128, which doubles"},
+    {"--seconds", 0, "S", "of files: how long each batch is measured (1)"},
+    CLI_PROGRAM_OPTIONS,
     {0}};
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
-    .usage = "SUITE [OPTIONS]",
-    .help = "measure a suite against the peers that are installed, all sides round-robin",
+    .usage = "SUITE [--json FILE] [--only TEXT] [--quick] [--rounds N] [--threads N] [--write DIR]\n"
+             "       quern bench FILE [--batch LIST] [--seconds S] [--json FILE] " CLI_PROGRAM_USAGE "\n"
+             "       quern bench RUN [--batch LIST] [--seconds S] [--json FILE] [key=value ...]",
+    .help = "measure a graph, a program or a run's training step; or a suite against the peers that are installed",
     .more =
+        "FILE is a graph, or a program that quern compile -o saved; with a dynamic batch it is measured with "
+        "batches\n"
+        "of 1, 2, 4, ... rows. RUN is the folder `out` of a run. Inputs are made up. The best batch, marked *, is the\n"
+        "smallest whose throughput is within 5 % of the most.\n"
         "suites:\n"
         "  gemm             matrix products: 12 shapes plain and packed, few rows, linear + GELU\n"
         "  gemm-off-by-one  the 12 shapes with each size one less and one more: rates as ratios\n"
@@ -181,6 +212,6 @@ const struct cli_command cli_command_bench = {
         "A ratio is peer's time / Quern's time; spread is the distance of the quartiles over the median.\n",
     .options = options,
     .least_files = 1,
-    .most_files = 1,
+    .most_files = SIZE_MAX,
     .run = run_bench,
 };

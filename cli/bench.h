@@ -122,6 +122,14 @@ int bench_row_keep(struct bench_run *run, const struct bench_row *row);
 /* Geometric means of the ratios. */
 void bench_print_sums(const struct bench_run *run);
 int bench_write_json(const struct bench_run *run, const char *path);
+/* A JSON object about this machine on its way to a file, which is there whole or not at all. */
+struct bench_json {
+  FILE *out;
+  const char *path;
+  char beside[4200];
+};
+int bench_json_begin(struct bench_json *json, const char *path, const char *device);
+int bench_json_end(struct bench_json *json);
 
 /* ---- measuring (bench_side.c) ----------------------------------------------------------------------------- */
 
@@ -188,6 +196,7 @@ int bench_run_limit(struct bench_run *run);
 int bench_run_train(struct bench_run *run);
 int bench_run_infer(struct bench_run *run);
 int bench_run_cuda(struct bench_run *run);
+int bench_run_file(const struct cli_call *call); /* a graph, a saved program or a run's folder (bench_file.c) */
 
 /* ---- peers (bench_peer.c): processes that do the same work, see bench/peers/peer.h ------------------------- */
 

@@ -162,20 +162,36 @@ static void write_row(FILE *out, const struct bench_row *row) {
   fprintf(out, "}}");
 }
 
-/* Through a file beside it, which is renamed: never half of it. */
-int bench_write_json(const struct bench_run *run, const char *path) {
-  char machine[200], date[32], beside[4200];
+/* Through a file beside it, which is renamed. */
+int bench_json_begin(struct bench_json *json, const char *path, const char *device) {
+  char machine[200], date[32];
   time_t seconds = time(NULL);
   struct tm parts;
   machine_name(machine, sizeof machine);
   strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &parts));
-  int length = snprintf(beside, sizeof beside, "%s.part", path);
-  if (length < 0 || (size_t)length >= sizeof beside) return cli_fail("%s: the path is too long", path);
-  FILE *out = fopen(beside, "w");
-  if (out == NULL) return cli_fail("%s cannot be written", beside);
-  fprintf(out, "{\"machine\": \"%s, %ld CPUs\", ", machine, sysconf(_SC_NPROCESSORS_ONLN));
-  if (run->device[0] != 0) fprintf(out, "\"device\": \"%s\", ", run->device);
-  fprintf(out, "\"date\": \"%s\", \"suite\": \"%s\",\n \"rows\": [", date, run->suite->name);
+  json->path = path;
+  int length = snprintf(json->beside, sizeof json->beside, "%s.part", path);
+  if (length < 0 || (size_t)length >= sizeof json->beside) return cli_fail("%s: the path is too long", path);
+  json->out = fopen(json->beside, "w");
+  if (json->out == NULL) return cli_fail("%s cannot be written", json->beside);
+  fprintf(json->out, "{\"machine\": \"%s, %ld CPUs\", ", machine, sysconf(_SC_NPROCESSORS_ONLN));
+  if (device[0] != 0) fprintf(json->out, "\"device\": \"%s\", ", device);
+  fprintf(json->out, "\"date\": \"%s\", ", date);
+  return CLI_OK;
+}
+
+int bench_json_end(struct bench_json *json) {
+  bool whole = ferror(json->out) == 0;
+  whole = fclose(json->out) == 0 && whole && rename(json->beside, json->path) == 0;
+  if (!whole) remove(json->beside);
+  return whole ? CLI_OK : cli_fail("%s cannot be written", json->path);
+}
+
+int bench_write_json(const struct bench_run *run, const char *path) {
+  struct bench_json json;
+  if (bench_json_begin(&json, path, run->device) != CLI_OK) return CLI_FAILED;
+  FILE *out = json.out;
+  fprintf(out, "\"suite\": \"%s\",\n \"rows\": [", run->suite->name);
   for (size_t i = 0; i < run->n_rows; i++) {
     fprintf(out, i == 0 ? "\n" : ",\n");
     write_row(out, &run->rows[i]);
@@ -185,8 +201,5 @@ int bench_write_json(const struct bench_run *run, const char *path) {
   int n = sum_up(run, sums);
   for (int i = 0; i < n; i++) fprintf(out, "%s\"%s\": %.4f", i == 0 ? "" : ", ", sums[i].peer, sums[i].mean);
   fprintf(out, "}}\n");
-  bool whole = ferror(out) == 0;
-  whole = fclose(out) == 0 && whole && rename(beside, path) == 0;
-  if (!whole) remove(beside);
-  return whole ? CLI_OK : cli_fail("%s cannot be written", path);
+  return bench_json_end(&json);
 }

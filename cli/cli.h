@@ -202,6 +202,10 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]]\n"                  \
   "       [--dynamic-batch NAME[,NAME]]"
 
+/* The first of these options that is given, without --threads or with it; NULL: none is. */
+const char *cli_first_given(const struct cli_call *call, bool threads);
+/* Whether quern compile -o has written a file, by its first bytes. */
+bool cli_is_program(const char *path);
 /* Compiles a graph by the options of the call, for the device unless they name one, with more passes (or NULL). */
 int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes);
 /* The options that it compiles with; list: room for passes. */

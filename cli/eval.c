@@ -14,7 +14,7 @@ static int evaluate(struct cli_values *v) {
   for (size_t i = 0; i < v->n_ins && room; i++)
     if (v->ins[i].data != NULL) feeds[n++] = (quern_feed){quern_graph_input(v->graph.graph, i), v->ins[i].data};
   for (size_t i = 0; i < v->n_outs && room; i++) results[i] = v->outs[i].fill;
-  if (room && quern_eval(v->graph.ctx, v->n_outs, v->outputs, results, n, feeds) != QUERN_STATUS_OK) {
+  if (room && quern_eval_reference(v->graph.ctx, v->n_outs, v->outputs, results, n, feeds) != QUERN_STATUS_OK) {
     status = cli_fail_last(v->call->files[0]);
     if (quern_last_status() == QUERN_STATUS_UNBOUND)
       fprintf(stderr, "  HINT: --set NAME=VALUE, or --set NAME=@FILE.npy\n");

@@ -16,7 +16,22 @@ const char *cli_bytes_text(char text[24], int64_t bytes) {
   return text;
 }
 
+bool cli_is_program(const char *path) {
+  char head[8] = "";
+  FILE *file = strcmp(path, "-") != 0 ? fopen(path, "rb") : NULL;
+  bool is = file != NULL && fread(head, 1, sizeof head, file) == sizeof head && memcmp(head, "QUERNPRG", 8) == 0;
+  if (file != NULL) fclose(file);
+  return is;
+}
+
 /* ---- options -------------------------------------------------------------------------------------------- */
+
+const char *cli_first_given(const struct cli_call *call, bool threads) {
+  static const struct cli_option compiling[] = {CLI_PROGRAM_OPTIONS, {0}};
+  for (const struct cli_option *option = compiling; option->name != NULL; option++)
+    if (cli_has(call, option->name, NULL) && (threads || strcmp(option->name, "--threads") != 0)) return option->name;
+  return NULL;
+}
 
 /* A word that something is given, which must be one of a list; its number in it. */
 static int find_word(const struct cli_call *call, const char *name, const char *word, size_t n,

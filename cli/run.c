@@ -26,20 +26,9 @@ struct execution {
 
 /* ---- compiling or loading ------------------------------------------------------------------------------- */
 
-/* A file that quern compile -o has written, by its first bytes. */
-static bool is_program(const char *path) {
-  char head[8] = "";
-  FILE *file = strcmp(path, "-") != 0 ? fopen(path, "rb") : NULL;
-  bool is = file != NULL && fread(head, 1, sizeof head, file) == sizeof head && memcmp(head, "QUERNPRG", 8) == 0;
-  if (file != NULL) fclose(file);
-  return is;
-}
-
 static int load(struct execution *ex) {
-  static const struct cli_option compiling[] = {CLI_PROGRAM_OPTIONS, {0}};
-  for (const struct cli_option *option = compiling; option->name != NULL; option++)
-    if (cli_has(ex->call, option->name, NULL))
-      return cli_fail("%s is compiled already: %s comes too late", ex->call->files[0], option->name);
+  const char *option = cli_first_given(ex->call, true);
+  if (option != NULL) return cli_fail("%s is compiled already: %s comes too late", ex->call->files[0], option);
   if (quern_program_load(&ex->sides[FUSED].program, ex->call->files[0]) != QUERN_STATUS_OK)
     return cli_fail("%s", quern_last_error());
   return cli_values_begin_program(&ex->values, ex->call, ex->sides[FUSED].program);
@@ -47,7 +36,7 @@ static int load(struct execution *ex) {
 
 /* Reads values and programs; compare: with one that is not fused. */
 static int begin(struct execution *ex, const char *device, bool compare) {
-  bool compiled = is_program(ex->call->files[0]);
+  bool compiled = cli_is_program(ex->call->files[0]);
   if (compiled && compare) return cli_fail("%s is compiled already: fusion is measured on graphs", ex->call->files[0]);
   int status = compiled ? load(ex) : cli_values_begin(&ex->values, ex->call);
   for (int i = 0; i < (compare ? SIDES : 1) && status == CLI_OK && !compiled; i++)

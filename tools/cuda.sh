@@ -19,6 +19,7 @@ run() { # command
   "$build/$@" || failed=1
 }
 for test in test_c test_control test_math test_signs test_tables test_gpu; do run tests/codegen/$test cuda; done
+run tests/engine/test_eager_device cuda
 run querntest --mode value --device cuda
 run querntest --mode value --device cuda --optimize 0
 run querntest --mode grad --device cuda

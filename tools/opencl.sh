@@ -15,6 +15,7 @@ run() { # command
 }
 for test in test_c test_control test_math; do run tests/codegen/$test opencl; done
 run tests/engine/test_remote
+run tests/engine/test_eager_device
 run querntest --mode value --device opencl
 run querntest --mode grad --device opencl
 run quernprop --device opencl --graphs 100

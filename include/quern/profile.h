@@ -65,6 +65,30 @@ QUERN_API quern_status quern_program_compare(const quern_program *program, const
                                              const quern_program *other, const quern_instance *other_instance,
                                              char **text) QUERN_NODISCARD;
 
+/* How a program is measured; zero everywhere but in size: as told below, and a whole batch. */
+typedef struct quern_measure_options {
+  size_t size;              /* of this struct */
+  double seconds;           /* of timed runs, about, but one run at least; 0: 1 */
+  int warm_up, most_runs;   /* runs before, which are not timed, 0: 3; timed runs, 0: 100000 */
+  int64_t rows;             /* of the dynamic batch, in each run; 0: the most */
+  quern_instance *instance; /* that runs, and whose states change; NULL: one of its own, with states made up */
+  bool (*stop)(void *user); /* (may be NULL) Asked before every run: true ends it */
+  void *user;
+} quern_measure_options;
+/* Seconds of single runs as a caller on the host sees them: with copies of inputs and outputs, where they are made. */
+typedef struct quern_measure_stats {
+  size_t size; /* of this struct: to be set before the call */
+  uint64_t runs;
+  double least, p10, median, p90, p99;
+  double runs_per_second;
+  int64_t planned_bytes; /* quern_memory.total */
+  int64_t used_bytes;    /* that the instance has in fact, with the program's constants */
+  bool stopped;          /* before its time: by options->stop */
+} quern_measure_stats;
+/* Runs a program on made-up inputs (floats in [-1, 1), others 0) and says how long it takes. options may be NULL. */
+QUERN_API quern_status quern_program_measure(const quern_program *program, const quern_measure_options *options,
+                                             quern_measure_stats *stats) QUERN_NODISCARD;
+
 /* Times other schedules of the kernels in which a program spends most of its time, one number after another, and writes those that
 ** are faster to a file of wisdom (QUERN_WISDOM), whose other lines stay. Inputs are made up. Bits do not change. On a GPU the
 ** kernels of libraries are none of these: QUERN_TUNE=1 is for them. */

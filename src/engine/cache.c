@@ -74,6 +74,7 @@ static quern_status add_graph(struct inside *inside, struct engine_key *key, que
   for (size_t i = 0; i < order.n; i++) {
     const struct ir_node *node = order.at[i];
     engine_key_add(key, (uint64_t)node->op << 32 | (uint64_t)(uint32_t)node->n_src);
+    if (node->label != 0) add_text(key, ir_label_text(ctx, node->label)); /* profiles have it */
     for (int s = 0; s < node->n_src; s++)
       engine_key_add(key, (uint64_t)ir_order_find(&order, node->src[s]->node) << 8 |
                               (uint64_t)(uint32_t)node->src[s]->result);

@@ -128,6 +128,7 @@ static void codec_step(struct codec *c, struct engine_step *s) {
   codec_bool(c, &s->scratch);
   codec_string(c, &s->kind_name);
   codec_string(c, &s->ops);
+  codec_string(c, &s->layer);
   s->dtype = (quern_dtype)codec_enum(c, (int)s->dtype, QUERN_DTYPE_COUNT);
   codec_f64(c, &s->speedup);
   codec_f64(c, &s->threshold);

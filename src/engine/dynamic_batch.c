@@ -122,7 +122,7 @@ quern_status engine_open_staging(quern_instance *instance) {
   const quern_program *program = instance->program;
   size_t n = program->n_inputs + program->n_outputs;
   instance->rows = program->dynamic_batch;
-  if (program->dynamic_batch == 0 && instance->stream == NULL) return QUERN_STATUS_OK;
+  if (instance->unstaged || (program->dynamic_batch == 0 && instance->stream == NULL)) return QUERN_STATUS_OK;
   instance->staged = base_arena_alloc(&instance->frames, (n + 1) * sizeof *instance->staged);
   if (instance->staged == NULL) return QUERN_STATUS_MEMORY;
   return engine_memory_new(instance, (size_t)program->memory.staging, &instance->staging);

@@ -1,350 +1,204 @@
 /* engine/eager.c -- eager use: elements now, by programs that are compiled once for a structure and found again
-** The buffers below the tensors are the inputs of the program, so that it serves other elements too. A small expression
-** is not worth a C compiler at first: the interpreter of kernels runs it, which gives the same bits, until it has had
-** enough to do.
-** keeps: the most recently used programs, so many; their instances share one space, because one runs at a time
-** see:   docs/runtime.md, "Eager use"              tests: tests/engine/test_eager.c
+** A job is what one call asks for. Its operands and results are in the memory of the context's device; what comes from
+** the caller's memory, and goes there, is copied where that is another, or where the two overlap.
+** see:   docs/runtime.md, "Eager use"      tests: tests/engine/test_eager.c, test_eager_device.c, test_eval.c
 */
-#include "engine/engine.h"
+#include "engine/eager.h"
 
-enum {
-  MOST_PROGRAMS = 256,
-  SMALL_WORK = 100000,         /* operations of a run that the interpreter may do */
-  LIGHT_WORK = 10 * SMALL_WORK /* and of all runs of an expression: about a tenth of what compiling it takes */
+#include "tensor/tensor.h"
+
+/* ---- jobs ----------------------------------------------------------------------------------------------- */
+
+/* A block of the pool that is given back when the job is done. */
+struct block {
+  void *at;
+  size_t room;
 };
 
-struct entry {
-  struct engine_key key;
-  quern_program *program;
-  quern_instance *instance; /* NULL: to be made */
-  bool light;               /* interpreted */
-  double work, done;        /* operations of a run, and those that were interpreted */
-  uint64_t age;             /* grows: when it was used */
+/* One call: the tensors that are asked for, and where operands and results are. */
+struct job {
+  quern_context *ctx;
+  struct engine_eager *eager;
+  struct base_arena arena;
+  struct engine_eager_roots roots;
+  struct ir_buffer **buffers; /* realizing: of the roots' elements */
+  size_t n_feeds;             /* evaluating */
+  const quern_feed *feeds;
+  const void **inputs;
+  void **outputs;
+  size_t n_blocks;
+  struct block *blocks; /* room for one of each input and output */
 };
 
-/* What a context keeps for eager use. */
-struct eager {
-  struct base_heap *heap;
-  BASE_VEC(struct entry) entries;
-  uint64_t age;
-  int threads;
-  struct engine_space space;
-  size_t arena_bytes, scratch_bytes;
-  struct engine_eager_stats stats;
-  quern_run_counts counts; /* of all runs */
-};
-
-/* ---- what is kept --------------------------------------------------------------------------------------- */
-
-static void entry_free(struct entry *entry) {
-  quern_instance_free(entry->instance);
-  quern_program_free(entry->program);
+static struct ir_buffer_cache *job_cache(const struct job *job) {
+  return job->ctx->remote != NULL ? &job->ctx->remote_cache : &job->ctx->buffer_cache;
 }
 
-static void eager_free(void *state) {
-  struct eager *eager = state;
-  struct base_heap *heap = eager->heap;
-  for (size_t i = 0; i < eager->entries.n; i++) entry_free(&eager->entries.at[i]);
-  base_vec_fini(heap, &eager->entries);
-  if (eager->space.pool != NULL) rt_pool_free(eager->space.pool);
-  base_free(heap, eager->space.arena, eager->arena_bytes);
-  base_free(heap, eager->space.scratch, eager->scratch_bytes);
-  base_free(heap, eager, sizeof *eager);
+/* A block for the time of the job, or NULL with the error recorded. */
+static void *add_block(struct job *job, size_t bytes) {
+  struct block block = {0};
+  block.at = ir_buffer_cache_take(job_cache(job), bytes, &block.room);
+  if (block.at != NULL) job->blocks[job->n_blocks++] = block;
+  return block.at;
 }
 
-/* The context's, made when there is none. */
-static quern_status eager_get(quern_context *ctx, struct eager **out) {
-  if (ctx->eager.state == NULL) {
-    struct eager *eager = base_alloc_zero(&ctx->heap, sizeof *eager);
-    if (eager == NULL) return QUERN_STATUS_MEMORY;
-    eager->heap = &ctx->heap;
-    eager->threads = rt_default_threads();
-    quern_status status = rt_pool_new(&eager->space.pool, &ctx->heap, eager->threads);
-    if (status != QUERN_STATUS_OK) {
-      eager->space.pool = NULL;
-      eager_free(eager);
-      return status;
-    }
-    ctx->eager.state = eager;
-    ctx->eager.free = eager_free;
+static void close_job(struct job *job, bool failed) {
+  for (size_t i = 0; i < job->roots.n && failed && job->buffers != NULL; i++)
+    if (job->buffers[i] != NULL) ir_buffer_free(job->ctx, job->buffers[i]);
+  while (job->n_blocks > 0) {
+    const struct block *block = &job->blocks[--job->n_blocks];
+    ir_buffer_cache_give(job_cache(job), block->at, block->room);
   }
-  *out = ctx->eager.state;
+  if (job->roots.canon.ctx != NULL) engine_canon_fini(&job->roots.canon);
+  base_arena_fini(&job->arena);
+}
+
+/* The elements of the host's in the device's memory, for the time of the job. */
+static quern_status upload(struct job *job, const void *data, size_t bytes, const void **at) {
+  void *block = add_block(job, bytes);
+  if (block == NULL) return QUERN_STATUS_MEMORY;
+  *at = block;
+  return job->eager->device->backend->remote->upload(job->eager->space.stream, block, data, bytes);
+}
+
+/* Puts a buffer's elements into the device's memory. Those that the context owns stay there; the caller may change
+** what is wrapped. */
+static quern_status place_buffer(struct job *job, struct ir_buffer *buffer, const void **at) {
+  if (buffer->remote == NULL) {
+    QUERN_TRY(upload(job, buffer->data, buffer->bytes, at));
+    if (!buffer->owned) return QUERN_STATUS_OK;
+    const struct block *block = &job->blocks[--job->n_blocks];
+    buffer->remote = block->at;
+    buffer->remote_room = block->room;
+  }
+  *at = buffer->remote;
   return QUERN_STATUS_OK;
 }
 
-static struct entry *find_entry(struct eager *eager, const struct engine_key *key) {
-  for (size_t i = 0; i < eager->entries.n; i++) {
-    struct entry *entry = &eager->entries.at[i];
-    if (entry->key.word[0] == key->word[0] && entry->key.word[1] == key->word[1]) return entry;
-  }
+static const quern_feed *find_feed(const struct job *job, const struct ir_node *leaf) {
+  for (size_t i = 0; i < job->n_feeds; i++)
+    if (job->feeds[i].leaf->node == leaf) return &job->feeds[i];
   return NULL;
 }
 
-/* A place for one more, if need be that of the one not used for longest; NULL when there is no memory. */
-static struct entry *new_entry(struct eager *eager) {
-  struct entry *oldest = eager->entries.at;
-  if (eager->entries.n < MOST_PROGRAMS)
-    return base_vec_push(eager->heap, &eager->entries, (struct entry){0}) ? &eager->entries.at[eager->entries.n - 1]
-                                                                          : NULL;
-  for (size_t i = 1; i < eager->entries.n; i++)
-    if (eager->entries.at[i].age < oldest->age) oldest = &eager->entries.at[i];
-  entry_free(oldest);
-  *oldest = (struct entry){0};
-  return oldest;
+/* Where the job reads the elements of a leaf. */
+static quern_status place_leaf(struct job *job, const struct ir_node *leaf, const void **at) {
+  const quern_feed *upload_async = find_feed(job, leaf);
+  struct ir_buffer *buffer = upload_async == NULL && leaf->op == IR_BUFFER ? leaf->attrs->buffer : NULL;
+  size_t bytes = ir_bytes(&leaf->out[0]);
+  *at = upload_async != NULL ? upload_async->data : buffer != NULL ? buffer->data : NULL;
+  if (bytes > 0 && *at == NULL && (buffer == NULL || buffer->remote == NULL)) return ir_unbound(leaf);
+  if (job->ctx->remote == NULL) return QUERN_STATUS_OK;
+  return buffer != NULL ? place_buffer(job, buffer, at) : upload(job, *at, bytes, at);
 }
 
-/* Makes a block of the space larger, if it is too small. */
-static bool enlarge(struct eager *eager, char **block, size_t *bytes, size_t need, bool *moved) {
-  if (*block != NULL && *bytes >= need) return true;
-  char *larger = base_alloc(eager->heap, need);
-  if (larger == NULL) return false;
-  base_free(eager->heap, *block, *bytes);
-  *block = larger;
-  *bytes = need;
-  *moved = true;
-  return true;
+/* Once there are roots: their structure, and where the elements of the leaves are. */
+static quern_status find_leaves(struct job *job) {
+  struct engine_canon *canon = &job->roots.canon;
+  QUERN_TRY(engine_eager_open(job->ctx, &job->eager));
+  QUERN_TRY(engine_canon_make(canon, &job->arena, job->ctx, job->roots.n, job->roots.at));
+  job->inputs = base_arena_alloc(&job->arena, canon->n_leaves * sizeof *job->inputs);
+  job->outputs = base_arena_alloc(&job->arena, job->roots.n * sizeof *job->outputs);
+  job->blocks = base_arena_alloc(&job->arena, (canon->n_leaves + job->roots.n) * sizeof *job->blocks);
+  if (job->inputs == NULL || job->outputs == NULL || job->blocks == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < canon->n_leaves; i++) QUERN_TRY(place_leaf(job, canon->leaves[i], &job->inputs[i]));
+  return QUERN_STATUS_OK;
 }
 
-/* Makes the space large enough for a program. Instances know where it was: they are made again when they are used. */
-static quern_status make_room(struct eager *eager, const quern_program *program) {
-  struct engine_space *space = &eager->space;
-  size_t arena = (size_t)program->memory.arena, scratch = program->scratch_stride * (size_t)eager->threads;
-  bool moved = false;
-  bool enough = enlarge(eager, &space->arena, &eager->arena_bytes, arena, &moved) &&
-                enlarge(eager, &space->scratch, &eager->scratch_bytes, scratch, &moved);
-  for (size_t i = 0; i < eager->entries.n && moved; i++) {
-    quern_instance_free(eager->entries.at[i].instance);
-    eager->entries.at[i].instance = NULL;
-  }
-  return enough ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+/* Counts what ran. */
+static void count(struct engine_eager *eager, const quern_run_counts *before, const quern_run_counts *after) {
+  quern_run_counts *sum = &eager->counts;
+  sum->runs += after->runs - before->runs;
+  sum->compiled += after->compiled - before->compiled;
+  sum->interpreted += after->interpreted - before->interpreted;
+  sum->evaluated += after->evaluated - before->evaluated;
+  sum->copies += after->copies - before->copies;
+  sum->controls += after->controls - before->controls;
 }
 
-/* ---- how much there is to do ---------------------------------------------------------------------------- */
-
-/* About how many operations on elements a node is, without its subgraphs. */
-static double operations(const struct ir_node *node) {
-  double most = 0, terms = 1;
-  for (int i = 0; i < node->n_out; i++) most = BASE_MAX(most, (double)ir_count(&node->out[i]));
-  if (node->op == IR_DOT) {
-    const struct ir_ints *axes = &node->attrs->a_sum;
-    for (int i = 0; i < axes->n; i++) terms *= (double)node->src[0]->dims[axes->at[i]];
-    return most * terms;
-  }
-  for (int i = 0; i < node->n_src; i++) most = BASE_MAX(most, (double)ir_count(node->src[i]));
-  return most;
-}
-
-/* Adds the operations of so many iterations, until they are too many. Recursion is as deep as subgraphs lie in
-** subgraphs. */
-static quern_status add_work(quern_context *ctx, size_t n, quern_tensor *const *roots, double iterations,
-                             double *work) {
-  struct ir_order order;
-  QUERN_TRY(ir_topo(ctx, n, roots, &order));
-  quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < order.n && *work <= SMALL_WORK && status == QUERN_STATUS_OK; i++) {
-    const struct ir_node *node = order.at[i];
-    const struct ir_graph *inside[] = {node->attrs->body, node->attrs->other};
-    double inner = node->op == IR_LOOP ? iterations * (double)node->attrs->trip : iterations;
-    if (node->op == IR_WHILE) inner = SMALL_WORK; /* it ends when it will */
-    *work += iterations * operations(node);
-    for (size_t k = 0; k < BASE_COUNT(inside) && status == QUERN_STATUS_OK; k++)
-      if (inside[k] != NULL) status = add_work(ctx, (size_t)inside[k]->n_results, inside[k]->results, inner, work);
-  }
-  ir_order_fini(ctx, &order);
+/* Finds the program of a job whose memory is there, and runs it. */
+static quern_status do_job(struct job *job) {
+  quern_instance *instance;
+  quern_run_counts before, after;
+  QUERN_TRY(engine_eager_find(job->eager, &job->roots, &instance));
+  QUERN_TRY(quern_instance_count(instance, &before));
+  quern_status status = engine_run(instance, job->inputs, job->outputs);
+  QUERN_TRY(quern_instance_count(instance, &after));
+  count(job->eager, &before, &after);
   return status;
 }
 
 /* ---- realizing ------------------------------------------------------------------------------------------ */
 
-/* One call: tensors without elements, each once, and the program that gives them. */
-struct job {
-  quern_context *ctx;
-  struct eager *eager;
-  struct base_arena arena;
-  struct engine_canon canon;
-  size_t n;
-  quern_tensor **roots;
-  struct ir_buffer **buffers; /* of their elements */
-  const void **inputs;
-  void **outputs;
-};
-
 static bool has_elements(const quern_tensor *x) {
-  return x->node->op == IR_BUFFER && x->node->attrs->buffer->data != NULL;
+  return x->node->op == IR_BUFFER && ir_buffer_bound(x->node->attrs->buffer);
 }
 
 /* The number of a root, or how many there are. marked: its node was met before. */
-static size_t find_root(const struct job *job, const quern_tensor *x, bool marked) {
-  size_t i = marked ? 0 : job->n;
-  while (i < job->n && job->roots[i] != x) i++;
+static size_t find_root(const struct engine_eager_roots *roots, const quern_tensor *x, bool marked) {
+  size_t i = marked ? 0 : roots->n;
+  while (i < roots->n && roots->at[i] != x) i++;
   return i;
 }
 
-/* Lists what there is to do: the roots, and where the elements of the leaves are. */
-static quern_status open_job(struct job *job, size_t n, quern_tensor *const *xs) {
+/* Tensors without elements, each once. */
+static quern_status find_roots(struct job *job, size_t n, quern_tensor *const *xs) {
   uint32_t epoch = ir_epoch(job->ctx);
-  job->roots = base_arena_alloc(&job->arena, n * sizeof *job->roots);
-  if (job->roots == NULL) return QUERN_STATUS_MEMORY;
+  quern_tensor **roots = base_arena_alloc(&job->arena, n * sizeof *roots);
+  if (roots == NULL) return QUERN_STATUS_MEMORY;
+  job->roots.at = roots;
   for (size_t i = 0; i < n; i++) {
     bool marked = xs[i]->node->mark == epoch;
     xs[i]->node->mark = epoch;
-    if (!has_elements(xs[i]) && find_root(job, xs[i], marked) == job->n) job->roots[job->n++] = xs[i];
+    if (!has_elements(xs[i]) && find_root(&job->roots, xs[i], marked) == job->roots.n) roots[job->roots.n++] = xs[i];
   }
-  if (job->n == 0) return QUERN_STATUS_OK;
-  QUERN_TRY(engine_canon_make(&job->canon, &job->arena, job->ctx, job->n, job->roots));
-  job->inputs = base_arena_alloc(&job->arena, job->canon.n_leaves * sizeof *job->inputs);
-  job->outputs = base_arena_alloc(&job->arena, job->n * sizeof *job->outputs);
-  job->buffers = base_arena_alloc(&job->arena, job->n * sizeof *job->buffers);
-  if (job->inputs == NULL || job->outputs == NULL || job->buffers == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < job->canon.n_leaves; i++) {
-    const struct ir_node *leaf = job->canon.leaves[i];
-    job->inputs[i] = leaf->op == IR_BUFFER ? leaf->attrs->buffer->data : NULL;
-    if (job->inputs[i] == NULL && ir_count(&leaf->out[0]) > 0) return ir_unbound(leaf);
-  }
-  return QUERN_STATUS_OK;
-}
-
-static void close_job(struct job *job, bool failed) {
-  for (size_t i = 0; i < job->n && failed && job->buffers != NULL; i++)
-    if (job->buffers[i] != NULL) ir_buffer_free(job->ctx, job->buffers[i]);
-  if (job->canon.ctx != NULL) engine_canon_fini(&job->canon);
-  base_arena_fini(&job->arena);
+  job->buffers = base_arena_alloc(&job->arena, job->roots.n * sizeof *job->buffers);
+  return job->buffers != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
 static quern_status take_memory(struct job *job) {
-  for (size_t i = 0; i < job->n; i++) {
-    job->buffers[i] = ir_buffer_new(job->ctx, ir_bytes(job->roots[i]));
+  bool remote = job->ctx->remote != NULL;
+  for (size_t i = 0; i < job->roots.n; i++) {
+    size_t bytes = ir_bytes(job->roots.at[i]);
+    job->buffers[i] = remote ? ir_buffer_new_remote(job->ctx, bytes) : ir_buffer_new(job->ctx, bytes);
     if (job->buffers[i] == NULL) return QUERN_STATUS_MEMORY;
-    job->outputs[i] = job->buffers[i]->data;
+    job->outputs[i] = remote ? job->buffers[i]->remote : job->buffers[i]->data;
   }
-  return QUERN_STATUS_OK;
-}
-
-/* Compiles a copy of the graph in a context of its own, of which nothing stays but the program. */
-static quern_status compile(struct job *job, bool light, quern_program **program) {
-  quern_context_options context = {.size = sizeof context, .allocator = job->ctx->heap.user, .seed = job->ctx->seed};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.device = light ? "interp" : "cpu";
-  options.threads = job->eager->threads;
-  quern_tensor **outputs = base_arena_alloc(&job->arena, job->n * sizeof *outputs);
-  if (outputs == NULL) return QUERN_STATUS_MEMORY;
-  quern_context *home;
-  QUERN_TRY(quern_context_new(&home, &context));
-  quern_status status = engine_copy(home, &job->canon, job->n, job->roots, outputs, NULL);
-  if (status == QUERN_STATUS_OK) status = quern_program_compile(program, home, job->n, outputs, &options);
-  quern_context_free(home);
-  if (status == QUERN_STATUS_OK) ++*(light ? &job->eager->stats.interpreted : &job->eager->stats.compiled);
-  return status;
-}
-
-/* An expression that is met for the first time. */
-static quern_status add_program(struct job *job, struct entry **out) {
-  struct entry made = {.key = job->canon.key};
-  QUERN_TRY(add_work(job->ctx, job->n, job->roots, 1, &made.work));
-  made.light = made.work <= SMALL_WORK;
-  QUERN_TRY(compile(job, made.light, &made.program));
-  *out = new_entry(job->eager);
-  if (*out == NULL) {
-    entry_free(&made);
-    return QUERN_STATUS_MEMORY;
-  }
-  **out = made;
-  return QUERN_STATUS_OK;
-}
-
-/* One that was met often enough. */
-static quern_status replace_program(struct job *job, struct entry *entry) {
-  quern_program *program;
-  QUERN_TRY(compile(job, false, &program));
-  entry_free(entry);
-  *entry = (struct entry){.key = entry->key, .program = program};
-  return QUERN_STATUS_OK;
-}
-
-/* The program for the job, ready to run: found, or compiled. */
-static quern_status find_program(struct job *job, quern_instance **instance) {
-  struct eager *eager = job->eager;
-  struct entry *entry = find_entry(eager, &job->canon.key);
-  if (entry == NULL)
-    QUERN_TRY(add_program(job, &entry));
-  else if (entry->light && entry->done + entry->work > LIGHT_WORK)
-    QUERN_TRY(replace_program(job, entry));
-  else
-    eager->stats.found++;
-  entry->age = ++eager->age;
-  entry->done += entry->work;
-  QUERN_TRY(make_room(eager, entry->program));
-  if (entry->instance == NULL) QUERN_TRY(engine_instance_new(&entry->instance, entry->program, &eager->space));
-  *instance = entry->instance;
   return QUERN_STATUS_OK;
 }
 
 /* Replaces tensors by such as hold the elements. */
 static quern_status replace(struct job *job, size_t n, quern_tensor **xs) {
-  quern_tensor **made = base_arena_alloc(&job->arena, job->n * sizeof *made);
+  const struct engine_eager_roots *roots = &job->roots;
+  quern_tensor **made = base_arena_alloc(&job->arena, roots->n * sizeof *made);
   if (made == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < job->n; i++) {
-    const quern_tensor *x = job->roots[i];
+  for (size_t i = 0; i < roots->n; i++) {
+    const quern_tensor *x = roots->at[i];
     struct ir_attrs attrs = {.dtype = x->dtype, .shape = {x->rank, x->dims}, .buffer = job->buffers[i]};
     made[i] = ir_make(job->ctx, IR_BUFFER, 0, NULL, &attrs);
     if (ir_is_poison(made[i])) return ir_poison_error(job->ctx);
   }
   for (size_t i = 0, next = 0; i < n; i++) {
     if (has_elements(xs[i])) continue;
-    bool first = next < job->n && job->roots[next] == xs[i];
-    xs[i] = made[first ? next++ : find_root(job, xs[i], true)];
+    bool first = next < roots->n && roots->at[next] == xs[i];
+    xs[i] = made[first ? next++ : find_root(roots, xs[i], true)];
   }
   return QUERN_STATUS_OK;
 }
 
-/* Runs the program, and counts what ran. */
-static quern_status run_job(struct job *job, quern_instance *instance) {
-  quern_run_counts before, after, *sum = &job->eager->counts;
-  QUERN_TRY(quern_instance_count(instance, &before));
-  quern_status status = quern_instance_run(instance, job->inputs, job->outputs);
-  QUERN_TRY(quern_instance_count(instance, &after));
-  sum->runs += after.runs - before.runs;
-  sum->compiled += after.compiled - before.compiled;
-  sum->interpreted += after.interpreted - before.interpreted;
-  sum->evaluated += after.evaluated - before.evaluated;
-  sum->copies += after.copies - before.copies;
-  sum->controls += after.controls - before.controls;
-  return status;
-}
-
 static quern_status realize(quern_context *ctx, size_t n, quern_tensor **xs) {
   struct job job = {.ctx = ctx};
-  quern_instance *instance = NULL;
   base_arena_init(&job.arena, &ctx->heap);
-  quern_status status = open_job(&job, n, xs);
-  if (status == QUERN_STATUS_OK && job.n > 0) {
-    status = take_memory(&job);
-    if (status == QUERN_STATUS_OK) status = eager_get(ctx, &job.eager);
-    if (status == QUERN_STATUS_OK) status = find_program(&job, &instance);
-    if (status == QUERN_STATUS_OK) status = run_job(&job, instance);
+  quern_status status = find_roots(&job, n, xs);
+  if (status == QUERN_STATUS_OK && job.roots.n > 0) {
+    status = find_leaves(&job);
+    if (status == QUERN_STATUS_OK) status = take_memory(&job);
+    if (status == QUERN_STATUS_OK) status = do_job(&job);
     if (status == QUERN_STATUS_OK) status = replace(&job, n, xs);
   }
   close_job(&job, status != QUERN_STATUS_OK);
   return status;
 }
-
-struct engine_eager_stats engine_eager_get(const quern_context *ctx) {
-  const struct eager *eager = ctx->eager.state;
-  if (eager == NULL) return (struct engine_eager_stats){0};
-  struct engine_eager_stats stats = eager->stats;
-  stats.programs = eager->entries.n;
-  return stats;
-}
-
-quern_status quern_eager_count(const quern_context *ctx, quern_run_counts *counts) {
-  QUERN_CHECK(ctx != NULL, INVALID, "eager_count: the context is null");
-  QUERN_CHECK(counts != NULL, INVALID, "eager_count: the place for the counts is null");
-  const struct eager *eager = ctx->eager.state;
-  *counts = eager != NULL ? eager->counts : (quern_run_counts){0};
-  return QUERN_STATUS_OK;
-}
-
-/* ---- the public side ------------------------------------------------------------------------------------ */
 
 quern_status quern_tensor_realize(quern_tensor **x) {
   QUERN_CHECK(x != NULL && *x != NULL, INVALID, "tensor_realize: the tensor is null");
@@ -364,4 +218,74 @@ quern_status quern_tensors_realize(size_t n, quern_tensor **xs) {
   if (n == 0) return QUERN_STATUS_OK;
   QUERN_TRY(quern_context_check(xs[0]->node->ctx));
   return realize(xs[0]->node->ctx, n, xs);
+}
+
+/* ---- evaluating ----------------------------------------------------------------------------------------- */
+
+static bool overlaps_input(const struct job *job, const void *dst, size_t bytes) {
+  const struct engine_canon *canon = &job->roots.canon;
+  uintptr_t at = (uintptr_t)dst;
+  for (size_t i = 0; i < canon->n_leaves; i++) {
+    uintptr_t input = (uintptr_t)job->inputs[i];
+    if (at < input + ir_bytes(&canon->leaves[i]->out[0]) && input < at + bytes) return true;
+  }
+  return false;
+}
+
+/* Where the run writes: to the caller's memory, or to a block, where that is the host's or holds what may still be read. */
+static quern_status place_outputs(struct job *job, void *const *dst) {
+  for (size_t i = 0; i < job->roots.n; i++) {
+    size_t bytes = ir_bytes(job->roots.at[i]);
+    bool apart = job->ctx->remote != NULL || overlaps_input(job, dst[i], bytes);
+    job->outputs[i] = apart ? add_block(job, bytes) : dst[i];
+    if (apart && job->outputs[i] == NULL) return QUERN_STATUS_MEMORY;
+  }
+  return QUERN_STATUS_OK;
+}
+
+static quern_status bring_outputs(struct job *job, void *const *dst) {
+  for (size_t i = 0; i < job->roots.n; i++) {
+    size_t bytes = ir_bytes(job->roots.at[i]);
+    if (job->ctx->remote != NULL)
+      QUERN_TRY(job->ctx->remote->download(job->ctx->remote, dst[i], job->outputs[i], bytes));
+    else if (job->outputs[i] != dst[i])
+      memcpy(dst[i], job->outputs[i], bytes);
+  }
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_eval(quern_context *ctx, size_t n, quern_tensor *const *outputs, void *const *dst, size_t n_feeds,
+                        const quern_feed *feeds) {
+  QUERN_TRY(tensor_check_eval("eval", ctx, n, outputs, dst, n_feeds, feeds));
+  if (n == 0) return QUERN_STATUS_OK;
+  struct job job = {.ctx = ctx, .roots = {.n = n, .at = outputs}, .n_feeds = n_feeds, .feeds = feeds};
+  base_arena_init(&job.arena, &ctx->heap);
+  quern_status status = find_leaves(&job);
+  if (status == QUERN_STATUS_OK) status = place_outputs(&job, dst);
+  if (status == QUERN_STATUS_OK) status = do_job(&job);
+  if (status == QUERN_STATUS_OK) status = bring_outputs(&job, dst);
+  close_job(&job, false);
+  return status;
+}
+
+/* ---- the device ----------------------------------------------------------------------------------------- */
+
+quern_status quern_context_set_device(quern_context *ctx, const char *device) {
+  struct engine_eager *eager;
+  QUERN_CHECK(ctx != NULL, INVALID, "context_set_device: the context is null");
+  QUERN_CHECK(device != NULL, INVALID, "context_set_device: the device is null");
+  const quern_device *found;
+  QUERN_TRY(base_env_read());
+  QUERN_TRY(rt_device_find(&found, "context_set_device", device));
+  QUERN_CHECK(found->backend != &rt_null, UNSUPPORTED, "context_set_device: device \"null\" runs nothing");
+  QUERN_TRY(engine_eager_open(ctx, &eager));
+  return engine_eager_move(eager, found);
+}
+
+quern_status quern_eager_count(const quern_context *ctx, quern_run_counts *counts) {
+  QUERN_CHECK(ctx != NULL, INVALID, "eager_count: the context is null");
+  QUERN_CHECK(counts != NULL, INVALID, "eager_count: the place for the counts is null");
+  const struct engine_eager *eager = ctx->eager.state;
+  *counts = eager != NULL ? eager->counts : (quern_run_counts){0};
+  return QUERN_STATUS_OK;
 }

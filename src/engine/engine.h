@@ -50,6 +50,7 @@ struct engine_step {
   bool scratch;              /* it uses the threads' */
   const char *kind_name;     /* "map", "dot", ..., "copy", "loop" */
   const char *ops;           /* "dot+add+gelu": what it computes, for people */
+  const char *layer;         /* "h.3.mlp": what it comes from; "" where nothing has a name */
   quern_dtype dtype;         /* of its first out */
   double speedup, threshold; /* of fusing it: estimated, and what had to be exceeded */
   uint64_t group;            /* the hash of its group, as wisdom names it */
@@ -320,6 +321,7 @@ struct quern_instance {
       staging; /* inputs and outputs of runs with fewer rows than the most; then a second copy of the inputs, if they are uploaded asynchronously */
   void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
   bool shares_pool, shares_stream, shares_arena, shares_scratch; /* they are not its own */
+  bool unstaged;                                                 /* inputs and outputs are in the device's memory */
   quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
   int users;                  /* its owner, and those instances: it is gone with the last */
   struct engine_frame *frame; /* of the main subprogram */
@@ -340,9 +342,10 @@ struct quern_instance {
 ** enough. */
 struct engine_space {
   struct rt_pool *pool;
+  struct rt_stream *stream; /* of a device with memory of its own, where the following is; NULL: the host's */
   char *arena, *scratch;
 };
-/* An instance that uses the space; NULL: one that has its own. */
+/* An instance that uses the space, with inputs and outputs in the same memory; NULL: one that has its own. */
 quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
                                  const struct engine_space *space) QUERN_NODISCARD;
 
@@ -489,6 +492,9 @@ void engine_canon_fini(struct engine_canon *canon);
 ** the canon's. leaves may be NULL. */
 quern_status engine_copy(quern_context *to, const struct engine_canon *canon, size_t n, quern_tensor *const *roots,
                          quern_tensor **out, quern_tensor **leaves) QUERN_NODISCARD;
+
+/* Numbers in the place of data that nobody has given (measure.c). */
+void engine_make_up(const quern_slot *slot, void *data);
 
 /* Of a context's eager use: programs that it keeps; how many times one was compiled, made for the interpreter, found.
 ** */

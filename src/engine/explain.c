@@ -56,6 +56,14 @@ static void add_buffer(struct base_str *str, const struct engine_subprogram *sub
   base_str_printf(str, " %s+%lld:%lld", places[b->place], (long long)b->at, (long long)b->bytes);
 }
 
+/* The layer that a step comes from, if it has a name. */
+static void add_layer(struct base_str *str, const struct engine_step *step) {
+  char shown[512];
+  if (step->layer[0] == 0) return;
+  base_text_shown(shown, sizeof shown, step->layer, false);
+  base_str_printf(str, " %s", shown);
+}
+
 quern_status engine_explain_plan(const quern_program *program, const quern_instance *instance, char **text) {
   (void)instance;
   struct base_str str;
@@ -74,8 +82,9 @@ quern_status engine_explain_plan(const quern_program *program, const quern_insta
     base_str_printf(&str, p == 0 ? "steps\n" : "steps of subgraph %d\n", p);
     for (int i = 0; i < subprogram->n_steps; i++) {
       const struct engine_step *step = &subprogram->steps[i];
-      base_str_printf(&str, "  %4d %-8s %s (%s)%s:", i, step->kind_name, step_name(program, step), step->ops,
-                      step->rematerialized ? " again" : "");
+      base_str_printf(&str, "  %4d %-8s %s (%s)", i, step->kind_name, step_name(program, step), step->ops);
+      add_layer(&str, step);
+      base_str_add(&str, step->rematerialized ? " again:" : ":");
       for (int k = 0; k < step->n_buffers; k++) add_buffer(&str, subprogram, step->buffers[k]);
       base_str_add(&str, "\n");
     }
@@ -93,9 +102,11 @@ quern_status engine_explain_fusion(const quern_program *program, const quern_ins
   for (int i = 0; i < program->subprograms[0].n_steps; i++) {
     const struct engine_step *step = &program->subprograms[0].steps[i];
     if (step->kernel < 0) continue;
-    base_str_printf(&str, "%6d %-8s %016llx %9.2fx %9.2fx  %s (%s)\n", i, step->kind_name,
+    base_str_printf(&str, "%6d %-8s %016llx %9.2fx %9.2fx  %s (%s)", i, step->kind_name,
                     (unsigned long long)step->group, step->speedup, step->threshold, step_name(program, step),
                     step->ops);
+    add_layer(&str, step);
+    base_str_add(&str, "\n");
   }
   return engine_text_take(QUERN_STATUS_OK, &str, text);
 }

@@ -232,7 +232,8 @@ static quern_status open_block(quern_instance *instance) {
   const quern_memory *m = &program->memory;
   if (remote == NULL) return QUERN_STATUS_OK;
   if (!instance->shares_stream) QUERN_TRY(remote->open(program->device, &instance->stream, &instance->heap));
-  size_t bytes = engine_piece_bytes((size_t)instance->state_bytes) + engine_piece_bytes((size_t)m->staging);
+  size_t bytes = engine_piece_bytes((size_t)instance->state_bytes);
+  if (!instance->unstaged) bytes += engine_piece_bytes((size_t)m->staging);
   if (!instance->shares_arena) bytes += engine_piece_bytes((size_t)m->arena);
   if (!instance->shares_scratch) bytes += engine_piece_bytes(engine_scratch_bytes(program));
   return engine_block_new(instance, bytes);
@@ -244,6 +245,9 @@ static quern_status open_instance(quern_instance *instance, const struct engine_
     instance->pool = space->pool;
     instance->arena = space->arena;
     instance->scratch = space->scratch;
+    instance->shares_stream = space->stream != NULL;
+    instance->stream = space->stream;
+    instance->unstaged = true;
   }
   if (other != NULL) {
     instance->other = other;

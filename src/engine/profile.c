@@ -32,6 +32,7 @@ static void describe_step(const quern_program *program, const struct engine_subp
   *out = (struct prof_step){.kernel = kern != NULL ? kern->name : step->kind_name,
                             .kind = step->kind_name,
                             .ops = step->ops,
+                            .layer = step->layer,
                             .dtype = product ? kern->mems[kern->library_call.gemm.a.mem].dtype : step->dtype,
                             .tf32 = product && kern->library_call.gemm.tf32};
   for (int i = 0; i < step->n_buffers; i++) out->footprint += subprogram->buffers[step->buffers[i]].bytes;

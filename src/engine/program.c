@@ -121,6 +121,9 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
   for (size_t i = 0; i < n; i++) QUERN_TRY(check_tensor(ctx, outputs[i], "output", i));
   QUERN_TRY(find_device(&request->options, &request->device));
   QUERN_TRY(check_options(ctx, &request->options, request->device));
+  QUERN_TRY(ir_fetch(ctx, n, outputs));
+  for (size_t i = 0; i < request->options.n_updates; i++)
+    QUERN_TRY(ir_fetch(ctx, 1, &request->options.updates[i].value));
   request->ref = base_env_int(BASE_ENV_REF) == 1;
   request->verify = base_env_has(BASE_ENV_VERBOSE, "check");
 #if QUERN_ASSERTS

@@ -88,13 +88,6 @@ static void timing_close(struct timing *t) {
   *t = (struct timing){0};
 }
 
-/* Floats are between -1 and 1, integers 0: they may be indices. */
-static void make_up(const quern_slot *slot, void *data) {
-  size_t n = slot->bytes / base_dtypes[slot->dtype].size;
-  for (size_t i = 0; i < n && base_dtype_is(slot->dtype, BASE_FLOAT); i++)
-    base_store_float(slot->dtype, data, i, 2 * (double)base_random_uniform(base_random_bits(1, 0, 0, i)) - 1);
-}
-
 static quern_status make_data(struct timing *t) {
   const quern_program *p = t->program;
   struct base_arena *arena = &t->instance->frames;
@@ -114,7 +107,7 @@ static quern_status make_data(struct timing *t) {
     const quern_slot *slot = slot_of(p, i);
     t->data[i] = base_alloc_zero(&t->instance->heap, slot->bytes + 1);
     if (t->data[i] == NULL) return QUERN_STATUS_MEMORY;
-    if (i < p->n_inputs) make_up(slot, t->data[i]);
+    if (i < p->n_inputs) engine_make_up(slot, t->data[i]);
   }
   return QUERN_STATUS_OK;
 }

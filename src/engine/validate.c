@@ -243,7 +243,7 @@ static bool step_valid(const quern_program *p, const struct engine_subprogram *s
                        const struct engine_step *s) {
   struct control_view l = {subprogram, s, s->control};
   int64_t all = 0;
-  if (s->kind_name == NULL || s->ops == NULL) return false;
+  if (s->kind_name == NULL || s->ops == NULL || s->layer == NULL) return false;
   for (int i = 0; i < s->n_buffers; i++) {
     if (s->buffers[i] < 0 || s->buffers[i] >= subprogram->n_buffers) return false;
     if (!add(&all, bytes_of(&l, i))) return false;

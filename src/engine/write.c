@@ -30,6 +30,29 @@ static char *describe(struct engine_build *b, const struct pass_group *group) {
   return text;
 }
 
+/* The label of a group: of its contraction, reduction or composite, else of the last of its nodes that has one. */
+static uint32_t label_of(const struct pass_group *group) {
+  uint32_t last = 0;
+  for (size_t i = 0; i < group->n_nodes; i++) {
+    const struct ir_node *node = group->nodes[i];
+    bool moving = node->op >= IR_RESHAPE && node->op <= IR_FLIP;
+    if (node->op == IR_DOT || node->op == IR_REDUCE || node->op == IR_COMPOSITE) return node->label;
+    if (node->label != 0 && (!moving || last == 0)) last = node->label;
+  }
+  return last;
+}
+
+/* The layer that a group comes from: where it was made, else where the states that it reads belong by their names. */
+static char *layer_of(struct engine_build *b, const struct pass_group *group) {
+  const char *text = ir_label_text(b->ctx, label_of(group));
+  int length = (int)strlen(text);
+  if (length == 0) {
+    text = pass_group_layer(group, &length);
+    if (length > 0 && text[length] != '.') length = 0; /* a state that is in no layer */
+  }
+  return base_arena_string(&b->program->arena, length > 0 ? text : "", (size_t)length);
+}
+
 static quern_status write_control(struct engine_build *b, const struct ir_node *node, struct engine_control **out) {
   struct base_arena *arena = &b->program->arena;
   const struct ir_attrs *attrs = node->attrs;
@@ -67,7 +90,8 @@ static quern_status write_step(struct engine_build *b, const struct pass_dynamic
                              .n_buffers = from->n_buffers,
                              .rematerialized = from->rematerialized,
                              .kind_name = names[from->kind],
-                             .ops = ""};
+                             .ops = "",
+                             .layer = ""};
   to->scratch = from->kind == PLAN_KERNEL ? cg_scratch(b->kernels.at[from->kernel], &b->program->target) > 0
                                           : from->kind != PLAN_COPY;
   to->buffers = base_arena_copy(&b->program->arena, from->buffers, (size_t)from->n_buffers * sizeof(int));
@@ -80,7 +104,8 @@ static quern_status write_step(struct engine_build *b, const struct pass_dynamic
   to->threshold = from->group->threshold;
   to->group = from->group->hash;
   to->ops = describe(b, from->group);
-  if (to->ops == NULL) return QUERN_STATUS_MEMORY;
+  to->layer = layer_of(b, from->group);
+  if (to->ops == NULL || to->layer == NULL) return QUERN_STATUS_MEMORY;
   return b->request->ref ? engine_ref_make(&to->ref, b->ctx, b->program, from->group, rows) : QUERN_STATUS_OK;
 }
 

@@ -92,7 +92,7 @@ static void add_gradient(struct sweep *s, const quern_tensor *t, quern_tensor *d
 }
 
 /* Takes the gradients of a node's results to its sources. */
-static quern_status step_back(struct sweep *s, size_t i) {
+static quern_status take_back(struct sweep *s, size_t i) {
   struct ir_node *node = s->order.at[i];
   bool any = false;
   for (int k = 0; k < node->n_out; k++) any |= s->sum[s->first[i] + (size_t)k] != NULL;
@@ -115,6 +115,15 @@ static quern_status step_back(struct sweep *s, size_t i) {
     add_gradient(s, node->src[k], s->dx[k]);
   }
   return QUERN_STATUS_OK;
+}
+
+/* The same; what is made is of the derivative of the node's layer. */
+static quern_status step_back(struct sweep *s, size_t i) {
+  uint32_t outer = s->ctx->label, label = s->order.at[i]->label;
+  if (label != 0) QUERN_TRY(ir_label_derivative(s->ctx, label, &s->ctx->label));
+  quern_status status = take_back(s, i);
+  s->ctx->label = outer;
+  return status;
 }
 
 quern_status grad_check_given(const struct ir_node *node, const char *from, int i, const quern_tensor *given,

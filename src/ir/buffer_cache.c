@@ -11,14 +11,24 @@
 
 enum { ALIGNMENT = 64, SLACK = 8 };
 
-void ir_buffer_cache_init(struct ir_buffer_cache *cache) {
-  *cache = (struct ir_buffer_cache){.stats = {.limit_bytes = (size_t)1 << 30}};
+void ir_buffer_cache_init(struct ir_buffer_cache *cache, struct base_heap *heap, struct ir_remote *remote) {
+  *cache = (struct ir_buffer_cache){.heap = heap, .remote = remote, .stats = {.limit_bytes = (size_t)1 << 30}};
 }
 
-void ir_buffer_cache_fini(quern_context *ctx) {
-  struct ir_buffer_cache *cache = &ctx->buffer_cache;
-  for (size_t i = 0; i < cache->kept.n; i++) base_free(&ctx->heap, cache->kept.at[i].data, cache->kept.at[i].bytes);
-  base_vec_fini(&ctx->heap, &cache->kept);
+static void *block_new(const struct ir_buffer_cache *cache, size_t bytes) {
+  return cache->remote != NULL ? cache->remote->alloc(cache->remote, bytes) : base_alloc(cache->heap, bytes);
+}
+
+static void block_free(const struct ir_buffer_cache *cache, void *data, size_t bytes) {
+  if (cache->remote != NULL)
+    cache->remote->free(cache->remote, data, bytes);
+  else
+    base_free(cache->heap, data, bytes);
+}
+
+void ir_buffer_cache_fini(struct ir_buffer_cache *cache) {
+  for (size_t i = 0; i < cache->kept.n; i++) block_free(cache, cache->kept.at[i].data, cache->kept.at[i].bytes);
+  base_vec_fini(cache->heap, &cache->kept);
 }
 
 /* The first kept block of more bytes. */
@@ -44,19 +54,17 @@ static struct ir_cached_buffer take(struct ir_buffer_cache *cache, size_t i) {
 }
 
 /* Frees the oldest blocks until those that are left have no more bytes. */
-static void trim(quern_context *ctx, size_t bytes) {
-  struct ir_buffer_cache *cache = &ctx->buffer_cache;
+static void trim(struct ir_buffer_cache *cache, size_t bytes) {
   while (cache->stats.kept_bytes > bytes) {
     size_t oldest = 0;
     for (size_t i = 1; i < cache->kept.n; i++)
       if (cache->kept.at[i].age < cache->kept.at[oldest].age) oldest = i;
     struct ir_cached_buffer block = take(cache, oldest);
-    base_free(&ctx->heap, block.data, block.bytes);
+    block_free(cache, block.data, block.bytes);
   }
 }
 
-void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room) {
-  struct ir_buffer_cache *cache = &ctx->buffer_cache;
+void *ir_buffer_cache_take(struct ir_buffer_cache *cache, size_t bytes, size_t *room) {
   quern_pool_stats *stats = &cache->stats;
   size_t need = (BASE_MAX(bytes, 1) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   size_t i = first_above(cache, need - 1);
@@ -65,11 +73,11 @@ void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room) {
     block = take(cache, first_above(cache, cache->kept.at[i].bytes) - 1);
     stats->hits++;
   } else {
-    if (!base_vec_reserve(&ctx->heap, &cache->kept, cache->n_used + 1)) return NULL;
-    block.data = base_alloc(&ctx->heap, need);
+    if (!base_vec_reserve(cache->heap, &cache->kept, cache->n_used + 1)) return NULL;
+    block.data = block_new(cache, need);
     if (block.data == NULL && cache->kept.n > 0) { /* what is kept may be what is missing */
-      trim(ctx, 0);
-      block.data = base_alloc(&ctx->heap, need);
+      trim(cache, 0);
+      block.data = block_new(cache, need);
     }
     if (block.data == NULL) return NULL;
     stats->misses++;
@@ -81,15 +89,14 @@ void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room) {
   return block.data;
 }
 
-void ir_buffer_cache_give(quern_context *ctx, void *data, size_t room) {
-  struct ir_buffer_cache *cache = &ctx->buffer_cache;
+void ir_buffer_cache_give(struct ir_buffer_cache *cache, void *data, size_t room) {
   cache->n_used--;
   cache->stats.used_bytes -= room;
   if (room > cache->stats.limit_bytes) {
-    base_free(&ctx->heap, data, room);
+    block_free(cache, data, room);
     return;
   }
-  trim(ctx, cache->stats.limit_bytes - room);
+  trim(cache, cache->stats.limit_bytes - room);
   size_t i = first_above(cache, room);
   memmove(cache->kept.at + i + 1, cache->kept.at + i, (cache->kept.n - i) * sizeof *cache->kept.at);
   cache->kept.at[i] = (struct ir_cached_buffer){data, room, ++cache->age};
@@ -101,14 +108,16 @@ void ir_buffer_cache_give(quern_context *ctx, void *data, size_t room) {
 
 quern_status quern_pool_limit(quern_context *ctx, size_t bytes) {
   QUERN_CHECK(ctx != NULL, INVALID, "pool_limit: the context is null");
-  ctx->buffer_cache.stats.limit_bytes = bytes;
-  trim(ctx, bytes);
+  ctx->buffer_cache.stats.limit_bytes = ctx->remote_cache.stats.limit_bytes = bytes;
+  trim(&ctx->buffer_cache, bytes);
+  trim(&ctx->remote_cache, bytes);
   return QUERN_STATUS_OK;
 }
 
 quern_status quern_pool_trim(quern_context *ctx, size_t bytes) {
   QUERN_CHECK(ctx != NULL, INVALID, "pool_trim: the context is null");
-  trim(ctx, bytes);
+  trim(&ctx->buffer_cache, bytes);
+  trim(&ctx->remote_cache, bytes);
   return QUERN_STATUS_OK;
 }
 
@@ -116,6 +125,6 @@ quern_status quern_pool_get(const quern_context *ctx, quern_pool_stats *stats) {
   QUERN_CHECK(stats != NULL, INVALID, "pool_get: the place for the figures is null");
   *stats = (quern_pool_stats){0};
   QUERN_CHECK(ctx != NULL, INVALID, "pool_get: the context is null");
-  *stats = ctx->buffer_cache.stats;
+  *stats = ctx->remote != NULL ? ctx->remote_cache.stats : ctx->buffer_cache.stats;
   return QUERN_STATUS_OK;
 }

@@ -113,7 +113,11 @@ quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *ki
   uint64_t hash = hash_body(&key);
   struct body *found = base_map_find(&ctx->bodies, hash, body_equals, &key);
   if (found == NULL) {
-    QUERN_TRY(build_body(ctx, &key, &key.graph));
+    uint32_t label = ctx->label;
+    ctx->label = 0; /* layers share it */
+    quern_status status = build_body(ctx, &key, &key.graph);
+    ctx->label = label;
+    QUERN_TRY(status);
     found = new_body(ctx, &key);
     if (found == NULL || !ir_intern(ctx, &ctx->bodies, hash, found)) return QUERN_STATUS_MEMORY;
   }

@@ -31,7 +31,10 @@ quern_status ir_context_new(quern_context **out, const quern_context_options *op
   base_map_init(&ctx->graphs, &ctx->heap);
   base_map_init(&ctx->composites, &ctx->heap);
   base_map_init(&ctx->bodies, &ctx->heap);
-  ir_buffer_cache_init(&ctx->buffer_cache);
+  base_map_init(&ctx->label_map, &ctx->heap);
+  base_arena_init(&ctx->label_arena, &ctx->heap);
+  ir_buffer_cache_init(&ctx->buffer_cache, &ctx->heap, NULL);
+  ir_buffer_cache_init(&ctx->remote_cache, &ctx->heap, NULL);
   ctx->seed = options->seed != 0 ? options->seed : (uint64_t)base_env_int(BASE_ENV_SEED);
   *out = ctx;
   return QUERN_STATUS_OK;
@@ -44,12 +47,16 @@ void quern_context_free(quern_context *ctx) {
     const struct ir_buffer *buffer = ctx->buffers.at[i];
     if (buffer->owned) base_free(&ctx->heap, buffer->data, buffer->room);
   }
-  ir_buffer_cache_fini(ctx);
+  ir_buffer_cache_fini(&ctx->buffer_cache);
+  ir_buffer_cache_fini(&ctx->remote_cache);
   base_vec_fini(&ctx->heap, &ctx->pins);
   base_vec_fini(&ctx->heap, &ctx->entries);
   base_vec_fini(&ctx->heap, &ctx->marks);
   base_vec_fini(&ctx->heap, &ctx->buffers);
   base_vec_fini(&ctx->heap, &ctx->types);
+  base_map_fini(&ctx->label_map);
+  base_vec_fini(&ctx->heap, &ctx->labels);
+  base_arena_fini(&ctx->label_arena);
   base_map_fini(&ctx->bodies);
   base_map_fini(&ctx->composites);
   base_map_fini(&ctx->graphs);
@@ -63,6 +70,7 @@ quern_status quern_context_check(quern_context *ctx) {
   QUERN_CHECK(ctx != NULL, INVALID, "context_check: the context is null");
   quern_status status = ctx->error;
   ctx->error = QUERN_STATUS_OK;
+  if (status != QUERN_STATUS_OK) ctx->label = 0; /* a layer that failed may not have been left */
   if (status != QUERN_STATUS_OK) (void)base_error(status, "%s", ctx->message);
   return status;
 }

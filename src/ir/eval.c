@@ -295,6 +295,7 @@ static quern_status evaluate(quern_context *ctx, size_t n, quern_tensor *const *
 quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
                      const struct ir_binding *bindings) {
   QUERN_TRY(check_arguments(ctx, n, roots, dst, n_bindings, bindings));
+  QUERN_TRY(ir_fetch(ctx, n, roots));
   struct base_floats floats = base_floats_enter();
   quern_status status = evaluate(ctx, n, roots, dst, n_bindings, bindings);
   base_floats_leave(floats);

@@ -121,6 +121,7 @@ quern_status ir_transform(quern_context *ctx, size_t n, quern_tensor *const *roo
   QUERN_TRY(ir_topo(ctx, n, roots, &order));
   quern_status status = QUERN_STATUS_MEMORY;
   size_t n_out = 0, n_src = 1;
+  uint32_t outer = ctx->label;
   for (size_t i = 0; i < order.n; i++) {
     n_out += (size_t)order.at[i]->n_out;
     n_src = BASE_MAX(n_src, (size_t)order.at[i]->n_src);
@@ -137,7 +138,9 @@ quern_status ir_transform(quern_context *ctx, size_t n, quern_tensor *const *roo
     for (int k = 0; k < node->n_src; k++) {
       src[k] = now[first[ir_order_find(&order, node->src[k]->node)] + (size_t)node->src[k]->result];
     }
+    ctx->label = node->label != 0 ? node->label : outer; /* what is made of it is of its layer */
     status = visit(user, node, src, now + place);
+    ctx->label = outer;
     if (status != QUERN_STATUS_OK) goto done;
     place += (size_t)node->n_out;
   }

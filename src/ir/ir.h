@@ -59,8 +59,13 @@ struct ir_data {
 struct ir_buffer {
   void *data;
   size_t bytes, room; /* room: of the block it lies in, when it is owned */
-  bool owned, live;   /* live: scratch of collect.c */
-};                    /* data NULL: unbound, must be bound to be evaluated */
+  void *remote;       /* the same elements in the memory of the context's device; NULL: they are not there */
+  size_t remote_room;
+  bool owned, live; /* live: scratch of collect.c */
+};                  /* data and remote NULL: unbound, must be bound to be evaluated */
+static inline bool ir_buffer_bound(const struct ir_buffer *buffer) {
+  return buffer->data != NULL || buffer->remote != NULL;
+}
 
 #define IR_INTS(...)                                                                                                   \
   ((struct ir_ints){(int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}})
@@ -130,6 +135,7 @@ struct ir_node {
   uint32_t mark, position; /* scratch of ir_topo: which order it was last found in, and where */
   enum ir_op op;
   int n_src, n_out;
+  uint32_t label; /* of the layer that it was made in, for people: no part of what it is (label.c) */
   quern_tensor **src;
   const struct ir_attrs *attrs; /* never NULL */
   quern_tensor *out;            /* n_out results */
@@ -172,7 +178,15 @@ struct ir_cached_buffer {
   size_t bytes;
   uint64_t age; /* grows: when it came back */
 };
+/* The memory of a device that has its own (engine/eager_device.c). */
+struct ir_remote {
+  void *(*alloc)(struct ir_remote *self, size_t bytes); /* NULL with the error recorded */
+  void (*free)(struct ir_remote *self, void *at, size_t bytes);
+  quern_status (*download)(struct ir_remote *self, void *to, const void *from, size_t bytes);
+};
 struct ir_buffer_cache {
+  struct base_heap *heap;
+  struct ir_remote *remote;               /* whose memory it gives; NULL: the heap's */
   BASE_VEC(struct ir_cached_buffer) kept; /* by bytes, then by age */
   size_t n_used;                          /* blocks that were taken */
   quern_pool_stats stats;
@@ -204,6 +218,12 @@ struct ir_pin {
   void *holder;
 };
 
+/* The name of a layer, or what a derivative of one is called. */
+struct ir_label {
+  const char *text;
+  uint32_t number, derivative; /* derivative: 0 until it is asked for */
+};
+
 enum { IR_CELL_CLASSES = 64 + 4 * 30 }; /* cells of up to 2^40 bytes */
 
 struct quern_context {
@@ -220,12 +240,18 @@ struct quern_context {
   bool growing; /* between ir_growth_begin and its end */
   uint32_t growth_from;
   uint64_t growth_most;
-  struct ir_buffer_cache buffer_cache;
+  struct ir_buffer_cache buffer_cache; /* blocks of the host */
+  struct ir_buffer_cache remote_cache; /* of the device that eager use runs on, if it has its own memory */
+  struct ir_remote *remote;            /* the latter's memory; NULL: there is none */
   BASE_VEC(struct ir_mark) marks;
   BASE_VEC(struct ir_entry) entries;
   uint64_t next_mark;
   BASE_VEC(struct ir_type) types; /* scratch of ir_make */
   uint32_t n_nodes, n_graphs, epoch, next_stream;
+  struct base_arena label_arena;
+  BASE_VEC(struct ir_label *) labels; /* label i is labels.at[i - 1] */
+  struct base_map label_map;          /* by text */
+  uint32_t label;                     /* of nodes that are made now */
   uint64_t seed;
   quern_status error; /* the first a builder recorded, until it is reported */
   char message[BASE_MESSAGE_BYTES];
@@ -291,6 +317,16 @@ quern_status ir_live_add(struct ir_live *live, const quern_tensor *x) QUERN_NODI
 /* Takes the bodies out whose graph is not marked so (composite.c). */
 void ir_bodies_sweep(quern_context *ctx, uint32_t epoch);
 
+/* Labels (label.c): the number of a text, which is not empty; "h.0.mlp" for the number, "" for 0; that of "grad(h.0.mlp)". A
+** node has the context's label of the moment when it was made first. ir_label_of is the node's, or that of the moment when
+** it has none. */
+quern_status ir_label_find(quern_context *ctx, const char *text, uint32_t *label) QUERN_NODISCARD;
+const char *ir_label_text(const quern_context *ctx, uint32_t label);
+quern_status ir_label_derivative(quern_context *ctx, uint32_t label, uint32_t *derivative) QUERN_NODISCARD;
+static inline uint32_t ir_label_of(const struct ir_node *node) {
+  return node->label != 0 ? node->label : node->ctx->label;
+}
+
 /* Everything made from the one to the other, but for streams of random numbers, is gone again (rewind.c). */
 quern_status ir_scope_begin(quern_context *ctx) QUERN_NODISCARD;
 void ir_scope_end(quern_context *ctx);
@@ -303,12 +339,20 @@ struct ir_buffer *ir_buffer_wrap(quern_context *ctx, void *data, size_t bytes);
 /* Gives its memory back at once; nodes that have it are unbound from now on. */
 void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer);
 
-/* A block of at least that many bytes, *room in fact, or NULL with the error recorded; and giving it back
-** (buffer_cache.c). */
-void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room);
-void ir_buffer_cache_give(quern_context *ctx, void *data, size_t room);
-void ir_buffer_cache_init(struct ir_buffer_cache *pool);
-void ir_buffer_cache_fini(quern_context *ctx);
+/* A block of at least that many bytes, *room in fact, or NULL with the error recorded; and giving it back (buffer_cache.c). */
+void *ir_buffer_cache_take(struct ir_buffer_cache *pool, size_t bytes, size_t *room);
+void ir_buffer_cache_give(struct ir_buffer_cache *pool, void *data, size_t room);
+void ir_buffer_cache_init(struct ir_buffer_cache *pool, struct base_heap *heap, struct ir_remote *remote);
+void ir_buffer_cache_fini(struct ir_buffer_cache *pool);
+
+/* One whose elements will be in the memory of the context's device. */
+struct ir_buffer *ir_buffer_new_remote(quern_context *ctx, size_t bytes);
+/* Copies elements that are in the device's memory only to the host's: of all buffers that the tensors reach, of one. */
+quern_status ir_fetch(quern_context *ctx, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
+quern_status ir_buffer_fetch(quern_context *ctx, struct ir_buffer *buffer) QUERN_NODISCARD;
+/* Gives the context a device's memory; takes it away, when every buffer has been fetched or may lose its elements. */
+void ir_remote_open(quern_context *ctx, struct ir_remote *remote);
+void ir_remote_close(quern_context *ctx);
 
 /* Another result of the same node; the poison of the poison. */
 static inline quern_tensor *ir_result(quern_tensor *t, int i) { return ir_is_poison(t) ? t : &t->node->out[i]; }

@@ -374,6 +374,7 @@ quern_tensor *ir_make(quern_context *ctx, enum ir_op op, int n_src, quern_tensor
   struct ir_node *node = new_node(ctx, &key, n_out, types);
   if (node == NULL || !ir_intern(ctx, &ctx->nodes, hash, node)) return ir_fail_last(ctx);
   node->hash = hash;
+  node->label = ctx->label;
   node->id = ctx->n_nodes++;
   return &node->out[0];
 }

@@ -77,7 +77,7 @@ static quern_status check_kept(quern_context *ctx, const struct ir_mark *mark, s
                 "context_rewind: tensor %zu to keep, %s, is the result of %s and holds no elements HINT: "
                 "quern_tensor_realize it before",
                 i, ir_type_text(type, keep[i]), ir_ops[node->op].name);
-    QUERN_CHECK(node->attrs->buffer->data != NULL, INVALID,
+    QUERN_CHECK(ir_buffer_bound(node->attrs->buffer), INVALID,
                 "context_rewind: tensor %zu to keep, %s, holds no elements any more", i, ir_type_text(type, keep[i]));
   }
   return QUERN_STATUS_OK;
@@ -111,7 +111,7 @@ static bool prepare(struct kept *to, struct base_arena *arena, struct ir_node *n
 static void move(const struct kept *kept) {
   struct ir_buffer *from = kept->from->attrs->buffer;
   *kept->node->attrs->buffer = *from;
-  from->data = NULL;
+  from->data = from->remote = NULL;
 }
 
 /* ---- going back ----------------------------------------------------------------------------------------- */

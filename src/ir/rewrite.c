@@ -255,7 +255,11 @@ static quern_status settle(struct rewrite *rw) {
     if (entry->state == DONE) {
       rw->stack.n--;
     } else if (item.node != NULL) {
-      QUERN_TRY(visit_node(rw, item.node, entry));
+      uint32_t outer = rw->ctx->label;
+      rw->ctx->label = ir_label_of(item.node);
+      quern_status status = visit_node(rw, item.node, entry);
+      rw->ctx->label = outer;
+      QUERN_TRY(status);
     } else {
       QUERN_TRY(visit_graph(rw, item.graph, entry));
     }

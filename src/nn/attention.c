@@ -165,7 +165,7 @@ quern_tensor *quern_nn_attend(quern_scope *scope, quern_tensor *q, quern_tensor 
   int64_t dims[] = {q->dims[0], q->dims[1], v->dims[2] / G * heads};
   quern_tensor *of_q = split(q, heads), *of_k = split(k, G), *of_v = split(v, G);
   if (ir_is_poison(of_q) || ir_is_poison(of_k) || ir_is_poison(of_v)) return nn_leave(&call, &ir_poison);
-  quern_tensor *y = nn_leave(&call, attend(&call, of_q, of_k, of_v, o));
+  quern_tensor *y = attend(&call, of_q, of_k, of_v, o);
   return nn_leave(&call, quern_reshape(quern_transpose(y, 1, 2), 3, dims));
 }
 

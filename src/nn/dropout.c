@@ -6,7 +6,7 @@
 quern_tensor *quern_nn_dropout(quern_scope *scope, quern_tensor *x, double p) {
   NN_ENTER(call, "nn_dropout", scope, x);
   if (!nn_operand(&call, "x", x, 0, "") || !nn_rate(&call, "p", p)) return &ir_poison;
-  if (!scope->model->train || p == 0) return x;
+  if (!scope->model->train || p == 0) return nn_leave(&call, x);
   quern_random from = quern_scope_random(scope);
   return nn_leave(&call, quern_dropout(x, p, &from));
 }
@@ -14,7 +14,7 @@ quern_tensor *quern_nn_dropout(quern_scope *scope, quern_tensor *x, double p) {
 quern_tensor *quern_nn_dropout_spatial(quern_scope *scope, quern_tensor *x, double p) {
   NN_ENTER(call, "nn_dropout_spatial", scope, x);
   if (!nn_operand(&call, "x", x, 2, "(N, C, ..)") || !nn_rate(&call, "p", p)) return &ir_poison;
-  if (!scope->model->train || p == 0) return x;
+  if (!scope->model->train || p == 0) return nn_leave(&call, x);
   int64_t dims[QUERN_MAX_RANK];
   for (int k = 0; k < x->rank; k++) dims[k] = k < 2 ? x->dims[k] : 1;
   quern_random from = quern_scope_random(scope);

@@ -35,7 +35,7 @@ bool nn_wrong(const struct nn_call *call, quern_status status, const char *fmt, 
 }
 
 struct nn_call nn_enter(const char *what, quern_scope *scope, int n, quern_tensor *const *xs) {
-  struct nn_call call = {NULL, scope, what, false};
+  struct nn_call call = {NULL, scope, what, false, 0};
   if (scope == NULL) {
     quern_context *ctx = NULL;
     for (int i = 0; i < n && ctx == NULL; i++) ctx = quern_tensor_context(xs[i]);
@@ -43,7 +43,7 @@ struct nn_call nn_enter(const char *what, quern_scope *scope, int n, quern_tenso
     return call;
   }
   quern_context *ctx = scope->model->ctx;
-  struct nn_call good = {ctx, scope, what, ctx->error == QUERN_STATUS_OK};
+  struct nn_call good = {ctx, scope, what, ctx->error == QUERN_STATUS_OK, ctx->label};
   for (int i = 0; i < n; i++) {
     if (xs[i] == NULL) {
       nn_fail(&good, QUERN_STATUS_INVALID, "operand %d is null", i);
@@ -55,11 +55,18 @@ struct nn_call nn_enter(const char *what, quern_scope *scope, int n, quern_tenso
       return call;
     }
   }
+  if (scope->label == 0 && scope->path[0] != '\0' &&
+      ir_label_find(ctx, scope->path, &scope->label) != QUERN_STATUS_OK) {
+    ir_fail_last(ctx);
+    return call;
+  }
+  if (scope->label != 0) ctx->label = scope->label;
   return good;
 }
 
 quern_tensor *nn_leave(const struct nn_call *call, quern_tensor *y) {
   quern_context *ctx = call->ctx;
+  ctx->label = call->label;
   if (!ir_is_poison(y)) return y;
   if (call->clean && ctx->error != QUERN_STATUS_OK && strncmp(ctx->message, "nn_", 3) != 0) {
     char begin[300], text[BASE_MESSAGE_BYTES];

@@ -45,7 +45,7 @@ quern_status quern_model_new(quern_model **model, quern_context *ctx, const quer
     quern_model_free(m);
     return QUERN_STATUS_MEMORY;
   }
-  *m->root = (quern_scope){m, "", 0};
+  *m->root = (quern_scope){m, "", 0, 0};
   *model = m;
   return QUERN_STATUS_OK;
 }

@@ -11,6 +11,7 @@ struct quern_scope {
   quern_model *model;
   const char *path;
   uint64_t calls; /* streams of random numbers given out */
+  uint32_t label; /* of the path, in the context; 0: not asked for yet */
 };
 
 struct quern_model {
@@ -48,6 +49,7 @@ struct nn_call {
   quern_scope *scope;
   const char *what; /* the layer's name in messages */
   bool clean;       /* the context had no error before */
+  uint32_t label;   /* that the context had before */
 };
 
 /* Checks that there is a scope and that the operands, none NULL, are of its context. */

@@ -50,7 +50,7 @@ static quern_scope *enter(const char *what, quern_scope *scope, const char *name
   inner = base_arena_new(&m->arena, quern_scope);
   if (inner == NULL || !base_vec_reserve(&m->ctx->heap, &m->places, 1) || !base_map_add(&m->scopes, hash, inner))
     return ir_fail_last(m->ctx), NULL;
-  *inner = (quern_scope){m, path, 0};
+  *inner = (quern_scope){m, path, 0, 0};
   m->places.at[m->places.n++] = inner;
   return inner;
 }

@@ -366,12 +366,15 @@ static quern_status make(struct quern_step *step, quern_tensor *loss, quern_tens
   if (scale != NULL && loss != NULL) loss = quern_mul(loss, quern_cast(scale, loss->dtype));
   if (gradients == NULL) QUERN_TRY(differentiate(step, loss));
   for (size_t i = 0; i < step->gradients.n && gradients != NULL; i++) step->gradients.at[i] = gradients[i];
+  uint32_t outer = step->ctx->label;
+  QUERN_TRY(ir_label_find(step->ctx, "optimizer", &step->ctx->label));
   widen(step, scale);
   measure(step);
   if (scale != NULL || step->options.guard) step->finite = quern_isfinite(gated_norm(step));
   clip(step);
-  QUERN_TRY(update_all(step, scale));
-  return quern_context_check(step->ctx);
+  quern_status status = update_all(step, scale);
+  step->ctx->label = outer;
+  return status != QUERN_STATUS_OK ? status : quern_context_check(step->ctx);
 }
 
 static quern_status check_gate(const quern_optim_options *o, const quern_context *ctx) {

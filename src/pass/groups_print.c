@@ -24,8 +24,7 @@ static int common(const char *a, int n, const char *b) {
   return same;
 }
 
-/* The layer whose states the group reads; states without a name, and none, have none. */
-static void describe_layer(struct base_str *str, const struct pass_group *group) {
+const char *pass_group_layer(const struct pass_group *group, int *length) {
   const char *name = NULL;
   int n = 0;
   for (size_t i = 0; i < group->n_ins; i++) {
@@ -36,13 +35,16 @@ static void describe_layer(struct base_str *str, const struct pass_group *group)
     n = name == NULL ? whole : common(name, n, node->attrs->name);
     name = node->attrs->name;
   }
-  if (n > 0) base_str_printf(str, " of layer %.*s", n, name);
+  *length = n;
+  return name;
 }
 
 void pass_group_describe(struct base_str *str, const struct pass_group *group) {
   enum { MOST = 6 };
+  int length;
+  const char *layer = pass_group_layer(group, &length);
   base_str_printf(str, "a %s", pass_kind_names[group->kind]);
-  describe_layer(str, group);
+  if (length > 0) base_str_printf(str, " of layer %.*s", length, layer);
   for (size_t i = 0; i < group->n_nodes && i < MOST; i++) {
     base_str_add(str, i == 0 ? ": " : ", ");
     print_tensor(str, &group->nodes[i]->out[0]);

@@ -285,6 +285,9 @@ size_t pass_group_find(const struct pass_group *group, const struct ir_node *nod
 /* Checks what is said above: every point, index and order. */
 quern_status pass_groups_verify(const struct pass_groups *groups, const struct pass_graph *graph) QUERN_NODISCARD;
 quern_status pass_groups_print(struct base_str *str, const struct pass_groups *groups) QUERN_NODISCARD;
+/* The layer whose states the group reads, by their names: the beginning, of that length, of the result; length 0: states
+** without a name, and none, have none. */
+const char *pass_group_layer(const struct pass_group *group, int *length);
 /* One group in a line for messages: "a dot of layer conv1: %7 dot f32[8,16], %8 add f32[8,16]". The layer is what the
 ** names of the states that it reads have in common, up to a dot. */
 void pass_group_describe(struct base_str *str, const struct pass_group *group);

@@ -54,6 +54,7 @@ struct prof_step {
   const char *kernel; /* name of the kernel, or "copy", "loop", ... */
   const char *kind;   /* of the group: "map", "reduce", "dot", ... */
   const char *ops;    /* what is computed, such as "dot+add+gelu" */
+  const char *layer;  /* what it comes from, such as "h.3.mlp"; "" or NULL: nothing has a name */
   struct kern_cost cost;
   quern_dtype dtype; /* of the first out; of a product by a library, of what it reads */
   bool tf32;         /* a product of f32 that may be rounded to tf32 */
@@ -79,13 +80,19 @@ struct prof {
   uint64_t runs;
 };
 
+/* The layers of all steps of a kernel in few words, such as "h.*.mlp (12), ln_f" (layers.c); "": nothing has a name. */
+enum { PROF_LAYERS = 2048 };
+void prof_layers(const struct prof *prof, const char *kernel, char *text, size_t bytes);
+/* A string of JSON (trace.c). */
+void prof_add_string(struct base_str *str, const char *text);
+
 /* Fills floor and bound of steps. */
 void prof_steps_floor(const struct prof_limits *limits, size_t n, struct prof_step *steps);
 
 /* By kernel: count, total, average, share; those that make up 80 % of the time are marked; GFLOP/s, GB/s, % of the
 ** limit, what bounds it. Then by kind. */
 quern_status prof_table(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
-/* The kernels as a JSON array: name, kind, ops, count, total_ms, share (of 1), gflops, gbs, limit_pct, lost_ms; null
+/* The kernels as a JSON array: name, kind, ops, layers, count, total_ms, share (of 1), gflops, gbs, limit_pct, lost_ms; null
 ** where nothing was timed, or the limits are not known. */
 quern_status prof_rows(struct base_str *str, const struct prof *prof) QUERN_NODISCARD;
 /* Every kernel with the bytes and operations it must do, the floor they imply, the time it took when that is known, and

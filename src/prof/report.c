@@ -152,6 +152,15 @@ static void add_rates(struct base_str *str, const struct row *row) {
     base_str_printf(str, " %7s", "-");
 }
 
+/* What is run, what it computes, and for which layers. */
+static void add_kernel(struct base_str *str, const struct prof *prof, const struct row *row) {
+  char layers[PROF_LAYERS], shown[PROF_LAYERS];
+  prof_layers(prof, row->step->kernel, layers, sizeof layers);
+  base_text_shown(shown, sizeof shown, layers, false);
+  base_str_printf(str, "  %-8s %s (%s)%s%s\n", bound_of(row), row->step->kernel, row->step->ops,
+                  shown[0] != 0 ? "  " : "", shown);
+}
+
 static const char *kind_of(const struct row *row) { return row->step->kind; }
 static const char *ops_of(const struct row *row) { return row->step->ops; }
 
@@ -202,7 +211,7 @@ quern_status prof_table(struct base_str *str, const struct prof *prof) {
     add_time(str, row->count > 0 ? row->seconds / (double)row->count : 0);
     base_str_printf(str, " %6.1f%%", total > 0 ? 100 * row->seconds / total : 0);
     add_rates(str, row);
-    base_str_printf(str, "  %-8s %s (%s)\n", bound_of(row), row->step->kernel, row->step->ops);
+    add_kernel(str, prof, row);
   }
   add_sums(str, &rows, "operations", ops_of);
   add_sums(str, &rows, "kind", kind_of);
@@ -229,9 +238,12 @@ quern_status prof_rows(struct base_str *str, const struct prof *prof) {
     const struct row *row = &rows.at[i];
     bool timed = row->seconds > 0, limited = timed && row->floor > 0;
     double rate = timed ? 1e-9 / row->seconds : 0;
-    base_str_printf(str, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"ops\":\"%s\",\"count\":%llu,\"total_ms\":%.6f",
-                    i > 0 ? "," : "", row->step->kernel, row->step->kind, row->step->ops,
-                    (unsigned long long)row->count, row->seconds * 1e3);
+    char layers[PROF_LAYERS];
+    prof_layers(prof, row->step->kernel, layers, sizeof layers);
+    base_str_printf(str, "%s{\"name\":\"%s\",\"kind\":\"%s\",\"ops\":\"%s\",\"layers\":", i > 0 ? "," : "",
+                    row->step->kernel, row->step->kind, row->step->ops);
+    prof_add_string(str, layers);
+    base_str_printf(str, ",\"count\":%llu,\"total_ms\":%.6f", (unsigned long long)row->count, row->seconds * 1e3);
     add_number(str, "share", total > 0, row->seconds / total, 6);
     add_number(str, "gflops", timed, row->flops * rate, 3);
     add_number(str, "gbs", timed, row->bytes * rate, 3);
@@ -288,7 +300,7 @@ quern_status prof_explain(struct base_str *str, const struct prof *prof) {
     base_str_printf(str, "%8.0f %9.3f %10.3f ", times, row->flops / times * 1e-6, row->bytes / times * 1e-6);
     add_known_time(str, row->floor / times);
     add_lost(str, row, times);
-    base_str_printf(str, "  %-8s %s (%s)\n", bound_of(row), row->step->kernel, row->step->ops);
+    add_kernel(str, prof, row);
   }
   base_str_add(str, "\nfloor ");
   add_known_time(str, floor);

@@ -4,7 +4,7 @@
 #include "prof/prof.h"
 
 /* A JSON string: names of kernels are plain, names of programs may be anything. */
-static void add_string(struct base_str *str, const char *text) {
+void prof_add_string(struct base_str *str, const char *text) {
   base_str_add(str, "\"");
   for (const unsigned char *c = (const unsigned char *)text; *c != 0; c++) {
     if (*c == '"' || *c == '\\')
@@ -20,7 +20,7 @@ static void add_string(struct base_str *str, const char *text) {
 quern_status prof_trace(struct base_str *str, const struct prof *prof) {
   base_str_add(str, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
   base_str_add(str, "{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 1, \"tid\": 1, \"args\": {\"name\": ");
-  add_string(str, prof->program);
+  prof_add_string(str, prof->program);
   base_str_add(str, "}}");
   double start = prof->n_events > 0 ? prof->events[0].begin : 0;
   for (size_t i = 0; i < prof->n_events; i++) {
@@ -28,12 +28,16 @@ quern_status prof_trace(struct base_str *str, const struct prof *prof) {
     const struct prof_step *s = &prof->steps[e->step];
     double seconds = e->end - e->begin;
     base_str_add(str, ",\n{\"name\": ");
-    add_string(str, s->kernel);
+    prof_add_string(str, s->kernel);
     base_str_add(str, ", \"cat\": ");
-    add_string(str, s->kind);
+    prof_add_string(str, s->kind);
     base_str_printf(str, ", \"ph\": \"X\", \"pid\": 1, \"tid\": 1, \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"ops\": ",
                     (e->begin - start) * 1e6, seconds * 1e6);
-    add_string(str, s->ops);
+    prof_add_string(str, s->ops);
+    if (s->layer != NULL && s->layer[0] != 0) {
+      base_str_add(str, ", \"layer\": ");
+      prof_add_string(str, s->layer);
+    }
     base_str_printf(str, ", \"step\": %d", e->step);
     if (seconds > 0)
       base_str_printf(str, ", \"gflops\": %.3f, \"gbs\": %.3f", s->cost.flops / seconds * 1e-9,

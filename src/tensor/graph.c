@@ -21,36 +21,41 @@ static quern_status check_outputs(const char *what, quern_context *ctx, size_t n
   return QUERN_STATUS_OK;
 }
 
-static quern_status check_feeds(quern_context *ctx, size_t n, const quern_feed *feeds) {
-  QUERN_CHECK(n == 0 || feeds != NULL, INVALID, "eval: the list of %zu feeds is null", n);
+static quern_status check_feeds(const char *what, const quern_context *ctx, size_t n, const quern_feed *feeds) {
+  QUERN_CHECK(n == 0 || feeds != NULL, INVALID, "%s: the list of %zu feeds is null", what, n);
   for (size_t i = 0; i < n; i++) {
     const quern_tensor *leaf = feeds[i].leaf;
-    QUERN_CHECK(leaf != NULL, INVALID, "eval: the leaf of feed %zu is null", i);
-    QUERN_CHECK(!ir_is_poison(leaf), INVALID, "eval: the leaf of feed %zu is the result of a call that failed", i);
-    QUERN_CHECK(leaf->node->ctx == ctx, INVALID, "eval: the leaf of feed %zu belongs to another context", i);
+    QUERN_CHECK(leaf != NULL, INVALID, "%s: the leaf of feed %zu is null", what, i);
+    QUERN_CHECK(!ir_is_poison(leaf), INVALID, "%s: the leaf of feed %zu is the result of a call that failed", what, i);
+    QUERN_CHECK(leaf->node->ctx == ctx, INVALID, "%s: the leaf of feed %zu belongs to another context", what, i);
     enum ir_op op = leaf->node->op;
     QUERN_CHECK(op == IR_INPUT || op == IR_STATE || op == IR_BUFFER, INVALID,
-                "eval: feed %zu is for the result of %s; only an input, a state or a buffer can be fed", i,
+                "%s: feed %zu is for the result of %s; only an input, a state or a buffer can be fed", what, i,
                 ir_ops[op].name);
-    QUERN_CHECK(feeds[i].data != NULL || ir_count(leaf) == 0, INVALID, "eval: the data of feed %zu, %s %s, is null", i,
-                ir_ops[op].name, TENSOR_TYPE(leaf));
+    QUERN_CHECK(feeds[i].data != NULL || ir_count(leaf) == 0, INVALID, "%s: the data of feed %zu, %s %s, is null", what,
+                i, ir_ops[op].name, TENSOR_TYPE(leaf));
     for (size_t k = 0; k < i; k++) {
-      QUERN_CHECK(feeds[k].leaf != leaf, INVALID, "eval: feeds %zu and %zu are for the same %s%s%s", k, i,
+      QUERN_CHECK(feeds[k].leaf != leaf, INVALID, "%s: feeds %zu and %zu are for the same %s%s%s", what, k, i,
                   ir_ops[op].name, op == IR_BUFFER ? "" : " ", op == IR_BUFFER ? "" : leaf->node->attrs->name);
     }
   }
   return QUERN_STATUS_OK;
 }
 
-quern_status quern_eval(quern_context *ctx, size_t n, quern_tensor *const *outputs, void *const *dst, size_t n_feeds,
-                        const quern_feed *feeds) {
-  QUERN_TRY(check_outputs("eval", ctx, n, outputs));
-  QUERN_CHECK(n == 0 || dst != NULL, INVALID, "eval: the list of places for %zu outputs is null", n);
+quern_status tensor_check_eval(const char *what, quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                               void *const *dst, size_t n_feeds, const quern_feed *feeds) {
+  QUERN_TRY(check_outputs(what, ctx, n, outputs));
+  QUERN_CHECK(n == 0 || dst != NULL, INVALID, "%s: the list of places for %zu outputs is null", what, n);
   for (size_t i = 0; i < n; i++) {
-    QUERN_CHECK(dst[i] != NULL || ir_count(outputs[i]) == 0, INVALID, "eval: the place for output %zu, %s, is null", i,
-                TENSOR_TYPE(outputs[i]));
+    QUERN_CHECK(dst[i] != NULL || ir_count(outputs[i]) == 0, INVALID, "%s: the place for output %zu, %s, is null", what,
+                i, TENSOR_TYPE(outputs[i]));
   }
-  QUERN_TRY(check_feeds(ctx, n_feeds, feeds));
+  return check_feeds(what, ctx, n_feeds, feeds);
+}
+
+quern_status quern_eval_reference(quern_context *ctx, size_t n, quern_tensor *const *outputs, void *const *dst,
+                                  size_t n_feeds, const quern_feed *feeds) {
+  QUERN_TRY(tensor_check_eval("eval_reference", ctx, n, outputs, dst, n_feeds, feeds));
   size_t bytes = n_feeds * sizeof(struct ir_binding);
   struct ir_binding *bindings = base_alloc(&ctx->heap, bytes);
   if (bindings == NULL) return QUERN_STATUS_MEMORY;
@@ -234,6 +239,7 @@ static quern_status print_with(const char *what, const quern_graph *graph, print
   *text = NULL;
   CHECK_GRAPH(what, graph);
   QUERN_TRY(quern_context_check(graph->ctx));
+  QUERN_TRY(ir_fetch(graph->ctx, graph->n_outputs, graph->outputs));
   struct base_str str;
   base_str_init(&str, &graph->ctx->heap);
   quern_status status = print(graph->ctx, &str, graph->n_outputs, graph->outputs, graph->names);

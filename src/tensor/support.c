@@ -254,5 +254,7 @@ const char *quern_tensor_name(const quern_tensor *x) {
 }
 
 const void *quern_tensor_data(const quern_tensor *x) {
-  return ir_is_poison(x) || x->node->op != IR_BUFFER ? NULL : x->node->attrs->buffer->data;
+  if (ir_is_poison(x) || x->node->op != IR_BUFFER) return NULL;
+  struct ir_buffer *buffer = x->node->attrs->buffer;
+  return ir_buffer_fetch(x->node->ctx, buffer) == QUERN_STATUS_OK ? buffer->data : NULL;
 }

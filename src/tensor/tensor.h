@@ -101,6 +101,10 @@ quern_tensor *tensor_restore_axes(quern_tensor *x, const quern_tensor *shape_of,
 /* dy summed over the axes along which a source of that type was broadcast to dy's shape: the transpose of broadcasting. */
 quern_tensor *tensor_unbroadcast(quern_tensor *dy, const quern_tensor *like);
 
+/* What quern_eval and quern_eval_reference are given: reports pending errors, then what is wrong with it (graph.c). */
+quern_status tensor_check_eval(const char *what, quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                               void *const *dst, size_t n_feeds, const quern_feed *feeds) QUERN_NODISCARD;
+
 /* A text for the user, who frees it with quern_text_free (graph.c). */
 quern_status tensor_text_copy(quern_context *ctx, const struct base_str *str, char **text) QUERN_NODISCARD;
 

@@ -341,6 +341,10 @@ static void add_kernel(const struct page *page, const json_t *kernel, double mos
   train_html_add(page->str, train_string(kernel, "name"));
   base_str_add(page->str, "</code><small>");
   train_html_add(page->str, train_string(kernel, "ops"));
+  if (train_string(kernel, "layers")[0] != 0) {
+    base_str_add(page->str, "</small><small>");
+    train_html_add(page->str, train_string(kernel, "layers"));
+  }
   base_str_printf(page->str, "</small></td><td class=\"bar\" style=\"--w:%.1f%%\">",
                   most > 0 && lost > 0 ? 100 * lost / most : 0);
   base_str_printf(page->str, isnan(lost) ? "-" : "%.2f", lost);

@@ -74,8 +74,10 @@ static quern_status report_kernels(const struct teller *to, struct train_history
     char lost[32], limit[32];
     cell(lost, sizeof lost, 10, "%10.2f", train_number(sorted[i], "lost_ms"));
     cell(limit, sizeof limit, 9, "%8.1f%%", train_number(sorted[i], "limit_pct"));
-    snprintf(line, sizeof line, "  %s %9.2f %6.1f%% %s  %.64s (%.*s%s)", lost, time, total > 0 ? 100 * time / total : 0,
-             limit, train_string(sorted[i], "name"), cut ? OPS - 3 : OPS, ops, cut ? "..." : "");
+    const char *layers = train_string(sorted[i], "layers");
+    snprintf(line, sizeof line, "  %s %9.2f %6.1f%% %s  %.64s (%.*s%s)%s%.100s", lost, time,
+             total > 0 ? 100 * time / total : 0, limit, train_string(sorted[i], "name"), cut ? OPS - 3 : OPS, ops,
+             cut ? "..." : "", layers[0] != 0 ? "  " : "", layers);
     to->note(to->user, line);
   }
   base_free(&h->heap, sorted, (n + 1) * sizeof *sorted);

@@ -362,7 +362,7 @@ static void expect_evaluates(quern_tensor *x) {
   size_t n = quern_tensor_bytes(x);
   void *dst = malloc(n > 0 ? n : 1);
   assert_non_null(dst);
-  quern_status status = quern_eval(ctx, 1, &x, &dst, 0, NULL);
+  quern_status status = quern_eval_reference(ctx, 1, &x, &dst, 0, NULL);
   free(dst);
   EXPECT(status == QUERN_STATUS_OK || (status == QUERN_STATUS_UNBOUND && quern_tensor_name(x) != NULL));
 }

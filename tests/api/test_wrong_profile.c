@@ -1,4 +1,6 @@
 /* tests/api/test_wrong_profile.c -- wrong calls of profile.h */
+#include <math.h>
+
 #include "api/wrong.h"
 
 static quern_program *program;
@@ -63,6 +65,24 @@ static quern_status compare(int leave_out, bool mixed) {
                                                              : of_first,
                                               leave_out == 2 ? NULL : program, leave_out == 3 ? NULL : instance,
                                               leave_out == 4 ? NULL : &left);
+  end();
+  program = first;
+  instance = of_first;
+  end();
+  return status;
+}
+
+static quern_measure_stats measured = {.size = sizeof measured};
+#define measure(...)                                                                                                   \
+  quern_program_measure(program, &(quern_measure_options){.size = sizeof(quern_measure_options), __VA_ARGS__},         \
+                        &measured)
+
+static quern_status measure_another(void) {
+  begin();
+  quern_program *first = program;
+  quern_instance *of_first = instance;
+  begin();
+  quern_status status = measure(.instance = of_first);
   end();
   program = first;
   instance = of_first;

@@ -194,7 +194,7 @@ quern_status instance_eval(const struct instance *in, size_t n, quern_tensor *co
   size_t n_feeds = instance_feeds(in, feeds);
   QUERN_CHECK(n_feeds + n_more <= BASE_COUNT(feeds), INVALID, "too many feeds");
   for (size_t i = 0; i < n_more; i++) feeds[n_feeds++] = more[i];
-  return quern_eval(in->ctx, n, roots, dst, n_feeds, feeds);
+  return quern_eval_reference(in->ctx, n, roots, dst, n_feeds, feeds);
 }
 
 void buffers_new(size_t n, quern_tensor *const *tensors, void **dst) {

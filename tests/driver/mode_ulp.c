@@ -91,7 +91,7 @@ static quern_status eval(const char *name, quern_dtype dtype, void *a, void *b, 
   if (b != NULL) args.x[1] = quern_tensor_wrap(args.ctx, dtype, 1, dims, b);
   c.builder->build(&args);
   quern_status status = quern_context_check(args.ctx);
-  if (status == QUERN_STATUS_OK) status = quern_eval(args.ctx, 1, args.y, &y, 0, NULL);
+  if (status == QUERN_STATUS_OK) status = quern_eval_reference(args.ctx, 1, args.y, &y, 0, NULL);
   quern_context_free(args.ctx);
   return status;
 }

@@ -1,6 +1,6 @@
 /* tests/engine/engine_test.h -- programs against the evaluator
 ** expect_same compiles outputs on the interpreter of kernels, runs them on random inputs, and compares them with
-** quern_eval; what the sums of floats allow may differ.
+** quern_eval_reference; what the sums of floats allow may differ.
 */
 #ifndef TESTS_ENGINE_ENGINE_TEST_H
 #define TESTS_ENGINE_ENGINE_TEST_H
@@ -108,7 +108,7 @@ static inline void eval_roots(size_t n, quern_tensor *const *roots, char dst[][M
   }
   ir_order_fini(ctx, &order);
   for (size_t i = 0; i < n; i++) at[i] = dst[i];
-  EXPECT_OK(quern_eval(ctx, n, roots, at, n_inputs + n_states, feeds));
+  EXPECT_OK(quern_eval_reference(ctx, n, roots, at, n_inputs + n_states, feeds));
 }
 
 /* What the program computes is what the evaluator says; twice, and with dead bytes overwritten. */

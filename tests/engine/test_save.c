@@ -255,8 +255,8 @@ static void expect_steps_checked(struct engine_subprogram *part) {
 static void expect_depth_checked(void) {
   struct engine_control control = {.body = 1, .other = -1, .trip = 1};
   struct engine_buffer works[2] = {{PLAN_ARENA, .bytes = 8}, {PLAN_ARENA, .bytes = 8}};
-  struct engine_step loop = {PLAN_LOOP,           .kernel = -1, .n_buffers = 2,     .buffers = (int[]){0, 1},
-                             .kind_name = "loop", .ops = "",    .control = &control};
+  struct engine_step loop = {PLAN_LOOP,           .kernel = -1, .n_buffers = 2, .buffers = (int[]){0, 1},
+                             .kind_name = "loop", .ops = "",    .layer = "",    .control = &control};
   struct engine_subprogram part = {.n_steps = 1, .n_buffers = 2, .steps = &loop, .buffers = works, .most_buffers = 2};
   struct engine_subprogram parts[2] = {part, part}, *kept = program->subprograms;
   int n_subprograms = program->n_subprograms;

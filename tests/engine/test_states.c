@@ -171,7 +171,7 @@ static void states_begin(void **state) {
   float weight[6], want[6], norm[2], var[2];
   float moment[6];
   quern_tensor *initial = quern_model_initial(net.model, 0);
-  EXPECT_OK(quern_eval(ctx, 1, &initial, (void *[]){want}, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &initial, (void *[]){want}, 0, NULL));
   get(run, "head.weight", weight);
   get(run, "norm.weight", norm);
   get(run, "norm.running_var", var);
@@ -409,7 +409,7 @@ static void states_on_a_device(void **state) {
   float want[5], begin[5], got[3];
   int64_t count;
   quern_tensor *initial = quern_model_initial(model, 0);
-  EXPECT_OK(quern_eval(ctx, 1, &initial, (void *[]){begin}, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &initial, (void *[]){begin}, 0, NULL));
   EXPECT_OK(quern_instance_new(&again, program));
   EXPECT_OK(quern_instance_load_states(again, path, QUERN_LOAD_STRICT));
   get(again, "w", want);

@@ -8,7 +8,7 @@ static quern_pool_stats stats(void) {
 }
 
 static void *take(size_t bytes, size_t *room) {
-  void *data = ir_buffer_cache_take(ctx, bytes, room);
+  void *data = ir_buffer_cache_take(&ctx->buffer_cache, bytes, room);
   assert_non_null(data);
   assert_int_equal((uintptr_t)data % 64, 0);
   assert_int_equal(*room % 64, 0);
@@ -23,7 +23,7 @@ static void blocks_are_used_again(void **state) {
   void *a = take(1000, &room);
   assert_int_equal(room, 1024);
   assert_int_equal(stats().used_bytes, 1024);
-  ir_buffer_cache_give(ctx, a, room);
+  ir_buffer_cache_give(&ctx->buffer_cache, a, room);
   assert_int_equal(stats().used_bytes, 0);
   assert_int_equal(stats().kept_bytes, 1024);
   void *b = take(961, &room), *c = take(1024, &other);
@@ -32,12 +32,12 @@ static void blocks_are_used_again(void **state) {
   assert_int_equal(stats().hits, 1);
   assert_int_equal(stats().misses, 2);
   assert_int_equal(stats().peak_bytes, 2048);
-  ir_buffer_cache_give(ctx, b, room);
-  ir_buffer_cache_give(ctx, c, other);
+  ir_buffer_cache_give(&ctx->buffer_cache, b, room);
+  ir_buffer_cache_give(&ctx->buffer_cache, c, other);
   assert_ptr_equal(take(1000, &room), c); /* the last that came */
   assert_ptr_equal(take(1000, &other), b);
-  ir_buffer_cache_give(ctx, c, room);
-  ir_buffer_cache_give(ctx, b, other);
+  ir_buffer_cache_give(&ctx->buffer_cache, c, room);
+  ir_buffer_cache_give(&ctx->buffer_cache, b, other);
 }
 
 /* The smallest that is large enough, if it is no more than an eighth larger. */
@@ -47,7 +47,7 @@ static void sizes_fit(void **state) {
   void *blocks[BASE_COUNT(sizes)];
   size_t room;
   for (size_t i = 0; i < BASE_COUNT(sizes); i++) blocks[i] = take(sizes[i], &room);
-  for (size_t i = 0; i < BASE_COUNT(sizes); i++) ir_buffer_cache_give(ctx, blocks[i], sizes[i]);
+  for (size_t i = 0; i < BASE_COUNT(sizes); i++) ir_buffer_cache_give(&ctx->buffer_cache, blocks[i], sizes[i]);
   void *taken[7];
   size_t rooms[7];
   static const struct {
@@ -61,7 +61,7 @@ static void sizes_fit(void **state) {
   }
   assert_int_equal(stats().hits, 5);
   assert_int_equal(stats().kept_bytes, 640);
-  for (size_t i = 0; i < 7; i++) ir_buffer_cache_give(ctx, taken[i], rooms[i]);
+  for (size_t i = 0; i < 7; i++) ir_buffer_cache_give(&ctx->buffer_cache, taken[i], rooms[i]);
 }
 
 static void bytes_are_limited(void **state) {
@@ -71,23 +71,23 @@ static void bytes_are_limited(void **state) {
   for (size_t i = 0; i < 8; i++) blocks[i] = take(1024 * (i + 1), &room);
   EXPECT_OK(quern_pool_limit(ctx, 9 * 1024));
   assert_int_equal(stats().limit_bytes, 9 * 1024);
-  ir_buffer_cache_give(ctx, blocks[0], 1024);
-  ir_buffer_cache_give(ctx, blocks[2], 3072);
-  ir_buffer_cache_give(ctx, blocks[1], 2048);
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[0], 1024);
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[2], 3072);
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[1], 2048);
   assert_int_equal(stats().kept_bytes, 6144);
-  ir_buffer_cache_give(ctx, blocks[3], 4096); /* the oldest one goes */
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[3], 4096); /* the oldest one goes */
   assert_int_equal(stats().kept_bytes, 9216);
   EXPECT_OK(quern_pool_trim(ctx, 6145)); /* the second goes: 6144 are left */
   assert_int_equal(stats().kept_bytes, 6144);
-  ir_buffer_cache_give(ctx, blocks[7], 8192); /* all others go */
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[7], 8192); /* all others go */
   assert_int_equal(stats().kept_bytes, 8192);
   EXPECT_OK(quern_pool_limit(ctx, 100));
   assert_int_equal(stats().kept_bytes, 0);
-  ir_buffer_cache_give(ctx, blocks[4], 5120); /* larger than the limit: freed at once */
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[4], 5120); /* larger than the limit: freed at once */
   assert_int_equal(stats().kept_bytes, 0);
   EXPECT_OK(quern_pool_limit(ctx, SIZE_MAX));
-  ir_buffer_cache_give(ctx, blocks[5], 6144);
-  ir_buffer_cache_give(ctx, blocks[6], 7168);
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[5], 6144);
+  ir_buffer_cache_give(&ctx->buffer_cache, blocks[6], 7168);
   assert_int_equal(stats().kept_bytes, 13312);
   assert_int_equal(stats().used_bytes, 0);
   EXPECT_OK(quern_pool_trim(ctx, 0));
@@ -109,7 +109,7 @@ static void a_long_life(void **state) {
     size_t i = r % N;
     if (held[i].at != NULL) {
       for (size_t b = 0; b < held[i].bytes; b++) assert_int_equal(held[i].at[b], i);
-      ir_buffer_cache_give(ctx, held[i].at, held[i].room);
+      ir_buffer_cache_give(&ctx->buffer_cache, held[i].at, held[i].room);
       used -= held[i].room;
       held[i].at = NULL;
     } else {
@@ -125,14 +125,14 @@ static void a_long_life(void **state) {
   }
   assert_true(stats().hits > 100 && stats().misses > 100);
   for (size_t i = 0; i < N; i++)
-    if (held[i].at != NULL) ir_buffer_cache_give(ctx, held[i].at, held[i].room);
+    if (held[i].at != NULL) ir_buffer_cache_give(&ctx->buffer_cache, held[i].at, held[i].room);
 }
 
 /* What is kept is freed when it is needed elsewhere. */
 static void kept_memory_is_given_up(void **state) {
   (void)state;
   size_t room;
-  ir_buffer_cache_give(ctx, take(4096, &room), 4096);
+  ir_buffer_cache_give(&ctx->buffer_cache, take(4096, &room), 4096);
   struct fault first = {.n = 1, .alone = true};
   fault_begin(&first);
   void *data = take(100000, &room);
@@ -140,11 +140,11 @@ static void kept_memory_is_given_up(void **state) {
   assert_true(first.met);
   assert_int_equal(stats().kept_bytes, 0);
   fault_begin(&first);
-  assert_null(ir_buffer_cache_take(ctx, 200000, &room)); /* there is nothing to free any more */
+  assert_null(ir_buffer_cache_take(&ctx->buffer_cache, 200000, &room)); /* there is nothing to free any more */
   fault_end(&first);
   assert_int_equal(quern_last_status(), QUERN_STATUS_MEMORY);
   fault_begin(&first);
-  ir_buffer_cache_give(ctx, data, 100032); /* which needs no memory */
+  ir_buffer_cache_give(&ctx->buffer_cache, data, 100032); /* which needs no memory */
   fault_end(&first);
   assert_false(first.met);
   assert_true(stats().used_bytes == 0 && stats().kept_bytes == 100032);

@@ -12,7 +12,7 @@ static quern_tensor *copy(int64_t n, float first) {
 static void expect_values(quern_tensor *y, size_t n, const float *expected) {
   float out[64];
   void *dst = out;
-  EXPECT_OK(quern_eval(ctx, 1, &y, &dst, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
   assert_memory_equal(out, expected, n * sizeof *out);
   EXPECT_OK(ir_verify(ctx, 1, &y));
 }
@@ -41,7 +41,7 @@ static void what_is_needed_stays(void **state) {
   (void)quern_exp(older);
   float expected[8];
   void *dst = expected;
-  EXPECT_OK(quern_eval(ctx, 1, &y, &dst, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
   quern_tensor *roots[] = {y, older, y};
   EXPECT_OK(quern_context_collect(ctx, 3, roots));
   assert_int_equal(quern_context_nodes(ctx), before);
@@ -66,7 +66,7 @@ static void nothing_is_needed(void **state) {
   float expected[8];
   void *dst = expected;
   quern_tensor *y = build(copy(8, 1), 2);
-  EXPECT_OK(quern_eval(ctx, 1, &y, &dst, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
   expect_values(y, 8, expected);
 }
 
@@ -80,7 +80,7 @@ static void loops_do_not_grow(void **state) {
     quern_tensor *y = build(x, (float)turn);
     float out[8];
     void *dst = out;
-    EXPECT_OK(quern_eval(ctx, 1, &y, &dst, 0, NULL));
+    EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
     x = copy(8, out[0]);
     /* another size each time, so that every class of cells is met */
     float wide[64] = {(float)turn};
@@ -200,7 +200,7 @@ static void without_memory(void **state) {
   (void)quern_exp(y);
   float expected[8];
   void *dst = expected;
-  EXPECT_OK(quern_eval(ctx, 1, &y, &dst, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
   EXPECT_OK(quern_context_collect(ctx, 1, &y));
   struct fault fault = {0};
   while (fault_next(&fault)) {

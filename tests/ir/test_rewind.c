@@ -63,7 +63,7 @@ static quern_tensor *build(quern_tensor *x) {
 static void expect_values(quern_tensor *y, const float *expected) {
   float out[8];
   void *dst = out;
-  EXPECT_OK(quern_eval(ctx, 1, &y, &dst, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
   assert_memory_equal(out, expected, sizeof out);
   EXPECT_OK(ir_verify(ctx, 1, &y));
 }
@@ -77,7 +77,7 @@ static void everything_since_is_gone(void **state) {
   EXPECT_OK(quern_context_mark(ctx, &mark));
   struct size then = size_now();
   quern_tensor *y = build(x);
-  EXPECT_OK(quern_eval(ctx, 1, &y, &dst, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
   assert_true(ctx->nodes.n > then.nodes + 20 && ctx->bodies.n > then.bodies && ctx->graphs.n > then.graphs);
   for (int turn = 0; turn < 3; turn++) {
     EXPECT_OK(quern_context_rewind(ctx, mark, 0, NULL));
@@ -116,7 +116,7 @@ static void kept_tensors_move(void **state) {
   quern_tensor *sum = quern_add(keep[0], keep[2]);
   float out[8];
   void *dst = out;
-  EXPECT_OK(quern_eval(ctx, 1, &sum, &dst, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &sum, &dst, 0, NULL));
   assert_true(out[0] == 15 && out[7] == 19);
   EXPECT_OK(ir_verify(ctx, 5, keep));
   EXPECT_OK(quern_context_rewind(ctx, mark, 1, &keep[2])); /* once more: the others go */
@@ -182,7 +182,7 @@ static void numbers_are_not_given_twice(void **state) {
   for (int i = 0; i < 2; i++) {
     quern_tensor *x = quern_random_bits(ctx, QUERN_LIST(4), NULL);
     void *dst = a[i];
-    EXPECT_OK(quern_eval(ctx, 1, &x, &dst, 0, NULL));
+    EXPECT_OK(quern_eval_reference(ctx, 1, &x, &dst, 0, NULL));
     EXPECT_OK(quern_context_rewind(ctx, mark, 0, NULL));
   }
   assert_memory_not_equal(a[0], a[1], sizeof a[0]);

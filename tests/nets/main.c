@@ -167,7 +167,7 @@ static quern_status fill_parameter(struct run *r, size_t i, const quern_paramete
   int64_t n = ir_count(t);
   if (n <= MANY || p->init.kind == QUERN_INIT_CONSTANT || t->dtype != QUERN_DTYPE_F32) {
     quern_tensor *initial = quern_model_initial(r->m->model, i);
-    return quern_eval(r->m->ctx, 1, &initial, &data, 0, NULL);
+    return quern_eval_reference(r->m->ctx, 1, &initial, &data, 0, NULL);
   }
   double bound = sqrt(3.0 * (double)t->dims[0] / (double)n);
   for (int64_t k = 0; k < n; k++) {
@@ -314,7 +314,7 @@ static quern_status evaluate(struct run *r, const struct which *w, void ***value
   QUERN_TRY(find_feeds(r));
   *values = alloc_values(r);
   if (*values == NULL) return QUERN_STATUS_MEMORY;
-  return quern_eval(r->m->ctx, r->outputs.n, r->outputs.at, *values, r->feeds.n, r->feeds.at);
+  return quern_eval_reference(r->m->ctx, r->outputs.n, r->outputs.at, *values, r->feeds.n, r->feeds.at);
 }
 
 /* The evaluator's values of what goes in, each number of it moved up or down by that part of it. */
@@ -333,7 +333,7 @@ static quern_status evaluate_moved(struct run *r, uint64_t way, double by, void 
     feeds[i].data = data;
   }
   if (feeds == NULL) return QUERN_STATUS_MEMORY;
-  return quern_eval(r->m->ctx, r->outputs.n, r->outputs.at, values, r->feeds.n, feeds);
+  return quern_eval_reference(r->m->ctx, r->outputs.n, r->outputs.at, values, r->feeds.n, feeds);
 }
 
 /* How far results move with their inputs, at most of a few times: where a unit of an activation like relu is at its corner, or

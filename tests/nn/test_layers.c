@@ -337,7 +337,7 @@ static void evaluate(struct results *r, size_t n_feeds, const quern_feed *feeds)
     wide[i] = dtype == QUERN_DTYPE_F64 ? r->at[i] : quern_cast(r->at[i], r->line[i]->dtype);
     assert_non_null(r->data[i] = calloc(r->line[i]->n, 8));
   }
-  EXPECT_OK(quern_eval(ctx, (size_t)r->n, wide, r->data, n_feeds, feeds));
+  EXPECT_OK(quern_eval_reference(ctx, (size_t)r->n, wide, r->data, n_feeds, feeds));
 }
 
 /* Buffers that nothing changes are as PyTorch leaves them. */
@@ -486,7 +486,7 @@ static void fresh(void **state) {
       float *x = calloc(f->shape.n, sizeof *x);
       assert_non_null(x);
       quern_tensor *value = quern_model_initial(model, i);
-      EXPECT_OK(quern_eval(ctx, 1, &value, (void *[]){x}, 0, NULL));
+      EXPECT_OK(quern_eval_reference(ctx, 1, &value, (void *[]){x}, 0, NULL));
       expect_alike(f, x, p.init.kind != QUERN_INIT_NORMAL);
       free(x);
     }

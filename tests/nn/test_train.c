@@ -28,7 +28,7 @@ static quern_tensor *ones(int rank, const int64_t *dims) { return quern_ones(ctx
 /* The elements of x at a step of the model. */
 static void eval_at(quern_tensor *x, uint64_t step, float *dst) {
   quern_feed feed = {quern_model_step(model), &step};
-  EXPECT_OK(quern_eval(ctx, 1, &x, (void *[]){dst}, 1, &feed));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &x, (void *[]){dst}, 1, &feed));
 }
 
 enum { N = 4000 };
@@ -70,7 +70,7 @@ static void dropout_masks(void **state) {
     quern_tensor *t = quern_nn_dropout(quern_scope_in(quern_model_scope(other), "drop"), x, 0.2);
     uint64_t step = 3;
     quern_feed feed = {quern_model_step(other), &step};
-    EXPECT_OK(quern_eval(ctx, 1, &t, (void *[]){again}, 1, &feed));
+    EXPECT_OK(quern_eval_reference(ctx, 1, &t, (void *[]){again}, 1, &feed));
     assert_int_equal(memcmp(a, again, sizeof a) == 0, options.seed == 11);
     quern_model_free(other);
   }
@@ -106,7 +106,7 @@ static void dropout_compiled(void **state) {
   for (uint64_t t = 0; t < 3; t++) {
     EXPECT_OK(quern_instance_run(instance, (const void *[]){in}, (void *[]){got, dx}));
     quern_feed feeds[] = {{step, &t}, {x, in}};
-    EXPECT_OK(quern_eval(ctx, 1, &y, (void *[]){want}, 2, feeds));
+    EXPECT_OK(quern_eval_reference(ctx, 1, &y, (void *[]){want}, 2, feeds));
     assert_memory_equal(got, want, sizeof got);
     assert_memory_equal(dx, want, sizeof dx);
   }
@@ -261,7 +261,7 @@ static void padding(void **state) {
   const float weight[] = {1, 2, 3, 4, 5, 6}, want[] = {0, 0, 1, 2, 5, 6, 0, 0}, dwant[] = {1, 1, 0, 0, 1, 1};
   float got[8], dgot[6];
   quern_feed feed = {w, weight};
-  EXPECT_OK(quern_eval(ctx, 2, (quern_tensor *[]){y, dw}, (void *[]){got, dgot}, 1, &feed));
+  EXPECT_OK(quern_eval_reference(ctx, 2, (quern_tensor *[]){y, dw}, (void *[]){got, dgot}, 1, &feed));
   assert_memory_equal(got, want, sizeof want);
   assert_memory_equal(dgot, dwant, sizeof dwant);
 }
@@ -301,7 +301,7 @@ static void cached(void **state) {
   double want[B * T * E];
   quern_feed feeds[16];
   size_t n = feed_parameters(feeds);
-  EXPECT_OK(quern_eval(ctx, 1, &whole, (void *[]){want}, n, feeds));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &whole, (void *[]){want}, n, feeds));
 
   for (int64_t each = 1; each <= 2; each++) {
     quern_model_begin(model, false);
@@ -326,7 +326,7 @@ static void cached(void **state) {
       feeds[n++] = (quern_feed){x, part};
       feeds[n++] = (quern_feed){position, &at};
       quern_tensor *outs[] = {y, quern_model_change(model, 0).value, quern_model_change(model, 1).value};
-      EXPECT_OK(quern_eval(ctx, 3, outs, (void *[]){got, next[0], next[1]}, n, feeds));
+      EXPECT_OK(quern_eval_reference(ctx, 3, outs, (void *[]){got, next[0], next[1]}, n, feeds));
       memcpy(caches, next, sizeof caches);
       for (int b = 0; b < B; b++) {
         for (int i = 0; i < each * E; i++)
@@ -350,7 +350,7 @@ static void cached_open(void **state) {
   quern_tensor *y = quern_nn_attend(root, x, x, x, 2, &o), *z = quern_nn_attend(root, x, x, x, 2, &plain);
   quern_feed feeds[] = {{quern_model_find(model, "cache_k")->tensor, cache},
                         {quern_model_find(model, "cache_v")->tensor, cache}};
-  EXPECT_OK(quern_eval(ctx, 2, (quern_tensor *[]){y, z}, (void *[]){got, want}, 2, feeds));
+  EXPECT_OK(quern_eval_reference(ctx, 2, (quern_tensor *[]){y, z}, (void *[]){got, want}, 2, feeds));
   for (int i = 0; i < 12; i++) assert_true(fabsf(got[i] - want[i]) <= 1e-6f);
 }
 

@@ -255,8 +255,9 @@ static void rows(void **state) {
   (void)state;
   struct prof prof = recorded();
   EXPECT_OK(prof_rows(&str, &prof));
-  expect_text("[{\"name\":\"k_a\",\"kind\":\"dot\",\"ops\":\"dot+gelu\",\"count\":2,\"total_ms\":60.000000,"
-              "\"share\":0.923063,\"gflops\":66.667,\"gbs\":0.400,\"limit_pct\":66.667,\"lost_ms\":20.000000},");
+  expect_text(
+      "[{\"name\":\"k_a\",\"kind\":\"dot\",\"ops\":\"dot+gelu\",\"layers\":\"\",\"count\":2,\"total_ms\":60.000000,"
+      "\"share\":0.923063,\"gflops\":66.667,\"gbs\":0.400,\"limit_pct\":66.667,\"lost_ms\":20.000000},");
   assert_true(is_json(str.at) && strstr(str.at, "null") == NULL);
   struct prof_limits none = {0};
   prof_steps_floor(&none, BASE_COUNT(steps), steps);
@@ -327,11 +328,37 @@ static void no_memory(void **state) {
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
+/* The layers of a kernel in few words: numbers become a star where that makes several of them one. */
+static void layers(void **state) {
+  (void)state;
+  char text[PROF_LAYERS], small[8];
+  static const struct {
+    const char *layers[6], *expected;
+  } cases[] = {{{"h.0.mlp"}, "h.0.mlp"},
+               {{""}, ""},
+               {{NULL}, ""},
+               {{"h.0.mlp", "h.1.mlp", "h.10.mlp"}, "h.*.mlp (3)"},
+               {{"h.0.mlp", "h.0.mlp", ""}, "h.0.mlp"},
+               {{"h.0.mlp", "", "h.1.mlp", "wte"}, "h.*.mlp (2), wte"},
+               {{"grad(h.3)", "grad(h.4)", "h.4"}, "grad(h.*) (2), h.4"},
+               {{"7", "conv2d", "conv1d"}, "7, conv2d, conv1d"},
+               {{"a", "b", "c", "d", "a.1", "e"}, "a, b, c, ..."}};
+  for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+    struct prof_step these[7] = {{.kernel = "other", .layer = "another"}};
+    struct prof profile = {.n_steps = 7, .steps = these};
+    for (int k = 0; k < 6; k++) these[k + 1] = (struct prof_step){.kernel = "k", .layer = cases[i].layers[k]};
+    prof_layers(&profile, "k", text, sizeof text);
+    assert_string_equal(text, cases[i].expected);
+    prof_layers(&profile, "k", small, sizeof small); /* as much as there is room for */
+    assert_int_equal(strncmp(small, cases[i].expected, sizeof small - 1), 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {CASE(floors),         CASE(nothing_known), CASE(table),
                                      CASE(eighty_percent), CASE(explanation),   CASE(explanation_without_runs),
                                      CASE(no_steps),       CASE(rows),          CASE(trace_without_limits),
                                      CASE(reader),         CASE(trace),         CASE(trace_of_no_time),
-                                     CASE(folded),         CASE(no_memory)};
+                                     CASE(folded),         CASE(no_memory),     CASE(layers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,7 @@ static inline double *test_values(quern_tensor *t, size_t n_feeds, const quern_f
   unsigned char *data = malloc(ir_bytes(t) + 1);
   double *values = malloc((n + 1) * sizeof *values);
   void *dst = data;
-  if (quern_eval(ctx, 1, &t, &dst, n_feeds, feeds) != QUERN_STATUS_OK) {
+  if (quern_eval_reference(ctx, 1, &t, &dst, n_feeds, feeds) != QUERN_STATUS_OK) {
     print_error("%s\n", quern_last_error());
     _fail(file, line);
   }

@@ -14,15 +14,15 @@ static void feeds(void **state) {
   quern_tensor *b = quern_tensor_wrap(ctx, QUERN_DTYPE_F32, QUERN_LIST(2), wrapped);
   quern_tensor *outputs[] = {quern_add(quern_add(x, s), b), quern_neg(x)};
   quern_feed fed[] = {{s, ten}, {x, one}, {b, other}, {unused, one}};
-  EXPECT_OK(quern_eval(ctx, 2, outputs, (void *[]){y, z}, 2, fed));
+  EXPECT_OK(quern_eval_reference(ctx, 2, outputs, (void *[]){y, z}, 2, fed));
   assert_true(y[0] == 111 && y[1] == 222 && z[0] == -1 && z[1] == -2);
-  EXPECT_OK(quern_eval(ctx, 2, outputs, (void *[]){y, z}, 4, fed));
+  EXPECT_OK(quern_eval_reference(ctx, 2, outputs, (void *[]){y, z}, 4, fed));
   assert_true(y[0] == 1011 && y[1] == 2022);
-  EXPECT_OK(quern_eval(ctx, 0, NULL, NULL, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 0, NULL, NULL, 0, NULL));
   quern_tensor *empty = quern_zeros(ctx, QUERN_DTYPE_F32, QUERN_LIST(0, 3));
-  EXPECT_OK(quern_eval(ctx, 1, &empty, (void *[]){NULL}, 0, NULL));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &empty, (void *[]){NULL}, 0, NULL));
   quern_tensor *none = quern_input(ctx, "none", QUERN_DTYPE_F32, QUERN_LIST(0));
-  EXPECT_OK(quern_eval(ctx, 1, &none, (void *[]){NULL}, 1, &(quern_feed){none, NULL}));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &none, (void *[]){NULL}, 1, &(quern_feed){none, NULL}));
 }
 
 static void wrong_evaluations(void **state) {
@@ -33,23 +33,28 @@ static void wrong_evaluations(void **state) {
   quern_context *elsewhere;
   EXPECT_OK(quern_context_new(&elsewhere, NULL));
   quern_tensor *far = quern_input(elsewhere, "far", QUERN_DTYPE_F32, QUERN_SCALAR);
-  EXPECT_ERROR(quern_eval(NULL, 1, &y, &dst, 0, NULL), INVALID, "eval: the context is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, NULL, &dst, 0, NULL), INVALID, "eval: the list of 1 outputs is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &none, &dst, 0, NULL), INVALID, "eval: output 0 is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &far, &dst, 0, NULL), INVALID, "eval: output 0 belongs to another context");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, NULL, 0, NULL), INVALID, "eval: the list of places for 1 outputs is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &nowhere, 0, NULL), INVALID, "eval: the place for output 0, f32(2,), is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, NULL), INVALID, "eval: the list of 1 feeds is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){NULL, data}), INVALID, "eval: the leaf of feed 0 is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){far, data}), INVALID,
+  EXPECT_ERROR(quern_eval_reference(NULL, 1, &y, &dst, 0, NULL), INVALID, "eval_reference: the context is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, NULL, &dst, 0, NULL), INVALID,
+               "eval_reference: the list of 1 outputs is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &none, &dst, 0, NULL), INVALID, "eval_reference: output 0 is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &far, &dst, 0, NULL), INVALID,
+               "eval_reference: output 0 belongs to another context");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, NULL, 0, NULL), INVALID,
+               "eval_reference: the list of places for 1 outputs is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &nowhere, 0, NULL), INVALID,
+               "eval_reference: the place for output 0, f32(2,), is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &dst, 1, NULL), INVALID, "eval_reference: the list of 1 feeds is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &dst, 1, &(quern_feed){NULL, data}), INVALID,
+               "eval_reference: the leaf of feed 0 is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &dst, 1, &(quern_feed){far, data}), INVALID,
                "the leaf of feed 0 belongs to another context");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){y, data}), INVALID,
-               "eval: feed 0 is for the result of neg; only");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 1, &(quern_feed){x, NULL}), INVALID,
-               "eval: the data of feed 0, input f32(2,), is null");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 2, (quern_feed[]){{x, data}, {x, data}}), INVALID,
-               "eval: feeds 0 and 1 are for the same input x");
-  EXPECT_ERROR(quern_eval(ctx, 1, &y, &dst, 0, NULL), UNBOUND, "x");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &dst, 1, &(quern_feed){y, data}), INVALID,
+               "eval_reference: feed 0 is for the result of neg; only");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &dst, 1, &(quern_feed){x, NULL}), INVALID,
+               "eval_reference: the data of feed 0, input f32(2,), is null");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &dst, 2, (quern_feed[]){{x, data}, {x, data}}), INVALID,
+               "eval_reference: feeds 0 and 1 are for the same input x");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL), UNBOUND, "x");
   quern_context_free(elsewhere);
 }
 
@@ -63,10 +68,11 @@ static void pending_errors(void **state) {
   char *text;
   EXPECT_OK(quern_graph_new(&graph, ctx, 1, &x, NULL));
   bad = quern_reshape(x, QUERN_LIST(3));
-  EXPECT_ERROR(quern_eval(ctx, 1, &bad, &dst, 0, NULL), SHAPE, "reshape");
-  EXPECT_ERROR(quern_eval(ctx, 1, &bad, &dst, 0, NULL), INVALID, "eval: output 0 is the result of a call that failed");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &bad, &dst, 0, NULL), SHAPE, "reshape");
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &bad, &dst, 0, NULL), INVALID,
+               "eval_reference: output 0 is the result of a call that failed");
   EXPECT_ERROR(quern_tensor_realize(&bad), INVALID, "tensor_realize: the tensor is the result of a call that failed");
-  EXPECT_ERROR(quern_eval(ctx, 1, &x, &dst, 1, &(quern_feed){bad, out}), INVALID,
+  EXPECT_ERROR(quern_eval_reference(ctx, 1, &x, &dst, 1, &(quern_feed){bad, out}), INVALID,
                "the leaf of feed 0 is the result of a call that failed");
   quern_tensor *good = quern_zeros(ctx, QUERN_DTYPE_F32, QUERN_LIST(2));
   quern_reshape(x, QUERN_LIST(3));
@@ -184,8 +190,9 @@ static void texts(void **state) {
 
   float in[] = {0, 1}, first[2], second[2];
   quern_tensor *rewritten = quern_graph_output(back, 0);
-  EXPECT_OK(quern_eval(ctx, 1, &y, (void *[]){first}, 1, &(quern_feed){x, in}));
-  EXPECT_OK(quern_eval(ctx, 1, &rewritten, (void *[]){second}, 1, &(quern_feed){quern_graph_input(back, 0), in}));
+  EXPECT_OK(quern_eval_reference(ctx, 1, &y, (void *[]){first}, 1, &(quern_feed){x, in}));
+  EXPECT_OK(
+      quern_eval_reference(ctx, 1, &rewritten, (void *[]){second}, 1, &(quern_feed){quern_graph_input(back, 0), in}));
   assert_memory_equal(first, second, sizeof first);
   quern_text_free(ctx, text);
   quern_text_free(ctx, NULL);
@@ -235,7 +242,7 @@ static quern_status use_all(quern_tensor *y, quern_tensor *x) {
   if (status == QUERN_STATUS_OK) status = quern_graph_print(graph, &printed);
   if (status == QUERN_STATUS_OK) status = quern_graph_dot(graph, &dot);
   if (status == QUERN_STATUS_OK) status = quern_graph_parse(&parsed, ctx, text, sizeof text - 1);
-  if (status == QUERN_STATUS_OK) status = quern_eval(ctx, 1, &y, (void *[]){out}, 1, &(quern_feed){x, in});
+  if (status == QUERN_STATUS_OK) status = quern_eval_reference(ctx, 1, &y, (void *[]){out}, 1, &(quern_feed){x, in});
   if (status == QUERN_STATUS_OK) status = quern_tensor_realize(&copy);
   if (status == QUERN_STATUS_OK) assert_non_null(quern_tensor_data(copy));
   quern_text_free(ctx, dot);

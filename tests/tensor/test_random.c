@@ -6,7 +6,7 @@ enum { MANY = 100000 };
 
 static void evaluate(quern_tensor *x, void *dst) {
   test_ok(x, __FILE__, __LINE__);
-  if (quern_eval(ctx, 1, &x, &dst, 0, NULL) != QUERN_STATUS_OK) fail_msg("%s", quern_last_error());
+  if (quern_eval_reference(ctx, 1, &x, &dst, 0, NULL) != QUERN_STATUS_OK) fail_msg("%s", quern_last_error());
 }
 
 static quern_random from(uint64_t seed, uint64_t step, uint32_t stream) {
@@ -98,7 +98,7 @@ static void streams(void **state) {
                    QUERN_STATUS_OK);
   quern_tensor *y = quern_random_bits(seeded, QUERN_LIST(4), NULL);
   void *dst = x;
-  assert_int_equal(quern_eval(seeded, 1, &y, &dst, 0, NULL), QUERN_STATUS_OK);
+  assert_int_equal(quern_eval_reference(seeded, 1, &y, &dst, 0, NULL), QUERN_STATUS_OK);
   for (uint64_t i = 0; i < 4; i++) assert_true(x[i] == base_random_bits(UINT64_MAX - 1, 0, 1, i));
   EXPECT_POISON(
       quern_random_bits(ctx, QUERN_LIST(4), &(quern_random){.seed = quern_scalar_int(seeded, QUERN_DTYPE_U64, 1)}),

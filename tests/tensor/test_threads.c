@@ -27,7 +27,7 @@ static quern_status compute(float *value) {
   quern_tensor *out[2] = {quern_mean(quern_square(quern_softmax(quern_gelu(quern_matmul(x, w)), 1)), QUERN_ALL, false)};
   void *dst[2] = {value, value + 1};
   quern_status status = quern_grad(out[0], 1, &w, &out[1]);
-  if (status == QUERN_STATUS_OK) status = quern_eval(ctx, 2, out, dst, 0, NULL);
+  if (status == QUERN_STATUS_OK) status = quern_eval_reference(ctx, 2, out, dst, 0, NULL);
   quern_context_free(ctx);
   return status;
 }

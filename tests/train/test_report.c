@@ -88,7 +88,8 @@ static const char run_json[] =
     "\"config\":{\"model\":\"lm\",\"data\":\"</script><script>alert(1)</script>\"},"
     "\"kernels\":[{\"name\":\"k_small\",\"ops\":\"add\",\"count\":4,\"total_ms\":10,\"share\":0.1,\"gflops\":1,\"gbs\":"
     "2,"
-    "\"limit_pct\":50,\"lost_ms\":5},{\"name\":\"k_large\",\"ops\":\"dot+<gelu>\",\"count\":4,\"total_ms\":90,"
+    "\"limit_pct\":50,\"lost_ms\":5},{\"name\":\"k_large\",\"ops\":\"dot+<gelu>\",\"layers\":\"h.*.<mlp> "
+    "(2)\",\"count\":4,\"total_ms\":90,"
     "\"share\":0.9,"
     "\"gflops\":100,\"gbs\":2,\"limit_pct\":80,\"lost_ms\":18},{\"name\":\"k_odd\",\"ops\":\"neg\",\"count\":4,"
     "\"total_ms\":0,\"share\":0,\"gflops\":null,\"gbs\":null,\"limit_pct\":null,\"lost_ms\":null}],"
@@ -133,6 +134,7 @@ static void whole(void **state) {
   assert_true(page_has("of 40, 1 skipped"));
   assert_true(page_has("330.0 MiB"));
   char *page = read_page(); /* sorted by lost time */
+  assert_non_null(strstr(page, "<small>h.*.&lt;mlp&gt; (2)</small>"));
   assert_true(strstr(page, "k_large") != NULL && strstr(page, "k_large") < strstr(page, "k_small"));
   free(page);
 }
@@ -215,7 +217,7 @@ static void summary(void **state) {
                                   "memory: 330.0 MiB planned, 330.0 MiB used at most\n"
                                   "kernels that lost the most time against the machine's limits:\n"
                                   "     lost ms  total ms   share  of limit  kernel\n"
-                                  "       18.00     90.00   90.0%     80.0%  k_large (dot+<gelu>)\n"
+                                  "       18.00     90.00   90.0%     80.0%  k_large (dot+<gelu>)  h.*.<mlp> (2)\n"
                                   "        5.00     10.00   10.0%     50.0%  k_small (add)\n"
                                   "           -      0.00    0.0%         -  k_odd (neg)\n");
   EXPECT_ERROR(quern_train_summary(folder, NULL, NULL), INVALID, "note is null");
