@@ -147,6 +147,9 @@ static int run_bench(const struct cli_call *call) {
   if (cli_has(call, "--write", &run.write) && run.suite->run != bench_run_graph)
     return cli_usage(call->command, "--write is of the suite graph");
   int status = cli_number(call, "--threads", 1, 1024, &threads);
+  if (status == CLI_OK) status = cli_precision(call, &run.low);
+  if (status == CLI_OK && run.low != QUERN_DTYPE_F32 && run.suite->run != bench_run_graph)
+    return cli_usage(call->command, "--precision is of the suite graph");
   if (status == CLI_OK) status = cli_number(call, "--rounds", 3, BENCH_MOST_ROUNDS, &rounds);
   if (status != CLI_OK) return status;
   run.threads = (int)threads;
@@ -176,6 +179,7 @@ static int run_bench(const struct cli_call *call) {
 static const struct cli_option options[] = {
     {"--json", 0, "FILE", "write the results to FILE as JSON"},
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
+    {"--precision", 0, "KIND", "of graph: f32; bf16 or f16 for activations of 16 bits (f32)"},
     {"--quick", 0, NULL, "of cuda: the most important cases, in fewer rounds"},
     {"--rounds", 0, "N", "rounds of all sides, one after another (11; cuda: 7)"},
     {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},

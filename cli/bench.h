@@ -105,6 +105,7 @@ struct bench_run {
   const struct bench_suite *suite;
   const char *only; /* only rows whose name and params contain it; NULL: all */
   int rounds, threads;
+  quern_dtype low;   /* of graph: --precision */
   double slice;      /* seconds of a side in a round */
   const char *write; /* a folder for the graphs of the suite; NULL: none */
   size_t n_rows, room;

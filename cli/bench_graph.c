@@ -20,7 +20,7 @@ struct outcome {
   char error[256];
 };
 
-static quern_status compile(const struct bench_model_kind *kind, const char *device, int threads,
+static quern_status compile(const struct bench_run *run, const struct bench_model_kind *kind, const char *device,
                             struct outcome *outcome) {
   struct bench_model model = {0};
   quern_program *program = NULL;
@@ -30,11 +30,14 @@ static quern_status compile(const struct bench_model_kind *kind, const char *dev
   if (status != QUERN_STATUS_OK) return status;
   kind->build(&model, kind->params);
   options.device = device;
-  options.threads = threads;
+  options.threads = run->threads;
   options.n_updates = model.n_updates;
   options.updates = model.updates;
+  status = cli_lower(model.ctx, run->low, model.n_outputs, model.outputs, model.n_updates, model.updates);
   clock_gettime(CLOCK_MONOTONIC, &begin);
-  status = quern_program_compile(&program, model.ctx, model.n_outputs, (quern_tensor *const *)model.outputs, &options);
+  if (status == QUERN_STATUS_OK)
+    status =
+        quern_program_compile(&program, model.ctx, model.n_outputs, (quern_tensor *const *)model.outputs, &options);
   clock_gettime(CLOCK_MONOTONIC, &end);
   outcome->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
   if (status == QUERN_STATUS_OK) status = quern_program_count(program, &outcome->counts);
@@ -45,7 +48,7 @@ static quern_status compile(const struct bench_model_kind *kind, const char *dev
 }
 
 /* Compiles in a child. */
-static void compile_apart(const struct bench_model_kind *kind, const char *device, int threads,
+static void compile_apart(const struct bench_run *run, const struct bench_model_kind *kind, const char *device,
                           struct outcome *outcome) {
   int ends[2];
   *outcome = (struct outcome){.error = "no process"};
@@ -53,7 +56,7 @@ static void compile_apart(const struct bench_model_kind *kind, const char *devic
   if (pipe(ends) != 0) return;
   pid_t pid = fork();
   if (pid == 0) {
-    outcome->good = compile(kind, device, threads, outcome) == QUERN_STATUS_OK;
+    outcome->good = compile(run, kind, device, outcome) == QUERN_STATUS_OK;
     snprintf(outcome->error, sizeof outcome->error, "%s", outcome->good ? "" : quern_last_error());
     ssize_t sent = write(ends[1], outcome, sizeof *outcome);
     _exit(sent == (ssize_t)sizeof *outcome ? 0 : 1);
@@ -88,7 +91,7 @@ static int measure_passes(struct bench_run *run, const struct bench_model_kind *
   double times[BENCH_MOST_ROUNDS];
   int n = run->rounds;
   for (int i = 0; i < n; i++) {
-    compile_apart(kind, "null", run->threads, outcome);
+    compile_apart(run, kind, "null", outcome);
     if (cli_interrupted()) return CLI_INTERRUPTED;
     if (!outcome->good) return cli_fail("%s %s: %s", kind->name, kind->params, outcome->error);
     double seconds = outcome->counts.seconds_passes + outcome->counts.seconds_plan;
@@ -105,11 +108,12 @@ static int run_model(struct bench_run *run, const struct bench_model_kind *kind)
   struct bench_row row = {.threads = run->threads};
   struct outcome passes = {0}, cold = {0}, warm = {0};
   snprintf(row.name, sizeof row.name, "%s", kind->name);
-  snprintf(row.params, sizeof row.params, "%s", kind->params);
+  snprintf(row.params, sizeof row.params, "%s%s%s", kind->params, run->low != QUERN_DTYPE_F32 ? " " : "",
+           run->low != QUERN_DTYPE_F32 ? quern_dtype_name(run->low) : "");
   int status = measure_passes(run, kind, &passes, &row);
   if (status != CLI_OK) return status;
-  if (kind->compiled) compile_apart(kind, "cpu", run->threads, &cold);
-  if (kind->compiled) compile_apart(kind, "cpu", run->threads, &warm);
+  if (kind->compiled) compile_apart(run, kind, "cpu", &cold);
+  if (kind->compiled) compile_apart(run, kind, "cpu", &warm);
   if (cli_interrupted()) return CLI_INTERRUPTED;
   if (kind->compiled && !cold.good) return cli_fail("%s %s: %s", kind->name, kind->params, cold.error);
   if (kind->compiled && !warm.good) return cli_fail("%s %s: %s", kind->name, kind->params, warm.error);

@@ -190,6 +190,7 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
   {"--recompute", 0, NULL, "what lies between kept tensors is computed again for what output 0 does not need"},        \
+  {"--precision", 0, "KIND", "f32 (as written); bf16 or f16: what is f32 is computed with 16-bit activations"},          \
   {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise, on GPUs with bits that vary)"},          \
   {"--optimize-for", 0, "GOAL", "latency: threads wait actively; throughput: they sleep, and leave room (latency)"},   \
   {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"},                                      \
@@ -199,8 +200,8 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
   "[--device NAME] [--target NAME] [--threads N] [--optimize 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
-  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]]\n"                  \
-  "       [--dynamic-batch NAME[,NAME]]"
+  "       [--precision KIND] [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates]\n"                      \
+  "       [--donate NAME[,NAME]] [--dynamic-batch NAME[,NAME]]"
 
 /* The first of these options that is given, without --threads or with it; NULL: none is. */
 const char *cli_first_given(const struct cli_call *call, bool threads);
@@ -208,9 +209,14 @@ const char *cli_first_given(const struct cli_call *call, bool threads);
 bool cli_is_program(const char *path);
 /* Compiles a graph by the options of the call, for the device unless they name one, with more passes (or NULL). */
 int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes);
-/* The options that it compiles with; list: room for passes. */
+/* The options that it compiles with; list: room for passes. With --precision outputs and updates are lowered. */
 int cli_program_options(const struct cli_values *values, const char *device, const char *passes, char list[512],
                         quern_program_options *options);
+/* What --precision selects, QUERN_DTYPE_F32 without it. */
+int cli_precision(const struct cli_call *call, quern_dtype *low);
+/* Outputs and new values of states become those with activations of a narrower dtype. Twice is the same as once. */
+quern_status cli_lower(quern_context *ctx, quern_dtype low, size_t n, quern_tensor **outputs, size_t n_updates,
+                       quern_update *updates);
 /* quern_program_curve as a table; and of a graph, by the options of the call (curve.c). */
 void cli_print_curve(FILE *out, size_t n, const quern_curve_point *points);
 int cli_run_curve(const struct cli_values *values);

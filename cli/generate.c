@@ -196,6 +196,9 @@ static int read_options(struct writer *w, quern_generate_options *options) {
   w->sampling.seed = (uint64_t)seed;
   options->threads = (int)threads;
   options->no_cache = cli_has(call, "--no-cache", NULL);
+  quern_dtype low = QUERN_DTYPE_F32;
+  if (status == CLI_OK) status = cli_precision(call, &low);
+  options->precision = quern_dtype_name(low);
   if (status == CLI_OK) status = read_device(call, options);
   w->times = cli_has(call, "--times", NULL);
   return status;
@@ -228,6 +231,7 @@ static const struct cli_option options_of[] = {
     {"--no-cache", 0, NULL, "compute all positions again for every token: slow, the same text"},
     {"--times", 0, NULL, "report in the end how long tokens took, by how many there were before them"},
     {"--threads", 0, "N", "threads; without it as many as the machine grants"},
+    {"--precision", 0, "KIND", "of computing: f32; bf16 or f16 for activations of 16 bits (f32)"},
     {"--device", 0, "NAME", "what computes: cpu, cuda, cuda:1, opencl, interp or auto (cpu)"},
     {0},
 };
@@ -235,7 +239,7 @@ static const struct cli_option options_of[] = {
 const struct cli_command cli_command_generate = {
     .name = "generate",
     .usage = "DIR --prompt TEXT [--tokens N] [--temperature X] [--top-k K] [--top-p P] [--seed N] [--no-cache] "
-             "[--times] [--threads N] [--device NAME]",
+             "[--times] [--threads N] [--precision KIND] [--device NAME]",
     .help = "write text with a language model that was trained",
     .more = "DIR is the folder `out` of a run; its newest whole checkpoint is used.\n",
     .options = options_of,

@@ -82,7 +82,7 @@ static void make_parts(char parts[PARTS][PART], const quern_train_record *r, con
   if (r->peak > 0) snprintf(parts[PEAK], PART, "%.1f%% of peak", 100 * r->peak);
   snprintf(parts[SPEED], PART, r->per_second < 10 ? "%.2f %s/s" : "%.0f %s/s", r->per_second, unit);
   snprintf(parts[LEFT], PART, "%s left", cli_time_text(left, r->left));
-  if (r->skipped) snprintf(parts[NORM], PART, "skipped, scale %.0f", r->scale);
+  if (r->skipped) snprintf(parts[NORM], PART, "skipped, scale %.0f, %.1f%% made", r->scale, 100 * r->success_rate);
 }
 
 static void tell_plain(struct cli_line *line, const quern_train_record *r) {

@@ -1,6 +1,7 @@
 /* cli/program.c -- compiling by the options, and the commands that run nothing: compile, plan */
 #include "cli.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *cli_bytes_text(char text[24], int64_t bytes) {
@@ -66,6 +67,34 @@ static int read_device(const struct cli_call *call, const char **device) {
   return cli_has(call, "--device", &word) ? cli_device(call, "--device", word, device) : CLI_OK;
 }
 
+int cli_precision(const struct cli_call *call, quern_dtype *low) {
+  static const quern_dtype dtypes[] = {QUERN_DTYPE_F32, QUERN_DTYPE_BF16, QUERN_DTYPE_F16};
+  static const char *const words[] = {"f32", "bf16", "f16"};
+  size_t at = 0;
+  int status = read_word(call, "--precision", 3, words, &at);
+  *low = status == CLI_OK ? dtypes[at] : QUERN_DTYPE_F32;
+  return status;
+}
+
+quern_status cli_lower(quern_context *ctx, quern_dtype low, size_t n, quern_tensor **outputs, size_t n_updates,
+                       quern_update *updates) {
+  quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
+  quern_model *model = NULL;
+  options.low = low;
+  if (low == QUERN_DTYPE_F32) return QUERN_STATUS_OK;
+  quern_tensor **all = calloc(n + n_updates + 1, sizeof *all);
+  if (all == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n; i++) all[i] = outputs[i];
+  for (size_t i = 0; i < n_updates; i++) all[n + i] = updates[i].value;
+  quern_status status = quern_model_new(&model, ctx, NULL);
+  if (status == QUERN_STATUS_OK) status = quern_autocast(model, n + n_updates, all, all, &options);
+  for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i++) outputs[i] = all[i];
+  for (size_t i = 0; i < n_updates && status == QUERN_STATUS_OK; i++) updates[i].value = all[n + i];
+  quern_model_free(model);
+  free(all);
+  return status;
+}
+
 static int read_options(const struct cli_call *call, quern_program_options *options) {
   static const char *const kinds[] = {[QUERN_NUMERICS_EXACT] = "exact", [QUERN_NUMERICS_FAST] = "fast"};
   static const char *const goals[] = {
@@ -100,8 +129,13 @@ int cli_program_options(const struct cli_values *values, const char *device, con
   options->donated = values->donated;
   options->n_leading = values->n_leading;
   options->leading = values->leading;
+  quern_dtype low;
   int status = read_options(call, options);
+  if (status == CLI_OK) status = cli_precision(call, &low);
   if (status != CLI_OK) return status;
+  if (cli_lower(values->graph.ctx, low, values->n_outs, values->outputs, values->n_updates, values->updates) !=
+      QUERN_STATUS_OK)
+    return cli_fail_last(call->files[0]);
   int length = snprintf(list, 512, "%s%s%s", options->passes != NULL ? options->passes : "",
                         options->passes != NULL && passes != NULL ? "," : "", passes != NULL ? passes : "");
   if (length < 0 || length >= 512) return cli_usage(call->command, "--pass: the list is too long");

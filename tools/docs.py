@@ -7,7 +7,8 @@ all pages       files that they name, such as src/ir/ops.def, pass/fuse.c or que
 docs/pytorch.md has every function of tensor.h, nn.h, optim.h and grad.h, and none that no header has
 docs/tour.md    fenced blocks are run:
 docs/nn.md, docs/io.md,
-docs/own-loop.md
+docs/own-loop.md,
+docs/train.md
 README.md         ```c with a main   is compiled against build/libquern.a and run; a ```text block that follows it
                                       directly is what it prints
                   ```console          lines "$ command" are run in the root with build/ first in PATH; the other lines
@@ -217,7 +218,8 @@ def run_page(page):
 
 def check(update):
     passed, failed = check_paths()
-    for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "docs/own-loop.md", "docs/pytorch.md", "docs/cli.md", "README.md"):
+    for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "docs/own-loop.md", "docs/train.md",
+                 "docs/pytorch.md", "docs/cli.md", "README.md"):
         path = os.path.join(ROOT, name)
         try:
             with open(path) as file:

@@ -29,6 +29,7 @@ run() { # name [argument ...]: in a folder that must be empty afterwards
 run_on() { # name device
   case $1 in # the path that a compiler gives a source may be relative
   gpt2_step) run "$1" "$2" "$PWD/examples/$1.c" ;;
+  train_unet) run "$1" "device=$2" out= steps=20 eval_every=10 ;;
   *) run "$1" "$2" ;;
   esac
 }

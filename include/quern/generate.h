@@ -21,11 +21,11 @@ typedef struct quern_generate_options {
   const char *device;
   bool no_cache;             /* every token computes all positions again: slow, for comparison */
   quern_allocator allocator; /* all zero: the C library's */
+  const char *
+      precision; /* of computing: f32 (NULL); bf16 or f16: activations of 16 bits, as in training. Parameters stay f32 */
 } quern_generate_options;
 #define QUERN_GENERATE_OPTIONS                                                                                         \
-  {                                                                                                                    \
-    sizeof(quern_generate_options), 0, 0, NULL, false, { NULL, NULL, NULL }                                            \
-  }
+  { sizeof(quern_generate_options), 0, 0, NULL, false, {NULL, NULL, NULL}, NULL }
 
 /* How the next token is chosen. */
 typedef struct quern_sampling {

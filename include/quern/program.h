@@ -61,11 +61,17 @@ typedef struct quern_program_options {
   int64_t compiler_limit;
   int64_t *least_compiler_limit;     /* the same as least_limit, of compiler_limit */
   const quern_device *device_handle; /* the device by its handle instead of its name; NULL: by its name */
+  /* Gradient checkpointing of a graph that marks nothing, instead of recompute: the kernels that the loss, output 0,
+  ** needs are cut into segments of about so many, as even in bytes as can be, where little is alive. What crosses a
+  ** cut is held, what lies inside a segment but the last is computed again, with the same bits.
+  ** QUERN_RECOMPUTE_SQRT: as many segments as the square root of the number of kernels; 0: none. */
+  int64_t recompute_every;
 } quern_program_options;
+#define QUERN_RECOMPUTE_SQRT (-1)
 #define QUERN_PROGRAM_OPTIONS                                                                                          \
   {                                                                                                                    \
     sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false, 0, NULL, NULL                                                \
+        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false, 0, NULL, NULL, 0                                             \
   }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */

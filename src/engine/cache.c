@@ -120,6 +120,7 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
                               b->wisdom.hash,
                               o->n_leading,
                               o->recompute,
+                              (uint64_t)o->recompute_every,
                               (uint64_t)t->capabilities};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
   for (size_t i = 0; i < b->inputs.n; i++) {

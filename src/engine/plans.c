@@ -43,6 +43,7 @@ static quern_status plan_subgraph(struct engine_build *b, struct engine_subgraph
   options->reorder = wanted->optimise > 0;
   options->share = wanted->optimise > 0 || b->limit > 0;
   options->recompute = wanted->recompute;
+  options->recompute_every = wanted->recompute_every;
   options->threads = b->program->target.base.threads;
   options->n_leaves = b->leaves.n;
   options->leaves = b->leaves.at;

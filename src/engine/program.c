@@ -84,6 +84,9 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
   QUERN_TRY(check_target(device, o->target));
   QUERN_CHECK(o->threads >= 0 && o->threads <= RT_MAX_THREADS, INVALID,
               "program_compile: %d threads; expected 0 (as many as there are) to %d", o->threads, RT_MAX_THREADS);
+  QUERN_CHECK(o->recompute_every >= QUERN_RECOMPUTE_SQRT, INVALID,
+              "program_compile: recompute_every is %lld; expected a number of kernels, 0 or QUERN_RECOMPUTE_SQRT",
+              (long long)o->recompute_every);
   QUERN_CHECK(o->optimise == 0 || o->optimise == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
               o->optimise);
   QUERN_CHECK(o->compiler_limit >= 0, INVALID, "program_compile: a limit of %lld bytes for compilers",

@@ -48,7 +48,9 @@ struct quern_source {
   quern_tokens *const *tokens;
   int64_t *first; /* sample of each file, and behind the last */
   quern_token_window window;
-  /* arrays */
+  /* arrays in memory */
+  const void *arrays[QUERN_MAX_FIELDS];
+  /* arrays in files */
   size_t n_rows;
   struct io_rows *rows;
 };

@@ -1,4 +1,4 @@
-/* io/source.c -- sources of samples: windows of token files, rows of arrays, a function
+/* io/source.c -- sources of samples: windows of token files, rows of arrays in files and in memory, a function
 ** keeps: reading changes nothing, so that threads may read at the same time; a mapped file that became shorter is an error
 ** tests: tests/io/test_data.c
 */
@@ -219,22 +219,60 @@ quern_status quern_source_arrays(quern_source **source, size_t n, const char *co
 
 /* ---- a function ---------------------------------------------------------------------------------------- */
 
+static quern_status new_with_fields(quern_source **made, const char *what, int64_t samples, size_t n_fields,
+                                    const quern_field *fields, const quern_allocator *allocator) {
+  QUERN_CHECK(samples > 0, INVALID, "%s: there are %" PRId64 " samples", what, samples);
+  QUERN_CHECK(fields != NULL && n_fields > 0 && n_fields <= QUERN_MAX_FIELDS, INVALID,
+              "%s: %zu fields; 1 to %d are possible", what, fields != NULL ? n_fields : 0, QUERN_MAX_FIELDS);
+  QUERN_TRY(new_source(made, allocator));
+  (*made)->samples = samples;
+  for (size_t i = 0; i < n_fields; i++) {
+    quern_status status = add_field(*made, what, &fields[i]);
+    if (status == QUERN_STATUS_OK) continue;
+    quern_source_free(*made);
+    return status;
+  }
+  return QUERN_STATUS_OK;
+}
+
 quern_status quern_source_call(quern_source **source, int64_t samples, size_t n_fields, const quern_field *fields,
                                quern_source_read *read, void *self, const quern_allocator *allocator) {
   QUERN_CHECK(source != NULL, INVALID, "source_call: the place for the source is null");
   *source = NULL;
-  QUERN_CHECK(samples > 0, INVALID, "source_call: there are %" PRId64 " samples", samples);
-  QUERN_CHECK(fields != NULL && n_fields > 0 && n_fields <= QUERN_MAX_FIELDS, INVALID,
-              "source_call: %zu fields; 1 to %d are possible", fields != NULL ? n_fields : 0, QUERN_MAX_FIELDS);
   QUERN_CHECK(read != NULL, INVALID, "source_call: the function is null");
   quern_source *made;
-  QUERN_TRY(new_source(&made, allocator));
-  made->samples = samples;
+  QUERN_TRY(new_with_fields(&made, "source_call", samples, n_fields, fields, allocator));
   made->read = read;
   made->self = self;
+  *source = made;
+  return QUERN_STATUS_OK;
+}
+
+/* A quern_source_read. */
+static quern_status read_memory(void *self, int64_t index, void *const *fields) {
+  const quern_source *source = self;
+  for (size_t i = 0; i < source->n_fields; i++) {
+    const unsigned char *array = source->arrays[i];
+    memcpy(fields[i], array + (size_t)index * source->bytes[i], source->bytes[i]);
+  }
+  return QUERN_STATUS_OK;
+}
+
+quern_status quern_source_memory(quern_source **source, int64_t samples, size_t n_fields, const quern_field *fields,
+                                 const void *const *arrays, const quern_allocator *allocator) {
+  QUERN_CHECK(source != NULL, INVALID, "source_memory: the place for the source is null");
+  *source = NULL;
+  QUERN_CHECK(arrays != NULL, INVALID, "source_memory: the list of arrays is null");
+  quern_source *made;
+  QUERN_TRY(new_with_fields(&made, "source_memory", samples, n_fields, fields, allocator));
   quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < n_fields && status == QUERN_STATUS_OK; i++)
-    status = add_field(made, "source_call", &fields[i]);
+  for (size_t i = 0; i < n_fields && status == QUERN_STATUS_OK; i++) {
+    made->arrays[i] = arrays[i];
+    if (arrays[i] == NULL)
+      status = base_error(QUERN_STATUS_INVALID, "source_memory: the array of field \"%s\" is null", fields[i].name);
+  }
+  made->read = read_memory;
+  made->self = made;
   return give(source, made, status);
 }
 

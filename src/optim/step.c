@@ -321,6 +321,28 @@ static quern_status update_parameter(struct quern_step *step, size_t i) {
   return update(step, average, quern_where(step->scalars.first, one.next, later));
 }
 
+/* The interval doubles with an overflow, and halves with a growth that follows another. *enough: whether there were
+** as many good steps as it asks for. */
+static quern_status update_interval(struct quern_step *step, quern_scope *scope, quern_tensor *more,
+                                    quern_tensor **enough) {
+  enum { RANGE = 16 };
+  const int64_t usual = step->scaler.interval, most = usual > INT64_MAX / (2 * RANGE) ? usual : usual * RANGE;
+  quern_context *ctx = step->ctx;
+  quern_tensor *interval = quern_scope_buffer(scope, "interval", QUERN_DTYPE_I64, 0, NULL, (double)usual);
+  quern_tensor *rising = quern_scope_buffer(scope, "rising", QUERN_DTYPE_BOOL, 0, NULL, 0);
+  quern_tensor *two = quern_scalar_int(ctx, QUERN_DTYPE_I64, 2),
+               *longest = quern_scalar_int(ctx, QUERN_DTYPE_I64, most);
+  quern_tensor *shortest = quern_scalar_int(ctx, QUERN_DTYPE_I64, BASE_MAX(usual / RANGE, 1));
+  quern_tensor *half = quern_div(interval, two), *twice = quern_mul(interval, two);
+  half = quern_maximum(half, shortest);
+  twice = quern_minimum(twice, longest);
+  *enough = quern_ge(more, interval);
+  quern_tensor *again = quern_and(*enough, rising), *risen = quern_or(*enough, rising);
+  quern_tensor *next = quern_where(again, half, interval);
+  QUERN_TRY(push(step, interval, quern_where(step->finite, next, twice)));
+  return push(step, rising, quern_and(step->finite, risen));
+}
+
 /* A good step counts, and enough of them in a row let the scale grow; one that is not good makes it fall. */
 static quern_status update_scaler(struct quern_step *step, quern_tensor *scale) {
   const quern_scaler_options *s = &step->scaler;
@@ -333,6 +355,7 @@ static quern_status update_scaler(struct quern_step *step, quern_tensor *scale) 
   quern_tensor *enough = quern_ge(more, quern_scalar_int(ctx, QUERN_DTYPE_I64, s->interval));
   quern_tensor *grown = quern_clip(quern_mul_scalar(scale, s->growth), s->least, s->most);
   quern_tensor *fallen = quern_clip(quern_mul_scalar(scale, s->backoff), s->least, s->most);
+  if (s->adaptive) QUERN_TRY(update_interval(step, scope, more, &enough));
   quern_tensor *kept = quern_where(enough, grown, scale), *counted = quern_where(enough, none, more);
   QUERN_TRY(push(step, scale, quern_where(step->finite, kept, fallen)));
   QUERN_TRY(push(step, good, quern_where(step->finite, counted, none)));

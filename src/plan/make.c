@@ -313,8 +313,9 @@ static quern_status try(const struct plan_job *like, struct base_arena *arena, s
 static quern_status plan_within(const struct plan_job *job, struct base_arena *arena, struct plan **plan) {
   static const int segments[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
   struct attempt best = {.repeat = true}, least = {.least = INT64_MAX};
-  QUERN_TRY(try(job, arena, &best, job->options->recompute ? INT64_MAX : 0, plan));
-  if (job->options->recompute || (best.fits && best.again == 0)) return QUERN_STATUS_OK;
+  bool asked = job->options->recompute || job->options->recompute_every != 0;
+  QUERN_TRY(try(job, arena, &best, asked ? INT64_MAX : 0, plan));
+  if (asked || (best.fits && best.again == 0)) return QUERN_STATUS_OK;
   for (size_t i = 0; i < BASE_COUNT(segments) && best.back; i++) {
     struct attempt next = {.segments = segments[i]};
     struct plan *other;

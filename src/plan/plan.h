@@ -87,9 +87,10 @@ struct plan_options {
   bool reorder;    /* for low peak; else the order given */
   bool share;      /* buffers may share memory when not alive together; else each has its own */
   int64_t apart;   /* where they share memory: those of at most so many bytes do not, if they are few */
-  /* gradient checkpointing: what lies between checkpoints is rematerialized for the backward pass
-  ** (remat_segments.c) */
+  /* Gradient checkpointing: what lies between checkpoints is rematerialized for the backward pass (remat_segments.c). */
   bool recompute;
+  int64_t
+      recompute_every; /* the same of a graph without checkpoints, in segments of so many tasks; -1: as their root */
   int threads;
   int64_t align; /* of buffers in the arena, a multiple of 64; 0: 64 */
   size_t n_params;

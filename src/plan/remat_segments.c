@@ -2,18 +2,22 @@
 ** The tasks that result 0 needs (a loss) are the forward pass, all others the backward pass. What the forward pass made
 ** before a checkpoint and the backward pass reads does not stay in memory: tasks of its own rematerialize it, from the
 ** checkpoint before it, just before its first reader. What was made after the last checkpoint stays: the backward pass
-** begins with it. Which tensors are checkpoints the graph tells (CHECKPOINT); or they are chosen here, to meet a limit.
+** begins with it. The graph marks checkpoints (CHECKPOINT); or they are chosen here, to meet a limit; or the forward pass is
+** cut where that is asked for, and what crosses a cut is a checkpoint.
 ** in:    tasks in a valid order              out: the same with repetitions among them, each task repeated once at most
 ** keeps: new values of states and carries are made once; what is read two checkpoints later or more stays in memory as
 **        well, as its repetition would
 ** tests: tests/plan/test_remat_segments.c
 */
+#include <math.h>
+
 #include "plan/plan_int.h"
 
 struct again {
   struct plan_job *job;
   int n;                            /* tasks there were */
-  bool *before;                     /* of each task: a checkpoint is made from it, or by it */
+  bool *before;                     /* of each task: a kept store is made from it, or by it */
+  bool cut;                         /* the checkpoints are all that crosses cuts */
   bool *held;                       /* of each store: the backward pass reads it as it is */
   int *copy;                        /* of each task: its repetition among the new tasks; -1: none */
   int *renamed;                     /* of each store: what the repetition makes in its place; -1: none */
@@ -130,6 +134,72 @@ static quern_status choose_checkpoints(struct again *a) {
   return QUERN_STATUS_OK;
 }
 
+/* ---- cutting --------------------------------------------------------------------------------------------------- */
+
+/* After a task of the forward pass: the bytes there are that later tasks of that pass read, and the bytes made so far
+** that the backward pass reads. */
+struct crossing {
+  int64_t bytes, read;
+};
+
+/* Finds the last task of the forward pass that reads each store; *n is how many tasks the forward pass has. */
+static quern_status measure_crossings(const struct again *a, int *last, struct crossing *at, int *n) {
+  struct plan_job *job = a->job;
+  int64_t *change = PLAN_NEW(&job->arena, int64_t, a->n + 1), bytes = 0, read = 0;
+  bool *back = PLAN_NEW(&job->arena, bool, job->stores.n);
+  if (change == NULL || back == NULL) return QUERN_STATUS_MEMORY;
+  find_readers(a, last, back);
+  for (size_t s = 0; s < job->stores.n; s++) {
+    const struct plan_store *store = &job->stores.at[s];
+    if (!is_made_there(job, (int)s) || last[s] <= store->maker) continue;
+    change[store->maker] += store->room;
+    change[last[s]] -= store->room;
+  }
+  for (int t = 0; t < a->n; t++) {
+    const struct plan_task *task = &job->tasks.at[t];
+    bytes += change[t];
+    for (int i = 0; i < task->n_writes; i++) {
+      int s = task->stores[task->n_reads + i];
+      if (back[s] && is_made_there(job, s)) read += job->stores.at[s].room;
+    }
+    at[t] = (struct crossing){bytes, read};
+    *n += task->there ? 1 : 0;
+  }
+  return QUERN_STATUS_OK;
+}
+
+/* The task after which the least crosses, among those of the forward pass that divide what is read at share k of n. */
+static int best_cut(const struct again *a, const struct crossing *at, int k, int n) {
+  double total = (double)at[a->n - 1].read, low = total * (k - 0.5) / n, high = total * (k + 0.5) / n;
+  int best = -1;
+  for (int t = 0; t < a->n; t++) {
+    double read = (double)at[t].read;
+    bool near = a->job->tasks.at[t].there && read > low && read <= high;
+    if (near && (best < 0 || at[t].bytes < at[best].bytes)) best = t;
+  }
+  return best;
+}
+
+/* Keeps what crosses cuts between segments, of which there are as the options say. */
+static quern_status choose_cuts(struct again *a) {
+  enum { MOST = 4096 };
+  struct plan_job *job = a->job;
+  int *last = PLAN_NEW(&job->arena, int, job->stores.n), tasks = 0;
+  struct crossing *at = PLAN_NEW(&job->arena, struct crossing, a->n);
+  if (last == NULL || at == NULL) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(measure_crossings(a, last, at, &tasks));
+  int64_t every = job->options->recompute_every;
+  int n = every < 0 ? (int)ceil(sqrt(tasks)) : (int)BASE_MIN((tasks + every - 1) / every, MOST);
+  for (int k = 1; k < n; k++) {
+    int t = best_cut(a, at, k, n);
+    for (size_t s = 0; s < job->stores.n && t >= 0; s++)
+      if (is_made_there(job, (int)s) && job->stores.at[s].maker <= t && last[s] > t)
+        job->stores.at[s].checkpoint = true;
+  }
+  a->cut = true;
+  return QUERN_STATUS_OK;
+}
+
 /* ---- what is held ---------------------------------------------------------------------------------------------- */
 
 /* How many checkpoints lie one after another before each task, at most; tasks are in a valid order. */
@@ -149,7 +219,7 @@ static quern_status find_held(struct again *a, const bool *pinned) {
   int *depth = PLAN_NEW(&job->arena, int, a->n);
   a->held = PLAN_NEW(&job->arena, bool, job->stores.n);
   if (depth == NULL || a->held == NULL) return QUERN_STATUS_MEMORY;
-  find_depths(a, depth);
+  if (!a->cut) find_depths(a, depth); /* no segment reads what one before it did not keep */
   for (size_t s = 0; s < job->stores.n; s++) {
     const struct plan_store *store = &job->stores.at[s];
     a->held[s] = store->maker < 0 || store->checkpoint || store->memory != PLAN_ARENA ||
@@ -262,8 +332,10 @@ static quern_status build(struct again *a) {
 quern_status plan_remat_segments(struct plan_job *job, int target, const bool *pinned) {
   struct again a = {.job = job, .n = (int)job->tasks.n};
   quern_status status = mark_there(&a, target);
-  if (status == QUERN_STATUS_OK && (job->options->recompute || job->segments > 0)) {
+  bool cuts = job->segments == 0 && job->options->recompute_every != 0;
+  if (status == QUERN_STATUS_OK && (job->options->recompute || cuts || job->segments > 0)) {
     if (job->segments > 0) status = choose_checkpoints(&a);
+    if (cuts) status = choose_cuts(&a);
     if (status == QUERN_STATUS_OK) status = mark_before(&a);
     if (status == QUERN_STATUS_OK) status = find_held(&a, pinned);
     if (status == QUERN_STATUS_OK) status = build(&a);

@@ -2,44 +2,13 @@
 ** keeps: all of them work on the states of the step's instance; what a step changes is one program
 ** tests: tests/train/test_train.c
 */
-#include <stdio.h>
+#include <math.h>
 
 #include "engine/engine.h"
+#include "ir/ir.h"
 #include "train/train.h"
 
-/* ---- networks ------------------------------------------------------------------------------------------- */
-
-static const quern_cross_entropy_options counted = {.size = sizeof counted, .ignore = true, .ignore_index = -1};
-
-/* Numbers that a network computes with: bytes are pictures, from 0 to 1. */
-static quern_tensor *as_numbers(quern_tensor *x, quern_dtype dtype) {
-  bool bytes = quern_tensor_dtype(x) == QUERN_DTYPE_U8;
-  x = quern_cast(x, dtype);
-  return bytes ? quern_mul_scalar(x, 1.0 / 255) : x;
-}
-
-static quern_tensor *logits_of(const struct train_spec *spec, quern_model *model, quern_tensor *x) {
-  quern_scope *scope = quern_model_scope(model);
-  const quern_lm_options *o = &spec->lm;
-  int64_t widths[TRAIN_MLP_LAYERS];
-  switch (spec->family) {
-  case TRAIN_LM: return quern_lm_logits(scope, quern_lm_hidden(scope, x, o, NULL), o);
-  case TRAIN_LSTM: return quern_lstm_lm(scope, x, o->vocabulary, o->width, o->hidden, (int)o->layers, o->dropout, NULL);
-  case TRAIN_RESNET: {
-    bool small = quern_tensor_rank(x) == 4 && quern_tensor_dim(x, 2) <= 64;
-    return quern_resnet(scope, as_numbers(x, spec->dtype), spec->depth, spec->classes, small);
-  }
-  case TRAIN_MLP: break;
-  }
-  for (int64_t i = 0; i < o->layers; i++) widths[i] = o->hidden;
-  return quern_mlp(scope, as_numbers(x, spec->dtype), (int)o->layers, widths, spec->classes, o->activation);
-}
-
-static quern_tensor *plain_loss(const struct train_spec *spec, quern_model *model, quern_tensor *const *inputs) {
-  if (spec->family == TRAIN_LM) return quern_lm_loss(quern_model_scope(model), inputs[0], inputs[1], &spec->lm);
-  quern_tensor *logits = logits_of(spec, model, inputs[0]);
-  return quern_cross_entropy(logits, quern_cast(inputs[1], QUERN_DTYPE_I32), &counted);
-}
+/* ---- the loss -------------------------------------------------------------------------------------------- */
 
 /* What is computed in 16 bits, where the configuration asks for it. */
 static quern_status lower(const struct train_spec *spec, quern_model *model, size_t n, quern_tensor **outputs) {
@@ -48,39 +17,37 @@ static quern_status lower(const struct train_spec *spec, quern_model *model, siz
   return spec->half != spec->dtype ? quern_autocast(model, n, outputs, outputs, &options) : QUERN_STATUS_OK;
 }
 
-/* A quern_loss_of; user is the spec. */
-static quern_tensor *loss_of(quern_model *model, size_t n, quern_tensor *const *inputs, void *user) {
-  (void)n;
-  quern_tensor *loss = plain_loss(user, model, inputs);
-  return lower(user, model, 1, &loss) == QUERN_STATUS_OK ? loss : NULL;
+/* Whether a network marks what is kept under gradient checkpointing. */
+static quern_status find_marks(quern_trainer *t, quern_tensor *loss) {
+  struct ir_order order;
+  t->marked = false;
+  if (!t->block) return QUERN_STATUS_OK;
+  QUERN_TRY(ir_topo(t->ctx, 1, &loss, &order));
+  for (size_t i = 0; i < order.n; i++) t->marked = t->marked || order.at[i]->op == IR_CHECKPOINT;
+  ir_order_fini(t->ctx, &order);
+  return QUERN_STATUS_OK;
 }
 
-/* How many samples have all of their labels, and have any: the most likely one is theirs. */
-static quern_tensor *count_exact(quern_tensor *logits, quern_tensor *labels) {
-  labels = quern_cast(labels, QUERN_DTYPE_I64);
-  quern_tensor *counts = quern_ge(labels, quern_zeros_like(labels));
-  quern_tensor *likely = quern_argmax(logits, quern_tensor_rank(logits) - 1, false);
-  quern_tensor *wrong = quern_and(counts, quern_ne(likely, labels));
-  int64_t axis = 1;
-  if (quern_tensor_rank(labels) > 1) {
-    wrong = quern_any(wrong, 1, &axis, false);
-    counts = quern_any(counts, 1, &axis, false);
-  }
-  quern_tensor *exact = quern_and(counts, quern_not(wrong));
-  return quern_sum(quern_cast(exact, QUERN_DTYPE_F32), QUERN_ALL, false);
+/* A quern_loss_of; user is the trainer. */
+static quern_tensor *loss_of(quern_model *model, size_t n, quern_tensor *const *inputs, void *user) {
+  quern_trainer *t = user;
+  struct quern_train_graph graph = {.network = &t->network, .model = model, .inputs = inputs};
+  quern_tensor *loss;
+  (void)n;
+  quern_status status = train_network_loss(&graph, &loss);
+  if (status == QUERN_STATUS_OK) status = find_marks(t, loss);
+  if (status == QUERN_STATUS_OK) status = lower(&t->spec, model, 1, &loss);
+  return status == QUERN_STATUS_OK ? loss : ir_fail(t->ctx, status, "%s", quern_last_error());
 }
 
 /* ---- the step ------------------------------------------------------------------------------------------- */
 
 static quern_status open_inputs(quern_trainer *t, int64_t batch, quern_tensor **inputs) {
-  static const char *const names[TRAIN_FIELDS] = {"inputs", "labels"};
-  const quern_field *fields;
-  (void)quern_source_fields(t->data.train, &fields);
-  for (int i = 0; i < TRAIN_FIELDS; i++) {
+  for (size_t i = 0; i < t->network.n_fields; i++) {
+    const quern_field *field = &t->network.fields[i];
     int64_t dims[QUERN_MAX_RANK] = {batch};
-    QUERN_CHECK(fields[i].rank + 1 < QUERN_MAX_RANK, SHAPE, "data: samples of rank %d", fields[i].rank);
-    memcpy(dims + 1, fields[i].dims, (size_t)fields[i].rank * sizeof *dims);
-    inputs[i] = quern_input(t->ctx, names[i], fields[i].dtype, fields[i].rank + 1, dims);
+    memcpy(dims + 1, field->dims, (size_t)field->rank * sizeof *dims);
+    inputs[i] = quern_input(t->ctx, field->name, field->dtype, field->rank + 1, dims);
   }
   return quern_context_check(t->ctx);
 }
@@ -106,6 +73,18 @@ static quern_status find_groups(quern_trainer *t) {
       return QUERN_STATUS_MEMORY;
   }
   return QUERN_STATUS_OK;
+}
+
+static quern_scaler_options scaler_of(const quern_config *c) {
+  quern_scaler_options s = QUERN_SCALER_OPTIONS;
+  s.start = quern_config_real(c, "scale_init");
+  s.growth = quern_config_real(c, "scale_growth");
+  s.backoff = quern_config_real(c, "scale_backoff");
+  s.interval = quern_config_int(c, "scale_interval");
+  s.least = quern_config_real(c, "scale_min");
+  s.most = quern_config_real(c, "scale_max");
+  s.adaptive = quern_config_flag(c, "scale_adaptive");
+  return s;
 }
 
 static quern_optim_options optim_of(const quern_trainer *t, const quern_scaler_options *scaler) {
@@ -154,17 +133,18 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
   QUERN_TRY(quern_model_new(&t->model, t->ctx, &model));
   QUERN_TRY(open_inputs(t, t->info.batch, t->inputs));
   quern_model_begin(t->model, false); /* the parameters and their ranks, before options that depend on them */
-  (void)plain_loss(&t->spec, t->model, t->inputs);
-  QUERN_TRY(quern_context_check(t->ctx));
+  struct quern_train_graph graph = {.network = &t->network, .model = t->model, .inputs = t->inputs};
+  quern_tensor *loss;
+  QUERN_TRY(train_network_loss(&graph, &loss));
   QUERN_TRY(find_groups(t));
   t->info.parameters = quern_model_count(t->model);
   quern_model_begin(t->model, true);
-  quern_scaler_options scaler = QUERN_SCALER_OPTIONS;
+  quern_scaler_options scaler = scaler_of(c);
   quern_optim_options options = optim_of(t, &scaler);
   t->least_scale = options.scaler != NULL ? scaler.least : 0;
   if (t->remote && options.scaler == NULL) options.gate = gate_of(t);
   QUERN_TRY(
-      quern_step_accumulate(&t->step, t->model, parts, TRAIN_FIELDS, t->inputs, loss_of, &t->spec, &options, &t->loss));
+      quern_step_accumulate(&t->step, t->model, parts, t->network.n_fields, t->inputs, loss_of, t, &options, &t->loss));
   t->info.build += base_clock() - start;
   return QUERN_STATUS_OK;
 }
@@ -199,18 +179,35 @@ static void strip(const quern_trainer *t, quern_program *program) {
   if (t->device->backend != &rt_interp) engine_program_strip(program);
 }
 
+/* Every input is one that a run has values for. */
+static quern_status check_places(const quern_trainer *t, const struct train_program *p) {
+  for (size_t i = 0; i < quern_program_inputs(p->program); i++) {
+    quern_slot slot;
+    QUERN_TRY(quern_program_input(p->program, i, &slot));
+    bool known = (int)i == p->in_lr || (int)i == p->in_made;
+    for (size_t k = 0; k < t->network.n_fields; k++) known = known || (int)i == p->in[k];
+    QUERN_CHECK(known, INVALID,
+                "task '%s': the loss depends on an input \"%s\" that is no field of the samples HINT: "
+                "quern_train_graph_input",
+                t->network.name, slot.name != NULL ? slot.name : "");
+  }
+  return QUERN_STATUS_OK;
+}
+
 /* Of a program that was made: where its inputs are. */
-static void find_places(const quern_trainer *t, struct train_program *p) {
+static quern_status find_places(const quern_trainer *t, struct train_program *p) {
   strip(t, p->program);
-  p->in[0] = find_input(p->program, "inputs");
-  p->in[1] = find_input(p->program, "labels");
+  p->n_fields = t->network.n_fields;
+  for (size_t i = 0; i < t->network.n_fields; i++) p->in[i] = find_input(p->program, t->network.fields[i].name);
   p->in_lr = find_input(p->program, "lr");
   p->in_made = find_input(p->program, "made");
+  return check_places(t, p);
 }
 
 static quern_program_options step_options(quern_trainer *t, int64_t limit) {
   quern_program_options options = options_of(t, limit);
-  options.recompute = t->spec.lm.keep_every > 0;
+  options.recompute = t->spec.lm.keep_every > 0 || (t->block && t->marked);
+  options.recompute_every = t->block && !t->marked ? QUERN_RECOMPUTE_SQRT : t->recompute_every;
   options.n_updates = quern_step_updates(t->step, &options.updates);
   return options;
 }
@@ -225,8 +222,7 @@ static quern_status compile_step(quern_trainer *t, const quern_program_options *
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_OUTPUTS, outputs, options));
-  find_places(t, p);
-  return QUERN_STATUS_OK;
+  return find_places(t, p);
 }
 
 quern_status train_step_program(quern_trainer *t, int64_t limit, struct train_program *p, int64_t *least) {
@@ -255,33 +251,34 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   quern_program_options options = options_of(t, INT64_MAX / 2); /* with a limit values share memory */
   options.optimise = 0;
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_FINITE, outputs, &options));
-  find_places(t, p);
-  return QUERN_STATUS_OK;
+  return find_places(t, p);
+}
+
+/* What evaluations will report, by name. */
+static void keep_names(quern_trainer *t, const struct quern_train_graph *graph) {
+  t->results = (struct train_results){.n = graph->n_reports};
+  memcpy(t->results.names, graph->names, sizeof graph->names);
+  for (size_t i = 0; i < graph->n_reports; i++) t->results.values[i] = (quern_train_value){t->results.names[i], NAN};
 }
 
 quern_status train_eval_program(quern_trainer *t, bool plan_only) {
   if (t->eval.program != NULL) return QUERN_STATUS_OK;
-  quern_tensor *inputs[TRAIN_FIELDS], *outputs[2];
+  quern_tensor *inputs[QUERN_MAX_FIELDS], *outputs[TRAIN_MOST_OUTPUTS];
   quern_program_options options = options_of(t, 0);
   options.inference = true;
   options.plan_only = plan_only;
-  QUERN_TRY(open_inputs(t, t->info.micro, inputs));
+  /* without labels no batch is filled up: one that is larger than all there are would never be run */
+  t->eval_batch = t->data.labels >= 0 ? t->info.micro : BASE_MIN(t->info.micro, t->info.eval_samples);
+  QUERN_TRY(open_inputs(t, t->eval_batch, inputs));
   quern_model_begin(t->model, false);
-  size_t n = 1;
-  if (t->spec.task == TRAIN_TASK_TEXT) {
-    outputs[0] = plain_loss(&t->spec, t->model, inputs);
-  } else {
-    quern_tensor *logits = logits_of(&t->spec, t->model, inputs[0]);
-    quern_tensor *labels = quern_cast(inputs[1], QUERN_DTYPE_I32);
-    outputs[0] = quern_cross_entropy(logits, labels, &counted);
-    outputs[1] = count_exact(logits, labels);
-    n = 2;
-  }
-  QUERN_TRY(quern_context_check(t->ctx));
+  struct quern_train_graph graph = {.network = &t->network, .model = t->model, .inputs = inputs, .eval = true};
+  QUERN_TRY(train_network_loss(&graph, &outputs[TRAIN_LOSS]));
+  size_t n = TRAIN_REPORTED + graph.n_reports;
+  for (size_t i = 0; i < graph.n_reports; i++) outputs[TRAIN_REPORTED + i] = graph.reports[i];
   QUERN_TRY(lower(&t->spec, t->model, n, outputs));
   QUERN_TRY(quern_program_compile(&t->eval.program, t->ctx, n, outputs, &options));
-  find_places(t, &t->eval);
-  return QUERN_STATUS_OK;
+  keep_names(t, &graph);
+  return find_places(t, &t->eval);
 }
 
 quern_status train_initial_program(quern_trainer *t, quern_program **program) {
@@ -300,13 +297,13 @@ void train_program_free(struct train_program *p) {
 }
 
 quern_status train_run(struct train_program *p, void *const *fields, bool read) {
-  const void *inputs[TRAIN_FIELDS + 2] = {0};
-  void *outputs[TRAIN_OUTPUTS];
-  for (int i = 0; i < TRAIN_FIELDS; i++)
+  const void *inputs[QUERN_MAX_FIELDS + 2] = {0};
+  void *outputs[TRAIN_MOST_OUTPUTS];
+  for (size_t i = 0; i < p->n_fields; i++)
     if (p->in[i] >= 0) inputs[p->in[i]] = fields[i];
   if (p->in_lr >= 0) inputs[p->in_lr] = p->lr;
   if (p->in_made >= 0) inputs[p->in_made] = &p->made;
-  for (int i = 0; i < TRAIN_OUTPUTS; i++) outputs[i] = read ? p->out[i] : NULL;
+  for (int i = 0; i < TRAIN_MOST_OUTPUTS; i++) outputs[i] = read ? p->out[i] : NULL;
   return quern_instance_run(p->instance, inputs, outputs);
 }
 

@@ -336,7 +336,7 @@ static quern_status open_split(struct train_data *data, struct train_split *spli
   quern_field fields[QUERN_MAX_FIELDS];
   size_t n = quern_source_fields(split->source, &of);
   memcpy(fields, of, n * sizeof *fields);
-  fields[n - 1].pad = -1; /* labels that do not count */
+  if (data->labels >= 0) fields[data->labels].pad = -1; /* they do not count */
   return quern_source_call(source, samples, n, fields, read_split, split, &data->heap->user);
 }
 
@@ -376,7 +376,7 @@ static quern_status open_key(struct train_data *data, const char *key, const que
           base_error(QUERN_STATUS_INVALID, "%s: %s: a model '%s' is trained on %s", key, paths[i],
                      quern_config_get(config, "model"), spec->task == TRAIN_TASK_CLASSES ? "x.npy,y.npy" : "texts");
   if (status == QUERN_STATUS_OK && spec->task == TRAIN_TASK_CLASSES)
-    status = open_arrays(data, key, spec, n, paths, source == &data->all, source);
+    status = open_arrays(data, key, spec, n, paths, source == &data->opened[0], source);
   else if (status == QUERN_STATUS_OK)
     status = open_texts(data, key, config, spec, n, paths, &files, source);
   base_vec_fini(data->heap, &files.list);
@@ -384,21 +384,121 @@ static quern_status open_key(struct train_data *data, const char *key, const que
   return status;
 }
 
+/* ---- a task's own data ---------------------------------------------------------------------------------- */
+
+static int find_field(const quern_source *source, const char *name) {
+  const quern_field *fields;
+  size_t n = quern_source_fields(source, &fields);
+  for (size_t i = 0; i < n && name != NULL; i++)
+    if (strcmp(fields[i].name, name) == 0) return (int)i;
+  return -1;
+}
+
+static bool same_field(const quern_field *a, const quern_field *b) {
+  return strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->rank == b->rank &&
+         memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0;
+}
+
+/* Names that inputs of a step's program can have, each once. */
+static quern_status check_fields(const quern_source *source) {
+  static const char *const taken[] = {"lr", "made"};
+  const quern_field *fields;
+  size_t n = quern_source_fields(source, &fields);
+  for (size_t i = 0; i < n; i++) {
+    const char *name = fields[i].name;
+    bool other = name[0] != 0 && find_field(source, name) == (int)i;
+    for (size_t k = 0; k < BASE_COUNT(taken); k++) other = other && strcmp(name, taken[k]) != 0;
+    QUERN_CHECK(other, INVALID, "task: field %zu is named \"%.64s\"; must be a name of its own, not lr or made", i,
+                name);
+    QUERN_CHECK(fields[i].rank + 1 < QUERN_MAX_RANK, SHAPE, "task: field \"%.64s\" has rank %d; at most %d", name,
+                fields[i].rank, QUERN_MAX_RANK - 2);
+  }
+  return QUERN_STATUS_OK;
+}
+
+static quern_status check_eval_fields(const quern_source *data, const quern_source *eval) {
+  const quern_field *ours, *its;
+  size_t n = quern_source_fields(data, &ours), m = quern_source_fields(eval, &its);
+  bool same = n == m;
+  for (size_t i = 0; i < n && same; i++) same = same_field(&ours[i], &its[i]);
+  QUERN_CHECK(same, INVALID,
+              "task: the fields of eval_data are not those of data: names, dtypes, shapes or their order");
+  return QUERN_STATUS_OK;
+}
+
+/* Adds a sample's bytes to the digest. */
+static quern_status digest_sample(struct train_data *data, int64_t i, size_t bytes, unsigned char *memory) {
+  void *at[QUERN_MAX_FIELDS];
+  size_t n = data->all->n_fields, used = 0;
+  for (size_t k = 0; k < n; k++) {
+    at[k] = memory + used;
+    used += (data->all->bytes[k] + 15) / 16 * 16;
+  }
+  memset(memory, 0, bytes);
+  QUERN_TRY(quern_source_get(data->all, i, at));
+  data->digest = base_hash_u64(data->digest, io_digest_of(memory, bytes));
+  return QUERN_STATUS_OK;
+}
+
+/* Of the number of samples, of their fields, and of the first sample, the one in the middle and the last. */
+static quern_status digest_task(struct train_data *data) {
+  const quern_source *all = data->all;
+  const int64_t some[] = {0, all->samples / 2, all->samples - 1};
+  size_t bytes = 16;
+  data->digest = base_hash_u64(data->digest, (uint64_t)all->samples);
+  for (size_t i = 0; i < all->n_fields; i++) {
+    const quern_field *field = &all->fields[i];
+    data->digest = base_hash_u64(data->digest, io_digest_of(field->name, strlen(field->name)));
+    data->digest = base_hash_u64(data->digest, (uint64_t)field->dtype);
+    for (int k = 0; k < field->rank; k++) data->digest = base_hash_u64(data->digest, (uint64_t)field->dims[k]);
+    bytes += (all->bytes[i] + 15) / 16 * 16;
+  }
+  unsigned char *memory = base_alloc(data->heap, bytes);
+  if (memory == NULL) return QUERN_STATUS_MEMORY;
+  quern_status status = QUERN_STATUS_OK;
+  for (size_t i = 0; i < BASE_COUNT(some) && status == QUERN_STATUS_OK; i++)
+    status = digest_sample(data, some[i], bytes, memory);
+  base_free(data->heap, memory, bytes);
+  return status;
+}
+
+static quern_status open_task(struct train_data *data, const quern_config *config, const quern_train_task *task) {
+  data->all = task->data;
+  data->all_eval = task->eval_data;
+  QUERN_TRY(check_fields(data->all));
+  if (data->all_eval != NULL) QUERN_TRY(check_eval_fields(data->all, data->all_eval));
+  data->labels = find_field(data->all, task->labels);
+  QUERN_CHECK(task->labels == NULL || data->labels >= 0, INVALID, "task: labels = \"%.64s\": data has no such field",
+              task->labels);
+  if (data->labels >= 0) {
+    quern_dtype dtype = data->all->fields[data->labels].dtype;
+    QUERN_CHECK(base_dtype_is(dtype, BASE_SIGNED), DTYPE,
+                "task: labels = \"%.64s\": its elements are %s; must be signed integers", task->labels,
+                quern_dtype_name(dtype));
+  }
+  QUERN_TRY(digest_task(data));
+  return divide(data, config, 0);
+}
+
 quern_status train_data_open(struct train_data *data, struct base_heap *heap, const quern_config *config,
-                             struct train_spec *spec) {
+                             struct train_spec *spec, const quern_train_task *task) {
   double start = base_clock();
   uint64_t seed = (uint64_t)quern_config_int(config, "seed");
-  *data = (struct train_data){.heap = heap, .digest = BASE_HASH_SEED};
-  if (spec->task == TRAIN_TASK_ADDER) {
+  *data = (struct train_data){.heap = heap, .digest = BASE_HASH_SEED, .labels = TRAIN_FIELDS - 1};
+  if (task != NULL) {
+    QUERN_TRY(open_task(data, config, task));
+  } else if (spec->task == TRAIN_TASK_ADDER) {
     QUERN_TRY(quern_tokenizer_read(&data->tokenizer, "bytes", &heap->user));
     QUERN_TRY(train_spec_vocabulary(spec, TRAIN_ADDER_IDS, "the adder"));
     QUERN_TRY(train_adder_open(&data->train, &data->adders[0], seed, spec->length, false, &heap->user));
     QUERN_TRY(train_adder_open(&data->eval, &data->adders[1], seed, spec->length, true, &heap->user));
   } else {
-    QUERN_TRY(open_key(data, "data", config, spec, &data->all));
+    QUERN_TRY(open_key(data, "data", config, spec, &data->opened[0]));
+    data->all = data->opened[0];
     uint64_t digest = data->digest; /* of what is trained on: other data may be evaluated with */
     if (quern_config_get(config, "eval_data")[0] != 0)
-      QUERN_TRY(open_key(data, "eval_data", config, spec, &data->all_eval));
+      QUERN_TRY(open_key(data, "eval_data", config, spec, &data->opened[1]));
+    data->all_eval = data->opened[1];
     data->digest = digest;
     QUERN_TRY(divide(data, config, spec->length));
   }
@@ -409,8 +509,7 @@ quern_status train_data_open(struct train_data *data, struct base_heap *heap, co
 void train_data_close(struct train_data *data) {
   quern_source_free(data->train);
   quern_source_free(data->eval);
-  quern_source_free(data->all);
-  quern_source_free(data->all_eval);
+  for (size_t i = 0; i < BASE_COUNT(data->opened); i++) quern_source_free(data->opened[i]);
   for (size_t i = 0; i < data->tokens.n; i++) quern_tokens_free(data->tokens.at[i]);
   for (size_t i = 0; i < data->ids.n; i++) base_free(data->heap, data->ids.at[i].at, data->ids.at[i].bytes);
   if (data->heap != NULL) {

@@ -9,6 +9,7 @@
 */
 #include <stdio.h>
 
+#include "quern/optim.h"
 #include "train/generate.h"
 
 /* Tokens of a piece: with a cache 1, SOME and MANY; without one SOME, doubled as often as need be. */
@@ -25,6 +26,7 @@ struct quern_generator {
   struct base_heap heap;
   quern_lm_options model;
   char activation[WORD], position[WORD], device[WORD]; /* copies of the caller's words */
+  quern_dtype low;                                     /* of activations: f32, bf16 or f16 */
   bool no_cache;
   int threads;
   int64_t most, length; /* tokens at most; tokens now */
@@ -67,7 +69,10 @@ static quern_tensor *logits_of(quern_generator *g, quern_model *model, const str
 static quern_status compile(quern_generator *g, quern_model *model, struct piece *p) {
   quern_context *ctx = quern_model_context(model);
   quern_tensor *y = logits_of(g, model, p);
+  quern_autocast_options low = QUERN_AUTOCAST_OPTIONS;
+  low.low = g->low;
   QUERN_TRY(quern_context_check(ctx));
+  if (g->low != QUERN_DTYPE_F32) QUERN_TRY(quern_autocast(model, 1, &y, &y, &low));
   size_t n = quern_model_changes(model);
   quern_update *updates = base_alloc(&g->heap, (n + 1) * sizeof *updates);
   if (updates == NULL) return QUERN_STATUS_MEMORY;
@@ -168,9 +173,19 @@ static quern_status take_options(quern_generator *g, const quern_lm_options *mod
   return QUERN_STATUS_OK;
 }
 
+static quern_status take_precision(quern_generator *g, const char *precision) {
+  static const quern_dtype dtypes[] = {QUERN_DTYPE_F32, QUERN_DTYPE_BF16, QUERN_DTYPE_F16};
+  for (size_t i = 0; i < BASE_COUNT(dtypes); i++) {
+    g->low = dtypes[i];
+    if (precision == NULL || strcmp(precision, quern_dtype_name(g->low)) == 0) return QUERN_STATUS_OK;
+  }
+  return base_error(QUERN_STATUS_INVALID, "generator_open: precision is '%.32s'; must be f32, bf16 or f16", precision);
+}
+
 static quern_status open_generator(quern_generator *g, struct train_weights *weights, const quern_lm_options *model,
                                    const quern_generate_options *options) {
   QUERN_TRY(take_options(g, model, options));
+  QUERN_TRY(take_precision(g, options->precision));
   size_t words = (size_t)g->model.vocabulary;
   g->n_ids = (size_t)g->most + MANY;
   g->ids = base_alloc_zero(&g->heap, g->n_ids * sizeof *g->ids);

@@ -151,6 +151,7 @@ static quern_status add_line(struct train_history *history, const char *what, co
                                 .peak = train_number(line, "peak"),
                                 .scale = train_number(line, "scale")};
     history->skipped += json_is_true(json_object_get(line, "skipped"));
+    history->success_rate = train_number(line, "success_rate");
     good = add_point(history, &point);
   }
   json_decref(line);

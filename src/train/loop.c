@@ -90,19 +90,24 @@ static quern_status run(struct loop *l, quern_train_end *end) {
   return train_metrics_end(&l->metrics);
 }
 
-quern_status quern_train(const quern_config *config, const quern_train_callbacks *callbacks, quern_train_end *end) {
+static quern_status train(const struct train_request *request, quern_train_end *end) {
   quern_train_end how = QUERN_TRAIN_STOPPED;
-  struct loop loop = {.callbacks = callbacks, .saved = -1, .evaluated = -1};
+  struct loop loop = {.callbacks = request->callbacks, .saved = -1, .evaluated = -1};
   if (end != NULL) *end = how;
-  QUERN_CHECK(config != NULL, INVALID, "train: the configuration is null");
-  QUERN_CHECK(callbacks == NULL || callbacks->size == sizeof *callbacks, INVALID,
-              "train: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", callbacks->size,
-              sizeof *callbacks);
-  QUERN_TRY(train_new(&loop.t, config, callbacks, true));
-  loop.profile = loop.t->info.out[0] != 0 ? (int)quern_config_int(config, "profile") : 0;
+  QUERN_TRY(train_new(&loop.t, request, true));
+  loop.profile = loop.t->info.out[0] != 0 ? (int)quern_config_int(request->config, "profile") : 0;
   quern_status status = run(&loop, &how);
   train_metrics_close(&loop.metrics);
   quern_trainer_free(loop.t);
   if (status == QUERN_STATUS_OK && end != NULL) *end = how;
   return status;
+}
+
+quern_status quern_train(const quern_config *config, const quern_train_callbacks *callbacks, quern_train_end *end) {
+  return train(&(struct train_request){"train", NULL, false, config, callbacks}, end);
+}
+
+quern_status quern_train_with(const quern_train_task *task, const quern_config *config,
+                              const quern_train_callbacks *callbacks, quern_train_end *end) {
+  return train(&(struct train_request){"train_with", task, true, config, callbacks}, end);
 }

@@ -245,12 +245,15 @@ static quern_status choose_micro_batches(quern_trainer *t, int64_t given, int64_
   return QUERN_STATUS_OK;
 }
 
+/* Transformers keep what leaves layers; other networks what they mark, or their kernels are cut into segments. */
 static quern_status choose_checkpoint(quern_trainer *t) {
   const char *word = t->info.checkpoint;
-  bool none = strcmp(word, "none") == 0 || strcmp(word, "auto") == 0;
-  QUERN_CHECK(none || t->spec.family == TRAIN_LM, INVALID,
-              "checkpoint = '%.32s': a model '%s' has no blocks; must be none or auto", word, t->info.model);
-  return t->spec.family == TRAIN_LM ? quern_lm_checkpoint(&t->spec.lm, word) : QUERN_STATUS_OK;
+  if (t->spec.family == TRAIN_LM) return quern_lm_checkpoint(&t->spec.lm, word);
+  quern_lm_options counted = {.size = sizeof counted, .layers = 1}; /* every:N has the same form */
+  QUERN_TRY(quern_lm_checkpoint(&counted, word));
+  t->block = strcmp(word, "block") == 0;
+  t->recompute_every = strcmp(word, "sqrt") == 0 ? QUERN_RECOMPUTE_SQRT : t->block ? 0 : counted.keep_every;
+  return QUERN_STATUS_OK;
 }
 
 /* ---- the door ------------------------------------------------------------------------------------------- */

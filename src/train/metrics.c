@@ -147,6 +147,7 @@ quern_status train_metrics_step(struct train_metrics *m, const quern_train_recor
   add_real(&str, "tok_s", r->per_second);
   add_real(&str, "peak", r->peak);
   add_real(&str, "scale", r->scale);
+  add_real(&str, "success_rate", r->success_rate);
   base_str_printf(&str, ",\"skipped\":%s", r->skipped ? "true" : "false");
   return add_line(m, &str);
 }
@@ -158,6 +159,8 @@ quern_status train_metrics_eval(struct train_metrics *m, const quern_eval_record
   base_str_printf(&str, "{\"step\":%" PRId64, r->step);
   add_real(&str, "eval_loss", r->loss);
   add_real(&str, "accuracy", r->accuracy);
+  for (size_t i = 0; i < r->n_reports; i++)
+    if (strcmp(r->reports[i].name, "accuracy") != 0) add_real(&str, r->reports[i].name, r->reports[i].value);
   add_whole(&str, "samples", r->samples);
   add_real(&str, "ms", r->seconds * 1e3);
   return add_line(m, &str);

@@ -26,22 +26,28 @@ static quern_status tell(quern_trainer *t) {
   return QUERN_STATUS_OK;
 }
 
-quern_status quern_train_plan(const quern_config *config, const quern_train_callbacks *callbacks, size_t room,
-                              quern_curve_point *points, size_t *n_points) {
-  QUERN_CHECK(config != NULL, INVALID, "train_plan: the configuration is null");
-  QUERN_CHECK(callbacks == NULL || callbacks->size == sizeof *callbacks, INVALID,
-              "train_plan: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", callbacks->size,
-              sizeof *callbacks);
+static quern_status plan(const struct train_request *request, size_t room, quern_curve_point *points,
+                         size_t *n_points) {
+  quern_trainer *t;
   QUERN_CHECK(room == 0 || (points != NULL && n_points != NULL), INVALID,
-              "train_plan: there is room for %zu points, but no place", room);
-  QUERN_TRY(base_env_read());
-  quern_trainer *t = train_alloc(config, callbacks);
-  if (t == NULL) return QUERN_STATUS_MEMORY;
-  quern_status status = train_open_run(t, config, true);
+              "%s: there is room for %zu points, but no place", request->what, room);
+  QUERN_TRY(train_request_open(&t, request));
+  quern_status status = train_open_run(t, request->task, true);
   if (status == QUERN_STATUS_OK) status = train_precision(t, NULL);
   if (status == QUERN_STATUS_OK) status = train_plan_programs(t);
   if (status == QUERN_STATUS_OK) status = tell(t);
   if (status == QUERN_STATUS_OK && room > 0) status = train_step_curve(t, room, points, n_points);
   quern_trainer_free(t);
   return status;
+}
+
+quern_status quern_train_plan(const quern_config *config, const quern_train_callbacks *callbacks, size_t room,
+                              quern_curve_point *points, size_t *n_points) {
+  return plan(&(struct train_request){"train_plan", NULL, false, config, callbacks}, room, points, n_points);
+}
+
+quern_status quern_train_plan_with(const quern_train_task *task, const quern_config *config,
+                                   const quern_train_callbacks *callbacks, size_t room, quern_curve_point *points,
+                                   size_t *n_points) {
+  return plan(&(struct train_request){"train_plan_with", task, true, config, callbacks}, room, points, n_points);
 }

@@ -164,7 +164,9 @@ static void add_tiles(const struct page *page) {
   base_str_add(page->str, "<section class=\"tiles\">\n");
   int n = isnan(steps) ? 0 : snprintf(more, sizeof more, "of %.0f", steps);
   more[n] = 0;
-  if (h->skipped > 0) snprintf(more + n, sizeof more - (size_t)n, "%s%.0f skipped", n > 0 ? ", " : "", h->skipped);
+  if (h->skipped > 0) n += snprintf(more + n, sizeof more - (size_t)n, "%s%.0f skipped", n > 0 ? ", " : "", h->skipped);
+  if (h->skipped > 0 && isfinite(h->success_rate))
+    snprintf(more + n, sizeof more - (size_t)n, ", %.1f %% made", 100 * h->success_rate);
   snprintf(text, sizeof text, "%.0f", isnan(done) ? 0 : done);
   add_tile(page, "steps", text, more);
   add_loss_tiles(page);

@@ -36,6 +36,7 @@ struct train_history {
   size_t evaluations;           /* lines of them */
   struct train_group groups[2]; /* of points, of marks */
   double skipped;               /* steps whose gradients overflowed */
+  double success_rate;          /* of the last step; NAN: it has none */
   json_t *run;                  /* of run.json; empty when there is none */
 };
 /* Reads a run's folder; a line at the end of metrics.jsonl that is not whole is left out. allocator may be NULL. train_history_fini

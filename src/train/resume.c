@@ -243,6 +243,22 @@ static quern_status load_states(quern_trainer *t, const quern_checkpoint *checkp
   return QUERN_STATUS_OK;
 }
 
+/* Every tensor of the checkpoint is a state of this network. */
+static quern_status check_names(const quern_trainer *t, const quern_checkpoint *checkpoint) {
+  quern_checkpoint_info info;
+  const quern_safetensors *file = quern_checkpoint_tensors(checkpoint);
+  QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
+  for (size_t i = 0; i < quern_safetensors_count(file); i++) {
+    quern_safetensor tensor;
+    QUERN_TRY(quern_safetensors_get(file, i, &tensor));
+    QUERN_CHECK(is_saved(t, tensor.name), INVALID,
+                "%s: has a tensor \"%.128s\", which the network has not: it was made with another network HINT: "
+                "another folder: out=FOLDER",
+                info.path, tensor.name);
+  }
+  return QUERN_STATUS_OK;
+}
+
 /* Where the run stood, from the JSON of a checkpoint. */
 static quern_status restore_state(quern_trainer *t, const quern_checkpoint_info *info, const json_t *state) {
   int64_t epoch, position, samples = t->changed ? INT64_MAX : t->info.train_samples;
@@ -283,6 +299,7 @@ static void report_target(const quern_trainer *t, const json_t *state) {
 quern_status train_restore(quern_trainer *t, const quern_checkpoint *checkpoint) {
   quern_checkpoint_info info;
   json_t *state;
+  QUERN_TRY(check_names(t, checkpoint));
   QUERN_TRY(load_states(t, checkpoint));
   QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
   QUERN_TRY(parse_state(&info, &state));

@@ -117,11 +117,16 @@ quern_status train_spec_read(struct train_spec *spec, const quern_config *config
                                                                      : TRAIN_LM};
   QUERN_CHECK(model[0] != 0, INVALID,
               "the configuration has no key 'model' HINT: quern_train_config makes one that has");
+  train_spec_precision(spec, quern_config_get(config, "precision"));
+  if (begins(model, TRAIN_OWN_MODEL)) {
+    spec->family = TRAIN_OWN;
+    spec->task = TRAIN_TASK_OWN;
+    return QUERN_STATUS_OK;
+  }
   spec->task = spec->family == TRAIN_RESNET || spec->family == TRAIN_MLP ? TRAIN_TASK_CLASSES
                : strcmp(data, "adder") == 0                              ? TRAIN_TASK_ADDER
                                                                          : TRAIN_TASK_TEXT;
   spec->length = spec->task == TRAIN_TASK_CLASSES ? 0 : quern_config_int(config, "length");
-  train_spec_precision(spec, quern_config_get(config, "precision"));
   if (spec->family == TRAIN_LM) return read_lm(spec, config, model);
   return spec->family == TRAIN_LSTM ? read_lstm(spec, config) : read_classes(spec, config, model);
 }

@@ -1,6 +1,7 @@
 /* train/train.h -- a training run from the inside
 ** keys.c     the table of keys, presets
 ** spec.c     from a configuration to a model's sizes
+** network.c  the loss of a network: what a user's own gives, or a model of spec.c (builtin.c)
 ** data.c     texts, token files, arrays as sources of samples; adder.c makes its own
 ** build.c    the programs of a run: the step, evaluation, initial values
 ** run_device.c   the device: whether it is there, its precision, states in its memory
@@ -32,9 +33,10 @@ bool train_same_value(size_t key, const char *a, const char *b);
 
 /* ---- what is trained (spec.c) ------------------------------------------------------------------------------------ */
 
-enum train_task { TRAIN_TASK_TEXT, TRAIN_TASK_ADDER, TRAIN_TASK_CLASSES };
-enum train_family { TRAIN_LM, TRAIN_LSTM, TRAIN_RESNET, TRAIN_MLP };
+enum train_task { TRAIN_TASK_TEXT, TRAIN_TASK_ADDER, TRAIN_TASK_CLASSES, TRAIN_TASK_OWN };
+enum train_family { TRAIN_LM, TRAIN_LSTM, TRAIN_RESNET, TRAIN_MLP, TRAIN_OWN };
 enum { TRAIN_MLP_LAYERS = 64 };
+#define TRAIN_OWN_MODEL "own:" /* how `model` of a user's own network begins */
 
 struct train_spec {
   enum train_family family;
@@ -59,7 +61,7 @@ quern_status train_tokenizer(quern_tokenizer **tokenizer, const quern_config *co
 
 /* ---- data (data.c, adder.c) -------------------------------------------------------------------------------------- */
 
-enum { TRAIN_FIELDS = 2 }; /* inputs, labels */
+enum { TRAIN_FIELDS = 2 }; /* of built-in models: inputs, labels */
 
 /* Samples of a source: from `first` on all (every is 0), all but every so-manyth, or those alone (held). */
 struct train_split {
@@ -89,8 +91,10 @@ struct train_data {
   struct base_heap *heap;
   quern_tokenizer *tokenizer; /* of texts; else NULL */
   BASE_VEC(quern_tokens *) tokens;
-  BASE_VEC(struct train_ids) ids; /* memory of tokens */
-  quern_source *all, *all_eval;   /* what the splits are of */
+  BASE_VEC(struct train_ids) ids;     /* memory of tokens */
+  quern_source *opened[2];            /* of files */
+  const quern_source *all, *all_eval; /* what the splits are of */
+  int labels;                         /* the field whose negative elements do not count; -1: none */
   struct train_split splits[2];
   struct train_adder adders[2];
   quern_source *train, *eval; /* eval NULL: there is none */
@@ -98,14 +102,46 @@ struct train_data {
   int64_t bytes;              /* held in memory */
   double seconds;             /* of reading */
 };
-/* Opens the data of a configuration and resolves what the spec left open. train_data_close in any case. */
+/* Opens the data of a task, or without one those of a configuration, and resolves what the spec left open.
+** train_data_close in any case. */
 quern_status train_data_open(struct train_data *data, struct base_heap *heap, const quern_config *config,
-                             struct train_spec *spec) QUERN_NODISCARD;
+                             struct train_spec *spec, const quern_train_task *task) QUERN_NODISCARD;
 void train_data_close(struct train_data *data);
 /* Texts of more bytes than this become a token file in the run's folder; under a limit of memory 4 MiB are enough. */
 extern size_t train_large_text;
 /* Makes a folder if only its last name is missing. */
 quern_status train_make_folder(const char *path) QUERN_NODISCARD;
+
+/* ---- the network (network.c, builtin.c) ---------------------------------------------------------------------------- */
+
+enum { TRAIN_REPORTS = QUERN_TRAIN_MAX_REPORTS, TRAIN_NAME = 64 };
+/* What builds the loss, and the fields that it is built on. */
+struct train_network {
+  quern_train_loss *loss;
+  void *user;
+  char name[TRAIN_NAME]; /* of a user's own; "" of built-in models */
+  size_t n_fields;
+  quern_field fields[QUERN_MAX_FIELDS];
+};
+/* One expression of it. */
+struct quern_train_graph {
+  const struct train_network *network;
+  quern_model *model;
+  quern_tensor *const *inputs; /* by field */
+  bool eval;                   /* of a program for evaluation: reports are wanted */
+  size_t n_reports;
+  char names[TRAIN_REPORTS][TRAIN_NAME];
+  quern_tensor *reports[TRAIN_REPORTS]; /* sums over the batch */
+};
+/* Whether a task is one, before anything of the run is there. */
+quern_status train_task_check(const quern_train_task *task) QUERN_NODISCARD;
+/* The network of a task, or NULL: of the spec, on the data's fields. */
+quern_status train_network_open(struct train_network *network, const quern_train_task *task, struct train_spec *spec,
+                                const struct train_data *data) QUERN_NODISCARD;
+/* The loss of a batch: a scalar, or an error that names what it is. Of evaluation graph has the reports, too. */
+quern_status train_network_loss(struct quern_train_graph *graph, quern_tensor **loss) QUERN_NODISCARD;
+/* A quern_train_loss of a spec. */
+quern_tensor *train_builtin_loss(quern_train_graph *graph, void *user);
 
 /* ---- memory of the process (process_memory.c) ----------------------------------------------------------------------------- */
 
@@ -118,22 +154,31 @@ double train_process_seconds(void);
 
 /* ---- the run --------------------------------------------------------------------------------------------------------- */
 
-/* A program with an instance of it, and places for what goes in and out. Outputs: loss, norm, finite of a step; loss, exact of an
-** evaluation. */
-enum { TRAIN_LOSS, TRAIN_NORM, TRAIN_FINITE, TRAIN_OUTPUTS, TRAIN_EXACT = TRAIN_NORM };
+/* A program with an instance of it, and places for what goes in and out. Outputs: loss, norm, finite of a step; loss
+** and reports of an evaluation. */
+enum { TRAIN_LOSS, TRAIN_NORM, TRAIN_FINITE, TRAIN_OUTPUTS, TRAIN_REPORTED = 1 };
+enum { TRAIN_MOST_OUTPUTS = TRAIN_REPORTED + TRAIN_REPORTS };
 struct train_program {
   quern_program *program;
   quern_instance *instance;
-  int in[TRAIN_FIELDS], in_lr, in_made; /* inputs by number; -1: it has none */
+  size_t n_fields;
+  int in[QUERN_MAX_FIELDS], in_lr, in_made; /* inputs by number; -1: it has none */
   _Alignas(8) unsigned char lr[8];
   uint64_t made; /* steps before this one */
-  _Alignas(8) unsigned char out[TRAIN_OUTPUTS][8];
+  _Alignas(8) unsigned char out[TRAIN_MOST_OUTPUTS][8];
 };
 
 /* Steps that were waited for at once, and their seconds. */
 struct train_window {
   double seconds;
   int64_t steps;
+};
+
+/* What evaluations report. */
+struct train_results {
+  size_t n;
+  char names[TRAIN_REPORTS][TRAIN_NAME];
+  quern_train_value values[TRAIN_REPORTS];
 };
 
 enum { TRAIN_RECENT = 16 };
@@ -143,18 +188,23 @@ struct quern_trainer {
   quern_config *config; /* its own */
   struct train_spec spec;
   struct train_data data;
+  struct train_network network;
   quern_context *ctx;
   quern_model *model;
   BASE_VEC(quern_optim_group) groups;
   quern_step *step;
-  quern_tensor *inputs[TRAIN_FIELDS], *loss;
+  quern_tensor *inputs[QUERN_MAX_FIELDS], *loss;
   const quern_device *device;            /* of the configuration */
   bool remote;                           /* it has memory of its own */
   int64_t room;                          /* that was free in it before instances were made; 0: not known */
   double least_scale;                    /* of the scaler; 0: there is none */
   bool planning;                         /* programs that are made now are planned only */
   int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is stored */
+  bool block, marked; /* checkpoint=block of a network that has no layers by number; the loss has quern_keep in it */
+  int64_t recompute_every; /* quern_program_options */
   struct train_program main, eval;
+  int64_t eval_batch;           /* samples of a run of eval */
+  struct train_results results; /* of the last evaluation */
   quern_loader *loader;
   quern_schedule schedule;
   quern_schedule_piece pieces[2];
@@ -175,12 +225,19 @@ struct quern_trainer {
   bool made, fresh; /* `out` was not there; and had no files of a run: what it has goes again, unless the run begins */
 };
 
-/* A trainer that has nothing yet; NULL: no memory. */
-quern_trainer *train_alloc(const quern_config *config, const quern_train_callbacks *callbacks);
-/* quern_trainer_new; folder: of a run that writes its folder, which is locked and looked through first
-** (train_folder_open). */
-quern_status train_new(quern_trainer **trainer, const quern_config *config, const quern_train_callbacks *callbacks,
-                       bool folder) QUERN_NODISCARD;
+/* What a run is made of, as its caller gives it. */
+struct train_request {
+  const char *what;             /* the function, in messages */
+  const quern_train_task *task; /* NULL: a built-in model */
+  bool own;                     /* a task must be there */
+  const quern_config *config;
+  const quern_train_callbacks *callbacks;
+};
+/* Whether it is whole; then a trainer that has its own copy of the configuration. */
+quern_status train_request_open(quern_trainer **trainer, const struct train_request *request) QUERN_NODISCARD;
+/* quern_trainer_new and quern_trainer_new_with; folder: of a run that writes its folder, which is locked and looked
+** through first (train_folder_open). */
+quern_status train_new(quern_trainer **trainer, const struct train_request *request, bool folder) QUERN_NODISCARD;
 
 /* ---- the folder (folder.c) --------------------------------------------------------------------------------------- */
 
@@ -197,8 +254,9 @@ quern_status train_config_write(const quern_config *config, const char *out) QUE
 
 /* ---- programs and steps ------------------------------------------------------------------------------------------ */
 
-/* Everything but programs and states: data, sizes, the learning rate. plan: the device need not be there. */
-quern_status train_open_run(quern_trainer *trainer, const quern_config *config, bool plan) QUERN_NODISCARD;
+/* Everything but programs and states: data, sizes, the learning rate. task NULL: a built-in model. plan: the device
+** need not be there. */
+quern_status train_open_run(quern_trainer *trainer, const quern_train_task *task, bool plan) QUERN_NODISCARD;
 /* One step; read: wait for its outputs, else they stay on the device. Steps after one that was not finite are not made, so that it is found
 ** by the next that is read, or by train_sync. */
 quern_status train_step(quern_trainer *trainer, quern_train_record *record, bool read) QUERN_NODISCARD;

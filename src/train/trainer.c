@@ -40,6 +40,7 @@ static quern_status set_int(quern_config *config, const char *key, int64_t value
 /* Writes down what the data has said, so that a checkpoint is understood without it. */
 static quern_status settle(quern_trainer *t) {
   const struct train_spec *spec = &t->spec;
+  if (spec->task == TRAIN_TASK_OWN) return QUERN_STATUS_OK;
   if (spec->task == TRAIN_TASK_CLASSES) return set_int(t->config, "classes", spec->classes);
   if (spec->family == TRAIN_LM) QUERN_TRY(set_int(t->config, "positions", spec->lm.positions));
   return set_int(t->config, "vocabulary", spec->lm.vocabulary);
@@ -116,11 +117,14 @@ static quern_status fill_info(quern_trainer *t) {
   return open_schedule(t);
 }
 
-quern_status train_open_run(quern_trainer *t, const quern_config *config, bool plan) {
-  QUERN_TRY(copy_config(t, config));
+quern_status train_open_run(quern_trainer *t, const quern_train_task *task, bool plan) {
   QUERN_TRY(train_device_open(t, plan));
   QUERN_TRY(train_spec_read(&t->spec, t->config));
-  QUERN_TRY(train_data_open(&t->data, &t->heap, t->config, &t->spec));
+  QUERN_CHECK(task != NULL || t->spec.family != TRAIN_OWN, INVALID,
+              "model = '%.80s': the network of a program, which trains it and goes on with it HINT: run that program",
+              quern_config_get(t->config, "model"));
+  QUERN_TRY(train_data_open(&t->data, &t->heap, t->config, &t->spec, task));
+  QUERN_TRY(train_network_open(&t->network, task, &t->spec, &t->data));
   QUERN_TRY(settle(t));
   return fill_info(t);
 }
@@ -136,9 +140,9 @@ static void begin(quern_trainer *t, double start) {
   train_find_peak(t); /* the caller may have had the machine measured */
 }
 
-static quern_status start_run(quern_trainer *t, const quern_config *config, bool folder, double start) {
-  if (folder) QUERN_TRY(train_folder_open(t, config));
-  QUERN_TRY(train_open_run(t, config, false));
+static quern_status start_run(quern_trainer *t, const quern_train_task *task, bool folder, double start) {
+  if (folder) QUERN_TRY(train_folder_open(t, t->config));
+  QUERN_TRY(train_open_run(t, task, false));
   double reading = base_clock();
   quern_checkpoint *checkpoint = NULL;
   if (t->info.out[0] != 0) QUERN_TRY(quern_checkpoint_find(&checkpoint, t->info.out, &t->heap.user));
@@ -150,7 +154,7 @@ static quern_status start_run(quern_trainer *t, const quern_config *config, bool
   return status;
 }
 
-quern_trainer *train_alloc(const quern_config *config, const quern_train_callbacks *callbacks) {
+static quern_trainer *alloc(const quern_config *config, const quern_train_callbacks *callbacks) {
   struct base_heap heap;
   base_heap_init(&heap, io_config_allocator(config));
   quern_trainer *t = base_alloc_zero(&heap, sizeof *t);
@@ -162,19 +166,43 @@ quern_trainer *train_alloc(const quern_config *config, const quern_train_callbac
   return t;
 }
 
-quern_status train_new(quern_trainer **trainer, const quern_config *config, const quern_train_callbacks *callbacks,
-                       bool folder) {
-  double start = base_clock();
-  QUERN_CHECK(trainer != NULL, INVALID, "trainer_new: the place for the trainer is null");
-  *trainer = NULL;
-  QUERN_CHECK(config != NULL, INVALID, "trainer_new: the configuration is null");
+/* The key `model` of a run names its task. */
+static quern_status name_model(quern_trainer *t, const quern_train_task *task, const quern_config *config) {
+  const char *model = quern_config_get(t->config, "model");
+  char name[sizeof TRAIN_OWN_MODEL + TRAIN_NAME];
+  snprintf(name, sizeof name, TRAIN_OWN_MODEL "%s", task->name);
+  QUERN_CHECK(!quern_config_is_set(config, "model") || strcmp(model, name) == 0, INVALID,
+              "model = '%.80s': the task is '%s' HINT: leave the key as it is", model, name);
+  return quern_config_set(t->config, "model", name);
+}
+
+quern_status train_request_open(quern_trainer **trainer, const struct train_request *r) {
+  const quern_train_callbacks *callbacks = r->callbacks;
+  QUERN_CHECK(r->task != NULL || !r->own, INVALID, "%s: the task is null", r->what);
+  QUERN_CHECK(r->config != NULL, INVALID, "%s: the configuration is null", r->what);
   QUERN_CHECK(callbacks == NULL || callbacks->size == sizeof *callbacks, INVALID,
-              "trainer_new: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", callbacks->size,
+              "%s: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", r->what, callbacks->size,
               sizeof *callbacks);
+  if (r->task != NULL) QUERN_TRY(train_task_check(r->task));
   QUERN_TRY(base_env_read());
-  quern_trainer *made = train_alloc(config, callbacks);
+  quern_trainer *made = alloc(r->config, callbacks);
   if (made == NULL) return QUERN_STATUS_MEMORY;
-  quern_status status = start_run(made, config, folder, start);
+  quern_status status = copy_config(made, r->config);
+  if (status == QUERN_STATUS_OK && r->task != NULL) status = name_model(made, r->task, r->config);
+  if (status == QUERN_STATUS_OK)
+    *trainer = made;
+  else
+    quern_trainer_free(made);
+  return status;
+}
+
+quern_status train_new(quern_trainer **trainer, const struct train_request *request, bool folder) {
+  double start = base_clock();
+  QUERN_CHECK(trainer != NULL, INVALID, "%s: the place for the trainer is null", request->what);
+  *trainer = NULL;
+  quern_trainer *made;
+  QUERN_TRY(train_request_open(&made, request));
+  quern_status status = start_run(made, request->task, folder, start);
   if (status == QUERN_STATUS_OK)
     *trainer = made;
   else
@@ -184,7 +212,14 @@ quern_status train_new(quern_trainer **trainer, const quern_config *config, cons
 
 quern_status quern_trainer_new(quern_trainer **trainer, const quern_config *config,
                                const quern_train_callbacks *callbacks) {
-  return train_new(trainer, config, callbacks, false);
+  const struct train_request request = {"trainer_new", NULL, false, config, callbacks};
+  return train_new(trainer, &request, false);
+}
+
+quern_status quern_trainer_new_with(quern_trainer **trainer, const quern_train_task *task, const quern_config *config,
+                                    const quern_train_callbacks *callbacks) {
+  const struct train_request request = {"trainer_new_with", task, true, config, callbacks};
+  return train_new(trainer, &request, false);
 }
 
 void quern_trainer_free(quern_trainer *t) {
@@ -239,7 +274,12 @@ static quern_status fill_record(quern_trainer *t, quern_train_record *r) {
   r->peak = t->info.peak > 0 && r->seconds > 0 ? t->info.flops / r->seconds / t->info.peak : 0;
   r->left = mean * (double)(t->info.steps - t->info.step);
   t->unread = 0;
-  return t->least_scale > 0 ? train_state_scalar(t, "scaler.scale", &r->scale) : QUERN_STATUS_OK;
+  if (t->least_scale == 0) return QUERN_STATUS_OK;
+  quern_scaler_stats stats = {.size = sizeof stats};
+  QUERN_TRY(quern_scaler_get_stats(t->main.instance, &stats));
+  r->scale = stats.scale;
+  r->success_rate = stats.success_rate;
+  return QUERN_STATUS_OK;
 }
 
 /* A step was not finite, and none was made since: states are what they were before it. Of the steps that were asked for since the
@@ -280,7 +320,7 @@ static quern_status check_step(quern_trainer *t, quern_train_record *record, dou
 quern_status train_step(quern_trainer *t, quern_train_record *record, bool read) {
   quern_batch batch;
   double scale = 0;
-  *record = (quern_train_record){.step = t->info.step, .steps = t->info.steps, .scale = 1};
+  *record = (quern_train_record){.step = t->info.step, .steps = t->info.steps, .scale = 1, .success_rate = 1};
   QUERN_CHECK(!t->broken, STATE, "trainer_step: the last step was not finite: there is nothing to go on from");
   if (t->info.step >= t->info.steps) return QUERN_STATUS_OK;
   QUERN_TRY(train_check_data(t));
@@ -318,33 +358,46 @@ quern_status quern_trainer_step(quern_trainer *trainer, quern_train_record *reco
 
 /* ---- evaluation ----------------------------------------------------------------------------------------- */
 
-/* Labels of a batch that count. */
-static int64_t count_labels(const quern_trainer *t, const quern_batch *batch) {
+/* What a batch weighs in a mean of losses: its labels that count, or its samples. */
+static double weight_of(const quern_trainer *t, const quern_batch *batch) {
   const quern_field *fields;
-  (void)quern_source_fields(t->data.eval, &fields);
   int64_t each = 1, n = 0;
-  for (int i = 0; i < fields[1].rank; i++) each *= fields[1].dims[i];
+  int labels = t->data.labels;
+  if (labels < 0) return (double)batch->samples;
+  (void)quern_source_fields(t->data.eval, &fields);
+  for (int i = 0; i < fields[labels].rank; i++) each *= fields[labels].dims[i];
   for (int64_t i = 0; i < each * batch->samples; i++)
-    n += (int64_t)base_load_int(fields[1].dtype, batch->fields[1], (size_t)i) >= 0;
-  return n;
+    n += (int64_t)base_load_int(fields[labels].dtype, batch->fields[labels], (size_t)i) >= 0;
+  return (double)n;
+}
+
+/* What was reported, as means over the samples. */
+static void fill_results(quern_trainer *t, const double *sums, quern_eval_record *r) {
+  for (size_t i = 0; i < t->results.n; i++) {
+    double value = r->samples > 0 ? sums[i] / (double)r->samples : NAN;
+    t->results.values[i].value = value;
+    if (strcmp(t->results.names[i], "accuracy") == 0) r->accuracy = value;
+  }
+  r->n_reports = t->results.n;
+  r->reports = t->results.values;
 }
 
 static quern_status eval_batches(quern_trainer *t, quern_loader *loader, quern_eval_record *r) {
   int64_t most = quern_config_int(t->config, "eval_batches") * t->info.accum;
-  double loss = 0, labels = 0, exact = 0;
+  double loss = 0, weights = 0, sums[TRAIN_REPORTS] = {0};
   quern_batch batch;
   for (int64_t i = 0; most == 0 || i < most; i++) {
     QUERN_TRY(quern_loader_next(loader, &batch));
     if (batch.fields == NULL) break;
     QUERN_TRY(train_run(&t->eval, batch.fields, true));
-    double count = (double)count_labels(t, &batch);
-    loss += count * train_output(&t->eval, TRAIN_LOSS);
-    labels += count;
-    if (t->spec.task != TRAIN_TASK_TEXT) exact += train_output(&t->eval, TRAIN_EXACT);
+    double weight = weight_of(t, &batch);
+    loss += weight * train_output(&t->eval, TRAIN_LOSS);
+    weights += weight;
+    for (size_t k = 0; k < t->results.n; k++) sums[k] += train_output(&t->eval, TRAIN_REPORTED + k);
     r->samples += batch.samples;
   }
-  r->loss = labels > 0 ? loss / labels : NAN;
-  r->accuracy = t->spec.task != TRAIN_TASK_TEXT && r->samples > 0 ? exact / (double)r->samples : NAN;
+  r->loss = weights > 0 ? loss / weights : NAN;
+  fill_results(t, sums, r);
   return QUERN_STATUS_OK;
 }
 
@@ -369,9 +422,9 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
   if (t->eval.instance == NULL)
     QUERN_TRY(quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance));
   quern_loader_options options = QUERN_LOADER_OPTIONS;
-  options.batch = t->info.micro;
+  options.batch = t->eval_batch;
   options.order = QUERN_ORDER_SHUFFLED; /* always the same: not only the first ones of a long text */
-  options.last = QUERN_LAST_PAD;
+  options.last = t->data.labels >= 0 ? QUERN_LAST_PAD : QUERN_LAST_DROP;
   options.epochs = 1;
   options.workers = 0;
   options.prefetch = 0;

@@ -91,6 +91,7 @@ static quern_status zero(void *self, int64_t index, void *const *fields) {
 }
 
 static const quern_field one_field[] = {{.name = "x", .dtype = QUERN_DTYPE_I32}};
+static const void *const one_array[] = {some_ids};
 
 static quern_status call_field(quern_field field) {
   return quern_source_call(&source_left, 4, 1, &field, zero, NULL, NULL);

@@ -39,5 +39,25 @@ static void close_adder(void) {
 #define ADDER(condition) (open_adder(), held = (condition), close_adder(), held)
 #define ADDER_FAILS(call) (open_adder(), during = (call), close_adder(), during)
 
+/* A call with a task of one's own, whose loss is none. */
+static quern_source *source;
+static quern_train_task task;
+static quern_tensor *no_loss(quern_train_graph *graph, void *user) { return (void)graph, (void)user, NULL; }
+static void open_own(void) {
+  static const quern_field field = {.name = "x"};
+  static const double elements[32];
+  open_config();
+  const void *arrays[] = {elements};
+  assert_int_equal(quern_config_word(config, "out="), QUERN_STATUS_OK);
+  assert_int_equal(quern_source_memory(&source, 32, 1, &field, arrays, &memory_allocator), QUERN_STATUS_OK);
+  task = (quern_train_task){.size = sizeof task, .name = "own", .loss = no_loss, .data = source};
+}
+static void close_own(void) {
+  quern_source_free(source);
+  close_config();
+}
+#define OWN(call) (open_own(), during = (call), close_own(), during)
+#define OWN_OF(member, value) OWN((task.member = (value), quern_train_with(&task, config, NULL, NULL)))
+
 #define ROWS "api/wrong_train.def"
 #include "api/rows.h"

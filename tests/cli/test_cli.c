@@ -302,6 +302,17 @@ static void run_programs(void **state) {
       {"quern run dense.qir --fill --target sm_1", 1,
        "quern: dense.qir: program_compile: there is no target \"sm_1\" HINT: there are avx512vnni..."},
       {"quern explain dense.qir --device interp --target sm_80 --source | grep -q __global__", 0, ""},
+      {"quern run dense.qir --set x=2 --set w=0.5 --precision bf16 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --fill --precision f16 --quiet --out z=z16.npy && quern run dense.qir --fill --quiet --out "
+       "z=z32.npy && cmp -s z16.npy z32.npy || echo differ",
+       0, "differ\n"},
+      {"quern explain dense.qir --precision bf16 | grep -q cast+dot && quern plan dense.qir --precision bf16 "
+       ">/dev/null "
+       "&& "
+       "quern compile dense.qir --precision f16 | head -1",
+       0, "dense.qir: ..."},
+      {"quern run dense.qir --fill --precision bf61", 2,
+       "quern run: --precision: there is no 'bf61'; did you mean 'bf16'?\n  HINT: quern help run\n"},
       {"quern run dense.qir --fill --numerics quick", 2, "quern run: --numerics: there is no 'quick'\n..."},
       {"quern run dense.qir --set x=2 --set w=0.5 --optimize-for throughput | head -2", 0,
        "y: f32[4]\n[-8 -8 -8 -8]\n"},

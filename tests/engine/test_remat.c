@@ -11,6 +11,7 @@ struct way {
   int64_t parts, limit;
   const char *device;
   double dropout, clip;
+  int64_t every; /* recompute_every */
 };
 
 struct made {
@@ -63,6 +64,7 @@ static void step_open(struct step *s, const struct way *way) {
   s->options.threads = 2;
   s->options.memory_limit = way->limit;
   s->options.recompute = s->lm.keep_every > 0;
+  s->options.recompute_every = way->every;
   s->options.n_updates = quern_step_updates(s->step, &s->options.updates);
 }
 
@@ -133,7 +135,7 @@ static void same_bits(void **state) {
   (void)state;
   static const char *const words[] = {"block", "every:2", "sqrt", "every:100"};
   static const struct way ways[] = {
-      {"none", 1, 0, "interp", 0.1, 0}, {"none", 1, 0, "cpu", 0, 1}, {"none", 2, 0, "cpu", 0.1, 1}};
+      {"none", 1, 0, "interp", 0.1, 0, 0}, {"none", 1, 0, "cpu", 0, 1, 0}, {"none", 2, 0, "cpu", 0.1, 1, 0}};
   for (size_t i = 0; i < BASE_COUNT(ways); i++) {
     make(&ways[i], &plain);
     assert_true(plain.losses[STEPS - 1] < plain.losses[0] && plain.counts.recomputed == 0);
@@ -150,6 +152,24 @@ static void same_bits(void **state) {
         assert_int_equal(other.counts.recomputed, 0);
         assert_int_equal(other.memory.held, plain.memory.held);
       }
+    }
+  }
+}
+
+/* A graph that keeps nothing is cut: the same bits, with less held. */
+static void cut(void **state) {
+  (void)state;
+  static const int64_t every[] = {QUERN_RECOMPUTE_SQRT, 10};
+  static const struct way ways[] = {{"none", 1, 0, "interp", 0.1, 0, 0}, {"none", 2, 0, "cpu", 0.1, 1, 0}};
+  for (size_t i = 0; i < BASE_COUNT(ways); i++) {
+    make(&ways[i], &plain);
+    for (size_t k = 0; k < BASE_COUNT(every); k++) {
+      struct way way = ways[i];
+      way.every = every[k];
+      make(&way, &other);
+      expect_same();
+      assert_true(other.counts.recomputed > 10);
+      assert_true(other.memory.held < plain.memory.held * 7 / 10 && other.memory.arena < plain.memory.arena);
     }
   }
 }
@@ -176,7 +196,7 @@ static int64_t told_least(const struct way *like) {
 static void limits(void **state) {
   (void)state;
   static const struct way ways[] = {
-      {"auto", 1, 0, "cpu", 0, 0}, {"block", 1, 0, "cpu", 0, 0}, {"auto", 2, 0, "cpu", 0, 1}};
+      {"auto", 1, 0, "cpu", 0, 0, 0}, {"block", 1, 0, "cpu", 0, 0, 0}, {"auto", 2, 0, "cpu", 0, 1, 0}};
   for (size_t i = 0; i < BASE_COUNT(ways); i++) {
     struct way way = ways[i];
     make(&way, &plain);
@@ -195,7 +215,7 @@ static void limits(void **state) {
 /* Points go down in memory and do not go down in time; each is what a program with that limit has. */
 static void curve(void **state) {
   (void)state;
-  static const struct way ways[] = {{"auto", 1, 0, "null", 0, 0}, {"block", 1, 0, "null", 0, 0}};
+  static const struct way ways[] = {{"auto", 1, 0, "null", 0, 0, 0}, {"block", 1, 0, "null", 0, 0, 0}};
   for (size_t w = 0; w < BASE_COUNT(ways); w++) {
     struct step s;
     quern_curve_point points[6];
@@ -260,6 +280,6 @@ static void lack_of_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(same_bits), TEST(limits), TEST(curve), TEST(lack_of_memory)};
+  const struct CMUnitTest tests[] = {TEST(same_bits), TEST(cut), TEST(limits), TEST(curve), TEST(lack_of_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

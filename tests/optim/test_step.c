@@ -174,7 +174,7 @@ static void scaler(void **state) {
   struct problem p;
   quern_step *step;
   struct runner r;
-  quern_scaler_options scaling = {sizeof scaling, 4096, 2, 0.5, 2, 1024, 8192};
+  quern_scaler_options scaling = {sizeof scaling, 4096, 2, 0.5, 2, 1024, 8192, false};
   quern_optim_options options = QUERN_OPTIM_OPTIONS;
   options.scaler = &scaling;
   set_up(&p, QUERN_DTYPE_F32);
@@ -203,7 +203,58 @@ static void scaler(void **state) {
     assert_int_equal(after.skipped, turns[t].skipped);
     assert_int_equal(after.step, before.step + (finite ? 1 : 0));
     assert_int_equal(memcmp(after.w, before.w, sizeof after.w) == 0, !finite);
+    quern_scaler_stats stats = {.size = sizeof stats};
+    EXPECT_OK(quern_scaler_get_stats(r.instance, &stats));
+    assert_true(stats.scale == (double)after.scale && stats.interval == 0);
+    assert_int_equal(stats.good, after.good);
+    assert_int_equal(stats.skipped, after.skipped);
+    assert_int_equal(stats.made, after.step);
+    assert_true(stats.success_rate == (double)after.step / (double)(t + 1));
   }
+  end(&r);
+  quern_step_free(step);
+  quern_model_free(p.model);
+}
+
+/* Overflows double the interval, growths that follow growths halve it, within a sixteenth and sixteen times. */
+static void adaptive_scaler(void **state) {
+  (void)state;
+  struct problem p;
+  quern_step *step;
+  struct runner r;
+  quern_scaler_options scaling = {sizeof scaling, 4096, 2, 0.5, 4, 1, 0x1p60, true};
+  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_scaler_stats stats = {.size = sizeof stats};
+  options.scaler = &scaling;
+  set_up(&p, QUERN_DTYPE_F32);
+  EXPECT_OK(quern_step_new(&step, p.model, p.loss, &options));
+  compile(&r, step, 1, (quern_tensor *[]){quern_step_finite(step)});
+  EXPECT_ERROR(quern_scaler_get_stats(r.instance, &stats), STATE,
+               "scaler_get_stats: the program has no scaler that has begun");
+  EXPECT_OK(quern_instance_init_states(r.instance, p.model));
+  float x[ROWS * IN], y[ROWS * OUT], lr = 0;
+  for (int i = 0; i < ROWS * IN; i++) x[i] = (float)(i % 5) - 2;
+  for (int i = 0; i < ROWS * OUT; i++) y[i] = (float)(i % 3);
+  const void *const inputs[] = {x, y, &lr};
+  const struct {
+    bool overflow;
+    int steps;
+    int64_t interval, good;
+    double scale;
+  } turns[] = {{false, 3, 4, 3, 4096},  {false, 1, 4, 0, 8192},   {false, 4, 2, 0, 16384}, {false, 2, 1, 0, 32768},
+               {false, 1, 1, 0, 65536}, {true, 1, 2, 0, 32768},   {false, 2, 2, 0, 65536}, {true, 1, 4, 0, 32768},
+               {false, 4, 4, 0, 65536}, {false, 4, 2, 0, 131072}, {true, 5, 64, 0, 4096},  {true, 1, 64, 0, 2048}};
+  for (size_t t = 0; t < sizeof turns / sizeof *turns; t++) {
+    x[7] = turns[t].overflow ? 3e38F : 1;
+    for (int i = 0; i < turns[t].steps; i++)
+      EXPECT_OK(quern_instance_run(r.instance, inputs, (void *const[]){&(bool){false}}));
+    EXPECT_OK(quern_scaler_get_stats(r.instance, &stats));
+    if (stats.interval != turns[t].interval || stats.good != turns[t].good || stats.scale != turns[t].scale)
+      fail_msg("turn %zu: interval %lld, good %lld, scale %g", t, (long long)stats.interval, (long long)stats.good,
+               stats.scale);
+  }
+  assert_int_equal(stats.skipped, 8);
+  assert_int_equal(stats.made, 21);
   end(&r);
   quern_step_free(step);
   quern_model_free(p.model);
@@ -477,6 +528,7 @@ static void forgotten_changes_of_layers(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(as_pytorch),
                                      TEST(scaler),
+                                     TEST(adaptive_scaler),
                                      TEST(scaler_changes_nothing),
                                      TEST(wrong),
                                      TEST(frozen),

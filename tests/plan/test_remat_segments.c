@@ -150,7 +150,8 @@ static void random_graphs(void **state) {
     }
     problem_result(from[20 + below(20)]);
     problem_result(from[39]);
-    p.options.recompute = true;
+    p.options.recompute = i % 3 != 0;
+    p.options.recompute_every = i % 3 == 1 ? 0 : i % 4 == 0 ? -1 : 1 + i % 9;
     expect_plan();
     repeated += count_again();
     p.options.limit = plan->memory.arena - 64; /* and with single repetitions beside */
@@ -176,6 +177,31 @@ static void parts_are_chosen_under_a_limit(void **state) {
   problem_close();
 }
 
+/* A graph that keeps nothing is cut where the least is alive: the same is repeated as if it had kept that. A skip
+** over all layers is held, and divides nothing. */
+static void cuts(void **state) {
+  (void)state;
+  enum { LAYERS = 12 };
+  static const int64_t every[] = {-1, 2, 6, 100};
+  int64_t held[BASE_COUNT(every)];
+  for (int skip = 0; skip < 2; skip++) {
+    problem_open();
+    training_step(LAYERS, 0, skip > 0);
+    expect_plan();
+    int64_t whole = plan->memory.held, arena = plan->memory.arena;
+    assert_int_equal(count_again(), 0);
+    for (size_t i = 0; i < BASE_COUNT(every); i++) {
+      p.options.recompute_every = every[i];
+      expect_plan();
+      held[i] = plan->memory.held;
+      assert_true(i == 3 ? count_again() == 0 && held[i] == whole
+                         : count_again() >= LAYERS / 2 && held[i] < whole * 3 / 5);
+      assert_true(plan->memory.arena <= arena);
+    }
+    problem_close();
+  }
+}
+
 /* Repeated between kept tensors, or under a limit. */
 static void build(int limit) {
   training_step(5, limit == 0 ? 1 : 0, false);
@@ -196,6 +222,7 @@ int main(void) {
                                      TEST(random_graphs),
                                      TEST(parameters_are_read_before_they_change),
                                      TEST(parts_are_chosen_under_a_limit),
+                                     TEST(cuts),
                                      TEST(lack_of_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@ static struct train_spec spec;
 static void open_data(const quern_config *config) {
   base_heap_init(&heap, &memory_allocator);
   EXPECT_OK(train_spec_read(&spec, config));
-  EXPECT_OK(train_data_open(&data, &heap, config, &spec));
+  EXPECT_OK(train_data_open(&data, &heap, config, &spec, NULL));
 }
 
 static void get(const quern_source *source, int64_t i, int32_t *inputs, int32_t *labels) {
@@ -160,7 +160,7 @@ static void pipes(void **state) {
     assert_int_equal(mkfifo(in_folder(rows[i].name), 0600), 0);
     base_heap_init(&heap, &memory_allocator);
     EXPECT_OK(train_spec_read(&spec, config));
-    EXPECT_ERROR(train_data_open(&data, &heap, config, &spec), IO, rows[i].why);
+    EXPECT_ERROR(train_data_open(&data, &heap, config, &spec, NULL), IO, rows[i].why);
     train_data_close(&data);
     quern_config_free(config);
   }

@@ -273,6 +273,43 @@ static void halves(void **state) {
   weights_free(&w);
 }
 
+/* With 16-bit activations logits are near those of f32, and the same however tokens are cut into pieces. */
+static void precisions(void **state) {
+  (void)state;
+  static const char *const words[] = {"bf16", "f16"};
+  static const double bounds[] = {0.1, 0.02};
+  enum { N = 8 };
+  float plain[VOCABULARY], whole_text[VOCABULARY], piece[VOCABULARY];
+  struct weights w;
+  make_text();
+  weights_make(&w, &small);
+  const char *path = weights_write(&w, "precisions");
+  for (int k = -1; k < 2; k++) {
+    quern_generate_options options = QUERN_GENERATE_OPTIONS;
+    quern_generator *g;
+    options.device = "interp";
+    options.most = N;
+    options.allocator = memory_allocator;
+    options.precision = k < 0 ? "f32" : words[k];
+    EXPECT_OK(quern_generator_open(&g, path, &small, &options));
+    EXPECT_OK(quern_generator_feed(g, N, ids, k < 0 ? plain : whole_text));
+    quern_generator_reset(g);
+    for (int i = 0; i < N && k >= 0; i += 2) EXPECT_OK(quern_generator_feed(g, 2, ids + i, piece));
+    double worst = 0;
+    for (int i = 0; i < VOCABULARY && k >= 0; i++) worst = fmax(worst, fabs((double)whole_text[i] - (double)plain[i]));
+    if (k >= 0) assert_memory_equal(whole_text, piece, sizeof piece);
+    if (k >= 0) assert_true(worst > 0 && worst < bounds[k]);
+    quern_generator_free(g);
+  }
+  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generator *none;
+  options.precision = "int8";
+  EXPECT_ERROR(quern_generator_open(&none, path, &small, &options), INVALID,
+               "generator_open: precision is 'int8'; must be f32, bf16 or f16");
+  unlink(path);
+  weights_free(&w);
+}
+
 static quern_status try_open(const char *path, const quern_lm_options *o) {
   quern_generator *g;
   quern_generate_options options = QUERN_GENERATE_OPTIONS;
@@ -447,8 +484,8 @@ static void faults(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(lengths),     TEST(bits_cpu),    TEST(bits_interp), TEST(no_cache),
-                                     TEST(texts),       TEST(huggingface), TEST(halves),      TEST(others),
-                                     TEST(checkpoints), TEST(use),         TEST(faults)};
+  const struct CMUnitTest tests[] = {TEST(lengths), TEST(bits_cpu),    TEST(bits_interp), TEST(no_cache),
+                                     TEST(texts),   TEST(huggingface), TEST(halves),      TEST(precisions),
+                                     TEST(others),  TEST(checkpoints), TEST(use),         TEST(faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,6 +250,34 @@ static void names_the_place(void **state) {
   quern_config_free(config);
 }
 
+/* The scaler's numbers are keys: one that begins too high gets down by larger steps, and its interval follows. */
+static void scaler_has_keys(void **state) {
+  (void)state;
+  static const char *const settings[][2] = {
+      {"precision", "f16"},       {"steps", "12"},    {"scale_init", "1073741824"}, {"scale_max", "1e10"},
+      {"scale_backoff", "0.125"}, {"scale_min", "8"}, {"scale_interval", "2"},      {"scale_growth", "4"},
+      {"scale_adaptive", "true"}};
+  quern_config *config = tiny_config("");
+  quern_scaler_stats stats = {.size = sizeof stats};
+  for (size_t i = 0; i < BASE_COUNT(settings); i++) set(config, settings[i][0], settings[i][1]);
+  quern_trainer *trainer = trainer_of(config);
+  quern_train_record record;
+  double scale = 1073741824;
+  for (int i = 0; i < 12; i++) {
+    EXPECT_OK(quern_trainer_step(trainer, &record));
+    assert_true(record.skipped ? record.scale == scale / 8 : record.scale == scale || record.scale == scale * 4);
+    scale = record.scale;
+  }
+  EXPECT_OK(quern_scaler_get_stats(quern_trainer_instance(trainer), &stats));
+  assert_true(stats.skipped >= 2 && stats.interval > 2 && stats.scale == scale);
+  assert_true(stats.success_rate == record.success_rate && stats.made + stats.skipped == 12);
+  quern_trainer_free(trainer);
+  set(config, "scale_min", "1e6");
+  set(config, "scale_init", "10");
+  EXPECT_ERROR(quern_trainer_new(&trainer, config, NULL), INVALID, "the scale starts at 10; must be within 1e+06");
+  quern_config_free(config);
+}
+
 /* Scaled losses may overflow: the step is left out, the scale falls, and training goes on. */
 static void overflow_is_skipped(void **state) {
   (void)state;
@@ -275,6 +303,7 @@ static void overflow_is_skipped(void **state) {
     scale = record.scale;
   }
   assert_true(skipped >= 1 && skipped < 10 && record.loss < loss && !record.skipped);
+  assert_true(record.success_rate == (30.0 - skipped) / 30);
   quern_trainer_free(trainer);
   quern_config_free(config);
 }
@@ -290,27 +319,26 @@ static void wrong_configurations(void **state) {
   static const char *const none = "";
   const struct {
     const char *settings[3][2], *words;
-  } cases[] = {
-      {{{"data", ""}}, "data: nothing is given"},
-      {{{"data", "/nowhere/text"}}, "data: /nowhere/text: No such file"},
-      {{{"data", short_text}}, "6 tokens in a row; a sample needs 9"},
-      {{{"data", bin}}, "does not say how many ids there are HINT: vocabulary=N"},
-      {{{"data", "x.npy,y.npy"}}, "a model 'lm' is trained on texts"},
-      {{{"model", "mlp"}, {"heads", "model"}, {"width", "model"}}, "a model 'mlp' is trained on x.npy,y.npy"},
-      {{{"model", "resnet:19"}, {"heads", "model"}, {"width", "model"}}, "a model 'resnet:19' has none"},
-      {{{"model", "gpt2:9M"}}, "there is no model 'gpt2:9M'"},
-      {{{"model", "lstm"}}, "heads = '2': a model 'lstm' has none"},
-      {{{"heads", "3"}}, "heads = 3: must divide the width, 16"},
-      {{{"kv_heads", "4"}}, "kv_heads = 4: must divide the number of heads, 2"},
-      {{{"positions", "4"}}, "length = 8: the model has 4 positions"},
-      {{{"vocabulary", "100"}}, "the model has 100 ids, the tokenizer has 257"},
-      {{{"tokenizer", "/nowhere"}}, "/nowhere: cannot be opened"},
-      {{{"tokenizer", ""}}, "tokenizer: nothing is given"},
-      {{{"batch", "1000"}}, "batch = 1000: there are "},
-      {{{"accum", "3"}}, "accum = 3: must divide the batch, 4"},
-      {{{"memory", "1MiB"}}, "memory = 1.0 MiB: the run needs "},
-      {{{"checkpoint", "every:x"}}, "every:x"},
-      {{{"model", "lstm"}, {"heads", "model"}, {"checkpoint", "block"}}, "has no blocks; must be none or auto"}};
+  } cases[] = {{{{"data", ""}}, "data: nothing is given"},
+               {{{"data", "/nowhere/text"}}, "data: /nowhere/text: No such file"},
+               {{{"data", short_text}}, "6 tokens in a row; a sample needs 9"},
+               {{{"data", bin}}, "does not say how many ids there are HINT: vocabulary=N"},
+               {{{"data", "x.npy,y.npy"}}, "a model 'lm' is trained on texts"},
+               {{{"model", "mlp"}, {"heads", "model"}, {"width", "model"}}, "a model 'mlp' is trained on x.npy,y.npy"},
+               {{{"model", "resnet:19"}, {"heads", "model"}, {"width", "model"}}, "a model 'resnet:19' has none"},
+               {{{"model", "gpt2:9M"}}, "there is no model 'gpt2:9M'"},
+               {{{"model", "lstm"}}, "heads = '2': a model 'lstm' has none"},
+               {{{"heads", "3"}}, "heads = 3: must divide the width, 16"},
+               {{{"kv_heads", "4"}}, "kv_heads = 4: must divide the number of heads, 2"},
+               {{{"positions", "4"}}, "length = 8: the model has 4 positions"},
+               {{{"vocabulary", "100"}}, "the model has 100 ids, the tokenizer has 257"},
+               {{{"tokenizer", "/nowhere"}}, "/nowhere: cannot be opened"},
+               {{{"tokenizer", ""}}, "tokenizer: nothing is given"},
+               {{{"batch", "1000"}}, "batch = 1000: there are "},
+               {{{"accum", "3"}}, "accum = 3: must divide the batch, 4"},
+               {{{"memory", "1MiB"}}, "memory = 1.0 MiB: the run needs "},
+               {{{"checkpoint", "every:x"}}, "every:x"},
+               {{{"model", "lstm"}, {"heads", "model"}, {"checkpoint", "every:0"}}, "there is no 'every:0'"}};
   for (size_t i = 0; i < BASE_COUNT(cases); i++) {
     quern_config *config = tiny_config("");
     for (int k = 0; k < 3 && cases[i].settings[k][0] != NULL; k++)
@@ -406,6 +434,7 @@ int main(void) {
                                      TEST(names_the_operation),
                                      TEST(names_the_place),
                                      TEST(overflow_is_skipped),
+                                     TEST(scaler_has_keys),
                                      TEST(wrong_configurations),
                                      TEST(allocations_fail)};
   return cmocka_run_group_tests_name("train/train", tests, setup_folder, remove_folder);
