@@ -84,6 +84,7 @@ install          tests/install/run.sh
 kill             tests/kill/run.sh build 5
 docs             $python tools/docs.py
 asan             tools/sanitize.sh asan
+fuzz             tools/fuzz.sh 10
 EOF
 }
 steps_all_beside() {
@@ -91,7 +92,6 @@ steps_all_beside() {
 opencl           tools/opencl.sh build
 nvrtc            tools/nvrtc.sh build
 neon             tools/neon.sh
-fuzz             tools/fuzz.sh 10
 EOF
 }
 
