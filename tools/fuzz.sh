@@ -1,11 +1,11 @@
 #!/bin/sh
-# tools/fuzz.sh <seconds> [target ...] -- run each fuzz target that long, from tests/fuzz/corpus/<target>/. They are built with
-# the address sanitizer's tests.
+# tools/fuzz.sh [--built] <seconds> [target ...] -- run each fuzz target that long, from tests/fuzz/corpus/<target>/. They are built with
+# the address sanitizer's tests; --built: they are there.
 # New inputs go to build/fuzz/corpus/<target>/, findings to build/fuzz/findings/. A dictionary tests/fuzz/<target>.dict
 # is used when there is one.
 set -eu
 cd "$(dirname "$0")/.."
-tools/build.sh asan fuzz
+if [ "$1" = --built ]; then shift; else tools/build.sh asan fuzz; fi
 seconds=$1
 shift
 [ $# != 0 ] || set -- tests/fuzz/fuzz_*.c
