@@ -58,6 +58,16 @@ function(quern_unit_tests)
   endforeach()
 endfunction()
 
+# quern_slow_tests(<name> ...): a tenth of all tests takes two thirds of the time. Each gets one of the labels slow-0 to slow-4, so that
+# `ctest -LE "slow-[^3]"` runs all others and a fifth of them.
+function(quern_slow_tests)
+  foreach(test ${ARGN})
+    list(FIND ARGN ${test} number)
+    math(EXPR number "${number} % 5")
+    set_property(TEST ${test} PROPERTY LABELS slow-${number})
+  endforeach()
+endfunction()
+
 # quern_executable(<id> <sources> <folder> <name> [INTERNAL] [LINK <flags>]): the target <id>_program, written to <folder>/<name>.
 # INTERNAL programs may include headers of src/ and tests/, and find what these declare; the others see what is public.
 function(quern_executable id sources folder name)

@@ -1,9 +1,10 @@
 #!/bin/sh
-# tools/sanitize.sh asan [unit|driver] | tsan -- tests and quick driver runs in a build with a sanitizer.
+# tools/sanitize.sh asan [unit [1|2] | driver] | tsan -- tests and quick driver runs in a build with a sanitizer.
 # asan: everything built by clang, as elsewhere by gcc; generated code is compiled with it too (QUERN_CC): all values, and
-# gradients of ops that make all kinds of kernels. unit or driver: one half of it, in a build that is there.
+# gradients of ops that make all kinds of kernels. unit or driver: one half of it, in a build that is there; unit 1, unit 2: every
+# other test.
 # tsan: the tests of threads, and programs with threads that yield and sleep at random.
-# With TEST_SEED generated code is that of the share of the cases which the seed chooses.
+# With TEST_SEED generated code is that of the share of the cases which the seed chooses, and a fifth of the slow tests run.
 set -eu
 cd "$(dirname "$0")/.."
 build=build/$1 part=${2-}
@@ -17,10 +18,12 @@ if [ "$1" = tsan ]; then
   "$build/quernbits" reduce gpt2
   exit
 fi
-[ "$part" = driver ] || ctest --test-dir "$build" --no-tests=error -V -E '^bits/'
+seed=1 every=1 without=none
+if [ -n "${TEST_SEED-}" ]; then seed=$TEST_SEED every=5 without="slow-[^$((TEST_SEED % 5))]"; fi
+if [ "$part" != driver ]; then
+  ctest --test-dir "$build" --no-tests=error -V -E '^bits/' -LE "$without" ${3:+-I "$3,,2"}
+fi
 [ "$part" != unit ] || exit 0
-seed=1 every=1
-if [ -n "${TEST_SEED-}" ]; then seed=$TEST_SEED every=5; fi
 "$build/querntest" --mode value
 "$build/querntest" --mode grad
 "$build/querntest" --mode value --device interp

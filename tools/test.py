@@ -29,7 +29,8 @@ PYTHON = "/usr/bin/python3"  # Debian's, which has NumPy
 # processors for itself.
 QUICK = """
 build            300 -            tools/build.sh release
-unit              60 -            ctest --test-dir build --no-tests=error -V
+unit-1           120 -            ctest --test-dir build --no-tests=error -V -I 1,,2 -LE "slow-[^$((TEST_SEED % 5))]"
+unit-2           120 -            ctest --test-dir build --no-tests=error -V -I 2,,2 -LE "slow-[^$((TEST_SEED % 5))]"
 value             30 -            build/querntest --mode value
 grad              30 -            build/querntest --mode grad
 value-interp      30 -            build/querntest --mode value --device interp
@@ -57,7 +58,8 @@ symbols-self      20 -            tools/check_symbols.sh --selftest
 symbols           20 -            tools/check_symbols.sh
 mutate-self       20 -            $python tools/mutate.py --selftest
 docs-self         20 -            $python tools/docs.py --selftest
-unit             120 -            ctest --test-dir build --no-tests=error -V
+unit-1           300 -            ctest --test-dir build --no-tests=error -V -I 1,,2
+unit-2           300 -            ctest --test-dir build --no-tests=error -V -I 2,,2
 value             30 -            build/querntest --mode value
 grad              30 -            build/querntest --mode grad
 grad2             30 -            build/querntest --mode grad2
@@ -104,7 +106,8 @@ nvrtc            300 -            tools/nvrtc.sh build
 neon-build       300 -            tools/neon.sh build
 neon             300 neon-build   tools/neon.sh run
 asan-build       600 -            tools/build.sh asan
-asan-unit        900 asan-build   tools/sanitize.sh asan unit
+asan-unit-1      600 asan-build   tools/sanitize.sh asan unit 1
+asan-unit-2      600 asan-build   tools/sanitize.sh asan unit 2
 asan-driver      300 asan-build   tools/sanitize.sh asan driver
 fuzz             300 asan-build   tools/fuzz.sh --built 10
 """
@@ -127,7 +130,8 @@ nvrtc              0 -            tools/nvrtc.sh build
 neon-build         0 -            tools/neon.sh build
 neon               0 neon-build   tools/neon.sh run
 asan-build         0 -            tools/build.sh asan
-asan-unit          0 asan-build   tools/sanitize.sh asan unit
+asan-unit-1        0 asan-build   tools/sanitize.sh asan unit 1
+asan-unit-2        0 asan-build   tools/sanitize.sh asan unit 2
 asan-driver        0 asan-build   tools/sanitize.sh asan driver
 fuzz               0 asan-build   tools/fuzz.sh --built 60
 """
@@ -226,7 +230,7 @@ class Run:
 
     def show(self, step):
         if step.status == 0 and step.failed == 0:
-            print("  ok      %-16s %6d passed %6.0f s" % (step.name, step.passed, step.clock), flush=True)
+            print("  ok      %-16s %6d passed %6.0f s, processor %.0f s" % (step.name, step.passed, step.clock, step.cpu), flush=True)
         else:
             print("  FAILED  %-16s %6d passed, %d failed, exit %d: %s" %
                   (step.name, step.passed, step.failed, step.status, step.command))
