@@ -53,7 +53,7 @@ golden: setup-test all ## rewrite tests/golden/: kernels as the compiler makes t
 debug: setup-build ## build with assertions in build/debug/
 	@tools/build.sh debug
 
-asan: setup-test ## unit tests and quick driver under the address and undefined-behaviour sanitizers
+asan: setup-test ## unit tests and quick driver under the address and undefined-behavior sanitizers
 	@tools/sanitize.sh asan
 
 tsan: setup-test ## unit tests and quick driver under the thread sanitizer
@@ -89,7 +89,7 @@ docs: setup-test all ## rewrite the generated parts of docs/, and check the exam
 symbols: all ## rewrite tools/symbols.txt, the list of exported symbols
 	@tools/check_symbols.sh --update
 
-install: all ## install under PREFIX=/usr/local (DESTDIR is honoured)
+install: all ## install under PREFIX=/usr/local (DESTDIR is honored)
 	@cmake --install build --prefix $(PREFIX)
 
 clean: ## remove build/

@@ -1,4 +1,4 @@
-/* cli/bench.c -- the command bench: suites against peers, all sides in turn in one run, as ratios
+/* cli/bench.c -- the command bench: suites against peers, all sides round-robin in one run, as ratios
 ** A table for people, and with --json an object for machines.
 */
 #include "bench.h"
@@ -139,7 +139,7 @@ static int run_bench(const struct cli_call *call) {
   bench_print_sums(&run);
   if (status == CLI_OK && bench_interpreted() > 0)
     status = cli_fail("%llu kernels were not run as machine code: these times are not those of compiled programs"
-                      "\n  HINT: quern devices tells whether there is a C compiler; QUERN_REF must not be set",
+                      "\n  HINT: quern devices shows whether there is a C compiler; QUERN_REF must not be set",
                       (unsigned long long)bench_interpreted());
   if (json != NULL && run.n_rows > 0) {
     int written = bench_write_json(&run, json);
@@ -154,15 +154,15 @@ static const struct cli_option options[] = {
     {"--json", 0, "FILE", "write the results to FILE as JSON"},
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
     {"--quick", 0, NULL, "of cuda: the most important cases, in fewer rounds"},
-    {"--rounds", 0, "N", "rounds of all sides in turn (11; cuda: 7)"},
-    {"--threads", 0, "N", "threads of cases that do not say (1; train and infer: 2)"},
+    {"--rounds", 0, "N", "rounds of all sides, one after another (11; cuda: 7)"},
+    {"--threads", 0, "N", "threads of cases that do not set them (1; train and infer: 2)"},
     {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
     {0}};
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
     .usage = "SUITE [OPTIONS]",
-    .help = "measure a suite against the peers that are installed, all sides in turn",
+    .help = "measure a suite against the peers that are installed, all sides round-robin",
     .more =
         "suites:\n"
         "  gemm             matrix products: 12 shapes plain and packed, few rows, linear + GELU\n"

@@ -27,7 +27,7 @@ void bench_graph_end(struct bench_graph *graph);
 
 quern_tensor *bench_input(struct bench_graph *graph, const char *name, int rank, const int64_t *dims); /* f32 */
 void bench_output(struct bench_graph *graph, quern_tensor *y);
-/* A tensor whose elements, in [-1, 1), the program knows: weights that can be packed ahead of time. */
+/* A tensor whose elements, in [-1, 1), the program knows: weights that can be packed in advance. */
 quern_tensor *bench_known(struct bench_graph *graph, int rank, const int64_t *dims);
 /* The same numbers in memory of n floats. */
 void bench_fill(float *at, size_t n);
@@ -96,7 +96,7 @@ struct bench_row {
   struct {
     const char *key;
     double value;
-  } more[BENCH_MORE]; /* what else a suite tells */
+  } more[BENCH_MORE]; /* what else a suite reports */
 };
 void bench_row_add(struct bench_row *row, const char *key, double value);
 
@@ -110,7 +110,7 @@ struct bench_run {
   size_t n_rows, room;
   struct bench_row *rows;
   bool quick;                   /* of cuda: fewer cases and rounds */
-  char device[256];             /* what was measured, when it is not the processor; "" */
+  char device[256];             /* what was measured, when it is not the CPU; "" */
   struct bench_peer *peers[10]; /* running, of bench_peer_get */
 };
 
@@ -133,7 +133,7 @@ struct bench_racer {
   void *self;
   double work; /* a ratio is one of rates when this differs: 1 for all, or operations */
 };
-/* Rounds of all in turn: the median of the first goes to the row, the others become its results. */
+/* Round-robin: the median of the first goes to the row, the others become its results. */
 int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const struct bench_racer *racers);
 
 /* A program of Quern with an instance and memory for its inputs, states and outputs. */
@@ -166,7 +166,7 @@ int bench_rate(struct bench_row *row, double flops, double bytes);
 
 struct bench_case {
   const char *kind, *params;
-  int threads;         /* 0: as --threads says */
+  int threads;         /* 0: those of --threads */
   const char *peers;   /* names, such as "onednn openblas" */
   const char *against; /* params of a case of the same kind whose rate this one's is compared with; NULL: none */
 };

@@ -17,7 +17,7 @@ static quern_tensor *matrix(struct bench_graph *g, const char *name, int64_t row
   return bench_input(g, name, 2, (int64_t[]){rows, cols});
 }
 
-/* A weight: an input, or, when it is packed ahead of time, elements that the program knows. */
+/* A weight: an input, or, when it is packed in advance, elements that the program knows. */
 static quern_tensor *weight(struct bench_graph *g, const char *params, int64_t rows, int64_t cols) {
   if (bench_value(params, "packed", 0) == 0) return matrix(g, "w", rows, cols);
   return bench_known(g, 2, (int64_t[]){rows, cols});

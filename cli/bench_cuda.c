@@ -1,6 +1,6 @@
 /* cli/bench_cuda.c -- the suite cuda: kernels, attention, losses and training steps on a card, beside PyTorch on the same card
 ** Both sides have their operands on the card and are asked for many runs at a time; a time is that of all of them until the card has
-** done the last, by the number of runs. Rounds go in turn, so that a card that slows down slows both.
+** done the last, by the number of runs. Rounds alternate, so that a card that slows down slows both.
 ** see: bench_cuda_cases.c (graphs), bench_cuda_step.c (training), bench/peers/cuda_peer.py
 */
 #include "bench_cuda.h"
@@ -178,7 +178,7 @@ static int run_case(struct bench_run *run, const struct cuda_case *c) {
 
 /* ---- the suite -------------------------------------------------------------------------------------------------- */
 
-/* Whether there is a card; else says what is missing. */
+/* Whether there is a card; else the error names what is missing. */
 static int find_card(struct bench_run *run) {
   quern_device device;
   for (size_t i = 0; i < quern_devices(); i++) {

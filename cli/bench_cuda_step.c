@@ -1,5 +1,5 @@
 /* cli/bench_cuda_step.c -- the suite cuda: training steps of GPT-2 124M, how soon the first comes, and 200 losses, beside PyTorch's
-** Steps are those of quern_train: the card is waited for at the end of a turn, and PyTorch has its turn while Quern waits.
+** Steps are those of quern_train: the card is waited for at the end of a timing window, and PyTorch runs while Quern waits.
 */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "bench_cuda.h"
@@ -139,7 +139,7 @@ static int run_race(struct bench_run *run, const char *data, int64_t batch, stru
 
 /* ---- how soon the first step comes ------------------------------------------------------------------------------- */
 
-/* Seconds from the start of a process that trains to the end of its first step, and what it says they were spent on. */
+/* Seconds from the start of a process that trains to the end of its first step, and what it reports they were spent on. */
 struct first {
   double step, context, libraries, compiler;
 };

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What a child tells. */
+/* A child's report. */
 struct outcome {
   bool good;
   double seconds; /* of quern_program_compile */
@@ -82,7 +82,7 @@ static void remove_folder(const char *path, int depth) {
   rmdir(path);
 }
 
-/* The median passes + plan of several compilations; what else they tell is that of the last. */
+/* The median passes + plan of several compilations; the rest of the report is that of the last. */
 static int measure_passes(struct bench_run *run, const struct bench_model_kind *kind, struct outcome *outcome,
                           struct bench_row *row) {
   double times[BENCH_MOST_ROUNDS];

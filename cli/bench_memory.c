@@ -1,5 +1,5 @@
 /* cli/bench_memory.c -- the suite memory: relu, matmul, softmax as a program that plans its memory, fused and not, and
-** eagerly, each result realised, with a pool that keeps blocks for the next one and without
+** eagerly, each result realized, with a pool that keeps blocks for the next one and without
 ** All memory of the library comes from an allocator that counts.
 */
 #include "bench.h"
@@ -43,7 +43,7 @@ struct contender {
 
 /* ---- one run ---------------------------------------------------------------------------------------------- */
 
-/* Realises *y and gives the memory of x back, which it was made of. */
+/* Realizes *y and gives the memory of x back, which it was made of. */
 static quern_status next(quern_tensor **y, quern_tensor *x) {
   quern_status status = quern_tensor_realize(y);
   if (status == QUERN_STATUS_OK && x != NULL) status = quern_tensor_release(x);

@@ -81,7 +81,7 @@ static quern_tensor *flow_heads(const struct flow *f, const struct stream *s, qu
   return quern_transpose(quern_reshape(x, QUERN_LIST(1, s->T, f->H, f->C / f->H)), 1, 2);
 }
 
-/* Queries, keys and values of a stream, from the vector that says what to draw. */
+/* Queries, keys and values of a stream, from the vector that determines the drawing. */
 static void attend(struct flow *f, struct stream *s, quern_tensor *vector) {
   quern_tensor *all = flow_linear(f, quern_silu(vector), f->C, 6 * f->C); /* (1, 6C) */
   for (int i = 0; i < 6; i++)

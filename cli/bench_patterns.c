@@ -27,9 +27,9 @@ static quern_tensor *hand_relu(quern_tensor *x) {
 }
 
 static quern_tensor *hand_layer_norm(quern_tensor *x, quern_tensor *weight, quern_tensor *bias) {
-  quern_tensor *centred = quern_sub(x, quern_mean(x, 1, &last, true));
-  quern_tensor *variance = quern_mean(quern_mul(centred, centred), 1, &last, true);
-  quern_tensor *y = quern_mul(centred, quern_rsqrt(quern_add_scalar(variance, 1e-5)));
+  quern_tensor *centered = quern_sub(x, quern_mean(x, 1, &last, true));
+  quern_tensor *variance = quern_mean(quern_mul(centered, centered), 1, &last, true);
+  quern_tensor *y = quern_mul(centered, quern_rsqrt(quern_add_scalar(variance, 1e-5)));
   return quern_add(quern_mul(y, weight), bias);
 }
 
@@ -63,7 +63,7 @@ static void linear_relu_hand(struct bench_graph *g, const char *params) {
   bench_output(g, hand_relu(linear(g, params)));
 }
 
-/* ---- convolution, normalisation by known statistics, relu -------------------------------------------------- */
+/* ---- convolution, normalization by known statistics, relu -------------------------------------------------- */
 
 struct conv_bn {
   quern_tensor *x, *weight, *scale, *bias, *mean, *variance;

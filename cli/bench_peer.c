@@ -66,7 +66,7 @@ static bool ask(struct bench_peer *peer, const char *line, char *answer, size_t 
   return !peer->lost;
 }
 
-/* The folder that this program lies in; false when the system does not tell. */
+/* The folder that this program lies in; false when the system does not report it. */
 static bool own_folder(char *path, size_t bytes) {
   ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
   if (n <= 0) return false;
@@ -77,7 +77,7 @@ static bool own_folder(char *path, size_t bytes) {
   return true;
 }
 
-/* Python: that of the system, where peers on the processor are; for a card the first one of PATH, whichever has PyTorch for it. */
+/* Python: that of the system, where peers on the CPU are; for a card the first one of PATH, whichever has PyTorch for it. */
 static bool find_python(const char *name, char *program, size_t bytes) {
   snprintf(program, bytes, "/usr/bin/python3");
   if (strcmp(name, "cuda") != 0) return access(program, X_OK) == 0;

@@ -173,7 +173,7 @@ int bench_write_json(const struct bench_run *run, const char *path) {
   if (length < 0 || (size_t)length >= sizeof beside) return cli_fail("%s: the path is too long", path);
   FILE *out = fopen(beside, "w");
   if (out == NULL) return cli_fail("%s cannot be written", beside);
-  fprintf(out, "{\"machine\": \"%s, %ld processors\", ", machine, sysconf(_SC_NPROCESSORS_ONLN));
+  fprintf(out, "{\"machine\": \"%s, %ld CPUs\", ", machine, sysconf(_SC_NPROCESSORS_ONLN));
   if (run->device[0] != 0) fprintf(out, "\"device\": \"%s\", ", run->device);
   fprintf(out, "\"date\": \"%s\", \"suite\": \"%s\",\n \"rows\": [", date, run->suite->name);
   for (size_t i = 0; i < run->n_rows; i++) {

@@ -1,4 +1,4 @@
-/* cli/bench_side.c -- measuring: programs of Quern, and all sides of a row in turn
+/* cli/bench_side.c -- measuring: programs of Quern, and all sides of a row, round-robin
 ** Each round runs every side for a while, one after another; a ratio is the median over the rounds of a side's time
 ** over that of the first, so that a machine that slows down for a while slows both.
 */
@@ -203,7 +203,7 @@ int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const str
   enum { SIDES = BENCH_RESULTS + 1 };
   double times[SIDES][BENCH_MOST_ROUNDS], ratios[BENCH_MOST_ROUNDS];
   long turns[SIDES];
-  bool brief[SIDES]; /* every turn begins with a run that is not timed: it wakes threads and fills caches */
+  bool brief[SIDES]; /* every timing window begins with a run that is not timed: it wakes threads and fills caches */
   bool good[SIDES] = {false};
   size_t rounds = (size_t)run->rounds;
   for (size_t i = 0; i < n; i++) { /* the first run warms up */

@@ -1,7 +1,7 @@
 /* cli/bench_suites.c -- the suites: which cases, against which peers */
 #include "bench.h"
 
-/* The 12 shapes of docs/design/002-cpu-compiler.md, plain and with weights packed ahead of time. */
+/* The 12 shapes of docs/design/002-cpu-compiler.md, plain and with weights packed in advance. */
 #define SIZES(m, k, n) "m=" #m " k=" #k " n=" #n
 #define SHAPE(m, k, n)                                                                                                 \
   {"gemm", SIZES(m, k, n), 1, "onednn openblas", NULL}, {"gemm", SIZES(m, k, n), 2, "onednn openblas", NULL},          \
@@ -38,25 +38,25 @@ static const struct bench_case gemm[] = {SHAPE(1000, 1000, 1000),
                                          {"linear_gelu", "m=1024 k=768 n=3072", 2, "onednn torch", NULL},
                                          {0}};
 
-/* A shape's neighbours: each size, then one less and one more. */
+/* A shape's neighbors: each size, then one less and one more. */
 #define NEAR(m, k, n, shape)                                                                                           \
   { "gemm", SIZES(m, k, n), 1, "", shape }
-#define NEIGHBOURS(m, m0, m1, k, k0, k1, n, n0, n1)                                                                    \
+#define NEIGHBORS(m, m0, m1, k, k0, k1, n, n0, n1)                                                                     \
   NEAR(m0, k, n, SIZES(m, k, n)), NEAR(m1, k, n, SIZES(m, k, n)), NEAR(m, k0, n, SIZES(m, k, n)),                      \
       NEAR(m, k1, n, SIZES(m, k, n)), NEAR(m, k, n0, SIZES(m, k, n)), NEAR(m, k, n1, SIZES(m, k, n))
-static const struct bench_case neighbours[] = {NEIGHBOURS(1000, 999, 1001, 1000, 999, 1001, 1000, 999, 1001),
-                                               NEIGHBOURS(1024, 1023, 1025, 1024, 1023, 1025, 1024, 1023, 1025),
-                                               NEIGHBOURS(2048, 2047, 2049, 2048, 2047, 2049, 2048, 2047, 2049),
-                                               NEIGHBOURS(4096, 4095, 4097, 1024, 1023, 1025, 1024, 1023, 1025),
-                                               NEIGHBOURS(256, 255, 257, 768, 767, 769, 2304, 2303, 2305),
-                                               NEIGHBOURS(256, 255, 257, 768, 767, 769, 3072, 3071, 3073),
-                                               NEIGHBOURS(256, 255, 257, 3072, 3071, 3073, 768, 767, 769),
-                                               NEIGHBOURS(256, 255, 257, 768, 767, 769, 50257, 50256, 50258),
-                                               NEIGHBOURS(1024, 1023, 1025, 768, 767, 769, 2304, 2303, 2305),
-                                               NEIGHBOURS(1024, 1023, 1025, 768, 767, 769, 3072, 3071, 3073),
-                                               NEIGHBOURS(1024, 1023, 1025, 3072, 3071, 3073, 768, 767, 769),
-                                               NEIGHBOURS(1024, 1023, 1025, 768, 767, 769, 50257, 50256, 50258),
-                                               {0}};
+static const struct bench_case neighbors[] = {NEIGHBORS(1000, 999, 1001, 1000, 999, 1001, 1000, 999, 1001),
+                                              NEIGHBORS(1024, 1023, 1025, 1024, 1023, 1025, 1024, 1023, 1025),
+                                              NEIGHBORS(2048, 2047, 2049, 2048, 2047, 2049, 2048, 2047, 2049),
+                                              NEIGHBORS(4096, 4095, 4097, 1024, 1023, 1025, 1024, 1023, 1025),
+                                              NEIGHBORS(256, 255, 257, 768, 767, 769, 2304, 2303, 2305),
+                                              NEIGHBORS(256, 255, 257, 768, 767, 769, 3072, 3071, 3073),
+                                              NEIGHBORS(256, 255, 257, 3072, 3071, 3073, 768, 767, 769),
+                                              NEIGHBORS(256, 255, 257, 768, 767, 769, 50257, 50256, 50258),
+                                              NEIGHBORS(1024, 1023, 1025, 768, 767, 769, 2304, 2303, 2305),
+                                              NEIGHBORS(1024, 1023, 1025, 768, 767, 769, 3072, 3071, 3073),
+                                              NEIGHBORS(1024, 1023, 1025, 3072, 3071, 3073, 768, 767, 769),
+                                              NEIGHBORS(1024, 1023, 1025, 768, 767, 769, 50257, 50256, 50258),
+                                              {0}};
 
 static const struct bench_case ops[] = {{"gelu", "rows=1000 cols=512", 1, "torch", NULL},
                                         {"gelu", "rows=2048 cols=768", 1, "torch", NULL},
@@ -97,7 +97,7 @@ static const struct bench_case conv[] = {CONV(3, 224, 64, 7, 2, 3),
 
 const struct bench_suite bench_suites[] = {
     {"gemm", "matrix products: 12 shapes plain and packed, few rows, linear + GELU", true, 1, gemm, NULL},
-    {"gemm-off-by-one", "the 12 shapes with each size one less and one more: rates as ratios", true, 1, neighbours,
+    {"gemm-off-by-one", "the 12 shapes with each size one less and one more: rates as ratios", true, 1, neighbors,
      NULL},
     {"ops", "elementwise, rows, gradients, attention", true, 1, ops, NULL},
     {"conv", "convolutions of ResNet-50", true, 1, conv, NULL},

@@ -86,7 +86,7 @@ const char *cli_nearest(const char *word, size_t n, const char *const *words);
 int cli_read(const char *path, char **bytes, size_t *n);
 /* Writes a text to a file, "-" for standard output. */
 int cli_write(const char *path, const char *text);
-/* Closes a file that was written; when not all of it could be, says so and removes it. */
+/* Closes a file that was written; when not all of it could be, prints an error and removes it. */
 int cli_close(FILE *file, const char *path);
 
 /* Seconds since some fixed moment. */
@@ -132,7 +132,7 @@ struct cli_slot {
   quern_slot type;
   const void *data;             /* of an input; NULL: not set */
   void *fill;                   /* memory made here for it, or NULL */
-  const char *path;             /* of an output: what --out says; NULL: nothing */
+  const char *path;             /* of an output: from --out; NULL: none */
   int64_t dims[QUERN_MAX_RANK]; /* of the type, where --rows cuts it */
 };
 
@@ -146,10 +146,10 @@ struct cli_values {
   size_t n_updates;
   quern_update *updates; /* of a graph, with --updates: those of its outputs that are new values of states */
   size_t n_donated, n_leading;
-  quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --leading */
-  int64_t rows;                      /* of the leading dimension; 0: there is none */
+  quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --dynamic-batch */
+  int64_t rows;                      /* of the dynamic batch; 0: there is none */
 };
-/* Reads the graph and what the options say of its values; end it with cli_values_end whatever happened. */
+/* Reads the graph and its values by the options; end it with cli_values_end whatever happened. */
 int cli_values_begin(struct cli_values *values, const struct cli_call *call);
 /* The same of a program. */
 int cli_values_begin_program(struct cli_values *values, const struct cli_call *call, const quern_program *program);
@@ -159,17 +159,17 @@ int cli_values_named(const struct cli_values *values, const char *option, size_t
 int cli_values_fill(struct cli_values *values);
 /* The input or state of that name and type, or NULL. Those of one name have one value. */
 const struct cli_slot *cli_values_find(const struct cli_values *values, const quern_slot *type);
-/* Shows or writes the outputs as the options say. */
+/* Shows or writes the outputs by the options. */
 int cli_values_show(const struct cli_values *values);
 void cli_values_end(struct cli_values *values);
 
-/* ---- rows (leading.c) ----------------------------------------------------------------------------------- */
+/* ---- rows (dynamic_batch.c) ----------------------------------------------------------------------------------- */
 
-/* Finds the inputs of --leading. */
+/* Finds the inputs of --dynamic-batch. */
 int cli_leading_read(struct cli_values *values);
-/* Inputs, and outputs of a program, that have rows have as many as --rows says, else the most. */
-int cli_leading_inputs(struct cli_values *values, int64_t most);
-int cli_leading_outputs(struct cli_values *values, const quern_program *program);
+/* Inputs, and outputs of a program, that have rows have as many as --rows, else the most. */
+int cli_dynamic_batch_inputs(struct cli_values *values, int64_t most);
+int cli_dynamic_batch_outputs(struct cli_values *values, const quern_program *program);
 
 /* ---- plans of training (plan_train.c) -------------------------------------------------------------------- */
 
@@ -179,14 +179,14 @@ int cli_plan_settings(const struct cli_call *call);
 
 /* ---- programs (program.c) ------------------------------------------------------------------------------- */
 
-/* The device of that name, which an option or a key gives; or says that there is none. */
+/* The device of that name, which an option or a key gives; or an error that there is none. */
 int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device);
 /* clang-format off */
 #define CLI_PROGRAM_OPTIONS                                                                                            \
   {"--device", 0, "NAME", "compile for this device (cpu); quern devices lists them"},                                  \
   {"--target", 0, "NAME", "code for this target instead of the device's own: avx2, sm_80, sm_90+blas+dnn+mma"},        \
   {"--threads", 0, "N", "threads of a run; without it as many as the machine grants"},                                 \
-  {"--optimise", 0, "0|1", "0: a kernel an operation, in scalar code (1)"},                                            \
+  {"--optimize", 0, "0|1", "0: one kernel per operation, in scalar code (1)"},                                            \
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
   {"--recompute", 0, NULL, "what lies between kept tensors is computed again for what output 0 does not need"},        \
@@ -195,19 +195,19 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"},                                      \
   {"--updates", 0, NULL, "outputs with the name of a state become its value after a run, and are outputs no more"},    \
   {"--donate", 0, "NAME[,NAME]", "inputs whose memory a run may overwrite"},                                           \
-  {"--leading", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
+  {"--dynamic-batch", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
-  "[--device NAME] [--target NAME] [--threads N] [--optimise 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
-  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]] [--leading "        \
-  "NAME[,NAME]]"
+  "[--device NAME] [--target NAME] [--threads N] [--optimize 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
+  "       [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates] [--donate NAME[,NAME]]\n"                  \
+  "       [--dynamic-batch NAME[,NAME]]"
 
-/* Compiles a graph as the options of the call say, for the device unless they name one, with more passes (or NULL). */
+/* Compiles a graph by the options of the call, for the device unless they name one, with more passes (or NULL). */
 int cli_compile(quern_program **program, const struct cli_values *values, const char *device, const char *passes);
 /* The options that it compiles with; list: room for passes. */
 int cli_program_options(const struct cli_values *values, const char *device, const char *passes, char list[512],
                         quern_program_options *options);
-/* quern_program_curve as a table; and of a graph, as the options of the call say (curve.c). */
+/* quern_program_curve as a table; and of a graph, by the options of the call (curve.c). */
 void cli_print_curve(FILE *out, size_t n, const quern_curve_point *points);
 int cli_run_curve(const struct cli_values *values);
 /* Writes what a program is made of to a file, "-" for standard output. */

@@ -1,4 +1,4 @@
-/* cli/devices.c -- the command devices: what programs can be compiled for, and what the processor can do */
+/* cli/devices.c -- the command devices: what programs can be compiled for, and what the CPU can do */
 #include <string.h>
 
 #include "cli.h"
@@ -18,7 +18,7 @@ static int print_devices(void) {
 static void print_limits(const quern_limits *l) {
   static const char *const levels[QUERN_LEVELS] = {"L1", "L2", "L3", "DRAM"};
   char bytes[24];
-  printf("\nthe processor with %d thread%s, as measured:\n", l->threads, l->threads == 1 ? "" : "s");
+  printf("\nthe CPU with %d thread%s, as measured:\n", l->threads, l->threads == 1 ? "" : "s");
   printf("  f32 multiply and add  %9.1f GFLOP/s\n", l->flops_f32 * 1e-9);
   printf("  f64 multiply and add  %9.1f GFLOP/s\n", l->flops_f64 * 1e-9);
   for (int i = 0; i < QUERN_LEVELS; i++)
@@ -72,14 +72,14 @@ static int run(const struct cli_call *call) {
 static const struct cli_option options[] = {
     {"--threads", 0, "N", "the limits of so many threads; without it as many as the machine grants"},
     {"--again", 0, NULL, "measure the limits again"},
-    {"--cpu", 0, NULL, "the processor's limits only: no other device's library is loaded"},
+    {"--cpu", 0, NULL, "the CPU's limits only: no other device's library is loaded"},
     {0},
 };
 
 const struct cli_command cli_command_devices = {
     .name = "devices",
     .usage = "[--threads N] [--again] [--cpu]",
-    .help = "what programs can be compiled for, and what the processor can do",
+    .help = "what programs can be compiled for, and what the CPU can do",
     .more = "The limits are measured once, which takes about a second, and kept in the cache.\n",
     .options = options,
     .run = run,

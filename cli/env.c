@@ -9,7 +9,7 @@ static int run(const struct cli_call *call) {
     cli_print(stdout, "%s=%s\n    %s (%s; default: %s)\n", entry.name, entry.value, entry.help, entry.form,
               entry.fallback[0] != 0 ? entry.fallback : "unset");
   }
-  quern_context *ctx = NULL; /* making one says which value is malformed, and so not in force */
+  quern_context *ctx = NULL; /* making one finds which value is malformed, and so not in force */
   quern_status status = quern_context_new(&ctx, NULL);
   quern_context_free(ctx);
   return status == QUERN_STATUS_INVALID ? cli_fail("%s", quern_last_error()) : CLI_OK;

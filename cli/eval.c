@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Inputs that are not set are left out: the evaluator says which of them it misses. */
+/* Inputs that are not set are left out: the evaluator names those that it misses. */
 static int evaluate(struct cli_values *v) {
   quern_feed *feeds = calloc(v->n_ins + 1, sizeof *feeds);
   void **results = calloc(v->n_outs + 1, sizeof *results);

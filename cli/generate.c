@@ -85,7 +85,7 @@ struct writer {
   quern_sampling sampling;
   int64_t tokens; /* to write */
   struct piece piece;
-  bool times;    /* are told in the end */
+  bool times;    /* are reported in the end */
   double prompt; /* seconds of the prompt; of tokens by how many were there before: 0 .. 1, 2 .. 3, 4 .. 7, ... */
   struct {
     int64_t n;
@@ -119,7 +119,7 @@ static int encode(const struct writer *w, const char *prompt, uint32_t **ids, si
   if (*ids == NULL) return cli_fail("no memory");
   quern_status status =
       quern_tokenizer_encode(w->tokenizer, prompt, strlen(prompt), QUERN_ENCODE_SPECIAL, room, *ids, n);
-  if (status == QUERN_STATUS_OVERFLOW && *n > room) { /* a normaliser that makes texts longer */
+  if (status == QUERN_STATUS_OVERFLOW && *n > room) { /* a normalizer that makes texts longer */
     uint32_t *more = realloc(*ids, *n * sizeof *more);
     if (more == NULL) return cli_fail("no memory");
     *ids = more;
@@ -208,7 +208,7 @@ static int run(const struct cli_call *call) {
   w.piece.terminal = isatty(STDOUT_FILENO) == 1;
   int status = read_options(&w, &options);
   if (status == CLI_OK && !cli_has(call, "--prompt", &prompt))
-    status = cli_usage(call->command, "--prompt says how the text begins");
+    status = cli_usage(call->command, "--prompt gives the beginning of the text");
   if (status == CLI_OK &&
       quern_generator_open_run(&w.generator, call->files[0], &options, &w.tokenizer) != QUERN_STATUS_OK)
     status = cli_fail("%s", quern_last_error());
@@ -221,12 +221,12 @@ static int run(const struct cli_call *call) {
 static const struct cli_option options_of[] = {
     {"--prompt", 0, "TEXT", "how the text begins"},
     {"--tokens", 0, "N", "tokens to write at most (200)"},
-    {"--temperature", 0, "X", "0: always the most likely token; 1: as likely as the model says (0.8)"},
+    {"--temperature", 0, "X", "0: always the most likely token; 1: as likely as in the model (0.8)"},
     {"--top-k", 0, "K", "among the K most likely tokens only; 0: all (0)"},
     {"--top-p", 0, "P", "among the fewest tokens that have this probability together (1)"},
     {"--seed", 0, "N", "the same seed writes the same text (0)"},
     {"--no-cache", 0, NULL, "compute all positions again for every token: slow, the same text"},
-    {"--times", 0, NULL, "say in the end how long tokens took, by how many there were before them"},
+    {"--times", 0, NULL, "report in the end how long tokens took, by how many there were before them"},
     {"--threads", 0, "N", "threads; without it as many as the machine grants"},
     {"--device", 0, "NAME", "what computes: cpu, cuda, opencl or interp (cpu)"},
     {0},

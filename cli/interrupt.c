@@ -1,4 +1,4 @@
-/* cli/interrupt.c -- Ctrl-C while something long runs: what was done so far is told or saved, then the program ends
+/* cli/interrupt.c -- Ctrl-C while something long runs: what was done so far is reported or saved, then the program ends
 ** One press can come as two signals: timeout(1) and others send it to the program and then to its whole group. What
 ** follows the first within ECHO_MS is therefore the same press; what comes later ends the program at once. Only people
 ** and process managers repeat themselves to say "at once", with SIGINT and SIGTERM: a terminal that is closed sends
@@ -33,7 +33,7 @@ static void on_signal(int number) {
   bool by_hand = number == SIGINT || number == SIGTERM;
   if (atomic_compare_exchange_strong(&ended, &none, number) && telling &&
       write(STDERR_FILENO, text, sizeof text - 1) < 0)
-    telling = 0; /* nobody is there to be told */
+    telling = 0; /* nobody is there to read it */
   if (by_hand && !atomic_compare_exchange_strong(&first, &before, now) && now - before >= ECHO_MS) {
     if (getpid() == 1) _exit(128 + number); /* of a namespace: the kernel keeps default signals from it */
     signal(number, SIG_DFL);

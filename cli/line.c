@@ -1,4 +1,4 @@
-/* cli/line.c -- what a run tells as it goes: on a terminal one line that is drawn again and again, else a line for some steps
+/* cli/line.c -- the progress of a run: on a terminal one line that is drawn again and again, else a line for some steps
 ** keeps: the live line never has more columns than the terminal, and is drawn at most ten times a second
 ** tests: tests/cli/test_train.c
 */
@@ -31,7 +31,7 @@ const char *cli_time_text(char text[24], double seconds) {
 
 /* ---- the terminal ------------------------------------------------------------------------------------------------- */
 
-/* Whether the words of the environment say that characters beyond ASCII can be shown. */
+/* Whether by the environment characters beyond ASCII can be shown. */
 static bool speaks_utf8(void) {
   static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -30,16 +30,28 @@ void cli_print_help(FILE *out, const struct cli_command *command) {
   if (command->print_more != NULL) command->print_more(out);
 }
 
+/* Names that options had once: people and scripts still write them. */
+static const struct {
+  const char *old, *name;
+} renamed[] = {{"--optimise", "--optimize"}, {"--leading", "--dynamic-batch"}};
+
+/* Whether an argument, up to its =, is a name or what it was once. */
+static bool is_named(const char *argument, const char *name) {
+  size_t n = strcspn(argument, "=");
+  for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+    if (n == strlen(renamed[i].old) && strncmp(argument, renamed[i].old, n) == 0)
+      return strcmp(renamed[i].name, name) == 0;
+  return n == strlen(name) && strncmp(argument, name, n) == 0;
+}
+
 /* The option that an argument names: --set, --set=..., -o, -oFILE; *rest is what follows it, or NULL. */
 static const struct cli_option *find_option(const struct cli_command *command, const char *argument,
                                             const char **rest) {
   const struct cli_option *option;
   for (size_t i = 0; (option = option_at(command, i)) != NULL; i++) {
-    size_t n = strlen(option->name);
-    *rest = NULL;
-    if (strcmp(argument, option->name) == 0) return option;
-    *rest = argument + n + 1;
-    if (strncmp(argument, option->name, n) == 0 && argument[n] == '=') return option;
+    const char *equals = strchr(argument, '=');
+    *rest = equals != NULL ? equals + 1 : NULL;
+    if (is_named(argument, option->name)) return option;
     *rest = argument[1] != 0 && argument[2] != 0 ? argument + 2 : NULL;
     if (option->letter != 0 && argument[1] == option->letter && (*rest == NULL || option->argument != NULL))
       return option;

@@ -1,4 +1,4 @@
-/* cli/program.c -- compiling as the options say, and the commands that run nothing: compile, plan */
+/* cli/program.c -- compiling by the options, and the commands that run nothing: compile, plan */
 #include "cli.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static int read_word(const struct cli_call *call, const char *name, size_t n, co
 }
 
 int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device) {
-  /* Devices that are asked for describe themselves: drivers are loaded, and the compiler tells its version. */
+  /* Devices that are asked for describe themselves: drivers are loaded, and the compiler reports its version. */
   static const char *const usual[] = {"cpu", "interp", "null", "cuda", "opencl"};
   enum { MOST = 16 };
   const char *names[MOST];
@@ -63,18 +63,18 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
   static const char *const kinds[] = {[QUERN_NUMERICS_EXACT] = "exact", [QUERN_NUMERICS_FAST] = "fast"};
   static const char *const goals[] = {
       [QUERN_OPTIMIZE_FOR_LATENCY] = "latency", [QUERN_OPTIMIZE_FOR_THROUGHPUT] = "throughput"};
-  int64_t threads = 0, optimise = 1;
+  int64_t threads = 0, optimize = 1;
   size_t numerics = QUERN_NUMERICS_EXACT, goal = QUERN_OPTIMIZE_FOR_LATENCY;
   int status = read_device(call, &options->device);
   if (status == CLI_OK) status = cli_number(call, "--threads", 1, 1024, &threads);
-  if (status == CLI_OK) status = cli_number(call, "--optimise", 0, 1, &optimise);
+  if (status == CLI_OK) status = cli_number(call, "--optimize", 0, 1, &optimize);
   if (status == CLI_OK) status = cli_bytes(call, "--memory", &options->memory_limit);
   if (status == CLI_OK) status = read_word(call, "--numerics", 2, kinds, &numerics);
   if (status == CLI_OK) status = read_word(call, "--optimize-for", 2, goals, &goal);
   cli_has(call, "--pass", &options->passes);
   cli_has(call, "--target", &options->target);
   options->threads = (int)threads;
-  options->optimise = (int)optimise;
+  options->optimise = (int)optimize;
   options->numerics = (quern_numerics)numerics;
   options->optimize_for = (quern_optimize_for)goal;
   options->inference = cli_has(call, "--inference", NULL);
@@ -198,7 +198,7 @@ const struct cli_command cli_command_compile = {
     .name = "compile",
     .usage = "FILE.qir [-o FILE]\n       " CLI_PROGRAM_USAGE,
     .help = "compile a graph, and save it if asked to",
-    .more = "FILE - is standard input. QUERN_CACHE says where the cache is.\n",
+    .more = "FILE - is standard input. QUERN_CACHE is the folder of the cache.\n",
     .options = compile_options,
     .least_files = 1,
     .most_files = 1,

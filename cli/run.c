@@ -12,7 +12,7 @@ struct side {
   void **copies; /* of the inputs, for each run anew; NULL: a run overwrites none */
 };
 
-/* A graph on its way through a run: as the options say, and perhaps without fusion to be compared with. */
+/* A graph on its way through a run: by the options, and perhaps without fusion to be compared with. */
 enum { FUSED, UNFUSED, SIDES };
 enum { TIMES = 1 << 16 };
 struct execution {
@@ -52,7 +52,7 @@ static int begin(struct execution *ex, const char *device, bool compare) {
   int status = compiled ? load(ex) : cli_values_begin(&ex->values, ex->call);
   for (int i = 0; i < (compare ? SIDES : 1) && status == CLI_OK && !compiled; i++)
     status = cli_compile(&ex->sides[i].program, &ex->values, device, i == UNFUSED ? "-fuse" : NULL);
-  return status == CLI_OK ? cli_leading_outputs(&ex->values, ex->sides[FUSED].program) : status;
+  return status == CLI_OK ? cli_dynamic_batch_outputs(&ex->values, ex->sides[FUSED].program) : status;
 }
 
 static void end(struct execution *ex) {
@@ -168,7 +168,7 @@ static int start_record(struct execution *ex, struct side *side) {
   return status;
 }
 
-/* Runs all sides n times in turn, or until Ctrl-C. */
+/* Runs all sides n times, round-robin, or until Ctrl-C. */
 static int run_times(struct execution *ex, int64_t n, bool record) {
   int n_sides = ex->sides[UNFUSED].program != NULL ? SIDES : 1, status = CLI_OK;
   ex->outputs = calloc(ex->values.n_outs + 1, sizeof *ex->outputs);
@@ -229,8 +229,8 @@ static const struct cli_option run_options[] = {
     CLI_VALUE_OPTIONS,
     {"--fill", 0, NULL, "inputs and states that are not set get numbers in [-1, 1)"},
     CLI_PROGRAM_OPTIONS,
-    {"--rows", 0, "N", "rows of the leading dimension; without it as many as it has"},
-    {"--runs", 0, "N", "run so often, and say how long a run takes; the outputs are those of the last one (1)"},
+    {"--rows", 0, "N", "rows of the dynamic batch; without it as many as it has"},
+    {"--runs", 0, "N", "run so often, and report how long a run takes; the outputs are those of the last one (1)"},
     {"--quiet", 0, NULL, "print no outputs and no times; those of --out and --out-dir are written all the same"},
     {"--profile", 0, NULL, "a table of kernels by time"},
     {"--trace", 0, "FILE", "write when each kernel ran: JSON that Perfetto opens"},
@@ -247,7 +247,7 @@ const struct cli_command cli_command_run = {
     .more =
         "FILE - is standard input. An output without a name goes by its number: --out 0=y.npy. States that are not\n"
         "set start at zero. With --profile, --trace or --folded the first run warms up and is not recorded; Ctrl-C\n"
-        "ends the runs and shows what was recorded. QUERN_DEBUG=2 tells each kernel as it runs.\n",
+        "ends the runs and shows what was recorded. QUERN_DEBUG=2 logs each kernel as it runs.\n",
     .options = run_options,
     .least_files = 1,
     .most_files = 1,

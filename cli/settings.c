@@ -1,4 +1,4 @@
-/* cli/settings.c -- the configuration of a run as a command line says it
+/* cli/settings.c -- the configuration of a run from a command line
 ** tests: tests/cli/test_train.c
 */
 #include "train.h"

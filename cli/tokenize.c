@@ -214,7 +214,7 @@ static int run(const struct cli_call *call) {
   const char *out = NULL;
   quern_tokenizer *tokenizer = NULL;
   bool has_out = cli_has(call, "--output", &out), decodes = cli_has(call, "--decode", NULL);
-  if (!has_out && !decodes) return cli_usage(call->command, "-o says which file to write");
+  if (!has_out && !decodes) return cli_usage(call->command, "-o names the file to write");
   if (cli_has(call, "--train", NULL)) return train(call, out);
   if (call->n_files < 2) return cli_usage(call->command, "takes a tokenizer and files");
   if (quern_tokenizer_read(&tokenizer, call->files[0], NULL) != QUERN_STATUS_OK)

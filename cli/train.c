@@ -22,7 +22,7 @@ struct session {
   char saved[4200]; /* the last checkpoint */
 };
 
-/* ---- what is told ------------------------------------------------------------------------------------------------- */
+/* ---- reporting --------------------------------------------------------------------------------------------------- */
 
 static void add_kind(char *text, size_t bytes, const char *name, int64_t size) {
   char number[24];
@@ -30,7 +30,7 @@ static void add_kind(char *text, size_t bytes, const char *name, int64_t size) {
   if (size > 0) snprintf(text + n, bytes - n, "%s%s %s", n > 0 ? ", " : "", name, cli_bytes_text(number, size));
 }
 
-static void tell_memory(struct cli_line *line, const quern_train_info *info) {
+static void report_memory(struct cli_line *line, const quern_train_info *info) {
   const quern_memory *m = &info->memory;
   char kinds[256] = "", planned[24], limit[24];
   add_kind(kinds, sizeof kinds, "state", m->state);
@@ -80,7 +80,7 @@ void cli_tell_run(struct cli_line *line, const quern_train_info *info) {
     snprintf(where, sizeof where, "%d thread%s on %s", info->threads, info->threads == 1 ? "" : "s", info->device);
   cli_line_print(line, "batch    %lld%s (%lld x %lld); %lld steps; %s", (long long)info->batch, tokens,
                  (long long)info->micro, (long long)info->accum, (long long)info->steps, where);
-  tell_memory(line, info);
+  report_memory(line, info);
   tell_start(line, info);
   if (info->step > 0) cli_line_print(line, "goes on after step %lld", (long long)info->step);
 }
@@ -226,7 +226,7 @@ static const struct cli_option train_options[] = {
 const struct cli_command cli_command_train = {
     .name = "train",
     .usage = "CONFIG [key=value ...] [--memory BYTES]",
-    .help = "train a network as a configuration says",
+    .help = "train a network by a configuration",
     .more = "CONFIG is a file of lines \"key = value\", or a task that comes with Quern: adder (three-digit addition, "
             "on data\n"
             "that it makes), chars (a transformer on the bytes of texts; data=FILE). It may be left out when keys are "
@@ -247,7 +247,8 @@ const struct cli_command cli_command_resume = {
     .name = "resume",
     .usage = "DIR [key=value ...] [--memory BYTES]",
     .help = "go on with a run after its newest checkpoint",
-    .more = "DIR is the folder `out` of the run. Keys that say what is computed cannot change; steps, threads, memory "
+    .more = "DIR is the folder `out` of the run. Keys that determine what is computed cannot change; steps, threads, "
+            "memory "
             "and the like\n"
             "can (quern help train lists them). The result has the same bits as that of a run that was never "
             "interrupted, on the same target.\n",

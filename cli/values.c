@@ -298,7 +298,7 @@ static int slots_of_program(struct cli_values *v, const quern_program *program) 
   return got == QUERN_STATUS_OK ? status : cli_fail_last(v->call->files[0]);
 }
 
-/* What the options say of the slots, and room for the results. */
+/* The slots by the options, and room for the results. */
 static int fill_slots(struct cli_values *v) {
   int status = read_given(v);
   for (size_t i = 0; i < v->n_outs && status == CLI_OK; i++) {
@@ -316,7 +316,7 @@ int cli_values_begin(struct cli_values *v, const struct cli_call *call) {
   if (status == CLI_OK) status = slots_of_graph(v);
   if (status == CLI_OK) status = cli_values_named(v, "--donate", &v->n_donated, &v->donated);
   if (status == CLI_OK) status = cli_leading_read(v);
-  if (status == CLI_OK) status = cli_leading_inputs(v, v->n_leading > 0 ? quern_tensor_dim(v->leading[0], 0) : 0);
+  if (status == CLI_OK) status = cli_dynamic_batch_inputs(v, v->n_leading > 0 ? quern_tensor_dim(v->leading[0], 0) : 0);
   return status == CLI_OK ? fill_slots(v) : status;
 }
 
@@ -324,7 +324,7 @@ int cli_values_begin_program(struct cli_values *v, const struct cli_call *call, 
   *v = (struct cli_values){.call = call};
   if (quern_context_new(&v->graph.ctx, NULL) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
   int status = slots_of_program(v, program);
-  if (status == CLI_OK) status = cli_leading_inputs(v, quern_program_leading(program));
+  if (status == CLI_OK) status = cli_dynamic_batch_inputs(v, quern_program_leading(program));
   return status == CLI_OK ? fill_slots(v) : status;
 }
 

@@ -1,4 +1,4 @@
-/* examples/mlp.c -- trains a small network to tell two spirals apart, and draws what it has learnt
+/* examples/mlp.c -- trains a small network to tell two spirals apart, and draws what it has learned
 ** The step (forward, backward, update by Adam) is one graph, built once; the reference evaluator runs it.
 ** Usage: mlp [STEPS [SEED]]. Ctrl-C ends the training early and shows what there is.
 */

@@ -93,7 +93,7 @@ static const quern_allocator memory_allocator = {.alloc = memory_alloc, .free = 
 **     ...                                a context as it was before
 **     fault_begin(&fault);
 **     quern_status status = ...;
-**     fault_end(&fault);                 fault.met says whether an allocation failed
+**     fault_end(&fault);                 fault.met determines whether an allocation failed
 **     EXPECT_FAULT(&fault, status);
 **   }
 **   assert_true(fault.n > 20);

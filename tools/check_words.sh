@@ -70,7 +70,7 @@ if [ "${1-}" = --selftest ]; then
   printf 'retired [Gg]roups? of threads | thread block | ^src/old\\.c$\npresent tensor core\n' >"$self/tools/words.txt"
   echo '/* tensor cores */' >"$self/src/a.c"
   expect passes "a tree of good words"
-  echo '/* a group of threads */' >"$self/src/old.c"
+  echo '/* a thread block */' >"$self/src/old.c"
   expect passes "a file that may have the word"
   echo '/* Groups of threads */' >"$self/src/b.c"
   expect fails "a retired word"

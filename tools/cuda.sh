@@ -20,7 +20,7 @@ run() { # command
 }
 for test in test_c test_control test_math test_signs test_tables test_gpu; do run tests/codegen/$test cuda; done
 run querntest --mode value --device cuda
-run querntest --mode value --device cuda --optimise 0
+run querntest --mode value --device cuda --optimize 0
 run querntest --mode grad --device cuda
 # sums of libraries have an order of their own: bits are those of generated kernels
 target=$("$build/quern" devices | awk '$1 == "cuda" { print $2 }')

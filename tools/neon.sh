@@ -17,9 +17,9 @@ run() { # program, arguments
   qemu-aarch64 "build/neon/$program" "$@"
 }
 failed=0
-for optimise in 1 0; do
-  run querntest --mode value --device interp --optimise $optimise --share "$seed/$every" || failed=1
-  run querntest --mode value --device cpu --optimise $optimise --share "$seed/$every" || failed=1
+for optimize in 1 0; do
+  run querntest --mode value --device interp --optimize $optimize --share "$seed/$every" || failed=1
+  run querntest --mode value --device cpu --optimize $optimize --share "$seed/$every" || failed=1
 done
 run querntest --mode grad --device interp --share "$seed/$every" || failed=1
 run quernprop --device interp --graphs $((400 / every)) --seed "$seed" || failed=1

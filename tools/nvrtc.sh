@@ -1,9 +1,9 @@
 #!/bin/sh
 # tools/nvrtc.sh BUILD [TARGET ...] -- every kernel of the operation driver, gradients included, compiled as CUDA C by NVRTC, without
 # a GPU, to code of each target. Targets that are named are compiled as programs are: a kernel at a time. Without any all are compiled
-# quickly, many kernels at a time and little optimised; and kernels of one operation as programs are.
+# quickly, many kernels at a time and little optimized; and kernels of one operation as programs are.
 # Most texts are the same for all targets. With TEST_SEED each is compiled for the first target that has it, and every tenth of them for
-# the others; the seed says which tenth, and which target is the first.
+# the others; the seed chooses the tenth, and the target that comes first.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/opencl.sh BUILD -- the GPU's kernels executed: every instruction, every operation with its gradients, random graphs, on the
-# device that OpenCL finds, which is the processor by PoCL where there is no GPU. PoCL keeps what it compiles beside Quern's cache.
+# device that OpenCL finds, which is the CPU by PoCL where there is no GPU. PoCL keeps what it compiles beside Quern's cache.
 # With TEST_SEED the share of the cases that the seed chooses.
 set -eu
 cd "$(dirname "$0")/.."

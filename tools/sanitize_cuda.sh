@@ -1,6 +1,6 @@
 #!/bin/sh
 # tools/sanitize_cuda.sh BUILD [TOOL ...] -- every case of the operation driver on an NVIDIA GPU under compute-sanitizer: generated
-# kernels alone, then attention by units for matrices, then products and attention with the libraries. Without tools: memcheck, racecheck. As many parts as processors run
+# kernels alone, then attention by tensor cores, then products and attention with the libraries. Without tools: memcheck, racecheck. As many parts as CPUs run
 # side by side. Skipped, with what is missing, where there is none.
 set -eu
 cd "$(dirname "$0")/.."

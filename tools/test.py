@@ -5,7 +5,7 @@ A lane takes the step that keeps the run longest of those that wait for no other
 build/logs/STEP.log, shown when it fails. A step counts the tests that its log reports (lines of cmocka, and closing lines
 "N passed, N failed"); one that reports none counts as one test. With names of steps, only those run and what they need.
 
-A step that takes more processor time than its budget fails: make it cheaper, or say in the commit why it may take more.
+A step that takes more CPU time than its budget fails: make it cheaper, or say in the commit why it may take more.
 Budgets are twice what was measured, in seconds of a machine that compiles all of Quern in 90; TEST_BUDGET=2 doubles them
 on a slower one.
 
@@ -25,8 +25,8 @@ import time
 LANES = 2
 PYTHON = "/usr/bin/python3"  # Debian's, which has NumPy
 
-# Each row: name, budget in seconds of processor time, the steps that must have ended, command. The first step of a run has all
-# processors for itself.
+# Each row: name, budget in seconds of CPU time, the steps that must have ended, command. The first step of a run has all
+# CPUs for itself.
 QUICK = """
 build            300 -            tools/build.sh release
 unit-1           120 -            ctest --test-dir build --no-tests=error -V -I 1,,2 -LE "slow-[^$((TEST_SEED % 5))]"
@@ -39,7 +39,7 @@ bits-interp       60 -            build/querntest --mode bits --device interp
 value-calls       30 -            build/querntest --mode value --device interp --target sm_90+blas+dnn
 """
 
-# Every case runs on every device, optimised and not. Programs that are compiled share a cache, which is empty at first, so that
+# Every case runs on every device, optimized and not. Programs that are compiled share a cache, which is empty at first, so that
 # each kernel is compiled once.
 ALL = """
 build            300 -            tools/build.sh release
@@ -68,21 +68,21 @@ bits              30 -            build/querntest --mode bits
 ulp               60 -            build/querntest --mode ulp
 coverage          30 -            build/querntest --mode coverage
 value-interp      30 -            build/querntest --mode value --device interp
-value-interp-0    30 -            build/querntest --mode value --device interp --optimise 0
+value-interp-0    30 -            build/querntest --mode value --device interp --optimize 0
 grad-interp       30 -            build/querntest --mode grad --device interp
-grad-interp-0     30 -            build/querntest --mode grad --device interp --optimise 0
+grad-interp-0     30 -            build/querntest --mode grad --device interp --optimize 0
 bits-interp       60 -            build/querntest --mode bits --device interp
 value-calls       30 -            build/querntest --mode value --device interp --target sm_90+blas+dnn
-value-calls-0     30 -            build/querntest --mode value --device interp --target sm_90+blas+dnn --optimise 0
+value-calls-0     30 -            build/querntest --mode value --device interp --target sm_90+blas+dnn --optimize 0
 grad-calls        30 -            build/querntest --mode grad --device interp --target sm_90+blas+dnn
 value-mma         30 -            build/querntest --mode value --device interp --target sm_90+mma --op attention
 value-mma-mask    30 -            build/querntest --mode value --device interp --target sm_90+mma --op attention_mask
 grad-mma          30 -            build/querntest --mode grad --device interp --target sm_90+mma --op attention
 grad-mma-mask     30 -            build/querntest --mode grad --device interp --target sm_90+mma --op attention_mask
 value-cpu        300 -            build/querntest --mode value --device cpu
-value-cpu-0      300 -            build/querntest --mode value --device cpu --optimise 0
+value-cpu-0      300 -            build/querntest --mode value --device cpu --optimize 0
 grad-cpu         300 -            build/querntest --mode grad --device cpu
-grad-cpu-0       300 -            build/querntest --mode grad --device cpu --optimise 0
+grad-cpu-0       300 -            build/querntest --mode grad --device cpu --optimize 0
 bits-cpu         300 value-cpu    build/querntest --mode bits --device cpu
 memory-cpu       300 bits-cpu     build/querntest --mode memory --device cpu
 memory-large     300 -            build/quernbytes
@@ -93,8 +93,8 @@ property-cpu     300 -            build/quernprop --device cpu --graphs 200 --se
 property-calls   300 -            build/quernprop --device interp --target sm_90+blas+dnn --graphs 1000 --seed $TEST_SEED
 nets             300 -            build/quernnets --models short --random 20 --seed $TEST_SEED
 nets-run         300 -            build/quernnets --run 60 --run-models short --seed $TEST_SEED
-judge-self        20 -            $python tests/oracle/judge.py --selftest
-judge-io-self     20 -            $python tests/oracle/safetensors_judge.py --selftest
+compare-self      20 -            $python tests/oracle/compare.py --selftest
+compare-io-self   20 -            $python tests/oracle/compare_safetensors.py --selftest
 plant            100 -            tests/driver/plant.sh build
 plant-nvrtc      100 -            tests/driver/plant_nvrtc.sh build
 program           20 -            build/quern --help
@@ -230,7 +230,7 @@ class Run:
 
     def show(self, step):
         if step.status == 0 and step.failed == 0:
-            print("  ok      %-16s %6d passed %6.0f s, processor %.0f s" % (step.name, step.passed, step.clock, step.cpu), flush=True)
+            print("  ok      %-16s %6d passed %6.0f s, CPU %.0f s" % (step.name, step.passed, step.clock, step.cpu), flush=True)
         else:
             print("  FAILED  %-16s %6d passed, %d failed, exit %d: %s" %
                   (step.name, step.passed, step.failed, step.status, step.command))
@@ -240,7 +240,7 @@ class Run:
             for line in [line for line in lines if marks.search(line)][:40] + ["..."] + lines[-40:]:
                 print("  | " + line)
         if step.outgrew:
-            print("  FAILED  %-16s took %.0f s of processor time, its budget is %.0f s (HINT: head of tools/test.py)" %
+            print("  FAILED  %-16s took %.0f s of CPU time, its budget is %.0f s (HINT: head of tools/test.py)" %
                   (step.name, step.cpu, step.budget * self.factor), flush=True)
 
     def take(self):
@@ -259,7 +259,7 @@ class Run:
                 self.turn.wait()
 
     def lane(self):
-        # A lane is one processor: builds and ctest do one thing at a time in it.
+        # A lane is one CPU: builds and ctest do one thing at a time in it.
         env = dict(self.env, CMAKE_BUILD_PARALLEL_LEVEL="1", CTEST_PARALLEL_LEVEL="1")
         while True:
             step = self.take()
@@ -287,7 +287,7 @@ class Run:
 
     def close(self, clock):
         """Prints the table of seconds and the sum; whether all is well."""
-        print("\n  step             passed  failed  processor  budget   clock")
+        print("\n  step             passed  failed        CPU  budget   clock")
         for step in sorted(self.steps, key=lambda step: -step.cpu):
             budget = "%6.0f s" % (step.budget * self.factor) if step.budget * self.factor else "      -"
             print("  %-16s %6d  %6d   %6.1f s %s %5.0f s" %

@@ -109,13 +109,13 @@ def train(name):
         build, data, classes = MODELS[name]
         model, x, n = build(v), data(v), v[classes]
         labels = torch.randint(n, model(x).shape[:-1]).flatten()
-        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 
         def step():
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             F.cross_entropy(model(x).view(-1, n), labels).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
+            optimizer.step()
 
         return step
 

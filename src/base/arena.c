@@ -1,5 +1,5 @@
 /* base/arena.c -- memory that is freed all at once: a list of chunks, bump allocation in the newest
-** keeps: chunks double from 64 KiB (or what the arena says) to 4 MiB; a request too big to share one gets its own
+** keeps: chunks double from 64 KiB (or the arena's own first size) to 4 MiB; a request too big to share one gets its own
 **        behind the newest
 ** tests: tests/base/test_arena.c
 */

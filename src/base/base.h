@@ -155,7 +155,7 @@ bool base_map_add(struct base_map *map, uint64_t hash, void *item);
 /* Takes out an item that is there, by its address. Adding one afterwards needs no memory. */
 void base_map_remove(struct base_map *map, uint64_t hash, const void *item);
 
-/* Takes out all items that drop says so of, each asked about once at least; a map that is nearly empty then becomes
+/* Takes out all items for which drop is true, called at least once for each; a map that is nearly empty then becomes
 ** small, if there is memory for that. */
 typedef bool base_map_drop(void *user, void *item);
 void base_map_sweep(struct base_map *map, base_map_drop *drop, void *user);
@@ -265,27 +265,26 @@ struct base_thread {
 quern_status base_thread_start(struct base_thread *thread, void (*run)(void *), void *arg) QUERN_NODISCARD;
 void base_thread_join(struct base_thread *thread);
 
-/* How many processors this process may use: at least 1. */
-int base_thread_processors(void);
+/* How many CPUs this process may use: at least 1. */
+int base_thread_cpu_count(void);
 
-/* A set of processors; empty where the system does not tell. */
-struct base_processors {
+/* A set of CPUs; empty where the system does not report it. */
+struct base_cpu_set {
   uint64_t bits[16];
 };
 /* Those that the calling thread may run on. */
-void base_thread_allowed(struct base_processors *set);
+void base_thread_allowed(struct base_cpu_set *set);
 /* The one that the calling thread runs on at the moment; -1: not known. */
-int base_thread_processor(void);
+int base_thread_cpu(void);
 /* A thread that was kept off processor `before` of the set (-1: off none) is kept off another one instead, unless that leaves
 ** none. False when nothing was changed, since somebody else has said where it may run, or the system refuses. */
-bool base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int before,
-                          int processor);
+bool base_thread_keep_off(const struct base_thread *thread, const struct base_cpu_set *set, int before, int cpu);
 
 /* ---- temporary files and locks (temporary.c) --------------------------------------------------------------------- */
 
 /* Makes and locks a new file that a rename will give its name: <path>.<number>.tmp in name, of a folder's descriptor
 ** or AT_FDCWD. The number is the least that no living writer has: what a killed one left is removed. The lock lasts
-** until the descriptor is closed, which is to be after the rename. -1: errno says why. */
+** until the descriptor is closed, which is to be after the rename. -1, with errno set. */
 int base_temporary_open(int folder, const char *path, char *name, size_t bytes);
 /* Whether a name is that of a temporary file of a path. */
 bool base_temporary_is(const char *name, const char *path);
@@ -293,7 +292,7 @@ bool base_temporary_is(const char *name, const char *path);
 bool base_temporary_remove(int folder, const char *name);
 
 /* Takes a lock that one process has at a time: a file of that name in a folder, gone when it is released; a killed
-** process releases it. -1: errno says why; EWOULDBLOCK: a process has it, whose pid is *holder (0: not known). */
+** process releases it. -1, with errno set; EWOULDBLOCK: a process has it, whose pid is *holder (0: not known). */
 int base_lock_take(int folder, const char *name, long *holder);
 void base_lock_release(int folder, const char *name, int fd);
 
@@ -307,13 +306,13 @@ struct base_target {
   int64_t l1_bytes, l2_bytes, l3_bytes; /* of caches: of a core, of a core, of all */
   int threads;                          /* that a program may use; of a GPU: those that can have scratch at a time */
   bool gpu;                             /* a task is a thread, code is scalar, memory is the device's own */
-  int libraries;                        /* whose calls kernels may be, and other units they may use: a bit each */
-  int64_t shared_bytes;                 /* of a GPU: that a group of threads may have of the memory they share */
-  int processors;                       /* of a GPU, as of the two below: how many it has; */
-  int processor_threads;                /* threads that one of them holds at a time; */
-  int processor_registers;              /* of 4 bytes, for all of these */
+  int capabilities;                     /* whose calls kernels may be, and other units they may use: a bit each */
+  int64_t shared_bytes;                 /* of a GPU: that a thread block may have of the memory they share */
+  int multiprocessors;                  /* of a GPU, as of the two below: how many it has; */
+  int max_threads_per_sm;               /* threads that one of them holds at a time; */
+  int registers_per_sm;                 /* of 4 bytes, for all of these */
 };
-enum { BASE_LIBRARY_BLAS = 1, BASE_LIBRARY_DNN = 2, BASE_UNITS_MMA = 4 }; /* the last: those for matrices, by MMA */
+enum { BASE_LIBRARY_BLAS = 1, BASE_LIBRARY_DNN = 2, BASE_TENSOR_CORES = 4 }; /* the last: those for matrices, by MMA */
 
 /* ---- Philox-4x32-10 (philox.c): Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 ------------- */
 

@@ -1,5 +1,5 @@
 /* base/element_text.c -- one element as text, and back
-** keeps: what is printed parses to the same bits; the program's locale has no say
+** keeps: what is printed parses to the same bits; the program's locale has no effect
 ** tests: tests/base/test_element_text.c
 */
 #define _POSIX_C_SOURCE 200809L /* uselocale */
@@ -16,7 +16,7 @@
 #include <xlocale.h>
 #endif
 
-/* 17 digits tell any double; 1200 bytes hold one written out in full. */
+/* 17 digits identify any double; 1200 bytes hold one written out in full. */
 enum { DIGITS_MOST = 17, TEXT_BYTES = 1200 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -9,7 +9,7 @@
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
-#define CONTROL 0xffc0u /* the bits of MXCSR that control; the others tell what happened */
+#define CONTROL 0xffc0u /* the bits of MXCSR that control; the others are status flags */
 #define NORMAL 0x1f80u
 static unsigned long long get(void) { return _mm_getcsr(); }
 static void set(unsigned long long state) { _mm_setcsr((unsigned)state); }

@@ -13,7 +13,7 @@
 
 enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };
 
-/* Large blocks are asked to lie in large pages, as far as they fill them: a processor finds those sooner. */
+/* Large blocks are asked to lie in large pages, as far as they fill them: a CPU finds those sooner. */
 static void *libc_alloc(void *self, size_t bytes) {
   (void)self;
   size_t alignment = bytes < 2 * LARGE_PAGE ? ALIGNMENT : LARGE_PAGE;

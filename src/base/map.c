@@ -1,6 +1,6 @@
 /* base/map.c -- hash map with open addressing and linear probing, and the hashes
 ** keeps: at most three quarters full; no empty slot between an item and the slot of its hash; hashes do not depend on the machine
-** see:   the mixing step is the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
+** see:   the mixing step is the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
 ** tests: tests/base/test_map.c
 */
 #include "base/base.h"

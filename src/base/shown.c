@@ -1,6 +1,6 @@
 /* base/shown.c -- texts from outside on their way to people: names in files, paths, arguments
 ** A terminal obeys control characters: what a file is named, or names its tensors, must not move the cursor, set titles
-** or clear what was said. They are shown as "\x1b", byte by byte, as is what is no UTF-8, and what turns the direction
+** or clear what was printed. They are shown as "\x1b", byte by byte, as is what is no UTF-8, and what turns the direction
 ** of text or ends its line.
 ** tests: tests/base/test_shown.c
 */

@@ -1,6 +1,6 @@
 /* base/temporary.c -- files under a temporary name until they are whole, and locks that are names in a folder
 ** keeps: a file of a living writer is locked by it (flock), and the kernel releases the lock with the process: a
-**        temporary file without a lock was left by a killed writer, and whoever meets it removes it. A pid tells
+**        temporary file without a lock was left by a killed writer, and whoever meets it removes it. A pid proves
 **        nothing: in a container every run has the same one. No link is followed, and only regular files with one name
 **        are removed. Where a file system has no locks, temporary files of killed writers stay.
 ** tests: tests/base/test_temporary.c
@@ -32,7 +32,7 @@ static bool is_at(int fd, int folder, const char *name) {
   return has_name(fd, folder, name, &names) && names == 1;
 }
 
-/* Closes a file, and errno says why. Returns -1. */
+/* Closes a file, and errno has the reason. Returns -1. */
 static int give_up(int fd, int why) {
   close(fd);
   errno = why;

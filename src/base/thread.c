@@ -39,7 +39,7 @@ void base_thread_join(struct base_thread *thread) {
   thread->run = NULL;
 }
 
-int base_thread_processors(void) {
+int base_thread_cpu_count(void) {
 #if defined(__linux__)
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return BASE_MAX(CPU_COUNT(&set), 1);
@@ -49,18 +49,18 @@ int base_thread_processors(void) {
 }
 
 #if defined(__linux__)
-_Static_assert(sizeof(struct base_processors) == sizeof(cpu_set_t), "a set holds a cpu_set_t");
+_Static_assert(sizeof(struct base_cpu_set) == sizeof(cpu_set_t), "a set holds a cpu_set_t");
 #endif
 
-void base_thread_allowed(struct base_processors *set) {
-  *set = (struct base_processors){{0}};
+void base_thread_allowed(struct base_cpu_set *set) {
+  *set = (struct base_cpu_set){{0}};
 #if defined(__linux__)
   cpu_set_t cpus;
   if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) memcpy(set, &cpus, sizeof cpus);
 #endif
 }
 
-int base_thread_processor(void) {
+int base_thread_cpu(void) {
 #if defined(__linux__)
   return sched_getcpu();
 #else
@@ -70,25 +70,24 @@ int base_thread_processor(void) {
 
 #if defined(__linux__)
 /* The set but one; all of it when that leaves none. */
-static cpu_set_t set_but(const struct base_processors *set, int processor) {
+static cpu_set_t set_but(const struct base_cpu_set *set, int cpu) {
   cpu_set_t all, rest;
   memcpy(&all, set, sizeof all);
   rest = all;
-  if (processor >= 0 && processor < CPU_SETSIZE) CPU_CLR((size_t)processor, &rest);
+  if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_CLR((size_t)cpu, &rest);
   return CPU_COUNT(&rest) > 0 ? rest : all;
 }
 #endif
 
-bool base_thread_keep_off(const struct base_thread *thread, const struct base_processors *set, int before,
-                          int processor) {
+bool base_thread_keep_off(const struct base_thread *thread, const struct base_cpu_set *set, int before, int cpu) {
 #if defined(__linux__)
   pthread_t handle;
-  cpu_set_t now, expected = set_but(set, before), next = set_but(set, processor);
+  cpu_set_t now, expected = set_but(set, before), next = set_but(set, cpu);
   memcpy(&handle, thread->handle, sizeof handle);
   if (pthread_getaffinity_np(handle, sizeof now, &now) != 0 || !CPU_EQUAL(&now, &expected)) return false;
   return pthread_setaffinity_np(handle, sizeof next, &next) == 0;
 #else
-  (void)thread, (void)set, (void)before, (void)processor;
+  (void)thread, (void)set, (void)before, (void)cpu;
   return false;
 #endif
 }

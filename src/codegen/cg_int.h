@@ -1,4 +1,4 @@
-/* codegen/cg_int.h -- what the files of codegen/ share: types by name, templates, needs
+/* codegen/cg_int.h -- what the files of codegen/ share: types by name, templates, needs, and functions being printed
 ** Generated text names what it uses: types ("f32x16"), small functions of a type ("fma_f32x16", "cvt_i8x16_f32x16").
 ** cg_need finds these names in a text and puts the types and functions behind them into the unit's prelude, so that
 ** whoever prints a kernel prints names only.
@@ -36,7 +36,7 @@ struct cg_dialect {
   const char *table, *new_table;       /* before the elements of a table: as a parameter, and where it is defined */
   const char *function;                /* before the name of a function to be called */
   const char *shared;                  /* before the type that a pointer to shared memory points to */
-  const char *barrier, *small_barrier; /* what a group waits at; one that is no more than a warp */
+  const char *barrier, *small_barrier; /* what a thread block waits at; what one of a single warp waits at */
 };
 const struct cg_dialect *cg_dialect(const struct cg_target *target);
 
@@ -44,9 +44,9 @@ const struct cg_dialect *cg_dialect(const struct cg_target *target);
 void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, const struct cg_emit *e);
 void cg_gpu_end(const struct cg_unit *unit, struct base_str *str);
 
-/* ---- groups (group.c) ---------------------------------------------------------------------------------------- */
+/* ---- thread blocks (thread_block.c) --------------------------------------------------------------------------- */
 
-/* The MEM or LOCAL that a memory is a part of. */
+/* The MEM or LOCAL that a memory is a vector of. */
 kern_id cg_root(const struct kern_fn *fn, kern_id memory);
 /* STORE and SCATTER. */
 static inline bool cg_stores(const struct kern_inst *x) { return x->op == KERN_STORE || x->op == KERN_SCATTER; }
@@ -55,32 +55,32 @@ size_t cg_class(const struct kern_fn *fn, kern_id memory);
 static inline size_t cg_classes(const struct kern_fn *fn) { return KERN_MAX_MEMS + 1 + fn->insts.n; }
 /* In CUDA: whether all threads of a block have a task whenever one has: then its loop is the same for all, and the compiler knows. */
 bool cg_is_uniform(const struct kern_phase *phase, struct cg_shape shape);
-/* Elements of a half of the box of a group: one a thread, or, where nothing but folds cross warps, CG_WARP for each of those that
-** follow each other. */
-int cg_box(const struct kern_fn *fn, int group, const struct cg_target *target);
-/* Whether a thread of a group may load or overwrite there what another stored, or store what another loads. */
-bool cg_exposed(const struct kern_fn *fn, kern_id access, int group);
+/* The exchange buffer of a thread block is shared memory through which lanes cross warps, in two halves. Elements of a half: one per thread,
+** or, where nothing but HREDUCEs crosses warps, CG_WARP for each of those that follow each other. */
+int cg_exchange_elements(const struct kern_fn *fn, int group, const struct cg_target *target);
+/* Whether a thread of a thread block may load or overwrite there what another stored, or store what another loads. */
+bool cg_needs_barrier(const struct kern_fn *fn, kern_id access, int group);
 
-/* ---- lanes that are threads (lanes.c) ------------------------------------------------------------------------ */
+/* ---- SPMD: lanes that are threads (spmd.c) --------------------------------------------------------------------- */
 
 void cg_barrier(struct cg_emit *e);
 /* Waits where an access could meet one of another thread, and remembers it. */
 void cg_guard(struct cg_emit *e, kern_id access);
-/* Waits before a loop where something in it could meet what was done before it: then it need not wait in each turn. */
+/* Waits before a loop where something in it could meet what was done before it: then it need not wait in each iteration. */
 void cg_before_loop(struct cg_emit *e, kern_id loop);
 /* A block begins, of a loop or a condition; its other branch; its end. */
 void cg_open_block(struct cg_emit *e, kern_id id);
 void cg_other_block(struct cg_emit *e);
 void cg_close_block(struct cg_emit *e);
-/* What other turns of a loop, or the other branch, have done is not known. */
+/* What other iterations of a loop, or the other branch, have done is not known. */
 void cg_forget(struct cg_emit *e);
 /* The number of the thread's k-th lane of a value with n lanes. */
 void cg_own_lane(struct cg_emit *e, int n, int k);
-/* EXTRACT, LOW and HIGH in a group; FOLD anywhere. */
-void cg_exchange(struct cg_emit *e, kern_id id);
-void cg_fold(struct cg_emit *e, kern_id id);
+/* EXTRACT, LOW and HIGH in a thread block; HREDUCE anywhere. */
+void cg_emit_exchange(struct cg_emit *e, kern_id id);
+void cg_emit_hreduce(struct cg_emit *e, kern_id id);
 
-/* ---- tables of CUDA (tables.c) --------------------------------------------------------------------------------- */
+/* ---- tables of CUDA (gpu_tables.c) --------------------------------------------------------------------------------- */
 
 /* Whether a TABLE is a column of rows in shared memory; loads the row of its index, if it is the first of it; a lane of it. */
 bool cg_has_row(const struct cg_emit *e, kern_id id);
@@ -89,7 +89,7 @@ void cg_of_row(struct cg_emit *e, kern_id id, int lane);
 /* The name of a TABLE's elements. (ops.c) */
 void cg_table_name(const struct cg_emit *e, kern_id id, char name[32]);
 
-/* ---- memory of GPUs (access.c) ------------------------------------------------------------------------------- */
+/* ---- memory of GPUs (gpu_access.c) ------------------------------------------------------------------------------- */
 
 void cg_gpu_load(struct cg_emit *e, kern_id id);
 void cg_gpu_store(struct cg_emit *e, kern_id id);
@@ -138,43 +138,43 @@ struct cg_emit {
   struct base_str before; /* of a phase in CUDA: what stands before the loop over tasks */
   int indent;
   quern_status status;        /* the first failure that is not the text's */
-  const char *const *callees; /* names, one a function of the kernel */
-  const int64_t *scratch_at;  /* one an instruction: as kern_scratch_place tells */
-  struct cg_range *ranges;    /* one an instruction */
-  unsigned char *width;       /* one an instruction: bytes of a lane of a vector of bools */
-  unsigned char *zeros;       /* one an instruction: an i64 is known to be a multiple of two to this */
-  unsigned char *signs;       /* one an instruction: what is known of a float's sign (signs.c) */
+  const char *const *callees; /* names, one per function of the kernel */
+  const int64_t *scratch_at;  /* one per instruction: as kern_scratch_place tells */
+  struct cg_range *ranges;    /* one per instruction */
+  unsigned char *width;       /* one per instruction: bytes of a lane of a vector of bools */
+  unsigned char *zeros;       /* one per instruction: an i64 is known to be a multiple of two to this */
+  unsigned char *signs;       /* one per instruction: what is known of a float's sign (signs.c) */
   int64_t tasks;              /* of a phase: at most so many; 0: nobody knows */
-  kern_id *loop;       /* one an instruction: the FOR of the innermost loop it stands in, KERN_NONE, or CG_MADE */
-  int group;           /* threads that run a task, each with its lanes of vectors; 1: one thread has all lanes */
+  kern_id *loop;       /* one per instruction: the FOR of the innermost loop it stands in, KERN_NONE, or CG_MADE */
+  int block_threads;   /* threads that run a task, each with its lanes of vectors; 1: one thread has all lanes */
   bool whole_warps;    /* in CUDA: all threads of a warp run each instruction */
   bool phase;          /* it is one: memories begin at multiples of CG_ALIGN bytes */
-  bool shared;         /* of a group: scratch is shared memory */
-  bool loaded, stored; /* of a group: since the last barrier, exposed memory */
+  bool shared;         /* of a thread block: scratch is shared memory */
+  bool loaded, stored; /* of a thread block: since the last barrier, exposed memory */
   unsigned char *
-      touched; /* of a group with SCATTERs: what was done to each memory since the last barrier, one a class; behind it,
+      touched; /* of a thread block with SCATTERs: what was done to each memory since the last barrier, one per class; behind it,
                           ** the same for each open block, when it began. NULL: loaded and stored are all that is known */
-  int depth;   /* of open blocks */
-  bool busy[2];  /* of a group: halves of the box that a thread may still read */
+  int depth;     /* of open blocks */
+  bool busy[2];  /* of a thread block: halves of the exchange that a thread may still read */
   kern_id *made; /* of a constant that is made before its loop (CG_MADE): another such; of others: the equal one */
 };
 
 static inline const struct kern_inst *cg_inst(const struct cg_emit *e, kern_id id) { return &e->fn->insts.at[id]; }
 
 /* A value with many lanes is several C vectors, its parts: of as many lanes as fit into a register. (value.c) */
-int cg_width(const struct cg_emit *e, kern_id id); /* bytes of a lane */
-int cg_part(const struct cg_emit *e, kern_id id);  /* lanes of a part */
-int cg_own(const struct cg_emit *e, int lanes);    /* lanes that a thread has of so many */
-int cg_parts(const struct cg_emit *e, kern_id id); /* parts that a thread has */
+int cg_width(const struct cg_emit *e, kern_id id);        /* bytes of a lane */
+int cg_vector_lanes(const struct cg_emit *e, kern_id id); /* lanes of a vector */
+int cg_own(const struct cg_emit *e, int lanes);           /* lanes that a thread has of so many */
+int cg_vectors(const struct cg_emit *e, kern_id id);      /* parts that a thread has */
 /* For GPUs: whether an i64 is an i32 in the text, because its range is known. */
-bool cg_is_short(const struct cg_emit *e, kern_id id);
+bool cg_is_i32(const struct cg_emit *e, kern_id id);
 struct cg_type cg_type_of(const struct cg_emit *e, kern_id id, int n); /* n lanes of it, as C has them */
 
 /* Lanes lo .. lo + n - 1 of a value as an expression; of bools as masks of `width` bytes a lane. n is a power of two,
 ** lo a multiple of it. */
 void cg_value(const struct cg_emit *e, struct base_str *str, kern_id id, int lo, int n, int width);
-void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int part); /* of a part */
-void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id);         /* a pointer */
+void cg_name(const struct cg_emit *e, struct base_str *str, kern_id id, int vector); /* of a vector */
+void cg_memory(const struct cg_emit *e, struct base_str *str, kern_id id);           /* a pointer */
 
 /* Lanes lo .. lo + n - 1 of an instruction's value in terms of its arguments. */
 typedef void cg_piece(struct cg_emit *e, kern_id id, int lo, int n);
@@ -184,7 +184,7 @@ void cg_define(struct cg_emit *e, kern_id id, int n, cg_piece *piece);
 
 void cg_indent(struct cg_emit *e);
 
-/* Sets width, range and sign of an instruction from those before it. (facts.c) */
+/* Sets width, range and sign of an instruction from those before it. (value_facts.c) */
 void cg_facts(struct cg_emit *e, kern_id id);
 void cg_sign(struct cg_emit *e, kern_id id); /* the sign of these (signs.c) */
 

@@ -17,31 +17,32 @@ struct cg_target {
   const char *march; /* flags of the compiler, separated by blanks: "-mavx2 -mfma"; may be "" */
 };
 
-/* The processors of targets.def, best first, the generic one last; its GPUs, those of a dialect in increasing order. */
+/* The CPUs of targets.def, best first, the generic one last; its GPUs, those of a dialect in increasing order. */
 extern const struct cg_target cg_targets[], cg_gpus[];
 extern const size_t cg_target_count, cg_gpu_count;
 const struct cg_target *cg_target_find(const char *name); /* of either; NULL: there is none */
-/* Whether cards of a row have units for matrices that MMA can use. */
+/* Whether GPUs of a row have tensor cores that MMA can use. */
 bool cg_target_has_mma(const struct cg_target *target);
-/* A row by its name, and after it the libraries that its kernels may call, and whether they may use MMA: "sm_90", "sm_90+blas+dnn+mma". */
+/* A row by its name, then its capabilities: the libraries that kernels may call, and whether they may use tensor cores: "sm_90",
+** "sm_90+blas+dnn+mma". */
 quern_status cg_target_parse(struct cg_target *target, const char *text) QUERN_NODISCARD;
-bool cg_target_runs(const struct cg_target *target); /* this processor has what the row needs */
-/* The best row that this processor can run; cache sizes as detected where they can be. threads is left 1. */
+bool cg_target_runs(const struct cg_target *target); /* this CPU has what the row needs */
+/* The best row that this CPU can run; cache sizes as detected where they can be. threads is left 1. */
 void cg_target_detect(struct cg_target *target);
 
-/* Flags that every unit is compiled with, by gcc and clang alike, besides those of the target's march; separated by
+/* Flags that every translation unit is compiled with, by gcc and clang alike, besides those of the target's march; separated by
 ** blanks. The bits depend on them. Whoever links adds -shared, and -lm at the end for targets without fma. */
 extern const char cg_flags[];
 
-/* ---- units of text (unit.c, emit.c) ------------------------------------------------------------------------------ */
+/* ---- translation units (translation_unit.c, emit.c) -------------------------------------------------------------- */
 
 /* The C type of a phase's function:
 **   void NAME_<phase>(void *const *mems, const int64_t *scalars, int64_t begin, int64_t end, char *scratch)
 ** runs tasks begin .. end - 1. scratch is 64-byte aligned, kern_scratch_bytes long, of the running thread. */
 typedef void cg_entry(void *const *mems, const int64_t *scalars, int64_t begin, int64_t end, char *scratch);
 
-/* Kernels that are compiled together. What they need (types, small functions) is printed once before them, and only
-** what they need; functions to be called that two kernels have the same are printed once. */
+/* A translation unit: kernels that are compiled together. The types and small functions that they need, and no others, are printed once
+** before them; of equal functions to be called one is printed. */
 struct cg_unit {
   struct base_heap *heap;
   const struct cg_target *target;
@@ -61,45 +62,46 @@ quern_status cg_unit_add(struct cg_unit *unit, const struct kern *kern) QUERN_NO
 quern_status cg_unit_text(const struct cg_unit *unit, struct base_str *str) QUERN_NODISCARD;
 
 /* ---- phases on a GPU (dialect.c) -------------------------------------------------------------------------------
-** CUDA: the kernel NAME_<phase>, with groups of CG_GROUP threads and these parameters: a pointer a memory of the kernel, an i64 a
-** scalar, i64 tasks, char *scratch, i64 stride. Thread t has the scratch from t stride bytes on.
-** With a table of n > 1 rows (cg_joined) the kernel is n launches at most: the first parameter is void *[n][memories] instead of the
-** pointers, by value, and blocks with blockIdx.y = i work with row i.
-** OpenCL: phases are numbered in the order in which they were added; the unit's kernel CG_ENTRY_OPENCL runs one, with groups of
-** CG_GROUP_OPENCL and these parameters: i32 phase, CG_BUFFERS buffers, a buffer of i64 that has for each memory of the kernel
+** CUDA: the kernel NAME_<phase>, with thread blocks of CG_BLOCK_THREADS and these parameters: one pointer per memory of the kernel, one i64
+** per scalar, i64 tasks, char *scratch, i64 stride. Thread t has the scratch from t stride bytes on.
+** With a table of n > 1 rows (cg_batched_launches) the kernel does n batched launches at most: the first parameter is void *[n][memories]
+** instead of the pointers, by value, and blocks with blockIdx.y = i work with row i.
+** OpenCL: phases are numbered in the order in which they were added; the unit's kernel CG_ENTRY_OPENCL runs one, with work-groups of
+** CG_BLOCK_THREADS_OPENCL and these parameters: i32 phase, CG_BUFFERS buffers, a buffer of i64 that has for each memory of the kernel
 ** the number of a buffer and an offset in bytes, then the scalars; i64 tasks, scratch, i64 stride. */
-enum { CG_GROUP = 256, CG_GROUP_OPENCL = 64, CG_BUFFERS = 12 };
+enum { CG_BLOCK_THREADS = 256, CG_BLOCK_THREADS_OPENCL = 64, CG_BUFFERS = 12 };
 #define CG_ENTRY_OPENCL "run"
 
-/* Rows of a kernel's table: how many launches can be made as one. 1: it has none. (dialect.c) */
-int cg_joined(const struct kern *kern, const struct cg_target *target);
+/* Rows of a kernel's table: how many launches can be batched into one. 1: there is no table. (dialect.c) */
+int cg_batched_launches(const struct kern *kern, const struct cg_target *target);
 
 /* Memories of a launch on a GPU begin at multiples of this, in bytes. */
 enum { CG_ALIGN = 16 };
 
-/* Lanes and threads (group.c). A phase whose values have fewer than CG_LEAST_GROUP lanes is run a task a thread, which has all lanes.
-** Others are run by a group of threads a task: kern_phase.group of them, 0: one a lane. Of a value with n lanes thread t has lanes
-** t own .. t own + own - 1, own = n / group; of one with fewer lanes than threads lane t mod n; and all threads have the same scalars.
-** Lanes of a thread that follow each other in memory are loaded and stored 16, 8 or 4 bytes at once where that many bytes divide the
-** place of the first, as far as index arithmetic shows it: zeros of constants, products, counters of loops and their sums; and with a
-** count, where they divide that too. A FOLD is done in the thread, then in its warp, then by one exchange between warps, the same
-** for several that follow each other.
-** Values of more than KERN_MAX_LANES lanes: in phases that have a group, without IF (OpenCL), CALL, SHUFFLE, DOT4, and BITCAST only
-** between dtypes of one size; LOW, HIGH and JOIN of as many lanes as there are threads at most.
-** In CUDA a block of a group that is one warp has several tasks (cg_shape.tasks).
-** They are kernels of their own in OpenCL too, named by their symbol, with the same parameters but the first; g has the
-** scratch from g group stride bytes on, g the number of the group, unless it lies in shared memory: then there are that many bytes of it. */
-enum { CG_LEAST_GROUP = 16, CG_SHARED_BYTES = 32768, CG_WARP = 32 };
-/* In CUDA scratch of more than CG_SHARED_BYTES is shared memory too, up to what the target has for a group. */
+/* SPMD: lanes are mapped to threads (thread_block.c). Where a phase's values have fewer than CG_LEAST_BLOCK lanes, one thread runs a task
+** and has all lanes. Other tasks are run by one thread block each, of kern_phase.block_threads threads (0: one per lane). Thread t has
+** lanes t own .. t own + own - 1 of a value with n lanes, own = n / block_threads; lane t mod n of one with fewer lanes than threads; and
+** all threads have the same scalars.
+** A thread loads and stores lanes that follow each other in memory 16, 8 or 4 bytes at once, where index arithmetic shows that so many
+** bytes divide the address of the first (zeros of constants, products, counters of loops and their sums) and the count. So the accesses
+** of a warp are coalesced. An HREDUCE is done in the thread, then in its warp, then by one exchange between warps, which several that
+** follow each other share.
+** Phases of thread blocks may have values of more than KERN_MAX_LANES lanes; they have no IF (OpenCL), CALL, SHUFFLE or DOT4, BITCAST
+** between dtypes of one size only, and LOW, HIGH and JOIN of as many lanes as there are threads at most.
+** In CUDA, where a task is run by one warp, a thread block has several tasks (cg_shape.tasks).
+** In OpenCL too, phases of work-groups are kernels of their own, named by their symbol, with the same parameters but the first. Work-group
+** g has the scratch from g block_threads stride bytes on, unless it lies in shared memory: then there are that many bytes of it. */
+enum { CG_LEAST_BLOCK = 16, CG_SHARED_BYTES = 32768, CG_WARP = 32 };
+/* In CUDA scratch of more than CG_SHARED_BYTES is shared memory too, up to what the target has for a thread block. */
 struct cg_shape {
-  int group; /* threads that run a task */
-  int tasks; /* that a block runs at a time; it has group * tasks threads */
+  int block_threads; /* threads that run a task */
+  int tasks;         /* that a thread block runs at a time; it has block_threads * tasks threads */
 };
 struct cg_shape cg_shape(const struct kern *kern, int phase, const struct cg_target *target);
-int cg_group(const struct kern *kern, int phase, const struct cg_target *target);
-int64_t cg_shared(const struct kern *kern, int phase, const struct cg_target *target);
+int cg_block_threads(const struct kern *kern, int phase, const struct cg_target *target);
+int64_t cg_shared_bytes(const struct kern *kern, int phase, const struct cg_target *target);
 /* Bytes of shared memory that a block of the phase must be given when it is launched. */
-int64_t cg_given(const struct kern *kern, int phase, const struct cg_target *target);
+int64_t cg_dynamic_shared_bytes(const struct kern *kern, int phase, const struct cg_target *target);
 /* Bytes of scratch that a thread of the target needs in the device's memory. */
 int64_t cg_scratch(const struct kern *kern, const struct cg_target *target);
 

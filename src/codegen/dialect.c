@@ -1,7 +1,7 @@
-/* codegen/dialect.c -- what differs between C, OpenCL C and CUDA C, as far as helpers.def does not say it
+/* codegen/dialect.c -- what differs between C, OpenCL C and CUDA C, as far as helpers.def does not describe it
 ** GPUs have scalar code: a vector is written lane by lane. Each phase is a function of the memories, the scalars and the tasks
 ** of one thread: the first, how many there are in all, and how far it is to the next. A phase of CUDA C is a kernel that calls it.
-** A unit of OpenCL C has one kernel for all phases, because compilers take much longer for many kernels than for long ones; it is given
+** A translation unit of OpenCL C has one kernel for all phases, since compilers take much longer for many kernels than for long ones; it gets
 ** where memories lie as numbers of buffers and offsets, so that one list of arguments serves all.
 ** tests: tests/codegen/test_gpu.c
 */
@@ -103,18 +103,18 @@ static void add_parameters(struct base_str *str, const struct cg_dialect *dialec
   base_str_printf(str, rest, dialect->global);
 }
 
-int cg_joined(const struct kern *kern, const struct cg_target *target) {
+int cg_batched_launches(const struct kern *kern, const struct cg_target *target) {
   enum { PARAMETER_BYTES = 4096, LEAST = 4 }; /* that any device and driver takes; of a table */
-  if (kern->joined < 2 || kern->n_mems == 0 || target->isa != CG_ISA_CUDA) return 1;
+  if (kern->max_batched < 2 || kern->n_mems == 0 || target->isa != CG_ISA_CUDA) return 1;
   int room = (PARAMETER_BYTES / (int)sizeof(int64_t) - kern->n_scalars - 3) / kern->n_mems, n = LEAST;
-  while (n < kern->joined) n *= 2; /* so that programs with a few more or less have the same text */
+  while (n < kern->max_batched) n *= 2; /* so that programs with a few more or less have the same text */
   return BASE_MAX(BASE_MIN(n, room), 1);
 }
 
-/* The parameters of a kernel of CUDA C. One whose launches may be joined is given a table of memories, a row a launch: blockIdx.y. */
+/* The parameters of a kernel of CUDA C. One whose launches may be joined is given a table of memories, one row per launch: blockIdx.y. */
 static void add_cuda_parameters(struct base_str *str, const struct cg_dialect *dialect, const struct kern *kern,
                                 const struct kern_fn *fn, const char *symbol, const struct cg_target *target) {
-  int joined = cg_joined(kern, target);
+  int joined = cg_batched_launches(kern, target);
   base_str_add(str, symbol);
   if (joined == 1) {
     add_parameters(str, dialect, fn, "i64 tasks, %schar *all, i64 stride) {\n");
@@ -135,7 +135,7 @@ static void add_cuda_parameters(struct base_str *str, const struct cg_dialect *d
 /* What stands before a kernel: its table. */
 static void add_table(struct base_str *str, const struct kern *kern, const char *symbol,
                       const struct cg_target *target) {
-  int joined = cg_joined(kern, target);
+  int joined = cg_batched_launches(kern, target);
   if (joined > 1) base_str_printf(str, "\nstruct table_%s {\n  void *at[%d][%d];\n};\n", symbol, joined, kern->n_mems);
 }
 
@@ -175,21 +175,21 @@ static void add_cuda(struct cg_unit *unit, const struct kern *kern, int phase, c
   const struct kern_fn *fn = e->fn;
   const struct cg_dialect *dialect = cg_dialect(unit->target);
   add_table(&unit->body, kern, symbol, unit->target);
-  int beside = kern->phases[phase].beside;
-  base_str_printf(&unit->body, "\nextern \"C\" __global__ void __launch_bounds__(%d", CG_GROUP);
+  int beside = kern->phases[phase].min_blocks_per_sm;
+  base_str_printf(&unit->body, "\nextern \"C\" __global__ void __launch_bounds__(%d", CG_BLOCK_THREADS);
   if (beside > 0) base_str_printf(&unit->body, ", %d", beside);
   base_str_add(&unit->body, ") ");
   add_cuda_parameters(&unit->body, dialect, kern, fn, symbol, unit->target);
   base_str_printf(&unit->body, "  const i64 thread = (i64)blockIdx.x * %d + threadIdx.x, step = (i64)gridDim.x * %d;\n",
-                  CG_GROUP, CG_GROUP);
+                  CG_BLOCK_THREADS, CG_BLOCK_THREADS);
   base_str_add(&unit->body, "  char *const scratch = all + thread * stride;\n");
   bool uniform = cg_is_uniform(&kern->phases[phase], (struct cg_shape){1, 1});
-  open_cuda_loop(&unit->body, e, uniform, CG_GROUP, "threadIdx.x", "thread");
+  open_cuda_loop(&unit->body, e, uniform, CG_BLOCK_THREADS, "threadIdx.x", "thread");
   if (e->text.n > 0) base_str_add_n(&unit->body, e->text.at, e->text.n);
   base_str_add(&unit->body, "  }\n}\n");
 }
 
-/* ---- phases of groups ------------------------------------------------------------------------------------- */
+/* ---- phases of thread blocks ------------------------------------------------------------------------------- */
 
 /* The parameters of a kernel of OpenCL, behind the first. */
 static void add_opencl_parameters(struct base_str *str) {
@@ -200,7 +200,7 @@ static void add_opencl_parameters(struct base_str *str) {
   base_str_add(str, "};\n");
 }
 
-static void open_opencl_group(struct base_str *str, const struct kern_fn *fn, const char *symbol, int group) {
+static void open_opencl_block(struct base_str *str, const struct kern_fn *fn, const char *symbol, int group) {
   base_str_printf(str, "\n__kernel __attribute__((reqd_work_group_size(%d, 1, 1))) void %s(", group, symbol);
   add_opencl_parameters(str);
   for (int i = 0; i < fn->n_mems; i++) {
@@ -215,13 +215,13 @@ static void open_opencl_group(struct base_str *str, const struct kern_fn *fn, co
                     "  const i64 number = get_group_id(0), step = get_num_groups(0);\n");
 }
 
-/* A block has several tasks where the group is a warp: each is a group of its own. */
-static void open_cuda_group(struct base_str *str, const struct kern *kern, int phase, const char *symbol,
+/* A block has several tasks where the block is a warp: each is a thread block of its own. */
+static void open_cuda_block(struct base_str *str, const struct kern *kern, int phase, const char *symbol,
                             struct cg_shape shape, const struct cg_target *target) {
   const struct kern_phase *p = &kern->phases[phase];
   add_table(str, kern, symbol, target);
-  base_str_printf(str, "\nextern \"C\" __global__ void __launch_bounds__(%d", shape.group * shape.tasks);
-  if (p->beside > 0) base_str_printf(str, ", %d", BASE_MAX(p->beside / shape.tasks, 1));
+  base_str_printf(str, "\nextern \"C\" __global__ void __launch_bounds__(%d", shape.block_threads * shape.tasks);
+  if (p->min_blocks_per_sm > 0) base_str_printf(str, ", %d", BASE_MAX(p->min_blocks_per_sm / shape.tasks, 1));
   base_str_add(str, ") ");
   add_cuda_parameters(str, cg_dialect(target), kern, kern->fns.at[p->fn], symbol, target);
   if (shape.tasks == 1)
@@ -233,29 +233,31 @@ static void open_cuda_group(struct base_str *str, const struct kern *kern, int p
                     shape.tasks, shape.tasks);
 }
 
-/* Shared memory: a box for what crosses lanes, and scratch. */
-static void add_group(struct cg_unit *unit, const struct kern *kern, int phase, const char *symbol,
-                      const struct cg_emit *e) {
+/* Shared memory: the exchange buffer for what crosses lanes, and scratch. */
+static void add_block_kernel(struct cg_unit *unit, const struct kern *kern, int phase, const char *symbol,
+                             const struct cg_emit *e) {
   const struct cg_dialect *dialect = cg_dialect(unit->target);
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
   struct base_str *body = &unit->body;
   struct cg_shape shape = cg_shape(kern, phase, unit->target);
-  long long shared = ((long long)cg_shared(kern, phase, unit->target) + 63) / 64 * 8; /* of a task, in u64 */
+  long long shared = ((long long)cg_shared_bytes(kern, phase, unit->target) + 63) / 64 * 8; /* of a task, in u64 */
   bool opencl = unit->target->isa == CG_ISA_OPENCL;
   const char *declare = opencl ? "__local __attribute__((aligned(16)))" : "__shared__ __align__(16)";
   if (opencl)
-    open_opencl_group(body, fn, symbol, shape.group);
+    open_opencl_block(body, fn, symbol, shape.block_threads);
   else
-    open_cuda_group(body, kern, phase, symbol, shape, unit->target);
-  if (opencl || shape.group > CG_WARP)
-    base_str_printf(body, "  %s u64 box[%d];\n", declare, 2 * cg_box(fn, shape.group, unit->target));
-  if (cg_given(kern, phase, unit->target) > 0)
+    open_cuda_block(body, kern, phase, symbol, shape, unit->target);
+  if (opencl || shape.block_threads > CG_WARP)
+    base_str_printf(body, "  %s u64 box[%d];\n", declare,
+                    2 * cg_exchange_elements(fn, shape.block_threads, unit->target));
+  if (cg_dynamic_shared_bytes(kern, phase, unit->target) > 0)
     base_str_add(body, "  extern __shared__ __align__(16) u64 inside[];\n  char *const scratch = (char *)");
   else if (shared > 0)
     base_str_printf(body, "  %s u64 inside[%lld];\n  %schar *const scratch = (%schar *)", declare, shared * shape.tasks,
                     dialect->shared, dialect->shared);
   else
-    base_str_printf(body, "  %schar *const scratch = all + number * %d * stride;\n", dialect->global, shape.group);
+    base_str_printf(body, "  %schar *const scratch = all + number * %d * stride;\n", dialect->global,
+                    shape.block_threads);
   if (shared > 0 && shape.tasks > 1)
     base_str_printf(body, "(inside + warp * %lld);\n", shared);
   else if (shared > 0)
@@ -270,8 +272,8 @@ void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, cons
   const struct kern_fn *fn = kern->fns.at[kern->phases[phase].fn];
   char symbol[512];
   cg_symbol(symbol, sizeof symbol, kern, phase);
-  if (cg_group(kern, phase, unit->target) > 1)
-    add_group(unit, kern, phase, symbol, e);
+  if (cg_block_threads(kern, phase, unit->target) > 1)
+    add_block_kernel(unit, kern, phase, symbol, e);
   else if (unit->target->isa == CG_ISA_OPENCL)
     add_opencl(unit, fn, symbol, e);
   else
@@ -282,7 +284,7 @@ void cg_gpu_phase(struct cg_unit *unit, const struct kern *kern, int phase, cons
 void cg_gpu_end(const struct cg_unit *unit, struct base_str *str) {
   if (unit->target->isa != CG_ISA_OPENCL || unit->entries.n == 0) return;
   base_str_printf(str, "\n__kernel __attribute__((reqd_work_group_size(%d, 1, 1))) void %s(i32 phase, ",
-                  CG_GROUP_OPENCL, CG_ENTRY_OPENCL);
+                  CG_BLOCK_THREADS_OPENCL, CG_ENTRY_OPENCL);
   add_opencl_parameters(str);
   base_str_add(str, "  __global char *const mine = all + get_global_id(0) * stride;\n"
                     "  switch (phase) {\n");

@@ -1,5 +1,5 @@
 /* codegen/emit.c -- functions and kernels as C: the frame around the instructions
-** in:    a verified kernel                        out: its text at the end of a unit
+** in:    a verified kernel                        out: its text at the end of a translation unit
 ** keeps: a function to be called is named by its text, so that equal ones are one
 ** tests: tests/codegen/test_c.c, tests/codegen/test_text.c
 */
@@ -47,7 +47,7 @@ static quern_status add_touched(struct cg_emit *e, size_t *bytes) {
     most = BASE_MAX(most, depth);
   }
   *bytes = 0;
-  if (!scatters || e->group == 1) return QUERN_STATUS_OK;
+  if (!scatters || e->block_threads == 1) return QUERN_STATUS_OK;
   *bytes = (most + 2) * cg_classes(e->fn);
   e->touched = base_alloc(e->unit->heap, *bytes);
   if (e->touched == NULL) return QUERN_STATUS_MEMORY;
@@ -83,12 +83,12 @@ static quern_status add_body(struct cg_emit *e) {
   return n > 0 ? cg_need(e->unit, e->text.at, e->text.n) : QUERN_STATUS_OK;
 }
 
-/* Whether each far OUT has memory of its own: one that takes an IN's has its lines in a cache. Whether stores past the
+/* Whether each streaming OUT has memory of its own: one that takes an IN's has its lines in a cache. Whether stores past the
 ** caches are to be waited for. */
-static bool add_far(const struct cg_emit *e, struct base_str *body) {
+static bool add_streaming(const struct cg_emit *e, struct base_str *body) {
   bool any = false;
   for (int i = 0; i < e->fn->n_mems; i++) {
-    if (!e->fn->mems[i].far) continue;
+    if (!e->fn->mems[i].streaming) continue;
     base_str_printf(body, "  const i64 far%d = 1", i);
     for (int k = 0; k < e->fn->n_mems; k++)
       if (e->fn->mems[k].role == KERN_IN) base_str_printf(body, " & (mems[%d] != mems[%d])", k, i);
@@ -117,7 +117,7 @@ static void add_phase(struct cg_emit *e, const char *symbol) {
   }
   for (int i = 0; i < e->fn->n_scalars; i++)
     if (scalars[i]) base_str_printf(body, "  const i64 s%d = scalars[%d];\n", i, i);
-  bool far = add_far(e, body);
+  bool far = add_streaming(e, body);
   base_str_add(body, "  for (i64 task = begin; task < end; task++) {\n");
   if (e->text.n > 0) base_str_add_n(body, e->text.at, e->text.n);
   base_str_add(body, "  }\n");
@@ -166,7 +166,7 @@ static quern_status add_callee(struct cg_emit *e, const char **name) {
 /* Whether all threads of a warp of a phase in CUDA run each instruction. */
 static bool has_whole_warps(const struct cg_emit *e, const struct kern_phase *phase) {
   if (e->unit->target->isa != CG_ISA_CUDA) return false;
-  if (e->group > 1) return e->group >= CG_WARP;
+  if (e->block_threads > 1) return e->block_threads >= CG_WARP;
   for (size_t i = 0; i < e->fn->insts.n; i++) {
     const struct kern_inst *x = &e->fn->insts.at[i];
     bool fixed =
@@ -195,12 +195,12 @@ static quern_status add_fn(struct cg_unit *unit, const struct kern *kern, size_t
                       .callees = names,
                       .scratch_at = at,
                       .phase = phase >= 0,
-                      .group = 1};
+                      .block_threads = 1};
   const struct kern_tasks *tasks = phase >= 0 ? &kern->phases[phase].tasks : NULL;
   if (tasks != NULL && tasks->scalar < 0) e.tasks = (tasks->mul + tasks->div - 1) / tasks->div;
   if (phase >= 0 && unit->target->base.gpu) {
-    e.group = cg_group(kern, phase, unit->target);
-    e.shared = cg_shared(kern, phase, unit->target) > 0;
+    e.block_threads = cg_block_threads(kern, phase, unit->target);
+    e.shared = cg_shared_bytes(kern, phase, unit->target) > 0;
     cg_forget(&e); /* the task before this one */
     e.whole_warps = has_whole_warps(&e, &kern->phases[phase]);
   }

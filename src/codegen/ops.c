@@ -24,16 +24,16 @@ struct operands {
 static void add_operand(void *self, struct base_str *str, char which) {
   const struct operands *o = self;
   kern_id arg = cg_inst(o->e, o->id)->arg[which - 'a'];
-  if (o->wide && cg_is_short(o->e, arg)) base_str_add(str, "(i64)");
+  if (o->wide && cg_is_i32(o->e, arg)) base_str_add(str, "(i64)");
   cg_value(o->e, str, arg, o->lo, o->n, o->width);
 }
 
 /* Whether arithmetic of i64 is done as such: its result, or something that goes into it, is no i32 in the text. */
 static bool is_wide(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
-  bool wide = x->dtype == QUERN_DTYPE_I64 && !cg_is_short(e, id);
+  bool wide = x->dtype == QUERN_DTYPE_I64 && !cg_is_i32(e, id);
   for (int i = 0; i < kern_ops[x->op].n_args; i++)
-    wide = wide || (cg_inst(e, x->arg[i])->dtype == QUERN_DTYPE_I64 && !cg_is_short(e, x->arg[i]));
+    wide = wide || (cg_inst(e, x->arg[i])->dtype == QUERN_DTYPE_I64 && !cg_is_i32(e, x->arg[i]));
   return wide && cg_dialect(e->unit->target)->scalar;
 }
 
@@ -87,13 +87,15 @@ static void piece_arithmetic(struct cg_emit *e, kern_id id, int lo, int n) {
        : n == 1             ? rule->bools
                             : rule->masks);
 }
-static void emit_arithmetic(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_arithmetic); }
+static void emit_arithmetic(struct cg_emit *e, kern_id id) {
+  cg_define(e, id, cg_vector_lanes(e, id), piece_arithmetic);
+}
 
 /* Lane == b - constant: a thread subtracts once, and compares with constants. */
 static void piece_eq(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]), *b = cg_inst(e, x->arg[1]);
   const struct kern_inst *less = b->op == KERN_SPLAT ? cg_inst(e, b->arg[0]) : NULL;
-  bool lane = e->group > 1 && n == 1 && a->op == KERN_LANE && a->dtype == QUERN_DTYPE_I32;
+  bool lane = e->block_threads > 1 && n == 1 && a->op == KERN_LANE && a->dtype == QUERN_DTYPE_I32;
   if (!lane || less == NULL || less->op != KERN_SUB || cg_inst(e, less->arg[1])->op != KERN_CONST) {
     piece_arithmetic(e, id, lo, n);
     return;
@@ -105,7 +107,7 @@ static void piece_eq(struct cg_emit *e, kern_id id, int lo, int n) {
   cg_own_lane(e, x->lanes, 0);
   base_str_printf(&e->text, ") == %uu)", from + (unsigned)lo);
 }
-static void emit_eq(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_eq); }
+static void emit_eq(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_eq); }
 
 /* In CUDA: whether an operand is a number, and no zero but 0: then the lesser or greater of it and another is one instruction. */
 static bool is_plain_number(const struct cg_emit *e, kern_id id) {
@@ -119,7 +121,7 @@ static bool is_plain_number(const struct cg_emit *e, kern_id id) {
   return true;
 }
 
-/* Where a comparison chooses between what it compares, it is one instruction on many processors. */
+/* Where a comparison chooses between what it compares, it is one instruction on many CPUs and GPUs. */
 static void piece_select(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *mask = cg_inst(e, x->arg[0]);
   bool picks = mask->op == KERN_LT && base_dtypes[x->dtype].class == BASE_FLOAT;
@@ -132,7 +134,7 @@ static void piece_select(struct cg_emit *e, kern_id id, int lo, int n) {
   else
     piece_arithmetic(e, id, lo, n);
 }
-static void emit_select(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_select); }
+static void emit_select(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_select); }
 
 /* By the bits of w where b is w - 1.5 2^23. */
 static void piece_scale(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -145,7 +147,7 @@ static void piece_scale(struct cg_emit *e, kern_id id, int lo, int n) {
   cg_value(e, &e->text, raised, lo, n, 4);
   base_str_add(&e->text, ")");
 }
-static void emit_scale(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_scale); }
+static void emit_scale(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_scale); }
 
 static void piece_div(struct cg_emit *e, kern_id id, int lo, int n) {
   if (cg_is_share(e, id))
@@ -153,9 +155,9 @@ static void piece_div(struct cg_emit *e, kern_id id, int lo, int n) {
   else
     piece_arithmetic(e, id, lo, n);
 }
-static void emit_div(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_div); }
+static void emit_div(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_div); }
 
-/* a | (b & c), which is one instruction on some processors. */
+/* a | (b & c), which is one instruction on some CPUs and GPUs. */
 static void piece_or(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   struct cg_fill with = {.d = cg_type_of(e, id, n)};
@@ -173,7 +175,7 @@ static void piece_or(struct cg_emit *e, kern_id id, int lo, int n) {
   }
   base_str_add(&e->text, ")");
 }
-static void emit_or(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_or); }
+static void emit_or(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_or); }
 
 /* By a constant that is less than the width it is the plain operator. */
 static void piece_shift(struct cg_emit *e, kern_id id, int lo, int n) {
@@ -185,7 +187,7 @@ static void piece_shift(struct cg_emit *e, kern_id id, int lo, int n) {
   fill(e, id, lo, n, x->op == KERN_SHL ? "($D)$a << " : "($D)$a >> ");
   base_str_printf(&e->text, "%d", (int)by->imm);
 }
-static void emit_shift(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_shift); }
+static void emit_shift(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_shift); }
 
 /* ---- all lanes as one ---------------------------------------------------------------------------------- */
 
@@ -196,12 +198,12 @@ static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
   struct cg_range range = e->ranges[x->arg[0]];
   bool is_div = x->op == KERN_IDIV, small = range.lo >= -(INT64_C(1) << 48) && range.hi <= INT64_C(1) << 48;
   long long by = (long long)x->imm;
-  bool is_short = cg_is_short(e, x->arg[0]) && by <= INT32_MAX;
+  bool is_short = cg_is_i32(e, x->arg[0]) && by <= INT32_MAX;
   const struct cg_dialect *dialect = cg_dialect(e->unit->target);
   if ((by & (by - 1)) == 0) {
     int shift = 0;
     while (by >> shift > 1) shift++;
-    if (cg_is_short(e, x->arg[0])) shift = BASE_MIN(shift, 31); /* all but the sign */
+    if (cg_is_i32(e, x->arg[0])) shift = BASE_MIN(shift, 31); /* all but the sign */
     fill(e, id, lo, n, is_div ? "($D)$a >> " : "$a & ");
     base_str_printf(&e->text, "%lld%s", is_div ? (long long)shift : by - 1, is_short ? "" : dialect->i64);
   } else if (n == 1 && range.lo >= 0) {
@@ -218,7 +220,7 @@ static void piece_division(struct cg_emit *e, kern_id id, int lo, int n) {
     base_str_printf(&e->text, "%lld%s)", by, cg_dialect(e->unit->target)->i64);
   }
 }
-static void emit_division(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_division); }
+static void emit_division(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_division); }
 
 /* ---- between types ------------------------------------------------------------------------------------- */
 
@@ -272,7 +274,7 @@ static int cast_width(const struct cg_emit *e, kern_id id) {
 }
 static void emit_cast(struct cg_emit *e, kern_id id) { cg_define(e, id, lanes_for(e, cast_width(e, id)), piece_cast); }
 
-/* A part is of as many bytes before and after. Bools are bytes here. */
+/* A vector is of as many bytes before and after. Bools are bytes here. */
 static void piece_bitcast(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]);
   int d_size = cg_size((int)x->dtype), a_size = cg_size((int)a->dtype);
@@ -285,7 +287,7 @@ static void piece_bitcast(struct cg_emit *e, kern_id id, int lo, int n) {
   if (from_bool) base_str_add(&e->text, " & 1)");
   base_str_add(&e->text, to_bool ? ") != 0)" : "))");
 }
-/* The same lane by lane: bits are put together from those of smaller lanes, or cut out of a larger one. */
+/* A bitcast lane by lane: bits are put together from those of smaller lanes, or cut out of a larger one. */
 static void piece_bits(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id), *a = cg_inst(e, x->arg[0]);
   int d_size = cg_size((int)x->dtype), a_size = cg_size((int)a->dtype), parts = BASE_MAX(d_size / a_size, 1);
@@ -302,7 +304,7 @@ static void piece_bits(struct cg_emit *e, kern_id id, int lo, int n) {
   base_str_add(&e->text, x->dtype == QUERN_DTYPE_BOOL ? ")) != 0)" : "))");
 }
 static void emit_bitcast(struct cg_emit *e, kern_id id) {
-  cg_define(e, id, cg_part(e, id), cg_dialect(e->unit->target)->scalar ? piece_bits : piece_bitcast);
+  cg_define(e, id, cg_vector_lanes(e, id), cg_dialect(e->unit->target)->scalar ? piece_bits : piece_bitcast);
 }
 
 /* ---- lanes --------------------------------------------------------------------------------------------- */
@@ -321,13 +323,13 @@ static void piece_const(struct cg_emit *e, kern_id id, int lo, int n) {
   base_str_add(&e->text, ")");
 }
 
-/* Compilers would rather make a constant anew in each turn of a loop, from memory, than keep it in a register: constants
+/* Compilers would rather make a constant anew in each iteration of a loop, from memory, than keep it in a register: constants
 ** are made before the loop, out of the compiler's sight. The letter of vector registers in asm, or NULL. */
 static const char *register_letter(const struct cg_emit *e, kern_id id) {
   static const char *const letters[] = {[CG_ISA_NEON] = "w", [CG_ISA_AVX2] = "x", [CG_ISA_AVX512] = "v"};
   const struct kern_inst *x = cg_inst(e, id);
   bool is_vector = x->op == KERN_CONST && x->lanes > 1 && x->imm != 0 && x->dtype != QUERN_DTYPE_BOOL; /* no mask */
-  bool fits = is_vector && cg_part(e, id) * cg_width(e, id) >= 16;
+  bool fits = is_vector && cg_vector_lanes(e, id) * cg_width(e, id) >= 16;
   return fits && e->unit->target->isa < BASE_COUNT(letters) ? letters[e->unit->target->isa] : NULL;
 }
 
@@ -353,13 +355,13 @@ static void add_loop_constants(struct cg_emit *e, kern_id loop) {
     e->loop[i] = CG_MADE;
     last = i;
     cg_facts(e, i);
-    for (int k = 0; k < x->lanes / cg_part(e, i); k++) {
+    for (int k = 0; k < x->lanes / cg_vector_lanes(e, i); k++) {
       cg_indent(e);
-      cg_type_add(&e->text, cg_type_of(e, i, cg_part(e, i)));
+      cg_type_add(&e->text, cg_type_of(e, i, cg_vector_lanes(e, i)));
       base_str_add(&e->text, " ");
       cg_name(e, &e->text, i, k);
       base_str_add(&e->text, " = ");
-      piece_const(e, i, 0, cg_part(e, i));
+      piece_const(e, i, 0, cg_vector_lanes(e, i));
       base_str_printf(&e->text, "; __asm__(\"\" : \"+%s\"(", letter);
       cg_name(e, &e->text, i, k);
       base_str_add(&e->text, "));\n");
@@ -372,16 +374,16 @@ static void piece_like(struct cg_emit *e, kern_id id, int lo, int n) {
 }
 
 static void emit_const(struct cg_emit *e, kern_id id) {
-  if (cg_part(e, id) == 1) return; /* scalars are literals where they are used */
+  if (cg_vector_lanes(e, id) == 1) return; /* scalars are literals where they are used */
   if (e->loop[id] == CG_MADE) return;
   bool made = e->loop[id] != KERN_NONE && register_letter(e, id) != NULL; /* another one is the same */
-  cg_define(e, id, cg_part(e, id), made ? piece_like : piece_const);
+  cg_define(e, id, cg_vector_lanes(e, id), made ? piece_like : piece_const);
 }
 
 /* ---- lanes that are threads ---------------------------------------------------------------------------------- */
 
 static void piece_lane(struct cg_emit *e, kern_id id, int lo, int n) {
-  if (e->group > 1) {
+  if (e->block_threads > 1) {
     fill(e, id, lo, n, "($D)(");
     cg_own_lane(e, cg_inst(e, id)->lanes, lo);
     base_str_add(&e->text, ")");
@@ -391,7 +393,7 @@ static void piece_lane(struct cg_emit *e, kern_id id, int lo, int n) {
   for (int i = 0; i < n; i++) base_str_printf(&e->text, i > 0 ? ", %d" : "%d", lo + i);
   base_str_add(&e->text, n > 1 ? "}" : "");
 }
-static void emit_lane(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_lane); }
+static void emit_lane(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_lane); }
 
 static void piece_splat(struct cg_emit *e, kern_id id, int lo, int n) {
   (void)lo;
@@ -400,7 +402,7 @@ static void piece_splat(struct cg_emit *e, kern_id id, int lo, int n) {
   cg_value(e, &e->text, x->arg[0], 0, 1, 4);
   base_str_add(&e->text, n > 1 ? ")" : "");
 }
-static void emit_splat(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_splat); }
+static void emit_splat(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_splat); }
 
 static void piece_sub(struct cg_emit *e, kern_id id, int lo, int n) { /* EXTRACT, LOW, HIGH */
   const struct kern_inst *x = cg_inst(e, id);
@@ -408,21 +410,21 @@ static void piece_sub(struct cg_emit *e, kern_id id, int lo, int n) { /* EXTRACT
   cg_value(e, &e->text, x->arg[0], first + lo, n, cg_width(e, id));
 }
 static void emit_sub(struct cg_emit *e, kern_id id) {
-  if (e->group > 1)
-    cg_exchange(e, id);
+  if (e->block_threads > 1)
+    cg_emit_exchange(e, id);
   else
-    cg_define(e, id, cg_part(e, id), piece_sub);
+    cg_define(e, id, cg_vector_lanes(e, id), piece_sub);
 }
 
 /* Lanes that lie anywhere: source[i] is the lane, of argument 0 and then of argument 1, that lane i is. */
 static void add_shuffle(struct cg_emit *e, kern_id id, int n, const int *source) {
   const struct kern_inst *x = cg_inst(e, id);
   int width = cg_width(e, id), lanes = cg_inst(e, x->arg[0])->lanes;
-  int part = BASE_MIN(lanes, lanes_for(e, width)); /* of the arguments */
-  int from[2] = {-1, -1};                          /* at most two parts can be taken by one shuffle */
-  bool few = part > 1;
+  int vector = BASE_MIN(lanes, lanes_for(e, width)); /* of the arguments */
+  int from[2] = {-1, -1};                            /* at most two parts can be taken by one shuffle */
+  bool few = vector > 1;
   for (int i = 0; i < n && few; i++) {
-    int k = source[i] / part;
+    int k = source[i] / vector;
     if (from[0] < 0) from[0] = k;
     if (k != from[0] && from[1] < 0) from[1] = k;
     few = k == from[0] || k == from[1];
@@ -430,15 +432,15 @@ static void add_shuffle(struct cg_emit *e, kern_id id, int n, const int *source)
   if (from[1] < 0) from[1] = from[0];
   if (few) base_str_add(&e->text, "__builtin_shufflevector(");
   for (int i = 0; few && i < 2; i++) {
-    int first = from[i] * part;
-    cg_value(e, &e->text, x->arg[first >= lanes], first % lanes, part, width);
+    int first = from[i] * vector;
+    cg_value(e, &e->text, x->arg[first >= lanes], first % lanes, vector, width);
     base_str_add(&e->text, i == 0 ? ", " : "");
   }
   if (!few) fill(e, id, 0, n, "($D){");
   for (int i = 0; i < n; i++) {
     if (few || i > 0) base_str_add(&e->text, ", ");
     if (few)
-      base_str_printf(&e->text, "%d", source[i] % part + (source[i] / part == from[0] ? 0 : part));
+      base_str_printf(&e->text, "%d", source[i] % vector + (source[i] / vector == from[0] ? 0 : vector));
     else {
       if (x->dtype == QUERN_DTYPE_BOOL) base_str_add(&e->text, "-");
       cg_value(e, &e->text, x->arg[source[i] >= lanes], source[i] % lanes, 1, width);
@@ -450,7 +452,7 @@ static void add_shuffle(struct cg_emit *e, kern_id id, int n, const int *source)
 static void piece_join(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   int source[KERN_MAX_LANES], half = x->lanes / 2;
-  if (e->group > 1) {
+  if (e->block_threads > 1) {
     base_str_printf(&e->text, "(lane & %d) != 0 ? ", half);
     fill(e, id, lo, n, "$b : $a");
     return;
@@ -462,7 +464,7 @@ static void piece_join(struct cg_emit *e, kern_id id, int lo, int n) {
   for (int i = 0; i < n; i++) source[i] = lo + i;
   add_shuffle(e, id, n, source);
 }
-static void emit_join(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_join); }
+static void emit_join(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_join); }
 
 static void piece_shuffle(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
@@ -473,7 +475,7 @@ static void piece_shuffle(struct cg_emit *e, kern_id id, int lo, int n) {
   else
     add_shuffle(e, id, n, source);
 }
-static void emit_shuffle(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_shuffle); }
+static void emit_shuffle(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_shuffle); }
 
 /* ---- tables and dot products --------------------------------------------------------------------------- */
 
@@ -574,7 +576,7 @@ static void piece_dot4(struct cg_emit *e, kern_id id, int lo, int n) {
   }
   base_str_add(&e->text, ")");
 }
-static void emit_dot4(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_dot4); }
+static void emit_dot4(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_dot4); }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
@@ -589,7 +591,7 @@ static void add_address(struct cg_emit *e, kern_id memory, kern_id index, int lo
   if (lo != 0) base_str_printf(&e->text, " + %d", lo);
 }
 
-/* The lanes that count, for a part that begins at lane lo. */
+/* The lanes that count, for a vector that begins at lane lo. */
 static void add_count(struct cg_emit *e, kern_id count, int lo) {
   cg_value(e, &e->text, count, 0, 1, 8);
   if (lo != 0) base_str_printf(&e->text, " - %d", lo);
@@ -616,13 +618,13 @@ static void emit_load(struct cg_emit *e, kern_id id) {
   if (e->unit->target->base.gpu)
     cg_gpu_load(e, id);
   else
-    cg_define(e, id, cg_part(e, id), piece_load);
+    cg_define(e, id, cg_vector_lanes(e, id), piece_load);
 }
 
-/* The number of the far OUT that a store of a phase is to, or -1. */
-static int far_of(const struct cg_emit *e, const struct kern_inst *store) {
+/* The number of the streaming OUT that a store of a phase is to, or -1. */
+static int streaming_of(const struct cg_emit *e, const struct kern_inst *store) {
   const struct kern_inst *mem = cg_inst(e, store->arg[0]);
-  return mem->op == KERN_MEM && store->arg[3] == KERN_NONE && e->fn->mems[mem->imm].far ? (int)mem->imm : -1;
+  return mem->op == KERN_MEM && store->arg[3] == KERN_NONE && e->fn->mems[mem->imm].streaming ? (int)mem->imm : -1;
 }
 
 static void emit_stream(struct cg_emit *e, const struct kern_inst *x, int far, int lo, int n) {
@@ -641,10 +643,10 @@ static void emit_store(struct cg_emit *e, kern_id id) {
     cg_gpu_store(e, id);
     return;
   }
-  int n = cg_part(e, x->arg[2]);
+  int n = cg_vector_lanes(e, x->arg[2]);
   bool is_mask = value->dtype == QUERN_DTYPE_BOOL && n > 1;
   struct cg_fill with = {.d = memory_type(value->dtype, n)};
-  int far = n > 1 && !is_mask ? far_of(e, x) : -1;
+  int far = n > 1 && !is_mask ? streaming_of(e, x) : -1;
   for (int lo = 0; lo < value->lanes; lo += n) {
     bool partial = x->arg[3] != KERN_NONE;
     if (far >= 0) {
@@ -664,20 +666,20 @@ static void emit_store(struct cg_emit *e, kern_id id) {
 }
 
 /* Into the second-level cache: what is worked on meanwhile fills the first. */
-/* Of CUDA: the threads of a group ask for a line each, into the cache that all share. */
+/* Of CUDA: the threads of a block ask for a line each, into the cache that all share. */
 static void emit_prefetch_lines(struct cg_emit *e, kern_id id) {
   enum { LINE = 128 };
   const struct kern_inst *x = cg_inst(e, id);
   long long lines = (long long)(x->imm * (int64_t)base_dtypes[x->dtype].size / LINE);
-  if (e->unit->target->isa != CG_ISA_CUDA || e->group == 1 || lines == 0) return;
+  if (e->unit->target->isa != CG_ISA_CUDA || e->block_threads == 1 || lines == 0) return;
   cg_indent(e);
-  if (lines > e->group)
-    base_str_printf(&e->text, "for (i32 p = lane; p < %lld; p += %d) ", lines, e->group);
+  if (lines > e->block_threads)
+    base_str_printf(&e->text, "for (i32 p = lane; p < %lld; p += %d) ", lines, e->block_threads);
   else
     base_str_printf(&e->text, "if (lane < %lld) ", lines);
   base_str_add(&e->text, "asm volatile(\"prefetch.global.L2 [%0];\" :: \"l\"((const char *)(");
   add_address(e, x->arg[0], x->arg[1], 0);
-  base_str_printf(&e->text, ") + %s * %d));\n", lines > e->group ? "p" : "lane", LINE);
+  base_str_printf(&e->text, ") + %s * %d));\n", lines > e->block_threads ? "p" : "lane", LINE);
 }
 
 static void emit_prefetch(struct cg_emit *e, kern_id id) {
@@ -724,26 +726,26 @@ static void emit_scatter(struct cg_emit *e, kern_id id) {
   if (is_for_gpu(e, id)) cg_gpu_store(e, id);
 }
 
-static void piece_pick(struct cg_emit *e, kern_id id, int lo, int n) {
+static void piece_deinterleave(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   int each = cg_inst(e, x->arg[0])->lanes / x->lanes;
   cg_value(e, &e->text, x->arg[0], lo * each + (int)x->imm, n, cg_width(e, id));
 }
-static void emit_pick(struct cg_emit *e, kern_id id) {
-  if (is_for_gpu(e, id)) cg_define(e, id, 1, piece_pick);
+static void emit_deinterleave(struct cg_emit *e, kern_id id) {
+  if (is_for_gpu(e, id)) cg_define(e, id, 1, piece_deinterleave);
 }
 
-static void piece_weave(struct cg_emit *e, kern_id id, int lo, int n) {
+static void piece_interleave(struct cg_emit *e, kern_id id, int lo, int n) {
   cg_value(e, &e->text, cg_inst(e, id)->arg[lo % 2], lo / 2, n, cg_width(e, id));
 }
-static void emit_weave(struct cg_emit *e, kern_id id) {
-  if (is_for_gpu(e, id)) cg_define(e, id, 1, piece_weave);
+static void emit_interleave(struct cg_emit *e, kern_id id) {
+  if (is_for_gpu(e, id)) cg_define(e, id, 1, piece_interleave);
 }
 
-/* ---- units for matrices ---------------------------------------------------------------------------------- */
+/* ---- tensor cores ---------------------------------------------------------------------------------- */
 
 static bool is_for_cuda(struct cg_emit *e, kern_id id) {
-  bool warps = e->group % CG_WARP == 0 && e->group > 0;
+  bool warps = e->block_threads % CG_WARP == 0 && e->block_threads > 0;
   bool alone = cg_inst(e, id)->op == KERN_TF32 || cg_inst(e, id)->op == KERN_EXP2; /* each lane by itself */
   if (e->unit->target->isa == CG_ISA_CUDA && (warps || alone)) return true;
   if (e->status == QUERN_STATUS_OK)
@@ -756,14 +758,14 @@ static void emit_for_cuda(struct cg_emit *e, kern_id id) {
   if (is_for_cuda(e, id)) emit_arithmetic(e, id);
 }
 
-static void piece_swap(struct cg_emit *e, kern_id id, int lo, int n) {
+static void piece_shuffle_xor(struct cg_emit *e, kern_id id, int lo, int n) {
   const struct kern_inst *x = cg_inst(e, id);
   base_str_add(&e->text, "__shfl_xor_sync(0xffffffffu, ");
   cg_value(e, &e->text, x->arg[0], lo, n, 4);
   base_str_printf(&e->text, ", %d)", (int)x->imm);
 }
-static void emit_swap(struct cg_emit *e, kern_id id) {
-  if (is_for_cuda(e, id)) cg_define(e, id, 1, piece_swap);
+static void emit_shuffle_xor(struct cg_emit *e, kern_id id) {
+  if (is_for_cuda(e, id)) cg_define(e, id, 1, piece_shuffle_xor);
 }
 
 /* What the instruction has for column t of a is our 2 t, for t + 4 our 2 t + 1, and for rows of b the same: terms are added in any order,
@@ -798,7 +800,7 @@ static void begin_pointer(struct cg_emit *e, kern_id id) {
 }
 static void emit_local(struct cg_emit *e, kern_id id) {
   bool waited = e->touched != NULL && !(e->loaded || e->stored || e->busy[0] || e->busy[1]);
-  if (e->group > 1 && !waited)
+  if (e->block_threads > 1 && !waited)
     cg_barrier(e); /* something else may have lain there: another LOCAL, or this one of the last task */
   begin_pointer(e, id);
   base_str_printf(&e->text, "(%s", cg_qualifier(e, id));
@@ -820,7 +822,7 @@ static void emit_for(struct cg_emit *e, kern_id id) {
   add_loop_constants(e, id);
   cg_before_loop(e, id);
   cg_indent(e);
-  bool is_short = cg_is_short(e, id) && e->ranges[id].hi <= INT32_MAX - x->imm; /* where it ends, too */
+  bool is_short = cg_is_i32(e, id) && e->ranges[id].hi <= INT32_MAX - x->imm; /* where it ends, too */
   base_str_printf(&e->text, is_short ? "for (i32 v%d = " : "for (i64 v%d = ", (int)id);
   cg_value(e, &e->text, x->arg[0], 0, 1, 8);
   base_str_printf(&e->text, "; v%d < ", (int)id);
@@ -856,16 +858,16 @@ static void emit_end(struct cg_emit *e, kern_id id) {
 static void piece_copy(struct cg_emit *e, kern_id id, int lo, int n) { /* VAR, GET */
   cg_value(e, &e->text, cg_inst(e, id)->arg[0], lo, n, cg_width(e, id));
 }
-static void emit_copy(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_part(e, id), piece_copy); }
+static void emit_copy(struct cg_emit *e, kern_id id) { cg_define(e, id, cg_vector_lanes(e, id), piece_copy); }
 
 static void emit_set(struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id);
-  int part = cg_part(e, x->arg[0]);
-  for (int lo = 0; lo < part * cg_parts(e, x->arg[0]); lo += part) {
+  int vector = cg_vector_lanes(e, x->arg[0]);
+  for (int lo = 0; lo < vector * cg_vectors(e, x->arg[0]); lo += vector) {
     cg_indent(e);
-    cg_name(e, &e->text, x->arg[0], lo / part);
+    cg_name(e, &e->text, x->arg[0], lo / vector);
     base_str_add(&e->text, " = ");
-    cg_value(e, &e->text, x->arg[1], lo, part, cg_width(e, x->arg[0]));
+    cg_value(e, &e->text, x->arg[1], lo, vector, cg_width(e, x->arg[0]));
     base_str_add(&e->text, ";\n");
   }
 }
@@ -953,16 +955,16 @@ static void emit_call(struct cg_emit *e, kern_id id) {
 #define RULE_BITCAST ONLY(emit_bitcast)
 #define RULE_SPLAT ONLY(emit_splat)
 #define RULE_EXTRACT ONLY(emit_sub)
-#define RULE_PICK ONLY(emit_pick)
+#define RULE_DEINTERLEAVE ONLY(emit_deinterleave)
 #define RULE_LOW ONLY(emit_sub)
 #define RULE_HIGH ONLY(emit_sub)
 #define RULE_JOIN ONLY(emit_join)
-#define RULE_FOLD ONLY(cg_fold)
+#define RULE_HREDUCE ONLY(cg_emit_hreduce)
 #define RULE_SHUFFLE ONLY(emit_shuffle)
 #define RULE_TABLE ONLY(emit_table)
 #define RULE_DOT4 ONLY(emit_dot4)
-#define RULE_WEAVE ONLY(emit_weave)
-#define RULE_SWAP ONLY(emit_swap)
+#define RULE_INTERLEAVE ONLY(emit_interleave)
+#define RULE_SHUFFLE_XOR ONLY(emit_shuffle_xor)
 #define RULE_TF32                                                                                                      \
   { emit_for_cuda, "tf32_$D($a)", NULL, NULL, NULL }
 #define RULE_EXP2                                                                                                      \

@@ -1,4 +1,4 @@
-/* codegen/signs.c -- what is known of the signs of floats, and the shorter ways that it allows on GPUs
+/* codegen/signs.c -- what is known of the signs of floats, and the shorter code that it allows on GPUs
 ** The exponential of what is not positive needs no clamp from above and is scaled in one direction; y / (1 + y) and 1 / (1 + y) of
 ** such an exponential need none of what a division does for numbers that are very large or very small. All give the same bits.
 ** tests: tests/codegen/test_signs.c
@@ -40,7 +40,7 @@ static bool is_opposite(const struct cg_emit *e, kern_id a, kern_id b) {
   return false;
 }
 
-/* That of what is chosen when x < 0 is `less`. */
+/* The sign of what is chosen when x < 0 is `less`. */
 static int sign_where(const struct cg_emit *e, kern_id chosen, kern_id x, bool less) {
   int known = less ? NOT_POSITIVE : NOT_NEGATIVE;
   return e->signs[chosen] | (chosen == x ? known : 0) | (is_opposite(e, chosen, x) ? flip(known) : 0);
@@ -90,7 +90,7 @@ void cg_sign(struct cg_emit *e, kern_id id) {
   e->signs[id] = is_float ? (unsigned char)sign_of(e, x) : 0;
 }
 
-/* ---- shorter ways ------------------------------------------------------------------------------------------ */
+/* ---- shorter code ------------------------------------------------------------------------------------------ */
 
 bool cg_is_second(const struct cg_emit *e, kern_id id) {
   const struct kern_inst *x = cg_inst(e, id), *mask = cg_inst(e, x->arg[0]), *most = cg_inst(e, x->arg[1]);

@@ -1,4 +1,4 @@
-/* codegen/target.c -- the rows of targets.def, and which of them this processor runs
+/* codegen/target.c -- the rows of targets.def, and which of them this CPU runs
 ** see: targets.def      tests: tests/codegen/test_target.c
 */
 #include "codegen/codegen.h"
@@ -63,9 +63,9 @@ const struct cg_target cg_gpus[] = {
     .threads = THREADS,                                                                                                \
     .gpu = true,                                                                                                       \
     .shared_bytes = SHARED * 1024,                                                                                     \
-    .processors = PROCESSORS,                                                                                          \
-    .processor_threads = HELD,                                                                                         \
-    .processor_registers = REGISTERS * 1024},                                                                          \
+    .multiprocessors = PROCESSORS,                                                                                     \
+    .max_threads_per_sm = HELD,                                                                                        \
+    .registers_per_sm = REGISTERS * 1024},                                                                             \
    CG_ISA_##ISA,                                                                                                       \
    FLAGS},
 #include "codegen/targets.def"
@@ -117,9 +117,9 @@ quern_status cg_target_parse(struct cg_target *target, const char *text) {
     while (bit < BASE_COUNT(names) && (strlen(names[bit]) != n || strncmp(names[bit], at, n) != 0)) bit++;
     QUERN_CHECK(bit < BASE_COUNT(names) && row->isa == CG_ISA_CUDA, INVALID,
                 "target '%s': '%.*s' is no library of it; those of sm_* are blas, dnn, and mma", text, (int)n, at);
-    target->base.libraries |= 1 << bit;
-    QUERN_CHECK((target->base.libraries & BASE_UNITS_MMA) == 0 || cg_target_has_mma(target), INVALID,
-                "target '%s': its units for matrices do not take f32; those from sm_80 on do", text);
+    target->base.capabilities |= 1 << bit;
+    QUERN_CHECK((target->base.capabilities & BASE_TENSOR_CORES) == 0 || cg_target_has_mma(target), INVALID,
+                "target '%s': its tensor cores do not take f32; those from sm_80 on do", text);
   }
   return QUERN_STATUS_OK;
 }
@@ -136,7 +136,7 @@ bool cg_target_runs(const struct cg_target *target) {
 
 /* ---- caches -------------------------------------------------------------------------------------------- */
 
-/* The first word of a file of the kernel's description of cache `index` of processor 0. */
+/* The first word of a file of the kernel's description of cache `index` of CPU 0. */
 static bool cache_word(int index, const char *file, char word[32]) {
   char path[96];
   snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, file);

@@ -1,4 +1,4 @@
-/* engine/branches.c -- which steps of a run need not wait for each other
+/* engine/branches.c -- dependencies between the launch groups of a captured run
 ** Small steps that follow each other, such as the updates of small parameters, take less time than the device needs to begin one. Those of
 ** a row of them that touch nothing in common are put side by side, on a few lanes; a step that is not small comes after
 ** all before it, and all after it come after it.
@@ -10,14 +10,14 @@
 enum { LANES = 8, MOST_ROW = 512 };
 static const double SMALL_BYTES = 128e6, SMALL_FLOPS = 1e9;
 
-/* Of a set of steps: whether it is small as a whole. */
-static bool is_small(const quern_program *program, const struct engine_order *order, int set) {
+/* Whether a launch group is small as a whole. */
+static bool is_small(const quern_program *program, const struct engine_launch_order *order, int group) {
   double bytes = 0, flops = 0;
-  for (int i = order->first[set]; i < order->first[set + 1]; i++) {
-    const struct engine_step *step = &order->part->steps[order->steps[i]];
+  for (int i = order->first[group]; i < order->first[group + 1]; i++) {
+    const struct engine_step *step = &order->subprogram->steps[order->steps[i]];
     if (step->kind != PLAN_KERNEL && step->kind != PLAN_COPY) return false;
     const struct kern_cost *cost = step->kind == PLAN_KERNEL ? &program->kernels[step->kernel]->cost : NULL;
-    bytes += cost != NULL ? cost->bytes : (double)order->part->buffers[step->buffers[0]].bytes;
+    bytes += cost != NULL ? cost->bytes : (double)order->subprogram->buffers[step->buffers[0]].bytes;
     flops += cost != NULL ? cost->flops : 0;
   }
   return bytes < SMALL_BYTES && flops < SMALL_FLOPS;
@@ -44,13 +44,13 @@ static int add(int n, int *steps, int step) {
   return n;
 }
 
-/* What step i of a row comes after: of each lane the last that it meets. It goes on with the lane of which it meets the end, or opens
-** one, or takes its turn on one of them. Gives how many there are. */
-static int add_small(const struct engine_order *order, struct row *row, int i, int *lane_of, int *steps) {
+/* What launch group i of a row depends on: of each lane the last that conflicts with it. It continues the lane whose end conflicts, opens
+** a lane, or goes to one of them, round-robin. Returns how many there are. */
+static int add_small(const struct engine_launch_order *order, struct row *row, int i, int *lane_of, int *steps) {
   int met[LANES], lane = NONE, n = 0;
   for (int l = 0; l < LANES; l++) met[l] = NONE;
   for (int k = i - 1; k >= row->first; k--)
-    if (met[lane_of[k]] == NONE && engine_order_meet(order, k, i)) met[lane_of[k]] = k;
+    if (met[lane_of[k]] == NONE && engine_launch_groups_conflict(order, k, i)) met[lane_of[k]] = k;
   for (int l = 0; l < row->n; l++)
     if (met[l] != NONE && met[l] == row->last[l]) lane = l;
   if (lane == NONE) lane = row->n < LANES ? row->n++ : (i - row->first) % LANES;
@@ -70,20 +70,20 @@ static int add_large(struct row *row, int i, int *steps) {
   return n;
 }
 
-struct engine_branches *engine_branches_new(quern_instance *instance, const struct engine_order *order) {
+struct engine_branches *engine_branches_new(quern_instance *instance, const struct engine_launch_order *order) {
   size_t n = (size_t)order->n, bytes;
   if (!base_size(n, (LANES + 2) * sizeof(int), sizeof(struct engine_branches) + sizeof(int), &bytes)) return NULL;
   struct engine_branches *b = base_alloc_zero(&instance->heap, bytes);
   if (b == NULL) return NULL;
   b->bytes = bytes;
   b->first = (int *)(b + 1);
-  b->sets = b->first + n + 1;
-  int *lane_of = b->sets + n * LANES, at = 0;
+  b->groups = b->first + n + 1;
+  int *lane_of = b->groups + n * LANES, at = 0;
   struct row row = row_behind(NONE);
   for (int i = 0; i < order->n; i++) {
     bool small = is_small(instance->program, order, i) && i - row.first < MOST_ROW;
     b->first[i] = at;
-    at += small ? add_small(order, &row, i, lane_of, b->sets + at) : add_large(&row, i, b->sets + at);
+    at += small ? add_small(order, &row, i, lane_of, b->groups + at) : add_large(&row, i, b->groups + at);
   }
   b->first[n] = at;
   return b;

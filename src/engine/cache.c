@@ -15,7 +15,7 @@ static void add_text(struct engine_key *key, const char *text) {
 
 /* ---- the graph ------------------------------------------------------------------------------------------- */
 
-/* The keys of sub-graphs that were met: each is made once, however many nodes have it. */
+/* The keys of subgraphs that were met: each is made once, however many nodes have it. */
 struct inside {
   struct base_arena arena;
   struct base_map graphs;
@@ -63,8 +63,8 @@ static quern_status add_attrs(struct inside *inside, struct engine_key *key, con
   return QUERN_STATUS_OK;
 }
 
-/* Nodes by their places in the order; recursion is as deep as sub-graphs lie in sub-graphs. Attributes
-** come last, because the order of a sub-graph takes the marks of this one. */
+/* Nodes by their places in the order; recursion is as deep as subgraphs lie in subgraphs. Attributes
+** come last, because the order of a subgraph takes the marks of this one. */
 static quern_status add_graph(struct inside *inside, struct engine_key *key, quern_context *ctx, size_t n,
                               quern_tensor *const *roots) {
   struct ir_order order;
@@ -105,14 +105,21 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
   add_text(key, o->passes != NULL ? o->passes : "");
   add_text(key, base_env_get(BASE_ENV_PASS));
   add_text(key, t->name);
-  const uint64_t numbers[] = {(uint64_t)o->optimise, (uint64_t)o->memory_limit,
-                              (uint64_t)o->numerics, (uint64_t)o->optimize_for,
-                              o->inference,          (uint64_t)t->threads,
-                              (uint64_t)t->l1_bytes, (uint64_t)t->l2_bytes,
-                              (uint64_t)t->l3_bytes, o->n_updates,
-                              b->request->n_outputs, b->wisdom.hash,
-                              o->n_leading,          o->recompute,
-                              (uint64_t)t->libraries};
+  const uint64_t numbers[] = {(uint64_t)o->optimise,
+                              (uint64_t)o->memory_limit,
+                              (uint64_t)o->numerics,
+                              (uint64_t)o->optimize_for,
+                              o->inference,
+                              (uint64_t)t->threads,
+                              (uint64_t)t->l1_bytes,
+                              (uint64_t)t->l2_bytes,
+                              (uint64_t)t->l3_bytes,
+                              o->n_updates,
+                              b->request->n_outputs,
+                              b->wisdom.hash,
+                              o->n_leading,
+                              o->recompute,
+                              (uint64_t)t->capabilities};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
   for (size_t i = 0; i < b->inputs.n; i++) {
     bool donated = false;
@@ -223,7 +230,7 @@ static void write_constants(struct codec *c, const struct engine_build *b, const
     for (size_t i = 0; i < b->leaves.n; i++) {
       const struct plan_leaf *leaf = &b->leaves.at[i];
       int64_t at = leaf->at;
-      if (leaf->place != PLAN_CONST || engine_constant_data(leaf->tensor) == NULL) continue;
+      if (leaf->memory != PLAN_CONST || engine_constant_data(leaf->tensor) == NULL) continue;
       n += pass == 0;
       if (pass == 1) codec_i64(c, &at);
       if (pass == 1) write_source(c, leaf->tensor, buffers);

@@ -1,14 +1,14 @@
 /* engine/canon.c -- a graph in an order of its own: the same for graphs of one structure, whenever they were made
-** A node's label says what it computes, with leaves known by type alone. From the roots on, sources before users and
+** A node's label describes what it computes, with leaves known by type alone. From the roots on, sources before users and
 ** those of commutative ops by label, each node has its place; leaves are numbered as they come.
-** keeps: recursion is as deep as sub-graphs lie in sub-graphs; equal sub-graphs are looked at once
+** keeps: recursion is as deep as subgraphs lie in subgraphs; equal subgraphs are looked at once
 ** tests: tests/engine/test_eager.c
 */
 #include "engine/engine.h"
 
 /* ---- labels --------------------------------------------------------------------------------------------- */
 
-/* What sub-graphs compute, as far as they were met. */
+/* What subgraphs compute, as far as they were met. */
 struct labels {
   struct base_arena *arena;
   struct base_map graphs;

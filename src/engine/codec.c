@@ -114,8 +114,8 @@ static void codec_control(struct codec *c, struct engine_control **control) {
   codec_int(c, &x->scanned);
   codec_i64(c, &x->trip);
   codec_bool(c, &x->reverse);
-  codec_i64s(c, x->n_src, &x->src_turn);
-  codec_i64s(c, x->n_out, &x->out_turn);
+  codec_i64s(c, x->n_src, &x->src_stride);
+  codec_i64s(c, x->n_out, &x->out_stride);
   codec_ints(c, x->carries, &x->in_place);
 }
 
@@ -124,7 +124,7 @@ static void codec_step(struct codec *c, struct engine_step *s) {
   codec_int(c, &s->kernel);
   codec_int(c, &s->n_buffers);
   codec_ints(c, s->n_buffers, &s->buffers);
-  codec_bool(c, &s->recomputed);
+  codec_bool(c, &s->rematerialized);
   codec_bool(c, &s->scratch);
   codec_string(c, &s->kind_name);
   codec_string(c, &s->ops);
@@ -138,7 +138,7 @@ static void codec_step(struct codec *c, struct engine_step *s) {
 }
 
 static void codec_buffer(struct codec *c, struct engine_buffer *b) {
-  b->place = (enum plan_place)codec_enum(c, (int)b->place, PLAN_RESULT + 1);
+  b->place = (enum plan_memory_kind)codec_enum(c, (int)b->place, PLAN_RESULT + 1);
   codec_i64(c, &b->at);
   codec_i64(c, &b->bytes);
   codec_int(c, &b->first);
@@ -151,7 +151,7 @@ static void codec_plan_memory(struct codec *c, struct plan_memory *m) {
   codec_all(c, BASE_COUNT(all), all);
 }
 
-static void codec_part(struct codec *c, struct engine_part *p) {
+static void codec_subprogram(struct codec *c, struct engine_subprogram *p) {
   codec_int(c, &p->n_steps);
   codec_int(c, &p->n_buffers);
   codec_int(c, &p->n_params);
@@ -192,7 +192,7 @@ static void codec_matrix(struct codec *c, struct kern_matrix *m) {
 
 static void codec_gemm(struct codec *c, struct kern_gemm *g) {
   int64_t *const extents[] = {&g->batch, &g->rows, &g->columns, &g->terms};
-  struct kern_matrix *const matrices[] = {&g->a, &g->b, &g->y, &g->add, &g->kept};
+  struct kern_matrix *const matrices[] = {&g->a, &g->b, &g->y, &g->add, &g->aux};
   int *const vectors[] = {&g->bias, &g->a_sums, &g->y_sums};
   for (size_t i = 0; i < BASE_COUNT(extents); i++) codec_i64(c, extents[i]);
   for (size_t i = 0; i < BASE_COUNT(matrices); i++) codec_matrix(c, matrices[i]);
@@ -221,10 +221,10 @@ static void codec_attention(struct codec *c, struct kern_attention *a) {
   codec_int(c, &a->lse);
 }
 
-static void codec_call(struct codec *c, struct kern_call *call) {
-  call->kind = (enum kern_call_kind)codec_enum(c, (int)call->kind, KERN_CALL_ATTENTION_BACK + 1);
-  if (call->kind == KERN_CALL_NONE) return;
-  if (call->kind == KERN_CALL_GEMM)
+static void codec_call(struct codec *c, struct kern_library_call *call) {
+  call->kind = (enum kern_library_kind)codec_enum(c, (int)call->kind, KERN_LIBRARY_ATTENTION_BACK + 1);
+  if (call->kind == KERN_LIBRARY_NONE) return;
+  if (call->kind == KERN_LIBRARY_GEMM)
     codec_gemm(c, &call->gemm);
   else
     codec_attention(c, &call->attention);
@@ -237,18 +237,19 @@ static void codec_mem(struct codec *c, struct kern_mem *m) {
   m->role = (enum kern_role)codec_enum(c, (int)m->role, KERN_WORK + 1);
   codec_i64(c, &m->count);
   codec_int(c, &m->alias);
-  codec_int(c, &m->spot);
+  codec_int(c, &m->in_place_class);
   codec_i64(c, &m->row);
-  codec_bool(c, &m->far);
+  codec_bool(c, &m->streaming);
 }
 
 static void codec_phase(struct codec *c, struct kern_phase *p) {
-  int64_t *const all[] = {&p->tasks.mul, &p->tasks.div, &p->first.mul, &p->first.add, &p->first.div, &p->first.by};
+  int64_t *const all[] = {&p->tasks.mul,       &p->tasks.div,       &p->batch_tasks.mul,
+                          &p->batch_tasks.add, &p->batch_tasks.div, &p->batch_tasks.by};
   codec_int(c, &p->fn);
-  codec_bool(c, &p->call);
+  codec_bool(c, &p->library_call);
   codec_int(c, &p->tasks.scalar);
-  codec_int(c, &p->group);
-  codec_int(c, &p->beside);
+  codec_int(c, &p->block_threads);
+  codec_int(c, &p->min_blocks_per_sm);
   codec_all(c, BASE_COUNT(all), all);
   codec_int(c, &p->from);
   codec_int(c, &p->to);
@@ -269,8 +270,8 @@ static void codec_kernel(struct codec *c, struct kern **kern) {
   codec_f64(c, &k->cost.bytes);
   for (int i = 0; i < k->n_mems; i++) codec_mem(c, &k->mems[i]);
   for (int i = 0; i < k->n_phases; i++) codec_phase(c, &k->phases[i]);
-  codec_bool(c, &k->loose);
-  codec_call(c, &k->call);
+  codec_bool(c, &k->unaligned_base);
+  codec_call(c, &k->library_call);
   if (!c->reading || c->failed) return;
   k->name = name != NULL ? base_arena_string(&k->arena, name, strlen(name)) : NULL;
   if (k->name == NULL) c->failed = true;
@@ -299,9 +300,9 @@ void codec_program(struct codec *c, quern_program *p) {
     codec_kernel(c, &p->kernels[i]);
     if (c->reading && p->kernels[i] != NULL) p->n_kernels = (int)i + 1; /* what is there is freed with the program */
   }
-  codec_int(c, &p->n_parts);
-  if (c->reading) p->parts = codec_room(c, p->n_parts, sizeof *p->parts, 8);
-  for (int i = 0; i < p->n_parts && !c->failed; i++) codec_part(c, &p->parts[i]);
+  codec_int(c, &p->n_subprograms);
+  if (c->reading) p->subprograms = codec_room(c, p->n_subprograms, sizeof *p->subprograms, 8);
+  for (int i = 0; i < p->n_subprograms && !c->failed; i++) codec_subprogram(c, &p->subprograms[i]);
   codec_slots(c, &p->n_inputs, &p->inputs);
   codec_slots(c, &p->n_outputs, &p->outputs);
   codec_slots(c, &p->n_states, &p->states);
@@ -310,7 +311,7 @@ void codec_program(struct codec *c, quern_program *p) {
   codec_memory(c, &p->memory);
   codec_counts(c, &p->counts);
   codec_size(c, &p->scratch_stride);
-  codec_i64(c, &p->leading);
+  codec_i64(c, &p->dynamic_batch);
   codec_bool(c, &p->donates);
   codec_bool(c, &p->sleeps);
 }

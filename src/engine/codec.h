@@ -1,4 +1,4 @@
-/* engine/codec.h -- a program as bytes; private to codec.c, fits.c, save.c, cache.c and compile.c */
+/* engine/codec.h -- a program as bytes; private to codec.c, validate.c, save.c, cache.c and compile.c */
 #ifndef ENGINE_CODEC_H
 #define ENGINE_CODEC_H
 #include "engine/engine.h"
@@ -21,7 +21,7 @@ void codec_string(struct codec *c, const char **text);
 
 /* Everything of a program but its device, target, module and constants. */
 void codec_program(struct codec *c, quern_program *program);
-/* Whether a program that was read holds together: every number points at something, and everything has room (fits.c). */
-bool codec_fits(const quern_program *program);
+/* Whether a program that was read holds together: every number points at something, and everything has room (validate.c). */
+bool codec_valid(const quern_program *program);
 
 #endif

@@ -45,13 +45,13 @@ static quern_status configure(struct engine_build *b) {
   b->passes.approximate = options->numerics == QUERN_NUMERICS_FAST;
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
-  b->passes.claims = sched_claims;
+  b->passes.supports = sched_supports;
   if (options->n_leading > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
   const char *wisdom = b->request->wisdom != NULL ? b->request->wisdom : base_env_get(BASE_ENV_WISDOM);
   return sched_wisdom_read(&b->wisdom, &b->ctx->heap, wisdom);
 }
 
-/* The main unit: outputs, then new values of states. */
+/* The main subgraph: outputs, then new values of states. */
 static quern_status open_main(struct engine_build *b) {
   const struct engine_request *request = b->request;
   size_t n = request->n_outputs + request->options.n_updates;
@@ -59,12 +59,12 @@ static quern_status open_main(struct engine_build *b) {
   if (roots == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < n; i++)
     roots[i] = i < request->n_outputs ? request->outputs[i] : request->options.updates[i - request->n_outputs].value;
-  struct engine_unit main = {.roots = {b->ctx, n, roots}};
-  return base_vec_push(&b->ctx->heap, &b->units, main) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  struct engine_subgraph main = {.roots = {b->ctx, n, roots}};
+  return base_vec_push(&b->ctx->heap, &b->subgraphs, main) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
 static quern_status count_nodes(const struct engine_build *b, size_t *nodes) {
-  const struct pass_graph *roots = &b->units.at[0].roots;
+  const struct pass_graph *roots = &b->subgraphs.at[0].roots;
   struct ir_order order;
   QUERN_TRY(ir_topo(b->ctx, roots->n_roots, roots->roots, &order));
   *nodes = order.n;
@@ -76,7 +76,7 @@ static quern_status count_nodes(const struct engine_build *b, size_t *nodes) {
 static void look_ahead(const struct engine_build *b, size_t nodes) {
   enum { MANY = 100 };
   const struct rt_device *device = b->program->device;
-  if (nodes >= MANY && device->ahead != NULL) device->ahead(&b->program->target);
+  if (nodes >= MANY && device->preload != NULL) device->preload(&b->program->target);
 }
 
 /* The stages up to kernels; found: there is a program that was compiled before, and none is needed. */
@@ -91,21 +91,21 @@ static quern_status run_front(struct engine_build *b, bool cached, bool *found) 
   if (*found) return QUERN_STATUS_OK;
   QUERN_TRY(count_nodes(b, &counts->nodes_before));
   if (cached) look_ahead(b, counts->nodes_before);
-  QUERN_TRY(engine_snap(b, "graph"));
+  QUERN_TRY(engine_end_stage(b, "graph"));
 
-  QUERN_TRY(pass_run(&b->units.at[0].roots, &b->passes, b->reports));
+  QUERN_TRY(pass_run(&b->subgraphs.at[0].roots, &b->passes, b->reports));
   QUERN_TRY(count_nodes(b, &counts->nodes_after));
-  QUERN_TRY(engine_snap(b, "passes"));
+  QUERN_TRY(engine_end_stage(b, "passes"));
 
-  QUERN_TRY(engine_find_rows(b));
+  QUERN_TRY(engine_find_dynamic_rows(b));
   QUERN_TRY(engine_make_groups(b));
   QUERN_TRY(engine_find_body_rows(b));
-  QUERN_TRY(engine_snap(b, "groups"));
+  QUERN_TRY(engine_end_stage(b, "groups"));
   counts->seconds_passes = base_clock() - start;
   start = base_clock();
 
   QUERN_TRY(engine_make_kernels(b));
-  QUERN_TRY(engine_snap(b, "kernels"));
+  QUERN_TRY(engine_end_stage(b, "kernels"));
   QUERN_TRY(engine_lay_leaves(b));
   counts->seconds_plan = base_clock() - start;
   return QUERN_STATUS_OK;
@@ -113,7 +113,7 @@ static quern_status run_front(struct engine_build *b, bool cached, bool *found) 
 
 /* Bytes of the plans, of states and of constants. */
 static int64_t planned_bytes(const struct engine_build *b) {
-  const struct plan_memory *memory = &b->units.at[0].plan->memory;
+  const struct plan_memory *memory = &b->subgraphs.at[0].plan->memory;
   return memory->arena + memory->scratch + engine_staging_bytes(b) + b->state_bytes + b->constant_bytes;
 }
 
@@ -156,37 +156,37 @@ static quern_status run_stages(struct engine_build *b, void *user) {
   bool found;
   (void)user;
   QUERN_TRY(run_front(b, !b->request->options.plan_only, &found));
-  if (found) return engine_place_constants(b->program);
+  if (found) return engine_upload_constants(b->program);
   double start = base_clock();
   QUERN_TRY(make_plans(b));
-  QUERN_TRY(engine_snap(b, "plan"));
+  QUERN_TRY(engine_end_stage(b, "plan"));
   QUERN_TRY(engine_write_program(b));
   counts->seconds_plan += base_clock() - start;
   if (b->request->options.plan_only) return QUERN_STATUS_OK;
   start = base_clock();
 
-  QUERN_TRY(engine_mark_joined(program));
+  QUERN_TRY(engine_mark_batchable(program));
   b->stats.room = b->request->options.compiler_limit;
   QUERN_TRY(program->device->build(&program->module, &program->heap, (size_t)program->n_kernels,
                                    (const struct kern *const *)program->kernels, &program->target, &b->stats));
-  QUERN_TRY(engine_snap(b, "build"));
+  QUERN_TRY(engine_end_stage(b, "build"));
   counts->seconds_compile = base_clock() - start;
   counts->compiled = b->stats.compiled;
   counts->cached = b->stats.cached;
   QUERN_TRY(engine_run_packings(b));
-  QUERN_ASSERT(b->request->ref || codec_fits(program)); /* or it could not be read when it is saved or kept */
+  QUERN_ASSERT(b->request->ref || codec_valid(program)); /* or it could not be read when it is saved or kept */
   QUERN_TRY(engine_cache_keep(b));
-  return engine_place_constants(program);
+  return engine_upload_constants(program);
 }
 
 static void build_fini(struct engine_build *b) {
   struct base_heap *heap = &b->ctx->heap;
-  for (size_t i = 0; i < b->units.n; i++)
-    if (b->units.at[i].grouped) pass_groups_fini(&b->units.at[i].groups);
-  for (size_t i = 0; i < b->units.n; i++)
-    if (b->units.at[i].rows.most > 0) pass_rows_fini(&b->units.at[i].rows);
+  for (size_t i = 0; i < b->subgraphs.n; i++)
+    if (b->subgraphs.at[i].grouped) pass_groups_fini(&b->subgraphs.at[i].groups);
+  for (size_t i = 0; i < b->subgraphs.n; i++)
+    if (b->subgraphs.at[i].rows.most > 0) pass_dynamic_batch_fini(&b->subgraphs.at[i].rows);
   for (size_t i = 0; i < b->kernels.n; i++) kern_free(b->kernels.at[i]);
-  base_vec_fini(heap, &b->units);
+  base_vec_fini(heap, &b->subgraphs);
   base_vec_fini(heap, &b->kernels);
   base_vec_fini(heap, &b->inputs);
   base_vec_fini(heap, &b->states);
@@ -243,7 +243,7 @@ static quern_status compile_once(quern_program **program, const struct engine_re
   quern_status status = ir_scope_begin(ctx);
   if (status == QUERN_STATUS_OK) {
     status = stages(&b, user);
-    if (b.program->device->ahead != NULL) b.program->device->ahead(NULL);
+    if (b.program->device->preload != NULL) b.program->device->preload(NULL);
     *program = b.program;
     if (request->options.least_compiler_limit != NULL) *request->options.least_compiler_limit = b.stats.least_room;
     quern_status learned = learn(lessons, &b, status, more);
@@ -284,7 +284,7 @@ quern_status engine_compile(quern_program **program, const struct engine_request
 /* ---- without a program ------------------------------------------------------------------------------------- */
 
 struct survey {
-  engine_look *look;
+  engine_inspect *look;
   void *user;
 };
 
@@ -295,7 +295,7 @@ static quern_status run_survey(struct engine_build *b, void *user) {
   return survey->look(b, survey->user);
 }
 
-quern_status engine_survey(const struct engine_request *request, engine_look *look, void *user) {
+quern_status engine_survey(const struct engine_request *request, engine_inspect *look, void *user) {
   quern_program *program;
   QUERN_TRY(compile(&program, request, run_survey, &(struct survey){look, user}));
   quern_program_free(program);

@@ -1,7 +1,7 @@
 /* engine/copy.c -- a graph in another context
 ** in:    a canon                      out: the same expressions on inputs in place of its leaves
-** keeps: what is made, and in which order, depends on the structure of the graph alone; equal sub-graphs are copied
-**        once; recursion is as deep as sub-graphs lie in sub-graphs
+** keeps: what is made, and in which order, depends on the structure of the graph alone; equal subgraphs are copied
+**        once; recursion is as deep as subgraphs lie in subgraphs
 ** tests: tests/engine/test_eager.c
 */
 #include "engine/engine.h"
@@ -10,7 +10,7 @@ struct copying {
   quern_context *to;
   struct base_arena arena;
   struct base_map graphs; /* copied ones */
-  quern_tensor **leaves;  /* where the next one of the main graph is told; NULL: nowhere */
+  quern_tensor **leaves;  /* where the next one of the main graph is stored; NULL: they are not */
 };
 
 struct copied {
@@ -21,7 +21,7 @@ static bool same_graph(const void *item, const void *graph) { return ((const str
 
 static quern_status copy_graph(struct copying *c, const struct ir_graph *graph, const struct ir_graph **out);
 
-/* The leaf that stands for one of the graph. Sub-graphs have parameters only. */
+/* The leaf that stands for one of the graph. Subgraphs have parameters only. */
 static quern_tensor *copy_leaf(struct copying *c, const struct ir_node *node, quern_tensor *const *params) {
   QUERN_ASSERT(node->op != IR_PARAM || params != NULL);
   if (node->op == IR_PARAM) return params[node->attrs->index];
@@ -63,7 +63,7 @@ static quern_status copy_nodes(struct copying *c, const struct engine_canon *can
   return QUERN_STATUS_OK;
 }
 
-/* A sub-graph is built on leaves of its own, which then become its parameters. */
+/* A subgraph is built on leaves of its own, which then become its parameters. */
 static quern_status build_graph(struct copying *c, const struct ir_graph *graph, const struct ir_graph **out) {
   size_t n_params = (size_t)graph->n_params, n_results = (size_t)graph->n_results;
   quern_tensor **params = base_arena_alloc(&c->arena, n_params * sizeof *params);

@@ -1,7 +1,7 @@
 /* engine/curve.c -- what less memory costs: plans under smaller and smaller limits, and the time they would take
 ** in:    what quern_program_compile gets   out: bytes and predicted seconds of each plan
 ** keeps: nothing is compiled and nothing measured: rates of the machine are those that were stored, or usual ones
-** tests: tests/engine/test_recompute.c
+** tests: tests/engine/test_remat.c
 */
 #include "engine/engine.h"
 #include "prof/prof.h"
@@ -9,7 +9,7 @@
 /* What kernels reach of a limit, as a whole training step of a transformer does. */
 static const double REACHED = 0.7;
 
-enum { WHILE_TURNS = 16 };
+enum { WHILE_ITERATIONS = 16 };
 
 /* What a plan was found to take. */
 struct known {
@@ -34,8 +34,8 @@ static double plan_seconds(struct curve *c, const struct engine_build *b, const 
 static double control_seconds(struct curve *c, const struct engine_build *b, const struct plan_step *step,
                               size_t *recomputed) {
   const struct ir_node *node = step->node;
-  double turns = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_TURNS : 1;
-  double seconds = turns * plan_seconds(c, b, step->body, recomputed);
+  double iterations = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_ITERATIONS : 1;
+  double seconds = iterations * plan_seconds(c, b, step->body, recomputed);
   return step->other != NULL ? seconds + plan_seconds(c, b, step->other, recomputed) : seconds;
 }
 
@@ -54,7 +54,7 @@ static double step_seconds(struct curve *c, const struct engine_build *b, const 
   return prof_floor(&c->limits, &cost, dtype, footprint, &bound) / REACHED;
 }
 
-/* Recursion is as deep as sub-graphs lie in sub-graphs. */
+/* Recursion is as deep as subgraphs lie in subgraphs. */
 static double plan_seconds(struct curve *c, const struct engine_build *b, const struct plan *plan, size_t *recomputed) {
   struct known found = {.plan = plan};
   size_t k = 0;
@@ -64,7 +64,7 @@ static double plan_seconds(struct curve *c, const struct engine_build *b, const 
   } else {
     for (size_t i = 0; i < plan->n_steps; i++) {
       found.seconds += step_seconds(c, b, plan, &plan->steps[i], &found.recomputed);
-      found.recomputed += plan->steps[i].recomputed ? 1 : 0;
+      found.recomputed += plan->steps[i].rematerialized ? 1 : 0;
     }
     if (!base_vec_push(&b->ctx->heap, &c->known, found)) c->failed = true;
   }
@@ -83,7 +83,7 @@ static void find_limits(struct curve *c, const struct engine_build *b) {
 /* ---- points ---------------------------------------------------------------------------------------------- */
 
 static int64_t counted_bytes(const struct engine_build *b) {
-  const struct plan_memory *memory = &b->units.at[0].plan->memory;
+  const struct plan_memory *memory = &b->subgraphs.at[0].plan->memory;
   return memory->arena + memory->scratch + engine_staging_bytes(b);
 }
 
@@ -95,7 +95,7 @@ static quern_status plan_under(struct engine_build *b, int64_t limit, int64_t *l
 }
 
 static void add_point(struct curve *c, const struct engine_build *b, int64_t limit) {
-  const struct plan *plan = b->units.at[0].plan;
+  const struct plan *plan = b->subgraphs.at[0].plan;
   quern_curve_point point = {
       .limit = limit, .bytes = counted_bytes(b), .arena = plan->memory.arena, .held = plan->memory.held};
   c->known.n = 0;

@@ -121,7 +121,7 @@ static quern_status make_room(struct eager *eager, const quern_program *program)
 
 /* ---- how much there is to do ---------------------------------------------------------------------------- */
 
-/* About how many operations on elements a node is, without its sub-graphs. */
+/* About how many operations on elements a node is, without its subgraphs. */
 static double operations(const struct ir_node *node) {
   double most = 0, terms = 1;
   for (int i = 0; i < node->n_out; i++) most = BASE_MAX(most, (double)ir_count(&node->out[i]));
@@ -134,18 +134,19 @@ static double operations(const struct ir_node *node) {
   return most;
 }
 
-/* Adds the operations of so many turns, until they are too many. Recursion is as deep as sub-graphs lie in
-** sub-graphs. */
-static quern_status add_work(quern_context *ctx, size_t n, quern_tensor *const *roots, double turns, double *work) {
+/* Adds the operations of so many iterations, until they are too many. Recursion is as deep as subgraphs lie in
+** subgraphs. */
+static quern_status add_work(quern_context *ctx, size_t n, quern_tensor *const *roots, double iterations,
+                             double *work) {
   struct ir_order order;
   QUERN_TRY(ir_topo(ctx, n, roots, &order));
   quern_status status = QUERN_STATUS_OK;
   for (size_t i = 0; i < order.n && *work <= SMALL_WORK && status == QUERN_STATUS_OK; i++) {
     const struct ir_node *node = order.at[i];
     const struct ir_graph *inside[] = {node->attrs->body, node->attrs->other};
-    double inner = node->op == IR_LOOP ? turns * (double)node->attrs->trip : turns;
+    double inner = node->op == IR_LOOP ? iterations * (double)node->attrs->trip : iterations;
     if (node->op == IR_WHILE) inner = SMALL_WORK; /* it ends when it will */
-    *work += turns * operations(node);
+    *work += iterations * operations(node);
     for (size_t k = 0; k < BASE_COUNT(inside) && status == QUERN_STATUS_OK; k++)
       if (inside[k] != NULL) status = add_work(ctx, (size_t)inside[k]->n_results, inside[k]->results, inner, work);
   }
@@ -153,7 +154,7 @@ static quern_status add_work(quern_context *ctx, size_t n, quern_tensor *const *
   return status;
 }
 
-/* ---- realising ------------------------------------------------------------------------------------------ */
+/* ---- realizing ------------------------------------------------------------------------------------------ */
 
 /* One call: tensors without elements, each once, and the program that gives them. */
 struct job {

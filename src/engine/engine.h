@@ -1,5 +1,5 @@
 /* engine/engine.h -- programs and instances from the inside
-** A program is flat: parts (the main graph and every sub-graph that control steps run), each a list of steps on
+** A program is flat: subprograms (the main graph and every subgraph that control steps run), each a list of steps on
 ** buffers. Nothing in it points into the context that it was compiled from.
 ** see: compile.c for how it is made, run.c for how it runs
 */
@@ -24,21 +24,21 @@ static inline int64_t engine_room(const struct base_target *target, int64_t byte
 ** ------------------------------------------------------------------------------------------------------- */
 
 struct engine_buffer {
-  enum plan_place place;
+  enum plan_memory_kind place;
   int64_t at, bytes;
   int first, last; /* steps */
-  bool rows;       /* of the leading dimension, one after another */
+  bool rows;       /* of the dynamic batch, one after another */
 };
 
 /* Of a control step: how its operands become those of its bodies. */
 struct engine_control {
-  int body, other; /* parts; -1: none */
+  int body, other; /* subprograms; -1: none */
   int n_src, n_out;
   int carries, scanned; /* sources: carries, scanned, captures. LOOP, WHILE */
   int64_t trip;
   bool reverse;
-  int64_t *src_turn, *out_turn; /* bytes of one turn of scanned sources and stacked results; 0 of others */
-  int *in_place;                /* of each carry: 1 when a turn writes it where it reads it */
+  int64_t *src_stride, *out_stride; /* bytes of one iteration of scanned sources and stacked results; 0 of others */
+  int *in_place;                    /* of each carry: 1 when an iteration writes it where it reads it */
 };
 
 struct engine_step {
@@ -46,7 +46,7 @@ struct engine_step {
   int kernel; /* of KERNEL */
   int n_buffers;
   int *buffers; /* as in plan_step */
-  bool recomputed;
+  bool rematerialized;
   bool scratch;              /* it uses the threads' */
   const char *kind_name;     /* "map", "dot", ..., "copy", "loop" */
   const char *ops;           /* "dot+add+gelu": what it computes, for people */
@@ -54,19 +54,20 @@ struct engine_step {
   double speedup, threshold; /* of fusing it: estimated, and what had to be exceeded */
   uint64_t group;            /* the hash of its group, as wisdom names it */
   int n_nodes;
-  int *nodes; /* of the main part: places of the nodes it computes in the graph after the passes; for comparisons */
+  int *
+      nodes; /* of the main subprogram: places of the nodes it computes in the graph after the passes; for comparisons */
   struct engine_control *control; /* NULL: none */
-  struct engine_ref *ref;         /* QUERN_REF=1: what the evaluator says it computes; else NULL */
+  struct engine_ref *ref;         /* QUERN_REF=1: its graph for the evaluator; else NULL */
 };
 
-struct engine_part {
+struct engine_subprogram {
   int n_steps, n_buffers;
   struct engine_step *steps;
   struct engine_buffer *buffers;
   int n_params, n_results;
   int n_outside, *outside; /* buffers that lie in params or results */
   int most_buffers;        /* of a step */
-  int level;               /* scratch of codec_fits */
+  int level;               /* scratch of codec_valid */
   struct plan_memory memory;
 };
 
@@ -82,8 +83,8 @@ struct quern_program {
   struct rt_module *module;
   int n_kernels;
   struct kern **kernels;
-  int n_parts;
-  struct engine_part *parts; /* 0 is the main one */
+  int n_subprograms;
+  struct engine_subprogram *subprograms; /* 0 is the main one */
   size_t n_inputs, n_outputs, n_states;
   quern_slot *inputs, *outputs, *states;
   int64_t *state_at;        /* offsets into an instance's state */
@@ -91,20 +92,20 @@ struct quern_program {
   char *constants;          /* on the host */
   char *placed;             /* where kernels read them: there, or in the device's own memory */
   struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
-  char *turns;              /* behind them: the numbers of the turns of loops, i64 from 0 on, and how many there are */
-  int64_t n_turns;
+  char *iterations; /* behind them: the numbers of the iterations of loops, i64 from 0 on, and how many there are */
+  int64_t n_iterations;
   quern_memory memory;
   quern_program_counts counts;
   size_t scratch_stride;  /* bytes of scratch a thread needs */
-  int64_t leading;        /* the most rows of the leading dimension; 0: there is none */
+  int64_t dynamic_batch;  /* the most rows of the dynamic batch; 0: there is none */
   bool donates;           /* an input may be overwritten */
-  bool sleeps;            /* for throughput: waiting threads leave the processor to others */
+  bool sleeps;            /* for throughput: waiting threads leave the CPU to others */
   quern_context *ref_ctx; /* QUERN_REF=1: a context for what its kernels compute; else NULL */
 };
 
-/* A node that shares no kernel with others: its place in the order of a unit's roots, which is the same at each attempt. */
+/* A node that shares no kernel with others: its place in the order of a subgraph's roots, which is the same at each attempt. */
 struct engine_unfused {
-  int unit;
+  int subgraph;
   size_t place;
 };
 
@@ -142,16 +143,16 @@ quern_status engine_request_make(struct engine_request *request, quern_context *
 
 /* ---- compiling: what the stages of compile.c pass on ------------------------------------------------------------- */
 
-/* The main graph or a sub-graph on its way to a part. */
-struct engine_unit {
+/* The main graph or a subgraph on its way to a subprogram. */
+struct engine_subgraph {
   const struct ir_graph *graph; /* NULL: the main one */
-  int carries, first;           /* as the body of a loop: results 0 .. are params first .. of the next turn */
+  int carries, first;           /* as the body of a loop: results 0 .. are params first .. of the next iteration */
   struct pass_graph roots;
   struct pass_groups groups;
-  bool grouped; /* groups are to be freed */
-  bool loose;   /* (GPUs) as the body of a loop: turns of its operands lie at addresses of any kind */
-  struct pass_rows
-      rows; /* of a leading dimension: of the main unit, and of bodies that one of its loops alone runs; most
+  bool grouped;        /* groups are to be freed */
+  bool unaligned_base; /* (GPUs) as the body of a loop: iterations of its operands lie at addresses of any kind */
+  struct pass_dynamic_batch
+      rows; /* of a dynamic batch: of the main subgraph, and of bodies that one of its loops alone runs; most
                          ** is 0 of others */
   size_t n_steps;
   struct plan_input_step *steps;
@@ -177,9 +178,9 @@ struct engine_build {
   struct pass_options passes;
   struct pass_report reports[PASS_COUNT];
   struct sched_wisdom wisdom;
-  BASE_VEC(struct engine_unit) units; /* the main one first; then sub-graphs, each once */
-  BASE_VEC(struct kern *) kernels;    /* handed to the program in the end */
-  struct base_map known;              /* groups whose kernel is there, by hash */
+  BASE_VEC(struct engine_subgraph) subgraphs; /* the main one first; then subgraphs, each once */
+  BASE_VEC(struct kern *) kernels;            /* handed to the program in the end */
+  struct base_map known;                      /* groups whose kernel is there, by hash */
   BASE_VEC(quern_tensor *) inputs, states;
   int *state_use;                    /* of each state: enum engine_state_use */
   BASE_VEC(struct plan_leaf) leaves; /* states and constants */
@@ -197,8 +198,8 @@ struct engine_build {
 };
 
 /* Looks at a compilation that has come to its kernels and has no plans yet; there is no program afterwards (compile.c). */
-typedef quern_status engine_look(struct engine_build *b, void *user);
-quern_status engine_survey(const struct engine_request *request, engine_look *look, void *user) QUERN_NODISCARD;
+typedef quern_status engine_inspect(struct engine_build *b, void *user);
+quern_status engine_survey(const struct engine_request *request, engine_inspect *look, void *user) QUERN_NODISCARD;
 
 /* A hash of 128 bits. */
 struct engine_key {
@@ -233,13 +234,13 @@ size_t engine_packing_scratch(const struct engine_build *b);
 quern_status engine_run_packings(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_launch_packings(quern_program *program, size_t stride, size_t n,
                                     const struct engine_packing *packings) QUERN_NODISCARD;
-/* leading.c: which tensors have rows of the leading dimension, if there is one: of the main graph; of bodies, once there
-** are all units; and where those of a unit are, or NULL. */
-quern_status engine_find_rows(struct engine_build *b) QUERN_NODISCARD;
+/* dynamic_batch.c: which tensors have rows of the dynamic batch, if there is one: of the main graph; of bodies, once there
+** are all subgraphs; and where those of a subgraph are, or NULL. */
+quern_status engine_find_dynamic_rows(struct engine_build *b) QUERN_NODISCARD;
 quern_status engine_find_body_rows(struct engine_build *b) QUERN_NODISCARD;
-const struct pass_rows *engine_rows(const struct engine_unit *unit);
+const struct pass_dynamic_batch *engine_rows(const struct engine_subgraph *subgraph);
 /* Whether so many bytes of inputs are uploaded while the run before is still at work: they need a second place then. */
-bool engine_feeds(const struct rt_device *device, int64_t bytes);
+bool engine_uploads_async(const struct rt_device *device, int64_t bytes);
 /* Bytes of inputs and outputs that are not used where the caller has them; marks the slots that have rows. */
 int64_t engine_staging_bytes(const struct engine_build *b);
 void engine_mark_rows(struct engine_build *b);
@@ -248,17 +249,17 @@ quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD; /* low
 /* plans.c; *least: 0, or when the limit cannot be met, the smallest that can. May be called again, with another limit. */
 quern_status engine_make_plans(struct engine_build *b, int64_t *least) QUERN_NODISCARD;
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
-/* The units of a control node's graphs; other is -1 when there is none. */
+/* The subgraphs of a control node's graphs; other is -1 when there is none. */
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
-/* Ends a stage: verifies what it made, says how long it took, writes it to QUERN_DUMP_DIR (snap.c). */
-quern_status engine_snap(struct engine_build *b, const char *stage) QUERN_NODISCARD;
+/* Ends a stage: verifies what it made, logs how long it took, writes it to QUERN_DUMP_DIR (stage.c). */
+quern_status engine_end_stage(struct engine_build *b, const char *stage) QUERN_NODISCARD;
 
 /* ---- instances
 ** ---------------------------------------------------------------------------------------------------------- */
 
-/* Where the buffers of a part are, in one place of a program that runs it. */
+/* Where the buffers of a subprogram are, in one place of a program that runs it. */
 struct engine_frame {
-  const struct engine_part *part;
+  const struct engine_subprogram *subprogram;
   char *arena;
   void **at;                    /* of each buffer */
   void **mems;                  /* for a launch */
@@ -266,8 +267,8 @@ struct engine_frame {
   struct engine_frame **bodies; /* of each step: of its body and its other; NULL: none */
 };
 
-/* What is told of every step that has run. */
-typedef void engine_hook(void *user, int part, int step, double begin, double end);
+/* Called for every step that has run. */
+typedef void engine_hook(void *user, int subprogram, int step, double begin, double end);
 
 /* How a run is timed: not at all; by the host's clock, which waits for each step; by marks that the device sets on its way. */
 enum engine_timed { ENGINE_UNTIMED, ENGINE_BY_CLOCK, ENGINE_BY_MARKS };
@@ -276,18 +277,18 @@ struct engine_timing; /* timing.c */
 /* What a device does in a run, captured once (replay.c). */
 struct engine_replay {
   bool possible; /* no control step needs the host: what is done in a run is known before */
-  int64_t steps; /* of a run then, those of all turns */
+  int64_t steps; /* of a run then, those of all iterations */
   bool refused;  /* capturing failed */
   bool branched; /* steps that do not need each other may be done side by side */
   struct rt_graph *graph;
-  int64_t rows;            /* of the leading dimension, when it was captured */
+  int64_t rows;            /* of the dynamic batch, when it was captured */
   enum engine_timed timed; /* and how it is timed */
   int64_t last_rows;       /* of the run before; -1: there was none */
   quern_run_counts counts; /* of a run */
   struct kern_runs launches;
-  /* while it is captured: the order of the main part's steps, and what each set of them comes after; NULL: the plan's order, and all
+  /* while it is captured: the order of the main subprogram's steps, and what each launch group depends on; NULL: the plan's order, and on all
   ** before */
-  struct engine_order *order;
+  struct engine_launch_order *order;
   struct engine_branches *branches;
 };
 
@@ -308,24 +309,25 @@ struct quern_instance {
   size_t *bound_bytes;
   char *state; /* those of its own, one after another */
   int64_t state_bytes;
-  int64_t rows;  /* of the leading dimension, in the next run */
-  char *staging; /* inputs and outputs of runs with fewer rows than the most; then the inputs again, if they are fed */
+  int64_t rows; /* of the dynamic batch, in the next run */
+  char *
+      staging; /* inputs and outputs of runs with fewer rows than the most; then a second copy of the inputs, if they are uploaded asynchronously */
   void **staged; /* inputs, then outputs, as a run has them: in staging, or the caller's */
   bool shares_pool, shares_stream, shares_arena, shares_scratch; /* they are not its own */
   quern_instance *other;      /* whose states and space it uses: one of its users; NULL: none */
   int users;                  /* its owner, and those instances: it is gone with the last */
-  struct engine_frame *frame; /* of the main part */
+  struct engine_frame *frame; /* of the main subprogram */
   bool poison;                /* QUERN_VERBOSE=poison */
   int64_t debug;              /* QUERN_DEBUG */
   engine_hook *hook;          /* NULL: none */
   void *hook_user;
-  bool hook_waits; /* it need not be told before a run has ended */
+  bool hook_waits; /* it need not be called before a run has ended */
   enum engine_timed timed;
   struct engine_timing *timing; /* NULL: none */
   struct engine_replay replay;
-  struct engine_frame *running; /* whose step the hook is told of */
+  struct engine_frame *running; /* whose step the hook is called for */
   quern_run_counts counts;
-  struct kern_runs launches; /* of counts: what the device says */
+  struct kern_runs launches; /* of counts: as the device counts them */
 };
 
 /* Threads and memory that several instances use, one at a time: as many threads as their programs ask for, and bytes
@@ -338,7 +340,7 @@ struct engine_space {
 quern_status engine_instance_new(quern_instance **instance, const quern_program *program,
                                  const struct engine_space *space) QUERN_NODISCARD;
 
-/* memory.c: of an instance, zero; between it and the host's; in it. Waiting ends when all that was asked for is done. */
+/* instance_memory.c: of an instance, zero; between it and the host's; in it. Waiting ends when all that was asked for is done. */
 quern_status engine_memory_new(quern_instance *instance, size_t bytes, char **at) QUERN_NODISCARD;
 void engine_memory_free(quern_instance *instance, char *at, size_t bytes);
 quern_status engine_upload(const quern_instance *instance, void *to, const void *from, size_t bytes) QUERN_NODISCARD;
@@ -353,7 +355,7 @@ quern_status engine_block_new(quern_instance *instance, size_t bytes) QUERN_NODI
 void engine_block_free(quern_instance *instance);
 /* Bytes of a block that a piece of so many takes. */
 static inline size_t engine_piece_bytes(size_t bytes) { return (bytes + 255) / 256 * 256; }
-/* Bytes of a device that are free, and all; 0 and 0: it has none of its own, or does not tell. */
+/* Bytes of a device that are free, and all; 0 and 0: it has none of its own, or does not report them. */
 quern_status engine_device_room(const struct rt_device *device, int64_t *free, int64_t *total) QUERN_NODISCARD;
 /* The most bytes that a plan may have of a device where nothing is said of a limit: what is free, less a 32nd of all of it or 512 MiB, for
 ** code of kernels and libraries, captured graphs and what others take meanwhile. */
@@ -363,7 +365,7 @@ static inline int64_t engine_plan_room(int64_t free, int64_t total) {
 /* The sums of a program's memory, once the rest is known. */
 void engine_memory_sum(quern_program *program);
 /* The constants of a program where its kernels read them, once they are there on the host. */
-quern_status engine_place_constants(quern_program *program) QUERN_NODISCARD;
+quern_status engine_upload_constants(quern_program *program) QUERN_NODISCARD;
 void engine_free_constants(quern_program *program);
 
 /* Bytes of scratch of all its threads. */
@@ -373,55 +375,56 @@ size_t engine_scratch_bytes(const quern_program *program);
 ** Then the states of an instance that the model has, as they begin; initial may be NULL. */
 quern_status engine_initial_program(quern_program **program, quern_model *model, const quern_program *wanted,
                                     const quern_program_options *options) QUERN_NODISCARD;
-quern_status engine_initialise(quern_instance *instance, const quern_model *model,
+quern_status engine_initialize(quern_instance *instance, const quern_model *model,
                                const quern_program *initial) QUERN_NODISCARD;
 /* Before a run: STATE when it reads a state that nothing has set. After the first one: what it has written is set. */
 quern_status engine_check_states(const char *what, const quern_instance *instance) QUERN_NODISCARD;
 void engine_mark_started(quern_instance *instance);
 quern_status engine_run(quern_instance *instance, const void *const *inputs, void *const *outputs) QUERN_NODISCARD;
-/* The same without telling the times that a device has marked. */
+/* Runs the steps and reports none of the times that a device has marked. */
 quern_status engine_run_steps(quern_instance *instance, const void *const *inputs,
                               void *const *outputs) QUERN_NODISCARD;
 /* A run, replayed from a graph where that can be; inputs and outputs are the same in every run (replay.c). */
-quern_status engine_run_again(quern_instance *instance, const void *const *inputs,
-                              void *const *outputs) QUERN_NODISCARD;
+quern_status engine_run_repeated(quern_instance *instance, const void *const *inputs,
+                                 void *const *outputs) QUERN_NODISCARD;
 void engine_replay_open(quern_instance *instance);
 void engine_replay_free(quern_instance *instance);
 
-/* join.c: the steps of the main part as they are captured, in sets: a set is one step, or several of one kernel that are one launch. */
+/* launch_groups.c: the steps of the main subprogram in the order in which they are captured. A launch group is one step, or several
+** steps of one kernel that are batched into one launch. */
 struct engine_use { /* bytes that a step touches */
   uintptr_t begin, end;
   bool writes;
 };
-struct engine_order {
-  const struct engine_part *part;
+struct engine_launch_order {
+  const struct engine_subprogram *subprogram;
   size_t bytes; /* of it */
-  int n;        /* sets */
-  int *first;   /* of each set: where its steps begin; of one more: where the last end */
+  int n;        /* launch groups */
+  int *first;   /* of each group: where its steps begin; of one more: where the last end */
   int *steps;
   int *first_use; /* of each step of the plan, and of one more */
   struct engine_use *uses;
 };
-/* at: where the buffers are; joins: of each kernel, whether its steps may be one launch. NULL: no memory. */
-struct engine_order *engine_order_new(struct base_heap *heap, const quern_program *program, void *const *at,
-                                      const unsigned char *joins);
-void engine_order_free(struct base_heap *heap, struct engine_order *order);
-/* That of an instance, and launching one of its sets. */
-struct engine_order *engine_order_of(quern_instance *instance);
-quern_status engine_launch_joined(quern_instance *instance, struct engine_frame *frame, int set) QUERN_NODISCARD;
-/* Whether two sets touch something in common that one of them writes. */
-bool engine_order_meet(const struct engine_order *order, int a, int b);
-/* Before the kernels of a program are compiled: marks those whose launches may become one. */
-quern_status engine_mark_joined(quern_program *program) QUERN_NODISCARD;
+/* at: where the buffers are; batchable: of each kernel, whether its steps may be one launch. NULL: no memory. */
+struct engine_launch_order *engine_launch_order_new(struct base_heap *heap, const quern_program *program,
+                                                    void *const *at, const unsigned char *batchable);
+void engine_launch_order_free(struct base_heap *heap, struct engine_launch_order *order);
+/* The launch order of an instance, and launching one of its groups. */
+struct engine_launch_order *engine_launch_order_of(quern_instance *instance);
+quern_status engine_launch_group(quern_instance *instance, struct engine_frame *frame, int group) QUERN_NODISCARD;
+/* Whether two launch groups touch something in common that one of them writes. */
+bool engine_launch_groups_conflict(const struct engine_launch_order *order, int a, int b);
+/* Before the kernels of a program are compiled: marks those whose launches may be batched. */
+quern_status engine_mark_batchable(quern_program *program) QUERN_NODISCARD;
 
-/* branches.c: what the sets of an order come after, where that is less than all before; NULL: no more is known than their order, or there
-** is no memory. Sets that are small are put side by side between those that are not. */
+/* branches.c: the graph dependencies of launch groups, where they are fewer than all groups before; NULL: no more is known than their
+** order, or there is no memory. Small groups run side by side between those that are not small. */
 struct engine_branches {
   size_t bytes; /* of it */
-  int *first;   /* of each set: where its list begins; of one more: where the last ends */
-  int *sets;
+  int *first;   /* of each group: where its dependencies begin; of one more: where the last end */
+  int *groups;
 };
-struct engine_branches *engine_branches_new(quern_instance *instance, const struct engine_order *order);
+struct engine_branches *engine_branches_new(quern_instance *instance, const struct engine_launch_order *order);
 void engine_branches_free(quern_instance *instance, struct engine_branches *branches);
 
 /* timing.c: memory for marks, where the device has some; how a run will be timed; around each step; at the end of a run. */
@@ -430,10 +433,10 @@ void engine_timing_free(quern_instance *instance);
 enum engine_timed engine_timed_now(const quern_instance *instance);
 void engine_timing_clear(quern_instance *instance);
 quern_status engine_step_begin(quern_instance *instance, double *begin) QUERN_NODISCARD;
-quern_status engine_step_end(quern_instance *instance, struct engine_frame *frame, int part, int step,
+quern_status engine_step_end(quern_instance *instance, struct engine_frame *frame, int subprogram, int step,
                              double begin) QUERN_NODISCARD;
-quern_status engine_timing_tell(quern_instance *instance) QUERN_NODISCARD;
-/* Memory for inputs and outputs that are not used where the caller has them, once; a run with such (leading.c). */
+quern_status engine_timing_report(quern_instance *instance) QUERN_NODISCARD;
+/* Memory for inputs and outputs that are not used where the caller has them, once; a run with such (dynamic_batch.c). */
 quern_status engine_open_staging(quern_instance *instance) QUERN_NODISCARD;
 quern_status engine_run_staged(quern_instance *instance, const void *const *inputs,
                                void *const *outputs) QUERN_NODISCARD;
@@ -489,10 +492,10 @@ struct engine_eager_stats {
 };
 struct engine_eager_stats engine_eager_get(const quern_context *ctx);
 
-/* QUERN_REF=1 (ref.c): what the group of a step computes, copied from ctx into the program's own context; and where its rows
-** of the leading dimension are, or NULL. */
+/* QUERN_REF=1 (reference_check.c): what the group of a step computes, copied from ctx into the program's own context; and where its rows
+** of the dynamic batch are, or NULL. */
 quern_status engine_ref_make(struct engine_ref **ref, quern_context *ctx, quern_program *program,
-                             const struct pass_group *group, const struct pass_rows *rows) QUERN_NODISCARD;
+                             const struct pass_group *group, const struct pass_dynamic_batch *rows) QUERN_NODISCARD;
 /* Keeps what a step is about to read. */
 quern_status engine_ref_before(const quern_instance *instance, const struct engine_step *step, void *const *mems,
                                void ***kept) QUERN_NODISCARD;

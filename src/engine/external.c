@@ -23,17 +23,17 @@ quern_status quern_instance_run_on(quern_instance *instance, void *queue, const 
   const struct rt_remote *remote = program->device->remote;
   QUERN_TRY(check_addresses(instance, "input", program->n_inputs, program->inputs, inputs));
   QUERN_TRY(check_addresses(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs));
-  QUERN_CHECK(instance->rows == program->leading, INVALID,
-              "instance_run_on: %lld rows of the leading dimension are set; it runs all %lld only",
-              (long long)instance->rows, (long long)program->leading);
-  QUERN_CHECK(queue == NULL || (remote != NULL && remote->borrow != NULL), UNSUPPORTED,
+  QUERN_CHECK(instance->rows == program->dynamic_batch, INVALID,
+              "instance_run_on: %lld rows of the dynamic batch are set; it runs all %lld only",
+              (long long)instance->rows, (long long)program->dynamic_batch);
+  QUERN_CHECK(queue == NULL || (remote != NULL && remote->set_external_stream != NULL), UNSUPPORTED,
               "instance_run_on: device %s has no queues of the caller's", program->device->name);
-  QUERN_CHECK(remote == NULL || remote->borrow != NULL, UNSUPPORTED,
+  QUERN_CHECK(remote == NULL || remote->set_external_stream != NULL, UNSUPPORTED,
               "instance_run_on: addresses of device %s are not the caller's to know", program->device->name);
   QUERN_TRY(engine_check_states("instance_run_on", instance));
-  if (queue != NULL) QUERN_TRY(remote->borrow(instance->stream, queue));
+  if (queue != NULL) QUERN_TRY(remote->set_external_stream(instance->stream, queue));
   quern_status status = engine_run(instance, inputs, outputs);
   if (status == QUERN_STATUS_OK) engine_mark_started(instance);
-  quern_status back = queue != NULL ? remote->borrow(instance->stream, NULL) : QUERN_STATUS_OK;
+  quern_status back = queue != NULL ? remote->set_external_stream(instance->stream, NULL) : QUERN_STATUS_OK;
   return status != QUERN_STATUS_OK ? status : back;
 }

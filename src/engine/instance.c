@@ -8,7 +8,7 @@
 
 /* ---- frames --------------------------------------------------------------------------------------------- */
 
-/* Frames of an instance while they are made. What runs in the same place at other times has the same frame: whoever enters it says
+/* Frames of an instance while they are made. What runs at the same position at other times has the same frame: whoever enters it gives
 ** where its params and results are. Two that are in use at a time lie at different depths, or are the body and the condition of
 ** one step. */
 struct frames {
@@ -42,7 +42,7 @@ size_t engine_state_of(const quern_program *program, int64_t at) {
   return low;
 }
 
-/* Where the byte of that offset is, when states lie one after another as the program says. */
+/* Where the byte of that offset is, when states lie one after another in the program's order. */
 static char *state_place(const quern_instance *instance, int64_t at) {
   size_t i = engine_state_of(instance->program, at);
   return instance->states[i] + (at - instance->program->state_at[i]);
@@ -59,10 +59,10 @@ static quern_status frame_in(struct frames *frames, const struct framed *what, s
   uint64_t hash = base_hash_u64(base_hash_u64(BASE_HASH_SEED, place), (uint64_t)(uintptr_t)what->arena);
   struct framed *known = base_map_find(&frames->made, hash, same_frame, what);
   if (known == NULL) {
-    const struct engine_part *part = &frames->instance->program->parts[what->number];
-    frames->items += (size_t)part->n_buffers + (size_t)part->n_steps;
+    const struct engine_subprogram *subprogram = &frames->instance->program->subprograms[what->number];
+    frames->items += (size_t)subprogram->n_buffers + (size_t)subprogram->n_steps;
     QUERN_CHECK(frames->n++ < MOST_FRAMES && frames->items <= MOST_ITEMS, UNSUPPORTED,
-                "instance: loops and branches lie in each other in more than %d ways HINT: let fewer of them have two "
+                "instance: loops and branches nest in more than %d combinations HINT: let fewer of them have two "
                 "others inside",
                 MOST_FRAMES);
     known = base_arena_new(&frames->instance->frames, struct framed);
@@ -77,8 +77,8 @@ static quern_status frame_in(struct frames *frames, const struct framed *what, s
 
 /* Frames of what a control step runs; their arena is the step's second workspace. */
 static quern_status frame_bodies(struct frames *frames, struct engine_frame *frame, int step) {
-  const struct engine_control *control = frame->part->steps[step].control;
-  const int *works = frame->part->steps[step].buffers + control->n_src + control->n_out;
+  const struct engine_control *control = frame->subprogram->steps[step].control;
+  const int *works = frame->subprogram->steps[step].buffers + control->n_src + control->n_out;
   char *arena = frame->at[works[1]];
   QUERN_TRY(
       frame_in(frames, &(struct framed){control->body, frames->depth, false, arena, NULL}, &frame->bodies[2 * step]));
@@ -87,33 +87,33 @@ static quern_status frame_bodies(struct frames *frames, struct engine_frame *fra
                   &frame->bodies[2 * step + 1]);
 }
 
-/* Recursion is as deep as sub-graphs lie in sub-graphs: IR_MAX_DEPTH at most. */
+/* Recursion is as deep as subgraphs lie in subgraphs: IR_MAX_DEPTH at most. */
 static quern_status frame_new(struct frames *frames, int number, char *arena, struct engine_frame **out) {
   quern_instance *instance = frames->instance;
   const quern_program *program = instance->program;
-  const struct engine_part *part = &program->parts[number];
+  const struct engine_subprogram *subprogram = &program->subprograms[number];
   struct base_arena *memory = &instance->frames;
   struct engine_frame *frame = base_arena_new(memory, struct engine_frame);
   if (frame == NULL) return QUERN_STATUS_MEMORY;
-  *frame = (struct engine_frame){.part = part,
+  *frame = (struct engine_frame){.subprogram = subprogram,
                                  .arena = arena,
-                                 .at = NEW(memory, void *, part->n_buffers),
-                                 .mems = NEW(memory, void *, part->most_buffers),
-                                 .params = NEW(memory, void *, part->n_params),
-                                 .results = NEW(memory, void *, part->n_results),
-                                 .bodies = NEW(memory, struct engine_frame *, 2 * part->n_steps)};
+                                 .at = NEW(memory, void *, subprogram->n_buffers),
+                                 .mems = NEW(memory, void *, subprogram->most_buffers),
+                                 .params = NEW(memory, void *, subprogram->n_params),
+                                 .results = NEW(memory, void *, subprogram->n_results),
+                                 .bodies = NEW(memory, struct engine_frame *, 2 * subprogram->n_steps)};
   if (frame->at == NULL || frame->mems == NULL || frame->params == NULL || frame->results == NULL ||
       frame->bodies == NULL)
     return QUERN_STATUS_MEMORY;
-  for (int i = 0; i < part->n_buffers; i++) {
-    const struct engine_buffer *b = &part->buffers[i];
+  for (int i = 0; i < subprogram->n_buffers; i++) {
+    const struct engine_buffer *b = &subprogram->buffers[i];
     if (b->place == PLAN_ARENA) frame->at[i] = arena + b->at;
     if (b->place == PLAN_STATE) frame->at[i] = state_place(instance, b->at);
     if (b->place == PLAN_CONST) frame->at[i] = program->placed + b->at;
   }
   frames->depth++;
-  for (int i = 0; i < part->n_steps; i++)
-    if (part->steps[i].control != NULL) QUERN_TRY(frame_bodies(frames, frame, i));
+  for (int i = 0; i < subprogram->n_steps; i++)
+    if (subprogram->steps[i].control != NULL) QUERN_TRY(frame_bodies(frames, frame, i));
   frames->depth--;
   *out = frame;
   return QUERN_STATUS_OK;
@@ -415,7 +415,7 @@ quern_status quern_instance_run(quern_instance *instance, const void *const *inp
   QUERN_TRY(check_slots(instance, "output", program->n_outputs, program->outputs, (const void *const *)outputs,
                         instance->stream != NULL));
   QUERN_TRY(engine_check_states("instance_run", instance));
-  bool staged = instance->rows < program->leading || instance->stream != NULL;
+  bool staged = instance->rows < program->dynamic_batch || instance->stream != NULL;
   QUERN_TRY(staged ? engine_run_staged(instance, inputs, outputs) : engine_run(instance, inputs, outputs));
   engine_mark_started(instance);
   return QUERN_STATUS_OK;

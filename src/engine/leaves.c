@@ -18,7 +18,7 @@ static bool has(const quern_tensor *const *list, size_t n, const quern_tensor *t
 /* What a run does to each state. States are in the order of their nodes, as those of any graph are. */
 static quern_status find_state_use(struct engine_build *b) {
   const quern_program_options *options = &b->request->options;
-  const struct pass_graph *main = &b->units.at[0].roots;
+  const struct pass_graph *main = &b->subgraphs.at[0].roots;
   struct ir_order order;
   b->state_use = base_arena_alloc(&b->arena, (b->states.n + 1) * sizeof *b->state_use);
   if (b->state_use == NULL) return QUERN_STATUS_MEMORY;
@@ -38,7 +38,7 @@ static quern_status find_state_use(struct engine_build *b) {
 
 quern_status engine_find_leaves(struct engine_build *b) {
   const quern_program_options *options = &b->request->options;
-  const struct pass_graph *main = &b->units.at[0].roots;
+  const struct pass_graph *main = &b->subgraphs.at[0].roots;
   struct base_heap *heap = &b->ctx->heap;
   /* the states that are updated count, whether their old values are read or not */
   size_t n = main->n_roots + options->n_updates;
@@ -91,20 +91,20 @@ static quern_status lay(struct engine_build *b, quern_tensor *t) {
   return ok ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-static quern_status lay_unit(struct engine_build *b, const struct engine_unit *unit) {
-  for (size_t i = 0; i < unit->n_steps; i++) {
-    const struct pass_group *group = unit->steps[i].group;
+static quern_status lay_subgraph(struct engine_build *b, const struct engine_subgraph *subgraph) {
+  for (size_t i = 0; i < subgraph->n_steps; i++) {
+    const struct pass_group *group = subgraph->steps[i].group;
     const struct ir_node *node = group->kind == PASS_KIND_CONTROL ? group->anchor : NULL;
     for (size_t k = 0; k < group->n_ins; k++) QUERN_TRY(lay(b, group->ins[k]));
     for (int k = 0; node != NULL && k < node->n_src; k++) QUERN_TRY(lay(b, node->src[k]));
   }
-  for (size_t i = 0; i < unit->roots.n_roots; i++) QUERN_TRY(lay(b, unit->roots.roots[i]));
+  for (size_t i = 0; i < subgraph->roots.n_roots; i++) QUERN_TRY(lay(b, subgraph->roots.roots[i]));
   return QUERN_STATUS_OK;
 }
 
 quern_status engine_lay_leaves(struct engine_build *b) {
   for (size_t i = 0; i < b->states.n; i++) QUERN_TRY(lay(b, b->states.at[i]));
-  for (size_t i = 0; i < b->units.n; i++) QUERN_TRY(lay_unit(b, &b->units.at[i]));
+  for (size_t i = 0; i < b->subgraphs.n; i++) QUERN_TRY(lay_subgraph(b, &b->subgraphs.at[i]));
   return QUERN_STATUS_OK;
 }
 
@@ -112,6 +112,6 @@ void engine_fill_constants(const struct engine_build *b, char *constants) {
   for (size_t i = 0; i < b->leaves.n; i++) {
     const struct plan_leaf *leaf = &b->leaves.at[i];
     const void *data = engine_constant_data(leaf->tensor);
-    if (leaf->place == PLAN_CONST && data != NULL) memcpy(constants + leaf->at, data, ir_bytes(leaf->tensor));
+    if (leaf->memory == PLAN_CONST && data != NULL) memcpy(constants + leaf->at, data, ir_bytes(leaf->tensor));
   }
 }

@@ -1,15 +1,15 @@
-/* engine/lower.c -- graphs to groups, groups to kernels: every sub-graph once, every kernel once
+/* engine/lower.c -- graphs to groups, groups to kernels: every subgraph once, every kernel once
 ** tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
 
 /* ---- groups --------------------------------------------------------------------------------------------- */
 
-/* The number of a sub-graph's unit, or -1. */
-static int find_unit(const struct engine_build *b, const struct ir_graph *graph, int carries, int first) {
-  for (size_t i = 1; i < b->units.n && graph != NULL; i++) {
-    const struct engine_unit *unit = &b->units.at[i];
-    if (unit->graph == graph && unit->carries == carries && unit->first == first) return (int)i;
+/* The number of a graph's subgraph, or -1. */
+static int find_subgraph(const struct engine_build *b, const struct ir_graph *graph, int carries, int first) {
+  for (size_t i = 1; i < b->subgraphs.n && graph != NULL; i++) {
+    const struct engine_subgraph *subgraph = &b->subgraphs.at[i];
+    if (subgraph->graph == graph && subgraph->carries == carries && subgraph->first == first) return (int)i;
   }
   return -1;
 }
@@ -19,12 +19,12 @@ static int carries_of(const struct ir_node *node) { return node->op == IR_IF ? 0
 static int first_of(const struct ir_node *node) { return node->op == IR_LOOP ? 1 : 0; }
 
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other) {
-  *body = find_unit(b, node->attrs->body, carries_of(node), first_of(node));
-  *other = find_unit(b, node->attrs->other, 0, 0);
+  *body = find_subgraph(b, node->attrs->body, carries_of(node), first_of(node));
+  *other = find_subgraph(b, node->attrs->other, 0, 0);
 }
 
-/* Whether a turn of what a loop scans or stacks may begin where other memory does not: a GPU's memory is aligned otherwise. */
-static bool has_loose_turns(const struct ir_node *node, const struct base_target *target) {
+/* Whether an iteration of what a loop scans or stacks may begin where other memory does not: a GPU's memory is aligned otherwise. */
+static bool has_unaligned_iterations(const struct ir_node *node, const struct base_target *target) {
   const struct ir_attrs *attrs = node->attrs;
   int64_t bytes = 0;
   if (!target->gpu || node->op != IR_LOOP) return false;
@@ -35,14 +35,14 @@ static bool has_loose_turns(const struct ir_node *node, const struct base_target
   return bytes % engine_align(target) != 0;
 }
 
-/* Bodies of loops with such turns are loose, and so is what they run. */
-static bool mark_loose(struct engine_build *b, bool loose, const struct ir_node *node) {
+/* Bodies of loops with such iterations have unaligned bases, and so has what they run. */
+static bool mark_unaligned_base(struct engine_build *b, bool unaligned_base, const struct ir_node *node) {
   int inner[2] = {-1, -1};
   bool more = false;
   engine_find_bodies(b, node, &inner[0], &inner[1]);
   for (int k = 0; k < 2; k++) {
-    if (!loose || inner[k] < 0 || b->units.at[inner[k]].loose) continue;
-    b->units.at[inner[k]].loose = more = true;
+    if (!unaligned_base || inner[k] < 0 || b->subgraphs.at[inner[k]].unaligned_base) continue;
+    b->subgraphs.at[inner[k]].unaligned_base = more = true;
   }
   return more;
 }
@@ -50,52 +50,53 @@ static bool mark_loose(struct engine_build *b, bool loose, const struct ir_node 
 static void find_loose(struct engine_build *b) {
   for (bool more = true; more;) {
     more = false;
-    for (size_t u = 0; u < b->units.n; u++)
-      for (size_t i = 0; i < b->units.at[u].groups.groups.n; i++) {
-        const struct pass_group *group = b->units.at[u].groups.groups.at[i];
+    for (size_t u = 0; u < b->subgraphs.n; u++)
+      for (size_t i = 0; i < b->subgraphs.at[u].groups.groups.n; i++) {
+        const struct pass_group *group = b->subgraphs.at[u].groups.groups.at[i];
         if (group->kind != PASS_KIND_CONTROL) continue;
-        bool loose = b->units.at[u].loose || has_loose_turns(group->anchor, &b->program->target.base);
-        more |= mark_loose(b, loose, group->anchor);
+        bool unaligned_base =
+            b->subgraphs.at[u].unaligned_base || has_unaligned_iterations(group->anchor, &b->program->target.base);
+        more |= mark_unaligned_base(b, unaligned_base, group->anchor);
       }
   }
 }
 
-static quern_status add_unit(struct engine_build *b, const struct ir_graph *graph, int carries, int first) {
-  if (graph == NULL || find_unit(b, graph, carries, first) >= 0) return QUERN_STATUS_OK;
-  struct engine_unit unit = {
+static quern_status add_subgraph(struct engine_build *b, const struct ir_graph *graph, int carries, int first) {
+  if (graph == NULL || find_subgraph(b, graph, carries, first) >= 0) return QUERN_STATUS_OK;
+  struct engine_subgraph subgraph = {
       .graph = graph, .carries = carries, .first = first, .roots = {b->ctx, (size_t)graph->n_results, graph->results}};
-  return base_vec_push(&b->ctx->heap, &b->units, unit) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
+  return base_vec_push(&b->ctx->heap, &b->subgraphs, subgraph) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-static bool is_unfused(const struct engine_build *b, size_t unit, size_t place) {
+static bool is_unfused(const struct engine_build *b, size_t subgraph, size_t place) {
   for (size_t i = 0; i < b->request->n_unfused; i++)
-    if (b->request->unfused[i].unit == (int)unit && b->request->unfused[i].place == place) return true;
+    if (b->request->unfused[i].subgraph == (int)subgraph && b->request->unfused[i].place == place) return true;
   return false;
 }
 
 /* The groups of a unit. */
-static quern_status fuse_unit(struct engine_build *b, size_t u, struct pass_groups *groups) {
+static quern_status fuse_cluster(struct engine_build *b, size_t u, struct pass_groups *groups) {
   struct pass_options passes = b->passes;
   size_t *places = base_arena_alloc(&b->arena, (b->request->n_unfused + 1) * sizeof *places);
   if (places == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < b->request->n_unfused; i++)
-    if (b->request->unfused[i].unit == (int)u) places[passes.n_unfused++] = b->request->unfused[i].place;
+    if (b->request->unfused[i].subgraph == (int)u) places[passes.n_unfused++] = b->request->unfused[i].place;
   passes.unfused = places;
-  return pass_fuse(groups, &b->units.at[u].roots, &passes);
+  return pass_fuse(groups, &b->subgraphs.at[u].roots, &passes);
 }
 
 quern_status engine_make_groups(struct engine_build *b) {
-  for (size_t u = 0; u < b->units.n; u++) { /* grows while control is met */
+  for (size_t u = 0; u < b->subgraphs.n; u++) { /* grows while control is met */
     struct pass_groups groups = {0};
-    QUERN_TRY(fuse_unit(b, u, &groups));
-    b->units.at[u].groups = groups;
-    b->units.at[u].grouped = true;
+    QUERN_TRY(fuse_cluster(b, u, &groups));
+    b->subgraphs.at[u].groups = groups;
+    b->subgraphs.at[u].grouped = true;
     for (size_t i = 0; i < groups.groups.n; i++) {
       const struct pass_group *group = groups.groups.at[i];
       if (group->kind != PASS_KIND_CONTROL) continue;
       const struct ir_node *node = group->anchor;
-      QUERN_TRY(add_unit(b, node->attrs->body, carries_of(node), first_of(node)));
-      QUERN_TRY(add_unit(b, node->attrs->other, 0, 0));
+      QUERN_TRY(add_subgraph(b, node->attrs->body, carries_of(node), first_of(node)));
+      QUERN_TRY(add_subgraph(b, node->attrs->other, 0, 0));
     }
   }
   find_loose(b);
@@ -107,18 +108,18 @@ quern_status engine_make_groups(struct engine_build *b) {
 /* A group whose kernel is known. */
 struct known {
   const struct pass_group *group;
-  const struct pass_rows *rows; /* of the leading dimension; NULL: none */
-  bool loose;                   /* of its unit */
-  uint64_t constants;           /* ins that never change, a bit each */
+  const struct pass_dynamic_batch *rows; /* of the dynamic batch; NULL: none */
+  bool unaligned_base;                   /* of its subgraph */
+  uint64_t constants;                    /* ins that never change, a bit each */
   int kernel;
-  int packed, packer; /* 1 + the in that is packed ahead, and the kernel that does it; 0: none */
+  int packed, packer; /* 1 + the in that is packed in advance, and the kernel that packs it; 0: none */
 };
 
 static bool same_type(const quern_tensor *a, const quern_tensor *b) { return a == b || ir_same_type(a, b); }
 
 static bool same_rows(const struct known *x, const quern_tensor *a, const struct known *y, const quern_tensor *b) {
-  int64_t one = x->rows != NULL ? pass_rows_get(x->rows, a) : 0,
-          other = y->rows != NULL ? pass_rows_get(y->rows, b) : 0;
+  int64_t one = x->rows != NULL ? pass_dynamic_batch_get(x->rows, a) : 0,
+          other = y->rows != NULL ? pass_dynamic_batch_get(y->rows, b) : 0;
   return one == other;
 }
 
@@ -127,7 +128,8 @@ static bool same_rows(const struct known *x, const quern_tensor *a, const struct
 static bool same_group(const void *item, const void *key) {
   const struct known *x = item, *y = key;
   const struct pass_group *a = x->group, *b = y->group;
-  if (x->constants != y->constants || x->loose != y->loose || (x->rows == NULL) != (y->rows == NULL)) return false;
+  if (x->constants != y->constants || x->unaligned_base != y->unaligned_base || (x->rows == NULL) != (y->rows == NULL))
+    return false;
   if (a->kind != b->kind || a->n_ins != b->n_ins || a->n_outs != b->n_outs) return false;
   for (size_t i = 0; i < a->n_ins; i++)
     if (!same_type(a->ins[i], b->ins[i]) || !same_rows(x, a->ins[i], y, b->ins[i])) return false;
@@ -138,15 +140,16 @@ static bool same_group(const void *item, const void *key) {
 }
 
 /* Asks the device how a kernel that is a call will be done. UNSUPPORTED: it will not. */
-static quern_status settle_call(const struct engine_build *b, struct kern *kern) {
+static quern_status query_algorithm(const struct engine_build *b, struct kern *kern) {
   const struct rt_device *device = b->program->device;
-  if (kern->call.kind == KERN_CALL_NONE) return QUERN_STATUS_OK;
+  if (kern->library_call.kind == KERN_LIBRARY_NONE) return QUERN_STATUS_OK;
   for (size_t i = 0; i < b->request->n_refused; i++)
     QUERN_CHECK(b->request->refused[i] != kern->hash, UNSUPPORTED, "its library refused to build %s", kern->name);
-  return device->settle != NULL && b->asks ? device->settle(kern, &b->program->target) : QUERN_STATUS_OK;
+  return device->query_algorithm != NULL && b->asks ? device->query_algorithm(kern, &b->program->target)
+                                                    : QUERN_STATUS_OK;
 }
 
-/* Takes a kernel: its number, or that of an equal one, in whose favour it is freed. */
+/* Takes a kernel: its number, or that of an equal one, in whose favor it is freed. */
 static quern_status take_kernel(struct engine_build *b, struct kern *kern, int *number) {
   for (size_t i = 0; i < b->kernels.n; i++) {
     if (b->kernels.at[i]->hash != kern->hash) continue;
@@ -155,7 +158,7 @@ static quern_status take_kernel(struct engine_build *b, struct kern *kern, int *
     return QUERN_STATUS_OK;
   }
   *number = (int)b->kernels.n;
-  quern_status status = settle_call(b, kern);
+  quern_status status = query_algorithm(b, kern);
   if (status == QUERN_STATUS_OK && base_vec_push(&b->ctx->heap, &b->kernels, kern)) return QUERN_STATUS_OK;
   kern_free(kern);
   return status != QUERN_STATUS_OK ? status : QUERN_STATUS_MEMORY;
@@ -172,7 +175,7 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   sched_choose(&sched, group, target, b->request->options.optimise);
   (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
   sched.rows = known->rows;
-  sched.loose = known->loose;
+  sched.unaligned_base = known->unaligned_base;
   sched.fast = b->passes.approximate;
   for (int in = 0; in < 64 && known->packed == 0; in++) {
     int64_t count;
@@ -186,16 +189,17 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   quern_status status = take_kernel(b, kern, &known->kernel);
   if (status != QUERN_STATUS_UNSUPPORTED) return status;
   base_log(1, "generated code for a %s: %s", pass_kind_names[group->kind], quern_last_error());
-  sched.plain = true; /* what nobody refuses */
+  sched.no_library = true; /* what nobody refuses */
   QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, target, &sched));
   return take_kernel(b, kern, &known->kernel);
 }
 
 /* The kernel of a step, which reads a packed constant where there is one to be had. */
-static quern_status lower_group(struct engine_build *b, const struct engine_unit *unit, struct plan_input_step *step) {
+static quern_status lower_group(struct engine_build *b, const struct engine_subgraph *subgraph,
+                                struct plan_input_step *step) {
   const struct known wanted = {.group = step->group,
-                               .rows = engine_rows(unit),
-                               .loose = unit->loose,
+                               .rows = engine_rows(subgraph),
+                               .unaligned_base = subgraph->unaligned_base,
                                .constants = engine_constant_ins(b, step->group)};
   const struct known *found = base_map_find(&b->known, step->group->hash, same_group, &wanted);
   if (found == NULL) {
@@ -213,7 +217,7 @@ static quern_status lower_group(struct engine_build *b, const struct engine_unit
 static quern_status unfuse(struct engine_build *b, size_t u, const struct pass_group *group, quern_status why) {
   struct base_str what;
   struct ir_order order;
-  const struct pass_graph *roots = &b->units.at[u].roots;
+  const struct pass_graph *roots = &b->subgraphs.at[u].roots;
   size_t before = b->unfused.n;
   QUERN_TRY(ir_topo(b->ctx, roots->n_roots, roots->roots, &order));
   quern_status status = QUERN_STATUS_OK;
@@ -242,17 +246,17 @@ static double guess_seconds(const struct kern *kern) {
   return 2e-6 + BASE_MAX(compute, memory);
 }
 
-static quern_status lower_unit(struct engine_build *b, size_t u) {
-  struct engine_unit *unit = &b->units.at[u];
-  unit->n_steps = unit->groups.groups.n;
-  unit->steps = base_arena_alloc(&b->arena, (unit->n_steps + 1) * sizeof *unit->steps);
-  if (unit->steps == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < unit->n_steps; i++) {
-    const struct pass_group *group = unit->groups.groups.at[i];
-    struct plan_input_step *step = &unit->steps[i];
+static quern_status lower_subgraph(struct engine_build *b, size_t u) {
+  struct engine_subgraph *subgraph = &b->subgraphs.at[u];
+  subgraph->n_steps = subgraph->groups.groups.n;
+  subgraph->steps = base_arena_alloc(&b->arena, (subgraph->n_steps + 1) * sizeof *subgraph->steps);
+  if (subgraph->steps == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < subgraph->n_steps; i++) {
+    const struct pass_group *group = subgraph->groups.groups.at[i];
+    struct plan_input_step *step = &subgraph->steps[i];
     *step = (struct plan_input_step){.group = group, .kernel = -1};
     if (group->kind == PASS_KIND_VIEW || group->kind == PASS_KIND_CONTROL) continue;
-    quern_status status = lower_group(b, unit, step);
+    quern_status status = lower_group(b, subgraph, step);
     if (status == QUERN_STATUS_INTERNAL || status == QUERN_STATUS_UNSUPPORTED) {
       QUERN_TRY(unfuse(b, u, group, status));
       continue;
@@ -261,12 +265,12 @@ static quern_status lower_unit(struct engine_build *b, size_t u) {
     step->kern = b->kernels.at[step->kernel];
     step->scratch = cg_scratch(step->kern, &b->program->target);
     step->seconds = guess_seconds(step->kern);
-    unit->seconds += step->seconds;
+    subgraph->seconds += step->seconds;
   }
   return QUERN_STATUS_OK;
 }
 
 quern_status engine_make_kernels(struct engine_build *b) {
-  for (size_t u = 0; u < b->units.n; u++) QUERN_TRY(lower_unit(b, u));
+  for (size_t u = 0; u < b->subgraphs.n; u++) QUERN_TRY(lower_subgraph(b, u));
   return b->unfused.n == 0 ? QUERN_STATUS_OK : QUERN_STATUS_INTERNAL;
 }

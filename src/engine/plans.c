@@ -1,7 +1,7 @@
-/* engine/plans.c -- plans of all units: bodies first, then what runs them
+/* engine/plans.c -- plans of all subgraphs: bodies first, then what runs them
 ** A limit counts the arenas of bodies: they are workspaces of the steps that run them. Where repetitions around them do not
 ** help enough, bodies repeat steps as well, no more than is needed.
-** keeps: sub-graphs are planned before what runs them; the smallest limit that a refusal names is met
+** keeps: subgraphs are planned before what runs them; the smallest limit that a refusal names is met
 ** tests: tests/engine/test_limit.c, tests/engine/test_control.c
 */
 #include "engine/engine.h"
@@ -9,35 +9,35 @@
 #define NEW(arena, T, n) ((T *)base_arena_alloc((arena), ((size_t)(n) + 1) * sizeof(T)))
 
 /* Turns of a WHILE that the planner reckons with; how often the room of bodies is halved. */
-enum { WHILE_TURNS = 16, HALVINGS = 6 };
+enum { WHILE_ITERATIONS = 16, HALVINGS = 6 };
 
-/* ---- one unit ------------------------------------------------------------------------------------------- */
+/* ---- one subgraph --------------------------------------------------------------------------------------- */
 
 /* Gives control steps the plans of their bodies, which exist already, and their time. */
-static void give_bodies(const struct engine_build *b, struct engine_unit *unit) {
-  for (size_t i = 0; i < unit->n_steps; i++) {
-    struct plan_input_step *step = &unit->steps[i];
+static void give_bodies(const struct engine_build *b, struct engine_subgraph *subgraph) {
+  for (size_t i = 0; i < subgraph->n_steps; i++) {
+    struct plan_input_step *step = &subgraph->steps[i];
     if (step->group->kind != PASS_KIND_CONTROL) continue;
     const struct ir_node *node = step->group->anchor;
     int body, other;
     engine_find_bodies(b, node, &body, &other);
-    double seconds = b->units.at[body].seconds;
-    step->body = b->units.at[body].plan;
+    double seconds = b->subgraphs.at[body].seconds;
+    step->body = b->subgraphs.at[body].plan;
     if (other >= 0) {
-      step->other = b->units.at[other].plan;
-      seconds += b->units.at[other].seconds;
+      step->other = b->subgraphs.at[other].plan;
+      seconds += b->subgraphs.at[other].seconds;
     }
-    double turns = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_TURNS : 1;
-    unit->seconds += turns * seconds - step->seconds; /* it may have been planned before */
-    step->seconds = turns * seconds;
+    double iterations = node->op == IR_LOOP ? (double)node->attrs->trip : node->op == IR_WHILE ? WHILE_ITERATIONS : 1;
+    subgraph->seconds += iterations * seconds - step->seconds; /* it may have been planned before */
+    step->seconds = iterations * seconds;
   }
 }
 
 /* *least: 0, or when the limit cannot be met, one that can. */
-static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, struct plan_options *options,
-                              int64_t *least) {
+static quern_status plan_subgraph(struct engine_build *b, struct engine_subgraph *subgraph,
+                                  struct plan_options *options, int64_t *least) {
   const quern_program_options *wanted = &b->request->options;
-  give_bodies(b, unit);
+  give_bodies(b, subgraph);
   *least = 0;
   options->least = least;
   options->reorder = wanted->optimise > 0;
@@ -46,12 +46,12 @@ static quern_status plan_unit(struct engine_build *b, struct engine_unit *unit, 
   options->threads = b->program->target.base.threads;
   options->n_leaves = b->leaves.n;
   options->leaves = b->leaves.at;
-  options->results = unit->roots.roots;
-  QUERN_TRY(plan_make(&unit->plan, &b->arena, unit->n_steps, unit->steps, options));
-  return b->request->verify ? plan_verify(unit->plan, &b->ctx->heap) : QUERN_STATUS_OK;
+  options->results = subgraph->roots.roots;
+  QUERN_TRY(plan_make(&subgraph->plan, &b->arena, subgraph->n_steps, subgraph->steps, options));
+  return b->request->verify ? plan_verify(subgraph->plan, &b->ctx->heap) : QUERN_STATUS_OK;
 }
 
-/* Where launches are joined (join.c), small buffers that share no memory leave steps free to go where others of their kernel are. */
+/* Where launches are batched (launch_groups.c), small buffers that share no memory leave steps free to go where others of their kernel are. */
 static int64_t apart_bytes(const struct engine_build *b) {
   enum { SMALL_BUFFER = 1 << 16 };
   return b->program->target.isa == CG_ISA_CUDA && b->limit == 0 ? SMALL_BUFFER : 0;
@@ -61,12 +61,12 @@ static quern_status plan_main(struct engine_build *b, int64_t *least) {
   *least = 0;
   const struct engine_request *request = b->request;
   const quern_program_options *wanted = &request->options;
-  struct engine_unit *unit = &b->units.at[0];
+  struct engine_subgraph *subgraph = &b->subgraphs.at[0];
   struct plan_update *updates = NEW(&b->arena, struct plan_update, wanted->n_updates);
   bool *donated = NEW(&b->arena, bool, b->inputs.n);
   if (updates == NULL || donated == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < wanted->n_updates; i++)
-    updates[i] = (struct plan_update){wanted->updates[i].state, unit->roots.roots[request->n_outputs + i]};
+    updates[i] = (struct plan_update){wanted->updates[i].state, subgraph->roots.roots[request->n_outputs + i]};
   for (size_t i = 0; i < b->inputs.n; i++)
     for (size_t k = 0; k < wanted->n_donated; k++) donated[i] = donated[i] || wanted->donated[k] == b->inputs.at[i];
   struct plan_options options = {.limit = b->limit,
@@ -79,62 +79,62 @@ static quern_status plan_main(struct engine_build *b, int64_t *least) {
                                  .n_updates = wanted->n_updates,
                                  .updates = updates,
                                  .donated = donated};
-  return plan_unit(b, unit, &options, least);
+  return plan_subgraph(b, subgraph, &options, least);
 }
 
-static quern_status plan_body(struct engine_build *b, struct engine_unit *unit, int64_t limit, int64_t *least) {
-  struct plan_carry *carried = NEW(&b->arena, struct plan_carry, unit->carries);
+static quern_status plan_body(struct engine_build *b, struct engine_subgraph *subgraph, int64_t limit, int64_t *least) {
+  struct plan_carry *carried = NEW(&b->arena, struct plan_carry, subgraph->carries);
   if (carried == NULL) return QUERN_STATUS_MEMORY;
-  for (int i = 0; i < unit->carries; i++) carried[i] = (struct plan_carry){unit->first + i, i};
+  for (int i = 0; i < subgraph->carries; i++) carried[i] = (struct plan_carry){subgraph->first + i, i};
   struct plan_options options = {.limit = limit,
                                  .align = engine_align(&b->program->target.base),
-                                 .n_params = (size_t)unit->graph->n_params,
-                                 .params = unit->graph->params,
-                                 .n_results = (size_t)unit->graph->n_results,
-                                 .n_carried = (size_t)unit->carries,
+                                 .n_params = (size_t)subgraph->graph->n_params,
+                                 .params = subgraph->graph->params,
+                                 .n_results = (size_t)subgraph->graph->n_results,
+                                 .n_carried = (size_t)subgraph->carries,
                                  .carried = carried};
-  return plan_unit(b, unit, &options, least);
+  return plan_subgraph(b, subgraph, &options, least);
 }
 
 /* ---- all bodies ----------------------------------------------------------------------------------------- */
 
-typedef quern_status plan_one(struct engine_build *b, struct engine_unit *unit, double room);
+typedef quern_status plan_one(struct engine_build *b, struct engine_subgraph *subgraph, double room);
 
 /* The plan without a limit. */
-static quern_status plan_freely(struct engine_build *b, struct engine_unit *unit, double room) {
+static quern_status plan_freely(struct engine_build *b, struct engine_subgraph *subgraph, double room) {
   int64_t least;
   (void)room;
-  QUERN_TRY(plan_body(b, unit, 0, &least));
-  unit->most_bytes = unit->plan->memory.arena + unit->plan->memory.scratch;
+  QUERN_TRY(plan_body(b, subgraph, 0, &least));
+  subgraph->most_bytes = subgraph->plan->memory.arena + subgraph->plan->memory.scratch;
   return QUERN_STATUS_OK;
 }
 
 /* A plan within the limit, or within the smallest that can be met. */
-static quern_status plan_under(struct engine_build *b, struct engine_unit *unit, int64_t limit) {
+static quern_status plan_under(struct engine_build *b, struct engine_subgraph *subgraph, int64_t limit) {
   int64_t least;
-  quern_status status = plan_body(b, unit, limit, &least);
-  return least > 0 ? plan_body(b, unit, least, &least) : status;
+  quern_status status = plan_body(b, subgraph, limit, &least);
+  return least > 0 ? plan_body(b, subgraph, least, &least) : status;
 }
 
 /* The plan in the least memory. */
-static quern_status plan_tightly(struct engine_build *b, struct engine_unit *unit, double room) {
+static quern_status plan_tightly(struct engine_build *b, struct engine_subgraph *subgraph, double room) {
   (void)room;
-  QUERN_TRY(plan_under(b, unit, 1));
-  unit->least_bytes = unit->plan->memory.arena + unit->plan->memory.scratch;
+  QUERN_TRY(plan_under(b, subgraph, 1));
+  subgraph->least_bytes = subgraph->plan->memory.arena + subgraph->plan->memory.scratch;
   return QUERN_STATUS_OK;
 }
 
 /* A plan between the two: in the least memory with room 0, freely with 1. */
-static quern_status plan_between(struct engine_build *b, struct engine_unit *unit, double room) {
-  int64_t more = unit->most_bytes - unit->least_bytes;
-  return plan_under(b, unit, BASE_MAX(unit->least_bytes + (int64_t)(room * (double)more), 1));
+static quern_status plan_between(struct engine_build *b, struct engine_subgraph *subgraph, double room) {
+  int64_t more = subgraph->most_bytes - subgraph->least_bytes;
+  return plan_under(b, subgraph, BASE_MAX(subgraph->least_bytes + (int64_t)(room * (double)more), 1));
 }
 
 static quern_status plan_bodies(struct engine_build *b, plan_one *plan, double room) {
   for (int depth = 0; depth <= IR_MAX_DEPTH; depth++) {
-    for (size_t u = 1; u < b->units.n; u++) {
-      struct engine_unit *unit = &b->units.at[u];
-      if (unit->graph->depth == depth) QUERN_TRY(plan(b, unit, room));
+    for (size_t u = 1; u < b->subgraphs.n; u++) {
+      struct engine_subgraph *subgraph = &b->subgraphs.at[u];
+      if (subgraph->graph->depth == depth) QUERN_TRY(plan(b, subgraph, room));
     }
   }
   return QUERN_STATUS_OK;
@@ -169,5 +169,5 @@ static quern_status plan_within(struct engine_build *b, int64_t free, int64_t *s
 quern_status engine_make_plans(struct engine_build *b, int64_t *least) {
   QUERN_TRY(plan_bodies(b, plan_freely, 1));
   quern_status status = plan_main(b, least);
-  return *least > 0 && b->units.n > 1 ? plan_within(b, *least, least) : status;
+  return *least > 0 && b->subgraphs.n > 1 ? plan_within(b, *least, least) : status;
 }

@@ -8,45 +8,45 @@
 
 enum { EVENTS = 65536 }; /* that are kept: the last ones */
 
-/* Steps of all parts, one part after another. */
+/* Steps of all subprograms, one subprogram after another. */
 struct engine_record {
   size_t n_steps;
   struct prof_step *steps;
-  size_t *first; /* the number of each part's first step */
+  size_t *first; /* the number of each subprogram's first step */
   struct prof_event *events;
   uint64_t n_events; /* that there were; event i lies at i mod EVENTS */
   size_t bytes;      /* of all of it: one block */
   int n_open;
   struct open {
-    int part;
+    int subprogram;
     double begin, seconds;
   } open[2 * IR_MAX_DEPTH + 2]; /* bodies, of control steps that have not ended */
 };
 
 /* ---- recording ------------------------------------------------------------------------------------------ */
 
-static void describe_step(const quern_program *program, const struct engine_part *part, const struct engine_step *step,
-                          struct prof_step *out) {
+static void describe_step(const quern_program *program, const struct engine_subprogram *subprogram,
+                          const struct engine_step *step, struct prof_step *out) {
   const struct kern *kern = step->kernel >= 0 ? program->kernels[step->kernel] : NULL;
-  bool product = kern != NULL && kern->call.kind == KERN_CALL_GEMM; /* whose rate is that of what it reads */
+  bool product = kern != NULL && kern->library_call.kind == KERN_LIBRARY_GEMM; /* whose rate is that of what it reads */
   *out = (struct prof_step){.kernel = kern != NULL ? kern->name : step->kind_name,
                             .kind = step->kind_name,
                             .ops = step->ops,
-                            .dtype = product ? kern->mems[kern->call.gemm.a.mem].dtype : step->dtype,
-                            .tf32 = product && kern->call.gemm.tf32};
-  for (int i = 0; i < step->n_buffers; i++) out->footprint += part->buffers[step->buffers[i]].bytes;
+                            .dtype = product ? kern->mems[kern->library_call.gemm.a.mem].dtype : step->dtype,
+                            .tf32 = product && kern->library_call.gemm.tf32};
+  for (int i = 0; i < step->n_buffers; i++) out->footprint += subprogram->buffers[step->buffers[i]].bytes;
   if (kern != NULL)
     out->cost = kern->cost;
   else if (step->kind == PLAN_COPY)
-    out->cost.bytes = 2.0 * (double)part->buffers[step->buffers[0]].bytes;
+    out->cost.bytes = 2.0 * (double)subprogram->buffers[step->buffers[0]].bytes;
 }
 
 static quern_status record_new(struct engine_record **out, struct base_heap *heap, const quern_program *program,
                                bool events) {
-  size_t n = 0, parts = (size_t)program->n_parts;
-  for (size_t p = 0; p < parts; p++) n += (size_t)program->parts[p].n_steps;
+  size_t n = 0, subprograms = (size_t)program->n_subprograms;
+  for (size_t p = 0; p < subprograms; p++) n += (size_t)program->subprograms[p].n_steps;
   size_t steps_at = sizeof(struct engine_record), first_at = steps_at + n * sizeof(struct prof_step);
-  size_t events_at = first_at + (parts + 1) * sizeof(size_t);
+  size_t events_at = first_at + (subprograms + 1) * sizeof(size_t);
   size_t bytes = events_at + (events ? EVENTS : 0) * sizeof(struct prof_event);
   char *block = base_alloc_zero(heap, bytes);
   if (block == NULL) return QUERN_STATUS_MEMORY;
@@ -57,35 +57,35 @@ static quern_status record_new(struct engine_record **out, struct base_heap *hea
                                    .events = (struct prof_event *)(void *)(block + events_at),
                                    .bytes = bytes};
   n = 0;
-  for (size_t p = 0; p < parts; p++) {
+  for (size_t p = 0; p < subprograms; p++) {
     record->first[p] = n;
-    for (int i = 0; i < program->parts[p].n_steps; i++, n++)
-      describe_step(program, &program->parts[p], &program->parts[p].steps[i], &record->steps[n]);
+    for (int i = 0; i < program->subprograms[p].n_steps; i++, n++)
+      describe_step(program, &program->subprograms[p], &program->subprograms[p].steps[i], &record->steps[n]);
   }
   *out = record;
   return QUERN_STATUS_OK;
 }
 
-/* The seconds of a step without those of the bodies it ran, which have told theirs before. */
-static double own_seconds(struct engine_record *record, int part, double begin, double end) {
+/* The seconds of a step without those of the bodies it ran, which were reported before. */
+static double own_seconds(struct engine_record *record, int subprogram, double begin, double end) {
   double inner = 0;
   while (record->n_open > 0 && record->open[record->n_open - 1].begin >= begin)
     inner += record->open[--record->n_open].seconds;
-  if (part == 0) record->n_open = 0;
+  if (subprogram == 0) record->n_open = 0;
   int at = record->n_open - 1;
-  while (at >= 0 && record->open[at].part != part) at--;
+  while (at >= 0 && record->open[at].subprogram != subprogram) at--;
   if (at >= 0)
     record->open[at].seconds += end - begin;
-  else if (part != 0 && record->n_open < (int)BASE_COUNT(record->open))
-    record->open[record->n_open++] = (struct open){part, begin, end - begin};
+  else if (subprogram != 0 && record->n_open < (int)BASE_COUNT(record->open))
+    record->open[record->n_open++] = (struct open){subprogram, begin, end - begin};
   return end - begin - inner;
 }
 
-static void note(void *user, int part, int step, double begin, double end) {
+static void note(void *user, int subprogram, int step, double begin, double end) {
   struct engine_record *record = user;
-  size_t number = record->first[part] + (size_t)step;
+  size_t number = record->first[subprogram] + (size_t)step;
   record->steps[number].count++;
-  record->steps[number].seconds += own_seconds(record, part, begin, end);
+  record->steps[number].seconds += own_seconds(record, subprogram, begin, end);
   record->events[record->n_events++ % EVENTS] = (struct prof_event){(int)number, begin, end};
 }
 
@@ -117,7 +117,7 @@ static const struct engine_record *recorded(const quern_instance *instance) {
   return instance != NULL && instance->hook == note ? instance->hook_user : NULL;
 }
 
-/* How often the main part was run, by the count of its first step. */
+/* How often the main subprogram was run, by the count of its first step. */
 static uint64_t runs_of(const struct engine_record *record) { return record->n_steps > 0 ? record->steps[0].count : 0; }
 
 /* Events in the order they happened: the ring may have turned. */
@@ -202,7 +202,7 @@ quern_status quern_program_profile(const quern_program *program, const quern_ins
 /* ---- comparing ------------------------------------------------------------------------------------------ */
 
 /* before[i] += the time a run of the other program takes for what step i computes; what no step computes is returned. */
-static double share_time(const struct engine_part *part, const struct engine_part *other,
+static double share_time(const struct engine_subprogram *subprogram, const struct engine_subprogram *other,
                          const struct engine_record *record, double runs, double *before) {
   double rest = 0;
   for (int s = 0; s < other->n_steps; s++) {
@@ -212,9 +212,9 @@ static double share_time(const struct engine_part *part, const struct engine_par
     for (int pass = 0; pass < 2; pass++) {
       for (int n = 0; n < step->n_nodes; n++) {
         bool known = false;
-        for (int i = 0; i < part->n_steps && !known; i++)
-          for (int k = 0; k < part->steps[i].n_nodes && !known; k++) {
-            known = part->steps[i].nodes[k] == step->nodes[n];
+        for (int i = 0; i < subprogram->n_steps && !known; i++)
+          for (int k = 0; k < subprogram->steps[i].n_nodes && !known; k++) {
+            known = subprogram->steps[i].nodes[k] == step->nodes[n];
             if (known && pass == 1) before[i] += seconds / found;
           }
         found += pass == 0 && known;
@@ -227,12 +227,12 @@ static double share_time(const struct engine_part *part, const struct engine_par
 
 static void print_comparison(struct base_str *str, const quern_program *program, const struct engine_record *record,
                              const double *before, double rest) {
-  const struct engine_part *part = &program->parts[0];
+  const struct engine_subprogram *subprogram = &program->subprograms[0];
   double runs = (double)runs_of(record), all_before = rest, all_after = 0;
   base_str_printf(str, "%6s %-8s %-16s %10s %10s %10s %12s %12s  %s\n", "step", "kind", "group", "estimate",
                   "threshold", "measured", "before us", "after us", "kernel");
-  for (int i = 0; i < part->n_steps; i++) {
-    const struct engine_step *step = &part->steps[i];
+  for (int i = 0; i < subprogram->n_steps; i++) {
+    const struct engine_step *step = &subprogram->steps[i];
     double after = record->steps[i].seconds / runs;
     all_before += before[i];
     all_after += after;
@@ -257,12 +257,12 @@ quern_status quern_program_compare(const quern_program *program, const quern_ins
   QUERN_CHECK(a != NULL && b != NULL && runs_of(a) > 0 && runs_of(b) > 0, STATE,
               "program_compare: nothing was recorded HINT: quern_instance_record before the runs of both");
   struct base_heap *heap = (struct base_heap *)&program->heap;
-  size_t bytes = (size_t)(program->parts[0].n_steps + 1) * sizeof(double);
+  size_t bytes = (size_t)(program->subprograms[0].n_steps + 1) * sizeof(double);
   double *before = base_alloc_zero(heap, bytes);
   if (before == NULL) return QUERN_STATUS_MEMORY;
   struct base_str str;
   base_str_init(&str, heap);
-  double rest = share_time(&program->parts[0], &other->parts[0], b, (double)runs_of(b), before);
+  double rest = share_time(&program->subprograms[0], &other->subprograms[0], b, (double)runs_of(b), before);
   print_comparison(&str, program, a, before, rest);
   base_free(heap, before, bytes);
   return engine_text_take(QUERN_STATUS_OK, &str, text);

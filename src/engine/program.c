@@ -1,4 +1,4 @@
-/* engine/program.c -- the public door of programs: what was asked is checked here, what they hold is told here
+/* engine/program.c -- the public functions of programs: requests are checked here, and what programs hold is reported here
 ** tests: tests/engine/test_program.c, tests/api/wrong_program.def
 */
 #include "engine/engine.h"
@@ -34,7 +34,7 @@ static quern_status check_updates(const quern_context *ctx, size_t n, const quer
 }
 
 /* Inputs, whose first dimension is the same and which have elements. */
-static quern_status check_leading(const quern_context *ctx, size_t n, quern_tensor *const *leading) {
+static quern_status check_dynamic_batch(const quern_context *ctx, size_t n, quern_tensor *const *leading) {
   QUERN_CHECK(n == 0 || leading != NULL, INVALID, "program_compile: the list of %zu leading inputs is null", n);
   for (size_t i = 0; i < n; i++) {
     const quern_tensor *t = leading[i];
@@ -52,7 +52,7 @@ static quern_status check_leading(const quern_context *ctx, size_t n, quern_tens
   return QUERN_STATUS_OK;
 }
 
-/* Kernels of the host run on processors only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
+/* Kernels of the host run on CPUs only, those of a GPU on GPUs of its dialect; to interpret or to look at, all do. */
 static quern_status check_target(const char *device, const char *name) {
   if (name == NULL) return QUERN_STATUS_OK;
   struct cg_target target;
@@ -88,7 +88,7 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
   QUERN_CHECK(o->n_donated == 0 || o->donated != NULL, INVALID,
               "program_compile: the list of %zu donated inputs is null", o->n_donated);
   for (size_t i = 0; i < o->n_donated; i++) QUERN_TRY(check_tensor(ctx, o->donated[i], "donated input", i));
-  return check_leading(ctx, o->n_leading, o->leading);
+  return check_dynamic_batch(ctx, o->n_leading, o->leading);
 }
 
 /* ---- compiling ------------------------------------------------------------------------------------------ */
@@ -172,7 +172,7 @@ size_t quern_program_inputs(const quern_program *program) { return program != NU
 size_t quern_program_outputs(const quern_program *program) { return program != NULL ? program->n_outputs : 0; }
 size_t quern_program_states(const quern_program *program) { return program != NULL ? program->n_states : 0; }
 
-int64_t quern_program_leading(const quern_program *program) { return program != NULL ? program->leading : 0; }
+int64_t quern_program_leading(const quern_program *program) { return program != NULL ? program->dynamic_batch : 0; }
 
 static quern_status get_slot(const char *what, const char *kind, const quern_program *program, size_t n,
                              const quern_slot *slots, size_t i, quern_slot *slot) {

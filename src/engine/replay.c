@@ -10,17 +10,17 @@ enum { MOST_STEPS = 1 << 16 };
 
 /* ---- what can be ----------------------------------------------------------------------------------------- */
 
-/* Steps of a run of a part, or -1: the host has to decide on the way, or they are too many. Recursion is as deep as sub-graphs lie in
-** sub-graphs. */
-static int64_t count_steps(const quern_program *program, int part) {
+/* Steps of a run of a subprogram, or -1: the host has to decide on the way, or they are too many. Recursion is as deep as subgraphs lie in
+** subgraphs. */
+static int64_t count_steps(const quern_program *program, int subprogram) {
   int64_t n = 0;
-  for (int i = 0; i < program->parts[part].n_steps && n >= 0; i++) {
-    const struct engine_step *step = &program->parts[part].steps[i];
+  for (int i = 0; i < program->subprograms[subprogram].n_steps && n >= 0; i++) {
+    const struct engine_step *step = &program->subprograms[subprogram].steps[i];
     const struct engine_control *control = step->control;
     int64_t one = 0;
     if (step->kind == PLAN_WHILE || step->kind == PLAN_IF) return -1;
     if (step->kind == PLAN_LOOP) one = control->trip > 0 ? count_steps(program, control->body) : 0;
-    if (one < 0 || (one > 0 && control->trip > BASE_MIN(program->n_turns, MOST_STEPS / one))) return -1;
+    if (one < 0 || (one > 0 && control->trip > BASE_MIN(program->n_iterations, MOST_STEPS / one))) return -1;
     n += 1 + (one > 0 ? one * control->trip : 0);
     if (n > MOST_STEPS) return -1;
   }
@@ -30,7 +30,7 @@ static int64_t count_steps(const quern_program *program, int part) {
 void engine_replay_open(quern_instance *instance) {
   const struct rt_remote *remote = instance->program->device->remote;
   struct engine_replay *r = &instance->replay;
-  *r = (struct engine_replay){.last_rows = -1, .branched = remote != NULL && remote->after != NULL};
+  *r = (struct engine_replay){.last_rows = -1, .branched = remote != NULL && remote->depend_on != NULL};
   if (remote == NULL) return;
   r->steps = count_steps(instance->program, 0);
   r->possible = r->steps >= 0;
@@ -72,11 +72,11 @@ static quern_status capture(quern_instance *instance, const void *const *inputs,
   struct kern_runs launches = instance->launches;
   double start = base_clock();
   QUERN_TRY(remote->capture(instance->stream));
-  if (r->branched && instance->timed == ENGINE_UNTIMED) r->order = engine_order_of(instance);
+  if (r->branched && instance->timed == ENGINE_UNTIMED) r->order = engine_launch_order_of(instance);
   if (r->order != NULL) r->branches = engine_branches_new(instance, r->order);
   quern_status status = engine_run_steps(instance, inputs, outputs);
   engine_branches_free(instance, r->branches);
-  engine_order_free(&instance->heap, r->order);
+  engine_launch_order_free(&instance->heap, r->order);
   r->branches = NULL;
   r->order = NULL;
   quern_status end = remote->captured(instance->stream, &r->graph);
@@ -111,7 +111,7 @@ static bool have_graph(quern_instance *instance, const void *const *inputs, void
   return false;
 }
 
-quern_status engine_run_again(quern_instance *instance, const void *const *inputs, void *const *outputs) {
+quern_status engine_run_repeated(quern_instance *instance, const void *const *inputs, void *const *outputs) {
   struct engine_replay *r = &instance->replay;
   instance->timed = engine_timed_now(instance);
   bool may = r->possible && !r->refused && !instance->poison && instance->timed != ENGINE_BY_CLOCK;
@@ -119,5 +119,5 @@ quern_status engine_run_again(quern_instance *instance, const void *const *input
   QUERN_TRY(instance->program->device->remote->replay(instance->stream, r->graph));
   count_again(instance);
   instance->counts.replayed++;
-  return engine_timing_tell(instance);
+  return engine_timing_report(instance);
 }

@@ -1,6 +1,6 @@
 /* engine/save.c -- programs in files: opened and run without compiler and cache (quern_program_save, quern_program_load)
 ** A file: "QUERNPRG", format, checksum of the rest; version, target; the program (codec.c); objects; constants. Numbers are
-** as the processor has them: compiled code is for one kind of processor anyway.
+** as the CPU has them: compiled code is for one kind of CPU anyway.
 ** keeps: a file is whole or not there; a damaged one is refused
 ** tests: tests/engine/test_save.c
 */
@@ -16,7 +16,7 @@ static uint64_t checksum(const void *program, size_t n, const void *constants, s
   return base_hash_bytes(base_hash_bytes(BASE_HASH_SEED, program, n), constants, n_constants);
 }
 
-static const char order_mark[] = "little"; /* the order of bytes, as the processor that wrote it has it */
+static const char order_mark[] = "little"; /* the order of bytes, as the CPU that wrote it has it */
 static bool is_little(void) {
   const uint16_t one = 1;
   return *(const unsigned char *)&one == 1;
@@ -42,7 +42,7 @@ quern_status engine_program_bytes(const quern_program *program, struct base_str 
               "program_save: a program of device %s has no compiled code to be saved", program->device->name);
   QUERN_CHECK(program->n_kernels == 0 || program->device->objects(program->module, &objects) > 0, UNSUPPORTED,
               "program_save: the program is interpreted, because there is no C compiler");
-  QUERN_CHECK(is_little(), UNSUPPORTED, "program_save: the processor is big-endian");
+  QUERN_CHECK(is_little(), UNSUPPORTED, "program_save: the CPU is big-endian");
   struct codec c = {.out = str};
   const char *texts[] = {order_mark, quern_version(), program->device->name, program->target.base.name};
   for (size_t i = 0; i < BASE_COUNT(texts); i++) codec_string(&c, &texts[i]);
@@ -67,8 +67,8 @@ quern_status quern_program_save(const quern_program *program, const char *path) 
     char head[HEAD];
     memcpy(head, magic, 8);
     memcpy(head + 8, numbers, sizeof numbers);
-    const struct io_part parts[] = {{head, HEAD}, {str.at, str.n}, {program->constants, constants}};
-    status = io_file_write("program_save", path, 3, parts);
+    const struct io_piece subprograms[] = {{head, HEAD}, {str.at, str.n}, {program->constants, constants}};
+    status = io_file_write("program_save", path, 3, subprograms);
   }
   base_str_fini(&str);
   return status;
@@ -80,7 +80,7 @@ static quern_status damaged(const char *path, const char *why) {
   return base_error(QUERN_STATUS_PARSE, "%s: %s", path, why);
 }
 
-/* Code of a processor runs on those that have what it needs, code of a GPU on its own kind. */
+/* Code of a CPU runs on those that have what it needs, code of a GPU on its own kind. */
 static bool can_run(const struct rt_device *device, const struct cg_target *target) {
   struct cg_target own;
   if (!target->base.gpu) return cg_target_runs(target);
@@ -97,7 +97,7 @@ static quern_status read_head(struct codec *c, quern_program *program, const cha
   for (size_t i = 0; i < BASE_COUNT(texts); i++)
     if (c->failed || texts[i] == NULL) return damaged(path, "the file is cut or is no program");
   QUERN_CHECK(strcmp(texts[0], order_mark) == 0 && is_little(), UNSUPPORTED,
-              "%s: made for a processor with another order of bytes", path);
+              "%s: made for a CPU with another order of bytes", path);
   QUERN_CHECK(strcmp(texts[1], quern_version()) == 0, UNSUPPORTED,
               "%s: made by Quern %s, this is %s HINT: compile the graph again", path, texts[1], quern_version());
   program->device = rt_device_find(texts[2]);
@@ -106,7 +106,7 @@ static quern_status read_head(struct codec *c, quern_program *program, const cha
   const struct cg_target *target = cg_target_find(texts[3]);
   QUERN_CHECK(target != NULL && can_run(program->device, target), UNSUPPORTED,
               "%s: made for target %s, which this %s cannot run HINT: compile the graph again", path, texts[3],
-              target != NULL && target->base.gpu ? "device" : "processor");
+              target != NULL && target->base.gpu ? "device" : "CPU");
   QUERN_CHECK(threads >= 1 && (threads <= RT_MAX_THREADS || target->base.gpu), PARSE, "%s: for %d threads", path,
               threads);
   program->target = *target;
@@ -135,7 +135,7 @@ quern_status engine_program_read(quern_program *program, const char *path, const
   QUERN_TRY(read_head(&c, program, path));
   codec_program(&c, program);
   if (c.no_memory) return QUERN_STATUS_MEMORY;
-  if (c.failed || !codec_fits(program)) return damaged(path, "the file is cut or damaged");
+  if (c.failed || !codec_valid(program)) return damaged(path, "the file is cut or damaged");
   QUERN_TRY(read_objects(&c, program, path));
   *used = (size_t)(c.at - bytes);
   return QUERN_STATUS_OK;
@@ -159,7 +159,7 @@ static quern_status read_program(quern_program *program, const char *path, const
   program->constants = base_alloc(&program->heap, constants);
   if (program->constants == NULL) return QUERN_STATUS_MEMORY;
   memcpy(program->constants, bytes + whole, constants);
-  return engine_place_constants(program);
+  return engine_upload_constants(program);
 }
 
 quern_status quern_program_load(quern_program **program, const char *path) {

@@ -93,7 +93,7 @@ static quern_status fill_constants(quern_instance *instance, const quern_model *
   return QUERN_STATUS_OK;
 }
 
-quern_status engine_initialise(quern_instance *instance, const quern_model *model, const quern_program *initial) {
+quern_status engine_initialize(quern_instance *instance, const quern_model *model, const quern_program *initial) {
   QUERN_TRY(fill_constants(instance, model));
   if (initial == NULL) return QUERN_STATUS_OK;
   quern_instance *once;
@@ -113,7 +113,7 @@ quern_status quern_instance_init_states(quern_instance *instance, quern_model *m
   options.device = instance->program->device->name;
   options.threads = instance->program->target.base.gpu ? 0 : instance->program->target.base.threads;
   QUERN_TRY(engine_initial_program(&initial, model, instance->program, &options));
-  quern_status status = engine_initialise(instance, model, initial);
+  quern_status status = engine_initialize(instance, model, initial);
   quern_program_free(initial);
   return status;
 }

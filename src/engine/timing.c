@@ -1,5 +1,5 @@
 /* engine/timing.c -- when the steps of a run begin and end, for hooks and for QUERN_DEBUG=2
-** By the host's clock every step is waited for. A device that sets marks on its way is not waited for: its times are read, and told, when
+** By the host's clock every step is waited for. A device that sets marks on its way is not waited for: its times are read, and reported, when
 ** the run has ended; so it must be known how many steps there are.
 ** keeps: a run allocates nothing
 ** tests: tests/engine/test_remote.c
@@ -11,9 +11,9 @@ enum { MOST = 16384 }; /* steps of a run */
 struct engine_timing {
   size_t n_marks, n;
   bool fresh; /* nothing was asked for since the last mark */
-  struct told {
+  struct reported {
     struct engine_frame *frame;
-    int part, step;
+    int subprogram, step;
     size_t begin, end; /* marks */
   } steps[MOST];
   double seconds[2 * MOST + 2];
@@ -46,14 +46,15 @@ void engine_timing_clear(quern_instance *instance) {
 
 /* ---- telling ----------------------------------------------------------------------------------------------- */
 
-static void tell(quern_instance *instance, struct engine_frame *frame, int part, int number, double begin, double end) {
-  const struct engine_step *step = &frame->part->steps[number];
+static void report(quern_instance *instance, struct engine_frame *frame, int subprogram, int number, double begin,
+                   double end) {
+  const struct engine_step *step = &frame->subprogram->steps[number];
   instance->running = frame;
-  if (instance->hook != NULL) instance->hook(instance->hook_user, part, number, begin, end);
+  if (instance->hook != NULL) instance->hook(instance->hook_user, subprogram, number, begin, end);
   if (instance->debug < 2) return;
   const struct kern *kern = step->kernel >= 0 ? instance->program->kernels[step->kernel] : NULL;
   double ms = 1e3 * BASE_MAX(end - begin, 1e-9);
-  base_log(2, "run %d.%d %s %s: %.3f ms, %.1f GFLOP/s, %.1f GB/s", part, number,
+  base_log(2, "run %d.%d %s %s: %.3f ms, %.1f GFLOP/s, %.1f GB/s", subprogram, number,
            kern != NULL ? kern->name : step->kind_name, step->ops, ms, kern != NULL ? kern->cost.flops / (1e6 * ms) : 0,
            kern != NULL ? kern->cost.bytes / (1e6 * ms) : 0);
 }
@@ -64,15 +65,15 @@ static void leave_out_marks(size_t n, double *seconds) {
   for (size_t i = 1; i < n; i++) seconds[i] = BASE_MAX(seconds[i] - (double)i * one, seconds[i - 1]);
 }
 
-quern_status engine_timing_tell(quern_instance *instance) {
+quern_status engine_timing_report(quern_instance *instance) {
   struct engine_timing *t = instance->timing;
   if (instance->timed != ENGINE_BY_MARKS || t->n == 0) return QUERN_STATUS_OK;
   QUERN_TRY(instance->program->device->remote->marks(instance->stream, t->n_marks, t->seconds));
   leave_out_marks(t->n_marks, t->seconds);
   double start = base_clock() - t->seconds[t->n_marks - 1];
   for (size_t i = 0; i < t->n; i++) {
-    const struct told *s = &t->steps[i];
-    tell(instance, s->frame, s->part, s->step, start + t->seconds[s->begin], start + t->seconds[s->end]);
+    const struct reported *s = &t->steps[i];
+    report(instance, s->frame, s->subprogram, s->step, start + t->seconds[s->begin], start + t->seconds[s->end]);
   }
   return QUERN_STATUS_OK;
 }
@@ -98,14 +99,15 @@ quern_status engine_step_begin(quern_instance *instance, double *begin) {
   return QUERN_STATUS_OK;
 }
 
-quern_status engine_step_end(quern_instance *instance, struct engine_frame *frame, int part, int step, double begin) {
+quern_status engine_step_end(quern_instance *instance, struct engine_frame *frame, int subprogram, int step,
+                             double begin) {
   struct engine_timing *t = instance->timing;
   if (instance->timed == ENGINE_BY_CLOCK) {
     QUERN_TRY(engine_wait(instance));
-    tell(instance, frame, part, step, begin, base_clock());
+    report(instance, frame, subprogram, step, begin, base_clock());
     return QUERN_STATUS_OK;
   }
-  t->steps[t->n++] = (struct told){frame, part, step, (size_t)begin, t->n_marks};
+  t->steps[t->n++] = (struct reported){frame, subprogram, step, (size_t)begin, t->n_marks};
   t->fresh = true;
   return mark(instance);
 }

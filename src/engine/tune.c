@@ -20,13 +20,13 @@ enum { MOST_KERNELS = 64, MOST_VALUES = 6, RUNS = 5, LINE_BYTES = 256 };
 static const char head[] = "quern wisdom 1\n";
 
 /* What may be tried: numbers of a schedule by kind of kernel. The order is that of the search. */
-static const struct way {
+static const struct knob {
   const char *kind;
   bool gpu;
   size_t offset;
   bool wide;
   int64_t values[MOST_VALUES]; /* 0 ends them */
-} ways[] = {
+} knobs[] = {
 #define NUMBER(field) offsetof(struct sched, field), sizeof((struct sched){0}.field) == sizeof(int64_t)
     {"map", false, NUMBER(grain), {1024, 4096, 16384, 65536, 262144}},
     {"map", false, NUMBER(unroll), {1, 2, 4, 8}},
@@ -62,7 +62,7 @@ struct tuning {
 
 /* ---- times -------------------------------------------------------------------------------------------------- */
 
-/* A program that is run with a hook: the least seconds of each step of each part, of all its turns in a run. */
+/* A program that is run with a hook: the least seconds of each step of each subprogram, of all its iterations in a run. */
 struct timing {
   quern_program *program;
   quern_instance *instance;
@@ -70,8 +70,8 @@ struct timing {
   double **run, **best;
 };
 
-static void on_step(void *user, int part, int step, double begin, double end) {
-  ((struct timing *)user)->run[part][step] += end - begin;
+static void on_step(void *user, int subprogram, int step, double begin, double end) {
+  ((struct timing *)user)->run[subprogram][step] += end - begin;
 }
 
 /* Input i, or after those, an output. */
@@ -100,12 +100,12 @@ static quern_status make_data(struct timing *t) {
   struct base_arena *arena = &t->instance->frames;
   size_t n = p->n_inputs + p->n_outputs;
   t->data = base_arena_alloc(arena, (n + 1) * sizeof *t->data);
-  t->run = base_arena_alloc(arena, (size_t)p->n_parts * sizeof *t->run);
-  t->best = base_arena_alloc(arena, (size_t)p->n_parts * sizeof *t->best);
+  t->run = base_arena_alloc(arena, (size_t)p->n_subprograms * sizeof *t->run);
+  t->best = base_arena_alloc(arena, (size_t)p->n_subprograms * sizeof *t->best);
   if (t->data == NULL || t->run == NULL || t->best == NULL) return QUERN_STATUS_MEMORY;
   memset(t->data, 0, n * sizeof *t->data);
-  for (int i = 0; i < p->n_parts; i++) {
-    size_t bytes = ((size_t)p->parts[i].n_steps + 1) * sizeof(double);
+  for (int i = 0; i < p->n_subprograms; i++) {
+    size_t bytes = ((size_t)p->subprograms[i].n_steps + 1) * sizeof(double);
     t->run[i] = base_arena_alloc(arena, bytes);
     t->best[i] = base_arena_alloc(arena, bytes);
     if (t->run[i] == NULL || t->best[i] == NULL) return QUERN_STATUS_MEMORY;
@@ -121,10 +121,10 @@ static quern_status make_data(struct timing *t) {
 
 static quern_status run_once(struct timing *t, bool first) {
   const quern_program *p = t->program;
-  for (int i = 0; i < p->n_parts; i++) memset(t->run[i], 0, (size_t)p->parts[i].n_steps * sizeof(double));
+  for (int i = 0; i < p->n_subprograms; i++) memset(t->run[i], 0, (size_t)p->subprograms[i].n_steps * sizeof(double));
   QUERN_TRY(quern_instance_run(t->instance, (const void *const *)t->data, t->data + p->n_inputs));
-  for (int i = 0; i < p->n_parts; i++)
-    for (int k = 0; k < p->parts[i].n_steps; k++)
+  for (int i = 0; i < p->n_subprograms; i++)
+    for (int k = 0; k < p->subprograms[i].n_steps; k++)
       if (first || t->run[i][k] < t->best[i][k]) t->best[i][k] = t->run[i][k];
   return QUERN_STATUS_OK;
 }
@@ -146,9 +146,9 @@ static quern_status timing_make(struct timing *t, const struct tuning *tuning, c
 
 static double seconds_of(const struct timing *t, uint64_t group) {
   double seconds = 0;
-  for (int i = 0; i < t->program->n_parts; i++)
-    for (int k = 0; k < t->program->parts[i].n_steps; k++)
-      if (t->program->parts[i].steps[k].group == group) seconds += t->best[i][k];
+  for (int i = 0; i < t->program->n_subprograms; i++)
+    for (int k = 0; k < t->program->subprograms[i].n_steps; k++)
+      if (t->program->subprograms[i].steps[k].group == group) seconds += t->best[i][k];
   return seconds;
 }
 
@@ -166,16 +166,16 @@ static quern_status measure(const struct tuning *tuning, const char *wisdom, uin
 static size_t list_spent(const struct timing *t, struct spent *list) {
   size_t n = 0;
   const quern_program *p = t->program;
-  for (int i = 0; i < p->n_parts; i++)
-    for (int k = 0; k < p->parts[i].n_steps; k++) {
-      const struct engine_step *step = &p->parts[i].steps[k];
+  for (int i = 0; i < p->n_subprograms; i++)
+    for (int k = 0; k < p->subprograms[i].n_steps; k++) {
+      const struct engine_step *step = &p->subprograms[i].steps[k];
       size_t at = 0;
       if (step->kernel < 0) continue;
       while (at < n && list[at].group != step->group) at++;
       if (at == MOST_KERNELS) continue;
       if (at == n) {
         const struct kern *kern = p->kernels[step->kernel];
-        list[n] = (struct spent){.group = step->group, .kind = step->kind_name, .call = kern->call.kind != 0};
+        list[n] = (struct spent){.group = step->group, .kind = step->kind_name, .call = kern->library_call.kind != 0};
         snprintf(list[n++].name, sizeof list[0].name, "%s", kern->name);
       }
       list[at].seconds += t->best[i][k];
@@ -223,7 +223,7 @@ static quern_status read_lines(struct base_str *lines, struct base_heap *heap, c
   return base_str_status(lines);
 }
 
-/* The lines, and one more, which counts for what an earlier one says as well. */
+/* The lines, and one more, which replaces an earlier line for the same group. */
 static quern_status write_trial(struct tuning *tuning, const char *line) {
   struct base_str all;
   base_str_init(&all, &tuning->heap);
@@ -242,9 +242,9 @@ static quern_status write_trial(struct tuning *tuning, const char *line) {
 
 /* ---- the search --------------------------------------------------------------------------------------------- */
 
-static void set_number(struct sched *sched, const struct way *way, int64_t value) {
-  char *at = (char *)sched + way->offset;
-  if (way->wide)
+static void set_number(struct sched *sched, const struct knob *knob, int64_t value) {
+  char *at = (char *)sched + knob->offset;
+  if (knob->wide)
     *(int64_t *)(void *)at = value;
   else
     *(int *)(void *)at = (int)value;
@@ -268,14 +268,14 @@ static bool is_stopped(struct tuning *tuning) {
 }
 
 /* Tries the values of one number; sched and seconds become those of the best. */
-static quern_status try_way(struct tuning *tuning, const struct way *way, const struct base_target *target,
-                            uint64_t group, struct sched *sched, double *seconds) {
+static quern_status try_knob(struct tuning *tuning, const struct knob *knob, const struct base_target *target,
+                             uint64_t group, struct sched *sched, double *seconds) {
   char line[LINE_BYTES];
   struct sched best = *sched;
-  for (int i = 0; i < MOST_VALUES && way->values[i] != 0 && !is_stopped(tuning); i++) {
+  for (int i = 0; i < MOST_VALUES && knob->values[i] != 0 && !is_stopped(tuning); i++) {
     struct sched trial = *sched;
     double taken;
-    set_number(&trial, way, way->values[i]);
+    set_number(&trial, knob, knob->values[i]);
     QUERN_TRY(print_line(line, &tuning->heap, group, &trial, target));
     QUERN_TRY(write_trial(tuning, line));
     quern_status status = measure(tuning, tuning->trial, group, &taken);
@@ -296,9 +296,9 @@ static quern_status tune_kernel(struct tuning *tuning, const struct spent *spent
   QUERN_TRY(write_trial(tuning, ""));
   QUERN_TRY(measure(tuning, tuning->trial, spent->group, &before));
   seconds = before;
-  for (size_t i = 0; i < BASE_COUNT(ways); i++)
-    if (strcmp(ways[i].kind, spent->kind) == 0 && ways[i].gpu == target->gpu)
-      QUERN_TRY(try_way(tuning, &ways[i], target, spent->group, &sched, &seconds));
+  for (size_t i = 0; i < BASE_COUNT(knobs); i++)
+    if (strcmp(knobs[i].kind, spent->kind) == 0 && knobs[i].gpu == target->gpu)
+      QUERN_TRY(try_knob(tuning, &knobs[i], target, spent->group, &sched, &seconds));
   bool found = seconds <= before * (1 - least);
   QUERN_TRY(print_line(line, &tuning->heap, spent->group, &sched, target));
   if (found) base_str_add(&tuning->lines, line);
@@ -332,8 +332,8 @@ static quern_status tune(struct tuning *tuning) {
   QUERN_TRY(open_trial(tuning));
   quern_status status = read_lines(&tuning->lines, &tuning->heap, path);
   if (status == QUERN_STATUS_OK) status = search(tuning);
-  const struct io_part parts[] = {{head, sizeof head - 1}, {lines->at != NULL ? lines->at : "", lines->n}};
-  if (status == QUERN_STATUS_OK) status = io_file_write("program_tune", path, BASE_COUNT(parts), parts);
+  const struct io_piece subprograms[] = {{head, sizeof head - 1}, {lines->at != NULL ? lines->at : "", lines->n}};
+  if (status == QUERN_STATUS_OK) status = io_file_write("program_tune", path, BASE_COUNT(subprograms), subprograms);
   close_trial(tuning);
   return status;
 }

@@ -1,5 +1,5 @@
 /* engine/write.c -- the program that the plans make: flat, with nothing of the context in it
-** keeps: part u of the program is unit u
+** keeps: subprogram u of the program is subgraph u
 ** tests: tests/engine/test_compile.c
 */
 #include "engine/engine.h"
@@ -41,30 +41,31 @@ static quern_status write_control(struct engine_build *b, const struct ir_node *
                                      .scanned = node->op == IR_LOOP ? (int)attrs->scanned : 0,
                                      .trip = attrs->trip,
                                      .reverse = attrs->reverse != 0,
-                                     .src_turn = NEW(arena, int64_t, node->n_src),
-                                     .out_turn = NEW(arena, int64_t, node->n_out),
+                                     .src_stride = NEW(arena, int64_t, node->n_src),
+                                     .out_stride = NEW(arena, int64_t, node->n_out),
                                      .in_place = NEW(arena, int, node->n_out)};
-  if (control->src_turn == NULL || control->out_turn == NULL || control->in_place == NULL) return QUERN_STATUS_MEMORY;
+  if (control->src_stride == NULL || control->out_stride == NULL || control->in_place == NULL)
+    return QUERN_STATUS_MEMORY;
   engine_find_bodies(b, node, &control->body, &control->other);
-  for (int i = 0; i < control->carries; i++) control->in_place[i] = b->units.at[control->body].plan->in_place[i];
+  for (int i = 0; i < control->carries; i++) control->in_place[i] = b->subgraphs.at[control->body].plan->in_place[i];
   for (int i = 0; i < control->scanned; i++) {
     int s = control->carries + i;
-    control->src_turn[s] = (int64_t)ir_bytes(attrs->body->params[1 + s]);
+    control->src_stride[s] = (int64_t)ir_bytes(attrs->body->params[1 + s]);
   }
   for (int i = control->carries; i < node->n_out && node->op == IR_LOOP; i++)
-    control->out_turn[i] = (int64_t)ir_bytes(attrs->body->results[i]);
+    control->out_stride[i] = (int64_t)ir_bytes(attrs->body->results[i]);
   *out = control;
   return QUERN_STATUS_OK;
 }
 
-static quern_status write_step(struct engine_build *b, const struct pass_rows *rows, const struct plan_step *from,
-                               struct engine_step *to) {
+static quern_status write_step(struct engine_build *b, const struct pass_dynamic_batch *rows,
+                               const struct plan_step *from, struct engine_step *to) {
   static const char *const names[] = {
       [PLAN_KERNEL] = "kernel", [PLAN_COPY] = "copy", [PLAN_LOOP] = "loop", [PLAN_WHILE] = "while", [PLAN_IF] = "if"};
   *to = (struct engine_step){.kind = from->kind,
                              .kernel = from->kind == PLAN_KERNEL ? from->kernel : -1,
                              .n_buffers = from->n_buffers,
-                             .recomputed = from->recomputed,
+                             .rematerialized = from->rematerialized,
                              .kind_name = names[from->kind],
                              .ops = ""};
   to->scratch = from->kind == PLAN_KERNEL ? cg_scratch(b->kernels.at[from->kernel], &b->program->target) > 0
@@ -83,16 +84,16 @@ static quern_status write_step(struct engine_build *b, const struct pass_rows *r
   return b->request->ref ? engine_ref_make(&to->ref, b->ctx, b->program, from->group, rows) : QUERN_STATUS_OK;
 }
 
-/* Which nodes the steps of the main part compute: movement and leaves are not counted. */
-static quern_status write_nodes(struct engine_build *b, const struct plan *plan, struct engine_part *part) {
+/* Which nodes the steps of the main subprogram compute: movement and leaves are not counted. */
+static quern_status write_nodes(struct engine_build *b, const struct plan *plan, struct engine_subprogram *subprogram) {
   struct ir_order order;
-  const struct pass_graph *roots = &b->units.at[0].roots;
+  const struct pass_graph *roots = &b->subgraphs.at[0].roots;
   QUERN_TRY(ir_topo(b->ctx, roots->n_roots, roots->roots, &order));
   bool ok = true;
-  for (int i = 0; i < part->n_steps && ok; i++) {
+  for (int i = 0; i < subprogram->n_steps && ok; i++) {
     const struct pass_group *group = plan->steps[i].group;
     if (group == NULL) continue;
-    struct engine_step *step = &part->steps[i];
+    struct engine_step *step = &subprogram->steps[i];
     step->nodes = NEW(&b->program->arena, int, group->n_nodes);
     ok = step->nodes != NULL;
     for (size_t k = 0; k < group->n_nodes && ok; k++) {
@@ -105,28 +106,32 @@ static quern_status write_nodes(struct engine_build *b, const struct plan *plan,
   return ok ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-static quern_status write_part(struct engine_build *b, const struct engine_unit *unit, struct engine_part *part) {
-  const struct plan *plan = unit->plan;
-  const struct pass_rows *rows = engine_rows(unit);
+static quern_status write_subprogram(struct engine_build *b, const struct engine_subgraph *subgraph,
+                                     struct engine_subprogram *subprogram) {
+  const struct plan *plan = subgraph->plan;
+  const struct pass_dynamic_batch *rows = engine_rows(subgraph);
   struct base_arena *arena = &b->program->arena;
-  *part = (struct engine_part){.n_steps = (int)plan->n_steps,
-                               .n_buffers = (int)plan->n_buffers,
-                               .steps = NEW(arena, struct engine_step, plan->n_steps),
-                               .buffers = NEW(arena, struct engine_buffer, plan->n_buffers),
-                               .n_params = plan->n_params,
-                               .n_results = plan->n_results,
-                               .outside = NEW(arena, int, plan->n_buffers),
-                               .memory = plan->memory};
-  if (part->steps == NULL || part->buffers == NULL || part->outside == NULL) return QUERN_STATUS_MEMORY;
-  for (int i = 0; i < part->n_buffers; i++) {
+  *subprogram = (struct engine_subprogram){.n_steps = (int)plan->n_steps,
+                                           .n_buffers = (int)plan->n_buffers,
+                                           .steps = NEW(arena, struct engine_step, plan->n_steps),
+                                           .buffers = NEW(arena, struct engine_buffer, plan->n_buffers),
+                                           .n_params = plan->n_params,
+                                           .n_results = plan->n_results,
+                                           .outside = NEW(arena, int, plan->n_buffers),
+                                           .memory = plan->memory};
+  if (subprogram->steps == NULL || subprogram->buffers == NULL || subprogram->outside == NULL)
+    return QUERN_STATUS_MEMORY;
+  for (int i = 0; i < subprogram->n_buffers; i++) {
     const struct plan_buffer *from = &plan->buffers[i];
-    part->buffers[i] = (struct engine_buffer){from->place, from->at, from->bytes, from->first, from->last, false};
-    if (rows != NULL && from->tensor != NULL) part->buffers[i].rows = pass_rows_first(rows, from->tensor);
-    if (from->place == PLAN_PARAM || from->place == PLAN_RESULT) part->outside[part->n_outside++] = i;
+    subprogram->buffers[i] =
+        (struct engine_buffer){from->memory, from->at, from->bytes, from->first, from->last, false};
+    if (rows != NULL && from->tensor != NULL)
+      subprogram->buffers[i].rows = pass_dynamic_batch_is_outermost(rows, from->tensor);
+    if (from->memory == PLAN_PARAM || from->memory == PLAN_RESULT) subprogram->outside[subprogram->n_outside++] = i;
   }
-  for (int i = 0; i < part->n_steps; i++) {
-    QUERN_TRY(write_step(b, rows, &plan->steps[i], &part->steps[i]));
-    part->most_buffers = BASE_MAX(part->most_buffers, part->steps[i].n_buffers);
+  for (int i = 0; i < subprogram->n_steps; i++) {
+    QUERN_TRY(write_step(b, rows, &plan->steps[i], &subprogram->steps[i]));
+    subprogram->most_buffers = BASE_MAX(subprogram->most_buffers, subprogram->steps[i].n_buffers);
   }
   return QUERN_STATUS_OK;
 }
@@ -174,12 +179,12 @@ static quern_status write_outside(struct engine_build *b) {
   return QUERN_STATUS_OK;
 }
 
-/* What the steps of a part do, with bodies as often as they run, whose costs are known. */
-static struct kern_cost part_cost(const quern_program *program, const struct engine_part *part,
-                                  const struct kern_cost *costs) {
+/* What the steps of a subprogram do, with bodies as often as they run, whose costs are known. */
+static struct kern_cost subprogram_cost(const quern_program *program, const struct engine_subprogram *subprogram,
+                                        const struct kern_cost *costs) {
   struct kern_cost sum = {0, 0};
-  for (int i = 0; i < part->n_steps; i++) {
-    const struct engine_step *step = &part->steps[i];
+  for (int i = 0; i < subprogram->n_steps; i++) {
+    const struct engine_step *step = &subprogram->steps[i];
     const struct kern_cost *one = step->kernel >= 0       ? &program->kernels[step->kernel]->cost
                                   : step->control != NULL ? &costs[step->control->body]
                                                           : NULL;
@@ -193,12 +198,13 @@ static struct kern_cost part_cost(const quern_program *program, const struct eng
 /* The costs of a run: of bodies first. */
 static quern_status write_costs(struct engine_build *b) {
   quern_program *program = b->program;
-  struct kern_cost *costs = NEW(&b->arena, struct kern_cost, program->n_parts);
+  struct kern_cost *costs = NEW(&b->arena, struct kern_cost, program->n_subprograms);
   if (costs == NULL) return QUERN_STATUS_MEMORY;
   for (int depth = 0; depth <= IR_MAX_DEPTH; depth++)
-    for (size_t u = 1; u < b->units.n; u++)
-      if (b->units.at[u].graph->depth == depth) costs[u] = part_cost(program, &program->parts[u], costs);
-  struct kern_cost all = part_cost(program, &program->parts[0], costs);
+    for (size_t u = 1; u < b->subgraphs.n; u++)
+      if (b->subgraphs.at[u].graph->depth == depth)
+        costs[u] = subprogram_cost(program, &program->subprograms[u], costs);
+  struct kern_cost all = subprogram_cost(program, &program->subprograms[0], costs);
   program->counts.flops = all.flops;
   program->counts.bytes = all.bytes;
   return QUERN_STATUS_OK;
@@ -209,40 +215,41 @@ static quern_status write_costs(struct engine_build *b) {
 quern_status engine_write_program(struct engine_build *b) {
   quern_program *program = b->program;
   QUERN_TRY(write_outside(b));
-  program->parts = NEW(&program->arena, struct engine_part, b->units.n);
+  program->subprograms = NEW(&program->arena, struct engine_subprogram, b->subgraphs.n);
   program->kernels = NEW(&program->arena, struct kern *, b->kernels.n);
-  if (program->parts == NULL || program->kernels == NULL) return QUERN_STATUS_MEMORY;
+  if (program->subprograms == NULL || program->kernels == NULL) return QUERN_STATUS_MEMORY;
   if (b->request->ref) {
     quern_context_options options = {.size = sizeof options, .allocator = program->heap.user};
     QUERN_TRY(ir_context_new(&program->ref_ctx, &options));
   }
-  for (size_t u = 0; u < b->units.n; u++) QUERN_TRY(write_part(b, &b->units.at[u], &program->parts[u]));
-  QUERN_TRY(write_nodes(b, b->units.at[0].plan, &program->parts[0]));
-  program->n_parts = (int)b->units.n;
+  for (size_t u = 0; u < b->subgraphs.n; u++)
+    QUERN_TRY(write_subprogram(b, &b->subgraphs.at[u], &program->subprograms[u]));
+  QUERN_TRY(write_nodes(b, b->subgraphs.at[0].plan, &program->subprograms[0]));
+  program->n_subprograms = (int)b->subgraphs.n;
   for (size_t i = 0; i < b->kernels.n; i++) program->kernels[i] = b->kernels.at[i];
   program->n_kernels = (int)b->kernels.n;
-  for (size_t u = 0; u < b->units.n; u++)
-    for (size_t i = 0; i < b->units.at[u].n_steps; i++) {
-      size_t scratch = (size_t)b->units.at[u].steps[i].scratch;
+  for (size_t u = 0; u < b->subgraphs.n; u++)
+    for (size_t i = 0; i < b->subgraphs.at[u].n_steps; i++) {
+      size_t scratch = (size_t)b->subgraphs.at[u].steps[i].scratch;
       program->scratch_stride = BASE_MAX(program->scratch_stride, (scratch + 63) / 64 * 64);
     }
   b->kernels.n = 0; /* they are the program's now */
-  const struct plan_memory *memory = &program->parts[0].memory;
+  const struct plan_memory *memory = &program->subprograms[0].memory;
   program->memory.arena = memory->arena;
   program->memory.bound = memory->bound;
   program->memory.unshared = memory->unshared;
   program->memory.held = memory->held;
   program->memory.state = b->state_bytes;
   program->memory.scratch = (int64_t)program->scratch_stride * program->target.base.threads;
-  program->counts.steps = (size_t)program->parts[0].n_steps;
-  for (int i = 0; i < program->parts[0].n_steps; i++) {
-    const struct engine_step *step = &program->parts[0].steps[i];
+  program->counts.steps = (size_t)program->subprograms[0].n_steps;
+  for (int i = 0; i < program->subprograms[0].n_steps; i++) {
+    const struct engine_step *step = &program->subprograms[0].steps[i];
     program->counts.copies += step->kind == PLAN_COPY;
     program->counts.controls += step->control != NULL;
   }
-  for (int p = 0; p < program->n_parts; p++)
-    for (int i = 0; i < program->parts[p].n_steps; i++)
-      program->counts.recomputed += program->parts[p].steps[i].recomputed;
+  for (int p = 0; p < program->n_subprograms; p++)
+    for (int i = 0; i < program->subprograms[p].n_steps; i++)
+      program->counts.recomputed += program->subprograms[p].steps[i].rematerialized;
   program->counts.kernels = (size_t)program->n_kernels;
   engine_memory_sum(program);
   return write_costs(b);

@@ -11,9 +11,9 @@
 struct grad_back {
   quern_context *ctx;
   struct ir_node *node;
-  quern_tensor *const *dy; /* one a result: NULL when it is no float, else never NULL */
-  const bool *need;        /* one a source: whether its gradient is wanted */
-  quern_tensor **dx;       /* one a source: comes as NULL, which means zero */
+  quern_tensor *const *dy; /* one per result: NULL when it is no float, else never NULL */
+  const bool *need;        /* one per source: whether its gradient is wanted */
+  quern_tensor **dx;       /* one per source: comes as NULL, which means zero */
 };
 typedef quern_status grad_vjp_rule(const struct grad_back *g);
 
@@ -21,8 +21,8 @@ typedef quern_status grad_vjp_rule(const struct grad_back *g);
 struct grad_fore {
   quern_context *ctx;
   struct ir_node *node;
-  quern_tensor *const *tx; /* one a source: NULL means zero; never all NULL */
-  quern_tensor **ty;       /* one a result: comes as NULL, which means zero */
+  quern_tensor *const *tx; /* one per source: NULL means zero; never all NULL */
+  quern_tensor **ty;       /* one per result: comes as NULL, which means zero */
 };
 typedef quern_status grad_jvp_rule(const struct grad_fore *g);
 

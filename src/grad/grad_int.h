@@ -23,7 +23,7 @@ quern_status grad_check_types(const char *what, const char *list, const char *li
 /* The status of a call that built expressions: the first error that a builder recorded in the context, else status. */
 quern_status grad_status(quern_context *ctx, quern_status status) QUERN_NODISCARD;
 
-/* sum + d, contributions to the gradient of one tensor: neighbouring slices side by side, rows added where they belong. */
-quern_tensor *grad_join(quern_tensor *sum, quern_tensor *d);
+/* sum + d, contributions to the gradient of one tensor: neighboring slices side by side, rows added where they belong. */
+quern_tensor *grad_add_contributions(quern_tensor *sum, quern_tensor *d);
 
 #endif

@@ -17,8 +17,8 @@ struct push {
   quern_context *ctx;
   struct ir_order order;
   size_t *first;          /* where the results of node i start in tangent */
-  quern_tensor **tangent; /* one a result, or NULL */
-  bool *has_x;            /* one a node: some x is a result of it */
+  quern_tensor **tangent; /* one per result, or NULL */
+  bool *has_x;            /* one per node: some x is a result of it */
   quern_tensor **tx;      /* of the node at hand */
   size_t n_results, most_src;
 };

@@ -1,6 +1,6 @@
 /* grad/rules_control.c -- derivatives of loops, branches and composites: again loops, branches and composites
-** A loop's gradient is a loop the other way round. It needs the carries each turn began with: a second forward loop stacks
-** them, and the turn itself is computed again from them.
+** A loop's gradient is a loop the other way round. It needs the carries each iteration began with: a second forward loop stacks
+** them, and the iteration itself is computed again from them.
 ** tests: querntest --mode grad, jvp, grad2; tests/grad/test_control.c
 */
 #include <stdio.h>
@@ -34,7 +34,7 @@ static quern_status built(quern_context *ctx, const struct list *const *lists, s
 
 /* ---- composite and if: operands (sources, dy) -> the wanted dx ------------------------------------------------------ */
 
-/* A graph from (the sources' leaves, leaves of float dy) to the gradients of the sources that need says. */
+/* A graph from (the sources' leaves, leaves of float dy) to the gradients of the sources marked in need. */
 static quern_status vjp_graph(quern_context *ctx, const struct ir_graph *body, const bool *need,
                               const struct ir_graph **out) {
   struct list args = {.ctx = ctx}, y = {.ctx = ctx}, dy = {.ctx = ctx}, x = {.ctx = ctx}, dx = {.ctx = ctx};
@@ -93,7 +93,7 @@ static quern_status vjp_node(const struct grad_back *g, const struct ir_attrs *a
 
 static bool is_given(const quern_tensor *dy) { return dy != NULL && !ir_is_const(dy, 0); }
 
-/* What a kind's own rule says, as a graph from (sources, results, dy that are not zero) to the wanted dx. */
+/* A kind's own rule as a graph from (sources, results, dy that are not zero) to the wanted dx. */
 static quern_status rule_graph(const struct grad_back *g, const struct ir_composite *kind,
                                const struct ir_graph **out) {
   quern_context *ctx = g->ctx;
@@ -181,7 +181,7 @@ static struct loop loop_of(const struct ir_node *n) {
   return l;
 }
 
-/* The loop again, stacking the carries that each turn begins with after its own results. */
+/* The loop again, stacking the carries that each iteration begins with after its own results. */
 static quern_status saving_loop(const struct grad_back *g, struct loop l, quern_tensor **saved) {
   const struct ir_graph *body = ATTRS->body;
   struct list args = {.ctx = g->ctx}, results = {.ctx = g->ctx};
@@ -210,7 +210,7 @@ struct back_loop {
   struct list carry, carry_leaf;     /* dc of float carries, then dp of wanted captures */
   struct list scan, scan_leaf;       /* saved carries, scanned sources, dy of float stacked results */
   struct list capture, capture_leaf; /* captures */
-  struct list args, results;         /* of the forward turn */
+  struct list args, results;         /* of the forward iteration */
   struct list y, dy, x, dx;          /* of its vjp */
 };
 
@@ -232,7 +232,7 @@ static quern_tensor *add_carry(struct back_loop *b, quern_tensor *t) {
   return leaf;
 }
 
-/* The turn again: args = (i, carries, x[i], captures) as leaves, and the lists that the backward loop carries. */
+/* The iteration again: args = (i, carries, x[i], captures) as leaves, and the lists that the backward loop carries. */
 static void build_operands(const struct grad_back *g, struct back_loop *b, struct loop l, quern_tensor *const *saved,
                            quern_tensor *index) {
   add(&b->args, index);
@@ -350,9 +350,10 @@ quern_status grad_vjp_LOOP(const struct grad_back *g) {
 
 quern_status grad_vjp_WHILE(const struct grad_back *g) {
   (void)g;
-  return base_error(QUERN_STATUS_UNSUPPORTED, "grad: while has no gradient, since the number of its turns is not known "
-                                              "HINT: quern_loop has one; quern_jvp goes "
-                                              "through while");
+  return base_error(QUERN_STATUS_UNSUPPORTED,
+                    "grad: while has no gradient, since the number of its iterations is not known "
+                    "HINT: quern_loop has one; quern_jvp goes "
+                    "through while");
 }
 
 /* ---- forward mode: each float value travels with its tangent -------------------------------------------------------- */
@@ -360,7 +361,7 @@ quern_status grad_vjp_WHILE(const struct grad_back *g) {
 /* A body on fresh leaves, with the tangents of its results. */
 struct pushed {
   struct list leaf, tangent;    /* one a param; tangent NULL when it is no float */
-  struct list result, d_result; /* one a result; likewise */
+  struct list result, d_result; /* one per result; likewise */
 };
 
 static void pushed_fini(struct pushed *p) { fini(&p->leaf), fini(&p->tangent), fini(&p->result), fini(&p->d_result); }

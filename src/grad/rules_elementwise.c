@@ -66,7 +66,7 @@ static quern_tensor *along_ERF(struct ir_node *n, int i, quern_tensor *t) {
   return quern_mul(t, quern_mul_scalar(quern_exp(quern_neg(quern_square(A))), TWO_OVER_ROOT_PI));
 }
 
-static quern_tensor *along_KEEP(struct ir_node *n, int i, quern_tensor *t) {
+static quern_tensor *along_CHECKPOINT(struct ir_node *n, int i, quern_tensor *t) {
   (void)n, (void)i;
   return t; /* which need not be kept */
 }
@@ -138,7 +138,7 @@ static quern_status jvp_along(const struct grad_fore *g, along_rule *along) {
   quern_status grad_jvp_##NAME(const struct grad_fore *g) { return jvp_along(g, along_##NAME); }
 ELEMENTWISE(NEG)
 ELEMENTWISE(ABS)
-ELEMENTWISE(KEEP)
+ELEMENTWISE(CHECKPOINT)
 ELEMENTWISE(EXP)
 ELEMENTWISE(EXPM1)
 ELEMENTWISE(LOG)

@@ -29,7 +29,7 @@ LINEAR(SLICE)
 LINEAR(FLIP)
 LINEAR(SLICE_AT)
 LINEAR(WINDOW)
-LINEAR(FOLD)
+LINEAR(COL2IM)
 LINEAR(GATHER)
 
 quern_status grad_vjp_RESHAPE(const struct grad_back *g) {
@@ -133,11 +133,11 @@ quern_status grad_jvp_UPDATE_AT(const struct grad_fore *g) {
 quern_status grad_vjp_WINDOW(const struct grad_back *g) {
   struct ir_attrs fold = {
       .shape = {SRC[0]->rank, SRC[0]->dims}, .axes = ATTRS->axes, .step = ATTRS->step, .dilate = ATTRS->dilate};
-  g->dx[0] = IR_MAKE(g->ctx, IR_FOLD, &fold, DY);
+  g->dx[0] = IR_MAKE(g->ctx, IR_COL2IM, &fold, DY);
   return QUERN_STATUS_OK;
 }
 
-quern_status grad_vjp_FOLD(const struct grad_back *g) {
+quern_status grad_vjp_COL2IM(const struct grad_back *g) {
   struct ir_attrs window = {.axes = ATTRS->axes,
                             .size = {ATTRS->axes.n, SRC[0]->dims + ATTRS->shape.n},
                             .step = ATTRS->step,

@@ -18,9 +18,9 @@ struct sweep {
   quern_context *ctx;
   struct ir_order order;
   size_t *first;      /* where the results of node i start in sum and wanted */
-  quern_tensor **sum; /* one a result: its gradient so far, or NULL */
-  bool *wanted;       /* one a result: it is one of x */
-  bool *active;       /* one a node: its results carry gradients on to some x */
+  quern_tensor **sum; /* one per result: its gradient so far, or NULL */
+  bool *wanted;       /* one per result: it is one of x */
+  bool *active;       /* one per node: its results carry gradients on to some x */
   quern_tensor **dy, **dx;
   bool *need;
   size_t n_results, most_src, most_out;
@@ -88,7 +88,7 @@ static void mark_active(struct sweep *s) {
 
 static void add_gradient(struct sweep *s, const quern_tensor *t, quern_tensor *d) {
   quern_tensor **sum = &s->sum[place_of(s, t)];
-  *sum = *sum == NULL ? d : grad_join(*sum, d);
+  *sum = *sum == NULL ? d : grad_add_contributions(*sum, d);
 }
 
 /* Takes the gradients of a node's results to its sources. */

@@ -1,4 +1,4 @@
-/* io/bpe.c -- the ids of a word: its characters, then merges of neighbours, the lowest rank first, of equal ones the leftmost
+/* io/bpe.c -- the ids of a word: its characters, then merges of neighbors, the lowest rank first, of equal ones the leftmost
 ** A word that is a token which the merges make of its own bytes is that token. Short words look for the lowest rank each time;
 ** long ones keep candidates in a heap and symbols in a list, so that n characters take n log n.
 ** see:   Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units", ACL 2016

@@ -1,7 +1,7 @@
 /* io/bpe_train.c -- byte-level BPE from texts
 ** in:    texts of any bytes       out: a tokenizer with at most the ids asked for
-** Words are counted once. Each pair of neighbours has its count and the words it may be in; a heap gives the most frequent one,
-** of equally frequent ones that of the lower ids. Merging it changes the counts of its neighbours only. Counts in the heap may be
+** Words are counted once. Each pair of neighbors has its count and the words it may be in; a heap gives the most frequent one,
+** of equally frequent ones that of the lower ids. Merging it changes the counts of its neighbors only. Counts in the heap may be
 ** old; they are looked at again when they come up, and only ever fall unless the pair is added anew.
 ** keeps: a pair's count is how often it is in the words now, each as often as the word is in the texts
 ** see:   Sennrich, Haddow, Birch, ACL 2016; HuggingFace's BpeTrainer has the same order
@@ -18,7 +18,7 @@ struct word {
   uint32_t bytes, n;
 };
 
-/* A pair of neighbours. */
+/* A pair of neighbors. */
 struct pair {
   uint32_t left, right;
   uint64_t count;

@@ -1,6 +1,6 @@
-/* io/checkpoint.c -- an open checkpoint: what it says, its tensors, their digests
+/* io/checkpoint.c -- an open checkpoint: its contents, its tensors, their digests
 ** keeps: names, dtypes, shapes and places are covered by the digest of the model's header, elements by one a tensor
-** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/safetensors_judge.py
+** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/compare_safetensors.py
 */
 #include "io/checkpoint.h"
 
@@ -127,7 +127,7 @@ void quern_checkpoint_close(quern_checkpoint *c) {
 
 quern_status quern_checkpoint_get(const quern_checkpoint *c, quern_checkpoint_info *info) {
   QUERN_CHECK(c != NULL, INVALID, "checkpoint_get: the checkpoint is null");
-  QUERN_CHECK(info != NULL, INVALID, "checkpoint_get: the place for what it says is null");
+  QUERN_CHECK(info != NULL, INVALID, "checkpoint_get: the place for the info is null");
   *info = c->info;
   return QUERN_STATUS_OK;
 }

@@ -1,7 +1,7 @@
 /* io/checkpoint_json.c -- checkpoint.json: printed and parsed
 ** in:    any bytes                            out: step, seed, cursor, configuration, state, digests, or what is wrong
 ** keeps: the first line has a fixed length and the digest of all bytes after it: no byte changes unnoticed
-** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/safetensors_judge.py
+** tests: tests/io/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c, tests/oracle/compare_safetensors.py
 */
 #include <inttypes.h>
 #include <stdio.h>
@@ -96,8 +96,8 @@ static quern_status check_head(const char *path, const char *text, size_t n) {
                   memcmp(text + length + HEX, HEAD_END, strlen(HEAD_END)) == 0,
               PARSE, "%s: does not begin as a checkpoint of format %d does", path, IO_CHECKPOINT_FORMAT);
   got = io_digest_of(text + rest, n - rest);
-  QUERN_CHECK(got == digest, PARSE, "%s: is damaged: its digest is %016" PRIx64 ", it says %016" PRIx64, path, got,
-              digest);
+  QUERN_CHECK(got == digest, PARSE, "%s: is damaged: its digest is %016" PRIx64 ", the file records %016" PRIx64, path,
+              got, digest);
   return QUERN_STATUS_OK;
 }
 

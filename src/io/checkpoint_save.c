@@ -175,8 +175,8 @@ static quern_status build(struct saving *saving) {
   QUERN_TRY(begin_building(saving));
   QUERN_TRY(add_file(saving, IO_CHECKPOINT_MODEL, fill_model, saving));
   if (most_given(saving) > 0) QUERN_TRY(print_json(saving)); /* with their digests */
-  struct io_part json = {saving->json.at, saving->json.n};
-  QUERN_TRY(add_file(saving, IO_CHECKPOINT_JSON, io_fill_part, &json));
+  struct io_piece json = {saving->json.at, saving->json.n};
+  QUERN_TRY(add_file(saving, IO_CHECKPOINT_JSON, io_fill_piece, &json));
   return io_folder_sync(saving->in, saving->dir);
 }
 

@@ -53,10 +53,10 @@ struct quern_source {
   struct io_rows *rows;
 };
 
-/* ---- orders (order.c) ---------------------------------------------------------------------------------- */
+/* ---- orders (sample_order.c) ---------------------------------------------------------------------------------- */
 
 /* Which sample is where. Made of a caller's storage. */
-struct io_order {
+struct io_sample_order {
   quern_order kind;
   uint64_t seed;
   int64_t n;           /* samples of the source */
@@ -64,10 +64,10 @@ struct io_order {
   double *keep;        /* WEIGHTED: of each column, the part that is its own; */
   uint32_t *other;     /* and whose the rest is */
 };
-quern_status io_order_init(struct io_order *order, struct base_heap *heap, quern_order kind, uint64_t seed, int64_t n,
-                           const double *weights) QUERN_NODISCARD;
-void io_order_fini(struct io_order *order, struct base_heap *heap);
+quern_status io_sample_order_init(struct io_sample_order *order, struct base_heap *heap, quern_order kind,
+                                  uint64_t seed, int64_t n, const double *weights) QUERN_NODISCARD;
+void io_sample_order_fini(struct io_sample_order *order, struct base_heap *heap);
 /* The sample at a position of an epoch. */
-int64_t io_order_at(const struct io_order *order, uint64_t epoch, int64_t position);
+int64_t io_sample_order_at(const struct io_sample_order *order, uint64_t epoch, int64_t position);
 
 #endif

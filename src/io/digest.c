@@ -1,7 +1,7 @@
 /* io/digest.c -- XXH64, a digest that finds damage at the speed of memory
 ** keeps: the digest does not depend on how the bytes are cut into calls
 ** see:   Yann Collet, "xxHash fast digest algorithm", doc/xxhash_spec.md of the xxHash project; the seed is 0
-** tests: tests/io/test_digest.c, tests/oracle/safetensors_judge.py
+** tests: tests/io/test_digest.c, tests/oracle/compare_safetensors.py
 */
 #include "io/io.h"
 

@@ -1,6 +1,6 @@
 /* io/encode.c -- a text to ids, ids to a text
 ** in:    any bytes                  out: ids to a sink, or bytes into a buffer
-** A text is cut at added tokens that are looked for as written; what is between is normalised, cut at those that are looked for
+** A text is cut at added tokens that are looked for as written; what is between is normalized, cut at those that are looked for
 ** after that, and given to the steps that make words. The order is that of HuggingFace's library, so that ids are the same.
 ** see:   docs/data.md             tests: tests/io/test_tokenizer.c, tests/fuzz/fuzz_tokenizer.c
 */
@@ -11,7 +11,7 @@
 enum {
   CACHE_FROM = 4096, /* bytes of a text that is worth a cache */
   LOOSE = 4096,      /* bytes of a word of a model without merges */
-  GROWTH = 64        /* times that a normaliser may make a text longer */
+  GROWTH = 64        /* times that a normalizer may make a text longer */
 };
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
@@ -78,7 +78,7 @@ static bool add_replaced(struct io_encoder *encoder, size_t which, const unsigne
   return add_bytes(encoder, which, at + start, n - start);
 }
 
-quern_status io_encoder_normalise(struct io_encoder *encoder, const unsigned char **at, size_t *n) {
+quern_status io_encoder_normalize(struct io_encoder *encoder, const unsigned char **at, size_t *n) {
   const struct io_steps *steps = &encoder->tokenizer->normal;
   size_t most = *n < SIZE_MAX / GROWTH - GROWTH ? (*n + GROWTH) * GROWTH : SIZE_MAX;
   for (size_t i = 0; i < steps->n; i++) {
@@ -87,7 +87,7 @@ quern_status io_encoder_normalise(struct io_encoder *encoder, const unsigned cha
     if (*n == 0) continue; /* nothing is put before an empty text */
     size_t times = step->kind == IO_STEP_PREPEND ? 1 : count(*at, *n, step->from);
     QUERN_CHECK(times == 0 || step->to.n <= (most - BASE_MIN(*n, most)) / times, OVERFLOW,
-                "normalising makes much more of a text: %zu bytes %zu times, after %zu", step->to.n, times, *n);
+                "normalizing makes much more of a text: %zu bytes %zu times, after %zu", step->to.n, times, *n);
     encoder->scratch[which].n = 0;
     bool good = step->kind == IO_STEP_PREPEND
                     ? add_bytes(encoder, which, step->to.at, step->to.n) && add_bytes(encoder, which, *at, *n)
@@ -216,7 +216,7 @@ static quern_status cut(struct io_encoder *encoder, bool normalized, bool specia
 
 /* A text without added tokens as they are written. */
 static quern_status add_text(struct io_encoder *encoder, bool special, bool first, const unsigned char *at, size_t n) {
-  QUERN_TRY(io_encoder_normalise(encoder, &at, &n));
+  QUERN_TRY(io_encoder_normalize(encoder, &at, &n));
   return cut(encoder, true, special, first, at, n);
 }
 

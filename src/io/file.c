@@ -22,7 +22,7 @@ static bool write_all(int fd, const char *at, size_t n) {
 
 quern_status io_folder_sync(int folder, const char *path) {
   bool done = fsync(folder) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
-  QUERN_CHECK(done, IO, "%s: cannot be synchronised: %s", path, strerror(errno));
+  QUERN_CHECK(done, IO, "%s: cannot be synchronized: %s", path, strerror(errno));
   return QUERN_STATUS_OK;
 }
 
@@ -44,11 +44,11 @@ quern_status io_out_add(struct io_out *out, const void *bytes, size_t n) {
 
 /* ---- written whole -------------------------------------------------------------------------------------- */
 
-/* Fills a file that is open and synchronises it. */
+/* Fills a file that is open and synchronizes it. */
 static quern_status fill_file(int fd, const char *path, io_fill *fill, void *user) {
   struct io_out out = {path, fd};
   QUERN_TRY(fill(&out, user));
-  QUERN_CHECK(fsync(fd) == 0, IO, "%s: cannot be synchronised: %s", path, strerror(errno));
+  QUERN_CHECK(fsync(fd) == 0, IO, "%s: cannot be synchronized: %s", path, strerror(errno));
   return QUERN_STATUS_OK;
 }
 
@@ -68,23 +68,23 @@ static quern_status begin(struct io_pending *file, const char *what, const char 
   return status;
 }
 
-struct parts {
+struct pieces {
   size_t n;
-  const struct io_part *at;
+  const struct io_piece *at;
 };
 
 /* An io_fill. */
-static quern_status fill_parts(struct io_out *out, void *user) {
-  const struct parts *parts = user;
-  for (size_t i = 0; i < parts->n; i++) QUERN_TRY(io_out_add(out, parts->at[i].at, parts->at[i].n));
+static quern_status fill_pieces(struct io_out *out, void *user) {
+  const struct pieces *pieces = user;
+  for (size_t i = 0; i < pieces->n; i++) QUERN_TRY(io_out_add(out, pieces->at[i].at, pieces->at[i].n));
   return QUERN_STATUS_OK;
 }
 
-quern_status io_fill_part(struct io_out *out, void *user) { return fill_parts(out, &(struct parts){1, user}); }
+quern_status io_fill_piece(struct io_out *out, void *user) { return fill_pieces(out, &(struct pieces){1, user}); }
 
 quern_status io_file_begin(struct io_pending *file, const char *what, const char *path, size_t n,
-                           const struct io_part *parts) {
-  return begin(file, what, path, fill_parts, &(struct parts){n, parts});
+                           const struct io_piece *pieces) {
+  return begin(file, what, path, fill_pieces, &(struct pieces){n, pieces});
 }
 
 void io_file_unlock(struct io_pending *file) {
@@ -108,8 +108,8 @@ quern_status io_file_fill(const char *what, const char *path, io_fill *fill, voi
   return io_file_sync_folder(path);
 }
 
-quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) {
-  return io_file_fill(what, path, fill_parts, &(struct parts){n, parts});
+quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_piece *pieces) {
+  return io_file_fill(what, path, fill_pieces, &(struct pieces){n, pieces});
 }
 
 quern_status io_file_make(int folder, const char *name, const char *path, io_fill *fill, void *user) {

@@ -3,18 +3,18 @@
 #define IO_IO_H
 #include "base/base.h"
 
-struct io_part {
+struct io_piece {
   const void *at;
   size_t n;
 };
 
-/* Writes the parts one after another to a new file beside path, synchronises it and renames it to path: path is never half
+/* Writes the parts one after another to a new file beside path, synchronizes it and renames it to path: path is never half
 ** written. what names the caller in messages. A path that is no regular file is refused. */
-quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_part *parts) QUERN_NODISCARD;
+quern_status io_file_write(const char *what, const char *path, size_t n, const struct io_piece *pieces) QUERN_NODISCARD;
 
-/* The same in two steps, for several files that belong together: begin writes and synchronises the new file under a
+/* The same in two steps, for several files that belong together: begin writes and synchronizes the new file under a
 ** temporary name; end renames it to path (and sync_folder makes that last), or removes it when it is to be kept no
-** more. In between its descriptor stays open, since the lock on it says that the file's writer lives
+** more. In between its descriptor stays open, since the lock on it means that the file's writer lives
 ** (base_temporary_open). */
 enum { IO_PATH_MOST = 4096 };
 struct io_pending {
@@ -22,7 +22,7 @@ struct io_pending {
   char path[IO_PATH_MOST], temporary[IO_PATH_MOST];
 };
 quern_status io_file_begin(struct io_pending *file, const char *what, const char *path, size_t n,
-                           const struct io_part *parts) QUERN_NODISCARD;
+                           const struct io_piece *pieces) QUERN_NODISCARD;
 quern_status io_file_end(struct io_pending *file, bool keep) QUERN_NODISCARD;
 /* Gives the descriptor back before the end: another writer of that name may take the file for left behind. */
 void io_file_unlock(struct io_pending *file);
@@ -41,8 +41,8 @@ typedef quern_status io_fill(struct io_out *out, void *user);
 quern_status io_file_fill(const char *what, const char *path, io_fill *fill, void *user) QUERN_NODISCARD;
 /* A file that must be new, in an open folder that has a temporary name itself; path is for messages. */
 quern_status io_file_make(int folder, const char *name, const char *path, io_fill *fill, void *user) QUERN_NODISCARD;
-/* An io_fill of a struct io_part. */
-quern_status io_fill_part(struct io_out *out, void *user) QUERN_NODISCARD;
+/* An io_fill of a struct io_piece. */
+quern_status io_fill_piece(struct io_out *out, void *user) QUERN_NODISCARD;
 
 /* The bytes of a regular file of at most `most` bytes, in memory of the heap: base_free(heap, *bytes, *n). */
 quern_status io_file_read(const char *path, struct base_heap *heap, size_t most, void **bytes,
@@ -65,7 +65,7 @@ quern_status io_lines_open(struct io_lines *lines, const char *path) QUERN_NODIS
 quern_status io_lines_next(struct io_lines *lines, const char **line, size_t *n) QUERN_NODISCARD;
 void io_lines_close(struct io_lines *lines);
 
-/* ---- digests (digest.c): XXH64, 64 bits that tell whether bytes are the same ------------------------------------- */
+/* ---- digests (digest.c): XXH64, 64 bits by which bytes are recognized ------------------------------------- */
 
 struct io_digest {
   uint64_t lanes[4], total;
@@ -76,7 +76,7 @@ void io_digest_add(struct io_digest *digest, const void *bytes, size_t n);
 uint64_t io_digest_get(const struct io_digest *digest);
 uint64_t io_digest_of(const void *bytes, size_t n);
 
-/* ---- mapped files (map.c) ------------------------------------------------------------------------------------------ */
+/* ---- mapped files (mapped_file.c) ------------------------------------------------------------------------------------------ */
 
 /* A file whose bytes are read where they lie. */
 struct io_map {
@@ -113,7 +113,7 @@ struct io_npy {
   size_t first;          /* byte of the first element */
   bool swapped, fortran; /* bytes in the other order; columns first */
 };
-/* Reads the header of a file in memory, whose length must be as the header says. path begins the messages. */
+/* Reads the header of a file in memory, whose length must be that of the header. path begins the messages. */
 quern_status io_npy_head(struct io_npy *npy, struct base_heap *heap, const char *path, const void *bytes,
                          size_t n) QUERN_NODISCARD;
 

@@ -1,7 +1,7 @@
 /* io/json.c -- JSON by jansson, with statuses and messages of ours
 ** in:    any bytes                            out: an object, or PARSE with line and column, or MEMORY
 ** keeps: when memory ends, jansson drops a byte and goes on, or gives no reason; malloc sets errno, and only a number clears it, after
-**        the byte behind it was asked for. So the text is fed in pieces that end with each number, and errno is looked at between
+**        the byte behind it was asked for. So the text is given to the parser in pieces that end with each number, and errno is looked at between
 ** tests: tests/io/test_json.c, tests/io/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
 */
 #include "io/json.h"

@@ -1,4 +1,4 @@
-/* io/loader.c -- batches of a source, read ahead by threads
+/* io/loader.c -- batches of a source, prefetched by threads
 ** Batches are numbered as they are given out; number k lies in slot k of a ring. Whoever is free takes the next number, so that
 ** the contents of a batch depend on its place in the data only. One slot is the caller's; `prefetch` others are ahead of it.
 ** keeps: slots, counters and cursors are changed under the lock; a slot that is being filled belongs to its worker
@@ -29,7 +29,7 @@ struct quern_loader {
   struct base_heap heap, buffers;
   const quern_source *source;
   quern_loader_options options;
-  struct io_order order;
+  struct io_sample_order order;
   int64_t count;          /* samples of an epoch */
   int64_t whole;          /* samples of a batch over all ranks */
   size_t n_slots, memory; /* bytes of a slot's */
@@ -92,7 +92,7 @@ static void fill(const quern_loader *loader, struct slot *slot) {
       pad(loader, slot, i);
       continue;
     }
-    int64_t index = io_order_at(&loader->order, slot->cursor.epoch, position);
+    int64_t index = io_sample_order_at(&loader->order, slot->cursor.epoch, position);
     for (size_t f = 0; f < source->n_fields; f++)
       fields[f] = (unsigned char *)slot->fields[f] + (size_t)i * source->bytes[f];
     quern_status status = source->read(source->self, index, fields);
@@ -227,8 +227,8 @@ static quern_status fill_loader(quern_loader *loader) {
               "loader_new: an epoch of %" PRId64 " samples has no batch of %" PRId64
               " HINT: QUERN_LAST_PAD fills it up",
               loader->count, loader->whole);
-  if (io_order_init(&loader->order, &loader->heap, options->order, options->seed, loader->source->samples,
-                    options->weights) != QUERN_STATUS_OK)
+  if (io_sample_order_init(&loader->order, &loader->heap, options->order, options->seed, loader->source->samples,
+                           options->weights) != QUERN_STATUS_OK)
     return base_error(quern_last_status(), "loader_new: %s", quern_last_error());
   QUERN_TRY(make_slots(loader));
   return start_workers(loader);
@@ -273,7 +273,7 @@ void quern_loader_free(quern_loader *loader) {
   }
   base_free(&loader->heap, loader->slots, loader->n_slots * sizeof *loader->slots);
   base_free(&loader->heap, loader->workers, (size_t)loader->options.workers * sizeof *loader->workers);
-  io_order_fini(&loader->order, &loader->heap);
+  io_sample_order_fini(&loader->order, &loader->heap);
   pthread_cond_destroy(&loader->done);
   pthread_cond_destroy(&loader->work);
   pthread_mutex_destroy(&loader->lock);

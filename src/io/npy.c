@@ -44,7 +44,7 @@ static char native_order(void) {
   return first == 1 ? '<' : '>';
 }
 
-/* What a file says of its elements. */
+/* A file's description of its elements. */
 struct layout {
   quern_dtype dtype;
   bool swapped, fortran;
@@ -409,5 +409,5 @@ quern_status quern_npy_write(const char *path, quern_dtype dtype, int rank, cons
   QUERN_CHECK(data != NULL || count == 0, INVALID, "npy_write: the data of %s is null",
               base_shape_text(shape, sizeof shape, rank, dims));
   size_t head = make_header(header, dtype, rank, dims), bytes = (size_t)count * base_dtypes[dtype].size;
-  return io_file_write("npy_write", path, 2, (const struct io_part[]){{header, head}, {data, bytes}});
+  return io_file_write("npy_write", path, 2, (const struct io_piece[]){{header, head}, {data, bytes}});
 }

@@ -1,7 +1,7 @@
 /* io/safetensors.c -- open safetensors files: mapped, listed, found by name, copied
 ** in:    a file, an index or a folder         out: tensors whose elements are where the file is mapped
 ** keeps: everything of the structure is checked before the caller sees any of it
-** tests: tests/io/test_safetensors.c, tests/fuzz/fuzz_safetensors.c, tests/oracle/safetensors_judge.py
+** tests: tests/io/test_safetensors.c, tests/fuzz/fuzz_safetensors.c, tests/oracle/compare_safetensors.py
 */
 #include "io/safetensors.h"
 

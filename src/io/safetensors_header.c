@@ -65,7 +65,7 @@ static quern_status read_offsets(const struct place *place, const json_t *info, 
   return QUERN_STATUS_OK;
 }
 
-/* The offsets are as far apart as dtype and shape say. */
+/* The offsets are as far apart as dtype and shape require. */
 static quern_status check_size(const struct place *place, const struct io_entry *entry) {
   char shape[256];
   int64_t count;

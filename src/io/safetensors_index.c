@@ -67,7 +67,7 @@ static bool has_entry(const quern_safetensors *file, const char *name) {
   return false;
 }
 
-/* The map is larger than what was found: says what is missing. */
+/* The map is larger than what was found: the error names what is missing. */
 static quern_status say_missing(const quern_safetensors *file, const char *path, json_t *map) {
   char shown[160], where[160];
   const char *key;

@@ -2,7 +2,7 @@
 ** in:    tensors by name, checked here        out: one file, or shards and an index; whole or not there
 ** keeps: elements fill the file without holes, as the format demands; each tensor begins at a multiple of the power of two, up to
 **        64, that its bytes are a multiple of, because those with a larger one come before it
-** tests: tests/io/test_safetensors.c, tests/oracle/safetensors_judge.py
+** tests: tests/io/test_safetensors.c, tests/oracle/compare_safetensors.py
 */
 #include <inttypes.h>
 #include <stdio.h>
@@ -210,25 +210,25 @@ static quern_status begin_file(const struct writing *writing, size_t n, const si
                                struct io_pending *file) {
   struct io_layout layout;
   size_t bytes = 0;
-  struct io_part *parts = NULL;
+  struct io_piece *pieces = NULL;
   quern_status status =
       io_layout_make(&layout, writing->heap, n, which, writing->tensors, writing->n_pairs, writing->pairs);
   if (status == QUERN_STATUS_OK) {
-    bytes = (n + 1) * sizeof *parts;
-    parts = base_alloc(writing->heap, bytes);
-    if (parts == NULL) status = QUERN_STATUS_MEMORY;
+    bytes = (n + 1) * sizeof *pieces;
+    pieces = base_alloc(writing->heap, bytes);
+    if (pieces == NULL) status = QUERN_STATUS_MEMORY;
   }
   if (status == QUERN_STATUS_OK) {
-    parts[0] = (struct io_part){layout.header.at, layout.header.n};
+    pieces[0] = (struct io_piece){layout.header.at, layout.header.n};
     for (size_t i = 0; i < n; i++) {
       const quern_safetensor *tensor = &writing->tensors[layout.order[i]];
-      parts[i + 1] = (struct io_part){tensor->data, (size_t)io_safetensor_bytes(tensor)};
+      pieces[i + 1] = (struct io_piece){tensor->data, (size_t)io_safetensor_bytes(tensor)};
     }
-    status = io_file_begin(file, "safetensors_write", path, n + 1, parts);
+    status = io_file_begin(file, "safetensors_write", path, n + 1, pieces);
   } else if (status != QUERN_STATUS_MEMORY) {
     status = base_error(status, "safetensors_write: %s", quern_last_error());
   }
-  base_free(writing->heap, parts, bytes);
+  base_free(writing->heap, pieces, bytes);
   io_layout_fini(&layout);
   return status;
 }
@@ -297,7 +297,7 @@ static quern_status begin_index(const struct writing *writing, size_t n_shards, 
   base_str_init(&str, writing->heap);
   quern_status status = make_index(writing, n_shards, shard, &str);
   if (status == QUERN_STATUS_OK)
-    status = io_file_begin(file, "safetensors_write", writing->path, 1, &(struct io_part){str.at, str.n});
+    status = io_file_begin(file, "safetensors_write", writing->path, 1, &(struct io_piece){str.at, str.n});
   base_str_fini(&str);
   return status;
 }

@@ -243,7 +243,7 @@ quern_status quern_source_fail(quern_status status, const char *message) {
   return base_error(status, "%s", message != NULL ? message : "no reason is given");
 }
 
-/* ---- what a source tells ------------------------------------------------------------------------------- */
+/* ---- a source's description----------------------------------------------------------------------------- */
 
 int64_t quern_source_samples(const quern_source *source) { return source != NULL ? source->samples : 0; }
 

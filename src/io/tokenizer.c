@@ -1,4 +1,4 @@
-/* io/tokenizer.c -- the tokenizer: tokens, merges, added tokens; what it tells of itself
+/* io/tokenizer.c -- the tokenizer: tokens, merges, added tokens; its description
 ** in:    tokens and merges in any number, by the readers of files and the trainer
 ** keeps: an id has one text; two tokens of the model differ; ids are below TOKENS_MOST
 ** see:   docs/data.md             tests: tests/io/test_tokenizer.c
@@ -277,14 +277,14 @@ static quern_status set_add(quern_tokenizer *tokenizer, struct io_added_set *set
   return QUERN_STATUS_OK;
 }
 
-/* An added token that is looked for in normalised texts must be what it is normalised to. */
+/* An added token that is looked for in normalized texts must be what it is normalized to. */
 static quern_status check_normal(struct io_encoder *encoder, const struct io_token *token) {
   char name[SHOWN];
   const unsigned char *at = token->at;
   size_t n = token->n;
-  QUERN_TRY(io_encoder_normalise(encoder, &at, &n));
+  QUERN_TRY(io_encoder_normalize(encoder, &at, &n));
   QUERN_CHECK(n == token->n && memcmp(at, token->at, n) == 0, UNSUPPORTED,
-              "the added token \"%s\" is looked for in normalised texts, and normalising changes it",
+              "the added token \"%s\" is looked for in normalized texts, and normalizing changes it",
               shown(name, token->at, token->n));
   return QUERN_STATUS_OK;
 }
@@ -336,7 +336,7 @@ quern_status io_tokenizer_finish(quern_tokenizer *tokenizer) {
   return status;
 }
 
-/* ---- what a tokenizer tells of itself ------------------------------------------------------------------ */
+/* ---- a tokenizer's description ------------------------------------------------------------------------ */
 
 size_t quern_tokenizer_vocab(const quern_tokenizer *tokenizer) { return tokenizer != NULL ? tokenizer->tokens.n : 0; }
 

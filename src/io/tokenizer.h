@@ -1,5 +1,5 @@
 /* io/tokenizer.h -- what the files of the tokenizer share
-** A text is cut at added tokens (encode.c), normalised, split into words (split.c); the merges make the ids of each word
+** A text is cut at added tokens (encode.c), normalized, split into words (split.c); the merges make the ids of each word
 ** (bpe.c). tokenizer.c has the vocabulary, tokenizer_json.c and tokenizer_write.c its file, bpe_train.c makes one from texts.
 */
 #ifndef IO_TOKENIZER_H
@@ -87,7 +87,7 @@ struct io_pairs {
 struct io_added {
   uint32_t id;
   bool lstrip, rstrip; /* takes the white space before or after it */
-  bool normalized;     /* looked for after normalising */
+  bool normalized;     /* looked for after normalizing */
 };
 /* Those that are looked for at the same time. */
 struct io_added_set {
@@ -109,7 +109,7 @@ enum io_step_kind {
 };
 enum io_scheme { IO_SCHEME_NEVER, IO_SCHEME_FIRST, IO_SCHEME_ALWAYS };
 
-/* A part of the normaliser, the pre-tokenizer or the decoder. */
+/* A part of the normalizer, the pre-tokenizer or the decoder. */
 struct io_step {
   enum io_step_kind kind;
   enum io_split split;
@@ -134,7 +134,7 @@ struct quern_tokenizer {
   struct io_pairs pairs;
   uint32_t bytes[256]; /* byte level: the id of each; else of byte fallback */
   BASE_VEC(struct io_added) added;
-  struct io_added_set sets[2][2];   /* normalised or not; without and with special tokens */
+  struct io_added_set sets[2][2];   /* normalized or not; without and with special tokens */
   BASE_VEC(uint32_t) before, after; /* the frame */
   struct io_steps normal, words, decode;
   bool byte_level, byte_fallback, fuse_unk, ignore_merges;
@@ -192,11 +192,11 @@ struct io_encoder {
   struct io_cached *cache;                       /* NULL: none */
   BASE_VEC(uint32_t) ids, next, prev, ranks;     /* symbols of a long word */
   BASE_VEC(uint64_t) heap_items;                 /* rank << 32 | symbol */
-  BASE_VEC(unsigned char) scratch[2 + IO_STEPS]; /* normalised text (two, in turn), and that of each step */
+  BASE_VEC(unsigned char) scratch[2 + IO_STEPS]; /* normalized text (two, in turn), and that of each step */
 };
 quern_status io_encoder_put(struct io_encoder *encoder, uint32_t id) QUERN_NODISCARD;
-/* What a piece of text is normalised to: at, n, or memory of the encoder until the next call. */
-quern_status io_encoder_normalise(struct io_encoder *encoder, const unsigned char **at, size_t *n) QUERN_NODISCARD;
+/* What a piece of text is normalized to: at, n, or memory of the encoder until the next call. */
+quern_status io_encoder_normalize(struct io_encoder *encoder, const unsigned char **at, size_t *n) QUERN_NODISCARD;
 /* The ids of a word. */
 quern_status io_bpe_word(struct io_encoder *encoder, const unsigned char *at, size_t n) QUERN_NODISCARD;
 /* Whether the merges make one id, that one, of its own bytes. */

@@ -82,7 +82,7 @@ static quern_status read_split(quern_tokenizer *tokenizer, const json_t *part, s
   QUERN_CHECK(behavior != NULL, PARSE, "Split: \"behavior\" is no text");
   /* the expressions match everything: these two keep the matches, the others do not */
   QUERN_CHECK(strcmp(behavior, "Isolated") == 0 || (strcmp(behavior, "Removed") == 0 && invert), UNSUPPORTED,
-              "Split with the behaviour \"%s\"%s is not supported", io_json_shown(text, sizeof text, behavior),
+              "Split with the behavior \"%s\"%s is not supported", io_json_shown(text, sizeof text, behavior),
               invert ? ", inverted," : "");
   step->regex = regex.at;
   QUERN_CHECK(

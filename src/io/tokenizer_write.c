@@ -262,7 +262,7 @@ quern_status quern_tokenizer_write(const quern_tokenizer *tokenizer, const char 
   base_str_init(&writer.token, &heap);
   quern_status status = add_all(&writer);
   if (status == QUERN_STATUS_OK)
-    status = io_file_write("tokenizer_write", path, 1, &(struct io_part){writer.text.at, writer.text.n});
+    status = io_file_write("tokenizer_write", path, 1, &(struct io_piece){writer.text.at, writer.text.n});
   base_str_fini(&writer.text);
   base_str_fini(&writer.token);
   return status;

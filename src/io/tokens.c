@@ -45,7 +45,7 @@ static quern_status check_options(const char *what, const quern_tokens_options *
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* What the header of n bytes says. */
+/* The contents of a header of n bytes. */
 static quern_status read_head(quern_tokens *tokens, const char *path, const unsigned char *bytes, size_t n) {
   QUERN_CHECK(n >= HEAD_BYTES, PARSE, "%s: has %zu bytes, a header takes %d HINT: is it raw?", path, n, HEAD_BYTES);
   uint32_t magic = load32(bytes), version = load32(bytes + 4);

@@ -1,5 +1,5 @@
 /* ir/buffer.c -- memory of tensors that a context owns
-** tests: tests/ir/test_text.c, tests/ir/test_pool.c, tests/tensor/test_graph.c
+** tests: tests/ir/test_text.c, tests/ir/test_buffer_cache.c, tests/tensor/test_graph.c
 */
 #include "ir/ir.h"
 
@@ -13,9 +13,9 @@ struct ir_buffer *ir_buffer_wrap(quern_context *ctx, void *data, size_t bytes) {
 
 struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes) {
   size_t room;
-  void *data = ir_pool_take(ctx, bytes, &room);
+  void *data = ir_buffer_cache_take(ctx, bytes, &room);
   struct ir_buffer *buffer = data != NULL ? ir_buffer_wrap(ctx, data, bytes) : NULL;
-  if (data != NULL && buffer == NULL) ir_pool_give(ctx, data, room);
+  if (data != NULL && buffer == NULL) ir_buffer_cache_give(ctx, data, room);
   if (buffer == NULL) return NULL;
   buffer->room = room;
   buffer->owned = true;
@@ -23,7 +23,7 @@ struct ir_buffer *ir_buffer_new(quern_context *ctx, size_t bytes) {
 }
 
 void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer) {
-  if (buffer->owned && buffer->data != NULL) ir_pool_give(ctx, buffer->data, buffer->room);
+  if (buffer->owned && buffer->data != NULL) ir_buffer_cache_give(ctx, buffer->data, buffer->room);
   *buffer = (struct ir_buffer){0};
 }
 

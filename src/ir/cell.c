@@ -1,4 +1,4 @@
-/* ir/cell.c -- memory of nodes, sub-graphs, bodies and buffers: cells of a context's arena, with free lists by size
+/* ir/cell.c -- memory of nodes, subgraphs, bodies and buffers: cells of a context's arena, with free lists by size
 ** keeps: every cell has the bytes of its size class, so that it serves any request of that class; free lists are used
 **        only while the context has no mark, since going back to one frees the arena from there on
 ** tests: tests/ir/test_collect.c

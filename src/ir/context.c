@@ -31,7 +31,7 @@ quern_status ir_context_new(quern_context **out, const quern_context_options *op
   base_map_init(&ctx->graphs, &ctx->heap);
   base_map_init(&ctx->composites, &ctx->heap);
   base_map_init(&ctx->bodies, &ctx->heap);
-  ir_pool_init(&ctx->pool);
+  ir_buffer_cache_init(&ctx->buffer_cache);
   ctx->seed = options->seed != 0 ? options->seed : (uint64_t)base_env_int(BASE_ENV_SEED);
   *out = ctx;
   return QUERN_STATUS_OK;
@@ -44,7 +44,7 @@ void quern_context_free(quern_context *ctx) {
     const struct ir_buffer *buffer = ctx->buffers.at[i];
     if (buffer->owned) base_free(&ctx->heap, buffer->data, buffer->room);
   }
-  ir_pool_fini(ctx);
+  ir_buffer_cache_fini(ctx);
   base_vec_fini(&ctx->heap, &ctx->pins);
   base_vec_fini(&ctx->heap, &ctx->entries);
   base_vec_fini(&ctx->heap, &ctx->marks);

@@ -1,7 +1,7 @@
 /* ir/eval.c -- the reference evaluator: what every op means, slow and plain
 ** in:    roots, values of the leaves          out: the elements of the roots
 ** keeps: nodes are evaluated in order of their ids, each once; a value is freed after its last use;
-**        nothing is kept in nodes, which sub-graphs share; recursion only into sub-graphs
+**        nothing is kept in nodes, which subgraphs share; recursion only into subgraphs
 ** see:   ops.def for the equations, eval.h for rules; tests: tests/ir/test_eval_*.c
 */
 #include "ir/eval.h"

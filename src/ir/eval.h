@@ -14,14 +14,14 @@ struct eval_run {
   bool check;              /* an index out of range is an error */
   int64_t debug;           /* QUERN_DEBUG */
   struct base_arena arena; /* of the plans */
-  struct eval_plan *plans; /* one a sub-graph met so far */
+  struct eval_plan *plans; /* one per subgraph met so far */
 };
 
 /* One node to be evaluated. */
 struct eval_call {
   struct eval_run *run;
   const struct ir_node *node;
-  const void *const *params; /* the operands of the sub-graph the node stands in */
+  const void *const *params; /* the operands of the subgraph the node stands in */
   const void *const *src;    /* the elements of each source */
   void *const *dst;          /* room for the elements of each result; of a leaf that lends, for none */
   const void *lent;          /* set by a leaf that lends: its elements, where they lie */
@@ -33,7 +33,7 @@ typedef quern_status eval_rule(struct eval_call *call);
 #include "ir/ops.def"
 #undef OP
 
-/* dst[i] = the elements of result i of a sub-graph applied to args. */
+/* dst[i] = the elements of result i of a subgraph applied to args. */
 quern_status eval_graph(struct eval_run *run, const struct ir_graph *graph, const void *const *args,
                         void *const *dst) QUERN_NODISCARD;
 

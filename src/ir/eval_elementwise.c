@@ -167,7 +167,7 @@ static quern_status same_bits(struct eval_call *call) {
 }
 
 quern_status eval_STOP_GRAD(struct eval_call *call) { return same_bits(call); }
-quern_status eval_KEEP(struct eval_call *call) { return same_bits(call); }
+quern_status eval_CHECKPOINT(struct eval_call *call) { return same_bits(call); }
 quern_status eval_BITCAST(struct eval_call *call) { return same_bits(call); }
 quern_status eval_RESHAPE(struct eval_call *call) { return same_bits(call); }
 

@@ -141,7 +141,7 @@ static bool from_window(const struct eval_call *call, const int64_t *i, int64_t 
 
 quern_status eval_WINDOW(struct eval_call *call) { return move(call, from_window, NULL); }
 
-quern_status eval_FOLD(struct eval_call *call) {
+quern_status eval_COL2IM(struct eval_call *call) {
   const quern_tensor *x = call->node->src[0], *y = call->node->out;
   int64_t i[QUERN_MAX_RANK] = {0}, p[QUERN_MAX_RANK], n_x = ir_count(x), n_y = ir_count(y);
   size_t bytes = (size_t)n_y * sizeof(struct eval_acc);

@@ -53,7 +53,7 @@ struct offsets {
   int64_t *at;
 };
 
-/* The distance of neighbours along an axis. */
+/* The distance of neighbors along an axis. */
 static int64_t stride(const quern_tensor *t, int64_t axis) {
   int64_t distance = 1;
   for (int64_t k = axis + 1; k < t->rank; k++) distance *= t->dims[k];

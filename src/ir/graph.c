@@ -1,4 +1,4 @@
-/* ir/graph.c -- walking graphs, rebuilding them, and closed sub-graphs
+/* ir/graph.c -- walking graphs, rebuilding them, and closed subgraphs
 ** keeps: no recursion on graph depth; order is by node id
 ** tests: tests/ir/test_graph.c
 */
@@ -78,12 +78,13 @@ quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, s
   if (status == QUERN_STATUS_OK) status = sort_by_id(ctx, order);
   if (status != QUERN_STATUS_OK) ir_order_fini(ctx, order);
   order->epoch = epoch;
-  for (size_t i = 0; i < order->n; i++) order->at[i]->place = (uint32_t)i;
+  for (size_t i = 0; i < order->n; i++) order->at[i]->position = (uint32_t)i;
   return status;
 }
 
 ptrdiff_t ir_order_find(const struct ir_order *order, const struct ir_node *node) {
-  if (node->mark == order->epoch && node->place < order->n && order->at[node->place] == node) return node->place;
+  if (node->mark == order->epoch && node->position < order->n && order->at[node->position] == node)
+    return node->position;
   size_t lo = 0, hi = order->n; /* found in a later order since, or not in this one */
   while (lo < hi) {
     size_t mid = lo + (hi - lo) / 2;
@@ -296,7 +297,7 @@ quern_status ir_inline(quern_context *ctx, const struct ir_graph *graph, quern_t
                        results);
 }
 
-/* ---- sub-graphs inside, and composites out -------------------------------------------------------------------------- */
+/* ---- subgraphs inside, and composites out -------------------------------------------------------------------------- */
 
 quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph, ir_visit *visit, void *user,
                                 const struct ir_graph **out) {
@@ -344,10 +345,10 @@ static quern_status inline_body(struct inlining *in, const struct ir_graph **bod
   return QUERN_STATUS_OK;
 }
 
-/* Nodes that sub-graphs in sub-graphs may add where there are so many: large graphs may grow more. */
+/* Nodes that subgraphs in subgraphs may add where there are so many: large graphs may grow more. */
 static uint64_t most_added(uint64_t nodes) { return BASE_MAX((uint64_t)IR_MOST_INLINED, 64 * nodes); }
 
-/* Adds the nodes that roots reach, and once those of each sub-graph. Recursion is as deep as sub-graphs lie in sub-graphs. */
+/* Adds the nodes that roots reach, and once those of each subgraph. Recursion is as deep as subgraphs lie in subgraphs. */
 static quern_status count_nodes(quern_context *ctx, size_t n, quern_tensor *const *roots, uint32_t epoch,
                                 uint64_t *count) {
   struct ir_order order;

@@ -293,7 +293,7 @@ static quern_status infer_CONCAT(const struct infer *in) {
   return give(in, &type);
 }
 
-/* Sources from first on are integer scalars, one an axis. */
+/* Sources from first on are integer scalars, one per axis. */
 static quern_status need_starts(const struct infer *in, int first) {
   const quern_tensor *x = in->src[0];
   QUERN_CHECK(in->n_src == first + x->rank, INVALID, "%s: %d starts for %s, needs one an axis", in->name,
@@ -371,7 +371,7 @@ static quern_status infer_WINDOW(const struct infer *in) {
   return give(in, &type);
 }
 
-static quern_status infer_FOLD(const struct infer *in) {
+static quern_status infer_COL2IM(const struct infer *in) {
   const quern_tensor *x = in->src[0];
   const struct ir_attrs *a = in->attrs;
   int rank = a->shape.n;
@@ -541,7 +541,7 @@ static quern_status need_graph(const struct infer *in, const struct ir_graph *gr
   QUERN_CHECK(graph->ctx == in->ctx, INVALID, "%s: the %s belongs to another context", in->name, what);
   QUERN_CHECK(graph->n_params == n_params, INVALID, "%s: the %s takes %d operands, there are %d", in->name, what,
               graph->n_params, n_params);
-  QUERN_CHECK(graph->depth < IR_MAX_DEPTH, OVERFLOW, "%s: sub-graphs nest deeper than %d", in->name, (int)IR_MAX_DEPTH);
+  QUERN_CHECK(graph->depth < IR_MAX_DEPTH, OVERFLOW, "%s: subgraphs nest deeper than %d", in->name, (int)IR_MAX_DEPTH);
   return QUERN_STATUS_OK;
 }
 

@@ -76,7 +76,7 @@ struct ir_buffer {
 #define IR_FIELD_DATA struct ir_data
 #define IR_FIELD_BUFFER struct ir_buffer *
 
-/* Fields an op does not have are zero. Fill with designated initialisers; ir_make copies what it keeps. */
+/* Fields an op does not have are zero. Fill with designated initializers; ir_make copies what it keeps. */
 struct ir_attrs {
 #define ATTR(field, KIND) IR_FIELD_##KIND field;
 #include "ir/attrs.def"
@@ -84,7 +84,7 @@ struct ir_attrs {
 };
 
 enum { IR_COMM = 1, IR_IDENTITY = 2 };              /* flags */
-enum { IR_CONST_BYTES = 65536, IR_MAX_DEPTH = 32 }; /* limits: of a constant, of sub-graphs in sub-graphs */
+enum { IR_CONST_BYTES = 65536, IR_MAX_DEPTH = 32 }; /* limits: of a constant, of subgraphs in subgraphs */
 
 struct ir_op_info {
   const char *name;             /* "add" */
@@ -126,8 +126,8 @@ struct quern_tensor {
 struct ir_node {
   quern_context *ctx;
   uint64_t hash;
-  uint32_t id;          /* grows; larger than the ids of all sources */
-  uint32_t mark, place; /* scratch of ir_topo: which order it was last found in, and where */
+  uint32_t id;             /* grows; larger than the ids of all sources */
+  uint32_t mark, position; /* scratch of ir_topo: which order it was last found in, and where */
   enum ir_op op;
   int n_src, n_out;
   quern_tensor **src;
@@ -135,16 +135,16 @@ struct ir_node {
   quern_tensor *out;            /* n_out results */
 };
 
-/* A closed sub-graph: its results reach no leaf but PARAM, CONST and IOTA. Interned: equal graphs are the same pointer. */
+/* A closed subgraph: its results reach no leaf but PARAM, CONST and IOTA. Interned: equal graphs are the same pointer. */
 struct ir_graph {
   quern_context *ctx;
   uint64_t hash;
-  uint32_t id, mark; /* mark: scratch of walks over sub-graphs */
+  uint32_t id, mark; /* mark: scratch of walks over subgraphs */
   int n_params, n_results;
   quern_tensor **params; /* PARAM nodes 0..n_params-1, whether the results use them or not */
   quern_tensor **results;
-  int depth;      /* of sub-graphs inside: 0 for none */
-  size_t n_nodes; /* that the results reach; those of sub-graphs inside are not counted */
+  int depth;      /* of subgraphs inside: 0 for none */
+  size_t n_nodes; /* that the results reach; those of subgraphs inside are not counted */
 };
 
 /* A kind of composite node, known by name. */
@@ -163,15 +163,15 @@ struct ir_composite {
   void *user;
 };
 
-/* Blocks of memory for elements: those that no tensor holds any more are kept to be used again (pool.c). */
-struct ir_pool_block {
+/* A cache of blocks of memory for elements: those that no tensor holds any more are used again (buffer_cache.c). */
+struct ir_cached_buffer {
   void *data;
   size_t bytes;
   uint64_t age; /* grows: when it came back */
 };
-struct ir_pool {
-  BASE_VEC(struct ir_pool_block) kept; /* by bytes, then by age */
-  size_t n_used;                       /* blocks that were taken */
+struct ir_buffer_cache {
+  BASE_VEC(struct ir_cached_buffer) kept; /* by bytes, then by age */
+  size_t n_used;                          /* blocks that were taken */
   quern_pool_stats stats;
   uint64_t age;
 };
@@ -217,7 +217,7 @@ struct quern_context {
   bool growing; /* between ir_growth_begin and its end */
   uint32_t growth_from;
   uint64_t growth_most;
-  struct ir_pool pool;
+  struct ir_buffer_cache buffer_cache;
   BASE_VEC(struct ir_mark) marks;
   BASE_VEC(struct ir_entry) entries;
   uint64_t next_mark;
@@ -243,7 +243,7 @@ static inline bool ir_is_poison(const quern_tensor *t) { return t == NULL || t->
 
 /* Records the first error of a context with the caller's place (ctx NULL: only in this thread) and returns the poison. */
 quern_tensor *ir_fail(quern_context *ctx, quern_status status, const char *fmt, ...) BASE_PRINTF(3, 4);
-/* The same for an error that base_error has recorded in this thread already. */
+/* Records an error that base_error has recorded in this thread already as the context's; returns the poison. */
 quern_tensor *ir_fail_last(quern_context *ctx);
 
 /* The error behind a poison tensor: the one that a builder recorded in the context, or INTERNAL when there is none. */
@@ -296,11 +296,11 @@ struct ir_buffer *ir_buffer_wrap(quern_context *ctx, void *data, size_t bytes);
 /* Gives its memory back at once; nodes that have it are unbound from now on. */
 void ir_buffer_free(quern_context *ctx, struct ir_buffer *buffer);
 
-/* A block of at least that many bytes, *room in fact, or NULL with the error recorded; and giving it back (pool.c). */
-void *ir_pool_take(quern_context *ctx, size_t bytes, size_t *room);
-void ir_pool_give(quern_context *ctx, void *data, size_t room);
-void ir_pool_init(struct ir_pool *pool);
-void ir_pool_fini(quern_context *ctx);
+/* A block of at least that many bytes, *room in fact, or NULL with the error recorded; and giving it back (buffer_cache.c). */
+void *ir_buffer_cache_take(quern_context *ctx, size_t bytes, size_t *room);
+void ir_buffer_cache_give(quern_context *ctx, void *data, size_t room);
+void ir_buffer_cache_init(struct ir_buffer_cache *pool);
+void ir_buffer_cache_fini(quern_context *ctx);
 
 /* Another result of the same node; the poison of the poison. */
 static inline quern_tensor *ir_result(quern_tensor *t, int i) { return ir_is_poison(t) ? t : &t->node->out[i]; }
@@ -335,7 +335,7 @@ struct ir_order {
   uint32_t epoch;
 };
 
-/* The nodes that roots reach, in increasing id. Free with ir_order_fini. Does not enter sub-graphs. */
+/* The nodes that roots reach, in increasing id. Free with ir_order_fini. Does not enter subgraphs. */
 quern_status ir_topo(quern_context *ctx, size_t n, quern_tensor *const *roots, struct ir_order *order) QUERN_NODISCARD;
 void ir_order_fini(quern_context *ctx, struct ir_order *order);
 /* A number that no node is marked with. */
@@ -365,7 +365,7 @@ quern_status ir_graph_make(quern_context *ctx, int n_params, quern_tensor *const
 /* True when making the graph again would give the same pointer. */
 bool ir_graph_is_interned(const struct ir_graph *graph);
 
-/* A fresh leaf to build a sub-graph on. */
+/* A fresh leaf to build a subgraph on. */
 quern_tensor *ir_leaf(quern_context *ctx, quern_dtype dtype, int rank, const int64_t *dims);
 quern_tensor *ir_leaf_like(quern_tensor *t);
 
@@ -379,8 +379,8 @@ enum { IR_MOST_INLINED = 1 << 18 };
 quern_status ir_inline_composite(struct ir_node *node, const struct ir_graph *body, quern_tensor *const *src,
                                  uint32_t nodes_before, quern_tensor **out) QUERN_NODISCARD;
 
-/* Derivatives and casts visit sub-graphs in sub-graphs, which can double at each level: from the outermost begin to its end
-** they may make so many nodes for those that the roots reach, sub-graphs included, or as many as inlining may.
+/* Derivatives and casts visit subgraphs in subgraphs, which can double at each level: from the outermost begin to its end
+** they may make so many nodes for those that the roots reach, subgraphs included, or as many as inlining may.
 ** outermost: whether this begin is, which end is to be given. */
 quern_status ir_growth_begin(quern_context *ctx, size_t n, quern_tensor *const *roots, bool *outermost) QUERN_NODISCARD;
 void ir_growth_end(quern_context *ctx, bool outermost);
@@ -390,11 +390,11 @@ quern_status ir_growth_check(const quern_context *ctx, const char *what) QUERN_N
 quern_status ir_graph_transform(quern_context *ctx, const struct ir_graph *graph, ir_visit *visit, void *user,
                                 const struct ir_graph **out) QUERN_NODISCARD;
 
-/* out[i] = roots[i] with every composite replaced by its body, also inside sub-graphs. */
+/* out[i] = roots[i] with every composite replaced by its body, also inside subgraphs. */
 quern_status ir_inline_composites(quern_context *ctx, size_t n, quern_tensor *const *roots,
                                   quern_tensor **out) QUERN_NODISCARD;
 
-/* Checks every node that roots reach, sub-graphs included: sources, types, attributes, interning, closedness. */
+/* Checks every node that roots reach, subgraphs included: sources, types, attributes, interning, closedness. */
 quern_status ir_verify(quern_context *ctx, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
 
 /* ---- composites (composite.c) ---------------------------------------------------------------------------------------- */
@@ -411,13 +411,13 @@ quern_status ir_composite_body(quern_context *ctx, const struct ir_composite *ki
 quern_tensor *ir_composite_make(quern_context *ctx, const struct ir_composite *kind, struct ir_ints ints,
                                 struct ir_reals reals, int n, quern_tensor *const *src);
 
-/* ---- text (print.c, parse.c, dot.c) --------------------------------------------------------------------------------- */
+/* ---- text (print.c, parse.c, graphviz.c) --------------------------------------------------------------------------------- */
 
 /* Prints the graph that roots reach; names[i] may be NULL, and so may names. */
 quern_status ir_print(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
                       const char *const *names) QUERN_NODISCARD;
-quern_status ir_print_dot(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
-                          const char *const *names) QUERN_NODISCARD;
+quern_status ir_print_graphviz(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
+                               const char *const *names) QUERN_NODISCARD;
 
 struct ir_module {
   size_t n_outputs;
@@ -448,13 +448,13 @@ quern_status ir_unbound(const struct ir_node *node);
 /* A rule looks at a node whose sources are rewritten already. It is a pattern unless one of the two functions is set. */
 struct ir_rule {
   const char *name;
-  enum ir_op op;    /* the root it looks at */
-  bool exact;       /* false: may change the last bits, or values where the left side overflows or is not defined */
-  const char *says; /* the identity; of a pattern the rule itself, such as "mul(x, 1) = x": see rules.def */
+  enum ir_op op;        /* the root it looks at */
+  bool exact;           /* false: may change the last bits, or values where the left side overflows or is not defined */
+  const char *identity; /* the identity; of a pattern the rule itself, such as "mul(x, 1) = x": see rules.def */
   enum base_dtype_class dtypes; /* of a pattern: what its first variable may be */
   /* The replacement for the node (of the same type), or NULL when the rule does not apply. Single-result ops only. */
   quern_tensor *(*apply)(quern_context *ctx, struct ir_node *node);
-  /* The same for all results of a node, which out has room for; false when the rule does not apply. */
+  /* The replacements for all results of a node, which out has room for; false when the rule does not apply. */
   bool (*apply_all)(quern_context *ctx, struct ir_node *node, quern_tensor **out);
 };
 extern const struct ir_rule ir_rules[];
@@ -462,12 +462,12 @@ extern const size_t ir_rule_count;
 
 struct ir_rewrite_options {
   bool approximate;            /* also apply rules that are not exact */
-  const bool *enabled;         /* one a rule, or NULL for all */
-  uint64_t *fired;             /* counts one a rule, or NULL */
+  const bool *enabled;         /* one per rule, or NULL for all */
+  uint64_t *fired;             /* counts one per rule, or NULL */
   const struct ir_rule *extra; /* n_extra more rules, tried after the others */
   size_t n_extra;
 };
-/* out[i] = roots[i] rewritten by the rules until none applies; also inside sub-graphs. */
+/* out[i] = roots[i] rewritten by the rules until none applies; also inside subgraphs. */
 quern_status ir_rewrite(quern_context *ctx, size_t n, quern_tensor *const *roots,
                         const struct ir_rewrite_options *options, quern_tensor **out) QUERN_NODISCARD;
 

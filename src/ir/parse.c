@@ -101,7 +101,7 @@ static quern_status read_refs(struct ir_parser *p) {
   }
 }
 
-/* ---- sub-graphs by name --------------------------------------------------------------------------------- */
+/* ---- subgraphs by name --------------------------------------------------------------------------------- */
 
 static uint64_t hash_name(struct ir_span name) { return base_hash_bytes(BASE_HASH_SEED, name.at, name.n); }
 
@@ -111,8 +111,8 @@ static bool is_named(const void *item, const void *name) {
 }
 
 static quern_status read_graph_name(struct ir_parser *p, struct ir_span *name, const struct ir_named_graph **found) {
-  if (!ir_cursor_take(&p->cursor, '@')) return ir_cursor_expected(&p->cursor, "a sub-graph such as @f0");
-  QUERN_TRY(ir_cursor_word(&p->cursor, "the name of a sub-graph", name));
+  if (!ir_cursor_take(&p->cursor, '@')) return ir_cursor_expected(&p->cursor, "a subgraph such as @f0");
+  QUERN_TRY(ir_cursor_word(&p->cursor, "the name of a subgraph", name));
   *found = base_map_find(&p->graphs, hash_name(*name), is_named, name);
   return QUERN_STATUS_OK;
 }
@@ -131,12 +131,20 @@ quern_status ir_parse_graph_ref(struct ir_parser *p, const struct ir_graph **gra
 
 /* ---- lines ---------------------------------------------------------------------------------------------- */
 
+/* Names that operations had in earlier texts, which are read for good. */
+static const struct {
+  const char *name;
+  enum ir_op op;
+} former_names[] = {{"keep", IR_CHECKPOINT}, {"fold", IR_COL2IM}};
+
 static quern_status read_op(struct ir_parser *p, enum ir_op *op) {
-  const char *names[IR_OP_COUNT], *start = p->cursor.at;
+  enum { FORMER = BASE_COUNT(former_names) };
+  const char *names[IR_OP_COUNT + FORMER], *start = p->cursor.at;
   size_t i;
   for (i = 0; i < IR_OP_COUNT; i++) names[i] = ir_ops[i].name;
-  QUERN_TRY(ir_cursor_name(&p->cursor, "an operation", IR_OP_COUNT, names, &i));
-  *op = (enum ir_op)i;
+  for (i = 0; i < FORMER; i++) names[IR_OP_COUNT + i] = former_names[i].name;
+  QUERN_TRY(ir_cursor_name(&p->cursor, "an operation", IR_OP_COUNT + FORMER, names, &i));
+  *op = i < IR_OP_COUNT ? (enum ir_op)i : former_names[i - IR_OP_COUNT].op;
   if (*op == IR_PARAM)
     return ir_cursor_error(&p->cursor, start, QUERN_STATUS_PARSE,
                            "param is written in the head of a fn: (%%0: f32[2,3])");
@@ -341,7 +349,7 @@ static quern_status read_version(struct ir_parser *p) {
   return ir_cursor_take_end_of_line(&p->cursor);
 }
 
-/* The whole text. Sub-graphs come before the first line of the main graph. */
+/* The whole text. Subgraphs come before the first line of the main graph. */
 static quern_status read_text(struct ir_parser *p) {
   QUERN_TRY(read_version(p));
   for (;;) {

@@ -1,4 +1,4 @@
-/* ir/parse_attr.c -- reading the attributes of a line: one reader a kind, no op has its own
+/* ir/parse_attr.c -- reading the attributes of a line: one reader per kind, no op has its own
 ** tests: tests/ir/test_parse.c, tests/fuzz/fuzz_qir.c
 */
 #include "ir/text.h"

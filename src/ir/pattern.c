@@ -172,10 +172,10 @@ static quern_dtype first_dtype(const struct match *m, const char *text) {
 quern_tensor *ir_pattern_apply(quern_context *ctx, const struct ir_rule *rule, struct ir_node *node) {
   unsigned orders = 1;
   for (unsigned swaps = 0; swaps < orders; swaps++) {
-    struct match m = {.ctx = ctx, .at = rule->says, .exact = rule->exact, .swaps = swaps};
+    struct match m = {.ctx = ctx, .at = rule->identity, .exact = rule->exact, .swaps = swaps};
     bool fits = match_term(&m, &node->out[0]);
     if (1u << m.n_swaps > orders) orders = 1u << m.n_swaps;
-    if (!fits || !base_dtype_is(first_dtype(&m, rule->says), rule->dtypes)) continue;
+    if (!fits || !base_dtype_is(first_dtype(&m, rule->identity), rule->dtypes)) continue;
     m.at = strchr(m.at, '=') + 1;
     return build_term(&m, &node->out[0]);
   }

@@ -30,8 +30,8 @@ void ir_text_add_type(struct base_str *str, const quern_tensor *t) {
   add_ints(str, t->rank, t->dims);
 }
 
-void ir_text_add_ref(struct base_str *str, const struct ir_block *block, quern_tensor *t) {
-  base_str_printf(str, "%%%zu", ir_block_number(block, t->node));
+void ir_text_add_ref(struct base_str *str, const struct ir_text_block *block, quern_tensor *t) {
+  base_str_printf(str, "%%%zu", ir_text_block_number(block, t->node));
   if (t->node->n_out > 1) base_str_printf(str, ".%d", t->result);
 }
 
@@ -77,9 +77,9 @@ static void add_elements(struct base_str *str, quern_dtype dtype, size_t n, cons
   base_str_add(str, "}");
 }
 
-/* ---- attributes: one printer a kind --------------------------------------------------------------------- */
+/* ---- attributes: one printer per kind --------------------------------------------------------------------- */
 
-static void add_value(struct base_str *str, const struct ir_blocks *blocks, const struct ir_node *node,
+static void add_value(struct base_str *str, const struct ir_text_blocks *blocks, const struct ir_node *node,
                       enum ir_attr_kind kind, const void *field) {
   const struct ir_ints *ints = field;
   const struct ir_reals *reals = field;
@@ -100,7 +100,7 @@ static void add_value(struct base_str *str, const struct ir_blocks *blocks, cons
   case IR_KIND_COMBINE: base_str_add(str, ir_combine_names[*(const enum ir_combine *)field]); break;
   case IR_KIND_NAME: ir_text_add_string(str, *(const char *const *)field); break;
   case IR_KIND_GRAPH:
-    base_str_printf(str, "@f%zu", ir_blocks_find(blocks, *(const struct ir_graph *const *)field)->name);
+    base_str_printf(str, "@f%zu", ir_text_blocks_find(blocks, *(const struct ir_graph *const *)field)->name);
     break;
   case IR_KIND_DATA: add_elements(str, dtype, (size_t)ir_count(node->out), ((const struct ir_data *)field)->at); break;
   case IR_KIND_BUFFER:
@@ -118,7 +118,8 @@ static size_t elements_of(const struct ir_node *node, enum ir_attr_kind kind, co
   return whole ? (size_t)ir_count(node->out) : SIZE_MAX;
 }
 
-void ir_text_add_attrs(struct base_str *str, const struct ir_blocks *blocks, const struct ir_node *node, size_t most) {
+void ir_text_add_attrs(struct base_str *str, const struct ir_text_blocks *blocks, const struct ir_node *node,
+                       size_t most) {
   for (int k = 0; k < IR_ATTR_COUNT; k++) {
     if ((ir_ops[node->op].attrs >> k & 1) == 0) continue;
     const void *field = (const char *)node->attrs + ir_attr_table[k].offset;
@@ -131,13 +132,13 @@ void ir_text_add_attrs(struct base_str *str, const struct ir_blocks *blocks, con
 
 /* ---- lines ---------------------------------------------------------------------------------------------- */
 
-static void add_line(struct base_str *str, const struct ir_blocks *blocks, const struct ir_block *block,
+static void add_line(struct base_str *str, const struct ir_text_blocks *blocks, const struct ir_text_block *block,
                      const struct ir_node *node) {
-  base_str_printf(str, "%s%%%zu = %s", block->graph != NULL ? "  " : "", ir_block_number(block, node),
+  base_str_printf(str, "%s%%%zu = %s", block->graph != NULL ? "  " : "", ir_text_block_number(block, node),
                   ir_ops[node->op].name);
   for (int i = 0; i < node->n_src; i++) {
     base_str_add(str, " ");
-    ir_text_add_ref(str, block, ir_block_source(block, node, i));
+    ir_text_add_ref(str, block, ir_text_block_source(block, node, i));
   }
   ir_text_add_attrs(str, blocks, node, SIZE_MAX - 1);
   if (ir_ops[node->op].n_src != 0) {
@@ -150,7 +151,7 @@ static void add_line(struct base_str *str, const struct ir_blocks *blocks, const
   base_str_add(str, "\n");
 }
 
-static void add_head(struct base_str *str, const struct ir_block *block) {
+static void add_head(struct base_str *str, const struct ir_text_block *block) {
   base_str_printf(str, "fn @f%zu (", block->name);
   for (int i = 0; i < block->graph->n_params; i++) {
     base_str_printf(str, i > 0 ? ", %%%d: " : "%%%d: ", i);
@@ -169,7 +170,7 @@ static void add_name(struct base_str *str, const char *name) {
     ir_text_add_string(str, name);
 }
 
-static void add_return(struct base_str *str, const struct ir_block *block, const char *const *names) {
+static void add_return(struct base_str *str, const struct ir_text_block *block, const char *const *names) {
   base_str_add(str, block->graph != NULL ? "  return" : "return");
   for (size_t i = 0; i < block->n_roots; i++) {
     base_str_add(str, " ");
@@ -184,16 +185,16 @@ static void add_return(struct base_str *str, const struct ir_block *block, const
 
 quern_status ir_print(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
                       const char *const *names) {
-  struct ir_blocks blocks;
-  quern_status status = ir_blocks_init(&blocks, ctx, n, roots);
+  struct ir_text_blocks blocks;
+  quern_status status = ir_text_blocks_init(&blocks, ctx, n, roots);
   if (status == QUERN_STATUS_OK) base_str_printf(str, "quern %d\n", IR_TEXT_VERSION);
   for (size_t i = 0; i < blocks.n && status == QUERN_STATUS_OK; i++) {
-    const struct ir_block *block = blocks.at[i];
+    const struct ir_text_block *block = blocks.at[i];
     if (block->graph != NULL) add_head(str, block);
     for (size_t k = 0; k < block->n; k++) add_line(str, &blocks, block, block->order.at[block->sequence[k]]);
     add_return(str, block, block->graph != NULL ? NULL : names);
     if (block->graph != NULL) base_str_add(str, "}\n");
   }
-  ir_blocks_fini(&blocks);
+  ir_text_blocks_fini(&blocks);
   return status == QUERN_STATUS_OK ? base_str_status(str) : status;
 }

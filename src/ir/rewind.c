@@ -90,7 +90,7 @@ static size_t number_kept(quern_context *ctx, const struct ir_mark *mark, size_t
     struct ir_node *node = keep[i]->node;
     if (node->id < mark->n_nodes || node->mark == epoch) continue;
     node->mark = epoch;
-    node->place = count++;
+    node->position = count++;
   }
   return count;
 }
@@ -171,7 +171,8 @@ quern_status quern_context_rewind(quern_context *ctx, quern_mark mark, size_t n,
   bool ready = kept != NULL;
   for (size_t i = 0; i < n && ready; i++) {
     struct ir_node *node = keep[i]->node;
-    if (node->id >= to->n_nodes && kept[node->place].node == NULL) ready = prepare(&kept[node->place], &side, node);
+    if (node->id >= to->n_nodes && kept[node->position].node == NULL)
+      ready = prepare(&kept[node->position], &side, node);
   }
   if (!ready) {
     base_arena_fini(&side);
@@ -179,7 +180,7 @@ quern_status quern_context_rewind(quern_context *ctx, quern_mark mark, size_t n,
     return QUERN_STATUS_MEMORY;
   }
   for (size_t i = 0; i < n; i++)
-    if (keep[i]->node->id >= to->n_nodes) keep[i] = &kept[keep[i]->node->place].node->out[0];
+    if (keep[i]->node->id >= to->n_nodes) keep[i] = &kept[keep[i]->node->position].node->out[0];
   for (size_t i = 0; i < count; i++) move(&kept[i]);
   drop(ctx, to);
   ctx->marks.n = place + 1;

@@ -1,6 +1,6 @@
 /* ir/rewrite.c -- applies rewrite rules until none applies
 ** in:    roots                                 out: roots of the same types with the same values
-** keeps: no recursion, a stack of nodes and graphs; a node is rewritten after its sources and sub-graphs, and
+** keeps: no recursion, a stack of nodes and graphs; a node is rewritten after its sources and subgraphs, and
 **        what a rule makes is rewritten in turn; bodies that a composite's builder defines stay, for the name
 **        promises them
 ** see:   rules.def                             tests: tests/ir/test_rewrite.c, tests/prop/
@@ -13,7 +13,7 @@
 struct entry {
   const void *key;
   enum { FRESH, RULED, DONE } state; /* RULED: replaced by results that are not final yet */
-  quern_tensor **to;                 /* of a node: one a result */
+  quern_tensor **to;                 /* of a node: one per result */
   const struct ir_graph *graph;      /* of a graph */
 };
 
@@ -113,7 +113,7 @@ static quern_status finish(struct rewrite *rw, struct entry *entry, int n, quern
 
 /* ---- nodes ------------------------------------------------------------------------------------------- */
 
-/* The sub-graphs of a node that may be rewritten: how many, at most 2. */
+/* The subgraphs of a node that may be rewritten: how many, at most 2. */
 static int open_graphs(const struct ir_node *node, const struct ir_graph *graphs[2]) {
   int n = 0;
   if (node->op == IR_COMPOSITE) {

@@ -8,9 +8,9 @@
 enum { EXACT = true, APPROX = false };
 
 const struct ir_rule ir_rules[] = {
-#define PATTERN(name, OP, kind, DTYPES, says) {#name, IR_##OP, kind, says, BASE_##DTYPES, NULL, NULL},
-#define CODE(name, OP, kind, function, says) {#name, IR_##OP, kind, says, BASE_ANY, ir_rule_##function, NULL},
-#define MANY(name, OP, kind, function, says) {#name, IR_##OP, kind, says, BASE_ANY, NULL, ir_rule_##function},
+#define PATTERN(name, OP, kind, DTYPES, identity) {#name, IR_##OP, kind, identity, BASE_##DTYPES, NULL, NULL},
+#define CODE(name, OP, kind, function, identity) {#name, IR_##OP, kind, identity, BASE_ANY, ir_rule_##function, NULL},
+#define MANY(name, OP, kind, function, identity) {#name, IR_##OP, kind, identity, BASE_ANY, NULL, ir_rule_##function},
 #include "ir/rules.def"
 #undef MANY
 #undef CODE

@@ -4,10 +4,10 @@
 #include "ir/ir.h"
 
 /* The functions that rows of rules.def name. */
-#define PATTERN(name, OP, EXACT, DTYPES, says)
-#define CODE(name, OP, EXACT, function, says)                                                                          \
+#define PATTERN(name, OP, EXACT, DTYPES, identity)
+#define CODE(name, OP, EXACT, function, identity)                                                                      \
   quern_tensor *ir_rule_##function(quern_context *ctx, struct ir_node *node);
-#define MANY(name, OP, EXACT, function, says)                                                                          \
+#define MANY(name, OP, EXACT, function, identity)                                                                      \
   bool ir_rule_##function(quern_context *ctx, struct ir_node *node, quern_tensor **out);
 #include "ir/rules.def"
 #undef MANY

@@ -111,7 +111,7 @@ quern_tensor *ir_rule_stop_grad_leaf(quern_context *ctx, struct ir_node *node) {
   return op == IR_CONST || op == IR_IOTA || op == IR_RANDOM ? node->src[0] : NULL;
 }
 
-quern_tensor *ir_rule_keep_leaf(quern_context *ctx, struct ir_node *node) {
+quern_tensor *ir_rule_checkpoint_leaf(quern_context *ctx, struct ir_node *node) {
   (void)ctx;
   return node->src[0]->node->op <= IR_PARAM ? node->src[0] : NULL;
 }

@@ -381,7 +381,7 @@ quern_tensor *ir_rule_window_unit(quern_context *ctx, struct ir_node *node) {
   return ir_reshape_to(node->src[0], node->out[0].rank, node->out[0].dims);
 }
 
-quern_tensor *ir_rule_fold_unit(quern_context *ctx, struct ir_node *node) {
+quern_tensor *ir_rule_col2im_unit(quern_context *ctx, struct ir_node *node) {
   (void)ctx;
   const struct ir_attrs *a = node->attrs;
   for (int i = 0; i < a->axes.n; i++) {

@@ -1,4 +1,4 @@
-/* ir/text.h -- what printing and parsing share: numbered blocks (block.c), pieces of text (print.c), a cursor (lex.c)
+/* ir/text.h -- what printing and parsing share: numbered blocks (text_number.c), pieces of text (print.c), a cursor (lex.c)
 ** see: docs/ir.md, "The text form"
 */
 #ifndef IR_TEXT_H
@@ -16,12 +16,12 @@ bool ir_text_is_word(char c);
 /* The unsigned dtype of the same size: its integers are the bits. */
 quern_dtype ir_text_bits_dtype(quern_dtype dtype);
 
-/* ---- blocks (block.c): graphs as they are printed ------------------------------------------------------ */
+/* ---- blocks (text_number.c): graphs as they are printed ------------------------------------------------------ */
 
 /* A graph with the numbers its nodes get. */
-struct ir_block {
+struct ir_text_block {
   const struct ir_graph *graph; /* NULL: the main graph */
-  size_t name;                  /* of a sub-graph: @f<name> */
+  size_t name;                  /* of a subgraph: @f<name> */
   size_t n_roots;
   quern_tensor *const *roots;
   struct ir_order order; /* the nodes by id; the arrays below go by place in it */
@@ -31,35 +31,36 @@ struct ir_block {
   size_t n;         /* of them */
 };
 
-struct ir_blocks {
+struct ir_text_blocks {
   quern_context *ctx;
   struct base_arena scratch;
-  BASE_VEC(struct ir_block *) found; /* sub-graphs by id, the main graph last */
-  struct base_map graphs;            /* the blocks of sub-graphs */
-  struct ir_block **at;              /* in the order of print: inner ones first, the main graph last */
+  BASE_VEC(struct ir_text_block *) found; /* subgraphs by id, the main graph last */
+  struct base_map graphs;                 /* the blocks of subgraphs */
+  struct ir_text_block **at;              /* in the order of print: inner ones first, the main graph last */
   size_t n;
 };
 
-/* The main graph of roots with all its sub-graphs. Free with ir_blocks_fini, also after a failure. */
-quern_status ir_blocks_init(struct ir_blocks *blocks, quern_context *ctx, size_t n,
-                            quern_tensor *const *roots) QUERN_NODISCARD;
-void ir_blocks_fini(struct ir_blocks *blocks);
+/* The main graph of roots with all its subgraphs. Free with ir_text_blocks_fini, also after a failure. */
+quern_status ir_text_blocks_init(struct ir_text_blocks *blocks, quern_context *ctx, size_t n,
+                                 quern_tensor *const *roots) QUERN_NODISCARD;
+void ir_text_blocks_fini(struct ir_text_blocks *blocks);
 
-/* The block of a sub-graph, and the number of a node of a block. */
-const struct ir_block *ir_blocks_find(const struct ir_blocks *blocks, const struct ir_graph *graph);
-size_t ir_block_number(const struct ir_block *block, const struct ir_node *node);
+/* The block of a subgraph, and the number of a node of a block. */
+const struct ir_text_block *ir_text_blocks_find(const struct ir_text_blocks *blocks, const struct ir_graph *graph);
+size_t ir_text_block_number(const struct ir_text_block *block, const struct ir_node *node);
 
 /* The sources of a node in the order they are printed: those of commutative ops by number. */
-quern_tensor *ir_block_source(const struct ir_block *block, const struct ir_node *node, int i);
+quern_tensor *ir_text_block_source(const struct ir_text_block *block, const struct ir_node *node, int i);
 
 /* ---- pieces of text (print.c) --------------------------------------------------------------------------- */
 
-void ir_text_add_type(struct base_str *str, const quern_tensor *t);                        /* f32[2,3] */
-void ir_text_add_ref(struct base_str *str, const struct ir_block *block, quern_tensor *t); /* %2, %5.1 */
-void ir_text_add_string(struct base_str *str, const char *text);                           /* "x" */
+void ir_text_add_type(struct base_str *str, const quern_tensor *t);                             /* f32[2,3] */
+void ir_text_add_ref(struct base_str *str, const struct ir_text_block *block, quern_tensor *t); /* %2, %5.1 */
+void ir_text_add_string(struct base_str *str, const char *text);                                /* "x" */
 
 /* " name=value" of each attribute of a node; values of more than `most` elements are left out. */
-void ir_text_add_attrs(struct base_str *str, const struct ir_blocks *blocks, const struct ir_node *node, size_t most);
+void ir_text_add_attrs(struct base_str *str, const struct ir_text_blocks *blocks, const struct ir_node *node,
+                       size_t most);
 
 /* ---- the cursor (lex.c): each function takes what it reads, or fails with PARSE at line:column ---------- */
 

@@ -46,9 +46,9 @@ static quern_status verify_node(quern_context *ctx, const struct ir_node *node, 
     if (!is_result(node->src[i])) return broken(node, "a source is no result of its node");
   }
   if (closed && (node->op == IR_INPUT || node->op == IR_STATE || node->op == IR_BUFFER)) {
-    return broken(node, "stands in a closed sub-graph");
+    return broken(node, "stands in a closed subgraph");
   }
-  if (!closed && node->op == IR_PARAM) return broken(node, "stands outside a sub-graph");
+  if (!closed && node->op == IR_PARAM) return broken(node, "stands outside a subgraph");
   if ((info->flags & IR_COMM) != 0) {
     const quern_tensor *a = node->src[0], *b = node->src[1];
     bool in_order = a->node == b->node ? a->result <= b->result : a->node->id < b->node->id;
@@ -90,7 +90,7 @@ static quern_status verify_roots(quern_context *ctx, struct found *found, size_t
 }
 
 /* The graph's parameters are PARAM 0, 1, ..., and every PARAM that the results reach is one of them; *depth is that of the
-** sub-graphs inside. */
+** subgraphs inside. */
 static quern_status verify_reached(quern_context *ctx, const struct ir_graph *graph, int *depth) {
   for (int i = 0; i < graph->n_params; i++) {
     const struct ir_node *node = graph->params[i]->node;

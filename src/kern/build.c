@@ -96,15 +96,15 @@ void kern_phase_copies(struct kern *kern, int from, int to) {
   kern->phases[kern->n_phases - 1].to = to;
 }
 
-void kern_add_call(struct kern *kern, const struct kern_call *call) {
+void kern_add_library_call(struct kern *kern, const struct kern_library_call *call) {
   if (kern->failed != QUERN_STATUS_OK) return;
-  QUERN_ASSERT(kern->call.kind == KERN_CALL_NONE && call->kind != KERN_CALL_NONE);
+  QUERN_ASSERT(kern->call.kind == KERN_LIBRARY_NONE && call->kind != KERN_LIBRARY_NONE);
   if (kern->n_phases == KERN_MAX_PHASES) {
     fail(kern, base_error(QUERN_STATUS_INTERNAL, "kernel: more than %d phases", KERN_MAX_PHASES));
     return;
   }
-  kern->call = *call;
-  kern->phases[kern->n_phases++] = (struct kern_phase){.fn = -1, .call = true, .tasks = KERN_FIXED_TASKS(1)};
+  kern->library_call = *call;
+  kern->phases[kern->n_phases++] = (struct kern_phase){.fn = -1, .library_call = true, .tasks = KERN_FIXED_TASKS(1)};
 }
 
 struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars) {
@@ -121,10 +121,10 @@ struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, con
 static uint64_t hash_fn(uint64_t h, const struct kern_fn *fn) {
   h = base_hash_u64(h, (uint64_t)fn->n_mems << 32 | (uint64_t)fn->n_scalars);
   for (int i = 0; i < fn->n_mems; i++) {
-    h = base_hash_u64(h,
-                      (uint64_t)fn->mems[i].far << 16 | (uint64_t)fn->mems[i].dtype << 8 | (uint64_t)fn->mems[i].role);
+    h = base_hash_u64(h, (uint64_t)fn->mems[i].streaming << 16 | (uint64_t)fn->mems[i].dtype << 8 |
+                             (uint64_t)fn->mems[i].role);
     h = base_hash_u64(h, (uint64_t)fn->mems[i].count);
-    h = base_hash_u64(base_hash_u64(h, (uint64_t)fn->mems[i].alias), (uint64_t)fn->mems[i].spot);
+    h = base_hash_u64(base_hash_u64(h, (uint64_t)fn->mems[i].alias), (uint64_t)fn->mems[i].in_place_class);
   }
   for (size_t i = 0; i < fn->insts.n; i++) {
     const struct kern_inst *x = &fn->insts.at[i];
@@ -148,12 +148,12 @@ quern_status kern_finish(struct kern *kern, const char *root, const quern_tensor
     const struct kern_phase *p = &kern->phases[i];
     h = base_hash_u64(h, (uint64_t)p->fn << 32 | (uint32_t)p->tasks.scalar);
     h = base_hash_u64(base_hash_u64(h, (uint64_t)p->tasks.mul), (uint64_t)p->tasks.div);
-    if (p->group > 0) h = base_hash_u64(h, (uint64_t)p->group);
-    if (p->beside > 0) h = base_hash_u64(h, (uint64_t)p->beside);
-    if (p->first.div > 0) h = base_hash_bytes(h, &p->first, sizeof p->first);
+    if (p->block_threads > 0) h = base_hash_u64(h, (uint64_t)p->block_threads);
+    if (p->min_blocks_per_sm > 0) h = base_hash_u64(h, (uint64_t)p->min_blocks_per_sm);
+    if (p->batch_tasks.div > 0) h = base_hash_bytes(h, &p->batch_tasks, sizeof p->batch_tasks);
   }
-  if (kern->loose) h = base_hash_u64(h, 1);
-  kern->hash = h = kern_hash_call(h, kern);
+  if (kern->unaligned_base) h = base_hash_u64(h, 1);
+  kern->hash = h = kern_hash_library_call(h, kern);
   struct base_str name;
   base_str_init(&name, kern->heap);
   base_str_printf(&name, "k_%08x_%s", (unsigned)(h >> 32), root);
@@ -224,7 +224,7 @@ kern_id kern_mem(struct kern_builder *b, int number) {
 kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count) {
   return emit(b, KERN_LOCAL, dtype, 0, NONE4, count);
 }
-kern_id kern_local_near(struct kern_builder *b, quern_dtype dtype, int64_t count) {
+kern_id kern_local_warp(struct kern_builder *b, quern_dtype dtype, int64_t count) {
   kern_id warp = kern_index(b, KERN_WARP);
   return emit(b, KERN_LOCAL, dtype, 0, warp, KERN_NONE, KERN_NONE, KERN_NONE, count);
 }
@@ -317,8 +317,8 @@ static int64_t to_pool(struct kern_builder *b, size_t n, const int64_t *items) {
   return (int64_t)at;
 }
 
-void kern_call(struct kern_builder *b, const struct kern_fn *fn, int n_mems, const kern_id *mems, int n_scalars,
-               const kern_id *scalars) {
+void kern_call_fn(struct kern_builder *b, const struct kern_fn *fn, int n_mems, const kern_id *mems, int n_scalars,
+                  const kern_id *scalars) {
   if (!is_ok(b)) return;
   QUERN_ASSERT(n_mems == fn->n_mems && n_scalars == fn->n_scalars);
   int64_t list[KERN_MAX_MEMS + KERN_MAX_SCALARS];
@@ -446,9 +446,9 @@ kern_id kern_splat(struct kern_builder *b, kern_id x, int lanes) {
 kern_id kern_extract(struct kern_builder *b, kern_id x, int lane) {
   return convert(b, KERN_EXTRACT, x, type_of(b, x).dtype, 1, lane);
 }
-kern_id kern_pick(struct kern_builder *b, kern_id x, int n, int which) {
+kern_id kern_deinterleave(struct kern_builder *b, kern_id x, int n, int which) {
   struct kern_inst t = type_of(b, x);
-  return n == 1 ? x : convert(b, KERN_PICK, x, t.dtype, t.lanes / n, which);
+  return n == 1 ? x : convert(b, KERN_DEINTERLEAVE, x, t.dtype, t.lanes / n, which);
 }
 kern_id kern_low(struct kern_builder *b, kern_id x) {
   struct kern_inst t = type_of(b, x);
@@ -463,13 +463,13 @@ kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y) {
   return emit(b, KERN_JOIN, t.dtype, 2 * t.lanes, x, y, KERN_NONE, KERN_NONE, 0);
 }
 
-kern_id kern_weave(struct kern_builder *b, kern_id x, kern_id y) {
+kern_id kern_interleave(struct kern_builder *b, kern_id x, kern_id y) {
   struct kern_inst t = type_of(b, x);
-  return emit(b, KERN_WEAVE, t.dtype, 2 * t.lanes, x, y, KERN_NONE, KERN_NONE, 0);
+  return emit(b, KERN_INTERLEAVE, t.dtype, 2 * t.lanes, x, y, KERN_NONE, KERN_NONE, 0);
 }
 
-kern_id kern_fold(struct kern_builder *b, enum kern_op op, kern_id x) {
-  return convert(b, KERN_FOLD, x, type_of(b, x).dtype, 1, (int64_t)op);
+kern_id kern_hreduce(struct kern_builder *b, enum kern_op op, kern_id x) {
+  return convert(b, KERN_HREDUCE, x, type_of(b, x).dtype, 1, (int64_t)op);
 }
 
 kern_id kern_shuffle(struct kern_builder *b, kern_id x, kern_id y, int lanes, const int *pattern) {
@@ -492,9 +492,9 @@ kern_id kern_dot4(struct kern_builder *b, kern_id acc, kern_id u8s, kern_id i8s)
   return emit(b, KERN_DOT4, t.dtype, t.lanes, acc, u8s, i8s, KERN_NONE, 0);
 }
 
-kern_id kern_swap(struct kern_builder *b, kern_id x, int distance) {
+kern_id kern_shuffle_xor(struct kern_builder *b, kern_id x, int distance) {
   struct kern_inst t = type_of(b, x);
-  return convert(b, KERN_SWAP, x, t.dtype, t.lanes, distance);
+  return convert(b, KERN_SHUFFLE_XOR, x, t.dtype, t.lanes, distance);
 }
 
 kern_id kern_mma(struct kern_builder *b, kern_id sums, kern_id x, kern_id y) {

@@ -1,5 +1,5 @@
 /* kern/facts.h -- what is known of integers: sums of symbols, symbols with intervals, divisors and linear bounds
-** A form is constant + sum of coefficient * symbol. A symbol stands for one value of a function in the current turn
+** A form is constant + sum of coefficient * symbol. A symbol stands for one value of a function in the current iteration
 ** of all loops around it (of a vector: the value of some lane): a loop's variable, a task, a minimum, a quotient,
 ** something loaded. Its bounds are forms in earlier symbols; so a form is bounded by replacing symbols, the last first.
 ** Infinite: INT64_MIN as the lower end, INT64_MAX as the upper end of an interval.

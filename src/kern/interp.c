@@ -29,10 +29,10 @@ struct code { /* a function made ready */
   const struct kern_fn *fn;
   struct kern_step *steps;
   size_t n_steps;
-  char **at; /* one an instruction: its value in the frame */
+  char **at; /* one per instruction: its value in the frame */
   char *frame;
   size_t frame_bytes;
-  int64_t *scratch; /* one an instruction: see kern_scratch_place */
+  int64_t *scratch; /* one per instruction: see kern_scratch_place */
   int64_t scratch_bytes;
   char *scratch_at; /* in this call */
   int64_t scalars[KERN_MAX_SCALARS];
@@ -45,7 +45,7 @@ struct machine {
   const struct kern *kern;
   struct base_heap *heap;
   int flags;
-  struct code *codes; /* one a function */
+  struct code *codes; /* one per function */
   int64_t task;
   char *scratch;
   int64_t scratch_bytes;
@@ -86,7 +86,7 @@ static void make_step(struct kern_step *step, const struct kern_fn *fn, kern_id 
   for (int i = 0; i < 4; i++) step->arg[i] = x->arg[i] != KERN_NONE ? at[x->arg[i]] : NULL;
   step->from = x->arg[0] != KERN_NONE ? fn->insts.at[x->arg[0]].dtype : x->dtype;
   if (x->op == KERN_STORE || x->op == KERN_SCATTER) step->lanes = fn->insts.at[x->arg[2]].lanes;
-  if (x->op == KERN_PICK) step->pick = fn->insts.at[x->arg[0]].lanes / x->lanes;
+  if (x->op == KERN_DEINTERLEAVE) step->pick = fn->insts.at[x->arg[0]].lanes / x->lanes;
   if (x->op == KERN_SET) {
     step->to = at[x->arg[0]];
     step->arg[0] = at[x->arg[1]];
@@ -94,7 +94,7 @@ static void make_step(struct kern_step *step, const struct kern_fn *fn, kern_id 
     step->run = kern_run_move(KERN_GET, x->dtype);
     return;
   }
-  if (x->op == KERN_FOLD) step->lanes = fn->insts.at[x->arg[0]].lanes;
+  if (x->op == KERN_HREDUCE) step->lanes = fn->insts.at[x->arg[0]].lanes;
   if (x->op == KERN_SHUFFLE) step->imm = fn->insts.at[x->arg[0]].lanes;
   if (x->op == KERN_SHUFFLE || x->op == KERN_TABLE) step->pool = fn->pool.at + x->imm;
   step->run = kern_run_arith(x->op, step->from);
@@ -385,7 +385,7 @@ static void forget_touches(struct machine *m) {
 }
 
 static quern_status run_phase(struct machine *m, int phase, const struct kern_launch *launch) {
-  if (m->kern->phases[phase].call) return kern_interp_call(m->kern, launch->mems);
+  if (m->kern->phases[phase].library_call) return kern_interp_library_call(m->kern, launch->mems);
   struct code *code = &m->codes[m->kern->phases[phase].fn];
   int64_t count = 0;
   QUERN_TRY(count_tasks(m->kern, phase, launch->scalars, &count));
@@ -393,8 +393,8 @@ static quern_status run_phase(struct machine *m, int phase, const struct kern_la
   for (int i = 0; i < m->kern->n_mems; i++) {
     struct shadow *shadow = m->shadows[i];
     for (int k = 0; k < m->kern->n_mems; k++) { /* an input that is the memory of an output */
-      bool may =
-          m->kern->mems[k].alias == i || (m->kern->mems[k].spot != 0 && m->kern->mems[k].spot == m->kern->mems[i].spot);
+      bool may = m->kern->mems[k].alias == i || (m->kern->mems[k].in_place_class != 0 &&
+                                                 m->kern->mems[k].in_place_class == m->kern->mems[i].in_place_class);
       if (shadow == NULL && launch->mems[k] == launch->mems[i] && may) shadow = m->shadows[k];
     }
     code->mems[i] = (struct memory){.root = {launch->mems[i], m->kern->mems[i].count, shadow}, .number = i};

@@ -1,4 +1,4 @@
-/* kern/interp_arith.c -- arithmetic of the interpreter: one function an op and a C type, lane by lane
+/* kern/interp_arith.c -- arithmetic of the interpreter: one function per op and a C type, lane by lane
 ** keeps: f32 is computed in float, f64 in double; integers as 64-bit unsigned, of which the low bits are kept
 ** tests: tests/kern/test_interp.c
 */
@@ -152,7 +152,7 @@ static void dot4_i32_lanes(const struct kern_step *s) {
   }
 }
 
-/* ---- units for matrices ---------------------------------------------------------------------------------- */
+/* ---- tensor cores ---------------------------------------------------------------------------------- */
 
 static float of_bits(uint32_t bits) {
   float x;

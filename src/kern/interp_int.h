@@ -18,7 +18,7 @@ struct kern_step {
   int64_t imm;
   const int64_t *pool; /* of SHUFFLE, TABLE and CALL */
   size_t target;       /* of FOR, IF, ELSE and END: a step */
-  int pick;            /* of PICK: lanes of argument 0 a lane */
+  int pick;            /* of DEINTERLEAVE: lanes of argument 0 a lane */
   int64_t end;         /* of FOR, while it runs: the bound */
 };
 

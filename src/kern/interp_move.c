@@ -27,27 +27,27 @@ static void extract_lane(const struct kern_step *s) {
 }
 
 /* One of every so many lanes. */
-static void pick_lanes(const struct kern_step *s) {
+static void deinterleave_lanes(const struct kern_step *s) {
   size_t size = size_of(s);
   const char *from = (const char *)s->arg[0] + (size_t)s->imm * size;
   for (int i = 0; i < s->lanes; i++)
     memcpy((char *)s->to + (size_t)i * size, from + (size_t)(i * s->pick) * size, size);
 }
 
-static void weave_lanes(const struct kern_step *s) {
+static void interleave_lanes(const struct kern_step *s) {
   size_t size = size_of(s);
   for (int i = 0; i < s->lanes; i++)
     memcpy((char *)s->to + (size_t)i * size, (const char *)s->arg[i % 2] + (size_t)(i / 2) * size, size);
 }
 
-static void swap_lanes(const struct kern_step *s) {
+static void shuffle_xor_lanes(const struct kern_step *s) {
   size_t size = size_of(s);
   for (int i = 0; i < s->lanes; i++)
     memcpy((char *)s->to + (size_t)i * size, (const char *)s->arg[0] + (size_t)(i ^ (int)s->imm) * size, size);
 }
 
 /* Element by element, as a number in binary is counted up: levels hold what waits for its other half. */
-static void fold_lanes(const struct kern_step *s) {
+static void hreduce_lanes(const struct kern_step *s) {
   uint64_t levels[16], x;
   size_t size = size_of(s);
   kern_run *run = kern_run_arith((enum kern_op)s->imm, s->dtype);
@@ -92,9 +92,18 @@ COPIES(uint64_t, 8)
 
 kern_run *kern_run_move(enum kern_op op, quern_dtype dtype) {
   static kern_run *const runs[KERN_OP_COUNT] = {
-      [KERN_CAST] = cast_lanes, [KERN_BITCAST] = copy_lanes, [KERN_EXTRACT] = extract_lane, [KERN_LOW] = copy_lanes,
-      [KERN_HIGH] = high_lanes, [KERN_JOIN] = join_lanes,    [KERN_FOLD] = fold_lanes,      [KERN_VAR] = copy_lanes,
-      [KERN_GET] = copy_lanes,  [KERN_PICK] = pick_lanes,    [KERN_WEAVE] = weave_lanes,    [KERN_SWAP] = swap_lanes,
+      [KERN_CAST] = cast_lanes,
+      [KERN_BITCAST] = copy_lanes,
+      [KERN_EXTRACT] = extract_lane,
+      [KERN_LOW] = copy_lanes,
+      [KERN_HIGH] = high_lanes,
+      [KERN_JOIN] = join_lanes,
+      [KERN_HREDUCE] = hreduce_lanes,
+      [KERN_VAR] = copy_lanes,
+      [KERN_GET] = copy_lanes,
+      [KERN_DEINTERLEAVE] = deinterleave_lanes,
+      [KERN_INTERLEAVE] = interleave_lanes,
+      [KERN_SHUFFLE_XOR] = shuffle_xor_lanes,
   };
   static kern_run *const by_size[KERN_OP_COUNT][9] = {
       [KERN_SPLAT] = BY_SIZE(splat), [KERN_SELECT] = BY_SIZE(select), [KERN_SHUFFLE] = BY_SIZE(shuffle)};

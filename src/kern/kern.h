@@ -30,7 +30,7 @@ extern const struct kern_op_info kern_ops[KERN_OP_COUNT];
 
 enum {
   KERN_MAX_LANES = 64,
-  KERN_GROUP_LANES = 8192, /* of phases of GPUs; nothing that has more than KERN_MAX_LANES is shuffled */
+  KERN_BLOCK_LANES = 8192, /* of phases of GPUs; nothing that has more than KERN_MAX_LANES is shuffled */
   KERN_MAX_MEMS = 256,
   KERN_MAX_SCALARS = 8,
   KERN_MAX_PHASES = 8,
@@ -57,13 +57,16 @@ struct kern_mem {
   quern_dtype dtype;
   enum kern_role role;
   int64_t count; /* elements; -1 in functions that are called: unknown */
-  int alias; /* of an OUT: the IN whose memory it may take, because every element is read before it is written and by
-                 ** the same task; -1: none */
-  int spot; /* 0, or a number that INs and OUTs share which are read and then written at the same element by the same task: an
-                 ** OUT may take the memory of any such IN, as well as of alias */
-  int64_t row; /* elements of a row of the leading dimension, where rows follow each other from the first element on and
-                 ** no row is made of another; 0: it has none, or they lie otherwise */
-  bool far;    /* of an OUT: what is stored will have left all caches before it is read; a hint, no more */
+  /* Of an OUT: the IN whose memory it may take, because each task reads every element before it writes it; -1: none. */
+  int alias;
+  /* INs and OUTs of one class, a number that is not 0, are read and then written at the same element by the same task: an OUT may be
+  ** computed in place of any such IN, as well as of alias. */
+  int in_place_class;
+  /* Elements of a row of the dynamic batch, where rows follow each other from the first element on and no row is made of another; 0: it
+  ** has none, or they lie otherwise. */
+  int64_t row;
+  /* Of an OUT: what is stored will have left all caches before it is read, so streaming (non-temporal) stores pay. A hint, no more. */
+  bool streaming;
 };
 
 struct kern_fn {
@@ -82,28 +85,31 @@ struct kern_tasks {
   int64_t mul, div;
 };
 
-/* Of a program with a leading dimension, whose kernels have the number of rows as scalar 0: what the tasks write in the first n
+/* Of a program with a dynamic batch, whose kernels have the number of rows as scalar 0: what the tasks write in the first n
 ** rows, the first by * ceil((n * mul + add) / div) of them write, and no other task is needed. div 0: all are. */
-struct kern_first {
+struct kern_batch_tasks {
   int64_t mul, add, div, by;
 };
 
 struct kern_phase {
-  int fn;    /* whose mems and scalars are those of the kernel; of a call -1 */
-  bool call; /* the kernel's call is done here: there is no function, and one task */
+  int fn;            /* whose mems and scalars are those of the kernel; -1 in a library call */
+  bool library_call; /* the kernel's library call is done here: there is no function, and one task */
   struct kern_tasks tasks;
-  int group; /* on a GPU: threads that run a task, a power of two; 0: as the code generator likes. A value of n lanes has n / group
-              ** neighbouring lanes in each */
-  int beside; /* groups, or blocks of single threads, that a processor of the GPU should have registers for at once; 0: as it comes */
-  struct kern_first first;
+  /* On a GPU: threads of the thread block (OpenCL: work-group) that runs a task, a power of two; 0: as the code generator likes. Each thread
+  ** has n / block_threads neighboring lanes of a value of n lanes. */
+  int block_threads;
+  /* Occupancy: thread blocks that an SM should have registers for at a time, which limits the registers of a thread (CUDA's launch bounds);
+  ** 0: as it comes. */
+  int min_blocks_per_sm;
+  struct kern_batch_tasks batch_tasks;
   int from,
       to; /* from != to: it does nothing but copy memory `from` to memory `to`, and is left out where they are one */
 };
 
-/* ---- calls (call.c): what a library of the device does instead of generated code
-** A call's meaning is that of the interpreter. Sums have an order of the library's own, which is the same every time. */
+/* ---- library calls (library_call.c): what a library of the device does instead of generated code
+** The interpreter defines what a library call means. Sums have an order of the library's own, which is the same every time. */
 
-enum kern_call_kind { KERN_CALL_NONE, KERN_CALL_GEMM, KERN_CALL_ATTENTION, KERN_CALL_ATTENTION_BACK };
+enum kern_library_kind { KERN_LIBRARY_NONE, KERN_LIBRARY_GEMM, KERN_LIBRARY_ATTENTION, KERN_LIBRARY_ATTENTION_BACK };
 enum kern_activation { KERN_ACT_NONE, KERN_ACT_RELU, KERN_ACT_GELU_TANH };
 
 /* Element (n, i, j) of batch n is element `at + n batch + i row + j column` of the memory. mem KERN_NONE: there is none. */
@@ -113,16 +119,16 @@ struct kern_matrix {
 };
 
 /* With s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j], in the dtype of accumulators,
-** y[n, i, j] = act(s), rounded once; `kept`, if there is one, is s rounded to its dtype. Backward, y = s act'(kept), and
-** kept is read. row or column is 1 of every matrix (or has extent 1). */
+** y[n, i, j] = act(s), rounded once; `aux`, the auxiliary output if there is one, is the pre-activation s rounded to its dtype. Backward,
+** y = s act'(aux), and aux is an input. row or column is 1 of every matrix (or has extent 1). */
 struct kern_gemm {
   int64_t batch, rows, columns, terms;
   struct kern_matrix a, b, y;
-  struct kern_matrix add;  /* as y; may be y's memory if y is an OUT that takes it (alias) */
-  struct kern_matrix kept; /* as y */
-  int bias;                /* a memory of `columns` elements, KERN_NONE: none; batch is 1 */
-  int a_sums;              /* (backward of a bias) an OUT of `rows` elements: sum over k of a[0, i, k]; KERN_NONE */
-  int y_sums;              /* an OUT of `columns` elements: sum over i of y[0, i, j] before it is rounded; KERN_NONE */
+  struct kern_matrix add; /* as y; may be y's memory if y is an OUT that takes it (alias) */
+  struct kern_matrix aux; /* as y */
+  int bias;               /* a memory of `columns` elements, KERN_NONE: none; batch is 1 */
+  int a_sums;             /* (backward of a bias) an OUT of `rows` elements: sum over k of a[0, i, k]; KERN_NONE */
+  int y_sums;             /* an OUT of `columns` elements: sum over i of y[0, i, j] before it is rounded; KERN_NONE */
   enum kern_activation act;
   bool back;
   bool tf32; /* f32 operands may be rounded to tf32 */
@@ -135,7 +141,7 @@ struct kern_view {
 };
 
 /* The composite attention, or its gradient, of 16-bit floats; y is rounded once. Head h reads head h kv_heads / heads of k and v.
-** causal: query i sees keys j <= i + keys - queries. lse[n, h, t] is f32, dense. */
+** causal: query i attends to keys j <= i + keys - queries. lse[n, h, t] is f32, dense. */
 struct kern_attention {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   double scale;
@@ -146,12 +152,12 @@ struct kern_attention {
   int lse;                         /* KERN_NONE: not wanted (forward) */
 };
 
-struct kern_call {
-  enum kern_call_kind kind;
+struct kern_library_call {
+  enum kern_library_kind kind;
   struct kern_gemm gemm;
   struct kern_attention attention;
   int work;               /* a WORK of u8 for the library, or KERN_NONE; its count is what the device asks for */
-  uint64_t algorithm[16]; /* which of its ways the library goes: words of its own; all 0: it has not been asked */
+  uint64_t algorithm[16]; /* the library's algorithm, in words of its own; all 0: the library has not been asked */
 };
 
 struct kern_cost {
@@ -169,9 +175,10 @@ struct kern {
   BASE_VEC(struct kern_fn *) fns;      /* a function calls only those before it */
   int n_phases;
   struct kern_phase phases[KERN_MAX_PHASES];
-  struct kern_call call; /* of the phase that is one */
-  bool loose;            /* its memories may begin anywhere, aligned as their elements only: those of turns of a loop */
-  int joined;            /* launches of it that may be made as one, where a device can; 0: it is launched alone */
+  struct kern_library_call library_call; /* of the phase that is one */
+  bool
+      unaligned_base; /* memories are aligned as their elements only: they are parts of others, one per iteration of a loop */
+  int max_batched; /* launches of it that may be batched into one, where a device can; 0: it is launched alone */
   struct kern_cost cost;
   quern_status failed; /* the first error while building; kern_finish reports it */
 };
@@ -180,7 +187,7 @@ struct kern {
 
 quern_status kern_new(struct kern **kern, struct base_heap *heap) QUERN_NODISCARD;
 void kern_free(struct kern *kern);
-/* Frees the instructions of one that has been compiled; what is left says how it is launched. */
+/* Frees the instructions of a kernel that has been compiled; what is left describes how it is launched. */
 void kern_strip(struct kern *kern);
 
 /* Adds a memory of the kernel; returns its number. All come before the first phase. */
@@ -192,8 +199,8 @@ struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks);
 /* Says of the last phase that it does nothing but copy a memory, the IN, to another, the OUT whose alias it is. */
 void kern_phase_copies(struct kern *kern, int from, int to);
 
-/* The next phase is a call: a kernel has at most one. */
-void kern_add_call(struct kern *kern, const struct kern_call *call);
+/* The next phase is a library call: a kernel has at most one. */
+void kern_add_library_call(struct kern *kern, const struct kern_library_call *call);
 
 /* A new function to be called: name is copied and has the coordinates of what it does. */
 struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, const quern_dtype *dtypes, int n_scalars);
@@ -219,20 +226,20 @@ kern_id kern_task(struct kern_builder *b);
 kern_id kern_scalar(struct kern_builder *b, int number);
 kern_id kern_mem(struct kern_builder *b, int number);
 kern_id kern_local(struct kern_builder *b, quern_dtype dtype, int64_t count);
-/* The same, of which no element is used by lanes of more than one group of KERN_WARP, a lane a thread: they need not wait for others. */
+/* A LOCAL whose elements are warp-local: one warp of KERN_WARP threads, one lane per thread, uses each of them, and waits for no other. */
 enum { KERN_WARP = 32 };
-kern_id kern_local_near(struct kern_builder *b, quern_dtype dtype, int64_t count);
+kern_id kern_local_warp(struct kern_builder *b, quern_dtype dtype, int64_t count);
 kern_id kern_at(struct kern_builder *b, kern_id mem, kern_id index);
 kern_id kern_load(struct kern_builder *b, kern_id mem, kern_id index, int lanes);
 kern_id kern_load_n(struct kern_builder *b, kern_id mem, kern_id index, int lanes, kern_id count);
 void kern_store(struct kern_builder *b, kern_id mem, kern_id index, kern_id value);
 void kern_store_n(struct kern_builder *b, kern_id mem, kern_id index, kern_id value, kern_id count);
 kern_id kern_gather(struct kern_builder *b, kern_id mem, kern_id indices);
-/* For groups of threads of a GPU: n neighbouring elements from each index on. mask may be KERN_NONE. */
+/* For thread blocks of a GPU: a load (store) of n neighboring elements from each index on. mask may be KERN_NONE. */
 kern_id kern_gather_n(struct kern_builder *b, kern_id mem, kern_id indices, int n);
 void kern_scatter_n(struct kern_builder *b, kern_id mem, kern_id indices, kern_id value, kern_id mask);
 void kern_prefetch(struct kern_builder *b, kern_id mem, kern_id index);
-void kern_prefetch_n(struct kern_builder *b, kern_id mem, kern_id index, int64_t count); /* by a group of threads */
+void kern_prefetch_n(struct kern_builder *b, kern_id mem, kern_id index, int64_t count); /* by a thread block */
 kern_id kern_for(struct kern_builder *b, kern_id lo, kern_id hi, int64_t step);          /* the loop's variable */
 void kern_if(struct kern_builder *b, kern_id cond);
 void kern_else(struct kern_builder *b);
@@ -240,8 +247,8 @@ void kern_end(struct kern_builder *b);
 kern_id kern_var(struct kern_builder *b, kern_id init);
 kern_id kern_get(struct kern_builder *b, kern_id var);
 void kern_set(struct kern_builder *b, kern_id var, kern_id value);
-void kern_call(struct kern_builder *b, const struct kern_fn *fn, int n_mems, const kern_id *mems, int n_scalars,
-               const kern_id *scalars);
+void kern_call_fn(struct kern_builder *b, const struct kern_fn *fn, int n_mems, const kern_id *mems, int n_scalars,
+                  const kern_id *scalars);
 
 /* Arithmetic of any op with SAME or MASK result; the types come from the arguments. Integer operations on constants are
 ** folded, x + 0, x * 1 and x * 0 of i64 too, so that index arithmetic may be written plainly. */
@@ -253,16 +260,16 @@ kern_id kern_cast(struct kern_builder *b, kern_id x, quern_dtype dtype); /* x it
 kern_id kern_bitcast(struct kern_builder *b, kern_id x, quern_dtype dtype);
 kern_id kern_splat(struct kern_builder *b, kern_id x, int lanes); /* x itself when it has as many lanes */
 kern_id kern_extract(struct kern_builder *b, kern_id x, int lane);
-kern_id kern_pick(struct kern_builder *b, kern_id x, int n, int which); /* number `which` of every n lanes */
-kern_id kern_weave(struct kern_builder *b, kern_id x, kern_id y);
+kern_id kern_deinterleave(struct kern_builder *b, kern_id x, int n, int which); /* number `which` of every n lanes */
+kern_id kern_interleave(struct kern_builder *b, kern_id x, kern_id y);
 kern_id kern_low(struct kern_builder *b, kern_id x);
 kern_id kern_high(struct kern_builder *b, kern_id x);
 kern_id kern_join(struct kern_builder *b, kern_id x, kern_id y);
-kern_id kern_fold(struct kern_builder *b, enum kern_op op, kern_id x);
+kern_id kern_hreduce(struct kern_builder *b, enum kern_op op, kern_id x);
 kern_id kern_shuffle(struct kern_builder *b, kern_id x, kern_id y, int lanes, const int *pattern);
 kern_id kern_table(struct kern_builder *b, kern_id index, quern_dtype dtype, const uint64_t bits[16]);
 kern_id kern_dot4(struct kern_builder *b, kern_id acc, kern_id u8s, kern_id i8s);
-kern_id kern_swap(struct kern_builder *b, kern_id x, int distance);
+kern_id kern_shuffle_xor(struct kern_builder *b, kern_id x, int distance);
 kern_id kern_mma(struct kern_builder *b, kern_id sums, kern_id x, kern_id y); /* sums + x y' */
 kern_id kern_idiv(struct kern_builder *b, kern_id x, int64_t by);             /* i64, by > 0 */
 kern_id kern_imod(struct kern_builder *b, kern_id x, int64_t by);
@@ -273,7 +280,7 @@ static inline kern_id kern_mul(struct kern_builder *b, kern_id x, kern_id y) { r
 static inline kern_id kern_max(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MAX, x, y); }
 static inline kern_id kern_min(struct kern_builder *b, kern_id x, kern_id y) { return kern_bin(b, KERN_MIN, x, y); }
 
-/* The same with a constant i64, and a loop over constants. The order in which C evaluates arguments is open: no call here has two
+/* Arithmetic with a constant i64, and a loop over constants. The order in which C evaluates arguments is open: no call here has two
 ** arguments that append instructions (tools/check_order.sh), so that a kernel does not depend on the compiler that compiled Quern. */
 static inline kern_id kern_add_i(struct kern_builder *b, kern_id x, int64_t y) {
   return kern_add(b, x, kern_index(b, y));
@@ -307,23 +314,23 @@ kern_id kern_math(struct kern_builder *b, enum ir_op op, quern_dtype dtype, int 
 /* exp of f32 that are not above 0, or NaN, by few instructions: at most 2 ulp down to -20, 5 down to -87, and 0 where exp is subnormal. */
 kern_id kern_exp_below(struct kern_builder *b, kern_id x);
 
-/* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_short.c): at most 0.55 ulp of bf16
+/* Functions that have a shorter form where the result, an f32, is rounded to bf16 or f16 then (math_approx.c): at most 0.55 ulp of bf16
 ** where results are 2^-25 or more, 0.62 of f16, with the rounding. GELU of -inf is NaN; slopes at infinities are the limits. */
-enum kern_short { KERN_GELU, KERN_GELU_TANH, KERN_GELU_SLOPE, KERN_GELU_TANH_SLOPE, KERN_SHORT_COUNT };
-double kern_short_exact(enum kern_short f, double x);
-kern_id kern_short(struct kern_builder *b, enum kern_short f, quern_dtype dtype, kern_id x);
+enum kern_approx { KERN_GELU, KERN_GELU_TANH, KERN_GELU_SLOPE, KERN_GELU_TANH_SLOPE, KERN_APPROX_COUNT };
+double kern_approx_exact(enum kern_approx f, double x);
+kern_id kern_approx(struct kern_builder *b, enum kern_approx f, quern_dtype dtype, kern_id x);
 
-/* Whether a node of a group rounds f(x), or factor f(x), to 16 bits (short.c); factor may be NULL. */
-struct kern_short_use {
-  enum kern_short f;
+/* Whether a node of a group rounds f(x), or factor f(x), to 16 bits (approx_match.c); factor may be NULL. */
+struct kern_approx_use {
+  enum kern_approx f;
   const quern_tensor *x, *factor;
 };
-bool kern_short_find(const struct pass_group *group, const struct ir_node *node, struct kern_short_use *found);
+bool kern_approx_find(const struct pass_group *group, const struct ir_node *node, struct kern_approx_use *found);
 
 /* Philox: the value of RANDOM at flat element index (i64, any lanes; consecutive or not); seed and step are u64 scalars. */
 kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t stream, kern_id index);
 
-/* ---- the order of float reductions: one for all kernels of processors, a function of extent and dtype only (order.c) -- */
+/* ---- the order of float reductions: one for all CPU kernels, a function of extent and dtype only (reduction_order.c) -- */
 
 /* A sum or product of n elements in an order that does not depend on how it is computed:
 ** chunks of KERN_CHUNK consecutive elements; element i of a chunk goes to accumulator i mod KERN_ACCUMULATORS(dtype), each of
@@ -336,8 +343,8 @@ kern_id kern_random(struct kern_builder *b, kern_id seed, kern_id step, int64_t 
 ** the first stands for itself; a result is what precedes the part, plus that sum; what precedes is the sum of the parts' totals,
 ** from the first on. A SCATTER adds to an element one update after another, in their order.
 ** Integers, max and min: any order gives the same bits.
-** A kernel for a GPU has an order of its own for reductions (sched/reduce_gpu.c): that of its lanes, of FOLD, and of its phases; and
-** for large contractions (sched/dot_tile.c): one chain over the terms of a part, the parts from the first to the last. */
+** A kernel for a GPU has an order of its own for reductions (sched/gpu_reduce.c): that of its lanes, of HREDUCE, and of its phases; and
+** for large contractions (sched/gpu_dot.c): one chain over the terms of a part, the parts from the first to the last. */
 enum { KERN_CHUNK = 16384, KERN_DOT_BLOCK = 512, KERN_SCAN_CHUNK = 4096 };
 quern_dtype kern_acc_dtype(quern_dtype dtype); /* f16, bf16, f8: f32; integers and bool: themselves */
 int kern_accumulators(quern_dtype acc);        /* 64 for 4 bytes and less, 32 for 8 bytes */
@@ -349,17 +356,17 @@ kern_id kern_tree(struct kern_builder *b, enum ir_reduce reduce, int n_values, c
 
 /* ---- the value of a tensor at a point (value.c): graph nodes become instructions --------------------------------- */
 
-/* Where a group's loops stand: each variable of the group's space has a scalar i64 value; one of them may be a vector,
-** counting up by one from that value over the lanes. A memory a tensor is kept in, or a value it has, is bound beforehand. */
+/* Where the loop nest of a fusion group stands: each variable of the group's space has a scalar i64 value; one of them may be a vector,
+** counting up by one from that value over the lanes. The memory that holds a tensor, or the value it has, is bound beforehand. */
 struct kern_values;
 quern_status kern_values_new(struct kern_values **values, struct kern_builder *b, quern_context *ctx,
                              struct pass_space *space) QUERN_NODISCARD;
 void kern_values_free(struct kern_values *values);
 
-/* From now on for threads of GPUs, where the same value takes fewer instructions there: exp(x - max x), iota == s. */
+/* Values are computed for threads of GPUs from now on: exp(x - max x) and iota == s take fewer instructions there. */
 void kern_values_for_gpu(struct kern_values *values);
-/* From now on by shorter forms what nodes of the group round to 16 bits. The group outlives the values. */
-void kern_values_shorten(struct kern_values *values, const struct pass_group *group);
+/* What nodes of the fusion group round to 16 bits is computed by short approximations from now on. The group outlives the values. */
+void kern_values_allow_approx(struct kern_values *values, const struct pass_group *group);
 
 /* Tensor t is read from memory: dense row-major. */
 void kern_values_bind_mem(struct kern_values *values, const quern_tensor *t, kern_id mem);
@@ -387,7 +394,7 @@ kern_id kern_values_get(struct kern_values *values, const quern_tensor *t, int r
                         const struct pass_index *const *at);
 /* An index as i64: a scalar, or a vector when it depends on the vector variable. */
 kern_id kern_values_index(struct kern_values *values, const struct pass_index *index);
-/* The same for the first lane only: a scalar. */
+/* An index as i64 for the first lane only: a scalar. */
 kern_id kern_values_first(struct kern_values *values, const struct pass_index *index);
 /* A start of slice_at or update_at, a scalar tensor, clamped to 0 .. last: an i64 scalar. */
 kern_id kern_values_start(struct kern_values *values, const quern_tensor *t, int64_t last);
@@ -401,12 +408,12 @@ int kern_values_vector(const struct kern_values *values, int *lanes);
 ** unproven (may be NULL) counts the stores for which no proof was found. */
 quern_status kern_verify(const struct kern *kern, int *unproven) QUERN_NODISCARD;
 
-/* The part of it that is of the phase that is a call, and of the call; OK when there is neither. */
-quern_status kern_check_call(const struct kern *kern) QUERN_NODISCARD;
+/* The checks of kern_verify for the phase that is a library call, and for the call; OK when there is neither. */
+quern_status kern_check_library_call(const struct kern *kern) QUERN_NODISCARD;
 
 /* Finds which tasks of each phase the first rows need, from the memories' rows; of phases for which nothing can be proven, and of
 ** those that write memory without rows, all are. Scalar 0 is the number of rows, at most `most`. Before kern_finish. */
-quern_status kern_find_first(struct kern *kern, int64_t most) QUERN_NODISCARD;
+quern_status kern_find_batch_tasks(struct kern *kern, int64_t most) QUERN_NODISCARD;
 
 /* The tasks of a phase that are run. */
 int64_t kern_task_count(const struct kern_phase *phase, const int64_t *scalars);
@@ -423,8 +430,8 @@ struct kern_runs {
   uint64_t compiled, interpreted;
 };
 struct kern_launch {
-  void *const *mems;      /* one a memory of the kernel */
-  const int64_t *scalars; /* one a scalar */
+  void *const *mems;      /* one per memory of the kernel */
+  const int64_t *scalars; /* one per scalar */
   struct kern_runs *runs; /* NULL: not counted */
 };
 enum { KERN_CHECK_RACES = 1, KERN_REVERSE_TASKS = 2 };
@@ -434,7 +441,7 @@ quern_status kern_interp(const struct kern *kern, const struct kern_launch *laun
 
 /* Bytes of scratch that one thread needs for the LOCALs of the largest phase, callees included. */
 int64_t kern_scratch_bytes(const struct kern *kern);
-/* The layout behind it, for one function: at (may be NULL; one an instruction) is given the byte of each LOCAL, and of each
+/* The layout behind it, for one function: at (may be NULL; one per instruction) is given the byte of each LOCAL, and of each
 ** CALL the byte where the callee's scratch begins, from the start of the function's own. callees[k]: what this gave for function k,
 ** for those before it. Returns the bytes the function needs. */
 int64_t kern_scratch_place(const struct kern *kern, size_t fn, const int64_t *callees, int64_t *at);

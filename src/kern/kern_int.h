@@ -26,19 +26,19 @@ static inline bool kern_is_phase(const struct kern *kern, int fn, int *phase) {
   return false;
 }
 
-/* ---- call.c, call_attention.c: what a library does ------------------------------------------------------- */
+/* ---- library_call.c, library_attention.c: what a library does ------------------------------------------------------- */
 
-bool kern_has_call(const struct kern *kern);
-void kern_print_call(struct base_str *str,
-                     const struct kern *kern); /* "gemm 1 x 64 x 32, terms 16:" and lines of memories */
+bool kern_has_library_call(const struct kern *kern);
+void kern_print_library_call(struct base_str *str,
+                             const struct kern *kern); /* "gemm 1 x 64 x 32, terms 16:" and lines of memories */
 /* Everything of the call but its algorithm and the size of its workspace; and the memories. */
-uint64_t kern_hash_call(uint64_t h, const struct kern *kern);
+uint64_t kern_hash_library_call(uint64_t h, const struct kern *kern);
 /* Does the call with plain loops. */
-quern_status kern_interp_call(const struct kern *kern, void *const *mems) QUERN_NODISCARD;
+quern_status kern_interp_library_call(const struct kern *kern, void *const *mems) QUERN_NODISCARD;
 
 /* Records INTERNAL: the kernel, then what is wrong with its call. */
-quern_status kern_call_fault(const struct kern *kern, const char *fmt, ...) BASE_PRINTF(2, 3);
-/* That memory mem has the role, and every element at + sum of i[k] strides[k], i[k] < extents[k]; strides are not negative. */
+quern_status kern_library_fault(const struct kern *kern, const char *fmt, ...) BASE_PRINTF(2, 3);
+/* Checks that memory mem has the role, and every element at + sum of i[k] strides[k], i[k] < extents[k]; strides are not negative. */
 quern_status kern_check_reach(const struct kern *kern, const char *name, int mem, enum kern_role role, int64_t at,
                               int n, const int64_t *extents, const int64_t *strides) QUERN_NODISCARD;
 

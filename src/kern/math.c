@@ -69,7 +69,7 @@ BINARY(SHR)
 /* ---- bits and conversions --------------------------------------------------------------------------------- */
 
 static kern_id math_STOP_GRAD(const struct call *c) { return c->x[0]; }
-static kern_id math_KEEP(const struct call *c) { return c->x[0]; }
+static kern_id math_CHECKPOINT(const struct call *c) { return c->x[0]; }
 static kern_id math_CAST(const struct call *c) { return kern_cast(c->b, c->x[0], c->dtype); }
 static kern_id math_BITCAST(const struct call *c) {
   return dtype_of(c, 0) == c->dtype ? c->x[0] : kern_bitcast(c->b, c->x[0], c->dtype);
@@ -156,7 +156,7 @@ static kern_id math_MOD(const struct call *c) {
 #define RULE_SLICE_AT(NAME) NULL
 #define RULE_UPDATE_AT(NAME) NULL
 #define RULE_WINDOW(NAME) NULL
-#define RULE_FOLD(NAME) NULL
+#define RULE_COL2IM(NAME) NULL
 #define RULE_GATHER(NAME) NULL
 #define RULE_SCATTER(NAME) NULL
 #define RULE_REDUCE(NAME) NULL

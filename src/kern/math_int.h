@@ -72,7 +72,7 @@ static inline kern_id at_most(const struct math *m, kern_id x, double hi) {
 
 /* ---- math_parts.c ---------------------------------------------------------------------------------------- */
 
-/* c[0] x^(n-1) + ... + c[n-1], one fma a coefficient. */
+/* c[0] x^(n-1) + ... + c[n-1], one fma per coefficient. */
 kern_id math_poly(const struct math *m, kern_id x, size_t n, const double *c);
 #define MATH_POLY(m, x, c) math_poly((m), (x), BASE_COUNT(c), (c))
 

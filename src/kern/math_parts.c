@@ -152,7 +152,7 @@ kern_id math_expm1(const struct math *m, kern_id x) {
 
 /* ---- ln x ------------------------------------------------------------------------------------------------- */
 
-/* A whole number below 2^51 as a float: of f64 without a conversion, which many processors do not have for vectors. */
+/* A whole number below 2^51 as a float: of f64 without a conversion, which many CPUs do not have for vectors. */
 static kern_id whole_to_float(const struct math *m, kern_id x) {
   if (m->dtype == QUERN_DTYPE_F32) return kern_cast(m->b, x, QUERN_DTYPE_F32);
   kern_id shift = num(m, 0x1.8p52);

@@ -1,4 +1,4 @@
-/* kern/print.c -- a kernel as text: its memories, then its functions, an instruction a line
+/* kern/print.c -- a kernel as text: its memories, then its functions, one instruction per line
 ** tests: tests/kern/test_print.c
 */
 #include <stdio.h>
@@ -88,7 +88,7 @@ void kern_print_inst(struct base_str *str, const struct kern *kern, const struct
     base_str_add(str, " ");
     if ((unsigned)x->dtype < QUERN_DTYPE_COUNT) base_element_print(str, x->dtype, &x->imm, 0);
     break;
-  case KERN_FOLD: base_str_printf(str, " by %s", x->imm < KERN_OP_COUNT ? kern_ops[x->imm].name : "?"); break;
+  case KERN_HREDUCE: base_str_printf(str, " by %s", x->imm < KERN_OP_COUNT ? kern_ops[x->imm].name : "?"); break;
   case KERN_FOR: base_str_printf(str, " step %lld", (long long)x->imm); break;
   case KERN_SHUFFLE:
   case KERN_TABLE:
@@ -102,8 +102,8 @@ void kern_print_inst(struct base_str *str, const struct kern *kern, const struct
   case KERN_LOCAL:
   case KERN_IDIV:
   case KERN_IMOD:
-  case KERN_PICK:
-  case KERN_SWAP:
+  case KERN_DEINTERLEAVE:
+  case KERN_SHUFFLE_XOR:
   case KERN_EXTRACT: base_str_printf(str, " %lld", (long long)x->imm); break;
   default: break;
   }
@@ -145,7 +145,7 @@ static void print_tasks(struct base_str *str, struct kern_tasks tasks) {
     base_str_printf(str, "ceil(scalar %d * %lld / %lld)", tasks.scalar, (long long)tasks.mul, (long long)tasks.div);
 }
 
-static void print_first(struct base_str *str, const struct kern_first *first) {
+static void print_first(struct base_str *str, const struct kern_batch_tasks *first) {
   if (first->div == 0) return;
   base_str_printf(str, ", of n rows %lld * ceil((n * %lld + %lld) / %lld)", (long long)first->by, (long long)first->mul,
                   (long long)first->add, (long long)first->div);
@@ -157,7 +157,7 @@ quern_status kern_print(struct base_str *str, const struct kern *kern) {
   for (int i = 0; i < kern->n_mems; i++) {
     const struct kern_mem *mem = &kern->mems[i];
     base_str_printf(str, "  mem %d: %s %s[%lld]", i, roles[mem->role], dtype_name(mem->dtype), (long long)mem->count);
-    if (mem->far) base_str_add(str, " far");
+    if (mem->streaming) base_str_add(str, " streaming");
     if (mem->alias >= 0) base_str_printf(str, " may be mem %d", mem->alias);
     base_str_add(str, "\n");
   }
@@ -168,8 +168,9 @@ quern_status kern_print(struct base_str *str, const struct kern *kern) {
     if (kern_is_phase(kern, (int)i, &phase)) {
       base_str_printf(str, "phase %d, tasks ", phase);
       print_tasks(str, kern->phases[phase].tasks);
-      if (kern->phases[phase].group > 0) base_str_printf(str, " by %d threads", kern->phases[phase].group);
-      print_first(str, &kern->phases[phase].first);
+      if (kern->phases[phase].block_threads > 0)
+        base_str_printf(str, " by %d threads", kern->phases[phase].block_threads);
+      print_first(str, &kern->phases[phase].batch_tasks);
       base_str_add(str, ":\n");
     } else {
       base_str_printf(str, "function %s(", fn->name);
@@ -180,9 +181,9 @@ quern_status kern_print(struct base_str *str, const struct kern *kern) {
     print_fn(str, kern, fn);
   }
   for (int i = 0; i < kern->n_phases; i++) {
-    if (!kern->phases[i].call) continue;
+    if (!kern->phases[i].library_call) continue;
     base_str_printf(str, "phase %d, call ", i);
-    kern_print_call(str, kern);
+    kern_print_library_call(str, kern);
   }
   return base_str_status(str);
 }

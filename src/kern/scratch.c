@@ -37,6 +37,6 @@ int64_t kern_scratch_bytes(const struct kern *kern) {
   QUERN_ASSERT(kern->fns.n <= KERN_MAX_FNS);
   for (size_t i = 0; i < kern->fns.n; i++) bytes[i] = kern_scratch_place(kern, i, bytes, NULL);
   for (int i = 0; i < kern->n_phases; i++)
-    if (!kern->phases[i].call) most = BASE_MAX(most, bytes[kern->phases[i].fn]);
+    if (!kern->phases[i].library_call) most = BASE_MAX(most, bytes[kern->phases[i].fn]);
   return most;
 }

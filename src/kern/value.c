@@ -311,7 +311,7 @@ static kern_id memory_of(struct kern_values *v, const quern_tensor *t) {
 }
 
 void kern_values_for_gpu(struct kern_values *v) { v->for_gpu = true; }
-void kern_values_shorten(struct kern_values *v, const struct pass_group *group) { v->shortened = group; }
+void kern_values_allow_approx(struct kern_values *v, const struct pass_group *group) { v->shortened = group; }
 
 /* ---- ops ------------------------------------------------------------------------------------------------ */
 
@@ -386,16 +386,16 @@ static kern_id join(struct kern_values *v, enum kern_op op, kern_id x, kern_id y
   return kern_bin(v->b, op, x, splat(v, y, lanes));
 }
 
-static kern_id value_short(struct kern_values *v, const struct point *p, const struct kern_short_use *use) {
+static kern_id value_approx(struct kern_values *v, const struct point *p, const struct kern_approx_use *use) {
   quern_dtype dtype = p->node->out[0].dtype;
-  kern_id y = kern_short(v->b, use->f, dtype, kern_values_get(v, use->x, p->rank, p->at));
+  kern_id y = kern_approx(v->b, use->f, dtype, kern_values_get(v, use->x, p->rank, p->at));
   if (use->factor != NULL) y = join(v, KERN_MUL, y, kern_values_get(v, use->factor, p->rank, p->at));
   return kern_cast(v->b, y, dtype);
 }
 
 static kern_id value_elementwise(struct kern_values *v, const struct point *p) {
-  struct kern_short_use use;
-  if (v->shortened != NULL && kern_short_find(v->shortened, p->node, &use)) return value_short(v, p, &use);
+  struct kern_approx_use use;
+  if (v->shortened != NULL && kern_approx_find(v->shortened, p->node, &use)) return value_approx(v, p, &use);
   kern_id x[3] = {0};
   int lanes = 1, n = p->node->n_src;
   for (int i = 0; i < n; i++) {
@@ -629,7 +629,7 @@ static kern_id value_gather(struct kern_values *v, const struct point *p) {
 
 /* The sum over the places w of the window of x[.., (p - w dilate) / step, .., w], where that is a place: w in row-major
 ** order, accumulated as reductions are. */
-static kern_id value_fold(struct kern_values *v, const struct point *p) {
+static kern_id value_col2im(struct kern_values *v, const struct point *p) {
   struct kern_builder *b = v->b;
   const struct ir_attrs *attrs = p->node->attrs;
   const quern_tensor *src = p->node->src[0];
@@ -681,7 +681,7 @@ static const struct {
     {IR_RANDOM, value_random},       {IR_PAD, value_pad},
     {IR_CONCAT, value_concat},       {IR_SLICE_AT, value_slice_at},
     {IR_UPDATE_AT, value_update_at}, {IR_GATHER, value_gather},
-    {IR_FOLD, value_fold},
+    {IR_COL2IM, value_col2im},
 };
 
 static value_rule *rule_of(enum ir_op op) {

@@ -31,23 +31,23 @@ static quern_status do_task(struct kern_scan *s, kern_id id, const struct kern_i
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
-static quern_status set_place(struct kern_scan *s, kern_id id, struct kern_place place) {
-  s->known[id].place = base_arena_copy(&s->facts.arena, &place, sizeof place);
-  if (s->known[id].place == NULL) s->facts.failed = true;
+static quern_status set_region(struct kern_scan *s, kern_id id, struct kern_region region) {
+  s->known[id].region = base_arena_copy(&s->facts.arena, &region, sizeof region);
+  if (s->known[id].region == NULL) s->facts.failed = true;
   return QUERN_STATUS_OK;
 }
 
 static quern_status do_mem(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
   struct kern_form zero = kern_form_const(0);
   bool local = x->op == KERN_LOCAL;
-  struct kern_place place = {.count = local ? x->imm : s->fn->mems[x->imm].count, .mem = local ? -1 : (int)x->imm};
-  place.form = kern_facts_keep(&s->facts, &zero);
-  return set_place(s, id, place);
+  struct kern_region region = {.count = local ? x->imm : s->fn->mems[x->imm].count, .mem = local ? -1 : (int)x->imm};
+  region.form = kern_facts_keep(&s->facts, &zero);
+  return set_region(s, id, region);
 }
 
-/* What is reached: `lanes` elements of a place from an index on, fewer when `active` is less. */
+/* What is reached: `lanes` elements of a region from an index on, fewer when `active` is less. */
 struct access {
-  const struct kern_place *place;
+  const struct kern_region *region;
   const struct kern_known *index, *active; /* active may be NULL */
   int64_t lanes;
   struct kern_range range; /* of the first element, in the whole memory */
@@ -56,9 +56,9 @@ struct access {
 };
 
 static void set_access(struct access *a) {
-  a->range = kern_range_add(a->place->range, a->index->range);
+  a->range = kern_range_add(a->region->range, a->index->range);
   a->has_form =
-      a->place->form != NULL && a->index->form != NULL && kern_form_add(&a->form, a->place->form, a->index->form, 1);
+      a->region->form != NULL && a->index->form != NULL && kern_form_add(&a->form, a->region->form, a->index->form, 1);
 }
 
 /* A count of active lanes that is max(0, x) acts as x. */
@@ -115,29 +115,29 @@ static const char *end_text(char buffer[24], int64_t end) {
 
 static quern_status check_access(struct kern_scan *s, kern_id id, struct access *a) {
   set_access(a);
-  if (a->place->count < 0 || (a->active != NULL && a->active->range.hi <= 0)) return QUERN_STATUS_OK;
-  int64_t first = first_reached(s, a), last = last_reached(s, a, a->place->count - 1);
+  if (a->region->count < 0 || (a->active != NULL && a->active->range.hi <= 0)) return QUERN_STATUS_OK;
+  int64_t first = first_reached(s, a), last = last_reached(s, a, a->region->count - 1);
   if (s->facts.failed) return QUERN_STATUS_MEMORY;
-  if (first >= 0 && last < a->place->count) return QUERN_STATUS_OK;
+  if (first >= 0 && last < a->region->count) return QUERN_STATUS_OK;
   s->unproven++;
   if (s->quiet) return QUERN_STATUS_OK;
   char lo[24], hi[24];
   return kern_fault(s->kern, s->fn, id,
                     "no proof that it stays inside its memory: index from %s, elements to %s of %lld",
-                    end_text(lo, first), end_text(hi, last), (long long)a->place->count);
+                    end_text(lo, first), end_text(hi, last), (long long)a->region->count);
 }
 
-/* The place may begin behind the last element: then nothing of it can be read. */
+/* The region may begin behind the last element: then nothing of it can be read. */
 static quern_status do_at(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
-  struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1), .lanes = 0};
+  struct access a = {.region = known_of(s, x, 0)->region, .index = known_of(s, x, 1), .lanes = 0};
   QUERN_TRY(check_access(s, id, &a));
-  struct kern_place place = {.count = a.place->count, .mem = a.place->mem, .range = a.range};
-  if (a.has_form) place.form = kern_facts_keep(&s->facts, &a.form);
-  return set_place(s, id, place);
+  struct kern_region region = {.count = a.region->count, .mem = a.region->mem, .range = a.range};
+  if (a.has_form) region.form = kern_facts_keep(&s->facts, &a.form);
+  return set_region(s, id, region);
 }
 
 static quern_status do_load(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
-  struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1), .lanes = x->lanes};
+  struct access a = {.region = known_of(s, x, 0)->region, .index = known_of(s, x, 1), .lanes = x->lanes};
   if (x->op == KERN_GATHER) a.lanes = BASE_MAX(x->imm, 1);
   if (x->op == KERN_LOAD && x->arg[2] != KERN_NONE) a.active = known_of(s, x, 2);
   QUERN_TRY(check_access(s, id, &a));
@@ -146,7 +146,7 @@ static quern_status do_load(struct kern_scan *s, kern_id id, const struct kern_i
 }
 
 static quern_status do_prefetch(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
-  struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1), .lanes = BASE_MAX(x->imm, 1)};
+  struct access a = {.region = known_of(s, x, 0)->region, .index = known_of(s, x, 1), .lanes = BASE_MAX(x->imm, 1)};
   return check_access(s, id, &a);
 }
 
@@ -158,17 +158,17 @@ static bool keep_assumed(struct kern_scan *s, struct kern_store *store) {
 }
 
 static quern_status do_store(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
-  struct access a = {.place = known_of(s, x, 0)->place, .index = known_of(s, x, 1)};
+  struct access a = {.region = known_of(s, x, 0)->region, .index = known_of(s, x, 1)};
   a.lanes = x->op == KERN_SCATTER ? x->imm : s->fn->insts.at[x->arg[2]].lanes;
   if (x->op == KERN_STORE && x->arg[3] != KERN_NONE) a.active = known_of(s, x, 3);
   QUERN_TRY(check_access(s, id, &a));
-  if (a.place->mem < 0) return QUERN_STATUS_OK;
+  if (a.region->mem < 0) return QUERN_STATUS_OK;
   if (s->phase < 0) {
     bool inside = a.range.lo >= 0 || (a.has_form && kern_facts_lower(&s->facts, &a.form, 0) >= 0);
-    if (!inside) s->before[a.place->mem] = true;
+    if (!inside) s->before[a.region->mem] = true;
     return QUERN_STATUS_OK;
   }
-  struct kern_store store = {.id = id, .mem = a.place->mem, .lanes = (int)a.lanes};
+  struct kern_store store = {.id = id, .mem = a.region->mem, .lanes = (int)a.lanes};
   if (a.has_form && x->op == KERN_STORE) store.form = kern_facts_keep(&s->facts, &a.form); /* lanes lie anywhere */
   if (a.active != NULL) store.active = active_form(s, a.active->form);
   bool kept = keep_assumed(s, &store) && base_vec_push(s->facts.arena.heap, &s->stores, store);
@@ -176,8 +176,9 @@ static quern_status do_store(struct kern_scan *s, kern_id id, const struct kern_
 }
 
 /* A function is given memory to store to. */
-static quern_status add_given_memory(struct kern_scan *s, kern_id id, int fn, int mem, const struct kern_place *place) {
-  struct kern_given given = {fn, mem, {.id = id, .mem = place->mem, .form = place->form, .lanes = 1}};
+static quern_status add_given_memory(struct kern_scan *s, kern_id id, int fn, int mem,
+                                     const struct kern_region *region) {
+  struct kern_passed given = {fn, mem, {.id = id, .mem = region->mem, .form = region->form, .lanes = 1}};
   bool kept = keep_assumed(s, &given.store) && base_vec_push(s->facts.arena.heap, &s->given, given);
   return kept ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
@@ -186,10 +187,10 @@ static quern_status do_call(struct kern_scan *s, kern_id id, const struct kern_i
   const struct kern_fn *callee = s->kern->fns.at[x->imm];
   struct kern_calls *calls = &s->calls[x->imm];
   for (int i = 0; i < callee->n_mems; i++) {
-    const struct kern_place *place = s->known[s->fn->pool.at[x->arg[0] + i]].place;
-    if (place->mem < 0 || !s->writes[x->imm * KERN_MAX_MEMS + i]) continue;
-    if (s->phase < 0) s->before[place->mem] = true;
-    if (s->phase >= 0) QUERN_TRY(add_given_memory(s, id, (int)x->imm, i, place));
+    const struct kern_region *region = s->known[s->fn->pool.at[x->arg[0] + i]].region;
+    if (region->mem < 0 || !s->writes[x->imm * KERN_MAX_MEMS + i]) continue;
+    if (s->phase < 0) s->before[region->mem] = true;
+    if (s->phase >= 0) QUERN_TRY(add_given_memory(s, id, (int)x->imm, i, region));
   }
   for (int i = 0; i < callee->n_scalars; i++) {
     struct kern_range range = s->known[s->fn->pool.at[x->arg[0] + callee->n_mems + i]].range;
@@ -227,7 +228,7 @@ static int64_t distance_below(const struct kern_scan *s, const struct kern_form 
 }
 
 /* In a loop's only turn: hi - lo is at least `below`. */
-static quern_status assume_turn(struct kern_scan *s, const struct kern_form *d, int64_t below) {
+static quern_status assume_iteration(struct kern_scan *s, const struct kern_form *d, int64_t below) {
   struct kern_form fact = kern_form_const(below);
   if (d->n == 0 || !kern_form_add(&fact, &fact, d, -1)) return QUERN_STATUS_OK;
   const struct kern_form *kept = kern_facts_keep(&s->facts, &fact);
@@ -250,7 +251,7 @@ static quern_status do_for(struct kern_scan *s, kern_id id, const struct kern_in
     s->dead = longest <= 0 || range.hi < range.lo;
     s->known[id] = *lo;
     if (!s->dead) s->known[id].range.hi = BASE_MIN(lo->range.hi, range.hi);
-    return assume_turn(s, &d, below);
+    return assume_iteration(s, &d, below);
   }
   struct kern_form minus = kern_form_const(-below);
   kern_form_residue(&s->facts, lo->form, &mod, &rem);

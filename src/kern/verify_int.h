@@ -11,7 +11,7 @@ struct kern_cond { /* of a bool: forms that are <= 0 when it is true, and when i
   const struct kern_form *yes[KERN_COND_FACTS], *no[KERN_COND_FACTS];
 };
 
-struct kern_place {        /* of memory */
+struct kern_region {       /* of memory */
   int64_t count;           /* of the whole; -1: unknown */
   int mem;                 /* which of the function's; -1: scratch */
   struct kern_range range; /* of its first element in the whole */
@@ -22,7 +22,7 @@ struct kern_known { /* of an instruction */
   struct kern_range range;
   const struct kern_form *form; /* exact; NULL: no integer, or no memory was left */
   const struct kern_cond *cond;
-  const struct kern_place *place;
+  const struct kern_region *region;
 };
 
 struct kern_store { /* to memory that all tasks share */
@@ -35,8 +35,8 @@ struct kern_store { /* to memory that all tasks share */
   const struct kern_form *const *assumed;
 };
 
-struct kern_given { /* shared memory that a phase gives to a function which stores to it: from this element on */
-  int fn, mem;      /* of the function */
+struct kern_passed { /* shared memory that a phase gives to a function which stores to it: from this element on */
+  int fn, mem;       /* of the function */
   struct kern_store store;
 };
 
@@ -55,12 +55,12 @@ struct kern_scan { /* of one function */
   const struct kern_fn *fn;
   int number, phase;        /* phase -1: it is called */
   const bool *writes;       /* see kern_check_types */
-  struct kern_calls *calls; /* one a function */
+  struct kern_calls *calls; /* one per function */
   struct kern_facts facts;
-  struct kern_known *known;                           /* one an instruction */
+  struct kern_known *known;                           /* one per instruction */
   int32_t task, scalars[KERN_MAX_SCALARS], lanes[14]; /* symbols; of lanes by the logarithm, -1: not made */
   BASE_VEC(struct kern_store) stores;
-  BASE_VEC(struct kern_given) given; /* of a phase */
+  BASE_VEC(struct kern_passed) given; /* of a phase */
   bool before[KERN_MAX_MEMS]; /* of a function that is called: it may store before the element that it was given */
   BASE_VEC(struct kern_variable) variables;
   int unproven;        /* accesses; they are not reported in a quiet pass */

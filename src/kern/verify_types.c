@@ -11,7 +11,7 @@ struct check { /* of one function */
   const struct kern_fn *fn;
   int number, phase; /* of the function; -1: it is no phase */
   bool *writes;      /* KERN_MAX_MEMS a function */
-  bool *visible;     /* one an instruction */
+  bool *visible;     /* one per instruction */
   kern_id *shown;    /* the visible ones, outermost first */
   size_t n_shown;
   kern_id *root; /* of memories: the MEM or LOCAL they are part of */
@@ -113,7 +113,7 @@ static const char *rule_extract(const struct check *c, const struct kern_inst *x
   if (x->lanes != 1 || x->dtype != arg(c, x, 0)->dtype) return "its type is not that of a lane of argument 0";
   return x->imm >= 0 && x->imm < arg(c, x, 0)->lanes ? NULL : "argument 0 has no such lane";
 }
-static const char *rule_pick(const struct check *c, const struct kern_inst *x) {
+static const char *rule_deinterleave(const struct check *c, const struct kern_inst *x) {
   const struct kern_inst *a = arg(c, x, 0);
   if (x->dtype != a->dtype || x->lanes < 1 || a->lanes % x->lanes != 0)
     return "its lanes are not picked of argument 0's";
@@ -128,11 +128,11 @@ static const char *rule_join(const struct check *c, const struct kern_inst *x) {
   if (x->dtype != a->dtype || a->dtype != b->dtype) return "the dtypes differ";
   return a->lanes == b->lanes && x->lanes == 2 * a->lanes ? NULL : "it has not the lanes of both arguments";
 }
-static const char *rule_fold(const struct check *c, const struct kern_inst *x) {
+static const char *rule_hreduce(const struct check *c, const struct kern_inst *x) {
   const struct kern_inst *a = arg(c, x, 0);
   bool extreme = x->imm == KERN_MAX || x->imm == KERN_MIN;
   if (x->lanes != 1 || x->dtype != a->dtype) return "its type is not that of a lane of argument 0";
-  if (base_dtype_is(a->dtype, BASE_FLOAT) && base_dtypes[a->dtype].size < 4) return "floats this short are not joined";
+  if (base_dtype_is(a->dtype, BASE_FLOAT) && base_dtypes[a->dtype].size < 4) return "floats this short are not reduced";
   return extreme || ((x->imm == KERN_ADD || x->imm == KERN_MUL) && a->dtype != QUERN_DTYPE_BOOL) ? NULL : "no such op";
 }
 static bool in_pool(const struct check *c, int64_t at, int64_t n) {
@@ -161,14 +161,15 @@ static const char *rule_dot4(const struct check *c, const struct kern_inst *x) {
   return NULL;
 }
 
-/* The threads of a group of whole warps; 0: it is none. */
-static int group_of(const struct check *c) {
-  int group = c->phase >= 0 ? c->kern->phases[c->phase].group : 0;
+/* The threads of a thread block of whole warps; 0: it is none. */
+static int block_threads_of(const struct check *c) {
+  int group = c->phase >= 0 ? c->kern->phases[c->phase].block_threads : 0;
   return group % KERN_WARP == 0 ? group : 0;
 }
-static const char *rule_swap(const struct check *c, const struct kern_inst *x) {
+static const char *rule_shuffle_xor(const struct check *c, const struct kern_inst *x) {
   if (x->dtype != QUERN_DTYPE_F32) return "it is not f32";
-  if (group_of(c) == 0 || x->lanes != group_of(c)) return "it has not a lane a thread of a group of warps";
+  if (block_threads_of(c) == 0 || x->lanes != block_threads_of(c))
+    return "it has not one lane per thread of a block of whole warps";
   return x->imm >= 0 && x->imm < KERN_WARP ? NULL : "a warp has no threads that far apart";
 }
 static const char *rule_f32(const struct check *c, const struct kern_inst *x) {
@@ -179,7 +180,8 @@ static const char *rule_mma(const struct check *c, const struct kern_inst *x) {
   for (int i = 0; i < 3; i++) {
     const struct kern_inst *a = arg(c, x, i);
     if (a->dtype != QUERN_DTYPE_F32) return "its arguments are f32";
-    if (group_of(c) == 0 || a->lanes != each[i] * group_of(c)) return "threads of a group have 4, 4 and 2 lanes";
+    if (block_threads_of(c) == 0 || a->lanes != each[i] * block_threads_of(c))
+      return "threads of a block have 4, 4 and 2 lanes";
   }
   return NULL;
 }
@@ -245,16 +247,16 @@ static const struct row rows[KERN_OP_COUNT] = {
     [KERN_BITCAST] = {"v", 0, rule_bitcast},
     [KERN_SPLAT] = {"v", 0, rule_splat},
     [KERN_EXTRACT] = {"v", 0, rule_extract},
-    [KERN_PICK] = {"v", 0, rule_pick},
+    [KERN_DEINTERLEAVE] = {"v", 0, rule_deinterleave},
     [KERN_LOW] = {"v", 0, rule_half},
     [KERN_HIGH] = {"v", 0, rule_half},
     [KERN_JOIN] = {"vv", 0, rule_join},
-    [KERN_WEAVE] = {"vv", 0, rule_join},
-    [KERN_FOLD] = {"v", 0, rule_fold},
+    [KERN_INTERLEAVE] = {"vv", 0, rule_join},
+    [KERN_HREDUCE] = {"v", 0, rule_hreduce},
     [KERN_SHUFFLE] = {"vv", 0, rule_shuffle},
     [KERN_TABLE] = {"v", 0, rule_table},
     [KERN_DOT4] = {"vvv", 0, rule_dot4},
-    [KERN_SWAP] = {"v", 0, rule_swap},
+    [KERN_SHUFFLE_XOR] = {"v", 0, rule_shuffle_xor},
     [KERN_TF32] = {"v", BASE_FLOAT, rule_f32},
     [KERN_EXP2] = {"v", BASE_FLOAT, rule_f32},
     [KERN_MMA] = {"vvv", 0, rule_mma},
@@ -313,8 +315,8 @@ static quern_status check_alike(const struct check *c, kern_id id) {
 }
 
 static bool lanes_are_good(const struct check *c, int lanes) {
-  bool group = c->phase >= 0 && c->kern->phases[c->phase].group > 0;
-  return lanes >= 1 && lanes <= (group ? KERN_GROUP_LANES : KERN_MAX_LANES) && (lanes & (lanes - 1)) == 0;
+  bool group = c->phase >= 0 && c->kern->phases[c->phase].block_threads > 0;
+  return lanes >= 1 && lanes <= (group ? KERN_BLOCK_LANES : KERN_MAX_LANES) && (lanes & (lanes - 1)) == 0;
 }
 
 /* The instruction's own type against its column RESULT. */
@@ -370,7 +372,7 @@ static void show(struct check *c, kern_id id) {
   c->shown[c->n_shown++] = id;
 }
 
-static void hide_to(struct check *c, size_t n) {
+static void end_scope_to(struct check *c, size_t n) {
   while (c->n_shown > n) c->visible[c->shown[--c->n_shown]] = false;
 }
 
@@ -385,10 +387,10 @@ static quern_status check_block(struct check *c, kern_id id) {
     if (c->depth == 0 || !c->blocks[c->depth - 1].is_if || c->blocks[c->depth - 1].has_else)
       return kern_fault(c->kern, c->fn, id, "there is no if for it");
     c->blocks[c->depth - 1].has_else = true;
-    hide_to(c, c->blocks[c->depth - 1].n_shown);
+    end_scope_to(c, c->blocks[c->depth - 1].n_shown);
   } else if (op == KERN_END) {
     if (c->depth == 0) return kern_fault(c->kern, c->fn, id, "no block is open");
-    hide_to(c, c->blocks[--c->depth].n_shown);
+    end_scope_to(c, c->blocks[--c->depth].n_shown);
   }
   return QUERN_STATUS_OK;
 }
@@ -467,23 +469,24 @@ static quern_status check_phases(const struct kern *kern) {
   for (int i = 0; i < kern->n_phases; i++) {
     const struct kern_phase *p = &kern->phases[i];
     int first;
-    if (p->call) continue;
+    if (p->library_call) continue;
     QUERN_CHECK(p->fn >= 0 && (size_t)p->fn < kern->fns.n && kern_is_phase(kern, p->fn, &first) && first == i, INTERNAL,
                 "kernel %s: phase %d has no function of its own", kern_name(kern), i);
-    QUERN_CHECK(p->group >= 0 && p->group <= 1024 && (p->group & (p->group - 1)) == 0, INTERNAL,
-                "kernel %s: phase %d has groups of %d threads", kern_name(kern), i, p->group);
+    QUERN_CHECK(p->block_threads >= 0 && p->block_threads <= 1024 && (p->block_threads & (p->block_threads - 1)) == 0,
+                INTERNAL, "kernel %s: phase %d has blocks of %d threads", kern_name(kern), i, p->block_threads);
     QUERN_CHECK(same_mems(kern, kern->fns.at[p->fn]), INTERNAL,
                 "kernel %s: the memories and scalars of phase %d are not the kernel's", kern_name(kern), i);
     QUERN_CHECK(p->tasks.scalar >= -1 && p->tasks.scalar < kern->n_scalars && p->tasks.mul >= 0 &&
                     p->tasks.mul <= KERN_MAX_TASKS && p->tasks.div > 0 && p->tasks.div <= KERN_MAX_TASKS,
                 INTERNAL, "kernel %s: phase %d: tasks of scalar %d * %lld / %lld cannot be", kern_name(kern), i,
                 p->tasks.scalar, (long long)p->tasks.mul, (long long)p->tasks.div);
-    QUERN_CHECK(p->first.div == 0 || (p->first.div > 0 && p->first.mul >= 0 && p->first.by > 0 && kern->n_scalars > 0),
+    QUERN_CHECK(p->batch_tasks.div == 0 ||
+                    (p->batch_tasks.div > 0 && p->batch_tasks.mul >= 0 && p->batch_tasks.by > 0 && kern->n_scalars > 0),
                 INTERNAL, "kernel %s: phase %d: %lld * ceil((rows * %lld + %lld) / %lld) tasks cannot be",
-                kern_name(kern), i, (long long)p->first.by, (long long)p->first.mul, (long long)p->first.add,
-                (long long)p->first.div);
+                kern_name(kern), i, (long long)p->batch_tasks.by, (long long)p->batch_tasks.mul,
+                (long long)p->batch_tasks.add, (long long)p->batch_tasks.div);
   }
-  return kern_check_call(kern);
+  return kern_check_library_call(kern);
 }
 
 quern_status kern_check_types(const struct kern *kern, bool *writes) {

@@ -441,7 +441,7 @@ static void do_lanes(struct kern_scan *s, kern_id id, const struct kern_inst *x)
   kern_scan_set_any(s, id, range);
 }
 
-static void do_fold(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
+static void do_hreduce(struct kern_scan *s, kern_id id, const struct kern_inst *x) {
   if (x->imm == KERN_MAX || x->imm == KERN_MIN)
     kern_scan_set_any(s, id, known_of(s, x, 0)->range);
   else
@@ -460,13 +460,13 @@ static void do_table(struct kern_scan *s, kern_id id, const struct kern_inst *x)
 /* ---- dispatch -------------------------------------------------------------------------------------------- */
 
 static value_rule *const integer_rules[KERN_OP_COUNT] = {
-    [KERN_CONST] = do_const,   [KERN_LANE] = do_lane,   [KERN_ADD] = do_add,       [KERN_SUB] = do_add,
-    [KERN_MUL] = do_mul,       [KERN_DIV] = do_div,     [KERN_MOD] = do_div,       [KERN_NEG] = do_neg,
-    [KERN_ABS] = do_abs,       [KERN_MAX] = do_extreme, [KERN_MIN] = do_extreme,   [KERN_AND] = do_and,
-    [KERN_SHL] = do_shift,     [KERN_SHR] = do_shift,   [KERN_SELECT] = do_select, [KERN_IDIV] = do_by,
-    [KERN_IMOD] = do_by,       [KERN_CAST] = do_cast,   [KERN_SPLAT] = do_splat,   [KERN_EXTRACT] = do_extract,
-    [KERN_FOLD] = do_fold,     [KERN_LOW] = do_lanes,   [KERN_HIGH] = do_lanes,    [KERN_JOIN] = do_lanes,
-    [KERN_SHUFFLE] = do_lanes, [KERN_TABLE] = do_table, [KERN_WEAVE] = do_lanes, /* others: anything */
+    [KERN_CONST] = do_const,     [KERN_LANE] = do_lane,   [KERN_ADD] = do_add,          [KERN_SUB] = do_add,
+    [KERN_MUL] = do_mul,         [KERN_DIV] = do_div,     [KERN_MOD] = do_div,          [KERN_NEG] = do_neg,
+    [KERN_ABS] = do_abs,         [KERN_MAX] = do_extreme, [KERN_MIN] = do_extreme,      [KERN_AND] = do_and,
+    [KERN_SHL] = do_shift,       [KERN_SHR] = do_shift,   [KERN_SELECT] = do_select,    [KERN_IDIV] = do_by,
+    [KERN_IMOD] = do_by,         [KERN_CAST] = do_cast,   [KERN_SPLAT] = do_splat,      [KERN_EXTRACT] = do_extract,
+    [KERN_HREDUCE] = do_hreduce, [KERN_LOW] = do_lanes,   [KERN_HIGH] = do_lanes,       [KERN_JOIN] = do_lanes,
+    [KERN_SHUFFLE] = do_lanes,   [KERN_TABLE] = do_table, [KERN_INTERLEAVE] = do_lanes, /* others: anything */
 };
 static value_rule *const bool_rules[KERN_OP_COUNT] = {
     [KERN_EQ] = do_compare, [KERN_LT] = do_compare, [KERN_LE] = do_compare,

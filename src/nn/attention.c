@@ -62,7 +62,7 @@ static quern_tensor *seen(quern_context *ctx, int64_t S, int64_t T, quern_tensor
   return quern_le(key, last);
 }
 
-/* Both masks: bools are joined, a float is kept where the other is true. */
+/* Both masks: bools are combined by and, a float is kept where the other is true. */
 static quern_tensor *join(quern_tensor *mask, quern_tensor *given) {
   if (given == NULL || mask == NULL) return mask != NULL ? mask : given;
   if (given->dtype == QUERN_DTYPE_BOOL) return quern_and(mask, given);

@@ -14,7 +14,7 @@ static quern_status pinned(void *holder, struct ir_live *live) {
   for (size_t i = 0; i < m->parameters.n; i++) QUERN_TRY(ir_live_add(live, m->parameters.at[i]->tensor));
   for (size_t i = 0; i < m->changes.n; i++) QUERN_TRY(ir_live_add(live, m->changes.at[i].value));
   for (size_t i = 0; i < m->forgotten.n; i++) QUERN_TRY(ir_live_add(live, m->forgotten.at[i].state));
-  return ir_live_add(live, m->turn);
+  return ir_live_add(live, m->micro_step);
 }
 
 quern_status quern_model_new(quern_model **model, quern_context *ctx, const quern_model_options *options) {
@@ -131,18 +131,19 @@ quern_tensor *quern_model_step(quern_model *model) {
   return nn_state(model->root, "model_step", "step", QUERN_DTYPE_U64, 0, NULL, (quern_parameter){.saved = true});
 }
 
-void quern_model_turn(quern_model *model, quern_tensor *turn, int64_t turns) {
+void quern_model_turn(quern_model *model, quern_tensor *micro_step, int64_t n_micro_steps) {
   if (model == NULL) return;
-  model->turn = NULL;
-  if (turn == NULL || ir_is_poison(turn)) return;
-  bool scalar = turn->rank == 0 && base_dtype_is(turn->dtype, BASE_INT);
-  if (turn->node->ctx != model->ctx || !scalar || turns < 1) {
+  model->micro_step = NULL;
+  if (micro_step == NULL || ir_is_poison(micro_step)) return;
+  bool scalar = micro_step->rank == 0 && base_dtype_is(micro_step->dtype, BASE_INT);
+  if (micro_step->node->ctx != model->ctx || !scalar || n_micro_steps < 1) {
     ir_fail(model->ctx, QUERN_STATUS_INVALID, "model_turn: turn %s%s of %lld; must be an integer scalar of 1 at least",
-            TENSOR_TYPE(turn), turn->node->ctx != model->ctx ? " of another context" : "", (long long)turns);
+            TENSOR_TYPE(micro_step), micro_step->node->ctx != model->ctx ? " of another context" : "",
+            (long long)n_micro_steps);
     return;
   }
-  model->turn = turn;
-  model->turns = turns;
+  model->micro_step = micro_step;
+  model->n_micro_steps = n_micro_steps;
 }
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */

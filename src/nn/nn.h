@@ -19,8 +19,8 @@ struct quern_model {
   quern_dtype dtype;
   bool train;
   uint64_t seed;
-  quern_tensor *turn; /* of a loop over parts of a step, or NULL */
-  int64_t turns;
+  quern_tensor *micro_step; /* of a loop over micro-batches of a step, or NULL */
+  int64_t n_micro_steps;
   quern_scope *root;
   struct base_map scopes;         /* by path */
   struct base_map names;          /* of parameters and buffers */
@@ -41,7 +41,7 @@ const char *nn_forgotten(const quern_model *model, quern_tensor *x);
 /* The layer of result y has changed buffers: whoever trains y needs the changes. */
 void nn_changed(quern_model *model, quern_tensor *y);
 
-/* ---- a call of a layer (call.c) ---------------------------------------------------------------------------------- */
+/* ---- a call of a layer (layer.c) ---------------------------------------------------------------------------------- */
 
 struct nn_call {
   quern_context *ctx; /* NULL: the call is wrong */

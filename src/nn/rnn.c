@@ -99,14 +99,14 @@ static struct weights make_weights(quern_scope *scope, const struct cell *cell, 
 
 /* ---- the loop over time ------------------------------------------------------------------------------------------ */
 
-struct turn {
+struct time_step {
   struct cell cell;
   bool bias, projects;
 };
 
 /* args: i, h, (c), g, weight_hh, (bias_hh), (weight_hr); results: h, (c), h. */
-static void turn(void *user, quern_tensor *const *args, quern_tensor **results) {
-  const struct turn *t = user;
+static void time_step(void *user, quern_tensor *const *args, quern_tensor **results) {
+  const struct time_step *t = user;
   int n = 1;
   quern_tensor *h = args[n++], *c = t->cell.kind == QUERN_RNN_LSTM ? args[n++] : NULL, *g = args[n++];
   struct weights w = {0};
@@ -124,7 +124,7 @@ static void turn(void *user, quern_tensor *const *args, quern_tensor **results) 
 static quern_tensor *run(quern_context *ctx, const struct cell *cell, quern_tensor *x, struct weights w, bool reverse,
                          quern_tensor **h, quern_tensor **c) {
   quern_tensor *g = from_input(cell, x, &w);
-  struct turn t = {*cell, w.bias_hh != NULL, w.hr != NULL};
+  struct time_step t = {*cell, w.bias_hh != NULL, w.hr != NULL};
   quern_tensor *operands[6], *results[3] = {&ir_poison, &ir_poison, &ir_poison};
   int n = 0, carries = cell->kind == QUERN_RNN_LSTM ? 2 : 1;
   operands[n++] = *h;
@@ -140,7 +140,7 @@ static quern_tensor *run(quern_context *ctx, const struct cell *cell, quern_tens
                                 .n_scanned = 1,
                                 .n_captures = n - carries - 1,
                                 .n_stacked = 1};
-  if (quern_loop(ctx, &options, operands, turn, &t, results) != QUERN_STATUS_OK) ir_fail_last(ctx);
+  if (quern_loop(ctx, &options, operands, time_step, &t, results) != QUERN_STATUS_OK) ir_fail_last(ctx);
   *h = results[0];
   if (carries == 2) *c = results[1];
   return results[carries];

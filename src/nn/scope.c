@@ -195,9 +195,9 @@ quern_random quern_scope_random(quern_scope *scope) {
   /* 64 bits that depend on the call are the seed, as memory: layers that differ in nothing else share their kernels. */
   quern_tensor *seed = quern_tensor_copy(m->ctx, QUERN_DTYPE_U64, 0, NULL, &key);
   quern_tensor *step = quern_model_step(m);
-  if (m->turn != NULL) {
-    quern_tensor *before = quern_mul(step, quern_scalar_int(m->ctx, QUERN_DTYPE_U64, m->turns));
-    step = quern_add(before, quern_cast(m->turn, QUERN_DTYPE_U64));
+  if (m->micro_step != NULL) {
+    quern_tensor *before = quern_mul(step, quern_scalar_int(m->ctx, QUERN_DTYPE_U64, m->n_micro_steps));
+    step = quern_add(before, quern_cast(m->micro_step, QUERN_DTYPE_U64));
   }
   return (quern_random){seed, step, 1};
 }

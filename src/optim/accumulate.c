@@ -1,8 +1,8 @@
-/* optim/accumulate.c -- a step whose batch is taken in parts, one after another, in one program
-** in:    what builds the loss of a part, a batch                out: a step from the mean of the parts' gradients
-** A counted loop: parts of the inputs are scanned; sums of losses and gradients and the buffers that layers change are carried;
+/* optim/accumulate.c -- a step whose batch is taken in micro-batches, one after another, in one program
+** in:    what builds the loss of a micro-batch, a batch                out: a step from the mean of the gradients of micro-batches
+** A counted loop: micro-batches of the inputs are scanned; sums of losses and gradients and the buffers that layers change are carried;
 ** whatever else the loss reaches is captured.
-** keeps: with one part there is no loop, and the step is that of step.c
+** keeps: with one micro-batch there is no loop, and the step is that of step.c
 ** tests: tests/optim/test_accumulate.c
 */
 #include "optim/optim_int.h"
@@ -14,14 +14,14 @@ struct accumulate {
   struct base_heap *heap;
   quern_context *ctx;
   quern_model *model;
-  int64_t parts;
+  int64_t micro_batches;
   size_t n_inputs;
   quern_tensor *const *inputs;
   const quern_optim_options *options;
-  quern_tensor *loss; /* of a part */
+  quern_tensor *loss; /* of a micro-batch */
   tensors slices;     /* of the inputs: what the loss is built on */
   tensors trained, gradients;
-  /* The loop: leaves of its body, beginning with the turn's; what they are at the start, without the turn's; what a turn gives. */
+  /* The loop: leaves of its body, beginning with the iteration's; what they are at the start, without the iteration's; what an iteration gives. */
   tensors params, operands, results;
   size_t n_carries, n_changes;
 };
@@ -36,7 +36,7 @@ static quern_status push(struct accumulate *a, tensors *list, quern_tensor *t) {
   return base_vec_push(a->heap, list, t) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-/* ---- the loss of a part --------------------------------------------------------------------------------- */
+/* ---- the loss of a micro-batch --------------------------------------------------------------------------------- */
 
 static quern_status check_inputs(const struct accumulate *a) {
   QUERN_CHECK(a->n_inputs == 0 || a->inputs != NULL, INVALID, "step_accumulate: the list of %zu inputs is null",
@@ -46,18 +46,18 @@ static quern_status check_inputs(const struct accumulate *a) {
     QUERN_CHECK(x != NULL && !ir_is_poison(x), INVALID,
                 "step_accumulate: input %zu is the result of a call that failed", i);
     QUERN_CHECK(x->node->ctx == a->ctx, INVALID, "step_accumulate: input %zu belongs to another context", i);
-    QUERN_CHECK(x->rank >= 1 && x->dims[0] % a->parts == 0, SHAPE,
-                "step_accumulate: input %zu is %s; its first axis must be a multiple of the %lld parts", i,
-                ir_type_text((char[IR_TYPE_TEXT]){0}, x), (long long)a->parts);
+    QUERN_CHECK(x->rank >= 1 && x->dims[0] % a->micro_batches == 0, SHAPE,
+                "step_accumulate: input %zu is %s; its first axis must be a multiple of the %lld micro-batches", i,
+                ir_type_text((char[IR_TYPE_TEXT]){0}, x), (long long)a->micro_batches);
   }
   return QUERN_STATUS_OK;
 }
 
-/* A leaf like a part of an input. */
+/* A leaf like a micro-batch of an input. */
 static quern_tensor *slice_of(const struct accumulate *a, const quern_tensor *x) {
   int64_t dims[QUERN_MAX_RANK];
   memcpy(dims, x->dims, (size_t)x->rank * sizeof *dims);
-  dims[0] /= a->parts;
+  dims[0] /= a->micro_batches;
   return ir_leaf(a->ctx, x->dtype, x->rank, dims);
 }
 
@@ -103,16 +103,16 @@ static quern_tensor *add_to(quern_tensor *sum, quern_tensor *t) {
   int n = 0, n_scattered = 0;
   left[n++] = t;
   while (n > 0) {
-    quern_tensor *part = left[--n];
-    const struct ir_node *node = part->node;
+    quern_tensor *term = left[--n];
+    const struct ir_node *node = term->node;
     bool rows = node->op == IR_SCATTER && node->attrs->reduce == IR_SUM && n_scattered < MOST;
     if (rows) scattered[n_scattered++] = node;
     if (rows) left[n++] = node->src[0];
     if (!rows && node->op == IR_ADD && n + 2 <= MOST) {
       left[n++] = node->src[1];
       left[n++] = node->src[0];
-    } else if (!rows && !ir_is_const(part, 0)) {
-      sum = quern_add(sum, part);
+    } else if (!rows && !ir_is_const(term, 0)) {
+      sum = quern_add(sum, term);
     }
   }
   while (n_scattered > 0 && !ir_is_poison(sum)) {
@@ -122,7 +122,7 @@ static quern_tensor *add_to(quern_tensor *sum, quern_tensor *t) {
   return sum;
 }
 
-/* The sum over turns, in the dtype that steps are computed in. */
+/* The sum over iterations, in the dtype that steps are computed in. */
 static quern_status carry_sum(struct accumulate *a, quern_tensor *t) {
   quern_dtype dtype = optim_wide(t->dtype);
   quern_tensor *start = quern_zeros(a->ctx, dtype, t->rank, t->dims), *param = ir_leaf_like(start);
@@ -145,7 +145,7 @@ static quern_status carry_all(struct accumulate *a) {
 static quern_status scan_all(struct accumulate *a) {
   for (size_t i = 0; i < a->n_inputs; i++) {
     const quern_tensor *slice = a->slices.at[i];
-    int64_t dims[QUERN_MAX_RANK + 1] = {a->parts};
+    int64_t dims[QUERN_MAX_RANK + 1] = {a->micro_batches};
     memcpy(dims + 1, slice->dims, (size_t)slice->rank * sizeof *dims);
     QUERN_TRY(push(a, &a->params, a->slices.at[i]));
     QUERN_TRY(push(a, &a->operands, quern_reshape(a->inputs[i], slice->rank + 1, dims)));
@@ -153,7 +153,7 @@ static quern_status scan_all(struct accumulate *a) {
   return QUERN_STATUS_OK;
 }
 
-/* Leaves that a turn reaches beside those there are. */
+/* Leaves that an iteration reaches beside those there are. */
 static quern_status capture_all(struct accumulate *a) {
   struct ir_order order;
   QUERN_TRY(ir_topo(a->ctx, a->results.n, a->results.at, &order));
@@ -178,29 +178,29 @@ static quern_status make_loop(struct accumulate *a, quern_tensor **loop) {
   QUERN_TRY(capture_all(a));
   QUERN_TRY(ir_graph_make(a->ctx, (int)a->params.n, a->params.at, (int)a->results.n, a->results.at, &body));
   struct ir_attrs attrs = {
-      .trip = a->parts, .carries = (int64_t)a->n_carries, .scanned = (int64_t)a->n_inputs, .body = body};
+      .trip = a->micro_batches, .carries = (int64_t)a->n_carries, .scanned = (int64_t)a->n_inputs, .body = body};
   *loop = ir_make(a->ctx, IR_LOOP, (int)a->operands.n, a->operands.at, &attrs);
   return ir_is_poison(*loop) ? ir_poison_error(a->ctx) : QUERN_STATUS_OK;
 }
 
 /* ---- the step ------------------------------------------------------------------------------------------- */
 
-static quern_status make_parts(struct accumulate *a, quern_loss_of *loss, void *user) {
-  quern_tensor *turn = ir_leaf(a->ctx, QUERN_DTYPE_I64, 0, NULL);
-  QUERN_TRY(push(a, &a->params, turn));
+static quern_status make_micro_batches(struct accumulate *a, quern_loss_of *loss, void *user) {
+  quern_tensor *micro_step = ir_leaf(a->ctx, QUERN_DTYPE_I64, 0, NULL);
+  QUERN_TRY(push(a, &a->params, micro_step));
   for (size_t i = 0; i < a->n_inputs; i++) QUERN_TRY(push(a, &a->slices, slice_of(a, a->inputs[i])));
-  quern_model_turn(a->model, turn, a->parts);
+  quern_model_turn(a->model, micro_step, a->micro_batches);
   quern_status status = build(a, a->slices.at, loss, user);
   quern_model_turn(a->model, NULL, 0);
   return status;
 }
 
-/* The means, and changes of buffers by all turns. */
+/* The means, and changes of buffers by all iterations. */
 static quern_status make_means(struct accumulate *a, quern_tensor *loop, quern_tensor **mean_loss) {
-  quern_tensor *sum = quern_div_scalar(ir_result(loop, 0), (double)a->parts);
+  quern_tensor *sum = quern_div_scalar(ir_result(loop, 0), (double)a->micro_batches);
   if (mean_loss != NULL) *mean_loss = quern_cast(sum, a->loss->dtype);
   for (size_t i = 0; i < a->gradients.n; i++)
-    a->gradients.at[i] = quern_div_scalar(ir_result(loop, (int)(1 + i)), (double)a->parts);
+    a->gradients.at[i] = quern_div_scalar(ir_result(loop, (int)(1 + i)), (double)a->micro_batches);
   quern_scope *scope = quern_model_scope(a->model);
   for (size_t i = 0; i < a->n_changes; i++) {
     quern_tensor *state = quern_model_change(a->model, i).state;
@@ -212,26 +212,26 @@ static quern_status make_means(struct accumulate *a, quern_tensor *loop, quern_t
 static quern_status make(struct accumulate *a, quern_loss_of *loss, void *user, quern_step **step,
                          quern_tensor **mean_loss) {
   quern_tensor *loop;
-  QUERN_TRY(make_parts(a, loss, user));
+  QUERN_TRY(make_micro_batches(a, loss, user));
   QUERN_TRY(differentiate(a));
   QUERN_TRY(make_loop(a, &loop));
   QUERN_TRY(make_means(a, loop, mean_loss));
   return quern_step_from(step, a->model, a->gradients.at, a->options);
 }
 
-quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_t parts, size_t n,
+quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_t micro_batches, size_t n,
                                    quern_tensor *const *inputs, quern_loss_of *loss, void *user,
                                    const quern_optim_options *options, quern_tensor **mean_loss) {
   QUERN_CHECK(step != NULL, INVALID, "step_accumulate: the place for the step is null");
   *step = NULL;
   QUERN_CHECK(model != NULL, INVALID, "step_accumulate: the model is null");
   QUERN_CHECK(loss != NULL, INVALID, "step_accumulate: the function that builds the loss is null");
-  QUERN_CHECK(parts >= 1, INVALID, "step_accumulate: a batch of %lld parts; there must be 1 at least",
-              (long long)parts);
+  QUERN_CHECK(micro_batches >= 1, INVALID, "step_accumulate: a batch of %lld micro-batches; there must be 1 at least",
+              (long long)micro_batches);
   quern_optim_options defaults = QUERN_OPTIM_OPTIONS;
   struct accumulate a = {.ctx = quern_model_context(model),
                          .model = model,
-                         .parts = parts,
+                         .micro_batches = micro_batches,
                          .n_inputs = n,
                          .inputs = inputs,
                          .options = options != NULL ? options : &defaults};
@@ -239,7 +239,7 @@ quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_
   QUERN_TRY(optim_check(a.options));
   QUERN_TRY(quern_context_check(a.ctx));
   QUERN_TRY(check_inputs(&a));
-  if (parts == 1) {
+  if (micro_batches == 1) {
     QUERN_TRY(build(&a, inputs, loss, user));
     if (mean_loss != NULL) *mean_loss = a.loss;
     return quern_step_new(step, model, a.loss, options);
@@ -251,7 +251,7 @@ quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_
   return status;
 }
 
-/* ---- how many parts ------------------------------------------------------------------------------------- */
+/* ---- how many micro-batches ------------------------------------------------------------------------------------- */
 
 /* The smallest divisor of batch that is greater than d; batch has one. */
 static int64_t next_divisor(int64_t batch, int64_t d) {
@@ -260,16 +260,16 @@ static int64_t next_divisor(int64_t batch, int64_t d) {
   return d;
 }
 
-quern_status quern_step_parts(int64_t *parts, int64_t *bytes, int64_t batch, int64_t limit, quern_parts_bytes *plan,
-                              void *user) {
-  QUERN_CHECK(parts != NULL && bytes != NULL && plan != NULL, INVALID, "step_parts: the %s is null",
-              parts == NULL   ? "place for the parts"
-              : bytes == NULL ? "place for the bytes"
-                              : "function that plans");
+quern_status quern_step_parts(int64_t *micro_batches, int64_t *bytes, int64_t batch, int64_t limit,
+                              quern_parts_bytes *plan, void *user) {
+  QUERN_CHECK(micro_batches != NULL && bytes != NULL && plan != NULL, INVALID, "step_parts: the %s is null",
+              micro_batches == NULL ? "place for the micro-batches"
+              : bytes == NULL       ? "place for the bytes"
+                                    : "function that plans");
   QUERN_CHECK(batch >= 1 && limit >= 0, INVALID, "step_parts: a batch of %lld in %lld bytes; must be 1 at least, and 0",
               (long long)batch, (long long)limit);
-  for (*parts = 1;; *parts = next_divisor(batch, *parts)) {
-    QUERN_TRY(plan(user, *parts, bytes));
-    if (limit == 0 || *bytes <= limit || *parts == batch) return QUERN_STATUS_OK;
+  for (*micro_batches = 1;; *micro_batches = next_divisor(batch, *micro_batches)) {
+    QUERN_TRY(plan(user, *micro_batches, bytes));
+    if (limit == 0 || *bytes <= limit || *micro_batches == batch) return QUERN_STATUS_OK;
   }
 }

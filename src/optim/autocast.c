@@ -44,7 +44,7 @@ struct frame {
   struct job *job;
   struct ir_order order;
   bool *plain;               /* by place: made of parameters, constants and random numbers alone */
-  quern_tensor *const *args; /* of a sub-graph: what its params become, and whether they are plain */
+  quern_tensor *const *args; /* of a subgraph: what its params become, and whether they are plain */
   const bool *args_plain;
 };
 
@@ -221,7 +221,7 @@ static quern_status rewrite(const struct frame *frame, struct ir_node *node, que
 
 static ir_visit visit;
 
-/* out[i] = roots[i] rewritten; args: of a sub-graph, else NULL. */
+/* out[i] = roots[i] rewritten; args: of a subgraph, else NULL. */
 static quern_status rewrite_graph(struct job *job, size_t n, quern_tensor *const *roots, quern_tensor *const *args,
                                   const bool *args_plain, quern_tensor **out) {
   struct frame frame = {.job = job, .args = args, .args_plain = args_plain};
@@ -255,7 +255,7 @@ static quern_status wants_low(const struct job *job, const struct ir_graph *body
   return QUERN_STATUS_OK;
 }
 
-/* The results of a sub-graph on fresh leaves of the types of args. */
+/* The results of a subgraph on fresh leaves of the types of args. */
 struct inside {
   int n_params, n_results;
   quern_tensor **params, **results;

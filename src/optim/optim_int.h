@@ -1,4 +1,4 @@
-/* optim/optim_int.h -- the rules of optimisers, as step.c uses them */
+/* optim/optim_int.h -- the rules of optimizers, as step.c uses them */
 #ifndef OPTIM_OPTIM_INT_H
 #define OPTIM_OPTIM_INT_H
 #include "ir/ir.h"

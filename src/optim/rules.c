@@ -1,4 +1,4 @@
-/* optim/rules.c -- one function an optimiser: the next value of a parameter and of its moments
+/* optim/rules.c -- one function per optimizer: the next value of a parameter and of its moments
 ** see:   SGD as PyTorch defines it; Kingma and Ba, "Adam" (2015); Reddi et al., "On the convergence of Adam and beyond"
 **        (2018: amsgrad); Loshchilov and Hutter, "Decoupled weight decay regularization" (2019); Chen et al., "Symbolic
 **        discovery of optimization algorithms" (2023: Lion)

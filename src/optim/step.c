@@ -56,7 +56,7 @@ static quern_status check_size(const char *name, double value) {
 static quern_status check_options(const quern_optim_options *o) {
   QUERN_CHECK(o->size == sizeof *o, INVALID, "step: options of size %zu; start from QUERN_OPTIM_OPTIONS, of size %zu",
               o->size, sizeof *o);
-  QUERN_CHECK((unsigned)o->kind < OPTIM_RULES, INVALID, "step: there is no optimiser number %d", (int)o->kind);
+  QUERN_CHECK((unsigned)o->kind < OPTIM_RULES, INVALID, "step: there is no optimizer number %d", (int)o->kind);
   QUERN_TRY(check_share("beta1", o->beta1));
   QUERN_TRY(check_share("beta2", o->beta2));
   QUERN_TRY(check_share("ema", o->ema));
@@ -108,7 +108,7 @@ quern_tensor *optim_scale(quern_model *model, const quern_optim_options *options
   return quern_scope_buffer(quern_model_scope(model), "scaler.scale", QUERN_DTYPE_F32, 0, NULL, options->scaler->start);
 }
 
-/* True when a name is as the pattern says, in which * is any characters. */
+/* True when a name matches the pattern, in which * is any characters. */
 static bool matches(const char *pattern, const char *name) {
   const char *star = NULL, *from = NULL;
   while (*name != 0) {

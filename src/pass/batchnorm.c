@@ -16,7 +16,7 @@ struct job {
   int *users;
 };
 
-/* One step of a chain: x op c, c a stretched vector with an element a channel. */
+/* One step of a chain: x op c, c a stretched vector with one element per channel. */
 struct step {
   enum ir_op op;
   bool turned;          /* c - x */
@@ -139,7 +139,7 @@ static void combine(quern_context *ctx, const struct chain *chain, int64_t chann
   }
 }
 
-/* The contraction with its second operand scaled by a factor a channel. */
+/* The contraction with its second operand scaled by one factor per channel. */
 static quern_status scaled_dot(quern_context *ctx, const struct ir_node *dot, quern_tensor *factor,
                                quern_tensor **out) {
   const struct ir_attrs *attrs = dot->attrs;

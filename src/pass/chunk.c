@@ -1,7 +1,7 @@
 /* pass/chunk.c -- linear + cross-entropy over a large vocabulary becomes a loop over rows: never all logits at once
 ** in:    composites linear_cross_entropy and linear_cross_entropy.vjp whose logits would exceed 64 MiB (GPUs: 512 MiB) without a loop
-** out:   a loop whose turn does the same for as many rows as fit, and the rest of the rows after it; the gradient of
-**        the weight is carried from turn to turn. Losses and gradients of the same operands come from one loop, whose turn
+** out:   a loop whose iteration computes as many rows as fit, and the rest of the rows after it; the gradient of
+**        the weight is carried from iteration to iteration. Losses and gradients of the same operands come from one loop, whose iteration
 **        computes its logits once, unless the gradient of the losses depends on the losses
 ** keeps: values within rounding: sums over rows are taken chunk by chunk
 ** tests: tests/pass/test_chunk.c
@@ -13,7 +13,7 @@
 
 enum { CHUNK_BYTES = 64 << 20, GPU_CHUNK_BYTES = 512 << 20, LEAST_ROWS = 64, GPU_TILE = 128, MOST_CASTS = 4 };
 
-/* Float casts that an operand went through, the first last: a turn makes them of its rows, so that none lies in memory. On a GPU
+/* Float casts that an operand went through, the first last: a iteration makes them of its rows, so that none lies in memory. On a GPU
 ** only those that widen: products read what is narrow as it lies there. */
 struct casts {
   int n;
@@ -26,14 +26,14 @@ enum { LOSSES, DX, DWEIGHT, OUTS };
 struct chunk {
   quern_context *ctx;
   const struct ir_composite *kind;
-  int64_t ints[4]; /* of a turn: every row by itself */
+  int64_t ints[4]; /* of a iteration: every row by itself */
   const struct ir_attrs *attrs;
   bool losses, back;        /* what is wanted: losses, gradients */
   bool want_x, want_weight; /* which gradients */
   bool gpu;
-  quern_dtype dtype, low;  /* in which a turn computes, and keeps logits */
-  int64_t n, rows, width;  /* rows in all and of a turn; width of x */
-  int64_t classes, padded; /* that there are, and columns of the logits of a turn */
+  quern_dtype dtype, low;  /* in which a iteration computes, and keeps logits */
+  int64_t n, rows, width;  /* rows in all and of a iteration; width of x */
+  int64_t classes, padded; /* that there are, and columns of the logits of a iteration */
   struct casts casts[2];   /* of x and weight */
 };
 
@@ -46,7 +46,7 @@ struct seen {
 
 struct job {
   const struct pass_options *options;
-  struct pass_swaps swaps;
+  struct pass_replacements swaps;
   BASE_VEC(struct seen) seen;
 };
 
@@ -120,7 +120,7 @@ static void of_rows(const struct chunk *c, quern_tensor *x, quern_tensor *labels
 }
 
 /* (i, dweight, x, labels, g, same ..) to (dweight, dx, losses if wanted), or (i, x, labels, same ..) to losses. */
-static void turn(void *user, quern_tensor *const *args, quern_tensor **results) {
+static void iteration(void *user, quern_tensor *const *args, quern_tensor **results) {
   const struct chunk *c = user;
   quern_tensor *d[OUTS] = {NULL}, *bias = c->padded > c->classes ? args[c->back ? 6 : 4] : NULL;
   if (!c->back) {
@@ -133,13 +133,13 @@ static void turn(void *user, quern_tensor *const *args, quern_tensor **results) 
   if (c->losses) results[2] = d[LOSSES];
 }
 
-/* Rows first .. first + n - 1 of t, as (turns, n / turns, ...) when there are turns. */
-static quern_tensor *rows_of(quern_tensor *t, int64_t first, int64_t n, int64_t turns) {
+/* Rows first .. first + n - 1 of t, as (iterations, n / iterations, ...) when there are iterations. */
+static quern_tensor *rows_of(quern_tensor *t, int64_t first, int64_t n, int64_t iterations) {
   QUERN_ASSERT(t != NULL);
   if (ir_is_poison(t)) return &ir_poison;
   quern_tensor *part = quern_slice(t, 0, first, first + n, 1);
-  if (turns == 0) return part;
-  int64_t dims[3] = {turns, n / turns, t->rank == 2 ? t->dims[1] : 0};
+  if (iterations == 0) return part;
+  int64_t dims[3] = {iterations, n / iterations, t->rank == 2 ? t->dims[1] : 0};
   return quern_reshape(part, t->rank + 1, dims);
 }
 
@@ -154,21 +154,21 @@ static quern_tensor *join(quern_tensor *a, quern_tensor *b) {
 /* All rows: losses (n), and dx (n, width) and dweight with g. */
 static quern_status all_rows(struct chunk *c, quern_tensor *x, quern_tensor *labels, quern_tensor *g,
                              quern_tensor *const *same, quern_tensor **out) {
-  int64_t turns = c->n / c->rows, whole = turns * c->rows;
+  int64_t iterations = c->n / c->rows, whole = iterations * c->rows;
   quern_tensor *operands[6], *results[OUTS] = {NULL}, *rest[OUTS] = {NULL};
   int n = 0;
   if (c->back) operands[n++] = quern_zeros(c->ctx, c->dtype, 2, same[0]->dims);
-  operands[n++] = rows_of(x, 0, whole, turns);
-  operands[n++] = rows_of(labels, 0, whole, turns);
-  if (c->back) operands[n++] = rows_of(g, 0, whole, turns);
+  operands[n++] = rows_of(x, 0, whole, iterations);
+  operands[n++] = rows_of(labels, 0, whole, iterations);
+  if (c->back) operands[n++] = rows_of(g, 0, whole, iterations);
   for (int i = 0; i < 2 && same[i] != NULL; i++) operands[n++] = same[i];
   quern_loop_options options = {.size = sizeof options,
-                                .trip = turns,
+                                .trip = iterations,
                                 .n_carries = c->back ? 1 : 0,
                                 .n_scanned = c->back ? 3 : 2,
                                 .n_captures = same[1] != NULL ? 2 : 1,
                                 .n_stacked = c->back && c->losses ? 2 : 1};
-  QUERN_TRY(quern_loop(c->ctx, &options, operands, turn, c, results));
+  QUERN_TRY(quern_loop(c->ctx, &options, operands, iteration, c, results));
   if (whole < c->n) {
     int64_t left = c->n - whole;
     quern_tensor *last_x = rows_of(x, whole, left, 0), *last_labels = rows_of(labels, whole, left, 0);
@@ -266,21 +266,21 @@ static quern_status backward(struct job *job, struct chunk *c, const struct ir_n
   }
   if (c->want_weight) out[n] = quern_cast(d[DWEIGHT], node->out[n].dtype);
   if (seen == NULL) return quern_context_check(c->ctx);
-  struct pass_swap swap = {seen->out, reduce(c, seen->node, d[LOSSES], labels)};
+  struct pass_replacement swap = {seen->out, reduce(c, seen->node, d[LOSSES], labels)};
   seen->joined = true;
   if (!base_vec_push(job->swaps.heap, &job->swaps.list, swap)) return QUERN_STATUS_MEMORY;
   return quern_context_check(c->ctx);
 }
 
-/* How many rows a turn has. On a GPU as many in each, where that can be, and such that products are of whole tiles. */
-static int64_t rows_a_turn(const struct chunk *c, int64_t row, int64_t most) {
+/* How many rows a iteration has. On a GPU as many in each, where that can be, and such that products are of whole tiles. */
+static int64_t rows_per_iteration(const struct chunk *c, int64_t row, int64_t most) {
   int64_t rows = c->gpu ? GPU_TILE : LEAST_ROWS;
   if (!c->gpu) {
     while (2 * rows * row <= most) rows *= 2;
     return rows;
   }
-  int64_t fit = BASE_MAX(most / row / rows, 1) * rows, turns = BASE_MAX((c->n + fit - 1) / fit, 2);
-  for (int64_t t = turns; t < 2 * turns; t++)
+  int64_t fit = BASE_MAX(most / row / rows, 1) * rows, iterations = BASE_MAX((c->n + fit - 1) / fit, 2);
+  for (int64_t t = iterations; t < 2 * iterations; t++)
     if (c->n % (t * rows) == 0) return c->n / t;
   return BASE_MIN(fit, BASE_MAX(c->n / 2 / rows, 1) * rows);
 }
@@ -297,7 +297,7 @@ static quern_dtype low_of(const struct chunk *c, const quern_tensor *x, const qu
 /* How many columns logits have: libraries of GPUs are fast where rows begin at multiples of 16 bytes. Label smoothing would count
 ** more columns than there are classes. */
 static int64_t columns_of(const struct chunk *c, const struct base_target *target) {
-  bool pads = c->gpu && (target->libraries & BASE_LIBRARY_BLAS) != 0 && c->attrs->reals.at[0] == 0;
+  bool pads = c->gpu && (target->capabilities & BASE_LIBRARY_BLAS) != 0 && c->attrs->reals.at[0] == 0;
   return pads && c->classes % 8 != 0 ? (c->classes + GPU_TILE - 1) / GPU_TILE * GPU_TILE : c->classes;
 }
 
@@ -321,7 +321,7 @@ static bool is_large(const struct ir_node *node, const struct pass_options *opti
   c->padded = columns_of(c, options->target);
   int64_t columns = BASE_MAX(c->padded, 1), most = c->gpu ? GPU_CHUNK_BYTES : CHUNK_BYTES;
   if (options->chunk_bytes > 0) most = options->chunk_bytes;
-  c->rows = rows_a_turn(c, columns * (int64_t)base_dtypes[c->low].size, most);
+  c->rows = rows_per_iteration(c, columns * (int64_t)base_dtypes[c->low].size, most);
   c->want_x = node->out[0].rank == x->rank && ir_same_type(&node->out[0], x);
   c->want_weight = node->n_out == 2 || !c->want_x;
   bool sure = !c->back || node->n_out == 2 || !ir_same_type(x, weight); /* which gradient is wanted */
@@ -341,7 +341,7 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
 quern_status pass_chunk(struct pass_graph *graph, const struct pass_options *options) {
   struct base_heap *heap = &graph->ctx->heap;
   struct job job = {.options = options, .swaps = {.heap = heap}};
-  quern_status status = pass_deep_swap(graph, visit, &job, &job.swaps);
+  quern_status status = pass_subgraphs_replace(graph, visit, &job, &job.swaps);
   base_vec_fini(heap, &job.seen);
   base_vec_fini(heap, &job.swaps.list);
   return status;

@@ -1,5 +1,5 @@
 /* pass/classify.c -- what fusion knows of each op, and index expressions of sources
-** keeps: one row an op; a missing one does not compile
+** keeps: one row per op; a missing one does not compile
 ** tests: tests/pass/test_fuse.c
 */
 #include "pass/pass_int.h"
@@ -44,7 +44,7 @@
 #define FUSE_ERF EACH(16)
 #define FUSE_NOT EACH(1)
 #define FUSE_STOP_GRAD SAME
-#define FUSE_KEEP SAME
+#define FUSE_CHECKPOINT SAME
 #define FUSE_CAST EACH(1)
 #define FUSE_BITCAST SAME
 
@@ -77,7 +77,7 @@
 #define FUSE_SLICE_AT MATH(2)
 #define FUSE_UPDATE_AT MATH(2)
 #define FUSE_WINDOW MOVE
-#define FUSE_FOLD MATH(32)
+#define FUSE_COL2IM MATH(32)
 #define FUSE_GATHER MATH(4)
 #define FUSE_SCATTER ANCHOR(SCATTER)
 
@@ -89,7 +89,7 @@
 #define FUSE_LOOP ANCHOR(CONTROL)
 #define FUSE_WHILE ANCHOR(CONTROL)
 #define FUSE_IF ANCHOR(CONTROL)
-#define FUSE_COMPOSITE ANCHOR(CLAIM)
+#define FUSE_COMPOSITE ANCHOR(COMPOSITE)
 
 const struct pass_op pass_ops[IR_OP_COUNT] = {
 #define OP(NAME, ...) [IR_##NAME] = FUSE_##NAME,
@@ -107,7 +107,7 @@ bool pass_needs_memory(const struct ir_node *node, int src) {
   bool piece = (node->op == IR_PAD && src == 0) || node->op == IR_CONCAT;
   if (piece && ir_count(node->src[src]) == 0) return true; /* never read, at indices that it does not have */
   return (src == 0 &&
-          (node->op == IR_KEEP || node->op == IR_GATHER || node->op == IR_SLICE_AT || node->op == IR_FOLD)) ||
+          (node->op == IR_CHECKPOINT || node->op == IR_GATHER || node->op == IR_SLICE_AT || node->op == IR_COL2IM)) ||
          (src == 1 && node->op == IR_UPDATE_AT);
 }
 
@@ -116,7 +116,7 @@ bool pass_is_number(const struct ir_node *node, int src) {
 }
 
 bool pass_is_view(const struct ir_node *node) {
-  return node->op == IR_RESHAPE || node->op == IR_STOP_GRAD || node->op == IR_KEEP || node->op == IR_BITCAST;
+  return node->op == IR_RESHAPE || node->op == IR_STOP_GRAD || node->op == IR_CHECKPOINT || node->op == IR_BITCAST;
 }
 
 bool pass_is_widening(const struct ir_node *node) {

@@ -1,9 +1,9 @@
-/* pass/epilogue.c -- fusion: what comes after a contraction that a library does
-** A library can add a bias or a matrix, apply an activation or its gradient, and keep what the activation was applied to. Whether an
-** expression is one of these is found out by its values: it is computed at some points in double precision, casts being exact,
+/* pass/epilogue.c -- fusion: the epilogue of a contraction that a library does
+** A library can add a bias or a matrix, apply an activation or its gradient, and store the pre-activation as an auxiliary output. Whether
+** an expression is one of these epilogues is found out by its values: it is computed at some points in double precision, casts being exact,
 ** and compared with what the library would give. So it does not matter how the graph has written it, or what the passes made of it.
-** keeps: what the unit computed so far is known to nobody else once something is computed from it, unless it is kept
-** see:   gemm.c, docs/design/008-libraries.md      tests: tests/sched/test_dot_call.c
+** keeps: what the cluster computed so far is known to nobody else once something is computed from it, unless it is the auxiliary output
+** see:   gemm.c, docs/design/008-libraries.md      tests: tests/sched/test_gpu_dot_library.c
 */
 #include <math.h>
 
@@ -28,7 +28,7 @@ struct item {
 
 struct match {
   struct fuse *f;
-  struct fuse_unit *unit;
+  struct fuse_cluster *cluster;
   int number;
   int n;
   struct item items[MOST_ITEMS];
@@ -130,7 +130,7 @@ static bool is_known(const struct match *m, const struct ir_node *node) {
   for (int i = 0; i < node->n_src; i++)
     if (!is_number(node->src[i]->dtype)) return false;
   if (node->op == IR_CAST && base_dtypes[to].size < base_dtypes[node->src[0]->dtype].size)
-    return to == QUERN_DTYPE_F32 || to == m->unit->gemm->a.tensor->dtype;
+    return to == QUERN_DTYPE_F32 || to == m->cluster->gemm->a.tensor->dtype;
   if (node->op == IR_CAST && !base_dtype_is(to, BASE_FLOAT)) return false;
   return part_of(node->op) != NO_PART && node->n_src <= 3;
 }
@@ -167,15 +167,15 @@ static bool is_constant(struct item *item) {
 static bool take_read(struct match *m, struct item *item, quern_dtype dtype) {
   struct pass_matrix matrix;
   const struct pass_index *const *at = (const struct pass_index *const *)item->at;
-  if (item->t->dtype != dtype || fuse_is_on_way(m->unit, item->t)) return false;
-  if (!pass_is_leaf(item->t->node) && fuse_spot_of(m->f, item->t)->inside) return false;
-  if (fuse_result(m->unit, item->t, at, &matrix)) {
+  if (item->t->dtype != dtype || fuse_is_between(m->cluster, item->t)) return false;
+  if (!pass_is_leaf(item->t->node) && fuse_info_of(m->f, item->t)->inside) return false;
+  if (fuse_result(m->cluster, item->t, at, &matrix)) {
     item->slot = m->read[SLOT_FIRST] == NULL ? SLOT_FIRST : SLOT_SECOND;
     if (m->read[item->slot] != NULL) return false;
     m->matrix[item->slot] = matrix;
   } else {
-    bool along_rows = fuse_vector(m->unit, item->t, at, 1);
-    if (m->read[SLOT_VECTOR] != NULL || (!along_rows && !fuse_vector(m->unit, item->t, at, 2))) return false;
+    bool along_rows = fuse_vector(m->cluster, item->t, at, 1);
+    if (m->read[SLOT_VECTOR] != NULL || (!along_rows && !fuse_vector(m->cluster, item->t, at, 2))) return false;
     m->along_rows = along_rows;
     item->slot = SLOT_VECTOR;
   }
@@ -186,8 +186,8 @@ static bool take_read(struct match *m, struct item *item, quern_dtype dtype) {
 /* What is not in memory yet, but may well be: a small tensor, or one that others want as well. Whatever is computed from the
 ** sum was made after it. */
 static bool is_to_make(const struct match *m, const quern_tensor *t, const quern_tensor *whole) {
-  bool apart = t->node->id < m->unit->anchor->id, computed = pass_ops[t->node->op].class == PASS_CLASS_MATH;
-  bool small = 2 * ir_count(t) <= ir_count(whole), shared = fuse_spot_of(m->f, t)->users > 1;
+  bool apart = t->node->id < m->cluster->anchor->id, computed = pass_ops[t->node->op].class == PASS_CLASS_MATH;
+  bool small = 2 * ir_count(t) <= ir_count(whole), shared = fuse_info_of(m->f, t)->users > 1;
   bool again = pass_is_widening(t->node) && pass_is_leaf(t->node->src[0]->node); /* the result may be as narrow, too */
   return apart && computed && !again && t->dtype == whole->dtype && ir_count(t) > 1 && (small || shared);
 }
@@ -197,7 +197,7 @@ static bool read_item(struct match *m, int number, const quern_tensor *whole) {
   struct item *item = &m->items[number];
   const quern_tensor *t = item->t;
   const struct ir_node *node = t->node;
-  const struct fuse_stage *stage = &m->unit->stages.at[0];
+  const struct fuse_stage *stage = &m->cluster->stages.at[0];
   if (node == stage->node) {
     item->slot = SLOT_SUM;
     item->deep = true;
@@ -205,7 +205,7 @@ static bool read_item(struct match *m, int number, const quern_tensor *whole) {
   }
   if (is_constant(item)) return true;
   if (pass_is_leaf(node)) return pass_is_given(t) && take_read(m, item, whole->dtype);
-  int home = fuse_spot_of(m->f, t)->home;
+  int home = fuse_info_of(m->f, t)->home;
   if (home >= 0 && home != m->number) return take_read(m, item, whole->dtype);
   if (is_to_make(m, t, whole)) {
     m->to_make = t;
@@ -215,7 +215,7 @@ static bool read_item(struct match *m, int number, const quern_tensor *whole) {
   item->n_src = node->n_src;
   for (int i = 0; i < node->n_src; i++) {
     const struct pass_index *in[QUERN_MAX_RANK];
-    if (!pass_index_of_source(m->unit->space, node, i, (const struct pass_index *const *)m->items[number].at, in))
+    if (!pass_index_of_source(m->cluster->space, node, i, (const struct pass_index *const *)m->items[number].at, in))
       return false;
     int src = add_item(m, node->src[i], (const struct pass_index *const *)in);
     if (src < 0) return false;
@@ -255,7 +255,7 @@ static bool read_all(struct match *m, const quern_tensor *t, const struct pass_i
     if (!read_item(m, next, t)) return false;
   sort_items(m);
   evaluate(m);
-  return m->items[0].deep && !m->unit->space->failed;
+  return m->items[0].deep && !m->cluster->space->failed;
 }
 
 /* ---- what it is -------------------------------------------------------------------------------------------------- */
@@ -323,7 +323,7 @@ static bool classify(struct match *m) {
   if (!may_be(m, PASS_ACT_GELU_TANH) || !is_backward(m, &m->items[0])) return false;
   g->act = PASS_ACT_GELU_TANH;
   g->back = true;
-  g->kept = m->matrix[SLOT_FIRST];
+  g->aux = m->matrix[SLOT_FIRST];
   return true;
 }
 
@@ -343,7 +343,7 @@ static void mark_later(struct match *m) {
 
 /* Whether others use an item's tensor. */
 static bool is_used_elsewhere(const struct match *m, const struct item *item) {
-  return fuse_spot_of(m->f, item->t)->users > item->uses;
+  return fuse_info_of(m->f, item->t)->users > item->uses;
 }
 
 /* What others use of the way from the sum to t is t, or computed from what is kept. */
@@ -371,7 +371,7 @@ static bool settle_kept(struct match *m) {
     if (item->deep && i != m->kept && !item->later && is_used_elsewhere(m, item)) return false;
   }
   const struct item *kept = &m->items[m->kept];
-  return fuse_result(m->unit, kept->t, (const struct pass_index *const *)kept->at, &m->gemm.kept);
+  return fuse_result(m->cluster, kept->t, (const struct pass_index *const *)kept->at, &m->gemm.aux);
 }
 
 /* ---- what the library can do ------------------------------------------------------------------------------------- */
@@ -382,7 +382,7 @@ static void swap_matrix(struct pass_matrix *x) {
   x->column = row;
 }
 
-/* The same product with the sides in each other's place. */
+/* Swaps M and N: the same product with its operands swapped. */
 static void swap_sides(struct pass_gemm *g) {
   struct pass_matrix a = g->a;
   int64_t rows = g->rows;
@@ -392,7 +392,7 @@ static void swap_sides(struct pass_gemm *g) {
   g->columns = rows;
   swap_matrix(&g->y);
   swap_matrix(&g->add);
-  swap_matrix(&g->kept);
+  swap_matrix(&g->aux);
 }
 
 static bool lies_by_rows(const struct pass_matrix *x) { return x->column == 1; }
@@ -407,15 +407,15 @@ static bool fits_library(const struct match *m) {
   if (g->bias != NULL && (g->batch != 1 || !by_rows || double_dtype)) return false;
   if (g->act != PASS_ACT_NONE && (y != operand || double_dtype)) return false;
   if (g->act == PASS_ACT_GELU_TANH && !narrow) return false; /* the library's is as exact as 16 bits are */
-  if (g->kept.tensor == NULL) return true;
-  int64_t apart = by_rows ? g->kept.row : g->kept.column;
-  return lies_by_rows(&g->kept) == by_rows && apart % AUX_MULTIPLE == 0 &&
-         (g->batch == 1 || g->kept.batch % AUX_MULTIPLE == 0);
+  if (g->aux.tensor == NULL) return true;
+  int64_t apart = by_rows ? g->aux.row : g->aux.column;
+  return lies_by_rows(&g->aux) == by_rows && apart % AUX_MULTIPLE == 0 &&
+         (g->batch == 1 || g->aux.batch % AUX_MULTIPLE == 0);
 }
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 
-/* The unit reads what the match has read. */
+/* The cluster reads what the match has read. */
 static quern_status note_reads(struct match *m) {
   struct fuse *f = m->f;
   f->epoch++;
@@ -425,7 +425,7 @@ static quern_status note_reads(struct match *m) {
     if (t == NULL) continue;
     if (!base_vec_push(f->heap, &f->reads, t)) return QUERN_STATUS_MEMORY;
     if (pass_is_leaf(t->node)) continue;
-    if (!base_vec_push(f->heap, &f->before, fuse_spot_of(f, t)->home)) return QUERN_STATUS_MEMORY;
+    if (!base_vec_push(f->heap, &f->before, fuse_info_of(f, t)->home)) return QUERN_STATUS_MEMORY;
   }
   return QUERN_STATUS_OK;
 }
@@ -434,34 +434,34 @@ static quern_status note_reads(struct match *m) {
 static quern_status set_homes(struct match *m) {
   for (int i = 1; i < m->n; i++) {
     struct item *item = &m->items[i];
-    struct fuse_spot *spot = fuse_spot_of(m->f, item->t);
+    struct fuse_node_info *info = fuse_info_of(m->f, item->t);
     if (!item->deep) continue;
     if (i != m->kept) {
-      spot->inside = spot->home == m->number;
+      info->inside = info->home == m->number;
       continue;
     }
-    if (spot->home >= 0) continue;
-    spot->at = base_arena_copy(&m->f->groups->arena, item->at, BASE_MAX((size_t)item->t->rank, 1) * sizeof *item->at);
-    if (spot->at == NULL) return QUERN_STATUS_MEMORY;
-    spot->home = m->number;
-    spot->n_units = 1;
-    spot->units[0] = m->number;
-    m->unit->n_roots += spot->root ? 1 : 0;
+    if (info->home >= 0) continue;
+    info->at = base_arena_copy(&m->f->groups->arena, item->at, BASE_MAX((size_t)item->t->rank, 1) * sizeof *item->at);
+    if (info->at == NULL) return QUERN_STATUS_MEMORY;
+    info->home = m->number;
+    info->n_clusters = 1;
+    info->clusters[0] = m->number;
+    m->cluster->n_roots += info->root ? 1 : 0;
   }
   return QUERN_STATUS_OK;
 }
 
 static bool is_epilogue(struct match *m, const quern_tensor *t, const struct pass_index *const *at) {
   struct pass_gemm *g = &m->gemm;
-  const struct pass_gemm *so_far = m->unit->gemm;
-  bool swapped = m->unit->swapped;
+  const struct pass_gemm *so_far = m->cluster->gemm;
+  bool swapped = m->cluster->swap_mn;
   *g = (struct pass_gemm){.batch = so_far->batch,
                           .rows = swapped ? so_far->columns : so_far->rows,
                           .columns = swapped ? so_far->rows : so_far->columns,
                           .terms = so_far->terms,
                           .a = swapped ? so_far->b : so_far->a,
                           .b = swapped ? so_far->a : so_far->b};
-  if (!base_dtype_is(t->dtype, BASE_FLOAT) || !fuse_result(m->unit, t, at, &g->y)) return false;
+  if (!base_dtype_is(t->dtype, BASE_FLOAT) || !fuse_result(m->cluster, t, at, &g->y)) return false;
   if (!read_all(m, t, at) || !classify(m) || !settle_kept(m)) return false;
   if (m->along_rows) swap_sides(g);
   return fits_library(m);
@@ -471,7 +471,7 @@ static quern_status join(struct match *m, const quern_tensor *t, const struct pa
                          const quern_tensor **wanted) {
   struct fuse *f = m->f;
   bool is = is_epilogue(m, t, at);
-  if (m->unit->space->failed) return QUERN_STATUS_MEMORY;
+  if (m->cluster->space->failed) return QUERN_STATUS_MEMORY;
   if (!is) return QUERN_STATUS_OK;
   if (m->to_make != NULL) {
     *wanted = m->to_make;
@@ -479,11 +479,11 @@ static quern_status join(struct match *m, const quern_tensor *t, const struct pa
   }
   QUERN_TRY(note_reads(m));
   if (!fuse_can_follow(f, m->number)) return QUERN_STATUS_OK;
-  QUERN_TRY(fuse_commit(f, &(struct fuse_walk){.unit = m->unit, .number = m->number, .manner = FUSE_ALONE}));
+  QUERN_TRY(fuse_commit(f, &(struct fuse_walk){.cluster = m->cluster, .number = m->number, .mode = FUSE_ALONE}));
   QUERN_TRY(set_homes(m));
-  m->unit->size = BASE_MAX(m->unit->size, m->n);
-  *m->unit->gemm = m->gemm;
-  m->unit->swapped = m->along_rows;
+  m->cluster->size = BASE_MAX(m->cluster->size, m->n);
+  *m->cluster->gemm = m->gemm;
+  m->cluster->swap_mn = m->along_rows;
   *joined = true;
   return QUERN_STATUS_OK;
 }
@@ -495,7 +495,7 @@ quern_status fuse_extend_gemm(struct fuse *f, int number, const quern_tensor *t,
   struct match *m = base_alloc_zero(f->heap, sizeof *m);
   if (m == NULL) return QUERN_STATUS_MEMORY;
   m->f = f;
-  m->unit = f->units.at[number];
+  m->cluster = f->clusters.at[number];
   m->number = number;
   quern_status status = join(m, t, at, joined, wanted);
   base_free(f->heap, m, sizeof *m);

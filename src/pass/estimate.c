@@ -1,4 +1,4 @@
-/* pass/estimate.c -- how much faster a group is estimated to be than a kernel a node
+/* pass/estimate.c -- how much faster a group is estimated to be than one kernel per node
 ** A kernel takes the larger of the time to move its bytes and the time to compute its elements, and the time to be
 ** launched. The figures are those of a middling core: what counts is their ratio. The nodes alone: each op that
 ** computes reads its sources and writes its results; movement is free, as it is in groups. The group: ins and outs,

@@ -1,12 +1,12 @@
-/* pass/fuse.c -- groups nodes into kernels
-** in:    a graph without composites that nobody claims     out: groups that compute every root, in an order that runs
+/* pass/fuse.c -- fusion: nodes become fusion clusters, which become fusion groups, one kernel each
+** in:    a graph without composites that nobody supports   out: groups that compute every root, in an order that runs
 ** keeps: groups form a DAG; every index is proven by index expressions; nothing expensive is computed twice
 **
-** Nodes are taken in order of their ids. A node that computes an element at a time joins a unit that one of its sources
+** Nodes are taken in order of their ids. A node that computes an element at a time joins a cluster that one of its sources
 ** lives in when a walk proves that all it needs is there at the right indices; else it floats, to be computed wherever
-** it is used. Reductions join or begin a unit of rows, contractions begin one, and what must be in memory and still
-** floats becomes a unit of its own. The latest unit is tried first: joining it can close no cycle unless levels say
-** so. Homes are offers: which tensors are written is settled in group.c, when all readers are known.
+** it is used. Reductions join or begin a cluster of rows, contractions begin one, and what must be in memory and still
+** floats becomes a cluster of its own. The latest cluster is tried first: joining it can close no cycle unless levels say
+** so. Homes are offers: fusion_groups.c decides which tensors are written, when all readers are known.
 ** see:   README.md                            tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
 */
 #include "pass/pass_int.h"
@@ -19,59 +19,59 @@ static void begin(struct fuse *f) {
 }
 
 static bool fusing(const struct fuse *f, const struct ir_node *node) {
-  return f->options->on[PASS_FUSE] && !fuse_spot_of(f, &node->out[0])->unfused;
+  return f->options->on[PASS_FUSE] && !fuse_info_of(f, &node->out[0])->unfused;
 }
 
-/* ---- units ------------------------------------------------------------------------------------------------------- */
+/* ---- clusters ------------------------------------------------------------------------------------------------------- */
 
-/* A new unit; space NULL for kinds without one. */
-static quern_status add_unit(struct fuse *f, enum pass_kind kind, struct ir_node *anchor, int *number) {
-  struct fuse_unit *unit = base_alloc_zero(f->heap, sizeof *unit);
-  if (unit == NULL) return QUERN_STATUS_MEMORY;
-  if (!base_vec_push(f->heap, &f->units, unit)) {
-    base_free(f->heap, unit, sizeof *unit);
+/* A new cluster; space NULL for kinds without one. */
+static quern_status add_cluster(struct fuse *f, enum pass_kind kind, struct ir_node *anchor, int *number) {
+  struct fuse_cluster *cluster = base_alloc_zero(f->heap, sizeof *cluster);
+  if (cluster == NULL) return QUERN_STATUS_MEMORY;
+  if (!base_vec_push(f->heap, &f->clusters, cluster)) {
+    base_free(f->heap, cluster, sizeof *cluster);
     return QUERN_STATUS_MEMORY;
   }
-  unit->kind = kind;
-  unit->anchor = anchor;
-  unit->unfused = fuse_spot_of(f, &anchor->out[0])->unfused;
-  *number = (int)f->units.n - 1;
+  cluster->kind = kind;
+  cluster->anchor = anchor;
+  cluster->unfused = fuse_info_of(f, &anchor->out[0])->unfused;
+  *number = (int)f->clusters.n - 1;
   bool plain = kind == PASS_KIND_MAP || kind == PASS_KIND_REDUCE || kind == PASS_KIND_DOT || kind == PASS_KIND_SCAN ||
                kind == PASS_KIND_SORT;
-  return plain ? pass_space_new(&unit->space, f->heap) : QUERN_STATUS_OK;
+  return plain ? pass_space_new(&cluster->space, f->heap) : QUERN_STATUS_OK;
 }
 
-static void free_unit(struct fuse *f, struct fuse_unit *unit) {
-  pass_space_free(unit->space);
-  base_vec_fini(f->heap, &unit->stages);
-  base_vec_fini(f->heap, &unit->crosses);
-  base_vec_fini(f->heap, &unit->after);
-  base_vec_fini(f->heap, &unit->reads);
-  base_vec_fini(f->heap, &unit->needed);
-  base_free(f->heap, unit, sizeof *unit);
+static void free_cluster(struct fuse *f, struct fuse_cluster *cluster) {
+  pass_space_free(cluster->space);
+  base_vec_fini(f->heap, &cluster->stages);
+  base_vec_fini(f->heap, &cluster->column_reductions);
+  base_vec_fini(f->heap, &cluster->readers);
+  base_vec_fini(f->heap, &cluster->reads);
+  base_vec_fini(f->heap, &cluster->needed);
+  base_free(f->heap, cluster, sizeof *cluster);
 }
 
 static const struct pass_index **keep(struct fuse *f, int rank, const struct pass_index *const *at) {
   return base_arena_copy(&f->groups->arena, at, (size_t)rank * sizeof *at);
 }
 
-/* The element of t at a point of the unit is computed there. */
+/* The element of t at a point of the cluster is computed there. */
 static quern_status set_home(struct fuse *f, int number, const struct ir_node *node,
                              const struct pass_index *const *at) {
-  struct fuse_spot *spot = &f->spots[ir_order_find(&f->order, node)];
-  if (spot->home >= 0) return QUERN_STATUS_OK; /* the walk has done it */
+  struct fuse_node_info *info = &f->infos[ir_order_find(&f->order, node)];
+  if (info->home >= 0) return QUERN_STATUS_OK; /* the walk has done it */
   if (at != NULL) {
-    spot->at = keep(f, node->out[0].rank, at);
-    if (spot->at == NULL) return QUERN_STATUS_MEMORY;
+    info->at = keep(f, node->out[0].rank, at);
+    if (info->at == NULL) return QUERN_STATUS_MEMORY;
   }
-  spot->home = number;
-  spot->n_units = 1;
-  spot->units[0] = number;
-  f->units.at[number]->n_roots += spot->root ? 1 : 0;
+  info->home = number;
+  info->n_clusters = 1;
+  info->clusters[0] = number;
+  f->clusters.at[number]->n_roots += info->root ? 1 : 0;
   return QUERN_STATUS_OK;
 }
 
-/* A new unit takes over what the walk found; nothing follows it yet. */
+/* A new cluster takes over what the walk found; nothing follows it yet. */
 static quern_status commit_new(struct fuse *f, const struct fuse_walk *walk) {
   return fuse_can_follow(f, walk->number) ? fuse_commit(f, walk) : QUERN_STATUS_MEMORY;
 }
@@ -87,34 +87,35 @@ static int64_t product(int n, const int64_t *dims) {
   return (int64_t)count;
 }
 
-static quern_status finish_space(struct fuse *f, struct fuse_unit *unit, int n_outer, const quern_tensor *like,
+static quern_status finish_space(struct fuse *f, struct fuse_cluster *cluster, int n_outer, const quern_tensor *like,
                                  const struct pass_index *const *like_at) {
-  if (unit->space->failed) return QUERN_STATUS_MEMORY;
-  unit->n_vars = (int)unit->space->extents.n;
-  unit->n_outer = n_outer;
-  unit->outer = product(n_outer, unit->space->extents.at);
-  unit->inner = unit->n_vars > n_outer ? product(unit->n_vars - n_outer, unit->space->extents.at + n_outer) : 1;
-  unit->flat_outer = pass_index_of_vars(unit->space, 0, n_outer);
-  unit->flat_inner = pass_index_of_vars(unit->space, n_outer, unit->n_vars);
-  unit->like = like;
-  unit->like_at = keep(f, like->rank, like_at);
-  return unit->like_at == NULL || unit->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+  if (cluster->space->failed) return QUERN_STATUS_MEMORY;
+  cluster->n_vars = (int)cluster->space->extents.n;
+  cluster->n_outer = n_outer;
+  cluster->outer = product(n_outer, cluster->space->extents.at);
+  cluster->inner =
+      cluster->n_vars > n_outer ? product(cluster->n_vars - n_outer, cluster->space->extents.at + n_outer) : 1;
+  cluster->flat_outer = pass_index_of_vars(cluster->space, 0, n_outer);
+  cluster->flat_inner = pass_index_of_vars(cluster->space, n_outer, cluster->n_vars);
+  cluster->like = like;
+  cluster->like_at = keep(f, like->rank, like_at);
+  return cluster->like_at == NULL || cluster->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
 /* ---- joining ----------------------------------------------------------------------------------------------------- */
 
-/* The indices that t's element has where a unit computes what t is made of by elementwise ops, reshapes and permutes.
+/* The indices that t's element has where a cluster computes what t is made of by elementwise ops, reshapes and permutes.
 ** Recursion of at most FORWARD_STEPS calls. */
 static bool forward(struct fuse *f, int number, const quern_tensor *t, int *left, const struct pass_index **at) {
   const struct ir_node *node = t->node;
-  const struct fuse_spot *spot = fuse_spot_of(f, t);
-  struct pass_space *space = f->units.at[number]->space;
-  if (spot->home == number) {
-    for (int k = 0; k < t->rank; k++) at[k] = spot->at[k];
+  const struct fuse_node_info *info = fuse_info_of(f, t);
+  struct pass_space *space = f->clusters.at[number]->space;
+  if (info->home == number) {
+    for (int k = 0; k < t->rank; k++) at[k] = info->at[k];
     return true;
   }
   bool moves = node->op == IR_RESHAPE || node->op == IR_PERMUTE;
-  if (spot->home >= 0 || (!moves && !pass_is_elementwise(node)) || --*left < 0) return false;
+  if (info->home >= 0 || (!moves && !pass_is_elementwise(node)) || --*left < 0) return false;
   const struct pass_index *in[QUERN_MAX_RANK];
   for (int i = 0; i < node->n_src; i++) {
     if (!forward(f, number, node->src[i], left, in)) continue;
@@ -143,25 +144,25 @@ static bool reshaped(struct pass_space *space, const quern_tensor *like, const s
 
 enum { CANDIDATES = 3 };
 
-/* Indices that t may have at a point of a unit, number `which`. */
+/* Indices that t may have at a point of a cluster, number `which`. */
 static bool candidate(struct fuse *f, int number, const quern_tensor *t, int which, const struct pass_index **at) {
-  struct fuse_unit *unit = f->units.at[number];
+  struct fuse_cluster *cluster = f->clusters.at[number];
   int left = FORWARD_STEPS;
   if (which == 0) return forward(f, number, t, &left, at);
-  if (which == 1) return reshaped(unit->space, unit->like, unit->like_at, t, at);
-  if (unit->kind != PASS_KIND_REDUCE) return false;
-  const struct fuse_stage *stage = &unit->stages.at[0];
-  return reshaped(unit->space, &stage->node->out[0], stage->result, t, at);
+  if (which == 1) return reshaped(cluster->space, cluster->like, cluster->like_at, t, at);
+  if (cluster->kind != PASS_KIND_REDUCE) return false;
+  const struct fuse_stage *stage = &cluster->stages.at[0];
+  return reshaped(cluster->space, &stage->node->out[0], stage->result, t, at);
 }
 
-static bool has_room(const struct fuse_unit *unit, const struct fuse_spot *spot) {
-  return unit->size + spot->size <= PASS_MOST_NODES && (int)unit->reads.n + spot->reads <= PASS_MOST_READS + 8 &&
-         (!spot->root || unit->n_roots < PASS_MOST_OUTS);
+static bool has_room(const struct fuse_cluster *cluster, const struct fuse_node_info *info) {
+  return cluster->size + info->size <= PASS_MOST_NODES && (int)cluster->reads.n + info->reads <= PASS_MOST_READS + 8 &&
+         (!info->root || cluster->n_roots < PASS_MOST_OUTS);
 }
 
-static quern_status materialise(struct fuse *f, quern_tensor *t);
+static quern_status materialize(struct fuse *f, quern_tensor *t);
 
-/* Walks from t in a unit that there is. Something small that several want is computed before, by a unit of its own. */
+/* Walks from t in a cluster that there is. Something small that several want is computed before, by a cluster of its own. */
 static quern_status walk_joining(struct fuse *f, struct fuse_walk *walk, const quern_tensor *t,
                                  const struct pass_index *const *at) {
   for (int turn = 0; turn < 4; turn++) {
@@ -170,80 +171,80 @@ static quern_status walk_joining(struct fuse *f, struct fuse_walk *walk, const q
     if (walk->fits || walk->force < 0) return QUERN_STATUS_OK;
     quern_tensor *wanted = &f->order.at[walk->force]->out[0];
     if (16 * ir_count(wanted) > ir_count(t)) return QUERN_STATUS_OK;
-    QUERN_TRY(materialise(f, wanted));
+    QUERN_TRY(materialize(f, wanted));
   }
   return QUERN_STATUS_OK;
 }
 
-/* The same in a unit that a library computes: if it can compute t as well. */
+/* Computes t in a cluster that a library computes, as part of its epilogue, if the library can do that. */
 static quern_status try_extend(struct fuse *f, int number, const quern_tensor *t, bool *joined) {
-  struct fuse_unit *unit = f->units.at[number];
+  struct fuse_cluster *cluster = f->clusters.at[number];
   const struct pass_index *at[QUERN_MAX_RANK];
   for (int i = 0; i < CANDIDATES && !*joined; i++) {
     if (!candidate(f, number, t, i, at)) continue;
     const struct pass_index *const *indices = (const struct pass_index *const *)at;
-    if (pass_index_covers(unit->space, unit->n_vars, unit->n_outer, t, indices) != PASS_COVER_OUTER) continue;
+    if (pass_index_covers(cluster->space, cluster->n_vars, cluster->n_outer, t, indices) != PASS_COVER_OUTER) continue;
     const quern_tensor *wanted = NULL;
     QUERN_TRY(fuse_extend_gemm(f, number, t, indices, joined, &wanted));
     for (int turn = 0; turn < MOST_WANTED && wanted != NULL; turn++) {
-      QUERN_TRY(materialise(f, (quern_tensor *)wanted));
+      QUERN_TRY(materialize(f, (quern_tensor *)wanted));
       QUERN_TRY(fuse_extend_gemm(f, number, t, indices, joined, &wanted));
     }
     if (*joined) return set_home(f, number, t->node, indices);
   }
-  return unit->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+  return cluster->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
-/* Computes t in the unit if a walk proves it can be; *joined says so. */
+/* Computes t in the cluster if a walk proves it can be, which *joined reports. */
 static quern_status try_join(struct fuse *f, int number, const quern_tensor *t, bool *joined) {
-  struct fuse_unit *unit = f->units.at[number];
+  struct fuse_cluster *cluster = f->clusters.at[number];
   *joined = false;
-  bool open = unit->kind == PASS_KIND_MAP || unit->kind == PASS_KIND_REDUCE || unit->kind == PASS_KIND_DOT;
-  if (!open || unit->unfused || !has_room(unit, fuse_spot_of(f, t))) return QUERN_STATUS_OK;
-  if (unit->gemm != NULL) return try_extend(f, number, t, joined);
+  bool open = cluster->kind == PASS_KIND_MAP || cluster->kind == PASS_KIND_REDUCE || cluster->kind == PASS_KIND_DOT;
+  if (!open || cluster->unfused || !has_room(cluster, fuse_info_of(f, t))) return QUERN_STATUS_OK;
+  if (cluster->gemm != NULL) return try_extend(f, number, t, joined);
   const struct pass_index *tried[CANDIDATES][QUERN_MAX_RANK];
   for (int i = 0; i < CANDIDATES; i++) {
     const struct pass_index **at = tried[i];
     if (!candidate(f, number, t, i, at)) continue;
-    enum pass_cover cover = pass_index_covers(unit->space, unit->n_vars, unit->n_outer, t, at);
-    if (cover == PASS_COVER_NONE || (unit->wide && cover == PASS_COVER_ALL)) continue;
-    if (unit->kind == PASS_KIND_DOT && cover == PASS_COVER_ALL && unit->inner != 1) continue;
-    struct fuse_walk walk = {.unit = unit, .number = number, .manner = FUSE_POINT};
+    enum pass_cover cover = pass_index_covers(cluster->space, cluster->n_vars, cluster->n_outer, t, at);
+    if (cover == PASS_COVER_NONE || (cluster->wide && cover == PASS_COVER_ALL)) continue;
+    if (cluster->kind == PASS_KIND_DOT && cover == PASS_COVER_ALL && cluster->inner != 1) continue;
+    struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = FUSE_POINT};
     QUERN_TRY(walk_joining(f, &walk, t, at));
     if (!walk.fits || !fuse_can_follow(f, number)) continue;
     QUERN_TRY(fuse_commit(f, &walk));
     *joined = true;
     return set_home(f, number, t->node, at);
   }
-  return unit->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+  return cluster->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
-/* The units a node is computed from: those of its sources, the highest level first. */
-static void gather_units(struct fuse *f, const struct ir_node *node, struct fuse_spot *spot) {
-  spot->n_units = 0;
+/* The clusters a node is computed from: those of its sources, the highest level first. */
+static void gather_clusters(struct fuse *f, const struct ir_node *node, struct fuse_node_info *info) {
+  info->n_clusters = 0;
   for (int i = 0; i < node->n_src; i++) {
-    const struct fuse_spot *from = fuse_spot_of(f, node->src[i]);
-    for (int k = 0; k < from->n_units; k++) {
-      int unit = from->units[k], at = spot->n_units;
+    const struct fuse_node_info *from = fuse_info_of(f, node->src[i]);
+    for (int k = 0; k < from->n_clusters; k++) {
+      int cluster = from->clusters[k], at = info->n_clusters;
       bool known = false;
-      for (int j = 0; j < spot->n_units; j++) known = known || spot->units[j] == unit;
+      for (int j = 0; j < info->n_clusters; j++) known = known || info->clusters[j] == cluster;
       if (known) continue;
-      while (at > 0 && f->units.at[spot->units[at - 1]]->level < f->units.at[unit]->level) at--;
-      if (at == FUSE_UNITS) continue;
-      spot->n_units = BASE_MIN(spot->n_units + 1, FUSE_UNITS);
-      for (int j = spot->n_units - 1; j > at; j--) spot->units[j] = spot->units[j - 1];
-      spot->units[at] = unit;
+      while (at > 0 && f->clusters.at[info->clusters[at - 1]]->level < f->clusters.at[cluster]->level) at--;
+      if (at == FUSE_MOST_CLUSTERS) continue;
+      info->n_clusters = BASE_MIN(info->n_clusters + 1, FUSE_MOST_CLUSTERS);
+      for (int j = info->n_clusters - 1; j > at; j--) info->clusters[j] = info->clusters[j - 1];
+      info->clusters[at] = cluster;
     }
   }
 }
 
-/* Tries the units that t is computed from. */
-static quern_status try_units(struct fuse *f, const quern_tensor *t, bool *joined) {
-  const struct fuse_spot *spot = fuse_spot_of(f, t);
+/* Tries the clusters that t is computed from. */
+static quern_status try_clusters(struct fuse *f, const quern_tensor *t, bool *joined) {
+  const struct fuse_node_info *info = fuse_info_of(f, t);
   *joined = false;
-  int units[FUSE_UNITS], n = spot->n_units;
-  for (int i = 0; i < n; i++) units[i] = spot->units[i];
-  for (int i = 0; i < n && !*joined; i++) QUERN_TRY(try_join(f, units[i], t, joined));
+  int clusters[FUSE_MOST_CLUSTERS], n = info->n_clusters;
+  for (int i = 0; i < n; i++) clusters[i] = info->clusters[i];
+  for (int i = 0; i < n && !*joined; i++) QUERN_TRY(try_join(f, clusters[i], t, joined));
   return QUERN_STATUS_OK;
 }
 
@@ -251,12 +252,12 @@ static quern_status try_units(struct fuse *f, const quern_tensor *t, bool *joine
 
 /* Makes everything that a walk could not compute in place lie in memory. */
 static quern_status yield_to(struct fuse *f, const struct fuse_walk *walk, const struct ir_node *node) {
-  if (walk->force >= 0) return materialise(f, &f->order.at[walk->force]->out[0]);
-  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialise(f, node->src[i]));
+  if (walk->force >= 0) return materialize(f, &f->order.at[walk->force]->out[0]);
+  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialize(f, node->src[i]));
   return QUERN_STATUS_OK;
 }
 
-/* Walks from t in a new unit until everything fits, making things lie in memory. */
+/* Walks from t in a new cluster until everything fits, making things lie in memory. */
 static quern_status walk_new(struct fuse *f, struct fuse_walk *walk, const quern_tensor *t,
                              const struct pass_index *const *at) {
   for (int turn = 0; turn < 4 * PASS_MOST_NODES; turn++) {
@@ -268,34 +269,34 @@ static quern_status walk_new(struct fuse *f, struct fuse_walk *walk, const quern
   return base_error(QUERN_STATUS_INTERNAL, "fuse: %s cannot be computed anywhere", ir_ops[t->node->op].name);
 }
 
-/* The last unit of that kind and as many points that reads t, when that is much of what the unit reads; -1: none. */
-static int last_reader(const struct fuse *f, const struct fuse_unit *unit, const quern_tensor *t) {
-  const struct fuse_spot *spot = fuse_spot_of(f, t);
-  int other = unit->kind == PASS_KIND_MAP ? spot->last_map : unit->column ? spot->last_column : spot->last_row;
-  if (other < 0 || 2 * ir_count(t) < unit->outer * unit->inner) return -1;
-  const struct fuse_unit *u = f->units.at[other];
-  return u->outer == unit->outer && u->inner == unit->inner ? other : -1;
+/* The last cluster of that kind and as many points that reads t, when that is much of what the cluster reads; -1: none. */
+static int last_reader(const struct fuse *f, const struct fuse_cluster *cluster, const quern_tensor *t) {
+  const struct fuse_node_info *info = fuse_info_of(f, t);
+  int other = cluster->kind == PASS_KIND_MAP ? info->last_map : cluster->column ? info->last_column : info->last_row;
+  if (other < 0 || 2 * ir_count(t) < cluster->outer * cluster->inner) return -1;
+  const struct fuse_cluster *u = f->clusters.at[other];
+  return u->outer == cluster->outer && u->inner == cluster->inner ? other : -1;
 }
 
-/* A unit that reads what the last walk read, or what that is computed from; -1: none. */
-static int find_sibling(const struct fuse *f, const struct fuse_unit *unit) {
+/* A cluster that reads what the last walk read, or what that is computed from; -1: none. */
+static int find_sibling(const struct fuse *f, const struct fuse_cluster *cluster) {
   for (size_t i = 0; i < f->reads.n; i++) {
     const quern_tensor *t = f->reads.at[i];
-    int other = last_reader(f, unit, t);
+    int other = last_reader(f, cluster, t);
     bool computed = pass_ops[t->node->op].class == PASS_CLASS_MATH || pass_ops[t->node->op].class == PASS_CLASS_MOVE;
     for (int k = 0; computed && other < 0 && k < BASE_MIN(t->node->n_src, 3); k++) {
       const quern_tensor *src = t->node->src[k];
-      while (pass_is_view(src->node) && fuse_spot_of(f, src)->home < 0) src = src->node->src[0];
-      other = last_reader(f, unit, src);
+      while (pass_is_view(src->node) && fuse_info_of(f, src)->home < 0) src = src->node->src[0];
+      other = last_reader(f, cluster, src);
     }
     if (other >= 0) return other;
   }
   return -1;
 }
 
-static void drop_last_unit(struct fuse *f) { free_unit(f, f->units.at[--f->units.n]); }
+static void drop_last_unit(struct fuse *f) { free_cluster(f, f->clusters.at[--f->clusters.n]); }
 
-/* True when every dim of t is a product of neighbouring dims of x. */
+/* True when every dim of t is a product of neighboring dims of x. */
 static bool is_finer(const quern_tensor *x, const quern_tensor *t) {
   int k = 0;
   for (int i = 0; i < t->rank; i++) {
@@ -311,22 +312,22 @@ static bool is_finer(const quern_tensor *x, const quern_tensor *t) {
 static const quern_tensor *finer(const struct fuse *f, const quern_tensor *t) {
   if (t->node->op != IR_RESHAPE || ir_count(t) == 0) return t;
   const quern_tensor *x = t->node->src[0];
-  return fuse_spot_of(f, x)->home < 0 && !pass_is_leaf(x->node) && is_finer(x, t) ? x : t;
+  return fuse_info_of(f, x)->home < 0 && !pass_is_leaf(x->node) && is_finer(x, t) ? x : t;
 }
 
 static quern_status new_map(struct fuse *f, quern_tensor *t) {
   int number;
-  QUERN_TRY(add_unit(f, PASS_KIND_MAP, t->node, &number));
-  struct fuse_unit *unit = f->units.at[number];
+  QUERN_TRY(add_cluster(f, PASS_KIND_MAP, t->node, &number));
+  struct fuse_cluster *cluster = f->clusters.at[number];
   const struct pass_index *at[QUERN_MAX_RANK];
   const quern_tensor *like = finer(f, t);
   const struct pass_index *like_at[QUERN_MAX_RANK];
-  add_vars(unit->space, like->rank, like->dims, like_at);
-  reshaped(unit->space, like, like_at, t, at);
-  QUERN_TRY(finish_space(f, unit, like->rank, like, like_at));
-  struct fuse_walk walk = {.unit = unit, .number = number, .manner = FUSE_POINT};
+  add_vars(cluster->space, like->rank, like->dims, like_at);
+  reshaped(cluster->space, like, like_at, t, at);
+  QUERN_TRY(finish_space(f, cluster, like->rank, like, like_at));
+  struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = FUSE_POINT};
   QUERN_TRY(walk_new(f, &walk, t, at));
-  int sibling = fusing(f, t->node) && number == (int)f->units.n - 1 ? find_sibling(f, unit) : -1;
+  int sibling = fusing(f, t->node) && number == (int)f->clusters.n - 1 ? find_sibling(f, cluster) : -1;
   if (sibling >= 0) {
     bool joined;
     QUERN_TRY(try_join(f, sibling, t, &joined));
@@ -342,26 +343,27 @@ static quern_status new_map(struct fuse *f, quern_tensor *t) {
 
 /* t is the bytes of something in memory, or NULL. */
 static quern_tensor *base_of_view(const struct fuse *f, quern_tensor *t) {
-  while (pass_is_view(t->node) && fuse_spot_of(f, t)->home < 0) t = t->node->src[0];
-  return pass_is_given(t) || fuse_spot_of(f, t)->home >= 0 ? t : NULL;
+  while (pass_is_view(t->node) && fuse_info_of(f, t)->home < 0) t = t->node->src[0];
+  return pass_is_given(t) || fuse_info_of(f, t)->home >= 0 ? t : NULL;
 }
 
 static quern_status new_view(struct fuse *f, quern_tensor *t, quern_tensor *base) {
   int number;
-  QUERN_TRY(add_unit(f, PASS_KIND_VIEW, t->node, &number));
-  const struct fuse_spot *spot = fuse_spot_of(f, base);
+  QUERN_TRY(add_cluster(f, PASS_KIND_VIEW, t->node, &number));
+  const struct fuse_node_info *info = fuse_info_of(f, base);
   begin(f);
   if (!base_vec_push(f->heap, &f->reads, base)) return QUERN_STATUS_MEMORY;
-  if (spot->home >= 0 && !base_vec_push(f->heap, &f->before, spot->home)) return QUERN_STATUS_MEMORY;
-  QUERN_TRY(commit_new(f, &(struct fuse_walk){.unit = f->units.at[number], .number = number, .manner = FUSE_ALONE}));
+  if (info->home >= 0 && !base_vec_push(f->heap, &f->before, info->home)) return QUERN_STATUS_MEMORY;
+  QUERN_TRY(
+      commit_new(f, &(struct fuse_walk){.cluster = f->clusters.at[number], .number = number, .mode = FUSE_ALONE}));
   return set_home(f, number, t->node, NULL);
 }
 
 /* Gives t a home, unless it has one or is a leaf. */
-static quern_status materialise(struct fuse *f, quern_tensor *t) {
-  if (pass_is_leaf(t->node) || fuse_spot_of(f, t)->home >= 0) return QUERN_STATUS_OK;
+static quern_status materialize(struct fuse *f, quern_tensor *t) {
+  if (pass_is_leaf(t->node) || fuse_info_of(f, t)->home >= 0) return QUERN_STATUS_OK;
   bool joined = false;
-  if (fusing(f, t->node)) QUERN_TRY(try_units(f, t, &joined));
+  if (fusing(f, t->node)) QUERN_TRY(try_clusters(f, t, &joined));
   if (joined) return QUERN_STATUS_OK;
   quern_tensor *base = pass_is_view(t->node) ? base_of_view(f, t) : NULL;
   return base != NULL && base != t ? new_view(f, t, base) : new_map(f, t);
@@ -389,67 +391,68 @@ static int pick(unsigned set, bool in, int rank, const int64_t *dims, const stru
   return n;
 }
 
-/* Where the source of a reduction is read when its rows are those of the unit. */
-static void row_indices(const struct fuse_unit *unit, const struct ir_node *node, const struct pass_index **at) {
+/* Where the source of a reduction is read when its rows are those of the cluster. */
+static void row_indices(const struct fuse_cluster *cluster, const struct ir_node *node, const struct pass_index **at) {
   const quern_tensor *s = node->src[0];
   unsigned set = reduced_axes(node);
   for (int in = 0; in < 2; in++) {
     int64_t dims[QUERN_MAX_RANK];
     const struct pass_index *part[QUERN_MAX_RANK];
     int n = pick(set, in != 0, s->rank, s->dims, NULL, dims, NULL);
-    pass_index_unflat(unit->space, in != 0 ? unit->flat_inner : unit->flat_outer, n, dims, part);
+    pass_index_unflat(cluster->space, in != 0 ? cluster->flat_inner : cluster->flat_outer, n, dims, part);
     for (int k = 0, i = 0; k < s->rank; k++)
       if ((set >> k & 1) == (unsigned)in) at[k] = part[i++];
   }
 }
 
 /* True when a reduction of its source at `at` is one over the inner variables, in their order; result: its indices. */
-static bool is_stage(const struct fuse_unit *unit, const struct ir_node *node, const struct pass_index *const *at,
+static bool is_stage(const struct fuse_cluster *cluster, const struct ir_node *node, const struct pass_index *const *at,
                      const struct pass_index **result) {
   const quern_tensor *s = node->src[0];
   unsigned set = reduced_axes(node);
   int64_t dims[QUERN_MAX_RANK];
   const struct pass_index *inner[QUERN_MAX_RANK];
   int n = pick(set, true, s->rank, s->dims, at, dims, inner);
-  if (pass_index_flat(unit->space, n, dims, inner) != unit->flat_inner) return false;
+  if (pass_index_flat(cluster->space, n, dims, inner) != cluster->flat_inner) return false;
   pick(set, false, s->rank, s->dims, at, dims, result);
-  enum pass_cover cover = pass_index_covers(unit->space, unit->n_vars, unit->n_outer, &node->out[0], result);
-  return cover == PASS_COVER_OUTER || (cover == PASS_COVER_ALL && unit->inner == 1);
+  enum pass_cover cover = pass_index_covers(cluster->space, cluster->n_vars, cluster->n_outer, &node->out[0], result);
+  return cover == PASS_COVER_OUTER || (cover == PASS_COVER_ALL && cluster->inner == 1);
 }
 
 static quern_status add_stage(struct fuse *f, int number, struct ir_node *node, const struct pass_index *const *at,
                               const struct pass_index *const *result) {
-  struct fuse_unit *unit = f->units.at[number];
+  struct fuse_cluster *cluster = f->clusters.at[number];
   struct fuse_stage stage = {.node = node, .source = keep(f, node->src[0]->rank, at)};
   stage.result = keep(f, node->out[0].rank, result);
-  if (stage.source == NULL || stage.result == NULL || !base_vec_push(f->heap, &unit->stages, stage))
+  if (stage.source == NULL || stage.result == NULL || !base_vec_push(f->heap, &cluster->stages, stage))
     return QUERN_STATUS_MEMORY;
-  unit->size++;
+  cluster->size++;
   return set_home(f, number, node, result);
 }
 
-/* Makes the reduction a stage of a unit when its rows are the unit's. */
+/* Makes the reduction a stage of a cluster when its rows are the cluster's. */
 static quern_status join_stage(struct fuse *f, int number, struct ir_node *node, bool *joined) {
-  struct fuse_unit *unit = f->units.at[number];
+  struct fuse_cluster *cluster = f->clusters.at[number];
   const quern_tensor *s = node->src[0];
   *joined = false;
-  if (unit->kind != PASS_KIND_REDUCE || unit->unfused || unit->outer != ir_count(&node->out[0]) ||
-      unit->outer * unit->inner != ir_count(s) || unit->stages.n >= MOST_STAGES || !has_room(unit, fuse_spot_of(f, s)))
+  if (cluster->kind != PASS_KIND_REDUCE || cluster->unfused || cluster->outer != ir_count(&node->out[0]) ||
+      cluster->outer * cluster->inner != ir_count(s) || cluster->stages.n >= MOST_STAGES ||
+      !has_room(cluster, fuse_info_of(f, s)))
     return QUERN_STATUS_OK;
   for (int i = 0; i < 2; i++) {
     const struct pass_index *at[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
     int left = FORWARD_STEPS;
-    if (i == 0) row_indices(unit, node, at);
+    if (i == 0) row_indices(cluster, node, at);
     if (i == 1 && !forward(f, number, s, &left, at)) continue;
-    if (!is_stage(unit, node, at, result)) continue;
-    struct fuse_walk walk = {.unit = unit, .number = number, .manner = FUSE_POINT};
+    if (!is_stage(cluster, node, at, result)) continue;
+    struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = FUSE_POINT};
     QUERN_TRY(walk_joining(f, &walk, s, at));
-    if (!walk.fits || (unit->wide && walk.own) || !fuse_can_follow(f, number)) continue;
+    if (!walk.fits || (cluster->wide && walk.own) || !fuse_can_follow(f, number)) continue;
     QUERN_TRY(fuse_commit(f, &walk));
     *joined = true;
     return add_stage(f, number, node, at, result);
   }
-  return unit->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+  return cluster->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
 /* The fastest axis with more than one element is not reduced. */
@@ -462,22 +465,22 @@ static bool is_column(const struct ir_node *node) {
 
 static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   int number;
-  QUERN_TRY(add_unit(f, PASS_KIND_REDUCE, node, &number));
-  struct fuse_unit *unit = f->units.at[number];
+  QUERN_TRY(add_cluster(f, PASS_KIND_REDUCE, node, &number));
+  struct fuse_cluster *cluster = f->clusters.at[number];
   const quern_tensor *s = node->src[0];
   unsigned set = reduced_axes(node);
   const struct pass_index *at[QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
   for (int in = 0; in < 2; in++) {
     for (int k = 0; k < s->rank; k++)
-      if ((set >> k & 1) == (unsigned)in) add_vars(unit->space, 1, &s->dims[k], &at[k]);
+      if ((set >> k & 1) == (unsigned)in) add_vars(cluster->space, 1, &s->dims[k], &at[k]);
   }
   pick(set, false, s->rank, NULL, at, NULL, result);
-  QUERN_TRY(finish_space(f, unit, node->out[0].rank, s, at));
-  unit->column = is_column(node);
-  unit->wide = unit->outer < FEW_ROWS && unit->inner > WIDE_ROW;
-  struct fuse_walk walk = {.unit = unit, .number = number, .manner = fusing(f, node) ? FUSE_POINT : FUSE_ALONE};
+  QUERN_TRY(finish_space(f, cluster, node->out[0].rank, s, at));
+  cluster->column = is_column(node);
+  cluster->wide = cluster->outer < FEW_ROWS && cluster->inner > WIDE_ROW;
+  struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = fusing(f, node) ? FUSE_POINT : FUSE_ALONE};
   QUERN_TRY(walk_new(f, &walk, s, at));
-  int sibling = fusing(f, node) && number == (int)f->units.n - 1 ? find_sibling(f, unit) : -1;
+  int sibling = fusing(f, node) && number == (int)f->clusters.n - 1 ? find_sibling(f, cluster) : -1;
   if (sibling >= 0) {
     bool joined;
     QUERN_TRY(join_stage(f, sibling, node, &joined));
@@ -491,30 +494,30 @@ static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   return add_stage(f, number, node, at, result);
 }
 
-/* What is put together and has other users too is put together once: each part of it is read in its own way. */
-static quern_status settle_parts(struct fuse *f, const struct ir_node *node) {
+/* A concatenation that has other users too is written once: each of its sources is read in its own way. */
+static quern_status settle_clusters(struct fuse *f, const struct ir_node *node) {
   const quern_tensor *x = node->src[0];
   int users = 1;
-  while (pass_is_view(x->node) && fuse_spot_of(f, x)->home < 0) {
-    users = BASE_MAX(users, fuse_spot_of(f, x)->users);
+  while (pass_is_view(x->node) && fuse_info_of(f, x)->home < 0) {
+    users = BASE_MAX(users, fuse_info_of(f, x)->users);
     x = x->node->src[0];
   }
-  users = BASE_MAX(users, fuse_spot_of(f, x)->users);
-  bool floats = x->node->op == IR_CONCAT && fuse_spot_of(f, x)->home < 0;
-  return floats && users > 1 ? materialise(f, node->src[0]) : QUERN_STATUS_OK;
+  users = BASE_MAX(users, fuse_info_of(f, x)->users);
+  bool floats = x->node->op == IR_CONCAT && fuse_info_of(f, x)->home < 0;
+  return floats && users > 1 ? materialize(f, node->src[0]) : QUERN_STATUS_OK;
 }
 
 static quern_status take_reduce(struct fuse *f, struct ir_node *node) {
-  struct fuse_spot *spot = &f->spots[ir_order_find(&f->order, node)];
+  struct fuse_node_info *info = &f->infos[ir_order_find(&f->order, node)];
   bool joined = false;
-  if (fusing(f, node)) QUERN_TRY(settle_parts(f, node));
-  gather_units(f, node, spot);
-  for (int i = 0; fusing(f, node) && i < spot->n_units && !joined; i++)
-    QUERN_TRY(join_stage(f, spot->units[i], node, &joined));
-  struct fuse_family *family = fuse_family_of(f, spot);
-  if (fusing(f, node) && !joined && family->unit >= 0) QUERN_TRY(join_stage(f, family->unit, node, &joined));
+  if (fusing(f, node)) QUERN_TRY(settle_clusters(f, node));
+  gather_clusters(f, node, info);
+  for (int i = 0; fusing(f, node) && i < info->n_clusters && !joined; i++)
+    QUERN_TRY(join_stage(f, info->clusters[i], node, &joined));
+  struct fuse_family *family = fuse_family_of(f, info);
+  if (fusing(f, node) && !joined && family->cluster >= 0) QUERN_TRY(join_stage(f, family->cluster, node, &joined));
   if (!joined) QUERN_TRY(new_reduce(f, node));
-  family->unit = spot->home;
+  family->cluster = info->home;
   return QUERN_STATUS_OK;
 }
 
@@ -526,7 +529,7 @@ static bool is_listed(struct ir_ints axes, int64_t axis) {
   return false;
 }
 
-/* Both operands until they fit, together. What a library cannot take is computed by code after all. */
+/* Walks from both operands until they fit, together. What a library cannot take is computed by generated code after all. */
 static quern_status walk_operands(struct fuse *f, struct fuse_walk *walk, const struct ir_node *node,
                                   const struct pass_index *const at[2][QUERN_MAX_RANK]) {
   for (int turn = 0; turn < 4 * PASS_MOST_NODES; turn++) {
@@ -537,161 +540,161 @@ static quern_status walk_operands(struct fuse *f, struct fuse_walk *walk, const 
       QUERN_TRY(fuse_walk(f, walk, node->src[i], at[i]));
     }
     if (walk->fits) return QUERN_STATUS_OK;
-    if (walk->manner == FUSE_MATRIX && walk->force < 0 && !fuse_may_copy(f, walk, node)) {
-      walk->manner = FUSE_OPERAND;
-      walk->unit->narrows = false;
+    if (walk->mode == FUSE_MATRIX && walk->force < 0 && !fuse_may_copy(f, walk, node)) {
+      walk->mode = FUSE_OPERAND;
+      walk->cluster->narrows = false;
       continue;
     }
-    QUERN_TRY(materialise(f, walk->force >= 0 ? &f->order.at[walk->force]->out[0] : node->src[i]));
+    QUERN_TRY(materialize(f, walk->force >= 0 ? &f->order.at[walk->force]->out[0] : node->src[i]));
   }
   return base_error(QUERN_STATUS_INTERNAL, "fuse: the operands of a contraction cannot be read");
 }
 
 static quern_status new_dot(struct fuse *f, struct ir_node *node) {
   int number;
-  QUERN_TRY(add_unit(f, PASS_KIND_DOT, node, &number));
-  struct fuse_unit *unit = f->units.at[number];
+  QUERN_TRY(add_cluster(f, PASS_KIND_DOT, node, &number));
+  struct fuse_cluster *cluster = f->clusters.at[number];
   const struct ir_attrs *attrs = node->attrs;
   struct ir_ints batch[2] = {attrs->a_batch, attrs->b_batch}, sum[2] = {attrs->a_sum, attrs->b_sum};
   const struct pass_index *at[2][QUERN_MAX_RANK], *result[QUERN_MAX_RANK];
   int rank = 0;
   for (int i = 0; i < batch[0].n; i++) {
-    add_vars(unit->space, 1, &node->src[0]->dims[batch[0].at[i]], &result[rank++]);
+    add_vars(cluster->space, 1, &node->src[0]->dims[batch[0].at[i]], &result[rank++]);
     at[0][batch[0].at[i]] = at[1][batch[1].at[i]] = result[rank - 1];
   }
-  unit->vars[0] = batch[0].n;
+  cluster->vars[0] = batch[0].n;
   for (int side = 0; side < 2; side++) {
     const quern_tensor *s = node->src[side];
     for (int k = 0; k < s->rank; k++) {
       if (is_listed(batch[side], k) || is_listed(sum[side], k)) continue;
-      add_vars(unit->space, 1, &s->dims[k], &result[rank++]);
+      add_vars(cluster->space, 1, &s->dims[k], &result[rank++]);
       at[side][k] = result[rank - 1];
-      unit->vars[1 + side]++;
+      cluster->vars[1 + side]++;
     }
   }
   for (int i = 0; i < sum[0].n; i++) {
     const struct pass_index *term;
-    add_vars(unit->space, 1, &node->src[0]->dims[sum[0].at[i]], &term);
+    add_vars(cluster->space, 1, &node->src[0]->dims[sum[0].at[i]], &term);
     at[0][sum[0].at[i]] = at[1][sum[1].at[i]] = term;
   }
-  unit->vars[3] = sum[0].n;
-  QUERN_TRY(finish_space(f, unit, rank, &node->out[0], result));
+  cluster->vars[3] = sum[0].n;
+  QUERN_TRY(finish_space(f, cluster, rank, &node->out[0], result));
   bool library = pass_is_gemm(f->options->target, node);
-  struct fuse_walk walk = {.unit = unit, .number = number, .manner = library ? FUSE_MATRIX : FUSE_OPERAND};
-  if (library) fuse_find_narrow(f, unit, node);
+  struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = library ? FUSE_MATRIX : FUSE_OPERAND};
+  if (library) fuse_find_narrow(f, cluster, node);
   QUERN_TRY(walk_operands(f, &walk, node, (const struct pass_index *const(*)[QUERN_MAX_RANK])at));
   QUERN_TRY(commit_new(f, &walk));
   QUERN_TRY(add_stage(f, number, node, at[0], result));
-  struct fuse_stage *stage = &unit->stages.at[0];
+  struct fuse_stage *stage = &cluster->stages.at[0];
   stage->other = keep(f, node->src[1]->rank, at[1]);
   if (stage->other == NULL) return QUERN_STATUS_MEMORY;
-  return walk.manner == FUSE_MATRIX ? fuse_make_gemm(f, unit) : QUERN_STATUS_OK;
+  return walk.mode == FUSE_MATRIX ? fuse_make_gemm(f, cluster) : QUERN_STATUS_OK;
 }
 
 static quern_status new_scan(struct fuse *f, struct ir_node *node) {
   int number;
-  QUERN_TRY(add_unit(f, PASS_KIND_SCAN, node, &number));
-  struct fuse_unit *unit = f->units.at[number];
+  QUERN_TRY(add_cluster(f, PASS_KIND_SCAN, node, &number));
+  struct fuse_cluster *cluster = f->clusters.at[number];
   const quern_tensor *y = &node->out[0];
   const struct pass_index *at[QUERN_MAX_RANK];
-  add_vars(unit->space, y->rank, y->dims, at);
-  QUERN_TRY(finish_space(f, unit, y->rank, y, at));
-  struct fuse_walk walk = {.unit = unit, .number = number, .manner = FUSE_ALONE};
+  add_vars(cluster->space, y->rank, y->dims, at);
+  QUERN_TRY(finish_space(f, cluster, y->rank, y, at));
+  struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = FUSE_ALONE};
   QUERN_TRY(walk_new(f, &walk, node->src[0], at));
   QUERN_TRY(commit_new(f, &walk));
   return set_home(f, number, node, at);
 }
 
-/* SORT, SCATTER, control and claimed composites: all sources in memory, all results written. */
+/* SORT, SCATTER, control and supported composites: all sources in memory, all results written. */
 static quern_status new_alone(struct fuse *f, struct ir_node *node) {
   int number;
-  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialise(f, node->src[i]));
-  QUERN_TRY(add_unit(f, pass_ops[node->op].kind, node, &number));
-  struct fuse_unit *unit = f->units.at[number];
+  for (int i = 0; i < node->n_src; i++) QUERN_TRY(materialize(f, node->src[i]));
+  QUERN_TRY(add_cluster(f, pass_ops[node->op].kind, node, &number));
+  struct fuse_cluster *cluster = f->clusters.at[number];
   const struct pass_index *at[QUERN_MAX_RANK];
-  bool plain = unit->space != NULL;
+  bool plain = cluster->space != NULL;
   if (plain) {
-    add_vars(unit->space, node->out[0].rank, node->out[0].dims, at);
-    QUERN_TRY(finish_space(f, unit, node->out[0].rank, &node->out[0], at));
+    add_vars(cluster->space, node->out[0].rank, node->out[0].dims, at);
+    QUERN_TRY(finish_space(f, cluster, node->out[0].rank, &node->out[0], at));
   }
   begin(f);
   for (int i = 0; i < node->n_src; i++) {
-    const struct fuse_spot *spot = fuse_spot_of(f, node->src[i]);
+    const struct fuse_node_info *info = fuse_info_of(f, node->src[i]);
     if (!base_vec_push(f->heap, &f->reads, node->src[i])) return QUERN_STATUS_MEMORY;
-    if (spot->home >= 0 && !base_vec_push(f->heap, &f->before, spot->home)) return QUERN_STATUS_MEMORY;
+    if (info->home >= 0 && !base_vec_push(f->heap, &f->before, info->home)) return QUERN_STATUS_MEMORY;
   }
-  QUERN_TRY(commit_new(f, &(struct fuse_walk){.unit = unit, .number = number, .manner = FUSE_ALONE}));
+  QUERN_TRY(commit_new(f, &(struct fuse_walk){.cluster = cluster, .number = number, .mode = FUSE_ALONE}));
   return set_home(f, number, node, plain ? at : NULL);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 /* Cost, nodes and reads of a node that floats. */
-static void summarise(struct fuse *f, const struct ir_node *node, struct fuse_spot *spot) {
+static void summarize(struct fuse *f, const struct ir_node *node, struct fuse_node_info *info) {
   int64_t work = pass_ops[node->op].cost, size = 1, reads = 0;
   for (int i = 0; i < node->n_src; i++) {
-    const struct fuse_spot *from = fuse_spot_of(f, node->src[i]);
+    const struct fuse_node_info *from = fuse_info_of(f, node->src[i]);
     bool stored = pass_is_leaf(node->src[i]->node) || from->home >= 0;
     work += stored ? 0 : from->work;
     size += stored ? 0 : from->size;
     reads += stored ? 1 : from->reads;
   }
-  spot->work = (int)BASE_MIN(work, 1 << 20);
-  spot->size = (int)BASE_MIN(size, 1 << 20);
-  spot->reads = (int)BASE_MIN(reads, 1 << 20);
+  info->work = (int)BASE_MIN(work, 1 << 20);
+  info->size = (int)BASE_MIN(size, 1 << 20);
+  info->reads = (int)BASE_MIN(reads, 1 << 20);
 }
 
 /* Ends what has grown too large to be computed in one place. */
-static quern_status limit(struct fuse *f, struct ir_node *node, struct fuse_spot *spot) {
+static quern_status limit(struct fuse *f, struct ir_node *node, struct fuse_node_info *info) {
   const int most = PASS_MOST_NODES * 3 / 4;
-  if (spot->size <= most && spot->reads <= PASS_MOST_READS) return QUERN_STATUS_OK;
-  QUERN_TRY(fuse_measure(f, node, &spot->size, &spot->reads));
-  if (spot->size <= most && spot->reads <= PASS_MOST_READS) return QUERN_STATUS_OK;
-  if (spot->size <= most) {
+  if (info->size <= most && info->reads <= PASS_MOST_READS) return QUERN_STATUS_OK;
+  QUERN_TRY(fuse_measure(f, node, &info->size, &info->reads));
+  if (info->size <= most && info->reads <= PASS_MOST_READS) return QUERN_STATUS_OK;
+  if (info->size <= most) {
     quern_tensor *widest = NULL;
     for (int i = 0; i < node->n_src; i++) {
-      const struct fuse_spot *from = fuse_spot_of(f, node->src[i]);
+      const struct fuse_node_info *from = fuse_info_of(f, node->src[i]);
       bool stored = pass_is_leaf(node->src[i]->node) || from->home >= 0;
-      if (!stored && (widest == NULL || from->reads > fuse_spot_of(f, widest)->reads)) widest = node->src[i];
+      if (!stored && (widest == NULL || from->reads > fuse_info_of(f, widest)->reads)) widest = node->src[i];
     }
-    if (widest != NULL) QUERN_TRY(materialise(f, widest));
-    QUERN_TRY(fuse_measure(f, node, &spot->size, &spot->reads));
-    if (spot->reads <= PASS_MOST_READS) return QUERN_STATUS_OK;
+    if (widest != NULL) QUERN_TRY(materialize(f, widest));
+    QUERN_TRY(fuse_measure(f, node, &info->size, &info->reads));
+    if (info->reads <= PASS_MOST_READS) return QUERN_STATUS_OK;
   }
-  return materialise(f, &node->out[0]);
+  return materialize(f, &node->out[0]);
 }
 
 /* What is stretched or seen through windows would be computed again and again: it is computed before, if that costs. */
-static quern_status settle_source(struct fuse *f, const struct ir_node *node) {
+static quern_status need_source(struct fuse *f, const struct ir_node *node) {
   const quern_tensor *y = &node->out[0];
   quern_tensor *x = node->src[0];
   int64_t copies = ir_count(y) / BASE_MAX(ir_count(x), 1);
-  while (fuse_spot_of(f, x)->home < 0 && pass_ops[x->node->op].class == PASS_CLASS_MOVE && x->node->n_src == 1)
+  while (fuse_info_of(f, x)->home < 0 && pass_ops[x->node->op].class == PASS_CLASS_MOVE && x->node->n_src == 1)
     x = x->node->src[0];
-  const struct fuse_spot *spot = fuse_spot_of(f, x);
-  if (pass_is_leaf(x->node) || spot->home >= 0 || copies < 2 || ir_count(x) <= 1) return QUERN_STATUS_OK;
-  return spot->work > (node->op == IR_WINDOW ? 2 : PASS_CHEAP) ? materialise(f, x) : QUERN_STATUS_OK;
+  const struct fuse_node_info *info = fuse_info_of(f, x);
+  if (pass_is_leaf(x->node) || info->home >= 0 || copies < 2 || ir_count(x) <= 1) return QUERN_STATUS_OK;
+  return info->work > (node->op == IR_WINDOW ? 2 : PASS_CHEAP) ? materialize(f, x) : QUERN_STATUS_OK;
 }
 
-static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse_spot *spot) {
+static quern_status take_point(struct fuse *f, struct ir_node *node, struct fuse_node_info *info) {
   for (int i = 0; i < node->n_src; i++) {
-    if (pass_needs_memory(node, i)) QUERN_TRY(materialise(f, node->src[i]));
+    if (pass_needs_memory(node, i)) QUERN_TRY(materialize(f, node->src[i]));
   }
-  if (node->op == IR_BROADCAST || node->op == IR_WINDOW) QUERN_TRY(settle_source(f, node));
-  gather_units(f, node, spot);
-  summarise(f, node, spot);
+  if (node->op == IR_BROADCAST || node->op == IR_WINDOW) QUERN_TRY(need_source(f, node));
+  gather_clusters(f, node, info);
+  summarize(f, node, info);
   bool joined = false;
   if (pass_ops[node->op].class == PASS_CLASS_MATH) {
-    if (!fusing(f, node)) return node->op == IR_CAST ? limit(f, node, spot) : new_map(f, &node->out[0]);
-    if (pass_is_widening(node)) return limit(f, node, spot); /* its source is fewer bytes to keep */
-    QUERN_TRY(try_units(f, &node->out[0], &joined));
+    if (!fusing(f, node)) return node->op == IR_CAST ? limit(f, node, info) : new_map(f, &node->out[0]);
+    if (pass_is_widening(node)) return limit(f, node, info); /* its source is fewer bytes to keep */
+    QUERN_TRY(try_clusters(f, &node->out[0], &joined));
   }
-  return joined ? QUERN_STATUS_OK : limit(f, node, spot);
+  return joined ? QUERN_STATUS_OK : limit(f, node, info);
 }
 
-/* What is kept is written by whoever computes it, and read from there: a KEEP is a view. */
-static quern_status take_keep(struct fuse *f, struct ir_node *node) {
-  QUERN_TRY(materialise(f, node->src[0]));
+/* A checkpoint is written by whoever computes it, and read from there: a CHECKPOINT is a view, and a barrier to fusion. */
+static quern_status take_checkpoint(struct fuse *f, struct ir_node *node) {
+  QUERN_TRY(materialize(f, node->src[0]));
   return new_view(f, &node->out[0], node->src[0]);
 }
 
@@ -699,8 +702,8 @@ static quern_status take(struct fuse *f, size_t place) {
   struct ir_node *node = f->order.at[place];
   const struct pass_op *op = &pass_ops[node->op];
   if (op->class == PASS_CLASS_LEAF) return QUERN_STATUS_OK;
-  if (node->op == IR_KEEP) return take_keep(f, node);
-  if (op->class != PASS_CLASS_ANCHOR) return take_point(f, node, &f->spots[place]);
+  if (node->op == IR_CHECKPOINT) return take_checkpoint(f, node);
+  if (op->class != PASS_CLASS_ANCHOR) return take_point(f, node, &f->infos[place]);
   switch ((int)op->kind) {
   case PASS_KIND_REDUCE: return take_reduce(f, node);
   case PASS_KIND_DOT: return new_dot(f, node);
@@ -715,21 +718,21 @@ static quern_status fuse_all(struct fuse *f) {
   int *users;
   QUERN_TRY(ir_topo(f->ctx, f->graph->n_roots, f->graph->roots, &f->order));
   QUERN_TRY(pass_count_users(f->graph, &f->order, &users));
-  f->spots = base_alloc_zero(f->heap, f->order.n * sizeof *f->spots);
-  for (size_t i = 0; i < f->order.n && f->spots != NULL; i++)
-    f->spots[i] = (struct fuse_spot){
+  f->infos = base_alloc_zero(f->heap, f->order.n * sizeof *f->infos);
+  for (size_t i = 0; i < f->order.n && f->infos != NULL; i++)
+    f->infos[i] = (struct fuse_node_info){
         .home = -1, .users = users[i], .last_map = -1, .last_row = -1, .last_column = -1, .family = -1};
   base_free(f->heap, users, f->order.n * sizeof *users);
-  if (f->spots == NULL) return QUERN_STATUS_MEMORY;
+  if (f->infos == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < f->options->n_unfused; i++)
-    if (f->options->unfused[i] < f->order.n) f->spots[f->options->unfused[i]].unfused = true;
-  for (size_t i = 0; i < f->graph->n_roots; i++) fuse_spot_of(f, f->graph->roots[i])->root = true;
+    if (f->options->unfused[i] < f->order.n) f->infos[f->options->unfused[i]].unfused = true;
+  for (size_t i = 0; i < f->graph->n_roots; i++) fuse_info_of(f, f->graph->roots[i])->root = true;
   QUERN_TRY(fuse_find_families(f));
   for (size_t i = 0; i < f->order.n; i++) QUERN_TRY(take(f, i));
   for (size_t i = f->order.n; i-- > 0;) { /* the last first: what they are computed from is then written on the way */
-    if (f->spots[i].root) QUERN_TRY(materialise(f, &f->order.at[i]->out[0]));
+    if (f->infos[i].root) QUERN_TRY(materialize(f, &f->order.at[i]->out[0]));
   }
-  if (f->options->on[PASS_FUSE]) QUERN_TRY(fuse_cross(f));
+  if (f->options->on[PASS_FUSE]) QUERN_TRY(fuse_column_reductions(f));
   return fuse_build(f);
 }
 
@@ -742,8 +745,8 @@ quern_status pass_fuse(struct pass_groups *groups, const struct pass_graph *grap
   quern_status status = fuse_all(&f);
   base_log(1, "pass %-9s %7zu nodes became %7zu groups in %.3f ms", pass_table[PASS_FUSE].name, f.order.n,
            groups->groups.n, (base_clock() - start) * 1e3);
-  for (size_t i = 0; i < f.units.n; i++) free_unit(&f, f.units.at[i]);
-  base_vec_fini(f.heap, &f.units);
+  for (size_t i = 0; i < f.clusters.n; i++) free_cluster(&f, f.clusters.at[i]);
+  base_vec_fini(f.heap, &f.clusters);
   base_vec_fini(f.heap, &f.families);
   base_vec_fini(f.heap, &f.visits);
   base_vec_fini(f.heap, &f.indices);
@@ -751,7 +754,7 @@ quern_status pass_fuse(struct pass_groups *groups, const struct pass_graph *grap
   base_vec_fini(f.heap, &f.before);
   base_vec_fini(f.heap, &f.stack);
   base_vec_fini(f.heap, &f.pending);
-  base_free(f.heap, f.spots, f.order.n * sizeof *f.spots);
+  base_free(f.heap, f.infos, f.order.n * sizeof *f.infos);
   ir_order_fini(ctx, &f.order);
   if (status != QUERN_STATUS_OK) pass_groups_fini(groups);
   return status;

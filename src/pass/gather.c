@@ -3,7 +3,7 @@
 ** gather(f(a, b), i) = f(gather(a, i), gather(b, i)) where i is inside, else 0: the elements that are picked are
 ** computed from elements that are picked, and nothing needs to be written to be picked from. So -log_softmax(x)[label] of
 ** a cross-entropy is computed with the row it belongs to.
-** A scatter with one index a row is a choice: scatter(a, i, u)[c] = a[c] + u where c = i, else a[c]. So is the gradient
+** A scatter with one index per row is a choice: scatter(a, i, u)[c] = a[c] + u where c = i, else a[c]. So is the gradient
 ** of such a gather, and it needs no kernel of its own.
 ** keeps: every bit
 ** tests: tests/pass/test_passes.c, tests/pass/test_fuse.c (cross-entropy)

@@ -3,8 +3,8 @@
 */
 #include "pass/pass_int.h"
 
-const char *const pass_kind_names[PASS_KIND_COUNT] = {"view", "map",     "reduce",  "dot",  "scan",
-                                                      "sort", "scatter", "control", "claim"};
+const char *const pass_kind_names[PASS_KIND_COUNT] = {"view", "map",     "reduce",  "dot",      "scan",
+                                                      "sort", "scatter", "control", "composite"};
 
 static void print_tensor(struct base_str *str, const quern_tensor *t) {
   char type[IR_TYPE_TEXT];
@@ -87,7 +87,7 @@ static void print_gemm(struct base_str *str, const struct pass_gemm *g) {
   print_matrix(str, "b", &g->b);
   print_matrix(str, "y", &g->y);
   print_matrix(str, "add", &g->add);
-  print_matrix(str, "kept", &g->kept);
+  print_matrix(str, "aux", &g->aux);
   if (g->bias != NULL) base_str_printf(str, ", bias = %%%u", g->bias->node->id);
   base_str_add(str, "\n");
 }
@@ -111,11 +111,11 @@ static void print_group(struct base_str *str, size_t number, const struct pass_g
     for (int k = 0; k < node->n_src; k++) base_str_printf(str, " %%%u", node->src[k]->node->id);
     base_str_add(str, "\n");
   }
-  for (size_t i = 0; i < group->n_stages + group->n_crosses; i++) {
+  for (size_t i = 0; i < group->n_stages + group->n_column_reductions; i++) {
     bool cross = i >= group->n_stages;
-    const struct pass_stage *stage = cross ? &group->crosses[i - group->n_stages] : &group->stages[i];
+    const struct pass_stage *stage = cross ? &group->column_reductions[i - group->n_stages] : &group->stages[i];
     const struct ir_node *node = stage->node;
-    base_str_printf(str, "  %s %%%u", cross ? "cross" : "stage", node->id);
+    base_str_printf(str, "  %s %%%u", cross ? "column" : "stage", node->id);
     print_indices(str, "of", node->src[0]->rank, (const struct pass_index *const *)stage->source);
     if (stage->other != NULL)
       print_indices(str, "and", node->src[1]->rank, (const struct pass_index *const *)stage->other);

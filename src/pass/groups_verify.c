@@ -1,4 +1,4 @@
-/* pass/groups_verify.c -- checks everything that pass.h says of groups
+/* pass/groups_verify.c -- checks everything that pass.h states about fusion groups
 ** in:    groups and the graph they compute    out: OK, or INTERNAL with what is wrong and where
 ** keeps: shares no code with the making of groups but index expressions themselves; small spaces are counted through
 ** tests: tests/pass/test_groups.c (each kind of fault is planted)
@@ -68,8 +68,8 @@ static int find_node(const struct pass_group *group, const struct ir_node *node)
 }
 
 static const struct pass_stage *find_cross(const struct pass_group *group, const struct ir_node *node) {
-  for (size_t i = 0; i < group->n_crosses; i++)
-    if (group->crosses[i].node == node) return &group->crosses[i];
+  for (size_t i = 0; i < group->n_column_reductions; i++)
+    if (group->column_reductions[i].node == node) return &group->column_reductions[i];
   return NULL;
 }
 
@@ -167,7 +167,7 @@ static quern_status check_once(struct check *c, const quern_tensor *t, const str
   return QUERN_STATUS_OK;
 }
 
-/* The same of the variables n_outer .., when t's elements are in their order. */
+/* Checks that each element of t is that of exactly one point of the variables n_outer .., when t's elements are in their order. */
 static quern_status check_inner(struct check *c, const quern_tensor *t, const struct pass_index *const *at) {
   struct pass_space *space = c->group->space;
   const struct pass_index *wanted = pass_index_of_vars(space, c->group->n_outer, (int)space->extents.n);
@@ -179,7 +179,7 @@ static quern_status check_inner(struct check *c, const quern_tensor *t, const st
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
 /* Finds the ends of the group. Nodes are in an order in which they can be computed. */
-static quern_status find_ends(struct check *c) {
+static quern_status find_epilogues(struct check *c) {
   const struct pass_group *group = c->group;
   c->ends.n = 0;
   for (size_t i = 0; i < group->n_nodes; i++) {
@@ -332,11 +332,11 @@ static quern_status check_reduction(struct check *c, const struct pass_stage *st
 }
 
 /* The reduced axes run through the outer variables in row-major order, the result's through the inner ones. */
-static quern_status check_cross(struct check *c, const struct pass_stage *cross) {
+static quern_status check_column_reduction(struct check *c, const struct pass_stage *cross) {
   const struct pass_group *group = c->group;
   const struct ir_node *node = cross->node;
   const quern_tensor *s = node->src[0];
-  FAULT(c, node->op == IR_REDUCE, "cross %s is no reduction", ir_ops[node->op].name);
+  FAULT(c, node->op == IR_REDUCE, "column reduction %s is no reduction", ir_ops[node->op].name);
   int64_t dims[QUERN_MAX_RANK];
   const struct pass_index *outer[QUERN_MAX_RANK];
   int n = 0, kept = 0;
@@ -441,7 +441,7 @@ static bool is_matrix_at(const struct pass_group *group, const struct pass_matri
   return true;
 }
 
-/* The same of an operand, through the group's nodes to what it reads. */
+/* Whether an operand is the matrix m, followed through the group's nodes to what it reads. */
 static bool is_operand(const struct pass_group *group, const struct pass_matrix *m, int side) {
   const struct pass_stage *stage = &group->stages[0];
   const quern_tensor *t = stage->node->src[side];
@@ -474,12 +474,12 @@ static bool is_result(const struct pass_group *group, const struct pass_matrix *
 static quern_status check_gemm(struct check *c) {
   const struct pass_group *group = c->group;
   const struct pass_gemm *g = group->gemm;
-  bool kept = g->kept.tensor != NULL && !g->back, is = false;
+  bool kept = g->aux.tensor != NULL && !g->back, is = false;
   for (int swapped = 0; swapped < 2 && !is; swapped++)
     is = is_operand(group, swapped ? &g->b : &g->a, 0) && is_operand(group, swapped ? &g->a : &g->b, 1) &&
-         is_result(group, &g->y, swapped) && (!kept || is_result(group, &g->kept, swapped));
+         is_result(group, &g->y, swapped) && (!kept || is_result(group, &g->aux, swapped));
   FAULT(c, is, "the matrices of its library call are not those of the contraction");
-  const quern_tensor *const reads[] = {g->add.tensor, g->back ? g->kept.tensor : NULL, g->bias};
+  const quern_tensor *const reads[] = {g->add.tensor, g->back ? g->aux.tensor : NULL, g->bias};
   for (size_t i = 0; i < BASE_COUNT(reads); i++)
     FAULT(c, reads[i] == NULL || find_in(group, reads[i]) >= 0, "its library call reads what is no in of it");
   FAULT(c, group->n_outs == (kept ? 2u : 1u), "%zu outs of a library call", group->n_outs);
@@ -525,11 +525,12 @@ static quern_status check_points(struct check *c) {
     FAULT(c, i == 0 || group->stages[i - 1].node->id < group->stages[i].node->id, "stages are out of order");
     QUERN_TRY(check_reduction(c, &group->stages[i]));
   }
-  FAULT(c, group->n_crosses == 0 || group->kind == PASS_KIND_REDUCE, "crosses without rows");
-  QUERN_TRY(find_ends(c));
-  for (size_t i = 0; i < group->n_crosses; i++) {
-    FAULT(c, i == 0 || group->crosses[i - 1].node->id < group->crosses[i].node->id, "crosses are out of order");
-    QUERN_TRY(check_cross(c, &group->crosses[i]));
+  FAULT(c, group->n_column_reductions == 0 || group->kind == PASS_KIND_REDUCE, "column reductions without rows");
+  QUERN_TRY(find_epilogues(c));
+  for (size_t i = 0; i < group->n_column_reductions; i++) {
+    FAULT(c, i == 0 || group->column_reductions[i - 1].node->id < group->column_reductions[i].node->id,
+          "column reductions are out of order");
+    QUERN_TRY(check_column_reduction(c, &group->column_reductions[i]));
   }
   if (group->kind == PASS_KIND_REDUCE)
     FAULT(c, group->n_stages > 0 && group->anchor == group->stages[0].node, "its anchor is not its first reduction");
@@ -576,7 +577,7 @@ static quern_status check_group(struct check *c) {
   }
   if (group->kind == PASS_KIND_VIEW) return check_view(c);
   bool alone = group->kind == PASS_KIND_SORT || group->kind == PASS_KIND_SCATTER || group->kind == PASS_KIND_CONTROL ||
-               group->kind == PASS_KIND_CLAIM;
+               group->kind == PASS_KIND_COMPOSITE;
   return alone ? check_alone(c) : check_points(c);
 }
 

@@ -119,10 +119,11 @@ static void hash_group(struct walk *w) {
     walk_from(w, out->tensor);
     w->hash = hash_indices(w->hash, out->tensor->rank, (const struct pass_index *const *)out->at);
   }
-  for (size_t i = 0; i < group->n_stages + group->n_crosses; i++) {
-    const struct pass_stage *stage = i < group->n_stages ? &group->stages[i] : &group->crosses[i - group->n_stages];
+  for (size_t i = 0; i < group->n_stages + group->n_column_reductions; i++) {
+    const struct pass_stage *stage =
+        i < group->n_stages ? &group->stages[i] : &group->column_reductions[i - group->n_stages];
     const struct ir_node *node = stage->node;
-    if (i == group->n_stages) w->hash = base_hash_u64(w->hash, group->n_crosses);
+    if (i == group->n_stages) w->hash = base_hash_u64(w->hash, group->n_column_reductions);
     walk_from(w, &node->out[0]);
     w->hash = hash_indices(w->hash, node->src[0]->rank, (const struct pass_index *const *)stage->source);
     if (stage->other != NULL)

@@ -1,13 +1,13 @@
-/* pass/inline.c -- composites that the device does not claim become their bodies
-** keeps: also inside sub-graphs and inside bodies; a claimed composite keeps its body as it is
+/* pass/inline.c -- composites that the device does not support become their bodies
+** keeps: also inside subgraphs and inside bodies; a supported composite keeps its body as it is
 ** tests: tests/pass/test_passes.c
 */
 #include "pass/pass_int.h"
 
 struct job {
   const struct pass_options *options;
-  struct pass_deep deep; /* for the bodies */
-  uint32_t nodes;        /* of the context before */
+  struct pass_subgraphs deep; /* for the bodies */
+  uint32_t nodes;             /* of the context before */
 };
 
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
@@ -15,9 +15,9 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
   const struct pass_options *options = job->options;
   if (node->op != IR_COMPOSITE) return ir_rebuild(node, src, out);
   QUERN_TRY(ir_rebuild(node, src, out));
-  if (options->claims != NULL && options->claims(options->target, out[0]->node)) return QUERN_STATUS_OK;
+  if (options->supports != NULL && options->supports(options->target, out[0]->node)) return QUERN_STATUS_OK;
   const struct ir_graph *body;
-  QUERN_TRY(pass_deep_graph(&job->deep, node->attrs->body, &body));
+  QUERN_TRY(pass_subgraphs_one(&job->deep, node->attrs->body, &body));
   return ir_inline_composite(node, body, src, job->nodes, out);
 }
 
@@ -26,7 +26,7 @@ quern_status pass_inline(struct pass_graph *graph, const struct pass_options *op
       .options = options, .deep = {.ctx = graph->ctx, .visit = visit, .user = &job}, .nodes = graph->ctx->n_nodes};
   base_map_init(&job.deep.graphs, &graph->ctx->heap);
   base_arena_init(&job.deep.arena, &graph->ctx->heap);
-  quern_status status = pass_deep(graph, visit, &job);
+  quern_status status = pass_subgraphs(graph, visit, &job);
   base_map_fini(&job.deep.graphs);
   base_arena_fini(&job.deep.arena);
   return status;

@@ -226,7 +226,7 @@ quern_status pass_layout(struct pass_graph *graph, const struct pass_options *op
   quern_status status = QUERN_STATUS_OK;
   if (has_movement(&job.order)) {
     status = pass_count_users(graph, &job.order, &job.users);
-    if (status == QUERN_STATUS_OK) status = pass_deep(graph, visit, &job);
+    if (status == QUERN_STATUS_OK) status = pass_subgraphs(graph, visit, &job);
     if (status == QUERN_STATUS_OK) status = absorb(graph);
     base_free(&ctx->heap, job.users, job.order.n * sizeof *job.users);
   }

@@ -8,16 +8,20 @@
 #include <stdio.h>
 
 const struct pass_info pass_table[PASS_COUNT] = {
-#define PASS(NAME, text, says) {#text, says},
+#define PASS(NAME, text, description) {#text, description},
 #include "pass/passes.def"
 #undef PASS
 };
 
 /* FUSE makes groups, not a graph: pass_fuse. */
 static pass_function *const functions[PASS_COUNT] = {
-    [PASS_CHUNK] = pass_chunk,       [PASS_INLINE] = pass_inline, [PASS_FOLD] = pass_fold,
-    [PASS_SIMPLIFY] = pass_simplify, [PASS_LAYOUT] = pass_layout, [PASS_BATCHNORM] = pass_batchnorm,
-    [PASS_PLACE] = pass_place,
+    [PASS_CHUNK] = pass_chunk,
+    [PASS_INLINE] = pass_inline,
+    [PASS_CONSTANT_FOLDING] = pass_constant_folding,
+    [PASS_SIMPLIFY] = pass_simplify,
+    [PASS_LAYOUT] = pass_layout,
+    [PASS_BATCHNORM] = pass_batchnorm,
+    [PASS_ATTENTION_VIEWS] = pass_attention_views,
 };
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
@@ -40,8 +44,8 @@ static quern_status unknown_pass(const char *name, size_t n) {
   return base_error(QUERN_STATUS_INVALID, "there is no pass '%s' HINT: a list looks like \"-%s,+layout\"", word, near);
 }
 
-quern_status pass_options_parse(struct pass_options *options, int optimise, const char *list) {
-  for (int i = 0; i < PASS_COUNT; i++) options->on[i] = optimise > 0 || i == PASS_INLINE;
+quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) {
+  for (int i = 0; i < PASS_COUNT; i++) options->on[i] = optimize > 0 || i == PASS_INLINE;
   while (list != NULL && *list != '\0') {
     size_t n = strcspn(list, ",");
     if (n > 0) {
@@ -106,7 +110,7 @@ quern_status pass_run(struct pass_graph *graph, const struct pass_options *optio
       status = run_pass(graph, options, functions[i], pass_table[i].name, &order, &reports[i]);
   }
   if (status == QUERN_STATUS_OK) status = pass_split(graph, options);
-  if (status == QUERN_STATUS_OK) status = pass_matrices(graph, options);
+  if (status == QUERN_STATUS_OK) status = pass_gemm_operands(graph, options);
   ir_order_fini(graph->ctx, &order);
   return status;
 }

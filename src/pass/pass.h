@@ -1,4 +1,4 @@
-/* pass/pass.h -- from a graph to groups: simplify it, then say which nodes make one kernel
+/* pass/pass.h -- from a graph to fusion groups: simplify it, then decide which nodes make one kernel
 ** in:    the results a program must compute       out: groups in an order in which they can run
 ** keeps: every pass keeps every bit, unless the program asked for numerics=fast; groups form a DAG
 ** see:   docs/design/002-cpu-compiler.md
@@ -10,7 +10,7 @@
 /* ---- passes on the graph (pass.c and a file each) --------------------------------------------------------------- */
 
 enum pass_id {
-#define PASS(NAME, text, says) PASS_##NAME,
+#define PASS(NAME, text, description) PASS_##NAME,
 #include "pass/passes.def"
 #undef PASS
   PASS_COUNT
@@ -18,7 +18,7 @@ enum pass_id {
 
 struct pass_info {
   const char *name; /* as in QUERN_PASS and in a program's options */
-  const char *says;
+  const char *description;
 };
 extern const struct pass_info pass_table[PASS_COUNT];
 
@@ -33,11 +33,11 @@ struct pass_options {
   const size_t *unfused;
   const struct base_target *target;
   /* True when the device has a kernel for the composite; it stays a node, and becomes a group of its own. NULL: none. */
-  bool (*claims)(const struct base_target *target, const struct ir_node *composite);
+  bool (*supports)(const struct base_target *target, const struct ir_node *composite);
 };
 
-/* All passes on at optimise=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
-quern_status pass_options_parse(struct pass_options *options, int optimise, const char *list) QUERN_NODISCARD;
+/* All passes on at optimize=1, only those without which nothing runs at 0; then a list such as "-fuse,+layout" by name. */
+quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) QUERN_NODISCARD;
 
 /* The graph that is being compiled: results, replaced by each pass. */
 struct pass_graph {
@@ -109,7 +109,7 @@ const struct pass_index *pass_index_flat(struct pass_space *space, int rank, con
 void pass_index_unflat(struct pass_space *space, const struct pass_index *flat, int rank, const int64_t *dims,
                        const struct pass_index **out);
 
-/* True when e = constant + sum of coef[v] * v: fills coef, one a variable of the space. */
+/* True when e = constant + sum of coef[v] * v: fills coef, one per variable of the space. */
 bool pass_index_affine(const struct pass_space *space, const struct pass_index *e, int64_t *coef, int64_t *constant);
 /* True when e is affine in var, others as they may be: its coefficient. */
 bool pass_index_stride(const struct pass_space *space, const struct pass_index *e, int var, int64_t *stride);
@@ -125,37 +125,38 @@ void pass_index_print(struct base_str *str, const struct pass_index *e);
 bool pass_index_source(struct pass_space *space, const struct ir_node *node, int src_number,
                        const struct pass_index *const *at, const struct pass_index **in);
 
-/* ---- rows (rows.c): of programs whose leading dimension is given at each run -------------------------------------- */
+/* ---- the dynamic batch (dynamic_batch.c): a number of rows that is given at each run --------------------------------- */
 
-/* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the leading inputs
-** only; its stride is 0 when it depends on none of them. */
-struct pass_rows {
+/* A tensor has rows when element number i belongs to row (i / stride) mod most, and depends on that row of the inputs that have the dynamic
+** batch only; its stride is 0 when it depends on none of these. */
+struct pass_dynamic_batch {
   int64_t most;
   struct base_arena arena;
-  struct base_map strides;     /* those that are not 0, by tensor */
-  struct base_map graphs;      /* sub-graphs that were met, with the strides of their params: each is looked at once */
-  struct pass_rows *outermost; /* that has them; NULL: this one */
+  struct base_map strides; /* those that are not 0, by tensor */
+  struct base_map graphs;  /* subgraphs that were met, with the strides of their params: each is looked at once */
+  struct pass_dynamic_batch *outermost; /* that has them; NULL: this one */
 };
-void pass_rows_init(struct pass_rows *rows, struct base_heap *heap, int64_t most);
-void pass_rows_fini(struct pass_rows *rows);
-/* Says what a leaf has, before pass_rows_find. */
-quern_status pass_rows_set(struct pass_rows *rows, const quern_tensor *t, int64_t stride) QUERN_NODISCARD;
-/* Finds the strides of all tensors that the roots reach, sub-graphs left out. UNSUPPORTED, with the op and its shapes, when
+void pass_dynamic_batch_init(struct pass_dynamic_batch *rows, struct base_heap *heap, int64_t most);
+void pass_dynamic_batch_fini(struct pass_dynamic_batch *rows);
+/* Sets the stride of a leaf, before pass_dynamic_batch_find. */
+quern_status pass_dynamic_batch_set(struct pass_dynamic_batch *rows, const quern_tensor *t,
+                                    int64_t stride) QUERN_NODISCARD;
+/* Finds the strides of all tensors that the roots reach, subgraphs left out. UNSUPPORTED, with the op and its shapes, when
 ** a node would mix rows. */
-quern_status pass_rows_find(struct pass_rows *rows, const struct pass_graph *graph) QUERN_NODISCARD;
-/* The same of the body of a LOOP or WHILE that the roots reached; inside is new. */
-quern_status pass_rows_body(struct pass_rows *inside, struct pass_rows *rows,
-                            const struct ir_node *node) QUERN_NODISCARD;
-int64_t pass_rows_get(const struct pass_rows *rows, const quern_tensor *t);
+quern_status pass_dynamic_batch_find(struct pass_dynamic_batch *rows, const struct pass_graph *graph) QUERN_NODISCARD;
+/* Finds the strides in the body of a LOOP or WHILE that the roots reached; inside is new. */
+quern_status pass_dynamic_batch_body(struct pass_dynamic_batch *inside, struct pass_dynamic_batch *rows,
+                                     const struct ir_node *node) QUERN_NODISCARD;
+int64_t pass_dynamic_batch_get(const struct pass_dynamic_batch *rows, const quern_tensor *t);
 /* True when it has rows that follow each other, from the first element to the last. */
-bool pass_rows_first(const struct pass_rows *rows, const quern_tensor *t);
+bool pass_dynamic_batch_is_outermost(const struct pass_dynamic_batch *rows, const quern_tensor *t);
 
-/* ---- attention in place (place.c): where a claimed attention's operands and results lie --------------------------- */
+/* ---- attention in place (attention_views.c): where a supported attention's operands and results lie --------------------------- */
 
 /* Element (n, h, t, d) is element `at + n batch + h head + t row + d` of source number `place` of the composite, or of its
 ** result where it is written; place -1: there is none. */
-struct pass_view {
-  int place;
+struct pass_operand_view {
+  int operand;
   int64_t at, batch, head, row;
 };
 enum {
@@ -173,25 +174,25 @@ struct pass_attention {
   int64_t batch, heads, kv_heads, queries, keys, width, value_width;
   bool causal, back;
   double scale;
-  struct pass_view views[PASS_VIEWS];
+  struct pass_operand_view views[PASS_VIEWS];
   int lse; /* the result that is lse; backward, the source */
 };
-/* Of attention and attention.vjp, without a mask, and of what pass_place makes of them; false of other nodes. */
+/* Reads a node attention or attention.vjp without a mask, or what pass_attention_views makes of one; false of other nodes. */
 bool pass_attention_read(const struct ir_node *composite, struct pass_attention *attention);
-bool pass_view_is_out(int view, bool back);
+bool pass_operand_view_is_out(int view, bool back);
 
-/* ---- groups (fuse.c): what one kernel computes ------------------------------------------------------------------------ */
+/* ---- fusion groups (fuse.c): what one kernel computes ------------------------------------------------------------------ */
 
 enum pass_kind {
-  PASS_KIND_VIEW,    /* out 0 is the bytes of in 0 under another shape: no kernel */
-  PASS_KIND_MAP,     /* every element of the outs by itself */
-  PASS_KIND_REDUCE,  /* reductions over the inner variables, in stages, with what is before, between and after them */
-  PASS_KIND_DOT,     /* a contraction with what is before (on its operands) and after it */
-  PASS_KIND_SCAN,    /* the anchor alone, with what is before it */
-  PASS_KIND_SORT,    /* the anchor alone */
-  PASS_KIND_SCATTER, /* the anchor alone */
-  PASS_KIND_CONTROL, /* LOOP, WHILE, IF: its sub-graphs are compiled as programs of their own */
-  PASS_KIND_CLAIM,   /* a composite the device has a kernel for */
+  PASS_KIND_VIEW,      /* out 0 is the bytes of in 0 under another shape: no kernel */
+  PASS_KIND_MAP,       /* every element of the outs by itself */
+  PASS_KIND_REDUCE,    /* reductions over the inner variables, in stages, with what is before, between and after them */
+  PASS_KIND_DOT,       /* a contraction with its prologue, on its operands, and its epilogue */
+  PASS_KIND_SCAN,      /* the anchor alone, with what is before it */
+  PASS_KIND_SORT,      /* the anchor alone */
+  PASS_KIND_SCATTER,   /* the anchor alone */
+  PASS_KIND_CONTROL,   /* LOOP, WHILE, IF: its subgraphs are compiled as programs of their own */
+  PASS_KIND_COMPOSITE, /* a composite that the device supports: it has a kernel for it */
   PASS_KIND_COUNT
 };
 extern const char *const pass_kind_names[PASS_KIND_COUNT];
@@ -204,11 +205,11 @@ struct pass_matrix {
   int64_t at, batch, row, column;
 };
 enum pass_activation { PASS_ACT_NONE, PASS_ACT_RELU, PASS_ACT_GELU_TANH };
-/* s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j]; y = act(s), and kept is s; backward, y = s act'(kept),
-** and kept is read. What the graph rounds between the sum and y is not rounded. */
+/* s[n, i, j] = sum over k of a[n, i, k] b[n, j, k] + add[n, i, j] + bias[j]; y = act(s), and aux, the auxiliary output, is the
+** pre-activation s. Backward, y = s act'(aux), and aux is an input. What the graph rounds between the sum and y is not rounded. */
 struct pass_gemm {
   int64_t batch, rows, columns, terms;
-  struct pass_matrix a, b, y, add, kept;
+  struct pass_matrix a, b, y, add, aux;
   quern_tensor *bias; /* of `columns` elements; NULL: none */
   enum pass_activation act;
   bool back;
@@ -225,15 +226,15 @@ struct pass_out {
 struct pass_group {
   enum pass_kind kind;
   struct ir_node *
-      anchor; /* of DOT, SCAN, SORT, SCATTER, CONTROL, CLAIM; of REDUCE its first reduction; of MAP the maker of out 0 */
+      anchor; /* of DOT, SCAN, SORT, SCATTER, CONTROL, COMPOSITE; of REDUCE its first reduction; of MAP the maker of out 0 */
   size_t n_nodes;
   struct ir_node **nodes; /* computed here, in increasing id; some may be computed in other groups as well */
   size_t n_ins, n_outs;
   /* Read from memory: leaves, or outs of earlier groups. Constants of one element are among them only where an op needs
-  ** memory: sources of SORT, SCATTER, CONTROL and CLAIM, and what GATHER and the like pick from. */
+  ** memory: sources of SORT, SCATTER, CONTROL and COMPOSITE, and what GATHER and the like pick from. */
   quern_tensor **ins;
   struct pass_out *outs;
-  /* The space. MAP: a variable a dim of a tensor with an element a point, of out 0 where that is written. REDUCE:
+  /* The space. MAP: one variable per dim of a tensor with one element per point, of out 0 where that is written. REDUCE:
   ** n_outer variables, then those that are reduced, both in the order of the first reduction's source. DOT: batch, rows,
   ** columns, then the terms, n_vars of each in vars[]. SCAN, SORT: the anchor's dims. Others: none (NULL). */
   struct pass_space *space;
@@ -247,13 +248,13 @@ struct pass_group {
     struct ir_node *node;
     const struct pass_index **source, **other, **result;
   } * stages;
-  /* REDUCE: reductions over the outer variables, in their row-major order, of what is computed at all points: results are over the
-  ** inner variables, and are read by nothing here but ends: nodes that are made of them and of numbers, and are outs over the
-  ** inner variables as well. Each is an out or is read by an end. */
-  size_t n_crosses;
-  struct pass_stage *crosses;
+  /* REDUCE: fused column reductions, over the outer variables in their row-major order, of what is computed at all points. Results are over
+  ** the inner variables, and are read by nothing here but their epilogue: nodes that are made of them and of numbers, and are outs over the
+  ** inner variables as well. Each is an out or is read by an epilogue node. */
+  size_t n_column_reductions;
+  struct pass_stage *column_reductions;
   const struct pass_gemm *gemm; /* of a DOT that a library does: ins and outs are what it names; NULL of others */
-  double speedup, threshold;    /* estimated gain of the group over a kernel a node, and what it had to exceed */
+  double speedup, threshold;    /* estimated gain of the group over one kernel per node, and what it had to exceed */
   uint64_t hash;                /* equal for groups that differ in which tensors they read and write only */
 };
 
@@ -263,7 +264,7 @@ struct pass_groups {
   BASE_VEC(struct pass_group *) groups;
 };
 
-/* Groups that compute every root; a root that is a leaf or a constant has none. fuse off: a group a node, except that
+/* Groups that compute every root; a root that is a leaf or a constant has none. fuse off: one group per node, except that
 ** movement, constants and casts are computed where they are used, if the op can be. Leaves and constants of more than one
 ** element are read from memory. */
 quern_status pass_fuse(struct pass_groups *groups, const struct pass_graph *graph,
@@ -279,7 +280,7 @@ quern_status pass_groups_print(struct base_str *str, const struct pass_groups *g
 ** states that it reads have in common, up to a dot. */
 void pass_group_describe(struct base_str *str, const struct pass_group *group);
 
-/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognised by the values of (epilogue.c);
+/* An elementwise op on floats, and bools as 0 and 1, of those that expressions are recognized by the values of (epilogue.c);
 ** a for others. */
 double pass_compute(enum ir_op op, double a, double b, double c);
 

@@ -34,5 +34,5 @@ quern_status pass_split(struct pass_graph *graph, const struct pass_options *opt
     many = (node->op == IR_CONCAT && node->n_src > PASS_MOST_CONCAT) || node->attrs->body != NULL;
   }
   ir_order_fini(graph->ctx, &order);
-  return many ? pass_deep(graph, visit, NULL) : QUERN_STATUS_OK;
+  return many ? pass_subgraphs(graph, visit, NULL) : QUERN_STATUS_OK;
 }

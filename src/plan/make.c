@@ -1,5 +1,5 @@
 /* plan/make.c -- the planner: tasks, order, repetitions, offsets, and the plan of it
-** see: tasks.c, order.c, remat.c, memory.c; tests: tests/plan/test_make.c
+** see: tasks.c, task_order.c, remat.c, offsets.c; tests: tests/plan/test_make.c
 */
 #include <inttypes.h>
 
@@ -16,7 +16,7 @@ static void *at_least_one(struct base_arena *arena, size_t n, size_t size) {
 struct writer {
   struct plan_job *job;
   struct base_arena *arena; /* of the plan */
-  const struct plan_life *life;
+  const struct plan_liveness *life;
   const int64_t *at; /* of each store in the arena */
   int *number;       /* of each store: its buffer, or -1 */
   struct plan *plan;
@@ -26,14 +26,14 @@ static void write_buffer(struct writer *w, int s) {
   const struct plan_store *store = &w->job->stores.at[s], *home = &w->job->stores.at[w->life->home[s]];
   struct plan_buffer *buffer = &w->plan->buffers[w->plan->n_buffers];
   *buffer = (struct plan_buffer){.tensor = store->tensor,
-                                 .place = home->place,
-                                 .at = home->place == PLAN_ARENA ? w->at[s] : home->at,
+                                 .memory = home->memory,
+                                 .at = home->memory == PLAN_ARENA ? w->at[s] : home->at,
                                  .bytes = store->bytes,
                                  .first = store->maker < 0 ? -1 : w->life->first[s],
                                  .last = w->life->last[s],
                                  .takes = -1};
   bool stays = store->maker >= 0 && !store->passes &&
-               (store->place == PLAN_STATE || store->place == PLAN_RESULT || store->over >= 0);
+               (store->memory == PLAN_STATE || store->memory == PLAN_RESULT || store->over >= 0);
   if (stays) buffer->last = (int)w->job->runs.n;
   w->number[s] = (int)w->plan->n_buffers++;
 }
@@ -44,7 +44,7 @@ static quern_status write_buffers(struct writer *w) {
   w->plan->buffers = at_least_one(w->arena, n, sizeof *w->plan->buffers);
   if (w->number == NULL || w->plan->buffers == NULL) return QUERN_STATUS_MEMORY;
   for (size_t s = 0; s < n; s++) {
-    bool used = w->life->first[s] <= w->life->last[s] || w->job->stores.at[s].place == PLAN_PARAM;
+    bool used = w->life->first[s] <= w->life->last[s] || w->job->stores.at[s].memory == PLAN_PARAM;
     w->number[s] = -1;
     if (used) write_buffer(w, (int)s);
   }
@@ -63,7 +63,8 @@ static enum plan_step_kind control_kind(const struct ir_node *node) {
 static quern_status write_step(struct writer *w, const struct plan_run *run, struct plan_step *step) {
   const struct plan_task *task = &w->job->tasks.at[run->task];
   int n = task->n_reads + task->n_writes + task->n_works;
-  *step = (struct plan_step){.kind = PLAN_COPY, .n_buffers = n, .recomputed = run->repeated || task->again};
+  *step =
+      (struct plan_step){.kind = PLAN_COPY, .n_buffers = n, .rematerialized = run->repeated || task->rematerializes};
   step->buffers = at_least_one(w->arena, (size_t)n, sizeof(int));
   if (step->buffers == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < n; i++) step->buffers[i] = w->number[run->stores[task->input < 0 ? 1 - i : i]];
@@ -102,15 +103,15 @@ static quern_status find_held(const struct writer *w, int64_t *held) {
   for (int at = 0; at < n; at++) { /* the last such reader, counted from 1 */
     const struct plan_run *run = &job->runs.at[at];
     const struct plan_task *task = &job->tasks.at[run->task];
-    bool back = !task->there && !task->again;
+    bool back = !task->there && !task->rematerializes;
     for (int i = 0; i < task->n_reads && back; i++) until[run->stores[i]] = at + 1;
   }
   for (size_t s = 0; s < job->stores.n; s++) {
     const struct plan_store *store = &job->stores.at[s];
-    if (store->maker < 0 || store->place != PLAN_ARENA || until[s] == 0) continue;
+    if (store->maker < 0 || store->memory != PLAN_ARENA || until[s] == 0) continue;
     const struct plan_task *maker = &job->tasks.at[store->maker];
     bool control = maker->input >= 0 && job->inputs[maker->input].body != NULL;
-    if (control || (!maker->there && !maker->again)) continue;
+    if (control || (!maker->there && !maker->rematerializes)) continue;
     change[w->life->first[s]] += store->room;
     change[until[s]] -= store->room;
   }
@@ -147,7 +148,7 @@ static quern_status write_plan(struct writer *w) {
   plan->memory.scratch = scratch_of(job);
   QUERN_TRY(find_held(w, &plan->memory.held));
   for (size_t s = 0; s < job->stores.n; s++)
-    if (w->number[s] >= 0 && job->stores.at[s].place == PLAN_ARENA) plan->memory.unshared += job->stores.at[s].room;
+    if (w->number[s] >= 0 && job->stores.at[s].memory == PLAN_ARENA) plan->memory.unshared += job->stores.at[s].room;
   return QUERN_STATUS_OK;
 }
 
@@ -175,14 +176,14 @@ static void offer(struct largest *l, const quern_tensor *tensor, int64_t bytes) 
   l->bytes[k] = bytes;
 }
 
-/* Those of a body, and of bodies in it: recursion is as deep as sub-graphs lie in sub-graphs. */
+/* Offers the tensors of a body, and of bodies in it: recursion is as deep as subgraphs lie in subgraphs. */
 static quern_status offer_body(struct largest *l, const struct plan *body) {
   if (body == NULL) return QUERN_STATUS_OK;
   for (size_t i = 0; i < l->bodies.n; i++)
     if (l->bodies.at[i] == body) return QUERN_STATUS_OK;
   if (!base_vec_push(l->heap, &l->bodies, body)) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < body->n_buffers; i++)
-    if (body->buffers[i].place == PLAN_ARENA) offer(l, body->buffers[i].tensor, body->buffers[i].bytes);
+    if (body->buffers[i].memory == PLAN_ARENA) offer(l, body->buffers[i].tensor, body->buffers[i].bytes);
   for (size_t i = 0; i < body->n_steps; i++) {
     QUERN_TRY(offer_body(l, body->steps[i].body));
     QUERN_TRY(offer_body(l, body->steps[i].other));
@@ -193,7 +194,7 @@ static quern_status offer_body(struct largest *l, const struct plan *body) {
 static quern_status find_largest(struct largest *l, const struct plan_job *job) {
   for (int s = 0; s < (int)job->stores.n; s++) {
     const struct plan_store *store = &job->stores.at[s];
-    if (store->place == PLAN_ARENA && store->version_of == s) offer(l, store->tensor, store->bytes);
+    if (store->memory == PLAN_ARENA && store->version_of == s) offer(l, store->tensor, store->bytes);
   }
   quern_status status = QUERN_STATUS_OK;
   for (size_t i = 0; i < job->n_inputs && status == QUERN_STATUS_OK; i++) {
@@ -229,31 +230,31 @@ static quern_status refuse(const struct plan_job *job, int64_t least) {
 }
 
 /* Lifetimes and offsets of the runs as they are now. */
-static quern_status place(struct plan_job *job, struct plan_life *life, int64_t **at, int64_t *total) {
+static quern_status place(struct plan_job *job, struct plan_liveness *life, int64_t **at, int64_t *total) {
   *at = at_least_one(&job->arena, job->stores.n, sizeof(int64_t));
   if (*at == NULL) return QUERN_STATUS_MEMORY;
-  QUERN_TRY(plan_live(job, life, &job->arena));
-  return plan_place_stores(job, life, &job->arena, 0, *at, total);
+  QUERN_TRY(plan_find_liveness(job, life, &job->arena));
+  return plan_assign_stores(job, life, &job->arena, 0, *at, total);
 }
 
 /* One way to plan, and how it went. */
 struct attempt {
   int segments;  /* of recomputation; 0: as the options say */
   bool repeat;   /* more runs may be repeated to meet the limit */
-  bool back;     /* there is a way back: something that result 0 needs is read by what it does not need */
+  bool back;     /* there is a backward pass: something that result 0 needs is read by what it does not need */
   bool fits;     /* there is a plan */
   double again;  /* seconds, as estimated, that it takes more for computing things again */
   int64_t least; /* when it does not fit: the bytes that would have done */
 };
 
-static quern_status place_within(struct plan_job *job, struct plan_life *life, int64_t **at, int64_t *total,
+static quern_status place_within(struct plan_job *job, struct plan_liveness *life, int64_t **at, int64_t *total,
                                  struct attempt *attempt) {
   int64_t scratch = scratch_of(job) + job->options->staging, limit = job->options->limit, least;
   QUERN_TRY(place(job, life, at, total));
   attempt->least = *total + scratch;
   attempt->fits = limit == 0 || attempt->least <= limit;
   if (attempt->fits || !attempt->repeat) return QUERN_STATUS_OK;
-  QUERN_TRY(plan_rematerialise(job, limit - scratch, &least, &attempt->fits));
+  QUERN_TRY(plan_rematerialize(job, limit - scratch, &least, &attempt->fits));
   attempt->least = least + scratch;
   return attempt->fits ? place(job, life, at, total) : QUERN_STATUS_OK;
 }
@@ -261,7 +262,7 @@ static quern_status place_within(struct plan_job *job, struct plan_life *life, i
 /* ---- the door ------------------------------------------------------------------------------------------------ */
 
 static quern_status make(struct plan_job *job, struct base_arena *arena, struct attempt *attempt, struct plan **plan) {
-  struct plan_life life;
+  struct plan_liveness life;
   int64_t *at, total;
   QUERN_TRY(plan_tasks(job));
   int *order = at_least_one(&job->arena, job->tasks.n, sizeof(int));
@@ -282,7 +283,7 @@ static quern_status make(struct plan_job *job, struct base_arena *arena, struct 
   if (!attempt->fits) return QUERN_STATUS_OK;
   for (size_t i = 0; i < job->runs.n; i++) {
     const struct plan_task *task = &job->tasks.at[job->runs.at[i].task];
-    if (task->again || job->runs.at[i].repeated) attempt->again += task->seconds;
+    if (task->rematerializes || job->runs.at[i].repeated) attempt->again += task->seconds;
   }
   *plan = base_arena_new(arena, struct plan);
   if (*plan == NULL) return QUERN_STATUS_MEMORY;

@@ -1,14 +1,14 @@
-/* plan/plan.h -- from groups and kernels to a plan: in which order, at which bytes, what is computed twice
+/* plan/plan.h -- from groups and kernels to a plan: in which order, at which bytes, what is rematerialized
 ** see: docs/design/002-cpu-compiler.md
 */
 #ifndef PLAN_PLAN_H
 #define PLAN_PLAN_H
 #include "kern/kern.h"
 
-/* Where a buffer of a plan lives. */
-enum plan_place {
+/* The kind of memory that a buffer of a plan lives in. */
+enum plan_memory_kind {
   PLAN_ARENA, /* offset bytes into the arena of the plan's run */
-  PLAN_PARAM, /* argument number of a plan: inputs of a program, operands of a sub-graph */
+  PLAN_PARAM, /* argument number of a plan: inputs of a program, operands of a subgraph */
   PLAN_STATE, /* offset bytes into the instance's state */
   PLAN_CONST, /* offset bytes into the program's constants */
   PLAN_RESULT /* result number of a plan: memory given by whoever runs it */
@@ -16,7 +16,7 @@ enum plan_place {
 
 struct plan_buffer {
   quern_tensor *tensor; /* NULL: workspace of a step */
-  enum plan_place place;
+  enum plan_memory_kind memory;
   int64_t at; /* offset or number */
   int64_t bytes;
   int first, last; /* steps that write it first (-1: before the run) and use it last (-1: never; n_steps: after it) */
@@ -30,13 +30,13 @@ struct plan_step {
   int kernel; /* of KERNEL: its number in the program's list of kernels */
   const struct pass_group *group;
   int n_buffers;
-  /* Numbers of plan_buffers. KERNEL: one a memory of the kernel. COPY: destination, source. Control: sources of the node,
-  ** its results, then workspaces: 8 bytes (the turn's number, the condition), the arena of whichever body runs, and of
-  ** LOOP and WHILE a second place for each carry, empty for those in place. */
+  /* Numbers of plan_buffers. KERNEL: one per memory of the kernel. COPY: destination, source. Control: sources of the node,
+  ** its results, then workspaces: 8 bytes (the iteration's number, the condition), the arena of whichever body runs, and of
+  ** LOOP and WHILE a second buffer for each carry, empty for those in place. */
   int *buffers;
   const struct ir_node *node; /* of control */
-  struct plan *body, *other;  /* plans of its sub-graphs */
-  bool recomputed;            /* a repetition, to need less memory */
+  struct plan *body, *other;  /* plans of its subgraphs */
+  bool rematerialized;        /* a repetition, to need less memory */
 };
 
 struct plan_memory {        /* bytes */
@@ -44,8 +44,8 @@ struct plan_memory {        /* bytes */
   int64_t state, constants; /* for whoever laid them out to fill in */
   int64_t bound; /* the largest sum of bytes alive at a time: no plan of these steps in this order needs less arena */
   int64_t unshared; /* what the arena would be if nothing shared memory */
-  /* Of what result 0 needs, or what repeats it, waiting for steps that it does not need (a way back, of gradients); the most at a
-  ** time. */
+  /* Activations: what steps of result 0, the forward pass, or their repetitions made and steps that result 0 does not need, the backward
+  ** pass, still read; the most at a time. */
   int64_t held;
 };
 
@@ -64,14 +64,14 @@ struct plan_input_step {
   const struct pass_group *group;
   const struct kern *kern; /* NULL: VIEW or CONTROL */
   int kernel;
-  double seconds;  /* estimated time, for rematerialisation */
-  int64_t scratch; /* bytes that each thread needs for it, beside the arena */
+  double seconds;  /* estimated time, for rematerialization */
+  int64_t scratch; /* bytes that each thread needs for it, in addition to the arena */
   struct plan *body, *other;
 };
 /* A leaf that is not given at each run: where it lies in the instance's state or in the program's constants. */
 struct plan_leaf {
   quern_tensor *tensor;
-  enum plan_place place; /* STATE or CONST */
+  enum plan_memory_kind memory; /* STATE or CONST */
   int64_t at;
 };
 struct plan_update { /* a state and its new value */
@@ -82,12 +82,13 @@ struct plan_carry { /* of a body that runs again and again: a result that is a p
 };
 struct plan_options {
   int64_t limit;   /* bytes of arena and scratch that may be used; 0: no limit */
-  int64_t staging; /* bytes of that which are used beside the two */
+  int64_t staging; /* bytes of that which are used for neither of the two */
   int64_t *least;  /* gets the smallest limit that would do when this one cannot be met; or NULL */
   bool reorder;    /* for low peak; else the order given */
   bool share;      /* buffers may share memory when not alive together; else each has its own */
   int64_t apart;   /* where they share memory: those of at most so many bytes do not, if they are few */
-  bool recompute;  /* what lies between kept tensors is made again for what result 0 does not need (again.c) */
+  bool
+      recompute; /* gradient checkpointing: what lies between checkpoints is rematerialized for the backward pass (remat_segments.c) */
   int threads;
   int64_t align; /* of buffers in the arena, a multiple of 64; 0: 64 */
   size_t n_params;
@@ -100,7 +101,7 @@ struct plan_options {
   const struct plan_update *updates;
   size_t n_carried;
   const struct plan_carry *carried; /* whose param and result may have one place: plan->in_place says which do */
-  const bool *donated;              /* one a param: its memory may be written once it is no longer read; or NULL */
+  const bool *donated;              /* one per param: its memory may be written once it is no longer read; or NULL */
 };
 
 /* Makes the plan; everything in it is allocated from arena. Results that nothing computes (a param, a constant, the

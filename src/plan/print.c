@@ -1,5 +1,5 @@
 /* plan/print.c -- a plan as text
-** A line a step: its number, what it does, the buffers it reads, and those it writes; a buffer is its place and bytes.
+** One line per step: its number, what it does, the buffers it reads, and those it writes; a buffer is its place and bytes.
 ** tests: tests/plan/test_make.c
 */
 #include <inttypes.h>
@@ -17,8 +17,8 @@ static const char *const kinds[] = {
 
 static void print_buffer(struct base_str *str, const struct plan *plan, int number) {
   const struct plan_buffer *b = &plan->buffers[number];
-  base_str_printf(str, " %s[%" PRId64, places[b->place], b->at);
-  if (b->place == PLAN_PARAM || b->place == PLAN_RESULT)
+  base_str_printf(str, " %s[%" PRId64, places[b->memory], b->at);
+  if (b->memory == PLAN_PARAM || b->memory == PLAN_RESULT)
     base_str_add(str, "]");
   else
     base_str_printf(str, "+%" PRId64 "]", b->bytes);
@@ -36,14 +36,14 @@ static void print_step(struct base_str *str, const struct plan *plan, size_t at,
   if (step->kind == PLAN_KERNEL)
     base_str_printf(str, " %d %s %s", step->kernel, pass_kind_names[step->group->kind],
                     name_of(step->group->outs[0].tensor->node));
-  if (step->recomputed) base_str_add(str, " again");
+  if (step->rematerialized) base_str_add(str, " rematerialized");
   for (int i = 0; i < n_reads; i++) print_buffer(str, plan, step->buffers[copy ? 1 : i]);
   base_str_add(str, " ->");
   for (int i = copy ? 0 : n_reads; i < (copy ? 1 : step->n_buffers); i++) print_buffer(str, plan, step->buffers[i]);
   base_str_add(str, "\n");
 }
 
-/* The depth of sub-graphs in sub-graphs is bounded by IR_MAX_DEPTH. */
+/* The depth of subgraphs in subgraphs is bounded by IR_MAX_DEPTH. */
 static void print_plan(struct base_str *str, const struct plan *plan, int indent) {
   const struct plan_memory *m = &plan->memory;
   base_str_printf(str,

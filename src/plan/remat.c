@@ -1,4 +1,4 @@
-/* plan/remat.c -- compute again instead of keeping, until the arena fits
+/* plan/remat.c -- rematerialization: computing again instead of keeping in memory, one store at a time, until the arena fits
 ** Where the most is alive, a store that is not in use there is let go, and what it was made by is repeated before its
 ** next reader, with as much of what precedes that as is gone; the one with the most bytes for the time is tried first.
 ** Steps that bring no gain are taken back. The steps do not depend on the limit: it only says where to stop, so a
@@ -21,7 +21,7 @@ struct candidate {
 struct remat {
   struct plan_job *job;
   struct base_arena arena; /* of one state */
-  struct plan_life life;
+  struct plan_liveness life;
   int *next; /* of each store: the first run after the peak that reads it, or the number of runs */
   int *gone; /* of each leaf: the run in which a new value is written over it, or the number of runs */
   int chain[MOST_CHAIN], n_chain; /* runs to be repeated, in order */
@@ -36,7 +36,7 @@ static quern_status look(struct remat *r) {
   int n = (int)job->runs.n;
   base_arena_fini(&r->arena);
   base_arena_init(&r->arena, job->heap);
-  QUERN_TRY(plan_live(job, &r->life, &r->arena));
+  QUERN_TRY(plan_find_liveness(job, &r->life, &r->arena));
   r->next = PLAN_NEW(&r->arena, int, job->stores.n);
   r->gone = PLAN_NEW(&r->arena, int, job->stores.n);
   r->mark = PLAN_NEW(&r->arena, int, n);
@@ -65,7 +65,7 @@ static int count_peaks(const struct remat *r) {
 /* Alive at the peak, and not in use there. */
 static bool is_idle(const struct remat *r, int s) {
   const struct plan_job *job = r->job;
-  if (job->stores.at[s].place != PLAN_ARENA || job->stores.at[s].tensor == NULL) return false;
+  if (job->stores.at[s].memory != PLAN_ARENA || job->stores.at[s].tensor == NULL) return false;
   if (r->life.first[s] >= r->life.peak || r->life.last[s] <= r->life.peak) return false;
   const struct plan_run *run = &job->runs.at[r->life.peak];
   const struct plan_task *task = &job->tasks.at[run->task];
@@ -79,10 +79,10 @@ static bool is_idle(const struct remat *r, int s) {
 /* The version of a store that a repetition before run q can read without more being alive at the peak, or -1. */
 static int version_at(const struct remat *r, int store, int q) {
   const struct plan_job *job = r->job;
-  const struct plan_life *life = &r->life;
+  const struct plan_liveness *life = &r->life;
   const struct plan_store *first = &job->stores.at[job->stores.at[store].version_of];
   if (first->maker < 0) return r->gone[store] >= q ? store : -1;
-  if (first->place != PLAN_ARENA) return store;
+  if (first->memory != PLAN_ARENA) return store;
   int found = -1;
   for (int v = job->stores.at[store].version_of; v >= 0; v = job->stores.at[v].next_version) {
     if (life->first[v] >= q || life->first[v] > life->last[v]) continue;
@@ -97,7 +97,7 @@ static bool can_repeat(const struct plan_job *job, int at) {
   const struct plan_task *task = &job->tasks.at[run->task];
   for (int i = 0; i < task->n_writes; i++) {
     const struct plan_store *store = &job->stores.at[run->stores[task->n_reads + i]];
-    if (store->place == PLAN_STATE || store->over >= 0) return false;
+    if (store->memory == PLAN_STATE || store->over >= 0) return false;
   }
   return true;
 }
@@ -184,7 +184,7 @@ static quern_status repeat(struct remat *r, int at, int q, int *renamed, struct 
     if (i < task->n_reads) {
       int version = version_at(r, s, q);
       made->stores[i] = renamed[s] >= 0 ? renamed[s] : version >= 0 ? version : s;
-    } else if (job->stores.at[s].place == PLAN_ARENA) {
+    } else if (job->stores.at[s].memory == PLAN_ARENA) {
       QUERN_TRY(add_version(job, s, &made->stores[i]));
       if (i < task->n_reads + task->n_writes) renamed[s] = made->stores[i];
     } else {
@@ -363,7 +363,7 @@ static quern_status take_back(struct remat *r, int at, bool *good) {
   *good = true;
   for (int i = 0; i < task->n_writes; i++) {
     int s = run.stores[task->n_reads + i];
-    if (job->stores.at[s].place != PLAN_ARENA) continue;
+    if (job->stores.at[s].memory != PLAN_ARENA) continue;
     int before = version_before(r, s, at);
     *good = *good && before >= 0;
     renamed[s] = before + 1;
@@ -445,7 +445,7 @@ static quern_status prune(struct remat *r, int64_t limit) {
     }
     if (next >= 0 && waiting < together) continue;
     int64_t total = 0;
-    if (waiting > 0) QUERN_TRY(plan_place_stores(job, &r->life, &r->arena, limit, NULL, &total));
+    if (waiting > 0) QUERN_TRY(plan_assign_stores(job, &r->life, &r->arena, limit, NULL, &total));
     waiting = 0;
     if (total <= limit) {
       if (next < 0) return QUERN_STATUS_OK;
@@ -485,7 +485,7 @@ static quern_status walk(struct remat *r, int64_t limit, int64_t under, bool has
     int64_t total;
     *lowest = BASE_MIN(*lowest, r->life.bound);
     if (r->life.bound <= next || r->life.bound < BASE_MIN(under, *least)) {
-      QUERN_TRY(plan_place_stores(r->job, &r->life, &r->arena, 0, NULL, &total));
+      QUERN_TRY(plan_assign_stores(r->job, &r->life, &r->arena, 0, NULL, &total));
       *least = BASE_MIN(*least, total);
       *fits = total <= limit;
       if (*fits) return QUERN_STATUS_OK;
@@ -496,7 +496,7 @@ static quern_status walk(struct remat *r, int64_t limit, int64_t under, bool has
   return QUERN_STATUS_OK;
 }
 
-quern_status plan_rematerialise(struct plan_job *job, int64_t limit, int64_t *least, bool *fits) {
+quern_status plan_rematerialize(struct plan_job *job, int64_t limit, int64_t *least, bool *fits) {
   struct remat r = {.job = job};
   struct saved first;
   int64_t lowest, under;

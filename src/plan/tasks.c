@@ -51,10 +51,10 @@ quern_status plan_add_store(struct plan_job *job, struct plan_store store, int *
   return base_vec_push(job->heap, &job->stores, store) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
-static quern_status add_leaf(struct tasks *b, quern_tensor *t, enum plan_place place, int64_t at, bool donated,
+static quern_status add_leaf(struct tasks *b, quern_tensor *t, enum plan_memory_kind place, int64_t at, bool donated,
                              int *number) {
   struct plan_store store = {
-      .tensor = t, .bytes = (int64_t)ir_bytes(t), .place = place, .at = at, .donated = donated, .maker = -1};
+      .tensor = t, .bytes = (int64_t)ir_bytes(t), .memory = place, .at = at, .donated = donated, .maker = -1};
   QUERN_TRY(plan_add_store(b->job, store, number));
   return bind(b, t, *number);
 }
@@ -75,8 +75,8 @@ static quern_status add_task(struct plan_job *job, int input, int n_reads, int n
   struct plan_task made = {.input = input, .n_reads = n_reads, .n_writes = n_writes, .n_works = n_works};
   made.stores = PLAN_NEW(&job->arena, int, n_reads + n_writes + n_works);
   made.alias = PLAN_NEW(&job->arena, int, n_writes);
-  made.spots = PLAN_NEW(&job->arena, int, n_reads + n_writes);
-  if (made.stores == NULL || made.alias == NULL || made.spots == NULL) return QUERN_STATUS_MEMORY;
+  made.in_place_classes = PLAN_NEW(&job->arena, int, n_reads + n_writes);
+  if (made.stores == NULL || made.alias == NULL || made.in_place_classes == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < n_writes; i++) made.alias[i] = -1;
   if (!base_vec_push(job->heap, &job->tasks, made)) return QUERN_STATUS_MEMORY;
   *task = &job->tasks.at[job->tasks.n - 1];
@@ -84,13 +84,13 @@ static quern_status add_task(struct plan_job *job, int input, int n_reads, int n
 }
 
 static quern_status add_work(struct plan_job *job, const struct plan_task *task, int64_t bytes, int *number) {
-  struct plan_store store = {.bytes = bytes, .place = PLAN_ARENA, .maker = (int)(task - job->tasks.at)};
+  struct plan_store store = {.bytes = bytes, .memory = PLAN_ARENA, .maker = (int)(task - job->tasks.at)};
   return plan_add_store(job, store, number);
 }
 
 static quern_status add_output(struct tasks *b, const struct plan_task *task, quern_tensor *t, int *number) {
   int maker = (int)(task - b->job->tasks.at);
-  struct plan_store store = {.tensor = t, .bytes = (int64_t)ir_bytes(t), .place = PLAN_ARENA, .maker = maker};
+  struct plan_store store = {.tensor = t, .bytes = (int64_t)ir_bytes(t), .memory = PLAN_ARENA, .maker = maker};
   QUERN_TRY(plan_add_store(b->job, store, number));
   return bind(b, t, *number);
 }
@@ -121,7 +121,7 @@ static quern_status kernel_task(struct tasks *b, int input) {
               kern->n_mems, n_ins, n_outs);
   QUERN_TRY(add_task(job, input, n_ins, n_outs, n_works, &task));
   task->seconds = step->seconds;
-  for (int i = 0; i < n_ins + n_outs; i++) task->spots[i] = kern->mems[i].spot;
+  for (int i = 0; i < n_ins + n_outs; i++) task->in_place_classes[i] = kern->mems[i].in_place_class;
   for (int i = 0; i < n_ins; i++) QUERN_TRY(must_find(b, group->ins[i], kern->name, &task->stores[i]));
   for (int i = 0; i < n_outs; i++) {
     QUERN_TRY(add_output(b, task, group->outs[i].tensor, &task->stores[n_ins + i]));
@@ -143,7 +143,7 @@ static quern_status control_task(struct tasks *b, int input) {
   struct plan_task *task;
   QUERN_TRY(add_task(job, input, n_in, n_out, 2 + n_carries, &task));
   task->seconds = step->seconds;
-  task->turns = n_carries > 0;
+  task->is_loop = n_carries > 0;
   for (int i = 0; i < n_in; i++) QUERN_TRY(must_find(b, node->src[i], ir_ops[node->op].name, &task->stores[i]));
   for (int i = 0; i < n_out; i++) QUERN_TRY(add_output(b, task, &node->out[i], &task->stores[n_in + i]));
   int *works = task->stores + n_in + n_out;
@@ -168,7 +168,7 @@ static quern_status step_task(struct tasks *b, int input) {
   int store;
   QUERN_TRY(must_find(b, group->ins[0], "a view", &store));
   for (size_t i = 0; i < group->n_nodes; i++)
-    if (group->nodes[i]->op == IR_KEEP) b->job->stores.at[store].kept = true;
+    if (group->nodes[i]->op == IR_CHECKPOINT) b->job->stores.at[store].checkpoint = true;
   return bind(b, group->outs[0].tensor, store);
 }
 
@@ -180,9 +180,9 @@ static quern_status place_result(struct tasks *b, size_t i) {
   int from;
   QUERN_TRY(must_find(b, job->options->results[i], "a result", &from));
   struct plan_store *store = &job->stores.at[from];
-  if (store->place != PLAN_ARENA)
-    return add_copy(job, from, (struct plan_store){.place = PLAN_RESULT, .at = (int64_t)i}, false, &job->results[i]);
-  store->place = PLAN_RESULT;
+  if (store->memory != PLAN_ARENA)
+    return add_copy(job, from, (struct plan_store){.memory = PLAN_RESULT, .at = (int64_t)i}, false, &job->results[i]);
+  store->memory = PLAN_RESULT;
   store->at = (int64_t)i;
   job->results[i] = from;
   return QUERN_STATUS_OK;
@@ -201,7 +201,7 @@ static quern_status place_results(struct tasks *b) {
   for (size_t i = 0; i < job->options->n_results; i++) {
     int from, old = carried_to(job, i);
     QUERN_TRY(must_find(b, job->options->results[i], "a result", &from));
-    bool waits = old >= 0 && job->stores.at[from].place == PLAN_ARENA;
+    bool waits = old >= 0 && job->stores.at[from].memory == PLAN_ARENA;
     job->in_place[i] = from == old;
     job->results[i] = waits ? -1 : from;
     if (!waits && !job->in_place[i]) QUERN_TRY(place_result(b, i));
@@ -224,8 +224,8 @@ static quern_status find_values(struct tasks *b, int *states, int *values) {
   for (size_t i = 0; i < job->options->n_updates; i++) {
     QUERN_TRY(must_find(b, job->options->updates[i].state, "an update", &states[i]));
     QUERN_TRY(must_find(b, job->options->updates[i].value, "an update", &values[i]));
-    if (values[i] == states[i] || job->stores.at[values[i]].place != PLAN_STATE || !is_updated(b, values[i])) continue;
-    QUERN_TRY(add_copy(job, values[i], (struct plan_store){.place = PLAN_ARENA}, false, &values[i]));
+    if (values[i] == states[i] || job->stores.at[values[i]].memory != PLAN_STATE || !is_updated(b, values[i])) continue;
+    QUERN_TRY(add_copy(job, values[i], (struct plan_store){.memory = PLAN_ARENA}, false, &values[i]));
   }
   return QUERN_STATUS_OK;
 }
@@ -296,7 +296,7 @@ static quern_status try_in_place(struct tasks *b, int state, int value, bool *do
   struct plan_store *store = &job->stores.at[value];
   int maker = store->maker;
   *done = false;
-  if (store->place != PLAN_ARENA || maker < 0 || !may_overwrite(&job->tasks.at[maker], value, state))
+  if (store->memory != PLAN_ARENA || maker < 0 || !may_overwrite(&job->tasks.at[maker], value, state))
     return QUERN_STATUS_OK;
   QUERN_TRY(mark_after(b, maker));
   for (int u = b->user_at[state]; u < b->user_at[state + 1]; u++)
@@ -309,7 +309,7 @@ static quern_status try_in_place(struct tasks *b, int state, int value, bool *do
     if (!base_vec_push(job->heap, &job->edges, edge)) return QUERN_STATUS_MEMORY;
     b->edge_at[reader] = (int)job->edges.n - 1;
   }
-  store->place = job->stores.at[state].place;
+  store->memory = job->stores.at[state].memory;
   store->at = job->stores.at[state].at;
   store->over = state;
   *done = true;
@@ -340,14 +340,14 @@ static int made_from(const struct tasks *b, int value) {
   for (int r = 0; r < task->n_reads; r++) {
     int s = task->stores[r];
     const struct plan_store *from = &job->stores.at[s];
-    bool good = plan_may_take(task, w, r) && from->place == PLAN_ARENA && from->maker >= 0 && !from->kept &&
+    bool good = plan_may_take(task, w, r) && from->memory == PLAN_ARENA && from->maker >= 0 && !from->checkpoint &&
                 from->bytes == job->stores.at[value].bytes && b->user_at[s + 1] - b->user_at[s] == 1;
     if (good && !is_asked_for(b, s)) return s;
   }
   return -1;
 }
 
-/* The same for what is added to an old value by several tasks one after another: all of them do it in its place. */
+/* Lets several tasks that add to an old value one after another do so in its place. */
 static quern_status try_chain(struct tasks *b, int state, int value, bool *done) {
   enum { MOST = 8 };
   struct plan_job *job = b->job;
@@ -395,7 +395,7 @@ static quern_status place_updates(struct tasks *b) {
   for (size_t i = 0; i < n; i++) QUERN_TRY(try_chain(b, states[i], values[i], &done[i]));
   for (size_t i = 0; i < n; i++) {
     if (done[i] || values[i] == states[i]) continue;
-    struct plan_store to = {.place = PLAN_STATE, .at = job->stores.at[states[i]].at};
+    struct plan_store to = {.memory = PLAN_STATE, .at = job->stores.at[states[i]].at};
     QUERN_TRY(add_copy(job, values[i], to, true, &copy));
   }
   return QUERN_STATUS_OK;
@@ -416,7 +416,7 @@ static quern_status find_ways(struct tasks *b) {
     QUERN_TRY(must_find(b, options->results[i], "a result", &target));
     pinned[target] = true;
   }
-  return target < 0 ? QUERN_STATUS_OK : plan_again(job, target, pinned);
+  return target < 0 ? QUERN_STATUS_OK : plan_remat_segments(job, target, pinned);
 }
 
 /* ---- the door ------------------------------------------------------------------------------------------------ */
@@ -435,7 +435,7 @@ static quern_status build(struct tasks *b) {
   }
   for (size_t i = 0; i < options->n_leaves; i++) {
     const struct plan_leaf *leaf = &options->leaves[i];
-    QUERN_TRY(add_leaf(b, leaf->tensor, leaf->place, leaf->at, false, &number));
+    QUERN_TRY(add_leaf(b, leaf->tensor, leaf->memory, leaf->at, false, &number));
   }
   for (size_t i = 0; i < job->n_inputs; i++) QUERN_TRY(step_task(b, (int)i));
   QUERN_TRY(place_results(b));

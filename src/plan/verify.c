@@ -20,7 +20,7 @@ static quern_status check_buffer(const struct plan *plan, size_t i) {
               b->at);
   QUERN_CHECK(b->takes >= -1 && b->takes < (int)plan->n_buffers, INTERNAL, "plan: buffer %zu takes over buffer %d", i,
               b->takes);
-  if (b->place != PLAN_ARENA) return QUERN_STATUS_OK;
+  if (b->memory != PLAN_ARENA) return QUERN_STATUS_OK;
   QUERN_CHECK(b->at % PLAN_ALIGN == 0, INTERNAL, "plan: buffer %zu is at %" PRId64 ", not a multiple of %d", i, b->at,
               PLAN_ALIGN);
   QUERN_CHECK(b->at + b->bytes <= plan->memory.arena, INTERNAL,
@@ -52,8 +52,8 @@ static quern_status check_step(const struct plan *plan, int at, bool *written) {
 
 /* True when two buffers share bytes. */
 static bool overlap(const struct plan_buffer *a, const struct plan_buffer *b) {
-  if (a->place != b->place || a->bytes == 0 || b->bytes == 0) return false;
-  if (a->place == PLAN_PARAM || a->place == PLAN_RESULT) return a->at == b->at;
+  if (a->memory != b->memory || a->bytes == 0 || b->bytes == 0) return false;
+  if (a->memory == PLAN_PARAM || a->memory == PLAN_RESULT) return a->at == b->at;
   return a->at < b->at + b->bytes && b->at < a->at + a->bytes;
 }
 
@@ -80,7 +80,7 @@ static quern_status check_lifetimes(const struct plan *plan, struct base_arena *
   for (int s = 0; s <= n_steps; s++) begins[s] = -1;
   for (size_t i = plan->n_buffers; i-- > 0;) {
     const struct plan_buffer *b = &plan->buffers[i];
-    if (b->place == PLAN_CONST || b->last < b->first) continue;
+    if (b->memory == PLAN_CONST || b->last < b->first) continue;
     next[i] = begins[b->first + 1];
     begins[b->first + 1] = (int)i;
   }
@@ -107,11 +107,11 @@ static quern_status check_all(const struct plan *plan, struct base_arena *arena)
   for (size_t i = 0; i < plan->n_steps; i++) QUERN_TRY(check_step(plan, (int)i, written));
   for (int i = 0; i < plan->n_params; i++) {
     const struct plan_buffer *b = &plan->buffers[plan->params[i]];
-    QUERN_CHECK(b->place == PLAN_PARAM && b->at == i, INTERNAL, "plan: param %d is not in its place", i);
+    QUERN_CHECK(b->memory == PLAN_PARAM && b->at == i, INTERNAL, "plan: param %d is not in its place", i);
   }
   for (int i = 0; i < plan->n_results; i++) {
     const struct plan_buffer *b = &plan->buffers[plan->results[i]];
-    bool placed = plan->in_place[i] ? b->place == PLAN_PARAM : b->place == PLAN_RESULT && b->at == i;
+    bool placed = plan->in_place[i] ? b->memory == PLAN_PARAM : b->memory == PLAN_RESULT && b->at == i;
     QUERN_CHECK(placed && written[plan->results[i]], INTERNAL, "plan: result %d is not written to its place", i);
   }
   return check_lifetimes(plan, arena);

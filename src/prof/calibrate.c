@@ -1,6 +1,6 @@
-/* prof/calibrate.c -- what the processor can do: fma rate, bandwidth of each level of memory, the price of a launch
+/* prof/calibrate.c -- what the CPU can do: fma rate, bandwidth of each level of memory, the price of a launch
 ** Small generated kernels, each run until it took long enough, the best of several times; the figures are kept in
-** the cache under the processor's name and the number of threads.
+** the cache under the CPU's name and the number of threads.
 ** tests: tests/prof/test_calibrate.c
 */
 #include <inttypes.h>
@@ -176,7 +176,7 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
   QUERN_TRY(make_kernels(bench, target, threads, lanes, shares));
   QUERN_TRY(
       rt_cpu.build(&bench->module, bench->heap, KERNELS, (const struct kern *const *)bench->kernels, target, &stats));
-  if (stats.compiled + stats.cached == 0) return QUERN_STATUS_OK; /* interpreted: that says nothing of the machine */
+  if (stats.compiled + stats.cached == 0) return QUERN_STATUS_OK; /* interpreted: which does not measure the machine */
   bench->in = base_alloc_zero(bench->heap, bench->bytes);
   bench->out = base_alloc_zero(bench->heap, bench->bytes);
   if (bench->in == NULL || bench->out == NULL) return QUERN_STATUS_MEMORY;
@@ -193,7 +193,7 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
     limits->bytes[i] = i == PROF_DRAM ? (int64_t)bench->bytes : 2 * shares[i] * threads * 4;
     limits->bandwidth[i] = 4.0 * (double)(shares[i] * threads) / seconds[READ + i];
   }
-  /* what a level gives, those nearer give too: a smaller figure only says that another program was at work */
+  /* what a level gives, those nearer give too: a smaller figure only means that another program was running */
   for (int i = PROF_LEVELS - 2; i >= 0; i--)
     limits->bandwidth[i] = BASE_MAX(limits->bandwidth[i], limits->bandwidth[i + 1]);
   limits->copy = 8.0 * (double)(shares[PROF_DRAM] * threads) / seconds[COPY];
@@ -202,9 +202,9 @@ static quern_status measure(struct prof_limits *limits, struct bench *bench, con
 
 /* ---- keeping -------------------------------------------------------------------------------------------- */
 
-/* The processor's name, as far as the system tells. */
-static void processor_name(char *name, size_t bytes) {
-  snprintf(name, bytes, "processor");
+/* The CPU's name, as far as the system reports it. */
+static void cpu_name(char *name, size_t bytes) {
+  snprintf(name, bytes, "CPU");
   FILE *file = fopen("/proc/cpuinfo", "r");
   if (file == NULL) return;
   char line[256];
@@ -232,11 +232,11 @@ static void print(const struct prof_limits *l, char *text, size_t bytes) {
            l->copy, l->launch, l->bytes[0], l->bytes[1], l->bytes[2], l->bytes[3]);
 }
 
-/* What the limits of this processor are stored under. */
+/* What the limits of this CPU are stored under. */
 static quern_status limits_key(char key[320], struct cg_target *target, int threads) {
   char name[256];
   QUERN_TRY(rt_cpu.target(target));
-  processor_name(name, sizeof name);
+  cpu_name(name, sizeof name);
   snprintf(key, 320, "limits %s, %s, %d threads", name, target->base.name, threads);
   return QUERN_STATUS_OK;
 }

@@ -155,7 +155,7 @@ static void add_rates(struct base_str *str, const struct row *row) {
 static const char *kind_of(const struct row *row) { return row->step->kind; }
 static const char *ops_of(const struct row *row) { return row->step->ops; }
 
-/* The rows again, those together that a text says are the same. */
+/* The rows, grouped by a text. */
 static void add_sums(struct base_str *str, const struct rows *rows, const char *title,
                      const char *(*text_of)(const struct row *row)) {
   double total = 0;

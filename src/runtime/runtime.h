@@ -7,11 +7,11 @@
 #define RUNTIME_RUNTIME_H
 #include "codegen/codegen.h"
 
-/* ---- thread pool (pool.c): short spin, then sleep ------------------------------------------------------------ */
+/* ---- thread pool (thread_pool.c): short spin, then sleep ------------------------------------------------------------ */
 
 struct rt_pool;
 
-/* How many threads a program gets when asked for none: QUERN_THREADS, else OMP_NUM_THREADS, else the processors that
+/* How many threads a program gets when asked for none: QUERN_THREADS, else OMP_NUM_THREADS, else the CPUs that
 ** affinity and the cgroup's quota leave; at least 1. */
 int rt_default_threads(void);
 
@@ -31,7 +31,7 @@ void rt_pool_run(struct rt_pool *pool, int64_t n, rt_task *task, void *arg);
 /* From now on threads that wait sleep at once instead of spinning for a while first. Before the first run. */
 void rt_pool_sleep(struct rt_pool *pool);
 
-/* A test's wish: workers yield and sleep at random moments, from this seed; 0: no more. */
+/* For tests: workers yield and sleep at random moments, from this seed; 0: no more. */
 void rt_pool_disturb(struct rt_pool *pool, uint64_t seed);
 
 /* ---- notes (cpu/notes.c): small texts that the cache keeps, such as what was measured ------------------------- */
@@ -50,7 +50,7 @@ void rt_blob_set(struct base_heap *heap, const uint64_t key[2], const void *byte
 /* A key of the compiler and the flags that the cpu device would use for a target; false when there is no compiler, or no
 ** cache, or sources are kept (QUERN_DUMP_DIR), so that nothing may be taken from the cache. */
 bool rt_compiler_key(struct base_heap *heap, const struct cg_target *target, uint64_t key[2]);
-/* A number of the file that this code was loaded from: another one after every build. False when it cannot be told. */
+/* A number of the file that this code was loaded from: another one after every build. False when it is not known. */
 bool rt_build_identity(uint64_t *identity);
 
 /* ---- devices ------------------------------------------------------------------------------------------------- */
@@ -75,11 +75,12 @@ struct rt_stats {       /* of making a module */
 
 /* What is done on a device with memory of its own, one thing after another: of an instance. Pointers to that memory are numbers to
 ** the host, which it may add to but never follow. Calls may return before what they ask for is done, download and wait excepted;
-** what goes wrong meanwhile is told by a later call. */
+** what goes wrong meanwhile is reported by a later call. */
 struct rt_stream;
 /* What a stream was asked for while it was captured, to be done again and again. */
 struct rt_graph {
-  size_t steps, bytes; /* of it; of the device that it takes beside what was allocated, as far as the driver tells */
+  size_t steps,
+      bytes; /* of it; of the device that it takes besides what was allocated, as far as the driver reports it */
 };
 struct rt_remote {
   quern_status (*open)(struct rt_stream **stream, struct base_heap *heap);
@@ -91,17 +92,17 @@ struct rt_remote {
   quern_status (*copy)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
   quern_status (*fill)(struct rt_stream *stream, void *at, int byte, size_t bytes);
   quern_status (*wait)(struct rt_stream *stream);
-  /* (optional) From now on what is asked for goes into the caller's queue of the device (a CUstream), after all that was asked for
-  ** before; NULL: into the stream's own again, after that. */
-  quern_status (*borrow)(struct rt_stream *stream, void *foreign);
+  /* (optional) From now on work goes into the caller's queue of the device (a CUstream), ordered after all earlier work; NULL: into the
+  ** stream's own queue again, ordered after that. */
+  quern_status (*set_external_stream)(struct rt_stream *stream, void *foreign);
   /* Runs all phases of kernel number k; scratch: scratch_stride bytes for each of the target's threads. */
   quern_status (*launch)(struct rt_stream *stream, struct rt_module *module, size_t k, const struct kern_launch *launch,
                          void *scratch, size_t scratch_stride);
-  /* (optional, both) Whether kernel number k was made to be launched several times at once; n such launches: mems has the memories of one
-  ** after those of another. What they write the others do not touch, and they have no scratch. */
-  bool (*joins)(const struct rt_module *module, size_t k);
-  quern_status (*launch_many)(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
-                              const struct kern_launch *launch);
+  /* (optional, both) Whether launches of kernel number k may be batched; n such launches as one: mems has the memories of one after those
+  ** of another. What they write the others do not touch, and they have no scratch. */
+  bool (*batchable)(const struct rt_module *module, size_t k);
+  quern_status (*launch_batch)(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                               const struct kern_launch *launch);
   size_t piece; /* what memory is taken in, in bytes; 0: 1 */
   /* (optional) Bytes of the device that are free, and all. */
   quern_status (*room)(int64_t *free, int64_t *total);
@@ -111,13 +112,13 @@ struct rt_remote {
   quern_status (*captured)(struct rt_stream *stream, struct rt_graph **graph);
   quern_status (*replay)(struct rt_stream *stream, const struct rt_graph *graph);
   void (*graph_free)(struct rt_stream *stream, struct rt_graph *graph);
-  /* (optional) While captured: what follows, up to the next call, is the next step, from 0 on, and need only come after those n steps. */
-  quern_status (*after)(struct rt_stream *stream, size_t n, const int *steps);
-  /* (optional, these three) An upload beside what was asked for before, which must not use that memory; what is asked for after fed comes
-  ** after all that was fed; what is fed after taken comes after all that was asked for before taken. */
-  quern_status (*feed)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
-  quern_status (*fed)(struct rt_stream *stream);
-  quern_status (*taken)(struct rt_stream *stream);
+  /* (optional) While captured: what follows, up to the next call, is the next step, from 0 on, and depends on those n steps only. */
+  quern_status (*depend_on)(struct rt_stream *stream, size_t n, const int *steps);
+  /* (optional, these three) An upload that overlaps with earlier work, which must not use that memory. After upload_fence, work waits for
+  ** all asynchronous uploads; after reuse_fence, asynchronous uploads wait for all earlier work, so that memory can be filled again. */
+  quern_status (*upload_async)(struct rt_stream *stream, void *to, const void *from, size_t bytes);
+  quern_status (*upload_fence)(struct rt_stream *stream);
+  quern_status (*reuse_fence)(struct rt_stream *stream);
   /* (optional, both) Marks the time when all before is done, as number i; the n marks' seconds since mark 0, once all is done. */
   quern_status (*mark)(struct rt_stream *stream, size_t i);
   quern_status (*marks)(struct rt_stream *stream, size_t n, double *seconds);
@@ -139,12 +140,12 @@ struct rt_device {
   /* The target kernels are made for; threads as rt_default_threads. */
   quern_status (*target)(struct cg_target *target);
   const char *usual_target; /* (of a device that may be missing) what is planned for where it is */
-  /* (optional) A program will be compiled for that target: what takes long the first time may begin, beside the caller. NULL: it was
-  ** compiled, or could not be; nothing goes on beside the caller any more. */
-  void (*ahead)(const struct cg_target *target);
-  /* (optional) Of a kernel that is a call, before it is planned: asks the library how it will be done and what it needs, and says so in
-  ** the call and its workspace. UNSUPPORTED: the library cannot do it. */
-  quern_status (*settle)(struct kern *kern, const struct cg_target *target);
+  /* (optional) A program will be compiled for that target: what takes long the first time may begin in another thread. NULL: it was
+  ** compiled, or could not be; waits for that thread. */
+  void (*preload)(const struct cg_target *target);
+  /* (optional) Of a kernel that is a library call, before it is planned: asks the library for an algorithm and its workspace, and stores
+  ** both in the call. UNSUPPORTED: the library cannot do it. */
+  quern_status (*query_algorithm)(struct kern *kern, const struct cg_target *target);
   /* (optional) Measures what it can do, which takes about a second. */
   quern_status (*measure)(struct base_heap *heap, struct rt_rates *rates);
   /* Makes kernels ready. They must live as long as the module; stats may be NULL. */
@@ -170,7 +171,7 @@ extern const struct rt_device rt_cpu, rt_interp, rt_null, rt_cuda, rt_opencl;
 /* The device of that name, or NULL; the devices by number, NULL after the last. */
 const struct rt_device *rt_device_find(const char *name);
 const struct rt_device *rt_device_get(size_t i);
-/* Whether its driver and a card are there; the error says what is missing. */
+/* Whether its driver and a card are there; the error names what is missing. */
 quern_status rt_device_probe(const struct rt_device *device, const struct base_heap *heap) QUERN_NODISCARD;
 
 #endif

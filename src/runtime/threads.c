@@ -33,8 +33,8 @@ static uint64_t number(const char *text, const char **end) {
 
 /* ---- cgroups ------------------------------------------------------------------------------------------- */
 
-/* Processors that a quota in a period amounts to, rounded up; 0: no quota. */
-static int processors_of(uint64_t quota, uint64_t period) {
+/* CPUs that a quota in a period amounts to, rounded up; 0: no quota. */
+static int cpus_of(uint64_t quota, uint64_t period) {
   if (quota == 0 || period == 0) return 0;
   uint64_t n = quota / period + (quota % period != 0);
   return n > RT_MAX_THREADS ? RT_MAX_THREADS : (int)n;
@@ -47,22 +47,22 @@ static bool read_in(const char *folder, const char *name, char *text, size_t byt
 }
 
 /* The quota of one cgroup's folder, of either version; 0: none. */
-static int folder_processors(const char *folder) {
+static int folder_cpus(const char *folder) {
   char quota[64], period[64];
   const char *end;
   if (read_in(folder, "cpu.max", quota, sizeof quota)) { /* "<quota or max> <period>" */
     uint64_t q = number(quota, &end);
-    return *end == ' ' ? processors_of(q, number(end + 1, &end)) : 0;
+    return *end == ' ' ? cpus_of(q, number(end + 1, &end)) : 0;
   }
   if (!read_in(folder, "cpu.cfs_quota_us", quota, sizeof quota)) return 0; /* -1: no quota */
   if (!read_in(folder, "cpu.cfs_period_us", period, sizeof period)) return 0;
-  return processors_of(number(quota, &end), number(period, &end));
+  return cpus_of(number(quota, &end), number(period, &end));
 }
 
 static int least(int a, int b) { return a == 0 || (b != 0 && b < a) ? b : a; }
 
 /* The least quota of the cgroup at path below root/hierarchy, and of all above it. */
-static int path_processors(const char *root, const char *hierarchy, const char *path) {
+static int path_cpus(const char *root, const char *hierarchy, const char *path) {
   char folder[PATH_BYTES];
   int top = snprintf(folder, sizeof folder, "%s/%s", root, hierarchy);
   if (top < 0 || top >= (int)sizeof folder) return 0;
@@ -71,7 +71,7 @@ static int path_processors(const char *root, const char *hierarchy, const char *
   if (n >= (int)sizeof folder) n = top;
   for (;;) {
     folder[n] = 0;
-    found = least(found, folder_processors(folder));
+    found = least(found, folder_cpus(folder));
     while (n > top && folder[n - 1] != '/') n--;
     if (n <= top) return found;
     n--; /* the slash */
@@ -88,7 +88,7 @@ static bool list_has(const char *list, const char *word) {
   }
 }
 
-int rt_cgroup_processors(const char *self, const char *root) {
+int rt_cgroup_cpus(const char *self, const char *root) {
   char text[FILE_BYTES];
   int found = 0;
   if (!read_text(self, text, sizeof text)) return 0;
@@ -99,10 +99,10 @@ int rt_cgroup_processors(const char *self, const char *root) {
     if (path) {
       *controllers++ = 0;
       *path++ = 0;
-      if (*controllers == 0) found = least(found, path_processors(root, "", path));
+      if (*controllers == 0) found = least(found, path_cpus(root, "", path));
       if (list_has(controllers, "cpu")) {
-        found = least(found, path_processors(root, controllers, path));
-        found = least(found, path_processors(root, "cpu", path));
+        found = least(found, path_cpus(root, controllers, path));
+        found = least(found, path_cpus(root, "cpu", path));
       }
     }
     line = next;
@@ -112,9 +112,7 @@ int rt_cgroup_processors(const char *self, const char *root) {
 
 /* ---- threads ------------------------------------------------------------------------------------------- */
 
-int rt_processors(void) {
-  return least(base_thread_processors(), rt_cgroup_processors("/proc/self/cgroup", "/sys/fs/cgroup"));
-}
+int rt_cpus(void) { return least(base_thread_cpu_count(), rt_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup")); }
 
 int rt_parse_threads(const char *text) {
   const char *end;
@@ -131,5 +129,5 @@ int rt_default_threads(void) {
     const char *omp = getenv("OMP_NUM_THREADS");
     n = omp ? rt_parse_threads(omp) : 0;
   }
-  return n > 0 ? n : rt_processors();
+  return n > 0 ? n : rt_cpus();
 }

@@ -49,19 +49,19 @@ static int64_t row_elements(const struct pass_group *group) {
   return BASE_MAX(ir_count(first->src[0]) / BASE_MAX(ir_count(&first->out[0]), 1), 1);
 }
 
-void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimise) {
+void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimize) {
   *sched = (struct sched){.lanes = 1, .unroll = 1, .grain = 1};
-  if (target->gpu) { /* as many tasks as there can be: neighbours work on neighbouring elements */
-    if (group->kind == PASS_KIND_MAP && optimise > 0) sched->lanes = 8;
-    if (group->kind == PASS_KIND_DOT && optimise > 0) sched_choose_tile(sched, group);
+  if (target->gpu) { /* as many tasks as there can be: neighbors work on neighboring elements */
+    if (group->kind == PASS_KIND_MAP && optimize > 0) sched->lanes = 8;
+    if (group->kind == PASS_KIND_DOT && optimize > 0) sched_choose_gpu_dot(sched, group);
     return;
   }
-  if (optimise > 0) {
+  if (optimize > 0) {
     sched->lanes = BASE_MAX(target->vector_bytes / 4, 1);
     sched->unroll = 4;
   }
-  if (group->kind == PASS_KIND_CLAIM) sched_choose_dot(sched, target, 1);
+  if (group->kind == PASS_KIND_COMPOSITE) sched_choose_dot(sched, target, 1);
   if (group->kind == PASS_KIND_MAP) sched->grain = points_a_task(group);
-  if (group->kind == PASS_KIND_DOT) sched_choose_dot(sched, target, optimise);
+  if (group->kind == PASS_KIND_DOT) sched_choose_dot(sched, target, optimize);
   if (group->kind == PASS_KIND_REDUCE) sched->grain = BASE_MAX(points_a_task(group) / row_elements(group), 1);
 }

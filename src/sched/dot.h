@@ -1,17 +1,17 @@
 /* sched/dot.h -- what the files of the contraction share
 ** y[b, m, n] = reduce over k of combine(x[b, m, k], w[b, n, k]): one flat variable for each of batch, rows, columns and
-** terms, in a space of the kernel's own. Columns are what lanes run along; rows and columns may change places.
-** see: dot.c (the loops), dot_side.c (operands), dot_micro.c (register tiles), dot_pack.c, dot_end.c (what comes after)
-**      other ways: dot_plain.c, dot_stream.c, dot_split.c; dot_tile.c (GPUs)
+** terms (M, N and K of a GEMM), in a space of the kernel's own. Columns are what lanes run along; rows and columns may be swapped.
+** see: dot.c (the loops), dot_operand.c (operands), dot_micro.c (micro-kernels), dot_pack.c, dot_epilogue.c (the epilogue)
+**      other implementations: dot_scalar.c, dot_skinny.c, dot_split_k.c; gpu_dot.c (GPUs)
 */
 #ifndef SCHED_DOT_H
 #define SCHED_DOT_H
 #include "sched/sched_int.h"
 
 /* The axes. Each is a variable of the kernel's space, flat; and each is once more two variables: DOT_INNER + axis, the
-** innermost of the group's variables that it is made of, and DOT_OUTER + axis, all others: indices that use these are
-** cut there. Behind them come the group's own variables, which stand for indices of these: epilogues are followed in terms of
-** the group's, as fusion proved them. */
+** innermost of the group's variables that it is made of, and DOT_OUTER + axis, all others: indices that use these have
+** the axis split there. Behind them come the group's own variables, which stand for indices of the axes: epilogues are followed in
+** terms of the group's variables, as fusion proved them. */
 enum {
   DOT_BATCH,
   DOT_ROW,
@@ -32,40 +32,40 @@ struct dot_axis {
 enum { DOT_BLOCK = KERN_DOT_BLOCK, DOT_PACKED_ROW = DOT_BLOCK + 16 };
 
 /* A tensor in memory whose elements lie at offset, which is affine in the rows or columns (own) and terms. */
-struct dot_place {
-  int mem;                         /* of the kernel; -1: there is no such place */
+struct dot_view {
+  int mem;                         /* of the kernel; -1: there is no such view */
   const struct pass_index *offset; /* in elements */
   int64_t own, term;               /* strides; of a result: of columns (own) and rows (term) */
 };
 
-/* A tensor in memory whose elements lie at rows + terms, each an expression of its own: windows. */
-struct dot_apart {
-  int mem; /* -1: there is no such place */
+/* A tensor in memory whose elements lie at rows + terms, each an expression of its own: windows, whose im2col address is split so. */
+struct dot_im2col {
+  int mem; /* -1: there is none */
   const struct pass_index *rows, *terms;
 };
 
 /* One operand. */
-struct dot_side {
+struct dot_operand {
   const quern_tensor *tensor;
   const struct pass_index **at;
-  int own;                /* DOT_ROW or DOT_COL */
-  unsigned cut;           /* bit x: at is cut along axis x */
-  struct dot_place place; /* when it is read as it lies in memory, in the dtype of the accumulators */
-  struct dot_apart apart; /* of rows that have no such place: the same */
-  bool packed;            /* copied to scratch before it is used */
-  bool split;             /* read at apart */
-  bool across;            /* packing reads vectors along the dim that is not contiguous when packed */
+  int own;                  /* DOT_ROW or DOT_COL */
+  unsigned split_axes;      /* bit x: `at` uses the inner and outer variables of axis x */
+  struct dot_view view;     /* when it is read as it lies in memory, in the dtype of the accumulators */
+  struct dot_im2col im2col; /* the same where no view has the rows, but two expressions */
+  bool packed;              /* copied to scratch before it is used */
+  bool reads_im2col;        /* read by im2col */
+  bool across;              /* packing reads vectors along the dim that is not contiguous when packed */
 };
 
 /* A tensor that is computed into a workspace first. */
-struct dot_kept {
+struct dot_materialized {
   const quern_tensor *tensor;
   int mem;
 };
 
-/* How the group's variables become axes: rows and columns change places; how many row variables count as batch. */
-struct dot_turn {
-  bool swap;
+/* How the group's variables become axes: whether M and N are swapped; how many row variables count as batch. */
+struct dot_orientation {
+  bool swap_mn;
   int hoisted;
 };
 
@@ -83,62 +83,62 @@ struct dot {
   int lanes;       /* of a vector of accumulators */
   struct dot_axis axis[DOT_AXES];
   int64_t batch, m, n, k; /* their sizes */
-  int n_kept;
-  struct dot_kept kept[2];
-  unsigned cut;                  /* of result and outs: bit DOT_COL, where vectors of columns never cross a run's end */
-  struct dot_side a, b;          /* the sides of rows and of columns */
+  int n_materialized;
+  struct dot_materialized materialized[2];
+  unsigned split_axes;           /* of result and outs: bit DOT_COL, where vectors of columns never cross a run's end */
+  struct dot_operand a, b;       /* the sides of rows and of columns */
   const struct pass_index **own; /* what the group's variables stand for in result and outs */
   const struct pass_index **result; /* where the contraction's result is read, over the group's variables */
   const struct pass_index ***made;  /* where the outs are computed, over the group's variables */
   const struct pass_index ***outs;  /* where the outs are written, over the axes */
-  struct dot_place c;               /* the out that sums are kept in; mem -1: scratch */
+  struct dot_view c;                /* the out that sums are kept in; mem -1: scratch */
   bool bare;                        /* c is the only out, and is the sum itself */
-  bool upright;                     /* the first out is contiguous along rows: what comes after has lanes along them */
+  bool column_major_epilogue;       /* the first out is contiguous along rows: the epilogue has lanes along them */
   bool prepacked;                   /* side b lies packed where an in was: see dot_prepack.c */
-  bool turned;                      /* tiles read side b as it lies, terms contiguous, and turn it in registers */
-  int64_t slabs;                    /* c is a workspace with the sums of each block of terms; 0: it is not */
-  int64_t slab;                     /* elements of one */
-  bool bytes;                       /* see dot_bytes.c: k counts words of four terms, terms counts terms */
+  bool b_transposed;    /* micro-kernels read side b as it lies, terms contiguous, and transpose it in registers */
+  int64_t k_splits;     /* split-K: c is a workspace of so many partial sums, one per block of terms; 0: no */
+  int64_t k_split_size; /* elements of a split's partial sums */
+  bool bytes;           /* see dot_bytes.c: k counts words of four terms, terms counts terms */
   bool unsigned_a, biased;
   int64_t terms;
-  int mr, nv;                                     /* rows and vectors of the register tile */
-  int64_t strips, panels;                         /* of mr rows, of nv vectors: the last may be smaller */
-  int64_t task_strips, task_panels, chunk_panels; /* of a task; packed at a time */
-  int64_t bunch;   /* upright: strips that are finished together, whole vectors of rows */
-  int64_t leading; /* rows here for each of the leading dimension's, which the axis of rows is made of; 0: it is not */
+  int mr, nv;                 /* rows and vectors of the register tile */
+  int64_t m_strips, n_panels; /* M-strips of mr rows, N-panels of nv vectors: the last may be smaller */
+  int64_t task_m_strips, task_n_panels, chunk_n_panels; /* of a task; packed at a time */
+  int64_t strip_group; /* column-major epilogue: strips that are finished together, whole vectors of rows */
+  int64_t batch_rows;  /* rows here for each of the dynamic batch's, which the axis of rows is made of; 0: it is not */
   const struct kern_fn *micro[2][2]; /* [smaller last strip][smaller last panel], or NULL */
   const struct kern_fn *transpose;
   const struct kern_fn *bias[2]; /* [smaller last panel], or NULL */
 };
 
-/* ---- dot_side.c */
+/* ---- dot_operand.c */
 
-/* Gives the kernel its space, operands, outs and the workspaces of what is kept. */
+/* Gives the kernel its space, operands, outs and the workspaces of what is materialized. */
 quern_status dot_setup(struct dot *d, struct sched_job *job) QUERN_NODISCARD;
 void dot_fini(struct dot *d);
 bool dot_is_movement(const struct ir_node *node);
 /* The memory that an operand lies in, moved or not, and its offset there, over flat axes; mem -1: it is computed. Strides are
 ** not given. */
-struct dot_place dot_find_place(struct dot *d, const struct dot_side *side);
+struct dot_view dot_find_view(struct dot *d, const struct dot_operand *side);
 
 /* ---- dot_alias.c */
 
-/* Finds which outs may take the memory of which ins: of those that only what comes after the contraction reads. Sums grow in
+/* Finds which outs may take the memory of which ins: of those that only the epilogue reads. Sums grow in
 ** scratch, not in an out, where that lets a state or a carry be updated in its place. */
 quern_status dot_alias(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_micro.c */
 
-/* The function that computes rows x vectors sums over kb terms:
+/* The micro-kernel: the function that computes a register tile of rows x vectors sums over kb terms:
 ** memories a, b, c, and of biased bytes what the sums start with; scalars kb, a's row stride, b's term stride, c's row
 ** stride, add (0: c is written, 1: added to), the lanes of the last vector that count when `partial`, and the number of the
 ** first term. a's terms and b's and c's columns are contiguous. b's term stride is ldb whatever the scalar says, unless
-** ldb is 0. Where side a is split, there is a memory a row in the place of a, and terms lie where its apart says. */
+** ldb is 0. Where side a is read by im2col, there is one memory per row instead of a, and terms lie where its im2col address has them. */
 enum { DOT_KB, DOT_LDA, DOT_LDB, DOT_LDC, DOT_ADD, DOT_TAIL, DOT_PC, DOT_SCALARS };
-const struct kern_fn *dot_micro(struct dot *d, int rows, int vectors, bool partial, int64_t ldb);
+const struct kern_fn *dot_micro_kernel(struct dot *d, int rows, int vectors, bool partial, int64_t ldb);
 
-/* The same where b's terms are contiguous and the scalar is the stride of its columns; d->lanes columns. */
-const struct kern_fn *dot_micro_turned(struct dot *d, int rows);
+/* The micro-kernel for a b whose terms are contiguous, where the scalar is the stride of its columns; d->lanes columns. */
+const struct kern_fn *dot_micro_kernel_transposed(struct dot *d, int rows);
 
 /* acc after one more term. */
 kern_id dot_term(const struct dot *d, struct kern_builder *b, kern_id acc, kern_id x, kern_id y);
@@ -150,7 +150,7 @@ kern_id dot_term(const struct dot *d, struct kern_builder *b, kern_id acc, kern_
 const struct kern_fn *dot_transpose(struct dot *d);
 int dot_transpose_size(const struct dot *d);
 /* Turns size values of as many lanes in registers. */
-void dot_turn_square(struct kern_builder *b, int size, kern_id *x);
+void dot_transpose_square(struct kern_builder *b, int size, kern_id *x);
 
 /* Packs kb terms from term pc on of rows first .. end - 1 of side a, as rows of length DOT_PACKED_ROW. */
 void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id dst, kern_id first,
@@ -159,15 +159,15 @@ void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *va
 void dot_pack_panel(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id dst, kern_id panel,
                     int vectors, int tail, kern_id pc, int64_t kb);
 
-/* ---- dot_end.c */
+/* ---- dot_epilogue.c */
 
 /* Sets an axis, for indices that are cut as said: a scalar, or the first of as many lanes. */
 void dot_set(const struct dot *d, struct kern_builder *b, struct kern_values *values, unsigned cut, int axis,
              kern_id value, int lanes, kern_id active);
-/* The same of an axis that is cut, by its parts. */
+/* Sets an axis that is split, by its outer and inner variable. */
 void dot_set_parts(struct kern_values *values, int axis, kern_id outer, kern_id inner, int lanes, kern_id active);
 /* Memory from the element on that the variables stand for. */
-kern_id dot_at_place(struct kern_builder *b, struct kern_values *values, const struct dot_place *place);
+kern_id dot_view_mem(struct kern_builder *b, struct kern_values *values, const struct dot_view *place);
 
 /* Values for one function: ins and what is kept are bound to memory. */
 quern_status dot_values(struct dot *d, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
@@ -175,17 +175,17 @@ quern_status dot_values(struct dot *d, struct kern_builder *b, struct kern_value
 /* The outs at the point that is set, from the sum there, `active` lanes of which count (KERN_NONE: all). */
 void dot_finish(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id sum, kern_id active);
 
-/* ---- dot_keep.c */
+/* ---- dot_materialize.c */
 
 /* The phases that compute what is kept. */
-quern_status dot_keep(struct dot *d) QUERN_NODISCARD;
+quern_status dot_materialize(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_choose.c */
 
 /* The product of the extents of a group's variables, n from the first. */
 int64_t dot_extents(const struct pass_group *group, int first, int n);
 /* From the layout of the group's first out; but windows are rows where what they meet is packed ahead. */
-quern_status dot_choose_turn(const struct sched_job *job, struct dot_turn *turn) QUERN_NODISCARD;
+quern_status dot_choose_orientation(const struct sched_job *job, struct dot_orientation *turn) QUERN_NODISCARD;
 
 /* True when an operand is windows of something, moved. */
 bool dot_has_windows(const struct pass_group *group, const quern_tensor *t);
@@ -202,20 +202,20 @@ quern_status dot_find_bytes(struct dot *d) QUERN_NODISCARD;
 struct dot_word {
   kern_id at;
   int lanes;
-  bool cut;
+  bool partial;
 };
 /* The words of a side at the point that is set, but for the terms. */
-kern_id dot_words(struct dot *d, struct kern_builder *b, struct kern_values *values, const struct dot_side *side,
+kern_id dot_words(struct dot *d, struct kern_builder *b, struct kern_values *values, const struct dot_operand *side,
                   const struct dot_word *word, int lanes);
 /* The function that gives what the sums of a packed panel start with. */
 const struct kern_fn *dot_bias(struct dot *d, int vectors);
 
-/* ---- dot_split.c */
+/* ---- dot_split_k.c */
 
-/* Makes c a workspace with a slab a block of terms. */
-void dot_make_slabs(struct dot *d);
-/* The phase that adds the slabs in order, and makes the outs. */
-quern_status dot_add_slabs(struct dot *d) QUERN_NODISCARD;
+/* Split-K: makes c a workspace with one partial sum per block of terms. */
+void dot_make_split_k(struct dot *d);
+/* Split-K: the phase that adds the partial sums in order, and makes the outs. */
+quern_status dot_add_split_k(struct dot *d) QUERN_NODISCARD;
 
 /* A few sums of very many terms: blocks of terms side by side in lanes. */
 bool dot_is_inner(const struct dot *d);
@@ -228,24 +228,24 @@ int64_t dot_packed_count(const struct dot *d);
 kern_id dot_packed_at(const struct dot *d, struct kern_builder *b, kern_id batch, kern_id panel, kern_id pc,
                       int64_t kb);
 
-/* ---- dot_stream.c */
+/* ---- dot_skinny.c */
 
 /* Few rows, and a large side b as it lies. */
-bool dot_is_stream(const struct dot *d);
-quern_status dot_stream(struct dot *d) QUERN_NODISCARD;
+bool dot_is_skinny(const struct dot *d);
+quern_status dot_skinny(struct dot *d) QUERN_NODISCARD;
 
-/* ---- dot_tile.c */
+/* ---- gpu_dot.c */
 
 /* On a GPU: large enough for tiles. */
 bool dot_is_tiled(const struct dot *d);
-quern_status dot_tile(struct dot *d) QUERN_NODISCARD;
+quern_status gpu_dot(struct dot *d) QUERN_NODISCARD;
 
-/* ---- dot_plain.c */
+/* ---- dot_scalar.c */
 
 /* The sum over terms lo .. hi - 1, one chain, at the point that is set. */
 kern_id dot_chain(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id lo, kern_id hi);
 
 /* Scalar loops in the same order. */
-quern_status dot_plain(struct dot *d) QUERN_NODISCARD;
+quern_status dot_scalar(struct dot *d) QUERN_NODISCARD;
 
 #endif

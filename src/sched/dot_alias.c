@@ -25,7 +25,7 @@ static quern_status find_operands(const struct pass_group *group, struct base_ar
   return QUERN_STATUS_OK;
 }
 
-/* Builds what comes after the contraction at one point, in a kernel of its own; from its loads and stores come the
+/* Builds the epilogue at one point, in a kernel of its own; from its loads and stores come the
 ** spots. */
 static quern_status look_after(const struct dot *d, struct kern *trial, struct kern_mem *mems) {
   struct dot copy = *d;
@@ -45,17 +45,19 @@ static quern_status look_after(const struct dot *d, struct kern *trial, struct k
   }
   dot_finish(&copy, &b, values, kern_const_bits(&b, d->acc, 1, 0), KERN_NONE);
   quern_status status = d->space->failed ? QUERN_STATUS_MEMORY : trial->failed;
-  if (status == QUERN_STATUS_OK) sched_spots(mems, (int)d->group.n_ins, (int)d->group.n_outs, NULL, b.fn);
+  if (status == QUERN_STATUS_OK) sched_find_in_place(mems, (int)d->group.n_ins, (int)d->group.n_outs, NULL, b.fn);
   kern_values_free(values);
   return status == QUERN_STATUS_INTERNAL ? QUERN_STATUS_OK
                                          : status; /* what cannot be built at any point has no spots */
 }
 
-/* True when a memory that is kept from turn to turn, or from run to run, could be taken by the out. */
+/* True when the out could take a memory that lasts from iteration to iteration, or from run to run. */
 static bool is_kept(const struct pass_group *group, const struct kern_mem *mems, int out) {
   for (size_t i = 0; i < group->n_ins; i++) {
     enum ir_op op = group->ins[i]->node->op;
-    if (mems[i].spot != 0 && mems[i].spot == mems[out].spot && (op == IR_STATE || op == IR_PARAM)) return true;
+    if (mems[i].in_place_class != 0 && mems[i].in_place_class == mems[out].in_place_class &&
+        (op == IR_STATE || op == IR_PARAM))
+      return true;
   }
   return false;
 }
@@ -74,9 +76,9 @@ quern_status dot_alias(struct dot *d) {
   kern_free(trial);
   if (status != QUERN_STATUS_OK) return status;
   for (size_t i = 0; i < group->n_ins; i++)
-    if (read[i]) mems[i].spot = 0;
+    if (read[i]) mems[i].in_place_class = 0;
   if (d->c.mem >= 0 && is_kept(group, mems, d->c.mem)) d->c.mem = -1;
-  if (d->c.mem >= 0) mems[d->c.mem].spot = 0;
+  if (d->c.mem >= 0) mems[d->c.mem].in_place_class = 0;
   for (int out = (int)group->n_ins; out < n; out++) mems[out].alias = -1; /* the spots say it all */
   return QUERN_STATUS_OK;
 }

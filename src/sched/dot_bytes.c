@@ -10,7 +10,7 @@
 #include "sched/dot.h"
 
 /* The bytes that an operand is cast from, moved or not; NULL when there is no such cast. */
-static const quern_tensor *bytes_of(struct dot *d, const struct dot_side *side, const struct pass_index **at) {
+static const quern_tensor *bytes_of(struct dot *d, const struct dot_operand *side, const struct pass_index **at) {
   const struct pass_index *in[QUERN_MAX_RANK];
   const quern_tensor *t = side->tensor;
   for (int k = 0; k < t->rank; k++) at[k] = side->at[k];
@@ -18,15 +18,15 @@ static const quern_tensor *bytes_of(struct dot *d, const struct dot_side *side, 
     t = t->node->src[0];
     for (int k = 0; k < t->rank; k++) at[k] = in[k];
   }
-  if (t->node->op != IR_CAST || (side->cut >> DOT_TERM & 1) != 0) return NULL;
+  if (t->node->op != IR_CAST || (side->split_axes >> DOT_TERM & 1) != 0) return NULL;
   t = t->node->src[0];
   return t->dtype == QUERN_DTYPE_I8 || t->dtype == QUERN_DTYPE_U8 ? t : NULL;
 }
 
-static bool set_bytes(struct dot *d, struct dot_side *side, const quern_tensor *t, const struct pass_index **at) {
+static bool set_bytes(struct dot *d, struct dot_operand *side, const quern_tensor *t, const struct pass_index **at) {
   side->tensor = t;
   side->at = base_arena_copy(&d->arena, at, (size_t)(t->rank + 1) * sizeof *at);
-  side->place.mem = -1;
+  side->view.mem = -1;
   return side->at != NULL;
 }
 
@@ -48,14 +48,14 @@ quern_status dot_find_bytes(struct dot *d) {
 
 /* ---- words ------------------------------------------------------------------------------------------------ */
 
-static kern_id bytes_at(struct dot *d, struct kern_values *values, const struct dot_side *side) {
+static kern_id bytes_at(struct dot *d, struct kern_values *values, const struct dot_operand *side) {
   (void)d;
   return kern_values_get(values, side->tensor, side->tensor->rank, side->at);
 }
 
 /* lanes words in a row from word number `word` on; bytes behind the last term are 0. */
 static kern_id words_along(struct dot *d, struct kern_builder *b, struct kern_values *values,
-                           const struct dot_side *side, kern_id word, int lanes, bool cut) {
+                           const struct dot_operand *side, kern_id word, int lanes, bool cut) {
   kern_id first = kern_mul(b, word, kern_index(b, 4)), left = kern_sub(b, kern_index(b, d->terms), first);
   kern_id active = cut || d->terms % 4 != 0 ? kern_min(b, left, kern_index(b, 4 * lanes)) : KERN_NONE;
   kern_values_set(values, DOT_TERM, first, 4 * lanes, active);
@@ -71,7 +71,7 @@ static kern_id words_along(struct dot *d, struct kern_builder *b, struct kern_va
 
 /* Word number `word` of as many rows or columns as the values have lanes. */
 static kern_id words_across(struct dot *d, struct kern_builder *b, struct kern_values *values,
-                            const struct dot_side *side, kern_id word, int lanes) {
+                            const struct dot_operand *side, kern_id word, int lanes) {
   kern_id first = kern_mul(b, word, kern_index(b, 4)), sum = KERN_NONE;
   for (int i = 0; i < 4; i++) {
     kern_id term = kern_add(b, first, kern_index(b, i));
@@ -88,9 +88,9 @@ static kern_id words_across(struct dot *d, struct kern_builder *b, struct kern_v
   return sum;
 }
 
-kern_id dot_words(struct dot *d, struct kern_builder *b, struct kern_values *values, const struct dot_side *side,
+kern_id dot_words(struct dot *d, struct kern_builder *b, struct kern_values *values, const struct dot_operand *side,
                   const struct dot_word *word, int lanes) {
-  kern_id x = word->lanes > 1 ? words_along(d, b, values, side, word->at, lanes, word->cut)
+  kern_id x = word->lanes > 1 ? words_along(d, b, values, side, word->at, lanes, word->partial)
                               : words_across(d, b, values, side, word->at, lanes);
   if (!d->biased || side != &d->a) return x;
   return kern_bin(b, KERN_XOR, x, kern_const_i(b, QUERN_DTYPE_I32, lanes, (int32_t)0x80808080));

@@ -1,4 +1,4 @@
-/* sched/dot_micro.c -- register tiles: rows x vectors sums in registers over the terms of a block
+/* sched/dot_micro.c -- micro-kernels: a register tile, rows x vectors sums in registers, over the terms of a block
 ** keeps: each sum is one chain in the order of the terms, so that tiles of every size give the same bits
 ** needs: rows * vectors accumulators, the vectors of b and one of a fit the registers; dot_choose.c sees to it
 ** tests: tests/sched/test_dot.c
@@ -43,7 +43,7 @@ static kern_id load_right(const struct tile *t, kern_id at, int v) {
 static kern_id left_at(const struct tile *t, kern_id k) {
   if (t->values == NULL) return k;
   kern_values_set(t->values, DOT_TERM, kern_add(t->b, t->scalar[DOT_PC], k), 1, KERN_NONE);
-  return kern_values_first(t->values, t->d->a.apart.terms);
+  return kern_values_first(t->values, t->d->a.im2col.terms);
 }
 
 /* One term: all sums of the tile. */
@@ -109,7 +109,7 @@ static bool begin(struct tile *t, const char *kind) {
   snprintf(name, sizeof name, "dot_%s_%s_%s_%dx%d%s%s", ir_reduce_names[d->reduce], ir_combine_names[d->combine],
            d->bytes ? "bytes" : base_dtypes[d->acc].name, t->rows, t->vectors * d->lanes, kind,
            t->partial ? "_part" : "");
-  int lefts = d->a.split ? t->rows : 1;
+  int lefts = d->a.reads_im2col ? t->rows : 1;
   quern_dtype dtypes[MOST + 3];
   for (int i = 0; i < lefts + 3; i++) dtypes[i] = d->acc;
   t->b->kern = d->job->kern;
@@ -119,7 +119,7 @@ static bool begin(struct tile *t, const char *kind) {
   for (int i = 0; i < lefts; i++) t->row[i] = kern_mem(t->b, i);
   t->right = kern_mem(t->b, lefts);
   t->result = kern_mem(t->b, lefts + 1);
-  for (int i = 0; i < t->rows && !d->a.split; i++)
+  for (int i = 0; i < t->rows && !d->a.reads_im2col; i++)
     t->row[i] = kern_at(t->b, t->row[0], kern_mul_i(t->b, t->scalar[DOT_LDA], i));
   kern_id start = kern_neutral(t->b, d->reduce, d->acc, d->lanes);
   for (int i = 0; i < t->rows * t->vectors; i++) {
@@ -138,11 +138,11 @@ static void end(const struct tile *t) {
   }
 }
 
-const struct kern_fn *dot_micro(struct dot *d, int rows, int vectors, bool partial, int64_t ldb) {
+const struct kern_fn *dot_micro_kernel(struct dot *d, int rows, int vectors, bool partial, int64_t ldb) {
   struct kern_builder b;
   struct tile t = {.d = d, .b = &b, .rows = rows, .vectors = vectors, .partial = partial, .ldb = ldb};
-  if (!begin(&t, d->a.split ? "_windows" : ldb > 0 ? "_packed" : "")) return NULL;
-  if (d->a.split && kern_values_new(&t.values, &b, d->job->ctx, d->space) != QUERN_STATUS_OK) {
+  if (!begin(&t, d->a.reads_im2col ? "_windows" : ldb > 0 ? "_packed" : "")) return NULL;
+  if (d->a.reads_im2col && kern_values_new(&t.values, &b, d->job->ctx, d->space) != QUERN_STATUS_OK) {
     d->job->kern->failed = QUERN_STATUS_MEMORY;
     return NULL;
   }
@@ -152,9 +152,9 @@ const struct kern_fn *dot_micro(struct dot *d, int rows, int vectors, bool parti
   return b.fn;
 }
 
-/* ---- side b turned in registers -------------------------------------------------------------------------- */
+/* ---- side b transposed in registers -------------------------------------------------------------------------- */
 
-static void turned_term(const struct tile *t, kern_id k, kern_id right) {
+static void transposed_term(const struct tile *t, kern_id k, kern_id right) {
   for (int i = 0; i < t->rows; i++) {
     kern_id x = kern_splat(t->b, kern_load(t->b, t->row[i], k, 1), t->d->lanes);
     kern_set(t->b, t->acc[i], dot_term(t->d, t->b, kern_get(t->b, t->acc[i]), x, right));
@@ -162,28 +162,28 @@ static void turned_term(const struct tile *t, kern_id k, kern_id right) {
 }
 
 /* Element k of column j. */
-static kern_id turned_at(const struct tile *t, int j, kern_id k) {
+static kern_id transposed_at(const struct tile *t, int j, kern_id k) {
   return kern_add(t->b, kern_mul(t->b, kern_index(t->b, j), t->scalar[DOT_LDB]), k);
 }
 
-const struct kern_fn *dot_micro_turned(struct dot *d, int rows) {
+const struct kern_fn *dot_micro_kernel_transposed(struct dot *d, int rows) {
   int lanes = d->lanes;
   struct kern_builder builder, *b = &builder;
   struct tile t = {.d = d, .b = b, .rows = rows, .vectors = 1};
   if (!begin(&t, "_turned")) return NULL;
   kern_id kb = t.scalar[DOT_KB], whole = kern_sub(b, kb, kern_imod(b, kb, lanes)), x[MOST];
   kern_id k = kern_for(b, kern_index(b, 0), whole, lanes);
-  for (int j = 0; j < lanes; j++) x[j] = kern_load(b, t.right, turned_at(&t, j, k), lanes);
-  dot_turn_square(b, lanes, x);
-  for (int j = 0; j < lanes; j++) turned_term(&t, kern_add(b, k, kern_index(b, j)), x[j]);
+  for (int j = 0; j < lanes; j++) x[j] = kern_load(b, t.right, transposed_at(&t, j, k), lanes);
+  dot_transpose_square(b, lanes, x);
+  for (int j = 0; j < lanes; j++) transposed_term(&t, kern_add(b, k, kern_index(b, j)), x[j]);
   kern_end(b);
   kern_id column = kern_local(b, d->acc, lanes);
   k = kern_for(b, whole, kb, 1);
   for (int j = 0; j < lanes; j++) {
-    kern_id element = kern_load(b, t.right, turned_at(&t, j, k), 1);
+    kern_id element = kern_load(b, t.right, transposed_at(&t, j, k), 1);
     kern_store(b, column, kern_index(b, j), element);
   }
-  turned_term(&t, k, kern_load(b, column, kern_index(b, 0), lanes));
+  transposed_term(&t, k, kern_load(b, column, kern_index(b, 0), lanes));
   kern_end(b);
   end(&t);
   return b->fn;

@@ -1,7 +1,7 @@
-/* sched/dot_pack.c -- copies of operands in the form that register tiles read
-** Side a: rows of terms. Side b: panels, terms of vectors of columns. What comes before the contraction is computed
-** here. Vectors are read along the axis that is contiguous in memory; where that is not the one that is contiguous when
-** packed, squares of T x T elements are transposed in registers. An axis of several variables may be cut into runs, in
+/* sched/dot_pack.c -- packing: copies of operands in the order in which micro-kernels read them
+** Side a: rows of terms. Side b: N-panels, terms of vectors of columns. The prologue, what is fused before the contraction,
+** is computed here. Vectors are read along the axis that is contiguous in memory; where that is not the one that is contiguous when
+** packed, squares of T x T elements are transposed in registers. An axis of several variables may be split into runs, in
 ** each of which the innermost variable counts up.
 ** tests: tests/sched/test_dot.c
 */
@@ -28,7 +28,7 @@ static void exchange(struct kern_builder *b, int size, int h, kern_id *x) {
   }
 }
 
-void dot_turn_square(struct kern_builder *b, int size, kern_id *x) {
+void dot_transpose_square(struct kern_builder *b, int size, kern_id *x) {
   for (int h = size / 2; h >= 1; h /= 2) exchange(b, size, h, x);
 }
 
@@ -48,7 +48,7 @@ const struct kern_fn *dot_transpose(struct dot *d) {
   for (int r = 0; r < size; r++) kern_prefetch(b, src, kern_add(b, later, kern_mul_i(b, src_stride, r)));
   for (int r = 0; r < size; r++)
     x[r] = kern_load(b, src, kern_add(b, from, kern_mul(b, kern_index(b, r), src_stride)), size);
-  dot_turn_square(b, size, x);
+  dot_transpose_square(b, size, x);
   for (int r = 0; r < size; r++) kern_store(b, dst, kern_mul(b, kern_add(b, from, kern_index(b, r)), dst_stride), x[r]);
   kern_end(b);
   return fn;
@@ -60,7 +60,7 @@ struct pack {
   struct dot *d;
   struct kern_builder *b;
   struct kern_values *values;
-  const struct dot_side *side;
+  const struct dot_operand *side;
   kern_id dst, pc;
   int64_t kb;
   struct dot_word word; /* of bytes: takes the place of the axis of terms */
@@ -70,7 +70,7 @@ static void set(struct pack *p, int axis, kern_id value, int lanes, kern_id acti
   if (axis == DOT_TERM && p->d->bytes)
     p->word = (struct dot_word){value, lanes, active != KERN_NONE};
   else
-    dot_set(p->d, p->b, p->values, p->side->cut, axis, value, lanes, active);
+    dot_set(p->d, p->b, p->values, p->side->split_axes, axis, value, lanes, active);
 }
 
 /* The operand at the point that is set, in the dtype of accumulators. */
@@ -150,7 +150,7 @@ static void each_run(struct pack *p, int axis, kern_id base, kern_id count, each
 static void along(struct pack *p, int axis, kern_id base, kern_id count, each_vector *each, const void *arg) {
   struct kern_builder *b = p->b;
   int64_t lanes = p->d->lanes, n;
-  if ((p->side->cut >> axis & 1) != 0) {
+  if ((p->side->split_axes >> axis & 1) != 0) {
     each_run(p, axis, base, count, each, arg);
     return;
   }
@@ -205,13 +205,13 @@ static void pack_slowly(struct pack *p, const struct box *box, kern_id o_lo, ker
 static void call_transpose(const struct pack *p, kern_id src, int64_t src_stride, kern_id dst, int64_t dst_stride,
                            kern_id count, kern_id next) {
   kern_id from = kern_index(p->b, src_stride), to = kern_index(p->b, dst_stride);
-  kern_call(p->b, p->d->transpose, 2, (const kern_id[]){src, dst}, 4, (const kern_id[]){from, to, count, next});
+  kern_call_fn(p->b, p->d->transpose, 2, (const kern_id[]){src, dst}, 4, (const kern_id[]){from, to, count, next});
 }
 
 /* From memory as it lies. */
-static void turn_place(struct pack *p, const struct box *box) {
+static void transpose_block(struct pack *p, const struct box *box) {
   struct kern_builder *b = p->b;
-  const struct dot_place *place = &p->side->place;
+  const struct dot_view *place = &p->side->view;
   int size = dot_transpose_size(p->d);
   int64_t step = box->outer == DOT_TERM ? place->term : place->own, groups = box->n_outer / size;
   kern_id zero = kern_index(b, 0), squares = kern_idiv(b, box->n_inner, size), done = kern_index(b, groups * size);
@@ -219,7 +219,7 @@ static void turn_place(struct pack *p, const struct box *box) {
     kern_id first = times(b, open_loop(p, zero, kern_index(b, groups), 1), size);
     set(p, box->outer, kern_add(b, box->outer_base, first), 1, KERN_NONE);
     set(p, box->inner, box->inner_base, 1, KERN_NONE);
-    kern_id src = dot_at_place(b, p->values, place), left = kern_add(b, box->outer_base, first);
+    kern_id src = dot_view_mem(b, p->values, place), left = kern_add(b, box->outer_base, first);
     left = kern_sub(b, kern_index(b, p->d->axis[box->outer].size - size), left);
     kern_id next = times(b, kern_min_i(b, kern_max_i(b, left, 0), size), step);
     call_transpose(p, src, step, kern_at(b, p->dst, first), box->stride, squares, next);
@@ -229,8 +229,8 @@ static void turn_place(struct pack *p, const struct box *box) {
   pack_slowly(p, box, done, kern_index(b, box->n_outer), zero, box->n_inner);
 }
 
-/* `rows` values of the outer axis from `first` on: computed to rows of scratch, then turned. */
-static void turn_stage(struct pack *p, const struct box *box, kern_id stage, kern_id first, int rows) {
+/* `rows` values of the outer axis from `first` on: computed to rows of scratch, then transposed. */
+static void transpose_stage(struct pack *p, const struct box *box, kern_id stage, kern_id first, int rows) {
   struct kern_builder *b = p->b;
   int size = dot_transpose_size(p->d);
   kern_id zero = kern_index(b, 0), row = open_loop(p, zero, kern_index(b, rows), 1);
@@ -251,17 +251,17 @@ static void turn_stage(struct pack *p, const struct box *box, kern_id stage, ker
 static void pack_across(struct pack *p, const struct box *box) {
   struct kern_builder *b = p->b;
   int size = dot_transpose_size(p->d), left = (int)(box->n_outer % size);
-  if (p->side->place.mem >= 0) {
-    turn_place(p, box);
+  if (p->side->view.mem >= 0) {
+    transpose_block(p, box);
     return;
   }
   kern_id stage = kern_local(b, p->d->acc, (int64_t)size * DOT_PACKED_ROW);
   if (box->n_outer >= size) {
     kern_id zero = kern_index(b, 0), group = open_loop(p, zero, kern_index(b, box->n_outer / size), 1);
-    turn_stage(p, box, stage, times(b, group, size), size);
+    transpose_stage(p, box, stage, times(b, group, size), size);
     close_loop(p);
   }
-  if (left > 0) turn_stage(p, box, stage, kern_index(b, box->n_outer - left), left);
+  if (left > 0) transpose_stage(p, box, stage, kern_index(b, box->n_outer - left), left);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------------------- */
@@ -276,7 +276,7 @@ void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *va
                       .outer_base = pc,
                       .inner_base = first,
                       .n_outer = kb,
-                      .n_inner = kern_min(b, rows, kern_index(b, d->task_strips * d->mr)),
+                      .n_inner = kern_min(b, rows, kern_index(b, d->task_m_strips * d->mr)),
                       .inner_all = d->m,
                       .stride = DOT_PACKED_ROW};
     pack_across(&p, &box);
@@ -303,10 +303,10 @@ static void pack_runs(struct pack *p, kern_id first, int64_t cols, int64_t width
 
 enum { AHEAD = 16 }; /* terms */
 
-/* Asks for the vectors of a later term: a panel's part of it is too short for processors to see what comes next. */
+/* Prefetches the vectors of a later term: a panel's part of it is too short for a CPU's own prefetcher to see what comes next. */
 static void fetch_terms(struct pack *p, kern_id k, kern_id first, int vectors) {
   struct kern_builder *b = p->b;
-  const struct dot_place *place = &p->side->place;
+  const struct dot_view *place = &p->side->view;
   if (place->mem < 0) return;
   kern_id later = kern_min_i(b, kern_add_i(b, k, AHEAD), p->kb - 1);
   set(p, DOT_TERM, kern_add(b, p->pc, later), 1, KERN_NONE);
@@ -350,7 +350,7 @@ void dot_pack_panel(struct dot *d, struct kern_builder *b, struct kern_values *v
   struct pack p = {.d = d, .b = b, .values = values, .side = &d->b, .dst = dst, .pc = pc, .kb = kb};
   int64_t width = (int64_t)vectors * d->lanes, cols = tail > 0 ? width - d->lanes + tail : width;
   kern_id first = times(b, panel, (int64_t)d->nv * d->lanes);
-  bool runs = (d->b.cut >> DOT_COL & 1) != 0;
+  bool runs = (d->b.split_axes >> DOT_COL & 1) != 0;
   if (!d->b.across && !runs) {
     pack_terms(&p, first, vectors, tail);
     return;

@@ -1,4 +1,4 @@
-/* sched/dot_prepack.c -- side b of a contraction, packed once and ahead: weights that never change
+/* sched/dot_prepack.c -- side b of a contraction, packed once and in advance: weights that never change
 ** The pack kernel writes all panels of all blocks; the contraction's kernel then reads them where that in was.
 ** keeps: the same packed numbers, so the same bits
 ** tests: tests/sched/test_dot.c
@@ -12,11 +12,11 @@ static int64_t copies(const struct dot *d) {
   return each ? d->batch : 1;
 }
 
-int64_t dot_packed_count(const struct dot *d) { return copies(d) * d->k * d->panels * d->nv * d->lanes; }
+int64_t dot_packed_count(const struct dot *d) { return copies(d) * d->k * d->n_panels * d->nv * d->lanes; }
 
 kern_id dot_packed_at(const struct dot *d, struct kern_builder *b, kern_id batch, kern_id panel, kern_id pc,
                       int64_t kb) {
-  int64_t width = (int64_t)d->nv * d->lanes, row = d->panels * width;
+  int64_t width = (int64_t)d->nv * d->lanes, row = d->n_panels * width;
   kern_id at = kern_mul_i(b, pc, row);
   if (copies(d) > 1) at = kern_add(b, at, kern_mul_i(b, batch, d->k * row));
   return kern_add(b, at, kern_mul(b, panel, kern_index(b, kb * width)));
@@ -31,7 +31,7 @@ static bool is_one_of(size_t n, struct ir_node *const *nodes, const bool *marked
 }
 
 /* True when side b is made of this in and of constants only, and nothing else of the group is made of it. of_b: room
-** for a mark a node. */
+** for one mark per node. */
 static bool is_alone(const struct dot *d, const quern_tensor *in, bool *of_b) {
   const struct pass_group *group = d->job->group;
   const quern_tensor *operand = d->node->src[d->columns];
@@ -62,10 +62,10 @@ static bool is_alone(const struct dot *d, const quern_tensor *in, bool *of_b) {
 static void pack_block(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id panel, kern_id pc,
                        int64_t kb, int out) {
   int64_t width = (int64_t)d->nv * d->lanes, full = d->n / width;
-  bool both = full > 0 && full < d->panels;
-  kern_id batch = kern_idiv(b, kern_task(b), d->panels);
+  bool both = full > 0 && full < d->n_panels;
+  kern_id batch = kern_idiv(b, kern_task(b), d->n_panels);
   for (int small = 0; small < 2; small++) {
-    if (small == 0 ? full == 0 : full == d->panels) continue;
+    if (small == 0 ? full == 0 : full == d->n_panels) continue;
     if (both && small == 0) kern_if(b, kern_bin(b, KERN_LT, panel, kern_index(b, full)));
     if (both && small == 1) kern_else(b);
     kern_values_enter(values);
@@ -84,11 +84,11 @@ static quern_status build_pack(struct dot *d, int out) {
   struct kern_values *values;
   int64_t before = (sched_ceil(d->k, DOT_BLOCK) - 1) * DOT_BLOCK;
   if (d->b.across) d->transpose = dot_transpose(d);
-  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(copies(d) * d->panels))};
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(copies(d) * d->n_panels))};
   struct kern_builder *b = &builder;
   QUERN_TRY(dot_values(d, b, &values));
-  kern_id panel = kern_imod(b, kern_task(b), d->panels);
-  kern_values_set(values, DOT_BATCH, kern_idiv(b, kern_task(b), d->panels), 1, KERN_NONE);
+  kern_id panel = kern_imod(b, kern_task(b), d->n_panels);
+  kern_values_set(values, DOT_BATCH, kern_idiv(b, kern_task(b), d->n_panels), 1, KERN_NONE);
   if (before > 0) {
     kern_id block = kern_range(b, 0, before / DOT_BLOCK, 1);
     kern_values_enter(values);
@@ -103,18 +103,18 @@ static quern_status build_pack(struct dot *d, int out) {
 
 /* True when side b is made of something that is computed into a workspace. */
 static bool is_kept(const struct dot *d, const bool *of_b) {
-  for (int i = 0; i < d->n_kept; i++)
-    if (is_one_of(d->job->group->n_nodes, d->job->group->nodes, of_b, d->kept[i].tensor)) return true;
+  for (int i = 0; i < d->n_materialized; i++)
+    if (is_one_of(d->job->group->n_nodes, d->job->group->nodes, of_b, d->materialized[i].tensor)) return true;
   return false;
 }
 
 /* True when the contraction's kernel would pack side b, and in is all there is to pack. */
 static bool is_packed(struct dot *d, const quern_tensor *in, bool *of_b) {
-  if (d->lanes == 1 || d->batch * d->m * d->n * d->k == 0 || dot_is_inner(d) || dot_is_stream(d) ||
+  if (d->lanes == 1 || d->batch * d->m * d->n * d->k == 0 || dot_is_inner(d) || dot_is_skinny(d) ||
       !is_alone(d, in, of_b) || is_kept(d, of_b))
     return false;
   dot_sizes(d);
-  return d->b.packed && !d->turned;
+  return d->b.packed && !d->b_transposed;
 }
 
 /* The contraction is set up in a kernel that is thrown away; then the one that packs has the in and its own out only. */
@@ -128,8 +128,8 @@ static quern_status make_pack(struct sched_job *job, struct kern *made, const qu
     d.group.n_ins = 1;
     d.group.ins = ins;
     d.group.n_outs = 0;
-    d.n_kept = 0;
-    if (d.b.place.mem >= 0) d.b.place.mem = 0;
+    d.n_materialized = 0;
+    if (d.b.view.mem >= 0) d.b.view.mem = 0;
     job->kern = d.inner.kern = made;
     *count = dot_packed_count(&d);
     (void)kern_add_mem(made, in->dtype, KERN_IN, ir_count(in));

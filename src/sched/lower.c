@@ -6,9 +6,13 @@
 #include "sched/sched_int.h"
 
 static sched_build *const builders[PASS_KIND_COUNT] = {
-    [PASS_KIND_MAP] = sched_map,     [PASS_KIND_REDUCE] = sched_reduce, [PASS_KIND_DOT] = sched_dot,
-    [PASS_KIND_SCAN] = sched_scan,   [PASS_KIND_SORT] = sched_sort,     [PASS_KIND_SCATTER] = sched_scatter,
-    [PASS_KIND_CLAIM] = sched_claim,
+    [PASS_KIND_MAP] = sched_map,
+    [PASS_KIND_REDUCE] = sched_reduce,
+    [PASS_KIND_DOT] = sched_dot,
+    [PASS_KIND_SCAN] = sched_scan,
+    [PASS_KIND_SORT] = sched_sort,
+    [PASS_KIND_SCATTER] = sched_scatter,
+    [PASS_KIND_COMPOSITE] = sched_composite,
 };
 
 /* ---- what it costs --------------------------------------------------------------------------------------- */
@@ -16,10 +20,10 @@ static sched_build *const builders[PASS_KIND_COUNT] = {
 /* Additions, products and the like that a node does on elements. */
 static double node_flops(const struct ir_node *node) {
   if (node->op >= IR_NEG && node->op <= IR_SELECT) return (double)ir_count(&node->out[0]);
-  if (node->op == IR_REDUCE || node->op == IR_ARGREDUCE || node->op == IR_SCAN || node->op == IR_FOLD)
+  if (node->op == IR_REDUCE || node->op == IR_ARGREDUCE || node->op == IR_SCAN || node->op == IR_COL2IM)
     return (double)ir_count(node->src[0]);
   if (node->op == IR_SCATTER) return (double)ir_count(node->src[2]);
-  if (node->op == IR_COMPOSITE) return sched_claim_flops(node);
+  if (node->op == IR_COMPOSITE) return sched_composite_flops(node);
   if (node->op != IR_DOT) return 0;
   double terms = 1;
   for (int i = 0; i < node->attrs->a_sum.n; i++) terms *= (double)node->src[0]->dims[node->attrs->a_sum.at[i]];
@@ -44,7 +48,7 @@ static void estimate(const struct sched_job *job) {
   struct kern *kern = job->kern;
   const struct pass_group *group = job->group;
   for (size_t i = 0; i < group->n_nodes; i++) kern->cost.flops += node_flops(group->nodes[i]);
-  if (group->kind == PASS_KIND_MAP && sched_is_update(job)) { /* in place, as a rule */
+  if (group->kind == PASS_KIND_MAP && sched_is_update_at(job)) { /* in place, as a rule */
     kern->cost.bytes = 2 * (double)ir_bytes(group->outs[0].tensor->node->src[1]);
     return;
   }
@@ -53,24 +57,25 @@ static void estimate(const struct sched_job *job) {
   for (size_t i = 0; i < group->n_outs; i++) kern->cost.bytes += (double)ir_bytes(group->outs[i].tensor);
 }
 
-/* ---- rows of a leading dimension ------------------------------------------------------------------------- */
+/* ---- rows of a dynamic batch ------------------------------------------------------------------------- */
 
 /* Gives the memories of ins and outs their rows, where those follow each other. */
-static void set_rows(struct kern *kern, const struct pass_group *group, const struct pass_rows *rows) {
+static void set_rows(struct kern *kern, const struct pass_group *group, const struct pass_dynamic_batch *rows) {
   if (rows == NULL) return;
   kern->n_scalars = 1;
   for (size_t i = 0; i < group->n_ins; i++)
-    if (pass_rows_first(rows, group->ins[i])) kern->mems[i].row = pass_rows_get(rows, group->ins[i]);
+    if (pass_dynamic_batch_is_outermost(rows, group->ins[i]))
+      kern->mems[i].row = pass_dynamic_batch_get(rows, group->ins[i]);
   for (size_t i = 0; i < group->n_outs; i++) {
     const quern_tensor *t = group->outs[i].tensor;
-    if (pass_rows_first(rows, t)) kern->mems[group->n_ins + i].row = pass_rows_get(rows, t);
+    if (pass_dynamic_batch_is_outermost(rows, t)) kern->mems[group->n_ins + i].row = pass_dynamic_batch_get(rows, t);
   }
 }
 
-void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, int64_t units) {
-  const struct pass_rows *rows = job->sched->rows;
-  if (rows == NULL || job->kern->failed != QUERN_STATUS_OK || units % rows->most != 0) return;
-  if (pass_rows_first(rows, like)) job->kern->mems[mem].row = job->kern->mems[mem].count / rows->most;
+void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, int64_t rows_of_work) {
+  const struct pass_dynamic_batch *rows = job->sched->rows;
+  if (rows == NULL || job->kern->failed != QUERN_STATUS_OK || rows_of_work % rows->most != 0) return;
+  if (pass_dynamic_batch_is_outermost(rows, like)) job->kern->mems[mem].row = job->kern->mems[mem].count / rows->most;
 }
 
 /* ---- building -------------------------------------------------------------------------------------------- */
@@ -89,7 +94,7 @@ quern_status sched_check_size(const struct kern *kern, const struct pass_group *
 quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_context *ctx, const struct pass_group *group,
                          const struct base_target *target, const struct sched *sched) {
   *kern = NULL;
-  sched_build *build = group->gemm != NULL && !sched->plain ? sched_dot_call : builders[group->kind];
+  sched_build *build = group->gemm != NULL && !sched->no_library ? sched_gpu_dot_library : builders[group->kind];
   QUERN_CHECK(build != NULL, INTERNAL, "schedule: a %s group has no kernel", pass_kind_names[group->kind]);
   struct kern *made = NULL;
   QUERN_TRY(kern_new(&made, heap));
@@ -99,13 +104,13 @@ quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_conte
     (void)kern_add_mem(made, group->outs[i].tensor->dtype, KERN_OUT, ir_count(group->outs[i].tensor));
   struct sched_job job = {.kern = made, .ctx = ctx, .group = group, .target = target, .sched = sched};
   quern_status status = made->failed;
-  made->loose = sched->loose;
+  made->unaligned_base = sched->unaligned_base;
   if (status == QUERN_STATUS_OK) {
     set_rows(made, group, sched->rows);
     status = build(&job);
   }
   if (status == QUERN_STATUS_OK && group->space != NULL && group->space->failed) status = QUERN_STATUS_MEMORY;
-  if (status == QUERN_STATUS_OK && sched->rows != NULL) status = kern_find_first(made, sched->rows->most);
+  if (status == QUERN_STATUS_OK && sched->rows != NULL) status = kern_find_batch_tasks(made, sched->rows->most);
   if (status == QUERN_STATUS_OK) {
     estimate(&job);
     const struct ir_node *anchor = group->anchor;
@@ -122,7 +127,7 @@ quern_status sched_lower(struct kern **kern, struct base_heap *heap, quern_conte
 
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) {
   QUERN_TRY(kern_values_new(values, b, job->ctx, job->group->space));
-  if (job->target->gpu) kern_values_shorten(*values, job->group);
+  if (job->target->gpu) kern_values_allow_approx(*values, job->group);
   for (size_t i = 0; i < job->group->n_ins; i++) kern_values_bind_mem(*values, job->group->ins[i], kern_mem(b, (int)i));
   for (size_t i = 0; i < job->group->n_outs; i++) (void)kern_mem(b, (int)(job->group->n_ins + i));
   return QUERN_STATUS_OK;
@@ -137,14 +142,15 @@ kern_id sched_out_mem(struct sched_job *job, struct kern_builder *b, size_t out)
   return kern_mem(b, (int)number);
 }
 
-void sched_far(struct sched_job *job, const bool *may) {
+void sched_mark_streaming(struct sched_job *job, const bool *may) {
   const struct pass_group *group = job->group;
   size_t bytes = 0;
   for (size_t i = 0; i < group->n_ins; i++) bytes += ir_bytes(group->ins[i]);
   for (size_t i = 0; i < group->n_outs; i++) bytes += ir_bytes(group->outs[i].tensor);
   if (bytes <= (size_t)job->target->l3_bytes) return;
   for (size_t i = 0; i < group->n_outs; i++)
-    job->kern->mems[group->n_ins + i].far = (may == NULL || may[i]) && ir_bytes(group->outs[i].tensor) > bytes / 8;
+    job->kern->mems[group->n_ins + i].streaming =
+        (may == NULL || may[i]) && ir_bytes(group->outs[i].tensor) > bytes / 8;
 }
 
 /* Lanes of x one by one, to places that are stride apart (0: anywhere). */

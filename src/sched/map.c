@@ -2,7 +2,7 @@
 ** Loops that can run as one do; the variable along which memory is contiguous has lanes. Elements are taken in blocks
 ** of `unroll` vectors, what is left of a row in single vectors, the last of them perhaps in part. Where ins are
 ** contiguous along another variable than outs, squares of both are transposed in registers (map_tile.c). Where
-** paddings or concatenations cut a loop, each part is a phase of its own.
+** paddings or concatenations split a loop, each split is a phase of its own.
 ** keeps: loops count blocks, so that bounds follow from the loops' ranges alone
 ** tests: tests/sched/test_map.c
 */
@@ -12,7 +12,7 @@
 
 enum { GPU_BYTES = 16, GPU_LANES = 8, GPU_INSTS = 40, GPU_UNROLL = 2, GPU_CUT_ELEMENTS = 1 << 18, GPU_BLOCK = 256 };
 
-/* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbour does. */
+/* Elements of 16 bytes, of the widest out that is as large as any: what a thread stores follows what its neighbor does. */
 static int gpu_lanes(const struct sched_job *job) {
   const struct pass_group *group = job->group;
   size_t size = 1;
@@ -34,19 +34,19 @@ static int gpu_unroll(const struct sched_map *m) {
   return m->lanes > 1 && bytes > 0 && bytes <= GPU_BYTES && m->insts <= GPU_INSTS ? GPU_UNROLL : 1;
 }
 
-/* Blocks that a processor should have at once: of what computes much for few memories as many as there can be. f64 takes too many
+/* Blocks that an SM should have at once: of what computes much for few memories as many as there can be. f64 takes too many
 ** registers for that. */
-static int gpu_beside(const struct sched_map *m) {
+static int gpu_min_blocks(const struct sched_map *m) {
   const struct pass_group *group = m->job->group;
   const struct kern_fn *fn = m->b.fn;
   bool wide = false;
   for (size_t i = 0; i < fn->insts.n; i++) wide = wide || fn->insts.at[i].dtype == QUERN_DTYPE_F64;
   bool much = group->n_ins <= 2 && group->n_outs == 1 && m->insts > GPU_INSTS && !wide;
-  return much ? m->job->target->processor_threads / GPU_BLOCK : 0;
+  return much ? m->job->target->max_threads_per_sm / GPU_BLOCK : 0;
 }
 
 /* Fewer lanes where rows are no multiples of them: their first elements would not be aligned. One where lanes would be scattered:
-** then threads that are neighbours take neighbouring elements. */
+** then threads that are neighbors take neighboring elements. */
 static void fit_lanes(struct sched_map *m) {
   int64_t extent = m->vector >= 0 ? m->nest.loops[m->vector].extent : 1;
   int64_t rows = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector);
@@ -109,13 +109,13 @@ static void emit_block(struct sched_map *m, kern_id block) {
   kern_values_leave(m->values);
 }
 
-/* The same, and the end of the loop that counts them. */
+/* Blocks of a row, and the end of the loop that counts them. */
 static void emit_blocks(struct sched_map *m, kern_id block) {
   emit_block(m, block);
   kern_end(&m->b);
 }
 
-/* The same element by element, which is less text than lanes of a thread of which some do not count. */
+/* The rest of a row element by element, which is less text than lanes of a thread of which some do not count. */
 static void emit_single(struct sched_map *m, int64_t from, int64_t to) {
   int lanes = m->lanes;
   kern_id at = kern_range(&m->b, from, to, 1);
@@ -147,7 +147,7 @@ quern_status sched_map_hoist(struct sched_map *m, int n_vars, const int *vars) {
   return QUERN_STATUS_OK;
 }
 
-/* On a GPU a task has `unroll` vectors that are `tasks` apart, so that what neighbours load and store lies side by side. All are
+/* On a GPU a task has `unroll` vectors that are `tasks` apart, so that what neighbors load and store lies side by side. All are
 ** loaded before the first is stored. */
 static quern_status emit_apart(struct sched_map *m, int64_t rows, int64_t segments, int64_t tasks) {
   struct kern_builder *b = &m->b;
@@ -272,14 +272,14 @@ static int choose_unroll(const struct sched_map *m) {
 }
 
 /* The phases of one part of the vector's loop, or of all of it. */
-static quern_status build_part(struct sched_map *m) {
+static quern_status build_split(struct sched_map *m) {
   struct kern *kern = m->job->kern;
   bool tiled = false;
   bool gpu = m->job->target->gpu;
   if (m->lanes > 1) QUERN_TRY((gpu ? sched_map_tiled_gpu : sched_map_tiled)(m, &tiled));
   if (gpu && !tiled) fit_lanes(m);
   if (!tiled) QUERN_TRY(emit(m));
-  if (!tiled && gpu) kern->phases[kern->n_phases - 1].beside = gpu_beside(m);
+  if (!tiled && gpu) kern->phases[kern->n_phases - 1].min_blocks_per_sm = gpu_min_blocks(m);
   kern_values_free(m->values);
   m->values = NULL;
   return QUERN_STATUS_OK;
@@ -289,16 +289,16 @@ enum { MOST_CUTS = 8, CUT_ELEMENTS = 16384 }; /* parts of a loop without lanes, 
 
 /* The loop that paddings or concatenations cut, and the starts of its parts: that of the lanes where they would be
 ** scattered, else one whose parts are worth a phase each. */
-static quern_status choose_cut(const struct sched_map *m, int *loop, int *n, int64_t *starts) {
+static quern_status choose_split(const struct sched_map *m, int *loop, int *n, int64_t *starts) {
   const struct sched_nest *nest = &m->nest;
   *n = 1;
   *loop = m->vector;
   int64_t elements = sched_nest_count(nest, 0, nest->n_loops, -1);
   if (m->job->target->gpu && elements < 2 * GPU_CUT_ELEMENTS) return QUERN_STATUS_OK; /* not worth a launch */
-  if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_parts(nest, m->vector, n, starts));
+  if (m->lanes > 1 && m->scattered) QUERN_TRY(sched_nest_splits(nest, m->vector, n, starts));
   for (int i = 0; m->lanes > 1 && i < nest->n_loops && *n == 1; i++) {
     *loop = i;
-    if (i != m->vector) QUERN_TRY(sched_nest_parts(nest, i, n, starts));
+    if (i != m->vector) QUERN_TRY(sched_nest_splits(nest, i, n, starts));
     if (*n > MOST_CUTS || *n * (m->job->target->gpu ? GPU_CUT_ELEMENTS : CUT_ELEMENTS) > elements) *n = 1;
   }
   return QUERN_STATUS_OK;
@@ -307,15 +307,15 @@ static quern_status choose_cut(const struct sched_map *m, int *loop, int *n, int
 static quern_status build(struct sched_map *m) {
   struct sched_nest *nest = &m->nest, whole;
   int n = 1, loop;
-  int64_t starts[SCHED_MOST_PARTS] = {0};
+  int64_t starts[SCHED_MOST_SPLITS] = {0};
   QUERN_TRY(sched_nest_collapse(nest, 0, nest->n_loops));
   QUERN_TRY(sched_alias(nest, NULL));
-  sched_far(m->job, NULL);
+  sched_mark_streaming(m->job, NULL);
   QUERN_TRY(choose_vector(m));
   m->unroll = choose_unroll(m);
-  QUERN_TRY(choose_cut(m, &loop, &n, starts));
+  QUERN_TRY(choose_split(m, &loop, &n, starts));
   int lanes = m->lanes;
-  if (n == 1) return build_part(m);
+  if (n == 1) return build_split(m);
   QUERN_TRY(sched_nest_copy(&whole, nest));
   for (int i = 0; i < n; i++) {
     int64_t end = i + 1 < n ? starts[i + 1] : whole.loops[loop].extent;
@@ -324,7 +324,7 @@ static quern_status build(struct sched_map *m) {
     m->lanes = lanes;
     if (loop != m->vector || m->job->target->gpu) QUERN_TRY(choose_vector(m));
     m->unroll = choose_unroll(m);
-    QUERN_TRY(build_part(m));
+    QUERN_TRY(build_split(m));
   }
   return QUERN_STATUS_OK;
 }
@@ -336,7 +336,7 @@ quern_status sched_map(struct sched_job *job) {
     (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
     return job->kern->failed;
   }
-  if (sched_is_update(job)) return sched_update(job);
+  if (sched_is_update_at(job)) return sched_update_at(job);
   base_arena_init(&arena, &job->ctx->heap);
   m.stored = base_arena_alloc(&arena, GPU_UNROLL * job->group->n_outs * sizeof *m.stored);
   quern_status status = m.stored == NULL ? QUERN_STATUS_MEMORY : sched_nest_init(&m.nest, job, &arena);

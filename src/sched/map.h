@@ -12,7 +12,7 @@ struct sched_map {
   int lanes, unroll;
   int insts;       /* of a vector, about */
   bool scattered;  /* some of it lane by lane */
-  kern_id *stored; /* a value an out, for each vector of a task */
+  kern_id *stored; /* one value per out, for each vector of a task */
 };
 
 quern_status sched_map_begin(struct sched_map *m, int64_t tasks) QUERN_NODISCARD;
@@ -23,7 +23,7 @@ void sched_map_store(struct sched_map *m, kern_id active);
 
 /* The kernel by squares that are transposed in registers, when ins and outs are contiguous along different loops. */
 quern_status sched_map_tiled(struct sched_map *m, bool *done) QUERN_NODISCARD;
-/* The same for GPUs; m's vector and lanes are others afterwards when it is done. */
+/* The kernel by squares that are transposed in shared memory, for GPUs; m's vector and lanes are others afterwards when it is done. */
 quern_status sched_map_tiled_gpu(struct sched_map *m, bool *done) QUERN_NODISCARD;
 
 #endif

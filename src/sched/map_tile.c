@@ -1,14 +1,14 @@
 /* sched/map_tile.c -- MAP groups whose ins are contiguous along one loop and whose outs along another
 ** A square of lanes x lanes elements of such an in is read along its loop, transposed in registers, and used along the
-** outs' loop: both sides see whole lines of memory. On GPUs the square lies in shared memory, and a group of threads has it.
+** outs' loop: both sides see whole lines of memory. On GPUs the square lies in shared memory, and a thread block has it.
 ** tests: tests/sched/test_map.c
 */
 #include "sched/map.h"
 
 struct tile {
   struct sched_map *m;
-  int along;                  /* the loop ins are contiguous along */
-  struct sched_points turned; /* points of ins that are to be transposed */
+  int along;                      /* the loop ins are contiguous along */
+  struct sched_points transposed; /* points of ins that are to be transposed */
   kern_id *columns; /* lanes of them a point: the in at element i of loop `along`, with lanes over the vector loop */
 };
 
@@ -61,7 +61,7 @@ static quern_status find(struct tile *tile) {
   for (size_t i = 0; tile->along >= 0 && i < search.points.n; i++) {
     int64_t stride;
     if (!stride_of(m, &search.points.at[i], tile->along, &stride) || stride != 1) continue;
-    if (!sched_points_add(&m->nest, &tile->turned, &search.points.at[i])) return QUERN_STATUS_MEMORY;
+    if (!sched_points_add(&m->nest, &tile->transposed, &search.points.at[i])) return QUERN_STATUS_MEMORY;
   }
   return QUERN_STATUS_OK;
 }
@@ -96,8 +96,8 @@ static void emit_square(struct tile *tile, kern_id row, int n_rows, kern_id colu
   kern_id some_rows = n_rows < n ? kern_index(b, n_rows) : KERN_NONE;
   kern_id some_columns = n_columns < n ? kern_index(b, n_columns) : KERN_NONE;
   kern_values_enter(m->values);
-  for (size_t t = 0; t < tile->turned.n; t++) {
-    const struct sched_point *point = &tile->turned.at[t];
+  for (size_t t = 0; t < tile->transposed.n; t++) {
+    const struct sched_point *point = &tile->transposed.at[t];
     kern_id *x = tile->columns + t * (size_t)n;
     for (int j = 0; j < n_columns; j++) {
       kern_values_set(m->values, across, kern_add(b, column, kern_index(b, j)), 1, KERN_NONE);
@@ -111,8 +111,8 @@ static void emit_square(struct tile *tile, kern_id row, int n_rows, kern_id colu
     kern_values_enter(m->values);
     kern_values_set(m->values, along, kern_add(b, row, kern_index(b, i)), 1, KERN_NONE);
     kern_values_set(m->values, across, column, n, some_columns);
-    for (size_t t = 0; t < tile->turned.n; t++) {
-      const struct sched_point *point = &tile->turned.at[t];
+    for (size_t t = 0; t < tile->transposed.n; t++) {
+      const struct sched_point *point = &tile->transposed.at[t];
       kern_values_bind(m->values, point->tensor, point->tensor->rank, point->at,
                        tile->columns[t * (size_t)n + (size_t)i]);
     }
@@ -154,14 +154,14 @@ static quern_status emit(struct tile *tile) {
   struct kern_builder *b = &m->b;
   int64_t extent = m->nest.loops[tile->along].extent, columns = m->nest.loops[m->vector].extent;
   int64_t whole = extent / m->lanes, strips = (extent + m->lanes - 1) / m->lanes;
-  int64_t units = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector) / extent * strips;
+  int64_t row_blocks = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector) / extent * strips;
   int64_t each = BASE_MAX(m->job->sched->grain / (m->lanes * columns), 1);
-  QUERN_TRY(sched_map_begin(m, (units + each - 1) / each));
+  QUERN_TRY(sched_map_begin(m, (row_blocks + each - 1) / each));
   kern_id lo = kern_mul_i(b, kern_task(b), each);
-  kern_id unit = kern_for(b, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, each)), units), 1);
+  kern_id row_block = kern_for(b, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, each)), row_blocks), 1);
   kern_values_enter(m->values);
-  set_others(tile, kern_idiv(b, unit, strips));
-  kern_id strip = kern_imod(b, unit, strips);
+  set_others(tile, kern_idiv(b, row_block, strips));
+  kern_id strip = kern_imod(b, row_block, strips);
   if (whole < strips) kern_if(b, kern_bin(b, KERN_LT, strip, kern_index(b, whole)));
   kern_id row = kern_mul_i(b, kern_min(b, strip, kern_index(b, whole - 1)), m->lanes);
   kern_values_enter(m->values);
@@ -184,8 +184,8 @@ quern_status sched_map_tiled(struct sched_map *m, bool *done) {
   *done = false;
   if (m->vector < 0 || m->nest.n_loops < 2 || m->nest.loops[m->vector].extent < m->lanes) return QUERN_STATUS_OK;
   QUERN_TRY(find(&tile));
-  if (tile.turned.n == 0 || (int64_t)tile.turned.n * m->lanes > 64) return QUERN_STATUS_OK;
-  tile.columns = base_arena_alloc(m->nest.arena, tile.turned.n * (size_t)m->lanes * sizeof *tile.columns);
+  if (tile.transposed.n == 0 || (int64_t)tile.transposed.n * m->lanes > 64) return QUERN_STATUS_OK;
+  tile.columns = base_arena_alloc(m->nest.arena, tile.transposed.n * (size_t)m->lanes * sizeof *tile.columns);
   if (tile.columns == NULL) return QUERN_STATUS_MEMORY;
   *done = true;
   return emit(&tile);
@@ -193,7 +193,7 @@ quern_status sched_map_tiled(struct sched_map *m, bool *done) {
 
 /* ---- GPUs: through shared memory ----------------------------------------------------------------------------- */
 
-/* Threads of a task, lanes at most, rows that a turn of a loop loads, and points that are turned at most. */
+/* Threads of a task, lanes at most, rows that a transposing of a loop loads, and points that are transposed at most. */
 enum { GPU_GROUP = 32, GPU_MOST_LANES = 64, GPU_ROWS = 16, GPU_POINTS = 2 };
 
 struct gpu_tile {
@@ -212,8 +212,8 @@ static void emit_in(struct gpu_tile *g, kern_id row, kern_id column) {
     kern_values_enter(m->values);
     kern_values_set(m->values, across, kern_add(b, column, kern_add_i(b, first, j)), 1, KERN_NONE);
     kern_values_set(m->values, along, row, m->lanes, KERN_NONE);
-    for (size_t t = 0; t < g->tile.turned.n; t++) {
-      const struct sched_point *point = &g->tile.turned.at[t];
+    for (size_t t = 0; t < g->tile.transposed.n; t++) {
+      const struct sched_point *point = &g->tile.transposed.at[t];
       x[t][j] = kern_values_get(m->values, point->tensor, point->tensor->rank, point->at);
     }
     kern_values_leave(m->values);
@@ -221,12 +221,12 @@ static void emit_in(struct gpu_tile *g, kern_id row, kern_id column) {
   }
   for (int j = 0; j < GPU_ROWS; j++) { /* all are under way by now */
     kern_id place = kern_mul_i(b, kern_add_i(b, first, j), g->pitch);
-    for (size_t t = 0; t < g->tile.turned.n; t++) kern_store(b, g->local[t], place, x[t][j]);
+    for (size_t t = 0; t < g->tile.transposed.n; t++) kern_store(b, g->local[t], place, x[t][j]);
   }
   kern_end(b);
 }
 
-/* The same square the other way. */
+/* The square from (row, column) on is written along the outs' loop. */
 static void emit_out(struct gpu_tile *g, kern_id row, kern_id column) {
   struct sched_map *m = g->tile.m;
   struct kern_builder *b = &m->b;
@@ -239,8 +239,8 @@ static void emit_out(struct gpu_tile *g, kern_id row, kern_id column) {
     kern_values_enter(m->values);
     kern_values_set(m->values, along, kern_add(b, row, at), 1, KERN_NONE);
     kern_values_set(m->values, across, column, m->lanes, KERN_NONE);
-    for (size_t t = 0; t < g->tile.turned.n; t++) {
-      const struct sched_point *point = &g->tile.turned.at[t];
+    for (size_t t = 0; t < g->tile.transposed.n; t++) {
+      const struct sched_point *point = &g->tile.transposed.at[t];
       kern_id x = kern_gather(b, g->local[t], kern_add(b, places, kern_splat(b, at, m->lanes)));
       kern_values_bind(m->values, point->tensor, point->tensor->rank, point->at, x);
     }
@@ -257,10 +257,10 @@ static quern_status emit_gpu(struct gpu_tile *g) {
   int64_t rows = m->nest.loops[g->tile.along].extent / m->lanes, columns = m->nest.loops[m->vector].extent / m->lanes;
   int64_t others = sched_nest_count(&m->nest, 0, m->nest.n_loops, m->vector) / m->nest.loops[g->tile.along].extent;
   QUERN_TRY(sched_map_begin(m, others * rows * columns));
-  m->job->kern->phases[m->job->kern->n_phases - 1].group = GPU_GROUP;
+  m->job->kern->phases[m->job->kern->n_phases - 1].block_threads = GPU_GROUP;
   kern_id task = kern_task(b), flat = kern_idiv(b, task, columns);
-  for (size_t t = 0; t < g->tile.turned.n; t++)
-    g->local[t] = kern_local(b, g->tile.turned.at[t].tensor->dtype, m->lanes * g->pitch);
+  for (size_t t = 0; t < g->tile.transposed.n; t++)
+    g->local[t] = kern_local(b, g->tile.transposed.at[t].tensor->dtype, m->lanes * g->pitch);
   set_others(&g->tile, kern_idiv(b, flat, rows));
   kern_id row = kern_mul_i(b, kern_imod(b, flat, rows), m->lanes);
   kern_id column = kern_mul_i(b, kern_imod(b, task, columns), m->lanes);
@@ -283,7 +283,8 @@ static bool outs_follow(const struct sched_map *m) {
 /* Lanes of a square of 128 bytes a side: those of a thread are accessed at once. */
 static int side_of(const struct tile *tile) {
   size_t size = 1;
-  for (size_t i = 0; i < tile->turned.n; i++) size = BASE_MAX(size, base_dtypes[tile->turned.at[i].tensor->dtype].size);
+  for (size_t i = 0; i < tile->transposed.n; i++)
+    size = BASE_MAX(size, base_dtypes[tile->transposed.at[i].tensor->dtype].size);
   return BASE_MIN(GPU_GROUP * BASE_MAX(4 / (int)size, 1), GPU_MOST_LANES);
 }
 
@@ -296,14 +297,14 @@ quern_status sched_map_tiled_gpu(struct sched_map *m, bool *done) {
   m->lanes = GPU_GROUP;
   bool may = outs_follow(m);
   if (may) QUERN_TRY(find(&g.tile));
-  if (may && g.tile.turned.n > 0) {
+  if (may && g.tile.transposed.n > 0) {
     m->lanes = side_of(&g.tile);
     g.pitch = m->lanes + (m->lanes == GPU_GROUP ? 1 : m->lanes / GPU_GROUP);
-    *done = g.tile.turned.n <= GPU_POINTS && m->nest.loops[g.tile.along].extent % m->lanes == 0 &&
+    *done = g.tile.transposed.n <= GPU_POINTS && m->nest.loops[g.tile.along].extent % m->lanes == 0 &&
             m->nest.loops[m->vector].extent % m->lanes == 0;
   }
   if (*done) {
-    g.local = base_arena_alloc(m->nest.arena, g.tile.turned.n * sizeof *g.local);
+    g.local = base_arena_alloc(m->nest.arena, g.tile.transposed.n * sizeof *g.local);
     return g.local != NULL ? emit_gpu(&g) : QUERN_STATUS_MEMORY;
   }
   m->lanes = lanes;

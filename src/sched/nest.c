@@ -1,4 +1,4 @@
-/* sched/nest.c -- loops over a group's space: merging variables, and what a point costs
+/* sched/nest.c -- the loop nest over a group's space: merging variables, and what a point costs
 ** keeps: indices are rewritten from the group's own, so that merging is never applied twice
 ** tests: tests/sched/test_map.c, tests/sched/test_reduce.c
 */
@@ -22,8 +22,9 @@ static int group_variables(const struct pass_group *group) {
     n = last_variable(group->space, group->outs[i].tensor->rank, group->outs[i].at, n);
   for (size_t i = 0; i < group->n_stages; i++)
     n = last_variable(group->space, group->stages[i].node->src[0]->rank, group->stages[i].source, n);
-  for (size_t i = 0; i < group->n_crosses; i++)
-    n = last_variable(group->space, group->crosses[i].node->src[0]->rank, group->crosses[i].source, n);
+  for (size_t i = 0; i < group->n_column_reductions; i++)
+    n = last_variable(group->space, group->column_reductions[i].node->src[0]->rank, group->column_reductions[i].source,
+                      n);
   return n;
 }
 
@@ -55,18 +56,18 @@ static quern_status rewrite_all(struct sched_nest *nest) {
     nest->outs[i] = plain ? group->outs[i].at : rewrite(nest, group->outs[i].tensor->rank, group->outs[i].at, by);
     if (nest->outs[i] == NULL) return QUERN_STATUS_MEMORY;
   }
-  for (size_t i = 0; i < group->n_stages + group->n_crosses; i++) {
+  for (size_t i = 0; i < group->n_stages + group->n_column_reductions; i++) {
     bool cross = i >= group->n_stages;
     size_t k = cross ? i - group->n_stages : i;
-    const struct pass_stage *stage = cross ? &group->crosses[k] : &group->stages[k];
+    const struct pass_stage *stage = cross ? &group->column_reductions[k] : &group->stages[k];
     const struct pass_index **source = stage->source, **result = stage->result;
     if (!plain) {
       source = rewrite(nest, stage->node->src[0]->rank, source, by);
       result = rewrite(nest, stage->node->out[0].rank, result, by);
     }
     if (source == NULL || result == NULL) return QUERN_STATUS_MEMORY;
-    (cross ? nest->cross_sources : nest->sources)[k] = source;
-    (cross ? nest->cross_results : nest->results)[k] = result;
+    (cross ? nest->column_sources : nest->sources)[k] = source;
+    (cross ? nest->column_results : nest->results)[k] = result;
   }
   return space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
@@ -83,10 +84,10 @@ quern_status sched_nest_init(struct sched_nest *nest, struct sched_job *job, str
   nest->outs = base_arena_alloc(arena, (group->n_outs + 1) * sizeof(*nest->outs));
   nest->sources = base_arena_alloc(arena, (group->n_stages + 1) * sizeof(*nest->sources));
   nest->results = base_arena_alloc(arena, (group->n_stages + 1) * sizeof(*nest->results));
-  nest->cross_sources = base_arena_alloc(arena, 2 * (group->n_crosses + 1) * sizeof(*nest->cross_sources));
-  if (nest->outs == NULL || nest->sources == NULL || nest->results == NULL || nest->cross_sources == NULL)
+  nest->column_sources = base_arena_alloc(arena, 2 * (group->n_column_reductions + 1) * sizeof(*nest->column_sources));
+  if (nest->outs == NULL || nest->sources == NULL || nest->results == NULL || nest->column_sources == NULL)
     return QUERN_STATUS_MEMORY;
-  nest->cross_results = nest->cross_sources + group->n_crosses + 1;
+  nest->column_results = nest->column_sources + group->n_column_reductions + 1;
   return rewrite_all(nest);
 }
 
@@ -98,11 +99,12 @@ quern_status sched_nest_copy(struct sched_nest *copy, const struct sched_nest *n
   copy->outs = base_arena_copy(nest->arena, nest->outs, (group->n_outs + 1) * sizeof(*nest->outs));
   copy->sources = base_arena_copy(nest->arena, nest->sources, (group->n_stages + 1) * sizeof(*nest->sources));
   copy->results = base_arena_copy(nest->arena, nest->results, (group->n_stages + 1) * sizeof(*nest->results));
-  size_t crosses = 2 * (group->n_crosses + 1);
-  copy->cross_sources = base_arena_copy(nest->arena, nest->cross_sources, crosses * sizeof(*nest->cross_sources));
-  if (copy->outs == NULL || copy->sources == NULL || copy->results == NULL || copy->cross_sources == NULL)
+  size_t n_column_points = 2 * (group->n_column_reductions + 1);
+  copy->column_sources =
+      base_arena_copy(nest->arena, nest->column_sources, n_column_points * sizeof(*nest->column_sources));
+  if (copy->outs == NULL || copy->sources == NULL || copy->results == NULL || copy->column_sources == NULL)
     return QUERN_STATUS_MEMORY;
-  copy->cross_results = copy->cross_sources + group->n_crosses + 1;
+  copy->column_results = copy->column_sources + group->n_column_reductions + 1;
   return QUERN_STATUS_OK;
 }
 
@@ -156,7 +158,7 @@ quern_status sched_nest_narrow(struct sched_nest *nest, int loop, int64_t start,
 
 /* ---- trials ---------------------------------------------------------------------------------------------- */
 
-/* About how many instructions of the processor one of the kernel's takes; beside vectors, scalars cost little. */
+/* About how many machine instructions one of the kernel's takes; next to vectors, scalars cost little. */
 static double inst_cost(const struct kern_inst *inst, int vector_bytes, double scalar) {
   double registers = (double)(inst->lanes * (int)base_dtypes[inst->dtype].size) / vector_bytes;
   double wide = inst->lanes > 1 ? BASE_MAX(registers, 1) : scalar;
@@ -184,7 +186,7 @@ static void weigh(struct sched_trial *trial, const struct kern_fn *fn, int vecto
     trial->cost += inst_cost(inst, vector_bytes, scalar);
     trial->divisions += inst->op == KERN_IDIV || inst->op == KERN_IMOD;
     trial->scattered += inst->op == KERN_GATHER || inst->op == KERN_EXTRACT;
-    trial->odd = trial->odd || inst->op == KERN_IF || inst->op == KERN_EXTRACT || inst->op == KERN_SHUFFLE;
+    trial->not_spmd = trial->not_spmd || inst->op == KERN_IF || inst->op == KERN_EXTRACT || inst->op == KERN_SHUFFLE;
   }
   trial->insts = (int)fn->insts.n;
 }
@@ -200,13 +202,13 @@ static void build_point(const struct sched_nest *nest, struct kern_builder *b, s
     bool wide = i == vector && lanes > 1;
     kern_values_set(values, nest->loops[i].var, kern_task(b), wide ? lanes : 1, KERN_NONE);
   }
-  for (size_t i = 0; i < group->n_stages + group->n_crosses; i++) {
+  for (size_t i = 0; i < group->n_stages + group->n_column_reductions; i++) {
     bool cross = i >= group->n_stages;
     size_t k = cross ? i - group->n_stages : i;
-    const struct ir_node *node = cross ? group->crosses[k].node : group->stages[k].node;
+    const struct ir_node *node = cross ? group->column_reductions[k].node : group->stages[k].node;
     const quern_tensor *result = &node->out[0], *source = node->src[0];
-    struct sched_point point = {result, cross ? nest->cross_results[k] : nest->results[k]};
-    (void)kern_values_get(values, source, source->rank, cross ? nest->cross_sources[k] : nest->sources[k]);
+    struct sched_point point = {result, cross ? nest->column_results[k] : nest->results[k]};
+    (void)kern_values_get(values, source, source->rank, cross ? nest->column_sources[k] : nest->sources[k]);
     int n = var >= 0 && sched_point_uses(&point, var) ? lanes : 1;
     kern_values_bind(values, result, result->rank, point.at, kern_const_bits(b, result->dtype, n, 0));
   }
@@ -296,18 +298,18 @@ static bool same_kind(const struct kern_mem *a, const struct kern_mem *b) {
   return a->dtype == b->dtype && a->count == b->count;
 }
 
-void sched_spots(struct kern_mem *mems, int n_ins, int n_outs, const bool *may, const struct kern_fn *fn) {
+void sched_find_in_place(struct kern_mem *mems, int n_ins, int n_outs, const bool *may, const struct kern_fn *fn) {
   bool taken[KERN_MAX_MEMS] = {false};
   for (int out = n_ins; out < n_ins + n_outs; out++) {
     kern_id index = store_index(fn, out);
     if (may != NULL && !may[out - n_ins]) continue;
-    mems[out].spot = out;
+    mems[out].in_place_class = out;
     for (int other = n_ins; other < out; other++)
-      if (mems[other].spot == other && same_kind(&mems[other], &mems[out]) && store_index(fn, other) == index)
-        mems[out].spot = other;
+      if (mems[other].in_place_class == other && same_kind(&mems[other], &mems[out]) && store_index(fn, other) == index)
+        mems[out].in_place_class = other;
     for (int in = 0; in < n_ins; in++) {
       if (!same_kind(&mems[in], &mems[out]) || !read_only_at(fn, in, index)) continue;
-      mems[in].spot = mems[out].spot;
+      mems[in].in_place_class = mems[out].in_place_class;
       if (mems[out].alias >= 0 || taken[in]) continue;
       mems[out].alias = in;
       taken[in] = true;
@@ -318,7 +320,7 @@ void sched_spots(struct kern_mem *mems, int n_ins, int n_outs, const bool *may, 
 static void look_alias(void *user, const struct kern_fn *fn) {
   const struct aliasing *a = user;
   const struct pass_group *group = a->nest->job->group;
-  sched_spots(a->nest->job->kern->mems, (int)group->n_ins, (int)group->n_outs, a->may, fn);
+  sched_find_in_place(a->nest->job->kern->mems, (int)group->n_ins, (int)group->n_outs, a->may, fn);
 }
 
 quern_status sched_alias(struct sched_nest *nest, const bool *may) {

@@ -1,5 +1,5 @@
-/* sched/nest.h -- the loops over a group's space: which variables run together, what a point costs, what stays the same
-** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbours at once through a
+/* sched/nest.h -- the loop nest over a group's space: which variables run together, what a point costs, what stays the same
+** A nest is a list of loops. A loop runs over one variable of the group, or over several neighbors at once through a
 ** variable of its own; the group's indices are rewritten in the loops' variables.
 */
 #ifndef SCHED_NEST_H
@@ -21,10 +21,10 @@ struct sched_nest {
   int n_loops, n_outer; /* loops, outermost first; of REDUCE the first n_outer run over outer variables */
   struct sched_loop loops[SCHED_MOST_VARS];
   /* The group's indices in the loops' variables. */
-  const struct pass_index ***outs, ***sources, ***results, ***cross_sources, ***cross_results;
+  const struct pass_index ***outs, ***sources, ***results, ***column_sources, ***column_results;
 };
 
-/* The nest of one loop a variable; variables of extent 1 have none. All it keeps is allocated from arena. */
+/* The nest of one loop per variable; variables of extent 1 have none. All it keeps is allocated from arena. */
 quern_status sched_nest_init(struct sched_nest *nest, struct sched_job *job, struct base_arena *arena) QUERN_NODISCARD;
 
 /* A nest that can be changed while this one stays. */
@@ -33,7 +33,7 @@ quern_status sched_nest_copy(struct sched_nest *copy, const struct sched_nest *n
 /* Makes one loop of loops first .. last. */
 quern_status sched_nest_merge(struct sched_nest *nest, int first, int last) QUERN_NODISCARD;
 
-/* Merges neighbours of loops first .. last - 1 as long as no index needs a division for it. */
+/* Merges neighbors of loops first .. last - 1 as long as no index needs a division for it. */
 quern_status sched_nest_collapse(struct sched_nest *nest, int first, int last) QUERN_NODISCARD;
 
 /* Lets a loop run over start .. start + extent - 1 only. */
@@ -41,8 +41,8 @@ quern_status sched_nest_narrow(struct sched_nest *nest, int loop, int64_t start,
 
 /* Where paddings and concatenations begin and end along a loop: starts of parts in which they make no difference, in
 ** increasing order, the first 0; their number. 1 when there are none, or too many. */
-enum { SCHED_MOST_PARTS = KERN_MAX_PHASES };
-quern_status sched_nest_parts(const struct sched_nest *nest, int loop, int *n, int64_t *starts) QUERN_NODISCARD;
+enum { SCHED_MOST_SPLITS = KERN_MAX_PHASES };
+quern_status sched_nest_splits(const struct sched_nest *nest, int loop, int *n, int64_t *starts) QUERN_NODISCARD;
 
 /* What a point of the space costs, found by building it: */
 struct sched_trial {
@@ -50,8 +50,8 @@ struct sched_trial {
   int divisions; /* of indices */
   int scattered; /* loads and stores, lane by lane */
   int insts;
-  bool odd;   /* what groups of threads cannot do: branches, lanes that change places */
-  bool valid; /* false: the values cannot be built in these loops */
+  bool not_spmd; /* what thread blocks cannot do: branches, lanes that change places */
+  bool valid;    /* false: the values cannot be built in these loops */
 };
 /* The trial with loop vector (-1: none) having lanes. */
 quern_status sched_nest_try(struct sched_trial *trial, const struct sched_nest *nest, int vector,
@@ -72,9 +72,9 @@ double sched_weight(enum ir_op op);
 /* Says which outs may take the memory of an in: those for which `may` is true (NULL: all) where the in is read at the
 ** out's own index only. Called before the first phase. */
 quern_status sched_alias(struct sched_nest *nest, const bool *may) QUERN_NODISCARD;
-/* Finds spots and aliases from fn, which loads and stores all memories at one point: outs that are stored at one index, and ins that
-** are loaded there only, share a spot. may (or NULL): which outs can. */
-void sched_spots(struct kern_mem *mems, int n_ins, int n_outs, const bool *may, const struct kern_fn *fn);
+/* Finds in-place classes and aliases from fn, which loads and stores all memories at one point: outs that are stored at one index, and ins
+** that are loaded there only, share a class. may (or NULL): which outs can. */
+void sched_find_in_place(struct kern_mem *mems, int n_ins, int n_outs, const bool *may, const struct kern_fn *fn);
 
 /* ---- tensors at indices ------------------------------------------------------------------------------------ */
 

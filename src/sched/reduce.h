@@ -1,8 +1,8 @@
 /* sched/reduce.h -- what the builders of REDUCE groups share
 ** A group is computed in passes over its rows: a pass runs over all elements of a row, takes the stages whose sources
-** are known by then, and stores the outs that are; a row's own outs come last. Two ways to run: along rows
-** (reduce_row.c: the reduced variable has lanes, a unit is a row) or across (reduce_col.c: an outer variable has
-** lanes, a unit is a strip of neighbouring rows).
+** are known by then, and stores the outs that are; a row's own outs come last. There are two variants: along rows
+** (reduce_row.c: the reduced variable has lanes, a row strip is one row) or across (reduce_col.c: an outer variable has
+** lanes, a row strip is a few vectors of neighboring rows).
 */
 #ifndef SCHED_REDUCE_H
 #define SCHED_REDUCE_H
@@ -40,7 +40,7 @@ struct reduce_keep { /* what is expensive and needed by several passes */
 struct reduce_note { /* a value of a row that passes after the one that makes it need */
   struct sched_point point;
   int made;
-  kern_id row; /* scratch: one a row of a block */
+  kern_id row; /* scratch: one per row of a block */
 };
 
 struct reduce_about { /* a node of the group */
@@ -60,7 +60,7 @@ struct reduce_load { /* an element of an in that passes read */
 };
 
 /* On GPUs: vectors of a row that is written out; threads of a group; rows that a task works on together. */
-enum { REDUCE_MOST_STEPS = 16, REDUCE_MOST_GROUP = 1024, REDUCE_MOST_SIDE = 2 };
+enum { REDUCE_MOST_STEPS = 16, REDUCE_MOST_BLOCK = 1024, REDUCE_MOST_SIDE = 2 };
 
 struct reduce_row { /* on GPUs: one of the rows that a task works on together */
   struct kern_values *values;
@@ -73,7 +73,7 @@ struct reduce;
 ** `width` a stage; stores what is to be stored. */
 typedef void reduce_range(struct reduce *rd, int q, kern_id base, int64_t n, struct reduce_value *part);
 
-enum reduce_phase { REDUCE_WHOLE, REDUCE_PART, REDUCE_JOIN };
+enum reduce_phase { REDUCE_WHOLE, REDUCE_PART, REDUCE_MERGE };
 
 struct reduce {
   struct sched_job *job;
@@ -88,7 +88,8 @@ struct reduce {
   struct reduce_keep *keeps;
   int n_passes;
   struct reduce_about *about; /* a node */
-  int *out_pass; /* of an out: the pass that stores it; -1: once a row; -2: it has no elements; -3: a cross */
+  int *
+      out_pass; /* of an out: the pass that stores it; -1: once a row; -2: it has no elements; -3: a fused column reduction */
   struct sched_points *fixed; /* a pass: points that stay the same along a row */
 
   enum reduce_phase phase;
@@ -97,20 +98,21 @@ struct reduce {
   int acc_lanes;                     /* of results: 1 along rows */
   struct reduce_value *total, *part; /* results of the stages, width each */
   struct reduce_value *accs;         /* accumulators in variables */
-  kern_id *stored;                   /* a value an out */
+  kern_id *stored;                   /* one value per out */
 
   /* along */
-  bool packed;       /* rows lie in pieces */
-  int64_t side;      /* rows of a block: each pass is over all of them before the next begins */
-  kern_id keep_base; /* where the row's own part of a keep's scratch begins; KERN_NONE: 0 */
-  bool far;          /* ins and outs are more than all caches hold */
-  kern_id next;      /* then: the row after the current one, or KERN_NONE */
+  bool packed;        /* rows lie in pieces */
+  int64_t block_rows; /* rows of a block: each pass is over all of them before the next begins */
+  kern_id keep_base;  /* where the row's own part of a keep's scratch begins; KERN_NONE: 0 */
+  bool exceeds_cache; /* ins and outs are more than all caches hold */
+  kern_id next;       /* then: the row after the current one, or KERN_NONE */
   size_t n_notes;
   struct reduce_note *notes;
-  size_t n_crosses; /* reductions over the rows: what comes of each element is added to memory on the way */
-  struct reduce_stage *crosses;
-  int64_t run; /* with crosses: neighbouring rows that a task has, of as many accumulators; others follow n_acc apart */
-  bool share;  /* rows of a block have the same accumulators */
+  size_t n_column_reductions; /* reductions over the rows: what comes of each element is added to memory on the way */
+  struct reduce_stage *column_reductions;
+  int64_t
+      run; /* with fused column reductions: neighboring rows that a task has, of as many accumulators; others follow n_acc apart */
+  bool share;        /* rows of a block have the same accumulators */
   kern_id row_first; /* the task's first row, or KERN_NONE */
   kern_id row_work;  /* where the accumulators of the row begin */
 
@@ -124,24 +126,28 @@ struct reduce {
   kern_id *held;               /* values of fixed points, width each */
   struct reduce_value *few;    /* small: values of all elements */
 
-  /* groups of threads on GPUs */
-  int group;     /* threads of a task */
-  int64_t steps; /* along: vectors of a row */
-  bool fits;     /* along: a row is written out step by step, and what it reads is read once */
+  /* thread blocks on GPUs */
+  int block_threads; /* threads of a task */
+  int64_t steps;     /* along: vectors of a row */
+  bool fits;         /* along: a row is written out step by step, and what it reads is read once */
   size_t n_loads;
   struct reduce_load *loads;
-  bool alone;                /* along: a group has a processor for itself */
-  bool follow;               /* along: a task has several rows, of which one is loaded while another is worked on */
-  struct kern_values *ahead; /* along: values at the row that is loaded meanwhile; NULL: none is */
+  bool one_block_per_sm; /* along: a group has an SM for itself */
+  bool follow;           /* along: a task has several rows, of which one is loaded while another is worked on */
+  struct kern_values *prefetched;                 /* along: values at the row that is loaded meanwhile; NULL: none is */
   struct reduce_row rows[REDUCE_MOST_SIDE], *row; /* along: `side` rows, and the one that is worked on */
-  enum reduce_sums { REDUCE_IN_VARS, REDUCE_IN_LOCAL, REDUCE_IN_WORK } sums; /* where a task has its crosses */
-  kern_id *cross_acc; /* along, of cross k at step s: a variable; of cross k: a memory */
-  int64_t parts;      /* of a row, each a task; 1: it is not split */
-  int64_t part_size;  /* blocks of steps, or of elements across, that a part has */
+  enum reduce_sums {
+    REDUCE_IN_VARS,
+    REDUCE_IN_LOCAL,
+    REDUCE_IN_WORK
+  } sums;              /* where a task has its fused column reductions */
+  kern_id *column_acc; /* along, of cross k at step s: a variable; of cross k: a memory */
+  int64_t splits;      /* of a row, each a task; 1: it is not split */
+  int64_t split_size;  /* blocks of steps, or of elements across, that a part has */
 
   /* rows split into parts: one phase computes parts, the next joins them */
   bool split;
-  int64_t n_units;
+  int64_t n_strips;
 };
 
 /* The neutral element, and x joined to acc, which comes before it. */
@@ -163,10 +169,10 @@ kern_id reduce_source(struct reduce *rd, const struct reduce_stage *stage, int l
 
 /* Results of pass q over the whole rows, into rd->total. */
 void reduce_totals(struct reduce *rd, int q);
-/* The same from the parts that were computed in an earlier phase, of unit `unit`. */
-void reduce_joined(struct reduce *rd, kern_id unit);
-/* Computes part `part` of the current rows and keeps it for reduce_joined. */
-void reduce_part(struct reduce *rd, kern_id unit, kern_id part);
+/* Results of the whole rows of a row strip, from the parts that were computed in an earlier phase. */
+void reduce_merged(struct reduce *rd, kern_id row_strip);
+/* Computes part `part` of the current rows and keeps it for reduce_merged. */
+void reduce_part(struct reduce *rd, kern_id row_strip, kern_id part);
 /* Parts that a row has. */
 int64_t reduce_parts(const struct reduce *rd);
 
@@ -197,14 +203,14 @@ void reduce_row_end(struct reduce *rd, int q, struct reduce_value *part);
 void reduce_row_results(struct reduce *rd, int q);
 /* The loop over rows lo .. hi - 1 of a task, with `room` elements of keeps each. */
 void reduce_row_loop(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
-/* reduce_cross.c: the memories; the phases; the row that is number `number` of a task, whose accumulators are set;
-** crosses of pass q take the vector of elements from `at` on. */
-void reduce_cross_plan(struct reduce *rd);
+/* reduce_fused_columns.c: the memories; the phases; the row that is number `number` of a task, whose accumulators are set;
+** fused column reductions of pass q take the vector of elements from `at` on. */
+void reduce_fused_columns_plan(struct reduce *rd);
 /* How many rows a task has of each accumulator; 0: not all as many. */
-int64_t reduce_cross_rounds(const struct reduce *rd);
-quern_status reduce_cross(struct reduce *rd, int64_t room) QUERN_NODISCARD;
-kern_id reduce_cross_row(struct reduce *rd, kern_id number);
-void reduce_cross_take(struct reduce *rd, int q, kern_id at);
+int64_t reduce_fused_columns_rounds(const struct reduce *rd);
+quern_status reduce_fused_columns(struct reduce *rd, int64_t room) QUERN_NODISCARD;
+kern_id reduce_fused_columns_row(struct reduce *rd, kern_id number);
+void reduce_fused_columns_take(struct reduce *rd, int q, kern_id at);
 /* reduce_block.c: chooses rd->side for keeps of `room` elements a row; the rows lo .. hi - 1, lo a multiple of it. */
 quern_status reduce_block_plan(struct reduce *rd, int64_t room) QUERN_NODISCARD;
 void reduce_block_locals(struct reduce *rd);
@@ -215,33 +221,33 @@ void reduce_block_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
 ** of rows before hi. */
 bool reduce_may_share(const struct reduce *rd);
 void reduce_share_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room);
-/* reduce_fetch.c: chooses rd->far; sets rd->next for row number `row` of those before `end`, `step` of which are worked
+/* reduce_prefetch.c: chooses rd->far; sets rd->next for row number `row` of those before `end`, `step` of which are worked
 ** on at a time; asks for the element of the next row that stands at `at`, `from` elements after some line's beginning. */
-void reduce_fetch_plan(struct reduce *rd);
-void reduce_fetch_next(struct reduce *rd, kern_id row, int64_t step, kern_id end);
-void reduce_fetch(struct reduce *rd, int q, kern_id at, int64_t from);
+void reduce_prefetch_plan(struct reduce *rd);
+void reduce_prefetch_next(struct reduce *rd, kern_id row, int64_t step, kern_id end);
+void reduce_prefetch(struct reduce *rd, int q, kern_id at, int64_t from);
 /* reduce_pack.c */
 reduce_range reduce_range_packed;
 void reduce_pack_locals(struct reduce *rd);
 
-/* reduce_gpu.c: the same for groups of threads, where they can run it; otherwise nothing is built. The next phase, of n tasks by
+/* gpu_reduce.c: the same for thread blocks, where they can run it; otherwise nothing is built. The next phase, of n tasks by
 ** `group` threads each. */
-quern_status reduce_gpu(struct reduce *rd, bool *built) QUERN_NODISCARD;
-quern_status reduce_gpu_begin(struct reduce *rd, int64_t tasks, int group) QUERN_NODISCARD;
-quern_status reduce_gpu_values(struct reduce *rd, struct kern_values **values) QUERN_NODISCARD;
+quern_status gpu_reduce(struct reduce *rd, bool *built) QUERN_NODISCARD;
+quern_status gpu_reduce_begin(struct reduce *rd, int64_t tasks, int group) QUERN_NODISCARD;
+quern_status gpu_reduce_values(struct reduce *rd, struct kern_values **values) QUERN_NODISCARD;
 /* A number that is 1 in the last of n parts, and 0 in others. */
-kern_id reduce_gpu_last(struct reduce *rd, kern_id part, int64_t n);
-/* reduce_gpu_row.c, reduce_gpu_cross.c, reduce_gpu_col.c: along rows, the same with crosses, across rows. */
-quern_status reduce_gpu_rows(struct reduce *rd) QUERN_NODISCARD;
-quern_status reduce_gpu_crosses(struct reduce *rd) QUERN_NODISCARD;
-quern_status reduce_gpu_columns(struct reduce *rd) QUERN_NODISCARD;
+kern_id gpu_reduce_last(struct reduce *rd, kern_id part, int64_t n);
+/* gpu_reduce_row.c, gpu_reduce_fused_columns.c, gpu_reduce_col.c: along rows, the same with fused column reductions, across rows. */
+quern_status gpu_reduce_rows(struct reduce *rd) QUERN_NODISCARD;
+quern_status gpu_reduce_fused_columns(struct reduce *rd) QUERN_NODISCARD;
+quern_status gpu_reduce_columns(struct reduce *rd) QUERN_NODISCARD;
 /* rd->side rows from `row` on; next: the row to ask for on the way, or KERN_NONE. */
-void reduce_gpu_row(struct reduce *rd, kern_id row, kern_id next);
-/* How many threads share a row of a group with crosses, whether rows are held, and where sums are. Crosses of pass q take step
+void gpu_reduce_row(struct reduce *rd, kern_id row, kern_id next);
+/* How many threads share a row of a group with fused column reductions, whether rows are held, and where sums are. Crosses of pass q take step
 ** `step` of a row, which begins at element `at`. */
-void reduce_gpu_cross_shape(struct reduce *rd);
-void reduce_gpu_cross_take(struct reduce *rd, int q, int step, kern_id at);
-/* reduce_gpu_join.c: partial results that lie in memory, row behind row. */
+void gpu_reduce_fused_columns_shape(struct reduce *rd);
+void gpu_reduce_fused_columns_take(struct reduce *rd, int q, int step, kern_id at);
+/* gpu_reduce_merge.c: partial results that lie in memory, row behind row. */
 struct reduce_partial {
   size_t n_stages;
   struct reduce_stage *stages; /* work: the memory of the partial results */
@@ -251,13 +257,13 @@ struct reduce_partial {
 };
 /* Adds their memories, before the first phase; the phases that join them and store what comes of it. */
 void reduce_partial_plan(struct reduce *rd, struct reduce_partial *p);
-quern_status reduce_partial_join(struct reduce *rd, struct reduce_partial *p) QUERN_NODISCARD;
+quern_status reduce_partial_merge(struct reduce *rd, struct reduce_partial *p) QUERN_NODISCARD;
 /* Stores what the accumulators of a stage hold to place `at` of its partial results; and loads it, `lanes` of it. */
 void reduce_partial_store(struct reduce *rd, const struct reduce_stage *stage, kern_id at, struct reduce_value x);
 struct reduce_value reduce_partial_load(struct reduce *rd, const struct reduce_stage *stage, kern_id at, int lanes,
                                         kern_id active);
-/* The one value of all lanes. */
-struct reduce_value reduce_fold(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value x);
+/* A horizontal reduction: the one value of all lanes. */
+struct reduce_value reduce_hreduce(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value x);
 
 /* The phases. */
 quern_status reduce_rows(struct reduce *rd, int64_t room) QUERN_NODISCARD;

@@ -44,7 +44,7 @@ struct reduce_value reduce_join(struct reduce *rd, const struct reduce_stage *st
   return pick(rd, kern_bin(b, KERN_OR, is_better(rd, stage, acc.value, x.value), earlier), x, acc);
 }
 
-/* acc + y z for x = y z, rounded once; KERN_NONE: it is another sum, or that of a processor, whose order has no such thing. */
+/* acc + y z for x = y z, rounded once; KERN_NONE: it is another sum, or that of a CPU, whose order has no such thing. */
 static kern_id add_product(struct reduce *rd, const struct reduce_stage *stage, kern_id acc, kern_id x) {
   struct kern_builder *b = &rd->b;
   bool floats = base_dtype_is(stage->acc, BASE_FLOAT);
@@ -99,17 +99,17 @@ struct reduce_value reduce_tree(struct reduce *rd, const struct reduce_stage *st
   return y;
 }
 
-struct reduce_value reduce_fold(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value x) {
+struct reduce_value reduce_hreduce(struct reduce *rd, const struct reduce_stage *stage, struct reduce_value x) {
   static const enum kern_op ops[IR_REDUCE_COUNT] = {
       [IR_SUM] = KERN_ADD, [IR_PROD] = KERN_MUL, [IR_REDUCE_MAX] = KERN_MAX, [IR_REDUCE_MIN] = KERN_MIN};
   struct kern_builder *b = &rd->b;
   if (rd->job->kern->failed != QUERN_STATUS_OK) return x;
   int lanes = kern_at_id(b, x.value)->lanes;
-  struct reduce_value all = {kern_fold(b, ops[stage->reduce], x.value), KERN_NONE};
+  struct reduce_value all = {kern_hreduce(b, ops[stage->reduce], x.value), KERN_NONE};
   if (!stage->arg) return all;
   kern_id best = is_tie(rd, stage, x.value, kern_splat(b, all.value, lanes));
   kern_id index = kern_select(b, best, x.index, kern_const_i(b, QUERN_DTYPE_I32, lanes, INT32_MAX));
-  all.index = kern_fold(b, KERN_MIN, index);
+  all.index = kern_hreduce(b, KERN_MIN, index);
   return all;
 }
 

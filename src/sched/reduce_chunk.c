@@ -1,5 +1,5 @@
-/* sched/reduce_chunk.c -- rows in chunks: their results joined from the first to the last, in one phase or in two
-** keeps: chunks of KERN_CHUNK elements whatever the way, so that the order of sums is that of kern.h
+/* sched/reduce_chunk.c -- rows in chunks: their results combined from the first to the last, in one phase or in two
+** keeps: chunks of KERN_CHUNK elements whatever the variant, so that the order of sums is that of kern.h
 ** tests: tests/sched/test_reduce.c
 */
 #include "sched/reduce.h"
@@ -98,49 +98,49 @@ void reduce_totals(struct reduce *rd, int q) {
 /* ---- in two phases --------------------------------------------------------------------------------------- */
 
 /* Where the parts of a slot are kept. */
-static kern_id work_index(struct reduce *rd, kern_id unit, kern_id part, size_t slot) {
+static kern_id work_index(struct reduce *rd, kern_id row_strip, kern_id part, size_t slot) {
   struct kern_builder *b = &rd->b;
-  kern_id row = kern_add(b, kern_mul(b, part, kern_index(b, rd->n_units)), unit);
+  kern_id row = kern_add(b, kern_mul(b, part, kern_index(b, rd->n_strips)), row_strip);
   int64_t u = (int64_t)(slot % (size_t)rd->width) * rd->acc_lanes;
   return kern_add_i(b, kern_mul(b, row, kern_index(b, (int64_t)rd->width * rd->acc_lanes)), u);
 }
 
 /* One chunk of n elements, its results kept. */
-static void keep_part(struct reduce *rd, kern_id unit, kern_id part, kern_id base, int64_t n) {
+static void keep_part(struct reduce *rd, kern_id row_strip, kern_id part, kern_id base, int64_t n) {
   rd->range(rd, 0, base, n, rd->part);
   for (size_t i = 0; i < slots(rd); i++) {
     const struct reduce_stage *stage = stage_of(rd, i, 0);
     if (stage == NULL) continue;
-    kern_id index = work_index(rd, unit, part, i);
+    kern_id index = work_index(rd, row_strip, part, i);
     kern_store(&rd->b, kern_mem(&rd->b, stage->work), index, rd->part[i].value);
     if (stage->arg) kern_store(&rd->b, kern_mem(&rd->b, stage->work + 1), index, rd->part[i].index);
   }
 }
 
-void reduce_part(struct reduce *rd, kern_id unit, kern_id part) {
+void reduce_part(struct reduce *rd, kern_id row_strip, kern_id part) {
   struct kern_builder *b = &rd->b;
   int64_t whole = rd->count / KERN_CHUNK, rest = rd->count % KERN_CHUNK;
   if (rest > 0) kern_if(b, kern_bin(b, KERN_LT, part, kern_index(b, whole)));
   kern_id chunk = rest > 0 ? kern_min(b, part, kern_index(b, whole - 1)) : part;
   kern_values_enter(rd->values);
-  keep_part(rd, unit, part, kern_mul(b, chunk, kern_index(b, KERN_CHUNK)), KERN_CHUNK);
+  keep_part(rd, row_strip, part, kern_mul(b, chunk, kern_index(b, KERN_CHUNK)), KERN_CHUNK);
   kern_values_leave(rd->values);
   if (rest == 0) return;
   kern_else(b);
   kern_values_enter(rd->values);
-  keep_part(rd, unit, part, kern_index(b, whole * KERN_CHUNK), rest);
+  keep_part(rd, row_strip, part, kern_index(b, whole * KERN_CHUNK), rest);
   kern_values_leave(rd->values);
   kern_end(b);
 }
 
-void reduce_joined(struct reduce *rd, kern_id unit) {
+void reduce_merged(struct reduce *rd, kern_id row_strip) {
   struct kern_builder *b = &rd->b;
   begin_totals(rd, 0);
   kern_id part = kern_range(b, 0, reduce_parts(rd), 1);
   for (size_t i = 0; i < slots(rd); i++) {
     const struct reduce_stage *stage = stage_of(rd, i, 0);
     if (stage == NULL) continue;
-    kern_id index = work_index(rd, unit, part, i);
+    kern_id index = work_index(rd, row_strip, part, i);
     rd->part[i].value = kern_load(b, kern_mem(b, stage->work), index, rd->acc_lanes);
     if (stage->arg) rd->part[i].index = kern_load(b, kern_mem(b, stage->work + 1), index, rd->acc_lanes);
   }

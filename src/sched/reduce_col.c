@@ -1,5 +1,5 @@
 /* sched/reduce_col.c -- REDUCE groups across their rows: an outer variable has lanes
-** A unit is a strip of `width` vectors of rows. Elements of a row are taken one after another. Accumulators of sums
+** A row strip is `width` vectors of neighboring rows. Elements of a row are taken one after another. Accumulators of sums
 ** and products of floats are rows of scratch, element i going to row i mod n_acc; where the order does not matter
 ** there is one accumulator, in a variable. Rows of few elements are written out.
 ** keeps: the order of kern.h; rows of accumulators that no element would go to do not exist
@@ -72,7 +72,7 @@ struct taking {
   kern_id row; /* of the accumulators, for each number of them: 0 of 64, 1 of 32 */
   kern_id other_row;
   bool first;                 /* there is nothing in the accumulators yet */
-  struct reduce_value *small; /* not NULL: the values are put here, one a stage and vector */
+  struct reduce_value *small; /* not NULL: the values are put here, one per stage and vector */
 };
 
 static kern_id acc_index(struct reduce *rd, kern_id row, int u) {
@@ -127,8 +127,8 @@ static void emit_element(struct reduce *rd, int q, kern_id p, const struct takin
 /* ---- short rows: all elements side by side --------------------------------------------------------------- */
 
 /* Joins n values as n accumulators of one element each would be: empty ones are left out. */
-static struct reduce_value join_few(struct reduce *rd, const struct reduce_stage *stage, int n,
-                                    struct reduce_value *x) {
+static struct reduce_value merge_few(struct reduce *rd, const struct reduce_stage *stage, int n,
+                                     struct reduce_value *x) {
   for (int h = KERN_MAX_LANES / 2; h >= 1; h /= 2) {
     for (int i = 0; i < h && i + h < n; i++) x[i] = reduce_join(rd, stage, x[i], x[i + h]);
     n = BASE_MIN(n, h);
@@ -149,7 +149,7 @@ static void range_small(struct reduce *rd, int q, struct reduce_value *part) {
     const struct reduce_stage *stage = &rd->stages[i / (size_t)rd->width];
     if (stage->pass != q || (int)(i % (size_t)rd->width) >= rd->strip) continue;
     for (int64_t p = 0; p < rd->count; p++) few[p] = rd->few[(size_t)p * slots + i];
-    part[i] = rd->count == 0 ? reduce_neutral(rd, stage, rd->lanes) : join_few(rd, stage, (int)rd->count, few);
+    part[i] = rd->count == 0 ? reduce_neutral(rd, stage, rd->lanes) : merge_few(rd, stage, (int)rd->count, few);
   }
 }
 
@@ -171,7 +171,7 @@ static void emit_elements(struct reduce *rd, int q, kern_id base, int64_t lo, in
 }
 
 /* The tree over rows of accumulators in scratch. */
-static void join_rows(struct reduce *rd, size_t i, int64_t n, struct reduce_value *part) {
+static void merge_rows(struct reduce *rd, size_t i, int64_t n, struct reduce_value *part) {
   struct kern_builder *b = &rd->b;
   const struct reduce_stage *stage = &rd->stages[i];
   int64_t rows = BASE_MIN(n, stage->n_acc);
@@ -234,7 +234,7 @@ static void range(struct reduce *rd, int q, kern_id base, int64_t n, struct redu
   for (size_t i = 0; i < rd->n_stages; i++) {
     const struct reduce_stage *stage = &rd->stages[i];
     if (stage->pass != q) continue;
-    if (stage->ordered) join_rows(rd, i, n, part);
+    if (stage->ordered) merge_rows(rd, i, n, part);
     for (int u = 0; !stage->ordered && u < rd->strip; u++) {
       size_t slot = i * (size_t)rd->width + (size_t)u;
       part[slot] = reduce_get(rd, stage, rd->accs[slot]);
@@ -255,13 +255,13 @@ static void finish_pass(struct reduce *rd, int q) {
   }
 }
 
-static void emit_strip(struct reduce *rd, kern_id unit, kern_id part) {
+static void emit_strip(struct reduce *rd, kern_id row_strip, kern_id part) {
   if (rd->phase == REDUCE_PART) {
-    reduce_part(rd, unit, part);
+    reduce_part(rd, row_strip, part);
     return;
   }
-  if (rd->phase == REDUCE_JOIN) {
-    reduce_joined(rd, unit);
+  if (rd->phase == REDUCE_MERGE) {
+    reduce_merged(rd, row_strip);
     finish_pass(rd, 0);
   }
   for (int q = 0; rd->phase == REDUCE_WHOLE && q < rd->n_passes; q++) {
@@ -276,14 +276,14 @@ static void emit_strip(struct reduce *rd, kern_id unit, kern_id part) {
   set_scalar(rd);
 }
 
-/* Unit number `unit`: a whole strip, or the narrower one at the end of the rows. */
-static void emit_unit(struct reduce *rd, kern_id unit, kern_id part) {
+/* Unit number `row_strip`: a whole strip, or the narrower one at the end of the rows. */
+static void emit_row_strip(struct reduce *rd, kern_id row_strip, kern_id part) {
   struct kern_builder *b = &rd->b;
   int64_t extent = rd->vector >= 0 ? rd->nest.loops[rd->vector].extent : 1, step = (int64_t)rd->width * rd->lanes;
   int64_t whole = extent / step, rest = extent % step, strips = whole + (rest > 0);
-  kern_id strip = kern_imod(b, unit, strips);
+  kern_id strip = kern_imod(b, row_strip, strips);
   kern_values_enter(rd->values);
-  sched_nest_set(&rd->nest, b, rd->values, 0, rd->nest.n_outer, rd->vector, kern_idiv(b, unit, strips));
+  sched_nest_set(&rd->nest, b, rd->values, 0, rd->nest.n_outer, rd->vector, kern_idiv(b, row_strip, strips));
   if (whole > 0) {
     if (rest > 0) kern_if(b, kern_bin(b, KERN_LT, strip, kern_index(b, whole)));
     kern_values_enter(rd->values);
@@ -291,7 +291,7 @@ static void emit_unit(struct reduce *rd, kern_id unit, kern_id part) {
     rd->rest = 0;
     rd->column = kern_mul_i(b, rest > 0 ? kern_min(b, strip, kern_index(b, whole - 1)) : strip, step);
     set_scalar(rd);
-    emit_strip(rd, unit, part);
+    emit_strip(rd, row_strip, part);
     kern_values_leave(rd->values);
     if (rest > 0) kern_else(b);
   }
@@ -301,7 +301,7 @@ static void emit_unit(struct reduce *rd, kern_id unit, kern_id part) {
     rd->rest = (int)(rest % rd->lanes);
     rd->column = kern_index(b, whole * step);
     set_scalar(rd);
-    emit_strip(rd, unit, part);
+    emit_strip(rd, row_strip, part);
     kern_values_leave(rd->values);
     if (whole > 0) kern_end(b);
   }
@@ -318,18 +318,18 @@ static void add_locals(struct reduce *rd) {
   }
 }
 
-static quern_status emit_units(struct reduce *rd, int64_t room) {
+static quern_status emit_row_strips(struct reduce *rd, int64_t room) {
   struct kern_builder *b = &rd->b;
-  int64_t units = rd->n_units, grain = BASE_MAX(rd->job->sched->grain / ((int64_t)rd->width * rd->lanes), 1);
-  QUERN_TRY(reduce_begin(rd, (units + grain - 1) / grain, room));
+  int64_t row_strips = rd->n_strips, grain = BASE_MAX(rd->job->sched->grain / ((int64_t)rd->width * rd->lanes), 1);
+  QUERN_TRY(reduce_begin(rd, (row_strips + grain - 1) / grain, room));
   if (rd->phase == REDUCE_WHOLE) add_locals(rd);
-  if (units == 1) {
-    emit_unit(rd, kern_index(b, 0), KERN_NONE);
+  if (row_strips == 1) {
+    emit_row_strip(rd, kern_index(b, 0), KERN_NONE);
     return QUERN_STATUS_OK;
   }
   kern_id lo = kern_mul_i(b, kern_task(b), grain);
-  kern_id unit = kern_for(b, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, grain)), units), 1);
-  emit_unit(rd, unit, KERN_NONE);
+  kern_id row_strip = kern_for(b, lo, kern_min_i(b, kern_add(b, lo, kern_index(b, grain)), row_strips), 1);
+  emit_row_strip(rd, row_strip, KERN_NONE);
   kern_end(b);
   return QUERN_STATUS_OK;
 }
@@ -343,13 +343,13 @@ quern_status reduce_columns(struct reduce *rd, int64_t room) {
   rd->few = base_arena_alloc(rd->arena, rd->small ? (size_t)(rd->count + 1) * slots * sizeof *rd->few : 1);
   if (rd->accs == NULL || rd->held == NULL || rd->few == NULL) return QUERN_STATUS_MEMORY;
   rd->phase = REDUCE_WHOLE;
-  if (!rd->split) return emit_units(rd, room);
+  if (!rd->split) return emit_row_strips(rd, room);
   int64_t parts = reduce_parts(rd);
   rd->phase = REDUCE_PART;
-  QUERN_TRY(reduce_begin(rd, rd->n_units * parts, room));
+  QUERN_TRY(reduce_begin(rd, rd->n_strips * parts, room));
   add_locals(rd);
-  kern_id task = kern_task(&rd->b), unit = kern_idiv(&rd->b, task, parts);
-  emit_unit(rd, unit, kern_imod(&rd->b, task, parts));
-  rd->phase = REDUCE_JOIN;
-  return emit_units(rd, room);
+  kern_id task = kern_task(&rd->b), row_strip = kern_idiv(&rd->b, task, parts);
+  emit_row_strip(rd, row_strip, kern_imod(&rd->b, task, parts));
+  rd->phase = REDUCE_MERGE;
+  return emit_row_strips(rd, room);
 }

@@ -127,19 +127,20 @@ struct need {
   uint64_t reads;
 };
 
-/* All of them: stages, crosses, outs that are stored in passes. */
+/* All of them: stages, fused column reductions, outs that are stored in passes. */
 static size_t find_needs(const struct reduce *rd, struct need *needs) {
   const struct pass_group *group = rd->job->group;
   size_t n = 0;
-  for (size_t i = 0; i < rd->n_stages + rd->n_crosses; i++) {
-    const struct ir_node *node = i < rd->n_stages ? group->stages[i].node : group->crosses[i - rd->n_stages].node;
+  for (size_t i = 0; i < rd->n_stages + rd->n_column_reductions; i++) {
+    const struct ir_node *node =
+        i < rd->n_stages ? group->stages[i].node : group->column_reductions[i - rd->n_stages].node;
     struct reduce_about source = about_tensor(group, rd->about, node->src[0]);
     needs[n++] = (struct need){node, reduce_level(rd, &node->out[0]) - 1, source.reads};
   }
   for (size_t i = 0; i < group->n_outs; i++) {
     struct sched_point point = {group->outs[i].tensor, rd->nest.outs[i]};
     struct reduce_about about = about_tensor(group, rd->about, point.tensor);
-    if (uses_inner(rd, &point) && (rd->n_crosses == 0 || uses_outer(rd, &point)))
+    if (uses_inner(rd, &point) && (rd->n_column_reductions == 0 || uses_outer(rd, &point)))
       needs[n++] = (struct need){NULL, about.level, about.reads};
   }
   return n;
@@ -168,7 +169,7 @@ static bool wait_for(struct reduce *rd, size_t n, const struct need *needs, stru
   return false;
 }
 
-/* The pass of need i, at most `last`, that reads most of what it needs for others: of a stage the first such, of a cross
+/* The pass of need i, at most `last`, that reads most of what it needs for others: of a stage the first such, of a fused column reduction
 ** the last, where its accumulators may be shared by several rows. */
 static void choose_wait(struct reduce *rd, size_t n, struct need *needs, size_t i, int last) {
   int least = count_more(n, needs, i, needs[i].pass);
@@ -183,14 +184,14 @@ static void choose_wait(struct reduce *rd, size_t n, struct need *needs, size_t 
 
 /* A reduction whose result is not needed at once may wait. */
 static quern_status choose_waits(struct reduce *rd) {
-  size_t most = rd->n_stages + rd->n_crosses + rd->job->group->n_outs;
+  size_t most = rd->n_stages + rd->n_column_reductions + rd->job->group->n_outs;
   struct need *needs = base_arena_alloc(rd->arena, 2 * most * sizeof *needs);
   if (needs == NULL) return QUERN_STATUS_MEMORY;
   int last = 0;
   size_t n = find_needs(rd, needs);
   for (size_t j = 0; j < n; j++) last = BASE_MAX(last, needs[j].pass);
   for (size_t i = rd->n_stages; i-- > 0;) choose_wait(rd, n, needs, i, last);
-  for (size_t i = rd->n_stages; i < rd->n_stages + rd->n_crosses; i++) choose_wait(rd, n, needs, i, last);
+  for (size_t i = rd->n_stages; i < rd->n_stages + rd->n_column_reductions; i++) choose_wait(rd, n, needs, i, last);
   return QUERN_STATUS_OK;
 }
 
@@ -204,16 +205,17 @@ quern_status reduce_describe(struct reduce *rd) {
   rd->n_passes = 0;
   for (size_t i = 0; i < rd->n_stages; i++)
     rd->stages[i] = describe_stage(rd, group->stages[i].node, rd->nest.sources[i], rd->nest.results[i]);
-  for (size_t i = 0; i < rd->n_crosses; i++) {
-    int work = rd->crosses[i].work;
-    rd->crosses[i] = describe_stage(rd, group->crosses[i].node, rd->nest.cross_sources[i], rd->nest.cross_results[i]);
-    rd->crosses[i].work = work;
+  for (size_t i = 0; i < rd->n_column_reductions; i++) {
+    int work = rd->column_reductions[i].work;
+    rd->column_reductions[i] =
+        describe_stage(rd, group->column_reductions[i].node, rd->nest.column_sources[i], rd->nest.column_results[i]);
+    rd->column_reductions[i].work = work;
   }
   for (size_t i = 0; i < group->n_outs; i++) {
     struct sched_point point = {group->outs[i].tensor, rd->nest.outs[i]};
     rd->out_pass[i] = uses_inner(rd, &point) ? about_tensor(group, rd->about, point.tensor).level : -1;
     if (ir_count(point.tensor) == 0) rd->out_pass[i] = -2;
-    if (rd->out_pass[i] >= 0 && rd->n_crosses > 0 && !uses_outer(rd, &point)) rd->out_pass[i] = -3;
+    if (rd->out_pass[i] >= 0 && rd->n_column_reductions > 0 && !uses_outer(rd, &point)) rd->out_pass[i] = -3;
     rd->n_passes = BASE_MAX(rd->n_passes, rd->out_pass[i] + 1);
   }
   rd->fixed = base_arena_alloc(rd->arena, (size_t)rd->n_passes * sizeof *rd->fixed);
@@ -226,7 +228,7 @@ quern_status reduce_describe(struct reduce *rd) {
 
 struct keeping {
   struct reduce *rd;
-  struct sched_walk *walks; /* one a pass */
+  struct sched_walk *walks; /* one per pass */
   int pass;
   struct sched_points found; /* of keeps */
   BASE_VEC(int) made;
@@ -274,9 +276,10 @@ static void walk_passes(struct keeping *k) {
     for (size_t i = 0; i < rd->n_stages; i++)
       if (rd->stages[i].pass == q)
         sched_walk_run(&k->walks[q], rd->stages[i].source, rd->stages[i].source_at, visit_again, k);
-    for (size_t i = 0; i < rd->n_crosses; i++)
-      if (rd->crosses[i].pass == q)
-        sched_walk_run(&k->walks[q], rd->crosses[i].source, rd->crosses[i].source_at, visit_again, k);
+    for (size_t i = 0; i < rd->n_column_reductions; i++)
+      if (rd->column_reductions[i].pass == q)
+        sched_walk_run(&k->walks[q], rd->column_reductions[i].source, rd->column_reductions[i].source_at, visit_again,
+                       k);
     for (size_t i = 0; i < group->n_outs; i++)
       if (rd->out_pass[i] == q) sched_walk_run(&k->walks[q], group->outs[i].tensor, rd->nest.outs[i], visit_again, k);
     k->failed = k->failed || k->walks[q].failed;
@@ -313,9 +316,9 @@ static quern_status find_invariants(struct reduce *rd, int n, const int *vars, s
   for (size_t i = 0; i < rd->n_stages; i++)
     QUERN_TRY(sched_invariants(&rd->nest, rd->stages[i].source, rd->stages[i].source_at, n, vars,
                                &points[rd->stages[i].pass]));
-  for (size_t i = 0; i < rd->n_crosses; i++)
-    QUERN_TRY(sched_invariants(&rd->nest, rd->crosses[i].source, rd->crosses[i].source_at, n, vars,
-                               &points[rd->crosses[i].pass]));
+  for (size_t i = 0; i < rd->n_column_reductions; i++)
+    QUERN_TRY(sched_invariants(&rd->nest, rd->column_reductions[i].source, rd->column_reductions[i].source_at, n, vars,
+                               &points[rd->column_reductions[i].pass]));
   for (size_t i = 0; i < group->n_outs; i++) {
     if (rd->out_pass[i] < 0) continue;
     QUERN_TRY(sched_invariants(&rd->nest, group->outs[i].tensor, rd->nest.outs[i], n, vars, &points[rd->out_pass[i]]));

@@ -1,4 +1,4 @@
-/* sched/reduce_row.c -- REDUCE groups along their rows: the reduced variable has lanes, a unit is a row
+/* sched/reduce_row.c -- REDUCE groups along their rows: the reduced variable has lanes, a row strip is one row
 ** The accumulators of a chunk are n_acc / lanes vectors in variables; vector v of a block of elements goes to vector v
 ** of them.
 ** keeps: the order of kern.h; lanes beyond the end of a row take the neutral element, which changes no accumulator
@@ -69,8 +69,8 @@ static void emit_vector(struct reduce *rd, int q, kern_id at, int n, int v) {
     if (rd->keeps[i].made == q) reduce_keep_store(rd, &rd->keeps[i], kept, rd->lanes);
   for (size_t i = 0; i < rd->n_stages; i++)
     if (rd->stages[i].pass == q) reduce_row_take(rd, i, reduce_source(rd, &rd->stages[i], rd->lanes), at, n, v);
-  reduce_cross_take(rd, q, at);
-  reduce_fetch(rd, q, at, (int64_t)v * rd->lanes);
+  reduce_fused_columns_take(rd, q, at);
+  reduce_prefetch(rd, q, at, (int64_t)v * rd->lanes);
   reduce_store(rd, q, active);
   kern_values_leave(rd->values);
 }
@@ -114,8 +114,8 @@ void reduce_row_results(struct reduce *rd, int q) {
 static void emit_row(struct reduce *rd, kern_id row) {
   kern_values_enter(rd->values);
   sched_nest_set(&rd->nest, &rd->b, rd->values, 0, rd->nest.n_outer, -1, row);
-  if (rd->phase == REDUCE_JOIN) {
-    reduce_joined(rd, row);
+  if (rd->phase == REDUCE_MERGE) {
+    reduce_merged(rd, row);
     reduce_row_results(rd, 0);
   }
   for (int q = 0; rd->phase == REDUCE_WHOLE && q < rd->n_passes; q++) {
@@ -128,14 +128,14 @@ static void emit_row(struct reduce *rd, kern_id row) {
 }
 
 void reduce_row_loop(struct reduce *rd, kern_id lo, kern_id hi, int64_t room) {
-  int64_t side = rd->phase == REDUCE_WHOLE ? rd->side : 1;
+  int64_t side = rd->phase == REDUCE_WHOLE ? rd->block_rows : 1;
   if (side > 1) reduce_block_locals(rd);
   kern_id row = kern_for(&rd->b, lo, hi, side);
   if (side > 1) {
     reduce_block_rows(rd, row, hi, room);
   } else {
-    reduce_fetch_next(rd, row, 1, hi);
-    emit_row(rd, reduce_cross_row(rd, row));
+    reduce_prefetch_next(rd, row, 1, hi);
+    emit_row(rd, reduce_fused_columns_row(rd, row));
     rd->next = KERN_NONE;
   }
   kern_end(&rd->b);
@@ -144,7 +144,7 @@ void reduce_row_loop(struct reduce *rd, kern_id lo, kern_id hi, int64_t room) {
 /* Tasks are `grain` rows. */
 static quern_status emit_rows(struct reduce *rd, int64_t room) {
   struct kern_builder *b = &rd->b;
-  int64_t side = rd->phase == REDUCE_WHOLE ? rd->side : 1, rows = rd->n_units;
+  int64_t side = rd->phase == REDUCE_WHOLE ? rd->block_rows : 1, rows = rd->n_strips;
   int64_t grain = BASE_MAX(rd->job->sched->grain / side, 1) * side;
   QUERN_TRY(reduce_begin(rd, (rows + grain - 1) / grain, room * side));
   if (rd->packed) reduce_pack_locals(rd);
@@ -162,17 +162,17 @@ quern_status reduce_rows(struct reduce *rd, int64_t room) {
   rd->accs = base_arena_alloc(rd->arena, rd->n_stages * KERN_MAX_LANES * sizeof *rd->accs);
   if (rd->accs == NULL) return QUERN_STATUS_MEMORY;
   rd->phase = REDUCE_WHOLE;
-  reduce_fetch_plan(rd);
+  reduce_prefetch_plan(rd);
   QUERN_TRY(reduce_block_plan(rd, room));
-  if (rd->n_crosses > 0) return reduce_cross(rd, room);
+  if (rd->n_column_reductions > 0) return reduce_fused_columns(rd, room);
   if (!rd->split) return emit_rows(rd, room);
   int64_t parts = reduce_parts(rd);
-  QUERN_TRY(reduce_begin(rd, rd->n_units * parts, room));
+  QUERN_TRY(reduce_begin(rd, rd->n_strips * parts, room));
   if (rd->packed) reduce_pack_locals(rd);
   kern_id task = kern_task(&rd->b), row = kern_idiv(&rd->b, task, parts);
   sched_nest_set(&rd->nest, &rd->b, rd->values, 0, rd->nest.n_outer, -1, row);
   sched_points_get(rd->values, &rd->fixed[0]);
   reduce_part(rd, row, kern_imod(&rd->b, task, parts));
-  rd->phase = REDUCE_JOIN;
+  rd->phase = REDUCE_MERGE;
   return emit_rows(rd, room);
 }

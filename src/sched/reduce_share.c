@@ -2,7 +2,7 @@
 ** Of each vector of columns the rows are taken one after another, so that accumulators, and whatever else is the same in
 ** all rows, are read and written once for all of them.
 ** keeps: the order of kern.h; everything is loaded before anything is stored: rows that lie a multiple of a page apart
-**        look like one to a processor that compares the lower bits of addresses
+**        look like one to a CPU that compares the lower bits of addresses
 ** tests: tests/sched/test_reduce.c
 */
 #include "sched/reduce.h"
@@ -13,7 +13,7 @@ struct share {
   kern_id *rows;  /* their numbers */
   kern_id *next;  /* those of the next block, or KERN_NONE */
   kern_id *fixed; /* what stays the same along a row: of row i from i * n_fixed on */
-  kern_id *sums;  /* a cross */
+  kern_id *sums;  /* a fused column reduction */
   kern_id *outs;  /* of row i from i * n_outs on */
   int64_t room;
 };
@@ -22,16 +22,16 @@ bool reduce_may_share(const struct reduce *rd) {
   int last = rd->n_passes - 1, shared = 0;
   for (size_t i = 0; i < rd->n_stages; i++)
     if (rd->stages[i].pass == last) return false;
-  for (size_t i = 0; i < rd->n_crosses; i++) shared += rd->crosses[i].pass == last;
+  for (size_t i = 0; i < rd->n_column_reductions; i++) shared += rd->column_reductions[i].pass == last;
   return shared > 0 && rd->count <= KERN_CHUNK;
 }
 
 static bool alloc(struct share *s) {
   struct reduce *rd = s->rd;
-  size_t side = (size_t)rd->side;
+  size_t side = (size_t)rd->block_rows;
   s->rows = base_arena_alloc(rd->arena, side * sizeof *s->rows);
   s->fixed = base_arena_alloc(rd->arena, (side * rd->fixed[s->q].n + 1) * sizeof *s->fixed);
-  s->sums = base_arena_alloc(rd->arena, rd->n_crosses * sizeof *s->sums);
+  s->sums = base_arena_alloc(rd->arena, rd->n_column_reductions * sizeof *s->sums);
   s->outs = base_arena_alloc(rd->arena, side * rd->job->group->n_outs * sizeof *s->outs);
   s->next = base_arena_alloc(rd->arena, side * sizeof *s->next);
   return s->next != NULL && s->rows != NULL && s->fixed != NULL && s->sums != NULL && s->outs != NULL;
@@ -47,7 +47,7 @@ static void enter_row(struct share *s, int i) {
 static void find_fixed(struct share *s) {
   struct reduce *rd = s->rd;
   const struct sched_points *fixed = &rd->fixed[s->q];
-  for (int i = 0; i < (int)rd->side; i++) {
+  for (int i = 0; i < (int)rd->block_rows; i++) {
     enter_row(s, i);
     reduce_block_known(rd, s->q, kern_index(&rd->b, i));
     for (size_t k = 0; k < fixed->n; k++) {
@@ -77,8 +77,8 @@ static void take_row(struct share *s, int i, kern_id at, kern_id active) {
   struct reduce *rd = s->rd;
   const struct pass_group *group = rd->job->group;
   enter_vector(s, i, at, active);
-  for (size_t k = 0; k < rd->n_crosses; k++) {
-    const struct reduce_stage *cross = &rd->crosses[k];
+  for (size_t k = 0; k < rd->n_column_reductions; k++) {
+    const struct reduce_stage *cross = &rd->column_reductions[k];
     if (cross->pass != s->q) continue;
     struct reduce_value x = {reduce_source(rd, cross, rd->lanes), KERN_NONE}, sum = {s->sums[k], KERN_NONE};
     s->sums[k] = reduce_join(rd, cross, sum, x).value;
@@ -107,14 +107,16 @@ static void emit_vector(struct share *s, kern_id at, int n, int64_t v) {
   struct kern_builder *b = &rd->b;
   kern_id active = n > 0 ? kern_index(b, n) : KERN_NONE, index = kern_add(b, rd->row_work, at);
   if (rd->job->kern->failed != QUERN_STATUS_OK) return;
-  for (size_t k = 0; k < rd->n_crosses; k++)
-    if (rd->crosses[k].pass == s->q) s->sums[k] = kern_load(b, kern_mem(b, rd->crosses[k].work), index, rd->lanes);
-  for (int i = 0; i < (int)rd->side; i++) take_row(s, i, at, active);
-  for (size_t k = 0; k < rd->n_crosses; k++)
-    if (rd->crosses[k].pass == s->q) kern_store(b, kern_mem(b, rd->crosses[k].work), index, s->sums[k]);
-  for (int i = 0; i < (int)rd->side; i++) {
+  for (size_t k = 0; k < rd->n_column_reductions; k++)
+    if (rd->column_reductions[k].pass == s->q)
+      s->sums[k] = kern_load(b, kern_mem(b, rd->column_reductions[k].work), index, rd->lanes);
+  for (int i = 0; i < (int)rd->block_rows; i++) take_row(s, i, at, active);
+  for (size_t k = 0; k < rd->n_column_reductions; k++)
+    if (rd->column_reductions[k].pass == s->q)
+      kern_store(b, kern_mem(b, rd->column_reductions[k].work), index, s->sums[k]);
+  for (int i = 0; i < (int)rd->block_rows; i++) {
     rd->next = s->next[i];
-    reduce_fetch(rd, s->q, at, v * rd->lanes);
+    reduce_prefetch(rd, s->q, at, v * rd->lanes);
     store_row(s, i, at, active);
   }
 }
@@ -122,7 +124,7 @@ static void emit_vector(struct share *s, kern_id at, int n, int64_t v) {
 static void emit_columns(struct share *s) {
   struct reduce *rd = s->rd;
   struct kern_builder *b = &rd->b;
-  int64_t unroll = BASE_MAX(rd->job->sched->unroll / rd->side, 1), step = unroll * rd->lanes;
+  int64_t unroll = BASE_MAX(rd->job->sched->unroll / rd->block_rows, 1), step = unroll * rd->lanes;
   int64_t whole = rd->count / step, from = whole * step;
   if (whole > 0) {
     kern_id at = kern_mul_i(b, kern_range(b, 0, whole, 1), step);
@@ -142,15 +144,15 @@ void reduce_share_rows(struct reduce *rd, kern_id lo, kern_id hi, int64_t room) 
     rd->job->kern->failed = QUERN_STATUS_MEMORY;
     return;
   }
-  for (int64_t i = 0; i < rd->side; i++) {
+  for (int64_t i = 0; i < rd->block_rows; i++) {
     kern_id row = kern_add_i(&rd->b, lo, i);
-    reduce_fetch_next(rd, row, rd->side, hi);
+    reduce_prefetch_next(rd, row, rd->block_rows, hi);
     s.next[i] = rd->next;
-    s.rows[i] = reduce_cross_row(rd, row);
+    s.rows[i] = reduce_fused_columns_row(rd, row);
   }
   find_fixed(&s);
   emit_columns(&s);
-  for (int i = 0; i < (int)rd->side; i++) { /* the rows' own outs */
+  for (int i = 0; i < (int)rd->block_rows; i++) { /* the rows' own outs */
     enter_row(&s, i);
     reduce_block_known(rd, s.q, kern_index(&rd->b, i));
     reduce_store(rd, -1, KERN_NONE);

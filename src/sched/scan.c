@@ -1,8 +1,8 @@
 /* sched/scan.c -- kernels of SCAN groups: sums, products, maxima and minima of everything up to an element
 ** A line is what one scan runs along. Lines that lie side by side in memory are the lanes of a vector; where the axis
 ** itself is innermost, several lines are taken at once, so that one need not wait for another's sum. Few long lines are
-** cut: the parts' totals in one phase, what precedes each part in the next, the results in the last.
-** keeps: the order of kern.h: parts of KERN_SCAN_CHUNK elements, whatever the way
+** chunked: the parts' totals in one phase, what precedes each part in the next, the results in the last.
+** keeps: the order of kern.h: chunks of KERN_SCAN_CHUNK elements, whatever the variant
 ** tests: tests/sched/test_scan.c
 */
 #include "sched/nest.h"
@@ -15,12 +15,12 @@ struct scan {
   quern_dtype acc;
   enum ir_reduce reduce;
   int axis, vector; /* dims; vector is the one with lanes, or -1 */
-  int lanes, lines; /* of a unit: lines is how many units are taken at once */
-  int64_t n, units, chunks;
+  int lanes, lines; /* of a row_strip: lines is how many row_strips are taken at once */
+  int64_t n, row_strips, chunks;
 };
 
-/* A unit of lines: the index of each dim but the axis, and how many lanes count. */
-struct unit {
+/* A row_strip of lines: the index of each dim but the axis, and how many lanes count. */
+struct row_strip {
   kern_id at[QUERN_MAX_RANK], active;
 };
 
@@ -44,12 +44,12 @@ static struct scan scan_of(struct sched_job *job) {
     s.lanes = sched_lanes(job);
     while (s.lanes / 2 >= s.y->dims[last]) s.lanes /= 2;
   }
-  s.units = 1;
+  s.row_strips = 1;
   for (int k = 0; k <= last; k++)
-    if (k != s.axis) s.units *= k == s.vector ? sched_ceil(s.y->dims[k], s.lanes) : s.y->dims[k];
+    if (k != s.axis) s.row_strips *= k == s.vector ? sched_ceil(s.y->dims[k], s.lanes) : s.y->dims[k];
   if (job->sched->unroll > 1)
     s.lines = s.vector < 0 ? MAX_LINES / 2 : MAX_LINES; /* rows of 8 vectors fill cache lines and pages */
-  while (s.units % s.lines != 0 || (s.lines > 1 && s.units / s.lines < job->target->threads)) s.lines /= 2;
+  while (s.row_strips % s.lines != 0 || (s.lines > 1 && s.row_strips / s.lines < job->target->threads)) s.lines /= 2;
   return s;
 }
 
@@ -60,8 +60,8 @@ static kern_id neutral(const struct scan *s, struct kern_builder *b) {
   return kern_neutral(b, s->reduce, s->acc, s->lanes);
 }
 
-static struct unit unit_at(const struct scan *s, struct kern_builder *b, kern_id number) {
-  struct unit u = {.active = KERN_NONE};
+static struct row_strip row_strip_at(const struct scan *s, struct kern_builder *b, kern_id number) {
+  struct row_strip u = {.active = KERN_NONE};
   for (int k = s->y->rank - 1; k >= 0; k--) {
     if (k == s->axis) continue;
     int64_t extent = k == s->vector ? sched_ceil(s->y->dims[k], s->lanes) : s->y->dims[k];
@@ -75,7 +75,7 @@ static struct unit unit_at(const struct scan *s, struct kern_builder *b, kern_id
   return u;
 }
 
-static void set_unit(const struct scan *s, struct kern_values *values, const struct unit *u) {
+static void set_row_strip(const struct scan *s, struct kern_values *values, const struct row_strip *u) {
   for (int k = 0; k < s->y->rank; k++) {
     if (k == s->axis) continue;
     bool wide = k == s->vector;
@@ -83,10 +83,10 @@ static void set_unit(const struct scan *s, struct kern_values *values, const str
   }
 }
 
-/* Scans elements lo .. hi - 1 of n units. before (KERN_NONE: nothing) is what precedes them; totals are of these
+/* Scans elements lo .. hi - 1 of n row_strips. before (KERN_NONE: nothing) is what precedes them; totals are of these
 ** elements alone. store: whether results are written. */
 static void scan_range(const struct scan *s, struct kern_builder *b, struct kern_values *values, int n,
-                       const struct unit *units, kern_id lo, kern_id hi, const kern_id *before, bool store,
+                       const struct row_strip *row_strips, kern_id lo, kern_id hi, const kern_id *before, bool store,
                        kern_id *totals) {
   const struct pass_out *out = &s->job->group->outs[0];
   const quern_tensor *x = s->job->group->anchor->src[0];
@@ -96,7 +96,7 @@ static void scan_range(const struct scan *s, struct kern_builder *b, struct kern
   if (s->job->group->anchor->attrs->reverse) i = kern_sub(b, kern_index(b, s->n - 1), i);
   for (int u = 0; u < n; u++) {
     kern_values_enter(values);
-    set_unit(s, values, &units[u]);
+    set_row_strip(s, values, &row_strips[u]);
     kern_values_set(values, s->axis, i, 1, KERN_NONE);
     kern_id term = kern_cast(b, kern_values_get(values, x, x->rank, out->at), s->acc);
     term = kern_splat(b, term, s->lanes);
@@ -104,7 +104,7 @@ static void scan_range(const struct scan *s, struct kern_builder *b, struct kern
     kern_set(b, sums[u], sum);
     if (store) {
       kern_id y = before == NULL ? sum : kern_combine(b, s->reduce, before[u], sum);
-      sched_store_at(s->job, b, values, 0, out->at, kern_cast(b, y, s->y->dtype), units[u].active);
+      sched_store_at(s->job, b, values, 0, out->at, kern_cast(b, y, s->y->dtype), row_strips[u].active);
     }
     kern_values_leave(values);
   }
@@ -121,19 +121,19 @@ static void chunk_ends(const struct scan *s, struct kern_builder *b, kern_id c, 
 /* ---- whole lines a task ---------------------------------------------------------------------------------- */
 
 static void scan_lines(const struct scan *s, struct kern_builder *b, struct kern_values *values,
-                       const struct unit *units) {
+                       const struct row_strip *row_strips) {
   kern_id totals[MAX_LINES], carries[MAX_LINES], before[MAX_LINES] = {0}, lo, hi;
   if (s->chunks == 1 || !order_matters(s)) {
     lo = kern_index(b, 0);
     hi = kern_index(b, s->n);
-    scan_range(s, b, values, s->lines, units, lo, hi, NULL, true, totals);
+    scan_range(s, b, values, s->lines, row_strips, lo, hi, NULL, true, totals);
     return;
   }
   for (int u = 0; u < s->lines; u++) carries[u] = kern_var(b, neutral(s, b));
   chunk_ends(s, b, kern_range(b, 0, s->chunks, 1), &lo, &hi);
   kern_values_enter(values);
   for (int u = 0; u < s->lines; u++) before[u] = kern_get(b, carries[u]);
-  scan_range(s, b, values, s->lines, units, lo, hi, before, true, totals);
+  scan_range(s, b, values, s->lines, row_strips, lo, hi, before, true, totals);
   for (int u = 0; u < s->lines; u++) kern_set(b, carries[u], kern_combine(b, s->reduce, before[u], totals[u]));
   kern_values_leave(values);
   kern_end(b);
@@ -141,19 +141,19 @@ static void scan_lines(const struct scan *s, struct kern_builder *b, struct kern
 
 static quern_status phase_of_lines(const struct scan *s) {
   struct kern_values *values = NULL;
-  int64_t sets = s->units / s->lines, elements = s->n * s->lanes * s->lines;
+  int64_t sets = s->row_strips / s->lines, elements = s->n * s->lanes * s->lines;
   int64_t least = s->job->target->gpu ? 1 : TASK_ELEMENTS / elements;
   int64_t grain = BASE_MIN(BASE_MAX(BASE_MAX(s->job->sched->grain, 1), least), sets);
   struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(sched_ceil(sets, grain)))};
   QUERN_TRY(s->job->kern->failed);
   QUERN_TRY(sched_values(s->job, &b, &values));
-  struct unit units[MAX_LINES];
+  struct row_strip row_strips[MAX_LINES];
   kern_id first = kern_mul_i(&b, kern_task(&b), grain);
   kern_id last = kern_min_i(&b, kern_add_i(&b, first, grain), sets);
   kern_id set = kern_mul_i(&b, kern_for(&b, first, last, 1), s->lines);
   kern_values_enter(values);
-  for (int u = 0; u < s->lines; u++) units[u] = unit_at(s, &b, kern_add_i(&b, set, u));
-  scan_lines(s, &b, values, units);
+  for (int u = 0; u < s->lines; u++) row_strips[u] = row_strip_at(s, &b, kern_add_i(&b, set, u));
+  scan_lines(s, &b, values, row_strips);
   kern_values_leave(values);
   kern_end(&b);
   kern_values_free(values);
@@ -162,28 +162,28 @@ static quern_status phase_of_lines(const struct scan *s) {
 
 /* ---- lines in parts ---------------------------------------------------------------------------------------- */
 
-/* Tasks are parts 0 .. parts - 1 of each unit: their totals to work, or their results, with what precedes them in
+/* Tasks are parts 0 .. parts - 1 of each row_strip: their totals to work, or their results, with what precedes them in
 ** work. */
 static quern_status phase_of_parts(const struct scan *s, int64_t parts, int work, bool store) {
   struct kern_values *values = NULL;
-  struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(s->units * parts))};
+  struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(s->row_strips * parts))};
   QUERN_TRY(s->job->kern->failed);
   QUERN_TRY(sched_values(s->job, &b, &values));
   kern_id memory = kern_mem(&b, work), number = kern_idiv(&b, kern_task(&b), parts);
   kern_id part = kern_imod(&b, kern_task(&b), parts), lo, hi, total, before = KERN_NONE;
   kern_id at = kern_mul_i(&b, kern_add(&b, kern_mul_i(&b, number, s->chunks), part), s->lanes);
-  struct unit unit = unit_at(s, &b, number);
+  struct row_strip row_strip = row_strip_at(s, &b, number);
   chunk_ends(s, &b, part, &lo, &hi);
   if (store) before = kern_load(&b, memory, at, s->lanes);
-  scan_range(s, &b, values, 1, &unit, lo, hi, store ? &before : NULL, store, &total);
+  scan_range(s, &b, values, 1, &row_strip, lo, hi, store ? &before : NULL, store, &total);
   if (!store) kern_store(&b, memory, at, total);
   kern_values_free(values);
   return s->job->kern->failed;
 }
 
-/* The totals of the parts of each unit become what precedes them. */
+/* The totals of the parts of each row_strip become what precedes them. */
 static quern_status phase_of_totals(const struct scan *s, int work) {
-  struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(s->units))};
+  struct kern_builder b = {s->job->kern, kern_add_phase(s->job->kern, KERN_FIXED_TASKS(s->row_strips))};
   QUERN_TRY(s->job->kern->failed);
   kern_id memory = kern_mem(&b, work), first = kern_mul_i(&b, kern_task(&b), s->chunks);
   kern_id carry = kern_var(&b, neutral(s, &b));
@@ -208,9 +208,9 @@ quern_status sched_scan(struct sched_job *job) {
   struct scan s = scan_of(job);
   for (size_t i = 0; i < group->n_ins; i++) /* an element is read just before its place is written */
     if (group->n_nodes == 1 && group->ins[i] == group->anchor->src[0]) job->kern->mems[group->n_ins].alias = (int)i;
-  bool cut = s.chunks > 1 && job->target->threads > 1 && s.units < 2 * job->target->threads;
-  if (!cut) return phase_of_lines(&s);
-  int work = kern_add_mem(job->kern, s.acc, KERN_WORK, s.units * s.chunks * s.lanes);
+  bool chunked = s.chunks > 1 && job->target->threads > 1 && s.row_strips < 2 * job->target->threads;
+  if (!chunked) return phase_of_lines(&s);
+  int work = kern_add_mem(job->kern, s.acc, KERN_WORK, s.row_strips * s.chunks * s.lanes);
   QUERN_TRY(phase_of_parts(&s, s.chunks - 1, work, false));
   QUERN_TRY(phase_of_totals(&s, work));
   return phase_of_parts(&s, s.chunks, work, true);

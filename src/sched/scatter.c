@@ -1,5 +1,5 @@
-/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose places are found at run time (GPUs: scatter_sort.c)
-** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some places along the axis, some q, of one (n, p).
+/* sched/scatter.c -- kernels of SCATTER groups: updates of elements whose positions are found at run time (GPUs: gpu_scatter.c)
+** y[n, p, b[n, i], q] takes u[n, p, i, q]. A task owns a box of y: some positions along the axis, some q, of one (n, p).
 ** It copies its box from a, in a phase of its own that is left out where y takes a's memory, then goes through all indices in
 ** order and takes the updates that fall into it.
 ** keeps: the updates of an element are taken in increasing i, whatever the boxes, so bits depend on the values only;
@@ -29,15 +29,15 @@ static int number_of(const struct pass_group *group, const quern_tensor *t) {
 /* Few (n, p): boxes along q, where rows are long, else along the axis. */
 static void choose_boxes(struct scatter *s) {
   int64_t threads = s->job->target->threads, want = threads > 1 ? 4 * threads : 1, rows = s->n * s->p;
-  int64_t most = BASE_MAX(s->places * s->q / BASE_MAX(BOX_ELEMENTS, s->job->sched->grain), 1);
+  int64_t most = BASE_MAX(s->positions * s->q / BASE_MAX(BOX_ELEMENTS, s->job->sched->grain), 1);
   int64_t boxes = rows >= want ? 1 : BASE_MIN(sched_ceil(want, rows), most);
-  s->box_places = s->places;
+  s->box_positions = s->positions;
   s->box_q = s->q;
   if (s->q >= BOX_ELEMENTS)
     s->box_q = sched_ceil(sched_ceil(s->q, boxes), s->lanes) * s->lanes;
   else
-    s->box_places = sched_ceil(s->places, boxes);
-  s->place_boxes = sched_ceil(s->places, s->box_places);
+    s->box_positions = sched_ceil(s->positions, boxes);
+  s->position_boxes = sched_ceil(s->positions, s->box_positions);
   s->q_boxes = sched_ceil(s->q, s->box_q);
 }
 
@@ -49,7 +49,7 @@ static struct scatter scatter_of(struct sched_job *job) {
   s.acc = node->attrs->reduce == IR_SUM ? kern_acc_dtype(y->dtype) : y->dtype;
   s.n = product(y, 0, batch);
   s.p = product(y, batch, axis);
-  s.places = y->dims[axis];
+  s.positions = y->dims[axis];
   s.q = product(y, axis + 1, y->rank);
   s.n_indices = product(b, batch, b->rank);
   s.a = number_of(job->group, node->src[0]);
@@ -63,7 +63,7 @@ static struct scatter scatter_of(struct sched_job *job) {
 
 /* ---- building -------------------------------------------------------------------------------------------- */
 
-/* A task's box: row is the number of (n, p), places and q go from .. to. */
+/* A task's box: row is the number of (n, p), positions and q go from .. to. */
 struct box {
   kern_id row, batch, place_from, place_to, q_from, q_to;
 };
@@ -77,16 +77,16 @@ static struct box box_of(const struct scatter *s, struct kern_builder *b) {
   struct box box;
   kern_id task = kern_task(b), number = kern_idiv(b, task, s->q_boxes);
   range_of(b, kern_imod(b, task, s->q_boxes), s->box_q, s->q, &box.q_from, &box.q_to);
-  range_of(b, kern_imod(b, number, s->place_boxes), s->box_places, s->places, &box.place_from, &box.place_to);
-  box.row = kern_idiv(b, number, s->place_boxes);
+  range_of(b, kern_imod(b, number, s->position_boxes), s->box_positions, s->positions, &box.place_from, &box.place_to);
+  box.row = kern_idiv(b, number, s->position_boxes);
   box.batch = kern_idiv(b, box.row, s->p);
   return box;
 }
 
-/* The first element of row `place` of (n, p), where there are `places` of them: y's, or u's. */
-static kern_id row_at(const struct scatter *s, struct kern_builder *b, const struct box *box, int64_t places,
-                      kern_id place) {
-  kern_id row = kern_add(b, kern_mul_i(b, box->row, places), place);
+/* The first element of row `position` of (n, p), where there are `positions` of them: y's, or u's. */
+static kern_id row_at(const struct scatter *s, struct kern_builder *b, const struct box *box, int64_t positions,
+                      kern_id position) {
+  kern_id row = kern_add(b, kern_mul_i(b, box->row, positions), position);
   return kern_mul_i(b, row, s->q);
 }
 
@@ -101,7 +101,8 @@ static kern_id open_q(const struct scatter *s, struct kern_builder *b, const str
 /* to = from, all of the box. */
 static void copy_box(const struct scatter *s, struct kern_builder *b, const struct box *box, int from, int to,
                      quern_dtype dtype) {
-  kern_id place = kern_for(b, box->place_from, box->place_to, 1), row = row_at(s, b, box, s->places, place), active;
+  kern_id position = kern_for(b, box->place_from, box->place_to, 1), row = row_at(s, b, box, s->positions, position),
+          active;
   kern_id at = kern_add(b, row, open_q(s, b, box, &active));
   kern_id x = kern_cast(b, kern_load_n(b, kern_mem(b, from), at, s->lanes, active), dtype);
   kern_store_n(b, kern_mem(b, to), at, x, active);
@@ -125,8 +126,8 @@ static void take_updates(const struct scatter *s, struct kern_builder *b, const 
           before_end = kern_bin(b, KERN_LT, index, box->place_to);
   kern_if(b, kern_bin(b, KERN_AND, not_before, before_end));
   kern_id last = kern_sub(b, box->place_to, kern_index(b, 1)); /* the clamps change nothing here, and show it */
-  kern_id place = kern_min(b, kern_max(b, index, box->place_from), last), active;
-  kern_id to = row_at(s, b, box, s->places, place), from = row_at(s, b, box, s->n_indices, i);
+  kern_id position = kern_min(b, kern_max(b, index, box->place_from), last), active;
+  kern_id to = row_at(s, b, box, s->positions, position), from = row_at(s, b, box, s->n_indices, i);
   kern_id q = open_q(s, b, box, &active), at = kern_add(b, to, q), sums = kern_mem(b, s->sums);
   kern_id source = kern_mem(b, s->u), u = kern_load_n(b, source, kern_add(b, from, q), s->lanes, active);
   bool set = s->node->attrs->reduce == IR_SET;
@@ -149,7 +150,7 @@ quern_status sched_scatter(struct sched_job *job) {
   if (s.a != s.u && s.a != s.indices) kern->mems[y].alias = s.a;
   if (job->target->gpu && scatter_can_sort(&s)) return scatter_sorted(&s);
   if (s.acc != s.dtype) s.sums = kern_add_mem(kern, s.acc, KERN_WORK, kern->mems[y].count);
-  int64_t tasks = s.n * s.p * s.place_boxes * s.q_boxes;
+  int64_t tasks = s.n * s.p * s.position_boxes * s.q_boxes;
   struct kern_builder b = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
   QUERN_TRY(kern->failed);
   struct box box = box_of(&s, &b);

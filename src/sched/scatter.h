@@ -6,10 +6,10 @@
 struct scatter {
   struct sched_job *job;
   const struct ir_node *node;
-  quern_dtype dtype, acc;             /* of y, and of what is added up */
-  int64_t n, p, places, q, n_indices; /* y is (n, p, places, q), u is (n, p, n_indices, q) */
-  int64_t box_places, box_q;          /* of a box, and how many boxes there are along each */
-  int64_t place_boxes, q_boxes;
+  quern_dtype dtype, acc;                /* of y, and of what is added up */
+  int64_t n, p, positions, q, n_indices; /* y is (n, p, positions, q), u is (n, p, n_indices, q) */
+  int64_t box_positions, box_q;          /* of a box, and how many boxes there are along each */
+  int64_t position_boxes, q_boxes;
   int lanes;
   int a, indices, u, sums; /* memories; sums is y, or a workspace in acc */
 };
@@ -17,9 +17,9 @@ struct scatter {
 /* What an element becomes. */
 kern_id scatter_updated(const struct scatter *s, struct kern_builder *b, kern_id old, kern_id u);
 
-/* The kernel of a GPU (scatter_sort.c): updates are sorted by place first, with numbers of 32 bits. */
+/* The kernel of a GPU (gpu_scatter.c): updates are sorted by position first, with numbers of 32 bits. */
 static inline bool scatter_can_sort(const struct scatter *s) {
-  return s->places <= INT32_MAX && s->n_indices <= INT32_MAX && s->n * s->p <= INT32_MAX;
+  return s->positions <= INT32_MAX && s->n_indices <= INT32_MAX && s->n * s->p <= INT32_MAX;
 }
 quern_status scatter_sorted(const struct scatter *s) QUERN_NODISCARD;
 

@@ -1,5 +1,5 @@
 /* sched/sched.h -- from a group to a fast kernel: which loops, how wide, how unrolled, which tasks
-** One function a kind of group builds the kernel; a schedule gives its numbers. A schedule never changes bits.
+** One function per kind of group builds the kernel; a schedule gives its numbers. A schedule never changes bits.
 ** see: docs/design/002-cpu-compiler.md
 */
 #ifndef SCHED_SCHED_H
@@ -8,23 +8,23 @@
 
 /* The numbers of a schedule: 0 where a kind of group does not use one. */
 struct sched {
-  int lanes;          /* of vectors of 4-byte elements; 1: scalar code (optimise=0) */
+  int lanes;          /* of vectors of 4-byte elements; 1: scalar code (optimize=0) */
   int unroll;         /* vectors a step of the innermost loop */
   int64_t grain;      /* elements (MAP), rows (REDUCE) a task */
   int mr, nr;         /* DOT: the register tile, nr a multiple of lanes; GPUs: mr 0: no tiles; nr: rows and columns of a
                       ** thread, 8 or 4, 0: as their number asks for */
   int64_t mc, nc, kc; /* DOT: the cache tiles; kc is KERN_DOT_BLOCK */
   int packed;         /* DOT: 1 + the in whose memory holds what sched_pack's kernel wrote; 0: none */
-  bool loose;         /* memories may begin anywhere: kern.loose */
-  bool fast;          /* numerics=fast: libraries may vary the last bits, and round f32 to tf32 */
-  bool plain;         /* no call of a library, whatever the target says: it has refused */
-  /* Of a program with a leading dimension, NULL of others: the kernel has the number of rows as scalar 0, and need not write what
+  bool unaligned_base; /* memories may begin anywhere: kern.unaligned_base */
+  bool fast;           /* numerics=fast: libraries may vary the last bits, and round f32 to tf32 */
+  bool no_library;     /* no library call, whatever the target's capabilities: the library has refused */
+  /* Of a program with a dynamic batch, NULL of others: the kernel has the number of rows as scalar 0, and need not write what
   ** is behind them. */
-  const struct pass_rows *rows;
+  const struct pass_dynamic_batch *rows;
 };
 
-/* The heuristic: from the group's shape and the target. optimise 0: scalar code. */
-void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimise);
+/* The heuristic: from the group's shape and the target. optimize 0: scalar code. */
+void sched_choose(struct sched *sched, const struct pass_group *group, const struct base_target *target, int optimize);
 
 /* The kernel of a group: its memories are the group's ins, outs, then workspaces. VIEW and CONTROL have none. The kernel lives
 ** in heap (kern_new), which may outlive the context. */
@@ -55,6 +55,6 @@ void sched_wisdom_print(struct base_str *str, uint64_t group, const struct base_
                         const struct sched *sched);
 
 /* True when sched_lower has a kernel for the composite. */
-bool sched_claims(const struct base_target *target, const struct ir_node *composite);
+bool sched_supports(const struct base_target *target, const struct ir_node *composite);
 
 #endif

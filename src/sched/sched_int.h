@@ -1,5 +1,5 @@
 /* sched/sched_int.h -- what the builders of kernels share
-** One builder a kind of group, in the table of lower.c.
+** One builder per kind of group, in the table of lower.c.
 */
 #ifndef SCHED_SCHED_INT_H
 #define SCHED_SCHED_INT_H
@@ -15,25 +15,25 @@ struct sched_job {
 };
 
 typedef quern_status sched_build(struct sched_job *job);
-/* MAP groups that are an UPDATE_AT and nothing else (update.c). */
-bool sched_is_update(const struct sched_job *job);
-sched_build sched_update;
-sched_build sched_map, sched_reduce, sched_dot, sched_scan, sched_sort, sched_scatter, sched_claim;
+/* MAP groups that are an UPDATE_AT and nothing else (update_at.c). */
+bool sched_is_update_at(const struct sched_job *job);
+sched_build sched_update_at;
+sched_build sched_map, sched_reduce, sched_dot, sched_scan, sched_sort, sched_scatter, sched_composite;
 
 static inline int64_t sched_ceil(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
-/* Contractions that a library does (dot_call.c). */
-sched_build sched_dot_call;
+/* Contractions that a library does (gpu_dot_library.c). */
+sched_build sched_gpu_dot_library;
 
-/* The operations of a composite that sched_claim has a kernel for. */
-double sched_claim_flops(const struct ir_node *composite);
+/* The floating-point operations of a composite that sched_composite has a kernel for. */
+double sched_composite_flops(const struct ir_node *composite);
 
 /* The part of sched_choose that is of contractions (dot_choose.c). */
-void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimise);
-/* The same for GPUs (dot_tile.c). */
-void sched_choose_tile(struct sched *sched, const struct pass_group *group);
+void sched_choose_dot(struct sched *sched, const struct base_target *target, int optimize);
+/* The part of sched_choose that is of contractions on GPUs (gpu_dot.c). */
+void sched_choose_gpu_dot(struct sched *sched, const struct pass_group *group);
 
-/* Bytes of shared memory that a phase with several folds in a row may take: eight of them cross lanes in 4 KiB, of which targets.def
+/* Bytes of shared memory that a phase with several HREDUCEs in a row may take: eight of them cross lanes in 4 KiB, of which targets.def
 ** leaves one. */
 static inline int64_t sched_shared(const struct base_target *target) { return target->shared_bytes - 3 * 1024; }
 
@@ -45,20 +45,20 @@ quern_status sched_check_size(const struct kern *kern, const struct pass_group *
 /* Values of the group's tensors for one function of the kernel: its ins bound to their memories. */
 quern_status sched_values(struct sched_job *job, struct kern_builder *b, struct kern_values **values) QUERN_NODISCARD;
 
-/* Gives a workspace rows of the leading dimension where a tensor has them: it is made of equal units, in the order of the tensor's
+/* Gives a workspace rows of the dynamic batch where a tensor has them: it is made of equal units, in the order of the tensor's
 ** elements, each of which belongs to one row. */
 void sched_work_rows(struct sched_job *job, int mem, const quern_tensor *like, int64_t units);
 
 /* An out's memory: the instruction that sched_values made at the top of the function. */
 kern_id sched_out_mem(struct sched_job *job, struct kern_builder *b, size_t out);
 
-/* Says of large outs that what is stored will have left the caches before it is read: where a kernel's ins and outs are
-** more than they hold, of outs for which `may` is true (NULL: all). Called before the first phase. */
-void sched_far(struct sched_job *job, const bool *may);
+/* Marks large outs for streaming (non-temporal) stores, since what is stored will have left the caches before it is read: where a kernel's
+** ins and outs are more than these hold, of outs for which `may` is true (NULL: all). Called before the first phase. */
+void sched_mark_streaming(struct sched_job *job, const bool *may);
 
 /* Stores tensor out's value at the current point, `active` lanes of it (KERN_NONE: all). */
 void sched_store(struct sched_job *job, struct kern_builder *b, struct kern_values *values, size_t out, kern_id active);
-/* The same for a value that is known, of indices that are given. */
+/* Stores a value of tensor out that is known, at indices that are given. */
 void sched_store_at(struct sched_job *job, struct kern_builder *b, struct kern_values *values, size_t out,
                     const struct pass_index *const *at, kern_id x, kern_id active);
 

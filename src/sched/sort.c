@@ -1,5 +1,5 @@
 /* sched/sort.c -- kernels of SORT groups: keys, and what is sorted in which task
-** Short lines are sorted by counting, longer ones by the digits of their keys, a line a task; few long lines are cut
+** Short lines are sorted by counting, longer ones by the digits of their keys, one line per task; few long lines are cut
 ** into blocks that are sorted in one phase and merged in the phases after it.
 ** see: sort_line.c, sort_merge.c                  tests: tests/sched/test_sort.c
 */

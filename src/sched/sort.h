@@ -46,7 +46,7 @@ void sort_by_count(const struct sort *s, struct kern_builder *b, kern_id base);
 void sort_by_digits(const struct sort *s, struct kern_builder *b, kern_id base, kern_id lo, kern_id hi,
                     const struct sort_items room[2], bool write);
 
-/* sort_merge.c: merges neighbours among runs of `run` items into the results (to NULL) or other items; a task makes
+/* sort_merge.c: merges neighbors among runs of `run` items into the results (to NULL) or other items; a task makes
 ** block number `part`, of `block` items. */
 void sort_merge(const struct sort *s, struct kern_builder *b, kern_id base, kern_id part, int64_t block, int64_t run,
                 struct sort_items from, const struct sort_items *to);

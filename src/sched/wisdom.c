@@ -124,7 +124,7 @@ void sched_wisdom_fini(struct sched_wisdom *wisdom) { base_vec_fini(wisdom->heap
 bool sched_wisdom_apply(const struct sched_wisdom *wisdom, const struct pass_group *group,
                         const struct base_target *target, struct sched *sched) {
   bool known = false;
-  if (group->kind == PASS_KIND_CLAIM) return false; /* its blocks are part of its bits */
+  if (group->kind == PASS_KIND_COMPOSITE) return false; /* its blocks are part of its bits */
   for (size_t i = 0; i < wisdom->entries.n; i++) {
     const struct sched_wisdom_entry *entry = &wisdom->entries.at[i];
     if (entry->group != group->hash || strcmp(entry->target, target->name) != 0) continue;

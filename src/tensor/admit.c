@@ -1,6 +1,6 @@
 /* tensor/admit.c -- composites that come from a text: are they ones that the public builders make?
 ** A node is admitted when the builder, called with what the attributes say, makes a node with the same attributes. So
-** what a body may rely on is checked in one place, the builder; its error tells why a node is refused.
+** what a body may rely on is checked in one place, the builder; its error reports why a node is refused.
 ** tests: tests/tensor/test_admit.c
 */
 #include <string.h>

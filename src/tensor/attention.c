@@ -90,7 +90,7 @@ static quern_tensor *without_nothing(quern_tensor *x) {
   return quern_where(quern_eq(x, tensor_scalar_of(x, -(double)INFINITY)), zero, x);
 }
 
-/* The values, with zeros where an offset says that no query sees them: what lies there may be anything. */
+/* The values, with zeros where no query attends to them by the offset: what lies there may be anything. */
 static quern_tensor *values(quern_context *ctx, const struct attention *a, quern_tensor *const *src) {
   quern_tensor *v = tensor_widen(src[2]);
   if (!a->mask || src[3]->dtype != QUERN_DTYPE_I64) return v;

@@ -9,7 +9,7 @@
 /* tensor_enter where the operands from n_required on may be NULL. */
 quern_context *tensor_enter_some(const char *what, int n_required, int n, quern_tensor *const *xs);
 
-/* False with the error recorded unless x is of a float dtype; name says which operand it is. */
+/* False with the error recorded unless x is of a float dtype; name is the operand's. */
 bool tensor_need_float(const char *what, const char *name, const quern_tensor *x);
 
 /* False with the error recorded unless an operand that goes with x (NULL is fine) has x's dtype and that
@@ -20,7 +20,7 @@ bool tensor_need_like(const char *what, const char *name, const quern_tensor *op
 /* False with the error recorded unless an options struct has the size of this version or of a later one. */
 bool tensor_need_options(quern_context *ctx, const char *what, size_t size, size_t needed);
 
-/* False with the error recorded unless value is finite and at least lo; name says which argument it is. */
+/* False with the error recorded unless value is finite and at least lo; name is the argument's. */
 bool tensor_need_real(quern_context *ctx, const char *what, const char *name, double value, double lo);
 
 /* A float x cast to tensor_wide(its dtype). */

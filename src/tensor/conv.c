@@ -153,7 +153,7 @@ static void conv_transpose_body(quern_context *ctx, const struct ir_attrs *attrs
     cut |= g.lo[i] > 0 || g.hi[i] > g.more[i];
   }
   windows = tensor_reshape(windows, 2 + 2 * spatial, cols);
-  quern_tensor *out = IR_MAKE(ctx, IR_FOLD,
+  quern_tensor *out = IR_MAKE(ctx, IR_COL2IM,
                               TENSOR_ATTRS(.shape = {x->rank, full}, .axes = {spatial, axes},
                                            .step = {spatial, g.stride}, .dilate = {spatial, g.dilation}),
                               windows);

@@ -135,7 +135,7 @@ static void count_uses(const struct einsum *e, int *uses) {
 struct pairs {
   struct einsum_pair *pair;  /* n - 1 */
   struct einsum_term *terms; /* n */
-  int64_t *size;             /* one a label, as are the next */
+  int64_t *size;             /* one per label, as are the next */
   int *uses, *planned;
 };
 

@@ -17,7 +17,7 @@ struct einsum_label {
   int count;        /* of occurrences in all operands */
 };
 
-/* Distinct labels, one an axis. */
+/* Distinct labels, one per axis. */
 struct einsum_term {
   int n, labels[QUERN_MAX_RANK];
 };

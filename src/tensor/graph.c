@@ -247,7 +247,7 @@ quern_status quern_graph_print(const quern_graph *graph, char **text) {
 }
 
 quern_status quern_graph_dot(const quern_graph *graph, char **text) {
-  return print_with("graph_dot", graph, ir_print_dot, text);
+  return print_with("graph_dot", graph, ir_print_graphviz, text);
 }
 
 void quern_text_free(quern_context *ctx, char *text) {

@@ -42,7 +42,7 @@ static int64_t nearest(const struct axis *a, int64_t i) {
   return BASE_MIN(a->scale != 0 ? (int64_t)exact : (2 * i + half) * a->n / (2 * a->m), a->n - 1);
 }
 
-/* The weight of a neighbour at distance x of a cubic convolution. */
+/* The weight of a neighbor at distance x of a cubic convolution. */
 static double cubic(double x) {
   const double a = -0.75;
   x = fabs(x);
@@ -182,7 +182,7 @@ quern_tensor *quern_interpolate(quern_tensor *x, const quern_interpolate_options
   TENSOR_ENTER(ctx, what, x);
   TENSOR_CHECK(ctx, x->rank >= 3 && x->rank <= 2 + MAX_SPATIAL, SHAPE,
                "%s: x is %s, must be (N, C, ..) with 1 to 3 spatial axes", what, TENSOR_TYPE(x));
-  TENSOR_CHECK(ctx, options != NULL, INVALID, "%s: options is null; it says the sizes", what);
+  TENSOR_CHECK(ctx, options != NULL, INVALID, "%s: options is null; it has the sizes", what);
   if (!tensor_need_options(ctx, what, options->size, sizeof *options)) return &ir_poison;
   TENSOR_CHECK(ctx, (unsigned)options->mode <= QUERN_INTERPOLATE_CUBIC, INVALID, "%s: there is no mode %d", what,
                (int)options->mode);

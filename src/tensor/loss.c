@@ -171,8 +171,8 @@ static quern_cross_entropy_options options_of(const struct ir_attrs *attrs) {
                                        .label_smoothing = attrs->reals.at[0]};
 }
 
-static quern_tensor *make_labelled(quern_context *ctx, const struct ir_composite *kind,
-                                   const quern_cross_entropy_options *o, int n, quern_tensor *const *src) {
+static quern_tensor *make_labeled(quern_context *ctx, const struct ir_composite *kind,
+                                  const quern_cross_entropy_options *o, int n, quern_tensor *const *src) {
   return ir_composite_make(ctx, kind, IR_INTS(o->reduction, o->ignore, o->ignore ? o->ignore_index : 0),
                            (struct ir_reals){1, &o->label_smoothing}, n, src);
 }
@@ -289,7 +289,7 @@ static void linear_cross_entropy_body(quern_context *ctx, const struct ir_attrs 
   if (attrs->ints.n == 4)
     logits = ir_composite_make(ctx, &tensor_kind_narrow_gradient, IR_INTS(attrs->ints.at[3]), (struct ir_reals){0}, 1,
                                &logits);
-  quern_tensor *y = make_labelled(ctx, &tensor_kind_cross_entropy, &o, 2, (quern_tensor *[]){logits, args[2]});
+  quern_tensor *y = make_labeled(ctx, &tensor_kind_cross_entropy, &o, 2, (quern_tensor *[]){logits, args[2]});
   results[0] = tensor_to(y, args[0]->dtype);
 }
 
@@ -334,7 +334,7 @@ quern_tensor *quern_cross_entropy(quern_tensor *logits, quern_tensor *labels,
   TENSOR_ENTER(ctx, "cross_entropy", logits, labels);
   if (options == NULL) options = &default_options;
   if (!labels_ok(ctx, "cross_entropy", "logits", logits, labels, options)) return &ir_poison;
-  return make_labelled(ctx, &tensor_kind_cross_entropy, options, 2, (quern_tensor *[]){logits, labels});
+  return make_labeled(ctx, &tensor_kind_cross_entropy, options, 2, (quern_tensor *[]){logits, labels});
 }
 
 quern_tensor *quern_linear_cross_entropy(quern_tensor *x, quern_tensor *weight, quern_tensor *labels,
@@ -349,7 +349,7 @@ quern_tensor *quern_linear_cross_entropy(quern_tensor *x, quern_tensor *weight, 
   TENSOR_CHECK(ctx, weight->rank == 2 && weight->dims[1] == x->dims[x->rank - 1], SHAPE,
                "%s: weight is %s, must be (classes, %lld) for x %s", what, TENSOR_TYPE(weight),
                (long long)x->dims[x->rank - 1], TENSOR_TYPE(x));
-  return make_labelled(ctx, &tensor_kind_linear_cross_entropy, options, 3, (quern_tensor *[]){x, weight, labels});
+  return make_labeled(ctx, &tensor_kind_linear_cross_entropy, options, 3, (quern_tensor *[]){x, weight, labels});
 }
 
 quern_tensor *quern_nll_loss(quern_tensor *log_p, quern_tensor *labels, const quern_cross_entropy_options *options) {

@@ -1,10 +1,10 @@
-/* tensor/matmul.c -- products of matrices, and the contraction of two operands by labelled axes
+/* tensor/matmul.c -- products of matrices, and the contraction of two operands by labeled axes
 ** keeps: no operand is stretched for a batch axis that it lacks: the axis is a free one of the other operand
 ** tests: tests/tensor/test_matmul.c
 */
 #include "tensor/tensor.h"
 
-/* ---- two operands with labelled axes ------------------------------------------------------------------- */
+/* ---- two operands with labeled axes ------------------------------------------------------------------- */
 
 static int find_label(int label, int n, const int *labels) {
   for (int k = 0; k < n; k++) {

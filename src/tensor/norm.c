@@ -1,5 +1,5 @@
 /* tensor/norm.c -- layer, rms, group, instance and batch norm
-** All are y = (x - mean) / sqrt(var + eps) * weight + bias on a view of x that has rows to normalise.
+** All are y = (x - mean) / sqrt(var + eps) * weight + bias on a view of x that has rows to normalize.
 ** Rows are scaled by a power of two s first, so that squares of elements of 1e-20 or 1e20 are
 ** representable in f32: x / s, and eps / s^2 beside the variance. That is exact; ordinary rows have the
 ** bits of the formula. s is at least sqrt(eps), below which the elements do not matter beside eps.
@@ -67,7 +67,7 @@ static struct view view_channels(const quern_tensor *x) {
                        .center = true};
 }
 
-/* ---- the one normalisation ------------------------------------------------------------------- */
+/* ---- the one normalization ------------------------------------------------------------------- */
 
 struct rows {
   quern_tensor *hat;                      /* (x - mean) / sqrt(var + eps) */
@@ -83,7 +83,7 @@ static quern_tensor *scaled_mean(quern_tensor *x, const struct view *v, quern_te
   return quern_div_scalar(quern_mul(quern_sum(x, v->n_axes, v->axes, true), inv), n);
 }
 
-static struct rows standardise(quern_tensor *x, const struct view *v, double eps) {
+static struct rows standardize(quern_tensor *x, const struct view *v, double eps) {
   struct rows r;
   r.scale = tensor_row_scale(x, v->n_axes, v->axes, sqrt(eps));
   quern_tensor *inv = quern_reciprocal(r.scale), *scaled = quern_mul(x, inv);
@@ -111,7 +111,7 @@ static quern_tensor *back(quern_tensor *t, const quern_tensor *like) {
 
 static struct rows build(const struct view *v, const struct norm *norm, quern_tensor *const *args,
                          quern_tensor **results) {
-  struct rows r = standardise(viewed(args[0], v), v, norm->eps);
+  struct rows r = standardize(viewed(args[0], v), v, norm->eps);
   quern_tensor *y = r.hat;
   if (norm->weight) y = quern_mul(y, as_param(args[1], v));
   if (norm->bias) y = quern_add(y, as_param(args[norm->weight ? 2 : 1], v));
@@ -129,11 +129,11 @@ static quern_tensor *param_grad(quern_tensor *t, const struct view *v, const que
   return back(n == 0 ? t : quern_sum(t, n, axes, true), p);
 }
 
-/* With g = dy weight: dx = (g - mean(g) - hat mean(g hat)) / std, the means over the normalised axes. */
+/* With g = dy weight: dx = (g - mean(g) - hat mean(g hat)) / std, the means over the normalized axes. */
 static void differentiate(const struct view *v, const struct ir_node *node, quern_tensor *dy, quern_tensor **dx) {
   struct norm norm = norm_of(node->attrs);
   quern_tensor *x = node->src[0], *g = viewed(dy, v);
-  struct rows r = standardise(viewed(x, v), v, norm.eps);
+  struct rows r = standardize(viewed(x, v), v, norm.eps);
   int bias = norm.weight ? 2 : 1;
   if (norm.bias) dx[bias] = param_grad(g, v, node->src[bias]);
   if (norm.weight) {
@@ -312,7 +312,7 @@ static quern_tensor *moved(quern_tensor *old, quern_tensor *batch, double moment
 }
 
 /* (x - mean) / sqrt(var + eps) with given statistics. */
-static quern_tensor *normalise_by(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, quern_tensor *mean,
+static quern_tensor *normalize_by(quern_tensor *x, quern_tensor *weight, quern_tensor *bias, quern_tensor *mean,
                                   quern_tensor *var, double eps) {
   struct view v = view_channels(x);
   quern_tensor *factor = quern_rsqrt(quern_add_scalar(as_param(var, &v), eps));
@@ -332,7 +332,7 @@ quern_tensor *quern_batch_norm(quern_tensor *x, quern_tensor *weight, quern_tens
   quern_tensor *all[] = {x, weight, bias, running_mean, running_var};
   quern_context *ctx = tensor_enter_some(what, 1, 5, all);
   if (ctx == NULL) return &ir_poison;
-  TENSOR_CHECK(ctx, options != NULL, INVALID, "batch_norm: options is null; it says train or not, momentum and eps");
+  TENSOR_CHECK(ctx, options != NULL, INVALID, "batch_norm: options is null; it has train, momentum and eps");
   if (!tensor_need_options(ctx, what, options->size, sizeof *options) ||
       enter_channels(what, 2, x, weight, bias, options->eps) == NULL || !running_ok("running_mean", running_mean, x) ||
       !running_ok("running_var", running_var, x)) {
@@ -345,7 +345,7 @@ quern_tensor *quern_batch_norm(quern_tensor *x, quern_tensor *weight, quern_tens
                  running_mean == NULL ? "running_mean" : "running_var");
     if (new_mean != NULL) *new_mean = running_mean;
     if (new_var != NULL) *new_var = running_var;
-    return normalise_by(x, weight, bias, running_mean, running_var, options->eps);
+    return normalize_by(x, weight, bias, running_mean, running_var, options->eps);
   }
   TENSOR_CHECK(ctx, options->momentum >= 0 && options->momentum <= 1, INVALID,
                "batch_norm: momentum is %g, must be in 0..1", options->momentum);

@@ -41,7 +41,7 @@ static quern_tensor *plain_loss(const struct train_spec *spec, quern_model *mode
   return quern_cross_entropy(logits, quern_cast(inputs[1], QUERN_DTYPE_I32), &counted);
 }
 
-/* What is computed in 16 bits, where the configuration says so. */
+/* What is computed in 16 bits, where the configuration asks for it. */
 static quern_status lower(const struct train_spec *spec, quern_model *model, size_t n, quern_tensor **outputs) {
   quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
   options.low = spec->half;

@@ -324,20 +324,20 @@ static quern_status open_arrays(struct train_data *data, const char *key, struct
 
 /* ---- what is held out ----------------------------------------------------------------------------------- */
 
-static quern_status read_part(void *self, int64_t i, void *const *fields) {
-  const struct train_part *part = self;
-  if (part->every > 0) i = part->held ? i * part->every + part->every - 1 : i + i / (part->every - 1);
-  return quern_source_get(part->source, part->first + i, fields);
+static quern_status read_split(void *self, int64_t i, void *const *fields) {
+  const struct train_split *split = self;
+  if (split->every > 0) i = split->held ? i * split->every + split->every - 1 : i + i / (split->every - 1);
+  return quern_source_get(split->source, split->first + i, fields);
 }
 
-static quern_status open_part(struct train_data *data, struct train_part *part, int64_t samples,
-                              quern_source **source) {
+static quern_status open_split(struct train_data *data, struct train_split *split, int64_t samples,
+                               quern_source **source) {
   const quern_field *of;
   quern_field fields[QUERN_MAX_FIELDS];
-  size_t n = quern_source_fields(part->source, &of);
+  size_t n = quern_source_fields(split->source, &of);
   memcpy(fields, of, n * sizeof *fields);
   fields[n - 1].pad = -1; /* labels that do not count */
-  return quern_source_call(source, samples, n, fields, read_part, part, &data->heap->user);
+  return quern_source_call(source, samples, n, fields, read_split, split, &data->heap->user);
 }
 
 /* Every so many samples one is held out; where samples overlap, the last ones are, and none that overlaps them is trained on. */
@@ -351,14 +351,14 @@ static quern_status divide(struct train_data *data, const quern_config *config, 
   int64_t left = n - held - gap;
   QUERN_CHECK(left > 0, INVALID, "eval_part = %s: nothing is left to train on: %lld samples, %lld held out",
               quern_config_get(config, "eval_part"), (long long)n, (long long)(held + gap));
-  data->parts[0] = (struct train_part){data->all, 0, overlap ? 0 : every, false};
-  data->parts[1] = (struct train_part){data->all, overlap ? n - held : 0, overlap ? 0 : every, true};
-  QUERN_TRY(open_part(data, &data->parts[0], left, &data->train));
+  data->splits[0] = (struct train_split){data->all, 0, overlap ? 0 : every, false};
+  data->splits[1] = (struct train_split){data->all, overlap ? n - held : 0, overlap ? 0 : every, true};
+  QUERN_TRY(open_split(data, &data->splits[0], left, &data->train));
   if (data->all_eval != NULL) {
-    data->parts[1] = (struct train_part){data->all_eval, 0, 0, true};
+    data->splits[1] = (struct train_split){data->all_eval, 0, 0, true};
     held = quern_source_samples(data->all_eval);
   }
-  return held > 0 ? open_part(data, &data->parts[1], held, &data->eval) : QUERN_STATUS_OK;
+  return held > 0 ? open_split(data, &data->splits[1], held, &data->eval) : QUERN_STATUS_OK;
 }
 
 /* ---- the door ------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* train/folder.c -- the folder of a run: one process trains in it, and nothing in it that is not the run's is replaced
 ** in:    the folder `out`                out: locked, without temporary files of killed runs; or what is in the way
 ** keeps: a lock that the kernel releases with the process; a folder is a run's when its config is one that a run has
-**        written, or when it has checkpoints, and the run is this one when all keys agree that say what is computed
+**        written, or when it has checkpoints, and the run is this one when all keys agree that determine what is computed
 ** tests: tests/train/test_folder.c, tests/train/test_kill.c
 */
 #include <dirent.h>
@@ -84,8 +84,8 @@ static quern_status look(struct found *found, struct base_heap *heap, int folder
   return status;
 }
 
-/* Keys that a run settles as it begins: what is written of them may be more than what was asked for. */
-static bool is_settled(const char *key, const char *asked) {
+/* Keys that a run resolves as it begins: what is written of them may be more than what was asked for. */
+static bool is_resolved(const char *key, const char *asked) {
   static const char *const keys[][2] = {
       {"vocabulary", "model"}, {"positions", "model"}, {"classes", "data"}, {"precision", "auto"}};
   for (size_t i = 0; i < BASE_COUNT(keys); i++)
@@ -93,11 +93,11 @@ static bool is_settled(const char *key, const char *asked) {
   return false;
 }
 
-/* The first key that says what is computed and differs; NULL: it is the same run. */
+/* The first key that determines what is computed and differs; NULL: it is the same run. */
 static const char *find_difference(const quern_config *asked, const quern_config *written) {
   for (size_t i = 0; i < train_n_keys; i++) {
     const char *key = train_keys[i].name, *ours = quern_config_get(asked, key), *its = quern_config_get(written, key);
-    if (train_key_is_same(i) && !is_settled(key, ours) && !train_same_value(i, ours, its)) return key;
+    if (train_key_is_same(i) && !is_resolved(key, ours) && !train_same_value(i, ours, its)) return key;
   }
   return NULL;
 }
@@ -109,7 +109,7 @@ static quern_status in_the_way(const char *out, const char *file, const char *wh
 }
 
 /* A config is there, in memory: it must be that of this run, or of one that made no step. */
-static quern_status judge_config(const struct found *found, const quern_config *config, const char *path,
+static quern_status check_config(const struct found *found, const quern_config *config, const char *path,
                                  const char *out, const char *text, size_t n) {
   quern_config *written;
   bool marked = n >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0;
@@ -126,7 +126,7 @@ static quern_status judge_config(const struct found *found, const quern_config *
   return status == QUERN_STATUS_PARSE ? in_the_way(out, CONFIG, "is no configuration of a run") : status;
 }
 
-static quern_status judge(const struct found *found, struct base_heap *heap, const quern_config *config,
+static quern_status check(const struct found *found, struct base_heap *heap, const quern_config *config,
                           const char *out) {
   char path[IO_PATH_MOST];
   void *text;
@@ -135,7 +135,7 @@ static quern_status judge(const struct found *found, struct base_heap *heap, con
   if (strcmp(found->file, CONFIG) != 0) return in_the_way(out, found->file, "there is no config of a run beside it");
   QUERN_TRY(io_path_join(path, out, CONFIG));
   QUERN_TRY(io_file_read(path, heap, 1 << 20, &text, &n));
-  quern_status status = judge_config(found, config, path, out, text, n);
+  quern_status status = check_config(found, config, path, out, text, n);
   base_free(heap, text, n);
   return status;
 }
@@ -151,8 +151,8 @@ quern_status train_config_write(const quern_config *config, const char *out) {
   char path[IO_PATH_MOST], *text;
   QUERN_TRY(io_path_join(path, out, CONFIG));
   QUERN_TRY(quern_config_print(config, true, &text));
-  const struct io_part parts[] = {{mark, sizeof mark - 1}, {text, strlen(text)}};
-  quern_status status = io_file_write("train", path, BASE_COUNT(parts), parts);
+  const struct io_piece pieces[] = {{mark, sizeof mark - 1}, {text, strlen(text)}};
+  quern_status status = io_file_write("train", path, BASE_COUNT(pieces), pieces);
   quern_config_text_free(config, text);
   return status;
 }
@@ -164,7 +164,7 @@ quern_status train_folder_open(quern_trainer *t, const quern_config *config) {
   QUERN_TRY(train_lock(t, out));
   remove_temporary(t->folder, out);
   QUERN_TRY(look(&found, &t->heap, t->folder, out));
-  QUERN_TRY(judge(&found, &t->heap, config, out));
+  QUERN_TRY(check(&found, &t->heap, config, out));
   t->fresh = !found.checkpoints && found.file == NULL;
   /* from now on all that is written is known to be a run's, whenever it is killed */
   return found.checkpoints || found.trained ? QUERN_STATUS_OK : train_config_write(config, out);

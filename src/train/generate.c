@@ -178,7 +178,7 @@ static quern_status open_generator(quern_generator *g, struct train_weights *wei
   g->work = base_alloc(&g->heap, train_sample_bytes(words));
   if (g->ids == NULL || g->logits == NULL || g->work == NULL) return QUERN_STATUS_MEMORY;
   choose_pieces(g);
-  train_weights_look(weights, model->names);
+  train_weights_inspect(weights, model->names);
   return build(g, &g->pieces[0], weights);
 }
 

@@ -29,7 +29,7 @@ quern_status train_weights_open(struct train_weights *weights, struct base_heap 
                                 const char *path) QUERN_NODISCARD;
 void train_weights_close(struct train_weights *weights);
 /* Settles how the file writes GPT-2. */
-void train_weights_look(struct train_weights *weights, quern_lm_names names);
+void train_weights_inspect(struct train_weights *weights, quern_lm_names names);
 /* The rows of the embedding; 0: there is none. */
 int64_t train_weights_vocabulary(const struct train_weights *weights);
 /* Fills the states of an instance that are parameters of the model, by name. Everything that is missing, of another shape, or of the

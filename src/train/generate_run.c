@@ -1,4 +1,4 @@
-/* train/generate_run.c -- a generator of a run's folder: the newest whole checkpoint says which model and tokenizer it has
+/* train/generate_run.c -- a generator of a run's folder: the newest whole checkpoint shows which model and tokenizer it has
 ** tests: tests/train/test_generate_run.c
 */
 #include <stdio.h>

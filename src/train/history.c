@@ -1,4 +1,4 @@
-/* train/history.c -- what a run has left in its folder: metrics.jsonl, a line a step or evaluation, and run.json
+/* train/history.c -- what a run has left in its folder: metrics.jsonl, a line per step or evaluation, and run.json
 ** keeps: what is not there is NAN or empty; a file that is there and malformed is an error
 ** tests: tests/train/test_report.c
 */

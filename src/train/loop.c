@@ -58,7 +58,7 @@ static quern_status profile(struct loop *l) {
   return quern_instance_record(l->t->main.instance, false);
 }
 
-/* Whether the step after those done is waited for: the first, the last, those that are told of, timed, evaluated or saved. */
+/* Whether the step after those done is waited for: the first, the last, those that are reported, timed, evaluated or saved. */
 static bool is_read(const struct loop *l) {
   static const char *const keys[] = {"log_every", "eval_every", "save_every"};
   int64_t next = l->t->info.step + 1;

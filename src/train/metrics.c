@@ -1,5 +1,5 @@
 /* train/metrics.c -- what a run writes into its folder
-** metrics.jsonl has a line a step and a line an evaluation; run.json what the run is, its kernels and its memory; config its keys.
+** metrics.jsonl has a line per step and a line per evaluation; run.json what the run is, its kernels and its memory; config its keys.
 ** keeps: files are replaced whole; a line is added whole; lines after the step that a run goes on from are removed first
 ** tests: tests/train/test_loop.c
 */
@@ -27,7 +27,7 @@ static quern_status path_of(const quern_trainer *t, const char *name, char path[
 static quern_status write_file(const quern_trainer *t, const char *name, const char *text, size_t n) {
   char path[IO_PATH_MOST];
   QUERN_TRY(path_of(t, name, path));
-  return io_file_write("train", path, 1, &(struct io_part){text, n});
+  return io_file_write("train", path, 1, &(struct io_piece){text, n});
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------------- */
@@ -241,7 +241,7 @@ static void add_config(struct base_str *str, const quern_config *config) {
 
 /* Bytes of step memory that are alive in each step of the program: [[step, bytes], ...]. */
 static void add_memory(struct base_str *str, const quern_program *program) {
-  const struct engine_part *part = &program->parts[0];
+  const struct engine_subprogram *part = &program->subprograms[0];
   int64_t peak = 0;
   add_key(str, "memory");
   base_str_add(str, "{\"timeline\":[");

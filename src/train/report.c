@@ -253,7 +253,7 @@ struct moment {
 };
 
 static void add_kinds(const struct page *page) {
-  static const char *const kinds[][2] = {{"state", "parameters, optimiser"}, {"arena", "of a step"},
+  static const char *const kinds[][2] = {{"state", "parameters, optimizer"}, {"arena", "of a step"},
                                          {"constants", "in the program"},    {"scratch", "of threads"},
                                          {"staging", "of inputs"},           {"bound", "least arena"},
                                          {"unshared", "if nothing shared"}};
@@ -456,7 +456,7 @@ quern_status train_report_write(const char *dir, const quern_allocator *allocato
   if (status == QUERN_STATUS_OK) status = make_page(&str, &history, dir);
   if (status == QUERN_STATUS_OK) {
     snprintf(path, sizeof path, "%s/report.html", dir); /* as long as run.json's */
-    status = io_file_write("train_report", path, 1, &(struct io_part){str.at, str.n});
+    status = io_file_write("train_report", path, 1, &(struct io_piece){str.at, str.n});
   }
   base_str_fini(&str);
   train_history_fini(&history);

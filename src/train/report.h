@@ -81,14 +81,14 @@ struct train_chart {
   size_t n_series;
   const struct train_series *series;
 };
-/* Adds a figure; one that says so when there is nothing to draw. */
+/* Adds a figure; one that reports it when there is nothing to draw. */
 quern_status train_chart_add(struct base_str *str, const struct train_chart *chart) QUERN_NODISCARD;
 
 /* ---- report.c, summary.c: with a caller's allocator ---------------------------------------------------------------- */
 
 quern_status train_report_write(const char *dir, const quern_allocator *allocator) QUERN_NODISCARD;
-quern_status train_summary_tell(const char *dir, void (*note)(void *user, const char *text), void *user,
-                                const quern_allocator *allocator) QUERN_NODISCARD;
+quern_status train_summary_print(const char *dir, void (*note)(void *user, const char *text), void *user,
+                                 const quern_allocator *allocator) QUERN_NODISCARD;
 
 /* Adds a text so that it may stand in HTML, in an attribute as well. */
 void train_html_add(struct base_str *str, const char *text);

@@ -1,6 +1,6 @@
 /* train/resume.c -- what a run needs to go on, saved and read again
 ** keeps: tensors are written from where they lie and read to where they lie, those on a device one at a time by way of the host; what is
-**        compared is what says what is computed
+**        compared is what determines what is computed
 ** tests: tests/train/test_train.c, tests/train/test_kill.c
 */
 #define _DEFAULT_SOURCE /* madvise */
@@ -132,7 +132,7 @@ quern_status quern_trainer_save(quern_trainer *trainer, const char **path) {
   QUERN_CHECK(t != NULL, INVALID, "trainer_save: the trainer is null");
   if (path != NULL) *path = NULL;
   QUERN_CHECK(t->info.out[0] != 0, STATE, "trainer_save: the run has no folder HINT: out=FOLDER");
-  QUERN_TRY(train_settle(t));
+  QUERN_TRY(train_sync(t));
   QUERN_CHECK(!t->broken, STATE, "trainer_save: the last step was not finite: it is not saved");
   QUERN_TRY(train_lock(t, t->info.out));
   struct base_str str;
@@ -273,7 +273,7 @@ static quern_status restore_state(quern_trainer *t, const quern_checkpoint_info 
 }
 
 /* The promise of the same bits is one for each target. Checkpoints of older versions have none. */
-static void tell_target(const quern_trainer *t, const json_t *state) {
+static void report_target(const quern_trainer *t, const json_t *state) {
   const char *was = json_string_value(json_object_get(state, "target"));
   if (was != NULL && strcmp(was, t->info.target) != 0)
     train_note(t, "target   goes on on %s, was %s: the last bits can differ from those of a run that stayed there",
@@ -286,7 +286,7 @@ quern_status train_restore(quern_trainer *t, const quern_checkpoint *checkpoint)
   QUERN_TRY(load_states(t, checkpoint));
   QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
   QUERN_TRY(parse_state(&info, &state));
-  tell_target(t, state);
+  report_target(t, state);
   quern_status status = restore_state(t, &info, state);
   json_decref(state);
   return status;

@@ -1,5 +1,5 @@
 /* train/spec.c -- from a configuration to the sizes of a model
-** keeps: a key whose value is "model" leaves what the model says
+** keeps: a key whose value is "model" leaves the model's value
 ** tests: tests/train/test_train.c (wrong_configurations)
 */
 #include <stdio.h>

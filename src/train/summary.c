@@ -14,7 +14,7 @@ struct teller {
   void *user;
 };
 
-static void tell_losses(const struct teller *to, const struct train_history *h) {
+static void report_losses(const struct teller *to, const struct train_history *h) {
   char line[LINE], first[TRAIN_TEXT], last[TRAIN_TEXT];
   const struct train_mark *best = train_best(h);
   if (h->points.n == 0) return;
@@ -31,7 +31,7 @@ static void tell_losses(const struct teller *to, const struct train_history *h) 
   to->note(to->user, line);
 }
 
-static void tell_memory(const struct teller *to, const struct train_history *h) {
+static void report_memory(const struct teller *to, const struct train_history *h) {
   const json_t *info = json_object_get(h->run, "info");
   double limit = train_number(info, "limit");
   char line[LINE], planned[TRAIN_TEXT], used[TRAIN_TEXT], most[TRAIN_TEXT], child[TRAIN_TEXT];
@@ -56,7 +56,7 @@ static const char *cell(char *text, size_t bytes, int width, const char *fmt, do
   return text;
 }
 
-static quern_status tell_kernels(const struct teller *to, struct train_history *h) {
+static quern_status report_kernels(const struct teller *to, struct train_history *h) {
   size_t n;
   json_t **sorted;
   char line[LINE];
@@ -82,21 +82,21 @@ static quern_status tell_kernels(const struct teller *to, struct train_history *
   return QUERN_STATUS_OK;
 }
 
-quern_status train_summary_tell(const char *dir, void (*note)(void *user, const char *text), void *user,
-                                const quern_allocator *allocator) {
-  QUERN_CHECK(note != NULL, INVALID, "train_summary: nobody is told: note is null");
+quern_status train_summary_print(const char *dir, void (*note)(void *user, const char *text), void *user,
+                                 const quern_allocator *allocator) {
+  QUERN_CHECK(note != NULL, INVALID, "train_summary: note is null, so nothing is reported");
   struct train_history history;
   struct teller to = {note, user};
   quern_status status = train_history_read(&history, "train_summary", dir, allocator);
   if (status == QUERN_STATUS_OK) {
-    tell_losses(&to, &history);
-    tell_memory(&to, &history);
-    status = tell_kernels(&to, &history);
+    report_losses(&to, &history);
+    report_memory(&to, &history);
+    status = report_kernels(&to, &history);
   }
   train_history_fini(&history);
   return status;
 }
 
 quern_status quern_train_summary(const char *dir, void (*note)(void *user, const char *text), void *user) {
-  return train_summary_tell(dir, note, user, NULL);
+  return train_summary_print(dir, note, user, NULL);
 }

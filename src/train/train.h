@@ -3,11 +3,11 @@
 ** spec.c     from a configuration to a model's sizes
 ** data.c     texts, token files, arrays as sources of samples; adder.c makes its own
 ** build.c    the programs of a run: the step, evaluation, initial values
-** device.c   the device: whether it is there, its precision, states in its memory
-** fit.c      programs within a memory limit; memory.c: bytes of the whole process
+** run_device.c   the device: whether it is there, its precision, states in its memory
+** memory_fit.c      programs within a memory limit; process_memory.c: bytes of the whole process
 ** folder.c   the run's folder: one process trains in it, and replaces nothing that is not the run's
 ** trainer.c  the run step by step; resume.c saves it and goes on from what was saved
-** guard.c    which operation gave the first value that is not finite
+** first_nonfinite.c    which operation gave the first value that is not finite
 ** loop.c     the whole run; metrics.c what is written of it
 */
 #ifndef TRAIN_TRAIN_H
@@ -40,14 +40,14 @@ struct train_spec {
   enum train_family family;
   quern_lm_options lm;  /* LM; of LSTM vocabulary, layers, width, hidden, dropout; of MLP layers, hidden, activation */
   int depth;            /* RESNET */
-  int64_t classes;      /* RESNET, MLP; 0: as the labels say */
-  bool open_vocabulary; /* the tokenizer or the data says how many ids there are */
+  int64_t classes;      /* RESNET, MLP; 0: from the labels */
+  bool open_vocabulary; /* the tokenizer or the data has the number of ids */
   enum train_task task;
   int64_t length;    /* tokens of a sample; 0 of classification */
   quern_dtype dtype; /* of parameters: f32 or f64 */
   quern_dtype half;  /* bf16 or f16, which is computed in; else dtype */
 };
-/* The model and task of a configuration, which must outlive the spec. What the data has to say is left open: vocabulary, classes. */
+/* The model and task of a configuration, which must outlive the spec. What the data determines is left open: vocabulary, classes. */
 quern_status train_spec_read(struct train_spec *spec, const quern_config *config) QUERN_NODISCARD;
 /* Sets what is computed in; "auto": f32. */
 void train_spec_precision(struct train_spec *spec, const char *precision);
@@ -62,7 +62,7 @@ quern_status train_tokenizer(quern_tokenizer **tokenizer, const quern_config *co
 enum { TRAIN_FIELDS = 2 }; /* inputs, labels */
 
 /* Samples of a source: from `first` on all (every is 0), all but every so-manyth, or those alone (held). */
-struct train_part {
+struct train_split {
   const quern_source *source;
   int64_t first, every;
   bool held;
@@ -90,15 +90,15 @@ struct train_data {
   quern_tokenizer *tokenizer; /* of texts; else NULL */
   BASE_VEC(quern_tokens *) tokens;
   BASE_VEC(struct train_ids) ids; /* memory of tokens */
-  quern_source *all, *all_eval;   /* what the parts are of */
-  struct train_part parts[2];
+  quern_source *all, *all_eval;   /* what the splits are of */
+  struct train_split splits[2];
   struct train_adder adders[2];
   quern_source *train, *eval; /* eval NULL: there is none */
   uint64_t digest;            /* of what was read, to know it again */
   int64_t bytes;              /* held in memory */
   double seconds;             /* of reading */
 };
-/* Opens the data of a configuration and settles what the spec left open. train_data_close in any case. */
+/* Opens the data of a configuration and resolves what the spec left open. train_data_close in any case. */
 quern_status train_data_open(struct train_data *data, struct base_heap *heap, const quern_config *config,
                              struct train_spec *spec) QUERN_NODISCARD;
 void train_data_close(struct train_data *data);
@@ -107,7 +107,7 @@ extern size_t train_large_text;
 /* Makes a folder if only its last name is missing. */
 quern_status train_make_folder(const char *path) QUERN_NODISCARD;
 
-/* ---- memory of the process (memory.c) ----------------------------------------------------------------------------- */
+/* ---- memory of the process (process_memory.c) ----------------------------------------------------------------------------- */
 
 int64_t train_resident(void);   /* bytes in memory now; 0: not known */
 int64_t train_peak(void);       /* the most there were */
@@ -131,7 +131,7 @@ struct train_program {
 };
 
 /* Steps that were waited for at once, and their seconds. */
-struct train_turn {
+struct train_window {
   double seconds;
   int64_t steps;
 };
@@ -152,7 +152,7 @@ struct quern_trainer {
   int64_t room;                          /* that was free in it before instances were made; 0: not known */
   double least_scale;                    /* of the scaler; 0: there is none */
   bool planning;                         /* programs that are made now are planned only */
-  int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is told */
+  int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is stored */
   struct train_program main, eval;
   quern_loader *loader;
   quern_schedule schedule;
@@ -161,7 +161,7 @@ struct quern_trainer {
   quern_train_info info;
   double best; /* evaluation so far; INFINITY: none */
   int64_t bad; /* evaluations since */
-  struct train_turn recent[TRAIN_RECENT];
+  struct train_window recent[TRAIN_RECENT];
   int64_t n_recent;        /* of them */
   int64_t unread;          /* steps that the device was asked for since the last whose outputs were read */
   double since;            /* when the first of those, or of the step under way, began */
@@ -199,11 +199,11 @@ quern_status train_config_write(const quern_config *config, const char *out) QUE
 /* Everything but programs and states: data, sizes, the learning rate. plan: the device need not be there. */
 quern_status train_open_run(quern_trainer *trainer, const quern_config *config, bool plan) QUERN_NODISCARD;
 /* One step; read: wait for its outputs, else they stay on the device. Steps after one that was not finite are not made, so that it is found
-** by the next that is read, or by train_settle. */
+** by the next that is read, or by train_sync. */
 quern_status train_step(quern_trainer *trainer, quern_train_record *record, bool read) QUERN_NODISCARD;
-/* Steps that were not read have been made, or an error says which was not finite. */
-quern_status train_settle(quern_trainer *trainer) QUERN_NODISCARD;
-/* What the machine was measured to reach; false: it was not (fit.c). And as FLOP/s of the run. */
+/* Steps that were not read have been made, or an error names the one that was not finite. */
+quern_status train_sync(quern_trainer *trainer) QUERN_NODISCARD;
+/* What the machine was measured to reach; false: it was not (memory_fit.c). And as FLOP/s of the run. */
 struct prof_limits;
 bool train_limits(quern_trainer *t, struct prof_limits *limits);
 void train_find_peak(quern_trainer *t);
@@ -213,16 +213,16 @@ void train_find_measuring(quern_trainer *t);
 /* A line for people. */
 void train_note(const quern_trainer *trainer, const char *fmt, ...) BASE_PRINTF(2, 3);
 
-/* ---- the device (device.c) ---------------------------------------------------------------------------------------- */
+/* ---- the device (run_device.c) ---------------------------------------------------------------------------------------- */
 
-/* The device of the configuration is there: an error says what is missing. plan: it need not be. */
+/* The device of the configuration is there: an error names what is missing. plan: it need not be. */
 quern_status train_device_open(quern_trainer *trainer, bool plan) QUERN_NODISCARD;
-/* Bytes that are free on a device with memory of its own, and all; false: it has none, or does not tell. */
+/* Bytes that are free on a device with memory of its own, and all; false: it has none, or does not report it. */
 bool train_device_room(const quern_trainer *trainer, int64_t *bytes, int64_t *all);
 /* Notes what is free before instances are made; then how much they have taken, with the constants of their programs. */
 void train_device_mark(quern_trainer *trainer);
 void train_device_measure(quern_trainer *trainer);
-/* Settles precision = auto: as the checkpoint (NULL: there is none) was computed, else as the device does best. */
+/* Resolves precision = auto: as the checkpoint (NULL: there is none) was computed, else as the device does best. */
 quern_status train_precision(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
 /* Memory of the host to put a state's elements into: where they lie, or a copy's; which close brings to the device, if status is OK, and
 ** frees. Returns status, or what went wrong. */
@@ -235,7 +235,7 @@ quern_status train_state_scalar(const quern_trainer *trainer, const char *name, 
 
 /* ---- programs (build.c) -------------------------------------------------------------------------------------------- */
 
-/* The expressions of a step that takes its batch in parts; those there were are gone. */
+/* The expressions of a step that takes its batch in micro-batches; those there were are gone. */
 quern_status train_build_step(quern_trainer *trainer, int64_t parts) QUERN_NODISCARD;
 void train_build_free(quern_trainer *trainer);
 /* Its program, and one that is planned only. limit: bytes beside state and constants, 0: any. least: as
@@ -247,7 +247,7 @@ quern_status train_step_plan(quern_trainer *trainer, int64_t limit, struct train
 /* What less memory costs it (quern_program_curve). */
 quern_status train_step_curve(quern_trainer *trainer, size_t room, quern_curve_point *points,
                               size_t *n) QUERN_NODISCARD;
-/* The loss and the norm of its gradients alone, with a kernel an operation. */
+/* The loss and the norm of its gradients alone, with one kernel per operation. */
 quern_status train_check_program(quern_trainer *trainer, struct train_program *p) QUERN_NODISCARD;
 /* The program of evaluation, unless it is there; plan_only: as in quern_program_options. */
 quern_status train_eval_program(quern_trainer *trainer, bool plan_only) QUERN_NODISCARD;
@@ -258,7 +258,7 @@ void train_program_free(struct train_program *p);
 quern_status train_run(struct train_program *p, void *const *fields, bool read) QUERN_NODISCARD;
 double train_output(const struct train_program *p, size_t i);
 
-/* ---- memory (fit.c) -------------------------------------------------------------------------------------------------- */
+/* ---- memory (memory_fit.c) -------------------------------------------------------------------------------------------------- */
 
 /* Programs within the memory limit, and the states: those of the checkpoint, or NULL: as they begin. */
 quern_status train_open_programs(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
@@ -267,7 +267,7 @@ quern_status train_plan_programs(quern_trainer *trainer) QUERN_NODISCARD;
 
 /* ---- checkpoints (resume.c) ---------------------------------------------------------------------------------------- */
 
-/* A checkpoint must be of the same configuration: an error names the key that is not. *parts is how its batches were divided. */
+/* A checkpoint must be of the same configuration: an error names the key that is not. *parts is how many micro-batches its batches had. */
 quern_status train_compare(quern_trainer *trainer, const quern_checkpoint *checkpoint, int64_t *parts) QUERN_NODISCARD;
 /* What is trained on must be what it was: otherwise a run can be evaluated, but not gone on with. */
 quern_status train_check_data(const quern_trainer *trainer) QUERN_NODISCARD;
@@ -276,10 +276,10 @@ void train_release(const quern_checkpoint *checkpoint);
 /* States, cursor and the rest as they were. */
 quern_status train_restore(quern_trainer *trainer, const quern_checkpoint *checkpoint) QUERN_NODISCARD;
 
-/* ---- values that are not finite (guard.c) -------------------------------------------------------------------------- */
+/* ---- values that are not finite (first_nonfinite.c) -------------------------------------------------------------------------- */
 
-/* Runs the step on a batch again, an operation at a time, and returns STATE with the one whose result is the first that is not
+/* Runs the step on a batch again, one operation at a time, and returns STATE with the one whose result is the first that is not
 ** finite. The states must be what they were before the step. */
-quern_status train_guard(quern_trainer *trainer, void *const *fields) QUERN_NODISCARD;
+quern_status train_find_nonfinite(quern_trainer *trainer, void *const *fields) QUERN_NODISCARD;
 
 #endif

@@ -216,7 +216,7 @@ quern_instance *quern_trainer_instance(quern_trainer *trainer) {
 /* The mean seconds of the last steps, without the first one of the process where there are others. */
 static double recent_seconds(const quern_trainer *t) {
   int64_t n = BASE_MIN(t->n_recent, TRAIN_RECENT), from = t->n_recent > 1 && t->n_recent <= TRAIN_RECENT ? 1 : 0;
-  struct train_turn sum = {0};
+  struct train_window sum = {0};
   for (int64_t i = from; i < n; i++) {
     sum.seconds += t->recent[i].seconds;
     sum.steps += t->recent[i].steps;
@@ -227,9 +227,9 @@ static double recent_seconds(const quern_trainer *t) {
 /* Of a step that was read, and of those since the last that was. */
 static quern_status fill_record(quern_trainer *t, quern_train_record *r) {
   double work = (double)t->info.batch * (double)BASE_MAX(t->info.length, 1);
-  struct train_turn turn = {base_clock() - t->since, t->unread + 1};
-  r->seconds = turn.seconds / (double)turn.steps;
-  t->recent[t->n_recent++ % TRAIN_RECENT] = turn;
+  struct train_window window = {base_clock() - t->since, t->unread + 1};
+  r->seconds = window.seconds / (double)window.steps;
+  t->recent[t->n_recent++ % TRAIN_RECENT] = window;
   double mean = recent_seconds(t);
   r->known = true;
   if (t->n_recent <= 2) train_device_measure(t); /* the second run may be the first as a graph */
@@ -260,14 +260,14 @@ static quern_status find_fault(quern_trainer *t, int64_t asked, quern_cursor fro
     batch = &again;
     QUERN_TRY(train_run(&t->main, batch->fields, true));
   }
-  return train_guard(t, batch->fields);
+  return train_find_nonfinite(t, batch->fields);
 }
 
 /* Whether a step has to be read in any case: with a scaler the next depends on what became of it. */
 static bool must_read(const quern_trainer *t) { return !t->remote || t->least_scale > 0; }
 
 /* What became of the last of the steps that were asked for. */
-static quern_status judge_step(quern_trainer *t, quern_train_record *record, double scale, const quern_batch *batch) {
+static quern_status check_step(quern_trainer *t, quern_train_record *record, double scale, const quern_batch *batch) {
   int64_t asked = t->unread + 1;
   quern_cursor from = t->read;
   bool made = train_output(&t->main, TRAIN_FINITE) != 0, finite = made && isfinite(train_output(&t->main, TRAIN_LOSS));
@@ -297,12 +297,12 @@ quern_status train_step(quern_trainer *t, quern_train_record *record, bool read)
   read = read || must_read(t);
   QUERN_TRY(train_run(&t->main, batch.fields, read));
   record->step = ++t->info.step;
-  if (read) return judge_step(t, record, scale, &batch);
+  if (read) return check_step(t, record, scale, &batch);
   t->unread++;
   return QUERN_STATUS_OK;
 }
 
-quern_status train_settle(quern_trainer *t) {
+quern_status train_sync(quern_trainer *t) {
   double made;
   int64_t asked = t->unread;
   if (asked == 0) return QUERN_STATUS_OK;
@@ -350,7 +350,7 @@ static quern_status eval_batches(quern_trainer *t, quern_loader *loader, quern_e
 }
 
 /* A better one than all before, or one more that is not. */
-static void judge(quern_trainer *t, quern_eval_record *r) {
+static void check(quern_trainer *t, quern_eval_record *r) {
   r->best = r->loss < t->best;
   t->bad = r->best ? 0 : t->bad + 1;
   if (r->best) t->best = r->loss;
@@ -365,7 +365,7 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
   QUERN_CHECK(t->data.eval != NULL, STATE,
               "trainer_eval: there are no samples for evaluation HINT: eval_data=FILE, or eval_part above 0");
   double start = base_clock();
-  QUERN_TRY(train_settle(t));
+  QUERN_TRY(train_sync(t));
   QUERN_TRY(train_eval_program(t, false));
   if (t->eval.instance == NULL)
     QUERN_TRY(quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance));
@@ -382,6 +382,6 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
   quern_status status = eval_batches(t, loader, record);
   quern_loader_free(loader);
   record->seconds = base_clock() - start;
-  if (status == QUERN_STATUS_OK) judge(t, record);
+  if (status == QUERN_STATUS_OK) check(t, record);
   return status;
 }

@@ -1,6 +1,6 @@
 /* train/weights.c -- the parameters of a language model from a checkpoint or from safetensors
 ** Tensors are found by name and converted to the dtype of the parameter. GPT-2 as HuggingFace saves it is read, too: its names may lack
-** "transformer.", and the weights of its Conv1D are (in, out), as the first layer's attn.c_attn.weight tells.
+** "transformer.", and the weights of its Conv1D are (in, out), as the first layer's attn.c_attn.weight shows.
 ** tests: tests/train/test_generate.c
 */
 #include <stdio.h>
@@ -56,7 +56,7 @@ static bool is_turned(const struct train_weights *w, const char *name) {
   return w->turned && (ends(name, ".c_attn.weight") || ends(name, ".c_proj.weight") || ends(name, ".c_fc.weight"));
 }
 
-void train_weights_look(struct train_weights *w, quern_lm_names names) {
+void train_weights_inspect(struct train_weights *w, quern_lm_names names) {
   quern_safetensor t;
   size_t number;
   if (names != QUERN_LM_GPT2) return;

@@ -1,5 +1,5 @@
 /* tests/api/rows.h -- a program of the rows of one .def, whose name is ROWS; see wrong.h
-** The .def is read twice: once for a function a row, once for the table.
+** The .def is read twice: once for a function per row, once for the table.
 */
 #ifndef TESTS_API_ROWS_H
 #define TESTS_API_ROWS_H

@@ -14,7 +14,7 @@
 #include "quern/quern.h"
 #include "unit.h"
 
-enum { ROUNDS = 200, SMALL = 10000, MOST_TURNS = 100, LIST = 24 };
+enum { ROUNDS = 200, SMALL = 10000, MOST_ITERATIONS = 100, LIST = 24 };
 
 static quern_context *other;
 
@@ -344,7 +344,7 @@ static bool small_nodes(size_t n, quern_tensor *const *roots) {
   for (size_t i = 0; i < order.n && small; i++) {
     const struct ir_node *node = order.at[i];
     for (int k = 0; k < node->n_out; k++) small = small && ir_count(&node->out[k]) <= SMALL;
-    small = small && (node->op != IR_LOOP || node->attrs->trip <= MOST_TURNS);
+    small = small && (node->op != IR_LOOP || node->attrs->trip <= MOST_ITERATIONS);
     const struct ir_graph *graphs[] = {node->attrs->body, node->attrs->other};
     for (int k = 0; k < 2 && small; k++) {
       if (graphs[k] != NULL) small = small_nodes((size_t)graphs[k]->n_results, graphs[k]->results);

@@ -47,7 +47,7 @@ static void test_int_to_float(void **state) {
         check_int_to_float(QUERN_DTYPE_I64, 0 - around[i]);
       }
     }
-    /* Just beside the middle of two neighbours of each format: where rounding to double first would go wrong.
+    /* Just beside the middle of two neighbors of each format: where rounding to double first would go wrong.
      */
     for (size_t f = 0; f < BASE_COUNT(digits); f++) {
       if (top < digits[f]) continue;
@@ -71,7 +71,7 @@ static void test_int_to_float(void **state) {
   }
 }
 
-/* The classic: to double it ties down to the even neighbour, which is then exactly halfway for f32. */
+/* The classic: to double it ties down to the even neighbor, which is then exactly halfway for f32. */
 static void test_double_rounding(void **state) {
   (void)state;
   const int64_t x = (INT64_C(1) << 62) + (INT64_C(1) << 38) + 1;
@@ -141,7 +141,7 @@ static void test_float_to_int(void **state) {
         fail_msg("%a to %s is %#llx", cases[i].x, quern_dtype_name(types[t].dtype), (unsigned long long)got);
       }
     }
-    if (types[t].bits < 53) { /* the limits themselves and their neighbours inside */
+    if (types[t].bits < 53) { /* the limits themselves and their neighbors inside */
       double most = end - 1;
       uint64_t out = 0;
       base_convert(types[t].dtype, &out, 0, QUERN_DTYPE_F64, &most, 0);

@@ -136,7 +136,7 @@ static void test_normal_distribution(void **state) {
   free(sample);
 }
 
-/* The bits themselves, the same with every compiler and at every level of optimisation. */
+/* The bits themselves, the same with every compiler and at every level of optimization. */
 static void test_normal_bits(void **state) {
   (void)state;
   uint64_t hash = BASE_HASH_SEED;

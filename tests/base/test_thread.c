@@ -1,4 +1,4 @@
-/* tests/base/test_thread.c -- threads, processors, the clock */
+/* tests/base/test_thread.c -- threads, CPUs, the clock */
 #define _GNU_SOURCE
 #include "base/test.h"
 
@@ -55,24 +55,24 @@ static void test_cannot_start(void **state) {
   pthread_attr_destroy(&huge);
 }
 
-static void test_processors(void **state) {
+static void test_cpus(void **state) {
   (void)state;
   cpu_set_t all, one;
   assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
-  assert_int_equal(base_thread_processors(), CPU_COUNT(&all));
+  assert_int_equal(base_thread_cpu_count(), CPU_COUNT(&all));
   CPU_ZERO(&one);
   for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
     if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
   }
   assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-  int n = base_thread_processors();
+  int n = base_thread_cpu_count();
   assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
   assert_int_equal(n, 1);
 }
 
 /* ---- where a thread may run ------------------------------------------------------------------------------ */
 
-static cpu_set_t as_cpus(const struct base_processors *set) {
+static cpu_set_t as_cpus(const struct base_cpu_set *set) {
   cpu_set_t cpus;
   memcpy(&cpus, set, sizeof cpus);
   return cpus;
@@ -89,20 +89,20 @@ static cpu_set_t affinity_of(const struct base_thread *thread) {
 struct runner {
   atomic_bool stop;
   atomic_int turns;
-  atomic_int on; /* the processor it was on in the last turn */
+  atomic_int on; /* the CPU it was on in the last turn */
 };
 
 static void run_until_stopped(void *arg) {
   struct runner *runner = arg;
   while (!atomic_load(&runner->stop)) {
-    atomic_store(&runner->on, base_thread_processor());
+    atomic_store(&runner->on, base_thread_cpu());
     atomic_fetch_add(&runner->turns, 1);
     sched_yield();
   }
 }
 
 /* Where it is, once it has had a turn that began after this call. */
-static int processor_of(struct runner *runner) {
+static int cpu_of(struct runner *runner) {
   int turns = atomic_load(&runner->turns);
   double stop = base_clock() + 20;
   while (atomic_load(&runner->turns) < turns + 2 && base_clock() < stop) sched_yield();
@@ -111,19 +111,19 @@ static int processor_of(struct runner *runner) {
 
 static void test_allowed(void **state) {
   (void)state;
-  struct base_processors set;
+  struct base_cpu_set set;
   base_thread_allowed(&set);
   cpu_set_t cpus = as_cpus(&set), all;
   assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
   assert_true(CPU_EQUAL(&cpus, &all));
-  assert_int_equal(CPU_COUNT(&cpus), base_thread_processors());
-  int here = base_thread_processor();
+  assert_int_equal(CPU_COUNT(&cpus), base_thread_cpu_count());
+  int here = base_thread_cpu();
   assert_true(here >= 0 && CPU_ISSET((size_t)here, &cpus));
 }
 
 static void test_keep_off(void **state) {
   (void)state;
-  struct base_processors set;
+  struct base_cpu_set set;
   struct base_thread thread;
   struct runner runner = {.on = -1};
   base_thread_allowed(&set);
@@ -136,7 +136,7 @@ static void test_keep_off(void **state) {
     mask_wrong += !base_thread_keep_off(&thread, &set, before, i);
     before = i;
     now = affinity_of(&thread);
-    wrong += processor_of(&runner) == i;
+    wrong += cpu_of(&runner) == i;
     mask_wrong += CPU_ISSET((size_t)i, &now) || CPU_COUNT(&now) != CPU_COUNT(&all) - 1;
   }
   mask_wrong += !base_thread_keep_off(&thread, &set, before, -1); /* off none */
@@ -148,10 +148,10 @@ static void test_keep_off(void **state) {
   assert_int_equal(mask_wrong, 0);
 }
 
-/* Of one processor there is nothing to keep off; and where somebody else has put the thread, it stays. */
+/* Of one CPU there is nothing to keep off; and where somebody else has put the thread, it stays. */
 static void test_keep_off_leaves(void **state) {
   (void)state;
-  struct base_processors set, one = {{0}};
+  struct base_cpu_set set, one = {{0}};
   struct base_thread thread;
   struct runner runner = {.on = -1};
   base_thread_allowed(&set);
@@ -170,9 +170,9 @@ static void test_keep_off_leaves(void **state) {
   kept = kept && CPU_EQUAL(&now, &single);
   kept = kept && base_thread_keep_off(&thread, &set, -1, first) == (CPU_COUNT(&all) == 1);
   now = affinity_of(&thread);
-  kept = kept && CPU_EQUAL(&now, &single) && processor_of(&runner) == first;
+  kept = kept && CPU_EQUAL(&now, &single) && cpu_of(&runner) == first;
   /* a system that does not tell */
-  kept = kept && !base_thread_keep_off(&thread, &(struct base_processors){{0}}, -1, first);
+  kept = kept && !base_thread_keep_off(&thread, &(struct base_cpu_set){{0}}, -1, first);
   now = affinity_of(&thread);
   kept = kept && CPU_EQUAL(&now, &single);
   atomic_store(&runner.stop, true);
@@ -200,7 +200,7 @@ static void test_clock(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_start_join),      cmocka_unit_test(test_is_another_thread),
-      cmocka_unit_test(test_cannot_start),    cmocka_unit_test(test_processors),
+      cmocka_unit_test(test_cannot_start),    cmocka_unit_test(test_cpus),
       cmocka_unit_test(test_allowed),         cmocka_unit_test(test_keep_off),
       cmocka_unit_test(test_keep_off_leaves), cmocka_unit_test(test_clock),
   };

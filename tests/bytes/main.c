@@ -219,7 +219,7 @@ static quern_status run_subject(const struct subject *subject, int threads, stru
 
 /* ---- eager use ------------------------------------------------------------------------------------------------- */
 
-/* x = 0.5 x + c, so many times, each realised; c is made anew each time, and forgotten. *grown: the resident bytes. */
+/* x = 0.5 x + c, so many times, each realized; c is made anew each time, and forgotten. *grown: the resident bytes. */
 static quern_status run_steps(quern_context *ctx, int steps, int64_t *grown) {
   enum { EVERY = 1000, WARM = 10 * EVERY };
   struct probe_bytes first = {0}, last = {0};

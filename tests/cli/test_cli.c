@@ -91,7 +91,7 @@ static int remove_files(void **state) {
 
 #define OVERVIEW                                                                                                       \
   "usage: quern COMMAND [ARGUMENTS]\n\ncommands:\n"                                                                    \
-  "  train     train a network as a configuration says\n"                                                              \
+  "  train     train a network by a configuration\n"                                                                   \
   "  resume    go on with a run after its newest checkpoint\n"                                                         \
   "  generate  write text with a language model that was trained\n"                                                    \
   "  eval-loss the loss of a run's newest checkpoint on data that it was not trained on\n"                             \
@@ -106,8 +106,8 @@ static int remove_files(void **state) {
   "  explain   what a graph compiles to: each kernel's work and the least time it can take on this machine\n"          \
   "  graph     print a graph: its text form, or a picture\n"                                                           \
   "  tune      time other schedules of a graph's kernels, and keep the faster ones in a file of wisdom\n"              \
-  "  bench     measure a suite against the peers that are installed, all sides in turn\n"                              \
-  "  devices   what programs can be compiled for, and what the processor can do\n"                                     \
+  "  bench     measure a suite against the peers that are installed, all sides round-robin\n"                          \
+  "  devices   what programs can be compiled for, and what the CPU can do\n"                                           \
   "  env       the environment variables that Quern reads, and their values\n"                                         \
   "  help      what there is, or how a command is called\n\n"                                                          \
   "options:\n  --help     this text; after a command, how it is called\n  --version  the version\n"
@@ -149,7 +149,7 @@ static void help(void **state) {
 static void environment(void **state) {
   (void)state;
   static const struct row rows[] = {
-      {"quern env | grep -A1 '^QUERN_DEBUG='", 0, "QUERN_DEBUG=0\n    how much to tell on stderr..."},
+      {"quern env | grep -A1 '^QUERN_DEBUG='", 0, "QUERN_DEBUG=0\n    what is logged on stderr..."},
       {"QUERN_SEED=7 quern env | grep SEED", 0, "QUERN_SEED=7\n"},
       {"QUERN_THREADS=3 quern env | grep ^QUERN_THREADS", 0, "QUERN_THREADS=3\n"},
       {"QUERN_THREADS=0 quern env > /dev/null", 1, "quern: QUERN_THREADS is \"0\"; expected 1..1024..."},
@@ -266,7 +266,7 @@ static void run_programs(void **state) {
       {"quern run dense.qir --set x=2 --set w=0.5 --out z=z.npy", 0,
        "y: f32[4]\n[-8 -8 -8 -8]\nz: f32[4,16] written to z.npy\n"},
       {"quern run dense.qir --set x=2 --set w=0.5 --device interp | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
-      {"quern run dense.qir --set x=2 --set w=0.5 --optimise 0 --threads 2 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --optimize 0 --threads 2 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern run dense.qir --set x=2 --set w=0.5 --pass -fuse --numerics fast --inference --runs 3 | head -2", 0,
        "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern run dense.qir --fill --out y=a.npy --out z=b.npy && quern run dense.qir --fill --device interp "
@@ -311,7 +311,7 @@ static void run_programs(void **state) {
       {"quern run small.qir --fill --donate n", 1, "quern: small.qir: ..."},
       {"quern run dense.qir --fill --threads 0", 2, "quern run: --threads takes a number from 1 to 1024, got '0'\n..."},
       {"quern run dense.qir --fill --threads two", 2, "quern run: --threads takes a number..."},
-      {"quern run dense.qir --fill --optimise 2", 2, "quern run: --optimise takes a number from 0 to 1, got '2'\n..."},
+      {"quern run dense.qir --fill --optimize 2", 2, "quern run: --optimize takes a number from 0 to 1, got '2'\n..."},
       {"quern run dense.qir --fill --runs 0", 2, "quern run: --runs takes a number from 1..."},
       {"quern run dense.qir --fill --pass -fues", 1, "quern: dense.qir: there is no pass 'fues'..."},
       {"quern run dense.qir --fill --memory 1XB", 2,
@@ -319,16 +319,18 @@ static void run_programs(void **state) {
       {"quern run dense.qir --fill --memory -1", 2, "quern run: --memory takes bytes..."},
       {"quern run dense.qir --fill --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes cannot be met..."},
       {"quern run dense.qir --fill --quiet --memory 1.5GiB", 0, ""},
-      {"quern run dense.qir --set x=2 --set w=0.5 --leading x --rows 3 --out z=z.npy", 0,
+      {"quern run dense.qir --set x=2 --set w=0.5 --dynamic-batch x --rows 3 --out z=z.npy", 0,
        "y: f32[3]\n[-8 -8 -8]\nz: f32[3,16] written to z.npy\n"},
-      {"quern run dense.qir --set x=@z.npy --set w=0.5 --leading x --rows 3", 1,
+      {"quern run dense.qir --set x=@z.npy --set w=0.5 --dynamic-batch x --rows 3", 1,
        "quern: --set x: the input is f32[3,8], z.npy holds f32[3,16]\n"},
-      {"quern run dense.qir --set x=2 --set w=0.5 --leading x --rows 0 | head -2", 0, "y: f32[0]\n[]\n"},
-      {"quern run dense.qir --fill --leading x --rows 5", 1, "quern: --rows 5: the leading dimension has at most 4\n"},
-      {"quern run dense.qir --fill --rows 2", 2, "quern run: --rows: there is no leading dimension HINT..."},
-      {"quern run dense.qir --fill --leading q", 1,
-       "quern: --leading q: the graph has no such input; did you mean 'x'?\n"},
-      {"quern run dense.qir --fill --leading w", 1, "quern: dense.qir: leading: dot of f32(8, 16) mixes rows..."},
+      {"quern run dense.qir --set x=2 --set w=0.5 --dynamic-batch x --rows 0 | head -2", 0, "y: f32[0]\n[]\n"},
+      {"quern run dense.qir --fill --dynamic-batch x --rows 5", 1,
+       "quern: --rows 5: the dynamic batch has at most 4\n"},
+      {"quern run dense.qir --fill --rows 2", 2, "quern run: --rows: there is no dynamic batch HINT..."},
+      {"quern run dense.qir --fill --dynamic-batch q", 1,
+       "quern: --dynamic-batch q: the graph has no such input; did you mean 'x'?\n"},
+      {"quern run dense.qir --fill --dynamic-batch w", 1,
+       "quern: dense.qir: dynamic_batch: dot of f32(8, 16) mixes rows..."},
       {"quern run dense.qir --fill > /dev/full", 1, "quern: standard output cannot be written\n"},
   };
   RUN(rows);
@@ -363,7 +365,7 @@ static void escaped(void **state) {
   RUN(rows);
 }
 
-/* Targets of processors share the order of sums; which elements are NaN is the same everywhere (docs/runtime.md,
+/* Targets of CPUs share the order of sums; which elements are NaN is the same everywhere (docs/runtime.md,
 ** "Bits"). */
 static void targets(void **state) {
   (void)state;
@@ -376,7 +378,7 @@ static void targets(void **state) {
        0, ""},
       {"for s in '--set a=nan --set b=1' '--set a=1 --set b=nan' '--set a=nan --set b=-inf'; do quern eval nan.qir $s "
        "> nan.txt; "
-       "grep -c nan nan.txt; for d in '' '--target generic' '--optimise 0' '--device interp --target sm_90'; do "
+       "grep -c nan nan.txt; for d in '' '--target generic' '--optimize 0' '--device interp --target sm_90'; do "
        "quern run nan.qir $s $d | sed 's/-nan/nan/g' | cmp - nan.txt; done; done",
        0, "5\n3\n5\n"},
   };
@@ -399,7 +401,7 @@ static void saved_programs(void **state) {
       {"quern run twist.qprg --set xx=2 --set yy=1 --runs 3", 0, "0: f32[3]\n[ 3  7 13]\n3 runs: ..."},
       {"quern run twist.qprg --fill --donate xx", 1,
        "quern: twist.qprg is compiled already: --donate comes too late\n"},
-      {"quern compile dense.qir --leading x -o rows.qprg | tail -1", 0, "written to rows.qprg\n"},
+      {"quern compile dense.qir --dynamic-batch x -o rows.qprg | tail -1", 0, "written to rows.qprg\n"},
       {"quern run rows.qprg --set x=2 --set w=0.5 --rows 2 | head -2", 0, "0: f32[2]\n[-8 -8]\n"},
       {"quern run rows.qprg --set x=2 --set w=0.5 | head -2", 0, "0: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern tune dense.qir --kernels 1 --wisdom w.txt > tune.txt && head -1 w.txt", 0, "quern wisdom 1\n"},
@@ -408,7 +410,7 @@ static void saved_programs(void **state) {
       {"QUERN_WISDOM=w.txt quern run dense.qir --set x=2 --set w=0.5 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"echo nonsense > bad.txt; quern tune dense.qir --wisdom bad.txt", 1, "quern: dense.qir: bad.txt:1: expected..."},
       {"quern tune dense.qir --wisdom none/w.txt", 1, "quern: dense.qir: program_tune: none/w.txt cannot be..."},
-      {"quern explain rows.qprg --plan | grep -c 'leading dimension of up to 4 rows'", 0, "1\n"},
+      {"quern explain rows.qprg --plan | grep -c 'dynamic batch of up to 4 rows'", 0, "1\n"},
       {"quern run dense.qprg", 1, "quern: dense.qprg: input 'x' is not set\n..."},
       {"head -c 100 dense.qprg > cut.qprg; quern run cut.qprg --fill", 1, "quern: cut.qprg: ..."},
       {"quern compile dense.qir --device interp -o x.qprg > /dev/null", 1, "quern: program_save: ..."},
@@ -425,7 +427,13 @@ static void plans(void **state) {
   (void)state;
   static const struct row rows[] = {
       {"quern plan dense.qir | sed -n '3,4p'", 0, "memory\n  arena ..."},
-      {"quern plan dense.qir --optimise 0 | grep -c ' k_'", 0, "3\n"},
+      {"quern plan dense.qir --optimize 0 | grep -c ' k_'", 0, "3\n"},
+      /* former names of options */
+      {"quern plan dense.qir --opti''mise 0 | grep -c ' k_'; quern plan dense.qir --opti''mise=0 --lead''ing x | wc -l",
+       0, "3\n..."},
+      {"quern plan dense.qir --opti''mises 0", 2,
+       "quern plan: there is no option '--opti"
+       "mises'; did you mean '--optimize'?..."},
       {"QUERN_CC=/none quern plan dense.qir | grep -c ^steps", 0, "1\n"},
       {"printf '#!/bin/sh\\ntouch asked\\nexit 1\\n' >asks && chmod +x asks && for d in null interp cpu cuda; do "
        "QUERN_CC=$PWD/asks QUERN_CACHE=0 quern plan dense.qir --device $d | grep -c ^steps; done; test ! -e asked",
@@ -435,7 +443,7 @@ static void plans(void **state) {
        "quern devices 2>&1 | grep -c \"$(printf '\\033')\"",
        1, "0\n"},
       {"quern plan small.qir --memory 100GiB | grep -c ^steps", 0, "1\n"},
-      {"quern plan dense.qir --optimise 0 --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes..."},
+      {"quern plan dense.qir --optimize 0 --memory 1", 1, "quern: dense.qir: plan: the limit of 1 bytes..."},
       {"quern plan twist.qir --donate xx --optimize-for throughput | grep -c ^steps", 0, "1\n"},
       {"quern explain twist.qir --donate xx --run 2 | tail -1 | grep -c 'over 2 runs'", 0, "1\n"},
       {"for c in run compile plan explain; do quern $c --help | grep -c -e '--optimize-for GOAL' -e '--donate NAME'; "
@@ -443,14 +451,14 @@ static void plans(void **state) {
        0, "3\n3\n3\n3\n"},
       {"quern plan dense.qir --curve | sed -n '1p;2s/.*%  *//p'", 0,
        "      memory          activations   recomputed       time        \nwithout a limit\n"},
-      {"QUERN_CC=/none quern plan dense.qir --optimise 0 --curve --recompute | grep -c steps", 0, "1\n"},
+      {"QUERN_CC=/none quern plan dense.qir --optimize 0 --curve --recompute | grep -c steps", 0, "1\n"},
       {"quern plan dense.qir --curve --memory 1MiB", 2, "quern plan: --curve goes through all limits: no --memory..."},
       {"quern plan none.qir", 1, "quern: none.qir: cannot be opened: No such file or directory\n"},
       /* the smallest limit is exact */
-      {"L=$(quern plan dense.qir --optimise 0 --memory 1 2>&1 | sed 's/.*smallest that can is \\([0-9]*\\) .*/\\1/') "
+      {"L=$(quern plan dense.qir --optimize 0 --memory 1 2>&1 | sed 's/.*smallest that can is \\([0-9]*\\) .*/\\1/') "
        "&& "
-       "quern plan dense.qir --optimise 0 --memory $L | grep -c ^steps && "
-       "! quern plan dense.qir --optimise 0 --memory $((L - 1)) > short.txt 2>&1 && "
+       "quern plan dense.qir --optimize 0 --memory $L | grep -c ^steps && "
+       "! quern plan dense.qir --optimize 0 --memory $((L - 1)) > short.txt 2>&1 && "
        "grep -c \"smallest that can is $L bytes; the largest tensors: dot\" short.txt",
        0, "1\n1\n"},
       {"quern run count.qir --updates --runs 3", 0, "now: i32[]\n6\n3 runs: ..."},
@@ -549,7 +557,7 @@ static void tokenize(void **state) {
   (void)state;
   static const struct row rows[] = {
       {"quern tokenize", 2, "quern tokenize: takes 1 argument, got 0\n..."},
-      {"quern tokenize bytes text.txt", 2, "quern tokenize: -o says which file to write\n..."},
+      {"quern tokenize bytes text.txt", 2, "quern tokenize: -o names the file to write\n..."},
       {"quern tokenize bytes -o t.bin", 2, "quern tokenize: takes a tokenizer and files\n..."},
       {"printf 'the mill the mill the millstone\\n' > text.txt; printf 'a' > more.txt", 0, ""},
       {"quern tokenize none.json text.txt -o t.bin", 1,

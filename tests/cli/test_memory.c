@@ -68,7 +68,7 @@ static void make_group(void) {
 struct watched {
   int status;   /* as waitpid has it */
   double peak;  /* MiB, of all processes together */
-  double least; /* MiB that a refusal tells; 0: none */
+  double least; /* MiB that a refusal reports; 0: none */
 };
 
 struct process {
@@ -99,7 +99,7 @@ static size_t list_processes(struct process *list, size_t room) {
   return n;
 }
 
-/* KiB of a process; a page that several processes share counts once among them, where the system tells. */
+/* KiB of a process; a page that several processes share counts once among them, as far as the system reports it. */
 static double share(const struct process *p) {
   char path[64], line[256];
   double kib = (double)p->pages * (double)sysconf(_SC_PAGESIZE) / 1024;

@@ -170,7 +170,7 @@ static void wrong_calls(void **state) {
       {"quern eval-loss none", 1, "quern: none: there is no checkpoint in it\n"},
       {"quern report none", 1,
        "quern: train_report: none is no run's folder: it has neither metrics.jsonl nor run.json\n"},
-      {"quern generate none", 2, "quern generate: --prompt says how the text begins\n..."},
+      {"quern generate none", 2, "quern generate: --prompt gives the beginning of the text\n..."},
       {"quern generate none --prompt x --top-p 2", 2,
        "quern generate: --top-p takes a number from 1e-06 to 1, got '2'\n..."},
       {"quern generate none --prompt x --tokens 0", 2, "quern generate: --tokens takes a number from 1 to..."},

@@ -116,7 +116,7 @@ static void make_movement(struct maker *m, quern_dtype dtype, kern_id x, kern_id
   out(m, kern_splat(&m->b, kern_extract(&m->b, x, lanes - 1), lanes), "splat of extract%s", "");
   static const enum kern_op folds[] = {KERN_MAX, KERN_MIN, KERN_ADD, KERN_MUL};
   for (int i = 0; i < (is_narrow(dtype) ? 0 : dtype == QUERN_DTYPE_BOOL ? 2 : 4); i++)
-    out(m, kern_splat(&m->b, kern_fold(&m->b, folds[i], x), lanes), "fold by %s", kern_ops[folds[i]].name);
+    out(m, kern_splat(&m->b, kern_hreduce(&m->b, folds[i], x), lanes), "fold by %s", kern_ops[folds[i]].name);
   kern_id constant = kern_const_bits(&m->b, dtype, lanes, one_bits(dtype));
   out(m, kern_select(&m->b, mask, constant, y), "select of constant%s", "");
   if (lanes == 1) return;
@@ -170,7 +170,7 @@ static struct kern *make_kernel(struct maker *m, quern_dtype dtype, int lanes) {
     kern = new_kernel();
     for (int i = 0; i < 3; i++) kern_add_mem(kern, dtype, KERN_IN, N);
     kern_add_mem(kern, QUERN_DTYPE_BOOL, KERN_IN, N);
-    for (int i = 0; i < m->n_outs; i++) kern->mems[kern_add_mem(kern, m->outs[i], KERN_OUT, N * 8)].far = i % 2;
+    for (int i = 0; i < m->n_outs; i++) kern->mems[kern_add_mem(kern, m->outs[i], KERN_OUT, N * 8)].streaming = i % 2;
     m->first_out = round == 0 ? -1 : 4;
     m->n_outs = 0;
     m->b = (struct kern_builder){kern, kern_add_phase(kern, KERN_FIXED_TASKS(N / lanes))};

@@ -106,22 +106,22 @@ static struct kern *make_calls(int shift) {
   struct kern_builder g = {kern, kern_add_fn(kern, "around reverse", 2, types, 0)};
   b = &g;
   kern_id before = kern_local(b, QUERN_DTYPE_BF16, ROW), size = kern_index(b, ROW);
-  kern_call(b, f.fn, 2, (kern_id[]){kern_mem(b, 0), before}, 1, &size);
+  kern_call_fn(b, f.fn, 2, (kern_id[]){kern_mem(b, 0), before}, 1, &size);
   i = kern_for(b, kern_index(b, 0), kern_index(b, 2), 1);
   kern_id inner = kern_local(b, QUERN_DTYPE_BF16, 3); /* is released at the loop's end */
   kern_store(b, inner, kern_index(b, 0), kern_load(b, before, i, 1));
-  kern_call(b, f.fn, 2, (kern_id[]){before, before}, 1, &size);
+  kern_call_fn(b, f.fn, 2, (kern_id[]){before, before}, 1, &size);
   kern_store(b, before, i, kern_load(b, inner, kern_index(b, 0), 1));
   kern_end(b);
   kern_id after = kern_local(b, QUERN_DTYPE_BF16, ROW);
-  kern_call(b, f.fn, 2, (kern_id[]){before, after}, 1, &size);
+  kern_call_fn(b, f.fn, 2, (kern_id[]){before, after}, 1, &size);
   i = kern_for(b, kern_index(b, 0), size, 16);
   kern_store(b, kern_mem(b, 1), i, kern_load(b, after, i, 16));
   kern_end(b);
   struct kern_builder p = phase(kern, KERN_FIXED_TASKS(N / ROW));
   b = &p;
   kern_id row = kern_mul(b, kern_task(b), size = kern_index(b, ROW));
-  kern_call(b, g.fn, 2, (kern_id[]){kern_at(b, kern_mem(b, in), row), kern_at(b, kern_mem(b, work), row)}, 0, NULL);
+  kern_call_fn(b, g.fn, 2, (kern_id[]){kern_at(b, kern_mem(b, in), row), kern_at(b, kern_mem(b, work), row)}, 0, NULL);
   struct kern_builder q = phase(kern, KERN_FIXED_TASKS(N / ROW));
   b = &q;
   row = kern_mul(b, kern_task(b), kern_index(b, ROW));

@@ -82,14 +82,14 @@ static struct kern *make_branch(void) {
   return finish(kern, "branch");
 }
 
-/* Rows of `wide` elements by groups of threads with several lanes each: y is what the row's sum, least and greatest make of an
+/* Rows of `wide` elements by thread blocks with several lanes each: y is what the row's sum, least and greatest make of an
 ** element. The last vector of a row has what is left; shift moves rows away from where 16 bytes begin. */
 static struct kern *make_wide(quern_dtype dtype, int64_t wide, int lanes, int group, int64_t shift) {
   struct kern *kern = new_kernel();
   kern_add_mem(kern, dtype, KERN_IN, ROWS * wide + shift);
   kern_add_mem(kern, dtype, KERN_OUT, ROWS * wide);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(ROWS))}, *b = &builder;
-  kern->phases[0].group = group;
+  kern->phases[0].block_threads = group;
   quern_dtype acc = base_dtypes[dtype].size < 4 ? QUERN_DTYPE_F32 : dtype;
   kern_id base = kern_mul_i(b, kern_task(b), wide), x[16] = {0}, sum = KERN_NONE, most = KERN_NONE;
   int n = 0;
@@ -100,9 +100,9 @@ static struct kern *make_wide(quern_dtype dtype, int64_t wide, int lanes, int gr
     sum = n == 0 ? x[n] : kern_add(b, sum, x[n]);
     most = n == 0 ? x[n] : kern_max(b, most, x[n]);
   }
-  sum = kern_fold(b, KERN_ADD, sum);
-  kern_id least = kern_fold(b, KERN_MIN, x[0]), all = kern_add(b, sum, least);
-  all = kern_add(b, all, kern_fold(b, KERN_MAX, most));
+  sum = kern_hreduce(b, KERN_ADD, sum);
+  kern_id least = kern_hreduce(b, KERN_MIN, x[0]), all = kern_add(b, sum, least);
+  all = kern_add(b, all, kern_hreduce(b, KERN_MAX, most));
   all = kern_add(b, all, kern_extract(b, x[0], lanes / 2 + 1));
   n = 0;
   for (int64_t at = 0; at < wide; at += lanes, n++) {
@@ -120,14 +120,14 @@ static void test_groups(void **state) {
   (void)state;
   struct kern *kern = make_shifted(1, false);
   const struct cg_target *cuda = cg_target_find("sm_90"), *avx2 = cg_target_find("avx2");
-  assert_int_equal(cg_group(kern, 0, cuda), LANES);
-  assert_int_equal(cg_shared(kern, 0, cuda), (ROW + LANES) * 4);
+  assert_int_equal(cg_block_threads(kern, 0, cuda), LANES);
+  assert_int_equal(cg_shared_bytes(kern, 0, cuda), (ROW + LANES) * 4);
   assert_int_equal(cg_scratch(kern, cuda), 0);
   assert_int_equal(cg_scratch(kern, avx2), kern_scratch_bytes(kern));
   kern_free(kern);
   kern = make_branch();
-  assert_int_equal(cg_group(kern, 0, cuda), LANES);
-  assert_int_equal(cg_group(kern, 0, cg_target_find("opencl")), 1);
+  assert_int_equal(cg_block_threads(kern, 0, cuda), LANES);
+  assert_int_equal(cg_block_threads(kern, 0, cg_target_find("opencl")), 1);
   kern_free(kern);
   /* too much for shared memory: each thread has a part of it; and what crosses lanes in a way of its own is one thread's */
   for (int odd = 0; odd < 2; odd++) {
@@ -142,8 +142,8 @@ static void test_groups(void **state) {
     kern_store(&b, local, at, x);
     kern_store(&b, kern_mem(&b, 0), at, x);
     (void)finish(kern, "large");
-    assert_int_equal(cg_group(kern, 0, cuda), odd == 1 ? 1 : LANES);
-    assert_int_equal(cg_shared(kern, 0, cuda), 0);
+    assert_int_equal(cg_block_threads(kern, 0, cuda), odd == 1 ? 1 : LANES);
+    assert_int_equal(cg_shared_bytes(kern, 0, cuda), 0);
     assert_int_equal(cg_scratch(kern, cuda), 4 * CG_SHARED_BYTES / (odd == 1 ? 1 : LANES));
     kern_free(kern);
   }
@@ -155,15 +155,15 @@ static void test_joined(void **state) {
   (void)state;
   const struct cg_target *cuda = cg_target_find("sm_90");
   struct kern *kern = make_tree();
-  assert_int_equal(cg_joined(kern, cuda), 1);
+  assert_int_equal(cg_batched_launches(kern, cuda), 1);
   assert_int_equal(count_words(kern, "sm_90", "blockIdx.y"), 0);
   const int wanted[][2] = {{1, 1}, {2, 4}, {5, 8}, {74, 128}, {1000, (512 - 3) / 2}};
   for (size_t i = 0; i < BASE_COUNT(wanted); i++) {
-    kern->joined = wanted[i][0];
-    assert_int_equal(cg_joined(kern, cuda), wanted[i][1]);
-    assert_int_equal(cg_joined(kern, cg_target_find("opencl")), 1);
+    kern->max_batched = wanted[i][0];
+    assert_int_equal(cg_batched_launches(kern, cuda), wanted[i][1]);
+    assert_int_equal(cg_batched_launches(kern, cg_target_find("opencl")), 1);
   }
-  kern->joined = 5;
+  kern->max_batched = 5;
   assert_int_equal(count_words(kern, "sm_90", "void *at[8][2];"), kern->n_phases);
   assert_int_equal(count_words(kern, "sm_90", "table.at[blockIdx.y][1]"), kern->n_phases);
   assert_int_equal(count_words(kern, "opencl", "table"), 0);
@@ -190,13 +190,13 @@ static void test_barriers(void **state) {
   kern_free(kern);
 }
 
-/* Each thread puts a number, and takes that of its neighbour in the warp. */
+/* Each thread puts a number, and takes that of its neighbor in the warp. */
 static struct kern *make_near(bool near) {
   struct kern *kern = new_kernel();
   kern_add_mem(kern, QUERN_DTYPE_I64, KERN_OUT, LANES);
   struct kern_builder b = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(1))};
-  kern->phases[0].group = LANES;
-  kern_id local = near ? kern_local_near(&b, QUERN_DTYPE_I64, LANES) : kern_local(&b, QUERN_DTYPE_I64, LANES);
+  kern->phases[0].block_threads = LANES;
+  kern_id local = near ? kern_local_warp(&b, QUERN_DTYPE_I64, LANES) : kern_local(&b, QUERN_DTYPE_I64, LANES);
   kern_id lane = kern_lane(&b, QUERN_DTYPE_I64, LANES), two = kern_const_i(&b, QUERN_DTYPE_I64, LANES, 2);
   kern_scatter_n(&b, local, lane, kern_mul(&b, lane, lane), KERN_NONE);
   kern_id first = kern_mul(&b, kern_idiv(&b, lane, 2), two), zero = kern_index(&b, 0), out = kern_mem(&b, 0);
@@ -216,14 +216,15 @@ static void test_near(void **state) {
   }
 }
 
-/* What a warp does by units for matrices, and beside that. */
+/* What a warp does by tensor cores, and beside that. */
 static struct kern *make_mma(void) {
   struct kern *kern = new_kernel();
   kern_add_mem(kern, QUERN_DTYPE_F32, KERN_OUT, 4 * LANES);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(1))}, *b = &builder;
-  kern->phases[0].group = LANES;
-  kern_id lane = kern_cast(b, kern_lane(b, QUERN_DTYPE_I32, LANES), QUERN_DTYPE_F32), other = kern_swap(b, lane, 2);
-  kern_id two = kern_weave(b, lane, other), four = kern_weave(b, two, kern_un(b, KERN_EXP2, two));
+  kern->phases[0].block_threads = LANES;
+  kern_id lane = kern_cast(b, kern_lane(b, QUERN_DTYPE_I32, LANES), QUERN_DTYPE_F32),
+          other = kern_shuffle_xor(b, lane, 2);
+  kern_id two = kern_interleave(b, lane, other), four = kern_interleave(b, two, kern_un(b, KERN_EXP2, two));
   kern_store(b, kern_mem(b, 0), kern_index(b, 0), kern_mma(b, four, kern_un(b, KERN_TF32, four), two));
   return finish(kern, "mma");
 }
@@ -232,7 +233,7 @@ static struct kern *make_mma(void) {
 static void test_mma(void **state) {
   (void)state;
   struct kern *kern = make_mma();
-  assert_int_equal(cg_group(kern, 0, cg_target_find("sm_90")), LANES);
+  assert_int_equal(cg_block_threads(kern, 0, cg_target_find("sm_90")), LANES);
   assert_int_equal(count_words(kern, "sm_90", "mma_f32("), 1);
   assert_int_equal(count_words(kern, "sm_90", "tf32_f32("), 4);
   assert_int_equal(count_words(kern, "sm_90", "exp2_f32("), 2);
@@ -257,12 +258,12 @@ static struct kern *make_overlaid(enum overlaid how) {
   struct kern *kern = new_kernel();
   kern_add_mem(kern, QUERN_DTYPE_I64, KERN_OUT, 3 * LANES);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(1))}, *b = &builder;
-  kern->phases[0].group = LANES;
+  kern->phases[0].block_threads = LANES;
   kern_id lane = kern_lane(b, QUERN_DTYPE_I64, LANES), last = kern_const_i(b, QUERN_DTYPE_I64, LANES, LANES - 1);
   kern_id first = kern_mul(b, kern_idiv(b, lane, 2), kern_const_i(b, QUERN_DTYPE_I64, LANES, 2)), out = kern_mem(b, 0);
-  kern_id open = how == WARPS_WAIT ? kern_local_near(b, QUERN_DTYPE_I64, LANES) : KERN_NONE, zero = kern_index(b, 0);
+  kern_id open = how == WARPS_WAIT ? kern_local_warp(b, QUERN_DTYPE_I64, LANES) : KERN_NONE, zero = kern_index(b, 0);
   kern_id i = kern_range(b, 0, 2, 1);
-  kern_id near = kern_local_near(b, QUERN_DTYPE_I64, LANES);
+  kern_id near = kern_local_warp(b, QUERN_DTYPE_I64, LANES);
   kern_id squares = kern_add(b, kern_mul(b, lane, lane), kern_splat(b, i, LANES));
   if (how == OF_THREADS) kern_store(b, near, zero, squares);
   squares = how == OF_THREADS ? kern_load(b, near, zero, LANES) : put_and_take(b, near, squares, first);
@@ -279,7 +280,7 @@ static struct kern *make_branches(void) {
   struct kern *kern = new_kernel();
   kern_add_mem(kern, QUERN_DTYPE_I64, KERN_OUT, 2 * LANES);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(2))}, *b = &builder;
-  kern->phases[0].group = LANES;
+  kern->phases[0].block_threads = LANES;
   kern_id lane = kern_lane(b, QUERN_DTYPE_I64, LANES), last = kern_const_i(b, QUERN_DTYPE_I64, LANES, LANES - 1);
   kern_id local = kern_local(b, QUERN_DTYPE_I64, LANES), other = kern_local(b, QUERN_DTYPE_I64, LANES);
   kern_id down = kern_sub(b, last, lane), before = put_and_take(b, local, lane, down), sum = kern_var(b, before);
@@ -436,10 +437,10 @@ static void test_words(void **state) {
       if (n != cases[i].times) fail_msg("case %zu: %d times%s", i, n, cases[i].word);
     }
     struct cg_shape shape = cg_shape(kern, 0, cg_target_find("sm_90"));
-    assert_true(shape.group == cases[i].group && shape.tasks == 1); /* there are five */
+    assert_true(shape.block_threads == cases[i].group && shape.tasks == 1); /* there are five */
     kern->phases[0].tasks.mul = 8;
     shape = cg_shape(kern, 0, cg_target_find("sm_90"));
-    assert_true(shape.group == cases[i].group && shape.tasks == (shape.group == CG_WARP ? 4 : 1));
+    assert_true(shape.block_threads == cases[i].group && shape.tasks == (shape.block_threads == CG_WARP ? 4 : 1));
     kern_free(kern);
   }
 }

@@ -17,10 +17,11 @@ static void test_rows(void **state) {
   for (size_t i = 0; i < cg_gpu_count; i++) {
     const struct base_target *t = &cg_gpus[i].base;
     assert_ptr_equal(cg_target_find(t->name), &cg_gpus[i]);
-    assert_true(t->gpu && t->fma && t->vector_bytes == 4 && t->threads % CG_GROUP == 0);
+    assert_true(t->gpu && t->fma && t->vector_bytes == 4 && t->threads % CG_BLOCK_THREADS == 0);
     assert_true(t->l1_bytes > 0 && t->l2_bytes > t->l1_bytes && t->l3_bytes > t->l2_bytes);
-    assert_true(t->processors > 0 && t->processor_threads >= 1024 && t->processor_threads % CG_GROUP == 0);
-    assert_true(t->processor_registers >= 32 * t->processor_threads);
+    assert_true(t->multiprocessors > 0 && t->max_threads_per_sm >= 1024 &&
+                t->max_threads_per_sm % CG_BLOCK_THREADS == 0);
+    assert_true(t->registers_per_sm >= 32 * t->max_threads_per_sm);
     assert_true(cg_gpus[i].isa == CG_ISA_OPENCL || strstr(cg_gpus[i].march, t->name) != NULL);
     assert_false(cg_target_runs(&cg_gpus[i])); /* on the processor */
   }
@@ -49,9 +50,9 @@ static void test_parse(void **state) {
   (void)state;
   struct cg_target target;
   EXPECT_OK(cg_target_parse(&target, "sm_80+dnn+mma"));
-  assert_int_equal(target.base.libraries, BASE_LIBRARY_DNN | BASE_UNITS_MMA);
+  assert_int_equal(target.base.capabilities, BASE_LIBRARY_DNN | BASE_TENSOR_CORES);
   EXPECT_OK(cg_target_parse(&target, "sm_120"));
-  assert_int_equal(target.base.libraries, 0);
+  assert_int_equal(target.base.capabilities, 0);
   assert_true(cg_target_has_mma(&target) && !cg_target_has_mma(cg_target_find("opencl")));
   EXPECT_ERROR(cg_target_parse(&target, "sm_75+mma"), INVALID, "from sm_80 on");
   EXPECT_ERROR(cg_target_parse(&target, "opencl+mma"), INVALID, "is no library of it");

@@ -98,12 +98,12 @@ static void test_warps(void **state) {
   kern_add_mem(kern, QUERN_DTYPE_I32, KERN_IN, 1 << 16);
   kern_add_mem(kern, QUERN_DTYPE_I32, KERN_OUT, 3);
   struct kern_builder p = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(1))}, *b = &p;
-  kern->phases[0].group = LANES;
+  kern->phases[0].block_threads = LANES;
   kern_id in = kern_mem(b, 0), out = kern_mem(b, 1), zero = kern_index(b, 0), x = kern_load(b, in, zero, LANES);
   kern_prefetch_n(b, in, zero, 32 * LANES);
   kern_prefetch_n(b, in, zero, 33 * LANES);
-  kern_id most = kern_fold(b, KERN_MAX, x), sum = kern_fold(b, KERN_ADD, x);
-  kern_id highest = kern_fold(b, KERN_MAX, kern_bitcast(b, x, QUERN_DTYPE_F32));
+  kern_id most = kern_hreduce(b, KERN_MAX, x), sum = kern_hreduce(b, KERN_ADD, x);
+  kern_id highest = kern_hreduce(b, KERN_MAX, kern_bitcast(b, x, QUERN_DTYPE_F32));
   kern_store(b, out, kern_index(b, 0), most);
   kern_store(b, out, kern_index(b, 1), sum);
   kern_store(b, out, kern_index(b, 2), kern_bitcast(b, highest, QUERN_DTYPE_I32));
@@ -132,7 +132,7 @@ static struct kern *make_caller(int tasks) {
   struct kern_builder p = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))};
   b = &p;
   kern_id mem = kern_at(b, kern_mem(b, 0), kern_mul(b, kern_task(b), kern_index(b, 4)));
-  kern_call(b, f.fn, 1, &mem, 0, NULL);
+  kern_call_fn(b, f.fn, 1, &mem, 0, NULL);
   EXPECT_OK(kern_finish(kern, "caller", NULL));
   return kern;
 }

@@ -34,7 +34,7 @@ typedef int build(struct args *a);
 build build_batch_norm, build_conv, build_conv_transpose, build_max_pool, build_avg_pool, build_interpolate,
     build_attention, build_cross_entropy, build_linear_cross_entropy, build_nll_loss; /* builders_nn.c */
 build build_loop, build_while, build_if, build_composite;                             /* builders_control.c */
-build build_split, build_slice_at, build_update_at, build_random, build_fold, build_pad_mid, build_gather_batch,
+build build_split, build_slice_at, build_update_at, build_random, build_col2im, build_pad_mid, build_gather_batch,
     build_scatter_batch, build_scan, build_dot, build_reduce, build_argreduce; /* builders_ir.c */
 
 #endif

@@ -1,5 +1,5 @@
 /* driver/builders_control.c -- loops, branches and composites with bodies known by name (key body)
-** The judge has the same bodies, written on its own from the equations in the comments here.
+** The reference has the same bodies, written on its own from the equations in the comments here.
 */
 #include <string.h>
 

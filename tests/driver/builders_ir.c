@@ -24,9 +24,9 @@ int build_random(struct args *a) {
   return ONE(IR_MAKE(a->ctx, IR_RANDOM, ATTRS(.shape = IR_LIST(shape), .stream = INT(stream, 1)), X(0), X(1)));
 }
 
-int build_fold(struct args *a) {
+int build_col2im(struct args *a) {
   return ONE(IR_MAKE(
-      a->ctx, IR_FOLD,
+      a->ctx, IR_COL2IM,
       ATTRS(.shape = IR_LIST(shape), .axes = IR_LIST(axes), .step = IR_LIST(step), .dilate = IR_LIST(dilate)), X(0)));
 }
 

@@ -54,7 +54,7 @@ static quern_status compile(struct run *r) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   quern_memory memory;
   options.device = way->device;
-  options.optimise = way->optimise;
+  options.optimise = way->optimize;
   options.threads = way->threads;
   options.passes = way->passes;
   options.target = way->target;

@@ -132,7 +132,7 @@ size_t instance_feeds(const struct instance *in, quern_feed *feeds);
 /* A way to compile and run. */
 struct way {
   const char *name, *device;
-  int optimise, threads;
+  int optimize, threads;
   const char *passes; /* or NULL */
   bool poison;        /* dead bytes are overwritten */
   bool tight;         /* the memory limit is a little less than needed otherwise; if nothing fits that, no limit */
@@ -163,11 +163,11 @@ enum { BATCH = 48 };
 /* ---- modes --------------------------------------------------------------------------------------------- */
 
 struct options {
-  const char *mode, *root, *python, *judge, *keep;
+  const char *mode, *root, *python, *reference, *keep;
   const char *device; /* "ref": the evaluator; else that of programs */
   const char *target; /* of programs; NULL: the device's own; of mode compile several, separated by commas */
-  int optimise;
-  bool quick; /* of mode compile: kernels for CUDA many at a time, little optimised */
+  int optimize;
+  bool quick; /* of mode compile: kernels for CUDA many at a time, little optimized */
   unsigned long repeat_start,
       repeat_every; /* of mode compile: of texts that an earlier target had, every N-th; 0: all */
   bool verbose;

@@ -1,6 +1,6 @@
 /* driver/main.c -- querntest: runs operation cases in a mode
 ** A case is a line such as "softmax f32,f64 4x7 axis=1"; without one on the command line, those of the .txt
-** files in tests/op/ and of tests/regress.txt run. The last line says how many passed and failed.
+** files in tests/op/ and of tests/regress.txt run. The last line gives how many passed and failed.
 */
 #include <dirent.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@ static const struct {
   mode_run *run;
   const char *help;
 } modes[] = {
-    {"value", mode_value, "results against NumPy and SciPy (tests/oracle/judge.py)"},
+    {"value", mode_value, "results against NumPy and SciPy (tests/oracle/compare.py)"},
     {"grad", mode_grad, "f64 gradients against central differences"},
     {"grad2", mode_grad2, "second derivatives against differences of gradients"},
     {"jvp", mode_jvp, "forward derivatives against differences and against the gradient"},
@@ -42,17 +42,18 @@ static void usage(void) {
   for (size_t i = 0; i < BASE_COUNT(modes); i++) printf("  %-9s %s\n", modes[i].name, modes[i].help);
   printf("\n  --root DIR     the folder that holds tests/ (default: found above the program or the current "
          "folder)\n"
-         "  --python FILE  the interpreter of the judge (default /usr/bin/python3, or python3 of PATH where that lacks "
+         "  --python FILE  the interpreter of the reference (default /usr/bin/python3, or python3 of PATH where that "
+         "lacks "
          "NumPy or SciPy)\n"
-         "  --judge FILE   another judge than tests/oracle/judge.py\n"
-         "  --keep DIR     value: leave the judge's files in DIR\n"
+         "  --reference FILE   another reference than tests/oracle/compare.py\n"
+         "  --keep DIR     value: leave the reference's files in DIR\n"
          "  --device NAME  value, grad, bits: ref (the evaluator, default), interp, cpu, opencl or cuda: cases become "
          "programs; memory: cpu; compile: null (default) or another\n"
          "  --target NAME  what programs are made for, such as avx2 or sm_90 (default: the device's own); "
          "compile: sm_75,sm_90 too\n"
-         "  --quick        compile: kernels for CUDA many at a time and little optimised, a third of the work\n"
+         "  --quick        compile: kernels for CUDA many at a time and little optimized, a third of the work\n"
          "  --repeat S/N   compile: of texts that an earlier target had, every N-th, by number S; default all\n"
-         "  --optimise N   0 or 1 (default) for programs\n"
+         "  --optimize N   0 or 1 (default) for programs\n"
          "  --share S/N    every N-th case, beginning with number S mod N, and the first case of each operation\n"
          "  --verbose      say more\n");
 }
@@ -188,7 +189,7 @@ static bool keep_share(struct case_list *cases, const char *share) {
 struct command {
   struct options options;
   const char *op, *dtype;
-  const char *optimise, *share, *repeat;
+  const char *optimize, *share, *repeat;
   bool files;       /* --cases was given */
   char words[1024]; /* SHAPES key=value ... */
   struct case_list cases;
@@ -202,9 +203,9 @@ static const char **option_place(struct command *command, const char *name) {
   } table[] = {
       {"--mode", &command->options.mode},     {"--op", &command->op},
       {"--dtype", &command->dtype},           {"--root", &command->options.root},
-      {"--python", &command->options.python}, {"--judge", &command->options.judge},
+      {"--python", &command->options.python}, {"--reference", &command->options.reference},
       {"--keep", &command->options.keep},     {"--device", &command->options.device},
-      {"--optimise", &command->optimise},     {"--target", &command->options.target},
+      {"--optimize", &command->optimize},     {"--target", &command->options.target},
       {"--share", &command->share},           {"--repeat", &command->repeat},
   };
   for (size_t i = 0; i < BASE_COUNT(table); i++)
@@ -272,7 +273,7 @@ int main(int argc, char **argv) {
   static char root[PATH_BYTES];
   struct tally tally = {0};
   command.options = (struct options){.mode = "value", .device = "ref"};
-  command.optimise = "1";
+  command.optimize = "1";
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc > 1 && strcmp(argv[1], "bench-build") == 0) return bench_build();
   if (argc > 1 && strcmp(argv[1], "--help") == 0) {
@@ -280,7 +281,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (!parse_options(&command, argc, argv)) return 2;
-  command.options.optimise = atoi(command.optimise);
+  command.options.optimize = atoi(command.optimize);
   if (command.repeat != NULL &&
       !parse_share("--repeat", command.repeat, &command.options.repeat_start, &command.options.repeat_every))
     return 2;

@@ -1,6 +1,6 @@
 /* driver/mode_coverage.c -- every op, dtype and edge family has a case
 ** Graphs of all cases are built, not evaluated. Needed: each op of ops.def in a case's graph; with each dtype
-** its row admits; in a case that mode grad runs when its row says so; each elementwise op as the result of a
+** its row admits; in a case that mode grad runs when its row has it; each elementwise op as the result of a
 ** case of size 0, size 1, an odd size, on a strided view, broadcasting, and on special values; a case of each
 ** builder; a builder of each public function. What is inside bodies of composites does not count.
 */
@@ -127,7 +127,7 @@ static bool has_vjp(enum ir_op op) {
   return true;
 }
 
-static void judge_op(struct tally *tally, enum ir_op op, const struct seen *seen) {
+static void check_op(struct tally *tally, enum ir_op op, const struct seen *seen) {
   const char *name = ir_ops[op].name;
   uint32_t needed = dtypes_needed(op);
   for (int d = 0; d < QUERN_DTYPE_COUNT; d++)
@@ -141,7 +141,7 @@ static void judge_op(struct tally *tally, enum ir_op op, const struct seen *seen
 }
 
 /* Every function of tensor.h that makes a tensor is a builder. */
-static void judge_header(const struct options *options, struct tally *tally) {
+static void check_header(const struct options *options, struct tally *tally) {
   char path[1024], line[1024];
   const char *mark = "quern_tensor *quern_";
   snprintf(path, sizeof path, "%s/include/quern/tensor.h", options->root);
@@ -174,8 +174,8 @@ void mode_coverage(const struct options *options, const struct case_list *cases,
     if (open) instance_close(&in);
     built[c->builder - builders] = true;
   }
-  for (int op = 0; op < IR_OP_COUNT; op++) judge_op(tally, (enum ir_op)op, &seen[op]);
+  for (int op = 0; op < IR_OP_COUNT; op++) check_op(tally, (enum ir_op)op, &seen[op]);
   for (size_t i = 0; i < builder_count; i++) demand(tally, built[i], builders[i].name, "this builder");
-  judge_header(options, tally);
+  check_header(options, tally);
   free(built);
 }

@@ -1,6 +1,6 @@
 /* driver/mode_device.c -- gradients and bits of programs
 ** grad: gradients on a device against those of the evaluator, which mode_grad.c compares with differences. bits: the
-** same bits with any number of threads, fused or not, optimised or not, with less memory, and with dead bytes
+** same bits with any number of threads, fused or not, optimized or not, with less memory, and with dead bytes
 ** overwritten; on GPUs fused or not may be another order of sums. compile: the device compiles results and gradients, and
 ** runs nothing. memory: resident memory grows by what is planned and 32 MiB at most; the second run allocates nothing.
 */
@@ -89,7 +89,7 @@ static bool near(const quern_tensor *t, const void *got, const void *expected, i
   return true;
 }
 
-static void judge_gradient(struct batch *b, size_t i, struct tally *tally) {
+static void check_gradient(struct batch *b, size_t i, struct tally *tally) {
   const struct instance *in = &b->in[i];
   const struct job *job = &b->jobs[i];
   if (instance_eval(in, job->n, job->roots, b->expected[i], 0, NULL) != QUERN_STATUS_OK) {
@@ -113,7 +113,7 @@ void mode_grad_device(const struct options *options, const struct case_list *cas
   const struct way way = {.name = "grad",
                           .device = options->device,
                           .target = options->target,
-                          .optimise = options->optimise,
+                          .optimize = options->optimize,
                           .threads = 2};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
@@ -121,7 +121,7 @@ void mode_grad_device(const struct options *options, const struct case_list *cas
     bool all = batch_run(&b, &way, false);
     for (size_t i = 0; i < b.n; i++) {
       if (all || device_run(&way, 1, &b.jobs[i]) == QUERN_STATUS_OK)
-        judge_gradient(&b, i, tally);
+        check_gradient(&b, i, tally);
       else
         tally_fail(tally, b.in[i].c, "grad", "%s", quern_last_error());
     }
@@ -176,7 +176,7 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
                              {"three threads", device, 1, 3, NULL, false, false, false, target},
                              {"eight threads, less memory", device, 1, 8, NULL, false, true, false, target},
                              {"not fused", device, 1, 1, "-fuse", false, false, false, target},
-                             {"not optimised", device, 0, 1, NULL, false, false, false, target},
+                             {"not optimized", device, 0, 1, NULL, false, false, false, target},
                              {"interpreted", "interp", 1, 1, NULL, false, false, false, same}};
   static struct batch b;
   for (size_t first = 0; first < cases->n; first += BATCH) {
@@ -188,7 +188,7 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
       if (failed[i]) tally_fail(tally, b.in[i].c, "bits", "%s", quern_last_error());
     }
     for (size_t w = 0; w < BASE_COUNT(ways); w++) {
-      if ((ways[w].passes != NULL || ways[w].optimise == 0) && is_gpu(same)) continue;
+      if ((ways[w].passes != NULL || ways[w].optimize == 0) && is_gpu(same)) continue;
       if (w == 0 || strcmp(ways[w].device, device) == 0 || strcmp(device, "interp") != 0)
         compare_way(&b, &ways[w], failed, tally);
     }
@@ -202,7 +202,7 @@ void mode_bits_device(const struct options *options, const struct case_list *cas
 
 enum { MOST_TARGETS = 16 };
 
-/* Compiles a batch for a target, NULL: the device's own; what fails is told with it. */
+/* Compiles a batch for a target, NULL: the device's own; what fails is reported with it. */
 static void compile_batch(const struct batch *b, const struct way *way, struct tally *tally) {
   const char *target = way->target != NULL ? way->target : way->device;
   char mode[128], message[1024]; /* of all together */
@@ -269,7 +269,7 @@ void mode_compile(const struct options *options, const struct case_list *cases, 
   for (size_t first = 0; first < cases->n; first += BATCH) {
     batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "compile", wants_all, tally);
     for (size_t i = 0; i < n; i++) {
-      const struct way way = {"compile", device, options->optimise, 1, NULL, false, false, false, targets[i]};
+      const struct way way = {"compile", device, options->optimize, 1, NULL, false, false, false, targets[i]};
       compile_batch(&b, &way, tally);
     }
     batch_close(&b);
@@ -287,8 +287,8 @@ static void announce(void) {
 
 void mode_memory(const struct options *options, const struct case_list *cases, struct tally *tally) {
   const struct way ways[] = {
-      {.name = "one thread", .device = "cpu", .optimise = options->optimise, .threads = 1, .watched = true},
-      {.name = "two threads", .device = "cpu", .optimise = options->optimise, .threads = 2, .watched = true}};
+      {.name = "one thread", .device = "cpu", .optimize = options->optimize, .threads = 1, .watched = true},
+      {.name = "two threads", .device = "cpu", .optimize = options->optimize, .threads = 2, .watched = true}};
   static struct batch b;
   if (strcmp(options->device, "cpu") != 0) {
     printf("querntest: --mode memory is of programs that are compiled (HINT: --device cpu)\n");

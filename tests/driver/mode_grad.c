@@ -1,5 +1,5 @@
 /* driver/mode_grad.c -- derivatives against central differences, in f64
-** grad: outputs are scalarised with fixed random weights w; the gradient of sum w y against (y(x + h) - y(x -
+** grad: outputs are scalarized with fixed random weights w; the gradient of sum w y against (y(x + h) - y(x -
 ** h)) w / 2h. grad2: the same for sum v g, g the gradient. jvp: forward derivatives along random tangents t,
 ** against differences along t and against the gradient: <w, J t> = <J' w, t>. In other float dtypes the
 ** gradient must build and evaluate; in f32 it must be near that of f64.
@@ -101,8 +101,8 @@ static void compare(struct comparison *c, int leaf, int64_t element, double got,
 }
 
 /* Whether the largest error is within bound; counts a failure otherwise. */
-static bool judge(const struct comparison *c, double bound, const struct instance *in, const char *mode,
-                  struct tally *tally) {
+static bool check_bound(const struct comparison *c, double bound, const struct instance *in, const char *mode,
+                        struct tally *tally) {
   if (c->error <= bound * fmax(1, c->reference)) return true;
   tally_fail(tally, in->c, mode, "%s: operand %d element %lld: %.10g, expected %.10g (error %.3g, bound %.3g)",
              c->where, c->leaf, (long long)c->element, c->got, c->expected, c->error, bound * fmax(1, c->reference));
@@ -180,7 +180,7 @@ static bool check_grad(const struct instance *in, struct form *f, struct tally *
   if (gradient_values(in, f, dx, values) != QUERN_STATUS_OK) return fail_last(in, "grad", tally);
   quern_status status = differences(in, f, 0, NULL, values, SAMPLES_GRAD, &c);
   buffers_free((size_t)in->n_diff, values);
-  return status == QUERN_STATUS_OK ? judge(&c, bound_grad, in, "grad", tally) : fail_last(in, "grad", tally);
+  return status == QUERN_STATUS_OK ? check_bound(&c, bound_grad, in, "grad", tally) : fail_last(in, "grad", tally);
 }
 
 static bool check_grad2(const struct instance *in, struct form *f, struct tally *tally) {
@@ -201,7 +201,7 @@ static bool check_grad2(const struct instance *in, struct form *f, struct tally 
     buffers_free((size_t)in->n_diff, values);
   }
   form_close(&g);
-  return status == QUERN_STATUS_OK ? judge(&c, bound_grad2, in, "grad2", tally) : fail_last(in, "grad2", tally);
+  return status == QUERN_STATUS_OK ? check_bound(&c, bound_grad2, in, "grad2", tally) : fail_last(in, "grad2", tally);
 }
 
 /* The gradient in a narrower float dtype: it builds, evaluates and, in f32, is near that of f64 on the same
@@ -230,7 +230,7 @@ static bool check_narrow(const struct instance *in, struct form *f, struct tally
         compare(&c, in->diff[i], e, (double)((float *)values[i])[e], ((double *)values64[i])[e]);
     if (ok) {
       buffers_free((size_t)in->n_diff, values64);
-      ok = judge(&c, bound_f32, in, "grad", tally);
+      ok = check_bound(&c, bound_f32, in, "grad", tally);
     }
     form_close(&f64);
     instance_close(&in64);
@@ -306,7 +306,7 @@ static bool check_jvp(const struct instance *in, struct form *f, struct tally *t
   buffers_free((size_t)f->n, down);
   form_close(&t);
   if (status != QUERN_STATUS_OK) return fail_last(in, "jvp", tally);
-  return judge(&direct, bound_grad, in, "jvp", tally) && judge(&paired, bound_adjoint, in, "jvp", tally);
+  return check_bound(&direct, bound_grad, in, "jvp", tally) && check_bound(&paired, bound_adjoint, in, "jvp", tally);
 }
 
 /* ---- the modes ----------------------------------------------------------------------------------------- */

@@ -72,7 +72,7 @@ static double sample(const struct function *f, uint32_t stream, int64_t i) {
   return x < -f->lo ? -x : f->lo * u;
 }
 
-/* The distance between neighbours of a format near x. */
+/* The distance between neighbors of a format near x. */
 static long double ulp(quern_dtype dtype, long double x) {
   const struct base_dtype_info *d = &base_dtypes[dtype];
   int exponent, least = 2 - (1 << (d->exponent - 1));

@@ -1,5 +1,5 @@
-/* driver/mode_value.c -- results against an outside judge, and the modes that only print
-** Inputs and outputs of all cases go to one file of a folder; the judge, a Python program that knows the
+/* driver/mode_value.c -- results against an outside reference, and the modes that only print
+** Inputs and outputs of all cases go to one file of a folder; the reference, a Python program that knows the
 ** operations by their definitions, writes a verdict a case: "N ok ERROR", "N fail WHY" or "N skip WHY". The
 ** file: a header line "case N OP DTYPE SHAPES key=value ...", a line "leaf ROLE VIEW DTYPE SHAPE BYTES" or
 ** "out DTYPE SHAPE BYTES" before the bytes of each array, and a line "end" after the last.
@@ -64,7 +64,7 @@ static void run_batch(const struct options *options, FILE *file, size_t first, s
   const struct way way = {.name = "value",
                           .device = options->device,
                           .target = options->target,
-                          .optimise = options->optimise,
+                          .optimize = options->optimize,
                           .threads = 2};
   static struct instance in[BATCH];
   struct job jobs[BATCH];
@@ -123,10 +123,10 @@ static void read_verdicts(const struct options *options, const char *path, const
   }
   if (file != NULL) fclose(file);
   for (size_t i = 0; i < cases->n; i++)
-    if (state[i] == 'w') tally_fail(tally, &cases->at[i], "value", "the judge gave no verdict");
+    if (state[i] == 'w') tally_fail(tally, &cases->at[i], "value", "the reference gave no verdict");
 }
 
-/* The system's Python, or the first one of PATH where that has not what the judge needs. */
+/* The system's Python, or the first one of PATH where that has not what the reference needs. */
 static const char *find_python(void) {
   const char *own = "/usr/bin/python3";
   bool has = system("/usr/bin/python3 -c 'import numpy, scipy' > /dev/null 2>&1") == 0;
@@ -134,7 +134,8 @@ static const char *find_python(void) {
 }
 
 void mode_value(const struct options *options, const struct case_list *cases, struct tally *tally) {
-  char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], judge[TEXT], command[TEXT * 4];
+  char folder[TEXT] = "/tmp/querntest.XXXXXX", stream[TEXT + 16], verdicts[TEXT + 16], reference[TEXT],
+       command[TEXT * 4];
   char *state = grab(cases->n);
   if (options->keep != NULL)
     snprintf(folder, sizeof folder, "%s", options->keep);
@@ -154,17 +155,17 @@ void mode_value(const struct options *options, const struct case_list *cases, st
   for (size_t i = 0; i < cases->n && on_device(options); i += BATCH)
     run_batch(options, file, i, BASE_MIN(BATCH, cases->n - i), &cases->at[i], state, tally);
   if (fclose(file) != 0) tally->failed++;
-  if (options->judge != NULL)
-    snprintf(judge, sizeof judge, "%s", options->judge);
+  if (options->reference != NULL)
+    snprintf(reference, sizeof reference, "%s", options->reference);
   else
-    snprintf(judge, sizeof judge, "%s/tests/oracle/judge.py", options->root);
+    snprintf(reference, sizeof reference, "%s/tests/oracle/compare.py", options->root);
   const char *python = options->python != NULL ? options->python : find_python();
-  snprintf(command, sizeof command, "'%s' '%s' '%s'", python, judge, folder);
+  snprintf(command, sizeof command, "'%s' '%s' '%s'", python, reference, folder);
   fflush(stdout);
   int rc = system(command);
   read_verdicts(options, verdicts, cases, state, tally);
   if (rc != 0) {
-    printf("the judge failed: %s\n", command);
+    printf("the reference failed: %s\n", command);
     tally->failed++;
   }
   if (options->keep == NULL) {

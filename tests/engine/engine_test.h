@@ -124,7 +124,7 @@ static inline void expect_same(size_t n, quern_tensor *const *roots, const quern
   close_program();
 }
 
-/* The same, optimised and not. */
+/* The same, optimized and not. */
 static inline void expect_all(size_t n, quern_tensor *const *roots) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.device = "interp";

@@ -16,8 +16,8 @@ static bool ordered(const struct engine_step *a, const struct engine_step *b) {
   for (int i = 0; i < a->n_buffers; i++)
     for (int k = 0; k < b->n_buffers; k++) {
       const char *x = frame->at[a->buffers[i]], *y = frame->at[b->buffers[k]];
-      const char *x_end = x + frame->part->buffers[a->buffers[i]].bytes;
-      const char *y_end = y + frame->part->buffers[b->buffers[k]].bytes;
+      const char *x_end = x + frame->subprogram->buffers[a->buffers[i]].bytes;
+      const char *y_end = y + frame->subprogram->buffers[b->buffers[k]].bytes;
       if (x < y_end && y < x_end && x < x_end && y < y_end && (writes(a, i) || writes(b, k))) return true;
     }
   return a->scratch && b->scratch;
@@ -26,19 +26,19 @@ static bool ordered(const struct engine_step *a, const struct engine_step *b) {
 /* Compiles, and checks all pairs of steps; gives how many pairs are in no order. */
 static int expect_order(size_t n, quern_tensor *const *roots, const quern_program_options *options) {
   open_program(n, roots, options);
-  int free_pairs = 0, steps = program->parts[0].n_steps;
+  int free_pairs = 0, steps = program->subprograms[0].n_steps;
   void *ins[MOST_SLOTS], *outs[MOST_SLOTS];
   assert_true(steps <= MOST_STEPS);
   /* addresses of inputs and outputs as a device with memory of its own would have them */
   for (size_t i = 0; i < MOST_SLOTS; i++) ins[i] = inputs.data[i], outs[i] = outputs.data[i];
-  for (int i = 0; i < program->parts[0].n_outside; i++) {
-    int number = program->parts[0].outside[i];
-    const struct engine_buffer *b = &program->parts[0].buffers[number];
+  for (int i = 0; i < program->subprograms[0].n_outside; i++) {
+    int number = program->subprograms[0].outside[i];
+    const struct engine_buffer *b = &program->subprograms[0].buffers[number];
     instance->frame->at[number] = b->place == PLAN_PARAM ? ins[b->at] : outs[b->at];
   }
   unsigned char none[MOST_STEPS] = {0};
   assert_true(program->n_kernels <= MOST_STEPS);
-  struct engine_order *order = engine_order_new(&instance->heap, program, instance->frame->at, none);
+  struct engine_launch_order *order = engine_launch_order_new(&instance->heap, program, instance->frame->at, none);
   assert_non_null(order);
   assert_int_equal(order->n, steps); /* as they are: nothing is joined */
   struct engine_branches *b = engine_branches_new(instance, order);
@@ -46,18 +46,18 @@ static int expect_order(size_t n, quern_tensor *const *roots, const quern_progra
   memset(after, 0, sizeof after);
   for (int j = 0; j < steps; j++) {
     for (int k = b->first[j]; k < b->first[j + 1]; k++) {
-      int i = b->sets[k];
+      int i = b->groups[k];
       assert_true(i >= 0 && i < j);
       after[j][i] = true;
       for (int h = 0; h < i; h++) after[j][h] = after[j][h] || after[i][h];
     }
     for (int i = 0; i < j; i++) {
-      assert_true(after[j][i] || !ordered(&program->parts[0].steps[i], &program->parts[0].steps[j]));
+      assert_true(after[j][i] || !ordered(&program->subprograms[0].steps[i], &program->subprograms[0].steps[j]));
       free_pairs += !after[j][i];
     }
   }
   engine_branches_free(instance, b);
-  engine_order_free(&instance->heap, order);
+  engine_launch_order_free(&instance->heap, order);
   close_program();
   return free_pairs;
 }
@@ -134,7 +134,7 @@ static void no_memory(void **state) {
   struct fault fault = {0};
   unsigned char none[1] = {0};
   assert_int_equal(program->n_kernels, 1);
-  struct engine_order *order = engine_order_new(&instance->heap, program, instance->frame->at, none);
+  struct engine_launch_order *order = engine_launch_order_new(&instance->heap, program, instance->frame->at, none);
   assert_non_null(order);
   while (fault_next(&fault)) {
     fault_begin(&fault);
@@ -143,7 +143,7 @@ static void no_memory(void **state) {
     EXPECT_FAULT(&fault, b != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY);
     engine_branches_free(instance, b);
   }
-  engine_order_free(&instance->heap, order);
+  engine_launch_order_free(&instance->heap, order);
   assert_int_equal(fault.n, 2);
   close_program();
 }

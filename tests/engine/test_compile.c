@@ -110,7 +110,7 @@ static void unfused_where_fusing_fails(void **state) {
     close_program();
   }
   assert_true(steps[0] < steps[1] && steps[1] < steps[2]);
-  for (int time = 0; time < 2; time++) { /* compiled, then found in the cache: it is told again */
+  for (int time = 0; time < 2; time++) { /* compiled, then found in the cache: it is reported again */
     quern_tensor *x = F32_INPUT("x", 8, 8), *y = quern_tanh(quern_matmul(x, x));
     EXPECT_OK(compile_failing(fused_dots_fail, "cpu", NULL, y));
     assert_true(program->counts.unfused == 2);

@@ -82,8 +82,8 @@ static void body_sum(void *user, quern_tensor *const *in, quern_tensor **out) {
 }
 
 static const struct engine_control *find_control(void) {
-  for (int i = 0; i < program->parts[0].n_steps; i++)
-    if (program->parts[0].steps[i].control != NULL) return program->parts[0].steps[i].control;
+  for (int i = 0; i < program->subprograms[0].n_steps; i++)
+    if (program->subprograms[0].steps[i].control != NULL) return program->subprograms[0].steps[i].control;
   return NULL;
 }
 
@@ -121,7 +121,7 @@ static void body_sums(void *user, quern_tensor *const *in, quern_tensor **out) {
 }
 
 static bool takes_start(void) {
-  const struct engine_part *part = &program->parts[0];
+  const struct engine_subprogram *part = &program->subprograms[0];
   for (int i = 0; i < part->n_steps; i++) {
     const struct engine_step *step = &part->steps[i];
     if (step->control == NULL) continue;
@@ -170,8 +170,8 @@ static void carries_of_many_kernels(void **state) {
     open_program((size_t)(1 + k), results, NULL);
     const struct engine_control *control = find_control();
     assert_true(control != NULL && control->in_place[0] == 1);
-    assert_int_equal(program->parts[control->body].memory.arena, 0);
-    assert_int_equal(program->parts[control->body].n_steps, 2);
+    assert_int_equal(program->subprograms[control->body].memory.arena, 0);
+    assert_int_equal(program->subprograms[control->body].n_steps, 2);
     close_program();
     expect_all((size_t)(1 + k), results);
   }
@@ -203,7 +203,7 @@ static void equal_bodies(void **state) {
   quern_tensor *second[] = {a[0], F32_INPUT("x", 4, 3), F32_INPUT("k", 3)};
   EXPECT_OK(make_loop(4, false, 1, 1, 1, 2, second, body_step, NULL, b));
   open_program(TENSORS(b[0], b[1]), NULL);
-  assert_int_equal(program->n_parts, 2);
+  assert_int_equal(program->n_subprograms, 2);
   close_program();
   expect_all(TENSORS(b[0], b[1], a[1]));
 }
@@ -275,7 +275,7 @@ static void both_branches(void **state) {
   }
 }
 
-/* ---- one sub-graph in many places --------------------------------------------------------------------------------- */
+/* ---- one subgraph in many places --------------------------------------------------------------------------------- */
 
 static quern_graph *parse(const char *text) {
   quern_graph *graph;

@@ -29,7 +29,7 @@ static quern_tensor *numbers(int rank, const int64_t *dims, uint64_t seed) {
   return quern_tensor_copy(ctx, QUERN_DTYPE_F32, rank, dims, data);
 }
 
-/* Realises x and compares it with the evaluator. */
+/* Realizes x and compares it with the evaluator. */
 static quern_tensor *expect_realized(quern_tensor *x) {
   char expected[4 * 4096];
   void *dst = expected;
@@ -146,7 +146,7 @@ static void programs_share_their_space(void **state) {
   expect_stats(4, 1, 3, 8); /* the largest is compiled at once */
 }
 
-/* ---- what is realised ----------------------------------------------------------------------------------- */
+/* ---- what is realized ----------------------------------------------------------------------------------- */
 
 static void sum_turns(void *user, quern_tensor *const *args, quern_tensor **results) {
   (void)user;
@@ -346,7 +346,7 @@ static void lack_of_memory(void **state) {
     assert_true(xs[0] == before[0] && xs[1] == before[1]);
     EXPECT_OK(quern_tensors_realize(2, xs));
     assert_true(((const float *)quern_tensor_data(xs[1]))[3] == -((const float *)quern_tensor_data(x))[3]);
-    assert_int_equal(ctx->pool.stats.used_bytes, 3 * 64);
+    assert_int_equal(ctx->buffer_cache.stats.used_bytes, 3 * 64);
   }
   assert_true(fault.n > 20);
 }

@@ -38,7 +38,7 @@ static int64_t named_least(void) {
 
 static int count_again(int part) {
   int n = 0;
-  for (int i = 0; i < program->parts[part].n_steps; i++) n += program->parts[part].steps[i].recomputed;
+  for (int i = 0; i < program->subprograms[part].n_steps; i++) n += program->subprograms[part].steps[i].rematerialized;
   return n;
 }
 
@@ -62,7 +62,7 @@ static int64_t expect_exact(quern_tensor *y, int64_t *whole) {
   run_program();
   memcpy(expected, outputs.at[0], ir_bytes(y));
   *whole = program->memory.arena + program->memory.scratch;
-  for (int i = 0; i < program->n_parts; i++) assert_int_equal(count_again(i), 0);
+  for (int i = 0; i < program->n_subprograms; i++) assert_int_equal(count_again(i), 0);
   close_program();
 
   options = with_limit(1);
@@ -102,7 +102,7 @@ static void bodies_repeat(void **state) {
   int64_t whole, least;
   EXPECT_OK(quern_loop(ctx, &loop, &x, body, NULL, &y));
   least = expect_exact(quern_tanh(y), &whole);
-  assert_int_equal(program->n_parts, 2);
+  assert_int_equal(program->n_subprograms, 2);
   assert_true(count_again(1) > 0);
   close_program();
   /* no more is repeated than is needed */
@@ -130,7 +130,7 @@ static void bodies_of_bodies_repeat(void **state) {
   int64_t whole;
   EXPECT_OK(quern_loop(ctx, &loop, &x, inner, NULL, &y));
   expect_exact(y, &whole);
-  assert_int_equal(program->n_parts, 3);
+  assert_int_equal(program->n_subprograms, 3);
   assert_true(count_again(1) + count_again(2) > 0);
   close_program();
 }

@@ -88,7 +88,7 @@ static void packed_once(void **state) {
     quern_tensor *x = input("x"), *y = linear(x, known(0));
     open_for(devices[d], 1, &y, false);
     assert_int_equal(program->n_kernels, 2);
-    assert_int_equal(program->parts[0].n_steps, 1);
+    assert_int_equal(program->subprograms[0].n_steps, 1);
     assert_int_equal(constant_bytes(), PACKED); /* the weight itself is not in the program */
     expect_bits(1, (const quern_tensor *[]){linear(x, given(0))});
   }

@@ -1,5 +1,5 @@
-/* tests/engine/test_profile.c -- devices, recorded runs and what is told of programs */
-/* tests/engine/test_profile.c -- devices, recorded runs and what is told of programs */
+/* tests/engine/test_profile.c -- devices, recorded runs and reports on programs */
+/* tests/engine/test_profile.c -- devices, recorded runs and reports on programs */
 #include "engine/engine_test.h"
 #include "prof/prof.h"
 #include "quern/profile.h"
@@ -67,16 +67,16 @@ static void tables(void **state) {
   for (int i = 0; i < 3; i++) run_program();
   EXPECT_OK(quern_program_profile(program, instance, QUERN_PROFILE_TABLE, &text));
   char head[64];
-  snprintf(head, sizeof head, "program: 3 runs, %d steps, ", program->parts[0].n_steps);
+  snprintf(head, sizeof head, "program: 3 runs, %d steps, ", program->subprograms[0].n_steps);
   assert_memory_equal(text, head, strlen(head));
   for (int i = 0; i < program->n_kernels; i++) expect_text(program->kernels[i]->name);
   expect_text("operations\n");
   drop_text();
   EXPECT_OK(quern_program_profile(program, instance, QUERN_PROFILE_TRACE, &text));
-  assert_int_equal(count("\"ph\": \"X\""), 3 * program->parts[0].n_steps);
+  assert_int_equal(count("\"ph\": \"X\""), 3 * program->subprograms[0].n_steps);
   drop_text();
   EXPECT_OK(quern_program_profile(program, instance, QUERN_PROFILE_FOLDED, &text));
-  assert_int_equal(count("\n"), program->parts[0].n_steps);
+  assert_int_equal(count("\n"), program->subprograms[0].n_steps);
   assert_memory_equal(text, "program;", 8);
   drop_text();
   close_program();
@@ -107,7 +107,7 @@ static void on_and_off(void **state) {
 static void many_events(void **state) {
   (void)state;
   open_sample("cpu");
-  int n = program->parts[0].n_steps;
+  int n = program->subprograms[0].n_steps;
   EXPECT_OK(quern_instance_record(instance, true));
   for (int i = 0; i < 65536 / n + 10; i++) run_program();
   EXPECT_OK(quern_program_profile(program, instance, QUERN_PROFILE_TRACE, &text));
@@ -199,7 +199,7 @@ static void explanations(void **state) {
   assert_string_equal(text + strlen(text) - 2, "}\n");
   expect_text("in1 -> s");
   assert_int_equal(count("[shape=ellipse"), 2);
-  for (int i = 0; i < program->parts[0].n_steps; i++) {
+  for (int i = 0; i < program->subprograms[0].n_steps; i++) {
     char box[32];
     snprintf(box, sizeof box, "\n  s%d [label=\"", i);
     expect_text(box);
@@ -234,7 +234,7 @@ static void comparison(void **state) {
   options.passes = "-fuse";
   EXPECT_OK(quern_program_compile(&unfused, ctx, 1, &y, &options));
   EXPECT_OK(quern_instance_new(&of_unfused, unfused));
-  assert_true(unfused->parts[0].n_steps > program->parts[0].n_steps);
+  assert_true(unfused->subprograms[0].n_steps > program->subprograms[0].n_steps);
   EXPECT_ERROR(quern_program_compare(program, instance, unfused, of_unfused, &text), STATE, "nothing was recorded");
   EXPECT_OK(quern_instance_record(instance, true));
   EXPECT_OK(quern_instance_record(of_unfused, true));
@@ -275,8 +275,8 @@ static void counts(void **state) {
   double flops = 0, bytes = 0;
   open_sample("null");
   EXPECT_OK(quern_program_count(program, &c));
-  for (int i = 0; i < program->parts[0].n_steps; i++) {
-    int kernel = program->parts[0].steps[i].kernel;
+  for (int i = 0; i < program->subprograms[0].n_steps; i++) {
+    int kernel = program->subprograms[0].steps[i].kernel;
     flops += kernel >= 0 ? program->kernels[kernel]->cost.flops : 0;
     bytes += kernel >= 0 ? program->kernels[kernel]->cost.bytes : 0;
   }

@@ -160,7 +160,7 @@ static void expect_updates(size_t n, const quern_update *updates, size_t n_roots
 }
 
 /* Momentum: v' = v/2 + g, p' = p - v'; the loss reads the old p. */
-static void an_optimiser(void **state) {
+static void an_optimizer(void **state) {
   (void)state;
   quern_tensor *p = F32_STATE("p", 4, 3), *v = F32_STATE("v", 4, 3), *x = F32_INPUT("x", 2, 4), *g;
   quern_tensor *loss = quern_sum(quern_tanh(quern_matmul(x, p)), QUERN_ALL, false);
@@ -315,7 +315,7 @@ static void poison_finds_a_wrong_plan(void **state) {
   open_program(TENSORS(chain(F32_INPUT("x", 8, 8), 3)), NULL);
   run_program();
   memcpy(before, outputs.at[0], sizeof before);
-  struct engine_part *part = &program->parts[0];
+  struct engine_subprogram *part = &program->subprograms[0];
   bool planted = false;
   for (int i = 0; i < part->n_buffers && !planted; i++) {
     struct engine_buffer *b = &part->buffers[i];
@@ -331,7 +331,7 @@ static void poison_finds_a_wrong_plan(void **state) {
   close_program();
 }
 
-/* The null device compiles, and says that it does not run. */
+/* The null device compiles, and states that it does not run. */
 static void the_null_device(void **state) {
   (void)state;
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
@@ -390,7 +390,7 @@ int main(void) {
                                      TEST(instances_share_states),
                                      TEST(outputs_of_all_kinds),
                                      TEST(no_outputs),
-                                     TEST(an_optimiser),
+                                     TEST(an_optimizer),
                                      TEST(states_in_place),
                                      TEST(weights_in_a_contraction),
                                      TEST(states_that_exchange),

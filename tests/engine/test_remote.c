@@ -354,7 +354,7 @@ static void keeping_free(struct rt_stream *stream, struct rt_graph *graph) {
 static quern_status keeping_after(struct rt_stream *stream, size_t n, const int *steps) {
   (void)stream;
   assert_true(keeping && n <= 8);
-  for (size_t i = 0; i < n; i++) assert_true(steps[i] >= 0 && steps[i] < program->parts[0].n_steps);
+  for (size_t i = 0; i < n; i++) assert_true(steps[i] >= 0 && steps[i] < program->subprograms[0].n_steps);
   side_by_side = true;
   return QUERN_STATUS_OK;
 }
@@ -385,8 +385,8 @@ static void open_keeping(size_t n, quern_tensor *const *roots, const quern_progr
   keeping = refusing = side_by_side = false;
   keeping_remote = *rt_opencl.remote;
   keeping_remote.launch = keeping_launch;
-  keeping_remote.joins = keeping_joins;
-  keeping_remote.launch_many = keeping_launch_many;
+  keeping_remote.batchable = keeping_joins;
+  keeping_remote.launch_batch = keeping_launch_many;
   keeping_remote.copy = keeping_copy;
   keeping_remote.fill = keeping_fill;
   keeping_remote.upload = keeping_upload;
@@ -394,7 +394,7 @@ static void open_keeping(size_t n, quern_tensor *const *roots, const quern_progr
   keeping_remote.captured = keeping_captured;
   keeping_remote.replay = keeping_replay;
   keeping_remote.graph_free = keeping_free;
-  keeping_remote.after = keeping_after;
+  keeping_remote.depend_on = keeping_after;
   keeping_remote.mark = keeping_mark;
   keeping_remote.marks = keeping_marks;
   keeping_device = rt_opencl;
@@ -574,7 +574,7 @@ static void times_by_marks(void **state) {
   EXPECT_OK(quern_instance_record(instance, false));
   run_program();
   assert_int_equal(captures, 2);
-  /* a hook that wants to see every step when it is done is told then */
+  /* a hook that wants to see every step when it is done is called then */
   struct noted noted = {0};
   instance->hook = note_step;
   instance->hook_user = &noted;

@@ -161,23 +161,23 @@ static void wrong_numbers_are_refused(void **state) {
 }
 
 /* One field is another number: what was read would not hold together. */
-#define EXPECT_UNFIT(field, wrong)                                                                                     \
+#define EXPECT_INVALID(field, wrong)                                                                                   \
   do {                                                                                                                 \
     __typeof__(field) right = (field);                                                                                 \
     (field) = (wrong);                                                                                                 \
-    if (codec_fits(program)) fail_msg("fits: %s = %s", #field, #wrong);                                                \
+    if (codec_valid(program)) fail_msg("fits: %s = %s", #field, #wrong);                                               \
     (field) = right;                                                                                                   \
-    assert_true(codec_fits(program));                                                                                  \
+    assert_true(codec_valid(program));                                                                                 \
   } while (0)
 
-static struct engine_step *find_step(struct engine_part *part, enum plan_step_kind kind) {
+static struct engine_step *find_step(struct engine_subprogram *part, enum plan_step_kind kind) {
   for (int i = 0; i < part->n_steps; i++)
     if (part->steps[i].kind == kind) return &part->steps[i];
   fail();
   return NULL;
 }
 
-static struct engine_buffer *find_buffer(struct engine_part *part, enum plan_place place) {
+static struct engine_buffer *find_buffer(struct engine_subprogram *part, enum plan_memory_kind place) {
   for (int i = 0; i < part->n_buffers; i++)
     if (part->buffers[i].place == place && part->buffers[i].bytes > 0) return &part->buffers[i];
   fail();
@@ -186,69 +186,69 @@ static struct engine_buffer *find_buffer(struct engine_part *part, enum plan_pla
 
 /* Slots, states and memories. */
 static void expect_slots_checked(void) {
-  EXPECT_UNFIT(program->inputs[0].bytes, program->inputs[0].bytes - 4);
-  EXPECT_UNFIT(program->inputs[0].dtype, QUERN_DTYPE_F64);
-  EXPECT_UNFIT(((int64_t *)program->inputs[0].dims)[0], INT64_MAX / 2);
-  EXPECT_UNFIT(program->outputs[0].leading, true);
-  EXPECT_UNFIT(program->states[0].name, NULL);
-  EXPECT_UNFIT(program->state_at[0], 64);
-  EXPECT_UNFIT(program->memory.state, program->memory.state + 64);
-  EXPECT_UNFIT(program->memory.staging, 64);
-  EXPECT_UNFIT(program->memory.arena, program->parts[0].memory.arena - 1);
-  EXPECT_UNFIT(program->memory.constants, INT64_MAX);
-  EXPECT_UNFIT(program->scratch_stride, SIZE_MAX / 2);
-  EXPECT_UNFIT(program->leading, -1);
-  EXPECT_UNFIT(program->n_states, 0);
+  EXPECT_INVALID(program->inputs[0].bytes, program->inputs[0].bytes - 4);
+  EXPECT_INVALID(program->inputs[0].dtype, QUERN_DTYPE_F64);
+  EXPECT_INVALID(((int64_t *)program->inputs[0].dims)[0], INT64_MAX / 2);
+  EXPECT_INVALID(program->outputs[0].leading, true);
+  EXPECT_INVALID(program->states[0].name, NULL);
+  EXPECT_INVALID(program->state_at[0], 64);
+  EXPECT_INVALID(program->memory.state, program->memory.state + 64);
+  EXPECT_INVALID(program->memory.staging, 64);
+  EXPECT_INVALID(program->memory.arena, program->subprograms[0].memory.arena - 1);
+  EXPECT_INVALID(program->memory.constants, INT64_MAX);
+  EXPECT_INVALID(program->scratch_stride, SIZE_MAX / 2);
+  EXPECT_INVALID(program->dynamic_batch, -1);
+  EXPECT_INVALID(program->n_states, 0);
 }
 
 /* Buffers and what lists them. */
-static void expect_buffers_checked(struct engine_part *part) {
+static void expect_buffers_checked(struct engine_subprogram *part) {
   struct engine_buffer *param = find_buffer(part, PLAN_PARAM), *state = find_buffer(part, PLAN_STATE);
   struct engine_buffer *arena = find_buffer(part, PLAN_ARENA), *result = find_buffer(part, PLAN_RESULT);
-  EXPECT_UNFIT(param->at, part->n_params);
-  EXPECT_UNFIT(param->bytes, param->bytes + 1);
-  EXPECT_UNFIT(result->at, -1);
-  EXPECT_UNFIT(result->bytes, result->bytes + 1);
-  EXPECT_UNFIT(state->bytes, state->bytes + 1);
-  EXPECT_UNFIT(state->at, state->at + 4);
-  EXPECT_UNFIT(arena->at, INT64_MAX - 1);
-  EXPECT_UNFIT(arena->bytes, part->memory.arena + 1);
-  EXPECT_UNFIT(arena->rows, true);
-  EXPECT_UNFIT(part->n_outside, part->n_outside - 1);
-  EXPECT_UNFIT(part->outside[0], part->outside[0] + 1);
-  EXPECT_UNFIT(part->most_buffers, part->most_buffers + 1);
-  EXPECT_UNFIT(part->n_params, -1);
+  EXPECT_INVALID(param->at, part->n_params);
+  EXPECT_INVALID(param->bytes, param->bytes + 1);
+  EXPECT_INVALID(result->at, -1);
+  EXPECT_INVALID(result->bytes, result->bytes + 1);
+  EXPECT_INVALID(state->bytes, state->bytes + 1);
+  EXPECT_INVALID(state->at, state->at + 4);
+  EXPECT_INVALID(arena->at, INT64_MAX - 1);
+  EXPECT_INVALID(arena->bytes, part->memory.arena + 1);
+  EXPECT_INVALID(arena->rows, true);
+  EXPECT_INVALID(part->n_outside, part->n_outside - 1);
+  EXPECT_INVALID(part->outside[0], part->outside[0] + 1);
+  EXPECT_INVALID(part->most_buffers, part->most_buffers + 1);
+  EXPECT_INVALID(part->n_params, -1);
 }
 
-static void expect_steps_checked(struct engine_part *part) {
+static void expect_steps_checked(struct engine_subprogram *part) {
   struct engine_step *loop = find_step(part, PLAN_LOOP), *step = find_step(part, PLAN_KERNEL);
   struct engine_control *c = loop->control;
   struct kern *kern = program->kernels[step->kernel];
-  EXPECT_UNFIT(step->kernel, program->n_kernels);
-  EXPECT_UNFIT(step->control, c);
-  EXPECT_UNFIT(step->buffers[0], part->n_buffers);
-  EXPECT_UNFIT(kern->mems[0].count, INT64_MAX);
-  EXPECT_UNFIT(kern->mems[0].count, kern->mems[0].count + 1);
-  EXPECT_UNFIT(kern->mems[0].alias, kern->n_mems);
-  EXPECT_UNFIT(kern->phases[0].tasks.div, 0);
-  EXPECT_UNFIT(kern->phases[0].beside, -1);
-  EXPECT_UNFIT(kern->n_scalars, 1);
-  EXPECT_UNFIT(loop->control, NULL);
-  EXPECT_UNFIT(loop->kind, PLAN_WHILE);
-  EXPECT_UNFIT(loop->kind, PLAN_IF);
-  EXPECT_UNFIT(loop->kind, PLAN_COPY);
-  EXPECT_UNFIT(c->body, 0);
-  EXPECT_UNFIT(c->other, 1);
-  EXPECT_UNFIT(c->other, -2);
-  EXPECT_UNFIT(c->trip, c->trip + 1);
-  EXPECT_UNFIT(c->trip, -1);
-  EXPECT_UNFIT(c->src_turn[1], c->src_turn[1] + 4);
-  EXPECT_UNFIT(c->src_turn[1], c->src_turn[1] - 4);
-  EXPECT_UNFIT(c->out_turn[1], c->out_turn[1] + 4);
-  EXPECT_UNFIT(c->carries, 2);
-  EXPECT_UNFIT(c->n_src, c->n_src + 1);
-  EXPECT_UNFIT(c->scanned, INT32_MAX);
-  EXPECT_UNFIT(program->parts[c->body].memory.arena, MOST_BYTES * MOST_BYTES);
+  EXPECT_INVALID(step->kernel, program->n_kernels);
+  EXPECT_INVALID(step->control, c);
+  EXPECT_INVALID(step->buffers[0], part->n_buffers);
+  EXPECT_INVALID(kern->mems[0].count, INT64_MAX);
+  EXPECT_INVALID(kern->mems[0].count, kern->mems[0].count + 1);
+  EXPECT_INVALID(kern->mems[0].alias, kern->n_mems);
+  EXPECT_INVALID(kern->phases[0].tasks.div, 0);
+  EXPECT_INVALID(kern->phases[0].min_blocks_per_sm, -1);
+  EXPECT_INVALID(kern->n_scalars, 1);
+  EXPECT_INVALID(loop->control, NULL);
+  EXPECT_INVALID(loop->kind, PLAN_WHILE);
+  EXPECT_INVALID(loop->kind, PLAN_IF);
+  EXPECT_INVALID(loop->kind, PLAN_COPY);
+  EXPECT_INVALID(c->body, 0);
+  EXPECT_INVALID(c->other, 1);
+  EXPECT_INVALID(c->other, -2);
+  EXPECT_INVALID(c->trip, c->trip + 1);
+  EXPECT_INVALID(c->trip, -1);
+  EXPECT_INVALID(c->src_stride[1], c->src_stride[1] + 4);
+  EXPECT_INVALID(c->src_stride[1], c->src_stride[1] - 4);
+  EXPECT_INVALID(c->out_stride[1], c->out_stride[1] + 4);
+  EXPECT_INVALID(c->carries, 2);
+  EXPECT_INVALID(c->n_src, c->n_src + 1);
+  EXPECT_INVALID(c->scanned, INT32_MAX);
+  EXPECT_INVALID(program->subprograms[c->body].memory.arena, MOST_BYTES * MOST_BYTES);
 }
 
 /* A body that runs itself would have no end of frames. */
@@ -257,39 +257,39 @@ static void expect_depth_checked(void) {
   struct engine_buffer works[2] = {{PLAN_ARENA, .bytes = 8}, {PLAN_ARENA, .bytes = 8}};
   struct engine_step loop = {PLAN_LOOP,           .kernel = -1, .n_buffers = 2,     .buffers = (int[]){0, 1},
                              .kind_name = "loop", .ops = "",    .control = &control};
-  struct engine_part part = {.n_steps = 1, .n_buffers = 2, .steps = &loop, .buffers = works, .most_buffers = 2};
-  struct engine_part parts[2] = {part, part}, *kept = program->parts;
-  int n_parts = program->n_parts;
+  struct engine_subprogram part = {.n_steps = 1, .n_buffers = 2, .steps = &loop, .buffers = works, .most_buffers = 2};
+  struct engine_subprogram parts[2] = {part, part}, *kept = program->subprograms;
+  int n_subprograms = program->n_subprograms;
   parts[0].memory.arena = parts[1].memory.arena = 8;
   parts[0].n_params = (int)program->n_inputs;
   parts[0].n_results = (int)program->n_outputs;
   parts[1].n_params = 1;
-  program->parts = parts;
-  program->n_parts = 2;
-  assert_false(codec_fits(program));
+  program->subprograms = parts;
+  program->n_subprograms = 2;
+  assert_false(codec_valid(program));
   parts[1].n_steps = parts[1].most_buffers = 0;
-  assert_true(codec_fits(program));
-  program->parts = kept;
-  program->n_parts = n_parts;
+  assert_true(codec_valid(program));
+  program->subprograms = kept;
+  program->n_subprograms = n_subprograms;
 }
 
 static void wrong_programs_do_not_fit(void **state) {
   (void)state;
   open_saved();
   unlink(PATH);
-  assert_true(codec_fits(program));
+  assert_true(codec_valid(program));
   expect_slots_checked();
-  expect_buffers_checked(&program->parts[0]);
-  expect_steps_checked(&program->parts[0]);
+  expect_buffers_checked(&program->subprograms[0]);
+  expect_steps_checked(&program->subprograms[0]);
   expect_depth_checked();
   close_program();
 }
 
 /* Saves and loads a program with these outputs. */
-static void expect_kept(size_t n, quern_tensor *const *roots, int optimise) {
+static void expect_kept(size_t n, quern_tensor *const *roots, int optimize) {
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   options.device = "cpu";
-  options.optimise = optimise;
+  options.optimise = optimize;
   open_program(n, roots, &options);
   EXPECT_OK(quern_program_save(program, PATH));
   close_program();
@@ -309,12 +309,12 @@ static void swap(void *user, quern_tensor *const *args, quern_tensor **results) 
 static void edges_are_kept(void **state) {
   (void)state;
   for (int64_t trip = 0; trip < 3; trip++)
-    for (int optimise = 0; optimise < 2; optimise++) {
+    for (int optimize = 0; optimize < 2; optimize++) {
       quern_tensor *results[3], *x = F32_INPUT("x", 3), *y = F32_INPUT("y", 3), *rows = F32_INPUT("rows", trip, 2);
       quern_loop_options options = {
           .size = sizeof options, .trip = trip, .n_carries = 2, .n_scanned = 1, .n_stacked = 1};
       EXPECT_OK(quern_loop(ctx, &options, (quern_tensor *[]){x, y, rows}, swap, NULL, results));
-      expect_kept(3, results, optimise);
+      expect_kept(3, results, optimize);
     }
   quern_tensor *none = F32_INPUT("none", INT64_C(1) << 40, INT64_C(1) << 20, 0);
   expect_kept(1, (quern_tensor *[]){quern_neg(none)}, 1);

@@ -54,7 +54,7 @@ static size_t build_control(quern_context *ctx, quern_tensor **roots, quern_prog
   return 4;
 }
 
-/* Rows of a leading dimension. */
+/* Rows of a dynamic batch. */
 static size_t build_rows(quern_context *ctx, quern_tensor **roots, quern_program_options *options) {
   static quern_tensor *leading[1];
   leading[0] = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(8, 6));
@@ -146,15 +146,15 @@ static const struct rt_device device = {.name = "fuzz", .launch = launch, .free 
 ** too often. */
 static int64_t count_steps(const quern_program *p, int part) {
   int64_t n = 0;
-  for (int i = 0; i < p->parts[part].n_steps && n <= MOST_STEPS; i++) {
-    const struct engine_step *step = &p->parts[part].steps[i];
+  for (int i = 0; i < p->subprograms[part].n_steps && n <= MOST_STEPS; i++) {
+    const struct engine_step *step = &p->subprograms[part].steps[i];
     const struct engine_control *c = step->control;
     n++;
     if (c == NULL) continue;
     int64_t other = c->other >= 0 ? count_steps(p, c->other) : 0, body = count_steps(p, c->body);
     bool launched = false;
-    for (int k = 0; step->kind == PLAN_WHILE && k < p->parts[c->other].n_steps; k++)
-      launched = launched || p->parts[c->other].steps[k].kind == PLAN_KERNEL;
+    for (int k = 0; step->kind == PLAN_WHILE && k < p->subprograms[c->other].n_steps; k++)
+      launched = launched || p->subprograms[c->other].steps[k].kind == PLAN_KERNEL;
     if (step->kind == PLAN_WHILE && !launched) return MOST_STEPS + 1;
     int64_t turns = step->kind == PLAN_LOOP ? c->trip : 1;
     n = turns > MOST_STEPS ? MOST_STEPS + 1 : n + other + turns * (body + 1);
@@ -186,7 +186,7 @@ static void slots_free(size_t n, void **at) {
 static void run(quern_program *p) {
   quern_instance *instance;
   p->constants = base_alloc_zero(&p->heap, (size_t)p->memory.constants);
-  REQUIRE(p->constants != NULL && engine_place_constants(p) == QUERN_STATUS_OK);
+  REQUIRE(p->constants != NULL && engine_upload_constants(p) == QUERN_STATUS_OK);
   REQUIRE(quern_instance_new(&instance, p) == QUERN_STATUS_OK);
   for (size_t i = 0; i < p->n_states; i++) touch(quern_instance_state(instance, i), p->states[i].bytes, true);
   void **in = slots_new(p->n_inputs, p->inputs), **out = slots_new(p->n_outputs, p->outputs);
@@ -251,7 +251,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   program->target = from->target;
   struct codec c = {.reading = true, .at = exact, .end = exact + n, .arena = &program->arena, .heap = &program->heap};
   codec_program(&c, program);
-  bool fits = !c.failed && codec_fits(program);
+  bool fits = !c.failed && codec_valid(program);
   REQUIRE(fits || size > 1);
   free(exact);
   if (fits) explain(program);

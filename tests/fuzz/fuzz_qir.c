@@ -17,7 +17,7 @@ static uint64_t count(const quern_tensor *t) {
   return n > WORK_MOST ? WORK_MOST + 1 : (uint64_t)n;
 }
 
-/* Adds the elements that roots read and write, each sub-graph as often as it may run; stops at WORK_MOST. */
+/* Adds the elements that roots read and write, each subgraph as often as it may run; stops at WORK_MOST. */
 static void add_work(quern_context *ctx, size_t n, quern_tensor *const *roots, uint64_t *work) {
   struct ir_order order;
   REQUIRE(ir_topo(ctx, n, roots, &order) == QUERN_STATUS_OK);
@@ -92,7 +92,7 @@ static void check(quern_context *ctx, const struct ir_module *module) {
   expect_same(fresh, &text);
   quern_context_free(fresh);
   base_str_init(&dot, &ctx->heap);
-  REQUIRE(ir_print_dot(ctx, &dot, module->n_outputs, module->outputs, module->names) == QUERN_STATUS_OK);
+  REQUIRE(ir_print_graphviz(ctx, &dot, module->n_outputs, module->outputs, module->names) == QUERN_STATUS_OK);
   base_str_fini(&dot);
   base_str_fini(&text);
   evaluate(ctx, module);

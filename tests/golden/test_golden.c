@@ -111,7 +111,7 @@ static void add_graph(struct base_str *str, const struct golden *golden, const s
   EXPECT_OK(quern_context_check(ctx));
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
   options.target = &target->base;
-  options.claims = sched_claims;
+  options.supports = sched_supports;
   EXPECT_OK(pass_run(&graph, &options, reports));
   EXPECT_OK(pass_fuse(&groups, &graph, &options));
   for (size_t i = 0; i < groups.groups.n; i++) {

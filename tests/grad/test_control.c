@@ -239,7 +239,7 @@ static void test_while(void **state) {
   EXPECT_EXACT(JVP(y[0], c, 1), 81);
   EXPECT_EXACT(JVP(y[0], p, 1), 4 * 2 * 27);
   EXPECT_ERROR(quern_grad(y[0], 1, &c, &dx), UNSUPPORTED,
-               "while has no gradient, since the number of its turns is not known HINT: quern_loop has one");
+               "while has no gradient, since the number of its iterations is not known HINT: quern_loop has one");
   EXPECT_ERROR(quern_grad(quern_square(y[0]), 1, &p, &dx), UNSUPPORTED, "quern_jvp goes through while");
   assert_null(dx);
   EXPECT_OK(quern_context_check(ctx));

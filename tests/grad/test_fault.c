@@ -1,4 +1,4 @@
-/* tests/grad/test_fault.c -- each allocation fails once while a graph with every kind of sub-graph is built, differentiated both
+/* tests/grad/test_fault.c -- each allocation fails once while a graph with every kind of subgraph is built, differentiated both
 ** ways, verified and evaluated: a clean error each time, nothing held after the context is freed
 */
 #include "grad/grad_test.h"

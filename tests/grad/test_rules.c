@@ -113,7 +113,7 @@ static void windows(quern_tensor *const *x, quern_tensor **y) {
   quern_tensor *w = quern_window(a, QUERN_LIST(0, 1), (int64_t[]){3, 2}, (int64_t[]){2, 1}, (int64_t[]){1, 2});
   y[0] = quern_square(w);
   struct ir_attrs fold = {.shape = DIMS(8, 5), .axes = DIMS(0, 1), .step = DIMS(2, 1), .dilate = DIMS(1, 2)};
-  y[1] = quern_square(IR_MAKE(ctx, IR_FOLD, &fold, w));
+  y[1] = quern_square(IR_MAKE(ctx, IR_COL2IM, &fold, w));
   y[2] = quern_square(quern_window(a, QUERN_LIST(1), (int64_t[]){2}, (int64_t[]){3}, (int64_t[]){1}));
 }
 

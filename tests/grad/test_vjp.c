@@ -54,7 +54,7 @@ static void test_contexts(void **state) {
   quern_context_free(other);
 }
 
-/* What a builder got wrong is told first, whichever list knows the context. */
+/* What a builder got wrong is reported first, whichever list knows the context. */
 static void test_earlier_errors(void **state) {
   (void)state;
   quern_tensor *x = REALS(F32, DIMS(2), 1, 2), *y = REALS(F32, DIMS(3), 1, 2, 3), *dx;

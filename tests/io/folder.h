@@ -1,4 +1,4 @@
-/* tests/io/folder.h -- a folder of a test's own: in memory where there is such a file system, so that synchronising takes no time */
+/* tests/io/folder.h -- a folder of a test's own: in memory where there is such a file system, so that synchronizing takes no time */
 #ifndef TESTS_IO_FOLDER_H
 #define TESTS_IO_FOLDER_H
 #include <dirent.h>

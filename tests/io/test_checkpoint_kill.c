@@ -1,6 +1,6 @@
 /* tests/io/test_checkpoint_kill.c -- kill -9 at any moment of saving: the newest whole checkpoint is found, bit for bit
-** A child saves one state after another, each step twice, and tells the last that was saved; it is killed after a random time. What is
-** found then is that one, or the one on its way, and nothing is told to be damaged; the next child goes on from there.
+** A child saves one state after another, each step twice, and reports the last that was saved; it is killed after a random time. What is
+** found then is that one, or the one on its way, and nothing is reported to be damaged; the next child goes on from there.
 */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <signal.h>

@@ -12,18 +12,18 @@ static char folder[] = "/tmp/quern_data_XXXXXX";
 
 /* ---- orders -------------------------------------------------------------------------------------------- */
 
-static struct io_order order_of(quern_order kind, uint64_t seed, int64_t n, const double *weights) {
-  struct io_order order;
+static struct io_sample_order order_of(quern_order kind, uint64_t seed, int64_t n, const double *weights) {
+  struct io_sample_order order;
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  EXPECT_OK(io_order_init(&order, &heap, kind, seed, n, weights));
+  EXPECT_OK(io_sample_order_init(&order, &heap, kind, seed, n, weights));
   return order;
 }
 
-static void end_order(struct io_order *order) {
+static void end_order(struct io_sample_order *order) {
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  io_order_fini(order, &heap);
+  io_sample_order_fini(order, &heap);
 }
 
 /* For many n and epochs: each sample once. */
@@ -31,11 +31,11 @@ static void permutations(void **state) {
   (void)state;
   static unsigned char seen[70000];
   for (int64_t n = 1; n < 70000; n = n < 600 ? n + 1 : n * 7 / 4 + 3) {
-    struct io_order order = order_of(QUERN_ORDER_SHUFFLED, (uint64_t)n * 77, n, NULL);
+    struct io_sample_order order = order_of(QUERN_ORDER_SHUFFLED, (uint64_t)n * 77, n, NULL);
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
       memset(seen, 0, (size_t)n);
       for (int64_t i = 0; i < n; i++) {
-        int64_t sample = io_order_at(&order, epoch * UINT64_C(0x100000001), i);
+        int64_t sample = io_sample_order_at(&order, epoch * UINT64_C(0x100000001), i);
         assert_true(sample >= 0 && sample < n && seen[sample] == 0);
         seen[sample] = 1;
       }
@@ -47,10 +47,10 @@ static void permutations(void **state) {
 static void large_permutation(void **state) {
   (void)state;
   const int64_t n = (INT64_C(1) << 55) + 12345;
-  struct io_order order = order_of(QUERN_ORDER_SHUFFLED, 3, n, NULL);
+  struct io_sample_order order = order_of(QUERN_ORDER_SHUFFLED, 3, n, NULL);
   int64_t last = -1, up = 0;
   for (int64_t i = 0; i < 1000; i++) {
-    int64_t sample = io_order_at(&order, 0, n - 1 - i);
+    int64_t sample = io_sample_order_at(&order, 0, n - 1 - i);
     assert_true(sample >= 0 && sample < n);
     up += sample > last ? 1 : 0;
     last = sample;
@@ -65,9 +65,9 @@ static void fair_permutations(void **state) {
   for (int by_seed = 0; by_seed < 2; by_seed++) {
     int counts[256] = {0}, kinds = 0;
     for (uint64_t k = 0; k < DRAWS; k++) {
-      struct io_order order = order_of(QUERN_ORDER_SHUFFLED, by_seed ? k : 9, 4, NULL);
+      struct io_sample_order order = order_of(QUERN_ORDER_SHUFFLED, by_seed ? k : 9, 4, NULL);
       unsigned code = 0;
-      for (int64_t i = 0; i < 4; i++) code = code << 2 | (unsigned)io_order_at(&order, by_seed ? 0 : k, i);
+      for (int64_t i = 0; i < 4; i++) code = code << 2 | (unsigned)io_sample_order_at(&order, by_seed ? 0 : k, i);
       counts[code]++;
     }
     double square = 0; /* chi-squared with 23 degrees of freedom: above 49.7 once in a thousand */
@@ -81,16 +81,16 @@ static void fair_permutations(void **state) {
   }
 }
 
-/* Neighbours, and the same place in other epochs and seeds, have nothing to do with each other. */
+/* Neighbors, and the same place in other epochs and seeds, have nothing to do with each other. */
 static void mixed(void **state) {
   (void)state;
   enum { N = 10007 };
-  struct io_order a = order_of(QUERN_ORDER_SHUFFLED, 1, N, NULL), b = order_of(QUERN_ORDER_SHUFFLED, 2, N, NULL);
+  struct io_sample_order a = order_of(QUERN_ORDER_SHUFFLED, 1, N, NULL), b = order_of(QUERN_ORDER_SHUFFLED, 2, N, NULL);
   int same_epoch = 0, same_seed = 0, near = 0, fixed = 0;
   for (int64_t i = 0; i + 1 < N; i++) {
-    int64_t x = io_order_at(&a, 0, i), y = io_order_at(&a, 0, i + 1);
-    same_epoch += x == io_order_at(&a, 1, i);
-    same_seed += x == io_order_at(&b, 0, i);
+    int64_t x = io_sample_order_at(&a, 0, i), y = io_sample_order_at(&a, 0, i + 1);
+    same_epoch += x == io_sample_order_at(&a, 1, i);
+    same_seed += x == io_sample_order_at(&b, 0, i);
     near += y - x < 10 && x - y < 10;
     fixed += x == i;
   }
@@ -103,10 +103,10 @@ static void weights(void **state) {
   static const double rows[][N] = {
       {1, 1, 1, 1, 1, 1, 1}, {0, 1, 2, 3, 4, 0, 0}, {0, 0, 0, 1e-300, 0, 0, 0}, {1e250, 1, 1, 1, 1, 1, 1e250}};
   for (size_t r = 0; r < BASE_COUNT(rows); r++) {
-    struct io_order order = order_of(QUERN_ORDER_WEIGHTED, r, N, rows[r]);
+    struct io_sample_order order = order_of(QUERN_ORDER_WEIGHTED, r, N, rows[r]);
     double sum = 0, counts[N] = {0};
     for (int i = 0; i < N; i++) sum += rows[r][i];
-    for (int64_t i = 0; i < DRAWS; i++) counts[io_order_at(&order, 5, i)]++;
+    for (int64_t i = 0; i < DRAWS; i++) counts[io_sample_order_at(&order, 5, i)]++;
     for (int i = 0; i < N; i++) {
       double expected = rows[r][i] / sum * DRAWS;
       assert_true(counts[i] >= expected - 500 && counts[i] <= expected + 500);
@@ -114,22 +114,24 @@ static void weights(void **state) {
     }
     end_order(&order);
   }
-  struct io_order order;
+  struct io_sample_order order;
   struct base_heap heap;
   base_heap_init(&heap, NULL);
-  EXPECT_ERROR(io_order_init(&order, &heap, QUERN_ORDER_WEIGHTED, 0, 2, (double[]){1, -1}), INVALID, "weight 1 is -1");
-  EXPECT_ERROR(io_order_init(&order, &heap, QUERN_ORDER_WEIGHTED, 0, 2, (double[]){0, 0}), INVALID, "sum up to 0");
-  EXPECT_ERROR(io_order_init(&order, &heap, QUERN_ORDER_WEIGHTED, 0, 2, (double[]){0, 0.0 / 0.0}), INVALID,
+  EXPECT_ERROR(io_sample_order_init(&order, &heap, QUERN_ORDER_WEIGHTED, 0, 2, (double[]){1, -1}), INVALID,
+               "weight 1 is -1");
+  EXPECT_ERROR(io_sample_order_init(&order, &heap, QUERN_ORDER_WEIGHTED, 0, 2, (double[]){0, 0}), INVALID,
+               "sum up to 0");
+  EXPECT_ERROR(io_sample_order_init(&order, &heap, QUERN_ORDER_WEIGHTED, 0, 2, (double[]){0, 0.0 / 0.0}), INVALID,
                "weight 1 is");
 }
 
 /* The order is part of what a seed means: these must not change. */
 static void known_orders(void **state) {
   (void)state;
-  struct io_order order = order_of(QUERN_ORDER_SHUFFLED, 42, 1000, NULL);
+  struct io_sample_order order = order_of(QUERN_ORDER_SHUFFLED, 42, 1000, NULL);
   static const int64_t expected[2][4] = {{505, 450, 323, 913}, {380, 852, 271, 721}};
   for (uint64_t epoch = 0; epoch < 2; epoch++)
-    for (int64_t i = 0; i < 4; i++) assert_int_equal(io_order_at(&order, epoch, i), expected[epoch][i]);
+    for (int64_t i = 0; i < 4; i++) assert_int_equal(io_sample_order_at(&order, epoch, i), expected[epoch][i]);
 }
 
 /* ---- sources ------------------------------------------------------------------------------------------- */

@@ -176,7 +176,7 @@ static void long_words(void **state) {
 
 /* ---- against the definition ---------------------------------------------------------------------------- */
 
-/* The lowest rank of all neighbours, the leftmost of them, until there is none. */
+/* The lowest rank of all neighbors, the leftmost of them, until there is none. */
 static size_t merge_by_definition(const quern_tokenizer *tokenizer, const unsigned char *text, size_t n,
                                   uint32_t *ids) {
   for (size_t i = 0; i < n; i++) ids[i] = tokenizer->bytes[text[i]];
@@ -318,7 +318,7 @@ static void tokens_and_ids(void **state) {
   quern_tokenizer_free(tokenizer);
 }
 
-/* An added token that is no special one, and is looked for in normalised texts. */
+/* An added token that is no special one, and is looked for in normalized texts. */
 static void added_token(void **state) {
   (void)state;
   quern_tokenizer *tokenizer = read_fixture("digits");
@@ -475,7 +475,7 @@ static void refused(void **state) {
       {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"},\"behavior\":\"Isolated\"}}",
        QUERN_STATUS_UNSUPPORTED, "Split by the expression \"x+\" is not supported"},
       {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"},\"behavior\":\"MergedWithNext\"}}",
-       QUERN_STATUS_UNSUPPORTED, "Split with the behaviour \"MergedWithNext\""},
+       QUERN_STATUS_UNSUPPORTED, "Split with the behavior \"MergedWithNext\""},
       {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"x\"},\"behavior\":\"Isolated\"}}",
        QUERN_STATUS_UNSUPPORTED, "Split by a text"},
       {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}}",
@@ -530,7 +530,7 @@ static void refused(void **state) {
        QUERN_STATUS_PARSE, "two added tokens have the id 7"},
       {"{\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"_\"},\"added_tokens\":[{\"id\":7,\"content\":\"x\"}]"
        "," MODEL("") "}",
-       QUERN_STATUS_UNSUPPORTED, "the added token \"x\" is looked for in normalised texts, and normalising changes it"},
+       QUERN_STATUS_UNSUPPORTED, "the added token \"x\" is looked for in normalized texts, and normalizing changes it"},
   };
   for (size_t i = 0; i < BASE_COUNT(rows); i++) {
     quern_tokenizer *tokenizer = (quern_tokenizer *)&tokenizer;
@@ -561,8 +561,8 @@ static void roberta(void **state) {
   quern_tokenizer_free(tokenizer);
 }
 
-/* A normaliser that makes a text much longer is stopped. */
-static void runaway_normaliser(void **state) {
+/* A normalizer that makes a text much longer is stopped. */
+static void runaway_normalizer(void **state) {
   (void)state;
   static const char json[] =
       "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" GROW "," GROW "," GROW "," GROW "]}," MODEL("") "}";
@@ -573,7 +573,7 @@ static void runaway_normaliser(void **state) {
   memset(text, 'a', sizeof text);
   EXPECT_OK(quern_tokenizer_parse(&tokenizer, json, strlen(json), &memory_allocator));
   EXPECT_ERROR(quern_tokenizer_encode(tokenizer, text, sizeof text, 0, 8, ids, &n), OVERFLOW,
-               "normalising makes much more of a text");
+               "normalizing makes much more of a text");
   expect_ids(tokenizer, "b", 1, QUERN_ENCODE_PLAIN, 1, (uint32_t[]){1});
   quern_tokenizer_free(tokenizer);
 }
@@ -816,7 +816,7 @@ int main(void) {
       TEST(written_and_read),
       TEST(refused),
       TEST(roberta),
-      TEST(runaway_normaliser),
+      TEST(runaway_normalizer),
       TEST(cut_files),
       TEST(missing_files),
       TEST(two_files),

@@ -62,7 +62,7 @@ static void nothing_is_needed(void **state) {
   assert_int_equal(ctx->graphs.n, 0);
   assert_int_equal(ctx->bodies.n, 0);
   assert_int_equal(ctx->buffers.n, 0);
-  assert_int_equal(ctx->pool.stats.used_bytes, 0);
+  assert_int_equal(ctx->buffer_cache.stats.used_bytes, 0);
   float expected[8];
   void *dst = expected;
   quern_tensor *y = build(copy(8, 1), 2);

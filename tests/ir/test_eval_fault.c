@@ -3,7 +3,7 @@
 
 #define B(NAME, a, b) IR_MAKE(ctx, IR_##NAME, NULL, a, b)
 
-/* Ops of every kind that allocates: values, scratch, frames, plans of sub-graphs. */
+/* Ops of every kind that allocates: values, scratch, frames, plans of subgraphs. */
 static quern_tensor *busy(void) {
   struct ir_ints three = DIMS(3);
   quern_tensor *i = LEAF0(I64), *c = LEAF(I64, 1, three.at), *x = LEAF0(I64), *on = LEAF0(BOOL);
@@ -25,7 +25,7 @@ static quern_tensor *busy(void) {
   quern_tensor *windows =
       IR_MAKE(ctx, IR_WINDOW, ATTRS(.axes = DIMS(0), .size = DIMS(2), .step = DIMS(1), .dilate = DIMS(1)), grown);
   quern_tensor *fold =
-      IR_MAKE(ctx, IR_FOLD, ATTRS(.shape = three, .axes = DIMS(0), .step = DIMS(1), .dilate = DIMS(1)), windows);
+      IR_MAKE(ctx, IR_COL2IM, ATTRS(.shape = three, .axes = DIMS(0), .step = DIMS(1), .dilate = DIMS(1)), windows);
   quern_tensor *best = IR_MAKE(ctx, IR_ARGREDUCE, ATTRS(.reduce = IR_REDUCE_MAX, .axis = 0), fold);
   quern_tensor *scatter = IR_MAKE(ctx, IR_SCATTER, ATTRS(.reduce = IR_SUM, .axis = 0), fold, best, dot);
   /* Long enough for every scratch block to be an allocation of its own. */

@@ -140,7 +140,7 @@ static void test_nan_bits(void **state) {
   quern_tensor *x =
       ir_make(ctx, IR_CONST, 0, NULL, ATTRS(.dtype = QUERN_DTYPE_F32, .shape = DIMS(1), .data = {4, odd}));
   EXPECT_BITS(U(STOP_GRAD, x), odd);
-  EXPECT_BITS(U(KEEP, x), odd);
+  EXPECT_BITS(U(CHECKPOINT, x), odd);
   EXPECT_BITS(IR_MAKE(ctx, IR_SELECT, NULL, INTS(BOOL, DIMS(1), 1), x, x), odd);
   EXPECT_BITS(IR_MAKE(ctx, IR_RESHAPE, ATTRS(.shape = DIMS(1, 1)), x), odd);
   EXPECT_BITS(U(NEG, x), flipped);

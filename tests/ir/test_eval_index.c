@@ -127,17 +127,17 @@ static void test_window(void **state) {
 
 static void test_fold(void **state) {
   (void)state;
-#define FOLD(x, SHAPE, AXES, STEP, DILATE)                                                                             \
-  M(FOLD, ATTRS(.shape = SHAPE, .axes = AXES, .step = STEP, .dilate = DILATE), x)
+#define COL2IM(x, SHAPE, AXES, STEP, DILATE)                                                                           \
+  M(COL2IM, ATTRS(.shape = SHAPE, .axes = AXES, .step = STEP, .dilate = DILATE), x)
   quern_tensor *x = INTS(I32, DIMS(3, 3), 1, 2, 3, 4, 5, 6, 7, 8, 9);
-  EXPECT_INTS(FOLD(x, DIMS(7), DIMS(0), DIMS(2), DIMS(1)), 1, 2, 7, 5, 13, 8, 9);
-  EXPECT_INTS(FOLD(x, DIMS(8), DIMS(0), DIMS(2), DIMS(1)), 1, 2, 7, 5, 13, 8, 9, 0); /* nothing reaches the last */
-  EXPECT_INTS(FOLD(INTS(I32, DIMS(2, 2), 1, 2, 3, 4), DIMS(6), DIMS(0), DIMS(3), DIMS(2)), 1, 0, 2, 3, 0, 4);
-  EXPECT_INTS(FOLD(INTS(I32, DIMS(1, 3, 2), 1, 2, 3, 4, 5, 6), DIMS(2, 3), DIMS(0), DIMS(1), DIMS(1)), 1, 3, 5, 2, 4,
+  EXPECT_INTS(COL2IM(x, DIMS(7), DIMS(0), DIMS(2), DIMS(1)), 1, 2, 7, 5, 13, 8, 9);
+  EXPECT_INTS(COL2IM(x, DIMS(8), DIMS(0), DIMS(2), DIMS(1)), 1, 2, 7, 5, 13, 8, 9, 0); /* nothing reaches the last */
+  EXPECT_INTS(COL2IM(INTS(I32, DIMS(2, 2), 1, 2, 3, 4), DIMS(6), DIMS(0), DIMS(3), DIMS(2)), 1, 0, 2, 3, 0, 4);
+  EXPECT_INTS(COL2IM(INTS(I32, DIMS(1, 3, 2), 1, 2, 3, 4, 5, 6), DIMS(2, 3), DIMS(0), DIMS(1), DIMS(1)), 1, 3, 5, 2, 4,
               6);
-  EXPECT_REALS(FOLD(REALS(F32, DIMS(2, 1), -0.0, 1), DIMS(3), DIMS(0), DIMS(2), DIMS(1)), -0.0, 0.0, 1);
+  EXPECT_REALS(COL2IM(REALS(F32, DIMS(2, 1), -0.0, 1), DIMS(3), DIMS(0), DIMS(2), DIMS(1)), -0.0, 0.0, 1);
   /* 2048 + 1 + 1, rounded once. */
-  EXPECT_REALS(FOLD(REALS(F16, DIMS(3, 3), 0, 0, 2048, 0, 1, 0, 1, 0, 0), DIMS(5), DIMS(0), DIMS(1), DIMS(1)), 0, 0,
+  EXPECT_REALS(COL2IM(REALS(F16, DIMS(3, 3), 0, 0, 2048, 0, 1, 0, 1, 0, 0), DIMS(5), DIMS(0), DIMS(1), DIMS(1)), 0, 0,
                2050, 0, 0);
 }
 
@@ -152,7 +152,7 @@ static void test_adjoint(void **state) {
   quern_tensor *w = WINDOW(x, axes, size, step, dilate);
   EXPECT_SHAPE(w, 2, 2, 3, 2, 3);
   quern_tensor *y = test_const(QUERN_DTYPE_I64, DIMS(2, 2, 3, 2, 3), QUERN_DTYPE_I64, 72, ys);
-  quern_tensor *f = FOLD(y, DIMS(5, 2, 7), axes, step, dilate);
+  quern_tensor *f = COL2IM(y, DIMS(5, 2, 7), axes, step, dilate);
   quern_tensor *one = M(REDUCE, ATTRS(.reduce = IR_SUM, .axes = DIMS(0, 1, 2, 3, 4)), M(MUL, NULL, w, y));
   quern_tensor *two = M(REDUCE, ATTRS(.reduce = IR_SUM, .axes = DIMS(0, 1, 2)), M(MUL, NULL, x, f));
   assert_int_equal(ir_eval(ctx, 2, (quern_tensor *[]){one, two}, (void *[]){&sums[0], &sums[1]}, 0, NULL),

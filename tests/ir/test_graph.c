@@ -72,7 +72,7 @@ static void test_orders_at_once(void **state) {
   quern_context_free(other);
 }
 
-/* A node with several results is one node; sub-graphs are not entered. */
+/* A node with several results is one node; subgraphs are not entered. */
 static void test_topo_of_results_and_bodies(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, "x", DIMS(2)), *sorted = IR_MAKE(ctx, IR_SORT, NULL, x), *index = ir_result(sorted, 1);

@@ -253,9 +253,9 @@ static void test_movement(void **state) {
       {"window %18 axes=[0] size=[3] step=[2] dilate=[3]", "f32[1,3]"},
       {"window %12 axes=[0,2] size=[2,2] step=[1,2] dilate=[1,1]", "f32[1,3,2,2,2]"},
       {"window %12 axes=[] size=[] step=[] dilate=[]", "f32[2,3,4]"},
-      {"fold %21 shape=[7] axes=[0] step=[2] dilate=[1]", "f32[7]"},
-      {"fold %21 shape=[8] axes=[0] step=[2] dilate=[1]", "f32[8]"},
-      {"fold %20 shape=[7,2] axes=[0] step=[2] dilate=[2]", "f32[7,2]"},
+      {"col2im %21 shape=[7] axes=[0] step=[2] dilate=[1]", "f32[7]"},
+      {"col2im %21 shape=[8] axes=[0] step=[2] dilate=[1]", "f32[8]"},
+      {"col2im %20 shape=[7,2] axes=[0] step=[2] dilate=[2]", "f32[7,2]"},
   };
   static const struct bad bad[] = {
       {"reshape %0 shape=[4,2]", "reshape: f32(2, 3) has 6 elements, (4, 2) has 8", S},
@@ -322,17 +322,17 @@ static void test_movement(void **state) {
       {"window %18 axes=[0] size=[3] step=[1] dilate=[9223372036854775807]",
        "window: a window of 3 dilated by 9223372036854775807 is too large", O},
       {"window %17 axes=[3] size=[1] step=[1] dilate=[1]", "window: rank 17 exceeds 16", S},
-      {"fold %4 shape=[7] axes=[0] step=[2] dilate=[1]", "fold: does not admit bool", D},
-      {"fold %21 shape=[7,1] axes=[0] step=[2] dilate=[1]", "fold: f32(3, 3) has rank 2, (7, 1) with 1 windows needs 3",
-       S},
-      {"fold %21 shape=[9] axes=[0] step=[2] dilate=[1]", "fold: axis 0 of f32(3, 3) has 3, folding to (9,) needs 4",
-       S},
-      {"fold %20 shape=[7,3] axes=[0] step=[2] dilate=[1]", "fold: axis 1 of f32(3, 2, 2) has 2", S},
-      {"fold %21 shape=[2] axes=[0] step=[2] dilate=[1]", "fold: windows of f32(3, 3) do not fit into (2,)", S},
-      {"fold %21 shape=[7] axes=[0] step=[0] dilate=[1]", "fold: step[0] is 0", S},
-      {"fold %21 shape=[7] axes=[1] step=[1] dilate=[1]", "fold: axis 1 is out of range for rank 1", S},
-      {"fold %21 shape=[7] axes=[0] step=[1] dilate=[9223372036854775807]", "is too large", O},
-      {"fold %21 shape=[-7] axes=[0] step=[1] dilate=[1]", "fold: axis 0 would have size -7", S},
+      {"col2im %4 shape=[7] axes=[0] step=[2] dilate=[1]", "col2im: does not admit bool", D},
+      {"col2im %21 shape=[7,1] axes=[0] step=[2] dilate=[1]",
+       "col2im: f32(3, 3) has rank 2, (7, 1) with 1 windows needs 3", S},
+      {"col2im %21 shape=[9] axes=[0] step=[2] dilate=[1]",
+       "col2im: axis 0 of f32(3, 3) has 3, folding to (9,) needs 4", S},
+      {"col2im %20 shape=[7,3] axes=[0] step=[2] dilate=[1]", "col2im: axis 1 of f32(3, 2, 2) has 2", S},
+      {"col2im %21 shape=[2] axes=[0] step=[2] dilate=[1]", "col2im: windows of f32(3, 3) do not fit into (2,)", S},
+      {"col2im %21 shape=[7] axes=[0] step=[0] dilate=[1]", "col2im: step[0] is 0", S},
+      {"col2im %21 shape=[7] axes=[1] step=[1] dilate=[1]", "col2im: axis 1 is out of range for rank 1", S},
+      {"col2im %21 shape=[7] axes=[0] step=[1] dilate=[9223372036854775807]", "is too large", O},
+      {"col2im %21 shape=[-7] axes=[0] step=[1] dilate=[1]", "col2im: axis 0 would have size -7", S},
   };
   CHECK(good)(good, BASE_COUNT(good));
   CHECK(bad)(bad, BASE_COUNT(bad));
@@ -572,7 +572,7 @@ static void test_wrong_graphs(void **state) {
   quern_context_free(other);
 }
 
-/* Sub-graphs nest up to a limit. */
+/* Subgraphs nest up to a limit. */
 static void test_depth(void **state) {
   (void)state;
   quern_tensor *leaf = LEAF0(F32), *x = REAL(F32, 1);
@@ -584,7 +584,7 @@ static void test_depth(void **state) {
     graph = GRAPH(TENSORS(p), TENSORS(y));
   }
   EXPECT_FAIL(IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "nest", .body = graph), x), OVERFLOW,
-              "composite: sub-graphs nest deeper than 32");
+              "composite: subgraphs nest deeper than 32");
 }
 
 int main(void) {

@@ -137,9 +137,9 @@ static const struct {
     {X "%1 = neg %0 : f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]\n", "3:51: a shape has at most 16 axes",
      QUERN_STATUS_PARSE},
     {X "%1 = neg %0 : f32[2,3]; x\n", "3:23: expected the end of the line, found ';'", QUERN_STATUS_PARSE},
-    /* sub-graphs */
-    {"fn f\n", "2:4: expected a sub-graph such as @f0, found 'f'", QUERN_STATUS_PARSE},
-    {"fn @\n", "2:5: expected the name of a sub-graph, found the end of the line", QUERN_STATUS_PARSE},
+    /* subgraphs */
+    {"fn f\n", "2:4: expected a subgraph such as @f0, found 'f'", QUERN_STATUS_PARSE},
+    {"fn @\n", "2:5: expected the name of a subgraph, found the end of the line", QUERN_STATUS_PARSE},
     {F "fn @f (%0: f32[]) {\n  return %0\n}\nreturn\n", "6:4: @f is defined twice", QUERN_STATUS_PARSE},
     {"fn @f {\n", "2:7: expected '(' of the parameters, found '{'", QUERN_STATUS_PARSE},
     {"fn @f (0)\n", "2:8: expected a parameter such as %0, found '0'", QUERN_STATUS_PARSE},
@@ -162,7 +162,7 @@ static const struct {
     {F "%0 = input name=\"x\" dtype=f32 shape=[]\n%1 = composite %0 name=\"c\" ints=[] reals=[] body=@g\n",
      "7:50: @g is not defined before this line", QUERN_STATUS_PARSE},
     {F "%0 = input name=\"x\" dtype=f32 shape=[]\n%1 = composite %0 name=\"c\" ints=[] reals=[] body=f\n",
-     "7:50: expected a sub-graph such as @f0, found 'f'", QUERN_STATUS_PARSE},
+     "7:50: expected a subgraph such as @f0, found 'f'", QUERN_STATUS_PARSE},
     {F X "%1 = composite %0 name=\"c\" ints=[] reals=[] body=@f\n", "7:6: composite: operand 0 of a body is f32(2, 3)",
      QUERN_STATUS_SHAPE},
     {F "%0 = input name=\"x\" dtype=f32 shape=[]\n%1 = composite %0 name=\"c\" ints=[] reals=[x] body=@f\n",
@@ -243,6 +243,18 @@ static quern_tensor *parse_one(const char *text) {
   assert_int_equal(status, QUERN_STATUS_OK);
   assert_int_equal(module.n_outputs, 1);
   return module.outputs[0];
+}
+
+/* Operations have had other names: a text with these gives the same nodes. */
+static void former_names(void **state) {
+  (void)state;
+#define FORMER(FOLD_NAME, KEEP_NAME)                                                                                   \
+  parse_one("quern 1\n%0 = const dtype=f32 shape=[2,2] data={1,2,3,4}\n"                                               \
+            "%1 = " FOLD_NAME " %0 shape=[3] axes=[0] step=[1] dilate=[1]\n%2 = " KEEP_NAME " %1\nreturn %2")
+  const quern_tensor *x = FORMER("fold", "keep");
+  assert_int_equal(x->node->op, IR_CHECKPOINT);
+  assert_int_equal(x->node->src[0]->node->op, IR_COL2IM);
+  assert_ptr_equal(x, FORMER("col2im", "checkpoint"));
 }
 
 static void free_forms(void **state) {
@@ -337,7 +349,7 @@ static void deep_sub_graphs(void **state) {
         i, i - 1);
   }
   base_str_add(&str, "return\n");
-  EXPECT_ERROR(ir_parse(ctx, str.at, str.n, &module), OVERFLOW, ": composite: sub-graphs nest deeper than 32");
+  EXPECT_ERROR(ir_parse(ctx, str.at, str.n, &module), OVERFLOW, ": composite: subgraphs nest deeper than 32");
   base_str_fini(&str);
 }
 
@@ -424,9 +436,9 @@ static void no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(malformed),       TEST(places),        TEST(zero_bytes),       TEST(pending),
-      TEST(free_forms),      TEST(same_as_built), TEST(known_composites), TEST(deep_sub_graphs),
-      TEST(many_parameters), TEST(cut_anywhere),  TEST(changed_anywhere), TEST(no_memory),
+      TEST(malformed),        TEST(places),           TEST(zero_bytes),      TEST(pending),         TEST(free_forms),
+      TEST(same_as_built),    TEST(known_composites), TEST(deep_sub_graphs), TEST(many_parameters), TEST(cut_anywhere),
+      TEST(changed_anywhere), TEST(no_memory),        TEST(former_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static quern_tensor *build(struct expr *e, quern_dtype dtype) {
 }
 
 static bool compares(const struct ir_rule *rule) {
-  return strstr(rule->says, "lt(") || strstr(rule->says, "le(") || strstr(rule->says, "eq(");
+  return strstr(rule->identity, "lt(") || strstr(rule->identity, "le(") || strstr(rule->identity, "eq(");
 }
 
 static bool is_pattern(const struct ir_rule *rule) { return rule->apply == NULL && rule->apply_all == NULL; }
@@ -76,10 +76,10 @@ static bool is_pattern(const struct ir_rule *rule) { return rule->apply == NULL 
 /* Both sides of a rule as its text says; false when that makes no sense for these dtypes. */
 static bool build_text(const struct ir_rule *rule, struct expr *e, quern_dtype dtype, quern_tensor **left,
                        quern_tensor **right) {
-  e->at = rule->says;
+  e->at = rule->identity;
   *left = build(e, dtype);
   if (*left == NULL) return false;
-  e->at = strchr(rule->says, '=') + 1;
+  e->at = strchr(rule->identity, '=') + 1;
   *right = build(e, dtype);
   return *right != NULL;
 }
@@ -127,7 +127,7 @@ static void expect_fires(bool backwards) {
       struct expr e = {.operand = operand, .shape = DIMS(2), .constants = {3, 5}};
       for (int i = 25; backwards && i >= 0; i--) {
         char letter[2] = {(char)('a' + i), 0};
-        if (i == 'k' - 'a' || i == 'l' - 'a' || strncmp(rule->says, "select", 6) == 0) continue;
+        if (i == 'k' - 'a' || i == 'l' - 'a' || strncmp(rule->identity, "select", 6) == 0) continue;
         quern_dtype type = compares(rule) ? operand : dtype;
         e.letters[i] = ir_make(ctx, IR_INPUT, 0, NULL, ATTRS(.name = letter, .dtype = type, .shape = DIMS(2)));
       }
@@ -206,7 +206,7 @@ static void exact_patterns_hold(void **state) {
   void *both[2] = {malloc(PAIRS * 8), malloc(PAIRS * 8)};
   for (size_t r = 0; r < ir_rule_count; r++) {
     const struct ir_rule *rule = &ir_rules[r];
-    bool has_constants = strpbrk(rule->says, "kl") != NULL && strchr(rule->says, 'v') != NULL;
+    bool has_constants = strpbrk(rule->identity, "kl") != NULL && strchr(rule->identity, 'v') != NULL;
     for (size_t d = 0; d < 2 * BASE_COUNT(every_dtype) && is_pattern(rule) && rule->exact; d++) {
       quern_dtype operand = every_dtype[d / 2], dtype = d % 2 == 0 ? operand : QUERN_DTYPE_BOOL;
       if (operand == QUERN_DTYPE_BOOL && d % 2 == 1) continue;

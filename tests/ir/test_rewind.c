@@ -16,7 +16,7 @@ static struct size size_now(void) {
                        .bodies = ctx->bodies.n,
                        .composites = ctx->composites.n,
                        .buffers = ctx->buffers.n,
-                       .used = ctx->pool.stats.used_bytes};
+                       .used = ctx->buffer_cache.stats.used_bytes};
 }
 
 /* All but the bytes that maps and lists have grown by. */
@@ -110,7 +110,7 @@ static void kept_tensors_move(void **state) {
   assert_true(quern_tensor_rank(keep[0]) == 2 && quern_tensor_dim(keep[0], 0) == 2);
   assert_true(quern_tensor_dtype(keep[3]) == QUERN_DTYPE_I32 && quern_tensor_count(keep[3]) == 0);
   assert_int_equal(ctx->buffers.n, 4); /* x, and three that were kept */
-  assert_int_equal(ctx->pool.stats.kept_bytes, 64);
+  assert_int_equal(ctx->buffer_cache.stats.kept_bytes, 64);
   quern_tensor *again = copy(16, 7);
   assert_ptr_equal(quern_tensor_data(again), gone); /* the memory of what was not kept */
   quern_tensor *sum = quern_add(keep[0], keep[2]);

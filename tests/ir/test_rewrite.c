@@ -1,4 +1,4 @@
-/* tests/ir/test_rewrite.c -- the engine of rewrite rules: order, sub-graphs, ends, errors
+/* tests/ir/test_rewrite.c -- the engine of rewrite rules: order, subgraphs, ends, errors
 ** The rules themselves are tested in test_pattern.c and test_rules.c.
 */
 #include "ir/ir_test.h"
@@ -83,7 +83,7 @@ static void shared_nodes_are_done_once(void **state) {
   assert_ptr_equal(rewritten(t), b);
 }
 
-/* ---- sub-graphs -------------------------------------------------------------------------------------- */
+/* ---- subgraphs -------------------------------------------------------------------------------------- */
 
 /* x -> (x * 1) + x */
 static const struct ir_graph *wasteful(void) {
@@ -232,7 +232,7 @@ static void wrong_rules_are_errors(void **state) {
 static void extra_patterns_work(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, "x", SCALAR), *t = IR_MAKE(ctx, IR_SIN, NULL, x), *out;
-  const struct ir_rule rule = {.name = "sine", .op = IR_SIN, .says = "sin(x) = cos(x)", .dtypes = BASE_FLOAT};
+  const struct ir_rule rule = {.name = "sine", .op = IR_SIN, .identity = "sin(x) = cos(x)", .dtypes = BASE_FLOAT};
   assert_int_equal(ir_rewrite(ctx, 1, &t, &(struct ir_rewrite_options){.extra = &rule, .n_extra = 1}, &out),
                    QUERN_STATUS_OK);
   assert_ptr_equal(out, IR_MAKE(ctx, IR_COS, NULL, x));

@@ -56,10 +56,10 @@ static const struct row conversions[] = {
     {"stop_grad_leaf", "%0 = iota dtype=f32 shape=[3] axis=0\n%1 = stop_grad %0\n" RETURN(1),
      "%0 = iota dtype=f32 shape=[3] axis=0\n" RETURN(0)},
     {"stop_grad_leaf", IN(0, x, f32, "[]") "%1 = stop_grad %0\n" RETURN(1), NULL},
-    {"keep_leaf", IN(0, x, f32, "[]") "%1 = keep %0\n" RETURN(1), IN(0, x, f32, "[]") RETURN(0)},
-    {"keep_leaf", "%0 = const dtype=i8 shape=[] data={1}\n%1 = keep %0\n" RETURN(1),
+    {"checkpoint_leaf", IN(0, x, f32, "[]") "%1 = checkpoint %0\n" RETURN(1), IN(0, x, f32, "[]") RETURN(0)},
+    {"checkpoint_leaf", "%0 = const dtype=i8 shape=[] data={1}\n%1 = checkpoint %0\n" RETURN(1),
      "%0 = const dtype=i8 shape=[] data={1}\n" RETURN(0)},
-    {"keep_leaf", "%0 = iota dtype=f32 shape=[3] axis=0\n%1 = keep %0\n" RETURN(1), NULL},
+    {"checkpoint_leaf", "%0 = iota dtype=f32 shape=[3] axis=0\n%1 = checkpoint %0\n" RETURN(1), NULL},
 };
 
 static const struct row movement[] = {
@@ -187,9 +187,10 @@ static const struct row movement[] = {
     {"window_unit", IN(0, x, f32, "[5,4]") "%1 = window %0 axes=[1] size=[1] step=[1] dilate=[3]\n" RETURN(1),
      IN(0, x, f32, "[5,4]") "%1 = reshape %0 shape=[5,4,1]\n" RETURN(1)},
     {"window_unit", IN(0, x, f32, "[5,4]") "%1 = window %0 axes=[1] size=[1] step=[2] dilate=[1]\n" RETURN(1), NULL},
-    {"fold_unit", IN(0, x, f32, "[5,4,1]") "%1 = fold %0 shape=[5,4] axes=[1] step=[1] dilate=[1]\n" RETURN(1),
+    {"col2im_unit", IN(0, x, f32, "[5,4,1]") "%1 = col2im %0 shape=[5,4] axes=[1] step=[1] dilate=[1]\n" RETURN(1),
      IN(0, x, f32, "[5,4,1]") "%1 = reshape %0 shape=[5,4]\n" RETURN(1)},
-    {"fold_unit", IN(0, x, f32, "[5,2,1]") "%1 = fold %0 shape=[5,4] axes=[1] step=[2] dilate=[1]\n" RETURN(1), NULL},
+    {"col2im_unit", IN(0, x, f32, "[5,2,1]") "%1 = col2im %0 shape=[5,4] axes=[1] step=[2] dilate=[1]\n" RETURN(1),
+     NULL},
     {"gather_iota",
      IN(0, x, f32, "[2,5]") "%1 = iota dtype=u8 shape=[5] axis=0\n%2 = gather %0 %1 axis=1 batch=0\n" RETURN(2),
      IN(0, x, f32, "[2,5]") RETURN(0)},

@@ -188,7 +188,7 @@ static void buffers(void **state) {
               3);
 }
 
-/* f(x) = c + x inside another graph with the same constant: each graph has its own lines, each sub-graph one text. */
+/* f(x) = c + x inside another graph with the same constant: each graph has its own lines, each subgraph one text. */
 static void sub_graphs(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, "x", SCALAR), *one = REAL(F32, 1), *p = LEAF0(F32), *q = LEAF0(F32);
@@ -272,7 +272,7 @@ static void order_of_building(void **state) {
   }
 }
 
-/* Nodes that differ in nothing but a sub-graph, an attribute list's split or a result keep their places. */
+/* Nodes that differ in nothing but a subgraph, an attribute list's split or a result keep their places. */
 static void near_equals(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, "x", DIMS(2, 2)), *p = LEAF(F32, 2, ((const int64_t[]){2, 2}));
@@ -307,7 +307,7 @@ static void wrong_roots(void **state) {
   quern_tensor *none = NULL, *poison = &ir_poison;
   EXPECT_ERROR(ir_print(ctx, &str, 1, &none, NULL), INVALID, "output 0 is null");
   EXPECT_ERROR(ir_print(ctx, &str, 1, &poison, NULL), INVALID, "output 0 is null or the result of a failed call");
-  EXPECT_ERROR(ir_print_dot(ctx, &str, 1, &poison, NULL), INVALID, "output 0");
+  EXPECT_ERROR(ir_print_graphviz(ctx, &str, 1, &poison, NULL), INVALID, "output 0");
   quern_context *other;
   assert_int_equal(ir_context_new(&other, NULL), QUERN_STATUS_OK);
   quern_tensor *x = ir_leaf(other, QUERN_DTYPE_F32, 0, NULL);
@@ -325,7 +325,7 @@ static void pictures(void **state) {
   quern_tensor *y = IR_MAKE(ctx, IR_COMPOSITE, ATTRS(.name = "c", .body = body), x);
   quern_tensor *z = IR_MAKE(ctx, IR_SUB, NULL, y, REALS(F32, DIMS(2), 1, 2));
   quern_tensor *big = IR_MAKE(ctx, IR_NEG, NULL, REALS(F32, DIMS(9), 1, 2, 3, 4, 5, 6, 7, 8, 9));
-  assert_int_equal(ir_print_dot(ctx, &str, 2, (quern_tensor *[]){z, big}, (const char *[]){"y\"", NULL}),
+  assert_int_equal(ir_print_graphviz(ctx, &str, 2, (quern_tensor *[]){z, big}, (const char *[]){"y\"", NULL}),
                    QUERN_STATUS_OK);
   static const char *const expected[] = {
       "digraph quern {\n",
@@ -357,7 +357,8 @@ static void no_memory(void **state) {
       struct base_str str;
       base_str_init(&str, &ctx->heap);
       fault_begin(&fault);
-      quern_status status = (dot ? ir_print_dot : ir_print)(ctx, &str, module.n_outputs, module.outputs, module.names);
+      quern_status status =
+          (dot ? ir_print_graphviz : ir_print)(ctx, &str, module.n_outputs, module.outputs, module.names);
       fault_end(&fault);
       EXPECT_FAULT(&fault, status);
       if (!fault.met && !dot) assert_string_equal(str.at, text);

@@ -119,11 +119,11 @@ static void test_closedness(void **state) {
   (void)state;
   struct parts p = make_parts();
   struct ir_graph *body = (struct ir_graph *)(uintptr_t)p.body, *twice = (struct ir_graph *)(uintptr_t)p.twice;
-  PLANT(p, body->results[1], ir_leaf(ctx, QUERN_DTYPE_I64, 0, NULL), "(input): stands in a closed sub-graph");
+  PLANT(p, body->results[1], ir_leaf(ctx, QUERN_DTYPE_I64, 0, NULL), "(input): stands in a closed subgraph");
   PLANT(p, body->results[1], ir_make(ctx, IR_STATE, 0, NULL, ATTRS(.name = "s", .dtype = QUERN_DTYPE_I64)),
-        "(state): stands in a closed sub-graph");
-  PLANT(p, twice->results[0], p.sum, "stands in a closed sub-graph");
-  PLANT(p, p.roots[0], p.body->params[1], "(param): stands outside a sub-graph");
+        "(state): stands in a closed subgraph");
+  PLANT(p, twice->results[0], p.sum, "stands in a closed subgraph");
+  PLANT(p, p.roots[0], p.body->params[1], "(param): stands outside a subgraph");
   quern_tensor *stray = ir_make(ctx, IR_PARAM, 0, NULL, ATTRS(.index = 5, .dtype = QUERN_DTYPE_I64));
   PLANT(p, body->results[1], stray, "(param): is no parameter of its graph");
   quern_tensor *like = ir_make(ctx, IR_PARAM, 0, NULL, ATTRS(.index = 1, .dtype = QUERN_DTYPE_I64));
@@ -148,7 +148,7 @@ static void test_graphs(void **state) {
   quern_context_free(other);
 }
 
-/* The depth counts both sub-graphs of a node. */
+/* The depth counts both subgraphs of a node. */
 static void test_depth_of_both(void **state) {
   (void)state;
   struct parts p = make_parts();

@@ -78,7 +78,7 @@ static inline struct made made_gemm(int64_t m, int64_t n, int64_t k) {
   kern_id mems[] = {kern_at(b, kern_mem(b, 0), kern_mul(b, i, I(b, k))), kern_at(b, kern_mem(b, 1), j0),
                     kern_at(b, kern_mem(b, 2), kern_add(b, kern_mul(b, i, I(b, n)), j0))};
   kern_id scalars[] = {left, I(b, k)};
-  kern_call(b, fn, 3, mems, 2, scalars);
+  kern_call_fn(b, fn, 3, mems, 2, scalars);
   kern_end(b);
   made_finish(&g);
   return g;

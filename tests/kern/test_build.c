@@ -183,7 +183,7 @@ static quern_status build_all(struct kern **kern) {
   kern_id values[] = {v, part};
   kern_store(b, l, I(b, 0), kern_tree(b, IR_SUM, 2, values));
   kern_store(b, l, I(b, 1), kern_extract(b, kern_join(b, kern_low(b, v), kern_high(b, v)), 1));
-  kern_call(b, fn, 1, &y, 1, &i);
+  kern_call_fn(b, fn, 1, &y, 1, &i);
   kern_idiv(b, i, 3);
   kern_end(b);
   QUERN_TRY(kern_finish(*kern, "all", NULL));

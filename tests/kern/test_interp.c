@@ -407,7 +407,7 @@ static void test_lanes(void **state) {
   }
 }
 
-/* Neighbours first: (1 + e) + (e + e) is 1 + e + 2 e in the order of pairs, and 1 when added one after another. */
+/* Neighbors first: (1 + e) + (e + e) is 1 + e + 2 e in the order of pairs, and 1 when added one after another. */
 static void test_fold(void **state) {
   (void)state;
   static const float in[8] = {1, 0x1p-24f, 0x1p-24f, 0x1p-24f, -1, 0, 0, -0x1p-24f};
@@ -420,11 +420,11 @@ static void test_fold(void **state) {
   kern_id x = kern_load(b, kern_mem(b, 0), I(b, 0), 8), y = kern_mem(b, 1);
   static const enum kern_op ops[] = {KERN_ADD, KERN_MUL, KERN_MAX, KERN_MIN};
   for (int i = 0; i < 4; i++) {
-    kern_id all = kern_fold(b, ops[i], x);
+    kern_id all = kern_hreduce(b, ops[i], x);
     kern_store(b, y, I(b, i), all);
   }
-  m.kern->phases[0].group = 1024;
-  kern_id wide = kern_lane(b, QUERN_DTYPE_I16, KERN_GROUP_LANES), sum = kern_fold(b, KERN_ADD, wide);
+  m.kern->phases[0].block_threads = 1024;
+  kern_id wide = kern_lane(b, QUERN_DTYPE_I16, KERN_BLOCK_LANES), sum = kern_hreduce(b, KERN_ADD, wide);
   kern_store(b, kern_mem(b, 2), I(b, 0), sum);
   made_finish(&m);
   EXPECT_OK(kern_verify(m.kern, NULL));
@@ -432,7 +432,7 @@ static void test_fold(void **state) {
   int16_t wraps;
   EXPECT_OK(kern_interp(m.kern, &(struct kern_launch){.mems = (void *[]){(void *)in, out, &wraps}}, 0));
   assert_true(out[0] == (1 + 0x1p-23f) + (-1 - 0x1p-24f) && out[1] == 0 && out[2] == 1 && out[3] == -1);
-  assert_int_equal(wraps, (int16_t)(uint16_t)((uint64_t)KERN_GROUP_LANES * (KERN_GROUP_LANES - 1) / 2));
+  assert_int_equal(wraps, (int16_t)(uint16_t)((uint64_t)KERN_BLOCK_LANES * (KERN_BLOCK_LANES - 1) / 2));
   kern_free(m.kern);
 }
 
@@ -451,9 +451,9 @@ static kern_id take_matrix(struct kern_builder *b, int mem, int which) {
   kern_id x[4];
   for (int i = 0; i < 4; i++)
     x[i] = kern_gather(b, kern_mem(b, mem), place_in_matrix(b, which, i % (which == RIGHT ? 2 : 4)));
-  if (which == RIGHT) return kern_weave(b, x[0], x[1]);
-  kern_id even = kern_weave(b, x[0], x[2]), odd = kern_weave(b, x[1], x[3]);
-  return kern_weave(b, even, odd);
+  if (which == RIGHT) return kern_interleave(b, x[0], x[1]);
+  kern_id even = kern_interleave(b, x[0], x[2]), odd = kern_interleave(b, x[1], x[3]);
+  return kern_interleave(b, even, odd);
 }
 
 /* sums + left right' of matrices whose numbers have more bits than count. */
@@ -465,12 +465,12 @@ static void test_mma(void **state) {
   for (int i = 0; i < 3; i++) kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_IN, counts[i]);
   kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 128);
   made_phase(&m, KERN_FIXED_TASKS(1));
-  m.kern->phases[0].group = 32;
+  m.kern->phases[0].block_threads = 32;
   struct kern_builder *b = &m.b;
   kern_id x = take_matrix(b, SUMS, SUMS), y = take_matrix(b, LEFT, LEFT), z = take_matrix(b, RIGHT, RIGHT);
   kern_id all = kern_mma(b, x, y, z);
   for (int i = 0; i < 4; i++)
-    kern_scatter_n(b, kern_mem(b, 3), place_in_matrix(b, SUMS, i), kern_pick(b, all, 4, i), KERN_NONE);
+    kern_scatter_n(b, kern_mem(b, 3), place_in_matrix(b, SUMS, i), kern_deinterleave(b, all, 4, i), KERN_NONE);
   made_finish(&m);
   EXPECT_OK(kern_verify(m.kern, NULL));
   for (int i = 0; i < 128; i++) {
@@ -497,13 +497,13 @@ static void test_mma_beside(void **state) {
   kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 16);
   kern_add_mem(m.kern, QUERN_DTYPE_F32, KERN_OUT, 32);
   made_phase(&m, KERN_FIXED_TASKS(1));
-  m.kern->phases[0].group = 32;
+  m.kern->phases[0].block_threads = 32;
   struct kern_builder *b = &m.b;
   kern_id x = kern_load(b, kern_mem(b, 0), I(b, 0), 8), y = kern_mem(b, 1), z = kern_mem(b, 2);
   kern_store(b, y, I(b, 0), kern_un(b, KERN_TF32, x));
   kern_store(b, y, I(b, 8), kern_un(b, KERN_EXP2, x));
   kern_id lane = kern_cast(b, kern_lane(b, QUERN_DTYPE_I32, 32), QUERN_DTYPE_F32);
-  kern_store(b, z, I(b, 0), kern_swap(b, lane, 6));
+  kern_store(b, z, I(b, 0), kern_shuffle_xor(b, lane, 6));
   made_finish(&m);
   EXPECT_OK(kern_verify(m.kern, NULL));
   EXPECT_OK(kern_interp(m.kern, &(struct kern_launch){.mems = (void *[]){(void *)in, out, swapped}}, 0));
@@ -668,7 +668,7 @@ static void test_scratch(void **state) {
   kern_id two = kern_local(b, QUERN_DTYPE_U8, 65); /* 64 .. 192 */
   kern_store(b, two, I(b, 0), kern_const_i(b, QUERN_DTYPE_U8, 1, 2));
   kern_end(b);
-  kern_call(b, fn, 1, &(kern_id){kern_at(b, out, I(b, 1))}, 0, NULL); /* 64 .. 192 */
+  kern_call_fn(b, fn, 1, &(kern_id){kern_at(b, out, I(b, 1))}, 0, NULL); /* 64 .. 192 */
   kern_store(b, out, I(b, 0), kern_load(b, one, I(b, 0), 1));
   made_finish(&m);
   EXPECT_OK(kern_verify(m.kern, NULL));

@@ -19,7 +19,7 @@ static double between(double lo, double hi) { return lo + (hi - lo) * ((double)(
 
 /* ---- judging ----------------------------------------------------------------------------------------------- */
 
-struct judge {
+struct check {
   const char *name;
   double worst, a, b, got; /* the largest error in units in the last place, and where */
   long double want;
@@ -38,7 +38,7 @@ static long double largest(quern_dtype dtype) {
 }
 
 /* Infinities, signs of zeros and NaN must be right, or at the edge of overflow be near the largest number. */
-static void judge(struct judge *j, quern_dtype dtype, double a, double b, double got, long double want) {
+static void check(struct check *j, quern_dtype dtype, double a, double b, double got, long double want) {
   long double error, edge = largest(dtype);
   if (isnan(want) || isnan(got)) {
     error = isnan(want) && isnan(got) ? 0 : (long double)INFINITY;
@@ -49,10 +49,10 @@ static void judge(struct judge *j, quern_dtype dtype, double a, double b, double
     bool same_sign = !signbit(want) == !signbit(got);
     error = same_sign ? fabsl(got - want) / unit(dtype, want) : (long double)INFINITY;
   }
-  if (error > (long double)j->worst) *j = (struct judge){j->name, (double)error, a, b, got, want};
+  if (error > (long double)j->worst) *j = (struct check){j->name, (double)error, a, b, got, want};
 }
 
-static void expect_within(const struct judge *j, double bound) {
+static void expect_within(const struct check *j, double bound) {
   if (j->worst <= bound) return;
   print_error("%s(%a, %a): got %a, want %La, off by %.3f units, allowed %.2f\n", j->name, j->a, j->b, j->got, j->want,
               j->worst, bound);
@@ -98,9 +98,9 @@ static void test_f32(void **state) {
   for (uint32_t i = 0; i < 256; i++) x[i << 12] = base_bits_float(i << 24); /* zeros, powers of two, infinities */
   for (size_t k = 0; k < BASE_COUNT(functions); k++) {
     const struct function *f = &functions[k];
-    struct judge j = {.name = ir_ops[f->op].name};
+    struct check j = {.name = ir_ops[f->op].name};
     apply32(f->op, count, x, y);
-    for (int64_t i = 0; i < count; i++) judge(&j, QUERN_DTYPE_F32, x[i], 0, y[i], (long double)f->narrow(x[i]));
+    for (int64_t i = 0; i < count; i++) check(&j, QUERN_DTYPE_F32, x[i], 0, y[i], (long double)f->narrow(x[i]));
     expect_within(&j, f->bound32);
     assert_true(j.worst > 0.4); /* something was compared */
   }
@@ -156,7 +156,7 @@ static void test_f64(void **state) {
   random_state = 2;
   for (size_t k = 0; k < BASE_COUNT(functions); k++) {
     const struct function *f = &functions[k];
-    struct judge j = {.name = ir_ops[f->op].name};
+    struct check j = {.name = ir_ops[f->op].name};
     for (int64_t i = 0; i < count; i++) {
       uint64_t bits = random_bits();
       if (i % 4 == 0) memcpy(&x[i], &bits, sizeof bits);
@@ -166,7 +166,7 @@ static void test_f64(void **state) {
     }
     memcpy(x, hard, sizeof hard);
     apply64(f->op, count, x, y);
-    for (int64_t i = 0; i < count; i++) judge(&j, QUERN_DTYPE_F64, x[i], 0, y[i], f->wide((long double)x[i]));
+    for (int64_t i = 0; i < count; i++) check(&j, QUERN_DTYPE_F64, x[i], 0, y[i], f->wide((long double)x[i]));
     expect_within(&j, f->bound64);
     assert_true(j.worst > 0.4);
   }
@@ -220,12 +220,12 @@ static void pairs(enum ir_op op, quern_dtype dtype, double bound, double (*narro
   random_state = 3;
   fill_pairs(dtype, a, b);
   math_run(op, dtype, 2, (quern_dtype[]){dtype, dtype}, (const void *[]){a, b}, y, PAIRS, LANES);
-  struct judge j = {.name = ir_ops[op].name};
+  struct check j = {.name = ir_ops[op].name};
   for (size_t i = 0; i < PAIRS; i++) {
     double u = base_load_float(dtype, a, i), v = base_load_float(dtype, b, i);
     long double want = wide != NULL ? wide((long double)u, (long double)v) : (long double)narrow(u, v);
     if (op == IR_MOD && dtype == QUERN_DTYPE_F32) want = (long double)(float)want;
-    judge(&j, dtype, u, v, base_load_float(dtype, y, i), want);
+    check(&j, dtype, u, v, base_load_float(dtype, y, i), want);
   }
   expect_within(&j, bound);
   free(a);
@@ -329,7 +329,7 @@ static void test_exp_below(void **state) {
   enum { N = 1 << 16 };
   static float x[N], y[N];
   struct kern *kern;
-  struct judge near = {.name = "exp_below"}, far = {.name = "exp_below"};
+  struct check near = {.name = "exp_below"}, far = {.name = "exp_below"};
   for (uint32_t i = 0; i < N; i++) {
     uint32_t bits = UINT32_C(0x80000000) | i << 15 | (uint32_t)(random_bits() & 0x7fff); /* all exponents, NaN too */
     memcpy(&x[i], &bits, sizeof bits);
@@ -349,7 +349,7 @@ static void test_exp_below(void **state) {
   kern_free(kern);
   for (int i = 0; i < N; i++) {
     if (x[i] > -87 || isnan(x[i]))
-      judge(x[i] < -20 ? &far : &near, QUERN_DTYPE_F32, x[i], 0, y[i], expl(x[i]));
+      check(x[i] < -20 ? &far : &near, QUERN_DTYPE_F32, x[i], 0, y[i], expl(x[i]));
     else
       assert_true(y[i] >= 0 && y[i] <= 2 * FLT_MIN && (x[i] > -88 || y[i] == 0));
   }

@@ -1,6 +1,6 @@
 /* tests/kern/test_math_ops.c -- every elementwise op on every dtype it admits: kern_math against the evaluator
 ** Bits are equal, but for functions that round (test_math.c has their bounds): of 8 and 16 bits the result is the
-** evaluator's or its neighbour, and rarely the latter.
+** evaluator's or its neighbor, and rarely the latter.
 */
 #include <math.h>
 
@@ -77,7 +77,7 @@ static int64_t place(quern_dtype dtype, const void *data, size_t i) {
   return raw & sign ? -1 - (int64_t)(raw & (sign - 1)) : (int64_t)raw;
 }
 
-/* How many elements are not the same but neighbours; anything else fails. */
+/* How many elements are not the same but neighbors; anything else fails. */
 static size_t compare(enum ir_op op, quern_dtype dtype, size_t count, const void *got, const void *want) {
   size_t size = base_dtypes[dtype].size, near = 0;
   bool is_float = base_dtype_is(dtype, BASE_FLOAT), narrow = size < 4;
@@ -100,7 +100,7 @@ static size_t compare(enum ir_op op, quern_dtype dtype, size_t count, const void
   return near;
 }
 
-/* Both ways; the number of neighbours. */
+/* Both ways; the number of neighbors. */
 static size_t check(enum ir_op op, quern_dtype dtype, int n, const quern_dtype *src, const void *const *data,
                     int64_t count) {
   quern_tensor *leaves[3];

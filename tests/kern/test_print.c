@@ -47,7 +47,7 @@ static struct made made_all(void) {
   kern_table(b, kern_const_i(b, QUERN_DTYPE_I32, 1, -7), QUERN_DTYPE_I8,
              (uint64_t[]){0, 255, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
   kern_gather(b, y, kern_imod(b, kern_lane(b, QUERN_DTYPE_I64, 4), 5));
-  kern_call(b, fn, 1, &(kern_id){kern_at(b, y, t)}, 1, &zero);
+  kern_call_fn(b, fn, 1, &(kern_id){kern_at(b, y, t)}, 1, &zero);
   made_phase(&m, KERN_FIXED_TASKS(8));
   kern_id task = kern_task(b), scalar = kern_scalar(b, 0), yes = kern_const_i(b, QUERN_DTYPE_BOOL, 1, 1);
   kern_cast(b, kern_splat(b, kern_select(b, yes, scalar, task), 2), QUERN_DTYPE_BF16);

@@ -84,8 +84,8 @@ static const struct wrong wrongs[] = {
     {INST(SCATTER, F32, 0, 1, M_OUT, LX, FX8, NO), "not as many lanes as indices"},
     {INST(SCATTER, F32, 0, 1, M_OUT, LX, FX, FX), "argument 3 is not a bool an index"},
     {INST(SCATTER, F64, 0, 1, M_OUT, LX, FX, MASK), "the dtype is not the value's"},
-    {INST(PICK, F64, 8, 0, FX, NO, NO, NO), "not picked of argument 0's"},
-    {INST(PICK, F32, 8, 2, FX, NO, NO, NO), "no such lane"},
+    {INST(DEINTERLEAVE, F64, 8, 0, FX, NO, NO, NO), "not picked of argument 0's"},
+    {INST(DEINTERLEAVE, F32, 8, 2, FX, NO, NO, NO), "no such lane"},
     {INST(FOR, I64, 1, 0, ZERO, ONE, NO, NO), "the step is not above 0"},
     {INST(FOR, I64, 1, 1, ZERO, ONE, NO, NO), "1 blocks are still open"},
     {INST(FOR, I32, 1, 1, ZERO, ONE, NO, NO), "its type is i64"},
@@ -109,9 +109,9 @@ static const struct wrong wrongs[] = {
     {INST(LOW, F32, 16, 0, FX, NO, NO, NO), "not half the lanes"},
     {INST(HIGH, F64, 8, 0, FX, NO, NO, NO), "the dtype is not that of argument 0"},
     {INST(JOIN, F32, 32, 0, FX, FX8, NO, NO), "not the lanes of both"},
-    {INST(FOLD, F32, 16, KERN_ADD, FX, NO, NO, NO), "not that of a lane"},
-    {INST(FOLD, F64, 1, KERN_ADD, FX, NO, NO, NO), "not that of a lane"},
-    {INST(FOLD, F32, 1, KERN_SUB, FX, NO, NO, NO), "no such op"},
+    {INST(HREDUCE, F32, 16, KERN_ADD, FX, NO, NO, NO), "not that of a lane"},
+    {INST(HREDUCE, F64, 1, KERN_ADD, FX, NO, NO, NO), "not that of a lane"},
+    {INST(HREDUCE, F32, 1, KERN_SUB, FX, NO, NO, NO), "no such op"},
     {INST(JOIN, F64, 32, 0, FX, FX, NO, NO), "the dtypes differ"},
     {INST(SHUFFLE, F32, 4, 0, FX, FX8, NO, NO), "the types differ"},
     {INST(SHUFFLE, F32, 4, 0, FX, FX, NO, NO), "outside the pool"},
@@ -119,9 +119,9 @@ static const struct wrong wrongs[] = {
     {INST(TABLE, F32, 16, 0, FX, NO, NO, NO), "argument 0 is not i32"},
     {INST(TABLE, F32, 8, 0, IX, NO, NO, NO), "its lanes are not those of argument 0"},
     {INST(TABLE, F32, 16, 0, IX, NO, NO, NO), "its entries are outside the pool"},
-    {INST(WEAVE, F32, 16, 0, FX, FX, NO, NO), "not the lanes of both"},
-    {INST(WEAVE, F32, 32, 0, FX, IX, NO, NO), "the dtypes differ"},
-    {INST(SWAP, F32, 16, 1, FX, NO, NO, NO), "not a lane a thread of a group of warps"},
+    {INST(INTERLEAVE, F32, 16, 0, FX, FX, NO, NO), "not the lanes of both"},
+    {INST(INTERLEAVE, F32, 32, 0, FX, IX, NO, NO), "the dtypes differ"},
+    {INST(SHUFFLE_XOR, F32, 16, 1, FX, NO, NO, NO), "not one lane per thread of a block of whole warps"},
     {INST(TF32, F64, 1, 0, D, NO, NO, NO), "argument 0 is not f32"},
     {INST(EXP2, I32, 16, 0, IX, NO, NO, NO), "exp2 is not for i32"},
     {INST(MMA, F32, 16, 0, FX, FX, FX, NO), "4, 4 and 2 lanes"},
@@ -206,8 +206,8 @@ static void test_kernels(void **state) {
   PLANT(k, k->phases[0].fn, 0, "the memories and scalars of phase 0");
   PLANT(k, k->phases[0].tasks.div, 0, "tasks of scalar -1");
   PLANT(k, k->phases[0].tasks.scalar, 0, "tasks of scalar 0");
-  PLANT(k, k->phases[0].group, 48, "groups of 48 threads");
-  PLANT(k, k->phases[0].group, 2048, "groups of 2048 threads");
+  PLANT(k, k->phases[0].block_threads, 48, "blocks of 48 threads");
+  PLANT(k, k->phases[0].block_threads, 2048, "blocks of 2048 threads");
   PLANT(k, k->n_phases, KERN_MAX_PHASES + 1, "phases");
   PLANT(k, k->n_mems, KERN_MAX_MEMS + 1, "memories");
   struct kern_fn *fn = k->fns.at[0], *phase = k->fns.at[1];
@@ -543,8 +543,8 @@ static void test_calls(void **state) {
     kern_store(&f, l, i, kern_const_f(&f, QUERN_DTYPE_F32, 1, 0));
     kern_end(&f);
     made_phase(&m, KERN_FIXED_TASKS(1));
-    kern_call(b, fn, 0, NULL, 1, &(kern_id){I(b, 3)});
-    kern_call(b, fn, 0, NULL, 1, &(kern_id){I(b, count)});
+    kern_call_fn(b, fn, 0, NULL, 1, &(kern_id){I(b, 3)});
+    kern_call_fn(b, fn, 0, NULL, 1, &(kern_id){I(b, count)});
     made_finish(&m);
     expect_bounds(m, count == 16, 0);
   }

@@ -126,7 +126,7 @@ static void test_sound(void **state) {
   assert_true(accepted > fine / 2 && apart > no_race / 2 && fine > 3000 && no_race > 500);
 }
 
-/* The tasks that kern_find_first says the first n rows need write all of these rows that any task writes. */
+/* The tasks that kern_find_batch_tasks says the first n rows need write all of these rows that any task writes. */
 static void test_first(void **state) {
   (void)state;
   enum { ROWS = 6, FIRSTS = 10000 };
@@ -141,15 +141,15 @@ static void test_first(void **state) {
     m.kern->n_scalars = 1;
     made_phase(&m, KERN_FIXED_TASKS(tasks));
     random_body(&m.b, kern_mem(&m.b, 0));
-    EXPECT_OK(kern_find_first(m.kern, ROWS));
+    EXPECT_OK(kern_find_batch_tasks(m.kern, ROWS));
     made_finish(&m);
     struct kern_phase whole = m.kern->phases[0];
     struct kern_launch launch = {.mems = (void *[]){all}, .scalars = &rows};
-    m.kern->phases[0].first = (struct kern_first){0};
+    m.kern->phases[0].batch_tasks = (struct kern_batch_tasks){0};
     memset(all, 0, sizeof all);
     bool inside = kern_interp(m.kern, &launch, 0) == QUERN_STATUS_OK;
     m.kern->phases[0] = whole;
-    for (rows = 0; rows <= ROWS && inside && whole.first.div > 0; rows++) {
+    for (rows = 0; rows <= ROWS && inside && whole.batch_tasks.div > 0; rows++) {
       int64_t count = kern_task_count(&whole, &rows);
       cut += count < tasks;
       launch.mems = (void *[]){some};

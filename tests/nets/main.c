@@ -66,7 +66,7 @@ static quern_status make(struct made *m, const struct which *w) {
   else
     nets_model(&m->net, m->model, (int)w->number, w->small);
   QUERN_TRY(quern_context_check(m->ctx));
-  if (m->net.loss == NULL) return QUERN_STATUS_INVALID; /* the model has no such name: the last error says so */
+  if (m->net.loss == NULL) return QUERN_STATUS_INVALID; /* the model has no such name: the last error reports it */
   low.low = w->low;
   quern_tensor *outputs[] = {m->net.loss, m->net.out};
   if (w->low != QUERN_DTYPE_F32) QUERN_TRY(quern_autocast(m->model, 2, outputs, outputs, &low));
@@ -277,23 +277,23 @@ static double largest(const quern_tensor *t, const void *a) {
 
 /* What an output is compared with: the evaluator's; in bf16 also that of the network in f32, else NULL; and how far the evaluator's
 ** moves when what goes in moves by what rounding does, or NULL. */
-struct judge {
+struct check {
   void *const *want, *const *exact;
   const double *moved;
 };
 
 /* Differences may be a part of the largest value of a tensor, and of all together, since some gradients are 0 but for rounding; in
-** bf16 also what the network itself loses to f32, which is much where few values are normalised. */
-static quern_status compare(const struct run *r, const struct judge *judge, void *const *got) {
+** bf16 also what the network itself loses to f32, which is much where few values are normalized. */
+static quern_status compare(const struct run *r, const struct check *check, void *const *got) {
   const double bound = 2e-4, share = 0.05, lost = 3;
   double all = 0;
-  for (size_t i = 0; i < r->outputs.n; i++) all = fmax(all, largest(r->outputs.at[i], judge->want[i]));
+  for (size_t i = 0; i < r->outputs.n; i++) all = fmax(all, largest(r->outputs.at[i], check->want[i]));
   for (size_t i = 0; i < r->outputs.n; i++) {
     const quern_tensor *t = r->outputs.at[i];
-    double most = bound * (largest(t, judge->want[i]) + share * all + 1e-6);
-    double worst = difference(t, judge->want[i], got[i]);
-    if (judge->exact != NULL) most += lost * difference(t, judge->want[i], judge->exact[i]) + (0.01 / bound) * most;
-    if (judge->moved != NULL) most += judge->moved[i];
+    double most = bound * (largest(t, check->want[i]) + share * all + 1e-6);
+    double worst = difference(t, check->want[i], got[i]);
+    if (check->exact != NULL) most += lost * difference(t, check->want[i], check->exact[i]) + (0.01 / bound) * most;
+    if (check->moved != NULL) most += check->moved[i];
     QUERN_CHECK(worst <= most, INTERNAL, "output %zu (%s, %lld elements) differs by %g, more than %g", i,
                 ir_ops[t->node->op].name, (long long)ir_count(t), worst, most);
   }
@@ -338,28 +338,28 @@ static quern_status evaluate_moved(struct run *r, uint64_t way, double by, void 
 
 /* How far results move with their inputs, at most of a few times: where a unit of an activation like relu is at its corner, or
 ** much cancels, rounding in another place does as much. */
-static quern_status find_moved(struct run *r, struct judge *judge) {
+static quern_status find_moved(struct run *r, struct check *check) {
   enum { WAYS = 4 };
   /* A unit in the last place of bf16; in f32 what a sum of thousands of terms in another order may change. */
-  const double by = judge->exact != NULL ? 1.0 / 256 : 1.0 / (1 << 18);
+  const double by = check->exact != NULL ? 1.0 / 256 : 1.0 / (1 << 18);
   double *moved = base_arena_alloc(r->arena, (r->outputs.n + 1) * sizeof *moved); /* zero */
   void **values = alloc_values(r);
   if (moved == NULL || values == NULL) return QUERN_STATUS_MEMORY;
   for (uint64_t way = 0; way < WAYS; way++) {
     QUERN_TRY(evaluate_moved(r, way, by, values));
     for (size_t i = 0; i < r->outputs.n; i++)
-      moved[i] = fmax(moved[i], difference(r->outputs.at[i], judge->want[i], values[i]));
+      moved[i] = fmax(moved[i], difference(r->outputs.at[i], check->want[i], values[i]));
   }
-  judge->moved = moved;
+  check->moved = moved;
   return QUERN_STATUS_OK;
 }
 
 /* A network whose results are too far away is asked how far they move by themselves. */
-static quern_status judge_values(struct run *r, struct judge *judge, void *const *got) {
-  quern_status status = compare(r, judge, got);
-  if (status == QUERN_STATUS_OK || judge->moved != NULL) return status;
-  QUERN_TRY(find_moved(r, judge));
-  return compare(r, judge, got);
+static quern_status check_values(struct run *r, struct check *check, void *const *got) {
+  quern_status status = compare(r, check, got);
+  if (status == QUERN_STATUS_OK || check->moved != NULL) return status;
+  QUERN_TRY(find_moved(r, check));
+  return compare(r, check, got);
 }
 
 static void run_fini(struct run *r) {
@@ -373,12 +373,12 @@ static void run_fini(struct run *r) {
 static quern_status run_targets(struct sweep *s, struct run *r, const struct which *w, void *const *exact) {
   void **want;
   QUERN_TRY(evaluate(r, w, &want));
-  struct judge judge = {.want = want, .exact = exact};
+  struct check check = {.want = want, .exact = exact};
   void **got = alloc_values(r);
   if (got == NULL) return QUERN_STATUS_MEMORY;
   for (int i = 0; i < s->n_targets; i++) {
     quern_status status = run_program(r, s->device, s->targets[i], got);
-    if (status == QUERN_STATUS_OK) status = judge_values(r, &judge, got);
+    if (status == QUERN_STATUS_OK) status = check_values(r, &check, got);
     report(s, w, r->m->net.text, s->targets[i], status);
   }
   return QUERN_STATUS_OK;

@@ -67,7 +67,7 @@ static void drop(struct gen *g) {
 
 static int spatial(const struct gen *g) { return rank(g) - 2; }
 
-/* Training needs two values a channel; of few ones rounding is enlarged too much to be judged. */
+/* Training needs two values per channel; of few ones rounding is enlarged too much for a comparison. */
 static void norm_batch(struct gen *g) {
   if (quern_tensor_count(g->x) < (g->small ? 6 : 2) * dim(g, 1)) return;
   g->x = quern_nn_batch_norm(next(g), g->x, NULL);
@@ -148,7 +148,7 @@ static void pool(struct gen *g) {
   note(g, greatest ? " max_pool" : " avg_pool");
 }
 
-/* Nearest neighbours, by a broadcast and a reshape. */
+/* Nearest neighbors, by a broadcast and a reshape. */
 static void upsample(struct gen *g) {
   if (spatial(g) != 2 || dim(g, 2) > (g->small ? 5 : 48)) return;
   int64_t b = dim(g, 0), c = dim(g, 1), h = dim(g, 2), w = dim(g, 3);

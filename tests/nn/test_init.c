@@ -194,7 +194,7 @@ static void ends(void **state) {
 }
 
 /* Parameters of one shape begin by one program, found again. */
-static void realised(void **state) {
+static void realized(void **state) {
   (void)state;
   open_model(QUERN_DTYPE_F32, 2);
   quern_scope *root = quern_model_scope(model);
@@ -223,6 +223,6 @@ static void realised(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      INIT(distributions), INIT(truncated_quantiles), INIT(orthogonal), INIT(dependence), INIT(ends), INIT(realised)};
+      INIT(distributions), INIT(truncated_quantiles), INIT(orthogonal), INIT(dependence), INIT(ends), INIT(realized)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

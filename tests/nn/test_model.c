@@ -76,7 +76,7 @@ static void conflicts(void **state) {
   EXPECT_ERROR(quern_context_check(ctx), INVALID, "fc.weight is a parameter already");
   assert_true(quern_tensor_is_poison(quern_scope_buffer(fc, "mean", QUERN_DTYPE_F64, QUERN_LIST(3), 0)));
   EXPECT_ERROR(quern_context_check(ctx), SHAPE, "fc.mean is f32(3,) already, asked for again as f64(3,)");
-  /* A layer says where, too. */
+  /* A layer shows where, too. */
   assert_true(quern_tensor_is_poison(quern_nn_linear(fc, F32(2, 5), 4, NULL)));
   EXPECT_ERROR(quern_context_check(ctx), SHAPE, "nn_linear: in fc: scope_parameter: fc.weight is f32(4, 3) already");
   assert_true(quern_tensor_is_poison(quern_nn_batch_norm(fc, F32(2, 4), NULL)));
@@ -288,7 +288,7 @@ static quern_status build_all(void) {
   return status;
 }
 
-/* Whatever allocation fails, the error is told and nothing is lost. */
+/* Whatever allocation fails, the error is reported and nothing is lost. */
 static void faults(void **state) {
   (void)state;
   struct fault fault = {0};

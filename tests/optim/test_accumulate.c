@@ -513,7 +513,7 @@ static void wrong(void **state) {
   quern_tensor *inputs[] = {quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(6, 4)),
                             quern_input(ctx, "y", QUERN_DTYPE_F32, QUERN_LIST(6, 4))};
   EXPECT_ERROR(quern_step_accumulate(&step, model, 4, 2, inputs, mlp_loss, NULL, NULL, NULL), SHAPE,
-               "input 0 is f32(6, 4); its first axis must be a multiple of the 4 parts");
+               "input 0 is f32(6, 4); its first axis must be a multiple of the 4 micro-batches");
   EXPECT_ERROR(quern_step_accumulate(&step, model, 2, 2, inputs, no_loss, NULL, NULL, NULL), INVALID,
                "the loss is the result of a call that failed");
   EXPECT_ERROR(quern_step_accumulate(&step, model, 2, 2, inputs, no_parameters, NULL, NULL, NULL), INVALID,

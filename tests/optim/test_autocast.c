@@ -358,7 +358,7 @@ static void set_states(const struct run *r) {
   }
 }
 
-/* A batch that can be learnt: the next token is 5 t + 3 mod V. */
+/* A batch that can be learned: the next token is 5 t + 3 mod V. */
 static void fill_tokens(uint64_t seed, int32_t tokens[B * T], int32_t labels[B * T]) {
   for (int b = 0; b < B; b++) {
     int32_t t = (int32_t)(base_hash_u64(seed + 1, (uint64_t)b) % V);

@@ -1,4 +1,4 @@
-/* tests/optim/test_step.c -- optimisers against PyTorch's figures; groups, clipping, averages, the scaler, wrong calls
+/* tests/optim/test_step.c -- optimizers against PyTorch's figures; groups, clipping, averages, the scaler, wrong calls
 ** oracle.txt is made by tests/oracle/make_optim.py.
 */
 #include <math.h>
@@ -257,7 +257,7 @@ static void wrong(void **state) {
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "the list of 2 groups is null");
   o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
   o.kind = (quern_optim_kind)9;
-  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "no optimiser number 9");
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "no optimizer number 9");
   o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
   o.size = 3;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "options of size 3");

@@ -77,7 +77,7 @@ def round_to(dtype, x):
 
 
 def ulp(dtype, x):
-    """The distance between neighbours near x, for finite x."""
+    """The distance between neighbors near x, for finite x."""
     fraction, exponent, _ = FLOATS[dtype]
     _, e = np.frexp(np.abs(x))
     return np.ldexp(1.0, np.maximum(e - 1, 2 - 2 ** (exponent - 1)) - fraction)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""make_nn.py > tests/nn/oracle.txt -- layers as PyTorch computes and initialises them, in f64, for tests/nn/test_layers.c.
+"""make_nn.py > tests/nn/oracle.txt -- layers as PyTorch computes and initializes them, in f64, for tests/nn/test_layers.c.
 
 Needs PyTorch (Debian: python3-torch). Each case is a module with numbers of its own, called once; what follows is text:
   case NAME train|eval

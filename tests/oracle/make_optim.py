@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/oracle/make_optim.py -- what PyTorch's optimisers do with a small problem, as lines for tests/optim.
+"""tests/oracle/make_optim.py -- what PyTorch's optimizers do with a small problem, as lines for tests/optim.
 
     python3 tests/oracle/make_optim.py > tests/optim/oracle.txt
 

@@ -1,7 +1,7 @@
 """References of primitives, views, indexing, reductions and contraction, by their definitions.
 
 A reference takes a case and gives what its results should be: floats as float64 or wider and not yet rounded, integers and
-bools in their types, Sum for results judged against the sum of |terms|, Within for those with a bound of their own.
+bools in their types, Sum for results compared with the sum of |terms|, Within for those with a bound of their own.
 """
 import collections
 import itertools
@@ -250,8 +250,8 @@ def window(c):
     return y
 
 
-@op("fold")
-def fold(c):
+@op("col2im")
+def col2im(c):
     x, shape, axes = c.x[0], c.ints("shape"), c.ints("axes")
     size = x.shape[x.ndim - len(axes):]
 

@@ -139,7 +139,7 @@ for name, f in {"glu": lambda a, b: a * sigmoid(b), "swiglu": lambda a, b: silu(
 # ---- norms
 
 
-def normalised(x, axes, eps):
+def normalized(x, axes, eps):
     m = x.mean(axis=axes, keepdims=True)
     return (x - m) / np.sqrt(((x - m) ** 2).mean(axis=axes, keepdims=True) + eps)
 
@@ -160,7 +160,7 @@ def channels(x):
 @op("layer_norm", kind="compound", factor=4)
 def layer_norm(c):
     x, n = c.x[0].astype(wide), c.int("n", 1)
-    return affine(c, normalised(x, tuple(range(x.ndim - n, x.ndim)), c.real("eps", 1e-5)))
+    return affine(c, normalized(x, tuple(range(x.ndim - n, x.ndim)), c.real("eps", 1e-5)))
 
 
 @op("rms_norm", kind="compound", factor=2)
@@ -178,14 +178,14 @@ def batch_norm(c):
     if not c.flag("train"):
         return affine(c, (x - c.x[3].reshape(s)) / np.sqrt(c.x[4].reshape(s) + eps), s)
     running = [(1 - momentum) * c.x[3] + momentum * x.mean(axis=axes), (1 - momentum) * c.x[4] + momentum * x.var(axis=axes, ddof=1)]
-    return [affine(c, normalised(x, axes, eps), s)] + running
+    return [affine(c, normalized(x, axes, eps), s)] + running
 
 
 @op("group_norm", "instance_norm", kind="compound", factor=4)
 def group_norm(c):
     x = c.x[0].astype(wide)
     groups = x.shape[1] if c.op == "instance_norm" else c.int("groups", 1)
-    y = normalised(x.reshape(x.shape[0], groups, -1), (2,), c.real("eps", 1e-5))
+    y = normalized(x.reshape(x.shape[0], groups, -1), (2,), c.real("eps", 1e-5))
     return affine(c, y.reshape(x.shape), channels(x))
 
 
@@ -406,7 +406,7 @@ def reduction(c, loss, weight=None):
     return loss.sum() if how == "sum" else loss.sum() / (loss.size if weight is None else weight)
 
 
-def labelled(c, log_p, labels):
+def labeled(c, log_p, labels):
     """Minus the logarithm at the labels, those to ignore left out, smoothed."""
     classes, smoothing = log_p.shape[-1], c.real("smoothing", 0)
     counts = labels != c.int("ignore") if "ignore" in c.keys else np.ones(labels.shape, bool)
@@ -415,14 +415,14 @@ def labelled(c, log_p, labels):
     return reduction(c, np.where(counts, loss, 0), counts.sum())
 
 
-op("cross_entropy", kind="compound")(lambda c: labelled(c, log_softmax(c.x[0], -1), c.x[1]))
-op("nll_loss", kind="compound")(lambda c: labelled(c, c.x[0].astype(wide), c.x[1]))
+op("cross_entropy", kind="compound")(lambda c: labeled(c, log_softmax(c.x[0], -1), c.x[1]))
+op("nll_loss", kind="compound")(lambda c: labeled(c, c.x[0].astype(wide), c.x[1]))
 
 
 @op("linear_cross_entropy", kind="compound", factor=2)
 def linear_cross_entropy(c):
     logits = np.einsum("...i,oi->...o", c.x[0].astype(wide), c.x[1].astype(wide))
-    return labelled(c, log_softmax(logits, -1), c.x[2])
+    return labeled(c, log_softmax(logits, -1), c.x[2])
 
 
 def bce(x, t):

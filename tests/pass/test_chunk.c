@@ -124,7 +124,7 @@ static void test_all(void **state) {
   }
 }
 
-/* Operands that were rounded to a low dtype and cast up again: the loop is given what they were before, and casts in each turn. */
+/* Operands that were rounded to a low dtype and cast up again: the loop is given what they were before, and casts in each iteration. */
 static void test_casts(void **state) {
   (void)state;
   enum { ROWS = 150 };
@@ -251,7 +251,7 @@ static const quern_tensor *capture_of(size_t n, quern_tensor *const *roots, int 
   return found;
 }
 
-static const struct base_target library = {.name = "gpu", .gpu = true, .libraries = BASE_LIBRARY_BLAS};
+static const struct base_target library = {.name = "gpu", .gpu = true, .capabilities = BASE_LIBRARY_BLAS};
 
 /* The gradient of logits is rounded in a turn as it is without a loop, where autocast says so. On a GPU the loop is given
 ** the low operands, and logits of such are rounded, too; where a library computes them they have more columns. */

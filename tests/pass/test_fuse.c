@@ -380,7 +380,7 @@ static void test_claimed(void **state) {
   make_inputs();
   quern_tensor *y = quern_mul(quern_softmax(quern_add(in.x, in.y), -1), in.y);
   struct pass_graph graph = {ctx, 1, &y};
-  struct pass_options options = {.claims = claims_softmax};
+  struct pass_options options = {.supports = claims_softmax};
   struct pass_report reports[PASS_COUNT];
   struct pass_groups groups;
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
@@ -388,7 +388,7 @@ static void test_claimed(void **state) {
   EXPECT_OK(pass_fuse(&groups, &graph, &options));
   EXPECT_OK(pass_groups_verify(&groups, &graph));
   struct pass_counts counts = pass_test_count(&groups);
-  assert_int_equal(counts.kinds[PASS_KIND_CLAIM], 1);
+  assert_int_equal(counts.kinds[PASS_KIND_COMPOSITE], 1);
   assert_int_equal(counts.kinds[PASS_KIND_MAP], 2);
   expect_values(&groups, &graph);
   pass_groups_fini(&groups);
@@ -510,7 +510,7 @@ static void test_other_rows(void **state) {
 
 static size_t count_crosses(const struct pass_groups *groups) {
   size_t n = 0;
-  for (size_t i = 0; i < groups->groups.n; i++) n += groups->groups.at[i]->n_crosses;
+  for (size_t i = 0; i < groups->groups.n; i++) n += groups->groups.at[i]->n_column_reductions;
   return n;
 }
 

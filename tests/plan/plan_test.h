@@ -55,7 +55,7 @@ static inline void problem_close(void) { base_arena_fini(&plan_arena); }
 
 static inline quern_tensor *problem_param(int64_t bytes) { return p.params[p.options.n_params++] = fake_tensor(bytes); }
 
-static inline quern_tensor *problem_leaf(enum plan_place place, int64_t at, int64_t bytes) {
+static inline quern_tensor *problem_leaf(enum plan_memory_kind place, int64_t at, int64_t bytes) {
   struct plan_leaf leaf = {fake_tensor(bytes), place, at};
   p.leaves[p.options.n_leaves++] = leaf;
   return leaf.tensor;
@@ -103,7 +103,7 @@ static inline struct fake *in_place(struct fake *f, int in) {
 
 /* All ins and outs of the same size may share memory. */
 static inline struct fake *one_spot(struct fake *f) {
-  for (int i = 0; i < f->kern.n_mems; i++) f->kern.mems[i].spot = f->kern.mems[i].role == KERN_WORK ? 0 : 1;
+  for (int i = 0; i < f->kern.n_mems; i++) f->kern.mems[i].in_place_class = f->kern.mems[i].role == KERN_WORK ? 0 : 1;
   return f;
 }
 
@@ -128,11 +128,11 @@ enum { MACHINE_SLOTS = 1 << 16 };
 static const quern_tensor *machine[PLAN_RESULT + 1][MACHINE_SLOTS]; /* params and results have 256 slots each */
 
 static inline const quern_tensor **slots_of(const struct plan_buffer *b, int64_t *n) {
-  bool numbered = b->place == PLAN_PARAM || b->place == PLAN_RESULT;
+  bool numbered = b->memory == PLAN_PARAM || b->memory == PLAN_RESULT;
   int64_t at = numbered ? b->at * 256 : b->at / 64;
   *n = (b->bytes + 63) / 64;
   assert_true(at + *n <= MACHINE_SLOTS && (!numbered || *n <= 256));
-  return &machine[b->place][at];
+  return &machine[b->memory][at];
 }
 
 /* Views have the tags of what they view. */
@@ -160,7 +160,7 @@ static inline void machine_run(void) {
   for (size_t i = 0; i < p.options.n_params; i++) put(&plan->buffers[plan->params[i]], p.params[i]);
   for (size_t i = 0; i < p.options.n_leaves; i++) {
     struct plan_buffer b = {
-        .place = p.leaves[i].place, .at = p.leaves[i].at, .bytes = (int64_t)ir_bytes(p.leaves[i].tensor)};
+        .memory = p.leaves[i].memory, .at = p.leaves[i].at, .bytes = (int64_t)ir_bytes(p.leaves[i].tensor)};
     put(&b, p.leaves[i].tensor);
   }
   for (size_t i = 0; i < plan->n_steps; i++) {
@@ -181,7 +181,7 @@ static inline void machine_run(void) {
     for (int k = 0; k < n_outs; k++) put(&plan->buffers[step->buffers[n_ins + k]], step->group->outs[k].tensor);
   }
   for (size_t i = 0; i < p.options.n_results; i++) {
-    assert_true(plan->buffers[plan->results[i]].place == PLAN_RESULT);
+    assert_true(plan->buffers[plan->results[i]].memory == PLAN_RESULT);
     expect(&plan->buffers[plan->results[i]], origin(p.results[i]));
   }
   for (size_t i = 0; i < p.options.n_leaves; i++) {
@@ -189,7 +189,7 @@ static inline void machine_run(void) {
     for (size_t k = 0; k < p.options.n_updates; k++)
       if (p.updates[k].state == p.leaves[i].tensor) tag = origin(p.updates[k].value);
     struct plan_buffer b = {
-        .place = p.leaves[i].place, .at = p.leaves[i].at, .bytes = (int64_t)ir_bytes(p.leaves[i].tensor)};
+        .memory = p.leaves[i].memory, .at = p.leaves[i].at, .bytes = (int64_t)ir_bytes(p.leaves[i].tensor)};
     expect(&b, tag);
   }
 }
@@ -204,7 +204,7 @@ static inline void expect_plan(void) {
 /* Steps that compute again what was there. */
 static inline int count_again(void) {
   int n = 0;
-  for (size_t i = 0; i < plan->n_steps; i++) n += plan->steps[i].recomputed;
+  for (size_t i = 0; i < plan->n_steps; i++) n += plan->steps[i].rematerialized;
   return n;
 }
 

@@ -160,7 +160,7 @@ static void carries(void **state) {
   EXPECT_OK(problem_plan());
   EXPECT_OK(plan_verify(plan, &ctx->heap));
   assert_true(plan->in_place[0] && !plan->in_place[1] && plan->in_place[2] && !plan->in_place[3] && !plan->in_place[4]);
-  assert_true(plan->buffers[plan->results[0]].place == PLAN_PARAM && plan->buffers[plan->results[0]].at == 0);
+  assert_true(plan->buffers[plan->results[0]].memory == PLAN_PARAM && plan->buffers[plan->results[0]].at == 0);
   assert_int_equal(count_copies(), 2);
   problem_close();
 }

@@ -47,7 +47,7 @@ static void a_training_step_fits_less(void **state) {
     assert_true(count_again() > 0);
     /* the cheap insides are computed again, not the costly rest */
     for (size_t i = 0; i < plan->n_steps; i++)
-      if (plan->steps[i].recomputed && percent >= 60) assert_true(p.steps[plan->steps[i].kernel].seconds < 1e-5);
+      if (plan->steps[i].rematerialized && percent >= 60) assert_true(p.steps[plan->steps[i].kernel].seconds < 1e-5);
   }
   problem_close();
 }
@@ -178,7 +178,7 @@ static void needless_repetitions_are_taken_back(void **state) {
   assert_true(plan->memory.arena <= p.options.limit);
   assert_int_equal(count_again(), 1);
   for (size_t i = 0; i < plan->n_steps; i++)
-    if (plan->steps[i].recomputed) assert_int_equal(plan->steps[i].kernel, 0);
+    if (plan->steps[i].rematerialized) assert_int_equal(plan->steps[i].kernel, 0);
   problem_close();
 }
 

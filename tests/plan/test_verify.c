@@ -59,7 +59,7 @@ static void states_are_checked(void **state) {
   (void)state;
   open_plan();
   for (size_t i = 0; i < plan->n_buffers; i++)
-    if (plan->buffers[i].place == PLAN_STATE && plan->buffers[i].first < 0) plan->buffers[i].last = (int)plan->n_steps;
+    if (plan->buffers[i].memory == PLAN_STATE && plan->buffers[i].first < 0) plan->buffers[i].last = (int)plan->n_steps;
   EXPECT_ERROR(plan_verify(plan, &ctx->heap), INTERNAL, "overlap");
   problem_close();
 }

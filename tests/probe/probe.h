@@ -10,7 +10,7 @@ bool probe_counts(void);
 uint64_t probe_allocations(void);
 
 struct probe_bytes {
-  int64_t resident, peak, mapped; /* as /proc tells them: VmRSS, VmHWM, VmSize */
+  int64_t resident, peak, mapped; /* as /proc reports them: VmRSS, VmHWM, VmSize */
 };
 /* False where /proc does not tell. Allocates nothing. */
 bool probe_read(struct probe_bytes *bytes);

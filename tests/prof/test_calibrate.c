@@ -152,7 +152,7 @@ static void of_a_gpu(void **state) {
   EXPECT_ERROR(prof_device_limits_get(&limits, &heap, &device, target, false), MEMORY, "planted");
 }
 
-/* Of devices that measure nothing, nothing is known; those that run on the processor have its limits. */
+/* Of devices that measure nothing, nothing is known; those that run on the CPU have its limits. */
 static void of_others(void **state) {
   (void)state;
   struct cg_target target;

@@ -15,7 +15,7 @@
 
 typedef bool node_test(const struct ir_node *node);
 
-/* True when all nodes that roots reach pass, those of sub-graphs too, as deep as sub-graphs can be. */
+/* True when all nodes that roots reach pass, those of subgraphs too, as deep as subgraphs can be. */
 static bool all_pass(quern_context *ctx, size_t n, quern_tensor *const *roots, node_test *test) {
   struct ir_order order;
   if (ir_topo(ctx, n, roots, &order) != QUERN_STATUS_OK) return false;
@@ -41,11 +41,11 @@ static bool is_exact(const struct ir_node *node) {
       [IR_EXP] = true,  [IR_EXPM1] = true, [IR_LOG] = true, [IR_LOG1P] = true, [IR_SIN] = true, [IR_COS] = true,
       [IR_TANH] = true, [IR_ERF] = true,   [IR_POW] = true, [IR_ATAN2] = true, [IR_MOD] = true};
   static const bool sums[IR_OP_COUNT] = {
-      [IR_REDUCE] = true, [IR_SCAN] = true, [IR_DOT] = true, [IR_FOLD] = true, [IR_SCATTER] = true};
+      [IR_REDUCE] = true, [IR_SCAN] = true, [IR_DOT] = true, [IR_COL2IM] = true, [IR_SCATTER] = true};
   bool floats = node->n_src > 0 && base_dtype_is(node->src[0]->dtype, BASE_FLOAT);
   enum ir_reduce reduce = node->attrs->reduce;
   bool orderly = reduce == IR_REDUCE_MAX || reduce == IR_REDUCE_MIN || reduce == IR_SET;
-  return !floats || !(approximate[node->op] || (sums[node->op] && (node->op == IR_FOLD || !orderly)));
+  return !floats || !(approximate[node->op] || (sums[node->op] && (node->op == IR_COL2IM || !orderly)));
 }
 
 /* ---- runs ---------------------------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static quern_status find_leaves(struct run *r, struct leaves *leaves) {
 
 struct way {
   const char *name, *device;
-  int optimise;
+  int optimize;
   const char *passes, *target;
 };
 
@@ -125,7 +125,7 @@ static quern_status run_way(struct run *r, const struct leaves *leaves, const st
   quern_program_options options = QUERN_PROGRAM_OPTIONS;
   quern_program *program;
   options.device = way->device;
-  options.optimise = way->optimise;
+  options.optimise = way->optimize;
   options.passes = way->passes;
   options.target = way->target;
   options.threads = 2;
@@ -158,10 +158,10 @@ static const char *gpu_row(const char *device) {
 
 static quern_status run_ways(struct run *r, const char *device, const char *target) {
   const char *row = target != NULL ? target : gpu_row(device);
-  const struct way ways[] = {{"optimised", device, 1, NULL, row},
+  const struct way ways[] = {{"optimized", device, 1, NULL, row},
                              {"not fused", device, 1, "-fuse", row},
-                             {"not simplified", device, 1, "-simplify,-fold,-layout", row},
-                             {"not optimised", device, 0, NULL, row},
+                             {"not simplified", device, 1, "-simplify,-constant_folding,-layout", row},
+                             {"not optimized", device, 0, NULL, row},
                              {"interpreted", "interp", 1, NULL, row}};
   size_t n_ways = strcmp(device, "interp") == 0 ? BASE_COUNT(ways) - 1 : BASE_COUNT(ways);
   struct leaves leaves;

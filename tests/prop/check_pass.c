@@ -78,10 +78,10 @@ quern_status check_passes(const struct check *check, size_t n, quern_tensor *con
   static const char *const lists[] = {
       "",
       "-fuse",
-      "-fold,-simplify,-layout,-batchnorm",
-      "-fold,-simplify,-layout,-batchnorm,-fuse",
+      "-constant_folding,-simplify,-layout,-batchnorm",
+      "-constant_folding,-simplify,-layout,-batchnorm,-fuse",
       "-simplify,-layout,-batchnorm",
-      "-fold,-simplify,-batchnorm",
+      "-constant_folding,-simplify,-batchnorm",
   };
   for (size_t i = 0; i < BASE_COUNT(lists); i++) QUERN_TRY(check_list(check, lists[i], n, roots, values));
   return QUERN_STATUS_OK;

@@ -108,7 +108,7 @@ static void gen_RESHAPE(struct gen *g, enum ir_op op) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 0);
   int64_t dims[QUERN_MAX_RANK];
   int rank = 0;
-  for (int k = 0; k < x->rank; k++) { /* join neighbours, split even axes, put ones between */
+  for (int k = 0; k < x->rank; k++) { /* join neighbors, split even axes, put ones between */
     if (rank < GEN_RANK - 1 && rng_chance(g->rng, 15)) dims[rank++] = 1;
     if (rank > 0 && (rng_chance(g->rng, 40) || rank >= GEN_RANK - 1)) {
       dims[rank - 1] *= x->dims[k];
@@ -242,7 +242,7 @@ static void gen_WINDOW(struct gen *g, enum ir_op op) {
   GEN_MAKE(g, op, &attrs, x);
 }
 
-static void gen_FOLD(struct gen *g, enum ir_op op) {
+static void gen_COL2IM(struct gen *g, enum ir_op op) {
   int64_t shape[QUERN_MAX_RANK], dims[QUERN_MAX_RANK], lists[4][QUERN_MAX_RANK];
   int rank = gen_shape(g, shape, 1);
   if (rank > 3) rank = 3;

@@ -84,10 +84,10 @@ void gen_pattern(struct gen *g) {
     quern_dtype operand = rng_dtype(g->rng, BASE_ANY),
                 dtype = rng_chance(g->rng, 50) ? operand : rng_dtype(g->rng, BASE_ANY);
     if (rng_chance(g->rng, 30)) dtype = QUERN_DTYPE_BOOL;
-    struct instance dry = {.at = rule->says, .operand = operand, .shape = shape, .fits = true};
+    struct instance dry = {.at = rule->identity, .operand = operand, .shape = shape, .fits = true};
     term(&dry, dtype);
     if (!dry.fits || !base_dtype_is(dry.dtypes[dry.first - 'a'], rule->dtypes)) continue;
-    term(&(struct instance){.g = g, .at = rule->says, .operand = operand, .shape = shape, .fits = true}, dtype);
+    term(&(struct instance){.g = g, .at = rule->identity, .operand = operand, .shape = shape, .fits = true}, dtype);
     return;
   }
 }
@@ -95,15 +95,15 @@ void gen_pattern(struct gen *g) {
 /* ---- chains ------------------------------------------------------------------------------------------ */
 
 static const enum ir_op chains[][2] = {
-    {IR_RESHAPE, IR_RESHAPE}, {IR_PERMUTE, IR_PERMUTE},  {IR_BROADCAST, IR_BROADCAST}, {IR_PAD, IR_SLICE},
-    {IR_SLICE, IR_SLICE},     {IR_BROADCAST, IR_SLICE},  {IR_CONCAT, IR_SLICE},        {IR_FLIP, IR_SLICE},
-    {IR_FLIP, IR_FLIP},       {IR_BROADCAST, IR_FLIP},   {IR_CONCAT, IR_CONCAT},       {IR_REDUCE, IR_REDUCE},
-    {IR_PERMUTE, IR_REDUCE},  {IR_BROADCAST, IR_REDUCE}, {IR_NEG, IR_REDUCE},          {IR_PERMUTE, IR_DOT},
-    {IR_CAST, IR_CAST},       {IR_BITCAST, IR_BITCAST},  {IR_CAST, IR_FLOOR},          {IR_CAST, IR_CEIL},
-    {IR_CAST, IR_ROUND},      {IR_CAST, IR_TRUNC},       {IR_ROUND, IR_FLOOR},         {IR_FLOOR, IR_ROUND},
-    {IR_SIGN, IR_TRUNC},      {IR_TRUNC, IR_CEIL},       {IR_IOTA, IR_STOP_GRAD},      {IR_CONST, IR_STOP_GRAD},
-    {IR_CONST, IR_KEEP},      {IR_CONST, IR_RESHAPE},    {IR_CONST, IR_PERMUTE},       {IR_CONST, IR_SLICE},
-    {IR_CONST, IR_FLIP},      {IR_CONST, IR_PAD},        {IR_CONST, IR_CONCAT},        {IR_CONST, IR_CAST},
+    {IR_RESHAPE, IR_RESHAPE},  {IR_PERMUTE, IR_PERMUTE},  {IR_BROADCAST, IR_BROADCAST}, {IR_PAD, IR_SLICE},
+    {IR_SLICE, IR_SLICE},      {IR_BROADCAST, IR_SLICE},  {IR_CONCAT, IR_SLICE},        {IR_FLIP, IR_SLICE},
+    {IR_FLIP, IR_FLIP},        {IR_BROADCAST, IR_FLIP},   {IR_CONCAT, IR_CONCAT},       {IR_REDUCE, IR_REDUCE},
+    {IR_PERMUTE, IR_REDUCE},   {IR_BROADCAST, IR_REDUCE}, {IR_NEG, IR_REDUCE},          {IR_PERMUTE, IR_DOT},
+    {IR_CAST, IR_CAST},        {IR_BITCAST, IR_BITCAST},  {IR_CAST, IR_FLOOR},          {IR_CAST, IR_CEIL},
+    {IR_CAST, IR_ROUND},       {IR_CAST, IR_TRUNC},       {IR_ROUND, IR_FLOOR},         {IR_FLOOR, IR_ROUND},
+    {IR_SIGN, IR_TRUNC},       {IR_TRUNC, IR_CEIL},       {IR_IOTA, IR_STOP_GRAD},      {IR_CONST, IR_STOP_GRAD},
+    {IR_CONST, IR_CHECKPOINT}, {IR_CONST, IR_RESHAPE},    {IR_CONST, IR_PERMUTE},       {IR_CONST, IR_SLICE},
+    {IR_CONST, IR_FLIP},       {IR_CONST, IR_PAD},        {IR_CONST, IR_CONCAT},        {IR_CONST, IR_CAST},
     {IR_RANDOM, IR_BITCAST},
 };
 
@@ -208,7 +208,7 @@ static void pads(struct gen *g) {
   }
 }
 
-static void neighbours(struct gen *g) {
+static void neighbors(struct gen *g) {
   quern_tensor *x = gen_pick(g, BASE_ANY, 1), *parts[4];
   int axis = rng_below(g->rng, x->rank), n = 0;
   int64_t lo[QUERN_MAX_RANK] = {0}, hi[QUERN_MAX_RANK], step[QUERN_MAX_RANK], at = 0;
@@ -273,7 +273,7 @@ static void reductions(struct gen *g) {
 /* An op on a tensor with more axes of size 1 than usual. */
 static void units(struct gen *g) {
   static const enum ir_op ops[] = {IR_REDUCE, IR_SCAN,     IR_ARGREDUCE, IR_PERMUTE, IR_WINDOW,   IR_FLIP,
-                                   IR_SLICE,  IR_SLICE_AT, IR_UPDATE_AT, IR_FOLD,    IR_BROADCAST};
+                                   IR_SLICE,  IR_SLICE_AT, IR_UPDATE_AT, IR_COL2IM,  IR_BROADCAST};
   quern_tensor *x = gen_pick(g, BASE_ANY, 0);
   int64_t dims[QUERN_MAX_RANK] = {1};
   int rank = 1;
@@ -292,7 +292,7 @@ void gen_motif(struct gen *g) {
   static void (*const motifs[])(struct gen *) = {chain,      chain,      chain,       chain,      chain,
                                                  chain,      fold,       fold,        fold,       stretch,
                                                  stretch,    stretch,    powers,      same_dtype, round_trip,
-                                                 pads,       neighbours, iota_gather, no_scatter, negated_dot,
+                                                 pads,       neighbors,  iota_gather, no_scatter, negated_dot,
                                                  reductions, reductions, units,       units,      gen_control_motif};
   motifs[rng_below(g->rng, (int)BASE_COUNT(motifs))](g);
 }

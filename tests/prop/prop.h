@@ -27,13 +27,13 @@ void values_of_leaf(uint64_t seed, const char *name, quern_dtype dtype, size_t n
 
 /* ---- generation (gen.c, gen_ops.c, gen_control.c, gen_rules.c) --------------------------------------- */
 
-enum { GEN_COUNT = 48, GEN_RANK = 5, GEN_DEPTH = 2 }; /* elements and rank of a tensor, nested sub-graphs: at most */
+enum { GEN_COUNT = 48, GEN_RANK = 5, GEN_DEPTH = 2 }; /* elements and rank of a tensor, nested subgraphs: at most */
 
 struct gen {
   quern_context *ctx;
   struct rng *rng;
   BASE_VEC(quern_tensor *) pool;
-  int depth;                   /* of the sub-graph being built; 0: the main graph */
+  int depth;                   /* of the subgraph being built; 0: the main graph */
   int *n_names;                /* of inputs so far */
   const struct ir_rule *plant; /* a pattern to build now and then besides those of ir_rules, or NULL */
 };
@@ -92,7 +92,7 @@ struct check {
   struct counts *counts;       /* NULL while shrinking */
 };
 
-/* OK when the graph has all properties; else the error says which one fails. */
+/* OK when the graph has all properties; else the error names which one fails. */
 quern_status check_graph(const struct check *check, size_t n, quern_tensor *const *roots) QUERN_NODISCARD;
 
 /* The part of it that is about passes and groups (check_pass.c); values: those of the roots. */
@@ -122,7 +122,7 @@ quern_status check_device(const char *device, const char *target, quern_context 
 /* Reduces roots in place to few, small ones that still fail. */
 void check_shrink(const struct check *check, size_t *n, quern_tensor **roots);
 
-/* Counts the ops of a graph, sub-graphs included; gives the number of nodes of the main graph. */
+/* Counts the ops of a graph, subgraphs included; gives the number of nodes of the main graph. */
 size_t check_count(quern_context *ctx, size_t n, quern_tensor *const *roots, struct counts *counts);
 
 #endif

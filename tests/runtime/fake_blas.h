@@ -31,14 +31,14 @@ struct fake_wish {
 static struct {
   int calls, fail, live; /* functions called; the one that fails, 0: none; objects that there are */
   int versions[3];
-  int offers;               /* ways that it has */
+  int offers;               /* algorithms that it has */
   uint32_t schemes[8];      /* the reduction of each */
   size_t bytes[8];          /* and workspace */
   float waves[8];           /* and waves */
   uint32_t customs[8];      /* and custom option */
   bool check_fails;         /* it knows no algorithm */
-  uint64_t none, late;      /* rows of a result that it has no way for; and none any more once one was chosen */
-  bool gone;                /* the way of the product that is asked about */
+  uint64_t none, late;      /* rows of a result that it has no algorithm for; and none any more once one was chosen */
+  bool gone;                /* the algorithm of the product that is asked about */
   struct fake_wish wish;    /* the last one that was asked with */
   struct fake_product last; /* the last product that was run */
   uint64_t way;             /* that it went */
@@ -254,7 +254,7 @@ static void *fake_blas_find(void *missing, const char *symbol) {
   return found;
 }
 
-/* A library with two ways, of which the second needs 4096 bytes. */
+/* A library with two algorithms, of which the second needs 4096 bytes. */
 static void fake_blas_open(struct rt_blas *blas) {
   memset(&fake_blas, 0, sizeof fake_blas);
   fake_blas.versions[0] = 13;

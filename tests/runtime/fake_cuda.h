@@ -145,7 +145,7 @@ static inline int fake_ask(struct fake_op op) {
 
 static inline int fake_context_push(void *context) {
   (void)context;
-  int code = fake.sticky != 0 ? 0 : fake_call("context_push"); /* it only says where later calls go */
+  int code = fake.sticky != 0 ? 0 : fake_call("context_push"); /* it only shows where later calls go */
   fake.contexts += code == 0;
   return code;
 }
@@ -422,7 +422,7 @@ static inline void fake_cuda_open(size_t bytes) {
   memset(&fake, 0, sizeof fake);
   fake.total = bytes;
   fake.driver.major = 9;
-  fake.driver.processors = 132;
+  fake.driver.multiprocessors = 132;
   fake.driver.driver_version = 13000;
   snprintf(fake.driver.name, sizeof fake.driver.name, "Fake");
   fake.driver.target = rt_cuda_row(9, 0, &fake.driver.ptx);

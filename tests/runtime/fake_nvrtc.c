@@ -1,4 +1,4 @@
-/* tests/runtime/fake_nvrtc.c -- a libnvrtc that compiles nothing, and refuses what it is told to
+/* tests/runtime/fake_nvrtc.c -- a libnvrtc that compiles nothing, and refuses what it is set to
 ** FAKE_TEXT and FAKE_FLAG: programs whose text has the one are refused when a flag has the other; all others become a cubin without code.
 ** see: tests/driver/plant_nvrtc.sh
 */

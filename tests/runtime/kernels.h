@@ -50,7 +50,7 @@ static inline quern_status kernel_total(struct kern **out, struct base_heap *hea
   struct kern_builder b = {kern, kern_add_phase(kern, (struct kern_tasks){0, 1, 1})};
   kern_id local = kern_local(&b, QUERN_DTYPE_F32, LANES), task = kern_min(&b, kern_task(&b), kern_index(&b, rows - 1));
   kern_id mems[] = {kern_at(&b, kern_mem(&b, x), kern_mul(&b, task, kern_index(&b, ROW))), local};
-  if (row_sum != NULL) kern_call(&b, row_sum, 2, mems, 0, NULL);
+  if (row_sum != NULL) kern_call_fn(&b, row_sum, 2, mems, 0, NULL);
   kern_id lane = kern_load(&b, local, kern_index(&b, 0), 1);
   for (int i = 1; i < LANES; i++) lane = kern_add(&b, lane, kern_load(&b, local, kern_index(&b, i), 1));
   kern_store(&b, kern_mem(&b, work), task, lane);

@@ -1,5 +1,5 @@
-/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is told, which way is taken, what goes wrong
-** The library is a fake that does what cuBLASLt's documentation says; the kernel interpreter says what should come out.
+/* tests/runtime/test_blas.c -- products by cuBLASLt: what the library is given, which algorithm is taken, what goes wrong
+** The library is a fake that does what cuBLASLt's documentation requires; the kernel interpreter computes what should come out.
 */
 #include "runtime/cuda/blas.h"
 
@@ -39,22 +39,22 @@ static struct kern_matrix lay(struct kern *kern, quern_dtype dtype, enum kern_ro
 static struct kern *make_gemm(quern_dtype dtype, const struct shape *s, const struct end *end) {
   struct kern *kern = NULL;
   EXPECT_OK(kern_new(&kern, &ctx->heap));
-  struct kern_call call = {.kind = KERN_CALL_GEMM};
+  struct kern_library_call call = {.kind = KERN_LIBRARY_GEMM};
   struct kern_gemm *g = &call.gemm;
   *g = (struct kern_gemm){
       .batch = s->batch, .rows = s->rows, .columns = s->columns, .terms = s->terms, .act = end->act, .back = end->back};
-  g->add.mem = g->kept.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
+  g->add.mem = g->aux.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
   g->a = lay(kern, dtype, KERN_IN, s, s->rows, s->terms, s->a_down);
   g->b = lay(kern, dtype, KERN_IN, s, s->columns, s->terms, s->b_down);
   if (end->add) g->add = lay(kern, dtype, KERN_IN, s, s->rows, s->columns, s->y_down);
   if (end->bias) g->bias = kern_add_mem(kern, dtype, KERN_IN, s->columns);
-  if (end->kept && end->back) g->kept = lay(kern, dtype, KERN_IN, s, s->rows, s->columns, s->y_down);
+  if (end->kept && end->back) g->aux = lay(kern, dtype, KERN_IN, s, s->rows, s->columns, s->y_down);
   g->y = lay(kern, dtype, KERN_OUT, s, s->rows, s->columns, s->y_down);
-  if (end->kept && !end->back) g->kept = lay(kern, dtype, KERN_OUT, s, s->rows, s->columns, s->y_down);
+  if (end->kept && !end->back) g->aux = lay(kern, dtype, KERN_OUT, s, s->rows, s->columns, s->y_down);
   if (end->a_sums) g->a_sums = kern_add_mem(kern, dtype, KERN_OUT, s->rows);
   if (end->y_sums) g->y_sums = kern_add_mem(kern, dtype, KERN_OUT, s->columns);
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, 1);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   EXPECT_OK(kern_finish(kern, "gemm", NULL));
   EXPECT_OK(kern_verify(kern, NULL));
   return kern;
@@ -104,7 +104,7 @@ static void expect_right(struct kern *kern, const char *name) {
   size_t bytes = 99;
   void *plan;
   struct mems got = make_mems(kern), want = make_mems(kern);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   assert_int_equal(bytes, 0);
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
@@ -133,7 +133,7 @@ static const struct end ends[] = {
     {"sums of a, add", KERN_ACT_NONE, .a_sums = true, .add = true},
 };
 
-/* Every end with every way the sides may lie. */
+/* Every end with every layout of the operands. */
 static void test_ends(void **state) {
   (void)state;
   fake_blas_open(&blas);
@@ -180,14 +180,14 @@ static void test_in_place(void **state) {
   void *plan;
   size_t bytes;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &ends[1]);
-  const struct kern_gemm *g = &kern->call.gemm;
+  const struct kern_gemm *g = &kern->library_call.gemm;
   struct mems got = make_mems(kern), want = make_mems(kern);
   void *own[] = {got.at[g->y.mem], want.at[g->y.mem]};
   got.at[g->y.mem] = got.at[g->add.mem];
   want.at[g->y.mem] = want.at[g->add.mem];
   fake_blas_open(&blas);
   EXPECT_OK(kern_interp(kern, &(struct kern_launch){.mems = want.at}, 0));
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, got.at, NULL));
   expect_same(kern, &got, &want, "in place");
@@ -202,13 +202,13 @@ static void test_in_place(void **state) {
   kern_free(kern);
 }
 
-/* ---- what the library is told ------------------------------------------------------------------------------- */
+/* ---- what the library is given ------------------------------------------------------------------------------- */
 
 static struct rt_blas_problem problem_of(quern_dtype dtype, quern_dtype y, const struct shape *s,
                                          const struct end *end) {
   struct rt_blas_problem problem;
   struct kern *kern = make_gemm(dtype, s, end);
-  kern->mems[kern->call.gemm.y.mem].dtype = y;
+  kern->mems[kern->library_call.gemm.y.mem].dtype = y;
   EXPECT_OK(rt_blas_problem_make(&problem, kern));
   kern_free(kern);
   return problem;
@@ -231,8 +231,8 @@ static void test_types(void **state) {
   for (size_t i = 0; i < BASE_COUNT(cases); i++) {
     struct kern *kern = make_gemm(cases[i].dtype, &square, &plain);
     struct rt_blas_problem p;
-    kern->mems[kern->call.gemm.y.mem].dtype = cases[i].y;
-    kern->call.gemm.tf32 = cases[i].tf32;
+    kern->mems[kern->library_call.gemm.y.mem].dtype = cases[i].y;
+    kern->library_call.gemm.tf32 = cases[i].tf32;
     EXPECT_OK(rt_blas_problem_make(&p, kern));
     assert_true(p.a.type == cases[i].type && p.b.type == cases[i].type && p.d.type == cases[i].y_type);
     assert_true(p.compute == cases[i].compute && p.scale == cases[i].scale && p.epilogue == 1);
@@ -258,7 +258,7 @@ static void test_alignment(void **state) {
   }
   struct kern *kern = make_gemm(QUERN_DTYPE_BF16, &square, &plain);
   struct rt_blas_problem p;
-  kern->loose = true; /* memories begin at any element */
+  kern->unaligned_base = true; /* memories begin at any element */
   EXPECT_OK(rt_blas_problem_make(&p, kern));
   assert_true(p.a.alignment == 2 && p.b.alignment == 2 && p.d.alignment == 2);
   kern_free(kern);
@@ -268,10 +268,10 @@ static void test_refusals(void **state) {
   (void)state;
   struct rt_blas_problem p;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
-  struct kern_gemm *g = &kern->call.gemm, was = *g;
-  g->act = KERN_ACT_RELU, g->back = true, g->kept = g->a;
+  struct kern_gemm *g = &kern->library_call.gemm, was = *g;
+  g->act = KERN_ACT_RELU, g->back = true, g->aux = g->a;
   EXPECT_ERROR(rt_blas_problem_make(&p, kern), UNSUPPORTED, "no epilogue has activation 1, backward, kept");
-  *g = was, g->act = KERN_ACT_RELU, g->kept = g->y;
+  *g = was, g->act = KERN_ACT_RELU, g->aux = g->y;
   EXPECT_ERROR(rt_blas_problem_make(&p, kern), UNSUPPORTED, "no epilogue");
   *g = was, g->bias = 0, g->a_sums = 1;
   EXPECT_ERROR(rt_blas_problem_make(&p, kern), UNSUPPORTED, "bias, sums of a together");
@@ -293,18 +293,18 @@ static void test_refusals(void **state) {
   kern_free(kern);
 }
 
-/* ---- ways --------------------------------------------------------------------------------------------------- */
+/* ---- algorithms --------------------------------------------------------------------------------------------------- */
 
 static void test_choices(void **state) {
   (void)state;
   size_t bytes;
   void *plan;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
-  struct kern_call *call = &kern->call;
+  struct kern_library_call *call = &kern->library_call;
   fake_blas_open(&blas);
   fake_blas.schemes[0] = 1; /* parts are added in place: not the same every time, and rounded often */
   fake_blas.schemes[1] = 2;
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes));
   assert_true(call->algorithm[0] == 2 && bytes == 4096);
   assert_true(fake_blas.wish.work == 32 << 20 && fake_blas.wish.reductions == 2 && fake_blas.wish.alignment[3] == 64);
   kern->mems[call->work].count = 4096;
@@ -313,8 +313,8 @@ static void test_choices(void **state) {
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, mems.at, mems.at[call->work]));
   assert_true(fake_blas.way == 2 && fake_blas.work == mems.at[call->work] && fake_blas.work_bytes == 4096);
   rt_blas_plan_free(&blas, plan);
-  kern->mems[call->work].count = 1; /* less than that way needs */
-  EXPECT_ERROR(rt_blas_plan(&blas, &ctx->heap, kern, &plan), UNSUPPORTED, "has no way for gemm");
+  kern->mems[call->work].count = 1; /* less than that algorithm needs */
+  EXPECT_ERROR(rt_blas_plan(&blas, &ctx->heap, kern, &plan), UNSUPPORTED, "has no algorithm for gemm");
   fake_blas.schemes[0] = 0; /* now there is another */
   EXPECT_OK(rt_blas_plan(&blas, &ctx->heap, kern, &plan));
   EXPECT_OK(rt_blas_run(&blas, plan, NULL, mems.at, mems.at[call->work]));
@@ -324,15 +324,16 @@ static void test_choices(void **state) {
   int work = call->work;
   call->work = KERN_NONE;
   fake_blas.bytes[0] = 1;
-  EXPECT_ERROR(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "has no way for gemm");
+  EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED,
+               "has no algorithm for gemm");
   call->work = work;
   fake_blas.offers = 0;
-  EXPECT_ERROR(rt_blas_settle(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "(error 15)");
+  EXPECT_ERROR(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, call, &bytes), UNSUPPORTED, "(error 15)");
   assert_int_equal(fake_blas.live, 0);
   kern_free(kern);
 }
 
-/* On Hopper large products without an end take the first way on smaller tiles. */
+/* On Hopper large products without an end take the first algorithm on smaller tiles. */
 static void test_preference(void **state) {
   (void)state;
   static const struct {
@@ -355,8 +356,8 @@ static void test_preference(void **state) {
     fake_blas.offers = 3;
     fake_blas.waves[0] = cases[i].waves;
     memcpy(fake_blas.customs, cases[i].customs, sizeof cases[i].customs);
-    EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
-    assert_int_equal(kern->call.algorithm[0], cases[i].way);
+    EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+    assert_int_equal(kern->library_call.algorithm[0], cases[i].way);
     kern_free(kern);
   }
 }
@@ -369,9 +370,9 @@ static void test_other_version(void **state) {
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);
   struct mems mems = make_mems(kern);
   fake_blas_open(&blas);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   for (int i = 0; i < 3; i++) {
-    kern->call.algorithm[0] = 7; /* the fake would go that way if it is believed */
+    kern->library_call.algorithm[0] = 7; /* the fake would go that way if it is believed */
     fake_blas.check_fails = i == 1;
     fake_blas.versions[1] = i == 2;
     EXPECT_OK(rt_blas_load(&blas, NULL, fake_blas_find));
@@ -432,7 +433,7 @@ static void test_failures(void **state) {
     size_t bytes;
     fake_blas.calls = 0;
     fake_blas.fail = n;
-    quern_status status = rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes);
+    quern_status status = rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes);
     if (status == QUERN_STATUS_OK) status = rt_blas_plan(&blas, &ctx->heap, kern, &plan);
     if (status == QUERN_STATUS_OK) status = rt_blas_run(&blas, plan, NULL, mems.at, NULL);
     rt_blas_plan_free(&blas, plan);
@@ -440,7 +441,7 @@ static void test_failures(void **state) {
     if (fake_blas.calls < n) break;
     failed += status != QUERN_STATUS_OK;
   }
-  assert_true(failed > 40); /* a check of a way that fails is asked again instead */
+  assert_true(failed > 40); /* a check of an algorithm that fails is asked again instead */
   fake_blas.fail = 0;
   struct fault fault = {0};
   while (fault_next(&fault)) {
@@ -483,7 +484,7 @@ static void test_timing(void **state) {
   kern_free(kern);
 }
 
-/* Without QUERN_TUNE a note decides, if the library still knows its way, and the first way else. */
+/* Without QUERN_TUNE a note decides, if the library still knows its algorithm, and the first algorithm else. */
 static void test_notes(void **state) {
   (void)state;
   struct kern *kern = make_gemm(QUERN_DTYPE_F32, &square, &plain);

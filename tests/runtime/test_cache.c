@@ -37,7 +37,7 @@ static const char *name_of(int number) {
   return in_folder(name);
 }
 
-/* Adds an object of n bytes that its number tells. */
+/* Adds an object of n bytes that its number determines. */
 static bool add(int number, size_t n) {
   static unsigned char bytes[1 << 16];
   struct rt_key key = key_of(number);
@@ -263,7 +263,7 @@ static void one_place(void) {
     if (variables[i]) setenv(names[i], variables[i], 1);
   }
   char place[RT_PATH_BYTES];
-  rt_cache_place(place, sizeof place);
+  rt_cache_path(place, sizeof place);
   fprintf(stderr, "%s", place);
 }
 

@@ -1,4 +1,4 @@
-/* tests/runtime/test_cpu.c -- kernels from the builder to the processor: bits, threads, cache, objects, hosts */
+/* tests/runtime/test_cpu.c -- kernels from the builder to the CPU: bits, threads, cache, objects, hosts */
 #define _GNU_SOURCE /* unshare */
 #include "runtime/files.h"
 #include "runtime/kernels.h"
@@ -194,7 +194,7 @@ static void spoilt_cache(void **state) {
   expect_clean();
 }
 
-/* What compilers may have in memory: too little is refused before one is started, and what is told to be enough is. */
+/* What compilers may have in memory: too little is refused before one is started, and what is reported to be enough is. */
 static void room_for_compilers(void **state) {
   (void)state;
   struct rt_module *module;
@@ -400,7 +400,7 @@ static void notes(void) {
   rt_note_get(&heap, "speed", note, sizeof note);
   CHILD_CHECK(strcmp(note, "") == 0);
   rt_note_set(&heap, "speed", "fast");
-  rt_note_set(&heap, "colour", "green");
+  rt_note_set(&heap, "color", "green");
   rt_note_get(&heap, "speed", note, sizeof note);
   CHILD_CHECK(strcmp(note, "fast") == 0);
 }

@@ -72,15 +72,15 @@ static void inputs_are_fed(void **state) {
   void *first, *second, *kept;
   char back[2];
   open_all();
-  EXPECT_OK(remote->fed(stream)); /* nothing yet */
+  EXPECT_OK(remote->upload_fence(stream)); /* nothing yet */
   EXPECT_OK(remote->alloc(stream, 2, &first));
   EXPECT_OK(remote->alloc(stream, 2, &second));
   EXPECT_OK(remote->alloc(stream, 2, &kept));
   for (char i = 0; i < 2; i++) {
-    EXPECT_OK(remote->feed(stream, second, (char[]){(char)('a' + i), 'z'}, 2));
-    EXPECT_OK(remote->fed(stream));
+    EXPECT_OK(remote->upload_async(stream, second, (char[]){(char)('a' + i), 'z'}, 2));
+    EXPECT_OK(remote->upload_fence(stream));
     EXPECT_OK(remote->copy(stream, first, second, 2));
-    EXPECT_OK(remote->taken(stream));
+    EXPECT_OK(remote->reuse_fence(stream));
     EXPECT_OK(remote->copy(stream, (char *)kept + i, first, 1));
   }
   EXPECT_OK(remote->download(stream, back, kept, 2));
@@ -111,12 +111,12 @@ static void a_borrowed_queue(void **state) {
   (void)state;
   int queue;
   open_all();
-  EXPECT_OK(remote->borrow(stream, &queue));
+  EXPECT_OK(remote->set_external_stream(stream, &queue));
   assert_ptr_equal(stream->stream, &queue);
-  EXPECT_OK(remote->borrow(stream, NULL));
+  EXPECT_OK(remote->set_external_stream(stream, NULL));
   assert_ptr_equal(stream->stream, stream->own);
   fake_cuda_fail(3, 1);
-  EXPECT_ERROR(remote->borrow(stream, &queue), INTERNAL, "the caller's queue");
+  EXPECT_ERROR(remote->set_external_stream(stream, &queue), INTERNAL, "the caller's queue");
   assert_ptr_equal(stream->stream, stream->own);
   close_all();
 }
@@ -132,12 +132,12 @@ static void graphs_are_replayed(void **state) {
   EXPECT_OK(remote->alloc(stream, 8, &a));
   EXPECT_OK(remote->alloc(stream, 8, &b));
   EXPECT_OK(remote->capture(stream));
-  EXPECT_OK(remote->after(stream, 0, NULL));
+  EXPECT_OK(remote->depend_on(stream, 0, NULL));
   EXPECT_OK(remote->copy(stream, b, a, 8)); /* step 0 */
-  EXPECT_OK(remote->after(stream, 0, NULL));
+  EXPECT_OK(remote->depend_on(stream, 0, NULL));
   EXPECT_OK(remote->fill(stream, a, 'f', 4)); /* step 1, beside it as far as is said */
-  EXPECT_OK(remote->after(stream, 2, (int[]){0, 1}));
-  EXPECT_OK(remote->after(stream, 2, (int[]){2, 1})); /* step 2 is nothing: what it comes after, the next does */
+  EXPECT_OK(remote->depend_on(stream, 2, (int[]){0, 1}));
+  EXPECT_OK(remote->depend_on(stream, 2, (int[]){2, 1})); /* step 2 is nothing: what it comes after, the next does */
   EXPECT_OK(remote->fill(stream, a, 'g', 1));
   EXPECT_OK(remote->captured(stream, &graph));
   assert_true(graph->steps == 3 && graph->bytes == 4096 && fake.most_depends == 2);
@@ -170,7 +170,7 @@ static void without_dependencies(void **state) {
   fake.driver.capture_depends = NULL; /* an old driver: one after another */
   EXPECT_OK(remote->alloc(stream, 8, &a));
   EXPECT_OK(remote->capture(stream));
-  EXPECT_OK(remote->after(stream, 0, NULL));
+  EXPECT_OK(remote->depend_on(stream, 0, NULL));
   EXPECT_OK(remote->fill(stream, a, 1, 8));
   EXPECT_OK(remote->captured(stream, &graph));
   assert_int_equal(graph->steps, 1);
@@ -208,24 +208,24 @@ static quern_status do_all(void) {
   QUERN_TRY(remote->open(&stream, &ctx->heap));
   quern_status status = remote->alloc(stream, 8, &a);
   if (status == QUERN_STATUS_OK) status = remote->upload(stream, a, "12345678", 8);
-  if (status == QUERN_STATUS_OK) status = remote->feed(stream, a, "12345678", 8);
-  if (status == QUERN_STATUS_OK) status = remote->fed(stream);
-  if (status == QUERN_STATUS_OK) status = remote->taken(stream);
+  if (status == QUERN_STATUS_OK) status = remote->upload_async(stream, a, "12345678", 8);
+  if (status == QUERN_STATUS_OK) status = remote->upload_fence(stream);
+  if (status == QUERN_STATUS_OK) status = remote->reuse_fence(stream);
   if (status == QUERN_STATUS_OK) status = remote->alloc(stream, 8, &b);
   if (status == QUERN_STATUS_OK) status = remote->mark(stream, 0);
   if (status == QUERN_STATUS_OK) status = remote->capture(stream);
   if (status == QUERN_STATUS_OK) {
-    status = remote->after(stream, 0, NULL);
+    status = remote->depend_on(stream, 0, NULL);
     if (status == QUERN_STATUS_OK) status = remote->fill(stream, a, '0', 2);
-    if (status == QUERN_STATUS_OK) status = remote->after(stream, 1, (int[]){0});
+    if (status == QUERN_STATUS_OK) status = remote->depend_on(stream, 1, (int[]){0});
     if (status == QUERN_STATUS_OK) status = remote->copy(stream, (char *)a + 4, a, 4);
     quern_status end = remote->captured(stream, &graph);
     if (status == QUERN_STATUS_OK) status = end;
   }
   if (status == QUERN_STATUS_OK) status = remote->replay(stream, graph);
   if (status == QUERN_STATUS_OK) status = remote->marks(stream, 1, seconds);
-  if (status == QUERN_STATUS_OK) status = remote->borrow(stream, &queue);
-  if (status == QUERN_STATUS_OK) status = remote->borrow(stream, NULL);
+  if (status == QUERN_STATUS_OK) status = remote->set_external_stream(stream, &queue);
+  if (status == QUERN_STATUS_OK) status = remote->set_external_stream(stream, NULL);
   if (status == QUERN_STATUS_OK) status = remote->download(stream, back, a, 8);
   if (status == QUERN_STATUS_OK) assert_memory_equal(back, "00340034", 8);
   remote->graph_free(stream, graph);
@@ -364,7 +364,7 @@ static void equal_steps_are_one_launch(void **state) {
   EXPECT_OK(status);
   slots_fill(&inputs, program->n_inputs, program->inputs, 1);
   assert_true(program->n_kernels == 1 && program->kernels[0]->n_mems == MEMS && program->kernels[0]->n_phases == 1);
-  assert_int_equal(program->kernels[0]->joined, N);
+  assert_int_equal(program->kernels[0]->max_batched, N);
   EXPECT_OK(quern_instance_new(&instance, program));
   EXPECT_OK(quern_instance_zero_states(instance));
   EXPECT_OK(quern_instance_run(instance, (const void *const *)inputs.at, NULL));
@@ -375,7 +375,7 @@ static void equal_steps_are_one_launch(void **state) {
   assert_true(fake.launches == N + 1 && fake.rows == N);
   for (int i = 0; i < (int)BASE_COUNT(fake.table) / MEMS; i++)
     for (int m = 0; m < MEMS; m++)
-      assert_ptr_equal(fake.table[i * MEMS + m], instance->frame->at[program->parts[0].steps[i].buffers[m]]);
+      assert_ptr_equal(fake.table[i * MEMS + m], instance->frame->at[program->subprograms[0].steps[i].buffers[m]]);
   EXPECT_OK(quern_instance_count(instance, &counts));
   assert_true(counts.compiled == 2 * N && counts.replayed == 1);
   close_program();
@@ -396,7 +396,7 @@ static void a_fault_names_the_kernel(void **state) {
   char text[256];
   snprintf(text, sizeof text, "after kernel %s or one before it", program->kernels[program->n_kernels - 1]->name);
   EXPECT_ERROR(quern_instance_run(instance, (const void *const *)inputs.at, outputs.at), DEVICE, text);
-  /* nothing works any more, and says why */
+  /* nothing works any more; the error gives the reason */
   EXPECT_ERROR(quern_instance_run(instance, (const void *const *)inputs.at, outputs.at), DEVICE, "nothing works since");
   EXPECT_ERROR(quern_instance_wait(instance), DEVICE, "an illegal memory access was encountered");
   quern_instance *other = NULL;
@@ -541,13 +541,13 @@ static void programs_in_the_cache(void **state) {
   fake_cuda_close();
 }
 
-/* Blocks take task after task: of any number of tasks, they are no more than a grid may have, and every task is told of. */
+/* Blocks take task after task: of any number of tasks, they are no more than a grid may have, and every task is counted. */
 static void any_number_of_tasks(void **state) {
   (void)state;
   static const struct {
     int group, each;
     unsigned threads;
-  } shapes[] = {{1, 0, CG_GROUP}, {32, 4, 128}, {1024, 1, 1024}};
+  } shapes[] = {{1, 0, CG_BLOCK_THREADS}, {32, 4, 128}, {1024, 1, 1024}};
   struct rt_module *module;
   float x[1];
   void *mems[] = {x};
@@ -555,7 +555,7 @@ static void any_number_of_tasks(void **state) {
   EXPECT_OK(rt_cuda_module_new(&module, &ctx->heap, &fake.driver, 1, 0, 1 << 14));
   for (size_t i = 0; i < BASE_COUNT(shapes); i++) {
     for (int64_t tasks = 1; tasks <= INT64_C(1) << 40; tasks <<= 13) {
-      module->kernels[0] = (struct rt_gpu_kernel){.name = "k", .n_mems = 1, .n_phases = 1, .joined = 1};
+      module->kernels[0] = (struct rt_gpu_kernel){.name = "k", .n_mems = 1, .n_phases = 1, .max_batched = 1};
       module->kernels[0].phases[0] = (struct rt_gpu_phase){
           .phase.tasks = KERN_FIXED_TASKS(tasks), .group = shapes[i].group, .tasks = shapes[i].each};
       EXPECT_OK(rt_cuda_launch(stream, module, 0, &(struct kern_launch){.mems = mems}, NULL, 0));

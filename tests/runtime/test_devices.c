@@ -26,7 +26,7 @@ static void test_find(void **state) {
   assert_null(rt_device_find("none"));
 }
 
-/* The target is the one that kernels for this processor are made for. */
+/* The target is the one that kernels for this CPU are made for. */
 static void test_targets(void **state) {
   (void)state;
   const struct rt_device *devices[] = {&rt_interp, &rt_null};

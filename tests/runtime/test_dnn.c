@@ -1,9 +1,9 @@
-/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is told, which way is taken, what it is given, and what fails
+/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is given, which algorithm is taken, what it is given, and what fails
 ** The library is a fake that remembers what it was told. With a GPU: make test-cuda.
 */
 #include <math.h>
 
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 #include "runtime/cuda/dnn.h"
 
 #define TEST_CONTEXT_NEW ir_context_new
@@ -29,11 +29,11 @@ static struct {
   int version, calls, fail; /* functions called; the one that fails, 0: none */
   int live;
   struct object *objects[MOST_OBJECTS]; /* that there are, `live` of them */
-  int64_t ways, bytes[4];               /* that it advises, and the workspace of each */
+  int64_t n_configs, bytes[4];          /* that it advises, and the workspace of each */
   bool varies[4], refuses[4];
   bool refuses_text;
-  int64_t more;     /* that a plan needs beside what its way said */
-  int plans, texts; /* that were finished: of ways, and of texts */
+  int64_t more;     /* that a plan needs beside what its algorithm said */
+  int plans, texts; /* that were finished: of algorithms, and of texts */
   int runs, fills;
   unsigned words[4];
   struct object last; /* the last pack that was run */
@@ -105,7 +105,7 @@ static int fake_set(void *made, int name, int type, int64_t count, const void *a
   o->n++;
   return 0;
 }
-/* The way of a plan: of its config, or the first letter of its text. */
+/* The algorithm of a plan: of its config, or the first letter of its text. */
 static int way_of_plan(const struct object *o) {
   const int64_t *text = find_words(o, RT_DNN_PLAN_TEXT, NULL);
   if (text != NULL) return (int)(text[0] - 'a');
@@ -130,8 +130,8 @@ static int fake_get(void *made, int name, int type, int64_t room, int64_t *count
   (void)type;
   if (code != 0) return code;
   if (name == RT_DNN_ADVICE_RESULTS) {
-    *count = fake.ways;
-    for (int64_t i = 0; i < fake.ways && i < room; i++) {
+    *count = fake.n_configs;
+    for (int64_t i = 0; i < fake.n_configs && i < room; i++) {
       struct object *config = ((struct object **)at)[i];
       put(config, -1, 1, i);
       config->finished = true;
@@ -169,7 +169,7 @@ static int fake_fill(uint64_t at, unsigned word, size_t n, void *stream) {
 static struct rt_dnn library(int version) {
   memset(&fake, 0, sizeof fake);
   fake.version = version;
-  fake.ways = 2;
+  fake.n_configs = 2;
   fake.bytes[0] = fake.bytes[1] = 1000;
   struct rt_dnn dnn = {.version = fake_version,
                        .error_text = fake_error_text,
@@ -202,7 +202,7 @@ static struct kern *make_kernel(int64_t keys, quern_dtype dtype, bool back, bool
   kern_add_mem(kern, QUERN_DTYPE_F32, back ? KERN_IN : KERN_OUT, B * H * S);
   if (back) kern_add_mem(kern, dtype, KERN_IN, B * S * H * D);
   if (back) kern_add_mem(kern, dtype, KERN_OUT, B * keys * W);
-  struct kern_call call = {.kind = back ? KERN_CALL_ATTENTION_BACK : KERN_CALL_ATTENTION};
+  struct kern_library_call call = {.kind = back ? KERN_LIBRARY_ATTENTION_BACK : KERN_LIBRARY_ATTENTION};
   call.attention = (struct kern_attention){.batch = B,
                                            .heads = H,
                                            .kv_heads = G,
@@ -223,7 +223,7 @@ static struct kern *make_kernel(int64_t keys, quern_dtype dtype, bool back, bool
   a->dy.mem = 3;
   a->dq.mem = a->dk.mem = a->dv.mem = 4;
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, work);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   EXPECT_OK(kern_finish(kern, "attention", NULL));
   EXPECT_OK(kern_verify(kern, NULL));
   return kern;
@@ -253,7 +253,7 @@ static int count_ops(int type) {
   return n;
 }
 
-/* ---- what it is told -------------------------------------------------------------------------------------- */
+/* ---- what it is given ----------------------------------------------------------------------------------------- */
 
 static void test_forward(void **state) {
   (void)state;
@@ -338,7 +338,7 @@ static void test_backward(void **state) {
   }
 }
 
-/* ---- which way -------------------------------------------------------------------------------------------- */
+/* ---- which algorithm -------------------------------------------------------------------------------------------- */
 
 static void test_ways(void **state) {
   (void)state;
@@ -356,14 +356,14 @@ static void test_ways(void **state) {
   EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, loose, 1, INT64_MAX)); /* the one that was settled */
   assert_int_equal(plan.config, 1);
   rt_dnn_plan_free(&plan);
-  for (int odd = -1; odd <= 7; odd += 8) { /* of a file, perhaps: there is no such way */
+  for (int odd = -1; odd <= 7; odd += 8) { /* of a file, perhaps: there is no such algorithm */
     EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, loose, odd, INT64_MAX));
     assert_int_equal(plan.config, 0);
     rt_dnn_plan_free(&plan);
   }
   fake.varies[1] = true;
   EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED,
-               "cuDNN 9.19.0 has no kernel for this attention's gradient, of 2 ways that it names: planted");
+               "cuDNN 9.19.0 has no kernel for this attention's gradient, of 2 algorithms that it names: planted");
   fake.varies[0] = fake.varies[1] = false;
   fake.bytes[0] = 1 << 20;
   int64_t sums = B * H * S * 4;
@@ -377,8 +377,8 @@ static void test_ways(void **state) {
   EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, exact, 1, INT64_MAX));
   assert_int_equal(plan.config, 0);
   rt_dnn_plan_free(&plan);
-  fake.ways = 0;
-  EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED, "of 0 ways");
+  fake.n_configs = 0;
+  EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED, "of 0 algorithms");
   assert_int_equal(fake.live, 0);
   kern_free(exact);
   kern_free(loose);
@@ -406,7 +406,7 @@ static void test_failures(void **state) {
     failed += status != QUERN_STATUS_OK;
     assert_int_equal(fake.live, 0);
   }
-  assert_true(failed > 300 && failed >= n - 10); /* a way that cannot be asked about is left for the next */
+  assert_true(failed > 300 && failed >= n - 10); /* an algorithm that cannot be asked about is left for the next */
   kern_free(kern);
 }
 
@@ -452,13 +452,13 @@ enum { MANY = 100 }; /* plans */
 
 /* Settles and plans a kernel. */
 static void *plan_of(struct kern *kern, size_t bytes) {
-  struct kern_call call = kern->call;
+  struct kern_library_call call = kern->library_call;
   size_t asked = 0;
   void *plan;
-  EXPECT_OK(rt_cuda_dnn.settle(&driver, &ctx->heap, kern, &call, &asked));
+  EXPECT_OK(rt_cuda_dnn.query_algorithm(&driver, &ctx->heap, kern, &call, &asked));
   assert_int_equal(asked, bytes);
   assert_int_equal(call.algorithm[0], fake.version);
-  kern->call = call;
+  kern->library_call = call;
   EXPECT_OK(rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plan));
   assert_int_equal(pushed, 0);
   return plan;
@@ -478,7 +478,7 @@ static void test_shared(void **state) {
   assert_true(fake.plans == 1 && fake.texts == 1);
   EXPECT_OK(rt_cuda_dnn.run(&driver, plans[0], work, memories, work));
   assert_int_equal(fake.runs, 1);
-  kern->mems[kern->call.work].count = 100; /* settled by another version, with less */
+  kern->mems[kern->library_call.work].count = 100; /* settled by another version, with less */
   EXPECT_ERROR(rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plans[2]), UNSUPPORTED, "needs 1024 bytes of workspace");
   struct kern *other = make_kernel(S, QUERN_DTYPE_F16, false, true, 2048);
   plans[2] = plan_of(other, 1024);
@@ -545,21 +545,21 @@ static void test_cached(void **state) {
   kern_free(kern);
 }
 
-/* What a thread finds out is told when the call is planned: another way is taken, if there is one that fits. */
+/* What a thread finds out is reported when the call is planned: another way is taken, if there is one that fits. */
 static void test_late(void **state) {
   (void)state;
   struct kern *kern = make_kernel(S, QUERN_DTYPE_F16, true, true, 1 << 20);
-  for (int ways = 1; ways <= 2; ways++) {
+  for (int n_configs = 1; n_configs <= 2; n_configs++) {
     struct rt_dnn dnn = library(91700);
-    struct kern_call call = kern->call;
+    struct kern_library_call call = kern->library_call;
     size_t bytes;
     void *plan;
     rt_dnn_use(&dnn);
-    fake.ways = ways;
+    fake.n_configs = n_configs;
     fake.refuses[0] = true;
-    EXPECT_OK(rt_cuda_dnn.settle(&driver, &ctx->heap, kern, &call, &bytes));
+    EXPECT_OK(rt_cuda_dnn.query_algorithm(&driver, &ctx->heap, kern, &call, &bytes));
     quern_status status = rt_cuda_dnn.plan(&driver, &ctx->heap, kern, &plan);
-    assert_int_equal(status, ways == 1 ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_OK);
+    assert_int_equal(status, n_configs == 1 ? QUERN_STATUS_UNSUPPORTED : QUERN_STATUS_OK);
     if (status == QUERN_STATUS_OK) rt_cuda_dnn.free(&driver, plan);
     rt_dnn_use(NULL);
     assert_int_equal(fake.live, 0);
@@ -572,23 +572,23 @@ static void test_late(void **state) {
   kern_free(kern);
 }
 
-/* It is asked for its ways, and compiles none; nothing is left, whatever fails. */
+/* It is asked for its algorithms, and compiles none; nothing is left, whatever fails. */
 static void test_wake(void **state) {
   (void)state;
   struct rt_dnn dnn = library(91900);
   rt_dnn_use(&dnn);
   int live = fake.live, before = fake.calls;
-  rt_cuda_dnn.wake();
+  rt_cuda_dnn.warm_up();
   int all = fake.calls - before;
   assert_true(all > 10 && fake.plans == 0 && fake.live == live);
   for (int i = 1; i <= all; i++) {
     fake.fail = fake.calls + i;
-    rt_cuda_dnn.wake();
+    rt_cuda_dnn.warm_up();
     assert_int_equal(fake.live, live);
   }
   fake.fail = 0;
   rt_dnn_use(NULL);
-  rt_cuda_dnn.wake(); /* without a device */
+  rt_cuda_dnn.warm_up(); /* without a device */
   assert_int_equal(fake.live, 0);
 }
 

@@ -218,7 +218,7 @@ static void test_nccl(void **state) {
   EXPECT_ERROR(rt_nccl_check(0, identity, sizeof identity), UNSUPPORTED, "NCCL 0.0 is too old");
 }
 
-/* Without a GPU everything says so, and nothing breaks. */
+/* Without a GPU everything returns the error, and nothing breaks. */
 static void test_missing(void **state) {
   (void)state;
   struct rt_cuda_driver *driver;

@@ -24,7 +24,7 @@ static struct kern *make_kernel(double number, int64_t scratch) {
   kern_id at = kern_mul_i(&b, kern_task(&b), LANES);
   kern_id x = kern_load(&b, kern_mem(&b, 0), at, LANES);
   kern_store(&b, local, zero, kern_add(&b, x, kern_const_f(&b, QUERN_DTYPE_F32, LANES, number)));
-  kern_id sum = kern_fold(&b, KERN_ADD, kern_load(&b, local, zero, LANES));
+  kern_id sum = kern_hreduce(&b, KERN_ADD, kern_load(&b, local, zero, LANES));
   kern_store(&b, kern_mem(&b, 1), kern_task(&b), sum);
   EXPECT_OK(kern_finish(kern, "plus", NULL));
   EXPECT_OK(kern_verify(kern, NULL));
@@ -243,7 +243,7 @@ static void test_rows(void **state) {
     if (cg_gpus[i].isa != CG_ISA_CUDA) continue;
     struct kern *kern = make_kernel(1, cg_gpus[i].base.shared_bytes / 4);
     struct rt_module *module = NULL;
-    assert_true(cg_given(kern, 0, &cg_gpus[i]) == cg_gpus[i].base.shared_bytes);
+    assert_true(cg_dynamic_shared_bytes(kern, 0, &cg_gpus[i]) == cg_gpus[i].base.shared_bytes);
     EXPECT_OK(rt_null.build(&module, &ctx->heap, 1, (const struct kern *[]){kern}, &cg_gpus[i], NULL));
     rt_null.free(module);
     kern_free(kern);

@@ -13,7 +13,7 @@ static char text[1024];
 struct tree {
   const char *self; /* the text of /proc/self/cgroup */
   const char *files[4][2];
-  int processors;
+  int cpus;
 };
 
 static const struct tree trees[] = {
@@ -75,10 +75,10 @@ static void cgroups(void **state) {
       files_write(name, trees[i].files[j][1]);
     }
     snprintf(name, sizeof name, "%s/fs", in_folder(root));
-    int got = rt_cgroup_processors(self, name);
-    if (got != trees[i].processors) fail_msg("tree %zu: %d processors, expected %d", i, got, trees[i].processors);
+    int got = rt_cgroup_cpus(self, name);
+    if (got != trees[i].cpus) fail_msg("tree %zu: %d CPUs, expected %d", i, got, trees[i].cpus);
   }
-  assert_int_equal(rt_cgroup_processors(in_folder("no file"), test_folder), 0);
+  assert_int_equal(rt_cgroup_cpus(in_folder("no file"), test_folder), 0);
 }
 
 /* A path that fills every buffer: cut or refused, never overrun. */
@@ -89,7 +89,7 @@ static void long_paths(void **state) {
     snprintf(self, sizeof self, "0::/%0*d\n3:cpu:/%0*d\n", (int)n, 0, (int)n, 0);
     files_write(in_folder("long/self"), self);
     files_write(in_folder("long/cpu.max"), "300000 100000");
-    assert_int_equal(rt_cgroup_processors(in_folder("long/self"), in_folder("long")), 3);
+    assert_int_equal(rt_cgroup_cpus(in_folder("long/self"), in_folder("long")), 3);
   }
 }
 
@@ -145,14 +145,14 @@ static void expect_default(const char *quern, const char *omp, int threads) {
 
 static void defaults(void **state) {
   (void)state;
-  int processors = rt_processors();
-  assert_in_range(processors, 1, base_thread_processors());
-  expect_default(NULL, NULL, processors);
+  int cpus = rt_cpus();
+  assert_in_range(cpus, 1, base_thread_cpu_count());
+  expect_default(NULL, NULL, cpus);
   expect_default("5", NULL, 5);
   expect_default("5", "7", 5);
   expect_default(NULL, "7,2", 7);
-  expect_default(NULL, "0", processors);
-  expect_default(NULL, "many", processors);
+  expect_default(NULL, "0", cpus);
+  expect_default(NULL, "many", cpus);
   expect_default("0", "3", 3); /* malformed counts as unset here; base_env_read complains */
 }
 
@@ -165,7 +165,7 @@ static void affinity(void **state) {
     if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
   }
   assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-  int n = rt_processors();
+  int n = rt_cpus();
   assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
   assert_int_equal(n, 1);
 }

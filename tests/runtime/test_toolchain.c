@@ -341,7 +341,7 @@ static void asked_once(void **state) {
   rt_cache_close(&cache);
 }
 
-/* A compiler that gives no answer is waited for once, and passed over; a command that is one says so. */
+/* A compiler that gives no answer is waited for once, and passed over; a command that is one is an error. */
 static void hanging_compiler(void) {
   struct rt_cc cc;
   rt_version_seconds = 0.3;

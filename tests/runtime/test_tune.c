@@ -1,4 +1,4 @@
-/* tests/runtime/test_tune.c -- QUERN_TUNE=1: ways are timed, the fastest is taken, kept, and taken from there */
+/* tests/runtime/test_tune.c -- QUERN_TUNE=1: algorithms are timed, the fastest is taken, kept, and taken from there */
 #include "runtime/cuda/blas.h"
 
 #define TEST_CONTEXT_NEW ir_context_new
@@ -9,7 +9,7 @@
 
 enum { SIDE = 8, SLOW_NS = 200000 };
 
-static uint64_t fast; /* the way that does not take long */
+static uint64_t fast; /* the algorithm that does not take long */
 
 /* A product that takes its time, and computes nothing. */
 static int slow_product(void *handle, void *product, const void *alpha, const void *a, void *a_layout, const void *b,
@@ -26,16 +26,17 @@ static int slow_product(void *handle, void *product, const void *alpha, const vo
 
 static struct kern *make_kernel(void) {
   struct kern *kern = NULL;
-  struct kern_call call = {.kind = KERN_CALL_GEMM, .gemm = {.batch = 1, .rows = SIDE, .columns = SIDE, .terms = SIDE}};
+  struct kern_library_call call = {.kind = KERN_LIBRARY_GEMM,
+                                   .gemm = {.batch = 1, .rows = SIDE, .columns = SIDE, .terms = SIDE}};
   struct kern_gemm *g = &call.gemm;
   EXPECT_OK(kern_new(&kern, &ctx->heap));
   struct kern_matrix *const matrices[] = {&g->a, &g->b, &g->y};
   for (int i = 0; i < 3; i++)
     *matrices[i] = (struct kern_matrix){
         .mem = kern_add_mem(kern, QUERN_DTYPE_F32, i < 2 ? KERN_IN : KERN_OUT, SIDE * SIDE), .row = SIDE, .column = 1};
-  g->add.mem = g->kept.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
+  g->add.mem = g->aux.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, 1);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   EXPECT_OK(kern_finish(kern, "gemm", NULL));
   return kern;
 }
@@ -53,21 +54,21 @@ static void test_tuning(void **state) {
   fake_blas.bytes[2] = 128;
   fast = 3;
   rt_cuda_tuned(&ctx->heap, &driver, before, sizeof before);
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
-  assert_true(kern->call.algorithm[0] == 3 && bytes == 128 && held == 0);
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  assert_true(kern->library_call.algorithm[0] == 3 && bytes == 128 && held == 0);
   rt_cuda_tuned(&ctx->heap, &driver, after, sizeof after);
   if (after[0] == 0) skip(); /* there is no cache */
   assert_string_not_equal(before, after);
   fast = 2; /* it is not timed again */
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
-  assert_true(kern->call.algorithm[0] == 3 && bytes == 128);
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  assert_true(kern->library_call.algorithm[0] == 3 && bytes == 128);
   rt_cuda_tuned(&ctx->heap, &driver, before, sizeof before);
   assert_string_equal(before, after);
   assert_int_equal(fake_blas.live, 0);
   kern_free(kern);
 }
 
-/* Where there is no memory to time in, the first way is taken, and nothing is kept. */
+/* Where there is no memory to time in, the first algorithm is taken, and nothing is kept. */
 static void test_no_memory(void **state) {
   (void)state;
   struct rt_blas blas;
@@ -79,8 +80,8 @@ static void test_no_memory(void **state) {
   blas.product = slow_product;
   fast = 2;
   left = 3;
-  EXPECT_OK(rt_blas_settle(&blas, &driver, &ctx->heap, kern, &kern->call, &bytes));
-  assert_true(kern->call.algorithm[0] == 1 && held == 0 && fake_blas.live == 0);
+  EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
+  assert_true(kern->library_call.algorithm[0] == 1 && held == 0 && fake_blas.live == 0);
   rt_cuda_tuned(&ctx->heap, &driver, text, sizeof text);
   assert_string_equal(text, "");
   kern_free(kern);

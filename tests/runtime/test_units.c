@@ -43,7 +43,7 @@ static int teardown(void **state) {
 
 static int deal(size_t n, int most) {
   int units = -1;
-  EXPECT_OK(rt_units_deal(&heap, n, (const struct kern *const *)kernels, pick, most, unit, &units));
+  EXPECT_OK(rt_units_assign(&heap, n, (const struct kern *const *)kernels, pick, most, unit, &units));
   return units;
 }
 
@@ -108,7 +108,7 @@ static void faults(void **state) {
   while (fault_next(&fault)) {
     int units;
     fault_begin(&fault);
-    quern_status status = rt_units_deal(&heap, 8, (const struct kern *const *)kernels, pick, 3, unit, &units);
+    quern_status status = rt_units_assign(&heap, 8, (const struct kern *const *)kernels, pick, 3, unit, &units);
     fault_end(&fault);
     EXPECT_FAULT(&fault, status);
     assert_int_equal(memory_live, live);

@@ -42,7 +42,7 @@ static inline quern_tensor *run_data(quern_dtype dtype, int rank, const int64_t 
 struct run_way {
   const char *name;
   bool fuse;
-  int optimise, vector_bytes, threads;
+  int optimize, vector_bytes, threads;
   int64_t grain; /* 0: as chosen */
   bool far;      /* all caches are small: everything comes from memory */
   bool gpu;      /* made for a GPU, and interpreted */
@@ -69,19 +69,19 @@ static inline struct base_target run_target(const struct run_way *way) {
                               .l3_bytes = way->far ? 1 << 10 : 1 << 25,
                               .threads = way->threads,
                               .gpu = way->gpu,
-                              .libraries = way->gpu ? run_libraries : 0,
+                              .capabilities = way->gpu ? run_libraries : 0,
                               .shared_bytes = way->far ? 48 << 10 : 99 << 10,
-                              .processors = 132,
-                              .processor_threads = 2048,
-                              .processor_registers = 65536};
+                              .multiprocessors = 132,
+                              .max_threads_per_sm = 2048,
+                              .registers_per_sm = 65536};
 }
 
 /* A GPU's target with a library. */
 #define RUN_CARD(NAME, LIBRARY)                                                                                        \
   {                                                                                                                    \
     .name = (NAME), .vector_bytes = 4, .registers = 64, .fma = true, .l1_bytes = 1 << 17, .l2_bytes = 1 << 20,         \
-    .l3_bytes = 1 << 25, .threads = 1 << 16, .gpu = true, .libraries = (LIBRARY), .processors = 132,                   \
-    .processor_threads = 2048, .processor_registers = 65536                                                            \
+    .l3_bytes = 1 << 25, .threads = 1 << 16, .gpu = true, .capabilities = (LIBRARY), .multiprocessors = 132,           \
+    .max_threads_per_sm = 2048, .registers_per_sm = 65536                                                              \
   }
 
 /* ---- memory ------------------------------------------------------------------------------------------------ */
@@ -174,7 +174,7 @@ static inline void run_group(const struct pass_group *group, const struct run_wa
     memcpy(run_add(memory, group->outs[0].tensor), run_find(memory, group->ins[0]), ir_bytes(group->outs[0].tensor));
     return;
   }
-  sched_choose(&sched, group, &target, way->optimise);
+  sched_choose(&sched, group, &target, way->optimize);
   if (way->grain > 0) sched.grain = way->grain;
   EXPECT_OK(sched_lower(&kern, &ctx->heap, ctx, group, &target, &sched));
   quern_status status = kern_verify(kern, NULL);

@@ -21,14 +21,14 @@ static int run_claimed(const struct run_way *way, size_t n, quern_tensor *const 
   assert_true(memory != NULL && n <= BASE_COUNT(after));
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
   options.target = &target;
-  options.claims = sched_claims;
+  options.supports = sched_supports;
   for (size_t i = 0; i < n; i++) after[i] = roots[i];
   struct pass_graph graph = {.ctx = ctx, .n_roots = n, .roots = after};
   EXPECT_OK(pass_run(&graph, &options, reports));
   EXPECT_OK(pass_fuse(&groups, &graph, &options));
   EXPECT_OK(pass_groups_verify(&groups, &graph));
   for (size_t i = 0; i < groups.groups.n; i++) {
-    claims += groups.groups.at[i]->kind == PASS_KIND_CLAIM;
+    claims += groups.groups.at[i]->kind == PASS_KIND_COMPOSITE;
     run_group(groups.groups.at[i], way, memory);
   }
   for (size_t i = 0; i < n; i++) memcpy(dst[i], run_find(memory, after[i]), ir_bytes(after[i]));
@@ -38,9 +38,9 @@ static int run_claimed(const struct run_way *way, size_t n, quern_tensor *const 
   return claims;
 }
 
-/* The ways, and last a GPU with units for matrices. */
+/* The ways, and last a GPU with tensor cores. */
 static const struct run_way *claimed_way(size_t at) {
-  run_libraries = at < BASE_COUNT(claimed_ways) ? 0 : BASE_UNITS_MMA;
+  run_libraries = at < BASE_COUNT(claimed_ways) ? 0 : BASE_TENSOR_CORES;
   return &claimed_ways[at < BASE_COUNT(claimed_ways) ? at : BASE_COUNT(claimed_ways) - 2];
 }
 
@@ -207,7 +207,7 @@ static void test_backward(void **state) {
   }
 }
 
-/* Units for matrices: widths that fill tiles or do not, and several blocks of queries and keys. */
+/* Tensor cores: widths that fill tiles or do not, and several blocks of queries and keys. */
 static void test_backward_units(void **state) {
   (void)state;
   static const struct shape more[] = {{1, 2, 1, 70, 100, 126, 126, true}, {1, 1, 1, 70, 66, 128, 128, false},

@@ -50,7 +50,7 @@ static void dtypes(void **state) {
   EXPECT_SAME(quern_where(c, quern_cast(a, QUERN_DTYPE_F64), quern_cast(b, QUERN_DTYPE_F64)));
 }
 
-static void optimiser(void **state) {
+static void optimizer(void **state) {
   (void)state;
   quern_tensor *p = DATA(F32, 19, 21), *g = DATA(F32, 19, 21), *m = DATA(F32, 19, 21),
                *v = quern_square(DATA(F32, 19, 21));
@@ -344,7 +344,7 @@ int main(void) {
       TEST(shapes),
       TEST(broadcasts),
       TEST(dtypes),
-      TEST(optimiser),
+      TEST(optimizer),
       TEST(transposes),
       TEST(moves),
       TEST(run_time_places),

@@ -228,7 +228,7 @@ static struct kern *kernel_for(quern_tensor *root, const struct run_way *way) {
 }
 
 static struct kern *kernel_of(quern_tensor *root, int threads) {
-  return kernel_for(root, &(struct run_way){.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = threads});
+  return kernel_for(root, &(struct run_way){.fuse = true, .optimize = 1, .vector_bytes = 64, .threads = threads});
 }
 
 static void drop(struct kern *kern) {
@@ -378,10 +378,10 @@ static void rows_share_accumulators(void **state) {
 static void rows_from_memory(void **state) {
   (void)state;
   for (int far = 0; far < 2; far++) {
-    struct run_way way = {.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = 1, .far = far};
+    struct run_way way = {.fuse = true, .optimize = 1, .vector_bytes = 64, .threads = 1, .far = far};
     struct kern *kern = kernel_for(quern_softmax(DATA(F32, 64, 1024), 1), &way);
     assert_int_equal(count(kern, KERN_PREFETCH) > 0, far);
-    assert_int_equal(kern->mems[1].far, far);
+    assert_int_equal(kern->mems[1].streaming, far);
     drop(kern);
   }
 }
@@ -395,7 +395,7 @@ static quern_tensor *make_split(void) { return quern_argmax(DATA(F32, 40000), 0,
 
 static void faults(void **state) {
   (void)state;
-  const struct run_way one = {.fuse = true, .optimise = 1, .vector_bytes = 64, .threads = 1};
+  const struct run_way one = {.fuse = true, .optimize = 1, .vector_bytes = 64, .threads = 1};
   struct run_way two = one;
   two.threads = 2;
   run_faults(&one, make_softmax);

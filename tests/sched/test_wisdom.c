@@ -59,7 +59,7 @@ static void test_applied(void **state) {
   assert_false(sched_wisdom_apply(&wisdom, &group, &target, &sched));
   assert_memory_equal(&sched, &kept, sizeof sched);
   group.hash--;
-  group.kind = PASS_KIND_CLAIM;
+  group.kind = PASS_KIND_COMPOSITE;
   assert_false(sched_wisdom_apply(&wisdom, &group, &target, &sched));
   sched_wisdom_fini(&wisdom);
 }

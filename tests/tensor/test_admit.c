@@ -240,7 +240,7 @@ static void other_operands(void **state) {
   }
 }
 
-/* The message tells why: it is the builder's. */
+/* The message reports why: it is the builder's. */
 static void reasons(void **state) {
   (void)state;
   static const char text[] =

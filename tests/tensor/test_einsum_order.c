@@ -107,7 +107,7 @@ static void many_operands(void **state) {
   }
 }
 
-/* Eight operands of sixteen labels each, in a ring of pairs: 64 different ones. Neighbours first keeps products small; any
+/* Eight operands of sixteen labels each, in a ring of pairs: 64 different ones. Neighbors first keeps products small; any
 ** other first pair would have more axes than a tensor can have. */
 static void products_fit(void **state) {
   (void)state;

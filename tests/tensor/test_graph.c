@@ -1,4 +1,4 @@
-/* tests/tensor/test_graph.c -- quern/graph.h: evaluation, realising, graphs as text; wrong calls; failing allocations */
+/* tests/tensor/test_graph.c -- quern/graph.h: evaluation, realizing, graphs as text; wrong calls; failing allocations */
 #include "ir/ir.h"
 #include "quern/quern.h"
 #include "unit.h"
@@ -91,7 +91,7 @@ static void pending_errors(void **state) {
   EXPECT_ERROR(quern_graph_parse(&graph, ctx, "quern 1\nreturn", 14), SHAPE, "reshape");
 }
 
-static void realising(void **state) {
+static void realizing(void **state) {
   (void)state;
   quern_tensor *x = quern_arange(ctx, QUERN_DTYPE_F32, 3, 1, 1), *y = quern_mul(x, x), *lazy = y;
   assert_null(quern_tensor_data(y));
@@ -262,7 +262,7 @@ static void no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(feeds), TEST(wrong_evaluations), TEST(pending_errors), TEST(realising), TEST(inputs_and_outputs),
+      TEST(feeds), TEST(wrong_evaluations), TEST(pending_errors), TEST(realizing), TEST(inputs_and_outputs),
       TEST(texts), TEST(wrong_graphs),      TEST(no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

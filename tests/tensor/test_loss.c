@@ -288,13 +288,13 @@ static quern_tensor *pair(quern_tensor *const *xs, const void *user) {
   return (*(loss *const *)user)(xs[0], xs[1], QUERN_REDUCTION_NONE);
 }
 
-static quern_tensor *labelled(quern_tensor *const *xs, const void *user) {
+static quern_tensor *labeled(quern_tensor *const *xs, const void *user) {
   return quern_cross_entropy(xs[0], ARRAY(I64, DIMS(ROWS), ROWS, label_values), user);
 }
 static quern_tensor *nll(quern_tensor *const *xs, const void *user) {
   return quern_nll_loss(xs[0], ARRAY(I64, DIMS(ROWS), ROWS, label_values), user);
 }
-static quern_tensor *linear_labelled(quern_tensor *const *xs, const void *user) {
+static quern_tensor *linear_labeled(quern_tensor *const *xs, const void *user) {
   return quern_linear_cross_entropy(xs[0], xs[1], ARRAY(I64, DIMS(ROWS), ROWS, label_values), user);
 }
 static quern_tensor *cosine_pair(quern_tensor *const *xs, const void *user) {
@@ -316,12 +316,12 @@ static void gradients(void **state) {
   const struct ir_ints logits[] = {DIMS(ROWS, CLASSES)}, hidden[] = {DIMS(ROWS, 3), DIMS(CLASSES, 3)};
   for (int reduction = QUERN_REDUCTION_MEAN; reduction <= QUERN_REDUCTION_NONE; reduction++) {
     quern_cross_entropy_options o = {.size = sizeof o, .reduction = (quern_reduction)reduction};
-    CHECK_GRADIENTS(labelled, &o, 1, logits, at, false);
+    CHECK_GRADIENTS(labeled, &o, 1, logits, at, false);
     o = (quern_cross_entropy_options){
         .size = sizeof o, .reduction = (quern_reduction)reduction, .label_smoothing = 0.2, .ignore = true};
-    CHECK_GRADIENTS(labelled, &o, 1, logits, at, true);
+    CHECK_GRADIENTS(labeled, &o, 1, logits, at, true);
     CHECK_GRADIENTS(nll, &o, 1, logits, at, false);
-    CHECK_GRADIENTS(linear_labelled, &o, 2, hidden, at, reduction == QUERN_REDUCTION_MEAN);
+    CHECK_GRADIENTS(linear_labeled, &o, 2, hidden, at, reduction == QUERN_REDUCTION_MEAN);
   }
   CHECK_GRADIENTS(cosine_pair, NULL, 2, two, at, true);
   CHECK_GRADIENTS(triplet_of, NULL, 3, two, at, true);

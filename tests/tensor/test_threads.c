@@ -1,4 +1,4 @@
-/* tests/tensor/test_threads.c -- contexts are independent: one a thread, the same bits in all (run it under tsan) */
+/* tests/tensor/test_threads.c -- contexts are independent: one per thread, the same bits in all (run it under tsan) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* tests/train/test_device.c -- runs on a device with memory of its own, OpenCL where there is some: the same losses, checkpoints and
-** texts as on processors, and steps that are not waited for */
+** texts as on CPUs, and steps that are not waited for */
 #include "quern/generate.h"
 
 #include <signal.h>
@@ -143,7 +143,7 @@ static void missing_device(void **state) {
   train_large_text = large;
   assert_true(status != QUERN_STATUS_OK && trainer == NULL);
   assert_non_null(strstr(quern_last_error(), "cuda"));
-  assert_non_null(strstr(quern_last_error(), "HINT: quern devices says what is there"));
+  assert_non_null(strstr(quern_last_error(), "HINT: quern devices shows what is there"));
   assert_int_not_equal(access(in_folder("none"), F_OK), 0);
   quern_config_free(config);
 }

@@ -78,7 +78,7 @@ static void leftovers(void **state) {
   folder_clear(folder);
 }
 
-/* A save in place of a damaged checkpoint has another name, which is told. */
+/* A save in place of a damaged checkpoint has another name, which is reported. */
 static void on_saved(void *user, const char *path, int64_t step, double seconds) {
   (void)seconds;
   assert_int_equal(step, 6);
@@ -365,7 +365,7 @@ static void long_metrics(void **state) {
   assert_int_equal(stat(in_folder("run/metrics.jsonl"), &there), 0);
   assert_true((size_t)there.st_size < bytes * 4 / 5 && (size_t)there.st_size > bytes / 2);
   EXPECT_OK(train_report_write(in_folder("run"), &allocator));
-  EXPECT_OK(train_summary_tell(in_folder("run"), ignore, NULL, &allocator));
+  EXPECT_OK(train_summary_print(in_folder("run"), ignore, NULL, &allocator));
   assert_int_equal(counted.live, 0);
   if (counted.most > usual + bytes / 8)
     fail_msg("%zu bytes at once for %zu bytes of lines, %zu without them", counted.most, bytes, usual);

@@ -104,7 +104,7 @@ static void whole_run(void **state) {
   quern_config_free(config);
 }
 
-/* A run that was stopped is saved; going on it has one line a step, though some were made twice. */
+/* A run that was stopped is saved; going on it has one line per step, though some were made twice. */
 static void stopped(void **state) {
   (void)state;
   quern_config *config = tiny_config("stopped");
@@ -175,7 +175,7 @@ static void not_finite(void **state) {
   quern_config_free(config);
 }
 
-/* A disk that is full: the error says so, the checkpoint before stays and is gone on from once there is room. */
+/* A disk that is full: the error reports it, the checkpoint before stays and is gone on from once there is room. */
 static void full_disk(void **state) {
   (void)state;
   char small[256];

@@ -239,7 +239,7 @@ static void faults(void **state) {
   while (fault_next(&other)) {
     struct lines lines = {0};
     fault_begin(&other);
-    quern_status status = train_summary_tell(folder, take_line, &lines, &memory_allocator);
+    quern_status status = train_summary_print(folder, take_line, &lines, &memory_allocator);
     fault_end(&other);
     EXPECT_FAULT(&other, status);
   }

@@ -62,7 +62,7 @@ static void variants(void **state) {
   }
 }
 
-/* Two clouds of points are told apart. */
+/* Two clouds of points are separated. */
 static void classes(void **state) {
   (void)state;
   enum { N = 200, D = 6 };
@@ -369,7 +369,7 @@ static void on_note(void *user, const char *text) {
   if (strncmp(text, "target ", 7) == 0) snprintf(user, 256, "%s", text);
 }
 
-/* A run that goes on on another target says so: bits are promised for one. */
+/* A run that goes on on another target reports it: bits are promised for one. */
 static void tells_another_target(void **state) {
   (void)state;
   char told[256] = "";

@@ -213,13 +213,13 @@ static int64_t largest_unit(const struct build *build, int n) {
   return most;
 }
 
-/* Deals the kernels to n units, as many of which are compiled at once as there are CPUs, or under a limit smaller ones and
+/* Assigns the kernels to n translation units, as many of which are compiled at once as there are CPUs, or under a limit smaller ones and
 ** fewer, until they fit. */
-static quern_status deal_units(struct build *build, int *n) {
+static quern_status assign_units(struct build *build, int *n) {
   int64_t room = build->stats->room, each = 0;
-  for (build->n_at_once = rt_processors(); build->n_at_once >= 1; build->n_at_once--) {
+  for (build->n_at_once = rt_cpus(); build->n_at_once >= 1; build->n_at_once--) {
     for (int most = build->n_at_once;; most *= 2) {
-      QUERN_TRY(rt_units_deal(build->heap, build->n, build->kernels, build->missing, most, build->unit, n));
+      QUERN_TRY(rt_units_assign(build->heap, build->n, build->kernels, build->missing, most, build->unit, n));
       each = rt_cc_bytes(&build->cc, largest_unit(build, *n));
       if (*n == 0 || room == 0 || BASE_MIN(build->n_at_once, *n) * each <= room) return QUERN_STATUS_OK;
       if (*n < most || (size_t)most > build->n) break; /* no smaller ones */
@@ -258,7 +258,7 @@ static quern_status compile_in(struct build *build, bool in_cache, int n, struct
   return status;
 }
 
-/* Once a process. */
+/* Once per process. */
 static void warn_failed(const struct build *build) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true))
@@ -269,7 +269,7 @@ static void warn_failed(const struct build *build) {
 static quern_status compile_missing(struct build *build, bool *usable) {
   int n;
   size_t bytes;
-  QUERN_TRY(deal_units(build, &n));
+  QUERN_TRY(assign_units(build, &n));
   if (n == 0) return QUERN_STATUS_OK;
   bytes = (size_t)n * (sizeof(struct rt_cc_job) + sizeof(struct rt_key));
   struct rt_cc_job *jobs = base_alloc(build->heap, bytes);
@@ -303,7 +303,7 @@ static quern_status build_with(struct build *build, int number, bool *found, boo
   return QUERN_STATUS_OK;
 }
 
-/* Passes the compiler's complaint on, once a process. */
+/* Passes the compiler's complaint on, once per process. */
 static void warn_unusable(void) {
   static _Atomic bool warned;
   if (!atomic_exchange(&warned, true)) base_log(0, "%s", quern_last_error());
@@ -311,7 +311,7 @@ static void warn_unusable(void) {
 
 static quern_status build_all(struct build *build, bool *compiler) {
   char place[RT_PATH_BYTES];
-  rt_cache_place(place, sizeof place);
+  rt_cache_path(place, sizeof place);
   rt_cache_open(&build->cache, build->heap, build->debug ? "" : place, RT_CACHE_LIMIT);
   quern_status status = QUERN_STATUS_OK;
   bool usable = false;

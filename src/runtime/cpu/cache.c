@@ -60,7 +60,7 @@ static bool key_of(const char *name, const char *end, struct rt_key *key) {
 
 /* ---- the folder ---------------------------------------------------------------------------------------- */
 
-/* Says once a process why there is no cache. */
+/* Says once per process why there is no cache. */
 static void warn(const char *path, const char *why) {
   static _Atomic bool warned;
   if (atomic_exchange(&warned, true)) return;
@@ -68,7 +68,7 @@ static void warn(const char *path, const char *why) {
            *path ? " " : "", why);
 }
 
-void rt_cache_place(char *path, size_t bytes) {
+void rt_cache_path(char *path, size_t bytes) {
   const char *asked = base_env_get(BASE_ENV_CACHE), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   int n = 0;
   path[0] = 0;
@@ -115,7 +115,7 @@ void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *p
   char name[RT_PATH_BYTES];
   static _Atomic bool places_swept;
   *cache = (struct rt_cache){.heap = heap, .folder = -1, .limit = limit};
-  if (!atomic_exchange(&places_swept, true)) rt_places_sweep();
+  if (!atomic_exchange(&places_swept, true)) rt_temporary_sweep();
   size_t n = strlen(path);
   while (n > 1 && path[n - 1] == '/') n--;
   if (n == 0) return;

@@ -13,13 +13,13 @@ static quern_status target(struct cg_target *target) {
   return QUERN_STATUS_OK;
 }
 
-/* The first line of what the compiler says of itself. */
+/* The first line of the compiler's own description. */
 static void describe(struct base_heap *heap, char *text, size_t bytes) {
   char place[RT_PATH_BYTES];
   struct rt_cache cache;
   struct rt_cc cc;
   const char *folders = getenv("PATH");
-  rt_cache_place(place, sizeof place);
+  rt_cache_path(place, sizeof place);
   rt_cache_open(&cache, heap, place, RT_CACHE_LIMIT);
   quern_status status = rt_cc_find(&cc, heap, &cache, base_env_get(BASE_ENV_CC), folders ? folders : "", 0);
   if (status != QUERN_STATUS_OK)

@@ -69,7 +69,7 @@ void rt_folder_remove(struct rt_folder *folder);
 void rt_folder_leave(struct rt_folder *folder);
 /* Removes what killed processes have left in an open folder, and in TMPDIR, /tmp and /dev/shm. */
 void rt_folder_sweep(int fd);
-void rt_places_sweep(void);
+void rt_temporary_sweep(void);
 bool rt_write_all(int fd, const void *bytes, size_t n);
 quern_status rt_file_write(const char *path, const void *bytes, size_t n) QUERN_NODISCARD;
 /* Reads a whole open file. */
@@ -98,10 +98,10 @@ struct rt_cache {
   int64_t limit; /* bytes that all objects may have */
 };
 
-/* What QUERN_CACHE, XDG_CACHE_HOME and HOME say where the cache is; "" when nowhere. */
-void rt_cache_place(char *path, size_t bytes);
+/* Where the cache is, by QUERN_CACHE, XDG_CACHE_HOME and HOME; "" when there is none. */
+void rt_cache_path(char *path, size_t bytes);
 /* Opens the cache in a folder, which is made when missing. One that cannot be used, or that others could write to or
-** exchange, is left alone: there is no cache then, and a warning says why, once a process. "": no cache. The first time
+** exchange, is left alone: there is no cache then, and a warning gives the reason, once per process. "": no cache. The first time
 ** in a process, what killed ones have left in it is removed. */
 void rt_cache_open(struct rt_cache *cache, struct base_heap *heap, const char *path, int64_t limit);
 void rt_cache_close(struct rt_cache *cache);
@@ -117,7 +117,7 @@ quern_status rt_cache_read(const struct rt_cache *cache, const struct rt_key *ob
                            char *path) QUERN_NODISCARD;
 void rt_cache_remove(const struct rt_cache *cache, const struct rt_key *object);
 
-/* Puts bytes and their checksum into the cache; false when that is not possible, which a warning says once a process.
+/* Puts bytes and their checksum into the cache; false when that is not possible, which is warned of once per process.
 ** */
 bool rt_cache_add(const struct rt_cache *cache, const struct rt_key *object, const void *bytes, size_t n);
 
@@ -140,11 +140,11 @@ struct rt_cc {                    /* not to be copied: it points into itself */
   char version[RT_OUTPUT_BYTES];
 };
 
-/* How long a compiler may take to say its version. One that takes longer is not asked again in this process. */
+/* How long a compiler may take to print its version. One that takes longer is not asked again in this process. */
 extern double rt_version_seconds;
 
 /* The compiler of that command (QUERN_CC), or, when it is "", the number-th of the usual names that is found; folders
-** as in PATH. It has run with --version, or the cache says what it answered. A command that does not work is an error;
+** as in PATH. It has run with --version, or the cache has what it answered. A command that does not work is an error;
 ** with "" it is passed over. */
 quern_status rt_cc_find(struct rt_cc *cc, struct base_heap *heap, const struct rt_cache *cache, const char *command,
                         const char *folders, int number) QUERN_NODISCARD;
@@ -165,11 +165,11 @@ int64_t rt_cc_bytes(const struct rt_cc *cc, int64_t text);
 quern_status rt_cc_compile(const struct rt_cc *cc, struct base_heap *heap, const struct cg_target *target, bool debug,
                            size_t n, const struct rt_cc_job *jobs, bool *usable) QUERN_NODISCARD;
 
-/* ---- units (units.c): which kernels are compiled together ---------------------------------------------------- */
+/* ---- translation units (translation_units.c): which kernels share one ---------------------------------------------------- */
 
 /* Gives each kernel k with pick[k] the number of a unit, 0 .. *n - 1, of at most `most` unless they became too long for
 ** a compiler, so that they take about as long; kernels that call the same functions come together where that pays. */
-quern_status rt_units_deal(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
-                           int most, int *unit, int *n_units) QUERN_NODISCARD;
+quern_status rt_units_assign(struct base_heap *heap, size_t n, const struct kern *const *kernels, const bool *pick,
+                             int most, int *unit, int *n_units) QUERN_NODISCARD;
 
 #endif

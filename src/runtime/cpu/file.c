@@ -106,7 +106,7 @@ bool rt_lock(int fd, bool *works) {
 
 enum { ATTEMPTS = 100 };
 
-/* A new file or folder of a new name in an open folder, locked; -1: errno says why. Another process may take it for
+/* A new file or folder of a new name in an open folder, locked; -1, with errno set. Another process may take it for
 ** left behind and remove it before it is locked; then there is another. */
 static int make_locked(int in, char name[RT_NAME_BYTES], bool is_folder) {
   for (int i = 0; i < ATTEMPTS; i++) {
@@ -178,7 +178,7 @@ void rt_folder_sweep(int fd) {
     close(copy);
 }
 
-void rt_places_sweep(void) {
+void rt_temporary_sweep(void) {
   for (int i = 0; i < PLACES; i++) {
     int fd =
         i > 0 && strcmp(place_of(i), place_of(i - 1)) == 0 ? -1 : open(place_of(i), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

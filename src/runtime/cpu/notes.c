@@ -13,7 +13,7 @@
 /* Opens the cache and gives the key of a name; notes of other versions of Quern are others. */
 static struct rt_key open_for(struct rt_cache *cache, struct base_heap *heap, const char *name) {
   char place[RT_PATH_BYTES];
-  rt_cache_place(place, sizeof place);
+  rt_cache_path(place, sizeof place);
   rt_cache_open(cache, heap, place, RT_CACHE_LIMIT);
   struct rt_key key = rt_key_make(4, name, strlen(name));
   rt_key_add(&key, quern_version(), strlen(quern_version()));

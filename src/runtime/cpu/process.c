@@ -1,4 +1,4 @@
-/* runtime/cpu/process.c -- runs commands side by side and catches what they say
+/* runtime/cpu/process.c -- runs commands side by side and catches what they print
 ** Each command writes to a pipe; its end is noticed there, so that SIGCHLD may be ignored, or handled by the host. Each
 ** command is in the process group of a watcher, a shell that reads from a second pipe, the leash, and whose other end
 ** only this process holds. When this process ends, however it does (SIGKILL, Ctrl-C, out of memory), the kernel closes
@@ -190,7 +190,7 @@ static void listen_to(struct running *running) {
   }
 }
 
-/* Whether it has ended; if so, its command says how. */
+/* Whether it has ended; if so, its command records how. */
 static bool has_ended(struct running *running, int flags) {
   int status = 0;
   pid_t got;
@@ -218,7 +218,7 @@ static void end(struct running *running) {
   has_ended(running, 0);
 }
 
-/* Sleeps until one of them says something or may have ended. */
+/* Sleeps until one of them prints something or may have ended. */
 static void wait_a_little(size_t n, struct running *running) {
   struct pollfd fds[MOST_SIDE];
   int timeout = TICK_MS;

@@ -1,5 +1,5 @@
-/* runtime/cpu/toolchain.c -- the C compiler: which one, what it says it is, and running it
-** keeps: a compiler is asked for its version once a process, and once a version of its file when there is a cache; one
+/* runtime/cpu/toolchain.c -- the C compiler: which one, its kind and version, and running it
+** keeps: a compiler is asked for its version once per process, and once a version of its file when there is a cache; one
 **        that does not answer is not asked again in this process
 ** tests: tests/runtime/test_toolchain.c
 */
@@ -219,7 +219,7 @@ struct rt_key rt_cc_key(const struct rt_cc *cc, const struct cg_target *target, 
 }
 
 /* Measured of GCC 12 and Clang 14, compiler, assembler and what starts them, and rounded up: of the smallest unit, and
-** more for a byte of text. What it is, its version says. */
+** more for a byte of text. Its kind is read from its version. */
 int64_t rt_cc_bytes(const struct rt_cc *cc, int64_t text) {
   static const struct {
     const char *word;
@@ -259,7 +259,7 @@ static quern_status compile(const struct rt_cc *cc, struct base_heap *heap, cons
   }
   quern_status status = QUERN_STATUS_OK;
   if (!fits) status = base_error(QUERN_STATUS_INTERNAL, "a command of more than %d words", MOST_ARGS);
-  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_processors(), seconds, folder);
+  if (status == QUERN_STATUS_OK) status = rt_commands_run(heap, n, commands, rt_cpus(), seconds, folder);
   *failed = 0;
   while (status == QUERN_STATUS_OK && *failed < n && made_object(&commands[*failed], jobs[*failed].object)) ++*failed;
   base_free(heap, args, bytes);

@@ -1,6 +1,6 @@
 /* runtime/cuda/blas.c -- GEMMs by cuBLASLt
-** The library is asked for its ways to do a product, once a kernel; the way is a part of the kernel's call, so that a program that was
-** saved or cached goes the same way again. Descriptors are made once a module.
+** The library is asked for its algorithms to do a product, once per kernel; the algorithm is stored in the kernel's call, so that a program that was
+** saved or cached uses the same one again. Descriptors are made once per module.
 ** keeps: nothing of cuBLASLt is needed to build Quern; the same bits every time: products split over the terms are added up by a kernel of
 **        their own, in order, and rounded once
 ** see:   docs/design/008-libraries.md      tests: tests/runtime/test_blas.c, make test-cuda
@@ -131,9 +131,9 @@ static int set_end(const struct rt_blas_product *p, const struct rt_blas *blas) 
     code = blas->product_set(p->product, PRODUCT_AUX_LEADING, &q->aux.leading, sizeof q->aux.leading);
   if (q->aux.mem != KERN_NONE && q->batches > 1 && code == 0)
     code = blas->product_set(p->product, PRODUCT_AUX_BATCH_STRIDE, &q->aux.batch, sizeof q->aux.batch);
-  bool loose = q->d.alignment < 16; /* then so may be what has no alignment of its own to be told */
-  char *nowhere = (char *)(uintptr_t)SOME_ADDRESS + (loose ? q->d.alignment : 0);
-  return code != 0 ? code : point(p, blas, nowhere, address(&q->aux, nowhere));
+  bool loose = q->d.alignment < 16; /* then so may be what the library is given no alignment of */
+  char *virtual_tensor = (char *)(uintptr_t)SOME_ADDRESS + (loose ? q->d.alignment : 0);
+  return code != 0 ? code : point(p, blas, virtual_tensor, address(&q->aux, virtual_tensor));
 }
 
 static quern_status make_product(struct rt_blas_product *p, const struct rt_blas *blas) {
@@ -198,7 +198,7 @@ static bool is_usable(const struct rt_blas *blas, const struct rt_blas_choice *c
 static quern_status no_choice(const struct rt_blas_product *p, const struct rt_blas *blas, int code) {
   char text[512];
   rt_blas_problem_print(&p->problem, text, sizeof text);
-  return base_error(code == 3 ? QUERN_STATUS_MEMORY : QUERN_STATUS_UNSUPPORTED, "%s has no way for %s (error %d)",
+  return base_error(code == 3 ? QUERN_STATUS_MEMORY : QUERN_STATUS_UNSUPPORTED, "%s has no algorithm for %s (error %d)",
                     blas->identity, text, code);
 }
 
@@ -224,7 +224,7 @@ static uint32_t custom_of(const struct rt_blas *blas, const struct rt_blas_choic
   return blas->config(choice->algorithm, CONFIG_CUSTOM, &custom, sizeof custom, &written) == 0 ? custom : 0;
 }
 
-/* Of large products with no end the first way on smaller tiles is faster on Hopper than the library thinks (see the note): it is put first. */
+/* Of large products without an epilogue the first algorithm on smaller tiles is faster on Hopper than the library thinks (see the note): it is put first. */
 static void prefer(const struct rt_blas_product *p, const struct rt_blas *blas, const struct rt_cuda_driver *driver,
                    struct rt_blas_choice *choices, int n) {
   enum { HOPPER = 9, NO_END = 1, LARGEST_TILES = 4, LARGE_WAVES = 2 };
@@ -243,8 +243,9 @@ static uint64_t whose(const struct rt_blas *blas) {
   return base_hash_bytes(BASE_HASH_SEED, blas->identity, strlen(blas->identity));
 }
 
-quern_status rt_blas_settle(const struct rt_blas *blas, const struct rt_cuda_driver *driver, struct base_heap *heap,
-                            const struct kern *kern, struct kern_call *call, size_t *bytes) {
+quern_status rt_blas_query_algorithm(const struct rt_blas *blas, const struct rt_cuda_driver *driver,
+                                     struct base_heap *heap, const struct kern *kern, struct kern_library_call *call,
+                                     size_t *bytes) {
   struct rt_blas_product p;
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
   int n;
@@ -272,8 +273,8 @@ struct plan {
   size_t work;
 };
 
-/* Whether the library still knows the way of the call, and it needs no more workspace than there is. */
-static bool is_known(const struct plan *plan, const struct rt_blas *blas, const struct kern_call *call) {
+/* Whether the library still knows the algorithm of the call, and it needs no more workspace than there is. */
+static bool is_known(const struct plan *plan, const struct rt_blas *blas, const struct kern_library_call *call) {
   const struct rt_blas_product *p = &plan->product;
   struct rt_blas_choice result = {0};
   return call->algorithm[WHOSE] == whose(blas) &&
@@ -281,7 +282,8 @@ static bool is_known(const struct plan *plan, const struct rt_blas *blas, const 
          result.bytes <= plan->work;
 }
 
-static quern_status find_way(struct plan *plan, const struct rt_blas *blas, const struct kern_call *call) {
+static quern_status find_algorithm(struct plan *plan, const struct rt_blas *blas,
+                                   const struct kern_library_call *call) {
   struct rt_blas_choice choices[RT_BLAS_CHOICES];
   int n;
   memcpy(plan->algorithm, call->algorithm, sizeof plan->algorithm);
@@ -300,7 +302,7 @@ void rt_blas_plan_free(const struct rt_blas *blas, void *made) {
 }
 
 quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, const struct kern *kern, void **made) {
-  const struct kern_call *call = &kern->call;
+  const struct kern_library_call *call = &kern->library_call;
   *made = NULL;
   struct plan *plan = base_alloc_zero(heap, sizeof *plan);
   if (plan == NULL) return QUERN_STATUS_MEMORY;
@@ -308,7 +310,7 @@ quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, co
   plan->work = call->work != KERN_NONE ? (size_t)kern->mems[call->work].count : 0;
   pthread_mutex_init(&plan->lock, NULL);
   quern_status status = rt_blas_product_init(&plan->product, blas, kern);
-  if (status == QUERN_STATUS_OK) status = find_way(plan, blas, call);
+  if (status == QUERN_STATUS_OK) status = find_algorithm(plan, blas, call);
   if (status == QUERN_STATUS_OK)
     *made = plan;
   else
@@ -316,7 +318,7 @@ quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, co
   return status;
 }
 
-/* With all that the library was told: addresses as what they are more than a multiple of 256. */
+/* With everything that the library was given: addresses as what they are more than a multiple of 256. */
 static quern_status run_error(const struct rt_blas_product *p, const struct rt_blas *blas, int code, void *const *mems,
                               const void *work, size_t bytes) {
   const struct rt_blas_problem *q = &p->problem;
@@ -367,7 +369,7 @@ static quern_status open_library(const struct rt_cuda_driver *driver, char *iden
 }
 
 /* A product of bf16 with sums of f32. */
-static void wake(void) {
+static void warm_up(void) {
   enum { COMPUTE_F32 = 68, TYPE_F32 = 0, TYPE_BF16 = 14, NO_END = 1 };
   const struct rt_blas_matrix matrix = {
       .type = TYPE_BF16, .size = 2, .rows = 256, .columns = 256, .leading = 256, .alignment = 256};
@@ -384,11 +386,11 @@ static void wake(void) {
   rt_blas_product_fini(&p, blas);
 }
 
-static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                           struct kern_call *call, size_t *bytes) {
+static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct base_heap *heap,
+                                    const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct rt_blas *blas;
   QUERN_TRY(rt_blas_open(&blas));
-  return rt_blas_settle(blas, driver, heap, kern, call, bytes);
+  return rt_blas_query_algorithm(blas, driver, heap, kern, call, bytes);
 }
 
 static quern_status plan(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
@@ -416,8 +418,8 @@ const struct rt_cuda_library rt_cuda_blas = {.name = "cuBLASLt",
                                              .bit = BASE_LIBRARY_BLAS,
                                              .load = load_ahead,
                                              .open = open_library,
-                                             .wake = wake,
-                                             .settle = settle,
+                                             .warm_up = warm_up,
+                                             .query_algorithm = query_algorithm,
                                              .plan = plan,
                                              .run = run,
                                              .free = free_plan};

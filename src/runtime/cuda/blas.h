@@ -3,11 +3,11 @@
 */
 #ifndef RUNTIME_CUDA_BLAS_H
 #define RUNTIME_CUDA_BLAS_H
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 
 enum { RT_BLAS_WORDS = 8, RT_BLAS_CHOICES = 8, RT_BLAS_WORK = 32 << 20 /* bytes of workspace at most */ };
 
-/* A way to do a product: the library's result of a question (cublasLtMatmulHeuristicResult_t). */
+/* An algorithm to do a product: the library's result of a question (cublasLtMatmulHeuristicResult_t). */
 struct rt_blas_choice {
   uint64_t algorithm[RT_BLAS_WORDS];
   size_t bytes; /* of workspace */
@@ -24,7 +24,7 @@ struct rt_blas {
   char identity[64]; /* "cuBLASLt 13.1.0" */
 };
 
-/* ---- blas_problem.c: a call in the library's words ------------------------------------------------------------------ */
+/* ---- blas_problem.c: a call in the library's terms ------------------------------------------------------------------ */
 
 /* A matrix that lies column after column in a memory. */
 struct rt_blas_matrix {
@@ -45,7 +45,7 @@ struct rt_blas_problem {
   struct rt_blas_matrix a, b, c, d, aux; /* aux.mem KERN_NONE: there is none; c is d when nothing is added */
   int epilogue, bias, bias_type;         /* bias: a memory that is read, or a sum that is written; KERN_NONE */
 };
-/* UNSUPPORTED with what the library has no words for. */
+/* UNSUPPORTED with what the library cannot express. */
 quern_status rt_blas_problem_make(struct rt_blas_problem *problem, const struct kern *kern) QUERN_NODISCARD;
 /* In a line, everything that the choice depends on. */
 void rt_blas_problem_print(const struct rt_blas_problem *problem, char *text, size_t bytes);
@@ -57,7 +57,7 @@ quern_status rt_blas_load(struct rt_blas *blas, void *library,
                           void *(*find)(void *library, const char *symbol)) QUERN_NODISCARD;
 /* The library of the process. */
 quern_status rt_blas_open(struct rt_blas **blas) QUERN_NODISCARD;
-/* A test's wish: that is what open gives from now on; NULL: the real one. */
+/* For tests: what open gives from now on; NULL: the real one. */
 void rt_blas_use(struct rt_blas *blas);
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_blas_check(const struct rt_blas *blas, int code, const char *what) QUERN_NODISCARD;
@@ -70,7 +70,7 @@ struct rt_blas_product {
 quern_status rt_blas_product_init(struct rt_blas_product *p, const struct rt_blas *blas,
                                   const struct kern *kern) QUERN_NODISCARD;
 void rt_blas_product_fini(struct rt_blas_product *p, const struct rt_blas *blas);
-/* The ways with at most so many bytes of workspace that give the same bits every time and round once, best first as the library thinks.
+/* The algorithms with at most so many bytes of workspace that give the same bits every time and round once, best first as the library thinks.
 ** *n is at least 1, or UNSUPPORTED. */
 quern_status rt_blas_choose(const struct rt_blas_product *p, const struct rt_blas *blas, size_t most,
                             struct rt_blas_choice choices[RT_BLAS_CHOICES], int *n) QUERN_NODISCARD;
@@ -79,15 +79,16 @@ quern_status rt_blas_product_run(const struct rt_blas_product *p, const struct r
                                  void *stream, void *const *mems, void *work, size_t bytes) QUERN_NODISCARD;
 
 /* The functions of the table rt_cuda_blas, of any library. */
-quern_status rt_blas_settle(const struct rt_blas *blas, const struct rt_cuda_driver *driver, struct base_heap *heap,
-                            const struct kern *kern, struct kern_call *call, size_t *bytes) QUERN_NODISCARD;
+quern_status rt_blas_query_algorithm(const struct rt_blas *blas, const struct rt_cuda_driver *driver,
+                                     struct base_heap *heap, const struct kern *kern, struct kern_library_call *call,
+                                     size_t *bytes) QUERN_NODISCARD;
 quern_status rt_blas_plan(const struct rt_blas *blas, struct base_heap *heap, const struct kern *kern,
                           void **plan) QUERN_NODISCARD;
 quern_status rt_blas_run(const struct rt_blas *blas, void *plan, void *stream, void *const *mems,
                          void *work) QUERN_NODISCARD;
 void rt_blas_plan_free(const struct rt_blas *blas, void *plan);
 
-/* ---- blas_tune.c: which way is fastest, by the clock ----------------------------------------------------------------- */
+/* ---- blas_tune.c: which algorithm is fastest, by the clock ----------------------------------------------------------------- */
 
 /* Seconds of each choice, on memories of the kernel's sizes made for it. */
 quern_status rt_blas_time(const struct rt_blas_product *p, const struct rt_blas *blas,

@@ -49,14 +49,14 @@ static struct rt_blas_matrix lay(const struct kern *kern, const struct kern_gemm
                                  .columns = (uint64_t)(by_rows ? rows : columns),
                                  .leading = BASE_MAX(far, length),
                                  .batch = x->batch,
-                                 .alignment = lowest_bit(apart | (kern->loose ? size : ALIGNMENT))};
+                                 .alignment = lowest_bit(apart | (kern->unaligned_base ? size : ALIGNMENT))};
 }
 
 static quern_status check_lies(const struct kern_matrix *x, int64_t rows, int64_t columns, bool by_rows, bool either,
                                const char *name) {
   bool fine = x->at >= 0 && (lies(x, rows, columns, by_rows) || (either && lies(x, rows, columns, !by_rows)));
   QUERN_CHECK(fine, UNSUPPORTED,
-              "cuBLASLt: matrix %s of %lld x %lld with strides %lld and %lld is none that it can be told of", name,
+              "cuBLASLt: matrix %s of %lld x %lld with strides %lld and %lld cannot be described to it", name,
               (long long)rows, (long long)columns, (long long)x->row, (long long)x->column);
   return QUERN_STATUS_OK;
 }
@@ -84,7 +84,7 @@ static const struct end {
 
 static quern_status find_end(struct rt_blas_problem *p, const struct kern *kern, const struct kern_gemm *g,
                              bool by_rows) {
-  bool bias = g->bias != KERN_NONE, kept = g->kept.mem != KERN_NONE, a_sums = g->a_sums != KERN_NONE;
+  bool bias = g->bias != KERN_NONE, kept = g->aux.mem != KERN_NONE, a_sums = g->a_sums != KERN_NONE;
   bool y_sums = g->y_sums != KERN_NONE;
   const struct end *end = ends, *last = ends + BASE_COUNT(ends);
   while (end < last && (end->act != g->act || end->back != g->back || end->bias != bias || end->kept != kept ||
@@ -117,8 +117,8 @@ static quern_status check_types(struct rt_blas_problem *p, const struct kern *ke
   QUERN_CHECK(g->add.mem == KERN_NONE || kern->mems[g->add.mem].dtype == y, UNSUPPORTED,
               "cuBLASLt: %s is added to a result of %s", base_dtypes[kern->mems[g->add.mem].dtype].name,
               base_dtypes[y].name);
-  QUERN_CHECK(g->kept.mem == KERN_NONE || kern->mems[g->kept.mem].dtype == y, UNSUPPORTED,
-              "cuBLASLt: %s is kept of a result of %s", base_dtypes[kern->mems[g->kept.mem].dtype].name,
+  QUERN_CHECK(g->aux.mem == KERN_NONE || kern->mems[g->aux.mem].dtype == y, UNSUPPORTED,
+              "cuBLASLt: %s is kept of a result of %s", base_dtypes[kern->mems[g->aux.mem].dtype].name,
               base_dtypes[y].name);
   p->compute = a == QUERN_DTYPE_F64 ? COMPUTE_F64 : a == QUERN_DTYPE_F32 && g->tf32 ? COMPUTE_TF32 : COMPUTE_F32;
   p->scale = a == QUERN_DTYPE_F64 ? F64 : F32;
@@ -134,9 +134,9 @@ static quern_status lay_extra(struct rt_blas_problem *p, const struct kern *kern
     QUERN_TRY(check_lies(&g->add, g->rows, g->columns, by_rows, false, "add"));
     p->c = lay(kern, g, &g->add, g->rows, g->columns, by_rows);
   }
-  if (g->kept.mem == KERN_NONE) return QUERN_STATUS_OK;
-  QUERN_TRY(check_lies(&g->kept, g->rows, g->columns, by_rows, false, "kept"));
-  p->aux = lay(kern, g, &g->kept, g->rows, g->columns, by_rows);
+  if (g->aux.mem == KERN_NONE) return QUERN_STATUS_OK;
+  QUERN_TRY(check_lies(&g->aux, g->rows, g->columns, by_rows, false, "kept"));
+  p->aux = lay(kern, g, &g->aux, g->rows, g->columns, by_rows);
   QUERN_CHECK(p->aux.leading % AUX_MULTIPLE == 0 && (g->batch == 1 || p->aux.batch % AUX_MULTIPLE == 0), UNSUPPORTED,
               "cuBLASLt: rows of %lld elements are kept; a multiple of %d is needed", (long long)p->aux.leading,
               (int)AUX_MULTIPLE);
@@ -144,7 +144,7 @@ static quern_status lay_extra(struct rt_blas_problem *p, const struct kern *kern
 }
 
 quern_status rt_blas_problem_make(struct rt_blas_problem *p, const struct kern *kern) {
-  const struct kern_gemm *g = &kern->call.gemm;
+  const struct kern_gemm *g = &kern->library_call.gemm;
   *p = (struct rt_blas_problem){.batches = g->batch, .terms = g->terms};
   QUERN_CHECK(g->batch > 0 && g->batch <= INT32_MAX && g->rows > 0 && g->columns > 0 && g->terms > 0, UNSUPPORTED,
               "cuBLASLt: %lld products of %lld x %lld with %lld terms", (long long)g->batch, (long long)g->rows,

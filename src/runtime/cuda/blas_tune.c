@@ -1,5 +1,5 @@
-/* runtime/cuda/blas_tune.c -- which way of a product is fastest, by the clock
-** The order in which the library offers its ways is a guess. QUERN_TUNE=1 lets the clock decide when a program is compiled; what it found
+/* runtime/cuda/blas_tune.c -- which algorithm of a product is fastest, by the clock
+** The order in which the library offers its algorithms is a guess. QUERN_TUNE=1 lets the clock decide when a program is compiled; what it found
 ** is kept in the cache, under the library, the GPU and the product, and taken from there by every later compilation.
 ** tests: tests/runtime/test_tune.c, make test-cuda
 */
@@ -37,7 +37,7 @@ static int make_memories(struct bench *bench, const struct kern *kern, const uin
   for (int i = 0; i < kern->n_mems && code == 0; i++) {
     size_t bytes = (size_t)BASE_MAX(kern->mems[i].count, 1) * base_dtypes[kern->mems[i].dtype].size;
     uint64_t at = 0;
-    if (kern->call.work == i) continue;
+    if (kern->library_call.work == i) continue;
     code = bench->driver->alloc(&at, bytes);
     bench->mems[i] = (void *)(uintptr_t)at;
     bench->n = i + 1;
@@ -68,7 +68,7 @@ static quern_status run_some(const struct rt_blas_product *p, const struct rt_bl
   return QUERN_STATUS_OK;
 }
 
-/* The ways by turns, so that a slow moment is not one way's; the first runs are not counted. */
+/* The algorithms round-robin, so that a slow moment is not one algorithm's alone; the first runs are not counted. */
 static quern_status time_all(const struct rt_blas_product *p, const struct rt_blas *blas, const struct bench *bench,
                              const struct rt_blas_choice *choices, int n, void *work, double *seconds) {
   double took;
@@ -132,7 +132,7 @@ static bool parse_choice(const char *text, struct rt_blas_choice *choice) {
                 &choice->bytes, &w[0], &w[1], &w[2], &w[3], &w[4], &w[5], &w[6], &w[7]) == 1 + RT_BLAS_WORDS;
 }
 
-/* A note is taken when its way is still one that the library can go in that much workspace. */
+/* A note is taken when its algorithm is still one that the library can use in that much workspace. */
 static bool take_note(const struct rt_blas_product *p, const struct rt_blas *blas, const char *text, size_t most,
                       struct rt_blas_choice *choice) {
   struct rt_blas_choice noted, result = {0};
@@ -154,7 +154,7 @@ void rt_cuda_tuned(struct base_heap *heap, const struct rt_cuda_driver *driver, 
   rt_note_get(heap, name, text, bytes);
 }
 
-/* Keeps the way, and says that there is a new one. */
+/* Keeps the algorithm, and marks that there is a new one. */
 static void keep(struct base_heap *heap, const struct rt_cuda_driver *driver, const char *name,
                  const struct rt_blas_choice *choice) {
   char text[256], all[256];
@@ -181,7 +181,7 @@ void rt_blas_tune(const struct rt_blas_product *p, const struct rt_blas *blas, c
   }
   for (int i = 1; i < n; i++)
     if (seconds[i] < seconds[best]) best = i;
-  base_log(1, "cuda: %s: way %d of %d takes %.1f us, the first %.1f us", name, best, n, seconds[best] * 1e6,
+  base_log(1, "cuda: %s: algorithm %d of %d takes %.1f us, the first %.1f us", name, best, n, seconds[best] * 1e6,
            seconds[0] * 1e6);
   choices[0] = choices[best];
   keep(heap, driver, name, &choices[0]);

@@ -6,15 +6,15 @@
 
 #include <stdio.h>
 
-enum { THREADS_A_PROCESSOR = 2048, ROUNDS = 16, FEW_ROUNDS = 8 };
+enum { THREADS_PER_SM = 2048, ROUNDS = 16, FEW_ROUNDS = 8 };
 _Static_assert(KERN_MAX_MEMS + KERN_MAX_SCALARS + 3 <= RT_CUDA_TABLE, "parameters of a launch");
 
 static quern_status find_target(struct cg_target *target) {
   struct rt_cuda_driver *driver;
   bool there = rt_cuda_open(&driver) == QUERN_STATUS_OK;
   *target = there ? *driver->target : *cg_target_find("sm_75");
-  if (there) target->base.libraries = rt_cuda_libraries(driver);
-  if (there && cg_target_has_mma(target)) target->base.libraries |= BASE_UNITS_MMA;
+  if (there) target->base.capabilities = rt_cuda_libraries(driver);
+  if (there && cg_target_has_mma(target)) target->base.capabilities |= BASE_TENSOR_CORES;
   return QUERN_STATUS_OK;
 }
 
@@ -28,7 +28,7 @@ static void describe(struct base_heap *heap, char *text, size_t bytes) {
   }
   int v = driver->driver_version;
   int n = snprintf(text, bytes, "%s, compute capability %d.%d, %d multiprocessors, driver for CUDA %d.%d, ",
-                   driver->name, driver->major, driver->minor, driver->processors, v / 1000, v % 1000 / 10);
+                   driver->name, driver->major, driver->minor, driver->multiprocessors, v / 1000, v % 1000 / 10);
   if (n < 0 || (size_t)n >= bytes) return;
   n += snprintf(text + n, bytes - (size_t)n, "%s, ",
                 rt_nvrtc_open(&nvrtc) == QUERN_STATUS_OK ? nvrtc->identity : quern_last_error());
@@ -64,7 +64,7 @@ static quern_status find_compiler(struct rt_gpu_compiler *compiler, const struct
   struct rt_nvrtc *nvrtc;
   bool text = false;
   for (size_t k = 0; k < n && !text; k++)
-    for (int p = 0; p < kernels[k]->n_phases; p++) text = text || !kernels[k]->phases[p].call;
+    for (int p = 0; p < kernels[k]->n_phases; p++) text = text || !kernels[k]->phases[p].library_call;
   *compiler = (struct rt_gpu_compiler){.name = "", .identity = "", .end = "", .most = 1};
   if (!text) return QUERN_STATUS_OK;
   QUERN_TRY(rt_nvrtc_open(&nvrtc));
@@ -118,21 +118,21 @@ struct rows {
 /* A kernel with a table is given all of it, whatever the rows are that are used. */
 static int add_memories(void **parameters, void **table, const struct rt_gpu_kernel *kernel, const struct rows *rows) {
   int n = 0;
-  for (int i = 0; i < kernel->n_mems && kernel->joined == 1; i++)
+  for (int i = 0; i < kernel->n_mems && kernel->max_batched == 1; i++)
     parameters[n++] = (void *)&rows->mems[i]; /* they are only read */
-  if (kernel->joined == 1) return n;
-  memset(table, 0, (size_t)(kernel->joined * kernel->n_mems) * sizeof *table);
+  if (kernel->max_batched == 1) return n;
+  memset(table, 0, (size_t)(kernel->max_batched * kernel->n_mems) * sizeof *table);
   memcpy(table, rows->mems, rows->n * (size_t)kernel->n_mems * sizeof *table);
   parameters[n++] = table;
   return n;
 }
 
 /* Blocks of single threads, which take task after task: ROUNDS times as many as the device runs at a time, so that some begin while others
-** end. Where few rounds would do and the phase says how many blocks a processor runs, there is one: such blocks begin with tables. */
+** end. Where few rounds would do and the phase has a minimum of blocks per SM (occupancy), there is one: such blocks begin with tables. */
 static int64_t most_blocks(const struct rt_cuda_driver *d, const struct kern_phase *phase, int64_t wanted) {
-  int64_t round = (int64_t)d->processors * phase->beside;
+  int64_t round = (int64_t)d->multiprocessors * phase->min_blocks_per_sm;
   if (wanted <= FEW_ROUNDS * round) return round;
-  return (int64_t)d->processors * (THREADS_A_PROCESSOR / CG_GROUP) * ROUNDS;
+  return (int64_t)d->multiprocessors * (THREADS_PER_SM / CG_BLOCK_THREADS) * ROUNDS;
 }
 
 /* A block of groups has a task: how many the device runs at a time depends on their registers, and blocks that were too many for that
@@ -150,7 +150,8 @@ static int launch_phase(const struct rt_stream *stream, const struct rt_module *
   parameters[n++] = &tasks;
   parameters[n++] = &scratch;
   parameters[n++] = &stride;
-  int each = phase->group > 1 ? phase->tasks : CG_GROUP, threads = phase->group > 1 ? phase->group * each : CG_GROUP;
+  int each = phase->group > 1 ? phase->tasks : CG_BLOCK_THREADS,
+      threads = phase->group > 1 ? phase->group * each : CG_BLOCK_THREADS;
   int64_t wanted = (tasks + each - 1) / each;
   int64_t limit = kernel->scratch    ? module->threads / threads
                   : phase->group > 1 ? INT32_MAX
@@ -167,7 +168,7 @@ static quern_status launch_all(const struct rt_stream *stream, const struct rt_m
   const struct rt_gpu_kernel *kernel = &module->kernels[k];
   int code = 0;
   for (int p = 0; p < kernel->n_phases && code == 0; p++) {
-    if (kernel->phases[p].phase.call)
+    if (kernel->phases[p].phase.library_call)
       QUERN_TRY(rt_cuda_call_run(&module->calls[k], d, stream->stream, rows->mems));
     else
       code = launch_phase(stream, module, kernel, p, rows, scalars, scratch, stride);
@@ -190,8 +191,8 @@ static quern_status launch_rows(struct rt_stream *stream, struct rt_module *modu
   if (code != 0) return rt_cuda_later(stream, code, "a launch");
   rt_nvtx_begin(kernel->name);
   quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i += (size_t)kernel->joined) {
-    struct rows rows = {launch->mems + i * (size_t)kernel->n_mems, BASE_MIN(n - i, (size_t)kernel->joined)};
+  for (size_t i = 0; i < n && status == QUERN_STATUS_OK; i += (size_t)kernel->max_batched) {
+    struct rows rows = {launch->mems + i * (size_t)kernel->n_mems, BASE_MIN(n - i, (size_t)kernel->max_batched)};
     int64_t stride = kernel->scratch ? (int64_t)scratch_stride : 0;
     status = launch_all(stream, module, k, &rows, launch->scalars, scratch, stride);
   }
@@ -205,12 +206,12 @@ quern_status rt_cuda_launch(struct rt_stream *stream, struct rt_module *module, 
   return launch_rows(stream, module, k, 1, launch, scratch, scratch_stride);
 }
 
-bool rt_cuda_joins(const struct rt_module *module, size_t k) {
-  return module->kernels[k].joined > 1 && !module->kernels[k].scratch;
+bool rt_cuda_batchable(const struct rt_module *module, size_t k) {
+  return module->kernels[k].max_batched > 1 && !module->kernels[k].scratch;
 }
 
-quern_status rt_cuda_launch_many(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
-                                 const struct kern_launch *launch) {
+quern_status rt_cuda_launch_batch(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                                  const struct kern_launch *launch) {
   QUERN_ASSERT(!module->kernels[k].scratch);
   return launch_rows(stream, module, k, n, launch, NULL, 0);
 }
@@ -220,8 +221,8 @@ const struct rt_device rt_cuda = {.name = "cuda",
                                   .describe_more = describe_more,
                                   .target = find_target,
                                   .usual_target = "sm_90+blas+dnn+mma",
-                                  .ahead = rt_cuda_ahead,
-                                  .settle = rt_cuda_settle,
+                                  .preload = rt_cuda_preload,
+                                  .query_algorithm = rt_cuda_query_algorithm,
                                   .measure = rt_cuda_measure,
                                   .build = build,
                                   .free = rt_cuda_module_free,

@@ -8,7 +8,7 @@
 
 #include "runtime/gpu/gpu.h"
 
-/* ---- once (driver.c): what is opened once a process, by whoever comes first; what went wrong then is told to all ----- */
+/* ---- once (driver.c): what is opened once per process, by whoever comes first; all get the error of that time ----- */
 
 struct rt_once {
   pthread_mutex_t lock;
@@ -32,11 +32,11 @@ struct rt_nvrtc {
   bool minimal; /* it can leave out what no kernel needs */
 };
 
-/* Loads it, once a process; UNSUPPORTED with what is missing. */
+/* Loads it, once per process; UNSUPPORTED with what is missing. */
 quern_status rt_nvrtc_open(struct rt_nvrtc **nvrtc) QUERN_NODISCARD;
-/* The compiler for units: cubins, or where a device is newer than all rows of targets.def, PTX. */
+/* The compiler for translation units: cubins, or where a device is newer than all rows of targets.def, PTX. */
 struct rt_gpu_compiler rt_nvrtc_compiler(struct rt_nvrtc *nvrtc, bool ptx);
-/* One that only shows that cubins can be made: of many kernels at a time, little optimised. It takes a third of the time. */
+/* One that only shows that cubins can be made: of many kernels at a time, little optimized. It takes a third of the time. */
 struct rt_gpu_compiler rt_nvrtc_checker(struct rt_nvrtc *nvrtc);
 
 /* ---- driver.c ------------------------------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ struct rt_cuda_driver {
 #undef DRIVER
 #undef OPTIONAL
 #undef NVRTC
-  int device, major, minor, processors, driver_version;
+  int device, major, minor, multiprocessors, driver_version;
   void *context;
   char name[128];
   const struct cg_target *target;   /* the row of the device */
@@ -60,7 +60,7 @@ struct rt_cuda_driver {
 };
 
 quern_status rt_cuda_open(struct rt_cuda_driver **driver) QUERN_NODISCARD;
-/* A test's wish: that is what open gives from now on; NULL: the real one. */
+/* For tests: what open gives from now on; NULL: the real one. */
 void rt_cuda_use(struct rt_cuda_driver *driver);
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_cuda_check(const struct rt_cuda_driver *driver, int code, const char *what) QUERN_NODISCARD;
@@ -70,9 +70,10 @@ int rt_cuda_leave(const struct rt_cuda_driver *driver, int code);
 /* The row for a device of that compute capability. */
 const struct cg_target *rt_cuda_row(int major, int minor, bool *ptx);
 
-/* ---- memory.c ------------------------------------------------------------------------------------------------- */
+/* ---- stream.c ------------------------------------------------------------------------------------------------- */
 
-/* Memory of the host that the device reads by itself: halves that are filled in turn, each once what was read of it is read. */
+/* Page-locked (pinned) memory of the host, which the device reads by itself: a double buffer, whose halves are filled in turn, each once
+** the device has read it. */
 struct rt_cuda_pinned {
   char *at; /* NULL: none yet */
   bool refused;
@@ -91,17 +92,17 @@ struct rt_cuda_capture {
 struct rt_stream {
   struct base_heap *heap;
   struct rt_cuda_driver *driver;
-  void *stream, *own; /* the queue that is used: its own, or one that is borrowed */
-  void *joined;       /* an event between the two */
+  void *stream, *own; /* the queue that is used: its own, or an external stream */
+  void *switched;     /* an event between the two */
   const char *last;   /* the kernel that was launched last, for messages; "": none */
   size_t replayed;    /* steps of the graph that was replayed after it; 0: none was */
   bool sync;          /* QUERN_SYNC=1: every launch is waited for */
   struct rt_cuda_pinned pinned;
-  struct rt_cuda_feeds {
+  struct rt_cuda_async_uploads {
     void *queue; /* NULL: none yet */
     struct rt_cuda_pinned pinned;
-    void *arrived, *taken; /* events */
-  } feeds;
+    void *uploaded, *reuse_fence; /* events */
+  } async_uploads;
   struct rt_cuda_capture capture;
   BASE_VEC(void *) marks; /* events */
 };
@@ -118,7 +119,7 @@ void rt_nvtx_end(void);
 /* graph.c */
 quern_status rt_cuda_capture_begin(struct rt_stream *stream) QUERN_NODISCARD;
 quern_status rt_cuda_capture_end(struct rt_stream *stream, struct rt_graph **graph) QUERN_NODISCARD;
-quern_status rt_cuda_capture_after(struct rt_stream *stream, size_t n, const int *steps) QUERN_NODISCARD;
+quern_status rt_cuda_capture_depend(struct rt_stream *stream, size_t n, const int *steps) QUERN_NODISCARD;
 quern_status rt_cuda_replay(struct rt_stream *stream, const struct rt_graph *graph) QUERN_NODISCARD;
 void rt_cuda_graph_free(struct rt_stream *stream, struct rt_graph *graph);
 quern_status rt_cuda_mark(struct rt_stream *stream, size_t i) QUERN_NODISCARD;
@@ -126,9 +127,9 @@ quern_status rt_cuda_marks(struct rt_stream *stream, size_t n, double *seconds) 
 /* cuda.c */
 quern_status rt_cuda_launch(struct rt_stream *stream, struct rt_module *module, size_t k,
                             const struct kern_launch *launch, void *scratch, size_t scratch_stride) QUERN_NODISCARD;
-bool rt_cuda_joins(const struct rt_module *module, size_t k);
-quern_status rt_cuda_launch_many(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
-                                 const struct kern_launch *launch) QUERN_NODISCARD;
+bool rt_cuda_batchable(const struct rt_module *module, size_t k);
+quern_status rt_cuda_launch_batch(struct rt_stream *stream, struct rt_module *module, size_t k, size_t n,
+                                  const struct kern_launch *launch) QUERN_NODISCARD;
 /* A message for what was found out of what was asked for earlier. */
 quern_status rt_cuda_later(const struct rt_stream *stream, int code, const char *what) QUERN_NODISCARD;
 

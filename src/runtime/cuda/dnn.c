@@ -1,11 +1,11 @@
 /* runtime/cuda/dnn.c -- calls of attention by cuDNN, loaded when it is first asked for
-** A plan is kept for the process: the kernels that do the same share it. Its text is kept in the cache. When a call is settled that the
+** A plan is kept for the process: the kernels that do the same share it. Its text is kept in the cache. When the algorithm is queried of a call that the
 ** cache does not know, a thread compiles it, for the device rather than by the handle, which belongs to one thread at a time; meanwhile
 ** other kernels are made, and when it is planned the text of what came out becomes the plan.
-** see: calls.h, docs/design/008-libraries.md      tests: tests/runtime/test_dnn.c; make test-cuda
+** see: libraries.h, docs/design/008-libraries.md      tests: tests/runtime/test_dnn.c; make test-cuda
 */
 #include "runtime/cuda/dnn.h"
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 #include "runtime/runtime.h"
 
 #include <dlfcn.h>
@@ -62,7 +62,8 @@ quern_status rt_dnn_load(struct rt_dnn *dnn) {
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below: a handle is used by one thread at a time */
-static struct rt_dnn opened, ahead; /* ahead: the same without its handle, for its device; no device: there is none */
+/* The library, and the same without its handle, for planning beside its use; handleless.device NULL: there is none. */
+static struct rt_dnn opened, handleless;
 static quern_status tried_status;
 static char tried_error[512];
 static bool tried;
@@ -78,9 +79,9 @@ static void *describe_device(const struct rt_dnn *dnn) {
 }
 
 static void set_ahead(void) {
-  ahead = opened;
-  ahead.handle = NULL;
-  ahead.device = opened.handle != NULL ? describe_device(&opened) : NULL;
+  handleless = opened;
+  handleless.handle = NULL;
+  handleless.device = opened.handle != NULL ? describe_device(&opened) : NULL;
 }
 
 static void wait_all(void);
@@ -94,7 +95,7 @@ static quern_status open_handle(const struct rt_cuda_driver *driver, struct rt_d
   return QUERN_STATUS_OK;
 }
 
-/* Once a process; with the lock. */
+/* Once per process; with the lock. */
 static quern_status open_once(const struct rt_cuda_driver *driver) {
   if (!tried) {
     tried_status = open_handle(driver, &opened);
@@ -133,7 +134,7 @@ static struct kept *plans;
 static struct base_heap plans_heap;
 static uint64_t last_use;
 
-static void write_key(const struct kern *kern, const struct kern_call *call, int64_t key[KEY]) {
+static void write_key(const struct kern *kern, const struct kern_library_call *call, int64_t key[KEY]) {
   const struct kern_attention *a = &call->attention;
   const struct kern_view *const views[VIEWS] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
   int64_t scale;
@@ -148,7 +149,7 @@ static void write_key(const struct kern *kern, const struct kern_call *call, int
   memcpy(key, words, sizeof words);
   key += BASE_COUNT(words);
   for (int i = 0; i < VIEWS; i++) {
-    bool used = i <= 3 || call->kind == KERN_CALL_ATTENTION_BACK;
+    bool used = i <= 3 || call->kind == KERN_LIBRARY_ATTENTION_BACK;
     const struct kern_view *v = views[i];
     const int64_t five[] = {v->mem, v->at, v->batch, v->head, v->row}, none[5] = {0};
     memcpy(key + 5 * i, used ? five : none, sizeof five);
@@ -205,7 +206,7 @@ static void drop(struct kept *k) {
 /* ---- the cache -------------------------------------------------------------------------------------------- */
 
 static void name_text(const struct rt_cuda_driver *driver, const int64_t key[KEY], uint64_t name[2]) {
-  const int64_t device[] = {driver->major, driver->minor, driver->processors};
+  const int64_t device[] = {driver->major, driver->minor, driver->multiprocessors};
   for (uint64_t i = 0; i < 2; i++) {
     uint64_t h = base_hash_string(base_hash_u64(BASE_HASH_SEED, i), opened.identity);
     h = base_hash_bytes(base_hash_string(h, driver->name), device, sizeof device);
@@ -213,7 +214,7 @@ static void name_text(const struct rt_cuda_driver *driver, const int64_t key[KEY
   }
 }
 
-/* The plan from the cache; k->made says whether it was there. */
+/* The plan from the cache; k->made: whether it was there. */
 static quern_status restore(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                             struct kept *k) {
   uint64_t name[2];
@@ -250,8 +251,8 @@ static quern_status keep_text(const struct rt_cuda_driver *driver, struct base_h
 
 /* A plan that a thread is to compile. */
 static quern_status begin(const struct rt_cuda_driver *driver, const struct kern *kern, struct kept *k) {
-  QUERN_CHECK(ahead.device != NULL, UNSUPPORTED, "%s: no device", opened.identity);
-  QUERN_TRY(rt_dnn_plan_begin(&k->plan, &ahead, kern, 0, INT64_MAX));
+  QUERN_CHECK(handleless.device != NULL, UNSUPPORTED, "%s: no device", opened.identity);
+  QUERN_TRY(rt_dnn_plan_begin(&k->plan, &handleless, kern, 0, INT64_MAX));
   k->driver = driver;
   k->compiling = base_thread_start(&k->thread, compile, k) == QUERN_STATUS_OK;
   if (k->compiling) return QUERN_STATUS_OK;
@@ -261,7 +262,7 @@ static quern_status begin(const struct rt_cuda_driver *driver, const struct kern
 
 /* The plan, if need be begun; with the lock. */
 static quern_status take(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                         const struct kern_call *call, int config, int64_t most, struct kept **out) {
+                         const struct kern_library_call *call, int config, int64_t most, struct kept **out) {
   int64_t key[KEY];
   write_key(kern, call, key);
   struct kept *k = *out = find(key);
@@ -301,11 +302,12 @@ static quern_status complete(const struct rt_cuda_driver *driver, struct base_he
 
 /* Every tensor begins at a multiple of 16 bytes. */
 static quern_status check_places(const struct kern *kern) {
-  const struct kern_attention *a = &kern->call.attention;
+  const struct kern_attention *a = &kern->library_call.attention;
   const struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
-  QUERN_CHECK(!kern->loose, UNSUPPORTED, "cuDNN: attention in a loop whose turns are not aligned to 16 bytes");
+  QUERN_CHECK(!kern->unaligned_base, UNSUPPORTED,
+              "cuDNN: attention in a loop whose iterations are not aligned to 16 bytes");
   for (size_t i = 0; i < BASE_COUNT(views); i++) {
-    if (views[i]->mem == KERN_NONE || (kern->call.kind == KERN_CALL_ATTENTION && i >= 4)) continue;
+    if (views[i]->mem == KERN_NONE || (kern->library_call.kind == KERN_LIBRARY_ATTENTION && i >= 4)) continue;
     QUERN_CHECK(views[i]->at % 8 == 0, UNSUPPORTED,
                 "cuDNN: a tensor of attention begins at element %lld, no multiple of 8", (long long)views[i]->at);
   }
@@ -313,38 +315,38 @@ static quern_status check_places(const struct kern *kern) {
 }
 
 /* A head of a few rows, asked about for the device: the handle is for others meanwhile. */
-static void wake(void) {
+static void warm_up(void) {
   enum { ROWS = 128, WIDTH = 64, ALL = ROWS * WIDTH };
 #define DENSE(MEM)                                                                                                     \
   { .mem = (MEM), .batch = ALL, .head = ALL, .row = WIDTH }
   static const struct kern any = {.mems = {{.dtype = QUERN_DTYPE_BF16}},
-                                  .call = {.kind = KERN_CALL_ATTENTION,
-                                           .attention = {.batch = 1,
-                                                         .heads = 1,
-                                                         .kv_heads = 1,
-                                                         .queries = ROWS,
-                                                         .keys = ROWS,
-                                                         .width = WIDTH,
-                                                         .value_width = WIDTH,
-                                                         .scale = 1,
-                                                         .causal = true,
-                                                         .exact = true,
-                                                         .q = DENSE(0),
-                                                         .k = DENSE(1),
-                                                         .v = DENSE(2),
-                                                         .y = DENSE(3),
-                                                         .lse = 4}}};
+                                  .library_call = {.kind = KERN_LIBRARY_ATTENTION,
+                                                   .attention = {.batch = 1,
+                                                                 .heads = 1,
+                                                                 .kv_heads = 1,
+                                                                 .queries = ROWS,
+                                                                 .keys = ROWS,
+                                                                 .width = WIDTH,
+                                                                 .value_width = WIDTH,
+                                                                 .scale = 1,
+                                                                 .causal = true,
+                                                                 .exact = true,
+                                                                 .q = DENSE(0),
+                                                                 .k = DENSE(1),
+                                                                 .v = DENSE(2),
+                                                                 .y = DENSE(3),
+                                                                 .lse = 4}}};
 #undef DENSE
   struct rt_dnn_plan plan_of_any;
   pthread_mutex_lock(&lock);
-  const struct rt_dnn dnn = ahead;
+  const struct rt_dnn dnn = handleless;
   pthread_mutex_unlock(&lock);
   if (dnn.device == NULL) return;
   if (rt_dnn_plan_begin(&plan_of_any, &dnn, &any, 0, INT64_MAX) == QUERN_STATUS_OK) rt_dnn_plan_free(&plan_of_any);
 }
 
-static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
-                           struct kern_call *call, size_t *bytes) {
+static quern_status query_algorithm(const struct rt_cuda_driver *driver, struct base_heap *heap,
+                                    const struct kern *kern, struct kern_library_call *call, size_t *bytes) {
   struct kept *k;
   QUERN_TRY(check_places(kern));
   pthread_mutex_lock(&lock);
@@ -361,7 +363,7 @@ static quern_status settle(const struct rt_cuda_driver *driver, struct base_heap
 
 static quern_status plan(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                          void **out) {
-  const struct kern_call *call = &kern->call;
+  const struct kern_library_call *call = &kern->library_call;
   struct kept *k;
   *out = NULL;
   pthread_mutex_lock(&lock);
@@ -407,8 +409,8 @@ void rt_dnn_use(const struct rt_dnn *dnn) {
     drop(k);
     base_free(&plans_heap, k, sizeof *k);
   }
-  if (ahead.device != NULL) (void)ahead.drop(ahead.device);
-  ahead = opened = dnn != NULL ? *dnn : (struct rt_dnn){0};
+  if (handleless.device != NULL) (void)handleless.drop(handleless.device);
+  handleless = opened = dnn != NULL ? *dnn : (struct rt_dnn){0};
   if (dnn != NULL) set_ahead();
   tried = dnn != NULL;
   tried_status = QUERN_STATUS_OK;
@@ -419,8 +421,8 @@ const struct rt_cuda_library rt_cuda_dnn = {.name = "cuDNN",
                                             .bit = BASE_LIBRARY_DNN,
                                             .load = load_ahead,
                                             .open = open_library,
-                                            .wake = wake,
-                                            .settle = settle,
+                                            .warm_up = warm_up,
+                                            .query_algorithm = query_algorithm,
                                             .plan = plan,
                                             .run = run,
                                             .free = free_plan};

@@ -9,12 +9,13 @@ enum {
 #define NUMBER(NAME, VALUE) RT_DNN_##NAME = (VALUE),
 #include "runtime/cuda/dnn.def"
 #undef NUMBER
-  RT_DNN_OLDEST = 91002,   /* 9.10.2; those before have faults that concern attention */
-  RT_DNN_ODD_KEYS = 91600, /* from here on backward takes any number of keys; before, those of a block must be masked */
-  RT_DNN_MOST = 160        /* descriptors of a plan */
+  RT_DNN_OLDEST = 91002, /* 9.10.2; those before have faults that concern attention */
+  RT_DNN_ANY_KEY_COUNT =
+      91600,        /* from here on backward takes any number of keys; before, those of a block must be masked */
+  RT_DNN_MOST = 160 /* descriptors of a plan */
 };
 
-/* The library. Plans are for its handle's device or, without a handle, for the device that a descriptor tells of: these cannot be run. */
+/* The library. Plans are for its handle's device or, without a handle, for the device that a descriptor describes: these cannot be run. */
 struct rt_dnn {
 #define DNN(RESULT, NAME, SYMBOL, PARAMETERS) RESULT(*NAME) PARAMETERS;
 #include "runtime/cuda/dnn.def"
@@ -27,7 +28,7 @@ struct rt_dnn {
 
 /* Finds the library and its functions, and makes no handle; UNSUPPORTED with what is missing. */
 quern_status rt_dnn_load(struct rt_dnn *dnn) QUERN_NODISCARD;
-/* UNSUPPORTED when that version is too old; else identity is told. */
+/* UNSUPPORTED when that version is too old; else identity is filled. */
 quern_status rt_dnn_check_version(struct rt_dnn *dnn) QUERN_NODISCARD;
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_dnn_check(const struct rt_dnn *dnn, int code, const char *what) QUERN_NODISCARD;
@@ -48,8 +49,8 @@ enum rt_dnn_id {
   RT_DNN_DK,
   RT_DNN_DV,
   RT_DNN_SCALE,
-  RT_DNN_LOW,    /* what is not seen */
-  RT_DNN_NO_KEY, /* the same, of keys that there are not */
+  RT_DNN_LOW,    /* the score of what is masked */
+  RT_DNN_NO_KEY, /* the score of keys beyond the last */
   RT_DNN_ONE,
   RT_DNN_QUERIES,
   RT_DNN_KEYS,
@@ -66,9 +67,9 @@ struct rt_dnn_plan {
   int n_made;
   void *made[RT_DNN_MOST]; /* descriptors, which it owns */
   void *plan;
-  int config, ways;   /* which of how many ways that were advised */
-  int64_t bytes, own; /* of the workspace: `own` of the library, then tensors */
-  int n_tensors;      /* that it is given when it runs */
+  int config, n_configs; /* which of how many algorithms that were advised */
+  int64_t bytes, own;    /* of the workspace: `own` of the library, then tensors */
+  int n_tensors;         /* that it is given when it runs */
   int64_t id[RT_DNN_IDS];
   int mem[RT_DNN_IDS];    /* by place in id: the memory, or -1 of numbers, or -2 of the workspace */
   int64_t at[RT_DNN_IDS]; /* and the byte there */
@@ -76,11 +77,11 @@ struct rt_dnn_plan {
   int32_t queries, keys, batch;
 };
 
-/* A plan of kern->call, whose memories kern has. config: the first way to be tried, and most: bytes the workspace may have. UNSUPPORTED:
+/* A plan of kern->call, whose memories kern has. config: the first algorithm to be tried, and most: bytes the workspace may have. UNSUPPORTED:
 ** there is none. A plan that failed has nothing to be freed. (dnn_plan.c) */
 quern_status rt_dnn_plan_make(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern, int config,
                               int64_t most) QUERN_NODISCARD;
-/* The same in two steps: the way is chosen and the workspace known; then the library compiles, which takes long, and may be done by any
+/* The same in two steps: the algorithm is chosen and the workspace known; then the library compiles, which takes long, and may be done by any
 ** thread with the driver's context current. */
 quern_status rt_dnn_plan_begin(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern, int config,
                                int64_t most) QUERN_NODISCARD;
@@ -103,7 +104,7 @@ struct rt_dnn_graph {
   bool back;
   int n_ops;
   void *ops[RT_DNN_MOST];
-  int64_t next; /* number of the next tensor that lies nowhere */
+  int64_t next; /* number of the next virtual tensor */
   int64_t work; /* bytes of tensors in the workspace */
   quern_status failed;
 };

@@ -59,7 +59,8 @@ static void set_descriptor(struct rt_dnn_graph *g, void *d, int name, void *valu
 
 /* ---- tensors ---------------------------------------------------------------------------------------------- */
 
-static void *tensor(struct rt_dnn_graph *g, int64_t id, int dtype, const struct shape *s, bool nowhere, bool value) {
+static void *tensor(struct rt_dnn_graph *g, int64_t id, int dtype, const struct shape *s, bool virtual_tensor,
+                    bool value) {
   void *d = rt_dnn_make(g, RT_DNN_TENSOR);
   const int64_t alignment = ALIGNMENT;
   set_enum(g, d, RT_DNN_TENSOR_DTYPE, RT_DNN_TYPE_DTYPE, dtype);
@@ -67,7 +68,7 @@ static void *tensor(struct rt_dnn_graph *g, int64_t id, int dtype, const struct 
   rt_dnn_set(g, d, RT_DNN_TENSOR_STRIDES, RT_DNN_TYPE_INT64, AXES, s->strides);
   set_int(g, d, RT_DNN_TENSOR_ID, id);
   rt_dnn_set(g, d, RT_DNN_TENSOR_ALIGNMENT, RT_DNN_TYPE_INT64, 1, &alignment);
-  if (nowhere) rt_dnn_set(g, d, RT_DNN_TENSOR_VIRTUAL, RT_DNN_TYPE_BOOL, 1, &nowhere);
+  if (virtual_tensor) rt_dnn_set(g, d, RT_DNN_TENSOR_VIRTUAL, RT_DNN_TYPE_BOOL, 1, &virtual_tensor);
   if (value) rt_dnn_set(g, d, RT_DNN_TENSOR_VALUE, RT_DNN_TYPE_BOOL, 1, &value);
   rt_dnn_finish(g, d);
   return d;
@@ -120,7 +121,7 @@ static void *kept(struct rt_dnn_graph *g, int64_t id, int dtype, struct shape s)
   g->work += (bytes + 255) / 256 * 256;
   return given(g, id, dtype, s, -2, at);
 }
-static void *nowhere(struct rt_dnn_graph *g, int dtype, struct shape s) {
+static void *virtual_tensor(struct rt_dnn_graph *g, int dtype, struct shape s) {
   return tensor(g, g->next++, dtype, &s, true, false);
 }
 
@@ -149,7 +150,7 @@ static void *point(struct rt_dnn_graph *g, int mode, int dtype, int axis, void *
 }
 /* The same in f32 of one or two, as a new tensor of that shape. */
 static void *math(struct rt_dnn_graph *g, int mode, void *x, void *b, struct shape s) {
-  void *y = nowhere(g, RT_DNN_F32, s);
+  void *y = virtual_tensor(g, RT_DNN_F32, s);
   return point(g, mode, RT_DNN_F32, -1, x, b, NULL, y);
 }
 
@@ -189,7 +190,7 @@ static void *reduce(struct rt_dnn_graph *g, int mode, void *x, void *y) {
 
 /* x under another shape. */
 static void *reshape(struct rt_dnn_graph *g, void *x, int dtype, struct shape s) {
-  void *y = nowhere(g, dtype, s), *d = rt_dnn_make(g, RT_DNN_RESHAPE_OP);
+  void *y = virtual_tensor(g, dtype, s), *d = rt_dnn_make(g, RT_DNN_RESHAPE_OP);
   set_descriptor(g, d, RT_DNN_RESHAPE_OP_X, x);
   set_descriptor(g, d, RT_DNN_RESHAPE_OP_Y, y);
   add_op(g, d);
@@ -198,7 +199,7 @@ static void *reshape(struct rt_dnn_graph *g, void *x, int dtype, struct shape s)
 
 /* ---- attention -------------------------------------------------------------------------------------------- */
 
-/* The numbers of queries and keys of each sample, where the library must be told: they are all of them. */
+/* The numbers of queries and keys of each sample, where the library requires them: they are all of them. */
 struct lengths {
   void *queries, *keys;
 };
@@ -208,17 +209,17 @@ static const struct limits all = {NULL, NULL, NULL};
 static void *masked(struct rt_dnn_graph *g, void *s, struct lengths of) {
   const struct kern_attention *a = g->call;
   struct shape shape = of_scores(g);
-  void *row = nowhere(g, RT_DNN_I32, shape), *column = nowhere(g, RT_DNN_I32, shape);
+  void *row = virtual_tensor(g, RT_DNN_I32, shape), *column = virtual_tensor(g, RT_DNN_I32, shape);
   point(g, RT_DNN_INDEX, RT_DNN_F32, 2, s, NULL, NULL, row);
   point(g, RT_DNN_INDEX, RT_DNN_F32, 3, s, NULL, NULL, column);
   if (a->queries != a->keys) {
-    void *later = nowhere(g, RT_DNN_I32, shape), *last = nowhere(g, RT_DNN_I32, shape);
+    void *later = virtual_tensor(g, RT_DNN_I32, shape), *last = virtual_tensor(g, RT_DNN_I32, shape);
     void *keys = of.keys != NULL ? of.keys : number(g, RT_DNN_KEYS, RT_DNN_I32);
     void *queries = of.queries != NULL ? of.queries : number(g, RT_DNN_QUERIES, RT_DNN_I32);
     point(g, RT_DNN_ADD, RT_DNN_I32, -1, row, keys, NULL, later);
     row = point(g, RT_DNN_SUB, RT_DNN_I32, -1, later, queries, NULL, last);
   }
-  void *seen = nowhere(g, RT_DNN_BOOL, shape), *y = nowhere(g, RT_DNN_F32, shape);
+  void *seen = virtual_tensor(g, RT_DNN_BOOL, shape), *y = virtual_tensor(g, RT_DNN_F32, shape);
   point(g, RT_DNN_GE, RT_DNN_BOOL, -1, row, column, NULL, seen);
   return point(g, RT_DNN_SELECT, RT_DNN_F32, -1, s, number(g, RT_DNN_LOW, RT_DNN_F32), seen, y);
 }
@@ -228,12 +229,12 @@ static void *bounded(struct rt_dnn_graph *g, void *s, struct lengths of) {
   struct shape shape = of_scores(g);
   void *inside[2];
   for (int i = 0; i < 2; i++) {
-    void *index = nowhere(g, RT_DNN_I32, shape);
+    void *index = virtual_tensor(g, RT_DNN_I32, shape);
     point(g, RT_DNN_INDEX, RT_DNN_I32, 2 + i, s, NULL, NULL, index);
-    inside[i] = nowhere(g, RT_DNN_BOOL, shape);
+    inside[i] = virtual_tensor(g, RT_DNN_BOOL, shape);
     point(g, RT_DNN_LT, RT_DNN_BOOL, -1, index, i == 0 ? of.queries : of.keys, NULL, inside[i]);
   }
-  void *both = nowhere(g, RT_DNN_BOOL, shape), *y = nowhere(g, RT_DNN_F32, shape);
+  void *both = virtual_tensor(g, RT_DNN_BOOL, shape), *y = virtual_tensor(g, RT_DNN_F32, shape);
   point(g, RT_DNN_AND, RT_DNN_BOOL, -1, inside[0], inside[1], NULL, both);
   return point(g, RT_DNN_SELECT, RT_DNN_F32, -1, s, number(g, RT_DNN_NO_KEY, RT_DNN_F32), both, y);
 }
@@ -245,21 +246,22 @@ static void forward(struct rt_dnn_graph *g) {
   void *k = stored(g, RT_DNN_K, &a->k, turned(of_keys(g, &a->k, a->width)));
   void *v = stored(g, RT_DNN_V, &a->v, of_keys(g, &a->v, a->value_width));
   void *y = stored(g, RT_DNN_Y, &a->y, of_queries(g, &a->y, a->value_width));
-  void *s = multiply(g, all, q, k, nowhere(g, RT_DNN_F32, scores));
+  void *s = multiply(g, all, q, k, virtual_tensor(g, RT_DNN_F32, scores));
   s = math(g, RT_DNN_MUL, s, number(g, RT_DNN_SCALE, RT_DNN_F32), scores);
   if (a->causal) s = masked(g, s, (struct lengths){NULL, NULL});
-  void *top = reduce(g, RT_DNN_REDUCE_MAX, s, nowhere(g, RT_DNN_F32, rows));
+  void *top = reduce(g, RT_DNN_REDUCE_MAX, s, virtual_tensor(g, RT_DNN_F32, rows));
   void *e = math(g, RT_DNN_SUB, s, top, scores);
   e = math(g, RT_DNN_EXP, e, NULL, scores);
-  void *sum = reduce(g, RT_DNN_REDUCE_ADD, e, nowhere(g, RT_DNN_F32, rows));
+  void *sum = reduce(g, RT_DNN_REDUCE_ADD, e, virtual_tensor(g, RT_DNN_F32, rows));
   void *log = math(g, RT_DNN_LOG, sum, NULL, rows);
-  void *lse = a->lse == KERN_NONE ? nowhere(g, RT_DNN_F32, rows) : given(g, RT_DNN_LSE, RT_DNN_F32, rows, a->lse, 0);
+  void *lse =
+      a->lse == KERN_NONE ? virtual_tensor(g, RT_DNN_F32, rows) : given(g, RT_DNN_LSE, RT_DNN_F32, rows, a->lse, 0);
   point(g, RT_DNN_ADD, RT_DNN_F32, -1, top, log, NULL, lse);
-  void *p = nowhere(g, g->dtype, scores);
+  void *p = virtual_tensor(g, g->dtype, scores);
   multiply(g, all, point(g, RT_DNN_DIV, RT_DNN_F32, -1, e, sum, NULL, p), v, y);
 }
 
-/* x' z into what is told, summed over the heads that share it. */
+/* x' z into the given tensor, summed over the heads that share it. */
 static void gradient(struct rt_dnn_graph *g, struct lengths of, void *x, void *z, int64_t id,
                      const struct kern_view *view, int64_t width) {
   const struct kern_attention *a = g->call;
@@ -270,16 +272,16 @@ static void gradient(struct rt_dnn_graph *g, struct lengths of, void *x, void *z
     multiply(g, most, turn, z, y);
     return;
   }
-  void *every = nowhere(g, g->dtype, dense(a->batch, a->heads, a->keys, width));
+  void *every = virtual_tensor(g, g->dtype, dense(a->batch, a->heads, a->keys, width));
   reduce(g, RT_DNN_REDUCE_ADD, multiply(g, most, turn, z, every), y);
 }
 
-/* Before RT_DNN_ODD_KEYS, where the last block of keys is not whole. */
+/* Before RT_DNN_ANY_KEY_COUNT, where the last block of keys is not whole. */
 static struct lengths lengths_of(struct rt_dnn_graph *g) {
   enum { BLOCK = 128 };
   struct lengths of = {NULL, NULL};
   struct shape s = {{g->call->batch, 1, 1, 1}, {1, 1, 1, 1}};
-  if (g->call->keys % BLOCK == 0 || g->plan->dnn->version() >= RT_DNN_ODD_KEYS) return of;
+  if (g->call->keys % BLOCK == 0 || g->plan->dnn->version() >= RT_DNN_ANY_KEY_COUNT) return of;
   of.queries = kept(g, RT_DNN_ALL_QUERIES, RT_DNN_I32, s);
   of.keys = kept(g, RT_DNN_ALL_KEYS, RT_DNN_I32, s);
   return of;
@@ -302,10 +304,10 @@ static void backward(struct rt_dnn_graph *g) {
   void *scale = number(g, RT_DNN_SCALE, RT_DNN_F32), *one = number(g, RT_DNN_ONE, RT_DNN_F32);
 
   void *sums = math(g, RT_DNN_MUL, dy, y, dense(a->batch, a->heads, a->queries, a->value_width));
-  sums = reduce(g, RT_DNN_REDUCE_ADD, sums, nowhere(g, RT_DNN_F32, rows));
+  sums = reduce(g, RT_DNN_REDUCE_ADD, sums, virtual_tensor(g, RT_DNN_F32, rows));
   sums = point(g, RT_DNN_MUL, RT_DNN_F32, -1, sums, one, NULL, kept(g, RT_DNN_SUMS, RT_DNN_F32, rows));
 
-  void *s = multiply(g, of_scores_most, q, k, nowhere(g, RT_DNN_F32, scores));
+  void *s = multiply(g, of_scores_most, q, k, virtual_tensor(g, RT_DNN_F32, scores));
   s = math(g, RT_DNN_MUL, s, scale, scores);
   s = math(g, RT_DNN_SUB, s, lse, scores);
   if (of.keys != NULL) s = bounded(g, s, of);
@@ -313,7 +315,7 @@ static void backward(struct rt_dnn_graph *g) {
   void *p = math(g, RT_DNN_EXP, s, NULL, scores);
   gradient(g, of, p, dy, RT_DNN_DV, &a->dv, a->value_width);
 
-  void *ds = multiply(g, of_scores_most, dy, v, nowhere(g, RT_DNN_F32, scores));
+  void *ds = multiply(g, of_scores_most, dy, v, virtual_tensor(g, RT_DNN_F32, scores));
   ds = math(g, RT_DNN_SUB, ds, sums, scores);
   ds = math(g, RT_DNN_MUL, ds, p, scores);
   ds = math(g, RT_DNN_MUL, ds, scale, scores);

@@ -1,11 +1,11 @@
-/* runtime/cuda/dnn_plan.c -- plans of attention calls: the graph, a way to do it that the library advises, and running it
+/* runtime/cuda/dnn_plan.c -- plans of attention calls: the graph, an algorithm to do it that the library advises, and running it
 ** tests: tests/runtime/test_dnn.c; make test-cuda
 */
 #include "runtime/cuda/dnn.h"
 
 enum { MOST_CONFIGS = 16, MOST_NOTES = 16 };
 
-/* ---- the ways that are advised ---------------------------------------------------------------------------- */
+/* ---- the algorithms that are advised ---------------------------------------------------------------------------- */
 
 static void *graph_of(struct rt_dnn_graph *g) {
   const struct rt_dnn *dnn = g->plan->dnn;
@@ -17,7 +17,7 @@ static void *graph_of(struct rt_dnn_graph *g) {
   return d;
 }
 
-/* The ways, best first, in configs; how many. */
+/* The algorithms, best first, in configs; how many. */
 static int64_t ask(struct rt_dnn_graph *g, void *graph, void *configs[MOST_CONFIGS]) {
   const struct rt_dnn *dnn = g->plan->dnn;
   const int mode = RT_DNN_ADVICE_A;
@@ -34,7 +34,7 @@ static int64_t ask(struct rt_dnn_graph *g, void *graph, void *configs[MOST_CONFI
   return g->failed == QUERN_STATUS_OK ? BASE_MIN(n, MOST_CONFIGS) : 0;
 }
 
-/* True when an engine says that its bits are not the same every time. */
+/* True when an engine is marked as not deterministic. */
 static bool varies(const struct rt_dnn_plan *plan, void *config) {
   const struct rt_dnn *dnn = plan->dnn;
   int notes[MOST_NOTES];
@@ -51,13 +51,13 @@ static bool varies(const struct rt_dnn_plan *plan, void *config) {
 
 static int64_t round_up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/* The bytes that a way needs, rounded up; more than there can be when it cannot be told. */
+/* The bytes that an algorithm needs, rounded up; more than there can be when it is not known. */
 static int64_t bytes_of(const struct rt_dnn *dnn, void *descriptor, int name) {
   int64_t n = 0, bytes = 0;
   return dnn->get(descriptor, name, RT_DNN_TYPE_INT64, 1, &n, &bytes) == 0 ? round_up(bytes) : INT64_MAX;
 }
 
-static void tell_device(struct rt_dnn_graph *g, void *plan) {
+static void report_device(struct rt_dnn_graph *g, void *plan) {
   const struct rt_dnn *dnn = g->plan->dnn;
   if (dnn->handle != NULL)
     rt_dnn_set(g, plan, RT_DNN_PLAN_HANDLE, RT_DNN_TYPE_HANDLE, 1, &dnn->handle);
@@ -80,7 +80,7 @@ static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
   void *graph = graph_of(g);
   int64_t n = ask(g, graph, configs);
   QUERN_TRY(g->failed);
-  plan->ways = (int)n;
+  plan->n_configs = (int)n;
   for (int64_t i = 0; i < n; i++) {
     int64_t k = ((first >= 0 && first < n ? first : 0) + i) % n,
             bytes = bytes_of(plan->dnn, configs[k], RT_DNN_CONFIG_BYTES);
@@ -88,20 +88,22 @@ static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
     plan->config = (int)k;
     plan->plan = rt_dnn_make(g, RT_DNN_PLAN);
     rt_dnn_set(g, plan->plan, RT_DNN_PLAN_CONFIG, RT_DNN_TYPE_DESCRIPTOR, 1, &configs[k]);
-    tell_device(g, plan->plan);
+    report_device(g, plan->plan);
     place_work(g, bytes);
     return g->failed;
   }
   char text[300] = "";
   plan->dnn->last_error(text, sizeof text);
-  return base_error(QUERN_STATUS_UNSUPPORTED, "%s has no kernel for this attention%s, of %lld ways that it names: %s",
-                    plan->dnn->identity, g->back ? "'s gradient" : "", (long long)n, text);
+  return base_error(QUERN_STATUS_UNSUPPORTED,
+                    "%s has no kernel for this attention%s, of %lld algorithms that it names: %s", plan->dnn->identity,
+                    g->back ? "'s gradient" : "", (long long)n, text);
 }
 
 static struct rt_dnn_graph new_graph(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern) {
-  const struct kern_attention *a = &kern->call.attention;
+  const struct kern_attention *a = &kern->library_call.attention;
   *plan = (struct rt_dnn_plan){.dnn = dnn};
-  bool back = kern->call.kind == KERN_CALL_ATTENTION_BACK, brain = kern->mems[a->q.mem].dtype == QUERN_DTYPE_BF16;
+  bool back = kern->library_call.kind == KERN_LIBRARY_ATTENTION_BACK,
+       brain = kern->mems[a->q.mem].dtype == QUERN_DTYPE_BF16;
   return (struct rt_dnn_graph){.plan = plan, .call = a, .back = back, .dtype = brain ? RT_DNN_BF16 : RT_DNN_F16};
 }
 
@@ -136,9 +138,9 @@ quern_status rt_dnn_plan_finish(struct rt_dnn_plan *plan) {
 quern_status rt_dnn_plan_make(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern, int config,
                               int64_t most) {
   quern_status status = QUERN_STATUS_OK;
-  for (int tries = 0, ways = 1; tries < ways; tries++) {
+  for (int tries = 0, n_configs = 1; tries < n_configs; tries++) {
     QUERN_TRY(rt_dnn_plan_begin(plan, dnn, kern, config, most));
-    ways = plan->ways;
+    n_configs = plan->n_configs;
     config = plan->config + 1;
     status = rt_dnn_plan_finish(plan);
     if (status == QUERN_STATUS_OK) return status;
@@ -154,12 +156,12 @@ quern_status rt_dnn_plan_restore(struct rt_dnn_plan *plan, const struct rt_dnn *
   rt_dnn_plan_free(plan);
   plan->plan = rt_dnn_make(&g, RT_DNN_PLAN);
   rt_dnn_set(&g, plan->plan, RT_DNN_PLAN_TEXT, RT_DNN_TYPE_CHAR, (int64_t)n, text);
-  tell_device(&g, plan->plan);
+  report_device(&g, plan->plan);
   if (g.failed == QUERN_STATUS_OK) g.failed = rt_dnn_check(dnn, compile(dnn, plan->plan), "a plan from its text");
   if (g.failed == QUERN_STATUS_OK) {
     int64_t bytes = bytes_of(dnn, plan->plan, RT_DNN_PLAN_BYTES);
     if (bytes == INT64_MAX)
-      g.failed = base_error(QUERN_STATUS_UNSUPPORTED, "%s does not tell a plan's workspace", dnn->identity);
+      g.failed = base_error(QUERN_STATUS_UNSUPPORTED, "%s does not report a plan's workspace", dnn->identity);
     if (bytes != INT64_MAX) place_work(&g, bytes);
   }
   if (g.failed != QUERN_STATUS_OK) rt_dnn_plan_free(plan);

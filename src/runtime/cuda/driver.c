@@ -4,14 +4,14 @@
 ** keeps: nothing of CUDA is needed to build Quern, or to run anything else of it
 ** tests: tests/runtime/test_gpu.c, make test-cuda
 */
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ATTRIBUTE_PROCESSORS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, NO_DEVICE = 100 };
+enum { ATTRIBUTE_SMS = 16, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, NO_DEVICE = 100 };
 
 /* ---- errors ------------------------------------------------------------------------------------------------ */
 
@@ -48,7 +48,7 @@ static quern_status meaning_of(int code) {
   return QUERN_STATUS_INTERNAL;
 }
 
-/* Remembers the first failure of the device: all later ones are told with it. */
+/* Remembers the first failure of the device: all later ones are reported with it. */
 static void remember(struct rt_cuda_driver *driver, int code) {
   int none = 0;
   if (!atomic_compare_exchange_strong(&driver->lost, &none, -1)) return;
@@ -121,7 +121,7 @@ static quern_status find_device(struct rt_cuda_driver *d) {
   (void)d->device_name(d->name, sizeof d->name, d->device);
   QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->major, ATTRIBUTE_MAJOR, d->device), d->name));
   QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->minor, ATTRIBUTE_MINOR, d->device), d->name));
-  QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->processors, ATTRIBUTE_PROCESSORS, d->device), d->name));
+  QUERN_TRY(rt_cuda_check(d, d->device_attribute(&d->multiprocessors, ATTRIBUTE_SMS, d->device), d->name));
   d->target = rt_cuda_row(d->major, d->minor, &d->ptx);
   QUERN_CHECK(d->target != NULL, UNSUPPORTED, "cuda: %s is too old: its compute capability is %d.%d, 7.5 is needed",
               d->name, d->major, d->minor);
@@ -132,9 +132,9 @@ static quern_status find_device(struct rt_cuda_driver *d) {
 static quern_status open_device(struct rt_cuda_driver *d) {
   struct base_thread thread;
   QUERN_TRY(load(d));
-  bool ahead = base_thread_start(&thread, rt_cuda_load_ahead, NULL) == QUERN_STATUS_OK;
+  bool preload = base_thread_start(&thread, rt_cuda_load_libraries, NULL) == QUERN_STATUS_OK;
   quern_status status = find_device(d);
-  if (ahead) base_thread_join(&thread);
+  if (preload) base_thread_join(&thread);
   return status;
 }
 

@@ -1,6 +1,6 @@
 /* runtime/cuda/graph.c -- what a stream is asked for, captured as a CUDA graph and replayed; times by events
-** A step of a capture comes after the steps it names, not after all before it: the driver is told by the set of nodes that the next
-** one depends on. Steps that do not need each other are then run side by side.
+** A step of a capture depends on the steps it names, not on all before it: the nodes that the next one depends on are set in the
+** capture (graph dependencies). Independent steps then run side by side.
 ** tests: tests/runtime/test_cuda.c, make test-cuda
 */
 #include "runtime/cuda/cuda.h"
@@ -60,7 +60,7 @@ static quern_status begin_step(struct rt_stream *stream, size_t n, const int *st
                        "a step of a capture");
 }
 
-quern_status rt_cuda_capture_after(struct rt_stream *stream, size_t n, const int *steps) {
+quern_status rt_cuda_capture_depend(struct rt_stream *stream, size_t n, const int *steps) {
   const struct rt_cuda_driver *d = stream->driver;
   if (d->capture_info == NULL || d->capture_depends == NULL) return QUERN_STATUS_OK; /* one after another, then */
   QUERN_TRY(rt_cuda_check(d, rt_cuda_enter(d), "its context"));
@@ -71,7 +71,7 @@ quern_status rt_cuda_capture_after(struct rt_stream *stream, size_t n, const int
 
 /* ---- graphs ------------------------------------------------------------------------------------------------ */
 
-/* Makes what was captured ready, and says how much memory of the device that took. */
+/* Instantiates what was captured, and finds how much memory of the device that took. */
 static int make_ready(struct rt_stream *stream, struct cuda_graph *made, void *captured) {
   const struct rt_cuda_driver *d = stream->driver;
   size_t before = 0, after = 0, all;
@@ -90,7 +90,7 @@ quern_status rt_cuda_capture_end(struct rt_stream *stream, struct rt_graph **gra
   void *captured = NULL;
   *graph = NULL;
   stream->capture.on = false;
-  int code = d->context_push(d->context); /* a device that has failed too is told that it is over */
+  int code = d->context_push(d->context); /* of a device that has failed, too */
   if (code == 0) {
     code = d->capture_end(stream->stream, &captured);
     if (code == 0 && made != NULL) code = make_ready(stream, made, captured);

@@ -4,12 +4,8 @@
 */
 #include "runtime/cuda/blas.h"
 
-enum {
-  SIDE = 4096,
-  LARGE_SIDE = 8192,
-  MANY_PROCESSORS = 60
-}; /* of products; a large GPU is not filled by small ones */
-enum { ROUNDS = 5, COPIES = 8, LAUNCHES = 500, WAYS = 3 };
+enum { SIDE = 4096, LARGE_SIDE = 8192, MANY_SMS = 60 }; /* of products; a large GPU is not filled by small ones */
+enum { ROUNDS = 5, COPIES = 8, LAUNCHES = 500, ALGORITHMS = 3 };
 static const size_t FAR_BYTES = (size_t)1 << 30,
                     NEAR_BYTES = (size_t)8 << 20; /* copied through memory; inside the L2 */
 
@@ -17,7 +13,8 @@ static const size_t FAR_BYTES = (size_t)1 << 30,
 
 static quern_status make_product(struct kern **out, struct base_heap *heap, quern_dtype dtype, int64_t side,
                                  bool tf32) {
-  struct kern_call call = {.kind = KERN_CALL_GEMM, .gemm = {.batch = 1, .rows = side, .columns = side, .terms = side}};
+  struct kern_library_call call = {.kind = KERN_LIBRARY_GEMM,
+                                   .gemm = {.batch = 1, .rows = side, .columns = side, .terms = side}};
   struct kern_gemm *g = &call.gemm;
   struct kern *kern;
   QUERN_TRY(kern_new(&kern, heap));
@@ -25,10 +22,10 @@ static quern_status make_product(struct kern **out, struct base_heap *heap, quer
   g->a = (struct kern_matrix){.mem = kern_add_mem(kern, dtype, KERN_IN, side * side), .row = side, .column = 1};
   g->b = (struct kern_matrix){.mem = kern_add_mem(kern, dtype, KERN_IN, side * side), .row = side, .column = 1};
   g->y = (struct kern_matrix){.mem = kern_add_mem(kern, dtype, KERN_OUT, side * side), .row = side, .column = 1};
-  g->add.mem = g->kept.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
+  g->add.mem = g->aux.mem = g->bias = g->a_sums = g->y_sums = KERN_NONE;
   g->tf32 = tf32;
   call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, 1);
-  kern_add_call(kern, &call);
+  kern_add_library_call(kern, &call);
   return kern_finish(kern, "calibrate_gemm", NULL);
 }
 
@@ -40,7 +37,7 @@ static quern_status time_product(const struct rt_blas *blas, const struct rt_cud
   int n;
   QUERN_TRY(rt_blas_product_init(&p, blas, kern));
   quern_status status = rt_blas_choose(&p, blas, (size_t)RT_BLAS_WORK, choices, &n);
-  n = BASE_MIN(n, WAYS);
+  n = BASE_MIN(n, ALGORITHMS);
   if (status == QUERN_STATUS_OK) status = rt_blas_time(&p, blas, driver, heap, kern, choices, n, seconds);
   for (int i = 0; i < n && status == QUERN_STATUS_OK; i++) *best = i == 0 ? seconds[0] : BASE_MIN(*best, seconds[i]);
   rt_blas_product_fini(&p, blas);
@@ -61,7 +58,7 @@ static quern_status measure_product(const struct rt_blas *blas, const struct rt_
 
 quern_status rt_blas_measure(const struct rt_blas *blas, const struct rt_cuda_driver *driver, struct base_heap *heap,
                              struct rt_rates *rates) {
-  int64_t large = driver->processors >= MANY_PROCESSORS ? LARGE_SIDE : SIDE;
+  int64_t large = driver->multiprocessors >= MANY_SMS ? LARGE_SIDE : SIDE;
   const struct {
     quern_dtype dtype;
     bool tf32;

@@ -9,7 +9,7 @@
 /* The table of kernels: numbers of i64. First how many kernels and units there are, and threads that have scratch; then of each kernel
 ** these, and of each of its phases, of which there is room for the most, the others. */
 enum { HEAD_N, HEAD_UNITS, HEAD_THREADS, HEAD };
-enum { ROW_UNIT, ROW_MEMS, ROW_SCALARS, ROW_PHASES, ROW_SCRATCH, ROW_JOINED, ROW_OF_PHASES };
+enum { ROW_UNIT, ROW_MEMS, ROW_SCALARS, ROW_PHASES, ROW_SCRATCH, ROW_MAX_BATCHED, ROW_OF_PHASES };
 enum { OF_PHASE_GROUP, OF_PHASE_TASKS, OF_PHASE_GIVEN, OF_PHASE };
 enum { ROW = ROW_OF_PHASES + OF_PHASE * KERN_MAX_PHASES };
 
@@ -57,7 +57,7 @@ static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *
   void *unit = module->modules[kernel->unit];
   for (int p = 0; p < kernel->n_phases; p++) {
     char symbol[512];
-    if (kernel->phases[p].phase.call) continue;
+    if (kernel->phases[p].phase.library_call) continue;
     snprintf(symbol, sizeof symbol, "%s_%d", kernel->name, p);
     QUERN_CHECK(unit != NULL, INTERNAL, "cuda: there is no binary of kernel %s", kernel->name);
     struct rt_gpu_phase *phase = &kernel->phases[p];
@@ -69,7 +69,7 @@ static quern_status find_kernel(struct rt_module *module, struct rt_gpu_kernel *
   return QUERN_STATUS_OK;
 }
 
-/* Plans all calls; what is refused is told at the end, and counted. */
+/* Plans all calls; what is refused is reported at the end, and counted. */
 static quern_status plan_calls(struct rt_module *module, const struct kern *const *kernels, struct rt_stats *stats) {
   quern_status refused = QUERN_STATUS_OK;
   for (size_t k = 0; k < module->n; k++) {
@@ -98,7 +98,7 @@ static void write_row(int64_t *row, const struct rt_gpu_kernel *k) {
   row[ROW_SCALARS] = k->n_scalars;
   row[ROW_PHASES] = k->n_phases;
   row[ROW_SCRATCH] = k->scratch;
-  row[ROW_JOINED] = k->joined;
+  row[ROW_MAX_BATCHED] = k->max_batched;
   for (int p = 0; p < k->n_phases; p++) {
     int64_t *of = row + ROW_OF_PHASES + p * OF_PHASE;
     of[OF_PHASE_GROUP] = k->phases[p].group;
@@ -146,7 +146,7 @@ static bool read_row(struct rt_gpu_kernel *k, const int64_t *row, const struct k
   enum { MOST_THREADS = 1024, MOST_SHARED = 227 * 1024 }; /* of a block */
   if (!in_range(row[ROW_UNIT], 0, (int64_t)n_units - 1) || row[ROW_MEMS] != kern->n_mems ||
       row[ROW_SCALARS] != kern->n_scalars || row[ROW_PHASES] != kern->n_phases ||
-      !in_range(row[ROW_JOINED], 1, RT_CUDA_TABLE / BASE_MAX(kern->n_mems, 1)))
+      !in_range(row[ROW_MAX_BATCHED], 1, RT_CUDA_TABLE / BASE_MAX(kern->n_mems, 1)))
     return false;
   *k = (struct rt_gpu_kernel){.name = kern->name,
                               .unit = (size_t)row[ROW_UNIT],
@@ -154,7 +154,7 @@ static bool read_row(struct rt_gpu_kernel *k, const int64_t *row, const struct k
                               .n_scalars = kern->n_scalars,
                               .n_phases = kern->n_phases,
                               .scratch = row[ROW_SCRATCH] != 0,
-                              .joined = (int)row[ROW_JOINED]};
+                              .max_batched = (int)row[ROW_MAX_BATCHED]};
   for (int p = 0; p < kern->n_phases; p++) {
     const int64_t *of = row + ROW_OF_PHASES + p * OF_PHASE;
     if (!in_range(of[OF_PHASE_GROUP], 0, MOST_THREADS) || !in_range(of[OF_PHASE_TASKS], 0, MOST_THREADS) ||

@@ -2,7 +2,7 @@
 */
 #ifndef RUNTIME_CUDA_MODULE_H
 #define RUNTIME_CUDA_MODULE_H
-#include "runtime/cuda/calls.h"
+#include "runtime/cuda/libraries.h"
 
 /* Addresses that a launch can be given: a device and driver of any kind takes 4096 bytes. */
 enum { RT_CUDA_TABLE = 512 };
@@ -12,11 +12,11 @@ struct rt_module {
   struct rt_cuda_driver *driver;
   size_t n, n_units, bytes;
   int threads;                /* that have scratch */
-  void **modules;             /* one a unit */
-  struct rt_bytes *binaries;  /* one a unit, for saving; of one without text none */
+  void **modules;             /* one per translation unit */
+  struct rt_bytes *binaries;  /* one per translation unit, for saving; of one without text none */
   struct rt_object *objects;  /* the table, then the binaries */
   struct rt_bytes table;      /* what launching needs to know of the kernels, as bytes */
-  struct rt_cuda_call *calls; /* one a kernel */
+  struct rt_cuda_call *calls; /* one per kernel */
   struct rt_gpu_kernel kernels[];
 };
 

@@ -1,4 +1,4 @@
-/* runtime/cuda/nccl.c -- libnccl, which joins cards: whether it is there, and can be used
+/* runtime/cuda/nccl.c -- libnccl, which connects GPUs: whether it is there, and can be used
 ** No program calls it: a run has one card. It is loaded by whoever lists devices only, since it is large.
 ** tests: tests/runtime/test_gpu.c
 */
@@ -32,7 +32,7 @@ static quern_status load(void *unused) {
   QUERN_CHECK(library != NULL, UNSUPPORTED, "libnccl.so.2 is not installed");
   *(void **)&get_version = dlsym(library, "ncclGetVersion");
   QUERN_CHECK(get_version != NULL && get_version(&version) == 0, UNSUPPORTED,
-              "libnccl.so.2 does not tell its version: it is too old");
+              "libnccl.so.2 does not report its version: it is too old");
   return rt_nccl_check(version, identity, sizeof identity);
 }
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 enum { MOST_FLAGS = 16, MORE_FLAGS = 3, OLDEST_MAJOR = 12, INVALID_OPTION = 5 };
-enum { TOGETHER = 32 }; /* kernels of a unit that is only checked: more at once take no less time */
+enum { TOGETHER = 32 }; /* kernels of a translation unit that is only checked: more at once take no less time */
 
 static const char *const places[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
                                      "/usr/local/cuda/lib64/libnvrtc.so", "/usr/local/cuda/lib/libnvrtc.so"};

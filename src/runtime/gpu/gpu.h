@@ -1,11 +1,11 @@
-/* runtime/gpu/gpu.h -- what the devices of GPUs share: units of text, their binaries in the cache, launches
+/* runtime/gpu/gpu.h -- what the devices of GPUs share: translation units, their binaries in the cache, launches
 ** see: docs/design/007-gpu.md
 */
 #ifndef RUNTIME_GPU_GPU_H
 #define RUNTIME_GPU_GPU_H
 #include "runtime/cpu/cpu_int.h"
 
-/* ---- units (units.c): which kernels are compiled together, and what became of them ------------------------------- */
+/* ---- translation units (translation_units.c): which kernels are compiled together, and their binaries ------------------------- */
 
 struct rt_gpu_unit {
   size_t first, n; /* kernels */
@@ -17,8 +17,8 @@ struct rt_gpu_unit {
   char error[1024];
 };
 
-/* A compiler: the text of a unit becomes a binary, in memory of the heap. Called from several threads at once when it
-** says so. name and identity: of the compiler, everything that the binary depends on besides text and flags. */
+/* A compiler: the text of a unit becomes a binary, in memory of the heap. Called from several threads at once when it is
+** parallel. name and identity: of the compiler, everything that the binary depends on besides text and flags. */
 struct rt_gpu_compiler {
   const char *name, *identity, *end; /* end: of names of files of text */
   bool parallel;
@@ -41,22 +41,22 @@ quern_status rt_gpu_units_make(struct rt_gpu_units *units, struct base_heap *hea
                                const struct rt_gpu_compiler *compiler, struct rt_stats *stats) QUERN_NODISCARD;
 void rt_gpu_units_fini(struct rt_gpu_units *units);
 
-/* ---- kernels (units.c): what launching them needs to know --------------------------------------------------- */
+/* ---- kernels (translation_units.c): what launching them needs to know --------------------------------------------------- */
 
 struct rt_gpu_phase {
   struct kern_phase phase;
   void *function; /* of the device */
   int number;     /* in its unit */
-  int group;      /* threads a task; 1: it is a thread's */
-  int tasks;      /* of a group: that a block has */
+  int group;      /* threads per task: a thread block; 1: a task is one thread's */
+  int tasks;      /* of a thread block, when it has several */
   int given;      /* bytes of shared memory that a block is given */
 };
 struct rt_gpu_kernel {
   const char *name; /* of the kernel, which lives as long */
   size_t unit;
   int n_mems, n_scalars, n_phases;
-  bool scratch; /* it needs some */
-  int joined;   /* launches that can be made as one: rows of the table of its memories; 1: it has none */
+  bool scratch;    /* it needs some */
+  int max_batched; /* launches that can be batched into one: rows of the table of its memories; 1: it has none */
   struct rt_gpu_phase phases[KERN_MAX_PHASES];
 };
 

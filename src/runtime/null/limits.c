@@ -1,5 +1,5 @@
 /* runtime/null/limits.c -- what compilers do not see: the shared memory that a block is given when it is launched
-** A card has so much for a block: what the code declares, which the cubin says, and what the launch adds must fit.
+** A card has so much for a block: what the code declares, as the cubin has it, and what the launch adds must fit.
 ** tests: tests/runtime/test_null.c
 */
 #include "runtime/null/null_int.h"
@@ -54,8 +54,8 @@ static quern_status check_kernel(const struct rt_bytes *binary, const struct ker
                                  int64_t most) {
   for (int p = 0; p < kern->n_phases; p++) {
     char symbol[512];
-    int64_t declared, given = cg_given(kern, p, target);
-    if (kern->phases[p].call) continue;
+    int64_t declared, given = cg_dynamic_shared_bytes(kern, p, target);
+    if (kern->phases[p].library_call) continue;
     cg_symbol(symbol, sizeof symbol, kern, p);
     QUERN_TRY(find_declared(binary, symbol, &declared));
     QUERN_CHECK(declared + given <= most, INTERNAL,

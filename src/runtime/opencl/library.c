@@ -73,7 +73,7 @@ static void *find_device(const struct rt_cl *cl, uint64_t type, uint32_t *n_devi
   return NULL;
 }
 
-/* What can be told goes behind the text and a comma. */
+/* Appends what is known, after a comma. */
 static void add_info(const struct rt_cl *cl, uint32_t what, char *text, size_t bytes) {
   char more[512];
   size_t n = strlen(text);

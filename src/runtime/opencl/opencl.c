@@ -1,5 +1,5 @@
 /* runtime/opencl/opencl.c -- the device "opencl": the GPU's kernels on whatever OpenCL finds
-** For correctness: kernels come in units with one entry each (codegen/dialect.c), and every launch waits for its
+** For correctness: kernels come in translation units with one entry each (codegen/dialect.c), and every launch waits for its
 ** arguments to be written.
 ** see: docs/design/007-gpu.md      tests: tests/engine/test_remote.c, querntest --device opencl
 */
@@ -14,7 +14,7 @@ struct rt_module {
   struct rt_cl *cl;
   size_t n, n_units, bytes;
   int threads;                /* that have scratch */
-  void **programs, **entries; /* one a unit */
+  void **programs, **entries; /* one per translation unit */
   struct rt_gpu_kernel kernels[];
 };
 
@@ -34,7 +34,7 @@ static void describe(struct base_heap *heap, char *text, size_t bytes) {
 
 /* ---- building --------------------------------------------------------------------------------------------- */
 
-/* The head of what the compiler says. */
+/* The head of the compiler's output. */
 static quern_status build_error(struct rt_cl *cl, void *program, int32_t code) {
   char log[700] = "";
   size_t n = 0;
@@ -61,7 +61,7 @@ static quern_status build_text(struct rt_cl *cl, const struct cg_target *target,
   return code == 0 ? QUERN_STATUS_OK : build_error(cl, *program, code);
 }
 
-/* What is kept says only that the text is right. Drivers keep code themselves, and PoCL, asked for it, compiles every kernel once
+/* A kept entry only means that the text compiles. Drivers keep code themselves, and PoCL, asked for it, compiles every kernel once
 ** more, for groups of any size, which takes most of its time. */
 static quern_status compile(void *self, struct base_heap *heap, const struct cg_target *target, const char *text,
                             struct rt_bytes *binary) {
@@ -152,7 +152,7 @@ static quern_status build(struct rt_module **module, struct base_heap *heap, siz
 
 /* ---- launching -------------------------------------------------------------------------------------------- */
 
-/* The buffers of a launch, each once, and what the kernel is told of its memories. */
+/* The buffers of a launch, each once, and the kernel's arguments for its memories. */
 struct table {
   int n;
   void *buffers[CG_BUFFERS];
@@ -171,7 +171,7 @@ static quern_status make_table(struct table *table, const struct rt_gpu_kernel *
                 kernel->name, (int)CG_BUFFERS);
     if (buffer != NULL && number == table->n) table->buffers[table->n++] = buffer;
     table->args[2 * i] = number;
-    table->args[2 * i + 1] = buffer != NULL ? (int64_t)offset : 0; /* memory without elements may lie nowhere */
+    table->args[2 * i + 1] = buffer != NULL ? (int64_t)offset : 0; /* memory without elements may have no buffer */
   }
   for (int i = 0; i < kernel->n_scalars; i++) table->args[2 * kernel->n_mems + i] = launch->scalars[i];
   return QUERN_STATUS_OK;
@@ -211,8 +211,8 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
     int64_t tasks = kern_task_count(&kernel->phases[p].phase, launch->scalars);
     const struct rt_gpu_phase *phase = &kernel->phases[p];
     void *entry = phase->group > 1 ? phase->function : module->entries[kernel->unit];
-    size_t group = phase->group > 1 ? (size_t)phase->group : CG_GROUP_OPENCL;
-    int64_t wanted = phase->group > 1 ? tasks : (tasks + CG_GROUP_OPENCL - 1) / CG_GROUP_OPENCL;
+    size_t group = phase->group > 1 ? (size_t)phase->group : CG_BLOCK_THREADS_OPENCL;
+    int64_t wanted = phase->group > 1 ? tasks : (tasks + CG_BLOCK_THREADS_OPENCL - 1) / CG_BLOCK_THREADS_OPENCL;
     size_t size = (size_t)BASE_MAX(BASE_MIN(wanted, module->threads / (int64_t)group), 1) * group;
     if (tasks == 0) continue;
     pthread_mutex_lock(&cl->lock);

@@ -24,7 +24,7 @@ quern_status rt_cl_open(struct rt_cl **cl) QUERN_NODISCARD;
 /* A status and a message for what a function returned: 0 is OK. */
 quern_status rt_cl_check(int32_t code, const char *what) QUERN_NODISCARD;
 
-/* ---- memory.c: an allocation is a number, and addresses are numbers and offsets --------------------------------- */
+/* ---- buffers.c: an allocation is a number, and addresses are numbers and offsets --------------------------------- */
 
 struct rt_stream {
   struct base_heap *heap;
