@@ -20,7 +20,6 @@ demo: setup-build ## train a language model on Quern's own sources for a minute,
 	@tools/demo.sh $(STEPS)
 
 examples: setup-build ## build and run the example programs
-	@tools/build.sh release examples
 	@tools/examples.sh
 
 check: setup-test ## the quick tests: unit tests and one pass of the operation driver (two minutes on two cores)

@@ -27,5 +27,6 @@ target=$("$build/quern" devices | awk '$1 == "cuda" { print $2 }')
 run querntest --mode bits --device cuda --target "$target"
 run quernprop --device cuda --graphs 1000
 run quernnets --run 150 --device cuda
+tools/examples.sh "$build" || failed=1
 tests/train/pictures.sh "$build" cuda resnet:18 112 || failed=1
 exit $failed

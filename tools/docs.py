@@ -2,6 +2,8 @@
 """tools/docs.py [--update | --selftest] -- keep the documentation true.
 
 docs/ir.md      the table between the marks "ops: begin" and "ops: end" is made from src/ir/ops.def
+all pages       files that they name, such as src/ir/ops.def, pass/fuse.c or quern/nn.h, files that they link
+                and targets of make are there
 docs/pytorch.md has every function of tensor.h, nn.h, optim.h and grad.h, and none that no header has
 docs/tour.md    fenced blocks are run:
 docs/nn.md, docs/io.md,
@@ -14,6 +16,7 @@ README.md         ```c with a main   is compiled against build/libquern.a and ru
 --update rewrites the table and the printed lines instead of comparing; blocks that hold "..." stay as they are.
 """
 import difflib
+import glob
 import os
 import re
 import subprocess
@@ -89,6 +92,62 @@ def check_pytorch(page):
     return pytorch_problems(page, headers)
 
 
+# ---- files that pages name
+
+TOPS = ("bench", "cli", "cmake", "docs", "examples", "include", "src", "tests", "tools")
+PATH = re.compile(r"(?<![\w./<>$~-])((?:[\w.*-]+/)+[\w.*-]*)(?![\w.*<>-])")
+MAKE = re.compile(r"`make ([a-z][a-z-]*)")
+LINK = re.compile(r"\]\(([^)#\s:]+)(?:#[^)\s]*)?\)")
+
+
+def tracked_pages():
+    """The pages of the tree, by path from the root; the changelog tells of files that are gone."""
+    pages = glob.glob("*.md", root_dir=ROOT) + glob.glob("docs/**/*.md", root_dir=ROOT, recursive=True)
+    for top in TOPS:
+        pages += [page for page in glob.glob(top + "/**/README.md", root_dir=ROOT, recursive=True)]
+    return sorted(set(pages) - {"CHANGELOG.md"})
+
+
+def missing_paths(page, name, exists, folders, targets):
+    """What a page names that is not there. exists(pattern) says whether a file or folder matches; folders: those of src/;
+    targets: those of make."""
+    text, here, out = FENCE.sub("", page), os.path.dirname(name), []
+    out += ["make %s: there is no such target" % target for target in MAKE.findall(text) if target not in targets]
+    for link in LINK.findall(text):
+        if not exists(os.path.normpath(os.path.join(here, link))):
+            out.append("%s: the link leads nowhere" % link)
+    for path in PATH.findall(LINK.sub("]", text)):
+        path = path.rstrip(".")
+        first, named = path.split("/")[0], path.split("/")[1]
+        if first in TOPS:
+            places = [path]
+        elif first in folders and named:
+            places = ["src/" + path, "tests/" + path, path]
+        elif first == "quern" and path.endswith(".h"):
+            places = ["include/" + path]
+        else:
+            continue
+        if not any(exists(place) for place in places):
+            out.append("%s is not there" % path)
+    return out
+
+
+def check_paths():
+    folders = [folder for folder in os.listdir(os.path.join(ROOT, "src")) if folder != "README.md"]
+    with open(os.path.join(ROOT, "Makefile")) as file:
+        targets = re.findall(r"^([a-z][a-z-]*):", file.read(), re.M)
+    exists = lambda path: bool(glob.glob(os.path.join(ROOT, path)))
+    passed, failed = 0, 0
+    for name in tracked_pages():
+        with open(os.path.join(ROOT, name)) as file:
+            problems = missing_paths(file.read(), name, exists, folders, targets)
+        for problem in problems:
+            print("%s: %s" % (name, problem))
+        failed += len(problems)
+        passed += not problems
+    return passed, failed
+
+
 # ---- blocks that are run
 
 def shell(command):
@@ -157,7 +216,7 @@ def run_page(page):
 # ---- the program
 
 def check(update):
-    passed, failed = 0, 0
+    passed, failed = check_paths()
     for name in ("docs/ir.md", "docs/tour.md", "docs/nn.md", "docs/io.md", "docs/own-loop.md", "docs/pytorch.md", "docs/cli.md", "README.md"):
         path = os.path.join(ROOT, name)
         try:
@@ -196,7 +255,15 @@ def selftest():
     hello = '#include <stdio.h>\nint main(void) { puts("hi"); return 0; }\n'
     named = {name: "" for name in COMPLETE}
     named["nn.h"] = "QUERN_API quern_tensor *quern_nn_a(int x);\nQUERN_API size_t\nquern_nn_b(int x);\n"
+    there = {"src/ir/ops.def", "src/pass", "docs/gpu.md", "include/quern/nn.h", "tests/op/*.txt"}.__contains__
+    paths = lambda page: missing_paths(page, "docs/a.md", there, ["ir", "pass"], ["test-cuda"])
     results = [
+        paths("`src/ir/ops.def`, ir/ops.def, `quern/nn.h`, `tests/op/*.txt`, [gpu](gpu.md#bits), and/or, 1/2, a `src/pass`, src/<name>.c.") == [],
+        paths("`src/ir/x.def`.") == ["src/ir/x.def is not there"],
+        paths("see ir/x.def, or `quern/x.h`") == ["ir/x.def is not there", "quern/x.h is not there"],
+        paths("`make test-cuda`, `make test`.") == ["make test: there is no such target"],
+        paths("[gpu](cpu.md)") == ["cpu.md: the link leads nowhere"],
+        paths("```sh\ncat src/ir/x.def\n```\n") == [],
         pytorch_problems("`quern_nn_a(x)`, `quern_nn_b`", named) == [],
         pytorch_problems("`quern_nn_a`", named) == ["quern_nn_b has no row"],
         pytorch_problems("`quern_nn_a`, `quern_nn_b`, `quern_c`", named) == ["quern_c is in no header"],

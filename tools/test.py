@@ -99,6 +99,7 @@ plant            100 -            tests/driver/plant.sh build
 plant-nvrtc      100 -            tests/driver/plant_nvrtc.sh build
 program           20 -            build/quern --help
 install           60 -            tests/install/run.sh
+examples         120 -            tools/examples.sh build
 kill             100 -            tests/kill/run.sh build 5
 docs             100 -            $python tools/docs.py
 opencl           300 -            tools/opencl.sh build

@@ -101,6 +101,7 @@ static quern_status run_front(struct engine_build *b, bool cached, bool *found) 
   QUERN_TRY(engine_make_groups(b));
   QUERN_TRY(engine_find_body_rows(b));
   QUERN_TRY(engine_end_stage(b, "groups"));
+  QUERN_TRY(engine_end_stage(b, "schedules"));
   counts->seconds_passes = base_clock() - start;
   start = base_clock();
 

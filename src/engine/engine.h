@@ -251,6 +251,9 @@ quern_status engine_make_plans(struct engine_build *b, int64_t *least) QUERN_NOD
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
 /* The subgraphs of a control node's graphs; other is -1 when there is none. */
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
+/* The schedule of a group's kernel: the heuristic's, overridden by a file of wisdom (lower.c). */
+void engine_schedule(const struct engine_build *b, const struct pass_group *group, struct sched *sched);
+
 /* Ends a stage: verifies what it made, logs how long it took, writes it to QUERN_DUMP_DIR (stage.c). */
 quern_status engine_end_stage(struct engine_build *b, const char *stage) QUERN_NODISCARD;
 

@@ -164,16 +164,21 @@ static quern_status take_kernel(struct engine_build *b, struct kern *kern, int *
   return status != QUERN_STATUS_OK ? status : QUERN_STATUS_MEMORY;
 }
 
+void engine_schedule(const struct engine_build *b, const struct pass_group *group, struct sched *sched) {
+  const struct base_target *target = &b->program->target.base;
+  sched_choose(sched, group, target, b->request->options.optimise);
+  (void)sched_wisdom_apply(&b->wisdom, group, target, sched);
+}
+
 /* Makes the kernel of a group, and that of a constant that is packed for it. */
 static quern_status make_kernels(struct engine_build *b, struct known *known) {
   const struct pass_group *group = known->group;
   const struct base_target *target = &b->program->target.base;
-  struct sched sched = {0};
+  struct sched sched;
   struct kern *kern;
   if (b->request->fails != NULL && b->request->fails(group))
     return base_error(QUERN_STATUS_INTERNAL, "this group is to fail");
-  sched_choose(&sched, group, target, b->request->options.optimise);
-  (void)sched_wisdom_apply(&b->wisdom, group, target, &sched);
+  engine_schedule(b, group, &sched);
   sched.rows = known->rows;
   sched.unaligned_base = known->unaligned_base;
   sched.fast = b->passes.approximate;

@@ -1,10 +1,11 @@
 /* engine/stage.c -- after each stage of a compilation: verify it, log how long it took, write it down
 ** QUERN_VERBOSE=check (and builds with assertions) verify; QUERN_DEBUG=1 logs times; QUERN_DUMP_DIR=dir gets files
-** quern_<graph>_<k>_<stage>.txt, the graphs as text that parses back.
+** quern_<graph>_<k>_<stage>.txt, the graphs as text that parses back, the schedules as a file for QUERN_WISDOM.
 ** tests: tests/engine/test_compile.c
 */
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "engine/engine.h"
 
@@ -46,6 +47,22 @@ static quern_status print_groups(const struct engine_build *b, struct base_str *
   return base_str_status(str);
 }
 
+static quern_status print_schedules(const struct engine_build *b, struct base_str *str) {
+  base_str_add(str, "quern wisdom 1\n");
+  for (size_t i = 0; i < b->subgraphs.n; i++) {
+    const struct pass_groups *groups = &b->subgraphs.at[i].groups;
+    for (size_t k = 0; k < groups->groups.n; k++) {
+      const struct pass_group *group = groups->groups.at[k];
+      if (group->kind == PASS_KIND_VIEW || group->kind == PASS_KIND_CONTROL) continue; /* have no kernels */
+      struct sched sched;
+      engine_schedule(b, group, &sched);
+      base_str_printf(str, "# graph %zu group %zu %s\n", i, k, pass_kind_names[group->kind]);
+      sched_wisdom_print(str, group->hash, &b->program->target.base, &sched);
+    }
+  }
+  return base_str_status(str);
+}
+
 static quern_status print_kernels(const struct engine_build *b, struct base_str *str) {
   for (size_t i = 0; i < b->kernels.n; i++) QUERN_TRY(kern_print(str, b->kernels.at[i]));
   return base_str_status(str);
@@ -62,9 +79,13 @@ static const struct stage {
   quern_status (*verify)(const struct engine_build *b); /* NULL: nothing to do */
   quern_status (*print)(const struct engine_build *b, struct base_str *str);
 } stages[] = {
-    {"graph", verify_graph, print_graph},    {"passes", verify_graph, print_graph},
-    {"groups", verify_groups, print_groups}, {"kernels", verify_kernels, print_kernels},
-    {"plan", verify_plans, print_plan},      {"build", NULL, NULL},
+    {"graph", verify_graph, print_graph},
+    {"passes", verify_graph, print_graph},
+    {"groups", verify_groups, print_groups},
+    {"schedules", NULL, print_schedules},
+    {"kernels", verify_kernels, print_kernels},
+    {"plan", verify_plans, print_plan},
+    {"build", NULL, NULL},
 };
 
 /* A number for the graph, the same in every process. */
@@ -80,6 +101,7 @@ static quern_status dump(const struct engine_build *b, size_t number) {
   base_str_init(&text, &b->ctx->heap);
   base_str_init(&path, &b->ctx->heap);
   base_str_printf(&path, "%s/quern_%08" PRIx64 "_%zu_%s.txt", folder, graph_hash(b) >> 32, number, stages[number].name);
+  (void)mkdir(folder, 0777); /* it may be there; where it cannot be made, the file below says so */
   quern_status status = stages[number].print(b, &text);
   if (status == QUERN_STATUS_OK) status = base_str_status(&path);
   FILE *file = status == QUERN_STATUS_OK ? base_fopen(path.at, "w") : NULL;

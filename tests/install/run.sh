@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/install/run.sh -- install build/ into an empty prefix, move it, and build and run a program against it with
+# tests/install/run.sh -- install build/ into an empty prefix, move it, and build and run programs against it with
 # pkg-config and with CMake. The prefix is moved because a package must not remember where it was made.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,6 +27,17 @@ expect "pkg-config, shared" "$tmp/shared"
 gcc -std=c17 $(pkg-config --cflags quern) "$here/program.c" "$(pkg-config --variable=libdir quern)/libquern.a" \
   $(pkg-config --libs --static quern | sed 's/-lquern//') -o "$tmp/static"
 expect "pkg-config, static" "$tmp/static"
+# The examples are programs of users: they compile without warnings, and two of them run elsewhere.
+for source in "$here"/../../examples/*.c; do
+  name=$(basename "$source" .c)
+  # shellcheck disable=SC2046
+  gcc -std=c17 -O2 -Wall -Wextra -Werror $(pkg-config --cflags quern) "$source" $(pkg-config --libs quern) -lm -o "$tmp/$name"
+  passed=$((passed + 1))
+done
+for name in embed_in_app train_mlp; do
+  (cd "$tmp" && "./$name") || { echo "$name fails with $?"; exit 1; }
+  passed=$((passed + 1))
+done
 cmake -S "$here" -B "$tmp/build" -G Ninja -DCMAKE_C_COMPILER=gcc -DCMAKE_PREFIX_PATH="$prefix"
 cmake --build "$tmp/build"
 expect "find_package, shared" "$tmp/build/shared"

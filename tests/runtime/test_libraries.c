@@ -263,7 +263,8 @@ static void test_refused(void **state) {
   begin();
   for (int i = 0; i < 2; i++) EXPECT_OK(rt_cuda.query_algorithm(kernels[i], NULL));
   fake_blas.late = SIDE;
-  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats), UNSUPPORTED, "has no algorithm");
+  EXPECT_ERROR(rt_cuda.build(&module, &ctx->heap, 2, list, cg_target_find("sm_90"), &stats), UNSUPPORTED,
+               "has no algorithm");
   assert_int_equal(stats.n_refused, 2);
   for (int i = 0; i < 2; i++) assert_true(stats.refused[i] == kernels[i]->hash);
   end();
@@ -272,7 +273,8 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_list),    TEST(test_warm_up), TEST(test_preload),    TEST(test_query_algorithm),
-                                     TEST(test_no_work), TEST(test_run),  TEST(test_failures), TEST(test_refused)};
+  const struct CMUnitTest tests[] = {
+      TEST(test_list),    TEST(test_warm_up), TEST(test_preload),  TEST(test_query_algorithm),
+      TEST(test_no_work), TEST(test_run),     TEST(test_failures), TEST(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
