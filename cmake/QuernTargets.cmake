@@ -58,7 +58,7 @@ function(quern_unit_tests)
   endforeach()
 endfunction()
 
-# quern_slow_tests(<name> ...): a tenth of all tests takes two thirds of the time. Each gets one of the labels slow-0 to slow-4, so that
+# quern_slow_tests(<name> ...): a tenth of all tests takes three quarters of the time. Each gets one of the labels slow-0 to slow-4, so that
 # `ctest -LE "slow-[^3]"` runs all others and a fifth of them.
 function(quern_slow_tests)
   foreach(test ${ARGN})
