@@ -1,7 +1,7 @@
 #!/bin/sh
 # tools/check_words.sh [root | --selftest] -- keep retired words out of the tree, and the words of the trade in it (docs/glossary.md).
 # tools/words.txt has a line for each: "retired <regular expression> | <say instead> [| <files that may have it>]" or "present <word>".
-# Files are those that git tracks, but for the table itself, the glossary, the changelog, golden files and binary ones.
+# Files are those that git tracks, but for the table itself, the glossary, the changelog, golden files, results of benchmarks and binary ones.
 set -eu
 export LC_ALL=C
 
@@ -9,7 +9,7 @@ check() ( # root
   cd "$1"
   failed=0
   git ls-files -- '*.c' '*.h' '*.def' '*.md' '*.sh' '*.py' '*.txt' '*.cmake' CMakeLists.txt Makefile |
-    grep -vE '^(tools/(words\.txt|check_words\.sh)|docs/glossary\.md|docs/design/010-api\.md|CHANGELOG\.md|tests/(golden|abi)/)' >"$tmp/files"
+    grep -vE '^(tools/(words\.txt|check_words\.sh)|docs/glossary\.md|docs/design/010-api\.md|CHANGELOG\.md|bench/results/|tests/(golden|abi)/)' >"$tmp/files"
   rules=0
   while IFS= read -r line; do
     case $line in
@@ -20,6 +20,11 @@ check() ( # root
       regex=${rest%% | *}
       rest=${rest#* | }
       say=${rest%% | *}
+      echo | grep -qE -- "$regex" 2>/dev/null || [ $? = 1 ] || {
+        failed=1
+        echo "words.txt: not a regular expression: $regex"
+        continue
+      }
       allowed='^$'
       [ "$say" = "$rest" ] || allowed=${rest#* | }
       grep -vE "$allowed" "$tmp/files" | tr '\n' '\0' | xargs -0 grep -nIE -- "$regex" /dev/null >"$tmp/found" || true
@@ -32,7 +37,8 @@ check() ( # root
     'present '*)
       rules=$((rules + 1))
       word=${line#present }
-      grep '^src/' "$tmp/files" | tr '\n' '\0' | xargs -0 grep -qiIE -- "$word" /dev/null || {
+      grep '^src/' "$tmp/files" | tr '\n' '\0' | xargs -0 grep -liIE -- "$word" /dev/null >"$tmp/found" || true
+      [ -s "$tmp/found" ] || {
         failed=1
         echo "nowhere in src/: $word"
       }
@@ -82,6 +88,8 @@ if [ "${1-}" = --selftest ]; then
   expect fails "a long line of Markdown"
   awk 'BEGIN { printf "| "; for (i = 0; i < 30; i++) printf "words "; print "|" }' >"$self/long.md"
   expect passes "a long row of a table"
+  echo 'retired (a | b' >"$self/tools/words.txt"
+  expect fails "a rule that is no regular expression"
   : >"$self/tools/words.txt"
   expect fails "a table without rules"
   echo "check_words: selftest ok"

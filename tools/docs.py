@@ -109,7 +109,7 @@ def tracked_pages():
 
 
 def missing_paths(page, name, exists, folders, targets):
-    """What a page names that is not there. exists(pattern) says whether a file or folder matches; folders: those of src/;
+    """What a page names that is not there. exists(pattern) tests whether a file or folder matches; folders: those of src/;
     targets: those of make."""
     text, here, out = FENCE.sub("", page), os.path.dirname(name), []
     out += ["make %s: there is no such target" % target for target in MAKE.findall(text) if target not in targets]

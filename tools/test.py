@@ -56,6 +56,8 @@ headers-self      20 -            tools/check_headers.sh --selftest
 headers           60 -            tools/check_headers.sh
 symbols-self      20 -            tools/check_symbols.sh --selftest
 symbols           20 -            tools/check_symbols.sh
+words-self        20 -            tools/check_words.sh --selftest
+words             60 -            tools/check_words.sh
 mutate-self       20 -            $python tools/mutate.py --selftest
 docs-self         20 -            $python tools/docs.py --selftest
 unit-1           300 -            ctest --test-dir build --no-tests=error -V -I 1,,2

@@ -74,8 +74,8 @@ static bool is_unfused(const struct engine_build *b, size_t subgraph, size_t pla
   return false;
 }
 
-/* The groups of a unit. */
-static quern_status fuse_cluster(struct engine_build *b, size_t u, struct pass_groups *groups) {
+/* The fusion groups of a subgraph. */
+static quern_status fuse_subgraph(struct engine_build *b, size_t u, struct pass_groups *groups) {
   struct pass_options passes = b->passes;
   size_t *places = base_arena_alloc(&b->arena, (b->request->n_unfused + 1) * sizeof *places);
   if (places == NULL) return QUERN_STATUS_MEMORY;
@@ -88,7 +88,7 @@ static quern_status fuse_cluster(struct engine_build *b, size_t u, struct pass_g
 quern_status engine_make_groups(struct engine_build *b) {
   for (size_t u = 0; u < b->subgraphs.n; u++) { /* grows while control is met */
     struct pass_groups groups = {0};
-    QUERN_TRY(fuse_cluster(b, u, &groups));
+    QUERN_TRY(fuse_subgraph(b, u, &groups));
     b->subgraphs.at[u].groups = groups;
     b->subgraphs.at[u].grouped = true;
     for (size_t i = 0; i < groups.groups.n; i++) {

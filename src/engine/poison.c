@@ -1,5 +1,5 @@
 /* engine/poison.c -- for tests: before each step, bytes that it may not read are overwritten with 0xff
-** What a plan says is dead must not matter: results stay as they are, or the plan is wrong.
+** Bytes that are dead by the plan must not matter: results stay as they are, or the plan is wrong.
 ** tests: tests/engine/test_program.c
 */
 #include "engine/engine.h"

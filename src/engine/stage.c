@@ -101,7 +101,7 @@ static quern_status dump(const struct engine_build *b, size_t number) {
   base_str_init(&text, &b->ctx->heap);
   base_str_init(&path, &b->ctx->heap);
   base_str_printf(&path, "%s/quern_%08" PRIx64 "_%zu_%s.txt", folder, graph_hash(b) >> 32, number, stages[number].name);
-  (void)mkdir(folder, 0777); /* it may be there; where it cannot be made, the file below says so */
+  (void)mkdir(folder, 0777); /* it may exist; if it cannot be made, opening the file below fails */
   quern_status status = stages[number].print(b, &text);
   if (status == QUERN_STATUS_OK) status = base_str_status(&path);
   FILE *file = status == QUERN_STATUS_OK ? base_fopen(path.at, "w") : NULL;

@@ -352,8 +352,7 @@ quern_status grad_vjp_WHILE(const struct grad_back *g) {
   (void)g;
   return base_error(QUERN_STATUS_UNSUPPORTED,
                     "grad: while has no gradient, since the number of its iterations is not known "
-                    "HINT: quern_loop has one; quern_jvp goes "
-                    "through while");
+                    "HINT: quern_loop has one; quern_jvp goes through while");
 }
 
 /* ---- forward mode: each float value travels with its tangent -------------------------------------------------------- */

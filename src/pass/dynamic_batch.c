@@ -346,7 +346,7 @@ static quern_status find_carried(struct pass_dynamic_batch *rows, const struct i
 static quern_status find_params(struct pass_dynamic_batch *rows, const struct ir_node *node, const int64_t *src,
                                 int64_t *params, int64_t *out) {
   int carries = (int)node->attrs->carries, scanned = node->op == IR_LOOP ? (int)node->attrs->scanned : 0;
-  int first = node->op == IR_LOOP ? 1 : 0; /* the number of the turn comes first */
+  int first = node->op == IR_LOOP ? 1 : 0; /* the number of the iteration comes first */
   params[0] = 0;
   for (int s = 0; s < node->n_src; s++) {
     params[first + s] = src[s];

@@ -191,9 +191,9 @@ static void run(quern_program *p) {
   for (size_t i = 0; i < p->n_states; i++) touch(quern_instance_state(instance, i), p->states[i].bytes, true);
   void **in = slots_new(p->n_inputs, p->inputs), **out = slots_new(p->n_outputs, p->outputs);
   running = p;
-  for (int64_t rows = p->leading; rows >= 0; rows = rows > 0 ? rows / 2 : -1) {
+  for (int64_t rows = p->dynamic_batch; rows >= 0; rows = rows > 0 ? rows / 2 : -1) {
     launches = 0;
-    if (p->leading > 0 && quern_instance_set_leading(instance, rows) != QUERN_STATUS_OK) continue;
+    if (p->dynamic_batch > 0 && quern_instance_set_leading(instance, rows) != QUERN_STATUS_OK) continue;
     quern_status status = quern_instance_run(instance, (const void *const *)in, out);
     REQUIRE(status == QUERN_STATUS_OK || status == QUERN_STATUS_DEVICE);
   }

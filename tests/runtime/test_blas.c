@@ -372,7 +372,7 @@ static void test_other_version(void **state) {
   fake_blas_open(&blas);
   EXPECT_OK(rt_blas_query_algorithm(&blas, &driver, &ctx->heap, kern, &kern->library_call, &bytes));
   for (int i = 0; i < 3; i++) {
-    kern->library_call.algorithm[0] = 7; /* the fake would go that way if it is believed */
+    kern->library_call.algorithm[0] = 7; /* the fake would use that algorithm if it is believed */
     fake_blas.check_fails = i == 1;
     fake_blas.versions[1] = i == 2;
     EXPECT_OK(rt_blas_load(&blas, NULL, fake_blas_find));

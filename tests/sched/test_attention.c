@@ -1,4 +1,4 @@
-/* tests/sched/test_attention.c -- attention in tiles, forward and backward, of processors and of GPUs, against the evaluator */
+/* tests/sched/test_attention.c -- attention in tiles, forward and backward, of CPUs and of GPUs, against the evaluator */
 #include "quern/grad.h"
 #include "run.h"
 
@@ -238,7 +238,7 @@ static void test_backward_mask(void **state) {
   expect_claimed(2, 3, dx);
 }
 
-/* A mask that is added, and whose gradient nobody wants: GPUs have a kernel for that, processors compose it. */
+/* A mask that is added, and whose gradient nobody wants: GPUs have a kernel for that, CPUs compose it. */
 static void test_backward_added(void **state) {
   (void)state;
   const struct shape p = {2, 2, 1, 70, 37, 8, 12, true};

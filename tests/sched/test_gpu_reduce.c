@@ -215,7 +215,7 @@ static void losses(void **state) {
   }
 }
 
-/* Rows of which a processor has one at a time: a task has two of them. */
+/* Rows of which an SM has one at a time: a task has two of them. */
 static void large_rows(void **state) {
   (void)state;
   enum { ROWS = 133, WIDTH = 33000 };

@@ -22,8 +22,8 @@ struct rt_cuda_library {
   ** UNSUPPORTED: the library cannot do it. */
   quern_status (*query_algorithm)(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                                   struct kern_library_call *call, size_t *bytes);
-  /* Makes what running kern->call needs, as it was settled, perhaps by an earlier process and another version of the library: then the
-  ** workspace is still kern->mems[call.work].count bytes. */
+  /* Makes what running kern->call needs, with the algorithm that the call has. That may come from an earlier process and another version
+  ** of the library: the workspace is still kern->mems[call.work].count bytes. */
   quern_status (*plan)(const struct rt_cuda_driver *driver, struct base_heap *heap, const struct kern *kern,
                        void **plan);
   /* mems: of the kernel, addresses of the device; work: the workspace, NULL when there is none. */
