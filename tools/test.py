@@ -104,8 +104,8 @@ install           60 -            tests/install/run.sh
 examples         120 -            tools/examples.sh build
 kill             100 -            tests/kill/run.sh build 5
 docs             100 -            $python tools/docs.py
-opencl           450 -            tools/opencl.sh build
-nvrtc            400 -            tools/nvrtc.sh build
+opencl           500 -            tools/opencl.sh build
+nvrtc            600 -            tools/nvrtc.sh build
 neon-build       200 -            tools/neon.sh build
 neon             600 neon-build   tools/neon.sh run
 asan-build       400 -            tools/build.sh asan
