@@ -51,9 +51,9 @@ place             20 -            tools/check_place.sh
 wrong-calls-self  20 -            tools/check_wrong_calls.sh --selftest
 wrong-calls       20 -            tools/check_wrong_calls.sh
 order-self        20 -            tools/check_order.sh --selftest
-order             60 -            tools/check_order.sh
+order             40 -            tools/check_order.sh
 headers-self      20 -            tools/check_headers.sh --selftest
-headers           60 -            tools/check_headers.sh
+headers           30 -            tools/check_headers.sh
 symbols-self      20 -            tools/check_symbols.sh --selftest
 symbols           20 -            tools/check_symbols.sh
 words-self        20 -            tools/check_words.sh --selftest
@@ -81,33 +81,33 @@ value-mma         20 -            build/querntest --mode value --device interp -
 value-mma-mask    20 -            build/querntest --mode value --device interp --target sm_90+mma --op attention_mask
 grad-mma          20 -            build/querntest --mode grad --device interp --target sm_90+mma --op attention
 grad-mma-mask     20 -            build/querntest --mode grad --device interp --target sm_90+mma --op attention_mask
-value-cpu        400 -            build/querntest --mode value --device cpu
-value-cpu-0      400 -            build/querntest --mode value --device cpu --optimize 0
-grad-cpu         400 -            build/querntest --mode grad --device cpu
-grad-cpu-0       300 -            build/querntest --mode grad --device cpu --optimize 0
-bits-cpu         400 value-cpu    build/querntest --mode bits --device cpu
-memory-cpu       300 bits-cpu     build/querntest --mode memory --device cpu
-memory-large     200 -            build/quernbytes
-ref-cpu          300 value-cpu    QUERN_REF=1 build/querntest --mode value --device cpu
-property          80 -            build/quernprop --graphs 4000 --seed $TEST_SEED
-property-interp   80 -            build/quernprop --device interp --graphs 4000 --seed $TEST_SEED
-property-cpu     300 -            build/quernprop --device cpu --graphs 200 --seed $TEST_SEED
+value-cpu        120 -            build/querntest --mode value --device cpu
+value-cpu-0       80 -            build/querntest --mode value --device cpu --optimize 0
+grad-cpu         120 -            build/querntest --mode grad --device cpu
+grad-cpu-0        40 -            build/querntest --mode grad --device cpu --optimize 0
+bits-cpu         220 value-cpu    build/querntest --mode bits --device cpu
+memory-cpu        30 bits-cpu     build/querntest --mode memory --device cpu
+memory-large     100 -            build/quernbytes
+ref-cpu           30 value-cpu    QUERN_REF=1 build/querntest --mode value --device cpu
+property          60 -            build/quernprop --graphs 4000 --seed $TEST_SEED
+property-interp   60 -            build/quernprop --device interp --graphs 4000 --seed $TEST_SEED
+property-cpu     150 -            build/quernprop --device cpu --graphs 200 --seed $TEST_SEED
 property-calls    40 -            build/quernprop --device interp --target sm_90+blas+dnn --graphs 1000 --seed $TEST_SEED
-nets             150 -            build/quernnets --models short --random 20 --seed $TEST_SEED
-nets-run         100 -            build/quernnets --run 60 --run-models short --seed $TEST_SEED
+nets              60 -            build/quernnets --models short --random 20 --seed $TEST_SEED
+nets-run          30 -            build/quernnets --run 60 --run-models short --seed $TEST_SEED
 compare-self      20 -            $python tests/oracle/compare.py --selftest
 compare-io-self   20 -            $python tests/oracle/compare_safetensors.py --selftest
-plant            100 -            tests/driver/plant.sh build
-plant-nvrtc      100 -            tests/driver/plant_nvrtc.sh build
+plant             30 -            tests/driver/plant.sh build
+plant-nvrtc       20 -            tests/driver/plant_nvrtc.sh build
 program           20 -            build/quern --help
-install           60 -            tests/install/run.sh
+install           20 -            tests/install/run.sh
 examples         120 -            tools/examples.sh build
 kill             100 -            tests/kill/run.sh build 5
-docs             100 -            $python tools/docs.py
-opencl           500 -            tools/opencl.sh build
-nvrtc            600 -            tools/nvrtc.sh build
-neon-build       200 -            tools/neon.sh build
-neon             600 neon-build   tools/neon.sh run
+docs              40 -            $python tools/docs.py
+opencl           400 -            tools/opencl.sh build
+nvrtc            500 -            tools/nvrtc.sh build
+neon-build       150 -            tools/neon.sh build
+neon             250 neon-build   tools/neon.sh run
 asan-build       400 -            tools/build.sh asan
 asan-unit-1      700 asan-build   tools/sanitize.sh asan unit 1
 asan-unit-2      700 asan-build   tools/sanitize.sh asan unit 2
