@@ -22,14 +22,14 @@ demo: setup-build ## train a language model on Quern's own sources for a minute,
 examples: setup-build ## build and run the example programs
 	@tools/examples.sh
 
-check: setup-test all ## the quick tests: unit tests and one pass of the operation driver (about three minutes on two cores)
-	@tools/test.sh quick
+check: setup-test ## the quick tests: unit tests and one pass of the operation driver (two minutes on two cores)
+	@/usr/bin/python3 tools/test.py quick $(STEPS)
 
-test: setup-test setup-opencl setup-neon ## everything CI runs (about an hour on two cores)
-	@tools/test.sh all
+test: setup-test setup-opencl setup-neon ## everything CI runs (half an hour on two cores; STEPS="value grad": only those)
+	@/usr/bin/python3 tools/test.py all $(STEPS)
 
-nightly: setup-test all ## what takes too long for every change: all networks for all GPU targets, a hundred kills (SEED=N)
-	@tools/nightly.sh build
+nightly: setup-test setup-opencl setup-neon ## the long forms: all cases on all devices, all networks for all GPU targets (SEED=N)
+	@/usr/bin/python3 tools/test.py nightly $(STEPS)
 
 test-neon: setup-test setup-neon ## the operation driver on AArch64: cross compiler and qemu-user
 	@tools/neon.sh

@@ -232,7 +232,7 @@ class Tree:
         return time.time() - start
 
     def library(self):
-        with open(os.path.join(self.folder, "build", "libquern.a"), "rb") as file:
+        with open(os.path.join(self.folder, "build", "libquern_internal.a"), "rb") as file:
             return hashlib.sha256(file.read()).digest()
 
     def attempt(self, mutation, timeout):
@@ -243,7 +243,7 @@ class Tree:
         with open(path, "w") as file:
             file.write(text[:mutation.start] + mutation.new + text[mutation.end:])
         try:
-            if self.run("ninja -C build quern_static") != 0:
+            if self.run("ninja -C build quern_internal") != 0:
                 return "broken"
             if self.library() == self.original:
                 return "same"
@@ -433,9 +433,8 @@ def selftest():
         os.makedirs(root + "/src/base")
         files = {"src/base/a.c": SAMPLE, "src/t.c": "int base_seen(int, int);\n"
                  "int main(void) { return base_seen(1, 2) != 3 || base_seen(2, 1) != 2 || base_seen(2, 2) != 2; }\n",
-                 "CMakeLists.txt": "cmake_minimum_required(VERSION 3.25)\nproject(t C)\nadd_library(quern_static src/base/a.c)\n"
-                 "set_target_properties(quern_static PROPERTIES OUTPUT_NAME quern)\nadd_executable(t src/t.c)\n"
-                 "target_link_libraries(t quern_static)\n"}
+                 "CMakeLists.txt": "cmake_minimum_required(VERSION 3.25)\nproject(t C)\nadd_library(quern_internal src/base/a.c)\n"
+                 "add_executable(t src/t.c)\ntarget_link_libraries(t quern_internal)\n"}
         for name, content in files.items():
             with open(os.path.join(root, name), "w") as file:
                 file.write(content)

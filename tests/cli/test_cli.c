@@ -470,7 +470,7 @@ static void plans(void **state) {
       {"quern explain twist.qir --donate xx --run 2 | tail -1 | grep -c 'over 2 runs'", 0, "1\n"},
       {"for c in run compile plan explain; do quern $c --help | grep -c -e '--optimize-for GOAL' -e '--donate NAME'; "
        "done",
-       0, "3\n3\n3\n3\n"},
+       0, "4\n4\n4\n4\n"},
       {"quern plan dense.qir --curve | sed -n '1p;2s/.*%  *//p'", 0,
        "      memory          activations   recomputed       time        \nwithout a limit\n"},
       {"QUERN_CC=/none quern plan dense.qir --optimize 0 --curve --recompute | grep -c steps", 0, "1\n"},

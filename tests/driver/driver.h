@@ -168,6 +168,8 @@ struct options {
   const char *target; /* of programs; NULL: the device's own; of mode compile several, separated by commas */
   int optimize;
   bool quick; /* of mode compile: kernels for CUDA many at a time, little optimized */
+  unsigned long repeat_start,
+      repeat_every; /* of mode compile: of texts that an earlier target had, every N-th; 0: all */
   bool verbose;
 };
 struct tally {

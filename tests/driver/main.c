@@ -52,7 +52,9 @@ static void usage(void) {
          "  --target NAME  what programs are made for, such as avx2 or sm_90 (default: the device's own); "
          "compile: sm_75,sm_90 too\n"
          "  --quick        compile: kernels for CUDA many at a time and little optimized, a third of the work\n"
+         "  --repeat S/N   compile: of texts that an earlier target had, every N-th, by number S; default all\n"
          "  --optimize N   0 or 1 (default) for programs\n"
+         "  --share S/N    every N-th case, beginning with number S mod N, and the first case of each operation\n"
          "  --verbose      say more\n");
 }
 
@@ -154,12 +156,40 @@ static bool filter(struct case_list *cases, const char *op, const char *dtype) {
   return n != 0;
 }
 
+/* Reads "S/N". */
+static bool parse_share(const char *option, const char *text, unsigned long *start, unsigned long *every) {
+  char end;
+  if (sscanf(text, "%lu/%lu%c", start, every, &end) == 2 && *every != 0) return true;
+  fprintf(stderr, "querntest: %s %s is not of the form S/N with N at least 1\n", option, text);
+  return false;
+}
+
+/* Keeps a share "S/N" of the cases: every N-th, which N numbers S one after another go through, and the first case of each
+** operation. NULL: all. */
+static bool keep_share(struct case_list *cases, const char *share) {
+  unsigned long start, every;
+  if (share == NULL) return true;
+  if (!parse_share("--share", share, &start, &every)) return false;
+  bool *seen = grab(builder_count * sizeof *seen);
+  size_t n = 0;
+  memset(seen, 0, builder_count * sizeof *seen);
+  for (size_t i = 0; i < cases->n; i++) {
+    bool *first = &seen[cases->at[i].builder - builders];
+    if (*first && i % every != start % every) continue;
+    *first = true;
+    cases->at[n++] = cases->at[i];
+  }
+  cases->n = n;
+  free(seen);
+  return true;
+}
+
 /* ---- options ------------------------------------------------------------------------------------------- */
 
 struct command {
   struct options options;
   const char *op, *dtype;
-  const char *optimize;
+  const char *optimize, *share, *repeat;
   bool files;       /* --cases was given */
   char words[1024]; /* SHAPES key=value ... */
   struct case_list cases;
@@ -176,6 +206,7 @@ static const char **option_place(struct command *command, const char *name) {
       {"--python", &command->options.python}, {"--reference", &command->options.reference},
       {"--keep", &command->options.keep},     {"--device", &command->options.device},
       {"--optimize", &command->optimize},     {"--target", &command->options.target},
+      {"--share", &command->share},           {"--repeat", &command->repeat},
   };
   for (size_t i = 0; i < BASE_COUNT(table); i++)
     if (strcmp(table[i].name, name) == 0) return table[i].place;
@@ -215,7 +246,7 @@ static bool find_cases(struct command *command) {
   char line[2048];
   if (command->words[0] == 0) {
     if (!command->files && !read_root(&command->cases, command->options.root)) return false;
-    return filter(&command->cases, command->op, command->dtype);
+    return filter(&command->cases, command->op, command->dtype) && keep_share(&command->cases, command->share);
   }
   if (command->op == NULL) {
     fprintf(stderr, "querntest: --op is needed with%s\n", command->words);
@@ -251,6 +282,9 @@ int main(int argc, char **argv) {
   }
   if (!parse_options(&command, argc, argv)) return 2;
   command.options.optimize = atoi(command.optimize);
+  if (command.repeat != NULL &&
+      !parse_share("--repeat", command.repeat, &command.options.repeat_start, &command.options.repeat_every))
+    return 2;
   if (command.options.root == NULL && find_root(root, argv[0])) command.options.root = root;
   if (command.options.root == NULL) command.options.root = ".";
   mode_run *run = find_mode(command.options.mode);

@@ -231,6 +231,26 @@ static size_t split_targets(const char *list, char text[256], const char *target
   return n;
 }
 
+/* Texts that the compiler has seen, whatever for: a hash table that is never full. */
+static struct {
+  uint64_t at[1 << 16];
+  size_t n;
+  unsigned long start, every;
+} seen;
+
+/* New texts, and every N-th of those that an earlier target had. */
+static bool wants_text(const struct cg_target *target, uint64_t text) {
+  (void)target;
+  size_t i = text % BASE_COUNT(seen.at);
+  for (; seen.at[i] != 0; i = (i + 1) % BASE_COUNT(seen.at))
+    if (seen.at[i] == text) return (text + seen.start) % seen.every == 0;
+  if (seen.n < BASE_COUNT(seen.at) / 2) {
+    seen.at[i] = text;
+    seen.n++;
+  }
+  return true;
+}
+
 void mode_compile(const struct options *options, const struct case_list *cases, struct tally *tally) {
   const char *device = on_device(options) ? options->device : "null", *targets[MOST_TARGETS] = {NULL};
   char text[256];
@@ -241,6 +261,11 @@ void mode_compile(const struct options *options, const struct case_list *cases, 
     tally->failed++;
   }
   rt_null_quick(options->quick);
+  if (options->repeat_every != 0) {
+    seen.start = options->repeat_start;
+    seen.every = options->repeat_every;
+    rt_null_choose(wants_text);
+  }
   for (size_t first = 0; first < cases->n; first += BATCH) {
     batch_open(&b, BASE_MIN(BATCH, cases->n - first), &cases->at[first], "compile", wants_all, tally);
     for (size_t i = 0; i < n; i++) {

@@ -15,7 +15,7 @@ for file in $planted; do
   ${CC:-cc} $flags -DQUERN_NO_PLACE -DQUERN_PLANT_GRAD -c "$file" -o "$folder/$(basename "$file" .c).o"
 done
 # shellcheck disable=SC2086
-${CC:-cc} $flags -o "$folder/querntest" tests/driver/*.c tests/probe/*.c "$folder"/*.o "$build/libquern.a" -ljansson -lm -pthread
+${CC:-cc} $flags -o "$folder/querntest" tests/driver/*.c tests/probe/*.c "$folder"/*.o "$build/libquern_internal.a" -ljansson -lm -pthread
 
 passed=0 failed=0
 for mode in grad grad2 jvp; do

@@ -43,6 +43,7 @@ static int open_kernels(void **state) {
 static int close_kernels(void **state) {
   for (int i = 0; i < 3; i++) kern_free(kernels[i]);
   rt_null_quick(false);
+  rt_null_choose(NULL);
   return test_teardown(state);
 }
 
@@ -124,6 +125,46 @@ static void test_together(void **state) {
   assert_int_equal(stats.compiled, 1);
   EXPECT_OK(build(cg_target_find("sm_90"), &stats));
   assert_true(stats.compiled == 0 && stats.cached == 1);
+}
+
+/* Of three kernels the second is wanted: it alone is compiled, and a kernel that is not wanted may be broken. */
+static uint64_t asked[8];
+static size_t n_asked;
+static bool wants_second(const struct cg_target *target, uint64_t text) {
+  assert_string_equal(target->base.name, "sm_90");
+  asked[n_asked++ % BASE_COUNT(asked)] = text;
+  return n_asked % 3 == 2;
+}
+static bool wants_all(const struct cg_target *target, uint64_t text) {
+  (void)target, (void)text;
+  return true;
+}
+static bool wants_none(const struct cg_target *target, uint64_t text) {
+  (void)target, (void)text;
+  return false;
+}
+
+static void test_chosen(void **state) {
+  (void)state;
+  char march[512], flag[256];
+  struct rt_stats stats = {0};
+  need_nvrtc();
+  snprintf(flag, sizeof flag, "-D%s_0=1", kernels[0]->name);
+  struct cg_target target = with_flag(march, flag);
+  EXPECT_ERROR(build(&target, NULL), INTERNAL, "NVRTC cannot compile kernel");
+  rt_null_choose(wants_second);
+  EXPECT_OK(build(&target, &stats));
+  assert_int_equal(stats.compiled + stats.cached, 1);
+  rt_null_choose(wants_none);
+  EXPECT_OK(build(&target, &stats));
+  assert_int_equal(stats.compiled + stats.cached, 0);
+  rt_null_choose(wants_second);
+  EXPECT_OK(build(&target, NULL));
+  assert_int_equal(n_asked, 6);
+  for (int i = 0; i < 3; i++) { /* a kernel's text is the same again, and not that of another */
+    assert_int_equal(asked[i], asked[i + 3]);
+    assert_true(asked[i] != asked[(i + 1) % 3]);
+  }
 }
 
 /* A macro breaks the text of one kernel among others: the message names that one, and its text. */
@@ -244,21 +285,25 @@ static void test_faults(void **state) {
   (void)state;
   need_nvrtc();
   rt_null_quick(true);
-  struct fault fault = {0};
-  while (fault_next(&fault)) {
-    fault_begin(&fault);
-    quern_status status = build(cg_target_find("sm_90"), NULL);
-    fault_end(&fault);
-    EXPECT_FAULT(&fault, status);
+  for (int chosen = 0; chosen < 2; chosen++) {
+    struct fault fault = {0};
+    rt_null_choose(chosen ? wants_all : NULL);
+    while (fault_next(&fault)) {
+      fault_begin(&fault);
+      quern_status status = build(cg_target_find("sm_90"), NULL);
+      fault_end(&fault);
+      EXPECT_FAULT(&fault, status);
+    }
+    assert_true(fault.n > 5);
   }
-  assert_true(fault.n > 5);
 }
 
 #define TEST_NULL(NAME) cmocka_unit_test_setup_teardown(NAME, open_kernels, close_kernels)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST_NULL(test_signals),    TEST_NULL(test_together), TEST_NULL(test_refused),
-                                     TEST_NULL(test_only_alone), TEST_NULL(test_no_flag),  TEST_NULL(test_limits),
-                                     TEST_NULL(test_rows),       TEST_NULL(test_damaged),  TEST_NULL(test_faults)};
+  const struct CMUnitTest tests[] = {TEST_NULL(test_signals), TEST_NULL(test_together),   TEST_NULL(test_chosen),
+                                     TEST_NULL(test_refused), TEST_NULL(test_only_alone), TEST_NULL(test_no_flag),
+                                     TEST_NULL(test_limits),  TEST_NULL(test_rows),       TEST_NULL(test_damaged),
+                                     TEST_NULL(test_faults)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,7 +88,7 @@ static void on_saved(void *user, const char *path, int64_t step, double seconds)
 
 static void told_names(void **state) {
   (void)state;
-  char saved[512] = "", model[512];
+  char saved[512] = "", model[sizeof saved + 32];
   quern_config *config = tiny_config("run");
   set(config, "steps", "3");
   EXPECT_OK(quern_train(config, NULL, NULL));

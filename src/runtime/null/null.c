@@ -24,14 +24,20 @@ static quern_status emit_all(struct cg_unit *unit, struct base_str *text, size_t
   return base_str_status(text);
 }
 
+static quern_status text_of(struct base_heap *heap, size_t n, const struct kern *const *kernels,
+                            const struct cg_target *target, struct base_str *text) {
+  struct cg_unit unit;
+  cg_unit_init(&unit, heap, target);
+  quern_status status = emit_all(&unit, text, n, kernels);
+  cg_unit_fini(&unit);
+  return status;
+}
+
 quern_status rt_null_texts(struct base_heap *heap, size_t n, const struct kern *const *kernels,
                            const struct cg_target *target) {
-  struct cg_unit unit;
   struct base_str text;
   base_str_init(&text, heap);
-  cg_unit_init(&unit, heap, target);
-  quern_status status = emit_all(&unit, &text, n, kernels);
-  cg_unit_fini(&unit);
+  quern_status status = text_of(heap, n, kernels, target, &text);
   base_str_fini(&text);
   return status;
 }
@@ -40,6 +46,25 @@ quern_status rt_null_texts(struct base_heap *heap, size_t n, const struct kern *
 
 static atomic_bool wants_quick;
 void rt_null_quick(bool quick) { atomic_store(&wants_quick, quick); }
+
+static rt_null_wants *wanted;
+void rt_null_choose(rt_null_wants *wants) { wanted = wants; }
+
+/* Of n kernels those that a test wants to see compiled. */
+static quern_status choose(struct base_heap *heap, size_t n, const struct kern *const *kernels,
+                           const struct cg_target *target, size_t *n_chosen, const struct kern **chosen) {
+  *n_chosen = 0;
+  for (size_t i = 0; i < n; i++) {
+    struct base_str text;
+    base_str_init(&text, heap);
+    quern_status status = text_of(heap, 1, &kernels[i], target, &text);
+    bool wants = status == QUERN_STATUS_OK && wanted(target, base_hash_bytes(0, text.at, text.n));
+    base_str_fini(&text);
+    QUERN_TRY(status);
+    if (wants) chosen[(*n_chosen)++] = kernels[i];
+  }
+  return QUERN_STATUS_OK;
+}
 
 static quern_status compile_by(const struct rt_gpu_compiler *compiler, struct base_heap *heap, size_t n,
                                const struct kern *const *kernels, const struct cg_target *target,
@@ -51,8 +76,8 @@ static quern_status compile_by(const struct rt_gpu_compiler *compiler, struct ba
   return status;
 }
 
-static quern_status compile_all(struct base_heap *heap, size_t n, const struct kern *const *kernels,
-                                const struct cg_target *target, struct rt_stats *stats) {
+static quern_status compile_kernels(struct base_heap *heap, size_t n, const struct kern *const *kernels,
+                                    const struct cg_target *target, struct rt_stats *stats) {
   struct rt_nvrtc *nvrtc;
   char message[1024];
   QUERN_TRY(rt_nvrtc_open(&nvrtc));
@@ -63,6 +88,18 @@ static quern_status compile_all(struct base_heap *heap, size_t n, const struct k
   snprintf(message, sizeof message, "%s", quern_last_error());
   QUERN_TRY(compile_by(&compiler, heap, n, kernels, target, stats));
   return base_error(status, "kernels that can be compiled alone cannot be together: %s", message);
+}
+
+static quern_status compile_all(struct base_heap *heap, size_t n, const struct kern *const *kernels,
+                                const struct cg_target *target, struct rt_stats *stats) {
+  if (wanted == NULL) return compile_kernels(heap, n, kernels, target, stats);
+  size_t n_chosen;
+  const struct kern **chosen = base_alloc_zero(heap, (n + 1) * sizeof *chosen);
+  if (chosen == NULL) return QUERN_STATUS_MEMORY;
+  quern_status status = choose(heap, n, kernels, target, &n_chosen, chosen);
+  if (status == QUERN_STATUS_OK && n_chosen > 0) status = compile_kernels(heap, n_chosen, chosen, target, stats);
+  base_free(heap, chosen, (n + 1) * sizeof *chosen);
+  return status;
 }
 
 static quern_status build(const quern_device *device, struct rt_module **module, struct base_heap *heap, size_t n,

@@ -14,4 +14,9 @@ quern_status rt_null_texts(struct base_heap *heap, size_t n, const struct kern *
 ** cannot be are compiled one by one, as the device cuda does it, for a message that names the kernel. */
 void rt_null_quick(bool quick);
 
+/* For tests: from now on only those kernels for CUDA are compiled that are wanted. text is a hash of what the compiler would read of
+** the kernel. NULL: all. Not for several threads. */
+typedef bool rt_null_wants(const struct cg_target *target, uint64_t text);
+void rt_null_choose(rt_null_wants *wants);
+
 #endif
