@@ -151,8 +151,8 @@ struct bench_side {
   quern_instance *instance;
   size_t n_inputs, n_outputs;
   void **inputs, **outputs;
-  quern_memory memory;
-  quern_program_counts counts;
+  quern_memory_plan memory;
+  quern_program_stats counts;
 };
 quern_status bench_side_begin(struct bench_side *side, const struct bench_graph *graph, int threads,
                               const char *passes);

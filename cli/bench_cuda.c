@@ -16,7 +16,7 @@
 struct side {
   quern_program *program;
   quern_instance *instance;
-  quern_memory memory;
+  quern_memory_plan memory;
   int64_t below;
 };
 
@@ -40,15 +40,15 @@ static void fill(const quern_slot *slot, char *at, int64_t below) {
 
 static quern_status fill_states(const struct side *side) {
   size_t most = 1;
-  quern_slot slot;
+  quern_slot slot = QUERN_INIT(quern_slot);
   quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < quern_program_states(side->program) && status == QUERN_STATUS_OK; i++) {
+  for (size_t i = 0; i < quern_program_state_count(side->program) && status == QUERN_STATUS_OK; i++) {
     status = quern_program_state(side->program, i, &slot);
     if (slot.bytes > most) most = slot.bytes;
   }
   char *data = malloc(most);
   if (data == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < quern_program_states(side->program) && status == QUERN_STATUS_OK; i++) {
+  for (size_t i = 0; i < quern_program_state_count(side->program) && status == QUERN_STATUS_OK; i++) {
     status = quern_program_state(side->program, i, &slot);
     if (status == QUERN_STATUS_OK) fill(&slot, data, side->below);
     if (status == QUERN_STATUS_OK) status = quern_instance_set_state(side->instance, i, data);
@@ -58,14 +58,14 @@ static quern_status fill_states(const struct side *side) {
 }
 
 static quern_status side_begin(struct side *side, const struct cuda_graph *graph, const char *params) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   *side = (struct side){.below = graph->below};
   options.device = "cuda";
   options.numerics = bench_value(params, "fast", 0) != 0 ? QUERN_NUMERICS_FAST : QUERN_NUMERICS_EXACT;
   options.n_updates = graph->n_updates;
   options.updates = graph->updates;
   quern_status status = quern_program_compile(&side->program, graph->ctx, 0, NULL, &options);
-  if (status == QUERN_STATUS_OK) status = quern_program_memory(side->program, &side->memory);
+  if (status == QUERN_STATUS_OK) status = quern_program_get_memory(side->program, &side->memory);
   if (status == QUERN_STATUS_OK) status = quern_instance_new(&side->instance, side->program);
   return status == QUERN_STATUS_OK ? fill_states(side) : status;
 }
@@ -139,7 +139,7 @@ static const char *lasting(const char *name) {
 
 /* Bytes a second that copying reaches: as the card was calibrated, or the first row if that is more; 0: not known. */
 static double copy_rate(const struct bench_run *run) {
-  quern_limits limits = {0};
+  quern_limits limits = QUERN_INIT(quern_limits);
   double rate = quern_device_limits_of(&limits, "cuda", false) == QUERN_STATUS_OK ? limits.copy : 0;
   for (size_t i = 0; i < run->n_rows; i++)
     if (strcmp(run->rows[i].name, "copy") == 0) rate = fmax(rate, run->rows[i].gbs * 1e9);

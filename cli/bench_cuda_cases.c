@@ -119,7 +119,7 @@ static void build_attention(struct cuda_graph *g, const char *params) {
 /* An expression of f32 with 16-bit activations. */
 static quern_tensor *autocast(struct cuda_graph *g, quern_tensor *x) {
   quern_model *model = NULL;
-  quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
+  quern_autocast_options options = QUERN_INIT(quern_autocast_options);
   bool done = quern_model_new(&model, g->ctx, NULL) == QUERN_STATUS_OK &&
               quern_autocast(model, 1, &x, &x, &options) == QUERN_STATUS_OK;
   quern_model_free(model);

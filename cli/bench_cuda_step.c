@@ -37,7 +37,7 @@ static void room_remove(const struct room *room) {
 /* Tokens that follow each other in a way that can be learned: mostly one after another in a fixed order, sometimes any. */
 static quern_status write_tokens(const char *path, size_t n) {
   enum { KINDS = 2000, PIECE = 4096 };
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   quern_tokens_writer *writer;
   uint32_t ids[PIECE], x = 1, id = 0;
   options.vocab = VOCABULARY;
@@ -125,7 +125,7 @@ static int run_race(struct bench_run *run, const char *data, int64_t batch, stru
   if (mode.peer != NULL && bench_peer_prepare(mode.peer, "step", params, "")) race->mode = &mode;
   race->rounds = run->quick ? 3 : run->rounds;
   quern_config *config = NULL;
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.user = race;
   callbacks.begin = on_begin;
   callbacks.step = on_step;
@@ -242,9 +242,9 @@ static quern_status write_batches(const char *data, const char *path) {
   quern_tokens *tokens = NULL;
   quern_source *source = NULL;
   quern_loader *loader = NULL;
-  quern_token_window window = QUERN_TOKEN_WINDOW;
-  quern_loader_options options = QUERN_LOADER_OPTIONS;
-  quern_batch batch;
+  quern_token_window window = QUERN_INIT(quern_token_window);
+  quern_loader_options options = QUERN_INIT(quern_loader_options);
+  quern_batch batch = QUERN_INIT(quern_batch);
   window.length = LENGTH;
   options.batch = BATCH;
   options.order = QUERN_ORDER_SHUFFLED;
@@ -271,7 +271,7 @@ static quern_status train_losses(const struct room *room, const char *data, stru
   char out[PATH];
   quern_config *config = NULL;
   quern_trainer *trainer = NULL;
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.user = losses;
   callbacks.step = on_loss;
   snprintf(out, sizeof out, "%.200s/run", room->path);

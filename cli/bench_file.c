@@ -105,7 +105,7 @@ static int open_program(struct subject *s) {
   s->under = "compile it with --dynamic-batch NAME";
   if (option != NULL) return cli_fail("%s is compiled already: %s comes too late", path, option);
   if (quern_program_load(&s->program, path) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
-  return settle_batches(s, quern_program_leading(s->program));
+  return settle_batches(s, quern_program_dynamic_batch(s->program));
 }
 
 static int open_graph(struct subject *s) {
@@ -116,7 +116,7 @@ static int open_graph(struct subject *s) {
   if (status == CLI_OK) status = cli_compile(&s->program, &s->values, device, NULL);
   cli_has(s->call, "--device", &device);
   snprintf(s->device, sizeof s->device, "%s", device);
-  return status == CLI_OK ? settle_batches(s, quern_program_leading(s->program)) : status;
+  return status == CLI_OK ? settle_batches(s, quern_program_dynamic_batch(s->program)) : status;
 }
 
 static int open_run(struct subject *s) {

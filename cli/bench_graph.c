@@ -15,8 +15,8 @@
 struct outcome {
   bool good;
   double seconds; /* of quern_program_compile */
-  quern_program_counts counts;
-  quern_memory memory;
+  quern_program_stats counts;
+  quern_memory_plan memory;
   char error[256];
 };
 
@@ -24,7 +24,7 @@ static quern_status compile(const struct bench_run *run, const struct bench_mode
                             struct outcome *outcome) {
   struct bench_model model = {0};
   quern_program *program = NULL;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   struct timespec begin, end;
   quern_status status = quern_context_new(&model.ctx, NULL);
   if (status != QUERN_STATUS_OK) return status;
@@ -40,8 +40,8 @@ static quern_status compile(const struct bench_run *run, const struct bench_mode
         quern_program_compile(&program, model.ctx, model.n_outputs, (quern_tensor *const *)model.outputs, &options);
   clock_gettime(CLOCK_MONOTONIC, &end);
   outcome->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-  if (status == QUERN_STATUS_OK) status = quern_program_count(program, &outcome->counts);
-  if (status == QUERN_STATUS_OK) status = quern_program_memory(program, &outcome->memory);
+  if (status == QUERN_STATUS_OK) status = quern_program_get_stats(program, &outcome->counts);
+  if (status == QUERN_STATUS_OK) status = quern_program_get_memory(program, &outcome->memory);
   quern_program_free(program);
   bench_model_end(&model);
   return status;
@@ -117,7 +117,7 @@ static int run_model(struct bench_run *run, const struct bench_model_kind *kind)
   if (cli_interrupted()) return CLI_INTERRUPTED;
   if (kind->compiled && !cold.good) return cli_fail("%s %s: %s", kind->name, kind->params, cold.error);
   if (kind->compiled && !warm.good) return cli_fail("%s %s: %s", kind->name, kind->params, warm.error);
-  const quern_memory *m = &passes.memory;
+  const quern_memory_plan *m = &passes.memory;
   row.planned = m->arena + m->state + m->constants + m->scratch;
   bench_row_add(&row, "nodes_before", (double)passes.counts.nodes_before);
   bench_row_add(&row, "nodes_after", (double)passes.counts.nodes_after);
@@ -160,7 +160,7 @@ static int write_graph(const char *path, const struct bench_model_kind *kind) {
   if (status == QUERN_STATUS_OK) status = quern_context_check(model.ctx);
   if (status == QUERN_STATUS_OK) status = print_model(&model, &text);
   int result = status == QUERN_STATUS_OK ? cli_write(path, text) : cli_fail_last(kind->name);
-  if (text != NULL) quern_text_free(model.ctx, text);
+  if (text != NULL) quern_free_text(text);
   bench_model_end(&model);
   if (result == CLI_OK) printf("%s: %s %s\n", path, kind->name, kind->params);
   return result;

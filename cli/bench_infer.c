@@ -56,7 +56,7 @@ static int measure(struct bench_row *row, const struct bench_net *net, struct be
 }
 
 static quern_status begin(struct bench_side *side, const struct bench_net *net, int threads) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.threads = threads;
   options.inference = true;
   quern_tensor *y = net->y;

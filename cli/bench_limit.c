@@ -10,7 +10,7 @@ enum { FEW_ROUNDS = 5, PERCENT = 60 };
 
 /* A program of a model. */
 static quern_status begin(struct bench_side *side, const struct bench_model *model, int threads, int64_t limit) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.threads = threads;
   options.memory_limit = limit;
   options.n_updates = model->n_updates;
@@ -20,7 +20,7 @@ static quern_status begin(struct bench_side *side, const struct bench_model *mod
 
 /* The loss after so many steps; it is the same with and without a limit. */
 static bool same_results(const struct bench_side *a, const struct bench_side *b) {
-  quern_slot slot;
+  quern_slot slot = QUERN_INIT(quern_slot);
   for (size_t i = 0; i < a->n_outputs; i++) {
     if (quern_program_output(a->program, i, &slot) != QUERN_STATUS_OK) return false;
     if (memcmp(a->outputs[i], b->outputs[i], slot.bytes) != 0) return false;

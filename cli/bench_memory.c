@@ -89,12 +89,12 @@ static double run_contender(void *self, long n) {
 
 /* Small expressions are interpreted until they have had enough to do: lets them, before anything is measured. */
 static quern_status warm_up(struct contender *c, uint64_t *interpreted) {
-  quern_run_counts counts = {0};
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
   quern_status status = QUERN_STATUS_OK;
   for (uint64_t last = 1; status == QUERN_STATUS_OK && counts.interpreted != last;) {
     last = counts.interpreted;
     for (int i = 0; i < WARM_RUNS && status == QUERN_STATUS_OK; i++) status = run_eagerly(c);
-    if (status == QUERN_STATUS_OK) status = quern_eager_count(c->graph.ctx, &counts);
+    if (status == QUERN_STATUS_OK) status = quern_eager_get_stats(c->graph.ctx, &counts);
   }
   *interpreted = counts.interpreted;
   return status;
@@ -126,8 +126,8 @@ static void end(struct contender *c) {
 
 /* What a run plans, or keeps in the pool, beside inputs and result; and what it would be without sharing. */
 static int add_memory(struct bench_row *row, const struct contender *c) {
-  quern_pool_stats pool;
-  if (quern_pool_get(c->graph.ctx, &pool) != QUERN_STATUS_OK) return cli_fail_last("memory");
+  quern_pool_stats pool = QUERN_INIT(quern_pool_stats);
+  if (quern_pool_get_stats(c->graph.ctx, &pool) != QUERN_STATUS_OK) return cli_fail_last("memory");
   bool eager = c->variant->eager;
   row->planned = eager ? (int64_t)pool.peak_bytes : bench_side_planned(&c->side);
   bench_row_add(row, "kernels", eager ? 3 : (double)c->side.counts.steps);

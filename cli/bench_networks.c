@@ -30,7 +30,7 @@ static quern_tensor *cross_entropy(struct bench_net *net, quern_tensor *logits) 
 }
 
 static quern_tensor *build_lm(struct bench_net *net, const char *params, bool loss) {
-  quern_lm_options o;
+  quern_lm_options o = QUERN_INIT(quern_lm_options);
   const int64_t dims[] = {VALUE("B"), VALUE("T")};
   if (quern_lm_named(&o, "gpt2:124M") != QUERN_STATUS_OK) return NULL;
   o.layers = VALUE("layers");
@@ -88,8 +88,8 @@ quern_status bench_net_begin(struct bench_net *net, const char *name, const char
 }
 
 quern_status bench_net_build(struct bench_net *net, const char *name, const char *params, bool train) {
-  quern_model_options options = QUERN_MODEL_OPTIONS;
-  options.train = train;
+  quern_model_options options = QUERN_INIT(quern_model_options);
+  options.inference = !(train);
   quern_status status = quern_model_new(&net->model, net->ctx, &options);
   if (status != QUERN_STATUS_OK) return status;
   for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
@@ -114,7 +114,7 @@ static void fill_integers(int32_t *at, size_t n, int64_t below) {
 /* Inputs that are not floats get numbers that are in range, the learning rate a small one. */
 static quern_status fill_inputs(const struct bench_net *net, struct bench_side *side) {
   for (size_t i = 0; i < side->n_inputs; i++) {
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     quern_status status = quern_program_input(side->program, i, &slot);
     if (status != QUERN_STATUS_OK) return status;
     if (strcmp(slot.name, "lr") == 0) *(float *)side->inputs[i] = 1e-4f;
@@ -127,7 +127,7 @@ static quern_status fill_inputs(const struct bench_net *net, struct bench_side *
 
 /* A parameter begins as a constant that it is to begin as, else as small numbers; other states as zeros. */
 static quern_status fill_state(struct bench_side *side, size_t i, const quern_parameter *p) {
-  quern_slot slot;
+  quern_slot slot = QUERN_INIT(quern_slot);
   quern_status status = quern_program_state(side->program, i, &slot);
   bool constant = p->init.kind == QUERN_INIT_CONSTANT;
   if (status != QUERN_STATUS_OK || slot.dtype != QUERN_DTYPE_F32 || (constant && p->init.a == 0)) return status;
@@ -143,8 +143,8 @@ static quern_status fill_state(struct bench_side *side, size_t i, const quern_pa
 
 quern_status bench_net_fill(const struct bench_net *net, struct bench_side *side) {
   quern_status status = fill_inputs(net, side);
-  for (size_t i = 0; i < quern_program_states(side->program) && status == QUERN_STATUS_OK; i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(side->program) && status == QUERN_STATUS_OK; i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     status = quern_program_state(side->program, i, &slot);
     const quern_parameter *p = status == QUERN_STATUS_OK ? quern_model_find(net->model, slot.name) : NULL;
     if (p != NULL) status = fill_state(side, i, p);

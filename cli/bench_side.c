@@ -89,14 +89,14 @@ static void *slot_memory(const quern_slot *slot) {
 }
 
 static quern_status fill_slots(struct bench_side *side) {
-  side->n_inputs = quern_program_inputs(side->program);
-  side->n_outputs = quern_program_outputs(side->program);
+  side->n_inputs = quern_program_input_count(side->program);
+  side->n_outputs = quern_program_output_count(side->program);
   side->inputs = calloc(side->n_inputs + 1, sizeof *side->inputs);
   side->outputs = calloc(side->n_outputs + 1, sizeof *side->outputs);
   if (side->inputs == NULL || side->outputs == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < side->n_inputs + side->n_outputs; i++) {
     bool in = i < side->n_inputs;
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     quern_status status = in ? quern_program_input(side->program, i, &slot)
                              : quern_program_output(side->program, i - side->n_inputs, &slot);
     if (status != QUERN_STATUS_OK) return status;
@@ -109,7 +109,7 @@ static quern_status fill_slots(struct bench_side *side) {
 
 quern_status bench_side_begin(struct bench_side *side, const struct bench_graph *graph, int threads,
                               const char *passes) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.threads = threads;
   options.passes = passes;
   options.inference = true;
@@ -122,25 +122,25 @@ quern_status bench_side_open(struct bench_side *side, quern_context *ctx, size_t
   quern_status status = quern_program_compile(&side->program, ctx, n, outputs, options);
   if (status == QUERN_STATUS_OK) status = quern_instance_new(&side->instance, side->program);
   if (status == QUERN_STATUS_OK) status = quern_instance_zero_states(side->instance);
-  if (status == QUERN_STATUS_OK) status = quern_program_memory(side->program, &side->memory);
-  if (status == QUERN_STATUS_OK) status = quern_program_count(side->program, &side->counts);
+  if (status == QUERN_STATUS_OK) status = quern_program_get_memory(side->program, &side->memory);
+  if (status == QUERN_STATUS_OK) status = quern_program_get_stats(side->program, &side->counts);
   return status == QUERN_STATUS_OK ? fill_slots(side) : status;
 }
 
 static uint64_t interpreted;
 
-static void count(quern_status status, const quern_run_counts *counts, uint64_t before) {
+static void count(quern_status status, const quern_run_stats *counts, uint64_t before) {
   interpreted += status == QUERN_STATUS_OK ? counts->interpreted - before + counts->evaluated : 1;
 }
 
 void bench_count_instance(const quern_instance *instance) {
-  quern_run_counts counts;
-  if (instance != NULL) count(quern_instance_count(instance, &counts), &counts, 0);
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
+  if (instance != NULL) count(quern_instance_get_stats(instance, &counts), &counts, 0);
 }
 
 void bench_count_eager(const quern_context *ctx, uint64_t before) {
-  quern_run_counts counts;
-  if (ctx != NULL) count(quern_eager_count(ctx, &counts), &counts, before);
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
+  if (ctx != NULL) count(quern_eager_get_stats(ctx, &counts), &counts, before);
 }
 
 uint64_t bench_interpreted(void) { return interpreted; }
@@ -164,7 +164,7 @@ double bench_side_run(void *self, long n) {
 }
 
 int64_t bench_side_planned(const struct bench_side *side) {
-  const quern_memory *m = &side->memory;
+  const quern_memory_plan *m = &side->memory;
   return m->arena + m->state + m->constants + m->scratch;
 }
 
@@ -237,7 +237,7 @@ int bench_race(struct bench_run *run, struct bench_row *row, size_t n, const str
 }
 
 int bench_rate(struct bench_row *row, double flops, double bytes) {
-  quern_limits limits;
+  quern_limits limits = QUERN_INIT(quern_limits);
   if (quern_device_limits(&limits, row->threads, false) != QUERN_STATUS_OK) return cli_fail_last("limits");
   row->gflops = flops / row->median * 1e-9;
   row->gbs = bytes / row->median * 1e-9;

@@ -22,13 +22,13 @@ static const struct bench_case cases[] = {
 /* Operations of the loss, from a program that is planned only. */
 static quern_status count_loss(const struct bench_net *net, double *flops) {
   quern_program *program = NULL;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  quern_program_counts counts = {0};
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
   options.device = "null";
   options.threads = 1;
   quern_tensor *loss = net->y;
   quern_status status = quern_program_compile(&program, net->ctx, 1, &loss, &options);
-  if (status == QUERN_STATUS_OK) status = quern_program_count(program, &counts);
+  if (status == QUERN_STATUS_OK) status = quern_program_get_stats(program, &counts);
   *flops = counts.flops;
   quern_program_free(program);
   return status;
@@ -36,8 +36,8 @@ static quern_status count_loss(const struct bench_net *net, double *flops) {
 
 /* The program of a step, its states filled. */
 static quern_status begin(struct bench_side *side, const struct bench_net *net, quern_step **step, int threads) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  quern_optim_options how = QUERN_OPTIM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  quern_optim_options how = QUERN_INIT(quern_optim_options);
   how.clip_norm = 1;
   quern_status status = quern_step_new(step, net->model, net->y, &how);
   if (status != QUERN_STATUS_OK) return status;
@@ -77,7 +77,7 @@ static int run_case(struct bench_run *run, const struct bench_case *c) {
   int result = status == QUERN_STATUS_OK ? race(run, c, &row, &side) : cli_fail_last(c->kind);
   if (result == CLI_OK) result = bench_rate(&row, 3 * flops, 2 * (double)side.memory.state);
   row.planned = bench_side_planned(&side);
-  bench_row_add(&row, "parameters", (double)quern_model_count(net.model));
+  bench_row_add(&row, "parameters", (double)quern_model_element_count(net.model));
   bench_row_add(&row, "samples_s", (double)net.samples / row.median);
   bench_row_add(&row, "tokens_s", (double)net.tokens / row.median);
   bench_side_end(&side);

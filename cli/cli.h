@@ -145,7 +145,7 @@ struct cli_values {
   quern_tensor **outputs;      /* of a graph */
   size_t n_updates;
   quern_update *updates; /* of a graph, with --updates: those of its outputs that are new values of states */
-  size_t n_donated, n_leading;
+  size_t n_donated, n_dynamic_batch;
   quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --dynamic-batch */
   int64_t rows;                      /* of the dynamic batch; 0: there is none */
 };

@@ -20,7 +20,7 @@ void cli_print_curve(FILE *out, size_t n, const quern_curve_point *points) {
 
 int cli_run_curve(const struct cli_values *values) {
   enum { POINTS = 8 };
-  quern_curve_point points[POINTS];
+  quern_curve_point points[POINTS] = {QUERN_INIT(quern_curve_point)};
   quern_program_options options;
   char list[512];
   size_t n;

@@ -94,7 +94,7 @@ static void print_gpu(const char *name, const quern_limits *l) {
 
 /* Those of which nothing can be measured, or which are not there, are left out. */
 static int visit_limits(const char *name, bool again) {
-  quern_limits limits;
+  quern_limits limits = QUERN_INIT(quern_limits);
   if (strcmp(name, "cpu") == 0) return CLI_OK;
   quern_status status = quern_device_limits_of(&limits, name, again);
   if (status == QUERN_STATUS_OK) print_gpu(name, &limits);
@@ -102,7 +102,7 @@ static int visit_limits(const char *name, bool again) {
 }
 
 static int run(const struct cli_call *call) {
-  quern_limits limits;
+  quern_limits limits = QUERN_INIT(quern_limits);
   int64_t threads = 0;
   bool cpu = cli_has(call, "--cpu", NULL);
   int status = cli_number(call, "--threads", 1, 1024, &threads);

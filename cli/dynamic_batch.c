@@ -2,12 +2,12 @@
 #include "cli.h"
 
 int cli_leading_read(struct cli_values *v) {
-  int status = cli_values_named(v, "--dynamic-batch", &v->n_leading, &v->leading);
-  for (size_t k = 0; k < v->n_leading && status == CLI_OK; k++) {
+  int status = cli_values_named(v, "--dynamic-batch", &v->n_dynamic_batch, &v->leading);
+  for (size_t k = 0; k < v->n_dynamic_batch && status == CLI_OK; k++) {
     const quern_tensor *x = v->leading[k];
     if (quern_tensor_rank(x) == 0) return cli_fail("--dynamic-batch %s: a scalar has no rows", quern_tensor_name(x));
     for (size_t i = 0; i < v->n_ins; i++)
-      if (quern_graph_input(v->graph.graph, i) == x) v->ins[i].type.leading = true;
+      if (quern_graph_input(v->graph.graph, i) == x) v->ins[i].type.dynamic_batch = true;
   }
   return status;
 }
@@ -33,17 +33,17 @@ int cli_dynamic_batch_inputs(struct cli_values *v, int64_t most) {
     return cli_usage(v->call->command, "--rows: there is no dynamic batch HINT: name its inputs with --dynamic-batch");
   if (rows > most) return cli_fail("--rows %lld: the dynamic batch has at most %lld", (long long)rows, (long long)most);
   for (size_t i = 0; i < v->n_ins && status == CLI_OK; i++)
-    if (v->ins[i].type.leading) status = cut(v, &v->ins[i], most);
+    if (v->ins[i].type.dynamic_batch) status = cut(v, &v->ins[i], most);
   return status;
 }
 
 int cli_dynamic_batch_outputs(struct cli_values *v, const quern_program *program) {
-  int64_t most = quern_program_leading(program);
+  int64_t most = quern_program_dynamic_batch(program);
   int status = CLI_OK;
   for (size_t i = 0; i < v->n_outs && status == CLI_OK && v->rows < most; i++) {
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     if (quern_program_output(program, i, &slot) != QUERN_STATUS_OK) return cli_fail_last(v->call->files[0]);
-    if (slot.leading) status = cut(v, &v->outs[i], most);
+    if (slot.dynamic_batch) status = cut(v, &v->outs[i], most);
   }
   return status;
 }

@@ -4,7 +4,7 @@
 static int run(const struct cli_call *call) {
   (void)call;
   for (size_t i = 0; i < quern_env_count(); i++) {
-    quern_env_entry entry;
+    quern_env_entry entry = QUERN_INIT(quern_env_entry);
     if (quern_env_get(i, &entry) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
     cli_print(stdout, "%s=%s\n    %s (%s; default: %s)\n", entry.name, entry.value, entry.help, entry.form,
               entry.fallback[0] != 0 ? entry.fallback : "unset");

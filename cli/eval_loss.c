@@ -41,7 +41,7 @@ static int print_eval(const quern_train_info *info, const quern_eval_record *r) 
 static int run_eval_loss(const struct cli_call *call) {
   quern_config *config = NULL;
   quern_trainer *trainer = NULL;
-  quern_eval_record record = {0};
+  quern_eval_record record = QUERN_INIT(quern_eval_record);
   int status = cli_settings(call, true, &config);
   if (status == CLI_OK) status = set_data(call, config);
   if (status == CLI_OK && !cli_has(call, "--some", NULL) &&

@@ -205,8 +205,8 @@ static int read_options(struct writer *w, quern_generate_options *options) {
 }
 
 static int run(const struct cli_call *call) {
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
-  struct writer w = {.call = call, .sampling = QUERN_SAMPLING, .tokens = 200};
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
+  struct writer w = {.call = call, .sampling = QUERN_INIT(quern_sampling), .tokens = 200};
   const char *prompt = NULL;
   w.piece.terminal = isatty(STDOUT_FILENO) == 1;
   int status = read_options(&w, &options);

@@ -32,10 +32,10 @@ static int print_graph(const struct cli_call *call, struct cli_graph *graph) {
   if (cli_has(call, "--rewrite", NULL) && quern_graph_rewrite(graph->graph, false) != QUERN_STATUS_OK)
     return cli_fail_last(path);
   quern_status status =
-      cli_has(call, "--dot", NULL) ? quern_graph_dot(graph->graph, &text) : quern_graph_print(graph->graph, &text);
+      cli_has(call, "--dot", NULL) ? quern_graph_graphviz(graph->graph, &text) : quern_graph_print(graph->graph, &text);
   if (status != QUERN_STATUS_OK) return cli_fail_last(path);
   int result = cli_write(out, text);
-  quern_text_free(graph->ctx, text);
+  quern_free_text(text);
   return result;
 }
 

@@ -41,7 +41,7 @@ static quern_status open_subject(struct subject *subject) {
   if (status != QUERN_STATUS_OK) return status;
   if (subject->checkpoint != NULL) {
     subject->tensors = quern_checkpoint_tensors(subject->checkpoint);
-    return quern_checkpoint_get(subject->checkpoint, &subject->info);
+    return quern_checkpoint_get_info(subject->checkpoint, &subject->info);
   }
   status = quern_safetensors_open(&subject->file, subject->path, NULL);
   subject->tensors = subject->file;
@@ -102,7 +102,7 @@ static void show_pair(const quern_string_pair *pair) {
 }
 
 static void show_metadata(const struct subject *subject) {
-  size_t n = quern_safetensors_pairs(subject->tensors);
+  size_t n = quern_safetensors_pair_count(subject->tensors);
   if (n > 0) printf("metadata:\n");
   for (size_t i = 0; i < n; i++) {
     quern_string_pair pair;
@@ -111,7 +111,7 @@ static void show_metadata(const struct subject *subject) {
 }
 
 static void show_files(const struct subject *subject) {
-  size_t n = quern_safetensors_shards(subject->tensors);
+  size_t n = quern_safetensors_shard_count(subject->tensors);
   if (n < 2) return;
   printf("files:\n");
   for (size_t i = 0; i < n; i++) {
@@ -214,12 +214,12 @@ static void show_json(const struct subject *subject) {
   printf(", \"kind\": \"%s\",\n", subject->checkpoint != NULL ? "checkpoint" : "safetensors");
   if (subject->checkpoint != NULL) json_checkpoint(&subject->info);
   printf(" \"elements\": %" PRIu64 ", \"bytes\": %" PRIu64 ",\n \"metadata\": {", subject->elements, subject->bytes);
-  for (size_t i = 0; i < quern_safetensors_pairs(tensors); i++) {
+  for (size_t i = 0; i < quern_safetensors_pair_count(tensors); i++) {
     quern_string_pair pair;
     if (quern_safetensors_pair(tensors, i, &pair) == QUERN_STATUS_OK) json_pair(i > 0 ? ", " : "", &pair);
   }
   printf("},\n \"files\": [");
-  for (size_t i = 0; i < quern_safetensors_shards(tensors); i++) {
+  for (size_t i = 0; i < quern_safetensors_shard_count(tensors); i++) {
     const char *path = "";
     uint64_t bytes = 0;
     if (quern_safetensors_shard(tensors, i, &path, &bytes) != QUERN_STATUS_OK) continue;

@@ -25,8 +25,8 @@ static void on_note(void *user, const char *text) { cli_line_print(user, "%s", t
 int cli_plan_settings(const struct cli_call *call) {
   struct cli_line line = {.every = 1};
   quern_config *config = NULL;
-  quern_curve_point points[POINTS];
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_curve_point points[POINTS] = {QUERN_INIT(quern_curve_point)};
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   size_t n = 0;
   callbacks.user = &line;
   callbacks.begin = on_begin;

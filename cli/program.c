@@ -78,7 +78,7 @@ int cli_precision(const struct cli_call *call, quern_dtype *low) {
 
 quern_status cli_lower(quern_context *ctx, quern_dtype low, size_t n, quern_tensor **outputs, size_t n_updates,
                        quern_update *updates) {
-  quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
+  quern_autocast_options options = QUERN_INIT(quern_autocast_options);
   quern_model *model = NULL;
   options.low = low;
   if (low == QUERN_DTYPE_F32) return QUERN_STATUS_OK;
@@ -110,7 +110,7 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
   cli_has(call, "--pass", &options->passes);
   cli_has(call, "--target", &options->target);
   options->threads = (int)threads;
-  options->optimise = (int)optimize;
+  options->optimize = (int)optimize;
   options->numerics = (quern_numerics)numerics;
   options->optimize_for = (quern_optimize_for)goal;
   options->inference = cli_has(call, "--inference", NULL);
@@ -121,14 +121,14 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
 int cli_program_options(const struct cli_values *values, const char *device, const char *passes, char list[512],
                         quern_program_options *options) {
   const struct cli_call *call = values->call;
-  *options = (quern_program_options)QUERN_PROGRAM_OPTIONS;
+  *options = QUERN_INIT(quern_program_options);
   options->device = device;
   options->n_updates = values->n_updates;
   options->updates = values->updates;
   options->n_donated = values->n_donated;
   options->donated = values->donated;
-  options->n_leading = values->n_leading;
-  options->leading = values->leading;
+  options->n_dynamic_batch = values->n_dynamic_batch;
+  options->dynamic_batch = values->leading;
   quern_dtype low;
   int status = read_options(call, options);
   if (status == CLI_OK) status = cli_precision(call, &low);
@@ -167,15 +167,16 @@ int cli_print_explained(const quern_program *program, const quern_instance *inst
   char *text = NULL;
   if (quern_program_explain(program, instance, form, &text) != QUERN_STATUS_OK) return cli_fail_last("explain");
   int status = cli_write(path, text);
-  quern_program_text_free(program, text);
+  quern_free_text(text);
   return status;
 }
 
 static int print_counts(const char *path, const quern_program *program) {
-  quern_program_counts c;
-  quern_memory m;
+  quern_program_stats c = QUERN_INIT(quern_program_stats);
+  quern_memory_plan m = QUERN_INIT(quern_memory_plan);
   char arena[24], state[24], constants[24], scratch[24];
-  if (quern_program_count(program, &c) != QUERN_STATUS_OK || quern_program_memory(program, &m) != QUERN_STATUS_OK)
+  if (quern_program_get_stats(program, &c) != QUERN_STATUS_OK ||
+      quern_program_get_memory(program, &m) != QUERN_STATUS_OK)
     return cli_fail_last(path);
   cli_print(stdout, "%s: %zu nodes, %zu after the passes; %zu steps of %zu kernels\n", path, c.nodes_before,
             c.nodes_after, c.steps, c.kernels);

@@ -47,7 +47,7 @@ static int begin(struct execution *ex, const char *device, bool compare) {
 static void end(struct execution *ex) {
   for (int i = 0; i < SIDES; i++) {
     struct side *side = &ex->sides[i];
-    for (size_t k = 0; side->copies != NULL && k < quern_program_inputs(side->program); k++) free(side->copies[k]);
+    for (size_t k = 0; side->copies != NULL && k < quern_program_input_count(side->program); k++) free(side->copies[k]);
     free(side->copies);
     free(side->inputs);
     quern_instance_free(side->instance);
@@ -61,11 +61,11 @@ static void end(struct execution *ex) {
 /* ---- values to slots ------------------------------------------------------------------------------------ */
 
 static int bind_inputs(struct execution *ex, struct side *side) {
-  size_t n = quern_program_inputs(side->program);
+  size_t n = quern_program_input_count(side->program);
   side->inputs = calloc(n + 1, sizeof *side->inputs);
   if (side->inputs == NULL) return cli_fail("no memory");
   for (size_t i = 0; i < n; i++) {
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     if (quern_program_input(side->program, i, &slot) != QUERN_STATUS_OK) return cli_fail_last(ex->call->files[0]);
     const struct cli_slot *value = cli_values_find(&ex->values, &slot);
     side->inputs[i] = value != NULL ? value->data : NULL;
@@ -78,12 +78,12 @@ static int bind_inputs(struct execution *ex, struct side *side) {
 
 /* Inputs of --donate may be overwritten, and which of a program's from a file is not known: every run has copies of all. */
 static int copy_inputs(struct execution *ex, struct side *side) {
-  size_t n = quern_program_inputs(side->program);
+  size_t n = quern_program_input_count(side->program);
   if (ex->values.n_donated == 0 && ex->values.graph.graph != NULL) return CLI_OK;
   if (side->copies == NULL) side->copies = calloc(n + 1, sizeof *side->copies);
   if (side->copies == NULL) return cli_fail("no memory");
   for (size_t i = 0; i < n; i++) {
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     if (quern_program_input(side->program, i, &slot) != QUERN_STATUS_OK) return cli_fail_last(ex->call->files[0]);
     const struct cli_slot *value = cli_values_find(&ex->values, &slot);
     if (value == NULL || value->type.bytes == 0) continue;
@@ -97,8 +97,8 @@ static int copy_inputs(struct execution *ex, struct side *side) {
 
 /* States that are not set are zero. */
 static int bind_states(struct execution *ex, struct side *side) {
-  for (size_t i = 0; i < quern_program_states(side->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(side->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     if (quern_program_state(side->program, i, &slot) != QUERN_STATUS_OK) return cli_fail_last(ex->call->files[0]);
     const struct cli_slot *value = cli_values_find(&ex->values, &slot);
     void *zeros = value != NULL && value->data != NULL ? NULL : calloc(slot.bytes + 1, 1);
@@ -115,8 +115,8 @@ static int bind_states(struct execution *ex, struct side *side) {
 
 static int open_side(struct execution *ex, struct side *side) {
   if (quern_instance_new(&side->instance, side->program) != QUERN_STATUS_OK) return cli_fail_last(ex->call->files[0]);
-  bool rows = quern_program_leading(side->program) > 0;
-  if (rows && quern_instance_set_leading(side->instance, ex->values.rows) != QUERN_STATUS_OK)
+  bool rows = quern_program_dynamic_batch(side->program) > 0;
+  if (rows && quern_instance_set_dynamic_batch(side->instance, ex->values.rows) != QUERN_STATUS_OK)
     return cli_fail_last(ex->call->files[0]);
   int status = bind_inputs(ex, side);
   return status == CLI_OK ? bind_states(ex, side) : status;
@@ -178,7 +178,7 @@ static int write_profile(const struct execution *ex, quern_profile_form form, co
   if (quern_program_profile(side->program, side->instance, form, &text) != QUERN_STATUS_OK)
     return cli_fail_last("profile");
   int status = cli_write(path, text);
-  quern_program_text_free(side->program, text);
+  quern_free_text(text);
   return status;
 }
 
@@ -248,7 +248,7 @@ const struct cli_command cli_command_run = {
 static const struct {
   const char *option;
   quern_explain_form form;
-} forms[] = {{"--dot", QUERN_EXPLAIN_DOT},
+} forms[] = {{"--dot", QUERN_EXPLAIN_GRAPHVIZ},
              {"--source", QUERN_EXPLAIN_SOURCE},
              {"--fusion", QUERN_EXPLAIN_FUSION},
              {"--plan", QUERN_EXPLAIN_PLAN}};
@@ -260,7 +260,7 @@ static int print_comparison(const struct execution *ex, const char *out) {
       QUERN_STATUS_OK)
     return cli_fail_last("compare");
   int status = cli_write(out, text);
-  quern_program_text_free(fused->program, text);
+  quern_free_text(text);
   return status;
 }
 

@@ -60,6 +60,6 @@ void cli_settings_help(FILE *out) {
   char *text = NULL;
   if (quern_train_config(&config, NULL) == QUERN_STATUS_OK && quern_config_help(config, &text) == QUERN_STATUS_OK)
     fprintf(out, "\nkeys:\n%s", text);
-  if (text != NULL) quern_config_text_free(config, text);
+  if (text != NULL) quern_free_text(text);
   quern_config_free(config);
 }

@@ -44,7 +44,7 @@ static void close_text(struct text *text) {
 /* ---- training ------------------------------------------------------------------------------------------ */
 
 static int train(const struct cli_call *call, const char *out) {
-  quern_tokenizer_training training = QUERN_TOKENIZER_TRAINING;
+  quern_tokenizer_training training = QUERN_INIT(quern_tokenizer_training);
   int64_t vocab = 0, least = 2;
   const char **special = calloc(call->n_given + 1, sizeof *special);
   struct text *texts = calloc(call->n_files, sizeof *texts);
@@ -120,7 +120,7 @@ static int file_options(const struct cli_call *call, const quern_tokenizer *toke
 }
 
 static int encode(const struct cli_call *call, const quern_tokenizer *tokenizer, const char *out) {
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   quern_tokens_writer *writer = NULL;
   quern_tokens *written = NULL;
   size_t bytes = 0;
@@ -191,7 +191,7 @@ static int check_files(const struct cli_call *call, const char *out, const quern
 }
 
 static int decode(const struct cli_call *call, const quern_tokenizer *tokenizer, const char *out) {
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   int status = file_options(call, tokenizer, &options);
   if (status == CLI_OK) status = check_files(call, out, &options);
   if (status != CLI_OK) return status;

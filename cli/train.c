@@ -31,7 +31,7 @@ static void add_kind(char *text, size_t bytes, const char *name, int64_t size) {
 }
 
 static void report_memory(struct cli_line *line, const quern_train_info *info) {
-  const quern_memory *m = &info->memory;
+  const quern_memory_plan *m = &info->memory;
   char kinds[256] = "", planned[24], limit[24];
   add_kind(kinds, sizeof kinds, "state", m->state);
   add_kind(kinds, sizeof kinds, "step", m->arena);
@@ -185,7 +185,7 @@ static int tell_end(struct session *s, quern_train_end end) {
 static int train(const struct cli_call *call, bool dir) {
   struct session s = {.start = cli_seconds(), .line = {.unit = "samples"}};
   quern_config *config = NULL;
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   quern_train_end end = QUERN_TRAIN_DONE;
   int status = cli_settings(call, dir, &config);
   if (status == CLI_OK) {

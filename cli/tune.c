@@ -22,7 +22,7 @@ static bool on_candidate(void *user) {
 static int tune(const struct cli_values *values) {
   const struct cli_call *call = values->call;
   quern_program_options options;
-  quern_tune_options how = QUERN_TUNE_OPTIONS;
+  quern_tune_options how = QUERN_INIT(quern_tune_options);
   char list[512];
   int found = 0;
   int64_t kernels = 8;

@@ -265,7 +265,7 @@ static quern_slot type_of(const quern_tensor *x, const char *name) {
 
 static int slots_of_graph(struct cli_values *v) {
   const quern_graph *graph = v->graph.graph;
-  int status = make_slots(v, quern_graph_inputs(graph), quern_graph_outputs(graph));
+  int status = make_slots(v, quern_graph_input_count(graph), quern_graph_output_count(graph));
   for (size_t i = 0; i < v->n_ins && status == CLI_OK; i++) {
     const quern_tensor *leaf = quern_graph_input(graph, i);
     v->ins[i].type = type_of(leaf, quern_tensor_name(leaf));
@@ -287,8 +287,8 @@ static int slots_of_graph(struct cli_values *v) {
 }
 
 static int slots_of_program(struct cli_values *v, const quern_program *program) {
-  size_t n = quern_program_inputs(program);
-  int status = make_slots(v, n + quern_program_states(program), quern_program_outputs(program));
+  size_t n = quern_program_input_count(program);
+  int status = make_slots(v, n + quern_program_state_count(program), quern_program_output_count(program));
   quern_status got = QUERN_STATUS_OK;
   for (size_t i = 0; i < v->n_ins && status == CLI_OK && got == QUERN_STATUS_OK; i++)
     got =
@@ -316,7 +316,8 @@ int cli_values_begin(struct cli_values *v, const struct cli_call *call) {
   if (status == CLI_OK) status = slots_of_graph(v);
   if (status == CLI_OK) status = cli_values_named(v, "--donate", &v->n_donated, &v->donated);
   if (status == CLI_OK) status = cli_leading_read(v);
-  if (status == CLI_OK) status = cli_dynamic_batch_inputs(v, v->n_leading > 0 ? quern_tensor_dim(v->leading[0], 0) : 0);
+  if (status == CLI_OK)
+    status = cli_dynamic_batch_inputs(v, v->n_dynamic_batch > 0 ? quern_tensor_dim(v->leading[0], 0) : 0);
   return status == CLI_OK ? fill_slots(v) : status;
 }
 
@@ -324,7 +325,7 @@ int cli_values_begin_program(struct cli_values *v, const struct cli_call *call, 
   *v = (struct cli_values){.call = call};
   if (quern_context_new(&v->graph.ctx, NULL) != QUERN_STATUS_OK) return cli_fail("%s", quern_last_error());
   int status = slots_of_program(v, program);
-  if (status == CLI_OK) status = cli_dynamic_batch_inputs(v, quern_program_leading(program));
+  if (status == CLI_OK) status = cli_dynamic_batch_inputs(v, quern_program_dynamic_batch(program));
   return status == CLI_OK ? fill_slots(v) : status;
 }
 
@@ -352,7 +353,7 @@ const struct cli_slot *cli_values_find(const struct cli_values *v, const quern_s
   for (size_t i = 0; i < v->n_ins; i++) {
     const quern_slot *own = &v->ins[i].type;
     if (type->name != NULL && strcmp(name_of(&v->ins[i]), type->name) == 0 && own->dtype == type->dtype &&
-        (own->bytes == type->bytes || (own->leading && type->leading)))
+        (own->bytes == type->bytes || (own->dynamic_batch && type->dynamic_batch)))
       return &v->ins[i];
   }
   return NULL;

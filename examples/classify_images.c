@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
   quern_tensor *images = quern_input(ctx, "image", QUERN_DTYPE_F32, QUERN_LIST(N, 1, SIZE, SIZE));
   quern_tensor *labels = quern_input(ctx, "label", QUERN_DTYPE_I32, QUERN_LIST(N));
   quern_tensor *loss = quern_cross_entropy(network(model, images), labels, NULL); /* () */
-  quern_optim_options optim = QUERN_OPTIM_OPTIONS;
+  quern_optim_options optim = QUERN_INIT(quern_optim_options);
   optim.kind = QUERN_OPTIM_SGD, optim.momentum = 0.9, optim.nesterov = true, optim.weight_decay = 1e-4;
   quern_step *step; /* made before the next expression begins: it updates the running statistics as well */
   TRY(quern_step_new(&step, model, loss, &optim));
@@ -70,7 +70,8 @@ int main(int argc, char **argv) {
   quern_tensor *best = quern_argmax(network(model, images), 1, false); /* (N,) of i64 */
 
   quern_program *train_program, *use_program;
-  quern_program_options train_options = QUERN_PROGRAM_OPTIONS, use_options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options train_options = QUERN_INIT(quern_program_options),
+                        use_options = QUERN_INIT(quern_program_options);
   train_options.device = use_options.device = argc > 1 ? argv[1] : "cpu";
   train_options.n_updates = quern_step_updates(step, &train_options.updates);
   use_options.inference = true;

@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     if (t == 100) early = now;
     if (t == 1 || t == steps || t % 2500 == 0)
       printf("step %5d/%d | loss %.4f | %zu tensors, %zu KiB\n", t, steps,
-             (double)*(const float *)quern_tensor_data(keep[1]), quern_context_nodes(ctx), now >> 10);
+             (double)*(const float *)quern_tensor_data(keep[1]), quern_context_node_count(ctx), now >> 10);
   }
   const float *amplitudes = quern_tensor_data(w);
   double first = (double)amplitudes[0];

@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
   quern_program *program = NULL, *saved = NULL;
   quern_instance *instance = NULL, *loaded = NULL, *other = NULL;
   quern_context_options context_options = {.size = sizeof context_options, .allocator = {heap_alloc, heap_free, &heap}};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = argc > 1 ? argv[1] : "cpu";
   options.inference = true;
   make_numbers();

@@ -83,13 +83,13 @@ int main(int argc, char **argv) {
 
   /* Forward, backward, clipping and AdamW; biases and norms are not decayed. */
   const quern_optim_group no_decay[] = {{"*.bias", 1, 0}, {"*ln_*.weight", 1, 0}};
-  quern_optim_options optim = QUERN_OPTIM_OPTIONS;
+  quern_optim_options optim = QUERN_INIT(quern_optim_options);
   optim.beta2 = 0.95, optim.weight_decay = 0.1, optim.clip_norm = 1;
   optim.n_groups = 2, optim.groups = no_decay;
   quern_step *step;
   TRY(quern_step_new(&step, model, loss, &optim));
 
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = argc > 1 ? argv[1] : "cpu";
   options.n_updates = quern_step_updates(step, &options.updates);
   quern_program *program;
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
   TRY(quern_instance_bind(training, "tokens", tokens_now, sizeof tokens_now));
   TRY(quern_instance_bind(training, "next", next_now, sizeof next_now));
   TRY(quern_instance_bind(training, "lr", &lr, sizeof lr));
-  printf("%lld parameters, %zu bytes of text\n", (long long)quern_model_count(model), bytes);
+  printf("%lld parameters, %zu bytes of text\n", (long long)quern_model_element_count(model), bytes);
   srand(1);
   for (int i = 0; i < STEPS; i++) {
     for (int b = 0; b < B; b++) { /* windows at random; what comes next is the window one byte later */

@@ -32,7 +32,7 @@ static int hessian_times_vector(quern_context *ctx, const char *device) {
 
   quern_program *program;
   quern_instance *instance;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   TRY(quern_program_compile(&program, ctx, 1, &product, &options));
   TRY(quern_instance_new(&instance, program));
@@ -80,7 +80,7 @@ static int solve_equation(quern_context *ctx, const char *device) {
 
   quern_program *program;
   quern_instance *training;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.n_updates = quern_step_updates(step, &options.updates);
   TRY(quern_program_compile(&program, ctx, 2, (quern_tensor *[]){loss, u}, &options));

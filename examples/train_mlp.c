@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   /* Expressions: nothing is computed yet. in (64, 2), labels (64,), loss () */
   quern_context *ctx;
   quern_model *model;
-  quern_model_options model_options = QUERN_MODEL_OPTIONS;
+  quern_model_options model_options = QUERN_INIT(quern_model_options);
   model_options.seed = 1;
   TRY(quern_context_new(&ctx, NULL));
   TRY(quern_model_new(&model, ctx, &model_options));
@@ -70,7 +70,8 @@ int main(int argc, char **argv) {
 
   /* Programs: two graphs compiled for the device. Only the first has updates. */
   quern_program *train_program, *use_program;
-  quern_program_options train_options = QUERN_PROGRAM_OPTIONS, use_options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options train_options = QUERN_INIT(quern_program_options),
+                        use_options = QUERN_INIT(quern_program_options);
   train_options.device = use_options.device = argc > 1 ? argv[1] : "cpu";
   train_options.n_updates = quern_step_updates(step, &train_options.updates);
   use_options.inference = true;

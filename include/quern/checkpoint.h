@@ -69,8 +69,8 @@ typedef struct quern_checkpoint_info {
   const char *state; /* a JSON object, without blanks */
   size_t skipped;    /* later ones that quern_checkpoint_find found damaged */
 } quern_checkpoint_info;
-QUERN_API quern_status quern_checkpoint_get(const quern_checkpoint *checkpoint,
-                                            quern_checkpoint_info *info) QUERN_NODISCARD;
+QUERN_API quern_status quern_checkpoint_get_info(const quern_checkpoint *checkpoint,
+                                                 quern_checkpoint_info *info) QUERN_NODISCARD;
 
 /* The value that a key of the configuration has, or NULL. */
 QUERN_API const char *quern_checkpoint_config(const quern_checkpoint *checkpoint, const char *key);

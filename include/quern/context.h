@@ -28,10 +28,10 @@ typedef struct quern_context_options {
   uint64_t seed;             /* of random tensors; 0: QUERN_SEED, else 0 */
 } quern_context_options;
 
-typedef struct quern_memory_stats {
+typedef struct quern_context_stats {
   size_t live_bytes, peak_bytes; /* held now, and at most */
   uint64_t allocations;          /* how many there have been */
-} quern_memory_stats;
+} quern_context_stats;
 
 /* Makes a context. options may be NULL. */
 QUERN_API quern_status quern_context_new(quern_context **ctx, const quern_context_options *options) QUERN_NODISCARD;
@@ -42,10 +42,10 @@ QUERN_API void quern_context_free(quern_context *ctx);
 /* Reports the first error that a builder recorded since the last report, and forgets it. */
 QUERN_API quern_status quern_context_check(quern_context *ctx) QUERN_NODISCARD;
 
-QUERN_API quern_memory_stats quern_context_memory(const quern_context *ctx);
+QUERN_API quern_context_stats quern_context_memory(const quern_context *ctx);
 
 /* How many distinct nodes the context holds. */
-QUERN_API size_t quern_context_nodes(const quern_context *ctx);
+QUERN_API size_t quern_context_node_count(const quern_context *ctx);
 
 /* Remembers the caller's place for the messages of builders; used by the macros of tensor.h. */
 QUERN_API void quern_place_set(const char *file, int line);

@@ -106,7 +106,7 @@ QUERN_API quern_status quern_source_call(quern_source **source, int64_t samples,
 QUERN_API quern_status quern_source_fail(quern_status status, const char *message);
 /* NULL is fine. */
 QUERN_API void quern_source_free(quern_source *source);
-QUERN_API int64_t quern_source_samples(const quern_source *source);
+QUERN_API int64_t quern_source_sample_count(const quern_source *source);
 QUERN_API size_t quern_source_fields(const quern_source *source, const quern_field **fields);
 /* One sample. */
 QUERN_API quern_status quern_source_get(const quern_source *source, int64_t index, void *const *fields) QUERN_NODISCARD;
@@ -173,7 +173,7 @@ QUERN_API quern_cursor quern_loader_tell(const quern_loader *loader);
 /* Goes there: batches are the same as those of the loader that told it, with any number of workers. */
 QUERN_API quern_status quern_loader_seek(quern_loader *loader, quern_cursor cursor) QUERN_NODISCARD;
 /* Batches of an epoch. */
-QUERN_API int64_t quern_loader_batches(const quern_loader *loader);
+QUERN_API int64_t quern_loader_batch_count(const quern_loader *loader);
 /* Ends the workers, at any time. NULL is fine. */
 QUERN_API void quern_loader_free(quern_loader *loader);
 

@@ -42,7 +42,7 @@ typedef struct quern_pool_stats {
 ** are left. */
 QUERN_API quern_status quern_pool_limit(quern_context *ctx, size_t bytes) QUERN_NODISCARD;
 QUERN_API quern_status quern_pool_trim(quern_context *ctx, size_t bytes) QUERN_NODISCARD;
-QUERN_API quern_status quern_pool_get(const quern_context *ctx, quern_pool_stats *stats) QUERN_NODISCARD;
+QUERN_API quern_status quern_pool_get_stats(const quern_context *ctx, quern_pool_stats *stats) QUERN_NODISCARD;
 
 /* ---- marks: going back ------------------------------------------------------------------------------------------ */
 

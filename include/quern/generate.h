@@ -51,7 +51,7 @@ QUERN_API quern_status quern_generator_open_run(quern_generator **generator, con
                                                 quern_tokenizer **tokenizer) QUERN_NODISCARD;
 QUERN_API void quern_generator_free(quern_generator *generator);
 QUERN_API int64_t quern_generator_most(const quern_generator *generator);
-QUERN_API int64_t quern_generator_vocabulary(const quern_generator *generator);
+QUERN_API int64_t quern_generator_vocab(const quern_generator *generator);
 
 /* Forgets all tokens. */
 QUERN_API void quern_generator_reset(quern_generator *generator);

@@ -37,9 +37,9 @@ QUERN_API quern_status quern_graph_parse(quern_graph **graph, quern_context *ctx
                                          size_t bytes) QUERN_NODISCARD;
 QUERN_API void quern_graph_free(quern_graph *graph);
 
-QUERN_API size_t quern_graph_inputs(const quern_graph *graph);
+QUERN_API size_t quern_graph_input_count(const quern_graph *graph);
 QUERN_API quern_tensor *quern_graph_input(const quern_graph *graph, size_t i); /* NULL when out of range */
-QUERN_API size_t quern_graph_outputs(const quern_graph *graph);
+QUERN_API size_t quern_graph_output_count(const quern_graph *graph);
 QUERN_API quern_tensor *quern_graph_output(const quern_graph *graph, size_t i);
 QUERN_API const char *quern_graph_output_name(const quern_graph *graph, size_t i); /* may be NULL */
 
@@ -53,7 +53,7 @@ QUERN_API quern_status quern_graph_inline(quern_graph *graph) QUERN_NODISCARD;
 
 /* The text form, and Graphviz; free with quern_text_free. */
 QUERN_API quern_status quern_graph_print(const quern_graph *graph, char **text) QUERN_NODISCARD;
-QUERN_API quern_status quern_graph_dot(const quern_graph *graph, char **text) QUERN_NODISCARD;
+QUERN_API quern_status quern_graph_graphviz(const quern_graph *graph, char **text) QUERN_NODISCARD;
 QUERN_API void quern_text_free(quern_context *ctx, char *text);
 
 #ifdef __cplusplus

@@ -83,7 +83,7 @@ QUERN_API bool quern_scope_train(const quern_scope *scope);
 QUERN_API quern_tensor *quern_model_step(quern_model *model);
 /* Inside a loop that makes a step of several turns: turn is an integer scalar, 0 to turns - 1, and random streams of every turn are
 ** their own, as if every turn were a step. NULL: the step alone, as at the start. */
-QUERN_API void quern_model_turn(quern_model *model, quern_tensor *turn, int64_t turns);
+QUERN_API void quern_model_iteration(quern_model *model, quern_tensor *turn, int64_t turns);
 
 /* Parameters and buffers in the order they were made. */
 typedef struct quern_parameter {
@@ -93,15 +93,15 @@ typedef struct quern_parameter {
   bool saved; /* false of caches, which begin anew */
   quern_init init;
 } quern_parameter;
-QUERN_API size_t quern_model_parameters(const quern_model *model);
+QUERN_API size_t quern_model_parameter_count(const quern_model *model);
 QUERN_API quern_status quern_model_parameter(const quern_model *model, size_t i,
                                              quern_parameter *parameter) QUERN_NODISCARD;
 QUERN_API const quern_parameter *quern_model_find(const quern_model *model, const char *name); /* NULL: there is none */
-QUERN_API int64_t quern_model_count(const quern_model *model); /* elements of all that are trained */
+QUERN_API int64_t quern_model_element_count(const quern_model *model); /* elements of all that are trained */
 /* The value a parameter begins with, as an expression: the same for the same seed and name, whatever else the model has. */
 QUERN_API quern_tensor *quern_model_initial(quern_model *model, size_t i);
 /* What a step changes in buffers, in the order of the calls. */
-QUERN_API size_t quern_model_changes(const quern_model *model);
+QUERN_API size_t quern_model_change_count(const quern_model *model);
 QUERN_API quern_update quern_model_change(const quern_model *model, size_t i); /* both NULL: there is none */
 
 /* ---- layers: what they need to know of sizes comes from x. Options may be NULL; fields that are 0 have the default ----- */

@@ -18,7 +18,7 @@
 #define quern_scope_value(...) (quern_place_set(__FILE__, __LINE__), quern_scope_value(__VA_ARGS__))
 #define quern_scope_random(...) (quern_place_set(__FILE__, __LINE__), quern_scope_random(__VA_ARGS__))
 #define quern_model_step(...) (quern_place_set(__FILE__, __LINE__), quern_model_step(__VA_ARGS__))
-#define quern_model_turn(...) (quern_place_set(__FILE__, __LINE__), quern_model_turn(__VA_ARGS__))
+#define quern_model_iteration(...) (quern_place_set(__FILE__, __LINE__), quern_model_iteration(__VA_ARGS__))
 #define quern_model_parameter(...) (quern_place_set(__FILE__, __LINE__), quern_model_parameter(__VA_ARGS__))
 #define quern_model_initial(...) (quern_place_set(__FILE__, __LINE__), quern_model_initial(__VA_ARGS__))
 #define quern_nn_activation(...) (quern_place_set(__FILE__, __LINE__), quern_nn_activation(__VA_ARGS__))

@@ -48,7 +48,7 @@
 #define quern_isnan(...) (quern_place_set(__FILE__, __LINE__), quern_isnan(__VA_ARGS__))
 #define quern_isinf(...) (quern_place_set(__FILE__, __LINE__), quern_isinf(__VA_ARGS__))
 #define quern_isfinite(...) (quern_place_set(__FILE__, __LINE__), quern_isfinite(__VA_ARGS__))
-#define quern_keep(...) (quern_place_set(__FILE__, __LINE__), quern_keep(__VA_ARGS__))
+#define quern_checkpoint_activation(...) (quern_place_set(__FILE__, __LINE__), quern_checkpoint_activation(__VA_ARGS__))
 #define quern_stop_gradient(...) (quern_place_set(__FILE__, __LINE__), quern_stop_gradient(__VA_ARGS__))
 #define quern_cast(...) (quern_place_set(__FILE__, __LINE__), quern_cast(__VA_ARGS__))
 #define quern_bitcast(...) (quern_place_set(__FILE__, __LINE__), quern_bitcast(__VA_ARGS__))

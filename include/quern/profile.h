@@ -52,7 +52,7 @@ typedef enum quern_explain_form {
   QUERN_EXPLAIN_ROOFLINE,
   QUERN_EXPLAIN_PLAN,
   QUERN_EXPLAIN_FUSION,
-  QUERN_EXPLAIN_DOT,
+  QUERN_EXPLAIN_GRAPHVIZ,
   QUERN_EXPLAIN_SOURCE
 } quern_explain_form;
 QUERN_API quern_status quern_program_explain(const quern_program *program, const quern_instance *instance,
@@ -81,7 +81,7 @@ typedef struct quern_measure_stats {
   uint64_t runs;
   double least, p10, median, p90, p99;
   double runs_per_second;
-  int64_t planned_bytes; /* quern_memory.total */
+  int64_t planned_bytes; /* quern_memory_plan.total */
   int64_t used_bytes;    /* that the instance has in fact, with the program's constants */
   bool stopped;          /* before its time: by options->stop */
 } quern_measure_stats;

@@ -41,12 +41,12 @@ typedef struct quern_program_options {
   const quern_update *updates;
   size_t n_donated;
   quern_tensor *const *donated; /* inputs whose memory a run may overwrite */
-  /* Inputs whose first dimension is given at each run (quern_instance_set_leading); it is the same of all, and what it is in the
+  /* Inputs whose first dimension is given at each run (quern_instance_set_dynamic_batch); it is the same of all, and what it is in the
   ** graph is the most. No row of them may have an effect on another: what would mix rows is refused. */
-  size_t n_leading;
+  size_t n_dynamic_batch;
   quern_tensor *const *leading;
-  /* Gradient checkpointing: what lies between the tensors of quern_keep is not held for steps that output 0, the loss, does not need,
-  ** but computed again before them, with the same bits. What comes after the last of them is held. Without quern_keep: no effect. */
+  /* Gradient checkpointing: what lies between the tensors of quern_checkpoint_activation is not held for steps that output 0, the loss, does not need,
+  ** but computed again before them, with the same bits. What comes after the last of them is held. Without quern_checkpoint_activation: no effect. */
   bool recompute;
   const char *target; /* what code is made for: "avx2", "sm_90", "sm_90+blas+dnn+mma"; NULL: the device's own */
   /* Where the smallest limit that can be met is told, when memory_limit is less; 0 is told when that was not why. May be NULL. */
@@ -97,7 +97,7 @@ typedef struct quern_curve_point {
   int64_t limit; /* what was asked for; 0: no limit */
   int64_t bytes; /* that a limit counts: arena, scratch and staging */
   int64_t arena; /* of it */
-  int64_t held;  /* as in quern_memory */
+  int64_t held;  /* as in quern_memory_plan */
   /* Of a run, predicted: operations and bytes against what was measured of this machine (quern_device_limits), or against usual
   ** figures where nothing was. */
   double seconds;
@@ -118,20 +118,20 @@ typedef struct quern_slot {
   int rank;
   const int64_t *dims;
   size_t bytes;
-  bool leading; /* it has the rows of the leading dimension: dims and bytes are those of the most */
+  bool leading; /* it has the rows of the dynamic batch: dims and bytes are those of the most */
 } quern_slot;
-QUERN_API size_t quern_program_inputs(const quern_program *program);
-QUERN_API size_t quern_program_outputs(const quern_program *program);
-QUERN_API size_t quern_program_states(const quern_program *program);
+QUERN_API size_t quern_program_input_count(const quern_program *program);
+QUERN_API size_t quern_program_output_count(const quern_program *program);
+QUERN_API size_t quern_program_state_count(const quern_program *program);
 QUERN_API quern_status quern_program_input(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_output(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_state(const quern_program *program, size_t i, quern_slot *slot) QUERN_NODISCARD;
 
-/* The most rows of the leading dimension; 0: there is none. */
-QUERN_API int64_t quern_program_leading(const quern_program *program);
+/* The most rows of the dynamic batch; 0: there is none. */
+QUERN_API int64_t quern_program_dynamic_batch(const quern_program *program);
 
 /* Planned bytes, and what they would be otherwise. */
-typedef struct quern_memory {
+typedef struct quern_memory_plan {
   int64_t arena;     /* of a step */
   int64_t state;     /* kept between steps */
   int64_t constants; /* weights and tables in the program */
@@ -146,11 +146,12 @@ typedef struct quern_memory {
   /* Of an instance that shares nothing, and the program: arena, state, constants, scratch, staging and turns, in the pieces that
   ** the device takes memory in. */
   int64_t total;
-} quern_memory;
-QUERN_API quern_status quern_program_memory(const quern_program *program, quern_memory *memory) QUERN_NODISCARD;
+} quern_memory_plan;
+QUERN_API quern_status quern_program_get_memory(const quern_program *program,
+                                                quern_memory_plan *memory) QUERN_NODISCARD;
 
 /* Counts of what was compiled. */
-typedef struct quern_program_counts {
+typedef struct quern_program_stats {
   size_t nodes_before, nodes_after; /* of the graph, before and after the passes */
   size_t steps;                     /* of a run, without those in loops' bodies: kernels, and the two below */
   size_t copies, controls;          /* steps that copy; loops, whiles and ifs */
@@ -161,8 +162,9 @@ typedef struct quern_program_counts {
   double flops, bytes;  /* of a run: operations, and bytes read and written at least; bodies of whiles and ifs once */
   size_t recomputed;    /* steps that compute something again, to need less memory; those of loops' bodies as well */
   size_t unfused;       /* nodes that have kernels of their own because fusing failed: slower, and worth a report */
-} quern_program_counts;
-QUERN_API quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) QUERN_NODISCARD;
+} quern_program_stats;
+QUERN_API quern_status quern_program_get_stats(const quern_program *program,
+                                               quern_program_stats *counts) QUERN_NODISCARD;
 
 /* The number of the input or state of that name. A name that is not there is an error with the nearest one, and so is one that two have. */
 QUERN_API quern_status quern_program_find_input(const quern_program *program, const char *name,
@@ -208,10 +210,10 @@ QUERN_API quern_status quern_instance_load_states(quern_instance *instance, cons
 /* Writes all states to a safetensors file, whole or not at all. quern_checkpoint_save keeps more than states. */
 QUERN_API quern_status quern_instance_save_states(quern_instance *instance, const char *path) QUERN_NODISCARD;
 
-/* The rows of the leading dimension in the runs from now on, 0 to the most; of a new instance the most. Such a run reads and writes
-** so many rows of the inputs and outputs that have them (quern_slot.leading), and all of the others. The rows have the bits that
+/* The rows of the dynamic batch in the runs from now on, 0 to the most; of a new instance the most. Such a run reads and writes
+** so many rows of the inputs and outputs that have them (quern_slot.dynamic_batch), and all of the others. The rows have the bits that
 ** they have in a run of more. */
-QUERN_API quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) QUERN_NODISCARD;
+QUERN_API quern_status quern_instance_set_dynamic_batch(quern_instance *instance, int64_t rows) QUERN_NODISCARD;
 
 /* One run: inputs[i] and outputs[i] are dense row-major memory of the slots' bytes. Outputs go to the caller's memory, which must not
 ** overlap inputs that are not donated. Allocates nothing; on a device with memory of its own the first runs do, on the host and in the
@@ -221,7 +223,7 @@ QUERN_API quern_status quern_instance_run(quern_instance *instance, const void *
                                           void *const *outputs) QUERN_NODISCARD;
 
 /* The same with inputs by name, which pointers in a list have not: bind every input once, or whenever it lies elsewhere. bytes must be those of
-** the input; of one with a leading dimension those of the rows that are set when it runs. data is read by the runs, and must stay. */
+** the input; of one with a dynamic batch those of the rows that are set when it runs. data is read by the runs, and must stay. */
 QUERN_API quern_status quern_instance_bind(quern_instance *instance, const char *name, const void *data,
                                            size_t bytes) QUERN_NODISCARD;
 QUERN_API quern_status quern_instance_run_bound(quern_instance *instance, void *const *outputs) QUERN_NODISCARD;
@@ -231,12 +233,12 @@ QUERN_API quern_status quern_instance_wait(quern_instance *instance) QUERN_NODIS
 
 /* A run on memory of the program's device: inputs[i] and outputs[i] are addresses there, aligned to 256 bytes (devices "cpu" and
 ** "interp": as quern_instance_run). queue is the caller's CUstream, or NULL: the instance's own. On "cuda" the call returns
-** before all is done: what the caller puts into that queue afterwards sees the outputs. A leading dimension has all its rows. */
+** before all is done: what the caller puts into that queue afterwards sees the outputs. A dynamic batch has all its rows. */
 QUERN_API quern_status quern_instance_run_on(quern_instance *instance, void *queue, const void *const *inputs,
                                              void *const *outputs) QUERN_NODISCARD;
 
 /* What ran, in all runs of the instance so far and with the bodies of loops: counted by whoever runs it. */
-typedef struct quern_run_counts {
+typedef struct quern_run_stats {
   uint64_t runs;
   uint64_t compiled;         /* kernels as machine code */
   uint64_t interpreted;      /* kernels by their interpreter: device "interp", or "cpu" where there is no C compiler */
@@ -244,10 +246,11 @@ typedef struct quern_run_counts {
   uint64_t copies, controls; /* steps that copy; loops, whiles and ifs */
   uint64_t replayed;         /* runs that were a graph of the device, captured before */
   uint64_t graph_bytes;      /* that this graph takes of the device besides, as far as the driver tells */
-} quern_run_counts;
-QUERN_API quern_status quern_instance_count(const quern_instance *instance, quern_run_counts *counts) QUERN_NODISCARD;
+} quern_run_stats;
+QUERN_API quern_status quern_instance_get_stats(const quern_instance *instance,
+                                                quern_run_stats *counts) QUERN_NODISCARD;
 /* The same of the eager use of a context. */
-QUERN_API quern_status quern_eager_count(const quern_context *ctx, quern_run_counts *counts) QUERN_NODISCARD;
+QUERN_API quern_status quern_eager_get_stats(const quern_context *ctx, quern_run_stats *counts) QUERN_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -61,12 +61,12 @@ QUERN_API quern_status quern_safetensors_copy(const quern_safetensors *file, siz
                                               size_t bytes) QUERN_NODISCARD;
 
 /* The metadata: of an index those lines that are strings. */
-QUERN_API size_t quern_safetensors_pairs(const quern_safetensors *file);
+QUERN_API size_t quern_safetensors_pair_count(const quern_safetensors *file);
 QUERN_API quern_status quern_safetensors_pair(const quern_safetensors *file, size_t i,
                                               quern_string_pair *pair) QUERN_NODISCARD;
 
 /* The files: their number, and the path and bytes of each. */
-QUERN_API size_t quern_safetensors_shards(const quern_safetensors *file);
+QUERN_API size_t quern_safetensors_shard_count(const quern_safetensors *file);
 QUERN_API quern_status quern_safetensors_shard(const quern_safetensors *file, size_t i, const char **path,
                                                uint64_t *bytes) QUERN_NODISCARD;
 

@@ -106,9 +106,9 @@ QUERN_API quern_tensor *quern_isnan(quern_tensor *x); /* these three give bools 
 QUERN_API quern_tensor *quern_isinf(quern_tensor *x);
 QUERN_API quern_tensor *quern_isfinite(quern_tensor *x);
 QUERN_API quern_tensor *quern_stop_gradient(quern_tensor *x);
-/* x itself, in memory: a program fuses nothing across it, and one that recomputes (quern_program_options.recompute) keeps it. The
+/* x itself, in memory: a program fuses nothing across it, and one that recomputes (quern_program_options.gradient_checkpointing) keeps it. The
 ** gradient passes through. */
-QUERN_API quern_tensor *quern_keep(quern_tensor *x);
+QUERN_API quern_tensor *quern_checkpoint_activation(quern_tensor *x);
 QUERN_API quern_tensor *quern_cast(quern_tensor *x, quern_dtype dtype);
 QUERN_API quern_tensor *quern_bitcast(quern_tensor *x, quern_dtype dtype);
 

@@ -37,12 +37,12 @@ typedef struct quern_train_info {
   int threads;
   const char *device, *target; /* what code is made for: "avx512", "sm_90" */
   const char *precision, *checkpoint;
-  double flops;        /* of a step */
-  double peak;         /* FLOP/s that this machine was calibrated to reach; 0: not calibrated (quern devices) */
-  quern_memory memory; /* of the step, as planned */
-  int64_t limit;       /* the memory limit; 0: none */
-  int64_t planned;     /* bytes of the whole process, or on a device with memory of its own, as planned */
-  int64_t used;        /* of such a device, as its driver tells, without libraries and code; 0: not known */
+  double flops;             /* of a step */
+  double peak;              /* FLOP/s that this machine was calibrated to reach; 0: not calibrated (quern devices) */
+  quern_memory_plan memory; /* of the step, as planned */
+  int64_t limit;            /* the memory limit; 0: none */
+  int64_t planned;          /* bytes of the whole process, or on a device with memory of its own, as planned */
+  int64_t used;             /* of such a device, as its driver tells, without libraries and code; 0: not known */
   double
       first_launch; /* seconds from the process's start to the first kernel, without initial values and reading of data */
   double context, libraries; /* seconds of that: a GPU's driver and context; loading its libraries */

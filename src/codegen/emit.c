@@ -246,9 +246,10 @@ quern_status cg_unit_add(struct cg_unit *unit, const struct kern *kern) {
   for (size_t f = 0; f < kern->fns.n; f++) QUERN_TRY(add_fn(unit, kern, f, names, bytes));
   QUERN_TRY(base_str_status(&unit->prelude));
   QUERN_TRY(base_str_status(&unit->body));
-  QUERN_CHECK(unit->body.n - before <= CG_MOST_TEXT, UNSUPPORTED,
-              "codegen: kernel %s became %zu bytes of text, more than the %d that are compiled\n"
-              "  HINT: fewer nodes share a kernel where quern_keep is between them, or with QUERN_PASS=-fuse",
-              kern->name, unit->body.n - before, (int)CG_MOST_TEXT);
+  QUERN_CHECK(
+      unit->body.n - before <= CG_MOST_TEXT, UNSUPPORTED,
+      "codegen: kernel %s became %zu bytes of text, more than the %d that are compiled\n"
+      "  HINT: fewer nodes share a kernel where quern_checkpoint_activation is between them, or with QUERN_PASS=-fuse",
+      kern->name, unit->body.n - before, (int)CG_MOST_TEXT);
   return QUERN_STATUS_OK;
 }

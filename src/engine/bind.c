@@ -54,10 +54,10 @@ quern_status quern_instance_bind(quern_instance *instance, const char *name, con
   const quern_slot *slot = &program->inputs[i];
   char shape[128];
   base_shape_text(shape, sizeof shape, slot->rank, slot->dims);
-  size_t rows = slot->leading ? (size_t)program->dynamic_batch : 1;
-  bool fits = slot->leading ? bytes <= slot->bytes && bytes % (slot->bytes / rows) == 0 : bytes == slot->bytes;
+  size_t rows = slot->dynamic_batch ? (size_t)program->dynamic_batch : 1;
+  bool fits = slot->dynamic_batch ? bytes <= slot->bytes && bytes % (slot->bytes / rows) == 0 : bytes == slot->bytes;
   QUERN_CHECK(fits, SHAPE, "instance_bind: %zu bytes for input \"%s\", which is %s%s: %s%zu bytes", bytes, name,
-              base_dtypes[slot->dtype].name, shape, slot->leading ? "so many rows of at most " : "", slot->bytes);
+              base_dtypes[slot->dtype].name, shape, slot->dynamic_batch ? "so many rows of at most " : "", slot->bytes);
   QUERN_CHECK(data != NULL || bytes == 0, INVALID, "instance_bind: the data of input \"%s\" is null", name);
   instance->bound[i] = data != NULL ? data : "";
   instance->bound_bytes[i] = bytes;

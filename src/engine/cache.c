@@ -106,7 +106,7 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
   add_text(key, o->passes != NULL ? o->passes : "");
   add_text(key, base_env_get(BASE_ENV_PASS));
   add_text(key, t->name);
-  const uint64_t numbers[] = {(uint64_t)o->optimise,
+  const uint64_t numbers[] = {(uint64_t)o->optimize,
                               (uint64_t)o->memory_limit,
                               (uint64_t)o->numerics,
                               (uint64_t)o->optimize_for,
@@ -118,8 +118,8 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
                               o->n_updates,
                               b->request->n_outputs,
                               b->wisdom.hash,
-                              o->n_leading,
-                              o->recompute,
+                              o->n_dynamic_batch,
+                              o->gradient_checkpointing,
                               (uint64_t)o->recompute_every,
                               (uint64_t)t->capabilities};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
@@ -127,7 +127,7 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
     bool donated = false;
     for (size_t k = 0; k < o->n_donated; k++) donated |= o->donated[k] == b->inputs.at[i];
     bool leading = false;
-    for (size_t k = 0; k < o->n_leading; k++) leading |= o->leading[k] == b->inputs.at[i];
+    for (size_t k = 0; k < o->n_dynamic_batch; k++) leading |= o->dynamic_batch[k] == b->inputs.at[i];
     engine_key_add(key, (uint64_t)donated | (uint64_t)leading << 1);
   }
 }

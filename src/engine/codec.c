@@ -179,7 +179,7 @@ static void codec_slots(struct codec *c, size_t *n, quern_slot **slots) {
     codec_i64s(c, s->rank, &dims);
     s->dims = dims;
     codec_size(c, &s->bytes);
-    codec_bool(c, &s->leading);
+    codec_bool(c, &s->dynamic_batch);
   }
 }
 
@@ -278,14 +278,14 @@ static void codec_kernel(struct codec *c, struct kern **kern) {
   if (k->name == NULL) c->failed = true;
 }
 
-static void codec_memory(struct codec *c, quern_memory *m) {
-  int64_t *const all[] = {&m->arena,    &m->state,   &m->constants, &m->scratch, &m->bound,
-                          &m->unshared, &m->staging, &m->held,      &m->turns,   &m->total};
+static void codec_memory(struct codec *c, quern_memory_plan *m) {
+  int64_t *const all[] = {&m->arena,    &m->state,   &m->constants, &m->scratch,    &m->bound,
+                          &m->unshared, &m->staging, &m->held,      &m->iterations, &m->total};
   codec_all(c, BASE_COUNT(all), all);
 }
 
 /* Without what it took to make it, which is another each time. */
-static void codec_counts(struct codec *c, quern_program_counts *counts) {
+static void codec_counts(struct codec *c, quern_program_stats *counts) {
   size_t *const all[] = {&counts->nodes_before, &counts->nodes_after, &counts->steps,      &counts->copies,
                          &counts->controls,     &counts->kernels,     &counts->recomputed, &counts->unfused};
   for (size_t i = 0; i < BASE_COUNT(all); i++) codec_size(c, all[i]);

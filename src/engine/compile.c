@@ -37,7 +37,7 @@ static quern_status configure(struct engine_build *b) {
   if (options->passes != NULL) base_str_add(&list, options->passes);
   base_str_printf(&list, ",%s", base_env_get(BASE_ENV_PASS));
   quern_status status = base_str_status(&list);
-  if (status == QUERN_STATUS_OK) status = pass_options_parse(&b->passes, options->optimise, list.at);
+  if (status == QUERN_STATUS_OK) status = pass_options_parse(&b->passes, options->optimize, list.at);
   base_str_fini(&list);
   QUERN_TRY(status);
   QUERN_TRY(choose_target(b));
@@ -47,7 +47,7 @@ static quern_status configure(struct engine_build *b) {
   b->passes.inference = options->inference;
   b->passes.target = &program->target.base;
   b->passes.supports = sched_supports;
-  if (options->n_leading > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
+  if (options->n_dynamic_batch > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
   const char *wisdom = b->request->wisdom != NULL ? b->request->wisdom : base_env_get(BASE_ENV_WISDOM);
   return sched_wisdom_read(&b->wisdom, &b->ctx->heap, wisdom);
 }
@@ -82,7 +82,7 @@ static void look_ahead(const struct engine_build *b, size_t nodes) {
 
 /* The stages up to kernels; found: there is a program that was compiled before, and none is needed. */
 static quern_status run_front(struct engine_build *b, bool cached, bool *found) {
-  quern_program_counts *counts = &b->program->counts;
+  quern_program_stats *counts = &b->program->counts;
   double start = base_clock();
   *found = false;
   QUERN_TRY(configure(b));
@@ -154,7 +154,7 @@ static quern_status make_plans(struct engine_build *b) {
 /* All stages, in order. */
 static quern_status run_stages(struct engine_build *b, void *user) {
   quern_program *program = b->program;
-  quern_program_counts *counts = &program->counts;
+  quern_program_stats *counts = &program->counts;
   bool found;
   (void)user;
   QUERN_TRY(run_front(b, !b->request->options.plan_only, &found));

@@ -32,12 +32,12 @@ static quern_status check_roots(const struct engine_build *b) {
 
 quern_status engine_find_dynamic_rows(struct engine_build *b) {
   const quern_program_options *options = &b->request->options;
-  if (options->n_leading == 0) return QUERN_STATUS_OK;
-  int64_t most = options->leading[0]->dims[0];
+  if (options->n_dynamic_batch == 0) return QUERN_STATUS_OK;
+  int64_t most = options->dynamic_batch[0]->dims[0];
   struct pass_dynamic_batch *rows = &b->subgraphs.at[0].rows;
   pass_dynamic_batch_init(rows, &b->ctx->heap, most);
-  for (size_t i = 0; i < options->n_leading; i++) {
-    quern_tensor *t = options->leading[i];
+  for (size_t i = 0; i < options->n_dynamic_batch; i++) {
+    quern_tensor *t = options->dynamic_batch[i];
     if (pass_dynamic_batch_get(rows, t) == 0) QUERN_TRY(pass_dynamic_batch_set(rows, t, ir_count(t) / most));
   }
   QUERN_TRY(pass_dynamic_batch_find(rows, &b->subgraphs.at[0].roots));
@@ -111,9 +111,9 @@ void engine_mark_rows(struct engine_build *b) {
   quern_program *program = b->program;
   program->dynamic_batch = b->subgraphs.at[0].rows.most;
   program->memory.staging = engine_staging_bytes(b);
-  for (size_t i = 0; i < program->n_inputs; i++) program->inputs[i].leading = has_rows(b, b->inputs.at[i]);
+  for (size_t i = 0; i < program->n_inputs; i++) program->inputs[i].dynamic_batch = has_rows(b, b->inputs.at[i]);
   for (size_t i = 0; i < program->n_outputs; i++)
-    program->outputs[i].leading = has_rows(b, b->subgraphs.at[0].roots.roots[i]);
+    program->outputs[i].dynamic_batch = has_rows(b, b->subgraphs.at[0].roots.roots[i]);
 }
 
 /* ---- instances ------------------------------------------------------------------------------------------- */
@@ -129,17 +129,17 @@ quern_status engine_open_staging(quern_instance *instance) {
 }
 
 size_t engine_slot_bytes(const quern_instance *instance, const quern_slot *slot) {
-  if (!slot->leading) return slot->bytes;
+  if (!slot->dynamic_batch) return slot->bytes;
   return slot->bytes / (size_t)instance->program->dynamic_batch * (size_t)instance->rows;
 }
 
-quern_status quern_instance_set_leading(quern_instance *instance, int64_t rows) {
-  QUERN_CHECK(instance != NULL, INVALID, "instance_set_leading: the instance is null");
+quern_status quern_instance_set_dynamic_batch(quern_instance *instance, int64_t rows) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_set_dynamic_batch: the instance is null");
   const quern_program *program = instance->program;
   QUERN_CHECK(program->dynamic_batch > 0, INVALID,
-              "instance_set_leading: the program was compiled without a dynamic batch");
+              "instance_set_dynamic_batch: the program was compiled without a dynamic batch");
   QUERN_CHECK(rows >= 0 && rows <= program->dynamic_batch, INVALID,
-              "instance_set_leading: %lld rows; the program was compiled for 0 to %lld", (long long)rows,
+              "instance_set_dynamic_batch: %lld rows; the program was compiled for 0 to %lld", (long long)rows,
               (long long)program->dynamic_batch);
   instance->rows = rows;
   return QUERN_STATUS_OK;
@@ -155,14 +155,14 @@ static int64_t place_slots(const quern_instance *instance, const void *const *in
   char *at = instance->staging;
   for (size_t i = 0; i < program->n_inputs; i++) {
     const quern_slot *slot = &program->inputs[i];
-    bool staged = slot->leading || all;
+    bool staged = slot->dynamic_batch || all;
     ins[i] = staged ? at : (void *)inputs[i]; /* inputs that are not donated are only read */
     if (staged) at += engine_room(&program->target.base, (int64_t)slot->bytes);
   }
   int64_t bytes = at - instance->staging;
   for (size_t i = 0; i < program->n_outputs; i++) {
     const quern_slot *slot = &program->outputs[i];
-    bool staged = slot->leading || all;
+    bool staged = slot->dynamic_batch || all;
     outs[i] = staged ? at : outputs[i];
     if (staged) at += engine_room(&program->target.base, (int64_t)slot->bytes);
   }

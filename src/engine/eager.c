@@ -106,8 +106,8 @@ static quern_status find_leaves(struct job *job) {
 }
 
 /* Counts what ran. */
-static void count(struct engine_eager *eager, const quern_run_counts *before, const quern_run_counts *after) {
-  quern_run_counts *sum = &eager->counts;
+static void count(struct engine_eager *eager, const quern_run_stats *before, const quern_run_stats *after) {
+  quern_run_stats *sum = &eager->counts;
   sum->runs += after->runs - before->runs;
   sum->compiled += after->compiled - before->compiled;
   sum->interpreted += after->interpreted - before->interpreted;
@@ -119,11 +119,11 @@ static void count(struct engine_eager *eager, const quern_run_counts *before, co
 /* Finds the program of a job whose memory is there, and runs it. */
 static quern_status do_job(struct job *job) {
   quern_instance *instance;
-  quern_run_counts before, after;
+  quern_run_stats before = QUERN_INIT(quern_run_stats), after = QUERN_INIT(quern_run_stats);
   QUERN_TRY(engine_eager_find(job->eager, &job->roots, &instance));
-  QUERN_TRY(quern_instance_count(instance, &before));
+  QUERN_TRY(quern_instance_get_stats(instance, &before));
   quern_status status = engine_run(instance, job->inputs, job->outputs);
-  QUERN_TRY(quern_instance_count(instance, &after));
+  QUERN_TRY(quern_instance_get_stats(instance, &after));
   count(job->eager, &before, &after);
   return status;
 }
@@ -282,10 +282,10 @@ quern_status quern_context_set_device(quern_context *ctx, const char *device) {
   return engine_eager_move(eager, found);
 }
 
-quern_status quern_eager_count(const quern_context *ctx, quern_run_counts *counts) {
+quern_status quern_eager_get_stats(const quern_context *ctx, quern_run_stats *counts) {
   QUERN_CHECK(ctx != NULL, INVALID, "eager_count: the context is null");
   QUERN_CHECK(counts != NULL, INVALID, "eager_count: the place for the counts is null");
   const struct engine_eager *eager = ctx->eager.state;
-  *counts = eager != NULL ? eager->counts : (quern_run_counts){0};
+  *counts = eager != NULL ? eager->counts : (quern_run_stats){0};
   return QUERN_STATUS_OK;
 }

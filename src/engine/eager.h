@@ -23,7 +23,7 @@ struct engine_eager {
   struct engine_space space;
   size_t arena_bytes, scratch_bytes;
   struct engine_eager_stats stats;
-  quern_run_counts counts; /* of all runs */
+  quern_run_stats counts; /* of all runs */
 };
 
 /* What is asked for: tensors of a context, and their structure. */

@@ -207,7 +207,7 @@ static quern_status compile_in(struct engine_eager *eager, const struct engine_e
                                struct base_arena *arena, const char *device, quern_program **program) {
   const quern_context *ctx = eager->ctx;
   quern_context_options context = {.size = sizeof context, .allocator = ctx->heap.user, .seed = ctx->seed};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.threads = eager->threads;
   quern_tensor **outputs = base_arena_alloc(arena, roots->n * sizeof *outputs);

@@ -95,8 +95,8 @@ struct quern_program {
   struct rt_stream *stream; /* of a device with memory of its own: by which they got there */
   char *iterations; /* behind them: the numbers of the iterations of loops, i64 from 0 on, and how many there are */
   int64_t n_iterations;
-  quern_memory memory;
-  quern_program_counts counts;
+  quern_memory_plan memory;
+  quern_program_stats counts;
   size_t scratch_stride;  /* bytes of scratch a thread needs */
   int64_t dynamic_batch;  /* the most rows of the dynamic batch; 0: there is none */
   bool donates;           /* an input may be overwritten */
@@ -291,7 +291,7 @@ struct engine_replay {
   int64_t rows;            /* of the dynamic batch, when it was captured */
   enum engine_timed timed; /* and how it is timed */
   int64_t last_rows;       /* of the run before; -1: there was none */
-  quern_run_counts counts; /* of a run */
+  quern_run_stats counts;  /* of a run */
   struct kern_runs launches;
   /* while it is captured: the order of the main subprogram's steps, and what each launch group depends on; NULL: the plan's order, and on all
   ** before */
@@ -334,7 +334,7 @@ struct quern_instance {
   struct engine_timing *timing; /* NULL: none */
   struct engine_replay replay;
   struct engine_frame *running; /* whose step the hook is called for */
-  quern_run_counts counts;
+  quern_run_stats counts;
   struct kern_runs launches; /* of counts: as the device counts them */
 };
 
@@ -462,7 +462,7 @@ void engine_program_strip(quern_program *program);
 /* As quern_program_profile's QUERN_PROFILE_ROWS; without the limits of a machine that was not measured before. */
 quern_status engine_profile_rows(const quern_program *program, const quern_instance *instance,
                                  char **text) QUERN_NODISCARD;
-/* A builder's text in memory of its own, to be freed with quern_program_text_free; the builder is gone. */
+/* A builder's text in memory of its own, to be freed with quern_free_text; the builder is gone. */
 quern_status engine_text_take(quern_status status, struct base_str *str, char **text) QUERN_NODISCARD;
 /* What a program is made of, as text (explain.c). */
 typedef quern_status engine_explain(const quern_program *program, const quern_instance *instance, char **text);

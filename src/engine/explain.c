@@ -21,7 +21,7 @@ static void add_bytes(struct base_str *str, int64_t bytes) {
 
 /* ---- plan ----------------------------------------------------------------------------------------------- */
 
-static void add_memory(struct base_str *str, const quern_memory *m, bool remote) {
+static void add_memory(struct base_str *str, const quern_memory_plan *m, bool remote) {
   const struct {
     const char *name;
     int64_t bytes;
@@ -34,7 +34,7 @@ static void add_memory(struct base_str *str, const quern_memory *m, bool remote)
               {"unshared", m->unshared, "the arena if nothing shared memory"},
               {"held", m->held, "activations: what output 0 needs and others read later, the most at a time"},
               {"staging", m->staging, "inputs and outputs that are not used where the caller has them"},
-              {"iterations", m->turns, "numbers of the iterations of loops"},
+              {"iterations", m->iterations, "numbers of the iterations of loops"},
               {"total", m->total, "of the device: arena, state, constants, scratch, staging, iterations"}};
   base_str_add(str, "memory\n");
   /* the last ones are of devices with memory of their own, the one before of programs with a dynamic batch too */
@@ -68,7 +68,7 @@ quern_status engine_explain_plan(const quern_program *program, const quern_insta
   (void)instance;
   struct base_str str;
   base_str_init(&str, heap_of(program));
-  const quern_program_counts *c = &program->counts;
+  const quern_program_stats *c = &program->counts;
   base_str_printf(&str, "%zu nodes, %zu after the passes, %zu steps, %zu different kernels, %.3f GFLOP, %.3f GB\n",
                   c->nodes_before, c->nodes_after, c->steps, c->kernels, c->flops * 1e-9, c->bytes * 1e-9);
   base_str_printf(&str, "device %s, target %s, %d threads; passes %.1f ms, plan %.1f ms, compile %.1f ms\n",

@@ -229,7 +229,7 @@ static quern_status open_states(quern_instance *instance) {
 static quern_status open_block(quern_instance *instance) {
   const quern_program *program = instance->program;
   const struct rt_remote *remote = program->device->remote;
-  const quern_memory *m = &program->memory;
+  const quern_memory_plan *m = &program->memory;
   if (remote == NULL) return QUERN_STATUS_OK;
   if (!instance->shares_stream) QUERN_TRY(remote->open(program->device, &instance->stream, &instance->heap));
   size_t bytes = engine_piece_bytes((size_t)instance->state_bytes);
@@ -376,7 +376,7 @@ void *quern_instance_state(quern_instance *instance, size_t i) {
 
 /* ---- running -------------------------------------------------------------------------------------------- */
 
-quern_status quern_instance_count(const quern_instance *instance, quern_run_counts *counts) {
+quern_status quern_instance_get_stats(const quern_instance *instance, quern_run_stats *counts) {
   QUERN_CHECK(instance != NULL, INVALID, "instance_count: the instance is null");
   QUERN_CHECK(counts != NULL, INVALID, "instance_count: the place for the counts is null");
   *counts = instance->counts;

@@ -9,7 +9,7 @@ static const struct rt_remote *remote_of(const quern_instance *instance) { retur
 
 /* What an instance needs and cannot have, in the terms of its plan. */
 static quern_status refuse(const quern_instance *instance, size_t bytes, int64_t free, int64_t total) {
-  const quern_memory *m = &instance->program->memory;
+  const quern_memory_plan *m = &instance->program->memory;
   return base_error(
       QUERN_STATUS_MEMORY,
       "instance_new: %zu bytes are needed on device %s (arena %lld, state %lld, scratch %lld, staging %lld, "
@@ -142,13 +142,13 @@ quern_status engine_upload_constants(quern_program *program) {
 
 void engine_memory_sum(quern_program *program) {
   const struct rt_remote *remote = program->device->remote;
-  quern_memory *m = &program->memory;
+  quern_memory_plan *m = &program->memory;
   const int64_t own[] = {m->arena, m->state, m->scratch, m->staging};
-  m->turns = count_iterations(program) * (int64_t)sizeof(int64_t);
+  m->iterations = count_iterations(program) * (int64_t)sizeof(int64_t);
   m->total = 0;
   for (size_t i = 0; i < BASE_COUNT(own); i++) m->total += (int64_t)engine_piece_bytes((size_t)own[i]);
   int64_t piece = remote != NULL && remote->piece > 0 ? (int64_t)remote->piece : 1;
-  int64_t placed = (int64_t)engine_piece_bytes((size_t)m->constants) + m->turns;
+  int64_t placed = (int64_t)engine_piece_bytes((size_t)m->constants) + m->iterations;
   m->total = (m->total + piece - 1) / piece * piece + (placed + piece - 1) / piece * piece;
 }
 

@@ -53,7 +53,7 @@ static void forget(struct kept *k) {
 
 static quern_status compile(struct kept *k, const struct request *r) {
   quern_context *ctx;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device_handle = r->device;
   options.inference = true;
   if (r->fast) options.numerics = QUERN_NUMERICS_FAST;
@@ -100,12 +100,13 @@ static quern_status run_kept(const struct request *r, void *queue, const void *c
 /* Operands that are NULL are left out, as the expression leaves them out. */
 static quern_status run(const char *name, struct request *r, const quern_call_options *options,
                         const void *const *operands, int n, void *y) {
-  static const quern_call_options defaults = QUERN_CALL_OPTIONS;
+  static const quern_call_options defaults = QUERN_INIT(quern_call_options);
   const quern_call_options *o = options != NULL ? options : &defaults;
   const void *inputs[MOST_OPERANDS];
   size_t n_inputs = 0;
-  QUERN_CHECK(o->size == sizeof *o, INVALID, "%s: the options' size is %zu, must be %zu HINT: QUERN_CALL_OPTIONS", name,
-              o->size, sizeof *o);
+  QUERN_CHECK(o->size == sizeof *o, INVALID,
+              "%s: the options' size is %zu, must be %zu HINT: QUERN_INIT(quern_call_options)", name, o->size,
+              sizeof *o);
   QUERN_TRY(rt_device_find(&r->device, name, o->device != NULL ? o->device : "cuda"));
   QUERN_CHECK((int)r->dtype >= 0 && (int)r->dtype < QUERN_DTYPE_COUNT && base_dtype_is(r->dtype, BASE_FLOAT), DTYPE,
               "%s: the dtype is %s, must be a float", name, quern_dtype_name(r->dtype));

@@ -60,9 +60,9 @@ quern_status engine_find_leaves(struct engine_build *b) {
   for (size_t i = 0; i < options->n_donated; i++)
     QUERN_CHECK(has((const quern_tensor *const *)b->inputs.at, b->inputs.n, options->donated[i]), INVALID,
                 "program_compile: donated tensor %zu is not an input that the outputs and updates need", i);
-  for (size_t i = 0; i < options->n_leading; i++)
-    QUERN_CHECK(has((const quern_tensor *const *)b->inputs.at, b->inputs.n, options->leading[i]), INVALID,
-                "program_compile: leading tensor %zu is not an input that the outputs and updates need", i);
+  for (size_t i = 0; i < options->n_dynamic_batch; i++)
+    QUERN_CHECK(has((const quern_tensor *const *)b->inputs.at, b->inputs.n, options->dynamic_batch[i]), INVALID,
+                "program_compile: dynamic-batch tensor %zu is not an input that the outputs and updates need", i);
   return QUERN_STATUS_OK;
 }
 

@@ -57,7 +57,7 @@ static quern_status begin(struct measuring *m) {
     QUERN_TRY(quern_instance_new(&m->instance, p));
     QUERN_TRY(make_states(m));
   }
-  if (p->dynamic_batch > 0) QUERN_TRY(quern_instance_set_leading(m->instance, m->options.rows));
+  if (p->dynamic_batch > 0) QUERN_TRY(quern_instance_set_dynamic_batch(m->instance, m->options.rows));
   m->data = base_alloc_zero(m->heap, data_bytes(p));
   m->times = base_alloc(m->heap, (size_t)m->options.most_runs * sizeof *m->times);
   if (m->data == NULL || m->times == NULL) return QUERN_STATUS_MEMORY;
@@ -121,8 +121,8 @@ static double quantile(const struct measuring *m, double subprogram) {
 
 /* Bytes that the instance has taken, of the host and of the device, with the program's constants. */
 static int64_t used_bytes(const quern_instance *instance) {
-  const quern_memory *memory = &instance->program->memory;
-  return (int64_t)(atomic_load(&instance->heap.live) + instance->block_bytes) + memory->constants + memory->turns;
+  const quern_memory_plan *memory = &instance->program->memory;
+  return (int64_t)(atomic_load(&instance->heap.live) + instance->block_bytes) + memory->constants + memory->iterations;
 }
 
 static void report(struct measuring *m, quern_measure_stats *stats) {

@@ -285,7 +285,7 @@ quern_status quern_program_explain(const quern_program *program, const quern_ins
   static engine_explain *const forms[] = {[QUERN_EXPLAIN_ROOFLINE] = explain_roofline,
                                           [QUERN_EXPLAIN_PLAN] = engine_explain_plan,
                                           [QUERN_EXPLAIN_FUSION] = engine_explain_fusion,
-                                          [QUERN_EXPLAIN_DOT] = engine_explain_dot,
+                                          [QUERN_EXPLAIN_GRAPHVIZ] = engine_explain_dot,
                                           [QUERN_EXPLAIN_SOURCE] = engine_explain_source};
   QUERN_CHECK(text != NULL, INVALID, "program_explain: the place for the text is null");
   *text = NULL;

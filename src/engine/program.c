@@ -35,18 +35,19 @@ static quern_status check_updates(const quern_context *ctx, size_t n, const quer
 
 /* Inputs, whose first dimension is the same and which have elements. */
 static quern_status check_dynamic_batch(const quern_context *ctx, size_t n, quern_tensor *const *leading) {
-  QUERN_CHECK(n == 0 || leading != NULL, INVALID, "program_compile: the list of %zu leading inputs is null", n);
+  QUERN_CHECK(n == 0 || leading != NULL, INVALID, "program_compile: the list of %zu dynamic-batch inputs is null", n);
   for (size_t i = 0; i < n; i++) {
     const quern_tensor *t = leading[i];
     char type[IR_TYPE_TEXT], first[IR_TYPE_TEXT];
-    QUERN_TRY(check_tensor(ctx, t, "leading input", i));
+    QUERN_TRY(check_tensor(ctx, t, "dynamic-batch input", i));
     QUERN_CHECK(t->node->op == IR_INPUT, INVALID,
-                "program_compile: leading tensor %zu is the result of %s, not an input", i, ir_ops[t->node->op].name);
+                "program_compile: dynamic-batch tensor %zu is the result of %s, not an input", i,
+                ir_ops[t->node->op].name);
     QUERN_CHECK(t->rank > 0 && ir_count(t) > 0, SHAPE,
-                "program_compile: leading input %zu is %s: it needs a first dimension and elements", i,
+                "program_compile: dynamic-batch input %zu is %s: it needs a first dimension and elements", i,
                 ir_type_text(type, t));
     QUERN_CHECK(t->dims[0] == leading[0]->dims[0], SHAPE,
-                "program_compile: leading inputs 0 and %zu are %s and %s: their first dimensions differ", i,
+                "program_compile: dynamic-batch inputs 0 and %zu are %s and %s: their first dimensions differ", i,
                 ir_type_text(first, leading[0]), ir_type_text(type, t));
   }
   return QUERN_STATUS_OK;
@@ -87,8 +88,8 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
   QUERN_CHECK(o->recompute_every >= QUERN_RECOMPUTE_SQRT, INVALID,
               "program_compile: recompute_every is %lld; expected a number of kernels, 0 or QUERN_RECOMPUTE_SQRT",
               (long long)o->recompute_every);
-  QUERN_CHECK(o->optimise == 0 || o->optimise == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
-              o->optimise);
+  QUERN_CHECK(o->optimize == 0 || o->optimize == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
+              o->optimize);
   QUERN_CHECK(o->compiler_limit >= 0, INVALID, "program_compile: a limit of %lld bytes for compilers",
               (long long)o->compiler_limit);
   QUERN_CHECK(o->memory_limit >= 0, INVALID, "program_compile: a memory limit of %lld bytes",
@@ -101,14 +102,15 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
   QUERN_CHECK(o->n_donated == 0 || o->donated != NULL, INVALID,
               "program_compile: the list of %zu donated inputs is null", o->n_donated);
   for (size_t i = 0; i < o->n_donated; i++) QUERN_TRY(check_tensor(ctx, o->donated[i], "donated input", i));
-  return check_dynamic_batch(ctx, o->n_leading, o->leading);
+  return check_dynamic_batch(ctx, o->n_dynamic_batch, o->dynamic_batch);
 }
 
 /* ---- compiling ------------------------------------------------------------------------------------------ */
 
 quern_status engine_request_make(struct engine_request *request, quern_context *ctx, size_t n,
                                  quern_tensor *const *outputs, const quern_program_options *options) {
-  *request = (struct engine_request){.ctx = ctx, .n_outputs = n, .outputs = outputs, .options = QUERN_PROGRAM_OPTIONS};
+  *request = (struct engine_request){
+      .ctx = ctx, .n_outputs = n, .outputs = outputs, .options = QUERN_INIT(quern_program_options)};
   QUERN_CHECK(ctx != NULL, INVALID, "program_compile: the context is null");
   if (options != NULL) {
     QUERN_CHECK(options->size == sizeof *options, INVALID,
@@ -190,15 +192,17 @@ void quern_program_free(quern_program *program) {
 
 /* ---- what there is -------------------------------------------------------------------------------------- */
 
-size_t quern_program_inputs(const quern_program *program) { return program != NULL ? program->n_inputs : 0; }
-size_t quern_program_outputs(const quern_program *program) { return program != NULL ? program->n_outputs : 0; }
-size_t quern_program_states(const quern_program *program) { return program != NULL ? program->n_states : 0; }
+size_t quern_program_input_count(const quern_program *program) { return program != NULL ? program->n_inputs : 0; }
+size_t quern_program_output_count(const quern_program *program) { return program != NULL ? program->n_outputs : 0; }
+size_t quern_program_state_count(const quern_program *program) { return program != NULL ? program->n_states : 0; }
 
 const quern_device *quern_program_device(const quern_program *program) {
   return program != NULL ? program->device : NULL;
 }
 
-int64_t quern_program_leading(const quern_program *program) { return program != NULL ? program->dynamic_batch : 0; }
+int64_t quern_program_dynamic_batch(const quern_program *program) {
+  return program != NULL ? program->dynamic_batch : 0;
+}
 
 static quern_status get_slot(const char *what, const char *kind, const quern_program *program, size_t n,
                              const quern_slot *slots, size_t i, quern_slot *slot) {
@@ -210,28 +214,28 @@ static quern_status get_slot(const char *what, const char *kind, const quern_pro
 }
 
 quern_status quern_program_input(const quern_program *program, size_t i, quern_slot *slot) {
-  return get_slot("program_input", "input", program, quern_program_inputs(program),
+  return get_slot("program_input", "input", program, quern_program_input_count(program),
                   program != NULL ? program->inputs : NULL, i, slot);
 }
 
 quern_status quern_program_output(const quern_program *program, size_t i, quern_slot *slot) {
-  return get_slot("program_output", "output", program, quern_program_outputs(program),
+  return get_slot("program_output", "output", program, quern_program_output_count(program),
                   program != NULL ? program->outputs : NULL, i, slot);
 }
 
 quern_status quern_program_state(const quern_program *program, size_t i, quern_slot *slot) {
-  return get_slot("program_state", "state", program, quern_program_states(program),
+  return get_slot("program_state", "state", program, quern_program_state_count(program),
                   program != NULL ? program->states : NULL, i, slot);
 }
 
-quern_status quern_program_memory(const quern_program *program, quern_memory *memory) {
+quern_status quern_program_get_memory(const quern_program *program, quern_memory_plan *memory) {
   QUERN_CHECK(program != NULL, INVALID, "program_memory: the program is null");
   QUERN_CHECK(memory != NULL, INVALID, "program_memory: the place for the figures is null");
   *memory = program->memory;
   return QUERN_STATUS_OK;
 }
 
-quern_status quern_program_count(const quern_program *program, quern_program_counts *counts) {
+quern_status quern_program_get_stats(const quern_program *program, quern_program_stats *counts) {
   QUERN_CHECK(program != NULL, INVALID, "program_count: the program is null");
   QUERN_CHECK(counts != NULL, INVALID, "program_count: the place for the counts is null");
   *counts = program->counts;

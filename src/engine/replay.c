@@ -46,11 +46,11 @@ void engine_replay_free(quern_instance *instance) {
 
 /* ---- counts: a replay counts what was captured -------------------------------------------------------------- */
 
-static quern_run_counts subtract(const quern_run_counts *a, const quern_run_counts *b) {
-  return (quern_run_counts){.runs = a->runs - b->runs,
-                            .evaluated = a->evaluated - b->evaluated,
-                            .copies = a->copies - b->copies,
-                            .controls = a->controls - b->controls};
+static quern_run_stats subtract(const quern_run_stats *a, const quern_run_stats *b) {
+  return (quern_run_stats){.runs = a->runs - b->runs,
+                           .evaluated = a->evaluated - b->evaluated,
+                           .copies = a->copies - b->copies,
+                           .controls = a->controls - b->controls};
 }
 
 static void count_again(quern_instance *instance) {
@@ -68,7 +68,7 @@ static void count_again(quern_instance *instance) {
 static quern_status capture(quern_instance *instance, const void *const *inputs, void *const *outputs) {
   const struct rt_remote *remote = instance->program->device->remote;
   struct engine_replay *r = &instance->replay;
-  quern_run_counts counts = instance->counts;
+  quern_run_stats counts = instance->counts;
   struct kern_runs launches = instance->launches;
   double start = base_clock();
   QUERN_TRY(remote->capture(instance->stream));

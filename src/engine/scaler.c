@@ -7,8 +7,8 @@
 /* A scalar state by name; a program without one leaves the value. */
 static quern_status read_scalar(const quern_instance *instance, const char *name, double *value) {
   const quern_program *program = instance->program;
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     _Alignas(8) unsigned char bytes[8];
     QUERN_TRY(quern_program_state(program, i, &slot));
     if (strcmp(slot.name, name) != 0 || slot.rank != 0) continue;

@@ -24,8 +24,8 @@ quern_status engine_initial_program(quern_program **program, quern_model *model,
   BASE_VEC(quern_update) updates = {0};
   quern_status status = QUERN_STATUS_OK;
   *program = NULL;
-  for (size_t i = 0; i < quern_model_parameters(model) && status == QUERN_STATUS_OK; i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(model) && status == QUERN_STATUS_OK; i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     status = quern_model_parameter(model, i, &p);
     if (status != QUERN_STATUS_OK || p.init.kind == QUERN_INIT_CONSTANT || !is_wanted(wanted, &p)) continue;
     quern_update update = {p.tensor, quern_model_initial(model, i)};
@@ -109,7 +109,7 @@ quern_status quern_instance_init_states(quern_instance *instance, quern_model *m
   QUERN_TRY(quern_context_check(quern_model_context(model)));
   QUERN_TRY(check_names(instance->program, model));
   quern_program *initial;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device_handle = instance->program->device;
   options.threads = instance->program->target.base.gpu ? 0 : instance->program->target.base.threads;
   QUERN_TRY(engine_initial_program(&initial, model, instance->program, &options));

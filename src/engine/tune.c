@@ -337,8 +337,8 @@ quern_status quern_program_tune(quern_context *ctx, size_t n, quern_tensor *cons
   QUERN_CHECK(tune_options != NULL && tune_options->path != NULL && tune_options->path[0] != 0, INVALID,
               "program_tune: there is no path of a file");
   QUERN_CHECK(tune_options->size == sizeof *tune_options, INVALID,
-              "program_tune: the options' size is %zu, must be %zu HINT: QUERN_TUNE_OPTIONS", tune_options->size,
-              sizeof *tune_options);
+              "program_tune: the options' size is %zu, must be %zu HINT: QUERN_INIT(quern_tune_options)",
+              tune_options->size, sizeof *tune_options);
   QUERN_CHECK(tune_options->kernels >= 0 && tune_options->least >= 0 && tune_options->least < 1, INVALID,
               "program_tune: %d kernels and a gain of %g: must be 0 or more, the gain below 1", tune_options->kernels,
               tune_options->least);

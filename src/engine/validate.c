@@ -61,8 +61,8 @@ static bool staging_valid(const quern_program *p) {
   if (!is_size(p->dynamic_batch)) return false;
   for (size_t i = 0; i < p->n_inputs + p->n_outputs; i++) {
     const quern_slot *s = i < p->n_inputs ? &p->inputs[i] : &p->outputs[i - p->n_inputs];
-    if (!s->leading && p->device->remote == NULL) continue;
-    if (s->leading && (p->dynamic_batch == 0 || s->bytes % (size_t)p->dynamic_batch != 0)) return false;
+    if (!s->dynamic_batch && p->device->remote == NULL) continue;
+    if (s->dynamic_batch && (p->dynamic_batch == 0 || s->bytes % (size_t)p->dynamic_batch != 0)) return false;
     if (!add(&staging, engine_room(&p->target.base, (int64_t)s->bytes))) return false;
     if (i < p->n_inputs) inputs = staging;
   }

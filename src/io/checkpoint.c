@@ -125,7 +125,7 @@ void quern_checkpoint_close(quern_checkpoint *c) {
 
 /* ---- what is in it -------------------------------------------------------------------------------------- */
 
-quern_status quern_checkpoint_get(const quern_checkpoint *c, quern_checkpoint_info *info) {
+quern_status quern_checkpoint_get_info(const quern_checkpoint *c, quern_checkpoint_info *info) {
   QUERN_CHECK(c != NULL, INVALID, "checkpoint_get: the checkpoint is null");
   QUERN_CHECK(info != NULL, INVALID, "checkpoint_get: the place for the info is null");
   *info = c->info;

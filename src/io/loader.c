@@ -341,7 +341,7 @@ quern_status quern_loader_seek(quern_loader *loader, quern_cursor cursor) {
   return QUERN_STATUS_OK;
 }
 
-int64_t quern_loader_batches(const quern_loader *loader) {
+int64_t quern_loader_batch_count(const quern_loader *loader) {
   if (loader == NULL) return 0;
   return loader->count / loader->whole + (loader->options.last == QUERN_LAST_PAD && loader->count % loader->whole != 0);
 }

@@ -200,8 +200,8 @@ void quern_safetensors_close(quern_safetensors *file) {
 /* ---- what is in it -------------------------------------------------------------------------------------- */
 
 size_t quern_safetensors_count(const quern_safetensors *file) { return file == NULL ? 0 : file->entries.n; }
-size_t quern_safetensors_pairs(const quern_safetensors *file) { return file == NULL ? 0 : file->pairs.n; }
-size_t quern_safetensors_shards(const quern_safetensors *file) { return file == NULL ? 0 : file->shards.n; }
+size_t quern_safetensors_pair_count(const quern_safetensors *file) { return file == NULL ? 0 : file->pairs.n; }
+size_t quern_safetensors_shard_count(const quern_safetensors *file) { return file == NULL ? 0 : file->shards.n; }
 
 static void fill(const quern_safetensors *file, const struct io_entry *entry, quern_safetensor *tensor) {
   const struct io_shard *shard = &file->shards.at[entry->shard];

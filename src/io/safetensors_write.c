@@ -356,7 +356,7 @@ static quern_status write_shards(const struct writing *writing, uint64_t most) {
 
 quern_status quern_safetensors_write(const char *path, size_t n, const quern_safetensor *tensors,
                                      const quern_safetensors_options *options) {
-  static const quern_safetensors_options defaults = QUERN_SAFETENSORS_OPTIONS;
+  static const quern_safetensors_options defaults = QUERN_INIT(quern_safetensors_options);
   if (options == NULL) options = &defaults;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "safetensors_write: the path is %s",
               path == NULL ? "null" : "empty");

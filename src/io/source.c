@@ -283,7 +283,7 @@ quern_status quern_source_fail(quern_status status, const char *message) {
 
 /* ---- a source's description----------------------------------------------------------------------------- */
 
-int64_t quern_source_samples(const quern_source *source) { return source != NULL ? source->samples : 0; }
+int64_t quern_source_sample_count(const quern_source *source) { return source != NULL ? source->samples : 0; }
 
 size_t quern_source_fields(const quern_source *source, const quern_field **fields) {
   if (fields != NULL) *fields = source != NULL ? source->fields : NULL;

@@ -104,7 +104,7 @@ static quern_status open_tokens(quern_tokens **tokens, const char *path, const v
 }
 
 quern_status quern_tokens_open(quern_tokens **tokens, const char *path, const quern_tokens_options *options) {
-  static const quern_tokens_options plain = QUERN_TOKENS_OPTIONS;
+  static const quern_tokens_options plain = QUERN_INIT(quern_tokens_options);
   QUERN_CHECK(tokens != NULL, INVALID, "tokens_open: the place for the tokens is null");
   *tokens = NULL;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "tokens_open: the path is %s", path == NULL ? "null" : "empty");
@@ -115,7 +115,7 @@ quern_status quern_tokens_open(quern_tokens **tokens, const char *path, const qu
 
 quern_status quern_tokens_wrap(quern_tokens **tokens, const void *bytes, size_t n,
                                const quern_tokens_options *options) {
-  static const quern_tokens_options plain = QUERN_TOKENS_OPTIONS;
+  static const quern_tokens_options plain = QUERN_INIT(quern_tokens_options);
   QUERN_CHECK(tokens != NULL, INVALID, "tokens_wrap: the place for the tokens is null");
   *tokens = NULL;
   QUERN_CHECK(bytes != NULL || n == 0, INVALID, "tokens_wrap: the %zu bytes are null", n);
@@ -200,7 +200,7 @@ static quern_status begin(quern_tokens_writer *writer, const char *path) {
 
 quern_status quern_tokens_writer_new(quern_tokens_writer **writer, const char *path,
                                      const quern_tokens_options *options) {
-  static const quern_tokens_options plain = QUERN_TOKENS_OPTIONS;
+  static const quern_tokens_options plain = QUERN_INIT(quern_tokens_options);
   QUERN_CHECK(writer != NULL, INVALID, "tokens_writer_new: the place for the writer is null");
   *writer = NULL;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "tokens_writer_new: the path is %s",

@@ -121,7 +121,7 @@ quern_status quern_pool_trim(quern_context *ctx, size_t bytes) {
   return QUERN_STATUS_OK;
 }
 
-quern_status quern_pool_get(const quern_context *ctx, quern_pool_stats *stats) {
+quern_status quern_pool_get_stats(const quern_context *ctx, quern_pool_stats *stats) {
   QUERN_CHECK(stats != NULL, INVALID, "pool_get: the place for the figures is null");
   *stats = (quern_pool_stats){0};
   QUERN_CHECK(ctx != NULL, INVALID, "pool_get: the context is null");

@@ -75,13 +75,13 @@ quern_status quern_context_check(quern_context *ctx) {
   return status;
 }
 
-quern_memory_stats quern_context_memory(const quern_context *ctx) {
-  if (ctx == NULL) return (quern_memory_stats){0};
-  return (quern_memory_stats){
+quern_context_stats quern_context_memory(const quern_context *ctx) {
+  if (ctx == NULL) return (quern_context_stats){0};
+  return (quern_context_stats){
       .live_bytes = ctx->heap.live, .peak_bytes = ctx->heap.peak, .allocations = ctx->heap.count};
 }
 
-size_t quern_context_nodes(const quern_context *ctx) { return ctx == NULL ? 0 : ctx->nodes.n; }
+size_t quern_context_node_count(const quern_context *ctx) { return ctx == NULL ? 0 : ctx->nodes.n; }
 
 /* Keeps this thread's last error as the context's first, with the caller's place. */
 quern_tensor *ir_fail_last(quern_context *ctx) {

@@ -55,8 +55,8 @@ static quern_tensor *wrong(quern_context *ctx, const char *what, const quern_lm_
                "%s: there is no activation '%.32s' here", what, o->activation);
   TENSOR_CHECK(ctx, is_one_of(o->position, BASE_COUNT(positions), positions), INVALID,
                "%s: positions are learned, rope, sinusoidal or none, not '%.32s'", what, o->position);
-  TENSOR_CHECK(ctx, o->keep_every >= 0, INVALID, "%s: what leaves every %lld layers is to be kept", what,
-               (long long)o->keep_every);
+  TENSOR_CHECK(ctx, o->checkpoint_every >= 0, INVALID, "%s: what leaves every %lld layers is to be kept", what,
+               (long long)o->checkpoint_every);
   return NULL;
 }
 
@@ -111,7 +111,7 @@ quern_status quern_lm_named(quern_lm_options *options, const char *name) {
   return QUERN_STATUS_OK;
 }
 
-quern_status quern_lm_checkpoint(quern_lm_options *options, const char *word) {
+quern_status quern_lm_set_checkpointing(quern_lm_options *options, const char *word) {
   QUERN_CHECK(options != NULL && options->size == sizeof *options, INVALID,
               "lm_checkpoint: the options are null or of another size");
   QUERN_CHECK(word != NULL, INVALID, "lm_checkpoint: the word is null");
@@ -123,7 +123,7 @@ quern_status quern_lm_checkpoint(quern_lm_options *options, const char *word) {
   if (sscanf(word, "every:%6d%n", &n, &used) == 1 && word[used] == 0 && n > 0) every = n;
   QUERN_CHECK(every >= 0, INVALID, "lm_checkpoint: there is no '%.32s'; there are none, block, every:N, sqrt and auto",
               word);
-  options->keep_every = every;
+  options->checkpoint_every = every;
   return QUERN_STATUS_OK;
 }
 
@@ -232,8 +232,8 @@ quern_tensor *quern_lm_hidden(quern_scope *scope, quern_tensor *tokens, const qu
     if (hidden != NULL) hidden[i] = x;
     x = residual(&m, layer, x, attention, m.names->norm1);
     x = residual(&m, layer, x, feed_forward, m.names->norm2);
-    bool keeps = options->keep_every > 0 && (i + 1) % options->keep_every == 0 && i + 1 < options->layers;
-    if (keeps) x = quern_keep(x);
+    bool keeps = options->checkpoint_every > 0 && (i + 1) % options->checkpoint_every == 0 && i + 1 < options->layers;
+    if (keeps) x = quern_checkpoint_activation(x);
   }
   if (hidden != NULL) hidden[options->layers] = x;
   return options->post_norm ? x : norm(&m, scope, m.names->last, x);

@@ -6,7 +6,7 @@
 static const quern_nn_linear_options linear_defaults = {.size = sizeof linear_defaults};
 
 static quern_tensor *activate(const quern_nn_linear_options *o, quern_tensor *y) {
-  return nn_activation_find(o->activation)(o->no_fuse ? quern_keep(y) : y);
+  return nn_activation_find(o->activation)(o->no_fuse ? quern_checkpoint_activation(y) : y);
 }
 
 quern_tensor *quern_nn_linear(quern_scope *scope, quern_tensor *x, int64_t out,

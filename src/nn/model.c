@@ -21,7 +21,7 @@ quern_status quern_model_new(quern_model **model, quern_context *ctx, const quer
   QUERN_CHECK(model != NULL, INVALID, "model_new: the place for the model is null");
   *model = NULL;
   QUERN_CHECK(ctx != NULL, INVALID, "model_new: the context is null");
-  quern_model_options o = QUERN_MODEL_OPTIONS;
+  quern_model_options o = QUERN_INIT(quern_model_options);
   if (options != NULL) {
     QUERN_CHECK(options->size >= sizeof o, INVALID,
                 "model_new: options.size is %zu, this version needs %zu HINT: start from QUERN_MODEL_OPTIONS",
@@ -131,7 +131,7 @@ quern_tensor *quern_model_step(quern_model *model) {
   return nn_state(model->root, "model_step", "step", QUERN_DTYPE_U64, 0, NULL, (quern_parameter){.saved = true});
 }
 
-void quern_model_turn(quern_model *model, quern_tensor *micro_step, int64_t n_micro_steps) {
+void quern_model_iteration(quern_model *model, quern_tensor *micro_step, int64_t n_micro_steps) {
   if (model == NULL) return;
   model->micro_step = NULL;
   if (micro_step == NULL || ir_is_poison(micro_step)) return;
@@ -148,7 +148,7 @@ void quern_model_turn(quern_model *model, quern_tensor *micro_step, int64_t n_mi
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-size_t quern_model_parameters(const quern_model *model) { return model != NULL ? model->parameters.n : 0; }
+size_t quern_model_parameter_count(const quern_model *model) { return model != NULL ? model->parameters.n : 0; }
 
 quern_status quern_model_parameter(const quern_model *model, size_t i, quern_parameter *parameter) {
   QUERN_CHECK(model != NULL, INVALID, "model_parameter: the model is null");
@@ -163,7 +163,7 @@ const quern_parameter *quern_model_find(const quern_model *model, const char *na
   return base_map_find(&model->names, base_hash_string(BASE_HASH_SEED, name), same_name, name);
 }
 
-int64_t quern_model_count(const quern_model *model) {
+int64_t quern_model_element_count(const quern_model *model) {
   int64_t sum = 0;
   for (size_t i = 0; model != NULL && i < model->parameters.n; i++) {
     const quern_parameter *p = model->parameters.at[i];
@@ -187,7 +187,7 @@ quern_tensor *quern_model_initial(quern_model *model, size_t i) {
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */
 
-size_t quern_model_changes(const quern_model *model) { return model != NULL ? model->changes.n : 0; }
+size_t quern_model_change_count(const quern_model *model) { return model != NULL ? model->changes.n : 0; }
 
 quern_update quern_model_change(const quern_model *model, size_t i) {
   return model != NULL && i < model->changes.n ? model->changes.at[i] : (quern_update){0};

@@ -74,8 +74,8 @@ static quern_status build(struct accumulate *a, quern_tensor *const *inputs, que
 static quern_status differentiate(struct accumulate *a) {
   quern_tensor *loss = a->loss, *scale = optim_scale(a->model, a->options);
   if (scale != NULL) loss = quern_mul(loss, quern_cast(scale, loss->dtype));
-  for (size_t i = 0; i < quern_model_parameters(a->model); i++) {
-    quern_parameter parameter;
+  for (size_t i = 0; i < quern_model_parameter_count(a->model); i++) {
+    quern_parameter parameter = QUERN_INIT(quern_parameter);
     QUERN_TRY(quern_model_parameter(a->model, i, &parameter));
     if (!parameter.trained) continue;
     QUERN_TRY(push(a, &a->trained, parameter.tensor));
@@ -134,7 +134,7 @@ static quern_status carry_sum(struct accumulate *a, quern_tensor *t) {
 static quern_status carry_all(struct accumulate *a) {
   QUERN_TRY(carry_sum(a, a->loss));
   for (size_t i = 0; i < a->gradients.n; i++) QUERN_TRY(carry_sum(a, a->gradients.at[i]));
-  a->n_changes = quern_model_changes(a->model);
+  a->n_changes = quern_model_change_count(a->model);
   for (size_t i = 0; i < a->n_changes; i++) {
     quern_update change = quern_model_change(a->model, i);
     QUERN_TRY(carry(a, change.state, change.state, change.value));
@@ -189,9 +189,9 @@ static quern_status make_micro_batches(struct accumulate *a, quern_loss_of *loss
   quern_tensor *micro_step = ir_leaf(a->ctx, QUERN_DTYPE_I64, 0, NULL);
   QUERN_TRY(push(a, &a->params, micro_step));
   for (size_t i = 0; i < a->n_inputs; i++) QUERN_TRY(push(a, &a->slices, slice_of(a, a->inputs[i])));
-  quern_model_turn(a->model, micro_step, a->micro_batches);
+  quern_model_iteration(a->model, micro_step, a->micro_batches);
   quern_status status = build(a, a->slices.at, loss, user);
-  quern_model_turn(a->model, NULL, 0);
+  quern_model_iteration(a->model, NULL, 0);
   return status;
 }
 
@@ -228,7 +228,7 @@ quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_
   QUERN_CHECK(loss != NULL, INVALID, "step_accumulate: the function that builds the loss is null");
   QUERN_CHECK(micro_batches >= 1, INVALID, "step_accumulate: a batch of %lld micro-batches; there must be 1 at least",
               (long long)micro_batches);
-  quern_optim_options defaults = QUERN_OPTIM_OPTIONS;
+  quern_optim_options defaults = QUERN_INIT(quern_optim_options);
   struct accumulate a = {.ctx = quern_model_context(model),
                          .model = model,
                          .micro_batches = micro_batches,
@@ -244,7 +244,7 @@ quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_
     if (mean_loss != NULL) *mean_loss = a.loss;
     return quern_step_new(step, model, a.loss, options);
   }
-  QUERN_CHECK(quern_model_changes(model) == 0, INVALID,
+  QUERN_CHECK(quern_model_change_count(model) == 0, INVALID,
               "step_accumulate: the model has changes of an expression that was built before HINT: quern_model_begin");
   quern_status status = make(&a, loss, user, step, mean_loss);
   fini(&a);

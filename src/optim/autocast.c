@@ -387,7 +387,7 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
 /* ---- the public door ------------------------------------------------------------------------------------ */
 
 static quern_status read_options(struct job *job, const quern_autocast_options *options) {
-  quern_autocast_options o = QUERN_AUTOCAST_OPTIONS;
+  quern_autocast_options o = QUERN_INIT(quern_autocast_options);
   if (options != NULL) {
     QUERN_CHECK(options->size == sizeof o, INVALID,
                 "autocast: options of size %zu; start from QUERN_AUTOCAST_OPTIONS, of size %zu", options->size,
@@ -431,7 +431,7 @@ quern_status quern_autocast(quern_model *model, size_t n, quern_tensor *const *x
   }
   QUERN_TRY(read_options(&job, options));
   struct base_heap *heap = &job.ctx->heap;
-  size_t changes = quern_model_changes(model), bytes = 2 * (n + changes) * sizeof(quern_tensor *);
+  size_t changes = quern_model_change_count(model), bytes = 2 * (n + changes) * sizeof(quern_tensor *);
   quern_tensor **all = base_alloc(heap, bytes);
   if (all == NULL) return QUERN_STATUS_MEMORY;
   quern_status status = cast_all(&job, model, n, x, changes, all, all + n + changes);

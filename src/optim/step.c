@@ -217,8 +217,8 @@ static quern_status update(struct quern_step *step, quern_tensor *state, quern_t
 /* ---- gradients ------------------------------------------------------------------------------------------ */
 
 static quern_status find_trained(struct quern_step *step) {
-  for (size_t i = 0; i < quern_model_parameters(step->model); i++) {
-    quern_parameter parameter;
+  for (size_t i = 0; i < quern_model_parameter_count(step->model); i++) {
+    quern_parameter parameter = QUERN_INIT(quern_parameter);
     QUERN_TRY(quern_model_parameter(step->model, i, &parameter));
     if (!parameter.trained) continue;
     if (!base_vec_push(step->heap, &step->trained, parameter)) return QUERN_STATUS_MEMORY;
@@ -370,7 +370,7 @@ static quern_status update_all(struct quern_step *step, quern_tensor *scale) {
   step->scalars.count = quern_cast(next, QUERN_DTYPE_F64);
   step->scalars.first = quern_eq(count, quern_scalar_int(step->ctx, count->dtype, 0));
   for (size_t i = 0; i < step->trained.n; i++) QUERN_TRY(update_parameter(step, i));
-  for (size_t i = 0; i < quern_model_changes(step->model); i++) {
+  for (size_t i = 0; i < quern_model_change_count(step->model); i++) {
     quern_update change = quern_model_change(step->model, i);
     QUERN_TRY(update(step, change.state, change.value));
   }
@@ -412,7 +412,7 @@ static quern_status check_gate(const quern_optim_options *o, const quern_context
 
 static quern_status open_step(quern_step **out, quern_model *model, quern_tensor *loss, quern_tensor *const *gradients,
                               const quern_optim_options *options) {
-  quern_optim_options defaults = QUERN_OPTIM_OPTIONS;
+  quern_optim_options defaults = QUERN_INIT(quern_optim_options);
   if (options == NULL) options = &defaults;
   QUERN_TRY(optim_check(options));
   quern_context *ctx = quern_model_context(model);
@@ -466,8 +466,8 @@ quern_status quern_step_from(quern_step **step, quern_model *model, quern_tensor
   QUERN_CHECK(gradients != NULL, INVALID, "step_from: the list of gradients is null");
   QUERN_TRY(quern_context_check(quern_model_context(model)));
   size_t k = 0;
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
-    quern_parameter parameter;
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+    quern_parameter parameter = QUERN_INIT(quern_parameter);
     QUERN_TRY(quern_model_parameter(model, i, &parameter));
     if (!parameter.trained) continue;
     quern_tensor *g = gradients[k], *p = parameter.tensor;

@@ -84,10 +84,11 @@ quern_status sched_check_size(const struct kern *kern, const struct pass_group *
   size_t n = 0;
   for (size_t i = 0; i < kern->fns.n; i++) n += kern->fns.at[i]->insts.n;
   const struct ir_node *node = group->anchor;
-  QUERN_CHECK(n <= SCHED_MOST_INSTS, UNSUPPORTED,
-              "kernel %s: node %u (%s, with %zu others) became %zu instructions, more than the %d that are compiled\n"
-              "  HINT: fewer nodes share a kernel where quern_keep is between them, or with QUERN_PASS=-fuse",
-              kern->name, (unsigned)node->id, ir_ops[node->op].name, group->n_nodes - 1, n, (int)SCHED_MOST_INSTS);
+  QUERN_CHECK(
+      n <= SCHED_MOST_INSTS, UNSUPPORTED,
+      "kernel %s: node %u (%s, with %zu others) became %zu instructions, more than the %d that are compiled\n"
+      "  HINT: fewer nodes share a kernel where quern_checkpoint_activation is between them, or with QUERN_PASS=-fuse",
+      kern->name, (unsigned)node->id, ir_ops[node->op].name, group->n_nodes - 1, n, (int)SCHED_MOST_INSTS);
   return QUERN_STATUS_OK;
 }
 

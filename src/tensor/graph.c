@@ -161,13 +161,13 @@ void quern_graph_free(quern_graph *graph) {
   base_free(&graph->ctx->heap, graph, sizeof *graph);
 }
 
-size_t quern_graph_inputs(const quern_graph *graph) { return graph != NULL ? graph->n_inputs : 0; }
+size_t quern_graph_input_count(const quern_graph *graph) { return graph != NULL ? graph->n_inputs : 0; }
 
 quern_tensor *quern_graph_input(const quern_graph *graph, size_t i) {
   return graph != NULL && i < graph->n_inputs ? graph->inputs[i] : NULL;
 }
 
-size_t quern_graph_outputs(const quern_graph *graph) { return graph != NULL ? graph->n_outputs : 0; }
+size_t quern_graph_output_count(const quern_graph *graph) { return graph != NULL ? graph->n_outputs : 0; }
 
 quern_tensor *quern_graph_output(const quern_graph *graph, size_t i) {
   return graph != NULL && i < graph->n_outputs ? graph->outputs[i] : NULL;
@@ -252,7 +252,7 @@ quern_status quern_graph_print(const quern_graph *graph, char **text) {
   return print_with("graph_print", graph, ir_print, text);
 }
 
-quern_status quern_graph_dot(const quern_graph *graph, char **text) {
+quern_status quern_graph_graphviz(const quern_graph *graph, char **text) {
   return print_with("graph_dot", graph, ir_print_graphviz, text);
 }
 

@@ -105,7 +105,7 @@ quern_tensor *tensor_unbroadcast(quern_tensor *dy, const quern_tensor *like);
 quern_status tensor_check_eval(const char *what, quern_context *ctx, size_t n, quern_tensor *const *outputs,
                                void *const *dst, size_t n_feeds, const quern_feed *feeds) QUERN_NODISCARD;
 
-/* A text for the user, who frees it with quern_text_free (graph.c). */
+/* A text for the user, who frees it with quern_free_text (graph.c). */
 quern_status tensor_text_copy(quern_context *ctx, const struct base_str *str, char **text) QUERN_NODISCARD;
 
 /* Every kind of composite that tensor/ defines, ended by NULL (composites.c); quern_context_new registers them. */

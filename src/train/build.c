@@ -12,7 +12,7 @@
 
 /* What is computed in 16 bits, where the configuration asks for it. */
 static quern_status lower(const struct train_spec *spec, quern_model *model, size_t n, quern_tensor **outputs) {
-  quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
+  quern_autocast_options options = QUERN_INIT(quern_autocast_options);
   options.low = spec->half;
   return spec->half != spec->dtype ? quern_autocast(model, n, outputs, outputs, &options) : QUERN_STATUS_OK;
 }
@@ -65,8 +65,8 @@ static quern_optim_kind kind_of(const char *name) {
 /* Biases and norms have no weight decay: a group each. */
 static quern_status find_groups(quern_trainer *t) {
   t->groups.n = 0;
-  for (size_t i = 0; i < quern_model_parameters(t->model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(t->model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     QUERN_TRY(quern_model_parameter(t->model, i, &p));
     quern_optim_group group = {.match = p.name, .lr = 1};
     if (p.trained && quern_tensor_rank(p.tensor) < 2 && !base_vec_push(&t->heap, &t->groups, group))
@@ -76,7 +76,7 @@ static quern_status find_groups(quern_trainer *t) {
 }
 
 static quern_scaler_options scaler_of(const quern_config *c) {
-  quern_scaler_options s = QUERN_SCALER_OPTIONS;
+  quern_scaler_options s = QUERN_INIT(quern_scaler_options);
   s.start = quern_config_real(c, "scale_init");
   s.growth = quern_config_real(c, "scale_growth");
   s.backoff = quern_config_real(c, "scale_backoff");
@@ -89,7 +89,7 @@ static quern_scaler_options scaler_of(const quern_config *c) {
 
 static quern_optim_options optim_of(const quern_trainer *t, const quern_scaler_options *scaler) {
   const quern_config *c = t->config;
-  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  quern_optim_options o = QUERN_INIT(quern_optim_options);
   bool plain = quern_config_flag(c, "decay_all");
   o.kind = kind_of(quern_config_get(c, "optimizer"));
   o.beta1 = quern_config_real(c, "beta1");
@@ -126,7 +126,7 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
   double start = base_clock();
   train_build_free(t);
   quern_context_options context = {.size = sizeof context, .allocator = t->heap.user};
-  quern_model_options model = QUERN_MODEL_OPTIONS;
+  quern_model_options model = QUERN_INIT(quern_model_options);
   model.dtype = t->spec.dtype;
   model.seed = (uint64_t)quern_config_int(c, "seed");
   QUERN_TRY(quern_context_new(&t->ctx, &context));
@@ -137,7 +137,7 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
   quern_tensor *loss;
   QUERN_TRY(train_network_loss(&graph, &loss));
   QUERN_TRY(find_groups(t));
-  t->info.parameters = quern_model_count(t->model);
+  t->info.parameters = quern_model_element_count(t->model);
   quern_model_begin(t->model, true);
   quern_scaler_options scaler = scaler_of(c);
   quern_optim_options options = optim_of(t, &scaler);
@@ -153,7 +153,7 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
 
 static quern_program_options options_of(quern_trainer *t, int64_t limit) {
   const quern_config *c = t->config;
-  quern_program_options o = QUERN_PROGRAM_OPTIONS;
+  quern_program_options o = QUERN_INIT(quern_program_options);
   o.device_handle = t->device;
   if (quern_config_get(c, "target")[0] != 0) o.target = quern_config_get(c, "target");
   o.plan_only = t->planning;
@@ -166,8 +166,8 @@ static quern_program_options options_of(quern_trainer *t, int64_t limit) {
 }
 
 static int find_input(const quern_program *program, const char *name) {
-  for (size_t i = 0; i < quern_program_inputs(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_input_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     if (quern_program_input(program, i, &slot) == QUERN_STATUS_OK && slot.name != NULL && strcmp(slot.name, name) == 0)
       return (int)i;
   }
@@ -181,8 +181,8 @@ static void strip(const quern_trainer *t, quern_program *program) {
 
 /* Every input is one that a run has values for. */
 static quern_status check_places(const quern_trainer *t, const struct train_program *p) {
-  for (size_t i = 0; i < quern_program_inputs(p->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_input_count(p->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     QUERN_TRY(quern_program_input(p->program, i, &slot));
     bool known = (int)i == p->in_lr || (int)i == p->in_made;
     for (size_t k = 0; k < t->network.n_fields; k++) known = known || (int)i == p->in[k];
@@ -206,7 +206,7 @@ static quern_status find_places(const quern_trainer *t, struct train_program *p)
 
 static quern_program_options step_options(quern_trainer *t, int64_t limit) {
   quern_program_options options = options_of(t, limit);
-  options.recompute = t->spec.lm.keep_every > 0 || (t->block && t->marked);
+  options.gradient_checkpointing = t->spec.lm.checkpoint_every > 0 || (t->block && t->marked);
   options.recompute_every = t->block && !t->marked ? QUERN_RECOMPUTE_SQRT : t->recompute_every;
   options.n_updates = quern_step_updates(t->step, &options.updates);
   return options;
@@ -249,7 +249,7 @@ quern_status train_check_program(quern_trainer *t, struct train_program *p) {
   quern_tensor *outputs[TRAIN_OUTPUTS];
   step_outputs(t, outputs);
   quern_program_options options = options_of(t, INT64_MAX / 2); /* with a limit values share memory */
-  options.optimise = 0;
+  options.optimize = QUERN_OPTIMIZE_NONE;
   QUERN_TRY(quern_program_compile(&p->program, t->ctx, TRAIN_FINITE, outputs, &options));
   return find_places(t, p);
 }
@@ -308,7 +308,7 @@ quern_status train_run(struct train_program *p, void *const *fields, bool read) 
 }
 
 double train_output(const struct train_program *p, size_t i) {
-  quern_slot slot;
+  quern_slot slot = QUERN_INIT(quern_slot);
   if (quern_program_output(p->program, i, &slot) != QUERN_STATUS_OK) return 0;
   return base_dtype_is(slot.dtype, BASE_FLOAT) ? base_load_float(slot.dtype, p->out[i], 0)
                                                : (double)base_load_int(slot.dtype, p->out[i], 0);

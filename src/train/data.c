@@ -177,7 +177,7 @@ static quern_status push_tokens(struct train_data *data, quern_tokens *tokens) {
 
 /* Ids in memory become tokens; the memory is the data's. */
 static quern_status keep_ids(struct train_data *data, struct sink *sink, quern_dtype dtype) {
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   quern_tokens *tokens;
   struct train_ids ids = {sink->bytes.at, sink->bytes.cap};
   if (!base_vec_push(data->heap, &data->ids, ids)) return QUERN_STATUS_MEMORY;
@@ -199,7 +199,7 @@ static quern_status encode_texts(struct train_data *data, const char *key, const
   quern_dtype dtype = quern_tokenizer_vocab(data->tokenizer) <= 65536 ? QUERN_DTYPE_U16 : QUERN_DTYPE_U32;
   struct sink sink = {.heap = data->heap, .width = dtype == QUERN_DTYPE_U16 ? 2 : 4};
   io_digest_init(&sink.digest);
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   options.dtype = dtype;
   options.vocab = quern_tokenizer_vocab(data->tokenizer);
   options.allocator = data->heap->user;
@@ -234,7 +234,7 @@ static quern_status encode_texts(struct train_data *data, const char *key, const
 
 /* A token file: with a header, or without one, when its first word is not that of one; then ids have 2 bytes. */
 static quern_status open_tokens(struct train_data *data, const char *path, struct train_spec *spec) {
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   options.allocator = data->heap->user;
   struct io_map map; /* a pipe is refused, and not waited for */
   QUERN_TRY(io_map_open(&map, data->heap, path));
@@ -272,7 +272,7 @@ static quern_status open_texts(struct train_data *data, const char *key, const q
   QUERN_CHECK(
       most > spec->length, INVALID, "%s = '%.200s': %lld tokens in a row; a sample needs %lld HINT: length=%lld", key,
       quern_config_get(config, key), (long long)most, (long long)spec->length + 1, (long long)BASE_MAX(most / 4, 1));
-  quern_token_window window = QUERN_TOKEN_WINDOW;
+  quern_token_window window = QUERN_INIT(quern_token_window);
   window.length = spec->length;
   window.stride = quern_config_int(config, "stride");
   window.vocab = (uint64_t)spec->lm.vocabulary;
@@ -292,7 +292,7 @@ static quern_status scan_labels(struct train_data *data, const quern_source *sou
   if (x == NULL) return QUERN_STATUS_MEMORY;
   quern_status status = QUERN_STATUS_OK;
   uint64_t label[2] = {0};
-  for (int64_t i = 0; i < quern_source_samples(source) && status == QUERN_STATUS_OK; i++) {
+  for (int64_t i = 0; i < quern_source_sample_count(source) && status == QUERN_STATUS_OK; i++) {
     status = quern_source_get(source, i, (void *[]){x, label});
     int64_t value = (int64_t)base_load_int(fields[1].dtype, label, 0);
     if (status == QUERN_STATUS_OK && (value < 0 || value >= 1 << 24))
@@ -315,7 +315,7 @@ static quern_status open_arrays(struct train_data *data, const char *key, struct
               "%s: %s: labels of rank %d and dtype %s; must be (N,) of integers", key, paths[1], fields[1].rank + 1,
               quern_dtype_name(fields[1].dtype));
   QUERN_TRY(scan_labels(data, *source, paths[1], &largest));
-  data->digest = base_hash_u64(data->digest, (uint64_t)quern_source_samples(*source));
+  data->digest = base_hash_u64(data->digest, (uint64_t)quern_source_sample_count(*source));
   if (first && spec->classes == 0) spec->classes = BASE_MAX(largest + 1, 2);
   QUERN_CHECK(largest < spec->classes, INVALID, "%s: %s: a label is %lld; the model has %lld classes", key, paths[1],
               (long long)largest, (long long)spec->classes);
@@ -342,7 +342,7 @@ static quern_status open_split(struct train_data *data, struct train_split *spli
 
 /* Every so many samples one is held out; where samples overlap, the last ones are, and none that overlaps them is trained on. */
 static quern_status divide(struct train_data *data, const quern_config *config, int64_t length) {
-  int64_t n = quern_source_samples(data->all), stride = quern_config_int(config, "stride");
+  int64_t n = quern_source_sample_count(data->all), stride = quern_config_int(config, "stride");
   double share = quern_config_real(config, "eval_part");
   bool apart = data->all_eval == NULL && share > 0 && n > 1, overlap = length > 0 && stride > 0 && stride < length;
   int64_t every = apart ? BASE_MIN(BASE_MAX((int64_t)round(1 / share), 2), n) : 0, held = apart ? n / every : 0;
@@ -356,7 +356,7 @@ static quern_status divide(struct train_data *data, const quern_config *config, 
   QUERN_TRY(open_split(data, &data->splits[0], left, &data->train));
   if (data->all_eval != NULL) {
     data->splits[1] = (struct train_split){data->all_eval, 0, 0, true};
-    held = quern_source_samples(data->all_eval);
+    held = quern_source_sample_count(data->all_eval);
   }
   return held > 0 ? open_split(data, &data->splits[1], held, &data->eval) : QUERN_STATUS_OK;
 }

@@ -153,7 +153,7 @@ quern_status train_config_write(const quern_config *config, const char *out) {
   QUERN_TRY(quern_config_print(config, true, &text));
   const struct io_piece pieces[] = {{mark, sizeof mark - 1}, {text, strlen(text)}};
   quern_status status = io_file_write("train", path, BASE_COUNT(pieces), pieces);
-  quern_config_text_free(config, text);
+  quern_free_text(text);
   return status;
 }
 

@@ -69,15 +69,15 @@ static quern_tensor *logits_of(quern_generator *g, quern_model *model, const str
 static quern_status compile(quern_generator *g, quern_model *model, struct piece *p) {
   quern_context *ctx = quern_model_context(model);
   quern_tensor *y = logits_of(g, model, p);
-  quern_autocast_options low = QUERN_AUTOCAST_OPTIONS;
+  quern_autocast_options low = QUERN_INIT(quern_autocast_options);
   low.low = g->low;
   QUERN_TRY(quern_context_check(ctx));
   if (g->low != QUERN_DTYPE_F32) QUERN_TRY(quern_autocast(model, 1, &y, &y, &low));
-  size_t n = quern_model_changes(model);
+  size_t n = quern_model_change_count(model);
   quern_update *updates = base_alloc(&g->heap, (n + 1) * sizeof *updates);
   if (updates == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < n; i++) updates[i] = quern_model_change(model, i);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = g->device[0] != 0 ? g->device : NULL;
   options.threads = g->threads;
   options.inference = true;
@@ -90,8 +90,8 @@ static quern_status compile(quern_generator *g, quern_model *model, struct piece
 
 static quern_status find_inputs(struct piece *p) {
   for (int k = 0; k < MOST_INPUTS; k++) p->input[k] = -1;
-  for (size_t i = 0; i < quern_program_inputs(p->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_input_count(p->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     QUERN_TRY(quern_program_input(p->program, i, &slot));
     for (int k = 0; k < MOST_INPUTS; k++)
       if (strcmp(slot.name, inputs[k].name) == 0) p->input[k] = (int)i;
@@ -104,8 +104,8 @@ static quern_status build(quern_generator *g, struct piece *p, const struct trai
   quern_context *ctx = NULL;
   quern_model *model = NULL;
   quern_context_options of_ctx = {.size = sizeof of_ctx, .allocator = g->heap.user};
-  quern_model_options of_model = QUERN_MODEL_OPTIONS;
-  of_model.train = false;
+  quern_model_options of_model = QUERN_INIT(quern_model_options);
+  of_model.inference = true;
   quern_status status = quern_context_new(&ctx, &of_ctx);
   if (status == QUERN_STATUS_OK) status = quern_model_new(&model, ctx, &of_model);
   if (status == QUERN_STATUS_OK) status = compile(g, model, p);
@@ -199,7 +199,7 @@ static quern_status open_generator(quern_generator *g, struct train_weights *wei
 
 quern_status train_generator_new(quern_generator **generator, struct train_weights *weights, struct base_heap *heap,
                                  const quern_lm_options *model, const quern_generate_options *options) {
-  static const quern_generate_options defaults = QUERN_GENERATE_OPTIONS;
+  static const quern_generate_options defaults = QUERN_INIT(quern_generate_options);
   quern_generator *g = base_alloc_zero(heap, sizeof *g);
   if (g == NULL) return QUERN_STATUS_MEMORY;
   base_heap_init(&g->heap, &heap->user);
@@ -245,7 +245,7 @@ void quern_generator_free(quern_generator *g) {
 }
 
 int64_t quern_generator_most(const quern_generator *g) { return g != NULL ? g->most : 0; }
-int64_t quern_generator_vocabulary(const quern_generator *g) { return g != NULL ? g->model.vocabulary : 0; }
+int64_t quern_generator_vocab(const quern_generator *g) { return g != NULL ? g->model.vocabulary : 0; }
 
 /* ---- use ---------------------------------------------------------------------------------------------------------- */
 

@@ -10,8 +10,8 @@
 
 /* The keys that the checkpoint was written with. */
 static quern_status read_config(quern_config *config, const quern_checkpoint *checkpoint) {
-  quern_checkpoint_info info;
-  QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
+  QUERN_TRY(quern_checkpoint_get_info(checkpoint, &info));
   for (size_t i = 0; i < info.n_config; i++)
     QUERN_TRY(quern_config_set(config, info.config[i].key, info.config[i].value));
   return QUERN_STATUS_OK;
@@ -44,7 +44,7 @@ static quern_status read_tokenizer(quern_tokenizer **tokenizer, const quern_conf
 
 static quern_status open_run(quern_generator **generator, struct train_weights *weights, struct base_heap *heap,
                              quern_config *config, const quern_generate_options *options, quern_tokenizer **tokenizer) {
-  quern_lm_options model;
+  quern_lm_options model = QUERN_INIT(quern_lm_options);
   QUERN_TRY(read_config(config, weights->checkpoint));
   QUERN_TRY(read_model(&model, config, weights));
   QUERN_TRY(train_generator_new(generator, weights, heap, &model, options));

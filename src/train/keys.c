@@ -95,7 +95,7 @@ quern_status quern_train_config_of(quern_config *config, const char *dir) {
   QUERN_CHECK(config != NULL, INVALID, "train_config_of: the configuration is null");
   QUERN_CHECK(dir != NULL, INVALID, "train_config_of: the folder is null");
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   QUERN_TRY(quern_checkpoint_find(&checkpoint, dir, io_config_allocator(config)));
   if (checkpoint == NULL && train_has_config(dir))
     return base_error(QUERN_STATUS_IO,
@@ -103,7 +103,7 @@ quern_status quern_train_config_of(quern_config *config, const char *dir) {
                       "out=%s begins it anew",
                       dir, dir, dir);
   QUERN_CHECK(checkpoint != NULL, IO, "%s: there is no checkpoint in it", dir);
-  quern_status status = quern_checkpoint_get(checkpoint, &info);
+  quern_status status = quern_checkpoint_get_info(checkpoint, &info);
   if (status == QUERN_STATUS_OK && quern_checkpoint_config(checkpoint, "model") == NULL)
     status = base_error(QUERN_STATUS_INVALID, "%s: is no checkpoint of a training run", info.path);
   for (size_t i = 0; status == QUERN_STATUS_OK && i < info.n_config; i++)

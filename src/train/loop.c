@@ -24,7 +24,7 @@ static bool is_due(const struct loop *l, const char *key) {
 }
 
 static quern_status evaluate(struct loop *l) {
-  quern_eval_record record;
+  quern_eval_record record = QUERN_INIT(quern_eval_record);
   if (l->t->data.eval == NULL || l->evaluated == l->t->info.step) return QUERN_STATUS_OK;
   QUERN_TRY(quern_trainer_eval(l->t, &record));
   l->evaluated = l->t->info.step;
@@ -70,7 +70,7 @@ static bool is_read(const struct loop *l) {
 }
 
 static quern_status one_step(struct loop *l) {
-  quern_train_record record;
+  quern_train_record record = QUERN_INIT(quern_train_record);
   QUERN_TRY(profile(l));
   QUERN_TRY(train_step(l->t, &record, is_read(l)));
   if (record.known) QUERN_TRY(train_metrics_step(&l->metrics, &record));

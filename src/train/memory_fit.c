@@ -83,13 +83,13 @@ static int64_t other_bytes(const quern_trainer *t) {
 /* What another program needs for itself, since the step's memory is too small for it. */
 static int64_t own_bytes(const quern_program *program, const quern_program *step) {
   if (program == NULL) return 0;
-  const quern_memory *its = &program->memory, *m = &step->memory;
+  const quern_memory_plan *its = &program->memory, *m = &step->memory;
   return (its->arena > m->arena ? its->arena : 0) + (its->scratch > m->scratch ? its->scratch : 0);
 }
 
 /* What instances of the step will take; on a device its constants, too, which are not in the process. */
 static int64_t instance_bytes(const quern_trainer *t, const quern_program *program) {
-  const quern_memory *m = &program->memory;
+  const quern_memory_plan *m = &program->memory;
   return t->remote ? m->total : m->state + m->arena + m->scratch + m->staging;
 }
 
@@ -248,11 +248,11 @@ static quern_status choose_micro_batches(quern_trainer *t, int64_t given, int64_
 /* Transformers keep what leaves layers; other networks what they mark, or their kernels are cut into segments. */
 static quern_status choose_checkpoint(quern_trainer *t) {
   const char *word = t->info.checkpoint;
-  if (t->spec.family == TRAIN_LM) return quern_lm_checkpoint(&t->spec.lm, word);
+  if (t->spec.family == TRAIN_LM) return quern_lm_set_checkpointing(&t->spec.lm, word);
   quern_lm_options counted = {.size = sizeof counted, .layers = 1}; /* every:N has the same form */
-  QUERN_TRY(quern_lm_checkpoint(&counted, word));
+  QUERN_TRY(quern_lm_set_checkpointing(&counted, word));
   t->block = strcmp(word, "block") == 0;
-  t->recompute_every = strcmp(word, "sqrt") == 0 ? QUERN_RECOMPUTE_SQRT : t->block ? 0 : counted.keep_every;
+  t->recompute_every = strcmp(word, "sqrt") == 0 ? QUERN_RECOMPUTE_SQRT : t->block ? 0 : counted.checkpoint_every;
   return QUERN_STATUS_OK;
 }
 

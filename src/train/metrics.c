@@ -169,7 +169,7 @@ quern_status train_metrics_eval(struct train_metrics *m, const quern_eval_record
 /* ---- run.json ------------------------------------------------------------------------------------------- */
 
 static void add_info(struct base_str *str, const quern_train_info *info) {
-  const quern_memory *m = &info->memory;
+  const quern_memory_plan *m = &info->memory;
   add_key(str, "info");
   base_str_add(str, "{");
   add_text(str, "model", info->model);
@@ -287,7 +287,7 @@ quern_status train_metrics_kernels(struct train_metrics *m) {
   QUERN_TRY(engine_profile_rows(t->main.program, t->main.instance, &text));
   base_str_fini(&m->kernels);
   base_str_add(&m->kernels, text);
-  quern_program_text_free(t->main.program, text);
+  quern_free_text(text);
   return base_str_status(&m->kernels);
 }
 

@@ -10,14 +10,14 @@
 #include "train/train.h"
 
 static quern_status tell(quern_trainer *t) {
-  quern_program_counts counts;
-  QUERN_TRY(quern_program_count(t->main.program, &counts));
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
+  QUERN_TRY(quern_program_get_stats(t->main.program, &counts));
   if (t->callbacks.begin != NULL) t->callbacks.begin(t->callbacks.user, &t->info);
   train_note(t, "kernels  %zu in %zu steps of the program, %zu of them computing something again", counts.kernels,
              counts.steps, counts.recomputed);
   if (t->eval.program != NULL) {
     char text[TRAIN_TEXT];
-    QUERN_TRY(quern_program_count(t->eval.program, &counts));
+    QUERN_TRY(quern_program_get_stats(t->eval.program, &counts));
     train_note(t, "eval     %s of step memory; %zu kernels in %zu steps of its program",
                train_text_bytes(text, (double)t->eval.program->memory.arena), counts.kernels, counts.steps);
   }

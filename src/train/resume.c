@@ -82,8 +82,8 @@ static quern_status read_state(void *user, size_t i, void *dst) {
 static quern_status list_tensors(const struct saving *saving, size_t *n) {
   const quern_trainer *t = saving->t;
   *n = 0;
-  for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(t->main.program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     QUERN_TRY(quern_program_state(t->main.program, i, &slot));
     if (!is_saved(t, slot.name)) continue;
     const void *data = quern_instance_state(t->main.instance, i);
@@ -98,11 +98,11 @@ static quern_status list_tensors(const struct saving *saving, size_t *n) {
 
 static quern_status save(quern_trainer *t, const char *state) {
   char name[IO_CHECKPOINT_NAME_MOST];
-  size_t most = quern_program_states(t->main.program);
+  size_t most = quern_program_state_count(t->main.program);
   size_t bytes = (most + 1) * sizeof(quern_safetensor), config_bytes = train_n_keys * sizeof(quern_string_pair);
   struct saving saving = {t, base_alloc(&t->heap, (most + 1) * sizeof(size_t)), base_alloc(&t->heap, bytes)};
   quern_string_pair *config = base_alloc(&t->heap, config_bytes);
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   bool room = saving.tensors != NULL && config != NULL && saving.states != NULL;
   quern_status status = room ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
   if (status == QUERN_STATUS_OK) status = list_tensors(&saving, &contents.n_tensors);
@@ -181,9 +181,9 @@ static quern_status parse_state(const quern_checkpoint_info *info, json_t **stat
 }
 
 quern_status train_compare(quern_trainer *t, const quern_checkpoint *checkpoint, int64_t *parts) {
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   json_t *state;
-  QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
+  QUERN_TRY(quern_checkpoint_get_info(checkpoint, &info));
   for (size_t i = 0; i < train_n_keys; i++) {
     const char *key = train_keys[i].name, *ours = quern_config_get(t->config, key);
     const char *its = quern_checkpoint_config(checkpoint, key);
@@ -228,8 +228,8 @@ void train_release(const quern_checkpoint *checkpoint) {
 }
 
 static quern_status load_states(quern_trainer *t, const quern_checkpoint *checkpoint) {
-  for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(t->main.program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     quern_safetensor tensor;
     QUERN_TRY(quern_program_state(t->main.program, i, &slot));
     if (!is_saved(t, slot.name)) continue;
@@ -245,9 +245,9 @@ static quern_status load_states(quern_trainer *t, const quern_checkpoint *checkp
 
 /* Every tensor of the checkpoint is a state of this network. */
 static quern_status check_names(const quern_trainer *t, const quern_checkpoint *checkpoint) {
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   const quern_safetensors *file = quern_checkpoint_tensors(checkpoint);
-  QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
+  QUERN_TRY(quern_checkpoint_get_info(checkpoint, &info));
   for (size_t i = 0; i < quern_safetensors_count(file); i++) {
     quern_safetensor tensor;
     QUERN_TRY(quern_safetensors_get(file, i, &tensor));
@@ -297,11 +297,11 @@ static void report_target(const quern_trainer *t, const json_t *state) {
 }
 
 quern_status train_restore(quern_trainer *t, const quern_checkpoint *checkpoint) {
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   json_t *state;
   QUERN_TRY(check_names(t, checkpoint));
   QUERN_TRY(load_states(t, checkpoint));
-  QUERN_TRY(quern_checkpoint_get(checkpoint, &info));
+  QUERN_TRY(quern_checkpoint_get_info(checkpoint, &info));
   QUERN_TRY(parse_state(&info, &state));
   report_target(t, state);
   quern_status status = restore_state(t, &info, state);

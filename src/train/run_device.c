@@ -106,8 +106,8 @@ quern_status train_state_close(struct base_heap *heap, quern_instance *instance,
 quern_status train_state_scalar(const quern_trainer *t, const char *name, double *value) {
   enum { MOST = 8 };
   _Alignas(8) unsigned char bytes[MOST];
-  for (size_t i = 0; i < quern_program_states(t->main.program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(t->main.program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     QUERN_TRY(quern_program_state(t->main.program, i, &slot));
     if (strcmp(slot.name, name) != 0 || slot.bytes > MOST) continue;
     QUERN_TRY(quern_instance_get_state(t->main.instance, i, bytes));

@@ -200,7 +200,8 @@ struct quern_trainer {
   double least_scale;                    /* of the scaler; 0: there is none */
   bool planning;                         /* programs that are made now are planned only */
   int64_t compiler_room, compiler_least; /* quern_program_options.compiler_limit, and where its least is stored */
-  bool block, marked; /* checkpoint=block of a network that has no layers by number; the loss has quern_keep in it */
+  bool block,
+      marked; /* checkpoint=block of a network that has no layers by number; the loss has quern_checkpoint_activation in it */
   int64_t recompute_every; /* quern_program_options */
   struct train_program main, eval;
   int64_t eval_batch;           /* samples of a run of eval */

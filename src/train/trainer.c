@@ -27,7 +27,7 @@ static quern_status copy_config(quern_trainer *t, const quern_config *config) {
   QUERN_TRY(quern_train_config(&t->config, &t->heap.user));
   QUERN_TRY(quern_config_print(config, true, &text));
   quern_status status = quern_config_text(t->config, "the configuration", text, strlen(text));
-  quern_config_text_free(config, text);
+  quern_free_text(text);
   return status;
 }
 
@@ -48,7 +48,7 @@ static quern_status settle(quern_trainer *t) {
 
 static quern_status open_loader(quern_trainer *t) {
   const quern_config *c = t->config;
-  quern_loader_options options = QUERN_LOADER_OPTIONS;
+  quern_loader_options options = QUERN_INIT(quern_loader_options);
   options.batch = t->info.batch;
   options.order = QUERN_ORDER_SHUFFLED;
   options.seed = (uint64_t)quern_config_int(c, "seed");
@@ -97,8 +97,8 @@ static quern_status fill_info(quern_trainer *t) {
   quern_train_info *info = &t->info;
   info->batch = quern_config_int(c, "batch");
   info->length = t->spec.length;
-  info->train_samples = quern_source_samples(t->data.train);
-  info->eval_samples = t->data.eval != NULL ? quern_source_samples(t->data.eval) : 0;
+  info->train_samples = quern_source_sample_count(t->data.train);
+  info->eval_samples = t->data.eval != NULL ? quern_source_sample_count(t->data.eval) : 0;
   info->limit = quern_config_int(c, "memory");
   info->reading += t->data.seconds;
   info->out = quern_config_get(c, "out");
@@ -107,7 +107,7 @@ static quern_status fill_info(quern_trainer *t) {
   info->precision = quern_config_get(c, "precision");
   info->checkpoint = quern_config_get(c, "checkpoint");
   QUERN_TRY(open_loader(t));
-  int64_t epochs = quern_config_int(c, "epochs"), batches = quern_loader_batches(t->loader);
+  int64_t epochs = quern_config_int(c, "epochs"), batches = quern_loader_batch_count(t->loader);
   QUERN_CHECK(epochs <= TRAIN_STEPS_MOST / batches, INVALID, "epochs = %lld: of %lld batches are more than %lld steps",
               (long long)epochs, (long long)batches, (long long)TRAIN_STEPS_MOST);
   info->steps = epochs > 0 ? epochs * batches : quern_config_int(c, "steps");
@@ -285,7 +285,7 @@ static quern_status fill_record(quern_trainer *t, quern_train_record *r) {
 /* A step was not finite, and none was made since: states are what they were before it. Of the steps that were asked for since the
 ** loader stood at `from` it is found, and what went wrong in it. batch: that of the last; NULL: it is gone. */
 static quern_status find_fault(quern_trainer *t, int64_t asked, quern_cursor from, const quern_batch *batch) {
-  quern_batch again = {0};
+  quern_batch again = QUERN_INIT(quern_batch);
   double made = (double)t->info.step;
   t->broken = true;
   if (t->main.in_made >= 0) QUERN_TRY(train_state_scalar(t, "step", &made));
@@ -318,7 +318,7 @@ static quern_status check_step(quern_trainer *t, quern_train_record *record, dou
 }
 
 quern_status train_step(quern_trainer *t, quern_train_record *record, bool read) {
-  quern_batch batch;
+  quern_batch batch = QUERN_INIT(quern_batch);
   double scale = 0;
   *record = (quern_train_record){.step = t->info.step, .steps = t->info.steps, .scale = 1, .success_rate = 1};
   QUERN_CHECK(!t->broken, STATE, "trainer_step: the last step was not finite: there is nothing to go on from");
@@ -385,7 +385,7 @@ static void fill_results(quern_trainer *t, const double *sums, quern_eval_record
 static quern_status eval_batches(quern_trainer *t, quern_loader *loader, quern_eval_record *r) {
   int64_t most = quern_config_int(t->config, "eval_batches") * t->info.accum;
   double loss = 0, weights = 0, sums[TRAIN_REPORTS] = {0};
-  quern_batch batch;
+  quern_batch batch = QUERN_INIT(quern_batch);
   for (int64_t i = 0; most == 0 || i < most; i++) {
     QUERN_TRY(quern_loader_next(loader, &batch));
     if (batch.fields == NULL) break;
@@ -421,7 +421,7 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
   QUERN_TRY(train_eval_program(t, false));
   if (t->eval.instance == NULL)
     QUERN_TRY(quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance));
-  quern_loader_options options = QUERN_LOADER_OPTIONS;
+  quern_loader_options options = QUERN_INIT(quern_loader_options);
   options.batch = t->eval_batch;
   options.order = QUERN_ORDER_SHUFFLED; /* always the same: not only the first ones of a long text */
   options.last = t->data.labels >= 0 ? QUERN_LAST_PAD : QUERN_LAST_DROP;

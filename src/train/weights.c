@@ -157,9 +157,9 @@ static quern_status refuse_others(const struct train_weights *w, const quern_mod
 
 quern_status train_weights_load(const struct train_weights *w, const quern_model *model, const quern_program *program,
                                 quern_instance *instance) {
-  size_t n = quern_program_states(program);
+  size_t n = quern_program_state_count(program);
   for (size_t i = 0; i < n; i++) {
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     QUERN_TRY(quern_program_state(program, i, &slot));
     const quern_parameter *p = quern_model_find(model, slot.name);
     if (p == NULL || !p->saved) continue;

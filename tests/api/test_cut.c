@@ -155,7 +155,7 @@ static void cut_graph(void **state) {
   }
   assert_true(refused > size * 9 / 10);
   assert_int_equal(parse(text, size), QUERN_STATUS_OK);
-  quern_text_free(ctx, text);
+  quern_free_text(text);
 }
 
 static void changed_graph(void **state) {
@@ -170,7 +170,7 @@ static void changed_graph(void **state) {
       free(changed);
     }
   }
-  quern_text_free(ctx, text);
+  quern_free_text(text);
 }
 
 int main(void) {

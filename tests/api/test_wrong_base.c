@@ -65,18 +65,18 @@ static bool free_with_error(void) {
 
 static bool wrong_call_holds_nothing(void) {
   quern_tensor *x = T(F32, 2, 3);
-  size_t live = quern_context_memory(ctx).live_bytes;
+  size_t live = context_stats(ctx).live_bytes;
   quern_tensor *y = quern_reshape(x, QUERN_LIST(5));
   return quern_tensor_is_poison(y) && quern_context_check(ctx) == QUERN_STATUS_SHAPE &&
-         quern_context_memory(ctx).live_bytes == live && live == memory_live - quern_context_memory(other).live_bytes;
+         context_stats(ctx).live_bytes == live && live == memory_live - context_stats(other).live_bytes;
 }
 
 static bool wrong_call_adds_none(void) {
   quern_tensor *x = T(F32, 2, 3);
-  size_t nodes = quern_context_nodes(ctx);
+  size_t nodes = quern_context_node_count(ctx);
   quern_tensor *y = quern_reshape(x, QUERN_LIST(5));
   return quern_tensor_is_poison(y) && quern_context_check(ctx) == QUERN_STATUS_SHAPE &&
-         quern_context_nodes(ctx) == nodes;
+         quern_context_node_count(ctx) == nodes;
 }
 
 /* An error of this context would have that message. */

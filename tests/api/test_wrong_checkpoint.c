@@ -11,7 +11,7 @@ static quern_safetensors *file;
 static quern_safetensor found;
 static quern_string_pair pair;
 static quern_checkpoint *checkpoint;
-static quern_checkpoint_info info;
+static quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
 static const char *path;
 static uint64_t bytes;
 static const quern_allocator half = {.alloc = memory_alloc};
@@ -75,7 +75,7 @@ static quern_status save_with(quern_checkpoint_contents contents) {
   save_with((quern_checkpoint_contents){.size = sizeof(quern_checkpoint_contents), __VA_ARGS__})
 
 static quern_checkpoint *make_checkpoint(void) {
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   const quern_safetensor tensor = {.name = "w", .dtype = QUERN_DTYPE_F32, QUERN_LIST(2), .data = space};
   const quern_string_pair config = {"model", "mlp"};
   contents.n_tensors = 1;

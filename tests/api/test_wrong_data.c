@@ -27,7 +27,7 @@ static quern_status drop(void *self, size_t n, const uint32_t *ids) {
 
 static quern_status train(size_t size, size_t vocab, size_t n, const quern_text *texts, size_t n_special,
                           const char *const *special) {
-  quern_tokenizer_training training = QUERN_TOKENIZER_TRAINING;
+  quern_tokenizer_training training = QUERN_INIT(quern_tokenizer_training);
   training.size = size;
   training.vocab = vocab;
   training.n_special = n_special;
@@ -40,7 +40,7 @@ static quern_status train(size_t size, size_t vocab, size_t n, const quern_text 
 static const uint16_t some_ids[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 
 static quern_tokens_options tokens_options(size_t size, quern_dtype dtype) {
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   options.size = size;
   options.raw = true;
   options.dtype = dtype;
@@ -104,7 +104,7 @@ static quern_source *with_source(void) {
 #define SOURCE(call) (with_source(), during_status = (call), quern_source_free(source), during_status)
 
 static quern_status window(size_t size, int64_t length, int64_t stride, quern_dtype dtype) {
-  quern_token_window options = QUERN_TOKEN_WINDOW;
+  quern_token_window options = QUERN_INIT(quern_token_window);
   options.size = size;
   options.length = length;
   options.stride = stride;
@@ -126,10 +126,10 @@ static quern_status loader(void) {
   quern_source_free(source);
   return status;
 }
-#define LOADER(field, value) (options = (quern_loader_options)QUERN_LOADER_OPTIONS, options.field = (value), loader())
+#define LOADER(field, value) (options = QUERN_INIT(quern_loader_options), options.field = (value), loader())
 
 static quern_status seek(int64_t position) {
-  quern_loader_options plain = QUERN_LOADER_OPTIONS;
+  quern_loader_options plain = QUERN_INIT(quern_loader_options);
   quern_loader *made;
   with_source();
   assert_int_equal(quern_loader_new(&made, source, &plain), QUERN_STATUS_OK);
@@ -140,7 +140,7 @@ static quern_status seek(int64_t position) {
 }
 
 static quern_status next_without_place(void) {
-  quern_loader_options plain = QUERN_LOADER_OPTIONS;
+  quern_loader_options plain = QUERN_INIT(quern_loader_options);
   quern_loader *made;
   with_source();
   assert_int_equal(quern_loader_new(&made, source, &plain), QUERN_STATUS_OK);

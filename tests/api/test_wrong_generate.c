@@ -6,7 +6,7 @@
 
 static const quern_lm_options tiny = {
     .size = sizeof tiny, .vocabulary = 5, .positions = 4, .layers = 1, .width = 8, .heads = 2};
-static const quern_sampling plain = QUERN_SAMPLING;
+static const quern_sampling plain = QUERN_INIT(quern_sampling);
 static quern_generate_options unsized = {.size = 1};
 static const uint32_t five = 5, zeros[5];
 static quern_generator *generator;
@@ -15,7 +15,7 @@ static uint32_t id;
 
 static quern_generator *opened(void) {
   struct weights w;
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
   options.device = "interp";
   options.allocator = memory_allocator;
   weights_make(&w, &tiny);

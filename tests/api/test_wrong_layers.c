@@ -2,7 +2,7 @@
 #include "api/wrong.h"
 
 static quern_model *model;
-static quern_parameter parameter;
+static quern_parameter parameter = QUERN_INIT(quern_parameter);
 static quern_rnn_state state;
 
 /* A scope of a model that lasts until the call of the row is done; it leaves the place of the row as it is. */

@@ -2,7 +2,7 @@
 #include "api/wrong.h"
 
 static quern_model *model;
-static quern_lm_options options;
+static quern_lm_options options = QUERN_INIT(quern_lm_options);
 static const quern_lm_options tiny = {
     .size = sizeof tiny, .vocabulary = 5, .positions = 4, .layers = 1, .width = 8, .heads = 2};
 

@@ -8,7 +8,7 @@ static quern_instance *instance;
 
 /* A program of the interpreter with an instance, for the time of a call. */
 static void begin(void) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *y = quern_neg(quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(2)));
   options.device = "interp";
   options.threads = 1;
@@ -105,7 +105,7 @@ static bool text_left_is_null(void) {
 
 static bool frees_nothing(void) {
   begin();
-  quern_program_text_free(program, NULL);
+  quern_free_text(NULL);
   end();
   return true;
 }

@@ -3,8 +3,8 @@
 
 static quern_config *config;
 static quern_trainer *trainer;
-static quern_train_record record;
-static quern_eval_record eval;
+static quern_train_record record = QUERN_INIT(quern_train_record);
+static quern_eval_record eval = QUERN_INIT(quern_eval_record);
 static quern_train_end end_left;
 static quern_status during;
 static bool held;

@@ -121,7 +121,7 @@ static const struct value *value;
 
 static enum base_env variable_of(const char *name) {
   for (size_t i = 0; i < quern_env_count(); i++) {
-    quern_env_entry entry;
+    quern_env_entry entry = QUERN_INIT(quern_env_entry);
     CHILD_CHECK(quern_env_get(i, &entry) == QUERN_STATUS_OK);
     if (strcmp(entry.name, name) == 0) return (enum base_env)i;
   }
@@ -139,7 +139,7 @@ static void one_value(void) {
     if (!value->good) CHILD_CHECK(strstr(quern_last_error(), value->value));
   }
   enum base_env variable = variable_of(value->name);
-  quern_env_entry entry;
+  quern_env_entry entry = QUERN_INIT(quern_env_entry);
   CHILD_CHECK(quern_env_get(variable, &entry) == QUERN_STATUS_OK);
   CHILD_CHECK(strcmp(base_env_get(variable), value->good ? value->value : entry.fallback) == 0);
   CHILD_CHECK((uint64_t)base_env_int(variable) == value->number);
@@ -271,7 +271,7 @@ static void list(void) {
   clear();
   setenv("QUERN_DEBUG", "3", 1);
   CHILD_CHECK(quern_env_count() == BASE_ENV_COUNT);
-  quern_env_entry entry = {0};
+  quern_env_entry entry = QUERN_INIT(quern_env_entry);
   for (size_t i = 0; i < quern_env_count(); i++) {
     CHILD_CHECK(quern_env_get(i, &entry) == QUERN_STATUS_OK);
     CHILD_CHECK(strncmp(entry.name, "QUERN_", 6) == 0 && entry.name[6]);

@@ -116,9 +116,9 @@ static void *grab(size_t bytes) {
 }
 
 static quern_status memory_open(struct memory *m, const quern_program *program) {
-  quern_slot slot;
-  m->n_inputs = quern_program_inputs(program);
-  m->n_outputs = quern_program_outputs(program);
+  quern_slot slot = QUERN_INIT(quern_slot);
+  m->n_inputs = quern_program_input_count(program);
+  m->n_outputs = quern_program_output_count(program);
   m->inputs = grab(m->n_inputs * sizeof *m->inputs);
   m->outputs = grab(m->n_outputs * sizeof *m->outputs);
   for (size_t i = 0; i < m->n_inputs; i++) {
@@ -144,8 +144,8 @@ static void memory_close(struct memory *m) {
 static quern_status states(quern_instance *instance, struct result *result) {
   const quern_program *program = instance->program;
   quern_status status = QUERN_STATUS_OK;
-  for (size_t i = 0; i < quern_program_states(program) && status == QUERN_STATUS_OK; i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program) && status == QUERN_STATUS_OK; i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     QUERN_TRY(quern_program_state(program, i, &slot));
     void *data = grab(slot.bytes);
     if (result != NULL) {
@@ -172,7 +172,7 @@ static quern_status look_at(const quern_slot *slot, const float *x) {
 }
 
 static quern_status run_once(quern_instance *instance, struct memory *m, struct result *result) {
-  quern_slot slot;
+  quern_slot slot = QUERN_INIT(quern_slot);
   result->n = 0;
   QUERN_TRY(states(instance, NULL));
   QUERN_TRY(quern_instance_run(instance, (const void *const *)m->inputs, m->outputs));
@@ -210,8 +210,8 @@ static quern_status run_way(quern_instance *instance, const struct way *way, str
 static quern_status tighten(quern_program **program, const struct graph *g, quern_program_options *options, char *note,
                             size_t bytes) {
   static const int percent[] = {60, 70, 80, 90, 95, 99};
-  quern_memory memory;
-  QUERN_TRY(quern_program_memory(*program, &memory));
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
+  QUERN_TRY(quern_program_get_memory(*program, &memory));
   snprintf(note, bytes, " (it cannot do with less memory)");
   for (size_t i = 0; i < BASE_COUNT(percent) && memory.arena > 0; i++) {
     quern_program *less;
@@ -227,7 +227,7 @@ static quern_status tighten(quern_program **program, const struct graph *g, quer
 
 static quern_status try_way(const struct graph *g, const struct way *way, struct result *first, char *note,
                             size_t bytes) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_program *program;
   quern_instance *instance = NULL;
   options.threads = way->threads;

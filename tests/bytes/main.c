@@ -83,20 +83,20 @@ static void build_gpt2(struct graph *g) {
 
 /* A step of a language model as quern train makes it: AdamW, gradients clipped. */
 static void build_training(struct graph *g, const char *checkpoint) {
-  quern_lm_options lm;
-  quern_optim_options optim = QUERN_OPTIM_OPTIONS;
-  quern_model_options model = QUERN_MODEL_OPTIONS;
+  quern_lm_options lm = QUERN_INIT(quern_lm_options);
+  quern_optim_options optim = QUERN_INIT(quern_optim_options);
+  quern_model_options model = QUERN_INIT(quern_model_options);
   quern_tensor *in[2];
   const quern_update *updates;
   optim.clip_norm = 1;
   for (int i = 0; i < 2; i++)
     in[i] = quern_input(g->ctx, i == 0 ? "tokens" : "labels", QUERN_DTYPE_I32, QUERN_LIST(8, 128));
   if (quern_lm_named(&lm, "modern:256x6") != QUERN_STATUS_OK ||
-      quern_lm_checkpoint(&lm, checkpoint) != QUERN_STATUS_OK ||
+      quern_lm_set_checkpointing(&lm, checkpoint) != QUERN_STATUS_OK ||
       quern_model_new(&g->model, g->ctx, &model) != QUERN_STATUS_OK)
     return;
   lm.vocabulary = 4096;
-  g->recompute = lm.keep_every > 0;
+  g->recompute = lm.checkpoint_every > 0;
   quern_model_begin(g->model, true);
   quern_tensor *loss = quern_lm_loss(quern_model_scope(g->model), in[0], in[1], &lm);
   if (quern_step_new(&g->step, g->model, loss, &optim) != QUERN_STATUS_OK) return;
@@ -188,7 +188,7 @@ static quern_status run_program(const quern_program *program, struct watch *watc
 
 /* The limit of a subject in bytes. */
 static quern_status find_limit(const struct graph *g, const struct subject *subject, quern_program_options *options) {
-  quern_curve_point points[2];
+  quern_curve_point points[2] = {QUERN_INIT(quern_curve_point)};
   size_t n;
   if (subject->limit == 0) return QUERN_STATUS_OK;
   QUERN_TRY(quern_program_curve(g->ctx, g->n, g->outputs, options, 2, points, &n));
@@ -199,7 +199,7 @@ static quern_status find_limit(const struct graph *g, const struct subject *subj
 static quern_status run_subject(const struct subject *subject, int threads, struct watch *watch) {
   static struct graph g;
   quern_program *program = NULL;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   g = (struct graph){0};
   QUERN_TRY(quern_context_new(&g.ctx, NULL));
   subject->build(&g);

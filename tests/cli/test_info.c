@@ -21,7 +21,7 @@ static const quern_string_pair pairs[] = {{"format", "pt"}, {"made by", "a \"tes
 
 static void safetensors(void **state) {
   (void)state;
-  quern_safetensors_options options = QUERN_SAFETENSORS_OPTIONS;
+  quern_safetensors_options options = QUERN_INIT(quern_safetensors_options);
   options.n_pairs = 2;
   options.pairs = pairs;
   EXPECT_OK(quern_safetensors_write(in_folder("x.safetensors"), 3, tensors, &options));
@@ -58,7 +58,7 @@ static void safetensors(void **state) {
 }
 
 static void save(uint64_t step) {
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   contents.step = step;
   contents.seed = 42;
   contents.cursor = 7;

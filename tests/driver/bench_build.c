@@ -40,8 +40,8 @@ static double time_build(const char *name, const char *aim, quern_status (*build
       return -1;
     }
     ms[i] = (base_clock() - start) * 1e3;
-    nodes = quern_context_nodes(ctx);
-    bytes = quern_context_memory(ctx).peak_bytes;
+    nodes = quern_context_node_count(ctx);
+    bytes = context_stats(ctx).peak_bytes;
     quern_context_free(ctx);
   }
   qsort(ms, RUNS, sizeof *ms, by_value);

@@ -51,8 +51,8 @@ static const void *feed_of(const struct run *r, const quern_tensor *leaf) {
 
 static quern_status compile(struct run *r) {
   const struct way *way = r->way;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  quern_memory memory;
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
   options.device = way->device;
   options.optimise = way->optimize;
   options.threads = way->threads;
@@ -60,7 +60,7 @@ static quern_status compile(struct run *r) {
   options.target = way->target;
   QUERN_TRY(quern_program_compile(&r->program, r->ctx, r->n_roots, r->roots, &options));
   if (!way->tight) return QUERN_STATUS_OK;
-  QUERN_TRY(quern_program_memory(r->program, &memory));
+  QUERN_TRY(quern_program_get_memory(r->program, &memory));
   quern_program *tight;
   options.memory_limit = BASE_MAX(memory.arena + memory.scratch - 64, 1);
   if (quern_program_compile(&tight, r->ctx, r->n_roots, r->roots, &options) == QUERN_STATUS_OK) {
@@ -96,8 +96,8 @@ static void touch(struct run *r) {
 
 /* All kernels ran as machine code, unless something else was asked for. */
 static quern_status check_counts(const struct run *r) {
-  quern_run_counts counts;
-  QUERN_TRY(quern_instance_count(r->instance, &counts));
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
+  QUERN_TRY(quern_instance_get_stats(r->instance, &counts));
   bool compiles = strcmp(r->way->device, "interp") != 0;
   QUERN_CHECK(!compiles || counts.interpreted == 0, INTERNAL, "%s: %llu kernels were interpreted", r->way->name,
               (unsigned long long)counts.interpreted);
@@ -116,7 +116,7 @@ static quern_status run_twice(struct run *r) {
   QUERN_TRY(quern_instance_new(&r->instance, r->program));
   r->instance->poison = r->way->poison;
   if (r->way->threads > 1) rt_pool_disturb(r->instance->pool, (uint64_t)r->way->threads);
-  const void **inputs = grab((quern_program_inputs(r->program) + 1) * sizeof *inputs);
+  const void **inputs = grab((quern_program_input_count(r->program) + 1) * sizeof *inputs);
   quern_status status = feed(r, inputs);
   if (status == QUERN_STATUS_OK) status = quern_instance_run(r->instance, inputs, r->dst);
   if (r->way->watched) watch_second(&watch, r->instance);

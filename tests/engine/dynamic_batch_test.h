@@ -50,12 +50,12 @@ static inline void fill_inputs(const quern_program *p) {
 }
 
 static inline size_t bytes_of(const quern_slot *s, int64_t rows, int64_t most) {
-  return s->leading ? s->bytes / (size_t)most * (size_t)rows : s->bytes;
+  return s->dynamic_batch ? s->bytes / (size_t)most * (size_t)rows : s->bytes;
 }
 
 /* The bytes before a row. */
 static inline size_t skipped(const quern_slot *s, int64_t row, int64_t most) {
-  return s->leading ? bytes_of(s, row, most) : 0;
+  return s->dynamic_batch ? bytes_of(s, row, most) : 0;
 }
 
 /* Runs an instance on guarded memory of exactly so many rows, from one on; outs[i] gets what it wrote. */
@@ -102,10 +102,10 @@ static inline void expect_independent(quern_instance *of, const char *name) {
   const quern_program *p = of->program;
   int64_t most = p->dynamic_batch;
   fill_inputs(p);
-  EXPECT_OK(quern_instance_set_leading(of, most));
+  EXPECT_OK(quern_instance_set_dynamic_batch(of, most));
   run_rows(of, 0, most, most, want);
   for (int64_t rows = 0; rows <= most; rows++) {
-    EXPECT_OK(quern_instance_set_leading(of, rows));
+    EXPECT_OK(quern_instance_set_dynamic_batch(of, rows));
     for (int time = 0; time < 2; time++) {
       of->poison = time == 1;
       memset(got, 0x77, sizeof got);
@@ -113,7 +113,7 @@ static inline void expect_independent(quern_instance *of, const char *name) {
       expect_rows(p, 0, rows, name);
     }
   }
-  EXPECT_OK(quern_instance_set_leading(of, 1));
+  EXPECT_OK(quern_instance_set_dynamic_batch(of, 1));
   for (int64_t row = 0; row < most; row++) {
     run_rows(of, row, 1, most, got);
     expect_rows(p, row, 1, name);

@@ -66,7 +66,7 @@ static inline void fill_program(void) {
 
 /* Compiles and makes an instance. */
 static inline void open_program(size_t n, quern_tensor *const *roots, const quern_program_options *options) {
-  quern_program_options o = QUERN_PROGRAM_OPTIONS;
+  quern_program_options o = QUERN_INIT(quern_program_options);
   if (options != NULL) o = *options;
   if (o.device == NULL) o.device = "interp";
   EXPECT_OK(quern_program_compile(&program, ctx, n, roots, &o));
@@ -126,10 +126,10 @@ static inline void expect_same(size_t n, quern_tensor *const *roots, const quern
 
 /* The same, optimized and not. */
 static inline void expect_all(size_t n, quern_tensor *const *roots) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   expect_same(n, roots, &options);
-  options.optimise = 0;
+  options.optimize = QUERN_OPTIMIZE_NONE;
   expect_same(n, roots, &options);
 }
 

@@ -9,12 +9,12 @@ static int64_t arena_of(const char *target, int64_t b, int64_t h, int64_t s) {
   quern_attention_options causal = {.size = sizeof causal, .causal = true};
   quern_tensor *y = quern_attention(in[0], in[1], in[2], NULL, &causal, NULL);
   EXPECT_OK(quern_vjp(1, &y, &in[3], 3, in, dx));
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  quern_memory memory;
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
   options.device = "interp";
   options.target = target;
   EXPECT_OK(quern_program_compile(&program, ctx, TENSORS(y, dx[0], dx[1], dx[2]), &options));
-  EXPECT_OK(quern_program_memory(program, &memory));
+  EXPECT_OK(quern_program_get_memory(program, &memory));
   quern_program_free(program);
   return memory.arena + memory.scratch;
 }

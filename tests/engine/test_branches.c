@@ -71,14 +71,14 @@ static quern_tensor *state_of(int i, int64_t n) {
 static void updates_are_side_by_side(void **state) {
   (void)state;
   enum { N = 16 };
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_update updates[N];
   quern_tensor *x = F32_INPUT("x", 8);
   for (int i = 0; i < N; i++) {
     quern_tensor *s = state_of(i, 8);
     updates[i] = (quern_update){s, quern_add(quern_mul(s, quern_scalar(ctx, QUERN_DTYPE_F32, i)), x)};
   }
-  options.optimise = 0;
+  options.optimize = QUERN_OPTIMIZE_NONE;
   options.n_updates = N;
   options.updates = updates;
   assert_true(expect_order(0, NULL, &options) > N);
@@ -86,10 +86,10 @@ static void updates_are_side_by_side(void **state) {
 
 static void a_chain_stays_one(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *y = F32_INPUT("x", 8);
   for (int i = 0; i < 40; i++) y = quern_add(y, quern_scalar(ctx, QUERN_DTYPE_F32, i));
-  options.optimise = 0;
+  options.optimize = QUERN_OPTIMIZE_NONE;
   assert_int_equal(expect_order(TENSORS(y), &options), 0);
 }
 
@@ -122,8 +122,8 @@ static void mixed_graphs(void **state) {
       default: pool[n++] = quern_add(quern_tanh(x), y); break;
       }
     }
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
-    options.optimise = (int)(seed % 2);
+    quern_program_options options = QUERN_INIT(quern_program_options);
+    options.optimize = (int)(seed % 2);
     (void)expect_order(TENSORS(pool[39], pool[38], pool[20], pool[30]), &options);
   }
 }

@@ -14,7 +14,7 @@ static quern_tensor *build(void) {
 }
 
 static void compile(quern_tensor *y, int threads, const char *passes) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "cpu";
   options.threads = threads;
   options.passes = passes;
@@ -23,8 +23,8 @@ static void compile(quern_tensor *y, int threads, const char *passes) {
 
 /* Whether the program that is open came from the cache, and that it computes the right thing. */
 static bool was_cached(void) {
-  quern_program_counts counts;
-  EXPECT_OK(quern_program_count(program, &counts));
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
+  EXPECT_OK(quern_program_get_stats(program, &counts));
   run_program();
   for (int i = 0; i < 4; i++)
     assert_true(((float *)outputs.at[0])[i] == ((float *)inputs.at[0])[i] * weights[i] + 2.5f);
@@ -42,8 +42,8 @@ static void programs_are_found_again(void **state) {
     (void)was_cached();
   }
   compile(build(), 1, NULL); /* another graph of the same structure */
-  quern_program_counts counts;
-  EXPECT_OK(quern_program_count(program, &counts));
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
+  EXPECT_OK(quern_program_get_stats(program, &counts));
   assert_int_equal(counts.compiled, 0);
   (void)was_cached();
   for (int i = 0; i < 4; i++) weights[i] = (float)i - 7; /* other elements */
@@ -67,10 +67,10 @@ static void keys_differ(void **state) {
       struct engine_request request = {.ctx = ctx,
                                        .n_outputs = 1,
                                        .outputs = &roots[i],
-                                       .options = QUERN_PROGRAM_OPTIONS,
+                                       .options = QUERN_INIT(quern_program_options),
                                        .device = rt_device_at(&rt_cpu, 0)};
       request.options.threads = way == 1 ? 2 : 1;
-      request.options.recompute = way == 2;
+      request.options.gradient_checkpointing = way == 2;
       EXPECT_OK(engine_cache_key(&request, keys[n]));
       for (size_t k = 0; k < n; k++) assert_true(keys[k][0] != keys[n][0] && keys[k][1] != keys[n][1]);
     }

@@ -22,10 +22,10 @@ static void equal_layers_compile_once(void **state) {
   size_t kernels[2];
   for (int way = 0; way < 2; way++) {
     quern_tensor *x = F32_INPUT("x", 8, 8);
-    quern_program_counts counts;
+    quern_program_stats counts = QUERN_INIT(quern_program_stats);
     for (int i = 0; i < (way == 0 ? 1 : 12); i++) x = layer(x, F32_INPUT("w", 8, 8));
     open_program(TENSORS(x), NULL);
-    EXPECT_OK(quern_program_count(program, &counts));
+    EXPECT_OK(quern_program_get_stats(program, &counts));
     kernels[way] = counts.kernels;
     assert_true(counts.nodes_after > 0 && counts.nodes_before > 0 && counts.steps >= counts.kernels);
     close_program();
@@ -38,7 +38,7 @@ static void equal_expressions_are_one(void **state) {
   (void)state;
   quern_tensor *x = F32_INPUT("x", 8, 8), *a = quern_matmul(x, x), *b = quern_matmul(x, x);
   assert_ptr_equal(a, b);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.passes = "-fuse";
   open_program(TENSORS(quern_add(quern_exp(a), quern_exp(b))), &options);
   assert_int_equal(program->counts.steps, 3);
@@ -50,14 +50,14 @@ static void passes_by_name(void **state) {
   quern_tensor *x = F32_INPUT("x", 8, 8), *y = quern_tanh(quern_exp(quern_neg(x)));
   size_t steps[2];
   for (int way = 0; way < 2; way++) {
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.passes = way == 0 ? NULL : "-fuse";
     open_program(TENSORS(y), &options);
     steps[way] = program->counts.steps;
     close_program();
   }
   assert_true(steps[0] == 1 && steps[1] == 3);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.passes = "-fuze";
   EXPECT_ERROR(quern_program_compile(&program, ctx, TENSORS(y), &options), INVALID, "fuze");
   assert_null(program);
@@ -83,7 +83,7 @@ static bool dots_fail(const struct pass_group *group) { return group->kind == PA
 static quern_status compile_failing(bool (*fails)(const struct pass_group *), const char *device, const char *target,
                                     quern_tensor *y) {
   struct engine_request request;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.target = target;
   EXPECT_OK(engine_request_make(&request, ctx, 1, &y, &options));
@@ -132,7 +132,7 @@ static void lack_of_memory(void **state) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     quern_tensor *x = F32_INPUT("x", 4, 4), *s = F32_STATE("s", 4, 4), *y = layer(quern_add(x, s), x);
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.device = "interp";
     options.threads = 1;
     options.n_updates = 1;
@@ -161,7 +161,7 @@ static void lack_of_memory_in_loops(void **state) {
   while (fault_next(&fault)) {
     quern_tensor *results[1], *x = F32_INPUT("x", 4);
     quern_loop_options loop = {sizeof loop, 3, false, 1, 0, 0, 0};
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.device = "interp";
     options.threads = 1;
     EXPECT_OK(quern_loop(ctx, &loop, &x, body, NULL, results));
@@ -183,10 +183,10 @@ static void the_context_does_not_grow(void **state) {
   quern_loop_options loop = {sizeof loop, 3, false, 1, 0, 0, 0};
   EXPECT_OK(quern_loop(ctx, &loop, &y, body, NULL, results));
   EXPECT_OK(quern_grad(quern_sum(results[0], QUERN_ALL, false), 1, &x, &y));
-  size_t nodes = quern_context_nodes(ctx), live = 0;
+  size_t nodes = quern_context_node_count(ctx), live = 0;
   char text[2][64];
   for (int i = 0; i < 1000; i++) {
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.device = i % 3 == 2 ? "cpu" : "interp";
     options.threads = 1;
     options.memory_limit = i % 3 == 1; /* a byte is too little */
@@ -194,9 +194,9 @@ static void the_context_does_not_grow(void **state) {
     assert_int_equal(status, i % 3 == 1 ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK);
     if (i % 3 == 0) snprintf(text[i > 0], sizeof *text, "%s", program->kernels[0]->name);
     quern_program_free(program);
-    assert_int_equal(quern_context_nodes(ctx), nodes);
-    if (i < 3) live = quern_context_memory(ctx).live_bytes; /* tables of the maps have grown as far as they will */
-    assert_int_equal(quern_context_memory(ctx).live_bytes, live);
+    assert_int_equal(quern_context_node_count(ctx), nodes);
+    if (i < 3) live = context_stats(ctx).live_bytes; /* tables of the maps have grown as far as they will */
+    assert_int_equal(context_stats(ctx).live_bytes, live);
     assert_int_equal(ctx->marks.n + ctx->entries.n, 0);
   }
   program = NULL;
@@ -211,13 +211,13 @@ static void marks_stay(void **state) {
   quern_mark mark;
   quern_tensor *x = F32_INPUT("x", 4, 4);
   EXPECT_OK(quern_context_mark(ctx, &mark));
-  size_t nodes = quern_context_nodes(ctx);
+  size_t nodes = quern_context_node_count(ctx);
   quern_tensor *y = layer(quern_add(x, quern_scalar(ctx, QUERN_DTYPE_F32, 2)), x);
   static char expected[MOST_SLOTS][MOST_BYTES];
   open_program(TENSORS(y), NULL);
   eval_roots(TENSORS(y), expected);
   EXPECT_OK(quern_context_rewind(ctx, mark, 0, NULL));
-  assert_int_equal(quern_context_nodes(ctx), nodes);
+  assert_int_equal(quern_context_node_count(ctx), nodes);
   quern_tensor *other = F32_INPUT("y", 4, 4); /* memory of the nodes is used again */
   for (int i = 0; i < 100; i++) other = quern_exp(other);
   run_program();
@@ -342,7 +342,7 @@ static void nested_composites_are_bounded(void **state) {
   close_program();
   quern_graph_free(graph);
   graph = nested_composites(30, false); /* 2^30 nodes */
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   EXPECT_ERROR(quern_program_compile(&program, ctx, TENSORS(quern_graph_output(graph, 0)), &options), UNSUPPORTED,
                "more than 262144 nodes");

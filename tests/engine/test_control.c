@@ -290,7 +290,7 @@ static void branches_in_branches(void **state) {
       30, "[4]",
       "%0 = input name=\"x\" dtype=f32 shape=[4]\n%1 = reduce %0 axes=[0] reduce=max\n"
       "%2 = const dtype=f32 shape=[] data={-1000}\n%3 = lt %2 %1\n%4 = if %3 %3 %0 body=@f30 other=@f0\nreturn %4\n");
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   expect_same(TENSORS(quern_graph_output(graph, 0)), &options);
   options.device = "cpu"; /* its programs are looked for in the cache */
   expect_same(TENSORS(quern_graph_output(graph, 0)), &options);
@@ -304,15 +304,15 @@ static void rows_in_branches(void **state) {
       test_nested_graph(30, "[4,3]",
                         "%0 = input name=\"c\" dtype=bool shape=[]\n%1 = input name=\"x\" dtype=f32 shape=[4,3]\n"
                         "%2 = if %0 %0 %1 body=@f30 other=@f0\nreturn %2\n");
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *out = quern_graph_output(graph, 0);
-  quern_curve_point points[4];
+  quern_curve_point points[4] = {QUERN_INIT(quern_curve_point)};
   size_t n_points;
   EXPECT_OK(quern_program_curve(ctx, 1, &out, &options, 4, points, &n_points));
   assert_true(n_points >= 1 && points[0].seconds > 0);
   quern_tensor *x = quern_graph_input(graph, 1);
-  options.leading = &x;
-  options.n_leading = 1;
+  options.dynamic_batch = &x;
+  options.n_dynamic_batch = 1;
   options.plan_only = true;
   quern_program *planned;
   EXPECT_OK(quern_program_compile(&planned, ctx, 1, &out, &options));

@@ -82,7 +82,7 @@ static void cards(void **state) {
 }
 
 static const quern_device *device_of_auto(void) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *y = quern_neg(F32_INPUT("x", 4));
   options.device = "auto";
   options.plan_only = true;
@@ -138,7 +138,7 @@ static void make_graph(struct side *s, int seed) {
 }
 
 static void open_side(struct side *s, const quern_device *device) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device_handle = device;
   options.n_updates = 1;
   options.updates = &s->update;
@@ -262,7 +262,7 @@ static void open_as_long_as_used(void **state) {
     close_side(&s);
     assert_true((rt_device_opened(second) != NULL) == (round == 2));
     if (round < 1) continue;
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.device = "opencl:1";
     open_program(TENSORS(quern_neg(F32_INPUT("x", 4))), &options);
     close_program();
@@ -308,13 +308,13 @@ static void two_cards(void **state) {
   (void)state;
   static struct side sides[2];
   struct rt_nvrtc *nvrtc;
-  quern_program_counts counts;
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
   if (rt_nvrtc_open(&nvrtc) != QUERN_STATUS_OK) skip();
   fake_cuda_open_two(ALL);
   for (int i = 0; i < 2; i++) {
     make_graph(&sides[i], 0); /* the same program twice */
     open_side(&sides[i], rt_device_at(&rt_cuda, i));
-    EXPECT_OK(quern_program_count(sides[i].program, &counts));
+    EXPECT_OK(quern_program_get_stats(sides[i].program, &counts));
     if (i == 1) assert_int_equal(counts.compiled, 0); /* cards of a kind share kernels */
   }
   for (int run = 0; run < RUNS; run++)

@@ -10,7 +10,7 @@ enum { MOST = 7 };
 /* ---- models: inputs with B rows, other inputs, outputs -------------------------------------------------------- */
 
 struct model {
-  size_t n_leading, n_outs;
+  size_t n_dynamic_batch, n_outs;
   quern_tensor *leading[MOST_LEADING_SLOTS], *outs[MOST_LEADING_SLOTS];
 };
 
@@ -22,7 +22,7 @@ static quern_tensor *weight(int rank, const int64_t *dims) {
 }
 #define WEIGHT(...) weight(QUERN_LIST(__VA_ARGS__))
 
-static quern_tensor *lead(struct model *m, quern_tensor *t) { return m->leading[m->n_leading++] = t; }
+static quern_tensor *lead(struct model *m, quern_tensor *t) { return m->leading[m->n_dynamic_batch++] = t; }
 static void give(struct model *m, quern_tensor *t) { m->outs[m->n_outs++] = t; }
 
 static void mlp(struct model *m, int64_t B) {
@@ -143,7 +143,7 @@ static void expect_own(build_model *build, const quern_program *p, int64_t rows,
   quern_program *own;
   quern_instance *runs;
   build(&m, rows);
-  o.n_leading = 0;
+  o.n_dynamic_batch = 0;
   EXPECT_OK(quern_program_compile(&own, ctx, m.n_outs, m.outs, &o));
   EXPECT_OK(quern_instance_new(&runs, own));
   run_rows(runs, 0, rows, rows, got);
@@ -158,11 +158,11 @@ static void expect_model(build_model *build, const quern_program_options *option
   quern_program *p;
   quern_instance *runs;
   build(&m, MOST);
-  o.n_leading = m.n_leading;
-  o.leading = m.leading;
+  o.n_dynamic_batch = m.n_dynamic_batch;
+  o.dynamic_batch = m.leading;
   EXPECT_OK(quern_program_compile(&p, ctx, m.n_outs, m.outs, &o));
   EXPECT_OK(quern_instance_new(&runs, p));
-  assert_int_equal(quern_program_leading(p), MOST);
+  assert_int_equal(quern_program_dynamic_batch(p), MOST);
   expect_independent(runs, name);
   for (int64_t rows = 1; rows <= MOST && own; rows++) expect_own(build, p, rows, options, name);
   quern_instance_free(runs);
@@ -190,7 +190,7 @@ static void interpreted(void **state) {
 static void interpreted_plainly(void **state) {
   (void)state;
   quern_program_options options = interp;
-  options.optimise = 0;
+  options.optimize = QUERN_OPTIMIZE_NONE;
   expect_models(options, false);
 }
 
@@ -207,8 +207,8 @@ static void compiled(void **state) {
 
 static quern_status compile(quern_tensor *x, quern_tensor *y) {
   quern_program_options options = interp;
-  options.n_leading = 1;
-  options.leading = &x;
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = &x;
   quern_status status = quern_program_compile(&program, ctx, 1, &y, &options);
   quern_program_free(program);
   program = NULL;
@@ -258,8 +258,8 @@ static void rows_that_mix_are_refused(void **state) {
 #undef REFUSED
   quern_update update = {F32_STATE("s", 6, 4), x};
   quern_program_options options = interp;
-  options.n_leading = 1;
-  options.leading = &x;
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = &x;
   options.n_updates = 1;
   options.updates = &update;
   EXPECT_ERROR(quern_program_compile(&program, ctx, 0, NULL, &options), UNSUPPORTED,
@@ -281,8 +281,8 @@ static void open_mlp(const char *device) {
   quern_program_options options = interp;
   options.device = device;
   mlp(&m, MOST);
-  options.n_leading = m.n_leading;
-  options.leading = m.leading;
+  options.n_dynamic_batch = m.n_dynamic_batch;
+  options.dynamic_batch = m.leading;
   EXPECT_OK(quern_program_compile(&program, ctx, m.n_outs, m.outs, &options));
   EXPECT_OK(quern_instance_new(&instance, program));
   fill_inputs(program);
@@ -291,23 +291,24 @@ static void open_mlp(const char *device) {
 static void rows_are_checked(void **state) {
   (void)state;
   open_mlp("interp");
-  EXPECT_ERROR(quern_instance_set_leading(instance, MOST + 1), INVALID,
-               "instance_set_leading: 8 rows; the program was compiled for 0 to 7");
-  EXPECT_ERROR(quern_instance_set_leading(instance, -1), INVALID, "instance_set_leading: -1 rows");
+  EXPECT_ERROR(quern_instance_set_dynamic_batch(instance, MOST + 1), INVALID,
+               "instance_set_dynamic_batch: 8 rows; the program was compiled for 0 to 7");
+  EXPECT_ERROR(quern_instance_set_dynamic_batch(instance, -1), INVALID, "instance_set_dynamic_batch: -1 rows");
   assert_int_equal(instance->rows, MOST);
-  EXPECT_OK(quern_instance_set_leading(instance, 0));
+  EXPECT_OK(quern_instance_set_dynamic_batch(instance, 0));
   const void *ins[] = {NULL, elements[1], elements[2]}; /* of no rows nothing is read or written */
   void *none[] = {NULL, NULL};
-  assert_true(program->inputs[0].leading && !program->inputs[1].leading && !program->inputs[2].leading);
+  assert_true(program->inputs[0].dynamic_batch && !program->inputs[1].dynamic_batch &&
+              !program->inputs[2].dynamic_batch);
   EXPECT_OK(quern_instance_run(instance, ins, none));
-  EXPECT_OK(quern_instance_set_leading(instance, 1));
+  EXPECT_OK(quern_instance_set_dynamic_batch(instance, 1));
   EXPECT_ERROR(quern_instance_run(instance, ins, none), INVALID, "instance_run: input 0, \"x\", is null");
   close_program();
   quern_tensor *y = quern_exp(F32_INPUT("x", 2));
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &y, &interp));
   EXPECT_OK(quern_instance_new(&instance, program));
-  assert_int_equal(quern_program_leading(program), 0);
-  EXPECT_ERROR(quern_instance_set_leading(instance, 1), INVALID, "compiled without a dynamic batch");
+  assert_int_equal(quern_program_dynamic_batch(program), 0);
+  EXPECT_ERROR(quern_instance_set_dynamic_batch(instance, 1), INVALID, "compiled without a dynamic batch");
   close_program();
 }
 
@@ -332,11 +333,11 @@ static void fewer_rows_are_fewer_tasks(void **state) {
                           quern_cumsum(quern_sort(x, 1, false, NULL), 1),
                           quern_linear(x, F32_INPUT("w", 100, 512), NULL),
                           quern_relu(quern_conv2d(images, F32_INPUT("k", 8, 8, 3, 3), NULL, &padded))};
-  options.n_leading = BASE_COUNT(inputs_of);
-  options.leading = inputs_of;
+  options.n_dynamic_batch = BASE_COUNT(inputs_of);
+  options.dynamic_batch = inputs_of;
   options.device = "null";
   for (int optimize = 0; optimize < 2; optimize++) {
-    options.optimise = optimize;
+    options.optimize = optimize;
     EXPECT_OK(quern_program_compile(&program, ctx, BASE_COUNT(outs), outs, &options));
     for (int k = 0; k < program->n_kernels; k++) {
       const struct kern *kern = program->kernels[k];
@@ -367,11 +368,11 @@ static void shared_bodies(void **state) {
     quern_tensor *operands[] = {i == 0 ? z : x, WEIGHT(3, 6)};
     EXPECT_OK(quern_loop(ctx, &thrice, operands, soften, NULL, &outs[i]));
   }
-  options.n_leading = 1;
-  options.leading = &x;
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = &x;
   EXPECT_OK(quern_program_compile(&program, ctx, 2, outs, &options));
   assert_int_equal(program->n_subprograms, 2);
-  assert_true(!program->outputs[0].leading && program->outputs[1].leading);
+  assert_true(!program->outputs[0].dynamic_batch && program->outputs[1].dynamic_batch);
   EXPECT_OK(quern_instance_new(&instance, program));
   expect_independent(instance, "shared bodies");
   close_program();
@@ -383,12 +384,12 @@ static void one_row_at_most(void **state) {
   quern_program_options options = interp;
   quern_tensor *x = F32_INPUT("x", 1, 8), *y = quern_sum(quern_exp(x), QUERN_ALL, false);
   float in[8] = {0}, out = -1;
-  options.n_leading = 1;
-  options.leading = &x;
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = &x;
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &y, &options));
   EXPECT_OK(quern_instance_new(&instance, program));
   for (int64_t rows = 0; rows < 2; rows++) {
-    EXPECT_OK(quern_instance_set_leading(instance, rows));
+    EXPECT_OK(quern_instance_set_dynamic_batch(instance, rows));
     EXPECT_OK(quern_instance_run(instance, (const void *[]){in}, (void *[]){&out}));
     assert_true(out == (rows == 0 ? -1 : 8));
   }
@@ -398,15 +399,15 @@ static void one_row_at_most(void **state) {
 static void staging_counts(void **state) {
   (void)state;
   open_mlp("interp");
-  quern_memory memory;
-  EXPECT_OK(quern_program_memory(program, &memory));
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
+  EXPECT_OK(quern_program_get_memory(program, &memory));
   assert_int_equal(memory.staging, (MOST * 24 * 4 + 63) / 64 * 64 + (MOST * 10 * 4 + 63) / 64 * 64 + 64);
   close_program();
   struct model m = {0};
   quern_program_options options = interp;
   mlp(&m, MOST);
-  options.n_leading = m.n_leading;
-  options.leading = m.leading;
+  options.n_dynamic_batch = m.n_dynamic_batch;
+  options.dynamic_batch = m.leading;
   options.memory_limit = memory.arena + memory.scratch + memory.staging;
   EXPECT_OK(quern_program_compile(&program, ctx, m.n_outs, m.outs, &options));
   quern_program_free(program);
@@ -426,9 +427,9 @@ static void saved_programs_have_rows(void **state) {
   close_program();
   EXPECT_OK(quern_program_load(&program, PATH));
   EXPECT_OK(quern_instance_new(&instance, program));
-  assert_int_equal(quern_program_leading(program), MOST);
+  assert_int_equal(quern_program_dynamic_batch(program), MOST);
   for (int64_t rows = 0; rows <= MOST; rows += 3) {
-    EXPECT_OK(quern_instance_set_leading(instance, rows));
+    EXPECT_OK(quern_instance_set_dynamic_batch(instance, rows));
     run_rows(instance, 0, rows, MOST, got);
     expect_rows(program, 0, rows, "loaded");
   }
@@ -444,8 +445,8 @@ static void compiling_without_memory(void **state) {
     struct model m = {0};
     quern_program_options options = interp;
     layers(&m, 3);
-    options.n_leading = m.n_leading;
-    options.leading = m.leading;
+    options.n_dynamic_batch = m.n_dynamic_batch;
+    options.dynamic_batch = m.leading;
     fault_begin(&fault);
     quern_status status = quern_program_compile(&program, ctx, m.n_outs, m.outs, &options);
     if (status == QUERN_STATUS_OK) status = quern_instance_new(&instance, program);
@@ -462,8 +463,8 @@ static void evaluator_sees_rows_only(void **state) {
     struct model m = {0};
     quern_program_options options = interp;
     models[i].build(&m, MOST);
-    options.n_leading = m.n_leading;
-    options.leading = m.leading;
+    options.n_dynamic_batch = m.n_dynamic_batch;
+    options.dynamic_batch = m.leading;
     struct engine_request request = {.ctx = ctx,
                                      .n_outputs = m.n_outs,
                                      .outputs = m.outs,
@@ -474,11 +475,11 @@ static void evaluator_sees_rows_only(void **state) {
     EXPECT_OK(quern_instance_new(&instance, program));
     fill_inputs(program);
     for (int64_t rows = 0; rows <= MOST; rows += 2) {
-      EXPECT_OK(quern_instance_set_leading(instance, rows));
+      EXPECT_OK(quern_instance_set_dynamic_batch(instance, rows));
       run_rows(instance, 0, rows, MOST, got);
     }
-    quern_run_counts counts;
-    EXPECT_OK(quern_instance_count(instance, &counts));
+    quern_run_stats counts = QUERN_INIT(quern_run_stats);
+    EXPECT_OK(quern_instance_get_stats(instance, &counts));
     assert_true(counts.evaluated > 0);
     close_program();
   }
@@ -492,8 +493,8 @@ static void cache_knows_rows(void **state) {
   for (int i = 0; i < 2; i++) {
     struct engine_request request = {
         .ctx = ctx, .n_outputs = 1, .outputs = &y, .options = interp, .device = rt_device_at(&rt_interp, 0)};
-    request.options.n_leading = (size_t)i;
-    request.options.leading = &x;
+    request.options.n_dynamic_batch = (size_t)i;
+    request.options.dynamic_batch = &x;
     EXPECT_OK(engine_cache_key(&request, key[i]));
   }
   assert_true(key[0][0] != key[1][0] && key[0][1] != key[1][1]);

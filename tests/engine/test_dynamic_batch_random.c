@@ -134,8 +134,8 @@ static bool expect_graph(uint64_t number, const char *device, int optimize) {
   quern_tensor *outs[] = {with_rows_first(pool[POOL - 1]), with_rows_first(pool[POOL - 2]),
                           quern_add(leading[0], leading[0]), quern_exp(leading[1])};
   if (quern_tensor_bytes(outs[0]) > LEADING_BYTES || quern_tensor_bytes(outs[1]) > LEADING_BYTES) return false;
-  options.n_leading = 2;
-  options.leading = leading;
+  options.n_dynamic_batch = 2;
+  options.dynamic_batch = leading;
   quern_status status = quern_program_compile(&program, ctx, 4, outs, &options);
   if (status == QUERN_STATUS_UNSUPPORTED) {
     assert_non_null(strstr(quern_last_error(), "dynamic_batch: "));

@@ -92,9 +92,9 @@ static void bits_do_not_change(void **state) {
       if (turn == 0) memcpy(first, quern_tensor_data(y), bytes);
       assert_memory_equal(quern_tensor_data(y), first, bytes);
       if (stats().compiled == 1) {
-        quern_run_counts counts;
+        quern_run_stats counts = QUERN_INIT(quern_run_stats);
         assert_true(turn >= 9 && stats().interpreted == 1);
-        EXPECT_OK(quern_eager_count(ctx, &counts));
+        EXPECT_OK(quern_eager_get_stats(ctx, &counts));
         assert_true(counts.runs == (uint64_t)turn + 1 && counts.compiled > 0 &&
                     counts.interpreted == counts.compiled * (uint64_t)turn);
         break;
@@ -274,15 +274,15 @@ static void training_does_not_grow(void **state) {
     keep[1] = loss;
     EXPECT_OK(quern_tensors_realize(2, keep));
     EXPECT_OK(quern_context_rewind(ctx, mark, 2, keep));
-    if (step == STEPS / 2) live = memory_live, nodes = quern_context_nodes(ctx);
-    if (step > STEPS / 2) assert_true(memory_live == live && quern_context_nodes(ctx) == nodes);
+    if (step == STEPS / 2) live = memory_live, nodes = quern_context_node_count(ctx);
+    if (step > STEPS / 2) assert_true(memory_live == live && quern_context_node_count(ctx) == nodes);
   }
   assert_true(fabs((double)*(const float *)quern_tensor_data(keep[1]) - expected) < 1e-4);
   for (int k = 0; k < COLUMNS; k++)
     assert_true(fabs((double)((const float *)quern_tensor_data(keep[0]))[k] - w[k]) < 1e-4);
   expect_stats(1, 1, 1, STEPS - 2);
-  quern_pool_stats pool;
-  EXPECT_OK(quern_pool_get(ctx, &pool));
+  quern_pool_stats pool = QUERN_INIT(quern_pool_stats);
+  EXPECT_OK(quern_pool_get_stats(ctx, &pool));
   assert_true(pool.misses < 20 && pool.hits > 2 * STEPS - 20);
 }
 
@@ -304,7 +304,7 @@ static void collecting_does_not_grow(void **state) {
     EXPECT_OK(quern_tensors_realize(2, keep));
     if (step % EVERY != 0) continue;
     EXPECT_OK(quern_context_collect(ctx, 4, keep));
-    assert_int_equal(quern_context_nodes(ctx), 4);
+    assert_int_equal(quern_context_node_count(ctx), 4);
     if (step == STEPS / 2) live = memory_live;
     if (step > STEPS / 2) assert_int_equal(memory_live, live);
   }
@@ -317,14 +317,14 @@ static void collecting_does_not_grow(void **state) {
 static void released_memory_serves_again(void **state) {
   (void)state;
   quern_tensor *x = numbers(QUERN_LIST(1000), 1);
-  quern_pool_stats pool;
+  quern_pool_stats pool = QUERN_INIT(quern_pool_stats);
   for (int turn = 0; turn < 10; turn++) {
     quern_tensor *y = quern_mul_scalar(x, 0.5);
     EXPECT_OK(quern_tensor_realize(&y));
     EXPECT_OK(quern_tensor_release(x));
     x = y;
   }
-  EXPECT_OK(quern_pool_get(ctx, &pool));
+  EXPECT_OK(quern_pool_get_stats(ctx, &pool));
   assert_int_equal(pool.misses, 2);
   assert_int_equal(pool.peak_bytes, 2 * 4032);
 }

@@ -66,11 +66,11 @@ static void large_expressions_are_compiled(void **state) {
   for (int i = 0; i < N * N; i++) data[i] = values[0][i % COUNT];
   quern_tensor *x = F32_INPUT("x", N, N), *y = quern_sum(quern_matmul(x, x), QUERN_LIST(1), false);
   quern_feed feed = {x, data};
-  quern_run_counts counts;
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
   EXPECT_OK(quern_eval(ctx, 1, &y, &(void *){got}, 1, &feed));
   EXPECT_OK(quern_eval_reference(ctx, 1, &y, &(void *){expected}, 1, &feed));
   for (int i = 0; i < N; i++) assert_true(fabs((double)(got[i] - expected[i])) < 1e-2);
-  EXPECT_OK(quern_eager_count(ctx, &counts));
+  EXPECT_OK(quern_eager_get_stats(ctx, &counts));
   assert_true(counts.runs == 1 && counts.compiled > 0 && counts.interpreted == 0);
 }
 
@@ -88,8 +88,8 @@ static void results_may_overlap_what_is_fed(void **state) {
   memcpy(place, values[0], sizeof values[0]); /* in part */
   EXPECT_OK(quern_eval(ctx, 1, &flipped, &(void *){place + 3}, 1, &feed));
   assert_memory_equal(place + 3, expected, sizeof expected);
-  quern_pool_stats pool;
-  EXPECT_OK(quern_pool_get(ctx, &pool));
+  quern_pool_stats pool = QUERN_INIT(quern_pool_stats);
+  EXPECT_OK(quern_pool_get_stats(ctx, &pool));
   assert_int_equal(pool.used_bytes, 0);
 }
 
@@ -126,8 +126,8 @@ static void without_a_compiler(void **state) {
   EXPECT_OK(quern_eval(ctx, 1, &y, &(void *){got}, 1, &feed));
   EXPECT_OK(quern_eval_reference(ctx, 1, &y, &(void *){expected}, 1, &feed));
   for (int i = 0; i < N * N; i++) assert_true(fabs((double)(got[i] - expected[i])) < 1e-4);
-  quern_run_counts counts;
-  EXPECT_OK(quern_eager_count(ctx, &counts));
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
+  EXPECT_OK(quern_eager_get_stats(ctx, &counts));
   assert_true(counts.interpreted > 0 && counts.compiled == 0);
 }
 

@@ -139,7 +139,7 @@ static void refusals(void **state) {
 
 static void runs_on_host(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   open_program(TENSORS(quern_exp(F32_INPUT("x", 4))), &options);
   fill(x, 4, 1);
@@ -153,7 +153,7 @@ static void runs_on_host(void **state) {
 /* OpenCL's addresses are its own. */
 static void runs_not_on_opencl(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "opencl";
   quern_tensor *root = quern_exp(F32_INPUT("x", 4));
   if (quern_program_compile(&program, ctx, 1, &root, &options) != QUERN_STATUS_OK) skip();

@@ -223,8 +223,8 @@ static void order_is_kept(void **state) {
       default: pool[n++] = (random >> 20) % 2 == 0 ? quern_mul(x, y) : quern_tanh(x); break;
       }
     }
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
-    options.optimise = (int)(seed % 2);
+    quern_program_options options = QUERN_INIT(quern_program_options);
+    options.optimize = (int)(seed % 2);
     fewer += expect_order(TENSORS(pool[39], pool[38], pool[20], pool[30]), &options);
   }
   assert_true(fewer > 40);

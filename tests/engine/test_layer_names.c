@@ -24,7 +24,7 @@ static quern_tensor *build(quern_model *model, const char *names, quern_tensor *
 static quern_status compile(const char *names, bool train) {
   quern_model *model;
   quern_tensor *x = F32_INPUT("x", 4, WIDTH);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "cpu";
   options.threads = 1;
   EXPECT_OK(quern_model_new(&model, ctx, NULL));
@@ -52,14 +52,14 @@ static void expect_text(quern_explain_form form, const char *words) {
   char *text;
   EXPECT_OK(quern_program_explain(program, NULL, form, &text));
   if (strstr(text, words) == NULL) fail_msg("'%s' is not in:\n%s", words, text);
-  quern_program_text_free(program, text);
+  quern_free_text(text);
 }
 
 static void expect_profile(quern_profile_form form, const char *words) {
   char *text;
   EXPECT_OK(quern_program_profile(program, instance, form, &text));
   if (strstr(text, words) == NULL) fail_msg("'%s' is not in:\n%s", words, text);
-  quern_program_text_free(program, text);
+  quern_free_text(text);
 }
 
 static void steps_have_layers(void **state) {
@@ -120,7 +120,7 @@ static void names_of_states_serve_as_well(void **state) {
   (void)state;
   quern_tensor *x = F32_INPUT("x", 4, 8), *w = F32_STATE("encoder.3.weight", 8, 8), *v = F32_STATE("plain", 8, 8);
   quern_tensor *ys[] = {quern_matmul(x, w), quern_tanh(quern_matmul(x, v))};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   EXPECT_OK(quern_program_compile(&program, ctx, 2, ys, &options));
   assert_int_equal(steps_of("encoder.3"), 1);

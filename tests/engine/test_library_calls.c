@@ -39,7 +39,7 @@ static quern_status look(struct engine_build *b, void *user) {
 }
 
 static struct seen survey_on(const char *device, quern_tensor *root) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   struct engine_request request;
   struct seen seen = {0};
   options.device = device;
@@ -84,7 +84,7 @@ static void test_refused(void **state) {
 static void test_refused_late(void **state) {
   (void)state;
   quern_tensor *wide = quern_linear(make_root(), F32_INPUT("w2", 24, 8), NULL);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   struct rt_nvrtc *nvrtc;
   quern_program *made;
   if (rt_nvrtc_open(&nvrtc) != QUERN_STATUS_OK) skip(); /* for the generated one */
@@ -137,7 +137,7 @@ static void test_two_cards(void **state) {
     quern_program *program;
     quern_instance *instance;
   } cards[2];
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   fake_cuda_open_two(1 << 24);
   fake_blas_open(&blas);
   blas.choices = choices_of_card;
@@ -177,7 +177,7 @@ static void test_two_cards(void **state) {
 
 static void test_run(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.target = "sm_90+blas";
   expect_same(TENSORS(make_root()), &options);
@@ -200,7 +200,7 @@ static bool read_program(quern_program **p, const char *bytes, size_t n) {
 /* What is read is what was written, and a call that does not hold together is found. */
 static void test_bytes(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.target = "sm_90+blas";
   open_program(TENSORS(make_root()), &options);
@@ -246,10 +246,10 @@ static void make_model(struct model *m, quern_model *model) {
   quern_tensor *labels = quern_input(ctx, "labels", QUERN_DTYPE_I32, QUERN_LIST(ROWS, LENGTH));
   quern_tensor *loss = quern_lm_loss(quern_model_scope(model), tokens, labels, &options);
   EXPECT_OK(quern_autocast(model, 1, &loss, &loss, NULL));
-  m->n = quern_model_parameters(model);
+  m->n = quern_model_parameter_count(model);
   assert_true(m->n <= PARAMETERS);
   for (size_t i = 0; i < m->n; i++) {
-    quern_parameter parameter;
+    quern_parameter parameter = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &parameter));
     m->parameters[i] = parameter.tensor;
   }
@@ -259,7 +259,7 @@ static void make_model(struct model *m, quern_model *model) {
 
 /* Runs the model on its target, on the same numbers each time; how many of its kernels are calls. */
 static size_t run_model(const struct model *m, const char *target, float **results) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_program *made;
   quern_instance *run;
   int32_t tokens[2][ROWS * LENGTH];

@@ -16,7 +16,7 @@ static quern_tensor *deep(quern_tensor *x) {
 }
 
 static quern_program_options with_limit(int64_t limit) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.threads = 1;
   options.passes = "-fuse"; /* one step an operation: there is something to choose from */

@@ -20,7 +20,7 @@ static void expect_sense(void) {
 
 static void runs_are_counted(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   quern_tensor *s = F32_STATE("t", 8), *y = quern_mul(s, F32_INPUT("x", 8));
   quern_update update = {s, quern_add(s, y)};
@@ -44,7 +44,7 @@ static void an_instance_that_is_given(void **state) {
   (void)state;
   quern_tensor *s = F32_STATE("s", 2), *y = quern_mul_scalar(s, 2);
   quern_update update = {s, y};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.n_updates = 1;
   options.updates = &update;
@@ -66,10 +66,10 @@ static void an_instance_that_is_given(void **state) {
 static void rows(void **state) {
   (void)state;
   quern_tensor *x = F32_INPUT("x", 16, 4), *y = quern_tanh(x);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
-  options.n_leading = 1;
-  options.leading = &x;
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = &x;
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &y, &options));
   EXPECT_OK(quern_instance_new(&instance, program));
   quern_measure_options o = {.size = sizeof o, .most_runs = 2, .instance = instance};
@@ -78,7 +78,7 @@ static void rows(void **state) {
     assert_int_equal(stats.runs, 2);
     assert_int_equal(instance->rows, 16);
   }
-  EXPECT_ERROR(measure(&o), INVALID, "instance_set_leading: 20 rows; the program was compiled for 0 to 16");
+  EXPECT_ERROR(measure(&o), INVALID, "instance_set_dynamic_batch: 20 rows; the program was compiled for 0 to 16");
   assert_int_equal(instance->rows, 16);
   close_program();
 }
@@ -89,7 +89,7 @@ static bool at_once(void *user) { return user == NULL; }
 static void stopping(void **state) {
   (void)state;
   int asked = 0;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *y = quern_neg(F32_INPUT("x", 8));
   options.device = "interp";
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &y, &options));
@@ -106,7 +106,7 @@ static void stopping(void **state) {
 
 static void what_cannot_run(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *y = quern_neg(F32_INPUT("x", 8));
   options.device = "null";
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &y, &options));
@@ -122,7 +122,7 @@ static void what_cannot_run(void **state) {
 static void lack_of_memory(void **state) {
   (void)state;
   struct fault fault = {0};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *y = quern_mul(F32_INPUT("x", 8), F32_STATE("s", 8));
   quern_measure_options o = {.size = sizeof o, .most_runs = 2};
   options.device = "interp";

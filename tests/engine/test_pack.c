@@ -36,7 +36,8 @@ static void fill_inputs(void) {
 
 /* Compiles for a device, without looking at what is verified: so programs are looked for in the cache. */
 static void open_for(const char *device, size_t n, quern_tensor *const *roots, bool ref) {
-  struct engine_request request = {.ctx = ctx, .n_outputs = n, .outputs = roots, .options = QUERN_PROGRAM_OPTIONS};
+  struct engine_request request = {
+      .ctx = ctx, .n_outputs = n, .outputs = roots, .options = QUERN_INIT(quern_program_options)};
   EXPECT_OK(rt_device_find(&request.device, "test", device));
   request.options.device = device;
   request.options.threads = 2;
@@ -49,8 +50,8 @@ static void open_for(const char *device, size_t n, quern_tensor *const *roots, b
 }
 
 static int64_t constant_bytes(void) {
-  quern_memory memory;
-  EXPECT_OK(quern_program_memory(program, &memory));
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
+  EXPECT_OK(quern_program_get_memory(program, &memory));
   return memory.constants;
 }
 
@@ -64,7 +65,7 @@ static void expect_bits(size_t n, const quern_tensor *const *expected) {
   }
   for (size_t i = 0; i < n; i++) memcpy(want[i], outputs.at[i], program->outputs[i].bytes);
   close_program();
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   open_program(n, (quern_tensor *const *)expected, &options);
   fill_inputs();
@@ -177,8 +178,8 @@ static void not_packed(void **state) {
   open_for("interp", 1, &y, true);
   assert_int_equal(constant_bytes(), WEIGHT);
   expect_bits(1, (const quern_tensor *[]){linear(x, given(0))});
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.optimise = 0;
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  options.optimize = QUERN_OPTIMIZE_NONE;
   options.device = "interp";
   open_program(1, &y, &options);
   assert_int_equal(constant_bytes(), WEIGHT);
@@ -259,7 +260,7 @@ static void lack_of_memory(void **state) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     quern_tensor *y = linear(input("x"), known(0));
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.device = "interp";
     options.threads = 1;
     EXPECT_OK(quern_context_check(ctx));

@@ -7,7 +7,7 @@
 static char *text;
 
 static void drop_text(void) {
-  quern_program_text_free(program, text);
+  quern_free_text(text);
   text = NULL;
 }
 
@@ -23,7 +23,7 @@ static size_t count(const char *part) {
 
 /* sum(tanh(x w) + 1), x with one more use: several steps. */
 static void open_sample(const char *device) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.threads = 1;
   quern_tensor *x = F32_INPUT("x", 4, 8), *w = F32_INPUT("w", 8, 16);
@@ -35,7 +35,7 @@ static void open_sample(const char *device) {
 
 static void limits(void **state) {
   (void)state;
-  quern_limits one, same, own;
+  quern_limits one = QUERN_INIT(quern_limits), same = QUERN_INIT(quern_limits), own = QUERN_INIT(quern_limits);
   EXPECT_OK(quern_device_limits(&one, 1, false));
   assert_true(one.threads == 1 && one.flops_f32 > 0 && one.launch > 0 && one.copy > 0);
   for (int i = 0; i < QUERN_LEVELS; i++) assert_true(one.bandwidth[i] > 0 && one.bytes[i] > 0);
@@ -181,7 +181,7 @@ static void explanations(void **state) {
   expect_text("estimate  threshold");
   expect_text("x  k_");
   drop_text();
-  EXPECT_OK(quern_program_explain(program, NULL, QUERN_EXPLAIN_DOT, &text));
+  EXPECT_OK(quern_program_explain(program, NULL, QUERN_EXPLAIN_GRAPHVIZ, &text));
   assert_memory_equal(text, "digraph program {\n", 18);
   assert_string_equal(text + strlen(text) - 2, "}\n");
   expect_text("in1 -> s");
@@ -212,7 +212,7 @@ static void explanation_of_runs(void **state) {
 /* Every node that the fused program computes has its time before; the sums of both are what was recorded. */
 static void comparison(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_tensor *x = F32_INPUT("x", 8, 16), *y = quern_softmax(quern_tanh(x), 1);
   quern_program *unfused;
   quern_instance *of_unfused;
@@ -258,10 +258,10 @@ static void comparison(void **state) {
 /* The sums in the counts are those of the kernels. */
 static void counts(void **state) {
   (void)state;
-  quern_program_counts c;
+  quern_program_stats c = QUERN_INIT(quern_program_stats);
   double flops = 0, bytes = 0;
   open_sample("null");
-  EXPECT_OK(quern_program_count(program, &c));
+  EXPECT_OK(quern_program_get_stats(program, &c));
   for (int i = 0; i < program->subprograms[0].n_steps; i++) {
     int kernel = program->subprograms[0].steps[i].kernel;
     flops += kernel >= 0 ? program->kernels[kernel]->cost.flops : 0;

@@ -6,16 +6,16 @@
 static void slots_are_told(void **state) {
   (void)state;
   float wrapped[2] = {1, 2};
-  quern_slot slot;
+  quern_slot slot = QUERN_INIT(quern_slot);
   quern_tensor *b = F32_INPUT("b", 2), *s = F32_STATE("s", 2), *a = F32_INPUT("a", 3, 2);
   quern_tensor *unread = F32_INPUT("unread", 9);
   quern_tensor *w = quern_tensor_wrap(ctx, QUERN_DTYPE_F32, QUERN_LIST(2), wrapped);
   quern_tensor *y = quern_add(quern_add(quern_add(a, b), s), w);
   assert_non_null(unread);
   open_program(TENSORS(y, quern_sum(y, QUERN_ALL, false)), NULL);
-  assert_int_equal(quern_program_inputs(program), 2);
-  assert_int_equal(quern_program_outputs(program), 2);
-  assert_int_equal(quern_program_states(program), 1);
+  assert_int_equal(quern_program_input_count(program), 2);
+  assert_int_equal(quern_program_output_count(program), 2);
+  assert_int_equal(quern_program_state_count(program), 1);
   EXPECT_OK(quern_program_input(program, 0, &slot));
   assert_string_equal(slot.name, "b");
   EXPECT_OK(quern_program_input(program, 1, &slot));
@@ -51,7 +51,7 @@ static void programs_stand_alone(void **state) {
 static void instances_are_apart(void **state) {
   (void)state;
   quern_tensor *s = F32_STATE("s", 1);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.n_updates = 1;
   options.updates = &(quern_update){s, quern_add(s, quern_full(ctx, QUERN_DTYPE_F32, QUERN_LIST(1), 1))};
   open_program(0, NULL, &options);
@@ -73,12 +73,12 @@ static void instances_are_apart(void **state) {
 static void instances_share_states(void **state) {
   (void)state;
   quern_tensor *s = F32_STATE("s", 2), *t = F32_STATE("t", 300), *x = F32_INPUT("x", 2);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.n_updates = 2;
   options.updates = (quern_update[]){{s, quern_add(s, x)}, {t, quern_neg(t)}};
   open_program(0, NULL, &options);
   EXPECT_OK(quern_instance_set_state(instance, 0, (float[]){0, 0}));
-  quern_program_options plain = QUERN_PROGRAM_OPTIONS;
+  quern_program_options plain = QUERN_INIT(quern_program_options);
   plain.device = "interp";
   quern_program *reading;
   quern_instance *reader, *third;
@@ -132,8 +132,8 @@ static void expect_updates(size_t n, const quern_update *updates, size_t n_roots
   static char expected[MOST_SLOTS][MOST_BYTES];
   quern_tensor *all[MOST_SLOTS];
   for (int way = 0; way < 3; way++) {
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
-    options.optimise = way == 1 ? 0 : 1;
+    quern_program_options options = QUERN_INIT(quern_program_options);
+    options.optimize = way == 1 ? 0 : 1;
     options.n_updates = n;
     options.updates = updates;
     open_program(n_roots, roots, &options);
@@ -173,7 +173,7 @@ static void an_optimizer(void **state) {
 static void states_in_place(void **state) {
   (void)state;
   quern_tensor *s = F32_STATE("s", 32);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.n_updates = 1;
   options.updates = &(quern_update){s, quern_add(s, F32_INPUT("x", 32))};
   open_program(0, NULL, &options);
@@ -190,7 +190,7 @@ static void weights_in_a_contraction(void **state) {
                  *g = F32_INPUT("g", k, 24);
     quern_tensor *next = quern_add(quern_mul_scalar(v, 0.5), quern_matmul(quern_transpose(x, 0, 1), g));
     quern_update updates[] = {{v, next}, {p, quern_sub(quern_mul_scalar(p, 0.75), next)}};
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.n_updates = 2;
     options.updates = updates;
     open_program(0, NULL, &options);
@@ -212,12 +212,12 @@ static void states_that_exchange(void **state) {
 static void states_that_are_only_written(void **state) {
   (void)state;
   quern_tensor *s = F32_STATE("s", 3), *x = F32_INPUT("x", 3);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.n_updates = 1;
   options.updates = &(quern_update){s, x};
   open_program(0, NULL, &options);
   float now[3];
-  assert_int_equal(quern_program_states(program), 1);
+  assert_int_equal(quern_program_state_count(program), 1);
   run_program();
   EXPECT_OK(quern_instance_get_state(instance, 0, now));
   assert_memory_equal(now, inputs.data[0], sizeof now);
@@ -233,9 +233,9 @@ static quern_tensor *chain(quern_tensor *x, int n) {
 
 static void memory_is_shared(void **state) {
   (void)state;
-  quern_memory memory;
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
   open_program(TENSORS(chain(F32_INPUT("x", 8, 8), 6)), NULL);
-  EXPECT_OK(quern_program_memory(program, &memory));
+  EXPECT_OK(quern_program_get_memory(program, &memory));
   assert_true(memory.arena < memory.unshared && memory.bound <= memory.arena && memory.state == 0);
   assert_true((double)memory.arena <= 1.1 * (double)memory.bound);
   close_program();
@@ -248,7 +248,7 @@ static void a_memory_limit(void **state) {
   z = x;
   for (int i = 0; i < 8; i++) z = y[i] = quern_softmax(quern_matmul(z, z), 1);
   for (int i = 8; i-- > 0;) z = quern_matmul(z, y[i]);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.threads = 1;
   open_program(TENSORS(z), &options);
   run_program();
@@ -283,7 +283,7 @@ static void a_memory_limit(void **state) {
 static void donated_inputs(void **state) {
   (void)state;
   quern_tensor *x = F32_INPUT("x", 64), *y = quern_exp(x);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.passes = "-fuse";
   open_program(TENSORS(quern_sum(y, QUERN_ALL, false)), &options);
   int64_t needed = program->memory.arena;
@@ -334,7 +334,7 @@ static void poison_finds_a_wrong_plan(void **state) {
 /* The null device compiles, and states that it does not run. */
 static void the_null_device(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "null";
   open_program(TENSORS(quern_exp(F32_INPUT("x", 3))), &options);
   EXPECT_ERROR(quern_instance_run(instance, (const void *const *)inputs.at, outputs.at), UNSUPPORTED, "device null");
@@ -349,7 +349,7 @@ static void plans_alone(void **state) {
   quern_tensor *y = quern_matmul(F32_INPUT("x", 128, 64), F32_INPUT("w", 64, 128));
   y = quern_tanh(quern_reshape(y, QUERN_LIST(128, 2, 64)));
   for (size_t i = 0; i < BASE_COUNT(ways); i++) {
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     quern_instance *none;
     options.device = ways[i][0];
     options.target = ways[i][1];

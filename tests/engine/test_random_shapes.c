@@ -25,7 +25,7 @@ static quern_tensor *input(const char *name, quern_dtype dtype, int rank, const 
 
 /* Runs a program; QUERN_REF=1 makes it fail where a kernel is wrong. */
 static void expect_reference(size_t n, quern_tensor *const *outputs) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.threads = 1 + (int)some(3);
   quern_program *program;
@@ -33,10 +33,10 @@ static void expect_reference(size_t n, quern_tensor *const *outputs) {
   EXPECT_OK(quern_program_compile(&program, ctx, n, outputs, &options));
   EXPECT_OK(quern_instance_new(&instance, program));
   void *memory[8];
-  size_t inputs = quern_program_inputs(program), all = inputs + n;
+  size_t inputs = quern_program_input_count(program), all = inputs + n;
   assert_true(all <= 8);
   for (size_t i = 0; i < all; i++) {
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(i < inputs ? quern_program_input(program, i, &slot) : quern_program_output(program, i - inputs, &slot));
     memory[i] = malloc(slot.bytes + 1);
     assert_non_null(memory[i]);

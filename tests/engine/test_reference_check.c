@@ -6,7 +6,7 @@ static void open_ref(size_t n, quern_tensor *const *roots) {
   struct engine_request request = {.ctx = ctx,
                                    .n_outputs = n,
                                    .outputs = roots,
-                                   .options = QUERN_PROGRAM_OPTIONS,
+                                   .options = QUERN_INIT(quern_program_options),
                                    .device = rt_device_at(&rt_interp, 0)};
   request.options.device = "interp";
   request.options.threads = 1;

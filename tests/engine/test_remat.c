@@ -15,21 +15,21 @@ struct way {
 };
 
 struct made {
-  quern_memory memory;
-  quern_program_counts counts;
+  quern_memory_plan memory;
+  quern_program_stats counts;
   float losses[STEPS];
   size_t bytes; /* of states */
   char states[MOST_STATES];
 };
 
 static quern_lm_options sizes(const struct way *way) {
-  quern_lm_options o;
+  quern_lm_options o = QUERN_INIT(quern_lm_options);
   EXPECT_OK(quern_lm_named(&o, "modern:64x6"));
   o.vocabulary = 61;
   o.positions = 32;
   o.hidden = 128;
   o.dropout = way->dropout;
-  EXPECT_OK(quern_lm_checkpoint(&o, way->checkpoint));
+  EXPECT_OK(quern_lm_set_checkpointing(&o, way->checkpoint));
   return o;
 }
 
@@ -48,14 +48,14 @@ struct step {
 };
 
 static void step_open(struct step *s, const struct way *way) {
-  quern_model_options model = QUERN_MODEL_OPTIONS;
+  quern_model_options model = QUERN_INIT(quern_model_options);
   model.seed = 5;
-  *s = (struct step){.lm = sizes(way), .options = QUERN_PROGRAM_OPTIONS};
+  *s = (struct step){.lm = sizes(way), .options = QUERN_INIT(quern_program_options)};
   EXPECT_OK(quern_model_new(&s->model, ctx, &model));
   quern_model_begin(s->model, true);
   quern_tensor *in[2];
   for (int i = 0; i < 2; i++) in[i] = quern_input(ctx, i == 0 ? "tokens" : "labels", QUERN_DTYPE_I32, QUERN_LIST(B, T));
-  quern_optim_options optim = QUERN_OPTIM_OPTIONS;
+  quern_optim_options optim = QUERN_INIT(quern_optim_options);
   optim.clip_norm = way->clip;
   EXPECT_OK(quern_step_accumulate(&s->step, s->model, way->parts, 2, in, loss_of, &s->lm, &optim, &s->outputs[0]));
   s->outputs[1] = quern_step_norm(s->step);
@@ -63,7 +63,7 @@ static void step_open(struct step *s, const struct way *way) {
   s->options.device = way->device;
   s->options.threads = 2;
   s->options.memory_limit = way->limit;
-  s->options.recompute = s->lm.keep_every > 0;
+  s->options.gradient_checkpointing = s->lm.checkpoint_every > 0;
   s->options.recompute_every = way->every;
   s->options.n_updates = quern_step_updates(s->step, &s->options.updates);
 }
@@ -78,8 +78,8 @@ static void train(const quern_program *program, struct made *made) {
   static int32_t tokens[B * T], labels[B * T];
   float lr = 1e-3f, norm;
   EXPECT_OK(quern_instance_new(&instance, program));
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, i, &slot));
     float *x = quern_instance_state(instance, i);
     bool moment = slot.name == NULL || strncmp(slot.name, "optim", 5) == 0;
@@ -91,15 +91,15 @@ static void train(const quern_program *program, struct made *made) {
     labels[i] = (i * 13 + 13) % 61;
   }
   const void *ins[3] = {0};
-  for (size_t i = 0; i < quern_program_inputs(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_input_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_input(program, i, &slot));
     ins[i] = slot.rank == 0 ? (void *)&lr : strcmp(slot.name, "tokens") == 0 ? (void *)tokens : (void *)labels;
   }
   for (int i = 0; i < STEPS; i++) EXPECT_OK(quern_instance_run(instance, ins, (void *[]){&made->losses[i], &norm}));
   made->bytes = 0;
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, i, &slot));
     assert_true(made->bytes + slot.bytes <= sizeof made->states);
     memcpy(made->states + made->bytes, quern_instance_state(instance, i), slot.bytes);
@@ -115,8 +115,8 @@ static void make(const struct way *way, struct made *made) {
   test_renew();
   step_open(&s, way);
   EXPECT_OK(quern_program_compile(&program, ctx, 2, s.outputs, &s.options));
-  EXPECT_OK(quern_program_memory(program, &made->memory));
-  EXPECT_OK(quern_program_count(program, &made->counts));
+  EXPECT_OK(quern_program_get_memory(program, &made->memory));
+  EXPECT_OK(quern_program_get_stats(program, &made->counts));
   train(program, made);
   quern_program_free(program);
   step_close(&s);
@@ -218,7 +218,7 @@ static void curve(void **state) {
   static const struct way ways[] = {{"auto", 1, 0, "null", 0, 0, 0}, {"block", 1, 0, "null", 0, 0, 0}};
   for (size_t w = 0; w < BASE_COUNT(ways); w++) {
     struct step s;
-    quern_curve_point points[6];
+    quern_curve_point points[6] = {QUERN_INIT(quern_curve_point)};
     size_t n;
     int64_t least = told_least(&ways[w]);
     test_renew();
@@ -230,12 +230,12 @@ static void curve(void **state) {
     assert_int_equal(points[n - 1].limit, least);
     for (size_t i = 0; i < n; i++) {
       quern_program *program;
-      quern_memory memory;
-      quern_program_counts counts;
+      quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
+      quern_program_stats counts = QUERN_INIT(quern_program_stats);
       s.options.memory_limit = points[i].limit;
       EXPECT_OK(quern_program_compile(&program, ctx, 2, s.outputs, &s.options));
-      EXPECT_OK(quern_program_memory(program, &memory));
-      EXPECT_OK(quern_program_count(program, &counts));
+      EXPECT_OK(quern_program_get_memory(program, &memory));
+      EXPECT_OK(quern_program_get_stats(program, &counts));
       assert_int_equal(points[i].arena, memory.arena);
       assert_int_equal(points[i].held, memory.held);
       assert_int_equal(points[i].bytes, memory.arena + memory.scratch);
@@ -250,7 +250,7 @@ static void curve(void **state) {
   }
   /* what cannot do with less is one point */
   quern_tensor *y = quern_neg(quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(4)));
-  quern_curve_point points[2];
+  quern_curve_point points[2] = {QUERN_INIT(quern_curve_point)};
   size_t n;
   EXPECT_OK(quern_program_curve(ctx, 1, &y, NULL, 2, points, &n));
   assert_int_equal(n, 1);
@@ -261,14 +261,14 @@ static void lack_of_memory(void **state) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(8, 8)), *dx, *y = x;
-    for (int i = 0; i < 4; i++) y = quern_keep(quern_sin(quern_matmul(y, x)));
+    for (int i = 0; i < 4; i++) y = quern_checkpoint_activation(quern_sin(quern_matmul(y, x)));
     y = quern_sum(y, QUERN_ALL, false);
     EXPECT_OK(quern_grad(y, 1, &x, &dx));
     EXPECT_OK(quern_context_check(ctx));
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.device = "null";
-    options.recompute = true;
-    quern_curve_point points[3];
+    options.gradient_checkpointing = true;
+    quern_curve_point points[3] = {QUERN_INIT(quern_curve_point)};
     size_t n;
     fault_begin(&fault);
     quern_status status = quern_program_curve(ctx, 2, (quern_tensor *[]){y, dx}, &options, 3, points, &n);

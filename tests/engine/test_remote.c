@@ -2,7 +2,7 @@
 #include "engine/engine_test.h"
 
 static quern_program_options remote_options(void) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "opencl";
   return options;
 }
@@ -39,7 +39,7 @@ static void results_and_constants(void **state) {
   quern_tensor *h = quern_gelu(quern_linear(quern_layer_norm(x, 1, s, NULL, 1e-5), w, NULL));
   quern_tensor *empty = F32_INPUT("empty", 0, 3);
   expect_same(TENSORS(quern_softmax(h, 1), x, quern_sum(h, QUERN_LIST(0, 1), false), quern_neg(empty)), &options);
-  options.optimise = 0;
+  options.optimize = QUERN_OPTIMIZE_NONE;
   expect_same(TENSORS(quern_softmax(h, 1), quern_cast(x, QUERN_DTYPE_BF16)), &options);
 }
 
@@ -121,8 +121,8 @@ static void rows_of_a_leading_dimension(void **state) {
   need_device();
   quern_program_options options = remote_options();
   quern_tensor *x = F32_INPUT("x", 6, 8), *y = quern_softmax(quern_linear(x, some_weights(), NULL), 1);
-  options.n_leading = 1;
-  options.leading = (quern_tensor *[]){x};
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = (quern_tensor *[]){x};
   open_program(TENSORS(y), &options);
   assert_int_equal(program->memory.staging, 2 * 256); /* 192 bytes each, as they are aligned */
   float all[48];
@@ -131,7 +131,7 @@ static void rows_of_a_leading_dimension(void **state) {
   for (int64_t rows = 0; rows <= 6; rows++) {
     float some[49];
     for (int i = 0; i < 49; i++) some[i] = -7;
-    EXPECT_OK(quern_instance_set_leading(instance, rows));
+    EXPECT_OK(quern_instance_set_dynamic_batch(instance, rows));
     EXPECT_OK(quern_instance_run(instance, (const void *const *)inputs.at, (void *[]){some}));
     assert_memory_equal(some, all, (size_t)rows * 8 * sizeof *some);
     assert_true(some[rows * 8] == -7); /* nothing behind the rows */
@@ -419,7 +419,7 @@ static void close_keeping(void) {
 static void expect_replays(int runs, int expected_captures, int expected_replays) {
   quern_instance *plain;
   char a[4][MOST_BYTES], b[4][MOST_BYTES];
-  quern_run_counts of_graph, of_plain;
+  quern_run_stats of_graph = QUERN_INIT(quern_run_stats), of_plain = QUERN_INIT(quern_run_stats);
   assert_true(program->n_outputs <= 4);
   EXPECT_OK(quern_instance_new(&plain, program));
   plain->replay.refused = true;
@@ -437,8 +437,8 @@ static void expect_replays(int runs, int expected_captures, int expected_replays
   }
   assert_int_equal(captures, expected_captures);
   assert_int_equal(replays, expected_replays);
-  EXPECT_OK(quern_instance_count(instance, &of_graph));
-  EXPECT_OK(quern_instance_count(plain, &of_plain));
+  EXPECT_OK(quern_instance_get_stats(instance, &of_graph));
+  EXPECT_OK(quern_instance_get_stats(plain, &of_plain));
   assert_int_equal(of_graph.replayed, expected_replays);
   assert_int_equal(of_graph.graph_bytes, expected_replays > 0 ? 4096 : 0);
   of_graph.replayed = of_graph.graph_bytes = 0;
@@ -473,10 +473,10 @@ static void equal_steps_are_joined(void **state) {
   for (int i = 0; i < N; i++) updates[i].value = quern_sub(updates[i].state, quern_div(changes[i], sum));
   options.n_updates = N;
   options.updates = updates;
-  for (options.optimise = 0; options.optimise < 2; options.optimise++) {
+  for (options.optimize = QUERN_OPTIMIZE_NONE; options.optimize < 2; options.optimize++) {
     open_keeping(TENSORS(sum), &options);
     expect_replays(4, 1, 3);
-    assert_true(options.optimise > 0 || joined >= 2 * N); /* otherwise kernels may have been made one before */
+    assert_true(options.optimize > 0 || joined >= 2 * N); /* otherwise kernels may have been made one before */
     close_keeping();
   }
 }
@@ -520,8 +520,8 @@ static void rows_of_graphs(void **state) {
   need_device();
   quern_program_options options = remote_options();
   quern_tensor *x = F32_INPUT("x", 6, 8), *y = quern_softmax(quern_linear(x, some_weights(), NULL), 1);
-  options.n_leading = 1;
-  options.leading = (quern_tensor *[]){x};
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = (quern_tensor *[]){x};
   open_keeping(TENSORS(y), &options);
   float all[48];
   run_program();
@@ -530,7 +530,7 @@ static void rows_of_graphs(void **state) {
   for (size_t i = 0; i < BASE_COUNT(rows); i++) {
     float some[49];
     for (int k = 0; k < 49; k++) some[k] = -7;
-    EXPECT_OK(quern_instance_set_leading(instance, rows[i]));
+    EXPECT_OK(quern_instance_set_dynamic_batch(instance, rows[i]));
     EXPECT_OK(quern_instance_run(instance, (const void *const *)inputs.at, (void *[]){some}));
     assert_memory_equal(some, all, (size_t)rows[i] * 8 * sizeof *some);
     assert_true(some[rows[i] * 8] == -7);
@@ -565,13 +565,13 @@ static void times_by_marks(void **state) {
   assert_false(side_by_side); /* one after another, or their times would be of no use */
   EXPECT_OK(quern_program_profile(program, instance, QUERN_PROFILE_FOLDED, &text));
   assert_non_null(strstr(text, "program;"));
-  quern_program_text_free(program, text);
+  quern_free_text(text);
   EXPECT_OK(quern_program_profile(program, instance, QUERN_PROFILE_ROWS, &text));
   double seconds = 0, one;
   for (const char *at = text; (at = strstr(at, "\"total_ms\":")) != NULL; at++)
     if (sscanf(at, "\"total_ms\":%lf", &one) == 1) seconds += one;
   assert_true(fabs(seconds - 4 * (marks - 2)) < 1e-3); /* of 4 runs, without the marks' own */
-  quern_program_text_free(program, text);
+  quern_free_text(text);
   EXPECT_OK(quern_instance_record(instance, false));
   run_program();
   assert_int_equal(captures, 2);

@@ -34,7 +34,7 @@ static void open_saved(void) {
   quern_tensor *roots[3];
   quern_update update;
   build(roots, &update);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "cpu";
   options.threads = 2;
   options.n_updates = 1;
@@ -47,8 +47,8 @@ static void saved_programs_run(void **state) {
   (void)state;
   static char want[2][3][MOST_BYTES];
   open_saved();
-  quern_memory memory, again;
-  EXPECT_OK(quern_program_memory(program, &memory));
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan), again = QUERN_INIT(quern_memory_plan);
+  EXPECT_OK(quern_program_get_memory(program, &memory));
   for (int time = 0; time < 2; time++) {
     run_program();
     for (int i = 0; i < 3; i++) memcpy(want[time][i], outputs.at[i], program->outputs[i].bytes);
@@ -58,7 +58,7 @@ static void saved_programs_run(void **state) {
   ctx = NULL;
   setenv("PATH", "/nowhere", 1); /* no compiler */
   EXPECT_OK(quern_program_load(&program, PATH));
-  EXPECT_OK(quern_program_memory(program, &again));
+  EXPECT_OK(quern_program_get_memory(program, &again));
   assert_memory_equal(&memory, &again, sizeof memory);
   EXPECT_OK(quern_instance_new(&instance, program));
   for (size_t i = 0; i < states.n; i++) EXPECT_OK(quern_instance_set_state(instance, i, states.at[i]));
@@ -66,7 +66,7 @@ static void saved_programs_run(void **state) {
     run_program();
     for (int i = 0; i < 3; i++) assert_memory_equal(want[time][i], outputs.at[i], program->outputs[i].bytes);
   }
-  quern_slot slot;
+  quern_slot slot = QUERN_INIT(quern_slot);
   EXPECT_OK(quern_program_input(program, 0, &slot));
   assert_string_equal(slot.name, "x");
   close_program();
@@ -189,7 +189,7 @@ static void expect_slots_checked(void) {
   EXPECT_INVALID(program->inputs[0].bytes, program->inputs[0].bytes - 4);
   EXPECT_INVALID(program->inputs[0].dtype, QUERN_DTYPE_F64);
   EXPECT_INVALID(((int64_t *)program->inputs[0].dims)[0], INT64_MAX / 2);
-  EXPECT_INVALID(program->outputs[0].leading, true);
+  EXPECT_INVALID(program->outputs[0].dynamic_batch, true);
   EXPECT_INVALID(program->states[0].name, NULL);
   EXPECT_INVALID(program->state_at[0], 64);
   EXPECT_INVALID(program->memory.state, program->memory.state + 64);
@@ -287,9 +287,9 @@ static void wrong_programs_do_not_fit(void **state) {
 
 /* Saves and loads a program with these outputs. */
 static void expect_kept(size_t n, quern_tensor *const *roots, int optimize) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "cpu";
-  options.optimise = optimize;
+  options.optimize = optimize;
   open_program(n, roots, &options);
   EXPECT_OK(quern_program_save(program, PATH));
   close_program();

@@ -8,7 +8,7 @@
 /* For targets that are named, so that it is the same on every machine. */
 static void compile(const char *what, const int64_t *sizes, size_t n, quern_tensor *const *outputs) {
   static const char *const targets[] = {"avx512", "avx2"};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "null";
   for (int i = 0; i < 6; i++) {
     quern_program *program;

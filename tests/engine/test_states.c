@@ -32,7 +32,7 @@ struct net {
 };
 
 static void build(struct net *net, uint64_t seed) {
-  quern_model_options options = QUERN_MODEL_OPTIONS;
+  quern_model_options options = QUERN_INIT(quern_model_options);
   options.seed = seed;
   EXPECT_OK(quern_model_new(&net->model, ctx, &options));
   quern_scope *root = quern_model_scope(net->model);
@@ -54,7 +54,7 @@ static void net_free(struct net *net) {
 
 static quern_program *compile_step(const struct net *net) {
   quern_program *made;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.n_updates = quern_step_updates(net->step, &options.updates);
   EXPECT_OK(quern_program_compile(&made, ctx, 1, &net->loss, &options));
@@ -63,7 +63,7 @@ static quern_program *compile_step(const struct net *net) {
 
 static quern_program *compile_use(const struct net *net) {
   quern_program *made;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   EXPECT_OK(quern_program_compile(&made, ctx, 1, (quern_tensor *[]){net->use}, &options));
   return made;
@@ -90,7 +90,7 @@ static void step(quern_instance *of) {
 static void unset_states_are_an_error(void **state) {
   (void)state;
   quern_tensor *a = F32_STATE("a", 1), *b = F32_STATE("b", 1), *c = F32_STATE("c", 1), *none = F32_STATE("none", 0);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.n_updates = 2;
   options.updates = (quern_update[]){{a, quern_add(a, b)}, {c, quern_neg(b)}}; /* c is written only */
@@ -120,7 +120,7 @@ static void unset_states_are_an_error(void **state) {
 static void runs_set_what_they_write(void **state) {
   (void)state;
   quern_tensor *s = F32_STATE("s", 2);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS, plain = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options), plain = QUERN_INIT(quern_program_options);
   options.device = plain.device = "interp";
   options.n_updates = 1;
   options.updates = &(quern_update){s, quern_full(ctx, QUERN_DTYPE_F32, QUERN_LIST(2), 3)};
@@ -146,7 +146,7 @@ static void loaded_programs_know(void **state) {
   (void)state;
   quern_program *loaded;
   quern_instance *run;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   float got[2];
   EXPECT_OK(quern_program_compile(&program, ctx, TENSORS(quern_neg(F32_STATE("s", 2))), &options));
   EXPECT_OK(quern_program_save(program, path));
@@ -230,7 +230,7 @@ static void two_models(void **state) {
     EXPECT_OK(quern_model_new(&models[k], ctx, NULL));
     y[k] = quern_nn_linear(quern_scope_in(quern_model_scope(models[k]), "head"), x, 2, NULL);
   }
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   EXPECT_OK(quern_program_compile(&both, ctx, 2, y, &options));
   EXPECT_OK(quern_program_compile(&one, ctx, 1, y + 1, &options));
@@ -332,7 +332,7 @@ static void checkpoints_are_read(void **state) {
   const float values[] = {5, 6};
   const int64_t two = 2;
   const quern_safetensor tensor = {.name = "a", .dtype = QUERN_DTYPE_F32, .rank = 1, .dims = &two, .data = values};
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   contents.step = 3;
   contents.n_tensors = 1;
   contents.tensors = &tensor;
@@ -356,7 +356,7 @@ static void without_memory(void **state) {
   (void)state;
   struct fault fault = {0};
   while (fault_next(&fault)) {
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
+    quern_program_options options = QUERN_INIT(quern_program_options);
     options.device = "interp";
     options.threads = 1;
     quern_tensor *s = F32_STATE("s", 2);
@@ -395,7 +395,7 @@ static void states_on_a_device(void **state) {
   quern_tensor *w = quern_scope_parameter(root, "w", QUERN_LIST(5), (quern_init){QUERN_INIT_UNIFORM, 1, 2});
   quern_tensor *b = quern_scope_buffer(root, "b", QUERN_DTYPE_F32, QUERN_LIST(3), 7);
   quern_tensor *zero = quern_scope_buffer(root, "zero", QUERN_DTYPE_I64, QUERN_SCALAR, 0);
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "opencl";
   options.n_updates = 3;
   options.updates = (quern_update[]){{w, quern_neg(w)}, {b, quern_neg(b)}, {zero, quern_add_scalar(zero, 1)}};
@@ -456,11 +456,11 @@ static void rows_are_compared(void **state) {
   (void)state;
   quern_tensor *x = F32_INPUT("x", 4, 2);
   float in[8] = {1, 2, 3, 4, 5, 6, 7, 8}, got[8];
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  options.n_leading = 1;
-  options.leading = &x;
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  options.n_dynamic_batch = 1;
+  options.dynamic_batch = &x;
   open_program(TENSORS(quern_neg(x)), &options);
-  EXPECT_OK(quern_instance_set_leading(instance, 3));
+  EXPECT_OK(quern_instance_set_dynamic_batch(instance, 3));
   EXPECT_ERROR(quern_instance_bind(instance, "x", in, 12), SHAPE, "12 bytes for input \"x\"");
   EXPECT_OK(quern_instance_bind(instance, "x", in, 16));
   EXPECT_ERROR(quern_instance_run_bound(instance, (void *[]){got}), SHAPE,

@@ -39,8 +39,8 @@ static size_t read_file_at(const char *at, char *text, size_t room) {
 static size_t read_file(char *text, size_t room) { return read_file_at(path, text, room); }
 
 static quern_status tune(struct told *told, int kernels) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
-  quern_tune_options how = QUERN_TUNE_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  quern_tune_options how = QUERN_INIT(quern_tune_options);
   quern_tensor *root = two_kernels();
   options.device = "interp";
   options.target = "avx2";

@@ -25,7 +25,7 @@ enum defect { NONE, GROWTH, LEAK, ALLOCATION, DEFECTS };
 /* Runs a program twice, doing something beside it that is not planned. */
 static quern_status watched(enum defect defect, const char *device) {
   struct watch watch;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.threads = 2;
   EXPECT_OK(quern_program_compile(&program, ctx, TENSORS(quern_exp(F32_INPUT("x", 64))), &options));
@@ -63,13 +63,13 @@ static void the_interpreter_is_seen(void **state) {
   (void)state;
   const char *devices[] = {"cpu", "interp"};
   for (int i = 0; i < 2; i++) {
-    quern_program_options options = QUERN_PROGRAM_OPTIONS;
-    quern_run_counts counts;
+    quern_program_options options = QUERN_INIT(quern_program_options);
+    quern_run_stats counts = QUERN_INIT(quern_run_stats);
     options.device = devices[i];
     quern_tensor *x = F32_INPUT("x", 8, 8);
     open_program(TENSORS(quern_softmax(quern_matmul(x, x), 1), x), &options); /* a result that is a copy of an input */
     for (int run = 0; run < 3; run++) run_program();
-    EXPECT_OK(quern_instance_count(instance, &counts));
+    EXPECT_OK(quern_instance_get_stats(instance, &counts));
     assert_int_equal(program->counts.copies, 1);
     uint64_t kernels = 3 * (program->counts.steps - program->counts.copies - program->counts.controls);
     assert_true(kernels > 0 && counts.runs == 3 && counts.copies == 3 && counts.controls == 0 && counts.evaluated == 0);
@@ -90,11 +90,11 @@ static void bodies_are_counted(void **state) {
   (void)state;
   quern_tensor *results[1], *x = F32_INPUT("x", 4);
   quern_loop_options loop = {sizeof loop, 5, false, 1, 0, 0, 0};
-  quern_run_counts counts;
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
   EXPECT_OK(quern_loop(ctx, &loop, &x, body, NULL, results));
   open_program(1, results, NULL);
   run_program();
-  EXPECT_OK(quern_instance_count(instance, &counts));
+  EXPECT_OK(quern_instance_get_stats(instance, &counts));
   assert_true(counts.controls == 1 && counts.interpreted == 5 && program->counts.controls == 1);
   close_program();
 }

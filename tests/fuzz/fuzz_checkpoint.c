@@ -20,7 +20,7 @@ static quern_checkpoint *parse(const char *text, size_t n) {
 static void check(const quern_checkpoint *c) {
   struct base_heap heap;
   struct base_str str;
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   contents.step = c->info.step;
   contents.seed = c->info.seed;
   contents.cursor = c->info.cursor;

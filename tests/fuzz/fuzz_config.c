@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     REQUIRE(quern_config_text(b, "printed", text, strlen(text)) == QUERN_STATUS_OK);
     for (int i = 0; i < KEYS; i++)
       REQUIRE(strcmp(quern_config_get(a, keys[i].name), quern_config_get(b, keys[i].name)) == 0);
-    quern_config_text_free(a, text);
+    quern_free_text(text);
   }
   quern_config_free(a);
   quern_config_free(b);

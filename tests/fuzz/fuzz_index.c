@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   quern_status status = quern_safetensors_open(&file, path, NULL);
   REQUIRE(status == QUERN_STATUS_OK || status == QUERN_STATUS_PARSE || status == QUERN_STATUS_IO);
   REQUIRE((file != NULL) == (status == QUERN_STATUS_OK));
-  REQUIRE(quern_safetensors_shards(file) <= 1 && quern_safetensors_count(file) <= 2);
+  REQUIRE(quern_safetensors_shard_count(file) <= 1 && quern_safetensors_count(file) <= 2);
   for (size_t i = 0; i < quern_safetensors_count(file); i++) {
     REQUIRE(quern_safetensors_get(file, i, &tensor) == QUERN_STATUS_OK);
     REQUIRE(strcmp(tensor.name, "a") == 0 || strcmp(tensor.name, "b.c") == 0);

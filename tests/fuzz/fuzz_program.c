@@ -60,8 +60,8 @@ static size_t build_rows(quern_context *ctx, quern_tensor **roots, quern_program
   leading[0] = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(8, 6));
   quern_tensor *w = quern_state(ctx, "w", QUERN_DTYPE_BF16, QUERN_LIST(6, 5));
   roots[0] = quern_softmax(quern_matmul(leading[0], quern_cast(w, QUERN_DTYPE_F32)), 1);
-  options->n_leading = 1;
-  options->leading = leading;
+  options->n_dynamic_batch = 1;
+  options->dynamic_batch = leading;
   return 1;
 }
 
@@ -87,7 +87,7 @@ static void make(builder *build, struct made *out) {
   quern_context *ctx;
   quern_program *program;
   quern_tensor *roots[4];
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   REQUIRE(quern_context_new(&ctx, NULL) == QUERN_STATUS_OK);
   options.device = "interp";
   options.threads = 1;
@@ -164,7 +164,7 @@ static int64_t count_steps(const quern_program *p, int part) {
 }
 
 static bool is_small_enough(const quern_program *p) {
-  const quern_memory *m = &p->memory;
+  const quern_memory_plan *m = &p->memory;
   size_t bytes = (size_t)(m->arena + m->state + m->constants + m->staging) + engine_scratch_bytes(p);
   for (size_t i = 0; i < p->n_inputs; i++) bytes += p->inputs[i].bytes;
   for (size_t i = 0; i < p->n_outputs; i++) bytes += p->outputs[i].bytes;
@@ -194,7 +194,7 @@ static void run(quern_program *p) {
   running = p;
   for (int64_t rows = p->dynamic_batch; rows >= 0; rows = rows > 0 ? rows / 2 : -1) {
     launches = 0;
-    if (p->dynamic_batch > 0 && quern_instance_set_leading(instance, rows) != QUERN_STATUS_OK) continue;
+    if (p->dynamic_batch > 0 && quern_instance_set_dynamic_batch(instance, rows) != QUERN_STATUS_OK) continue;
     quern_status status = quern_instance_run(instance, (const void *const *)in, out);
     REQUIRE(status == QUERN_STATUS_OK || status == QUERN_STATUS_DEVICE);
   }
@@ -208,7 +208,7 @@ static void explain(const quern_program *p) {
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
     char *text = NULL;
     REQUIRE(all[i](p, NULL, &text) == QUERN_STATUS_OK);
-    quern_program_text_free(p, text);
+    quern_free_text(text);
   }
 }
 

@@ -18,7 +18,7 @@ static void check(const quern_safetensors *file, const uint8_t *data, size_t siz
     free(copy);
   }
   REQUIRE(quern_safetensors_count(file) == 0 || at == size);
-  for (size_t i = 0; i < quern_safetensors_pairs(file); i++)
+  for (size_t i = 0; i < quern_safetensors_pair_count(file); i++)
     REQUIRE(quern_safetensors_pair(file, i, &pair) == QUERN_STATUS_OK && pair.key != NULL && pair.value != NULL);
 }
 

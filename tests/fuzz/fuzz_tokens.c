@@ -14,12 +14,12 @@ static void check(quern_tokens *tokens, const uint8_t *data, size_t size) {
     REQUIRE((id & 0xff) == at[0] && (id >> 8 & 0xff) == at[1]);
   }
   REQUIRE(quern_tokens_get(tokens, n, 1, &id) == QUERN_STATUS_INVALID);
-  quern_token_window window = QUERN_TOKEN_WINDOW;
+  quern_token_window window = QUERN_INIT(quern_token_window);
   quern_source *source;
   window.length = 3;
   quern_status status = quern_source_tokens(&source, 1, &tokens, &window, NULL);
   REQUIRE(status == (n >= 4 ? QUERN_STATUS_OK : QUERN_STATUS_INVALID));
-  for (int64_t i = 0; i < quern_source_samples(source); i++) {
+  for (int64_t i = 0; i < quern_source_sample_count(source); i++) {
     int32_t inputs[3], labels[3];
     status = quern_source_get(source, i, (void *[]){inputs, labels});
     bool may_be_large = quern_tokens_vocab(tokens) > 0 || bytes == 4; /* an id that the vocabulary or i32 has not */
@@ -30,7 +30,7 @@ static void check(quern_tokens *tokens, const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   quern_tokens *tokens;
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   quern_status status = quern_tokens_wrap(&tokens, data, size, NULL);
   REQUIRE(status == QUERN_STATUS_OK || status == QUERN_STATUS_PARSE);
   if (tokens != NULL) check(tokens, data, size);

@@ -85,7 +85,7 @@ static void test_no_tangent(void **state) {
   EXPECT_EXACT(JVP(quern_cast(quern_cast(x, QUERN_DTYPE_I32), QUERN_DTYPE_F64), x, 1, 1), 0, 0);
   EXPECT_EXACT(JVP(quern_floor(x), x, 1, 1), 0, 0);
   EXPECT_EXACT(JVP(quern_mul(quern_stop_gradient(x), x), x, 1, 1), 1.5, -2.5);
-  EXPECT_EXACT(JVP(quern_mul(quern_keep(x), x), x, 1, 1), 3, -5);
+  EXPECT_EXACT(JVP(quern_mul(quern_checkpoint_activation(x), x), x, 1, 1), 3, -5);
   quern_tensor *h = REALS(F16, DIMS(2), 1.5, -2.5);
   EXPECT_EXACT(JVP(quern_cast(h, QUERN_DTYPE_F64), h, 1, 2), 1, 2);
 }

@@ -64,7 +64,7 @@ static quern_status save_given(const char *dir, uint64_t step, size_t keep, stru
       {.name = "nothing", .dtype = QUERN_DTYPE_I64, .rank = 2, .dims = none_dims},
   };
   const quern_string_pair config[] = {{"model", "mlp:5x6"}, {"note", "\"\xc3\xa4\"\n"}};
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   contents.step = step;
   contents.seed = UINT64_MAX - step;
   contents.cursor = 64 * step;
@@ -96,9 +96,9 @@ static quern_status save(uint64_t step, size_t keep) { return save_to(folder, st
 /* Everything of a checkpoint is as it was saved at that step. */
 static void expect_run(quern_checkpoint *checkpoint, uint64_t step) {
   struct run run, got;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   assert_non_null(checkpoint);
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_true(info.step == step && info.seed == UINT64_MAX - step && info.cursor == 64 * step);
   assert_int_equal(info.n_config, 2);
   assert_string_equal(info.config[0].key, "model");
@@ -121,10 +121,10 @@ static void expect_run(quern_checkpoint *checkpoint, uint64_t step) {
 /* The newest whole one is that of the step; so many later ones are damaged. */
 static void expect_found(uint64_t step, size_t skipped) {
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, folder, &memory_allocator));
   expect_run(checkpoint, step);
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_int_equal(info.skipped, skipped);
   quern_checkpoint_close(checkpoint);
 }
@@ -278,8 +278,8 @@ static void beside_a_saver(void **state) {
     quern_checkpoint *checkpoint;
     EXPECT_OK(quern_checkpoint_find(&checkpoint, folder, NULL));
     assert_non_null(checkpoint);
-    quern_checkpoint_info info;
-    EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+    quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
+    EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
     assert_int_equal(info.skipped, 0);
     quern_checkpoint_close(checkpoint);
   }
@@ -292,13 +292,13 @@ static void beside_a_saver(void **state) {
 static void numbers(void **state) {
   (void)state;
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(save(3, 0));
   assert_int_equal(rename(in_folder("step-00000003"), in_folder("aside")), 0);
   EXPECT_OK(save(3, 0));
   assert_int_equal(rename(in_folder("aside"), in_folder("step-00000003.1")), 0);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, folder, &memory_allocator));
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_string_equal(info.path, in_folder("step-00000003.1"));
   quern_checkpoint_close(checkpoint);
   EXPECT_OK(save(3, 0));
@@ -335,7 +335,7 @@ static void one_at_a_time(void **state) {
 static void wrong_contents(void **state) {
   (void)state;
   static const char *const states[] = {"", "1", "[]", "{", "{\"a\":1,\"a\":1}", "{}}", "{\"\xff\":1}"};
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   for (size_t i = 0; i < BASE_COUNT(states); i++) {
     contents.state = states[i];
     EXPECT_ERROR(quern_checkpoint_save(folder, &contents), INVALID, "checkpoint_save: state: ");
@@ -355,7 +355,7 @@ static void wrong_contents(void **state) {
 static void any_bytes(void **state) {
   (void)state;
   static const char value[] = "/data/\xff\xc3(\xef\x9e\x80\xef\x9f\xbf/\xc3\xa9\n\"\\\x7f";
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   quern_checkpoint *c;
   contents.n_config = 1;
   contents.config = &(quern_string_pair){"data", value};
@@ -608,7 +608,7 @@ static void finding_without_memory(void **state) {
     if (status == QUERN_STATUS_OK) expect_run(checkpoint, 2);
     quern_checkpoint_close(checkpoint);
     assert_int_equal(json_live, 0);
-    assert_int_equal(memory_live, quern_context_memory(ctx).live_bytes);
+    assert_int_equal(memory_live, context_stats(ctx).live_bytes);
   }
   assert_true(fault.n > 60);
   folder_clear(folder);

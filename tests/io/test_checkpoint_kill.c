@@ -28,7 +28,7 @@ static void fill(uint64_t s) {
 
 static quern_status save(uint64_t s) {
   quern_safetensor tensors[PARTS];
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   fill(s);
   for (int k = 0; k < PARTS; k++)
     tensors[k] =
@@ -55,10 +55,10 @@ static _Noreturn void child(uint64_t s) {
 static uint64_t found(void) {
   static uint32_t got[N];
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, folder, NULL));
   if (checkpoint == NULL) return 0;
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_int_equal(info.skipped, 0);
   assert_int_equal(info.step, info.cursor / 2);
   fill(info.cursor);

@@ -40,7 +40,7 @@ static void defaults(void **state) {
   char *printed;
   EXPECT_OK(quern_config_print(config, false, &printed));
   assert_string_equal(printed, "");
-  quern_config_text_free(config, printed);
+  quern_free_text(printed);
 }
 
 static void words(void **state) {
@@ -116,11 +116,11 @@ static void texts(void **state) {
   EXPECT_OK(quern_config_text(other, NULL, printed, strlen(printed)));
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     assert_string_equal(quern_config_get(config, keys[i].name), quern_config_get(other, keys[i].name));
-  quern_config_text_free(config, printed);
+  quern_free_text(printed);
   quern_config_free(other);
   EXPECT_OK(quern_config_help(config, &printed));
   assert_non_null(strstr(printed, "batch          sequences a step (16; a whole number from 1 to 4096, or auto)"));
-  quern_config_text_free(config, printed);
+  quern_free_text(printed);
 }
 
 static void bad_texts(void **state) {
@@ -170,7 +170,7 @@ static void no_memory(void **state) {
     if (status == QUERN_STATUS_OK) status = quern_config_text(c, "x", lines, sizeof lines - 1);
     if (status == QUERN_STATUS_OK) status = quern_config_print(c, true, &printed);
     fault_end(&fault);
-    quern_config_text_free(c, printed);
+    quern_free_text(printed);
     quern_config_free(c);
     EXPECT_FAULT(&fault, status);
   }

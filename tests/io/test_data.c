@@ -172,18 +172,18 @@ static void token_windows(void **state) {
   for (uint16_t i = 0; i < 4; i++) second[i] = (uint16_t)(100 + i);
   for (uint16_t i = 0; i < 9; i++) third[i] = (uint16_t)(200 + i);
   quern_tokens *tokens[3];
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   options.raw = true;
   options.allocator = memory_allocator;
   EXPECT_OK(quern_tokens_wrap(&tokens[0], first, sizeof first, &options));
   EXPECT_OK(quern_tokens_wrap(&tokens[1], second, sizeof second, &options));
   EXPECT_OK(quern_tokens_wrap(&tokens[2], third, sizeof third, &options));
-  quern_token_window window = QUERN_TOKEN_WINDOW;
+  quern_token_window window = QUERN_INIT(quern_token_window);
   window.length = 4;
   quern_source *source;
   const quern_field *fields;
   EXPECT_OK(quern_source_tokens(&source, 3, tokens, &window, &memory_allocator));
-  assert_int_equal(quern_source_samples(source), 4); /* 0..4, 4..8; none in four ids; 200..204, 204..208 */
+  assert_int_equal(quern_source_sample_count(source), 4); /* 0..4, 4..8; none in four ids; 200..204, 204..208 */
   assert_int_equal(quern_source_fields(source, &fields), 2);
   assert_string_equal(fields[0].name, "inputs");
   assert_string_equal(fields[1].name, "labels");
@@ -199,7 +199,7 @@ static void token_windows(void **state) {
   window.stride = 1;
   window.dtype = QUERN_DTYPE_I64;
   EXPECT_OK(quern_source_tokens(&source, 3, tokens, &window, &memory_allocator));
-  assert_int_equal(quern_source_samples(source), 6 + 0 + 5);
+  assert_int_equal(quern_source_sample_count(source), 6 + 0 + 5);
   int64_t wide[2][4];
   EXPECT_OK(quern_source_get(source, 10, (void *[]){wide[0], wide[1]}));
   assert_true(wide[0][0] == 204 && wide[1][3] == 208);
@@ -217,7 +217,7 @@ static void token_windows(void **state) {
   /* ids that are no i32 */
   static const uint32_t large[] = {INT32_MAX, UINT32_C(1) << 31, UINT32_MAX};
   options.dtype = QUERN_DTYPE_U32;
-  window = (quern_token_window)QUERN_TOKEN_WINDOW;
+  window = QUERN_INIT(quern_token_window);
   window.length = 1;
   EXPECT_OK(quern_tokens_wrap(&tokens[0], large, sizeof large, &options));
   EXPECT_OK(quern_source_tokens(&source, 1, tokens, &window, &memory_allocator));
@@ -242,7 +242,7 @@ static void array_rows(void **state) {
   EXPECT_OK(quern_npy_write(in_folder(a, "a.npy"), QUERN_DTYPE_F64, 2, (int64_t[]){3, 2}, x));
   EXPECT_OK(quern_npy_write(in_folder(b, "b.npy"), QUERN_DTYPE_I32, 1, (int64_t[]){3}, labels));
   EXPECT_OK(quern_source_arrays(&source, 2, (const char *[]){a, b}, &memory_allocator));
-  assert_int_equal(quern_source_samples(source), 3);
+  assert_int_equal(quern_source_sample_count(source), 3);
   assert_int_equal(quern_source_fields(source, &fields), 2);
   assert_string_equal(fields[0].name, a);
   assert_true(fields[0].rank == 1 && fields[0].dims[0] == 2 && fields[1].rank == 0 &&
@@ -282,7 +282,7 @@ static void array_rows(void **state) {
 /* ---- the loader ---------------------------------------------------------------------------------------- */
 
 static quern_loader_options plain(int64_t batch) {
-  quern_loader_options options = QUERN_LOADER_OPTIONS;
+  quern_loader_options options = QUERN_INIT(quern_loader_options);
   options.batch = batch;
   options.allocator = memory_allocator;
   return options;
@@ -296,7 +296,7 @@ static quern_loader *loader_of(const quern_source *source, quern_loader_options 
 
 /* The next batch as text; false: there is none. Checks that fields and indices agree. */
 static bool next_text(quern_loader *loader, int64_t size, char *text, size_t room) {
-  quern_batch batch;
+  quern_batch batch = QUERN_INIT(quern_batch);
   EXPECT_OK(quern_loader_next(loader, &batch));
   if (batch.fields == NULL) return false;
   size_t n = (size_t)snprintf(text, room, "%d.%d:", (int)batch.epoch, (int)batch.number);
@@ -338,7 +338,7 @@ static void drop_and_pad(void **state) {
   expect_batches(source, options, 6,
                  (const char *[]){"0.0: 0 1", "0.1: 2 3", "0.2: 4 -1", "1.0: 0 1", "1.1: 2 3", "1.2: 4 -1"});
   quern_loader *loader = loader_of(source, options);
-  assert_int_equal(quern_loader_batches(loader), 3);
+  assert_int_equal(quern_loader_batch_count(loader), 3);
   quern_loader_free(loader);
   options.last = QUERN_LAST_DROP;
   options.epochs = 1;
@@ -366,7 +366,7 @@ static void shards(void **state) {
     options.world = 3;
     for (options.rank = 0; options.rank < 3; options.rank++) ranks[options.rank] = loader_of(source, options);
     for (int i = 0; i < 20; i++) {
-      quern_batch all, part;
+      quern_batch all = QUERN_INIT(quern_batch), part = QUERN_INIT(quern_batch);
       EXPECT_OK(quern_loader_next(whole, &all));
       int64_t samples = 0;
       for (int r = 0; r < 3; r++) {
@@ -441,7 +441,7 @@ static void errors_surface(void **state) {
   quern_source *source = numbers(10);
   for (int workers = 0; workers < 4; workers++) {
     quern_loader_options options = plain(2);
-    quern_batch batch;
+    quern_batch batch = QUERN_INIT(quern_batch);
     options.workers = workers;
     options.prefetch = 4;
     fails_at = 5;
@@ -477,7 +477,7 @@ static void ended_at_any_time(void **state) {
   EXPECT_OK(quern_source_call(&source, 100, 2, number_fields, slow, NULL, &memory_allocator));
   for (int i = 0; i < 60; i++) {
     quern_loader_options options = plain(1 + i % 3);
-    quern_batch batch;
+    quern_batch batch = QUERN_INIT(quern_batch);
     options.workers = 1 + i % 4;
     options.prefetch = i % 5;
     fails_at = i % 7 == 0 ? 2 : -1;
@@ -498,7 +498,7 @@ static void works_ahead(void **state) {
   (void)state;
   quern_source *source = numbers(1000);
   quern_loader_options options = plain(1);
-  quern_batch batch;
+  quern_batch batch = QUERN_INIT(quern_batch);
   options.workers = 2;
   options.prefetch = 3;
   atomic_store(&reads, 0);
@@ -531,7 +531,7 @@ static void own_buffers(void **state) {
   (void)state;
   quern_source *source = numbers(10);
   quern_loader_options options = plain(5);
-  quern_batch batch;
+  quern_batch batch = QUERN_INIT(quern_batch);
   options.prefetch = 2;
   options.buffers = (quern_allocator){buffer_alloc, buffer_free, NULL};
   quern_loader *loader = loader_of(source, options);
@@ -551,16 +551,16 @@ static void tokens_loaded(void **state) {
   quern_tokens_writer *writer;
   quern_tokens *tokens;
   quern_source *source;
-  quern_batch batch;
+  quern_batch batch = QUERN_INIT(quern_batch);
   for (uint32_t i = 0; i < 22; i++) ids[i] = i;
   EXPECT_OK(quern_tokens_writer_new(&writer, in_folder(path, "t.bin"), NULL));
   EXPECT_OK(quern_tokens_writer_add(writer, 22, ids));
   EXPECT_OK(quern_tokens_writer_end(writer));
   quern_tokens_writer_free(writer);
-  quern_tokens_options read = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options read = QUERN_INIT(quern_tokens_options);
   read.allocator = memory_allocator;
   EXPECT_OK(quern_tokens_open(&tokens, path, &read));
-  quern_token_window window = QUERN_TOKEN_WINDOW;
+  quern_token_window window = QUERN_INIT(quern_token_window);
   window.length = 7;
   EXPECT_OK(quern_source_tokens(&source, 1, &tokens, &window, &memory_allocator));
   quern_loader_options options = plain(2);
@@ -598,7 +598,7 @@ static void faults(void **state) {
   while (fault_next(&fault)) {
     quern_source *source = NULL, *arrays = NULL;
     quern_loader *loader = NULL;
-    quern_batch batch;
+    quern_batch batch = QUERN_INIT(quern_batch);
     quern_loader_options options = plain(2);
     options.order = QUERN_ORDER_WEIGHTED;
     options.n_weights = 3;
@@ -621,8 +621,8 @@ static void token_faults(void **state) {
   (void)state;
   static const uint16_t ids[9];
   quern_tokens *tokens;
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
-  quern_token_window window = QUERN_TOKEN_WINDOW;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
+  quern_token_window window = QUERN_INIT(quern_token_window);
   window.length = 3;
   options.raw = true;
   EXPECT_OK(quern_tokens_wrap(&tokens, ids, sizeof ids, &options));

@@ -105,7 +105,7 @@ static void make(quern_safetensor tensors[3], uint64_t seed) {
 
 static quern_status save(uint64_t step) {
   quern_safetensor tensors[3];
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   make(tensors, step);
   contents.step = step;
   contents.n_tensors = 3;
@@ -123,10 +123,10 @@ static void expect_values(const quern_safetensors *file, uint64_t seed) {
 
 static void expect_step(uint64_t step) {
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, folder, NULL));
   assert_non_null(checkpoint);
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_int_equal(info.step, step);
   assert_int_equal(info.skipped, 0);
   expect_values(quern_checkpoint_tensors(checkpoint), step);
@@ -162,7 +162,7 @@ static void saving(void **state) {
 /* Files of tensors: the old ones, or the new ones. */
 static void writing(void **state) {
   (void)state;
-  quern_safetensors_options options = QUERN_SAFETENSORS_OPTIONS;
+  quern_safetensors_options options = QUERN_INIT(quern_safetensors_options);
   options.shard_bytes = 8;
   for (int sharded = 0; sharded < 2; sharded++) {
     const char *name = sharded ? "model.safetensors.index.json" : "model.safetensors";

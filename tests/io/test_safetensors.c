@@ -42,12 +42,12 @@ static void written_by_others(void **state) {
   assert_int_equal(quern_safetensors_count(file), 2);
   expect_tensor(file, "w", QUERN_DTYPE_F32, QUERN_LIST(2, 3), (float[]){-0.5f, 0.5f, 1.5f, 2.5f, 3.5f, 4.5f}, 24);
   expect_tensor(file, "b", QUERN_DTYPE_I16, QUERN_LIST(3), (int16_t[]){1, -2, 300}, 6);
-  assert_int_equal(quern_safetensors_pairs(file), 2);
+  assert_int_equal(quern_safetensors_pair_count(file), 2);
   for (size_t i = 0; i < 2; i++) {
     EXPECT_OK(quern_safetensors_pair(file, i, &pair));
     assert_string_equal(pair.value, strcmp(pair.key, "note") == 0 ? "zwei \xc3\xbc \"x\"" : "np");
   }
-  assert_int_equal(quern_safetensors_shards(file), 1);
+  assert_int_equal(quern_safetensors_shard_count(file), 1);
   EXPECT_OK(quern_safetensors_shard(file, 0, &path, &bytes));
   assert_string_equal(path, FILES "two.safetensors");
   assert_int_equal(bytes, 206);
@@ -274,7 +274,7 @@ static void round_trip(void **state) {
   quern_safetensors *file;
   const quern_string_pair pairs[] = {
       {"format", "pt"}, {"", "empty key"}, {"text", "a\n\"b\"\\ \x01 \xc3\xbc \xf0\x9f\x8c\xbe"}};
-  quern_safetensors_options options = QUERN_SAFETENSORS_OPTIONS;
+  quern_safetensors_options options = QUERN_INIT(quern_safetensors_options);
   options.n_pairs = BASE_COUNT(pairs);
   options.pairs = pairs;
   options.allocator = memory_allocator;
@@ -282,7 +282,7 @@ static void round_trip(void **state) {
   assert_int_equal(count_files(), 1);
   EXPECT_OK(quern_safetensors_open(&file, in_folder("y.safetensors"), &memory_allocator));
   expect_sample(file);
-  assert_int_equal(quern_safetensors_pairs(file), BASE_COUNT(pairs));
+  assert_int_equal(quern_safetensors_pair_count(file), BASE_COUNT(pairs));
   for (size_t i = 0; i < BASE_COUNT(pairs); i++) {
     quern_string_pair pair;
     EXPECT_OK(quern_safetensors_pair(file, i, &pair));
@@ -406,7 +406,7 @@ static void shortened(void **state) {
 
 static quern_status write_shards(uint64_t bytes) {
   const quern_string_pair pair = {"format", "pt"};
-  quern_safetensors_options options = QUERN_SAFETENSORS_OPTIONS;
+  quern_safetensors_options options = QUERN_INIT(quern_safetensors_options);
   options.n_pairs = 1;
   options.pairs = &pair;
   options.shard_bytes = bytes;
@@ -423,10 +423,10 @@ static void shards(void **state) {
     EXPECT_OK(write_shards(limits[k]));
     EXPECT_OK(quern_safetensors_open(&file, in_folder("model.safetensors.index.json"), &memory_allocator));
     expect_sample(file);
-    size_t n = quern_safetensors_shards(file), count = 0;
+    size_t n = quern_safetensors_shard_count(file), count = 0;
     assert_int_equal(count_files(), n + 1);
     assert_true(k == 0 ? n == 3 * QUERN_DTYPE_COUNT : limits[k] == UINT64_MAX ? n == 1 : n > 1);
-    assert_int_equal(quern_safetensors_pairs(file), 1);
+    assert_int_equal(quern_safetensors_pair_count(file), 1);
     EXPECT_OK(quern_safetensors_pair(file, 0, &pair));
     assert_string_equal(pair.value, "pt");
     for (size_t i = 0; i < n; i++) {
@@ -511,7 +511,7 @@ static void indices(void **state) {
   file_store(in_folder("model.safetensors.index.json"), good, strlen(good));
   EXPECT_OK(quern_safetensors_open(&file, folder, &memory_allocator));
   assert_int_equal(quern_safetensors_count(file), 1);
-  assert_int_equal(quern_safetensors_pairs(file), 1);
+  assert_int_equal(quern_safetensors_pair_count(file), 1);
   expect_tensor(file, "b", QUERN_DTYPE_I16, QUERN_LIST(3), (int16_t[]){1, -2, 300}, 6);
   quern_safetensors_close(file);
   empty_folder();
@@ -580,7 +580,7 @@ static void writing_without_memory(void **state) {
     struct fault fault = {0};
     while (fault_next(&fault)) {
       const quern_string_pair pair = {"format", "pt"};
-      quern_safetensors_options options = QUERN_SAFETENSORS_OPTIONS;
+      quern_safetensors_options options = QUERN_INIT(quern_safetensors_options);
       options.n_pairs = 1;
       options.pairs = &pair;
       options.allocator = memory_allocator;

@@ -52,7 +52,7 @@ static void expect_pairs(size_t n, const quern_string_pair *got) {
 
 static void expect_metadata(const quern_safetensors *file) {
   quern_string_pair got[BASE_COUNT(pairs)];
-  assert_int_equal(quern_safetensors_pairs(file), BASE_COUNT(pairs));
+  assert_int_equal(quern_safetensors_pair_count(file), BASE_COUNT(pairs));
   for (size_t i = 0; i < BASE_COUNT(pairs); i++) EXPECT_OK(quern_safetensors_pair(file, i, &got[i]));
   expect_pairs(BASE_COUNT(pairs), got);
 }
@@ -71,8 +71,8 @@ static void reference(const char *what) {
 
 static void reads_ours(void **state) {
   (void)state;
-  quern_safetensors_options options = QUERN_SAFETENSORS_OPTIONS;
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_safetensors_options options = QUERN_INIT(quern_safetensors_options);
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   options.n_pairs = BASE_COUNT(pairs);
   options.pairs = pairs;
   EXPECT_OK(quern_safetensors_write(in_folder("ours.safetensors"), TENSORS, tensors, &options));
@@ -95,21 +95,21 @@ static void writes_for_us(void **state) {
   (void)state;
   quern_safetensors *file;
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   reference("write");
   EXPECT_OK(quern_safetensors_open(&file, in_folder("theirs.safetensors"), NULL));
   expect_tensors(file);
   expect_metadata(file);
   quern_safetensors_close(file);
   EXPECT_OK(quern_safetensors_open(&file, in_folder("theirs.index.json"), NULL));
-  assert_int_equal(quern_safetensors_shards(file), 3);
+  assert_int_equal(quern_safetensors_shard_count(file), 3);
   expect_tensors(file);
   expect_metadata(file);
   quern_safetensors_close(file);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, in_folder("theirs"), NULL));
   assert_non_null(checkpoint);
   expect_tensors(quern_checkpoint_tensors(checkpoint));
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_true(info.step == 1234 && info.seed == UINT64_C(0xfedcba9876543210) && info.cursor == 78976);
   expect_pairs(info.n_config, info.config);
   assert_string_equal(info.state, "{\"lr\":0.10000000000000001,\"list\":[1,-2,true,null]}");

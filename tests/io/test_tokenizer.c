@@ -539,7 +539,7 @@ static void refused(void **state) {
       fail_msg("%s\ngives %s: %s\nexpected: %s", rows[i].json, quern_status_name(status), quern_last_error(),
                rows[i].message);
     assert_null(tokenizer);
-    assert_int_equal(memory_live, quern_context_memory(ctx).live_bytes);
+    assert_int_equal(memory_live, context_stats(ctx).live_bytes);
   }
 }
 
@@ -635,7 +635,7 @@ static void two_files(void **state) {
 static quern_status train(quern_tokenizer **tokenizer, size_t vocab, uint64_t least, size_t n,
                           const quern_text *texts) {
   static const char *const special[] = {"<|endoftext|>"};
-  quern_tokenizer_training training = QUERN_TOKENIZER_TRAINING;
+  quern_tokenizer_training training = QUERN_INIT(quern_tokenizer_training);
   training.vocab = vocab;
   training.min_count = least;
   training.n_special = 1;
@@ -692,7 +692,7 @@ static void trained_with_a_space(void **state) {
                                       "!the",     "millmill the"};
   char spaced[BASE_COUNT(texts)][32];
   quern_text plain[BASE_COUNT(texts)], with[BASE_COUNT(texts)];
-  quern_tokenizer_training training = QUERN_TOKENIZER_TRAINING;
+  quern_tokenizer_training training = QUERN_INIT(quern_tokenizer_training);
   quern_tokenizer *a, *b;
   for (size_t i = 0; i < BASE_COUNT(texts); i++) {
     snprintf(spaced[i], sizeof spaced[i], "%s%s", texts[i][0] == ' ' || texts[i][0] == 0 ? "" : " ", texts[i]);

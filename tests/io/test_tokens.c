@@ -13,7 +13,7 @@ static char folder[] = "/tmp/quern_tokens_XXXXXX";
 static char path[256];
 
 static quern_tokens_options options_of(bool raw, quern_dtype dtype) {
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   options.raw = raw;
   options.dtype = dtype;
   options.allocator = memory_allocator;

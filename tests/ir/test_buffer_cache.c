@@ -2,8 +2,8 @@
 #include "ir/ir_test.h"
 
 static quern_pool_stats stats(void) {
-  quern_pool_stats now;
-  EXPECT_OK(quern_pool_get(ctx, &now));
+  quern_pool_stats now = QUERN_INIT(quern_pool_stats);
+  EXPECT_OK(quern_pool_get_stats(ctx, &now));
   return now;
 }
 

@@ -37,14 +37,14 @@ static void what_is_needed_stays(void **state) {
   (void)state;
   quern_tensor *x = copy(8, 1), *y = build(x, 3), *older = quern_neg(x);
   EXPECT_OK(quern_context_collect(ctx, 2, (quern_tensor *[]){y, older}));
-  size_t before = quern_context_nodes(ctx);
+  size_t before = quern_context_node_count(ctx);
   (void)quern_exp(older);
   float expected[8];
   void *dst = expected;
   EXPECT_OK(quern_eval_reference(ctx, 1, &y, &dst, 0, NULL));
   quern_tensor *roots[] = {y, older, y};
   EXPECT_OK(quern_context_collect(ctx, 3, roots));
-  assert_int_equal(quern_context_nodes(ctx), before);
+  assert_int_equal(quern_context_node_count(ctx), before);
   expect_values(y, 8, expected);
   assert_ptr_equal(quern_neg(x), older);  /* found as ever */
   quern_tensor *again = quern_exp(older); /* may lie where the other was */
@@ -58,7 +58,7 @@ static void nothing_is_needed(void **state) {
   quern_tensor *released = copy(16, 1);
   EXPECT_OK(quern_tensor_release(released));
   EXPECT_OK(quern_context_collect(ctx, 0, NULL));
-  assert_int_equal(quern_context_nodes(ctx), 0);
+  assert_int_equal(quern_context_node_count(ctx), 0);
   assert_int_equal(ctx->graphs.n, 0);
   assert_int_equal(ctx->bodies.n, 0);
   assert_int_equal(ctx->buffers.n, 0);
@@ -89,7 +89,7 @@ static void loops_do_not_grow(void **state) {
     if (turn == TURNS / 2) live = ctx->heap.live, allocations = ctx->arena.used;
     if (turn > TURNS / 2) assert_true(ctx->heap.live == live && ctx->arena.used == allocations);
   }
-  assert_int_equal(quern_context_nodes(ctx), 1);
+  assert_int_equal(quern_context_node_count(ctx), 1);
 }
 
 /* Large and small nodes share no cells. */
@@ -135,17 +135,17 @@ static void holders_keep_theirs(void **state) {
   quern_tensor *out = quern_graph_output(graph, 0);
   assert_ptr_equal(out, loss);
   EXPECT_OK(ir_verify(ctx, 1, &out));
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
     quern_tensor *initial = quern_model_initial(model, i);
     EXPECT_OK(ir_verify(ctx, 1, &initial));
   }
-  size_t nodes = quern_context_nodes(ctx);
+  size_t nodes = quern_context_node_count(ctx);
   quern_graph_free(graph);
   quern_step_free(step);
   quern_model_free(model);
   assert_true(nodes > 20);
   EXPECT_OK(quern_context_collect(ctx, 0, NULL));
-  assert_int_equal(quern_context_nodes(ctx), 0);
+  assert_int_equal(quern_context_node_count(ctx), 0);
 }
 
 /* Marks are gone; a graph made since a mark, of which the context has gone back, pins nothing. */
@@ -164,7 +164,7 @@ static void marks_and_collecting(void **state) {
   quern_graph_free(graph);
   EXPECT_ERROR(quern_context_rewind(ctx, mark, 0, NULL), STATE, "or was collected");
   expect_values(keep, 8, (float[]){5, 6, 7, 8, 9, 10, 11, 12});
-  assert_int_equal(quern_context_nodes(ctx), 1);
+  assert_int_equal(quern_context_node_count(ctx), 1);
   /* what is made since a mark is freed with it, though there are free cells */
   EXPECT_OK(quern_context_mark(ctx, &mark));
   for (int turn = 0; turn < 3; turn++) {
@@ -205,12 +205,12 @@ static void without_memory(void **state) {
   struct fault fault = {0};
   while (fault_next(&fault)) {
     (void)quern_exp(y);
-    size_t nodes = quern_context_nodes(ctx);
+    size_t nodes = quern_context_node_count(ctx);
     fault_begin(&fault);
     quern_status status = quern_context_collect(ctx, 1, &y);
     fault_end(&fault);
     EXPECT_FAULT(&fault, status);
-    assert_int_equal(quern_context_nodes(ctx), status == QUERN_STATUS_OK ? nodes - 1 : nodes);
+    assert_int_equal(quern_context_node_count(ctx), status == QUERN_STATUS_OK ? nodes - 1 : nodes);
     expect_values(y, 8, expected);
   }
   assert_true(fault.n > 1);

@@ -23,9 +23,9 @@ static void test_wrong_calls(void **state) {
   assert_null(c);
   EXPECT_ERROR(quern_context_check(NULL), INVALID, "the context is null");
   quern_context_free(NULL);
-  assert_int_equal(quern_context_nodes(NULL), 0);
-  assert_int_equal(quern_context_memory(NULL).live_bytes, 0);
-  assert_int_equal(quern_context_memory(NULL).allocations, 0);
+  assert_int_equal(quern_context_node_count(NULL), 0);
+  assert_int_equal(context_stats(NULL).live_bytes, 0);
+  assert_int_equal(context_stats(NULL).allocations, 0);
 }
 
 static void test_defaults(void **state) {
@@ -88,20 +88,20 @@ static void test_kinds_are_registered(void **state) {
 
 static void test_memory_is_counted(void **state) {
   (void)state;
-  quern_memory_stats before = quern_context_memory(ctx);
+  quern_context_stats before = context_stats(ctx);
   assert_int_equal(before.live_bytes, memory_live);
   assert_true(before.live_bytes >= sizeof(struct quern_context));
   struct ir_buffer *buffer = ir_buffer_new(ctx, 1 << 20);
   assert_non_null(buffer);
   assert_true(buffer->owned);
-  quern_memory_stats after = quern_context_memory(ctx);
+  quern_context_stats after = context_stats(ctx);
   assert_true(after.live_bytes >= before.live_bytes + (1 << 20));
   assert_int_equal(after.live_bytes, memory_live);
   assert_true(after.allocations > before.allocations);
   ir_buffer_free(ctx, buffer);
-  assert_int_equal(quern_context_memory(ctx).live_bytes, after.live_bytes); /* the pool keeps it */
+  assert_int_equal(context_stats(ctx).live_bytes, after.live_bytes); /* the pool keeps it */
   assert_int_equal(quern_pool_trim(ctx, 0), QUERN_STATUS_OK);
-  quern_memory_stats freed = quern_context_memory(ctx);
+  quern_context_stats freed = context_stats(ctx);
   assert_true(freed.live_bytes < after.live_bytes);
   assert_true(freed.peak_bytes >= after.live_bytes);
   assert_non_null(ir_buffer_new(ctx, 100)); /* is freed with the context: the teardown looks */
@@ -109,14 +109,14 @@ static void test_memory_is_counted(void **state) {
 
 static void test_nodes_are_counted(void **state) {
   (void)state;
-  assert_int_equal(quern_context_nodes(ctx), 0);
+  assert_int_equal(quern_context_node_count(ctx), 0);
   quern_tensor *x = INPUT(F32, "x", DIMS(2));
   IR_MAKE(ctx, IR_NEG, NULL, x);
-  assert_int_equal(quern_context_nodes(ctx), 2);
+  assert_int_equal(quern_context_node_count(ctx), 2);
   IR_MAKE(ctx, IR_NEG, NULL, x);
-  assert_int_equal(quern_context_nodes(ctx), 2);
+  assert_int_equal(quern_context_node_count(ctx), 2);
   IR_MAKE(ctx, IR_NOT, NULL, x); /* fails: not counted */
-  assert_int_equal(quern_context_nodes(ctx), 2);
+  assert_int_equal(quern_context_node_count(ctx), 2);
   assert_int_equal(quern_context_check(ctx), QUERN_STATUS_DTYPE);
 }
 

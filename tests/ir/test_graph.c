@@ -150,12 +150,12 @@ static void test_substitute(void **state) {
   assert_ptr_equal(out[0], c);
   assert_ptr_equal(out[1], sum);
   /* nothing to do makes no nodes */
-  size_t nodes = quern_context_nodes(ctx);
+  size_t nodes = quern_context_node_count(ctx);
   assert_int_equal(ir_substitute(ctx, 1, &y, 1, &c, &a, out), QUERN_STATUS_OK);
   assert_ptr_equal(out[0], y);
   assert_int_equal(ir_substitute(ctx, 1, &y, 0, NULL, NULL, out), QUERN_STATUS_OK);
   assert_ptr_equal(out[0], y);
-  assert_int_equal(quern_context_nodes(ctx), nodes);
+  assert_int_equal(quern_context_node_count(ctx), nodes);
   quern_tensor *scalar = REAL(F32, 0);
   EXPECT_ERROR(ir_substitute(ctx, 1, &y, 1, &a, &scalar, out), INTERNAL, "substitute: f32(2,) by f32()");
 }

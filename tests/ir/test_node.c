@@ -22,7 +22,7 @@ static void expect_distinct(enum ir_op op, int n_src, quern_tensor *const *src, 
       if (made[k]->node == made[i]->node) _fail(file, line);
     }
   }
-  size_t nodes = quern_context_nodes(ctx);
+  size_t nodes = quern_context_node_count(ctx);
   for (size_t i = 0; i < n; i++) {
     struct ir_attrs copy = *made[i]->node->attrs; /* equal values in other memory */
     if (ir_make(ctx, op, n_src, src, &variants[i]) != made[i] || ir_make(ctx, op, n_src, src, &copy) != made[i]) {
@@ -31,7 +31,7 @@ static void expect_distinct(enum ir_op op, int n_src, quern_tensor *const *src, 
     }
     if (!ir_node_is_interned(made[i]->node)) _fail(file, line);
   }
-  assert_int_equal(quern_context_nodes(ctx), nodes);
+  assert_int_equal(quern_context_node_count(ctx), nodes);
   for (size_t i = 1; i < n; i++) { /* not only their hashes differ */
     test_swap_items(&ctx->nodes, made[i - 1]->node, made[i]->node);
     quern_tensor *a = ir_make(ctx, op, n_src, src, &variants[i - 1]), *b = ir_make(ctx, op, n_src, src, &variants[i]);
@@ -340,7 +340,7 @@ static void test_no_memory(void **state) {
       struct ir_attrs attrs = big[k];
       bool is_const = attrs.data.at != NULL;
       if (!is_const) attrs.body = shifted(1);
-      size_t nodes = quern_context_nodes(ctx);
+      size_t nodes = quern_context_node_count(ctx);
       for (int again = 0; again < 2; again++) {
         if (again == 0) fault_begin(&fault);
         quern_tensor *t = ir_make(ctx, is_const ? IR_CONST : IR_COMPOSITE, is_const ? 0 : 1, &x, &attrs);
@@ -348,7 +348,7 @@ static void test_no_memory(void **state) {
         bool made = again == 1 || !fault.met;
         assert_int_equal(ir_is_poison(t), !made);
         if (again == 0) EXPECT_FAULT(&fault, quern_context_check(ctx));
-        assert_int_equal(quern_context_nodes(ctx), nodes + made);
+        assert_int_equal(quern_context_node_count(ctx), nodes + made);
       }
       assert_int_equal(quern_context_check(ctx), QUERN_STATUS_OK);
     }

@@ -42,12 +42,12 @@ static void gpt2_sizes(void **state) {
     int64_t count;
   } sizes[] = {{"gpt2:124M", 124439808}, {"gpt2:medium", 354823168}, {"gpt2:774M", 774030080}, {"gpt2:xl", 1557611200}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    quern_lm_options options;
+    quern_lm_options options = QUERN_INIT(quern_lm_options);
     renew();
     EXPECT_OK(quern_lm_named(&options, sizes[i].name));
     (void)quern_lm_hidden(root, tokens(1, 8), &options, NULL);
     EXPECT_OK(quern_context_check(ctx));
-    assert_int_equal(quern_model_count(model), sizes[i].count);
+    assert_int_equal(quern_model_element_count(model), sizes[i].count);
   }
   expect_shape("transformer.h.0.attn.c_attn.weight", QUERN_LIST(4800, 1600));
   expect_shape("transformer.h.47.mlp.c_proj.bias", QUERN_LIST(1600));
@@ -56,7 +56,7 @@ static void gpt2_sizes(void **state) {
 
 static void modern(void **state) {
   (void)state;
-  quern_lm_options options;
+  quern_lm_options options = QUERN_INIT(quern_lm_options);
   EXPECT_OK(quern_lm_named(&options, "modern:256x3"));
   options.kv_heads = 2;
   options.untied = true;
@@ -116,7 +116,7 @@ static void images(void **state) {
     quern_tensor *y = quern_resnet(root, x, rows[i].depth, 1000, false);
     EXPECT_OK(quern_context_check(ctx));
     assert_int_equal(quern_tensor_dim(y, 1), 1000);
-    assert_int_equal(quern_model_count(model), rows[i].count);
+    assert_int_equal(quern_model_element_count(model), rows[i].count);
   }
   expect_shape("layer4.2.conv3.weight", QUERN_LIST(2048, 512, 1, 1));
   expect_shape("layer1.0.downsample.1.running_var", QUERN_LIST(256));
@@ -139,7 +139,7 @@ static void small(void **state) {
 
 static void wrong(void **state) {
   (void)state;
-  quern_lm_options o;
+  quern_lm_options o = QUERN_INIT(quern_lm_options);
   EXPECT_ERROR(quern_lm_named(&o, "gpt3"), INVALID, "there is no model 'gpt3'; there are gpt2:124M");
   EXPECT_ERROR(quern_lm_named(&o, "modern:100x2"), INVALID, "there is no model 'modern:100x2'");
   EXPECT_OK(quern_lm_named(&o, "gpt2:124M"));

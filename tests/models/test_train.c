@@ -122,8 +122,8 @@ static void read_oracle(const char *name, int64_t *count, double losses[STEPS]) 
 
 /* Every state as the model says it begins; trained ones as PyTorch's. */
 static void set_states(const quern_model *model, const quern_program *program, quern_instance *instance) {
-  for (size_t s = 0; s < quern_program_states(program); s++) {
-    quern_slot slot;
+  for (size_t s = 0; s < quern_program_state_count(program); s++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, s, &slot));
     const quern_parameter *p = quern_model_find(model, slot.name);
     assert_non_null(p);
@@ -145,15 +145,15 @@ static void train(const struct kind *k, quern_dtype dtype, double bound) {
   int64_t count;
   double want[STEPS];
   read_oracle(k->name, &count, want);
-  quern_model_options mo = QUERN_MODEL_OPTIONS;
+  quern_model_options mo = QUERN_INIT(quern_model_options);
   mo.dtype = dtype;
   EXPECT_OK(quern_model_new(&model, ctx, &mo));
   k->build(&net, model, k, dtype);
-  assert_int_equal(quern_model_count(model), count);
-  quern_optim_options oo = QUERN_OPTIM_OPTIONS;
+  assert_int_equal(quern_model_element_count(model), count);
+  quern_optim_options oo = QUERN_INIT(quern_optim_options);
   oo.weight_decay = 0.1;
   EXPECT_OK(quern_step_new(&step, model, net.loss, &oo));
-  quern_program_options po = QUERN_PROGRAM_OPTIONS;
+  quern_program_options po = QUERN_INIT(quern_program_options);
   po.threads = 2;
   po.n_updates = quern_step_updates(step, &po.updates);
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &net.loss, &po));

@@ -53,9 +53,9 @@ static void made_free(struct made *m) {
 
 /* The loss of a network, and for training what a step of AdamW with clipping changes. */
 static quern_status make(struct made *m, const struct which *w) {
-  quern_model_options model = QUERN_MODEL_OPTIONS;
-  quern_optim_options optim = QUERN_OPTIM_OPTIONS;
-  quern_autocast_options low = QUERN_AUTOCAST_OPTIONS;
+  quern_model_options model = QUERN_INIT(quern_model_options);
+  quern_optim_options optim = QUERN_INIT(quern_optim_options);
+  quern_autocast_options low = QUERN_INIT(quern_autocast_options);
   *m = (struct made){0};
   optim.clip_norm = 1;
   QUERN_TRY(quern_context_new(&m->ctx, NULL));
@@ -85,7 +85,7 @@ static void name_of(const struct which *w, char name[NET_NAME]) {
 
 /* Plans for a target, and makes the texts of the kernels. */
 static quern_status plan(struct made *m, const struct which *w, const char *target) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_program *program;
   struct base_heap heap;
   quern_tensor *outputs[] = {m->net.loss, w->train ? quern_step_norm(m->step) : m->net.out};
@@ -186,8 +186,8 @@ static quern_status find_feeds(struct run *r) {
     fill_input(&m->net, i, data);
     QUERN_TRY(add_feed(r, m->net.inputs[i], data));
   }
-  for (size_t i = 0; i < quern_model_parameters(m->model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(m->model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     QUERN_TRY(quern_model_parameter(m->model, i, &p));
     void *data = alloc_for(r, p.tensor);
     if (data == NULL) return QUERN_STATUS_MEMORY;
@@ -206,12 +206,12 @@ static quern_status find_outputs(struct run *r, bool train) {
   struct made *m = r->m;
   QUERN_TRY(add_output(r, m->net.loss));
   QUERN_TRY(add_output(r, m->net.out));
-  for (size_t i = 0, trained = 0; train && i < quern_model_parameters(m->model); i++) {
-    quern_parameter p;
+  for (size_t i = 0, trained = 0; train && i < quern_model_parameter_count(m->model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     QUERN_TRY(quern_model_parameter(m->model, i, &p));
     if (p.trained) QUERN_TRY(add_output(r, quern_step_gradient(m->step, trained++)));
   }
-  for (size_t i = 0; train && i < quern_model_changes(m->model); i++)
+  for (size_t i = 0; train && i < quern_model_change_count(m->model); i++)
     QUERN_TRY(add_output(r, quern_model_change(m->model, i).value));
   return QUERN_STATUS_OK;
 }
@@ -226,12 +226,12 @@ static const void *find_feed(const struct run *r, const quern_slot *slot) {
 
 static quern_status run_instance(struct run *r, const quern_program *program, quern_instance *instance, void **values) {
   const void *inputs[NET_INPUTS] = {NULL};
-  quern_slot slot;
-  for (size_t i = 0; i < quern_program_inputs(program); i++) {
+  quern_slot slot = QUERN_INIT(quern_slot);
+  for (size_t i = 0; i < quern_program_input_count(program); i++) {
     QUERN_TRY(quern_program_input(program, i, &slot));
     inputs[i] = find_feed(r, &slot);
   }
-  for (size_t i = 0; i < quern_program_states(program); i++) {
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
     QUERN_TRY(quern_program_state(program, i, &slot));
     const void *data = find_feed(r, &slot);
     uint64_t zero = 0;
@@ -242,7 +242,7 @@ static quern_status run_instance(struct run *r, const quern_program *program, qu
 }
 
 static quern_status run_program(struct run *r, const char *device, const char *target, void **values) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_program *program;
   quern_instance *instance;
   options.device = device;

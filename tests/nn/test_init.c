@@ -8,7 +8,7 @@
 static quern_model *model;
 
 static void open_model(quern_dtype dtype, uint64_t seed) {
-  quern_model_options options = QUERN_MODEL_OPTIONS;
+  quern_model_options options = QUERN_INIT(quern_model_options);
   options.dtype = dtype;
   options.seed = seed;
   EXPECT_OK(quern_model_new(&model, ctx, &options));
@@ -25,7 +25,7 @@ static int init_teardown(void **state) {
 static double *begin(const char *name, int rank, const int64_t *dims, quern_init init, size_t *n) {
   quern_tensor *p = quern_scope_parameter(quern_model_scope(model), name, rank, dims, init);
   size_t i = 0;
-  quern_parameter about;
+  quern_parameter about = QUERN_INIT(quern_parameter);
   EXPECT_OK(quern_context_check(ctx));
   do EXPECT_OK(quern_model_parameter(model, i++, &about));
   while (about.tensor != p);

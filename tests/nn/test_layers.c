@@ -271,12 +271,12 @@ static void expect_names(const quern_model *of, struct oracle_case *c) {
     assert_int_equal(p->tensor->rank, line->rank);
     for (int k = 0; k < line->rank; k++) assert_int_equal(p->tensor->dims[k], line->dims[k]);
   }
-  assert_int_equal(quern_model_parameters(of), n);
+  assert_int_equal(quern_model_parameter_count(of), n);
 }
 
 /* Compiles the same, and compares. */
 static void compile_and_compare(const char *device, struct oracle_case *c, const struct results *r) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.threads = 2;
   quern_program *program = NULL;
@@ -285,12 +285,12 @@ static void compile_and_compare(const char *device, struct oracle_case *c, const
   EXPECT_OK(quern_instance_new(&instance, program));
   EXPECT_OK(quern_instance_zero_states(instance)); /* caches */
   const void *inputs[8] = {0};
-  quern_slot slot;
-  for (size_t i = 0; i < quern_program_inputs(program); i++) {
+  quern_slot slot = QUERN_INIT(quern_slot);
+  for (size_t i = 0; i < quern_program_input_count(program); i++) {
     EXPECT_OK(quern_program_input(program, i, &slot));
     inputs[i] = oracle_line(c, "in", slot.name)->data;
   }
-  for (size_t i = 0; i < quern_program_states(program); i++) {
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
     EXPECT_OK(quern_program_state(program, i, &slot));
     const struct oracle_line *line = oracle_line(c, "state", slot.name);
     if (line == NULL) line = oracle_line(c, "buffer", slot.name);
@@ -312,7 +312,7 @@ static int layer_teardown(void **state) {
 
 /* Whether a step changes the buffer of that name. */
 static bool is_changed(const char *name) {
-  for (size_t i = 0; i < quern_model_changes(model); i++) {
+  for (size_t i = 0; i < quern_model_change_count(model); i++) {
     if (strcmp(quern_tensor_name(quern_model_change(model, i).state), name) == 0) return true;
   }
   return false;
@@ -342,7 +342,7 @@ static void evaluate(struct results *r, size_t n_feeds, const quern_feed *feeds)
 
 /* Buffers that nothing changes are as PyTorch leaves them. */
 static void expect_unchanged(struct oracle_case *c) {
-  assert_true(c->train || quern_model_changes(model) == 0);
+  assert_true(c->train || quern_model_change_count(model) == 0);
   for (int i = 0; i < c->n; i++) {
     const struct oracle_line *line = &c->lines[i];
     if (strcmp(line->kind, "after") != 0 || is_changed(line->name)) continue;
@@ -374,8 +374,8 @@ static void differentiate(struct results *r, const struct io *io, size_t *n_feed
     names[n] = io->in[i].name;
     of[n++] = io->in[i].tensor;
   }
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &p));
     feeds[(*n_feeds)++] = feed_of(p.tensor, oracle_line(io->of, p.trained ? "state" : "buffer", p.name));
     if (!p.trained) continue;
@@ -403,7 +403,7 @@ static void run_in(quern_dtype of_model, const struct layer *layer) {
   expect_names(model, c);
   for (int i = 0; i < io.n_out; i++) want(&r, c, "out", io.out[i].name, io.out[i].tensor);
   differentiate(&r, &io, &n_feeds, feeds);
-  for (size_t i = 0; i < quern_model_changes(model); i++) {
+  for (size_t i = 0; i < quern_model_change_count(model); i++) {
     quern_update change = quern_model_change(model, i);
     want(&r, c, "after", quern_tensor_name(change.state), change.value);
   }
@@ -473,8 +473,8 @@ static void fresh(void **state) {
   build_fresh(quern_model_scope(model));
   EXPECT_OK(quern_context_check(ctx));
   size_t seen = 0;
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &p));
     for (int k = 0; k < oracle.n_fresh; k++) {
       const struct oracle_fresh *f = &oracle.fresh[k];

@@ -45,8 +45,8 @@ static void names_and_lists(void **state) {
   EXPECT_OK(quern_context_check(ctx));
   assert_string_equal(quern_tensor_name(w), "fc.weight");
   assert_int_equal(quern_tensor_dtype(w), QUERN_DTYPE_F32);
-  assert_int_equal(quern_model_parameters(model), 2);
-  quern_parameter p;
+  assert_int_equal(quern_model_parameter_count(model), 2);
+  quern_parameter p = QUERN_INIT(quern_parameter);
   EXPECT_OK(quern_model_parameter(model, 0, &p));
   assert_string_equal(p.name, "fc.weight");
   assert_true(p.tensor == w && p.trained && p.saved && p.init.kind == QUERN_INIT_NORMAL);
@@ -54,11 +54,11 @@ static void names_and_lists(void **state) {
   assert_true(p.tensor == b && !p.trained && p.saved);
   assert_ptr_equal(quern_model_find(model, "fc.count")->tensor, b);
   assert_null(quern_model_find(model, "fc"));
-  assert_int_equal(quern_model_count(model), 12);
+  assert_int_equal(quern_model_element_count(model), 12);
   /* The same again, also by a name with a dot from outside. */
   assert_ptr_equal(quern_scope_parameter(root, "fc.weight", QUERN_LIST(4, 3), zero), w);
   assert_ptr_equal(quern_scope_buffer(fc, "count", QUERN_DTYPE_I64, QUERN_SCALAR, 0), b);
-  assert_int_equal(quern_model_parameters(model), 2);
+  assert_int_equal(quern_model_parameter_count(model), 2);
 }
 
 static void conflicts(void **state) {
@@ -89,10 +89,10 @@ static void sharing(void **state) {
   quern_scope *fc = quern_scope_in(root, "fc");
   quern_tensor *x = F32(2, 3), *y = quern_nn_linear(fc, x, 3, NULL);
   quern_tensor *z = quern_nn_linear(fc, y, 3, NULL);
-  assert_int_equal(quern_model_parameters(model), 2);
+  assert_int_equal(quern_model_parameter_count(model), 2);
   assert_ptr_equal(quern_nn_linear(fc, x, 3, NULL), y);
   quern_nn_linear(quern_scope_in(root, "other"), z, 3, NULL);
-  assert_int_equal(quern_model_parameters(model), 4);
+  assert_int_equal(quern_model_parameter_count(model), 4);
   EXPECT_OK(quern_context_check(ctx));
 }
 
@@ -106,7 +106,7 @@ static void changes(void **state) {
   quern_scope_change(root, b, third);
   assert_ptr_equal(quern_scope_value(root, a), first);
   quern_scope_change(root, a, second);
-  assert_int_equal(quern_model_changes(model), 2);
+  assert_int_equal(quern_model_change_count(model), 2);
   assert_ptr_equal(quern_model_change(model, 0).state, a);
   assert_ptr_equal(quern_model_change(model, 0).value, second);
   assert_ptr_equal(quern_model_change(model, 1).value, third);
@@ -126,9 +126,9 @@ static void changes(void **state) {
   EXPECT_ERROR(quern_context_check(ctx), INVALID, "the value of a is null");
 
   quern_model_begin(model, false);
-  assert_int_equal(quern_model_changes(model), 0);
+  assert_int_equal(quern_model_change_count(model), 0);
   assert_false(quern_scope_train(root));
-  assert_int_equal(quern_model_parameters(model), 3);
+  assert_int_equal(quern_model_parameter_count(model), 3);
 }
 
 /* The seed that a stream has. */
@@ -154,7 +154,7 @@ static void streams(void **state) {
   assert_true(step != NULL && !step->trained && step->saved && step->tensor->dtype == QUERN_DTYPE_U64);
 
   quern_model *other = NULL;
-  quern_model_options options = QUERN_MODEL_OPTIONS;
+  quern_model_options options = QUERN_INIT(quern_model_options);
   options.seed = 1;
   EXPECT_OK(quern_model_new(&other, ctx, &options));
   quern_random from = quern_scope_random(quern_scope_in(quern_model_scope(other), "a"));
@@ -167,8 +167,8 @@ static const char *names_in(const char *scope) {
   static char text[512];
   size_t n = strlen(scope);
   text[0] = '\0';
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &p));
     if (strncmp(p.name, scope, n) != 0 || p.name[n] != '.') continue;
     strncat(text, p.name + n + 1, 100);
@@ -252,11 +252,11 @@ static void states_of_wrong_calls(void **state) {
 static void wrong_options(void **state) {
   (void)state;
   quern_model *other = model;
-  quern_model_options options = QUERN_MODEL_OPTIONS;
+  quern_model_options options = QUERN_INIT(quern_model_options);
   options.dtype = QUERN_DTYPE_I32;
   EXPECT_ERROR(quern_model_new(&other, ctx, &options), DTYPE, "model_new: parameters of i32; they must be floats");
   assert_null(other);
-  options = (quern_model_options)QUERN_MODEL_OPTIONS;
+  options = QUERN_INIT(quern_model_options);
   options.size = 8;
   EXPECT_ERROR(quern_model_new(&other, ctx, &options), INVALID, "options.size is 8");
 }
@@ -279,7 +279,7 @@ static quern_status build_all(void) {
   y = quern_nn_transformer_encoder(quern_scope_in(s, "block"), y, 2, &block);
   y = quern_nn_batch_norm(quern_scope_in(s, "norm"), y, NULL);
   quern_tensor *w = quern_scope_parameter(s, "w", QUERN_LIST(3, 2), (quern_init){QUERN_INIT_ORTHOGONAL, 0, 0});
-  quern_tensor *value = quern_model_initial(m, quern_model_parameters(m) - 1);
+  quern_tensor *value = quern_model_initial(m, quern_model_parameter_count(m) - 1);
   quern_status status = quern_context_check(ctx);
   bool poison = quern_tensor_is_poison(y) || quern_tensor_is_poison(value) || quern_tensor_is_poison(w) ||
                 quern_tensor_is_poison(state.h) || quern_tensor_is_poison(state.c);

@@ -9,7 +9,7 @@ static quern_model *model;
 static quern_scope *root;
 
 static int train_setup(void **state) {
-  quern_model_options options = QUERN_MODEL_OPTIONS;
+  quern_model_options options = QUERN_INIT(quern_model_options);
   options.seed = 11;
   if (test_setup(state) != 0 || quern_model_new(&model, ctx, &options) != QUERN_STATUS_OK) return -1;
   root = quern_model_scope(model);
@@ -64,7 +64,7 @@ static void dropout_masks(void **state) {
   eval_at(quern_nn_dropout(s, x, 0.2), 3, again);
   assert_memory_equal(a, again, sizeof a);
   quern_model *other = NULL;
-  quern_model_options options = QUERN_MODEL_OPTIONS;
+  quern_model_options options = QUERN_INIT(quern_model_options);
   for (options.seed = 11; options.seed < 13; options.seed++) {
     EXPECT_OK(quern_model_new(&other, ctx, &options));
     quern_tensor *t = quern_nn_dropout(quern_scope_in(quern_model_scope(other), "drop"), x, 0.2);
@@ -89,7 +89,7 @@ static void dropout_compiled(void **state) {
   quern_tensor *x = quern_input(ctx, "x", QUERN_DTYPE_F32, QUERN_LIST(N));
   quern_tensor *y = quern_nn_dropout(root, x, 0.5), *loss = quern_sum(y, QUERN_ALL, false), *d;
   EXPECT_OK(quern_grad(loss, 1, &x, &d));
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.threads = 1;
   quern_tensor *step = quern_model_step(model);
@@ -122,12 +122,12 @@ static size_t kernels_of(int64_t n) {
     quern_scope *s = quern_scope_at(root, "h", i);
     x = quern_nn_dropout(s, quern_nn_linear(s, x, 16, NULL), 0.5);
   }
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   quern_program *program = NULL;
-  quern_program_counts counts;
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &x, &options));
-  EXPECT_OK(quern_program_count(program, &counts));
+  EXPECT_OK(quern_program_get_stats(program, &counts));
   quern_program_free(program);
   return counts.kernels;
 }
@@ -275,8 +275,8 @@ static double token[B * T * E], weights[1024];
 /* Feeds of all trained parameters of the model, from one list of numbers. */
 static size_t feed_parameters(quern_feed *feeds) {
   size_t n = 0, used = 0;
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &p));
     if (!p.trained) continue;
     feeds[n++] = (quern_feed){p.tensor, weights + used};
@@ -312,7 +312,7 @@ static void cached(void **state) {
     o.position = position;
     quern_tensor *y = quern_nn_attention(root, x, H, &o);
     EXPECT_OK(quern_context_check(ctx));
-    assert_int_equal(quern_model_changes(model), 2);
+    assert_int_equal(quern_model_change_count(model), 2);
     const quern_parameter *k = quern_model_find(model, "cache_k"), *v = quern_model_find(model, "cache_v");
     assert_true(!k->saved && !v->saved && !k->trained && quern_tensor_dim(k->tensor, 2) == MOST);
     double caches[2][B * G * MOST * E / H], next[2][B * G * MOST * E / H], part[B * 2 * E], got[B * 2 * E];
@@ -364,16 +364,16 @@ static size_t linear_steps(bool no_fuse, int part, float *y) {
   out = part == 0 ? quern_nn_linear(root, in, 5, &o) : quern_nn_bilinear(root, in, in, 5, &o);
   quern_program *program;
   quern_instance *instance;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   EXPECT_OK(quern_context_check(ctx));
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &out, &options));
-  quern_program_counts counts;
-  EXPECT_OK(quern_program_count(program, &counts));
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
+  EXPECT_OK(quern_program_get_stats(program, &counts));
   EXPECT_OK(quern_instance_new(&instance, program));
-  for (size_t i = 0; i < quern_program_states(program); i++) {
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
     float *state = quern_instance_state(instance, i);
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, i, &slot));
     for (size_t k = 0; k < slot.bytes / sizeof *state; k++) state[k] = (float)(k % 5) / 3 - (float)i;
   }

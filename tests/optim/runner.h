@@ -12,7 +12,7 @@ struct runner {
 
 static inline void compile_on(struct runner *r, const quern_step *step, size_t n, quern_tensor *const *outputs,
                               const char *device, int threads, int64_t limit) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.threads = threads;
   options.memory_limit = limit;
@@ -32,8 +32,8 @@ static inline void end(struct runner *r) {
 }
 
 static inline size_t state_of(const struct runner *r, const char *name) {
-  for (size_t i = 0; i < quern_program_states(r->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(r->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(r->program, i, &slot));
     if (strcmp(slot.name, name) == 0) return i;
   }

@@ -12,8 +12,8 @@ enum { ROWS = 12, WIDTH = 5, HIDDEN = 7, OUT = 3, STEPS = 4 };
 
 /* Trained parameters begin as numbers that depend on the name, the scale as 65536; everything else stays zero. */
 static void start(const struct runner *r) {
-  for (size_t i = 0; i < quern_program_states(r->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(r->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(r->program, i, &slot));
     bool scale = strcmp(slot.name, "scaler.scale") == 0, f64 = slot.dtype == QUERN_DTYPE_F64;
     if (!scale && (strchr(slot.name, '.') == NULL || strncmp(slot.name, "optim.", 6) == 0)) continue;
@@ -48,7 +48,7 @@ struct outcome {
 /* Steps of an MLP in f64; parts 0: quern_step_new. */
 static struct outcome train_mlp(int64_t parts, const quern_optim_options *options) {
   struct outcome o;
-  quern_model_options how = QUERN_MODEL_OPTIONS;
+  quern_model_options how = QUERN_INIT(quern_model_options);
   quern_model *model;
   quern_step *step;
   struct runner r;
@@ -92,7 +92,7 @@ static double furthest(size_t n, const double *a, const double *b) {
 
 static void as_whole(void **state) {
   (void)state;
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   options.clip_norm = 0.1;
   struct outcome whole = train_mlp(0, &options), one = train_mlp(1, &options);
   assert_memory_equal(&whole, &one, sizeof whole);
@@ -113,8 +113,8 @@ static void as_whole(void **state) {
 /* The scale is a power of two: it changes no bit. */
 static void scaled_as_not(void **state) {
   (void)state;
-  quern_scaler_options scaling = QUERN_SCALER_OPTIONS;
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_scaler_options scaling = QUERN_INIT(quern_scaler_options);
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   struct outcome plain = train_mlp(3, &options);
   options.scaler = &scaling;
   struct outcome scaled = train_mlp(3, &options);
@@ -140,7 +140,7 @@ static void means_of_means(void **state) {
   quern_model *model;
   quern_step *step;
   struct runner r;
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   options.kind = QUERN_OPTIM_SGD;
   options.weight_decay = 0;
   EXPECT_OK(quern_model_new(&model, ctx, NULL));
@@ -174,7 +174,7 @@ static quern_tensor *norm_loss(quern_model *model, size_t n, quern_tensor *const
 static void running_statistics(void **state) {
   (void)state;
   enum { PARTS = 3, EACH = 4 };
-  quern_model_options how = QUERN_MODEL_OPTIONS;
+  quern_model_options how = QUERN_INIT(quern_model_options);
   quern_model *model;
   quern_step *step;
   struct runner r;
@@ -265,9 +265,9 @@ static quern_tensor *product_loss(quern_model *model, size_t n, quern_tensor *co
 /* Gradients of f16 are summed in f32: 2048 + 1 is not 2048. An overflow in any part skips the step. */
 static void half(void **state) {
   (void)state;
-  quern_model_options how = QUERN_MODEL_OPTIONS;
-  quern_scaler_options scaling = QUERN_SCALER_OPTIONS;
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_model_options how = QUERN_INIT(quern_model_options);
+  quern_scaler_options scaling = QUERN_INIT(quern_scaler_options);
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   quern_model *model;
   quern_step *step;
   struct runner r;
@@ -318,8 +318,8 @@ enum { MOST_FIGURES = 8192 };
 
 /* The parameters after two steps of SGD on tokens (6, 8); how many. */
 static size_t train_tokens(quern_loss_of *loss_of, quern_dtype dtype, int64_t parts, double figures[MOST_FIGURES]) {
-  quern_model_options how = QUERN_MODEL_OPTIONS;
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_model_options how = QUERN_INIT(quern_model_options);
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   quern_model *model;
   quern_step *step;
   quern_tensor *loss;
@@ -341,8 +341,8 @@ static size_t train_tokens(quern_loss_of *loss_of, quern_dtype dtype, int64_t pa
   const void *lr = dtype == QUERN_DTYPE_F64 ? (const void *)&lr64 : &lr32;
   for (int t = 0; t < 2; t++)
     EXPECT_OK(quern_instance_run(r.instance, (const void *const[]){x, y, lr}, (void *const[]){out}));
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &p));
     if (!p.trained) continue;
     size_t count = quern_tensor_bytes(p.tensor) / quern_dtype_size(dtype);
@@ -410,13 +410,13 @@ static void small_free(struct small_step *s) {
 static int64_t small_bytes(int64_t rows, int64_t parts, int64_t limit) {
   struct small_step s;
   struct runner r;
-  quern_memory memory;
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
   test_renew();
   small_new(&s, rows, parts);
   compile_on(&r, s.step, 1, &s.loss, "interp", 1, limit);
-  EXPECT_OK(quern_program_memory(r.program, &memory));
-  quern_program_counts counts;
-  EXPECT_OK(quern_program_count(r.program, &counts));
+  EXPECT_OK(quern_program_get_memory(r.program, &memory));
+  quern_program_stats counts = QUERN_INIT(quern_program_stats);
+  EXPECT_OK(quern_program_get_stats(r.program, &counts));
   assert_int_equal(counts.copies, 0);
   end(&r);
   small_free(&s);

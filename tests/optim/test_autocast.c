@@ -10,7 +10,7 @@
 #include "unit.h"
 
 static quern_autocast_options to(quern_dtype low) {
-  quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
+  quern_autocast_options options = QUERN_INIT(quern_autocast_options);
   options.low = low;
   return options;
 }
@@ -98,7 +98,7 @@ static quern_tensor *composed(quern_tensor *x) {
   CASE(select, quern_relu(o->a), LOW, LOW)                                                                             \
   CASE(tanh, quern_tanh(o->a), LOW, LOW)                                                                               \
   CASE(neg, quern_neg(o->a), LOW, LOW)                                                                                 \
-  CASE(keep, quern_keep(o->a), LOW, LOW)                                                                               \
+  CASE(keep, quern_checkpoint_activation(o->a), LOW, LOW)                                                              \
   CASE(exp, quern_exp(o->a), F32, F32)                                                                                 \
   CASE(log, quern_log(o->a), F32, F32)                                                                                 \
   CASE(sqrt, quern_sqrt(o->a), F32, F32)                                                                               \
@@ -223,13 +223,13 @@ static void rows(void **state) {
   }
   assert_non_null(strstr(text, "low      operation dot\n"));
   assert_non_null(strstr(text, "f32_low  composite layer_norm\n"));
-  quern_text_free(ctx, text);
+  quern_free_text(text);
   quern_autocast_options options = to(QUERN_DTYPE_F16);
   options.rows = "gelu=f32,tanh=f32,layer_norm=low";
   EXPECT_OK(quern_autocast_print(ctx, &options, &text));
   assert_int_equal(count_lines(text, "(changed)"), 3);
   assert_non_null(strstr(text, "low      composite layer_norm (changed)\n"));
-  quern_text_free(ctx, text);
+  quern_free_text(text);
 
   quern_model *model;
   EXPECT_OK(quern_model_new(&model, ctx, NULL));
@@ -317,7 +317,7 @@ static void set_up(struct run *r, enum net net, quern_dtype low, bool boost) {
 }
 
 static void compile(struct run *r, const char *device, size_t n, quern_tensor *const *outputs) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.threads = 1;
   if (r->step != NULL) options.n_updates = quern_step_updates(r->step, &options.updates);
@@ -335,8 +335,8 @@ static void end(struct run *r) {
 
 /* The same start for every dtype: weights of norms 1, biases 0, others from a counter; the scaler's start. */
 static void set_states(const struct run *r) {
-  for (size_t i = 0; i < quern_program_states(r->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(r->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(r->program, i, &slot));
     if (strcmp(slot.name, "scaler.scale") == 0) {
       float start = 65536;
@@ -412,8 +412,8 @@ static void differentiate(enum net net, quern_dtype low, struct figures *f) {
   *f = (struct figures){0};
   test_renew();
   set_up(&r, net, low, false);
-  for (size_t i = 0; i < quern_model_parameters(r.model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(r.model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(r.model, i, &p));
     if (p.trained) parameters[f->n++] = p.tensor;
   }
@@ -477,7 +477,7 @@ enum { TURNS = 120 };
 static double train(quern_dtype low, const quern_scaler_options *scaler) {
   struct run r;
   struct batch batch = {.lr = 3e-3F};
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   options.clip_norm = 1;
   options.scaler = scaler;
   test_renew();
@@ -500,7 +500,7 @@ static double train(quern_dtype low, const quern_scaler_options *scaler) {
 /* Every dtype learns the task: the mean of the last ten losses is that of f32, within a tenth and 0.005. */
 static void learns(void **state) {
   (void)state;
-  quern_scaler_options scaler = QUERN_SCALER_OPTIONS;
+  quern_scaler_options scaler = QUERN_INIT(quern_scaler_options);
   double f32 = train(QUERN_DTYPE_F32, NULL), bf16 = train(QUERN_DTYPE_BF16, NULL),
          f16 = train(QUERN_DTYPE_F16, &scaler);
   if (!(f32 < 0.5)) fail_msg("f32 reaches %g", f32);
@@ -546,8 +546,8 @@ static void in_parts(void **state) {
 /* All states, one after another, but those of the scaler. */
 static size_t take_states(const struct run *r, uint8_t *at, size_t room) {
   size_t n = 0;
-  for (size_t i = 0; i < quern_program_states(r->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(r->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(r->program, i, &slot));
     if (strncmp(slot.name, "scaler.", 7) == 0) continue;
     assert_true(n + slot.bytes <= room);
@@ -558,8 +558,8 @@ static size_t take_states(const struct run *r, uint8_t *at, size_t room) {
 }
 
 static void get(const struct run *r, const char *name, void *data) {
-  for (size_t i = 0; i < quern_program_states(r->program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(r->program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(r->program, i, &slot));
     if (strcmp(slot.name, name) == 0) {
       EXPECT_OK(quern_instance_get_state(r->instance, i, data));
@@ -576,8 +576,8 @@ static void overflow(void **state) {
   (void)state;
   struct run r;
   struct batch batch = {.lr = 3e-3F, .boost = 1};
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
-  quern_scaler_options scaler = QUERN_SCALER_OPTIONS;
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
+  quern_scaler_options scaler = QUERN_INIT(quern_scaler_options);
   scaler.interval = 5;
   scaler.most = 131072;
   options.clip_norm = 1;
@@ -628,7 +628,7 @@ static void guard(void **state) {
   for (int k = 0; k < 2; k++) {
     struct run r;
     struct batch batch = {.lr = 3e-3F, .boost = 1};
-    quern_optim_options options = QUERN_OPTIM_OPTIONS;
+    quern_optim_options options = QUERN_INIT(quern_optim_options);
     options.guard = k == 1;
     options.ema = 0.9;
     test_renew();
@@ -657,12 +657,12 @@ static void guard(void **state) {
 
 /* ---- plans ---------------------------------------------------------------------------------------------- */
 
-static quern_memory planned(quern_dtype low, char **text) {
+static quern_memory_plan planned(quern_dtype low, char **text) {
   quern_model *model;
   quern_step *step;
   quern_program *program;
-  quern_memory memory;
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   quern_lm_options o = {.size = sizeof o, .vocabulary = 512, .positions = 128, .layers = 6, .width = 128, .heads = 4};
   quern_autocast_options cast = to(low);
   quern_tensor *tokens = quern_input(ctx, "tokens", QUERN_DTYPE_I32, QUERN_LIST(8, 128)),
@@ -672,18 +672,18 @@ static quern_memory planned(quern_dtype low, char **text) {
   options.clip_norm = 1;
   if (low != QUERN_DTYPE_F32) EXPECT_OK(quern_autocast(model, 1, &loss, &loss, &cast));
   EXPECT_OK(quern_step_new(&step, model, loss, &options));
-  quern_program_options how = QUERN_PROGRAM_OPTIONS;
+  quern_program_options how = QUERN_INIT(quern_program_options);
   how.device = "null";
   how.threads = 1;
   how.n_updates = quern_step_updates(step, &how.updates);
   EXPECT_OK(quern_program_compile(&program, ctx, 1, &loss, &how));
-  EXPECT_OK(quern_program_memory(program, &memory));
+  EXPECT_OK(quern_program_get_memory(program, &memory));
   EXPECT_OK(quern_program_explain(program, NULL, QUERN_EXPLAIN_PLAN, text));
   size_t bytes = strlen(*text) + 1;
   char *copy = malloc(bytes);
   assert_non_null(copy);
   memcpy(copy, *text, bytes);
-  quern_program_text_free(program, *text);
+  quern_free_text(*text);
   *text = copy;
   quern_program_free(program);
   quern_step_free(step);
@@ -695,10 +695,10 @@ static quern_memory planned(quern_dtype low, char **text) {
 static void memory(void **state) {
   (void)state;
   char *text[3];
-  quern_memory f32 = planned(QUERN_DTYPE_F32, &text[0]);
+  quern_memory_plan f32 = planned(QUERN_DTYPE_F32, &text[0]);
   for (int i = 1; i < 3; i++) {
     test_renew();
-    quern_memory low = planned(i == 1 ? QUERN_DTYPE_BF16 : QUERN_DTYPE_F16, &text[i]);
+    quern_memory_plan low = planned(i == 1 ? QUERN_DTYPE_BF16 : QUERN_DTYPE_F16, &text[i]);
     if (!((double)low.arena <= 0.55 * (double)f32.arena && (double)low.held <= 0.5 * (double)f32.held))
       fail_msg("f32 plans %lld bytes and holds %lld, 16 bits %lld and %lld", (long long)f32.arena, (long long)f32.held,
                (long long)low.arena, (long long)low.held);
@@ -726,7 +726,7 @@ static void no_memory(void **state) {
     quern_status status = quern_autocast(model, 2, x, y, NULL);
     if (status == QUERN_STATUS_OK) status = quern_autocast_print(ctx, NULL, &text);
     fault_end(&fault);
-    quern_text_free(ctx, text);
+    quern_free_text(text);
     quern_model_free(model);
     EXPECT_FAULT(&fault, status);
   }

@@ -16,7 +16,7 @@ struct problem {
 };
 
 static void set_up(struct problem *p, quern_dtype dtype) {
-  quern_model_options options = QUERN_MODEL_OPTIONS;
+  quern_model_options options = QUERN_INIT(quern_model_options);
   options.dtype = p->dtype = dtype;
   EXPECT_OK(quern_model_new(&p->model, ctx, &options));
   quern_scope *scope = quern_scope_in(quern_model_scope(p->model), "layer");
@@ -175,7 +175,7 @@ static void scaler(void **state) {
   quern_step *step;
   struct runner r;
   quern_scaler_options scaling = {sizeof scaling, 4096, 2, 0.5, 2, 1024, 8192, false};
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   options.scaler = &scaling;
   set_up(&p, QUERN_DTYPE_F32);
   EXPECT_OK(quern_step_new(&step, p.model, p.loss, &options));
@@ -223,7 +223,7 @@ static void adaptive_scaler(void **state) {
   quern_step *step;
   struct runner r;
   quern_scaler_options scaling = {sizeof scaling, 4096, 2, 0.5, 4, 1, 0x1p60, true};
-  quern_optim_options options = QUERN_OPTIM_OPTIONS;
+  quern_optim_options options = QUERN_INIT(quern_optim_options);
   quern_scaler_stats stats = {.size = sizeof stats};
   options.scaler = &scaling;
   set_up(&p, QUERN_DTYPE_F32);
@@ -268,8 +268,8 @@ static void scaler_changes_nothing(void **state) {
     struct problem p;
     quern_step *step;
     struct runner r;
-    quern_scaler_options scaling = QUERN_SCALER_OPTIONS;
-    quern_optim_options options = QUERN_OPTIM_OPTIONS;
+    quern_scaler_options scaling = QUERN_INIT(quern_scaler_options);
+    quern_optim_options options = QUERN_INIT(quern_optim_options);
     options.scaler = k == 1 ? &scaling : NULL;
     test_renew();
     set_up(&p, QUERN_DTYPE_F32);
@@ -296,25 +296,25 @@ static void wrong(void **state) {
   struct problem p;
   quern_step *step;
   set_up(&p, QUERN_DTYPE_F64);
-  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  quern_optim_options o = QUERN_INIT(quern_optim_options);
   o.beta1 = 1;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
                "step: beta1 is 1; must be at least 0 and less than 1");
-  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o = QUERN_INIT(quern_optim_options);
   o.nesterov = true;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "nesterov needs momentum above 0");
-  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o = QUERN_INIT(quern_optim_options);
   o.n_groups = 2;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "the list of 2 groups is null");
-  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o = QUERN_INIT(quern_optim_options);
   o.kind = (quern_optim_kind)9;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "no optimizer number 9");
-  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o = QUERN_INIT(quern_optim_options);
   o.size = 3;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "options of size 3");
-  quern_scaler_options s = QUERN_SCALER_OPTIONS;
+  quern_scaler_options s = QUERN_INIT(quern_scaler_options);
   s.start = 1;
-  o = (quern_optim_options)QUERN_OPTIM_OPTIONS;
+  o = QUERN_INIT(quern_optim_options);
   o.scaler = &s;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "the scale starts at 1; must be within 1024");
   EXPECT_ERROR(quern_step_new(&step, p.model, p.x, NULL), SHAPE, "");
@@ -335,7 +335,7 @@ static void frozen(void **state) {
   quern_step *step;
   struct runner r;
   const quern_optim_group group = {"layer.w*", 0, 0};
-  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  quern_optim_options o = QUERN_INIT(quern_optim_options);
   o.n_groups = 1;
   o.groups = &group;
   set_up(&p, QUERN_DTYPE_F64);
@@ -360,7 +360,7 @@ static void gate(void **state) {
   struct problem p;
   quern_step *step;
   struct runner r;
-  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  quern_optim_options o = QUERN_INIT(quern_optim_options);
   set_up(&p, QUERN_DTYPE_F64);
   quern_tensor *asked = quern_input(ctx, "asked", QUERN_DTYPE_U64, 0, NULL);
   o.guard = true;
@@ -419,7 +419,7 @@ static void groups_that_match_nothing(void **state) {
   quern_step *step;
   set_up(&p, QUERN_DTYPE_F64);
   quern_optim_group wrong[] = {{"*bias", 1, 0}, {"*.wieght", 1, 0}};
-  quern_optim_options o = QUERN_OPTIM_OPTIONS;
+  quern_optim_options o = QUERN_INIT(quern_optim_options);
   o.n_groups = 2;
   o.groups = wrong;
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
@@ -510,8 +510,8 @@ static void forgotten_changes_of_layers(void **state) {
     EXPECT_ERROR(quern_step_new(&step, model, loss, NULL), STATE, "was forgotten by the quern_model_begin");
     quern_tensor *p[4], *g[4];
     size_t n = 0;
-    for (size_t i = 0; i < quern_model_parameters(model); i++) {
-      quern_parameter parameter;
+    for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+      quern_parameter parameter = QUERN_INIT(quern_parameter);
       EXPECT_OK(quern_model_parameter(model, i, &parameter));
       if (parameter.trained) p[n++] = parameter.tensor;
     }

@@ -278,9 +278,10 @@ static void test_keep(void **state) {
   for (size_t i = 0; i < BASE_COUNT(lists); i++) {
     test_renew();
     make_inputs();
-    quern_tensor *kept = quern_keep(quern_exp(in.x));
-    quern_tensor *ys[] = {quern_sin(quern_keep(kept)), quern_keep(in.y),
-                          quern_keep(quern_permute(kept, 2, (int64_t[]){1, 0})), quern_keep(SCALAR(2))};
+    quern_tensor *kept = quern_checkpoint_activation(quern_exp(in.x));
+    quern_tensor *ys[] = {quern_sin(quern_checkpoint_activation(kept)), quern_checkpoint_activation(in.y),
+                          quern_checkpoint_activation(quern_permute(kept, 2, (int64_t[]){1, 0})),
+                          quern_checkpoint_activation(SCALAR(2))};
     struct pass_graph graph = {ctx, 4, ys};
     struct pass_groups groups;
     fuse(&groups, &graph, lists[i]);
@@ -295,7 +296,7 @@ static void test_keep(void **state) {
     size_t kernels[2];
     for (int k = 0; k < 2; k++) {
       quern_tensor *y = plain[i](in.x);
-      if (k == 1) y = quern_keep(y);
+      if (k == 1) y = quern_checkpoint_activation(y);
       struct pass_graph graph = {ctx, 1, &y};
       struct pass_groups groups;
       fuse(&groups, &graph, "");

@@ -6,7 +6,7 @@ static quern_tensor *kept(quern_tensor *of) {
   quern_tensor *y = problem_view(of);
   struct fake *f = &p.fakes[p.n - 1];
   static struct ir_node *nodes[FAKE_STEPS];
-  nodes[p.n - 1] = quern_keep(of)->node;
+  nodes[p.n - 1] = quern_checkpoint_activation(of)->node;
   f->group.nodes = &nodes[p.n - 1];
   f->group.n_nodes = 1;
   return y;

@@ -38,11 +38,11 @@ static inline void watch_second(struct watch *w, const quern_instance *of) {
 static inline quern_status watch_end(struct watch *w, const quern_instance *of) {
   uint64_t made = watch_count(of) - w->allocations;
   struct probe_bytes now = {0};
-  quern_memory memory;
-  quern_run_counts counts;
+  quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
   bool known = probe_read(&now);
-  QUERN_TRY(quern_program_memory(of->program, &memory));
-  QUERN_TRY(quern_instance_count(of, &counts));
+  QUERN_TRY(quern_program_get_memory(of->program, &memory));
+  QUERN_TRY(quern_instance_get_stats(of, &counts));
   w->planned = memory.arena + memory.state + memory.scratch + memory.staging;
   w->grown = now.peak - w->before;
   QUERN_CHECK(made == 0, INTERNAL, "the second run made %llu allocations", (unsigned long long)made);

@@ -8,7 +8,7 @@
 static quern_status check_low(const struct check *check, quern_model *model, quern_dtype low, size_t n,
                               quern_tensor *const *roots) {
   quern_context *ctx = check->ctx;
-  quern_autocast_options options = QUERN_AUTOCAST_OPTIONS;
+  quern_autocast_options options = QUERN_INIT(quern_autocast_options);
   options.low = low;
   quern_tensor **out = base_arena_alloc(&ctx->arena, n * sizeof *out),
                **again = base_arena_alloc(&ctx->arena, n * sizeof *again);

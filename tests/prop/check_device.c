@@ -122,7 +122,7 @@ static quern_status run_program(struct run *r, const struct leaves *leaves, quer
 }
 
 static quern_status run_way(struct run *r, const struct leaves *leaves, const struct way *way, void **dst) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_program *program;
   options.device = way->device;
   options.optimise = way->optimize;

@@ -291,7 +291,7 @@ static quern_tensor *const *roots_of_program(size_t *n) {
 
 /* Compiles for the fake device; false: there is no NVRTC. */
 static bool compile_for_fake(void) {
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   size_t n;
   quern_tensor *const *roots = roots_of_program(&n);
   options.device = "cuda";
@@ -315,7 +315,7 @@ static quern_status run_three_times(void) {
 
 static void programs_are_replayed(void **state) {
   (void)state;
-  quern_run_counts counts;
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
   fake_cuda_open(ALL);
   if (!compile_for_fake()) {
     fake_cuda_close();
@@ -323,11 +323,11 @@ static void programs_are_replayed(void **state) {
   }
   int64_t before = (int64_t)fake.bytes;
   EXPECT_OK(run_three_times());
-  EXPECT_OK(quern_instance_count(instance, &counts));
+  EXPECT_OK(quern_instance_get_stats(instance, &counts));
   assert_true(counts.runs == 3 && counts.replayed == 2 && counts.graph_bytes == 4096 && counts.compiled == 3);
   assert_int_equal(fake.launches, 3 * program->kernels[0]->n_phases * program->n_kernels);
   /* what was planned is what is used */
-  const quern_memory *m = &program->memory;
+  const quern_memory_plan *m = &program->memory;
   int64_t own = (int64_t)fake.bytes - before - 4096;
   assert_true(own >= m->arena + m->state + m->scratch + m->staging && own <= m->total && m->total % (2 << 20) == 0);
   close_program();
@@ -339,9 +339,9 @@ static void programs_are_replayed(void **state) {
 static void equal_steps_are_one_launch(void **state) {
   (void)state;
   enum { N = 6, MEMS = 3 };
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   quern_update updates[N];
-  quern_run_counts counts;
+  quern_run_stats counts = QUERN_INIT(quern_run_stats);
   char name[16];
   quern_tensor *x = F32_INPUT("x", 8);
   fake_cuda_open(ALL);
@@ -352,7 +352,7 @@ static void equal_steps_are_one_launch(void **state) {
   }
   options.device = "cuda";
   options.target = "sm_90";
-  options.optimise = 0; /* a kernel of all would be better */
+  options.optimize = QUERN_OPTIMIZE_NONE; /* a kernel of all would be better */
   options.n_updates = N;
   options.updates = updates;
   quern_status status = quern_program_compile(&program, ctx, 0, NULL, &options);
@@ -376,7 +376,7 @@ static void equal_steps_are_one_launch(void **state) {
   for (int i = 0; i < (int)BASE_COUNT(fake.table) / MEMS; i++)
     for (int m = 0; m < MEMS; m++)
       assert_ptr_equal(fake.table[i * MEMS + m], instance->frame->at[program->subprograms[0].steps[i].buffers[m]]);
-  EXPECT_OK(quern_instance_count(instance, &counts));
+  EXPECT_OK(quern_instance_get_stats(instance, &counts));
   assert_true(counts.compiled == 2 * N && counts.replayed == 1);
   close_program();
   assert_int_equal(fake_cuda_left(), 0);
@@ -411,7 +411,7 @@ static void a_fault_names_the_kernel(void **state) {
 static void large_inputs_are_fed(void **state) {
   (void)state;
   enum { N = 1 << 19 };
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   float *x = malloc(N * sizeof *x), *y = malloc(N * sizeof *y);
   options.device = "cuda";
   options.target = "sm_90";
@@ -517,7 +517,7 @@ static void programs_in_files(void **state) {
 static void programs_in_the_cache(void **state) {
   (void)state;
   static const char *const devices[] = {"first", "first", "second"};
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   struct engine_request request;
   size_t n;
   options.device = "cuda";
@@ -583,7 +583,7 @@ static void some_is_left(void **state) {
 
 static void more_than_the_device_has(void **state) {
   (void)state;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "cuda";
   options.target = "sm_90";
   quern_tensor *x = F32_INPUT("x", 4096, 4096), *s = F32_STATE("s", 4096);

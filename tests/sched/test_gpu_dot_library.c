@@ -407,11 +407,11 @@ static void test_gpt2(void **state) {
   quern_tensor *labels = quern_input(ctx, "labels", QUERN_DTYPE_I32, QUERN_LIST(MODEL_ROWS, LENGTH));
   quern_tensor *loss = quern_lm_loss(quern_model_scope(model), tokens, labels, &options);
   EXPECT_OK(quern_autocast(model, 1, &loss, &loss, NULL));
-  size_t n = quern_model_parameters(model);
+  size_t n = quern_model_parameter_count(model);
   quern_tensor *parameters[80], *roots[80];
   assert_true(n < BASE_COUNT(roots));
   for (size_t i = 0; i < n; i++) {
-    quern_parameter parameter;
+    quern_parameter parameter = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &parameter));
     parameters[i] = parameter.tensor;
   }

@@ -107,7 +107,7 @@ static void through_text(void **state) {
   }
   quern_graph_free(again);
   quern_context_free(other);
-  quern_text_free(ctx, text);
+  quern_free_text(text);
   quern_graph_free(graph);
 }
 

@@ -86,7 +86,7 @@ static void pending_errors(void **state) {
   EXPECT_ERROR(quern_graph_print(graph, &text), SHAPE, "reshape");
   assert_null(text);
   quern_reshape(x, QUERN_LIST(3));
-  EXPECT_ERROR(quern_graph_dot(graph, &text), SHAPE, "reshape");
+  EXPECT_ERROR(quern_graph_graphviz(graph, &text), SHAPE, "reshape");
   quern_reshape(x, QUERN_LIST(3));
   EXPECT_ERROR(quern_graph_verify(graph), SHAPE, "reshape");
   quern_graph_free(graph);
@@ -116,10 +116,10 @@ static void realizing(void **state) {
   quern_tensor *none = NULL, *fed = quern_neg(input("x")), *before = fed;
   EXPECT_ERROR(quern_tensor_realize(NULL), INVALID, "tensor_realize: the tensor is null");
   EXPECT_ERROR(quern_tensor_realize(&none), INVALID, "tensor_realize: the tensor is null");
-  size_t live = quern_context_memory(ctx).live_bytes;
+  size_t live = context_stats(ctx).live_bytes;
   for (int i = 0; i < 100; i++) EXPECT_ERROR(quern_tensor_realize(&fed), UNBOUND, "x");
   assert_ptr_equal(fed, before);
-  assert_true(quern_context_memory(ctx).live_bytes < live + 70000); /* what failed is not kept */
+  assert_true(context_stats(ctx).live_bytes < live + 70000); /* what failed is not kept */
 }
 
 /* ---- graphs --------------------------------------------------------------------------------------------- */
@@ -133,11 +133,11 @@ static void inputs_and_outputs(void **state) {
   quern_graph *graph;
   EXPECT_OK(quern_graph_new(&graph, ctx, 2, outputs, names));
   name[0] = '?'; /* names are copied */
-  assert_int_equal(quern_graph_inputs(graph), 2);
+  assert_int_equal(quern_graph_input_count(graph), 2);
   assert_ptr_equal(quern_graph_input(graph, 0), a);
   assert_ptr_equal(quern_graph_input(graph, 1), s);
   assert_null(quern_graph_input(graph, 2));
-  assert_int_equal(quern_graph_outputs(graph), 2);
+  assert_int_equal(quern_graph_output_count(graph), 2);
   assert_ptr_equal(quern_graph_output(graph, 1), outputs[1]);
   assert_null(quern_graph_output(graph, 2));
   assert_string_equal(quern_graph_output_name(graph, 0), "sum");
@@ -149,8 +149,8 @@ static void inputs_and_outputs(void **state) {
   assert_null(quern_graph_output_name(graph, 0));
   quern_graph_free(graph);
   quern_graph_free(NULL);
-  assert_int_equal(quern_graph_inputs(NULL), 0);
-  assert_int_equal(quern_graph_outputs(NULL), 0);
+  assert_int_equal(quern_graph_input_count(NULL), 0);
+  assert_int_equal(quern_graph_output_count(NULL), 0);
   assert_null(quern_graph_input(NULL, 0));
   assert_null(quern_graph_output(NULL, 0));
   assert_null(quern_graph_output_name(NULL, 0));
@@ -168,25 +168,25 @@ static void texts(void **state) {
   EXPECT_OK(quern_graph_parse(&back, ctx, text, strlen(text)));
   EXPECT_OK(quern_graph_print(back, &again));
   assert_string_equal(text, again);
-  assert_int_equal(quern_graph_inputs(back), 1);
+  assert_int_equal(quern_graph_input_count(back), 1);
   assert_string_equal(quern_tensor_name(quern_graph_input(back, 0)), "x");
   assert_string_equal(quern_graph_output_name(back, 0), "y");
-  quern_text_free(ctx, again);
+  quern_free_text(again);
 
   EXPECT_OK(quern_graph_rewrite(back, false));
   EXPECT_OK(quern_graph_print(back, &again));
   assert_null(strstr(again, "%2 = mul ")); /* x * 1 = x */
   assert_ptr_not_equal(quern_graph_input(back, 0), x);
-  quern_text_free(ctx, again);
+  quern_free_text(again);
   EXPECT_OK(quern_graph_inline(back));
   EXPECT_OK(quern_graph_print(back, &again));
   assert_null(strstr(again, "composite"));
   assert_non_null(strstr(again, "= exp"));
   EXPECT_OK(quern_graph_verify(back));
-  quern_text_free(ctx, again);
-  EXPECT_OK(quern_graph_dot(back, &dot));
+  quern_free_text(again);
+  EXPECT_OK(quern_graph_graphviz(back, &dot));
   assert_int_equal(strncmp(dot, "digraph quern {", 15), 0);
-  quern_text_free(ctx, dot);
+  quern_free_text(dot);
 
   float in[] = {0, 1}, first[2], second[2];
   quern_tensor *rewritten = quern_graph_output(back, 0);
@@ -194,9 +194,9 @@ static void texts(void **state) {
   EXPECT_OK(
       quern_eval_reference(ctx, 1, &rewritten, (void *[]){second}, 1, &(quern_feed){quern_graph_input(back, 0), in}));
   assert_memory_equal(first, second, sizeof first);
-  quern_text_free(ctx, text);
-  quern_text_free(ctx, NULL);
-  quern_text_free(NULL, NULL);
+  quern_free_text(text);
+  quern_free_text(NULL);
+  quern_free_text(NULL);
   quern_graph_free(back);
   quern_graph_free(graph);
 }
@@ -218,10 +218,10 @@ static void wrong_graphs(void **state) {
   EXPECT_ERROR(quern_graph_rewrite(NULL, false), INVALID, "graph_rewrite: the graph is null");
   EXPECT_ERROR(quern_graph_inline(NULL), INVALID, "graph_inline: the graph is null");
   EXPECT_ERROR(quern_graph_print(NULL, &text), INVALID, "graph_print: the graph is null");
-  EXPECT_ERROR(quern_graph_dot(NULL, &text), INVALID, "graph_dot: the graph is null");
+  EXPECT_ERROR(quern_graph_graphviz(NULL, &text), INVALID, "graph_dot: the graph is null");
   EXPECT_OK(quern_graph_new(&graph, ctx, 1, &x, NULL));
   EXPECT_ERROR(quern_graph_print(graph, NULL), INVALID, "graph_print: the place for the text is null");
-  EXPECT_ERROR(quern_graph_dot(graph, NULL), INVALID, "graph_dot: the place for the text is null");
+  EXPECT_ERROR(quern_graph_graphviz(graph, NULL), INVALID, "graph_dot: the place for the text is null");
   quern_graph_free(graph);
 }
 
@@ -240,13 +240,13 @@ static quern_status use_all(quern_tensor *y, quern_tensor *x) {
   if (status == QUERN_STATUS_OK) status = quern_graph_inline(graph);
   if (status == QUERN_STATUS_OK) status = quern_graph_rewrite(graph, false);
   if (status == QUERN_STATUS_OK) status = quern_graph_print(graph, &printed);
-  if (status == QUERN_STATUS_OK) status = quern_graph_dot(graph, &dot);
+  if (status == QUERN_STATUS_OK) status = quern_graph_graphviz(graph, &dot);
   if (status == QUERN_STATUS_OK) status = quern_graph_parse(&parsed, ctx, text, sizeof text - 1);
   if (status == QUERN_STATUS_OK) status = quern_eval_reference(ctx, 1, &y, (void *[]){out}, 1, &(quern_feed){x, in});
   if (status == QUERN_STATUS_OK) status = quern_tensor_realize(&copy);
   if (status == QUERN_STATUS_OK) assert_non_null(quern_tensor_data(copy));
-  quern_text_free(ctx, dot);
-  quern_text_free(ctx, printed);
+  quern_free_text(dot);
+  quern_free_text(printed);
   quern_graph_free(parsed);
   quern_graph_free(graph);
   return status;

@@ -50,8 +50,8 @@ static inline void weights_make(struct weights *w, const quern_lm_options *o) {
   (void)quern_lm_logits(root, quern_lm_hidden(root, tokens, o, NULL), o);
   EXPECT_OK(quern_context_check(own));
   w->n = 0;
-  for (size_t i = 0; i < quern_model_parameters(model); i++) {
-    quern_parameter p;
+  for (size_t i = 0; i < quern_model_parameter_count(model); i++) {
+    quern_parameter p = QUERN_INIT(quern_parameter);
     EXPECT_OK(quern_model_parameter(model, i, &p));
     weights_add(w, p.name, quern_tensor_rank(p.tensor), quern_tensor_dims(p.tensor), NULL);
     size_t n = weights_count(&w->at[i]);
@@ -81,21 +81,21 @@ static inline void whole(const quern_lm_options *o, const struct weights *w, con
                          const int32_t *ids, float *logits) {
   quern_model *model;
   quern_context *own = test_context();
-  quern_model_options eval = QUERN_MODEL_OPTIONS;
-  eval.train = false;
+  quern_model_options eval = QUERN_INIT(quern_model_options);
+  eval.inference = true;
   EXPECT_OK(quern_model_new(&model, own, &eval));
   quern_scope *root = quern_model_scope(model);
   quern_tensor *tokens = quern_input(own, "tokens", QUERN_DTYPE_I32, QUERN_LIST(1, n));
   quern_tensor *y = quern_lm_logits(root, quern_lm_hidden(root, tokens, o, NULL), o);
   quern_program *program;
   quern_instance *instance;
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = device;
   options.threads = threads;
   EXPECT_OK(quern_program_compile(&program, own, 1, &y, &options));
   EXPECT_OK(quern_instance_new(&instance, program));
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, i, &slot));
     size_t k = 0;
     while (k < w->n && strcmp(w->at[k].name, slot.name) != 0) k++;

@@ -11,7 +11,7 @@ static void learns_to_add(void **state) {
   EXPECT_OK(quern_train_preset(config, "adder"));
   for (size_t i = 0; i < BASE_COUNT(words); i++) EXPECT_OK(quern_config_word(config, words[i]));
   quern_trainer *trainer = trainer_of(config);
-  quern_eval_record before, after;
+  quern_eval_record before = QUERN_INIT(quern_eval_record), after = QUERN_INIT(quern_eval_record);
   EXPECT_OK(quern_trainer_eval(trainer, &before));
   run_to(trainer, 700);
   EXPECT_OK(quern_trainer_eval(trainer, &after));

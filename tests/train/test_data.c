@@ -24,7 +24,7 @@ static void check_apart(const char *stride, const char *part, int64_t train, int
   for (int i = 0; i < N; i++) ids[i] = (uint16_t)i;
   const char *path = in_folder("places.bin");
   quern_tokens_writer *writer;
-  quern_tokens_options options = QUERN_TOKENS_OPTIONS;
+  quern_tokens_options options = QUERN_INIT(quern_tokens_options);
   options.vocab = N;
   EXPECT_OK(quern_tokens_writer_new(&writer, path, &options));
   for (uint32_t i = 0; i < N; i++) EXPECT_OK(quern_tokens_writer_add(writer, 1, &(uint32_t){ids[i]}));
@@ -37,8 +37,8 @@ static void check_apart(const char *stride, const char *part, int64_t train, int
   set(config, "eval_part", part);
   open_data(config);
   assert_int_equal(spec.lm.vocabulary, N);
-  assert_int_equal(quern_source_samples(data.train), train);
-  assert_int_equal(data.eval != NULL ? quern_source_samples(data.eval) : 0, held);
+  assert_int_equal(quern_source_sample_count(data.train), train);
+  assert_int_equal(data.eval != NULL ? quern_source_sample_count(data.eval) : 0, held);
   bool trained[N + 1] = {false};
   int32_t inputs[LENGTH], labels[LENGTH];
   for (int64_t i = 0; i < train; i++) {
@@ -69,8 +69,8 @@ static void own_evaluation_data(void **state) {
   quern_config *config = tiny_config("");
   set(config, "eval_data", make_text("eval.txt", 100));
   open_data(config);
-  assert_int_equal(quern_source_samples(data.train), 250);
-  assert_int_equal(quern_source_samples(data.eval), 12);
+  assert_int_equal(quern_source_sample_count(data.train), 250);
+  assert_int_equal(quern_source_sample_count(data.eval), 12);
   train_data_close(&data);
   quern_config_free(config);
 }
@@ -119,7 +119,7 @@ static void folders(void **state) {
     open_data(config);
     train_large_text = before;
     int32_t inputs[11], labels[11];
-    assert_int_equal(quern_source_samples(data.train), 1);
+    assert_int_equal(quern_source_sample_count(data.train), 1);
     get(data.train, 0, inputs, labels);
     assert_memory_equal(inputs, want, sizeof inputs);
     assert_memory_equal(labels, want + 1, sizeof labels);

@@ -115,7 +115,7 @@ static void runs_ahead(void **state) {
   quern_trainer_free(trainer);
   quern_config_free(config);
   struct heard heard = {.stop = 8};
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.user = &heard;
   callbacks.step = on_step;
   quern_train_end end;
@@ -149,13 +149,13 @@ static void same_tokens(void **state) {
   EXPECT_OK(quern_train(config, NULL, NULL));
   uint32_t ids[2][8];
   for (int d = 0; d < 2; d++) {
-    quern_generate_options options = QUERN_GENERATE_OPTIONS;
+    quern_generate_options options = QUERN_INIT(quern_generate_options);
     options.device = devices[d];
     options.threads = 1;
     quern_generator *generator;
     EXPECT_OK(quern_generator_open_run(&generator, quern_config_get(config, "out"), &options, NULL));
     EXPECT_OK(quern_generator_feed(generator, 2, (uint32_t[]){'t', 'h'}, NULL));
-    quern_sampling sampling = QUERN_SAMPLING;
+    quern_sampling sampling = QUERN_INIT(quern_sampling);
     for (int i = 0; i < 6; i++) EXPECT_OK(quern_generator_next(generator, &sampling, &ids[d][i]));
     quern_generator_free(generator);
   }
@@ -215,7 +215,7 @@ static void on_begin(void *user, const quern_train_info *info) {
 /* A run on a card is planned where there is none. */
 static void plans_for_cards(void **state) {
   (void)state;
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.begin = on_begin;
   quern_config *config = config_on("cuda", "");
   EXPECT_OK(quern_train_plan(config, &callbacks, 0, NULL, NULL));

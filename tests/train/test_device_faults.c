@@ -25,7 +25,7 @@ static void faults_are_found_later(void **state) {
   }
   assert_string_equal(messages[0], messages[1]);
   struct heard heard = {.stop = 4}; /* of steps that were not read, a save looks at what became of them */
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.user = &heard;
   callbacks.step = on_step;
   quern_config *config = config_on("opencl", "broken");
@@ -44,14 +44,14 @@ static void scaled_losses(void **state) {
   for (int d = 0; d < 2; d++) {
     quern_config *config = config_on(d == 0 ? "opencl" : "interp", "");
     struct heard heard = {0};
-    quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+    quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
     callbacks.user = &heard;
     callbacks.step = on_step;
     set(config, "precision", "f16");
     EXPECT_OK(quern_train(config, &callbacks, NULL));
     assert_true(heard.steps == 12 && heard.known == 12);
     quern_trainer *trainer = trainer_of(config);
-    quern_train_record record;
+    quern_train_record record = QUERN_INIT(quern_train_record);
     EXPECT_OK(quern_trainer_step(trainer, &record));
     assert_true(record.scale == 65536 && !record.skipped);
     losses[d] = record.loss;

@@ -41,7 +41,7 @@ static bool on_step(void *user, const quern_train_record *record) {
 static void one_at_a_time(void **state) {
   (void)state;
   quern_config *config = tiny_config("run");
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.step = on_step;
   first = config;
   other = trainer_of(config);
@@ -93,7 +93,7 @@ static void told_names(void **state) {
   set(config, "steps", "3");
   EXPECT_OK(quern_train(config, NULL, NULL));
   set(config, "steps", "6");
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.user = saved;
   callbacks.saved = on_saved;
   EXPECT_OK(quern_train(config, &callbacks, NULL));
@@ -345,7 +345,7 @@ static void long_metrics(void **state) {
   EXPECT_OK(quern_config_print(config, true, &text));
   EXPECT_OK(quern_train_config(&counting, &allocator));
   EXPECT_OK(quern_config_text(counting, "copy", text, strlen(text)));
-  quern_config_text_free(config, text);
+  quern_free_text(text);
   quern_config_free(config);
   EXPECT_OK(quern_train(counting, NULL, NULL));
   size_t usual = counted.most;

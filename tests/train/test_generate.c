@@ -59,7 +59,7 @@ static void make_text(void) {
 static quern_generator *open_at(const char *path, const quern_lm_options *o, const char *device, int threads,
                                 int64_t most, bool no_cache) {
   quern_generator *g;
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
   options.most = most;
   options.device = device;
   options.threads = threads;
@@ -171,7 +171,7 @@ static void texts(void **state) {
   const char *path = weights_write(&w, "texts");
   make_text();
   for (int way = 0; way < 5; way++) {
-    quern_sampling s = QUERN_SAMPLING;
+    quern_sampling s = QUERN_INIT(quern_sampling);
     s.seed = way < 4 ? 7 : 8;
     s.top_k = 40, s.top_p = 0.95, s.temperature = 1;
     quern_generator *g = open_at(path, &models[1], way == 3 ? "interp" : "cpu", way == 1 ? 3 : 1, 64, way == 2);
@@ -285,7 +285,7 @@ static void precisions(void **state) {
   weights_make(&w, &small);
   const char *path = weights_write(&w, "precisions");
   for (int k = -1; k < 2; k++) {
-    quern_generate_options options = QUERN_GENERATE_OPTIONS;
+    quern_generate_options options = QUERN_INIT(quern_generate_options);
     quern_generator *g;
     options.device = "interp";
     options.most = N;
@@ -301,7 +301,7 @@ static void precisions(void **state) {
     if (k >= 0) assert_true(worst > 0 && worst < bounds[k]);
     quern_generator_free(g);
   }
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
   quern_generator *none;
   options.precision = "int8";
   EXPECT_ERROR(quern_generator_open(&none, path, &small, &options), INVALID,
@@ -312,7 +312,7 @@ static void precisions(void **state) {
 
 static quern_status try_open(const char *path, const quern_lm_options *o) {
   quern_generator *g;
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
   options.device = "interp";
   options.allocator = memory_allocator;
   quern_status status = quern_generator_open(&g, path, o, &options);
@@ -372,7 +372,7 @@ static void checkpoints(void **state) {
   snprintf(dir, sizeof dir, "/tmp/quern-generate-%ld", (long)getpid());
   weights_make(&w, &small);
   weights_add(&w, "optim.transformer.wte.weight.m", 1, (int64_t[]){3}, calloc(3, sizeof(float)));
-  quern_checkpoint_contents contents = QUERN_CHECKPOINT_CONTENTS;
+  quern_checkpoint_contents contents = QUERN_INIT(quern_checkpoint_contents);
   contents.n_tensors = w.n, contents.tensors = w.at, contents.step = 5;
   EXPECT_OK(quern_checkpoint_save(dir, &contents));
   logits_of(dir, first);
@@ -395,12 +395,12 @@ static void checkpoints(void **state) {
 static void use(void **state) {
   (void)state;
   struct weights w;
-  quern_sampling s = QUERN_SAMPLING;
+  quern_sampling s = QUERN_INIT(quern_sampling);
   uint32_t id, bad[] = {3, VOCABULARY};
   make_text();
   weights_make(&w, &small);
   const char *path = weights_write(&w, "use");
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
   quern_generator *g;
   options.most = 9;
   EXPECT_ERROR(quern_generator_open(&g, path, &small, &options), INVALID, "most is 9; the model has 8 positions");
@@ -408,7 +408,7 @@ static void use(void **state) {
   EXPECT_ERROR(quern_generator_open(&g, path, &small, &options), INVALID, "most is -1");
   g = open_at(path, &small, "interp", 1, 0, false);
   assert_int_equal(quern_generator_most(g), 8);
-  assert_int_equal(quern_generator_vocabulary(g), VOCABULARY);
+  assert_int_equal(quern_generator_vocab(g), VOCABULARY);
   EXPECT_ERROR(quern_generator_next(g, &s, &id), STATE, "nothing has been fed");
   EXPECT_ERROR(quern_generator_feed(g, 0, NULL, got), STATE, "no logits before the first token");
   EXPECT_OK(quern_generator_feed(g, 0, NULL, NULL));
@@ -427,7 +427,7 @@ static void use(void **state) {
   quern_generator_free(g);
   quern_generator_free(NULL);
   quern_generator_reset(NULL);
-  assert_int_equal(quern_generator_most(NULL) + quern_generator_vocabulary(NULL), 0);
+  assert_int_equal(quern_generator_most(NULL) + quern_generator_vocab(NULL), 0);
   unlink(path);
 
   /* a place that gives NaN: told when a token is to be chosen, and forgotten with the tokens */
@@ -460,7 +460,7 @@ static void faults(void **state) {
                                  .heads = 1};
   weights_make(&w, &tiny);
   const char *path = weights_write(&w, "faults");
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
   options.device = "interp";
   options.threads = 1;
   options.allocator = memory_allocator;

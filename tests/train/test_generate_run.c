@@ -11,7 +11,7 @@ static void logits_of(quern_generator *generator, const quern_tokenizer *tokeniz
 }
 
 static quern_status open_run(quern_generator **generator, const char *dir, quern_tokenizer **tokenizer) {
-  quern_generate_options options = QUERN_GENERATE_OPTIONS;
+  quern_generate_options options = QUERN_INIT(quern_generate_options);
   options.device = "interp";
   options.threads = 1;
   options.allocator = memory_allocator;
@@ -31,10 +31,10 @@ static void runs(void **state) {
     quern_generator *generator;
     quern_tokenizer *tokenizer;
     EXPECT_OK(open_run(&generator, quern_config_get(config, "out"), &tokenizer));
-    assert_int_equal(quern_generator_vocabulary(generator), 257);
+    assert_int_equal(quern_generator_vocab(generator), 257);
     assert_int_equal(quern_generator_most(generator), 8);
     logits_of(generator, tokenizer, after[i]);
-    quern_sampling greedy = QUERN_SAMPLING;
+    quern_sampling greedy = QUERN_INIT(quern_sampling);
     greedy.temperature = 0;
     uint32_t id;
     EXPECT_OK(quern_generator_next(generator, &greedy, &id));

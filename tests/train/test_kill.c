@@ -61,9 +61,9 @@ static uint64_t last_digest(const char *out) {
 
 static int64_t newest_step(const char *out) {
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info = {0};
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, in_folder(out), NULL));
-  if (checkpoint != NULL) EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  if (checkpoint != NULL) EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_int_equal(info.skipped, 0);
   quern_checkpoint_close(checkpoint);
   return (int64_t)info.step;

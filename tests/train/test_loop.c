@@ -40,7 +40,7 @@ static void on_saved(void *user, const char *path, int64_t step, double seconds)
 }
 
 static quern_train_end train(const quern_config *config, struct told *told) {
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.user = told;
   callbacks.begin = on_begin;
   callbacks.step = on_step;
@@ -166,10 +166,10 @@ static void not_finite(void **state) {
   set(config, "save_every", "1");
   EXPECT_ERROR(quern_train(config, NULL, NULL), STATE, "is the first operation that gave a value that is not finite");
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info;
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, in_folder("infinite"), NULL));
   assert_non_null(checkpoint);
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   assert_int_equal(info.step, 1);
   quern_checkpoint_close(checkpoint);
   quern_config_free(config);
@@ -193,10 +193,10 @@ static void full_disk(void **state) {
   char message[512];
   snprintf(message, sizeof message, "%s", quern_last_error());
   quern_checkpoint *checkpoint = NULL;
-  quern_checkpoint_info info = {0};
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, in_folder("small/run"), NULL));
   assert_non_null(checkpoint);
-  EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   uint64_t step = info.step;
   size_t damaged = info.skipped;
   quern_checkpoint_close(checkpoint);
@@ -230,7 +230,7 @@ static void closed_streams(void **state) {
   set(config, "save_every", "1");
   pid_t pid = fork();
   if (pid == 0) {
-    quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+    quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
     callbacks.step = print_step;
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) close(fd);
     _exit(quern_train(config, &callbacks, NULL) == QUERN_STATUS_OK ? 0 : 1);

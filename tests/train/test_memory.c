@@ -17,8 +17,8 @@ struct told {
 static void train_here(const char *text, const char *memory, const char *out, struct told *told) {
   quern_config *config;
   quern_trainer *trainer = NULL;
-  quern_eval_record eval;
-  quern_train_record record;
+  quern_eval_record eval = QUERN_INIT(quern_eval_record);
+  quern_train_record record = QUERN_INIT(quern_train_record);
   if (quern_train_config(&config, NULL) != QUERN_STATUS_OK) return;
   if (quern_config_text(config, "test", text, strlen(text)) != QUERN_STATUS_OK) return;
   if (quern_config_set(config, "memory", memory) != QUERN_STATUS_OK) return;
@@ -103,7 +103,7 @@ static void limits(void **state) {
   assert_true(none.least > 1 << 20 && none.least < planned);
   snprintf(number, sizeof number, "%lld", (long long)none.least);
   assert_true(run_twice(text, number, "the smallest", NULL) == want);
-  quern_config_text_free(config, text);
+  quern_free_text(text);
   quern_config_free(config);
 }
 

@@ -31,7 +31,7 @@ struct hand {
 };
 
 static void open_hand(struct hand *h, const quern_source *data) {
-  quern_model_options model = QUERN_MODEL_OPTIONS;
+  quern_model_options model = QUERN_INIT(quern_model_options);
   model.seed = 7;
   EXPECT_OK(quern_context_new(&h->ctx, &(quern_context_options){.size = sizeof(quern_context_options)}));
   EXPECT_OK(quern_model_new(&h->model, h->ctx, &model));
@@ -39,7 +39,7 @@ static void open_hand(struct hand *h, const quern_source *data) {
   quern_tensor *labels = quern_input(h->ctx, "label", QUERN_DTYPE_I32, QUERN_LIST(8));
   quern_tensor *loss = ring_loss_of(ring_logits(quern_model_scope(h->model), x), labels);
   static const quern_optim_group biases = {.match = "*.bias", .lr = 1};
-  quern_optim_options optim = QUERN_OPTIM_OPTIONS;
+  quern_optim_options optim = QUERN_INIT(quern_optim_options);
   optim.beta2 = 0.95;
   optim.weight_decay = 0.1;
   optim.clip_norm = 1;
@@ -47,14 +47,14 @@ static void open_hand(struct hand *h, const quern_source *data) {
   optim.n_groups = 1;
   optim.groups = &biases;
   EXPECT_OK(quern_step_new(&h->step, h->model, loss, &optim));
-  quern_program_options options = QUERN_PROGRAM_OPTIONS;
+  quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "interp";
   options.n_updates = quern_step_updates(h->step, &options.updates);
   quern_tensor *outputs[] = {loss, quern_step_norm(h->step), quern_step_finite(h->step)};
   EXPECT_OK(quern_program_compile(&h->program, h->ctx, 3, outputs, &options));
   EXPECT_OK(quern_instance_new(&h->instance, h->program));
   EXPECT_OK(quern_instance_init_states(h->instance, h->model));
-  quern_loader_options loader = QUERN_LOADER_OPTIONS;
+  quern_loader_options loader = QUERN_INIT(quern_loader_options);
   loader.batch = 8;
   loader.order = QUERN_ORDER_SHUFFLED;
   loader.seed = 7;
@@ -72,7 +72,7 @@ static void close_hand(struct hand *h) {
 }
 
 static void hand_step(struct hand *h, float lr, float *loss) {
-  quern_batch batch;
+  quern_batch batch = QUERN_INIT(quern_batch);
   float norm;
   bool finite;
   EXPECT_OK(quern_loader_next(h->loader, &batch));
@@ -85,10 +85,10 @@ static void hand_step(struct hand *h, float lr, float *loss) {
 
 /* Every state of the hand's, by name, has the bytes of the trainer's. */
 static void expect_same_states(struct hand *h, quern_trainer *trainer) {
-  size_t n = quern_program_states(h->program);
-  assert_int_equal(n, quern_program_states(quern_trainer_program(trainer)));
+  size_t n = quern_program_state_count(h->program);
+  assert_int_equal(n, quern_program_state_count(quern_trainer_program(trainer)));
   for (size_t i = 0; i < n; i++) {
-    quern_slot slot;
+    quern_slot slot = QUERN_INIT(quern_slot);
     size_t k;
     EXPECT_OK(quern_program_state(h->program, i, &slot));
     EXPECT_OK(quern_program_find_state(quern_trainer_program(trainer), slot.name, &k));
@@ -109,7 +109,7 @@ static void same_as_by_hand(void **state) {
   struct hand hand;
   open_hand(&hand, data);
   for (int i = 0; i < 20; i++) {
-    quern_train_record record;
+    quern_train_record record = QUERN_INIT(quern_train_record);
     float loss;
     EXPECT_OK(quern_trainer_step(trainer, &record));
     hand_step(&hand, (float)record.lr, &loss);
@@ -167,7 +167,7 @@ static void same_as_a_model(void **state) {
   task.labels = y;
   quern_trainer *own = own_trainer(&task, config), *model = trainer_of(mlp);
   assert_true(run_to(own, 6) == run_to(model, 6));
-  quern_eval_record a, b;
+  quern_eval_record a = QUERN_INIT(quern_eval_record), b = QUERN_INIT(quern_eval_record);
   EXPECT_OK(quern_trainer_eval(own, &a));
   EXPECT_OK(quern_trainer_eval(model, &b));
   assert_true(a.loss == b.loss && a.accuracy == b.accuracy && a.samples == b.samples && a.samples == 7);
@@ -220,7 +220,7 @@ static void whole_batches(void **state) {
         .size = sizeof task, .name = "count", .loss = counting_loss, .data = data, .eval_data = eval};
     quern_config *config = ring_config("");
     quern_trainer *trainer = own_trainer(&task, config);
-    quern_eval_record record;
+    quern_eval_record record = QUERN_INIT(quern_eval_record);
     EXPECT_OK(quern_trainer_eval(trainer, &record));
     assert_int_equal(record.samples, counted[i]);
     assert_int_equal(record.n_reports, 1);
@@ -278,7 +278,7 @@ static void goes_on(void **state) {
   quern_config *config = ring_config("own");
   uint64_t want = digest_of_run(data, 0, NULL, NULL);
   quern_trainer *trainer;
-  quern_train_record record;
+  quern_train_record record = QUERN_INIT(quern_train_record);
   for (int i = 0; i < 6; i++) {
     trainer = own_trainer(&task, config);
     assert_int_equal(quern_trainer_info(trainer)->step, i);
@@ -337,7 +337,7 @@ static void names_the_operation(void **state) {
   for (size_t i = 0; i < BASE_COUNT(parts); i++) {
     const quern_train_task task = {.size = sizeof task, .name = "log", .loss = log_loss, .data = data};
     quern_config *config = ring_config("");
-    quern_train_record record;
+    quern_train_record record = QUERN_INIT(quern_train_record);
     set(config, "accum", parts[i]);
     quern_trainer *trainer = own_trainer(&task, config);
     EXPECT_ERROR(quern_trainer_step(trainer, &record), STATE, "step 1: log of f32 (");
@@ -359,8 +359,8 @@ static void planned(void **state) {
   const quern_train_task task = ring_task(data);
   quern_config *config = ring_config("");
   quern_train_info info = {0};
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
-  quern_curve_point points[4];
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
+  quern_curve_point points[4] = {QUERN_INIT(quern_curve_point)};
   size_t n = 0;
   callbacks.user = &info;
   callbacks.begin = on_begin;
@@ -522,8 +522,8 @@ static void allocations_fail(void **state) {
     quern_config *config = ring_config("");
     const quern_train_task task = ring_task(data);
     quern_trainer *trainer = NULL;
-    quern_train_record record;
-    quern_eval_record eval;
+    quern_train_record record = QUERN_INIT(quern_train_record);
+    quern_eval_record eval = QUERN_INIT(quern_eval_record);
     size_t before = memory_live;
     memory_fault.left = n;
     memory_fault.alone = n % 2 == 0;

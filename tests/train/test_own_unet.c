@@ -35,9 +35,9 @@ static pid_t begin_unet(const char *out, const char *threads) {
 /* The step of the newest checkpoint; 0: there is none. */
 static int64_t newest_step(const char *out) {
   quern_checkpoint *checkpoint;
-  quern_checkpoint_info info = {0};
+  quern_checkpoint_info info = QUERN_INIT(quern_checkpoint_info);
   EXPECT_OK(quern_checkpoint_find(&checkpoint, in_folder(out), NULL));
-  if (checkpoint != NULL) EXPECT_OK(quern_checkpoint_get(checkpoint, &info));
+  if (checkpoint != NULL) EXPECT_OK(quern_checkpoint_get_info(checkpoint, &info));
   quern_checkpoint_close(checkpoint);
   return (int64_t)info.step;
 }
@@ -103,7 +103,7 @@ static quern_tensor *marked_loss(quern_train_graph *graph, void *user) {
   quern_scope *scope = quern_train_graph_scope(graph);
   quern_tensor *x = quern_train_graph_input(graph, "image"), *mask = quern_train_graph_input(graph, "mask");
   (void)user;
-  for (int i = 0; i < 4; i++) x = quern_keep(block(quern_scope_at(scope, "block", i), x, WIDTH));
+  for (int i = 0; i < 4; i++) x = quern_checkpoint_activation(block(quern_scope_at(scope, "block", i), x, WIDTH));
   x = quern_nn_conv(quern_scope_in(scope, "head"), x, 1, QUERN_LIST(1, 1), NULL);
   return quern_bce_loss(x, mask, QUERN_REDUCTION_MEAN);
 }
@@ -126,7 +126,7 @@ static struct outcome run_with(quern_train_loss *loss, const char *accum, const 
   for (size_t i = 0; i < BASE_COUNT(settings); i++) set(config, settings[i][0], settings[i][1]);
   EXPECT_OK(quern_trainer_new_with(&trainer, &task, config, NULL));
   run_to(trainer, 2);
-  const quern_memory *memory = &quern_trainer_info(trainer)->memory;
+  const quern_memory_plan *memory = &quern_trainer_info(trainer)->memory;
   struct outcome outcome = {memory->held, memory->arena, digest_of(trainer)};
   quern_trainer_free(trainer);
   quern_config_free(config);

@@ -23,7 +23,7 @@ static void take_note(void *user, const char *text) {
 }
 
 static quern_train_callbacks callbacks_of(struct told *told) {
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.user = told;
   callbacks.begin = take_info;
   callbacks.note = take_note;
@@ -41,7 +41,7 @@ static void same_as_run(void **state) {
   (void)state;
   struct told told = {0};
   quern_train_callbacks callbacks = callbacks_of(&told);
-  quern_curve_point points[6];
+  quern_curve_point points[6] = {QUERN_INIT(quern_curve_point)};
   size_t n = 0;
   quern_config *config = tiny_config("run");
   EXPECT_OK(quern_train_plan(config, &callbacks, 6, points, &n));

@@ -8,7 +8,7 @@ enum { MANY = 20000 };
 
 static uint32_t pick(double temperature, int64_t top_k, double top_p, uint64_t seed, int64_t position, size_t n,
                      const float *logits) {
-  quern_sampling s = QUERN_SAMPLING;
+  quern_sampling s = QUERN_INIT(quern_sampling);
   s.temperature = temperature, s.top_k = top_k, s.top_p = top_p, s.seed = seed;
   uint32_t id = 77;
   EXPECT_OK(quern_sample(&s, position, n, logits, &id));
@@ -102,7 +102,7 @@ static void seeds(void **state) {
 static void wrong(void **state) {
   (void)state;
   float logits[] = {0, NAN, INFINITY};
-  quern_sampling s = QUERN_SAMPLING;
+  quern_sampling s = QUERN_INIT(quern_sampling);
   uint32_t id = 9;
   EXPECT_ERROR(quern_sample(&s, 0, 2, logits, &id), INVALID, "sample: logit 1 of 2 is");
   assert_int_equal(id, 0);

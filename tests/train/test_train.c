@@ -12,14 +12,14 @@ static void learns(void **state) {
     if (i > 0) set(config, "heads", "model");
     set(config, "steps", "40");
     quern_trainer *trainer = trainer_of(config);
-    quern_eval_record before, after;
+    quern_eval_record before = QUERN_INIT(quern_eval_record), after = QUERN_INIT(quern_eval_record);
     EXPECT_OK(quern_trainer_eval(trainer, &before));
     run_to(trainer, 40);
     EXPECT_OK(quern_trainer_eval(trainer, &after));
     assert_true(before.loss > 5 &&
                 after.loss < 3.5); /* log of 257 ids, to that of about as many letters as there are */
     assert_true(isnan(after.accuracy) && after.best && after.samples == 8 && after.step == 40);
-    quern_train_record record;
+    quern_train_record record = QUERN_INIT(quern_train_record);
     EXPECT_OK(quern_trainer_step(trainer, &record)); /* all steps are done */
     assert_int_equal(record.step, 40);
     quern_trainer_free(trainer);
@@ -90,7 +90,7 @@ static void classes(void **state) {
   assert_int_equal(info->length, 0);
   assert_int_equal(info->parameters, (6 + 1) * 16 + (16 + 1) * 3);
   run_to(trainer, 60);
-  quern_eval_record record;
+  quern_eval_record record = QUERN_INIT(quern_eval_record);
   EXPECT_OK(quern_trainer_eval(trainer, &record));
   assert_int_equal(record.samples, 20);
   assert_true(record.accuracy == 1 && record.loss < 0.2);
@@ -141,7 +141,7 @@ static void keeps_evaluations(void **state) {
   set(config, "lr_patience", "0");
   set(config, "lr", "0");
   quern_trainer *trainer = trainer_of(config);
-  quern_eval_record first, second;
+  quern_eval_record first = QUERN_INIT(quern_eval_record), second = QUERN_INIT(quern_eval_record);
   run_to(trainer, 1);
   EXPECT_OK(quern_trainer_eval(trainer, &first));
   EXPECT_OK(quern_trainer_eval(trainer, &second));
@@ -186,8 +186,8 @@ static void same_configuration(void **state) {
   quern_trainer_free(trainer);
   (void)make_text("text.txt", 1900);
   trainer = trainer_of(config); /* it can be evaluated, but not gone on with */
-  quern_eval_record eval;
-  quern_train_record record;
+  quern_eval_record eval = QUERN_INIT(quern_eval_record);
+  quern_train_record record = QUERN_INIT(quern_train_record);
   EXPECT_OK(quern_trainer_eval(trainer, &eval));
   EXPECT_ERROR(quern_trainer_step(trainer, &record), INVALID, "the data has changed since");
   quern_trainer_free(trainer);
@@ -213,7 +213,7 @@ static void names_the_operation(void **state) {
     set(config, "accum", parts[i]);
     set(config, "lr", "1e30");
     quern_trainer *trainer = trainer_of(config);
-    quern_train_record record;
+    quern_train_record record = QUERN_INIT(quern_train_record);
     run_to(trainer, 1);
     EXPECT_ERROR(quern_trainer_step(trainer, &record), STATE, "step 2: ");
     const char *message = quern_last_error();
@@ -234,10 +234,10 @@ static void names_the_place(void **state) {
   set(config, "layers", "3");
   quern_trainer *trainer = trainer_of(config);
   const quern_program *program = quern_trainer_program(trainer);
-  quern_train_record record;
+  quern_train_record record = QUERN_INIT(quern_train_record);
   run_to(trainer, 1);
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, i, &slot));
     if (strcmp(slot.name, "transformer.h.1.mlp.c_fc.weight") != 0) continue;
     float *weight = quern_instance_state(quern_trainer_instance(trainer), i);
@@ -261,7 +261,7 @@ static void scaler_has_keys(void **state) {
   quern_scaler_stats stats = {.size = sizeof stats};
   for (size_t i = 0; i < BASE_COUNT(settings); i++) set(config, settings[i][0], settings[i][1]);
   quern_trainer *trainer = trainer_of(config);
-  quern_train_record record;
+  quern_train_record record = QUERN_INIT(quern_train_record);
   double scale = 1073741824;
   for (int i = 0; i < 12; i++) {
     EXPECT_OK(quern_trainer_step(trainer, &record));
@@ -286,10 +286,10 @@ static void overflow_is_skipped(void **state) {
   set(config, "steps", "30");
   quern_trainer *trainer = trainer_of(config);
   const quern_program *program = quern_trainer_program(trainer);
-  quern_train_record record;
+  quern_train_record record = QUERN_INIT(quern_train_record);
   double loss = run_to(trainer, 2);
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, i, &slot));
     if (strcmp(slot.name, "scaler.scale") == 0)
       *(float *)quern_instance_state(quern_trainer_instance(trainer), i) = 0x1p20F;
@@ -364,8 +364,8 @@ static void allocations_fail(void **state) {
     set(config, "width", "4");
     set(config, "hidden", "4");
     quern_trainer *trainer = NULL;
-    quern_train_record record;
-    quern_eval_record eval;
+    quern_train_record record = QUERN_INIT(quern_train_record);
+    quern_eval_record eval = QUERN_INIT(quern_eval_record);
     size_t before = memory_live;
     memory_fault.left = n;
     memory_fault.alone = n % 2 == 0;
@@ -401,7 +401,7 @@ static void on_note(void *user, const char *text) {
 static void tells_another_target(void **state) {
   (void)state;
   char told[256] = "";
-  quern_train_callbacks callbacks = QUERN_TRAIN_CALLBACKS;
+  quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   callbacks.note = on_note;
   callbacks.user = told;
   quern_config *config = tiny_config("target");

@@ -46,7 +46,7 @@ static inline quern_trainer *trainer_of(const quern_config *config) {
 
 /* Steps until so many are done. */
 static inline double run_to(quern_trainer *trainer, int64_t step) {
-  quern_train_record record = {0};
+  quern_train_record record = QUERN_INIT(quern_train_record);
   while (quern_trainer_info(trainer)->step < step) EXPECT_OK(quern_trainer_step(trainer, &record));
   return record.loss;
 }
@@ -56,8 +56,8 @@ static inline uint64_t digest_of(quern_trainer *trainer) {
   const quern_program *program = quern_trainer_program(trainer);
   struct io_digest digest;
   io_digest_init(&digest);
-  for (size_t i = 0; i < quern_program_states(program); i++) {
-    quern_slot slot;
+  for (size_t i = 0; i < quern_program_state_count(program); i++) {
+    quern_slot slot = QUERN_INIT(quern_slot);
     EXPECT_OK(quern_program_state(program, i, &slot));
     void *data = malloc(slot.bytes + 1);
     assert_non_null(data);
