@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo examples check test nightly test-neon test-opencl test-nvrtc test-cuda sanitize-cuda golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs symbols \
+.PHONY: all demo examples check test nightly test-neon test-opencl test-nvrtc test-cuda sanitize-cuda golden debug asan tsan fuzz mutate mutate-tests soak fmt fmt-check lint docs api \
         install bench clean help setup-build setup-test setup-opencl setup-neon setup-lint setup-bench
 
 all: setup-build ## build the library, the programs, the tests and the examples in build/
@@ -85,8 +85,8 @@ bench: setup-bench all ## measure SUITE=gemm against the peers; JSON to build/be
 docs: setup-test all ## rewrite the generated parts of docs/, and check the examples in the text
 	@/usr/bin/python3 tools/docs.py --update
 
-symbols: all ## rewrite tools/symbols.txt, the list of exported symbols
-	@tools/check_symbols.sh --update
+api: all ## renew what follows from the public headers: api.def, place.h, docs/reference.md
+	@/usr/bin/python3 tools/api.py --update
 
 install: all ## install under PREFIX=/usr/local (DESTDIR is honored)
 	@cmake --install build --prefix $(PREFIX)

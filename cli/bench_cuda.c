@@ -65,6 +65,7 @@ static quern_status side_begin(struct side *side, const struct cuda_graph *graph
   options.n_updates = graph->n_updates;
   options.updates = graph->updates;
   quern_status status = quern_program_compile(&side->program, graph->ctx, 0, NULL, &options);
+  side->memory = QUERN_INIT(quern_memory_plan);
   if (status == QUERN_STATUS_OK) status = quern_program_get_memory(side->program, &side->memory);
   if (status == QUERN_STATUS_OK) status = quern_instance_new(&side->instance, side->program);
   return status == QUERN_STATUS_OK ? fill_states(side) : status;

@@ -40,6 +40,8 @@ static quern_status compile(const struct bench_run *run, const struct bench_mode
         quern_program_compile(&program, model.ctx, model.n_outputs, (quern_tensor *const *)model.outputs, &options);
   clock_gettime(CLOCK_MONOTONIC, &end);
   outcome->seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+  outcome->counts = QUERN_INIT(quern_program_stats);
+  outcome->memory = QUERN_INIT(quern_memory_plan);
   if (status == QUERN_STATUS_OK) status = quern_program_get_stats(program, &outcome->counts);
   if (status == QUERN_STATUS_OK) status = quern_program_get_memory(program, &outcome->memory);
   quern_program_free(program);

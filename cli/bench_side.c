@@ -122,7 +122,9 @@ quern_status bench_side_open(struct bench_side *side, quern_context *ctx, size_t
   quern_status status = quern_program_compile(&side->program, ctx, n, outputs, options);
   if (status == QUERN_STATUS_OK) status = quern_instance_new(&side->instance, side->program);
   if (status == QUERN_STATUS_OK) status = quern_instance_zero_states(side->instance);
+  side->memory = QUERN_INIT(quern_memory_plan);
   if (status == QUERN_STATUS_OK) status = quern_program_get_memory(side->program, &side->memory);
+  side->counts = QUERN_INIT(quern_program_stats);
   if (status == QUERN_STATUS_OK) status = quern_program_get_stats(side->program, &side->counts);
   return status == QUERN_STATUS_OK ? fill_slots(side) : status;
 }

@@ -39,6 +39,7 @@ static quern_status begin(struct bench_side *side, const struct bench_net *net, 
   quern_program_options options = QUERN_INIT(quern_program_options);
   quern_optim_options how = QUERN_INIT(quern_optim_options);
   how.clip_norm = 1;
+  how.weight_decay = 0.01;
   quern_status status = quern_step_new(step, net->model, net->y, &how);
   if (status != QUERN_STATUS_OK) return status;
   options.threads = threads;

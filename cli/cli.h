@@ -86,7 +86,7 @@ const char *cli_nearest(const char *word, size_t n, const char *const *words);
 int cli_read(const char *path, char **bytes, size_t *n);
 /* Writes a text to a file, "-" for standard output. */
 int cli_write(const char *path, const char *text);
-/* Closes a file that was written; when not all of it could be, prints an error and removes it. */
+/* Closes a file that was written; when not all of it could be, says so and removes it. */
 int cli_close(FILE *file, const char *path);
 
 /* Seconds since some fixed moment. */
@@ -132,7 +132,7 @@ struct cli_slot {
   quern_slot type;
   const void *data;             /* of an input; NULL: not set */
   void *fill;                   /* memory made here for it, or NULL */
-  const char *path;             /* of an output: from --out; NULL: none */
+  const char *path;             /* of an output: what --out says; NULL: nothing */
   int64_t dims[QUERN_MAX_RANK]; /* of the type, where --rows cuts it */
 };
 
@@ -149,7 +149,7 @@ struct cli_values {
   quern_tensor **donated, **leading; /* of a graph: the inputs of --donate, and of --dynamic-batch */
   int64_t rows;                      /* of the dynamic batch; 0: there is none */
 };
-/* Reads the graph and its values by the options; end it with cli_values_end whatever happened. */
+/* Reads the graph and what the options say of its values; end it with cli_values_end whatever happened. */
 int cli_values_begin(struct cli_values *values, const struct cli_call *call);
 /* The same of a program. */
 int cli_values_begin_program(struct cli_values *values, const struct cli_call *call, const quern_program *program);
@@ -159,7 +159,7 @@ int cli_values_named(const struct cli_values *values, const char *option, size_t
 int cli_values_fill(struct cli_values *values);
 /* The input or state of that name and type, or NULL. Those of one name have one value. */
 const struct cli_slot *cli_values_find(const struct cli_values *values, const quern_slot *type);
-/* Shows or writes the outputs by the options. */
+/* Shows or writes the outputs as the options say. */
 int cli_values_show(const struct cli_values *values);
 void cli_values_end(struct cli_values *values);
 
@@ -167,7 +167,7 @@ void cli_values_end(struct cli_values *values);
 
 /* Finds the inputs of --dynamic-batch. */
 int cli_leading_read(struct cli_values *values);
-/* Inputs, and outputs of a program, that have rows have as many as --rows, else the most. */
+/* Inputs, and outputs of a program, that have rows have as many as --rows says, else the most. */
 int cli_dynamic_batch_inputs(struct cli_values *values, int64_t most);
 int cli_dynamic_batch_outputs(struct cli_values *values, const quern_program *program);
 
@@ -179,17 +179,18 @@ int cli_plan_settings(const struct cli_call *call);
 
 /* ---- programs (program.c) ------------------------------------------------------------------------------- */
 
-/* The device of that name, which an option or a key gives; or an error that there is none. */
+/* The device of that name, which an option or a key gives; or says that there is none. */
 int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device);
 /* clang-format off */
 #define CLI_PROGRAM_OPTIONS                                                                                            \
   {"--device", 0, "NAME", "compile for this device: cuda:1, auto, ... (cpu); quern devices lists them"}, \
   {"--target", 0, "NAME", "code for this target instead of the device's own: avx2, sm_80, sm_90+blas+dnn+mma"},        \
   {"--threads", 0, "N", "threads of a run; without it as many as the machine grants"},                                 \
-  {"--optimize", 0, "0|1", "0: one kernel per operation, in scalar code (1)"},                                            \
+  {"--optimize", 0, "0|1", "0: one kernel per operation, in scalar code (1)"},                                         \
   {"--pass", 0, "LIST", "passes off and on, such as -fuse,-layout"},                                                   \
   {"--memory", 0, "BYTES", "the most a step may use beside state and constants: 1000, 64KiB, 1.5GiB"},                 \
-  {"--recompute", 0, NULL, "what lies between kept tensors is computed again for what output 0 does not need"},        \
+  {"--gradient-checkpointing", 0, NULL, "what lies between checkpoints is computed again for what output 0 does not "  \
+   "need"},                                                                                                            \
   {"--precision", 0, "KIND", "f32 (as written); bf16 or f16: what is f32 is computed with 16-bit activations"},          \
   {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise, on GPUs with bits that vary)"},          \
   {"--optimize-for", 0, "GOAL", "latency: threads wait actively; throughput: they sleep, and leave room (latency)"},   \
@@ -199,9 +200,9 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   {"--dynamic-batch", 0, "NAME[,NAME]", "inputs whose first dimension is given at each run, and at most what it is"}
 /* clang-format on */
 #define CLI_PROGRAM_USAGE                                                                                              \
-  "[--device NAME] [--target NAME] [--threads N] [--optimize 0|1] [--pass LIST] [--memory BYTES] [--recompute]\n"      \
-  "       [--precision KIND] [--numerics KIND] [--optimize-for GOAL] [--inference] [--updates]\n"                      \
-  "       [--donate NAME[,NAME]] [--dynamic-batch NAME[,NAME]]"
+  "[--device NAME] [--target NAME] [--threads N] [--optimize 0|1] [--pass LIST] [--memory BYTES]\n"                    \
+  "       [--gradient-checkpointing] [--precision KIND] [--numerics KIND] [--optimize-for GOAL] [--inference]\n"       \
+  "       [--updates] [--donate NAME[,NAME]] [--dynamic-batch NAME[,NAME]]"
 
 /* The first of these options that is given, without --threads or with it; NULL: none is. */
 const char *cli_first_given(const struct cli_call *call, bool threads);

@@ -206,7 +206,7 @@ static int read_options(struct writer *w, quern_generate_options *options) {
 
 static int run(const struct cli_call *call) {
   quern_generate_options options = QUERN_INIT(quern_generate_options);
-  struct writer w = {.call = call, .sampling = QUERN_INIT(quern_sampling), .tokens = 200};
+  struct writer w = {.call = call, .sampling = QUERN_INIT(quern_sampling, .temperature = 0.8), .tokens = 200};
   const char *prompt = NULL;
   w.piece.terminal = isatty(STDOUT_FILENO) == 1;
   int status = read_options(&w, &options);

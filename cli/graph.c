@@ -31,8 +31,8 @@ static int print_graph(const struct cli_call *call, struct cli_graph *graph) {
     return cli_fail_last(path);
   if (cli_has(call, "--rewrite", NULL) && quern_graph_rewrite(graph->graph, false) != QUERN_STATUS_OK)
     return cli_fail_last(path);
-  quern_status status =
-      cli_has(call, "--dot", NULL) ? quern_graph_graphviz(graph->graph, &text) : quern_graph_print(graph->graph, &text);
+  quern_status status = cli_has(call, "--graphviz", NULL) ? quern_graph_graphviz(graph->graph, &text)
+                                                          : quern_graph_print(graph->graph, &text);
   if (status != QUERN_STATUS_OK) return cli_fail_last(path);
   int result = cli_write(out, text);
   quern_free_text(text);
@@ -48,7 +48,7 @@ static int run(const struct cli_call *call) {
 }
 
 static const struct cli_option options[] = {
-    {"--dot", 0, NULL, "Graphviz instead of the text form"},
+    {"--graphviz", 0, NULL, "Graphviz instead of the text form"},
     {"--inline", 0, NULL, "replace composites by their bodies"},
     {"--rewrite", 0, NULL, "simplify by the exact rules"},
     {"--output", 'o', "FILE", "write there instead of to standard output"},
@@ -57,7 +57,7 @@ static const struct cli_option options[] = {
 
 const struct cli_command cli_command_graph = {
     .name = "graph",
-    .usage = "FILE.qir [--dot] [--inline] [--rewrite] [-o FILE]",
+    .usage = "FILE.qir [--graphviz] [--inline] [--rewrite] [-o FILE]",
     .help = "print a graph: its text form, or a picture",
     .more = "FILE - is standard input. docs/ir.md describes the text form.\n",
     .options = options,

@@ -41,6 +41,7 @@ static quern_status open_subject(struct subject *subject) {
   if (status != QUERN_STATUS_OK) return status;
   if (subject->checkpoint != NULL) {
     subject->tensors = quern_checkpoint_tensors(subject->checkpoint);
+    subject->info = QUERN_INIT(quern_checkpoint_info);
     return quern_checkpoint_get_info(subject->checkpoint, &subject->info);
   }
   status = quern_safetensors_open(&subject->file, subject->path, NULL);

@@ -33,7 +33,10 @@ void cli_print_help(FILE *out, const struct cli_command *command) {
 /* Names that options had once: people and scripts still write them. */
 static const struct {
   const char *old, *name;
-} renamed[] = {{"--optimise", "--optimize"}, {"--leading", "--dynamic-batch"}};
+} renamed[] = {{"--optimise", "--optimize"},
+               {"--leading", "--dynamic-batch"},
+               {"--recompute", "--gradient-checkpointing"},
+               {"--dot", "--graphviz"}};
 
 /* Whether an argument, up to its =, is a name or what it was once. */
 static bool is_named(const char *argument, const char *name) {

@@ -110,11 +110,11 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
   cli_has(call, "--pass", &options->passes);
   cli_has(call, "--target", &options->target);
   options->threads = (int)threads;
-  options->optimize = (int)optimize;
+  options->optimize = optimize == 1 ? QUERN_OPTIMIZE_DEFAULT : QUERN_OPTIMIZE_NONE;
   options->numerics = (quern_numerics)numerics;
   options->optimize_for = (quern_optimize_for)goal;
   options->inference = cli_has(call, "--inference", NULL);
-  options->recompute = cli_has(call, "--recompute", NULL);
+  options->gradient_checkpointing = cli_has(call, "--gradient-checkpointing", NULL);
   return status;
 }
 

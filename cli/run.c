@@ -248,7 +248,7 @@ const struct cli_command cli_command_run = {
 static const struct {
   const char *option;
   quern_explain_form form;
-} forms[] = {{"--dot", QUERN_EXPLAIN_GRAPHVIZ},
+} forms[] = {{"--graphviz", QUERN_EXPLAIN_GRAPHVIZ},
              {"--source", QUERN_EXPLAIN_SOURCE},
              {"--fusion", QUERN_EXPLAIN_FUSION},
              {"--plan", QUERN_EXPLAIN_PLAN}};
@@ -274,7 +274,7 @@ static int explain(struct execution *ex) {
     form = forms[i].form;
     given++;
   }
-  if (given > 1) return cli_usage(call->command, "--dot, --source, --fusion and --plan exclude each other");
+  if (given > 1) return cli_usage(call->command, "--graphviz, --source, --fusion and --plan exclude each other");
   cli_has(call, "--output", &out);
   int status = cli_number(call, "--run", 1, 1000000000, &runs);
   bool compare = form == QUERN_EXPLAIN_FUSION && runs > 0;
@@ -294,7 +294,7 @@ static int run_explain(const struct cli_call *call) {
 }
 
 static const struct cli_option explain_options[] = {
-    {"--dot", 0, NULL, "the fused groups as a picture for Graphviz"},
+    {"--graphviz", 0, NULL, "the fused groups as a picture for Graphviz"},
     {"--source", 0, NULL, "the C of the kernels"},
     {"--fusion", 0, NULL, "what fusing each group was estimated to gain; with --run, what it does gain"},
     {"--plan", 0, NULL, "steps, buffers and bytes"},

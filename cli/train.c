@@ -31,7 +31,7 @@ static void add_kind(char *text, size_t bytes, const char *name, int64_t size) {
 }
 
 static void report_memory(struct cli_line *line, const quern_train_info *info) {
-  const quern_memory_plan *m = &info->memory;
+  const quern_memory_plan *m = info->memory;
   char kinds[256] = "", planned[24], limit[24];
   add_kind(kinds, sizeof kinds, "state", m->state);
   add_kind(kinds, sizeof kinds, "step", m->arena);

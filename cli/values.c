@@ -256,11 +256,8 @@ static int make_slots(struct cli_values *v, size_t n_ins, size_t n_outs) {
 }
 
 static quern_slot type_of(const quern_tensor *x, const char *name) {
-  return (quern_slot){.name = name,
-                      .dtype = quern_tensor_dtype(x),
-                      .rank = quern_tensor_rank(x),
-                      .dims = quern_tensor_dims(x),
-                      .bytes = quern_tensor_bytes(x)};
+  return QUERN_INIT(quern_slot, .name = name, .dtype = quern_tensor_dtype(x), .rank = quern_tensor_rank(x),
+                    .dims = quern_tensor_dims(x), .bytes = quern_tensor_bytes(x));
 }
 
 static int slots_of_graph(struct cli_values *v) {
@@ -290,11 +287,15 @@ static int slots_of_program(struct cli_values *v, const quern_program *program) 
   size_t n = quern_program_input_count(program);
   int status = make_slots(v, n + quern_program_state_count(program), quern_program_output_count(program));
   quern_status got = QUERN_STATUS_OK;
-  for (size_t i = 0; i < v->n_ins && status == CLI_OK && got == QUERN_STATUS_OK; i++)
-    got =
-        i < n ? quern_program_input(program, i, &v->ins[i].type) : quern_program_state(program, i - n, &v->ins[i].type);
-  for (size_t i = 0; i < v->n_outs && status == CLI_OK && got == QUERN_STATUS_OK; i++)
+  for (size_t i = 0; i < v->n_ins && status == CLI_OK && got == QUERN_STATUS_OK; i++) {
+    quern_slot *type = &v->ins[i].type;
+    *type = QUERN_INIT(quern_slot);
+    got = i < n ? quern_program_input(program, i, type) : quern_program_state(program, i - n, type);
+  }
+  for (size_t i = 0; i < v->n_outs && status == CLI_OK && got == QUERN_STATUS_OK; i++) {
+    v->outs[i].type = QUERN_INIT(quern_slot);
     got = quern_program_output(program, i, &v->outs[i].type);
+  }
   return got == QUERN_STATUS_OK ? status : cli_fail_last(v->call->files[0]);
 }
 

@@ -1,8 +1,25 @@
 # The few shapes a target of Quern can have.
 
-# quern_library(<target> STATIC|SHARED): libquern.a or libquern.so from the objects.
+# quern_public_object(<variable>): all objects linked into one, in which nothing but the public functions is global.
+function(quern_public_object variable)
+  set(all ${PROJECT_BINARY_DIR}/quern_all.o)
+  set(public ${PROJECT_BINARY_DIR}/quern_public.o)
+  add_custom_command(OUTPUT ${public}
+    COMMAND ${CMAKE_LINKER} -r -o ${all} $<TARGET_OBJECTS:quern_objects>
+    COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${all} ${public}
+    COMMAND ${CMAKE_COMMAND} -E rm ${all}
+    DEPENDS quern_objects $<TARGET_OBJECTS:quern_objects> COMMENT "Hiding what is not public" VERBATIM COMMAND_EXPAND_LISTS)
+  set_source_files_properties(${public} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  set(${variable} ${public} PARENT_SCOPE)
+endfunction()
+
+# quern_library(<target> STATIC|SHARED): libquern.a or libquern.so from the objects. Both export public functions only.
 function(quern_library target kind)
-  quern_archive(${target} ${kind})
+  set(objects $<TARGET_OBJECTS:quern_objects>)
+  if(kind STREQUAL STATIC)
+    quern_public_object(objects)
+  endif()
+  quern_archive(${target} ${kind} ${objects})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME quern VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR})
   string(REPLACE quern_ "" export_name ${target})
@@ -12,9 +29,9 @@ function(quern_library target kind)
   endif()
 endfunction()
 
-# quern_archive(<target> STATIC|SHARED): a library of all objects, with what its users need.
+# quern_archive(<target> STATIC|SHARED <objects>): a library of objects, with what its users need.
 function(quern_archive target kind)
-  add_library(${target} ${kind} $<TARGET_OBJECTS:quern_objects>)
+  add_library(${target} ${kind} ${ARGN})
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

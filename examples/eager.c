@@ -39,7 +39,9 @@ int main(int argc, char **argv) {
     TRY(quern_tensors_realize(2, keep));           /* computed now, by one program */
     TRY(quern_context_rewind(ctx, mark, 2, keep)); /* all that the step made goes, but for these two */
     w = keep[0];
-    now = quern_context_memory(ctx).live_bytes;
+    quern_context_stats stats = QUERN_INIT(quern_context_stats);
+    TRY(quern_context_get_stats(ctx, &stats));
+    now = stats.live_bytes;
     if (t == 100) early = now;
     if (t == 1 || t == steps || t % 2500 == 0)
       printf("step %5d/%d | loss %.4f | %zu tensors, %zu KiB\n", t, steps,

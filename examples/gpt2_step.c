@@ -101,7 +101,7 @@ int main(int argc, char **argv) {
   const quern_schedule_piece pieces[] = {
       {.kind = QUERN_SCHEDULE_LINEAR, .steps = WARM_UP, .start = 1.0 / WARM_UP, .end = 1},
       {.kind = QUERN_SCHEDULE_COSINE, .steps = STEPS - WARM_UP, .end = 0.1}};
-  const quern_schedule schedule = {.lr = 3e-3, .n = 2, .pieces = pieces};
+  const quern_schedule schedule = {.lr = 3e-3, .n_pieces = 2, .pieces = pieces};
   float lr, loss_now = 0, norm_now = 0, loss_first = 0;
   double begin = 0;
   TRY(quern_instance_bind(training, "tokens", tokens_now, sizeof tokens_now));

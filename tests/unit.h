@@ -19,6 +19,13 @@
 #include "quern/context.h"
 #include "quern/status.h"
 
+/* What a context holds. */
+static inline quern_context_stats context_stats(const quern_context *of) {
+  quern_context_stats stats = QUERN_INIT(quern_context_stats);
+  assert_int_equal(quern_context_get_stats(of, &stats), QUERN_STATUS_OK);
+  return stats;
+}
+
 /* ---- memory: counted, filled with 0xa5, of the size it is freed with --------------------------------------------- */
 
 /* Whether AddressSanitizer watches. */

@@ -46,16 +46,13 @@ build            200 -            tools/build.sh release
 runner-self       20 -            $python tools/test.py --selftest
 layers-self       20 -            tools/check_layers.sh --selftest
 layers            20 -            tools/check_layers.sh
-place-self        20 -            tools/check_place.sh --selftest
-place             20 -            tools/check_place.sh
-wrong-calls-self  20 -            tools/check_wrong_calls.sh --selftest
-wrong-calls       20 -            tools/check_wrong_calls.sh
+api-self          20 -            $python tools/api.py --selftest
+api               20 -            $python tools/api.py
+abi              120 -            tests/abi/run.sh
 order-self        20 -            tools/check_order.sh --selftest
 order             40 -            tools/check_order.sh
 headers-self      20 -            tools/check_headers.sh --selftest
 headers           30 -            tools/check_headers.sh
-symbols-self      20 -            tools/check_symbols.sh --selftest
-symbols           20 -            tools/check_symbols.sh
 words-self        20 -            tools/check_words.sh --selftest
 words             60 -            tools/check_words.sh
 mutate-self       20 -            $python tools/mutate.py --selftest

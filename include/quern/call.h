@@ -21,8 +21,6 @@ typedef struct quern_call_options {
   void *queue;        /* the caller's CUstream: the call returns before it is done there. NULL: it is done on return */
   bool fast;          /* numerics=fast: libraries may vary the last bits, f32 products may use tf32 */
 } quern_call_options;
-#define QUERN_CALL_OPTIONS                                                                                             \
-  { sizeof(quern_call_options), NULL, NULL, false }
 
 /* y[i] = gelu(x[i]), n elements: x Phi(x), or by tanh. options may be NULL in all of these. */
 QUERN_API quern_status quern_call_gelu(quern_dtype dtype, int64_t n, bool by_tanh, const void *x, void *y,
@@ -30,6 +28,7 @@ QUERN_API quern_status quern_call_gelu(quern_dtype dtype, int64_t n, bool by_tan
 
 /* y (rows, to) = gelu(x (rows, from) weight (to, from)^T + bias (to)), the gelu by tanh or not; bias may be NULL. */
 typedef struct quern_call_linear {
+  size_t size;
   int64_t rows, from, to;
   bool by_tanh;
 } quern_call_linear;
@@ -39,6 +38,7 @@ QUERN_API quern_status quern_call_linear_gelu(quern_dtype dtype, const quern_cal
 
 /* y = (x - mean) / sqrt(variance + eps) weight + bias over rows of `width`; weight and bias may be NULL. */
 typedef struct quern_call_norm {
+  size_t size;
   int64_t rows, width;
   double eps; /* 0: 1e-5 */
 } quern_call_norm;
@@ -48,6 +48,7 @@ QUERN_API quern_status quern_call_layer_norm(quern_dtype dtype, const quern_call
 
 /* y (batch, heads, queries, width) of q (the same), k and v (batch, kv_heads, keys, width). */
 typedef struct quern_call_heads {
+  size_t size;
   int64_t batch, heads, kv_heads, queries, keys, width;
   double scale; /* 0: 1 / sqrt(width) */
   bool causal;  /* query i sees keys up to i + (keys - queries) */

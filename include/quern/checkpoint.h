@@ -1,6 +1,6 @@
 /* quern/checkpoint.h -- checkpoints: tensors and where a run stands, written so that a kill at any moment loses nothing
 ** A checkpoint is a folder DIR/step-00001234 with model.safetensors (all tensors) and checkpoint.json (the rest, and a digest of
-** each tensor). It is written under another name, synchronised, then renamed: what has the name step-... was written whole. What was
+** each tensor). It is written under another name, synchronized, then renamed: what has the name step-... was written whole. What was
 ** damaged afterwards is found by the digests, which cover every byte of both files. See docs/io.md.
 */
 #ifndef QUERN_CHECKPOINT_H
@@ -15,14 +15,13 @@ typedef struct quern_checkpoint quern_checkpoint;
 
 /* ---- saving ----------------------------------------------------------------------------------------------------- */
 
-/* Start from QUERN_CHECKPOINT_CONTENTS. */
 typedef struct quern_checkpoint_contents {
-  size_t size;     /* of this struct */
+  size_t size;
   uint64_t step;   /* steps done; at most 2^63 - 1 */
   uint64_t seed;   /* of the random streams */
   uint64_t cursor; /* samples or tokens read; at most 2^63 - 1 */
   size_t n_tensors;
-  const quern_safetensor *tensors; /* parameters, states of the optimiser, ... */
+  const quern_safetensor *tensors; /* parameters, states of the optimizer, ... */
   size_t n_config;
   const quern_string_pair *config; /* how the run was configured */
   const char *state;               /* a JSON object: whatever else the caller has to know again; NULL: {} */
@@ -33,8 +32,6 @@ typedef struct quern_checkpoint_contents {
   quern_status (*read)(void *user, size_t i, void *dst);
   void *user;
 } quern_checkpoint_contents;
-#define QUERN_CHECKPOINT_CONTENTS                                                                                      \
-  { sizeof(quern_checkpoint_contents), 0, 0, 0, 0, NULL, 0, NULL, NULL, 0, {NULL, NULL, NULL}, NULL, NULL }
 
 /* Saves into a folder, which is made if only its last name is missing. A checkpoint of the same step is replaced. On failure the
 ** others are as they were, and nothing is left of this one. Of older ones, those beyond `keep` are removed; a damaged one does not
@@ -62,6 +59,7 @@ QUERN_API quern_status quern_checkpoint_verify(const quern_checkpoint *checkpoin
 
 /* What was saved; valid until the checkpoint is closed. */
 typedef struct quern_checkpoint_info {
+  size_t size;
   const char *path;
   uint64_t step, seed, cursor;
   size_t n_config;

@@ -56,11 +56,10 @@ QUERN_API bool quern_config_flag(const quern_config *config, const char *key);
 QUERN_API bool quern_config_is_set(const quern_config *config, const char *key); /* not the table's value */
 
 /* Every key with its value, as text that quern_config_text reads; only those that were set, unless all. To be freed with
-** quern_config_text_free. */
+** quern_free_text. */
 QUERN_API quern_status quern_config_print(const quern_config *config, bool all, char **text) QUERN_NODISCARD;
 /* A table for people: key, value, what is allowed, what it is. */
 QUERN_API quern_status quern_config_help(const quern_config *config, char **text) QUERN_NODISCARD;
-QUERN_API void quern_config_text_free(const quern_config *config, char *text);
 
 #ifdef __cplusplus
 }

@@ -23,12 +23,14 @@ typedef struct quern_allocator {
 } quern_allocator;
 
 typedef struct quern_context_options {
-  size_t size;               /* sizeof(quern_context_options) */
+  size_t size;
   quern_allocator allocator; /* all zero: the C library's */
   uint64_t seed;             /* of random tensors; 0: QUERN_SEED, else 0 */
 } quern_context_options;
 
+/* The memory of a context, and what it holds. */
 typedef struct quern_context_stats {
+  size_t size;
   size_t live_bytes, peak_bytes; /* held now, and at most */
   uint64_t allocations;          /* how many there have been */
 } quern_context_stats;
@@ -42,7 +44,7 @@ QUERN_API void quern_context_free(quern_context *ctx);
 /* Reports the first error that a builder recorded since the last report, and forgets it. */
 QUERN_API quern_status quern_context_check(quern_context *ctx) QUERN_NODISCARD;
 
-QUERN_API quern_context_stats quern_context_memory(const quern_context *ctx);
+QUERN_API quern_status quern_context_get_stats(const quern_context *ctx, quern_context_stats *stats) QUERN_NODISCARD;
 
 /* How many distinct nodes the context holds. */
 QUERN_API size_t quern_context_node_count(const quern_context *ctx);

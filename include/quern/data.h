@@ -17,18 +17,13 @@ extern "C" {
 ** llm.c writes them. Raw: nothing but ids, as nanoGPT writes them. */
 typedef struct quern_tokens quern_tokens;
 
-/* Start from QUERN_TOKENS_OPTIONS. */
 typedef struct quern_tokens_options {
-  size_t size;               /* of this struct */
+  size_t size;
   bool raw;                  /* there is no header */
-  quern_dtype dtype;         /* U16 or U32, of a raw file, or of one that is written */
+  quern_dtype dtype;         /* U16 (also 0) or U32, of a raw file, or of one that is written */
   uint64_t vocab;            /* for the header that is written; larger ids are refused. 0: not known */
   quern_allocator allocator; /* all zero: the C library's */
 } quern_tokens_options;
-#define QUERN_TOKENS_OPTIONS                                                                                           \
-  {                                                                                                                    \
-    sizeof(quern_tokens_options), false, QUERN_DTYPE_U16, 0, { NULL, NULL, NULL }                                      \
-  }
 
 /* Opens a file, which is read where it lies. options may be NULL. */
 QUERN_API quern_status quern_tokens_open(quern_tokens **tokens, const char *path,
@@ -74,16 +69,13 @@ enum { QUERN_MAX_FIELDS = 16 };
 /* Writes sample `index` to the fields. Several threads call it at the same time. An error is told with quern_source_fail. */
 typedef quern_status quern_source_read(void *self, int64_t index, void *const *fields);
 
-/* Start from QUERN_TOKEN_WINDOW. */
 typedef struct quern_token_window {
-  size_t size;       /* of this struct */
+  size_t size;
   int64_t length;    /* T: ids of a sample */
   int64_t stride;    /* from a sample's beginning to the next one's; 0: length */
-  quern_dtype dtype; /* of the fields: I32 or I64 */
+  quern_dtype dtype; /* of the fields: I32 (also 0) or I64 */
   uint64_t vocab;    /* ids from here on are an error; 0: as the files' headers say */
 } quern_token_window;
-#define QUERN_TOKEN_WINDOW                                                                                             \
-  { sizeof(quern_token_window), 0, 0, QUERN_DTYPE_I32, 0 }
 
 /* Windows of T + 1 ids: "inputs", the first T, and "labels", the last T (filled up with -1). No window goes over the end of a
 ** file. The tokens must stay. */
@@ -124,30 +116,26 @@ typedef enum quern_order {
 /* What becomes of samples at the end of an epoch that do not fill a batch. */
 typedef enum quern_last { QUERN_LAST_DROP, QUERN_LAST_PAD } quern_last;
 
-/* Start from QUERN_LOADER_OPTIONS. */
 typedef struct quern_loader_options {
-  size_t size;   /* of this struct */
-  int64_t batch; /* samples, of each rank */
+  size_t size;
+  int64_t batch; /* samples, of each rank; 0: 1 */
   quern_order order;
   uint64_t seed;
   size_t n_weights; /* WEIGHTED: as many as samples; none negative, one at least not 0 */
   const double *weights;
   int64_t draws;   /* WEIGHTED: samples of an epoch; 0: as many as there are */
-  int rank, world; /* a batch of all is cut into `world` batches, of which this loader gives number `rank` */
+  int rank, world; /* a batch of all is cut into `world` batches (0: 1), of which this loader gives number `rank` */
   quern_last last;
   uint64_t epochs;           /* then it ends; 0: never */
-  int workers;               /* threads that read; 0: the caller's alone */
-  int prefetch;              /* batches ahead of the caller */
+  int workers;               /* threads that read; 0: 1; -1: none but the caller's */
+  int prefetch;              /* batches ahead of the caller; 0: 2 */
   quern_allocator allocator; /* all zero: the C library's */
   quern_allocator buffers;   /* of batches (memory that a device reads); all zero: allocator */
 } quern_loader_options;
-/* clang-format off */
-#define QUERN_LOADER_OPTIONS {sizeof(quern_loader_options), 1, QUERN_ORDER_SEQUENTIAL, 0, 0, NULL, 0, 0, 1, QUERN_LAST_DROP, \
-                              0, 1, 2, {NULL, NULL, NULL}, {NULL, NULL, NULL}}
-/* clang-format on */
 
 /* A batch. Fields are arrays of `batch` samples each; they stay until the next call with the loader. */
 typedef struct quern_batch {
+  size_t size;
   uint64_t epoch;
   int64_t number;  /* of the epoch, from 0 */
   int64_t samples; /* the first ones are real, the others fill up */

@@ -14,8 +14,8 @@ extern "C" {
 #endif
 
 typedef enum quern_dtype {
+  QUERN_DTYPE_F32, /* zero, as a member that is not set: of options it is the default */
   QUERN_DTYPE_F64,
-  QUERN_DTYPE_F32,
   QUERN_DTYPE_F16,
   QUERN_DTYPE_BF16,
   QUERN_DTYPE_F8E4M3,

@@ -1,5 +1,5 @@
 /* quern/eager.h -- eager use: tensors with elements now, the memory they lie in, and loops that do not grow
-** Realising compiles what a tensor is made of, keeps the program in the context, and finds it again for an expression
+** Realizing compiles what a tensor is made of, keeps the program in the context, and finds it again for an expression
 ** of the same structure on other elements. See docs/runtime.md, "Eager use".
 */
 #ifndef QUERN_EAGER_H
@@ -22,8 +22,8 @@ QUERN_API quern_status quern_tensors_realize(size_t n, quern_tensor **xs) QUERN_
 ** there is an error, and nothing has changed then. */
 QUERN_API quern_status quern_context_set_device(quern_context *ctx, const char *device) QUERN_NODISCARD;
 
-/* Gives the memory of a realised, copied or wrapped tensor back, the pool's to the pool. Its elements are gone:
-** evaluating what is made of it fails with UNBOUND. What was realised from it stays. */
+/* Gives the memory of a realized, copied or wrapped tensor back, the pool's to the pool. Its elements are gone:
+** evaluating what is made of it fails with UNBOUND. What was realized from it stays. */
 QUERN_API quern_status quern_tensor_release(quern_tensor *x) QUERN_NODISCARD;
 
 /* ---- the pool: where the elements of tensors that a context owns lie --------------------------------------------
@@ -31,6 +31,7 @@ QUERN_API quern_status quern_tensor_release(quern_tensor *x) QUERN_NODISCARD;
 ** there: limit and trim are for each of them, and the figures are of the device's. */
 
 typedef struct quern_pool_stats {
+  size_t size;
   size_t used_bytes;     /* held by tensors */
   size_t kept_bytes;     /* of blocks that came back, to be used again */
   size_t peak_bytes;     /* used and kept, at most */

@@ -12,6 +12,7 @@ extern "C" {
 #endif
 
 typedef struct quern_env_entry {
+  size_t size;
   const char *name;     /* "QUERN_DEBUG" */
   const char *value;    /* in force: what was set, or the fallback */
   const char *fallback; /* the value when unset */

@@ -13,7 +13,6 @@ extern "C" {
 
 typedef struct quern_generator quern_generator;
 
-/* Start from QUERN_GENERATE_OPTIONS. */
 typedef struct quern_generate_options {
   size_t size;
   int64_t most; /* tokens, prompt included; 0: as many as the model has positions */
@@ -24,19 +23,15 @@ typedef struct quern_generate_options {
   const char *
       precision; /* of computing: f32 (NULL); bf16 or f16: activations of 16 bits, as in training. Parameters stay f32 */
 } quern_generate_options;
-#define QUERN_GENERATE_OPTIONS                                                                                         \
-  { sizeof(quern_generate_options), 0, 0, NULL, false, {NULL, NULL, NULL}, NULL }
 
 /* How the next token is chosen. */
 typedef struct quern_sampling {
   size_t size;
-  double temperature; /* 0: the most likely token, the lowest of equals */
+  double temperature; /* 0: the most likely token, the lowest of equals; 0.8 is usual */
   int64_t top_k;      /* among the k most likely; 0: all */
-  double top_p;       /* among the fewest that have this probability together; 1: all */
+  double top_p;       /* among the fewest that have this probability together; 0 or 1: all */
   uint64_t seed;
 } quern_sampling;
-#define QUERN_SAMPLING                                                                                                 \
-  { sizeof(quern_sampling), 0.8, 0, 1, 0 }
 
 /* Of the parameters in a checkpoint folder's newest whole checkpoint, in a checkpoint's own folder, or in safetensors, with the names of
 ** quern_lm_hidden at their outermost place; model says the sizes (its cache, start and dropout do not count). Floats of any dtype become

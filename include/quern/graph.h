@@ -51,10 +51,9 @@ QUERN_API quern_status quern_graph_rewrite(quern_graph *graph, bool approximate)
 /* Replaces composites by their bodies. */
 QUERN_API quern_status quern_graph_inline(quern_graph *graph) QUERN_NODISCARD;
 
-/* The text form, and Graphviz; free with quern_text_free. */
+/* The text form, and Graphviz's; free with quern_free_text. */
 QUERN_API quern_status quern_graph_print(const quern_graph *graph, char **text) QUERN_NODISCARD;
 QUERN_API quern_status quern_graph_graphviz(const quern_graph *graph, char **text) QUERN_NODISCARD;
-QUERN_API void quern_text_free(quern_context *ctx, char *text);
 
 #ifdef __cplusplus
 }

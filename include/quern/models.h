@@ -30,16 +30,16 @@ typedef struct quern_lm_options {
   /* Generation: keys and values of `cache` positions are kept, and tokens begin at start, an integer scalar. */
   int64_t cache;
   quern_tensor *start;
-  /* Training: what leaves every so many layers, but the last, is kept (quern_checkpoint_activation), and what lies between may be computed again by a
-  ** program with recompute; 0: nothing is kept. */
+  /* Training: what leaves every so many layers, but the last, is a checkpoint (quern_checkpoint_activation), and what lies
+  ** between may be computed again by a program with gradient_checkpointing; 0: there are no checkpoints. */
   int64_t checkpoint_every;
 } quern_lm_options;
 
 /* Fills the sizes of a model: gpt2:124M, gpt2:355M, gpt2:774M, gpt2:1558M (also gpt2:small, medium, large, xl), modern:WIDTHxLAYERS
 ** (RMSNorm, SwiGLU, rope, no biases). The error lists the names. */
 QUERN_API quern_status quern_lm_named(quern_lm_options *options, const char *name) QUERN_NODISCARD;
-/* Sets checkpoint_every by a word: none, block (every layer), every:N, sqrt (the root of the number of layers), auto (nothing is kept: a
-** program's memory_limit decides). Programs are to be compiled with recompute = checkpoint_every > 0. */
+/* Sets checkpoint_every by a word: none, block (every layer), every:N, sqrt (the root of the number of layers), auto (none: a
+** program's memory_limit decides). Programs are to be compiled with gradient_checkpointing = checkpoint_every > 0. */
 QUERN_API quern_status quern_lm_set_checkpointing(quern_lm_options *options, const char *word) QUERN_NODISCARD;
 
 /* tokens (B, T) of integers -> (B, T, width), after the last norm. hidden (may be NULL): layers + 1 tensors, what enters each layer

@@ -19,12 +19,10 @@ typedef struct quern_scope quern_scope; /* a place in a model: "h.0.attn"; lives
 
 typedef struct quern_model_options {
   size_t size;
-  quern_dtype dtype; /* of parameters */
-  bool train;        /* dropout drops, batch norms use the batch and move their statistics */
+  quern_dtype dtype; /* of parameters; 0 is QUERN_DTYPE_F32 */
+  bool inference;    /* dropout drops nothing, batch norms use their running statistics and do not move them */
   uint64_t seed;     /* of initial values and of dropout */
 } quern_model_options;
-#define QUERN_MODEL_OPTIONS                                                                                            \
-  { sizeof(quern_model_options), QUERN_DTYPE_F32, true, 0 }
 
 /* options may be NULL. The context must live as long as the model. */
 QUERN_API quern_status quern_model_new(quern_model **model, quern_context *ctx,
@@ -79,14 +77,15 @@ QUERN_API quern_tensor *quern_scope_value(quern_scope *scope, quern_tensor *buff
 QUERN_API quern_random quern_scope_random(quern_scope *scope);
 QUERN_API bool quern_scope_train(const quern_scope *scope);
 
-/* The step as a u64 scalar: a buffer named "step", which optimisers count. */
+/* The step as a u64 scalar: a buffer named "step", which optimizers count. */
 QUERN_API quern_tensor *quern_model_step(quern_model *model);
-/* Inside a loop that makes a step of several turns: turn is an integer scalar, 0 to turns - 1, and random streams of every turn are
-** their own, as if every turn were a step. NULL: the step alone, as at the start. */
-QUERN_API void quern_model_iteration(quern_model *model, quern_tensor *turn, int64_t turns);
+/* Inside a loop that makes a step of several iterations: iteration is an integer scalar, 0 to n - 1, and random streams of every
+** iteration are their own, as if each were a step. NULL: the step alone, as at the start. */
+QUERN_API void quern_model_iteration(quern_model *model, quern_tensor *iteration, int64_t n);
 
 /* Parameters and buffers in the order they were made. */
 typedef struct quern_parameter {
+  size_t size;
   const char *name;
   quern_tensor *tensor;
   bool trained;
@@ -176,12 +175,10 @@ typedef struct quern_nn_norm_options {
   size_t size;
   double eps;      /* 0: 1e-5; of rms_norm the epsilon of x's dtype */
   int axes;        /* layer_norm, rms_norm: how many of the last axes; 0: 1 */
-  double momentum; /* batch_norm, instance_norm: 0: 0.1; negative, batch_norm only: the average of all batches so far */
+  double momentum; /* batch_norm: 0: 0.1; negative: the average of all batches so far */
   bool no_affine;  /* without weight and bias */
   bool no_bias;
-  bool affine;      /* instance_norm, which has no weight and bias otherwise */
   bool no_tracking; /* batch_norm: no running statistics, those of the batch always */
-  bool tracking;    /* instance_norm: running statistics, used when not training */
 } quern_nn_norm_options;
 QUERN_API quern_tensor *quern_nn_layer_norm(quern_scope *scope, quern_tensor *x, const quern_nn_norm_options *options);
 QUERN_API quern_tensor *quern_nn_rms_norm(quern_scope *scope, quern_tensor *x, const quern_nn_norm_options *options);
@@ -189,8 +186,18 @@ QUERN_API quern_tensor *quern_nn_rms_norm(quern_scope *scope, quern_tensor *x, c
 QUERN_API quern_tensor *quern_nn_batch_norm(quern_scope *scope, quern_tensor *x, const quern_nn_norm_options *options);
 QUERN_API quern_tensor *quern_nn_group_norm(quern_scope *scope, quern_tensor *x, int64_t groups,
                                             const quern_nn_norm_options *options);
+
+/* As in PyTorch, an instance norm has neither weight and bias nor running statistics unless they are asked for. */
+typedef struct quern_nn_instance_norm_options {
+  size_t size;
+  double eps;      /* 0: 1e-5 */
+  double momentum; /* 0: 0.1 */
+  bool affine;     /* weight and bias (C,) */
+  bool no_bias;
+  bool tracking; /* running statistics, used when not training */
+} quern_nn_instance_norm_options;
 QUERN_API quern_tensor *quern_nn_instance_norm(quern_scope *scope, quern_tensor *x,
-                                               const quern_nn_norm_options *options);
+                                               const quern_nn_instance_norm_options *options);
 
 /* In training x / (1 - p) with probability 1 - p, else 0; x otherwise. The mask is a function of the model's seed and step, the
 ** scope's path and the number of the call there. */

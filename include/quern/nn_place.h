@@ -1,5 +1,5 @@
 /* quern/nn_place.h -- makes the errors of models, scopes and layers carry the caller's file and line; see quern/place.h
-** tests: tools/check_place.sh proves that every builder has its line
+** Written by tools/api.py: every builder has its line.
 */
 #ifndef QUERN_NN_PLACE_H
 #define QUERN_NN_PLACE_H

@@ -1,4 +1,4 @@
-/* quern/optim.h -- optimisers: from a loss to the next values of parameters, as expressions; learning rates
+/* quern/optim.h -- optimizers: from a loss to the next values of parameters, as expressions; learning rates
 ** The whole step (forward, backward, clipping, update) becomes one program: compile what quern_step has as updates.
 */
 #ifndef QUERN_OPTIM_H
@@ -12,10 +12,10 @@ extern "C" {
 /* ---- steps (step.c, rules.c) ------------------------------------------------------------------------------------------- */
 
 typedef enum quern_optim_kind {
-  QUERN_OPTIM_SGD,   /* momentum, dampening, nesterov; weight decay is added to the gradient */
+  QUERN_OPTIM_ADAMW, /* Loshchilov and Hutter 2019: decoupled weight decay */
   QUERN_OPTIM_ADAM,  /* Kingma and Ba 2015; weight decay is added to the gradient */
-  QUERN_OPTIM_ADAMW, /* Loshchilov and Hutter 2019: weight decay apart */
-  QUERN_OPTIM_LION   /* Chen et al. 2023; weight decay apart */
+  QUERN_OPTIM_SGD,   /* momentum, dampening, nesterov; weight decay is added to the gradient */
+  QUERN_OPTIM_LION   /* Chen et al. 2023; decoupled weight decay */
 } quern_optim_kind;
 
 /* Parameters of their own: the first group whose pattern a name matches. A pattern that matches no parameter, or only
@@ -29,44 +29,37 @@ typedef struct quern_optim_group {
 typedef struct quern_optim_options {
   size_t size;
   quern_optim_kind kind;
-  double beta1, beta2, eps;   /* ADAM, ADAMW, LION (no eps) */
+  double beta1, beta2, eps;   /* ADAM, ADAMW, LION (no eps); 0: 0.9, 0.999, 1e-8; a negative beta is none, 0 */
   double momentum, dampening; /* SGD */
   bool nesterov, amsgrad;
-  double weight_decay;
-  double clip_norm;  /* gradients are scaled so that their norm is at most this; 0: no limit */
-  double clip_value; /* and each element lies within +-this; 0: no limit */
-  double ema;        /* decay of an average of the parameters, kept as buffers "ema.NAME"; 0: none */
+  double weight_decay; /* 0: none */
+  double clip_norm;    /* gradients are scaled so that their norm is at most this; 0: no limit */
+  double clip_value;   /* and each element lies within +-this; 0: no limit */
+  double ema;          /* decay of an average of the parameters, kept as buffers "ema.NAME"; 0: none */
   size_t n_groups;
   const quern_optim_group *groups;
   const struct quern_scaler_options *scaler; /* dynamic loss scaling; NULL: none */
   bool guard; /* a step whose gradients are not finite changes nothing at all; with a scaler nothing but its states */
   quern_tensor *gate; /* with a guard, a bool: the step is made only when it holds; NULL: always */
 } quern_optim_options;
-#define QUERN_OPTIM_OPTIONS                                                                                            \
-  {                                                                                                                    \
-    sizeof(quern_optim_options), QUERN_OPTIM_ADAMW, 0.9, 0.999, 1e-8, 0, 0, false, false, 0.01, 0, 0, 0, 0, NULL,      \
-        NULL, false, NULL                                                                                              \
-  }
 
 /* The loss is multiplied by a scale before it is differentiated, and gradients are divided by it before clipping. A step whose
 ** gradients are not finite changes nothing but the scale. State: buffers "scaler.scale", "scaler.good", "scaler.skipped". */
 typedef struct quern_scaler_options {
   size_t size;
-  double start, growth, backoff;
-  int64_t interval; /* good steps in a row before the scale grows */
-  double least, most;
+  double start, growth, backoff; /* 0: 65536, 2, 0.5 */
+  int64_t interval;              /* good steps in a row before the scale grows; 0: 2000 */
+  double least, most;            /* 0: 1024, 1048576 */
   /* The interval follows the scale: an overflow doubles it, two growths without an overflow between them halve it,
   ** within a sixteenth and sixteen times what it is here. So a scale that is far from where it belongs gets there
   ** soon, and one that has arrived is not raised above it again and again. State: buffers "scaler.interval",
   ** "scaler.rising". */
   bool adaptive;
 } quern_scaler_options;
-#define QUERN_SCALER_OPTIONS                                                                                           \
-  { sizeof(quern_scaler_options), 65536, 2, 0.5, 2000, 1024, 1048576, false }
 
 /* What became of the steps of a scaler, read from the states of an instance of their program. */
 typedef struct quern_scaler_stats {
-  size_t size;         /* of this struct, set by the caller */
+  size_t size;
   double scale;        /* now */
   int64_t interval;    /* good steps after which it grows, where that is adaptive; else 0 */
   int64_t good;        /* steps in a row since the scale changed */
@@ -119,18 +112,16 @@ QUERN_API quern_status quern_step_parts(int64_t *parts, int64_t *bytes, int64_t 
 
 typedef struct quern_autocast_options {
   size_t size;
-  quern_dtype low;  /* QUERN_DTYPE_BF16 or QUERN_DTYPE_F16 */
+  quern_dtype low;  /* QUERN_DTYPE_BF16 (also 0) or QUERN_DTYPE_F16 */
   const char *rows; /* other rows of the policy, as in "softmax=f32,tanh=f32"; NULL: none */
 } quern_autocast_options;
-#define QUERN_AUTOCAST_OPTIONS                                                                                         \
-  { sizeof(quern_autocast_options), QUERN_DTYPE_BF16, NULL }
 
 /* y[i] = x[i] of f32, computed with activations of a low dtype: contractions, convolutions and attention on low operands with f32
 ** sums, losses in f32, as the policy says. Parameters stay f32, and results keep their dtypes. Before differentiating: y goes to
 ** quern_step_new. The model's changes are rewritten likewise. Again is the same as once. options NULL: bf16. */
 QUERN_API quern_status quern_autocast(quern_model *model, size_t n, quern_tensor *const *x, quern_tensor **y,
                                       const quern_autocast_options *options) QUERN_NODISCARD;
-/* The policy as a table, "low operation dot" a line; free with quern_text_free. */
+/* The policy as a table, "low operation dot" a line; free with quern_free_text. */
 QUERN_API quern_status quern_autocast_print(quern_context *ctx, const quern_autocast_options *options,
                                             char **text) QUERN_NODISCARD;
 
@@ -156,7 +147,7 @@ typedef struct quern_schedule_piece {
 
 typedef struct quern_schedule {
   double lr;
-  size_t n;
+  size_t n_pieces;
   const quern_schedule_piece *pieces;
   struct { /* of PLATEAU, zero at the start; to be kept in checkpoints */
     double best;

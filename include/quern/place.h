@@ -1,7 +1,7 @@
 /* quern/place.h -- makes the errors of builders carry the caller's file and line
 ** Included by tensor.h unless QUERN_NO_PLACE is defined. A name without parentheses is still the function: a call through a
 ** pointer leaves the place of the thread's last call by name. In C++ no :: stands before a name that is called.
-** tests: tools/check_place.sh proves that every builder has its line
+** Written by tools/api.py: every builder has its line.
 */
 #ifndef QUERN_PLACE_H
 #define QUERN_PLACE_H
@@ -48,8 +48,8 @@
 #define quern_isnan(...) (quern_place_set(__FILE__, __LINE__), quern_isnan(__VA_ARGS__))
 #define quern_isinf(...) (quern_place_set(__FILE__, __LINE__), quern_isinf(__VA_ARGS__))
 #define quern_isfinite(...) (quern_place_set(__FILE__, __LINE__), quern_isfinite(__VA_ARGS__))
-#define quern_checkpoint_activation(...) (quern_place_set(__FILE__, __LINE__), quern_checkpoint_activation(__VA_ARGS__))
 #define quern_stop_gradient(...) (quern_place_set(__FILE__, __LINE__), quern_stop_gradient(__VA_ARGS__))
+#define quern_checkpoint_activation(...) (quern_place_set(__FILE__, __LINE__), quern_checkpoint_activation(__VA_ARGS__))
 #define quern_cast(...) (quern_place_set(__FILE__, __LINE__), quern_cast(__VA_ARGS__))
 #define quern_bitcast(...) (quern_place_set(__FILE__, __LINE__), quern_bitcast(__VA_ARGS__))
 #define quern_add(...) (quern_place_set(__FILE__, __LINE__), quern_add(__VA_ARGS__))

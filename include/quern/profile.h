@@ -10,6 +10,7 @@ extern "C" {
 /* What the processor reached with that many threads, or a GPU: operations and bytes a second. */
 enum { QUERN_LEVELS = 4 }; /* L1, L2, L3, DRAM */
 typedef struct quern_limits {
+  size_t size;
   int threads;
   double flops_f32, flops_f64;
   int64_t bytes[QUERN_LEVELS];    /* that a level holds, of all threads together; of DRAM what was measured with */
@@ -34,7 +35,7 @@ QUERN_API double quern_limits_floor(const quern_limits *limits, quern_dtype dtyp
 /* From now on every run of the instance is recorded: times of all its steps, events of the last runs. */
 QUERN_API quern_status quern_instance_record(quern_instance *instance, bool on) QUERN_NODISCARD;
 
-/* What was recorded. TABLE: kernels by time, for people. TRACE: Chrome's JSON. FOLDED: flame-graph stacks. ROWS: the table as a
+/* What was recorded, as a text to be freed with quern_free_text. TABLE: kernels by time, for people. TRACE: Chrome's JSON. FOLDED: flame-graph stacks. ROWS: the table as a
 ** JSON array, with null where nothing was timed or the device's limits are not known. */
 typedef enum quern_profile_form {
   QUERN_PROFILE_TABLE,
@@ -47,7 +48,7 @@ QUERN_API quern_status quern_program_profile(const quern_program *program, const
 
 /* What the program does. ROOFLINE: each kernel's operations, bytes and floor, and, of an instance that recorded runs,
 ** its time and what is lost. PLAN: steps, buffers and bytes. FUSION: the groups, what fusing them was estimated to gain.
-** DOT: the groups as a picture for Graphviz. SOURCE: the generated C. instance may be NULL. */
+** GRAPHVIZ: the groups as a picture for Graphviz. SOURCE: the generated C. instance may be NULL. */
 typedef enum quern_explain_form {
   QUERN_EXPLAIN_ROOFLINE,
   QUERN_EXPLAIN_PLAN,
@@ -103,14 +104,9 @@ typedef struct quern_tune_options {
   bool (*stop)(void *user); /* (may be NULL) Asked before every candidate: true ends the search */
   void *user;
 } quern_tune_options;
-#define QUERN_TUNE_OPTIONS                                                                                             \
-  { sizeof(quern_tune_options), NULL, 0, 0, NULL, NULL, NULL }
 QUERN_API quern_status quern_program_tune(quern_context *ctx, size_t n, quern_tensor *const *outputs,
                                           const quern_program_options *options,
                                           const quern_tune_options *tune) QUERN_NODISCARD;
-
-/* Frees a text of this header. NULL is fine. */
-QUERN_API void quern_program_text_free(const quern_program *program, char *text);
 
 #ifdef __cplusplus
 }

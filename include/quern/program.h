@@ -21,18 +21,19 @@ typedef struct quern_update {
 } quern_update;
 
 typedef enum quern_numerics { QUERN_NUMERICS_EXACT, QUERN_NUMERICS_FAST } quern_numerics;
+/* NONE: one kernel per operation, in scalar code. */
+typedef enum quern_optimize { QUERN_OPTIMIZE_DEFAULT, QUERN_OPTIMIZE_NONE } quern_optimize;
 /* Latency: threads that wait for work spin for some tens of microseconds. Throughput: they sleep at once, and leave the processor
 ** to other work. */
 typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR_THROUGHPUT } quern_optimize_for;
 
-/* Start from QUERN_PROGRAM_OPTIONS. */
 typedef struct quern_program_options {
-  size_t size;          /* of this struct */
-  const char *device;   /* by its name (device.h): "cpu", "cuda", "cuda:1", "opencl", "interp" (the kernel interpreter),
-                        ** "null" (compiles, does not run), "auto" (the best there is); NULL: "cpu" */
-  int threads;          /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
-  int optimise;         /* 1; 0: a kernel an operation, in scalar code */
-  const char *passes;   /* single passes on and off, such as "-fuse,-layout"; NULL: as optimise says */
+  size_t size;
+  const char *device; /* by its name (device.h): "cpu", "cuda", "cuda:1", "opencl", "interp" (the kernel interpreter),
+                      ** "null" (compiles, does not run), "auto" (the best there is); NULL: "cpu" */
+  int threads;        /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
+  quern_optimize optimize;
+  const char *passes;   /* single passes on and off, such as "-fuse,-layout"; NULL: as optimize says */
   int64_t memory_limit; /* bytes that a step may use beside state and constants; 0: no limit */
   quern_numerics numerics;
   quern_optimize_for optimize_for;
@@ -40,14 +41,15 @@ typedef struct quern_program_options {
   size_t n_updates;
   const quern_update *updates;
   size_t n_donated;
-  quern_tensor *const *donated; /* inputs whose memory a run may overwrite */
-  /* Inputs whose first dimension is given at each run (quern_instance_set_dynamic_batch); it is the same of all, and what it is in the
-  ** graph is the most. No row of them may have an effect on another: what would mix rows is refused. */
+  quern_tensor *const *donated;    /* inputs whose memory a run may overwrite */
+  const char *const *output_names; /* of each output, or NULL; NULL: they have none */
+  /* Dynamic batch: inputs whose first dimension is given at each run (quern_instance_set_dynamic_batch); it is the same of all, and
+  ** what it is in the graph is the most. No row of them may have an effect on another: what would mix rows is refused. */
   size_t n_dynamic_batch;
-  quern_tensor *const *leading;
-  /* Gradient checkpointing: what lies between the tensors of quern_checkpoint_activation is not held for steps that output 0, the loss, does not need,
-  ** but computed again before them, with the same bits. What comes after the last of them is held. Without quern_checkpoint_activation: no effect. */
-  bool recompute;
+  quern_tensor *const *dynamic_batch;
+  /* What lies between the tensors of quern_checkpoint_activation is not held for steps that output 0, the loss, does not need, but
+  ** computed again before them, with the same bits. What comes after the last of them is held. Without any: no effect. */
+  bool gradient_checkpointing;
   const char *target; /* what code is made for: "avx2", "sm_90", "sm_90+blas+dnn+mma"; NULL: the device's own */
   /* Where the smallest limit that can be met is told, when memory_limit is less; 0 is told when that was not why. May be NULL. */
   int64_t *least_limit;
@@ -68,11 +70,6 @@ typedef struct quern_program_options {
   int64_t recompute_every;
 } quern_program_options;
 #define QUERN_RECOMPUTE_SQRT (-1)
-#define QUERN_PROGRAM_OPTIONS                                                                                          \
-  {                                                                                                                    \
-    sizeof(quern_program_options), NULL, 0, 1, NULL, 0, QUERN_NUMERICS_EXACT, QUERN_OPTIMIZE_FOR_LATENCY, false, 0,    \
-        NULL, 0, NULL, 0, NULL, false, NULL, NULL, false, 0, NULL, NULL, 0                                             \
-  }
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
 QUERN_API quern_status quern_program_compile(quern_program **program, quern_context *ctx, size_t n,
@@ -94,6 +91,7 @@ QUERN_API quern_status quern_program_load_on(quern_program **program, const char
 
 /* What less memory costs: plans of the same step under smaller and smaller limits. */
 typedef struct quern_curve_point {
+  size_t size;
   int64_t limit; /* what was asked for; 0: no limit */
   int64_t bytes; /* that a limit counts: arena, scratch and staging */
   int64_t arena; /* of it */
@@ -104,21 +102,24 @@ typedef struct quern_curve_point {
   size_t recomputed; /* steps that compute something again; those of loops' bodies as well */
 } quern_curve_point;
 /* Plans what quern_program_compile would compile, without a limit and under limits down to the smallest that can be met: at most
-** `room` points, 2 at least, the first without a limit; plans that come out the same are left out. Nothing is compiled or run;
-** options->memory_limit does not count. options may be NULL. */
+** `room` points, 2 at least, the first without a limit; plans that come out the same are left out. points[0].size is the size of each of them. Nothing is
+** compiled or run; options->memory_limit does not count. options may be NULL. */
 QUERN_API quern_status quern_program_curve(quern_context *ctx, size_t n, quern_tensor *const *outputs,
                                            const quern_program_options *options, size_t room, quern_curve_point *points,
                                            size_t *n_points) QUERN_NODISCARD;
 
 /* Inputs are the INPUT leaves and the buffers without elements that the outputs and updates reach, in the order they were
 ** made; states likewise. The type of each, as a name (NULL: none), dtype and shape. */
+typedef enum quern_slot_role { QUERN_SLOT_INPUT, QUERN_SLOT_OUTPUT, QUERN_SLOT_STATE } quern_slot_role;
 typedef struct quern_slot {
+  size_t size;
+  quern_slot_role role;
   const char *name;
   quern_dtype dtype;
   int rank;
   const int64_t *dims;
   size_t bytes;
-  bool leading; /* it has the rows of the dynamic batch: dims and bytes are those of the most */
+  bool dynamic_batch; /* its rows are those of the dynamic batch: dims and bytes are those of the most */
 } quern_slot;
 QUERN_API size_t quern_program_input_count(const quern_program *program);
 QUERN_API size_t quern_program_output_count(const quern_program *program);
@@ -132,6 +133,7 @@ QUERN_API int64_t quern_program_dynamic_batch(const quern_program *program);
 
 /* Planned bytes, and what they would be otherwise. */
 typedef struct quern_memory_plan {
+  size_t size;
   int64_t arena;     /* of a step */
   int64_t state;     /* kept between steps */
   int64_t constants; /* weights and tables in the program */
@@ -142,8 +144,8 @@ typedef struct quern_memory_plan {
       staging; /* inputs and outputs of runs with fewer rows than the most; on a device with memory of its own, all */
   /* Activations: of what output 0 (a loss) needs, or what repeats it, waiting for steps that it does not need; the most at a time. */
   int64_t held;
-  int64_t turns; /* on a device with memory of its own: numbers of the turns of loops */
-  /* Of an instance that shares nothing, and the program: arena, state, constants, scratch, staging and turns, in the pieces that
+  int64_t iterations; /* on a device with memory of its own: numbers of the iterations of loops */
+  /* Of an instance that shares nothing, and the program: arena, state, constants, scratch, staging and iterations, in the pieces that
   ** the device takes memory in. */
   int64_t total;
 } quern_memory_plan;
@@ -152,6 +154,7 @@ QUERN_API quern_status quern_program_get_memory(const quern_program *program,
 
 /* Counts of what was compiled. */
 typedef struct quern_program_stats {
+  size_t size;
   size_t nodes_before, nodes_after; /* of the graph, before and after the passes */
   size_t steps;                     /* of a run, without those in loops' bodies: kernels, and the two below */
   size_t copies, controls;          /* steps that copy; loops, whiles and ifs */
@@ -166,9 +169,11 @@ typedef struct quern_program_stats {
 QUERN_API quern_status quern_program_get_stats(const quern_program *program,
                                                quern_program_stats *counts) QUERN_NODISCARD;
 
-/* The number of the input or state of that name. A name that is not there is an error with the nearest one, and so is one that two have. */
+/* The number of the input, output or state of that name. A name that is not there is an error with the nearest one, and so is one that two have. */
 QUERN_API quern_status quern_program_find_input(const quern_program *program, const char *name,
                                                 size_t *i) QUERN_NODISCARD;
+QUERN_API quern_status quern_program_find_output(const quern_program *program, const char *name,
+                                                 size_t *i) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_find_state(const quern_program *program, const char *name,
                                                 size_t *i) QUERN_NODISCARD;
 
@@ -189,7 +194,7 @@ QUERN_API quern_status quern_instance_get_state(const quern_instance *instance, 
 QUERN_API void *quern_instance_state(quern_instance *instance, size_t i);
 
 /* Every state that the model has begins as the model says (quern_model_initial, by the model's seed): parameters, buffers, and those of
-** its optimiser once quern_step_new has made them. Others stay as they are; a model that has none of them is an error.
+** its optimizer once quern_step_new has made them. Others stay as they are; a model that has none of them is an error.
 ** Compiles a program for the parameters that are drawn. */
 QUERN_API quern_status quern_instance_init_states(quern_instance *instance, quern_model *model) QUERN_NODISCARD;
 /* States that nothing has set begin as zeros, such as caches. */
@@ -203,7 +208,7 @@ enum {
   QUERN_LOAD_STRICT = 0,  /* the file has every state, and nothing else */
   QUERN_LOAD_MISSING = 1, /* states that are not in the file stay as they are */
   QUERN_LOAD_UNEXPECTED =
-      2 /* tensors of the file that are no states are passed over: those of an optimiser, in an evaluation */
+      2 /* tensors of the file that are no states are passed over: those of an optimizer, in an evaluation */
 };
 QUERN_API quern_status quern_instance_load_states(quern_instance *instance, const char *path,
                                                   unsigned allow) QUERN_NODISCARD;
@@ -222,10 +227,15 @@ QUERN_API quern_status quern_instance_set_dynamic_batch(quern_instance *instance
 QUERN_API quern_status quern_instance_run(quern_instance *instance, const void *const *inputs,
                                           void *const *outputs) QUERN_NODISCARD;
 
-/* The same with inputs by name, which pointers in a list have not: bind every input once, or whenever it lies elsewhere. bytes must be those of
-** the input; of one with a dynamic batch those of the rows that are set when it runs. data is read by the runs, and must stay. */
+/* Inputs and outputs by name, which pointers in a list have not: bind each once, and again when it lies elsewhere. bytes must be
+** those of the slot; of one of the dynamic batch those of the rows that are set when it runs. data is read or written by the
+** runs, and must stay. Outputs have the names of quern_program_options.output_names. */
 QUERN_API quern_status quern_instance_bind(quern_instance *instance, const char *name, const void *data,
                                            size_t bytes) QUERN_NODISCARD;
+QUERN_API quern_status quern_instance_bind_output(quern_instance *instance, const char *name, void *data,
+                                                  size_t bytes) QUERN_NODISCARD;
+/* A run of the inputs that are bound. outputs as in quern_instance_run; NULL: those that are bound, which all of them must be, but on
+** a device with memory of its own, where others are not wanted. */
 QUERN_API quern_status quern_instance_run_bound(quern_instance *instance, void *const *outputs) QUERN_NODISCARD;
 
 /* Waits until all runs have ended. */
@@ -239,6 +249,7 @@ QUERN_API quern_status quern_instance_run_on(quern_instance *instance, void *que
 
 /* What ran, in all runs of the instance so far and with the bodies of loops: counted by whoever runs it. */
 typedef struct quern_run_stats {
+  size_t size;
   uint64_t runs;
   uint64_t compiled;         /* kernels as machine code */
   uint64_t interpreted;      /* kernels by their interpreter: device "interp", or "cpu" where there is no C compiler */
@@ -250,7 +261,7 @@ typedef struct quern_run_stats {
 QUERN_API quern_status quern_instance_get_stats(const quern_instance *instance,
                                                 quern_run_stats *counts) QUERN_NODISCARD;
 /* The same of the eager use of a context. */
-QUERN_API quern_status quern_eager_get_stats(const quern_context *ctx, quern_run_stats *counts) QUERN_NODISCARD;
+QUERN_API quern_status quern_eager_get_stats(const quern_context *ctx, quern_run_stats *stats) QUERN_NODISCARD;
 
 #ifdef __cplusplus
 }

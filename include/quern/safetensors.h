@@ -72,22 +72,17 @@ QUERN_API quern_status quern_safetensors_shard(const quern_safetensors *file, si
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-/* Start from QUERN_SAFETENSORS_OPTIONS. */
 typedef struct quern_safetensors_options {
-  size_t size; /* of this struct */
+  size_t size;
   size_t n_pairs;
   const quern_string_pair *pairs; /* metadata */
   uint64_t shard_bytes;           /* elements of a shard at most, unless a single tensor has more; 0: one file */
   quern_allocator allocator;      /* of the header; all zero: the C library's */
 } quern_safetensors_options;
-#define QUERN_SAFETENSORS_OPTIONS                                                                                      \
-  {                                                                                                                    \
-    sizeof(quern_safetensors_options), 0, NULL, 0, { NULL, NULL, NULL }                                                \
-  }
 
 /* Writes tensors to a file, or with shard_bytes to shards beside an index, whose path must end in ".index.json":
 ** x.safetensors.index.json has the shards x-00001-of-00003.safetensors and so on. Everything is written under other names and
-** synchronised before the first file is renamed: what fails until then leaves the old files as they were. No copy of the elements is
+** synchronized before the first file is renamed: what fails until then leaves the old files as they were. No copy of the elements is
 ** made.
 ** Tensors whose bytes are a multiple of 64 come first and begin at multiples of 64; then those of 32, 16 and so on, which begin at
 ** such multiples: data is always aligned for its dtype. options may be NULL. */

@@ -22,6 +22,25 @@ extern "C" {
 #define QUERN_NODISCARD
 #endif
 
+/* Structs that can grow begin with their size, and are made by one macro, in C also with members:
+**   quern_program_options options = QUERN_INIT(quern_program_options, .threads = 2);
+** In options zero is the default of every member. A program that was compiled with older headers has smaller structs: what
+** it does not have is zero. A larger struct than the library knows is refused only where what is behind is not zero. Of
+** structs that the library fills it writes as many bytes as the caller's size says, and zeros where it knows less. */
+#ifdef __cplusplus
+extern "C++" {
+template <typename T> inline T quern_init_of() {
+  T made = T();
+  made.size = sizeof made;
+  return made;
+}
+}
+#define QUERN_INIT(type) quern_init_of<type>()
+#else
+#define QUERN_INIT(...) QUERN_INIT_SIZED(__VA_ARGS__, )
+#define QUERN_INIT_SIZED(type, ...) ((type){.size = sizeof(type), __VA_ARGS__})
+#endif
+
 typedef enum quern_status {
   QUERN_STATUS_OK = 0,
   QUERN_STATUS_INVALID,     /* an argument makes no sense: null handle, bad name, bad option */
@@ -49,6 +68,9 @@ QUERN_API const char *quern_last_error(void);
 ** bytes that are not UTF-8 and what turns the direction of text are shown as \x1b; what is longer than the buffer ends
 ** with "...". Messages of Quern are shown so already. Returns buffer. */
 QUERN_API char *quern_text_shown(char *buffer, size_t bytes, const char *text);
+
+/* Frees a text that Quern gave: every char *text that a function filled. NULL is fine. */
+QUERN_API void quern_free_text(char *text);
 
 /* The status of the last failure in this thread. */
 QUERN_API quern_status quern_last_status(void);

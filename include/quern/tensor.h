@@ -40,7 +40,7 @@ QUERN_API const int64_t *quern_tensor_dims(const quern_tensor *x);
 QUERN_API int64_t quern_tensor_count(const quern_tensor *x); /* elements; 0 of the poison */
 QUERN_API size_t quern_tensor_bytes(const quern_tensor *x);
 QUERN_API const char *quern_tensor_name(const quern_tensor *x); /* of an input or a state, else NULL */
-/* The elements of a wrapped, copied or realised tensor; NULL of any other. Those in the memory of a device (eager.h) are
+/* The elements of a wrapped, copied or realized tensor; NULL of any other. Those in the memory of a device (eager.h) are
 ** copied to the host first, which is waited for; NULL with the error where that fails. */
 QUERN_API const void *quern_tensor_data(const quern_tensor *x);
 
@@ -81,7 +81,7 @@ QUERN_API quern_tensor *quern_eye(quern_context *ctx, quern_dtype dtype, int64_t
 
 /* ---- elementwise (elementwise.c): what is not said to take integers or bools takes floats -------------------------- */
 
-/* Numbers: neg, abs, sign, square. Any dtype: stop_gradient, keep, cast, bitcast (to a dtype of the same size, not to bool). */
+/* Numbers: neg, abs, sign, square. Any dtype: stop_gradient, checkpoint_activation, cast, bitcast (to a dtype of the same size, not to bool). */
 QUERN_API quern_tensor *quern_neg(quern_tensor *x);
 QUERN_API quern_tensor *quern_abs(quern_tensor *x);
 QUERN_API quern_tensor *quern_sign(quern_tensor *x);

@@ -42,17 +42,14 @@ QUERN_API quern_status quern_tokenizer_read_gpt2(quern_tokenizer **tokenizer, co
 QUERN_API quern_status quern_tokenizer_bytes(quern_tokenizer **tokenizer, size_t n_special, const char *const *special,
                                              const quern_allocator *allocator) QUERN_NODISCARD;
 
-/* Start from QUERN_TOKENIZER_TRAINING. */
 typedef struct quern_tokenizer_training {
-  size_t size;        /* of this struct */
+  size_t size;
   size_t vocab;       /* ids in the end, special tokens and the 256 bytes included */
-  uint64_t min_count; /* pairs that are there fewer times are not merged */
+  uint64_t min_count; /* pairs that are there fewer times are not merged; 0: 2 */
   size_t n_special;   /* special tokens have the first ids */
   const char *const *special;
   bool add_prefix_space; /* a text begins with a space, if it has none */
 } quern_tokenizer_training;
-#define QUERN_TOKENIZER_TRAINING                                                                                       \
-  { sizeof(quern_tokenizer_training), 0, 2, 0, NULL, false }
 
 /* Trains byte-level BPE with GPT-2's splitting into words. The most frequent pair is merged first; of equally frequent ones
 ** that of the lower ids. Fewer ids come out when there is nothing left to merge. */
@@ -85,7 +82,7 @@ typedef quern_status quern_token_sink(void *self, size_t n, const uint32_t *ids)
 
 /* The ids of a text, in a caller's array with room for that many; *n_ids is how many there are. When they are more than
 ** there is room for: OVERFLOW, and the first of them are there. A text of n bytes gives at most n ids, plus what the file's
-** normaliser and frame add. flags: quern_encode. */
+** normalizer and frame add. flags: quern_encode. */
 QUERN_API quern_status quern_tokenizer_encode(const quern_tokenizer *tokenizer, const void *text, size_t n,
                                               unsigned flags, size_t room, uint32_t *ids,
                                               size_t *n_ids) QUERN_NODISCARD;

@@ -28,6 +28,7 @@ typedef struct quern_trainer quern_trainer;
 
 /* Of a run, once it is ready; valid as long as the trainer. */
 typedef struct quern_train_info {
+  size_t size; /* of the library's: members that come with a later version may be looked at where it is greater */
   const char *model, *data, *out; /* as people write them */
   int64_t parameters;             /* that are trained */
   int64_t steps, step;            /* in all; done already: where a checkpoint ended */
@@ -37,12 +38,12 @@ typedef struct quern_train_info {
   int threads;
   const char *device, *target; /* what code is made for: "avx512", "sm_90" */
   const char *precision, *checkpoint;
-  double flops;             /* of a step */
-  double peak;              /* FLOP/s that this machine was calibrated to reach; 0: not calibrated (quern devices) */
-  quern_memory_plan memory; /* of the step, as planned */
-  int64_t limit;            /* the memory limit; 0: none */
-  int64_t planned;          /* bytes of the whole process, or on a device with memory of its own, as planned */
-  int64_t used;             /* of such a device, as its driver tells, without libraries and code; 0: not known */
+  double flops; /* of a step */
+  double peak;  /* FLOP/s that this machine was calibrated to reach; 0: not calibrated (quern devices) */
+  const quern_memory_plan *memory; /* of the step, as planned */
+  int64_t limit;                   /* the memory limit; 0: none */
+  int64_t planned;                 /* bytes of the whole process, or on a device with memory of its own, as planned */
+  int64_t used;                    /* of such a device, as its driver tells, without libraries and code; 0: not known */
   double
       first_launch; /* seconds from the process's start to the first kernel, without initial values and reading of data */
   double context, libraries; /* seconds of that: a GPU's driver and context; loading its libraries */
@@ -55,6 +56,7 @@ typedef struct quern_train_info {
 
 /* Of a step. */
 typedef struct quern_train_record {
+  size_t size;
   int64_t step, steps; /* this one, from 1 on; all */
   double loss, norm, lr;
   double seconds;      /* of the step */
@@ -77,6 +79,7 @@ typedef struct quern_train_value {
 
 /* Of an evaluation. */
 typedef struct quern_eval_record {
+  size_t size;
   int64_t step;
   double loss;
   double accuracy; /* of tasks that have one (adder: exact answers; classes), else NAN */
@@ -98,8 +101,6 @@ typedef struct quern_train_callbacks {
   bool (*eval)(void *user, const quern_eval_record *record);
   void (*saved)(void *user, const char *path, int64_t step, double seconds);
 } quern_train_callbacks;
-#define QUERN_TRAIN_CALLBACKS                                                                                          \
-  { sizeof(quern_train_callbacks), NULL, NULL, NULL, NULL, NULL, NULL }
 
 /* ---- the whole run ---------------------------------------------------------------------------------------------------- */
 
@@ -121,7 +122,7 @@ QUERN_API quern_status quern_train_summary(const char *dir, void (*note)(void *u
                                            void *user) QUERN_NODISCARD;
 
 /* Plans the step of a configuration and runs nothing: no parameters, no C compiler, nothing is written. begin is told what the run
-** would be, note of kernels and operations. points, at most `room` of them (0: none are wanted), become what less memory costs. callbacks
+** would be, note of kernels and operations. points, at most `room` of them (0: none are wanted), become what less memory costs; points[0].size is the size of each. callbacks
 ** may be NULL. */
 QUERN_API quern_status quern_train_plan(const quern_config *config, const quern_train_callbacks *callbacks, size_t room,
                                         quern_curve_point *points, size_t *n_points) QUERN_NODISCARD;

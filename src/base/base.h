@@ -57,6 +57,23 @@ _Noreturn void base_assert_failed(const char *cond, const char *file, int line);
 #define QUERN_ASSERT(cond) ((void)0)
 #endif
 
+/* ---- structs of the API that can grow (struct.c) ------------------------------------------------------------------ */
+
+enum { BASE_STRUCT_MOST = 4096 }; /* bytes: more is no size, but memory that was not initialized */
+
+/* dst, of the type T, becomes a caller's options: members that an older caller does not have are zero; what a newer one has
+** besides must be zero. NULL is all defaults. what: the function, for messages. */
+#define base_take(T, dst, caller, what) base_struct_take((dst), sizeof *(T *){(dst)}, (caller), #T, (what))
+quern_status base_struct_take(void *dst, size_t known, const void *caller, const char *type,
+                              const char *what) QUERN_NODISCARD;
+
+/* Fills a caller's struct of type T from the library's: as many bytes as the caller's size says. src may lie in it. */
+#define base_give(T, caller, src, what) base_struct_give((caller), (src), sizeof *(const T *){(src)}, #T, (what))
+quern_status base_struct_give(void *caller, const void *src, size_t known, const char *type,
+                              const char *what) QUERN_NODISCARD;
+/* The same of a struct whose size is known to be good: an element of an array. */
+void base_struct_put(void *caller, size_t size, const void *src, size_t known);
+
 /* ---- heap (heap.c): the one allocator ------------------------------------------------------------------------------ */
 
 struct base_heap {
@@ -183,6 +200,10 @@ void base_str_printf(struct base_str *str, const char *fmt, ...) BASE_PRINTF(2, 
 
 /* The status of all that was added: OK, or MEMORY. */
 quern_status base_str_status(const struct base_str *str) QUERN_NODISCARD;
+
+/* Gives the text of a builder to the caller, who frees it with quern_free_text, also when the heap is gone (text.c). The
+** builder is gone then, whatever the status. */
+quern_status base_str_give(quern_status status, struct base_str *str, char **text) QUERN_NODISCARD;
 
 /* A shape such as "(2, 3)", "(4,)" or "()" in a caller's buffer; returns buffer. */
 char *base_shape_text(char *buffer, size_t bytes, int rank, const int64_t *dims);
@@ -357,6 +378,11 @@ extern const struct base_dtype_info base_dtypes[QUERN_DTYPE_COUNT];
 
 static inline bool base_dtype_is(quern_dtype dtype, enum base_dtype_class class) {
   return (base_dtypes[dtype].class & class) != 0;
+}
+
+/* A dtype in hashes that are kept, as names of kernels are in caches and files of wisdom: f64 was the first when they began. */
+static inline uint64_t base_dtype_code(quern_dtype dtype) {
+  return dtype <= QUERN_DTYPE_F64 ? QUERN_DTYPE_F64 - (uint64_t)dtype : (uint64_t)dtype;
 }
 
 /* The bits of a float, and back. */

@@ -186,9 +186,12 @@ quern_status base_env_read(void) {
 size_t quern_env_count(void) { return BASE_ENV_COUNT; }
 
 quern_status quern_env_get(size_t i, quern_env_entry *entry) {
-  QUERN_CHECK(entry, INVALID, "quern_env_get: entry is null");
-  QUERN_CHECK(i < BASE_ENV_COUNT, INVALID, "quern_env_get: variable %zu of %d", i, (int)BASE_ENV_COUNT);
-  *entry =
-      (quern_env_entry){rows[i].name, base_env_get((enum base_env)i), rows[i].fallback, rows[i].form, rows[i].help};
-  return QUERN_STATUS_OK;
+  QUERN_CHECK(entry, INVALID, "env_get: entry is null");
+  QUERN_CHECK(i < BASE_ENV_COUNT, INVALID, "env_get: variable %zu of %d", i, (int)BASE_ENV_COUNT);
+  const quern_env_entry row = {.name = rows[i].name,
+                               .value = base_env_get((enum base_env)i),
+                               .fallback = rows[i].fallback,
+                               .form = rows[i].form,
+                               .help = rows[i].help};
+  return base_give(quern_env_entry, entry, &row, "env_get");
 }

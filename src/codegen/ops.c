@@ -488,8 +488,8 @@ static struct cg_type memory_type(quern_dtype dtype, int n) {
 
 void cg_table_name(const struct cg_emit *e, kern_id id, char name[32]) {
   const struct kern_inst *x = cg_inst(e, id);
-  uint64_t hash =
-      base_hash_bytes(base_hash_u64(BASE_HASH_SEED, x->dtype), &e->fn->pool.at[x->imm], 16 * sizeof(int64_t));
+  uint64_t hash = base_hash_bytes(base_hash_u64(BASE_HASH_SEED, base_dtype_code(x->dtype)), &e->fn->pool.at[x->imm],
+                                  16 * sizeof(int64_t));
   snprintf(name, 32, "t_%016llx", (unsigned long long)hash);
 }
 

@@ -106,10 +106,10 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
   add_text(key, o->passes != NULL ? o->passes : "");
   add_text(key, base_env_get(BASE_ENV_PASS));
   add_text(key, t->name);
-  const uint64_t numbers[] = {(uint64_t)o->optimize,
+  const uint64_t numbers[] = {o->optimize == QUERN_OPTIMIZE_DEFAULT,
                               (uint64_t)o->memory_limit,
                               (uint64_t)o->numerics,
-                              (uint64_t)o->optimize_for,
+                              o->optimize_for,
                               o->inference,
                               (uint64_t)t->threads,
                               (uint64_t)t->l1_bytes,
@@ -123,6 +123,8 @@ static void add_options(struct engine_key *key, const struct engine_build *b) {
                               (uint64_t)o->recompute_every,
                               (uint64_t)t->capabilities};
   for (size_t i = 0; i < BASE_COUNT(numbers); i++) engine_key_add(key, numbers[i]);
+  for (size_t i = 0; o->output_names != NULL && i < b->request->n_outputs; i++)
+    add_text(key, o->output_names[i] != NULL ? o->output_names[i] : "");
   for (size_t i = 0; i < b->inputs.n; i++) {
     bool donated = false;
     for (size_t k = 0; k < o->n_donated; k++) donated |= o->donated[k] == b->inputs.at[i];

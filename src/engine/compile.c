@@ -37,7 +37,8 @@ static quern_status configure(struct engine_build *b) {
   if (options->passes != NULL) base_str_add(&list, options->passes);
   base_str_printf(&list, ",%s", base_env_get(BASE_ENV_PASS));
   quern_status status = base_str_status(&list);
-  if (status == QUERN_STATUS_OK) status = pass_options_parse(&b->passes, options->optimize, list.at);
+  if (status == QUERN_STATUS_OK)
+    status = pass_options_parse(&b->passes, options->optimize == QUERN_OPTIMIZE_DEFAULT, list.at);
   base_str_fini(&list);
   QUERN_TRY(status);
   QUERN_TRY(choose_target(b));

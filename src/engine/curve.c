@@ -22,7 +22,9 @@ struct curve {
   struct engine_request request;
   struct prof_limits limits;
   size_t room, n;
-  quern_curve_point *points;
+  void *points;
+  size_t stride; /* the size that the caller's points have */
+  quern_curve_point first, last;
   BASE_VEC(struct known) known; /* of the plans of one point: bodies in bodies are looked at once */
   bool failed;                  /* there was no memory for one */
 };
@@ -100,9 +102,10 @@ static void add_point(struct curve *c, const struct engine_build *b, int64_t lim
       .limit = limit, .bytes = counted_bytes(b), .arena = plan->memory.arena, .held = plan->memory.held};
   c->known.n = 0;
   point.seconds = plan_seconds(c, b, plan, &point.recomputed);
-  if (c->n > 0 && c->points[c->n - 1].bytes == point.bytes && c->points[c->n - 1].recomputed == point.recomputed)
-    return;
-  c->points[c->n++] = point;
+  if (c->n > 0 && c->last.bytes == point.bytes && c->last.recomputed == point.recomputed) return;
+  base_struct_put((char *)c->points + c->n * c->stride, c->stride, &point, sizeof point);
+  if (c->n++ == 0) c->first = point;
+  c->last = point;
 }
 
 static quern_status add_points(struct engine_build *b, void *user) {
@@ -111,7 +114,7 @@ static quern_status add_points(struct engine_build *b, void *user) {
   find_limits(c, b);
   QUERN_TRY(plan_under(b, 0, &least));
   add_point(c, b, 0);
-  int64_t whole = c->points[0].bytes;
+  int64_t whole = c->first.bytes;
   QUERN_TRY(plan_under(b, 1, &smallest));
   if (smallest == 0 || smallest >= whole) return QUERN_STATUS_OK;
   for (size_t i = 1; i < c->room; i++) {
@@ -131,6 +134,8 @@ quern_status quern_program_curve(quern_context *ctx, size_t n, quern_tensor *con
   *n_points = 0;
   QUERN_CHECK(points != NULL, INVALID, "program_curve: the list of points is null");
   QUERN_CHECK(room >= 2, INVALID, "program_curve: there is room for %zu points; 2 are needed at least", room);
+  QUERN_TRY(base_give(quern_curve_point, points, &c.first, "program_curve"));
+  c.stride = points->size;
   QUERN_TRY(engine_request_make(&c.request, ctx, n, outputs, options));
   c.request.options.plan_only = true;
   quern_status status = engine_survey(&c.request, add_points, &c);

@@ -8,19 +8,20 @@
 #include "prof/prof.h"
 #include "quern/profile.h"
 
-static void fill_limits(quern_limits *limits, const struct prof_limits *got) {
-  *limits = (quern_limits){.threads = got->threads,
-                           .flops_f32 = got->flops_f32,
-                           .flops_f64 = got->flops_f64,
-                           .copy = got->copy,
-                           .launch = got->launch,
-                           .flops_tf32 = got->flops_tf32,
-                           .flops_bf16 = got->flops_bf16,
-                           .flops_f16 = got->flops_f16};
+static quern_status give_limits(const char *what, quern_limits *limits, const struct prof_limits *got) {
+  quern_limits known = {.threads = got->threads,
+                        .flops_f32 = got->flops_f32,
+                        .flops_f64 = got->flops_f64,
+                        .copy = got->copy,
+                        .launch = got->launch,
+                        .flops_tf32 = got->flops_tf32,
+                        .flops_bf16 = got->flops_bf16,
+                        .flops_f16 = got->flops_f16};
   for (int i = 0; i < PROF_LEVELS; i++) {
-    limits->bytes[i] = got->bytes[i];
-    limits->bandwidth[i] = got->bandwidth[i];
+    known.bytes[i] = got->bytes[i];
+    known.bandwidth[i] = got->bandwidth[i];
   }
+  return base_give(quern_limits, limits, &known, what);
 }
 
 quern_status quern_device_limits_of(quern_limits *limits, const char *device, bool again) {
@@ -38,8 +39,7 @@ quern_status quern_device_limits_of(quern_limits *limits, const char *device, bo
   base_heap_init(&heap, NULL);
   QUERN_TRY(found->backend->target(found, &target));
   QUERN_TRY(prof_device_limits_get(&got, &heap, found, &target, again));
-  fill_limits(limits, &got);
-  return QUERN_STATUS_OK;
+  return give_limits("device_limits_of", limits, &got);
 }
 
 quern_status quern_device_limits(quern_limits *limits, int threads, bool again) {
@@ -53,12 +53,13 @@ quern_status quern_device_limits(quern_limits *limits, int threads, bool again) 
   QUERN_TRY(prof_limits_get(&got, &heap, threads > 0 ? threads : rt_default_threads(), again));
   QUERN_CHECK(got.flops_f32 > 0, UNSUPPORTED,
               "device_limits: no C compiler works, so nothing can be measured HINT: QUERN_CC");
-  fill_limits(limits, &got);
-  return QUERN_STATUS_OK;
+  return give_limits("device_limits", limits, &got);
 }
 
 double quern_limits_floor(const quern_limits *limits, quern_dtype dtype, double flops, double bytes, double footprint) {
-  if (limits == NULL) return 0;
+  quern_limits taken = QUERN_INIT(quern_limits);
+  if (limits == NULL || base_take(quern_limits, &taken, limits, "limits_floor") != QUERN_STATUS_OK) return 0;
+  limits = &taken;
   struct prof_limits known = {.threads = limits->threads,
                               .flops_f32 = limits->flops_f32,
                               .flops_f64 = limits->flops_f64,
@@ -151,30 +152,27 @@ quern_status quern_device_get_info(const quern_device *device, quern_device_info
   int sm = 0;
   QUERN_CHECK(device != NULL, INVALID, "device_get_info: the device is null");
   QUERN_CHECK(info != NULL, INVALID, "device_get_info: the place for the figures is null");
-  QUERN_CHECK(info->size == sizeof *info, INVALID, "device_get_info: the size of the figures is %zu, must be %zu",
-              info->size, sizeof *info);
   QUERN_TRY(base_env_read());
   const struct rt_backend *backend = device->backend;
   QUERN_TRY(backend->target(device, &target));
   describe(device, detail, sizeof detail);
   int libraries = target.base.capabilities;
-  *info = (quern_device_info){.size = sizeof *info,
-                              .kind = backend->name,
-                              .name = device->name,
-                              .ordinal = device->ordinal,
-                              .model = backend->model != NULL ? backend->model(device) : "",
-                              .target = target.base.name,
-                              .detail = detail,
-                              .threads = target.base.gpu ? target.base.threads : rt_default_threads(),
-                              .caches = {target.base.l1_bytes, target.base.l2_bytes, target.base.l3_bytes},
-                              .gpu = target.base.gpu,
-                              .own_memory = device->remote != NULL,
-                              .simulated = backend == &rt_interp || backend == &rt_null,
-                              .tensor_cores = (libraries & BASE_TENSOR_CORES) != 0,
-                              .bf16 = sscanf(target.base.name, "sm_%d", &sm) == 1 && sm >= SM_BF16,
-                              .f64 = true, /* OpenCL's without it are left out */
-                              .cublaslt = (libraries & BASE_LIBRARY_BLAS) != 0,
-                              .cudnn = (libraries & BASE_LIBRARY_DNN) != 0};
-  find_memory(device, info);
-  return QUERN_STATUS_OK;
+  quern_device_info found = {.kind = backend->name,
+                             .name = device->name,
+                             .ordinal = device->ordinal,
+                             .model = backend->model != NULL ? backend->model(device) : "",
+                             .target = target.base.name,
+                             .detail = detail,
+                             .threads = target.base.gpu ? target.base.threads : rt_default_threads(),
+                             .caches = {target.base.l1_bytes, target.base.l2_bytes, target.base.l3_bytes},
+                             .gpu = target.base.gpu,
+                             .own_memory = device->remote != NULL,
+                             .simulated = backend == &rt_interp || backend == &rt_null,
+                             .tensor_cores = (libraries & BASE_TENSOR_CORES) != 0,
+                             .bf16 = sscanf(target.base.name, "sm_%d", &sm) == 1 && sm >= SM_BF16,
+                             .f64 = true, /* OpenCL's without it are left out */
+                             .cublaslt = (libraries & BASE_LIBRARY_BLAS) != 0,
+                             .cudnn = (libraries & BASE_LIBRARY_DNN) != 0};
+  find_memory(device, &found);
+  return base_give(quern_device_info, info, &found, "device_get_info");
 }

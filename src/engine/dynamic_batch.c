@@ -1,4 +1,4 @@
-/* engine/dynamic_batch.c -- a dynamic batch, whose size is given at each run: what has its rows, and runs with fewer than the most
+/* engine/dynamic_batch.c -- a dynamic batch that is given at each run: what has its rows, and runs with fewer than the most
 ** Kernels and plan are those of the most rows; a run of fewer skips the tasks that write none of its rows. What lies behind them
 ** in memory is anything, and nobody's. So that a run reads and writes no more than its rows of the caller's memory, inputs and
 ** outputs that have rows lie in memory of the instance then; in a run of the most they are the caller's.
@@ -19,11 +19,11 @@ static quern_status check_roots(const struct engine_build *b) {
     char type[IR_TYPE_TEXT];
     if (pass_dynamic_batch_get(rows, t) == 0) continue;
     QUERN_CHECK(i < request->n_outputs, UNSUPPORTED,
-                "dynamic_batch: the new value of state \"%s\" depends on rows of the dynamic batch of %lld",
+                "dynamic batch: the new value of state \"%s\" depends on rows of the dynamic batch of %lld",
                 request->options.updates[i - request->n_outputs].state->node->attrs->name, (long long)rows->most);
     QUERN_CHECK(
         pass_dynamic_batch_is_outermost(rows, t), UNSUPPORTED,
-        "dynamic_batch: output %zu is %s, in which the rows of the dynamic batch of %lld do not follow each other "
+        "dynamic batch: output %zu is %s, in which the rows of the dynamic batch of %lld do not follow each other "
         "HINT: permute it so that they are its first axis",
         i, ir_type_text(type, t), (long long)rows->most);
   }

@@ -314,6 +314,8 @@ struct quern_instance {
   bool started;       /* a run was made: all that it reads was set */
   const void **bound; /* of each input: what quern_instance_bind gave, and how many bytes; NULL: nothing */
   size_t *bound_bytes;
+  void **bound_outputs; /* likewise, of each output: what quern_instance_bind_output gave */
+  size_t *bound_output_bytes;
   char *state; /* those of its own, one after another */
   int64_t state_bytes;
   int64_t rows; /* of the dynamic batch, in the next run */
@@ -462,8 +464,6 @@ void engine_program_strip(quern_program *program);
 /* As quern_program_profile's QUERN_PROFILE_ROWS; without the limits of a machine that was not measured before. */
 quern_status engine_profile_rows(const quern_program *program, const quern_instance *instance,
                                  char **text) QUERN_NODISCARD;
-/* A builder's text in memory of its own, to be freed with quern_free_text; the builder is gone. */
-quern_status engine_text_take(quern_status status, struct base_str *str, char **text) QUERN_NODISCARD;
 /* What a program is made of, as text (explain.c). */
 typedef quern_status engine_explain(const quern_program *program, const quern_instance *instance, char **text);
 engine_explain engine_explain_plan, engine_explain_fusion, engine_explain_dot, engine_explain_source;

@@ -89,7 +89,7 @@ quern_status engine_explain_plan(const quern_program *program, const quern_insta
       base_str_add(&str, "\n");
     }
   }
-  return engine_text_take(QUERN_STATUS_OK, &str, text);
+  return base_str_give(QUERN_STATUS_OK, &str, text);
 }
 
 /* ---- groups --------------------------------------------------------------------------------------------- */
@@ -108,7 +108,7 @@ quern_status engine_explain_fusion(const quern_program *program, const quern_ins
     add_layer(&str, step);
     base_str_add(&str, "\n");
   }
-  return engine_text_take(QUERN_STATUS_OK, &str, text);
+  return base_str_give(QUERN_STATUS_OK, &str, text);
 }
 
 /* Steps as boxes; an edge from the step that wrote a buffer to each that reads it. Memories of a kernel that it only
@@ -156,7 +156,7 @@ quern_status engine_explain_dot(const quern_program *program, const quern_instan
     add_edges(&str, program, subprogram, i);
   }
   base_str_add(&str, "}\n");
-  return engine_text_take(QUERN_STATUS_OK, &str, text);
+  return base_str_give(QUERN_STATUS_OK, &str, text);
 }
 
 /* ---- source --------------------------------------------------------------------------------------------- */
@@ -182,5 +182,5 @@ quern_status engine_explain_source(const quern_program *program, const quern_ins
     if (has_source(program->kernels[i])) status = cg_unit_add(&source, program->kernels[i]);
   if (status == QUERN_STATUS_OK) status = cg_unit_text(&source, &str);
   cg_unit_fini(&source);
-  return engine_text_take(status, &str, text);
+  return base_str_give(status, &str, text);
 }

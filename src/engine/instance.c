@@ -263,7 +263,12 @@ static quern_status open_instance(quern_instance *instance, const struct engine_
   engine_replay_open(instance);
   instance->bound = NEW(&instance->frames, const void *, instance->program->n_inputs);
   instance->bound_bytes = NEW(&instance->frames, size_t, instance->program->n_inputs);
-  if (instance->bound == NULL || instance->bound_bytes == NULL) return QUERN_STATUS_MEMORY;
+  instance->bound_outputs = NEW(&instance->frames, void *, instance->program->n_outputs);
+  instance->bound_output_bytes = NEW(&instance->frames, size_t, instance->program->n_outputs);
+  if (instance->bound == NULL || instance->bound_bytes == NULL || instance->bound_outputs == NULL ||
+      instance->bound_output_bytes == NULL)
+    return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < instance->program->n_outputs; i++) instance->bound_outputs[i] = NULL;
   for (size_t i = 0; i < instance->program->n_inputs; i++) instance->bound[i] = NULL;
   return open_frames(instance);
 }
@@ -376,13 +381,13 @@ void *quern_instance_state(quern_instance *instance, size_t i) {
 
 /* ---- running -------------------------------------------------------------------------------------------- */
 
-quern_status quern_instance_get_stats(const quern_instance *instance, quern_run_stats *counts) {
-  QUERN_CHECK(instance != NULL, INVALID, "instance_count: the instance is null");
-  QUERN_CHECK(counts != NULL, INVALID, "instance_count: the place for the counts is null");
-  *counts = instance->counts;
-  counts->compiled = instance->launches.compiled;
-  counts->interpreted = instance->launches.interpreted;
-  return QUERN_STATUS_OK;
+quern_status quern_instance_get_stats(const quern_instance *instance, quern_run_stats *stats) {
+  QUERN_CHECK(instance != NULL, INVALID, "instance_get_stats: the instance is null");
+  QUERN_CHECK(stats != NULL, INVALID, "instance_get_stats: the place for the figures is null");
+  quern_run_stats now = instance->counts;
+  now.compiled = instance->launches.compiled;
+  now.interpreted = instance->launches.interpreted;
+  return base_give(quern_run_stats, stats, &now, "instance_get_stats");
 }
 
 /* unwanted: data that is null is not wanted. */

@@ -100,13 +100,11 @@ static quern_status run_kept(const struct request *r, void *queue, const void *c
 /* Operands that are NULL are left out, as the expression leaves them out. */
 static quern_status run(const char *name, struct request *r, const quern_call_options *options,
                         const void *const *operands, int n, void *y) {
-  static const quern_call_options defaults = QUERN_INIT(quern_call_options);
-  const quern_call_options *o = options != NULL ? options : &defaults;
+  quern_call_options taken;
+  const quern_call_options *o = &taken;
   const void *inputs[MOST_OPERANDS];
   size_t n_inputs = 0;
-  QUERN_CHECK(o->size == sizeof *o, INVALID,
-              "%s: the options' size is %zu, must be %zu HINT: QUERN_INIT(quern_call_options)", name, o->size,
-              sizeof *o);
+  QUERN_TRY(base_take(quern_call_options, &taken, options, name));
   QUERN_TRY(rt_device_find(&r->device, name, o->device != NULL ? o->device : "cuda"));
   QUERN_CHECK((int)r->dtype >= 0 && (int)r->dtype < QUERN_DTYPE_COUNT && base_dtype_is(r->dtype, BASE_FLOAT), DTYPE,
               "%s: the dtype is %s, must be a float", name, quern_dtype_name(r->dtype));
@@ -160,6 +158,9 @@ static quern_tensor *build_linear(quern_context *ctx, const struct request *r) {
 quern_status quern_call_linear_gelu(quern_dtype dtype, const quern_call_linear *sizes, const void *x,
                                     const void *weight, const void *bias, void *y, const quern_call_options *options) {
   QUERN_CHECK(sizes != NULL, INVALID, "call_linear_gelu: the sizes are null");
+  quern_call_linear taken;
+  QUERN_TRY(base_take(quern_call_linear, &taken, sizes, "call_linear_gelu"));
+  sizes = &taken;
   struct request r = {.build = build_linear,
                       .dtype = dtype,
                       .sizes = {sizes->rows, sizes->from, sizes->to, sizes->by_tanh, bias != NULL}};
@@ -181,6 +182,9 @@ static quern_tensor *build_norm(quern_context *ctx, const struct request *r) {
 quern_status quern_call_layer_norm(quern_dtype dtype, const quern_call_norm *sizes, const void *x, const void *weight,
                                    const void *bias, void *y, const quern_call_options *options) {
   QUERN_CHECK(sizes != NULL, INVALID, "call_layer_norm: the sizes are null");
+  quern_call_norm taken;
+  QUERN_TRY(base_take(quern_call_norm, &taken, sizes, "call_layer_norm"));
+  sizes = &taken;
   struct request r = {.build = build_norm,
                       .dtype = dtype,
                       .sizes = {sizes->rows, sizes->width, weight != NULL, bias != NULL},
@@ -204,6 +208,9 @@ static quern_tensor *build_attention(quern_context *ctx, const struct request *r
 quern_status quern_call_attention(quern_dtype dtype, const quern_call_heads *sizes, const void *q, const void *k,
                                   const void *v, void *y, const quern_call_options *options) {
   QUERN_CHECK(sizes != NULL, INVALID, "call_attention: the sizes are null");
+  quern_call_heads taken;
+  QUERN_TRY(base_take(quern_call_heads, &taken, sizes, "call_attention"));
+  sizes = &taken;
   struct request r = {
       .build = build_attention,
       .dtype = dtype,

@@ -167,7 +167,7 @@ static quern_status take_kernel(struct engine_build *b, struct kern *kern, int *
 
 void engine_schedule(const struct engine_build *b, const struct pass_group *group, struct sched *sched) {
   const struct base_target *target = &b->program->target.base;
-  sched_choose(sched, group, target, b->request->options.optimize);
+  sched_choose(sched, group, target, b->request->options.optimize == QUERN_OPTIMIZE_DEFAULT);
   (void)sched_wisdom_apply(&b->wisdom, group, target, sched);
 }
 

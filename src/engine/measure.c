@@ -145,8 +145,6 @@ static void report(struct measuring *m, quern_measure_stats *stats) {
 /* ---- the public side -------------------------------------------------------------------------------------- */
 
 static quern_status check_options(const quern_program *program, const quern_measure_options *o) {
-  QUERN_CHECK(o->size == sizeof *o, INVALID, "program_measure: the options have %zu bytes, not %zu", o->size,
-              sizeof *o);
   QUERN_CHECK(o->seconds >= 0 && o->seconds <= 1e6, INVALID, "program_measure: %g seconds; expected 0 to 1000000",
               o->seconds);
   QUERN_CHECK(o->warm_up >= 0 && o->warm_up <= MOST_WARM_UP, INVALID,
@@ -165,15 +163,11 @@ quern_status quern_program_measure(const quern_program *program, const quern_mea
   struct base_heap heap;
   QUERN_CHECK(program != NULL, INVALID, "program_measure: the program is null");
   QUERN_CHECK(stats != NULL, INVALID, "program_measure: the place for the figures is null");
-  QUERN_CHECK(stats->size == sizeof *stats, INVALID, "program_measure: the figures have %zu bytes, not %zu",
-              stats->size, sizeof *stats);
-  *stats = (quern_measure_stats){.size = sizeof *stats};
+  quern_measure_stats found = {0};
   base_heap_init(&heap, &program->heap.user);
-  struct measuring m = {.program = program, .options = {.size = sizeof *options}, .heap = &heap};
-  if (options != NULL) {
-    QUERN_TRY(check_options(program, options));
-    m.options = *options;
-  }
+  struct measuring m = {.program = program, .heap = &heap};
+  QUERN_TRY(base_take(quern_measure_options, &m.options, options, "program_measure"));
+  QUERN_TRY(check_options(program, &m.options));
   if (m.options.seconds == 0) m.options.seconds = SECONDS;
   if (m.options.warm_up == 0) m.options.warm_up = WARM_UP;
   if (m.options.most_runs == 0) m.options.most_runs = MOST_RUNS;
@@ -182,7 +176,7 @@ quern_status quern_program_measure(const quern_program *program, const quern_mea
   m.rows_before = m.instance != NULL ? m.instance->rows : 0;
   quern_status status = begin(&m);
   if (status == QUERN_STATUS_OK) status = run_all(&m);
-  if (status == QUERN_STATUS_OK) report(&m, stats);
+  if (status == QUERN_STATUS_OK) report(&m, &found);
   end(&m);
-  return status;
+  return status == QUERN_STATUS_OK ? base_give(quern_measure_stats, stats, &found, "program_measure") : status;
 }

@@ -40,9 +40,9 @@ static quern_status plan_subgraph(struct engine_build *b, struct engine_subgraph
   give_bodies(b, subgraph);
   *least = 0;
   options->least = least;
-  options->reorder = wanted->optimise > 0;
-  options->share = wanted->optimise > 0 || b->limit > 0;
-  options->recompute = wanted->recompute;
+  options->reorder = wanted->optimize == QUERN_OPTIMIZE_DEFAULT;
+  options->share = options->reorder || b->limit > 0;
+  options->recompute = wanted->gradient_checkpointing;
   options->recompute_every = wanted->recompute_every;
   options->threads = b->program->target.base.threads;
   options->n_leaves = b->leaves.n;

@@ -160,22 +160,7 @@ static quern_status write_report(const quern_program *program, const struct engi
     status = write(&str, &prof);
     base_free(heap, (void *)prof.events, EVENTS * sizeof *prof.events);
   }
-  return engine_text_take(status, &str, text);
-}
-
-/* The text of a builder, in memory of its own size; the builder is gone. */
-quern_status engine_text_take(quern_status status, struct base_str *str, char **text) {
-  if (status == QUERN_STATUS_OK) status = base_str_status(str);
-  if (status == QUERN_STATUS_OK) {
-    char *copy = base_alloc(str->heap, str->n + 1);
-    if (copy == NULL) status = QUERN_STATUS_MEMORY;
-    if (copy != NULL) {
-      memcpy(copy, str->at != NULL ? str->at : "", str->n + 1);
-      *text = copy;
-    }
-  }
-  base_str_fini(str);
-  return status;
+  return base_str_give(status, &str, text);
 }
 
 quern_status engine_profile_rows(const quern_program *program, const quern_instance *instance, char **text) {
@@ -266,7 +251,7 @@ quern_status quern_program_compare(const quern_program *program, const quern_ins
   double rest = share_time(&program->subprograms[0], &other->subprograms[0], b, (double)runs_of(b), before);
   print_comparison(&str, program, a, before, rest);
   base_free(heap, before, bytes);
-  return engine_text_take(QUERN_STATUS_OK, &str, text);
+  return base_str_give(QUERN_STATUS_OK, &str, text);
 }
 
 static quern_status explain_roofline(const quern_program *program, const quern_instance *instance, char **text) {
@@ -294,8 +279,4 @@ quern_status quern_program_explain(const quern_program *program, const quern_ins
               "program_explain: the instance is of another program");
   QUERN_CHECK((unsigned)form < BASE_COUNT(forms), INVALID, "program_explain: there is no form %d", (int)form);
   return forms[form](program, instance, text);
-}
-
-void quern_program_text_free(const quern_program *program, char *text) {
-  if (program != NULL && text != NULL) base_free((struct base_heap *)&program->heap, text, strlen(text) + 1);
 }

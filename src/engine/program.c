@@ -88,8 +88,9 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
   QUERN_CHECK(o->recompute_every >= QUERN_RECOMPUTE_SQRT, INVALID,
               "program_compile: recompute_every is %lld; expected a number of kernels, 0 or QUERN_RECOMPUTE_SQRT",
               (long long)o->recompute_every);
-  QUERN_CHECK(o->optimize == 0 || o->optimize == 1, INVALID, "program_compile: optimise is %d; expected 0 or 1",
-              o->optimize);
+  QUERN_CHECK(o->optimize == QUERN_OPTIMIZE_DEFAULT || o->optimize == QUERN_OPTIMIZE_NONE, INVALID,
+              "program_compile: optimize is %d; expected QUERN_OPTIMIZE_DEFAULT or QUERN_OPTIMIZE_NONE",
+              (int)o->optimize);
   QUERN_CHECK(o->compiler_limit >= 0, INVALID, "program_compile: a limit of %lld bytes for compilers",
               (long long)o->compiler_limit);
   QUERN_CHECK(o->memory_limit >= 0, INVALID, "program_compile: a memory limit of %lld bytes",
@@ -109,26 +110,20 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
 
 quern_status engine_request_make(struct engine_request *request, quern_context *ctx, size_t n,
                                  quern_tensor *const *outputs, const quern_program_options *options) {
-  *request = (struct engine_request){
-      .ctx = ctx, .n_outputs = n, .outputs = outputs, .options = QUERN_INIT(quern_program_options)};
+  *request = (struct engine_request){.ctx = ctx, .n_outputs = n, .outputs = outputs};
   QUERN_CHECK(ctx != NULL, INVALID, "program_compile: the context is null");
-  if (options != NULL) {
-    QUERN_CHECK(options->size == sizeof *options, INVALID,
-                "program_compile: the options have %zu bytes, not %zu HINT: start from QUERN_PROGRAM_OPTIONS",
-                options->size, sizeof *options);
-    request->options = *options;
-    if (options->least_limit != NULL) *options->least_limit = 0;
-    if (options->least_compiler_limit != NULL) *options->least_compiler_limit = 0;
-  }
+  quern_program_options *o = &request->options;
+  QUERN_TRY(base_take(quern_program_options, o, options, "program_compile"));
+  if (o->least_limit != NULL) *o->least_limit = 0;
+  if (o->least_compiler_limit != NULL) *o->least_compiler_limit = 0;
   QUERN_TRY(base_env_read());
   QUERN_TRY(quern_context_check(ctx));
   QUERN_CHECK(n == 0 || outputs != NULL, INVALID, "program_compile: the list of %zu outputs is null", n);
   for (size_t i = 0; i < n; i++) QUERN_TRY(check_tensor(ctx, outputs[i], "output", i));
-  QUERN_TRY(find_device(&request->options, &request->device));
-  QUERN_TRY(check_options(ctx, &request->options, request->device));
+  QUERN_TRY(find_device(o, &request->device));
+  QUERN_TRY(check_options(ctx, o, request->device));
   QUERN_TRY(ir_fetch(ctx, n, outputs));
-  for (size_t i = 0; i < request->options.n_updates; i++)
-    QUERN_TRY(ir_fetch(ctx, 1, &request->options.updates[i].value));
+  for (size_t i = 0; i < o->n_updates; i++) QUERN_TRY(ir_fetch(ctx, 1, &o->updates[i].value));
   request->ref = base_env_int(BASE_ENV_REF) == 1;
   request->verify = base_env_has(BASE_ENV_VERBOSE, "check");
 #if QUERN_ASSERTS
@@ -204,40 +199,40 @@ int64_t quern_program_dynamic_batch(const quern_program *program) {
   return program != NULL ? program->dynamic_batch : 0;
 }
 
-static quern_status get_slot(const char *what, const char *kind, const quern_program *program, size_t n,
+static quern_status get_slot(const char *what, quern_slot_role role, const quern_program *program, size_t n,
                              const quern_slot *slots, size_t i, quern_slot *slot) {
+  static const char *const kinds[] = {"input", "output", "state"};
   QUERN_CHECK(program != NULL, INVALID, "%s: the program is null", what);
   QUERN_CHECK(slot != NULL, INVALID, "%s: the place for the slot is null", what);
-  QUERN_CHECK(i < n, INVALID, "%s: there is no %s %zu: the program has %zu", what, kind, i, n);
-  *slot = slots[i];
-  return QUERN_STATUS_OK;
+  QUERN_CHECK(i < n, INVALID, "%s: there is no %s %zu: the program has %zu", what, kinds[role], i, n);
+  quern_slot known = slots[i];
+  known.role = role;
+  return base_give(quern_slot, slot, &known, what);
 }
 
 quern_status quern_program_input(const quern_program *program, size_t i, quern_slot *slot) {
-  return get_slot("program_input", "input", program, quern_program_input_count(program),
+  return get_slot("program_input", QUERN_SLOT_INPUT, program, quern_program_input_count(program),
                   program != NULL ? program->inputs : NULL, i, slot);
 }
 
 quern_status quern_program_output(const quern_program *program, size_t i, quern_slot *slot) {
-  return get_slot("program_output", "output", program, quern_program_output_count(program),
+  return get_slot("program_output", QUERN_SLOT_OUTPUT, program, quern_program_output_count(program),
                   program != NULL ? program->outputs : NULL, i, slot);
 }
 
 quern_status quern_program_state(const quern_program *program, size_t i, quern_slot *slot) {
-  return get_slot("program_state", "state", program, quern_program_state_count(program),
+  return get_slot("program_state", QUERN_SLOT_STATE, program, quern_program_state_count(program),
                   program != NULL ? program->states : NULL, i, slot);
 }
 
 quern_status quern_program_get_memory(const quern_program *program, quern_memory_plan *memory) {
-  QUERN_CHECK(program != NULL, INVALID, "program_memory: the program is null");
-  QUERN_CHECK(memory != NULL, INVALID, "program_memory: the place for the figures is null");
-  *memory = program->memory;
-  return QUERN_STATUS_OK;
+  QUERN_CHECK(program != NULL, INVALID, "program_get_memory: the program is null");
+  QUERN_CHECK(memory != NULL, INVALID, "program_get_memory: the place for the figures is null");
+  return base_give(quern_memory_plan, memory, &program->memory, "program_get_memory");
 }
 
-quern_status quern_program_get_stats(const quern_program *program, quern_program_stats *counts) {
-  QUERN_CHECK(program != NULL, INVALID, "program_count: the program is null");
-  QUERN_CHECK(counts != NULL, INVALID, "program_count: the place for the counts is null");
-  *counts = program->counts;
-  return QUERN_STATUS_OK;
+quern_status quern_program_get_stats(const quern_program *program, quern_program_stats *stats) {
+  QUERN_CHECK(program != NULL, INVALID, "program_get_stats: the program is null");
+  QUERN_CHECK(stats != NULL, INVALID, "program_get_stats: the place for the figures is null");
+  return base_give(quern_program_stats, stats, &program->counts, "program_get_stats");
 }

@@ -25,17 +25,14 @@ quern_status quern_scaler_get_stats(const quern_instance *instance, quern_scaler
   double values[N] = {0};
   QUERN_CHECK(instance != NULL, INVALID, "scaler_get_stats: the instance is null");
   QUERN_CHECK(stats != NULL, INVALID, "scaler_get_stats: the place for the statistics is null");
-  QUERN_CHECK(stats->size == sizeof *stats, INVALID,
-              "scaler_get_stats: size is %zu; must be sizeof(quern_scaler_stats), %zu", stats->size, sizeof *stats);
   for (size_t i = 0; i < N; i++) QUERN_TRY(read_scalar(instance, names[i], &values[i]));
   QUERN_CHECK(values[SCALE] > 0, STATE, "scaler_get_stats: the program has no scaler that has begun");
   double steps = values[MADE] + values[SKIPPED];
-  *stats = (quern_scaler_stats){.size = sizeof *stats,
-                                .scale = values[SCALE],
-                                .interval = (int64_t)values[INTERVAL],
-                                .good = (int64_t)values[GOOD],
-                                .made = (int64_t)values[MADE],
-                                .skipped = (int64_t)values[SKIPPED],
-                                .success_rate = steps > 0 ? values[MADE] / steps : 1};
-  return QUERN_STATUS_OK;
+  const quern_scaler_stats found = {.scale = values[SCALE],
+                                    .interval = (int64_t)values[INTERVAL],
+                                    .good = (int64_t)values[GOOD],
+                                    .made = (int64_t)values[MADE],
+                                    .skipped = (int64_t)values[SKIPPED],
+                                    .success_rate = steps > 0 ? values[MADE] / steps : 1};
+  return base_give(quern_scaler_stats, stats, &found, "scaler_get_stats");
 }

@@ -334,11 +334,11 @@ static quern_status tune(struct tuning *tuning) {
 quern_status quern_program_tune(quern_context *ctx, size_t n, quern_tensor *const *outputs,
                                 const quern_program_options *options, const quern_tune_options *tune_options) {
   struct engine_request request;
-  QUERN_CHECK(tune_options != NULL && tune_options->path != NULL && tune_options->path[0] != 0, INVALID,
+  quern_tune_options taken;
+  QUERN_TRY(base_take(quern_tune_options, &taken, tune_options, "program_tune"));
+  tune_options = &taken;
+  QUERN_CHECK(tune_options->path != NULL && tune_options->path[0] != 0, INVALID,
               "program_tune: there is no path of a file");
-  QUERN_CHECK(tune_options->size == sizeof *tune_options, INVALID,
-              "program_tune: the options' size is %zu, must be %zu HINT: QUERN_INIT(quern_tune_options)",
-              tune_options->size, sizeof *tune_options);
   QUERN_CHECK(tune_options->kernels >= 0 && tune_options->least >= 0 && tune_options->least < 1, INVALID,
               "program_tune: %d kernels and a gain of %g: must be 0 or more, the gain below 1", tune_options->kernels,
               tune_options->least);

@@ -167,7 +167,7 @@ static quern_status write_slot(struct base_arena *arena, const quern_tensor *t, 
   const struct ir_node *node = t->node;
   bool named = (node->op == IR_INPUT || node->op == IR_STATE) && node->attrs->name != NULL;
   int64_t *dims = base_arena_copy(arena, t->dims, (size_t)t->rank * sizeof *dims);
-  *slot = (quern_slot){NULL, t->dtype, t->rank, dims, ir_bytes(t), false};
+  *slot = QUERN_INIT(quern_slot, .dtype = t->dtype, .rank = t->rank, .dims = dims, .bytes = ir_bytes(t));
   if (dims == NULL) return QUERN_STATUS_MEMORY;
   if (!named) return QUERN_STATUS_OK;
   slot->name = base_arena_string(arena, node->attrs->name, strlen(node->attrs->name));
@@ -178,6 +178,17 @@ static quern_status write_slots(struct base_arena *arena, size_t n, quern_tensor
   *slots = NEW(arena, quern_slot, n);
   if (*slots == NULL) return QUERN_STATUS_MEMORY;
   for (size_t i = 0; i < n; i++) QUERN_TRY(write_slot(arena, tensors[i], &(*slots)[i]));
+  return QUERN_STATUS_OK;
+}
+
+/* Outputs are named by the options, or not at all. */
+static quern_status name_outputs(struct engine_build *b) {
+  const char *const *names = b->request->options.output_names;
+  for (size_t i = 0; i < b->program->n_outputs; i++) {
+    const char *name = names != NULL ? names[i] : NULL;
+    b->program->outputs[i].name = name != NULL ? base_arena_string(&b->program->arena, name, strlen(name)) : NULL;
+    if (name != NULL && b->program->outputs[i].name == NULL) return QUERN_STATUS_MEMORY;
+  }
   return QUERN_STATUS_OK;
 }
 
@@ -192,7 +203,7 @@ static quern_status write_outside(struct engine_build *b) {
   QUERN_TRY(write_slots(arena, b->inputs.n, b->inputs.at, &program->inputs));
   QUERN_TRY(write_slots(arena, b->states.n, b->states.at, &program->states));
   QUERN_TRY(write_slots(arena, program->n_outputs, b->request->outputs, &program->outputs));
-  for (size_t i = 0; i < program->n_outputs; i++) program->outputs[i].name = NULL;
+  QUERN_TRY(name_outputs(b));
   engine_mark_rows(b);
   program->state_at = NEW(arena, int64_t, b->states.n);
   program->state_use = base_arena_copy(arena, b->state_use, (b->states.n + 1) * sizeof *b->state_use);

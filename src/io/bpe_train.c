@@ -289,7 +289,7 @@ static quern_status apply(struct trainer *trainer, struct io_merge merge) {
 
 static quern_status run(struct trainer *trainer) {
   quern_tokenizer *tokenizer = trainer->tokenizer;
-  uint64_t least = BASE_MAX(trainer->training->min_count, 1);
+  uint64_t least = trainer->training->min_count;
   while (tokenizer->tokens.n < trainer->training->vocab && trainer->items.n > 0) {
     struct item item = take_item(trainer);
     const struct pair *pair = get_pair(trainer, item.left, item.right);
@@ -340,8 +340,10 @@ quern_status quern_tokenizer_train(quern_tokenizer **tokenizer, size_t n, const 
   QUERN_CHECK(tokenizer != NULL, INVALID, "tokenizer_train: the place for the tokenizer is null");
   *tokenizer = NULL;
   QUERN_CHECK(training != NULL, INVALID, "tokenizer_train: the options are null");
-  QUERN_CHECK(training->size == sizeof *training, INVALID, "tokenizer_train: training.size is %zu, expected %zu",
-              training->size, sizeof *training);
+  quern_tokenizer_training taken;
+  QUERN_TRY(base_take(quern_tokenizer_training, &taken, training, "tokenizer_train"));
+  if (taken.min_count == 0) taken.min_count = 2;
+  training = &taken;
   QUERN_CHECK(texts != NULL || n == 0, INVALID, "tokenizer_train: the %zu texts are null", n);
   for (size_t i = 0; i < n; i++)
     QUERN_CHECK(texts[i].at != NULL || texts[i].n == 0, INVALID, "tokenizer_train: text %zu of %zu bytes is null", i,

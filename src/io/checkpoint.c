@@ -126,10 +126,9 @@ void quern_checkpoint_close(quern_checkpoint *c) {
 /* ---- what is in it -------------------------------------------------------------------------------------- */
 
 quern_status quern_checkpoint_get_info(const quern_checkpoint *c, quern_checkpoint_info *info) {
-  QUERN_CHECK(c != NULL, INVALID, "checkpoint_get: the checkpoint is null");
-  QUERN_CHECK(info != NULL, INVALID, "checkpoint_get: the place for the info is null");
-  *info = c->info;
-  return QUERN_STATUS_OK;
+  QUERN_CHECK(c != NULL, INVALID, "checkpoint_get_info: the checkpoint is null");
+  QUERN_CHECK(info != NULL, INVALID, "checkpoint_get_info: the place for the info is null");
+  return base_give(quern_checkpoint_info, info, &c->info, "checkpoint_get_info");
 }
 
 const char *quern_checkpoint_config(const quern_checkpoint *c, const char *key) {

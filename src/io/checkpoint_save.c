@@ -298,8 +298,9 @@ quern_status io_checkpoint_save(const char *dir, const quern_checkpoint_contents
   name[0] = 0;
   QUERN_CHECK(dir != NULL && dir[0] != 0, INVALID, "checkpoint_save: the path is %s", dir == NULL ? "null" : "empty");
   QUERN_CHECK(contents != NULL, INVALID, "checkpoint_save: the contents are null");
-  QUERN_CHECK(contents->size == sizeof *contents, INVALID, "checkpoint_save: contents.size is %zu, expected %zu",
-              contents->size, sizeof *contents);
+  quern_checkpoint_contents taken;
+  QUERN_TRY(base_take(quern_checkpoint_contents, &taken, contents, "checkpoint_save"));
+  contents = &taken;
   QUERN_CHECK((contents->allocator.alloc == NULL) == (contents->allocator.free == NULL), INVALID,
               "checkpoint_save: an allocator needs both alloc and free");
   QUERN_TRY(base_env_read());

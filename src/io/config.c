@@ -386,16 +386,6 @@ static void print_value(struct base_str *str, const char *value) {
   base_str_add(str, "\"");
 }
 
-/* The builder's text as memory of its own. */
-static quern_status take(const quern_config *config, struct base_str *str, char **text) {
-  quern_status status = base_str_status(str);
-  char *copy = status == QUERN_STATUS_OK ? base_alloc((struct base_heap *)&config->heap, str->n + 1) : NULL;
-  if (copy != NULL) memcpy(copy, str->at, str->n + 1);
-  base_str_fini(str);
-  *text = copy;
-  return status == QUERN_STATUS_OK && copy == NULL ? QUERN_STATUS_MEMORY : status;
-}
-
 static quern_status begin_text(const char *what, const quern_config *config, char **text, struct base_str *str) {
   QUERN_CHECK(text != NULL, INVALID, "%s: the place for the text is null", what);
   *text = NULL;
@@ -414,7 +404,7 @@ quern_status quern_config_print(const quern_config *config, bool all, char **tex
     print_value(&str, value_of(config, &config->keys[i]));
     base_str_add(&str, "\n");
   }
-  return take(config, &str, text);
+  return base_str_give(QUERN_STATUS_OK, &str, text);
 }
 
 quern_status quern_config_help(const quern_config *config, char **text) {
@@ -426,9 +416,5 @@ quern_status quern_config_help(const quern_config *config, char **text) {
     describe(&str, key);
     base_str_add(&str, ")\n");
   }
-  return take(config, &str, text);
-}
-
-void quern_config_text_free(const quern_config *config, char *text) {
-  if (config != NULL && text != NULL) base_free((struct base_heap *)&config->heap, text, strlen(text) + 1);
+  return base_str_give(QUERN_STATUS_OK, &str, text);
 }

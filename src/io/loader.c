@@ -148,9 +148,15 @@ static void go_on(quern_loader *loader) {
 
 /* ---- making -------------------------------------------------------------------------------------------- */
 
+/* Zeros become the defaults. */
+static void set_defaults(quern_loader_options *o) {
+  if (o->batch == 0) o->batch = 1;
+  if (o->world == 0) o->world = 1;
+  if (o->prefetch == 0) o->prefetch = 2;
+  o->workers = o->workers == 0 ? 1 : o->workers == -1 ? 0 : o->workers;
+}
+
 static quern_status check_options(const quern_source *source, const quern_loader_options *options) {
-  QUERN_CHECK(options->size == sizeof *options, INVALID, "loader_new: options.size is %zu, expected %zu", options->size,
-              sizeof *options);
   QUERN_CHECK(options->batch > 0, INVALID, "loader_new: a batch of %" PRId64 " samples", options->batch);
   QUERN_CHECK((unsigned)options->order <= QUERN_ORDER_WEIGHTED, INVALID, "loader_new: there is no order %d",
               (int)options->order);
@@ -160,7 +166,7 @@ static quern_status check_options(const quern_source *source, const quern_loader
   QUERN_CHECK(options->batch <= (INT64_C(1) << 56) / options->world, OVERFLOW,
               "loader_new: %d ranks with %" PRId64 " samples each", options->world, options->batch);
   QUERN_CHECK(options->workers >= 0 && options->workers <= WORKERS_MOST, INVALID,
-              "loader_new: %d workers; must be 0 to %d", options->workers, WORKERS_MOST);
+              "loader_new: %d workers; must be -1 to %d", options->workers, WORKERS_MOST);
   QUERN_CHECK(options->prefetch >= 0 && options->prefetch <= PREFETCH_MOST, INVALID,
               "loader_new: prefetch is %d; must be 0 to %d", options->prefetch, PREFETCH_MOST);
   QUERN_CHECK(options->draws >= 0 && options->draws < INT64_C(1) << 56, INVALID, "loader_new: %" PRId64 " draws",
@@ -239,6 +245,10 @@ quern_status quern_loader_new(quern_loader **loader, const quern_source *source,
   *loader = NULL;
   QUERN_CHECK(source != NULL, INVALID, "loader_new: the source is null");
   QUERN_CHECK(options != NULL, INVALID, "loader_new: the options are null");
+  quern_loader_options o;
+  QUERN_TRY(base_take(quern_loader_options, &o, options, "loader_new"));
+  set_defaults(&o);
+  options = &o;
   QUERN_TRY(check_options(source, options));
   struct base_heap heap;
   base_heap_init(&heap, &options->allocator);
@@ -305,7 +315,8 @@ static struct slot *take(quern_loader *loader) {
 
 quern_status quern_loader_next(quern_loader *loader, quern_batch *batch) {
   QUERN_CHECK(batch != NULL, INVALID, "loader_next: the place for the batch is null");
-  *batch = (quern_batch){0};
+  const quern_batch none = {0};
+  QUERN_TRY(base_give(quern_batch, batch, &none, "loader_next"));
   QUERN_CHECK(loader != NULL, INVALID, "loader_next: the loader is null");
   if (is_over(loader, loader->at)) return QUERN_STATUS_OK;
   pthread_mutex_lock(&loader->lock);
@@ -318,9 +329,13 @@ quern_status quern_loader_next(quern_loader *loader, quern_batch *batch) {
     slot->state = HELD;
     loader->given++;
     loader->at = after(loader, slot->cursor);
-    *batch = (quern_batch){slot->cursor.epoch, slot->cursor.position / loader->whole,
-                           slot->samples,      loader->source->n_fields,
-                           slot->fields,       slot->indices};
+    const quern_batch made = {.epoch = slot->cursor.epoch,
+                              .number = slot->cursor.position / loader->whole,
+                              .samples = slot->samples,
+                              .n_fields = loader->source->n_fields,
+                              .fields = slot->fields,
+                              .indices = slot->indices};
+    base_struct_put(batch, batch->size, &made, sizeof made);
   }
   pthread_mutex_unlock(&loader->lock);
   return status;

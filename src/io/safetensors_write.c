@@ -356,12 +356,11 @@ static quern_status write_shards(const struct writing *writing, uint64_t most) {
 
 quern_status quern_safetensors_write(const char *path, size_t n, const quern_safetensor *tensors,
                                      const quern_safetensors_options *options) {
-  static const quern_safetensors_options defaults = QUERN_INIT(quern_safetensors_options);
-  if (options == NULL) options = &defaults;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "safetensors_write: the path is %s",
               path == NULL ? "null" : "empty");
-  QUERN_CHECK(options->size == sizeof *options, INVALID, "safetensors_write: options.size is %zu, expected %zu",
-              options->size, sizeof *options);
+  quern_safetensors_options taken;
+  QUERN_TRY(base_take(quern_safetensors_options, &taken, options, "safetensors_write"));
+  options = &taken;
   QUERN_CHECK((options->allocator.alloc == NULL) == (options->allocator.free == NULL), INVALID,
               "safetensors_write: an allocator needs both alloc and free");
   QUERN_TRY(base_env_read());

@@ -137,8 +137,10 @@ quern_status quern_source_tokens(quern_source **source, size_t n, quern_tokens *
   QUERN_CHECK(tokens != NULL && n > 0, INVALID, "source_tokens: there are no tokens");
   for (size_t i = 0; i < n; i++) QUERN_CHECK(tokens[i] != NULL, INVALID, "source_tokens: tokens %zu are null", i);
   QUERN_CHECK(window != NULL, INVALID, "source_tokens: the window is null");
-  QUERN_CHECK(window->size == sizeof *window, INVALID, "source_tokens: window.size is %zu, expected %zu", window->size,
-              sizeof *window);
+  quern_token_window taken;
+  QUERN_TRY(base_take(quern_token_window, &taken, window, "source_tokens"));
+  if (taken.dtype == 0) taken.dtype = QUERN_DTYPE_I32;
+  window = &taken;
   QUERN_CHECK(window->length > 0 && window->length < INT64_C(1) << 40, INVALID, "source_tokens: the length is %" PRId64,
               window->length);
   QUERN_CHECK(window->stride >= 0, INVALID, "source_tokens: the stride is %" PRId64, window->stride);

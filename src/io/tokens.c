@@ -35,11 +35,10 @@ static const struct kind *kind_of(quern_dtype dtype) {
   return NULL;
 }
 
-static quern_status check_options(const char *what, const quern_tokens_options *options) {
-  QUERN_CHECK(options->size == sizeof *options, INVALID, "%s: options.size is %zu, expected %zu", what, options->size,
-              sizeof *options);
-  QUERN_CHECK(kind_of(options->dtype) != NULL, DTYPE, "%s: ids are u16 or u32, not %s", what,
-              quern_dtype_name(options->dtype));
+static quern_status take_options(const char *what, const quern_tokens_options *options, quern_tokens_options *o) {
+  QUERN_TRY(base_take(quern_tokens_options, o, options, what));
+  if (o->dtype == 0) o->dtype = QUERN_DTYPE_U16;
+  QUERN_CHECK(kind_of(o->dtype) != NULL, DTYPE, "%s: ids are u16 or u32, not %s", what, quern_dtype_name(o->dtype));
   return QUERN_STATUS_OK;
 }
 
@@ -104,24 +103,22 @@ static quern_status open_tokens(quern_tokens **tokens, const char *path, const v
 }
 
 quern_status quern_tokens_open(quern_tokens **tokens, const char *path, const quern_tokens_options *options) {
-  static const quern_tokens_options plain = QUERN_INIT(quern_tokens_options);
+  quern_tokens_options o;
   QUERN_CHECK(tokens != NULL, INVALID, "tokens_open: the place for the tokens is null");
   *tokens = NULL;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "tokens_open: the path is %s", path == NULL ? "null" : "empty");
-  if (options == NULL) options = &plain;
-  QUERN_TRY(check_options("tokens_open", options));
-  return open_tokens(tokens, path, NULL, 0, options);
+  QUERN_TRY(take_options("tokens_open", options, &o));
+  return open_tokens(tokens, path, NULL, 0, &o);
 }
 
 quern_status quern_tokens_wrap(quern_tokens **tokens, const void *bytes, size_t n,
                                const quern_tokens_options *options) {
-  static const quern_tokens_options plain = QUERN_INIT(quern_tokens_options);
+  quern_tokens_options o;
   QUERN_CHECK(tokens != NULL, INVALID, "tokens_wrap: the place for the tokens is null");
   *tokens = NULL;
   QUERN_CHECK(bytes != NULL || n == 0, INVALID, "tokens_wrap: the %zu bytes are null", n);
-  if (options == NULL) options = &plain;
-  QUERN_TRY(check_options("tokens_wrap", options));
-  return open_tokens(tokens, NULL, bytes, n, options);
+  QUERN_TRY(take_options("tokens_wrap", options, &o));
+  return open_tokens(tokens, NULL, bytes, n, &o);
 }
 
 void quern_tokens_free(quern_tokens *tokens) {
@@ -200,19 +197,18 @@ static quern_status begin(quern_tokens_writer *writer, const char *path) {
 
 quern_status quern_tokens_writer_new(quern_tokens_writer **writer, const char *path,
                                      const quern_tokens_options *options) {
-  static const quern_tokens_options plain = QUERN_INIT(quern_tokens_options);
+  quern_tokens_options o;
   QUERN_CHECK(writer != NULL, INVALID, "tokens_writer_new: the place for the writer is null");
   *writer = NULL;
   QUERN_CHECK(path != NULL && path[0] != 0, INVALID, "tokens_writer_new: the path is %s",
               path == NULL ? "null" : "empty");
-  if (options == NULL) options = &plain;
-  QUERN_TRY(check_options("tokens_writer_new", options));
+  QUERN_TRY(take_options("tokens_writer_new", options, &o));
   struct base_heap heap;
-  base_heap_init(&heap, &options->allocator);
+  base_heap_init(&heap, &o.allocator);
   quern_tokens_writer *made = base_alloc_zero(&heap, sizeof *made);
   if (made == NULL) return QUERN_STATUS_MEMORY;
-  base_heap_init(&made->heap, &options->allocator);
-  made->options = *options;
+  base_heap_init(&made->heap, &o.allocator);
+  made->options = o;
   made->pending.fd = -1;
   quern_status status = begin(made, path);
   if (status == QUERN_STATUS_OK)

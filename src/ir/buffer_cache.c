@@ -122,9 +122,8 @@ quern_status quern_pool_trim(quern_context *ctx, size_t bytes) {
 }
 
 quern_status quern_pool_get_stats(const quern_context *ctx, quern_pool_stats *stats) {
-  QUERN_CHECK(stats != NULL, INVALID, "pool_get: the place for the figures is null");
-  *stats = (quern_pool_stats){0};
-  QUERN_CHECK(ctx != NULL, INVALID, "pool_get: the context is null");
-  *stats = ctx->remote != NULL ? ctx->remote_cache.stats : ctx->buffer_cache.stats;
-  return QUERN_STATUS_OK;
+  QUERN_CHECK(stats != NULL, INVALID, "pool_get_stats: the place for the figures is null");
+  QUERN_CHECK(ctx != NULL, INVALID, "pool_get_stats: the context is null");
+  return base_give(quern_pool_stats, stats, ctx->remote != NULL ? &ctx->remote_cache.stats : &ctx->buffer_cache.stats,
+                   "pool_get_stats");
 }

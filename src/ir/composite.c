@@ -35,7 +35,7 @@ static uint64_t hash_body(const struct body *key) {
   h = base_hash_bytes(h, key->ints.at, (size_t)key->ints.n * sizeof *key->ints.at);
   h = base_hash_bytes(h, key->reals.at, (size_t)key->reals.n * sizeof *key->reals.at);
   for (int i = 0; i < key->n; i++) {
-    h = base_hash_u64(h, (uint64_t)key->src[i]->dtype << 8 | (uint64_t)key->src[i]->rank);
+    h = base_hash_u64(h, base_dtype_code(key->src[i]->dtype) << 8 | (uint64_t)key->src[i]->rank);
     h = base_hash_bytes(h, key->src[i]->dims, (size_t)key->src[i]->rank * sizeof *key->src[i]->dims);
   }
   return h;

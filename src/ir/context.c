@@ -13,11 +13,9 @@ quern_status ir_context_new(quern_context **out, const quern_context_options *op
   QUERN_CHECK(out != NULL, INVALID, "context_new: the place for the context is null");
   *out = NULL;
   QUERN_TRY(base_env_read());
-  static const quern_context_options defaults = {.size = sizeof defaults};
-  if (options == NULL) options = &defaults;
-  QUERN_CHECK(options->size == sizeof *options, INVALID, "context_new: options.size is %zu, expected %zu",
-              options->size, sizeof *options);
-  const quern_allocator *user = &options->allocator;
+  quern_context_options o;
+  QUERN_TRY(base_take(quern_context_options, &o, options, "context_new"));
+  const quern_allocator *user = &o.allocator;
   QUERN_CHECK((user->alloc == NULL) == (user->free == NULL), INVALID,
               "context_new: an allocator needs both alloc and free");
 
@@ -35,7 +33,7 @@ quern_status ir_context_new(quern_context **out, const quern_context_options *op
   base_arena_init(&ctx->label_arena, &ctx->heap);
   ir_buffer_cache_init(&ctx->buffer_cache, &ctx->heap, NULL);
   ir_buffer_cache_init(&ctx->remote_cache, &ctx->heap, NULL);
-  ctx->seed = options->seed != 0 ? options->seed : (uint64_t)base_env_int(BASE_ENV_SEED);
+  ctx->seed = o.seed != 0 ? o.seed : (uint64_t)base_env_int(BASE_ENV_SEED);
   *out = ctx;
   return QUERN_STATUS_OK;
 }
@@ -75,10 +73,12 @@ quern_status quern_context_check(quern_context *ctx) {
   return status;
 }
 
-quern_context_stats quern_context_memory(const quern_context *ctx) {
-  if (ctx == NULL) return (quern_context_stats){0};
-  return (quern_context_stats){
+quern_status quern_context_get_stats(const quern_context *ctx, quern_context_stats *stats) {
+  QUERN_CHECK(ctx != NULL, INVALID, "context_get_stats: the context is null");
+  QUERN_CHECK(stats != NULL, INVALID, "context_get_stats: the place for the numbers is null");
+  quern_context_stats now = {
       .live_bytes = ctx->heap.live, .peak_bytes = ctx->heap.peak, .allocations = ctx->heap.count};
+  return base_give(quern_context_stats, stats, &now, "context_get_stats");
 }
 
 size_t quern_context_node_count(const quern_context *ctx) { return ctx == NULL ? 0 : ctx->nodes.n; }

@@ -79,7 +79,7 @@ char *ir_type_text(char buffer[IR_TYPE_TEXT], const quern_tensor *t) {
 uint64_t ir_attr_hash(uint64_t h, enum ir_attr_kind kind, const void *field) {
   switch (kind) {
   case IR_KIND_INT: return base_hash_u64(h, (uint64_t) * (const int64_t *)field);
-  case IR_KIND_DTYPE: return base_hash_u64(h, (uint64_t) * (const quern_dtype *)field);
+  case IR_KIND_DTYPE: return base_hash_u64(h, base_dtype_code(*(const quern_dtype *)field));
   case IR_KIND_REDUCE: return base_hash_u64(h, (uint64_t) * (const enum ir_reduce *)field);
   case IR_KIND_COMBINE: return base_hash_u64(h, (uint64_t) * (const enum ir_combine *)field);
   case IR_KIND_NAME: return base_hash_string(h, *(const char *const *)field);

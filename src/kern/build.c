@@ -98,7 +98,7 @@ void kern_phase_copies(struct kern *kern, int from, int to) {
 
 void kern_add_library_call(struct kern *kern, const struct kern_library_call *call) {
   if (kern->failed != QUERN_STATUS_OK) return;
-  QUERN_ASSERT(kern->call.kind == KERN_LIBRARY_NONE && call->kind != KERN_LIBRARY_NONE);
+  QUERN_ASSERT(kern->library_call.kind == KERN_LIBRARY_NONE && call->kind != KERN_LIBRARY_NONE);
   if (kern->n_phases == KERN_MAX_PHASES) {
     fail(kern, base_error(QUERN_STATUS_INTERNAL, "kernel: more than %d phases", KERN_MAX_PHASES));
     return;
@@ -121,14 +121,14 @@ struct kern_fn *kern_add_fn(struct kern *kern, const char *name, int n_mems, con
 static uint64_t hash_fn(uint64_t h, const struct kern_fn *fn) {
   h = base_hash_u64(h, (uint64_t)fn->n_mems << 32 | (uint64_t)fn->n_scalars);
   for (int i = 0; i < fn->n_mems; i++) {
-    h = base_hash_u64(h, (uint64_t)fn->mems[i].streaming << 16 | (uint64_t)fn->mems[i].dtype << 8 |
+    h = base_hash_u64(h, (uint64_t)fn->mems[i].streaming << 16 | base_dtype_code(fn->mems[i].dtype) << 8 |
                              (uint64_t)fn->mems[i].role);
     h = base_hash_u64(h, (uint64_t)fn->mems[i].count);
     h = base_hash_u64(base_hash_u64(h, (uint64_t)fn->mems[i].alias), (uint64_t)fn->mems[i].in_place_class);
   }
   for (size_t i = 0; i < fn->insts.n; i++) {
     const struct kern_inst *x = &fn->insts.at[i];
-    h = base_hash_u64(h, (uint64_t)x->op << 32 | (uint64_t)x->dtype << 16 | (uint64_t)x->lanes);
+    h = base_hash_u64(h, (uint64_t)x->op << 32 | base_dtype_code(x->dtype) << 16 | (uint64_t)x->lanes);
     h = base_hash_u64(h, (uint64_t)(uint32_t)x->arg[0] << 32 | (uint32_t)x->arg[1]);
     h = base_hash_u64(h, (uint64_t)(uint32_t)x->arg[2] << 32 | (uint32_t)x->arg[3]);
     h = base_hash_u64(h, (uint64_t)x->imm);

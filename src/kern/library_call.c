@@ -292,7 +292,7 @@ uint64_t kern_hash_library_call(uint64_t h, const struct kern *kern) {
   h = base_hash_u64(base_hash_u64(h, (uint64_t)kern->library_call.kind), (uint64_t)kern->n_scalars);
   for (int i = 0; i < kern->n_mems; i++) {
     const struct kern_mem *m = &kern->mems[i];
-    const int64_t words[] = {m->dtype, m->role, m->alias, m->in_place_class,
+    const int64_t words[] = {(int64_t)base_dtype_code(m->dtype), m->role, m->alias, m->in_place_class,
                              i == kern->library_call.work ? 0 : m->count};
     h = base_hash_bytes(h, words, sizeof words);
   }

@@ -37,11 +37,12 @@ static bool is_one_of(const char *word, size_t n, const char *const *words) {
   return word == NULL;
 }
 
-/* NULL when options can be built, else the poison, with the error recorded. */
-static quern_tensor *wrong(quern_context *ctx, const char *what, const quern_lm_options *o) {
+/* The options of a call; NULL when they can be built, else the poison, with the error recorded. */
+static quern_tensor *wrong(quern_context *ctx, const char *what, const quern_lm_options *options, quern_lm_options *o) {
   static const char *const activations[] = {"gelu_tanh", "gelu", "relu", "silu", "swiglu", "geglu", "reglu"};
   static const char *const positions[] = {"learned", "rope", "sinusoidal", "none"};
-  TENSOR_CHECK(ctx, o != NULL && o->size == sizeof *o, INVALID, "%s: the options are null or of another size", what);
+  TENSOR_CHECK(ctx, options != NULL, INVALID, "%s: the options are null", what);
+  if (!tensor_options(ctx, what, o, sizeof *o, options, "quern_lm_options")) return &ir_poison;
   TENSOR_CHECK(ctx, (unsigned)o->names < BASE_COUNT(names), INVALID, "%s: there are no names number %d", what,
                (int)o->names);
   TENSOR_CHECK(ctx, o->vocabulary > 0 && o->positions > 0 && o->layers > 0 && o->width > 0 && o->heads > 0, INVALID,
@@ -79,14 +80,13 @@ quern_status quern_lm_named(quern_lm_options *options, const char *name) {
   QUERN_CHECK(name != NULL, INVALID, "lm_named: the name is null");
   for (size_t i = 0; i < BASE_COUNT(sizes); i++) {
     if (strcmp(name, sizes[i].name) != 0 && strcmp(name, sizes[i].alias) != 0) continue;
-    *options = (quern_lm_options){.size = sizeof *options,
-                                  .names = QUERN_LM_GPT2,
-                                  .vocabulary = 50257,
-                                  .positions = 1024,
-                                  .layers = sizes[i].layers,
-                                  .width = sizes[i].width,
-                                  .heads = sizes[i].heads};
-    return QUERN_STATUS_OK;
+    quern_lm_options o = {.names = QUERN_LM_GPT2,
+                          .vocabulary = 50257,
+                          .positions = 1024,
+                          .layers = sizes[i].layers,
+                          .width = sizes[i].width,
+                          .heads = sizes[i].heads};
+    return base_give(quern_lm_options, options, &o, "lm_named");
   }
   int width, layers, used = 0;
   bool modern = sscanf(name, "modern:%6dx%4d%n", &width, &layers, &used) == 2 && name[used] == 0 && width >= 64 &&
@@ -96,35 +96,35 @@ quern_status quern_lm_named(quern_lm_options *options, const char *name) {
               "modern:WIDTHxLAYERS "
               "with a width that 64 divides",
               name);
-  *options = (quern_lm_options){.size = sizeof *options,
-                                .names = QUERN_LM_LLAMA,
-                                .vocabulary = 50257,
-                                .positions = 1024,
-                                .layers = layers,
-                                .width = width,
-                                .heads = width / 64,
-                                .hidden = (8 * (int64_t)width / 3 + 63) / 64 * 64,
-                                .rms = true,
-                                .no_bias = true,
-                                .activation = "swiglu",
-                                .position = "rope"};
-  return QUERN_STATUS_OK;
+  quern_lm_options o = {.names = QUERN_LM_LLAMA,
+                        .vocabulary = 50257,
+                        .positions = 1024,
+                        .layers = layers,
+                        .width = width,
+                        .heads = width / 64,
+                        .hidden = (8 * (int64_t)width / 3 + 63) / 64 * 64,
+                        .rms = true,
+                        .no_bias = true,
+                        .activation = "swiglu",
+                        .position = "rope"};
+  return base_give(quern_lm_options, options, &o, "lm_named");
 }
 
 quern_status quern_lm_set_checkpointing(quern_lm_options *options, const char *word) {
-  QUERN_CHECK(options != NULL && options->size == sizeof *options, INVALID,
-              "lm_checkpoint: the options are null or of another size");
-  QUERN_CHECK(word != NULL, INVALID, "lm_checkpoint: the word is null");
+  QUERN_CHECK(options != NULL, INVALID, "lm_set_checkpointing: the options are null");
+  QUERN_CHECK(word != NULL, INVALID, "lm_set_checkpointing: the word is null");
+  quern_lm_options o = QUERN_INIT(quern_lm_options);
+  QUERN_TRY(base_take(quern_lm_options, &o, options, "lm_set_checkpointing"));
   int64_t every = -1;
   int n, used = 0;
   if (strcmp(word, "none") == 0 || strcmp(word, "auto") == 0) every = 0;
   if (strcmp(word, "block") == 0) every = 1;
-  if (strcmp(word, "sqrt") == 0) every = BASE_MAX((int64_t)round(sqrt((double)BASE_MAX(options->layers, 1))), 1);
+  if (strcmp(word, "sqrt") == 0) every = BASE_MAX((int64_t)round(sqrt((double)BASE_MAX(o.layers, 1))), 1);
   if (sscanf(word, "every:%6d%n", &n, &used) == 1 && word[used] == 0 && n > 0) every = n;
-  QUERN_CHECK(every >= 0, INVALID, "lm_checkpoint: there is no '%.32s'; there are none, block, every:N, sqrt and auto",
-              word);
-  options->checkpoint_every = every;
-  return QUERN_STATUS_OK;
+  QUERN_CHECK(every >= 0, INVALID,
+              "lm_set_checkpointing: there is no '%.32s'; there are none, block, every:N, sqrt and auto", word);
+  o.checkpoint_every = every;
+  return base_give(quern_lm_options, options, &o, "lm_set_checkpointing");
 }
 
 /* ---- parts ---------------------------------------------------------------------------------------------- */
@@ -219,7 +219,9 @@ static struct lm begin(quern_scope *scope, const quern_lm_options *o) {
 quern_tensor *quern_lm_hidden(quern_scope *scope, quern_tensor *tokens, const quern_lm_options *options,
                               quern_tensor **hidden) {
   quern_context *ctx = quern_model_context(quern_scope_model(scope));
-  if (wrong(ctx, "lm_hidden", options) != NULL) return &ir_poison;
+  quern_lm_options o = QUERN_INIT(quern_lm_options);
+  if (wrong(ctx, "lm_hidden", options, &o) != NULL) return &ir_poison;
+  options = &o;
   TENSOR_CHECK(ctx, tokens != NULL, INVALID, "lm_hidden: the tokens are null");
   if (ir_is_poison(tokens)) return &ir_poison;
   TENSOR_CHECK(ctx, tokens->rank == 2 && tokens->dims[1] <= options->positions, SHAPE,
@@ -248,7 +250,9 @@ static quern_tensor *head_weight(const struct lm *m) {
 
 quern_tensor *quern_lm_logits(quern_scope *scope, quern_tensor *x, const quern_lm_options *options) {
   quern_context *ctx = quern_model_context(quern_scope_model(scope));
-  if (wrong(ctx, "lm_logits", options) != NULL) return &ir_poison;
+  quern_lm_options o = QUERN_INIT(quern_lm_options);
+  if (wrong(ctx, "lm_logits", options, &o) != NULL) return &ir_poison;
+  options = &o;
   struct lm m = begin(scope, options);
   return quern_linear(x, head_weight(&m), NULL);
 }
@@ -256,7 +260,9 @@ quern_tensor *quern_lm_logits(quern_scope *scope, quern_tensor *x, const quern_l
 quern_tensor *quern_lm_loss(quern_scope *scope, quern_tensor *tokens, quern_tensor *labels,
                             const quern_lm_options *options) {
   quern_tensor *x = quern_lm_hidden(scope, tokens, options, NULL);
-  if (ir_is_poison(x)) return x;
+  quern_lm_options o = QUERN_INIT(quern_lm_options);
+  if (ir_is_poison(x) || wrong(x->node->ctx, "lm_loss", options, &o) != NULL) return &ir_poison;
+  options = &o;
   struct lm m = begin(scope, options);
   quern_cross_entropy_options counted = {.size = sizeof counted, .ignore = true, .ignore_index = -1};
   return quern_linear_cross_entropy(x, head_weight(&m), labels, &counted);

@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-static const quern_nn_attention_options defaults = {.size = sizeof defaults};
-
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static bool optional_ok(const struct nn_call *call, const char *name, const quern_tensor *x) {
@@ -21,9 +19,9 @@ static bool optional_ok(const struct nn_call *call, const char *name, const quer
 }
 
 static bool attention_ok(const struct nn_call *call, int64_t heads, const quern_nn_attention_options *o) {
-  if (!nn_options(call, o->size, sizeof *o) || !nn_size(call, "heads", heads) ||
-      !nn_rate(call, "dropout", o->dropout) || !optional_ok(call, "memory", o->memory) ||
-      !optional_ok(call, "mask", o->mask) || !optional_ok(call, "position", o->position))
+  if (!nn_size(call, "heads", heads) || !nn_rate(call, "dropout", o->dropout) ||
+      !optional_ok(call, "memory", o->memory) || !optional_ok(call, "mask", o->mask) ||
+      !optional_ok(call, "position", o->position))
     return false;
   if (o->kv_heads < 0 || heads % (o->kv_heads > 0 ? o->kv_heads : heads) != 0)
     return nn_wrong(call, QUERN_STATUS_INVALID, "%lld heads are no multiple of %lld kv_heads", (long long)heads,
@@ -150,8 +148,8 @@ static quern_tensor *attend(const struct nn_call *call, quern_tensor *q, quern_t
 
 quern_tensor *quern_nn_attend(quern_scope *scope, quern_tensor *q, quern_tensor *k, quern_tensor *v, int64_t heads,
                               const quern_nn_attention_options *options) {
-  const quern_nn_attention_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_attend", scope, q, k, v);
+  NN_OPTIONS(call, quern_nn_attention_options, o, options);
   if (!attention_ok(&call, heads, o)) return &ir_poison;
   if (!nn_operand(&call, "q", q, 0, "") || !nn_operand(&call, "k", k, 0, "") || !nn_operand(&call, "v", v, 0, ""))
     return &ir_poison;
@@ -177,8 +175,8 @@ static quern_tensor *project(quern_tensor *x, quern_tensor *weight, quern_tensor
 
 quern_tensor *quern_nn_attention(quern_scope *scope, quern_tensor *x, int64_t heads,
                                  const quern_nn_attention_options *options) {
-  const quern_nn_attention_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_attention", scope, x);
+  NN_OPTIONS(call, quern_nn_attention_options, o, options);
   if (!attention_ok(&call, heads, o) || !nn_operand(&call, "x", x, 3, "(B, S, E)") ||
       (o->memory != NULL && !nn_operand(&call, "memory", o->memory, 3, "(B, T, M)")))
     return &ir_poison;

@@ -5,7 +5,6 @@
 
 enum { MOST = 3 }; /* spatial axes */
 
-static const quern_nn_conv_options defaults = {.size = sizeof defaults};
 static const char *const modes[] = {"zeros", "reflect", "replicate", "circular"};
 enum mode { ZEROS, REFLECT, REPLICATE, CIRCULAR, NO_MODE };
 
@@ -23,7 +22,7 @@ static enum mode find_mode(const char *name) {
 /* False with the error recorded unless x, the window and the options go together. */
 static bool conv_ok(const struct nn_call *call, const quern_tensor *x, int64_t out, int n, const int64_t *window,
                     const quern_nn_conv_options *o) {
-  if (!nn_options(call, o->size, sizeof *o) || !nn_size(call, "out", out)) return false;
+  if (!nn_size(call, "out", out)) return false;
   if (n < 1 || n > MOST || window == NULL)
     return nn_wrong(call, QUERN_STATUS_INVALID, "a window of %d axes%s, must have 1 to 3", n,
                     window == NULL ? ", null" : "");
@@ -107,8 +106,8 @@ static quern_tensor *convolve(quern_scope *scope, quern_tensor *x, int64_t first
 quern_tensor *quern_nn_conv(quern_scope *scope, quern_tensor *x, int64_t out, int n, const int64_t *window,
                             const quern_nn_conv_options *options) {
   static conv_builder *const builders[MOST] = {quern_conv1d, quern_conv2d, quern_conv3d};
-  const quern_nn_conv_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_conv", scope, x);
+  NN_OPTIONS(call, quern_nn_conv_options, o, options);
   if (!conv_ok(&call, x, out, n, window, o)) return &ir_poison;
   quern_conv_options conv = {.size = sizeof conv, .groups = o->groups};
   for (int i = 0; i < n; i++) {
@@ -135,8 +134,8 @@ quern_tensor *quern_nn_conv(quern_scope *scope, quern_tensor *x, int64_t out, in
 quern_tensor *quern_nn_conv_transpose(quern_scope *scope, quern_tensor *x, int64_t out, int n, const int64_t *window,
                                       const quern_nn_conv_options *options) {
   static conv_builder *const builders[MOST] = {quern_conv_transpose1d, quern_conv_transpose2d, quern_conv_transpose3d};
-  const quern_nn_conv_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_conv_transpose", scope, x);
+  NN_OPTIONS(call, quern_nn_conv_options, o, options);
   if (!conv_ok(&call, x, out, n, window, o)) return &ir_poison;
   NN_CHECK(call, find_mode(o->padding_mode) == ZEROS && !o->same, INVALID, "%s; padding is of zeros and given",
            o->same ? "same" : o->padding_mode);

@@ -3,8 +3,6 @@
 */
 #include "nn/nn.h"
 
-static const quern_nn_embedding_options defaults = {.size = sizeof defaults};
-
 static quern_tensor *table(quern_scope *scope, int64_t rows, int64_t width, const quern_nn_embedding_options *o) {
   quern_init normal = {QUERN_INIT_NORMAL, 0, 1};
   return quern_scope_parameter(scope, "weight", 2, (int64_t[]){rows, width}, o->init != NULL ? *o->init : normal);
@@ -12,10 +10,9 @@ static quern_tensor *table(quern_scope *scope, int64_t rows, int64_t width, cons
 
 quern_tensor *quern_nn_embedding(quern_scope *scope, quern_tensor *ids, int64_t rows, int64_t width,
                                  const quern_nn_embedding_options *options) {
-  const quern_nn_embedding_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_embedding", scope, ids);
-  if (!nn_options(&call, o->size, sizeof *o) || !nn_size(&call, "rows", rows) || !nn_size(&call, "width", width))
-    return &ir_poison;
+  NN_OPTIONS(call, quern_nn_embedding_options, o, options);
+  if (!nn_size(&call, "rows", rows) || !nn_size(&call, "width", width)) return &ir_poison;
   NN_CHECK(call, base_dtype_is(ids->dtype, BASE_INT), DTYPE, "ids is %s, must be of integers", TENSOR_TYPE(ids));
   NN_CHECK(call, o->padded || o->padding == 0, INVALID, "padding is %lld, but padded is false HINT: .padded = true",
            (long long)o->padding);
@@ -33,11 +30,9 @@ quern_tensor *quern_nn_embedding(quern_scope *scope, quern_tensor *ids, int64_t 
 
 quern_tensor *quern_nn_unembed(quern_scope *scope, quern_tensor *x, int64_t rows,
                                const quern_nn_embedding_options *options) {
-  const quern_nn_embedding_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_unembed", scope, x);
-  if (!nn_options(&call, o->size, sizeof *o) || !nn_operand(&call, "x", x, 1, "(.., width)") ||
-      !nn_size(&call, "rows", rows))
-    return &ir_poison;
+  NN_OPTIONS(call, quern_nn_embedding_options, o, options);
+  if (!nn_operand(&call, "x", x, 1, "(.., width)") || !nn_size(&call, "rows", rows)) return &ir_poison;
   return nn_leave(&call, quern_linear(x, table(scope, rows, x->dims[x->rank - 1], o), NULL));
 }
 
@@ -65,9 +60,9 @@ static quern_tensor *add_rows(quern_tensor *x, quern_tensor *weight, quern_tenso
 
 quern_tensor *quern_nn_position(quern_scope *scope, quern_tensor *x, int64_t most, quern_tensor *start,
                                 const quern_nn_embedding_options *options) {
-  const quern_nn_embedding_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_position", scope, x);
-  if (!nn_options(&call, o->size, sizeof *o) || !position_ok(&call, x, most, start)) return &ir_poison;
+  NN_OPTIONS(call, quern_nn_embedding_options, o, options);
+  if (!position_ok(&call, x, most, start)) return &ir_poison;
   quern_tensor *weight = table(scope, most, x->dims[x->rank - 1], o);
   return nn_leave(&call, add_rows(x, weight, start));
 }

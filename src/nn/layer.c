@@ -77,10 +77,13 @@ quern_tensor *nn_leave(const struct nn_call *call, quern_tensor *y) {
   return &ir_poison;
 }
 
-bool nn_options(const struct nn_call *call, size_t size, size_t needed) {
-  if (size >= needed) return true;
-  return nn_wrong(call, QUERN_STATUS_INVALID,
-                  "options.size is %zu, this version needs %zu HINT: set it to sizeof of the struct", size, needed);
+bool nn_options(const struct nn_call *call, void *dst, size_t known, const void *options, const char *type) {
+  char begin[300];
+  head(begin, sizeof begin, call);
+  begin[strlen(begin) - 2] = 0; /* the colon is the message's */
+  if (base_struct_take(dst, known, options, type, begin) == QUERN_STATUS_OK) return true;
+  ir_fail_last(call->ctx);
+  return false;
 }
 
 bool nn_operand(const struct nn_call *call, const char *name, const quern_tensor *x, int rank, const char *shape) {

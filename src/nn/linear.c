@@ -3,18 +3,16 @@
 */
 #include "nn/nn.h"
 
-static const quern_nn_linear_options linear_defaults = {.size = sizeof linear_defaults};
-
 static quern_tensor *activate(const quern_nn_linear_options *o, quern_tensor *y) {
   return nn_activation_find(o->activation)(o->no_fuse ? quern_checkpoint_activation(y) : y);
 }
 
 quern_tensor *quern_nn_linear(quern_scope *scope, quern_tensor *x, int64_t out,
                               const quern_nn_linear_options *options) {
-  const quern_nn_linear_options *o = options != NULL ? options : &linear_defaults;
   NN_ENTER(call, "nn_linear", scope, x);
-  if (!nn_options(&call, o->size, sizeof *o) || !nn_operand(&call, "x", x, 1, "(.., in)") ||
-      !nn_size(&call, "out", out) || !nn_activation_ok(&call, o->activation))
+  NN_OPTIONS(call, quern_nn_linear_options, o, options);
+  if (!nn_operand(&call, "x", x, 1, "(.., in)") || !nn_size(&call, "out", out) ||
+      !nn_activation_ok(&call, o->activation))
     return &ir_poison;
   int64_t dims[] = {out, x->dims[x->rank - 1]};
   quern_tensor *weight = quern_scope_parameter(scope, "weight", 2, dims, nn_weight_init(o->weight_init)), *bias = NULL;
@@ -26,11 +24,10 @@ quern_tensor *quern_nn_linear(quern_scope *scope, quern_tensor *x, int64_t out,
 
 quern_tensor *quern_nn_bilinear(quern_scope *scope, quern_tensor *a, quern_tensor *b, int64_t out,
                                 const quern_nn_linear_options *options) {
-  const quern_nn_linear_options *o = options != NULL ? options : &linear_defaults;
   NN_ENTER(call, "nn_bilinear", scope, a, b);
-  if (!nn_options(&call, o->size, sizeof *o) || !nn_operand(&call, "a", a, 1, "(.., in)") ||
-      !nn_operand(&call, "b", b, 1, "(.., in)") || !nn_size(&call, "out", out) ||
-      !nn_activation_ok(&call, o->activation))
+  NN_OPTIONS(call, quern_nn_linear_options, o, options);
+  if (!nn_operand(&call, "a", a, 1, "(.., in)") || !nn_operand(&call, "b", b, 1, "(.., in)") ||
+      !nn_size(&call, "out", out) || !nn_activation_ok(&call, o->activation))
     return &ir_poison;
   int64_t dims[] = {out, a->dims[a->rank - 1], b->dims[b->rank - 1]};
   double in = (double)dims[1];
@@ -46,13 +43,12 @@ quern_tensor *quern_nn_bilinear(quern_scope *scope, quern_tensor *a, quern_tenso
 }
 
 quern_tensor *quern_nn_mlp(quern_scope *scope, quern_tensor *x, int64_t hidden, const quern_nn_mlp_options *options) {
-  static const quern_nn_mlp_options defaults = {.size = sizeof defaults};
-  const quern_nn_mlp_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_mlp", scope, x);
-  const char *activation = o->size >= sizeof *o && o->activation != NULL ? o->activation : "relu";
-  if (!nn_options(&call, o->size, sizeof *o) || !nn_operand(&call, "x", x, 1, "(.., in)") ||
-      !nn_size(&call, "hidden", hidden) || !nn_activation_ok(&call, activation) ||
-      !nn_rate(&call, "dropout", o->dropout) || (o->out != 0 && !nn_size(&call, "out", o->out)))
+  NN_OPTIONS(call, quern_nn_mlp_options, o, options);
+  const char *activation = o->activation != NULL ? o->activation : "relu";
+  if (!nn_operand(&call, "x", x, 1, "(.., in)") || !nn_size(&call, "hidden", hidden) ||
+      !nn_activation_ok(&call, activation) || !nn_rate(&call, "dropout", o->dropout) ||
+      (o->out != 0 && !nn_size(&call, "out", o->out)))
     return &ir_poison;
   NN_CHECK(call, hidden <= INT64_MAX / 2, OVERFLOW, "hidden is %lld", (long long)hidden);
   int64_t first = nn_activation_halves(activation) ? 2 * hidden : hidden;

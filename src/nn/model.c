@@ -21,20 +21,15 @@ quern_status quern_model_new(quern_model **model, quern_context *ctx, const quer
   QUERN_CHECK(model != NULL, INVALID, "model_new: the place for the model is null");
   *model = NULL;
   QUERN_CHECK(ctx != NULL, INVALID, "model_new: the context is null");
-  quern_model_options o = QUERN_INIT(quern_model_options);
-  if (options != NULL) {
-    QUERN_CHECK(options->size >= sizeof o, INVALID,
-                "model_new: options.size is %zu, this version needs %zu HINT: start from QUERN_MODEL_OPTIONS",
-                options->size, sizeof o);
-    o = *options;
-  }
+  quern_model_options o;
+  QUERN_TRY(base_take(quern_model_options, &o, options, "model_new"));
   QUERN_CHECK((unsigned)o.dtype < QUERN_DTYPE_COUNT && base_dtype_is(o.dtype, BASE_FLOAT), DTYPE,
               "model_new: parameters of %s; they must be floats", quern_dtype_name(o.dtype));
   quern_model *m = base_alloc_zero(&ctx->heap, sizeof *m);
   if (m == NULL) return QUERN_STATUS_MEMORY;
   m->ctx = ctx;
   m->dtype = o.dtype;
-  m->train = o.train;
+  m->train = !o.inference;
   m->seed = o.seed;
   base_arena_init(&m->arena, &ctx->heap);
   base_map_init(&m->scopes, &ctx->heap);
@@ -137,7 +132,7 @@ void quern_model_iteration(quern_model *model, quern_tensor *micro_step, int64_t
   if (micro_step == NULL || ir_is_poison(micro_step)) return;
   bool scalar = micro_step->rank == 0 && base_dtype_is(micro_step->dtype, BASE_INT);
   if (micro_step->node->ctx != model->ctx || !scalar || n_micro_steps < 1) {
-    ir_fail(model->ctx, QUERN_STATUS_INVALID, "model_turn: turn %s%s of %lld; must be an integer scalar of 1 at least",
+    ir_fail(model->ctx, QUERN_STATUS_INVALID, "model_iteration: %s%s of %lld; must be an integer scalar of 1 at least",
             TENSOR_TYPE(micro_step), micro_step->node->ctx != model->ctx ? " of another context" : "",
             (long long)n_micro_steps);
     return;
@@ -154,8 +149,7 @@ quern_status quern_model_parameter(const quern_model *model, size_t i, quern_par
   QUERN_CHECK(model != NULL, INVALID, "model_parameter: the model is null");
   QUERN_CHECK(parameter != NULL, INVALID, "model_parameter: the place for the parameter is null");
   QUERN_CHECK(i < model->parameters.n, INVALID, "model_parameter: number %zu of %zu", i, model->parameters.n);
-  *parameter = *model->parameters.at[i];
-  return QUERN_STATUS_OK;
+  return base_give(quern_parameter, parameter, model->parameters.at[i], "model_parameter");
 }
 
 const quern_parameter *quern_model_find(const quern_model *model, const char *name) {

@@ -71,9 +71,15 @@ bool nn_wrong(const struct nn_call *call, quern_status status, const char *fmt, 
 /* y; when it is the poison, an error that an operation inside recorded gets the layer's name and path. */
 quern_tensor *nn_leave(const struct nn_call *call, quern_tensor *y);
 
-/* Each false with the error recorded. An options struct of this version or a later one; x of the model's dtype and of at least that
+/* Declares o, the options of a call as this version knows them; NULL is all defaults. */
+#define NN_OPTIONS(call, T, o, options)                                                                                \
+  T o##_taken;                                                                                                         \
+  if (!nn_options(&(call), &o##_taken, sizeof(T), (options), #T)) return &ir_poison;                                   \
+  const T *o = &o##_taken
+bool nn_options(const struct nn_call *call, void *dst, size_t known, const void *options, const char *type);
+
+/* Each false with the error recorded. x of the model's dtype and of at least that
 ** rank; a size of at least 1; a probability in [0, 1). */
-bool nn_options(const struct nn_call *call, size_t size, size_t needed);
 bool nn_operand(const struct nn_call *call, const char *name, const quern_tensor *x, int rank, const char *shape);
 bool nn_size(const struct nn_call *call, const char *name, int64_t size);
 bool nn_rate(const struct nn_call *call, const char *name, double p);

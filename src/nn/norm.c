@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-static const quern_nn_norm_options defaults = {.size = sizeof defaults};
-
 /* The parameters of a norm: ones and zeros. */
 struct affine {
   quern_tensor *weight, *bias;
@@ -22,7 +20,7 @@ static struct affine affine(quern_scope *scope, int rank, const int64_t *dims, b
 /* False with the error recorded unless the options are good for x of at least that rank. */
 static bool norm_ok(const struct nn_call *call, const quern_tensor *x, int rank, const char *shape,
                     const quern_nn_norm_options *o) {
-  if (!nn_options(call, o->size, sizeof *o) || !nn_operand(call, "x", x, rank, shape)) return false;
+  if (!nn_operand(call, "x", x, rank, shape)) return false;
   if (!isfinite(o->eps) || o->eps < 0 || !isfinite(o->momentum) || o->momentum > 1)
     return nn_wrong(call, QUERN_STATUS_INVALID, "eps is %g, must be at least 0; momentum is %g, must be at most 1",
                     o->eps, o->momentum);
@@ -33,8 +31,8 @@ static bool norm_ok(const struct nn_call *call, const quern_tensor *x, int rank,
 static double eps_of(const quern_nn_norm_options *o) { return o->eps != 0 ? o->eps : 1e-5; }
 
 quern_tensor *quern_nn_layer_norm(quern_scope *scope, quern_tensor *x, const quern_nn_norm_options *options) {
-  const quern_nn_norm_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_layer_norm", scope, x);
+  NN_OPTIONS(call, quern_nn_norm_options, o, options);
   if (!norm_ok(&call, x, 1, "(.., C)", o)) return &ir_poison;
   int axes = o->axes != 0 ? o->axes : 1;
   const int64_t *dims = x->dims + x->rank - axes;
@@ -43,8 +41,8 @@ quern_tensor *quern_nn_layer_norm(quern_scope *scope, quern_tensor *x, const que
 }
 
 quern_tensor *quern_nn_rms_norm(quern_scope *scope, quern_tensor *x, const quern_nn_norm_options *options) {
-  const quern_nn_norm_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_rms_norm", scope, x);
+  NN_OPTIONS(call, quern_nn_norm_options, o, options);
   if (!norm_ok(&call, x, 1, "(.., C)", o)) return &ir_poison;
   int axes = o->axes != 0 ? o->axes : 1;
   struct affine a = affine(scope, axes, x->dims + x->rank - axes, !o->no_affine, false);
@@ -54,8 +52,8 @@ quern_tensor *quern_nn_rms_norm(quern_scope *scope, quern_tensor *x, const quern
 
 quern_tensor *quern_nn_group_norm(quern_scope *scope, quern_tensor *x, int64_t groups,
                                   const quern_nn_norm_options *options) {
-  const quern_nn_norm_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_group_norm", scope, x);
+  NN_OPTIONS(call, quern_nn_norm_options, o, options);
   if (!norm_ok(&call, x, 2, "(N, C, ..)", o) || !nn_size(&call, "groups", groups)) return &ir_poison;
   struct affine a = affine(scope, 1, x->dims + 1, !o->no_affine, !o->no_affine && !o->no_bias);
   return nn_leave(&call, quern_group_norm(x, groups, a.weight, a.bias, eps_of(o)));
@@ -102,8 +100,8 @@ static void move_both(quern_scope *scope, const struct running *r, quern_tensor 
 }
 
 quern_tensor *quern_nn_batch_norm(quern_scope *scope, quern_tensor *x, const quern_nn_norm_options *options) {
-  const quern_nn_norm_options *o = options != NULL ? options : &defaults;
   NN_ENTER(call, "nn_batch_norm", scope, x);
+  NN_OPTIONS(call, quern_nn_norm_options, o, options);
   if (!norm_ok(&call, x, 2, "(N, C, ..)", o)) return &ir_poison;
   const int64_t *channels = x->dims + 1;
   struct affine a = affine(scope, 1, channels, !o->no_affine, !o->no_affine && !o->no_bias);
@@ -123,25 +121,27 @@ quern_tensor *quern_nn_batch_norm(quern_scope *scope, quern_tensor *x, const que
   return nn_leave(&call, y);
 }
 
-quern_tensor *quern_nn_instance_norm(quern_scope *scope, quern_tensor *x, const quern_nn_norm_options *options) {
-  const quern_nn_norm_options *o = options != NULL ? options : &defaults;
+quern_tensor *quern_nn_instance_norm(quern_scope *scope, quern_tensor *x,
+                                     const quern_nn_instance_norm_options *options) {
   NN_ENTER(call, "nn_instance_norm", scope, x);
-  if (!norm_ok(&call, x, 3, "(N, C, ..) with spatial axes", o)) return &ir_poison;
+  NN_OPTIONS(call, quern_nn_instance_norm_options, o, options);
+  const quern_nn_norm_options norm = {.eps = o->eps, .momentum = o->momentum};
+  if (!norm_ok(&call, x, 3, "(N, C, ..) with spatial axes", &norm)) return &ir_poison;
   NN_CHECK(call, o->momentum >= 0, INVALID, "momentum is %g; instance norm counts no batches", o->momentum);
   const int64_t *channels = x->dims + 1;
   struct affine a = affine(scope, 1, channels, o->affine, o->affine && !o->no_bias);
   struct running r = running(scope, channels, o->tracking);
   if (o->tracking && !scope->model->train) {
-    quern_batch_norm_options batch = {.size = sizeof batch, .train = false, .momentum = 1, .eps = eps_of(o)};
+    quern_batch_norm_options batch = {.size = sizeof batch, .train = false, .momentum = 1, .eps = eps_of(&norm)};
     return nn_leave(&call, quern_batch_norm(x, a.weight, a.bias, r.mean, r.var, &batch, NULL, NULL));
   }
-  quern_tensor *y = quern_instance_norm(x, a.weight, a.bias, eps_of(o));
+  quern_tensor *y = quern_instance_norm(x, a.weight, a.bias, eps_of(&norm));
   if (o->tracking && !ir_is_poison(y)) {
     int64_t space[QUERN_MAX_RANK], items = 0;
     for (int k = 2; k < x->rank; k++) space[k - 2] = k;
     quern_tensor *mean = quern_mean(quern_mean(x, x->rank - 2, space, false), 1, &items, false);
     quern_tensor *var = quern_mean(quern_var(x, x->rank - 2, space, false, 1), 1, &items, false);
-    move_both(scope, &r, mean, var, o, NULL);
+    move_both(scope, &r, mean, var, &norm, NULL);
     nn_changed(scope->model, y);
   }
   return nn_leave(&call, y);

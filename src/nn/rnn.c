@@ -11,7 +11,6 @@
 
 enum { MOST_LAYERS = 1024 };
 
-static const quern_nn_rnn_options defaults = {.size = sizeof defaults};
 static const int gates[] = {[QUERN_RNN_TANH] = 1, [QUERN_RNN_RELU] = 1, [QUERN_RNN_LSTM] = 4, [QUERN_RNN_GRU] = 3};
 
 /* The weights of one layer and direction; NULL where there are none. */
@@ -150,8 +149,8 @@ static quern_tensor *run(quern_context *ctx, const struct cell *cell, quern_tens
 
 static bool rnn_ok(const struct nn_call *call, const quern_tensor *x, int rank, const char *shape, int64_t hidden,
                    quern_rnn_kind kind, const quern_nn_rnn_options *o) {
-  if (!nn_options(call, o->size, sizeof *o) || !nn_operand(call, "x", x, rank, shape) ||
-      !nn_size(call, "hidden", hidden) || !nn_rate(call, "dropout", o->dropout))
+  if (!nn_operand(call, "x", x, rank, shape) || !nn_size(call, "hidden", hidden) ||
+      !nn_rate(call, "dropout", o->dropout))
     return false;
   if (x->rank != rank) return nn_wrong(call, QUERN_STATUS_SHAPE, "x is %s, must be %s", TENSOR_TYPE(x), shape);
   if ((unsigned)kind > QUERN_RNN_GRU || hidden > INT64_MAX / 4)
@@ -190,9 +189,9 @@ static quern_rnn_state take(quern_rnn_state **state, quern_rnn_state *none) {
 
 quern_tensor *quern_nn_rnn_cell(quern_scope *scope, quern_tensor *x, int64_t hidden, quern_rnn_kind kind,
                                 quern_rnn_state *state, const quern_nn_rnn_options *options) {
-  const quern_nn_rnn_options *o = options != NULL ? options : &defaults;
   quern_rnn_state none, before = take(&state, &none);
   NN_ENTER(call, "nn_rnn_cell", scope, x);
+  NN_OPTIONS(call, quern_nn_rnn_options, o, options);
   if (!rnn_ok(&call, x, 2, "(B, in)", hidden, kind, o)) return &ir_poison;
   NN_CHECK(call, o->layers <= 1 && !o->bidirectional && o->projection == 0, INVALID,
            "a cell is one layer in one direction, and does not project HINT: quern_nn_rnn");
@@ -209,10 +208,10 @@ quern_tensor *quern_nn_rnn_cell(quern_scope *scope, quern_tensor *x, int64_t hid
 
 quern_tensor *quern_nn_rnn(quern_scope *scope, quern_tensor *x, int64_t hidden, quern_rnn_kind kind,
                            quern_rnn_state *state, const quern_nn_rnn_options *options) {
-  const quern_nn_rnn_options *o = options != NULL ? options : &defaults;
   quern_rnn_state none, before = take(&state, &none);
   NN_ENTER(call, "nn_rnn", scope, x);
-  const char *shape = o->size >= sizeof *o && o->batch_first ? "(B, T, in)" : "(T, B, in)";
+  NN_OPTIONS(call, quern_nn_rnn_options, o, options);
+  const char *shape = o->batch_first ? "(B, T, in)" : "(T, B, in)";
   if (!rnn_ok(&call, x, 3, shape, hidden, kind, o)) return &ir_poison;
   int layers = o->layers > 0 ? o->layers : 1, directions = o->bidirectional ? 2 : 1;
   NN_CHECK(call, layers <= MOST_LAYERS, INVALID, "%d layers, at most %d", layers, MOST_LAYERS);

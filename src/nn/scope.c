@@ -104,6 +104,7 @@ quern_tensor *nn_state(quern_scope *scope, const char *what, const char *name, q
   TENSOR_CHECK(m->ctx, wrong == NULL, INVALID, "%s: %s %s: %s", what, about.name, TENSOR_DIMS(rank, dims), wrong);
   about.tensor = quern_state(m->ctx, about.name, dtype, rank, dims);
   if (ir_is_poison(about.tensor)) return &ir_poison;
+  about.size = sizeof about;
   quern_parameter *kept = base_arena_copy(&m->arena, &about, sizeof about);
   if (kept == NULL || !base_vec_reserve(&m->ctx->heap, &m->parameters, 1) ||
       !base_map_add(&m->names, base_hash_string(BASE_HASH_SEED, about.name), kept))

@@ -4,8 +4,6 @@
 */
 #include "nn/nn.h"
 
-static const quern_nn_transformer_options defaults = {.size = sizeof defaults};
-
 /* A call of a block. */
 struct block {
   quern_scope *scope;
@@ -51,18 +49,16 @@ static quern_tensor *residual(const struct block *b, const char *name, quern_ten
 static struct block enter(const struct nn_call *call, quern_tensor *x, int64_t heads,
                           const quern_nn_transformer_options *o, bool causal) {
   struct block b = {.scope = call->scope, .o = o};
-  if (!nn_options(call, o->size, sizeof *o) || !nn_operand(call, "x", x, 3, "(B, S, E)") ||
-      !nn_size(call, "heads", heads) || !nn_rate(call, "dropout", o->dropout))
+  if (!nn_operand(call, "x", x, 3, "(B, S, E)") || !nn_size(call, "heads", heads) ||
+      !nn_rate(call, "dropout", o->dropout))
     return b;
   b.self = b.cross = (quern_nn_attention_options){.size = sizeof b.self, .no_bias = o->no_bias, .dropout = o->dropout};
   b.self.causal = causal;
   if (o->attention != NULL) {
-    if (!nn_options(call, o->attention->size, sizeof b.self)) return b;
-    b.self = *o->attention;
+    if (!nn_options(call, &b.self, sizeof b.self, o->attention, "quern_nn_attention_options")) return b;
   }
   if (o->cross != NULL) {
-    if (!nn_options(call, o->cross->size, sizeof b.cross)) return b;
-    b.cross = *o->cross;
+    if (!nn_options(call, &b.cross, sizeof b.cross, o->cross, "quern_nn_attention_options")) return b;
   }
   b.heads = heads;
   return b;
@@ -71,7 +67,8 @@ static struct block enter(const struct nn_call *call, quern_tensor *x, int64_t h
 quern_tensor *quern_nn_transformer_encoder(quern_scope *scope, quern_tensor *x, int64_t heads,
                                            const quern_nn_transformer_options *options) {
   NN_ENTER(call, "nn_transformer_encoder", scope, x);
-  struct block b = enter(&call, x, heads, options != NULL ? options : &defaults, false);
+  NN_OPTIONS(call, quern_nn_transformer_options, o, options);
+  struct block b = enter(&call, x, heads, o, false);
   if (b.heads == 0) return &ir_poison;
   x = residual(&b, "norm1", x, self_part);
   return nn_leave(&call, residual(&b, "norm2", x, forward_part));
@@ -80,7 +77,8 @@ quern_tensor *quern_nn_transformer_encoder(quern_scope *scope, quern_tensor *x, 
 quern_tensor *quern_nn_transformer_decoder(quern_scope *scope, quern_tensor *x, quern_tensor *memory, int64_t heads,
                                            const quern_nn_transformer_options *options) {
   NN_ENTER(call, "nn_transformer_decoder", scope, x, memory);
-  struct block b = enter(&call, x, heads, options != NULL ? options : &defaults, true);
+  NN_OPTIONS(call, quern_nn_transformer_options, o, options);
+  struct block b = enter(&call, x, heads, o, true);
   if (b.heads == 0) return &ir_poison;
   b.cross.memory = memory;
   x = residual(&b, "norm1", x, self_part);

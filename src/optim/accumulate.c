@@ -17,7 +17,8 @@ struct accumulate {
   int64_t micro_batches;
   size_t n_inputs;
   quern_tensor *const *inputs;
-  const quern_optim_options *options;
+  const quern_optim_options *options; /* the caller's */
+  struct optim_taken taken;
   quern_tensor *loss; /* of a micro-batch */
   tensors slices;     /* of the inputs: what the loss is built on */
   tensors trained, gradients;
@@ -72,7 +73,7 @@ static quern_status build(struct accumulate *a, quern_tensor *const *inputs, que
 }
 
 static quern_status differentiate(struct accumulate *a) {
-  quern_tensor *loss = a->loss, *scale = optim_scale(a->model, a->options);
+  quern_tensor *loss = a->loss, *scale = optim_scale(a->model, &a->taken.options);
   if (scale != NULL) loss = quern_mul(loss, quern_cast(scale, loss->dtype));
   for (size_t i = 0; i < quern_model_parameter_count(a->model); i++) {
     quern_parameter parameter = QUERN_INIT(quern_parameter);
@@ -228,15 +229,14 @@ quern_status quern_step_accumulate(quern_step **step, quern_model *model, int64_
   QUERN_CHECK(loss != NULL, INVALID, "step_accumulate: the function that builds the loss is null");
   QUERN_CHECK(micro_batches >= 1, INVALID, "step_accumulate: a batch of %lld micro-batches; there must be 1 at least",
               (long long)micro_batches);
-  quern_optim_options defaults = QUERN_INIT(quern_optim_options);
   struct accumulate a = {.ctx = quern_model_context(model),
                          .model = model,
                          .micro_batches = micro_batches,
                          .n_inputs = n,
                          .inputs = inputs,
-                         .options = options != NULL ? options : &defaults};
+                         .options = options};
   a.heap = &a.ctx->heap;
-  QUERN_TRY(optim_check(a.options));
+  QUERN_TRY(optim_take(&a.taken, options));
   QUERN_TRY(quern_context_check(a.ctx));
   QUERN_TRY(check_inputs(&a));
   if (micro_batches == 1) {

@@ -387,13 +387,9 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
 /* ---- the public door ------------------------------------------------------------------------------------ */
 
 static quern_status read_options(struct job *job, const quern_autocast_options *options) {
-  quern_autocast_options o = QUERN_INIT(quern_autocast_options);
-  if (options != NULL) {
-    QUERN_CHECK(options->size == sizeof o, INVALID,
-                "autocast: options of size %zu; start from QUERN_AUTOCAST_OPTIONS, of size %zu", options->size,
-                sizeof o);
-    o = *options;
-  }
+  quern_autocast_options o;
+  QUERN_TRY(base_take(quern_autocast_options, &o, options, "autocast"));
+  if (o.low == 0) o.low = QUERN_DTYPE_BF16;
   QUERN_CHECK(o.low == QUERN_DTYPE_BF16 || o.low == QUERN_DTYPE_F16, DTYPE,
               "autocast: the low dtype is %s; must be bf16 or f16", quern_dtype_name(o.low));
   job->low = o.low;
@@ -454,8 +450,5 @@ quern_status quern_autocast_print(quern_context *ctx, const quern_autocast_optio
         base_str_printf(&str, "%-8s %-9s %s%s\n", policy_names[policy], i < IR_OP_COUNT ? "operation" : "composite",
                         defaults[i].name, job.rows[i] != defaults[i].policy ? " (changed)" : "");
   }
-  quern_status status = base_str_status(&str);
-  if (status == QUERN_STATUS_OK) status = tensor_text_copy(ctx, &str, text);
-  base_str_fini(&str);
-  return status;
+  return base_str_give(QUERN_STATUS_OK, &str, text);
 }

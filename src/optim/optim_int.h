@@ -35,7 +35,11 @@ enum { OPTIM_RULES = 4 };
 
 /* ---- what makers of steps share (step.c) ------------------------------------------------------------------- */
 
-quern_status optim_check(const quern_optim_options *options) QUERN_NODISCARD;
+struct optim_taken {
+  quern_optim_options options;
+  quern_scaler_options scaler; /* of options.scaler, where there is one */
+};
+quern_status optim_take(struct optim_taken *taken, const quern_optim_options *options) QUERN_NODISCARD;
 /* STATE when x was built together with changes that a later quern_model_begin has forgotten. */
 quern_status optim_check_order(const char *what, const quern_model *model, quern_tensor *x) QUERN_NODISCARD;
 /* INVALID when all gradients are 0 by themselves: the loss depends on no parameter; the first is named `first`. */

@@ -33,15 +33,15 @@ static double (*const factors[])(const quern_schedule_piece *, int64_t) = {
 };
 
 static const quern_schedule_piece *find_plateau(const quern_schedule *schedule) {
-  for (size_t i = 0; i < schedule->n; i++)
+  for (size_t i = 0; i < schedule->n_pieces; i++)
     if (schedule->pieces[i].kind == QUERN_SCHEDULE_PLATEAU) return &schedule->pieces[i];
   return NULL;
 }
 
 double quern_schedule_at(const quern_schedule *schedule, int64_t step) {
   if (schedule == NULL) return 0;
-  if (schedule->n == 0 || schedule->pieces == NULL) return schedule->lr;
-  const quern_schedule_piece *piece = schedule->pieces, *last = piece + schedule->n - 1;
+  if (schedule->n_pieces == 0 || schedule->pieces == NULL) return schedule->lr;
+  const quern_schedule_piece *piece = schedule->pieces, *last = piece + schedule->n_pieces - 1;
   int64_t t = BASE_MAX(step, 0);
   while (piece < last && piece->steps > 0 && t >= piece->steps) t -= piece++->steps;
   double factor = (unsigned)piece->kind < BASE_COUNT(factors) ? factors[piece->kind](piece, t) : 1;

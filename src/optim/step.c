@@ -54,8 +54,6 @@ static quern_status check_size(const char *name, double value) {
 }
 
 static quern_status check_options(const quern_optim_options *o) {
-  QUERN_CHECK(o->size == sizeof *o, INVALID, "step: options of size %zu; start from QUERN_OPTIM_OPTIONS, of size %zu",
-              o->size, sizeof *o);
   QUERN_CHECK((unsigned)o->kind < OPTIM_RULES, INVALID, "step: there is no optimizer number %d", (int)o->kind);
   QUERN_TRY(check_share("beta1", o->beta1));
   QUERN_TRY(check_share("beta2", o->beta2));
@@ -82,8 +80,6 @@ static quern_status check_options(const quern_optim_options *o) {
 }
 
 static quern_status check_scaler(const quern_scaler_options *s) {
-  QUERN_CHECK(s->size == sizeof *s, INVALID,
-              "step: scaler options of size %zu; start from QUERN_SCALER_OPTIONS, of size %zu", s->size, sizeof *s);
   QUERN_CHECK(s->least > 0 && s->least <= s->start && s->start <= s->most, INVALID,
               "step: the scale starts at %g; must be within %g and %g, above 0", s->start, s->least, s->most);
   QUERN_CHECK(s->growth > 1 && s->backoff > 0 && s->backoff < 1, INVALID,
@@ -94,9 +90,33 @@ static quern_status check_scaler(const quern_scaler_options *s) {
   return QUERN_STATUS_OK;
 }
 
-quern_status optim_check(const quern_optim_options *options) {
-  QUERN_TRY(check_options(options));
-  return options->scaler != NULL ? check_scaler(options->scaler) : QUERN_STATUS_OK;
+/* Zero is the default, and what is below zero is none. */
+static double or_default(double value, double fallback) { return value == 0 ? fallback : value < 0 ? 0 : value; }
+
+static void set_defaults(quern_optim_options *o) {
+  o->beta1 = or_default(o->beta1, 0.9);
+  o->beta2 = or_default(o->beta2, 0.999);
+  if (o->eps == 0) o->eps = 1e-8;
+}
+
+static void set_scaler_defaults(quern_scaler_options *s) {
+  if (s->start == 0) s->start = 65536;
+  if (s->growth == 0) s->growth = 2;
+  if (s->backoff == 0) s->backoff = 0.5;
+  if (s->interval == 0) s->interval = 2000;
+  if (s->least == 0) s->least = 1024;
+  if (s->most == 0) s->most = 1048576;
+}
+
+quern_status optim_take(struct optim_taken *taken, const quern_optim_options *options) {
+  QUERN_TRY(base_take(quern_optim_options, &taken->options, options, "step"));
+  set_defaults(&taken->options);
+  QUERN_TRY(check_options(&taken->options));
+  if (taken->options.scaler == NULL) return QUERN_STATUS_OK;
+  QUERN_TRY(base_take(quern_scaler_options, &taken->scaler, taken->options.scaler, "step"));
+  set_scaler_defaults(&taken->scaler);
+  taken->options.scaler = &taken->scaler;
+  return check_scaler(&taken->scaler);
 }
 
 /* ---- making --------------------------------------------------------------------------------------------- */
@@ -412,19 +432,21 @@ static quern_status check_gate(const quern_optim_options *o, const quern_context
 
 static quern_status open_step(quern_step **out, quern_model *model, quern_tensor *loss, quern_tensor *const *gradients,
                               const quern_optim_options *options) {
-  quern_optim_options defaults = QUERN_INIT(quern_optim_options);
-  if (options == NULL) options = &defaults;
-  QUERN_TRY(optim_check(options));
+  struct optim_taken taken;
+  QUERN_TRY(optim_take(&taken, options));
   quern_context *ctx = quern_model_context(model);
-  QUERN_TRY(check_gate(options, ctx));
+  QUERN_TRY(check_gate(&taken.options, ctx));
   struct base_heap *heap = &ctx->heap;
   quern_step *step = base_alloc_zero(heap, sizeof *step);
   if (step == NULL) return QUERN_STATUS_MEMORY;
   step->heap = heap;
   step->ctx = ctx;
   step->model = model;
-  step->options = *options;
-  if (options->scaler != NULL) step->scaler = *options->scaler;
+  step->options = taken.options;
+  if (taken.options.scaler != NULL) {
+    step->scaler = taken.scaler;
+    step->options.scaler = &step->scaler;
+  }
   step->pin = ir_pin_add(ctx, pinned, step);
   quern_status status = step->pin != 0 ? make(step, loss, gradients) : QUERN_STATUS_MEMORY;
   if (status == QUERN_STATUS_OK)

@@ -186,7 +186,7 @@ static quern_status refuse_axis(const struct pass_dynamic_batch *rows, const str
   char type[IR_TYPE_TEXT];
   return base_error(
       QUERN_STATUS_UNSUPPORTED,
-      "dynamic_batch: %s of %s mixes rows, or leaves some out: the dynamic batch of %lld lies in axis %d of "
+      "dynamic batch: %s of %s mixes rows, or leaves some out: the dynamic batch of %lld lies in axis %d of "
       "its source %d",
       ir_ops[node->op].name, ir_type_text(type, node->src[s]), (long long)rows->most, axis, s);
 }
@@ -194,7 +194,7 @@ static quern_status refuse_axis(const struct pass_dynamic_batch *rows, const str
 static quern_status refuse_pair(const struct ir_node *node, int s, int t) {
   char one[IR_TYPE_TEXT], other[IR_TYPE_TEXT];
   return base_error(QUERN_STATUS_UNSUPPORTED,
-                    "dynamic_batch: %s mixes rows: they lie differently in its sources %d, %s, and %d, %s",
+                    "dynamic batch: %s mixes rows: they lie differently in its sources %d, %s, and %d, %s",
                     ir_ops[node->op].name, s, ir_type_text(one, node->src[s]), t, ir_type_text(other, node->src[t]));
 }
 
@@ -220,7 +220,7 @@ static quern_status rule_axes(struct pass_dynamic_batch *rows, const struct ir_n
     int64_t part;
     char type[IR_TYPE_TEXT];
     QUERN_CHECK(find_axis(rows, node->src[s], src[s], &axis, &part), UNSUPPORTED,
-                "dynamic_batch: %s of %s: the dynamic batch of %lld lies across several axes of its source %d",
+                "dynamic batch: %s of %s: the dynamic batch of %lld lies across several axes of its source %d",
                 ir_ops[node->op].name, ir_type_text(type, node->src[s]), (long long)rows->most, s);
     int at = axis_maps[node->op](node, s, axis);
     if (at < 0) return refuse_axis(rows, node, s, axis);
@@ -300,7 +300,7 @@ static quern_status rule_composite(struct pass_dynamic_batch *rows, const struct
 }
 
 static quern_status refuse_condition(const struct ir_node *node) {
-  return base_error(QUERN_STATUS_UNSUPPORTED, "dynamic_batch: the condition of %s depends on rows",
+  return base_error(QUERN_STATUS_UNSUPPORTED, "dynamic batch: the condition of %s depends on rows",
                     ir_ops[node->op].name);
 }
 
@@ -320,7 +320,7 @@ static quern_status rule_if(struct pass_dynamic_batch *rows, const struct ir_nod
   QUERN_TRY(find_graph(rows, node->attrs->other, src + 1, other));
   for (int i = 0; i < node->n_out; i++)
     QUERN_CHECK(join(&out[i], other[i]), UNSUPPORTED,
-                "dynamic_batch: if: rows of result %d lie differently in its branches", i);
+                "dynamic batch: if: rows of result %d lie differently in its branches", i);
   return QUERN_STATUS_OK;
 }
 
@@ -335,7 +335,7 @@ static quern_status find_carried(struct pass_dynamic_batch *rows, const struct i
     for (int i = 0; i < carries; i++) {
       int64_t before = params[first + i];
       QUERN_CHECK(join(&params[first + i], results[i]), UNSUPPORTED,
-                  "dynamic_batch: %s: rows of carry %d lie differently after a turn", ir_ops[node->op].name, i);
+                  "dynamic batch: %s: rows of carry %d lie differently after a turn", ir_ops[node->op].name, i);
       more = more || params[first + i] != before;
     }
   }
@@ -404,7 +404,7 @@ static quern_status find_node(struct pass_dynamic_batch *rows, const struct ir_n
   }
   rule *give = rule_of(rows, node);
   if (!any) return QUERN_STATUS_OK;
-  QUERN_CHECK(give != NULL, UNSUPPORTED, "dynamic_batch: there is no rule for rows of %s", ir_ops[node->op].name);
+  QUERN_CHECK(give != NULL, UNSUPPORTED, "dynamic batch: there is no rule for rows of %s", ir_ops[node->op].name);
   QUERN_TRY(give(rows, node, src, out));
   for (int i = 0; i < node->n_out; i++)
     QUERN_TRY(pass_dynamic_batch_set(rows, &node->out[i], stride_of(rows, &node->out[i], out[i])));

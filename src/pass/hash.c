@@ -21,7 +21,7 @@ struct walk {
 };
 
 static uint64_t hash_type(uint64_t h, const quern_tensor *t) {
-  h = base_hash_u64(h, (uint64_t)t->dtype << 32 | (uint64_t)t->rank);
+  h = base_hash_u64(h, base_dtype_code(t->dtype) << 32 | (uint64_t)t->rank);
   return base_hash_bytes(h, t->dims, (size_t)t->rank * sizeof *t->dims);
 }
 

@@ -182,11 +182,10 @@ static quern_tensor *check_mask(quern_context *ctx, quern_tensor *mask, const qu
 quern_tensor *quern_attention(quern_tensor *q, quern_tensor *k, quern_tensor *v, quern_tensor *mask,
                               const quern_attention_options *options, quern_tensor **lse) {
   if (lse != NULL) *lse = &ir_poison;
-  static const quern_attention_options defaults = {.size = sizeof defaults};
-  if (options == NULL) options = &defaults;
   quern_tensor *src[] = {q, k, v, mask};
   quern_context *ctx = tensor_enter_some("attention", 3, 4, src);
-  if (ctx == NULL || !tensor_need_options(ctx, "attention", options->size, sizeof *options)) return &ir_poison;
+  if (ctx == NULL) return &ir_poison;
+  TENSOR_OPTIONS(ctx, "attention", quern_attention_options, options);
   if (!tensor_need_float("attention", "q", q) || !tensor_need_real(ctx, "attention", "scale", options->scale, -DBL_MAX))
     return &ir_poison;
   TENSOR_CHECK(ctx, q->dtype == k->dtype && q->dtype == v->dtype, DTYPE,

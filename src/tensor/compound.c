@@ -41,13 +41,6 @@ bool tensor_need_like(const char *what, const char *name, const quern_tensor *op
   return false;
 }
 
-bool tensor_need_options(quern_context *ctx, const char *what, size_t size, size_t needed) {
-  if (size >= needed) return true;
-  ir_fail(ctx, QUERN_STATUS_INVALID,
-          "%s: options.size is %zu, this version needs %zu HINT: set it to sizeof of the struct", what, size, needed);
-  return false;
-}
-
 bool tensor_need_real(quern_context *ctx, const char *what, const char *name, double value, double lo) {
   if (isfinite(value) && value >= lo) return true;
   if (lo == -DBL_MAX) {

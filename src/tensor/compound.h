@@ -17,9 +17,6 @@ bool tensor_need_float(const char *what, const char *name, const quern_tensor *x
 bool tensor_need_like(const char *what, const char *name, const quern_tensor *operand, const quern_tensor *x, int rank,
                       const int64_t *dims);
 
-/* False with the error recorded unless an options struct has the size of this version or of a later one. */
-bool tensor_need_options(quern_context *ctx, const char *what, size_t size, size_t needed);
-
 /* False with the error recorded unless value is finite and at least lo; name is the argument's. */
 bool tensor_need_real(quern_context *ctx, const char *what, const char *name, double value, double lo);
 

@@ -126,9 +126,8 @@ static quern_status loop_body(quern_context *ctx, const quern_loop_options *opti
 quern_status quern_loop(quern_context *ctx, const quern_loop_options *options, quern_tensor *const *operands,
                         quern_body *body, void *user, quern_tensor **results) {
   TENSOR_CHECK_STATUS(ctx, options != NULL, INVALID, "loop: the options are null");
-  quern_loop_options o = *options;
-  TENSOR_CHECK_STATUS(ctx, o.size == sizeof o, INVALID,
-                      "loop: options.size is %zu, must be %zu HINT: sizeof(quern_loop_options)", o.size, sizeof o);
+  quern_loop_options o;
+  if (!tensor_options(ctx, "loop", &o, sizeof o, options, "quern_loop_options")) return quern_context_check(ctx);
   TENSOR_CHECK_STATUS(ctx, o.trip >= 0, INVALID, "loop: the trip is %lld", (long long)o.trip);
   const int64_t counts[] = {o.n_carries, o.n_scanned, o.n_captures, o.n_stacked};
   for (size_t i = 0; i < BASE_COUNT(counts); i++) {

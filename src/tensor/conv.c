@@ -175,9 +175,9 @@ const struct ir_composite tensor_kind_conv_transpose = {
 /* The options of spatial axes with their defaults; false with the error recorded. */
 static bool read_options(quern_context *ctx, const char *what, int spatial, bool transposed,
                          const quern_conv_options *options, struct geometry *g) {
-  static const quern_conv_options defaults = {.size = sizeof defaults};
-  if (options == NULL) options = &defaults;
-  if (!tensor_need_options(ctx, what, options->size, sizeof *options)) return false;
+  quern_conv_options taken;
+  if (!tensor_options(ctx, what, &taken, sizeof taken, options, "quern_conv_options")) return false;
+  options = &taken;
   *g = (struct geometry){
       .groups = options->groups == 0 ? 1 : options->groups, .stride = {1, 1, 1}, .dilation = {1, 1, 1}};
   for (int i = 0; i < spatial; i++) {

@@ -35,7 +35,7 @@ UNARY(tanh, TANH)
 UNARY(erf, ERF)
 UNARY(not, NOT)
 UNARY(stop_gradient, STOP_GRAD)
-UNARY(keep, CHECKPOINT)
+UNARY(checkpoint_activation, CHECKPOINT)
 #undef UNARY
 
 static quern_tensor *one_over_root(quern_context *ctx, quern_tensor *x) {

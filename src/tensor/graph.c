@@ -215,21 +215,7 @@ quern_status quern_graph_inline(quern_graph *graph) {
   return change_outputs("graph_inline", graph, apply_inline, NULL);
 }
 
-/* ---- text: the size of the block stands before it, for quern_text_free ---------------------------------- */
-
-enum { TEXT_HEAD = 64 };
-
-quern_status tensor_text_copy(quern_context *ctx, const struct base_str *str, char **text) {
-  size_t bytes;
-  QUERN_CHECK(base_size(str->n, 1, TEXT_HEAD + 1, &bytes), OVERFLOW, "a text of %zu bytes is too long", str->n);
-  char *block = base_alloc(&ctx->heap, bytes);
-  if (block == NULL) return QUERN_STATUS_MEMORY;
-  memcpy(block, &bytes, sizeof bytes);
-  memcpy(block + TEXT_HEAD, str->at, str->n);
-  block[TEXT_HEAD + str->n] = 0;
-  *text = block + TEXT_HEAD;
-  return QUERN_STATUS_OK;
-}
+/* ---- text ---------------------------------------------------------------------------------------------------- */
 
 typedef quern_status printer(quern_context *ctx, struct base_str *str, size_t n, quern_tensor *const *roots,
                              const char *const *names);
@@ -243,9 +229,7 @@ static quern_status print_with(const char *what, const quern_graph *graph, print
   struct base_str str;
   base_str_init(&str, &graph->ctx->heap);
   quern_status status = print(graph->ctx, &str, graph->n_outputs, graph->outputs, graph->names);
-  if (status == QUERN_STATUS_OK) status = tensor_text_copy(graph->ctx, &str, text);
-  base_str_fini(&str);
-  return status;
+  return base_str_give(status, &str, text);
 }
 
 quern_status quern_graph_print(const quern_graph *graph, char **text) {
@@ -253,12 +237,5 @@ quern_status quern_graph_print(const quern_graph *graph, char **text) {
 }
 
 quern_status quern_graph_graphviz(const quern_graph *graph, char **text) {
-  return print_with("graph_dot", graph, ir_print_graphviz, text);
-}
-
-void quern_text_free(quern_context *ctx, char *text) {
-  if (ctx == NULL || text == NULL) return;
-  size_t bytes;
-  memcpy(&bytes, text - TEXT_HEAD, sizeof bytes);
-  base_free(&ctx->heap, text - TEXT_HEAD, bytes);
+  return print_with("graph_graphviz", graph, ir_print_graphviz, text);
 }

@@ -183,7 +183,7 @@ quern_tensor *quern_interpolate(quern_tensor *x, const quern_interpolate_options
   TENSOR_CHECK(ctx, x->rank >= 3 && x->rank <= 2 + MAX_SPATIAL, SHAPE,
                "%s: x is %s, must be (N, C, ..) with 1 to 3 spatial axes", what, TENSOR_TYPE(x));
   TENSOR_CHECK(ctx, options != NULL, INVALID, "%s: options is null; it has the sizes", what);
-  if (!tensor_need_options(ctx, what, options->size, sizeof *options)) return &ir_poison;
+  TENSOR_OPTIONS(ctx, what, quern_interpolate_options, options);
   TENSOR_CHECK(ctx, (unsigned)options->mode <= QUERN_INTERPOLATE_CUBIC, INVALID, "%s: there is no mode %d", what,
                (int)options->mode);
   bool near = options->mode == QUERN_INTERPOLATE_NEAREST || options->mode == QUERN_INTERPOLATE_NEAREST_EXACT;

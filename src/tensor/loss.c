@@ -298,13 +298,11 @@ const struct ir_composite tensor_kind_linear_cross_entropy = {.name = "linear_cr
                                                               .body = linear_cross_entropy_body,
                                                               .admits = tensor_admits_cross_entropy};
 
-static const quern_cross_entropy_options default_options = {.size = sizeof default_options};
-
 /* False with the error recorded unless the options make sense and labels are integers of x's leading
 ** shape. */
 static bool labels_ok(quern_context *ctx, const char *what, const char *name, const quern_tensor *x,
                       const quern_tensor *labels, const quern_cross_entropy_options *o) {
-  if (!tensor_need_options(ctx, what, o->size, sizeof *o) || !reduction_ok(ctx, what, o->reduction)) return false;
+  if (!reduction_ok(ctx, what, o->reduction)) return false;
   if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1)) {
     ir_fail(ctx, QUERN_STATUS_INVALID, "%s: label_smoothing is %g, must be in 0..1", what, o->label_smoothing);
     return false;
@@ -332,7 +330,7 @@ static bool labels_ok(quern_context *ctx, const char *what, const char *name, co
 quern_tensor *quern_cross_entropy(quern_tensor *logits, quern_tensor *labels,
                                   const quern_cross_entropy_options *options) {
   TENSOR_ENTER(ctx, "cross_entropy", logits, labels);
-  if (options == NULL) options = &default_options;
+  TENSOR_OPTIONS(ctx, "cross_entropy", quern_cross_entropy_options, options);
   if (!labels_ok(ctx, "cross_entropy", "logits", logits, labels, options)) return &ir_poison;
   return make_labeled(ctx, &tensor_kind_cross_entropy, options, 2, (quern_tensor *[]){logits, labels});
 }
@@ -341,7 +339,7 @@ quern_tensor *quern_linear_cross_entropy(quern_tensor *x, quern_tensor *weight, 
                                          const quern_cross_entropy_options *options) {
   const char *what = "linear_cross_entropy";
   TENSOR_ENTER(ctx, what, x, weight, labels);
-  if (options == NULL) options = &default_options;
+  TENSOR_OPTIONS(ctx, what, quern_cross_entropy_options, options);
   if (!labels_ok(ctx, what, "x", x, labels, options)) return &ir_poison;
   TENSOR_CHECK(ctx, weight->dtype == x->dtype, DTYPE,
                "%s: dtypes differ: x is %s, weight is %s HINT: quern_cast makes them equal", what, TENSOR_TYPE(x),
@@ -354,7 +352,7 @@ quern_tensor *quern_linear_cross_entropy(quern_tensor *x, quern_tensor *weight, 
 
 quern_tensor *quern_nll_loss(quern_tensor *log_p, quern_tensor *labels, const quern_cross_entropy_options *options) {
   TENSOR_ENTER(ctx, "nll_loss", log_p, labels);
-  if (options == NULL) options = &default_options;
+  TENSOR_OPTIONS(ctx, "nll_loss", quern_cross_entropy_options, options);
   if (!labels_ok(ctx, "nll_loss", "log_p", log_p, labels, options)) return &ir_poison;
   return tensor_to(pick(tensor_widen(log_p), labels, options), log_p->dtype);
 }

@@ -333,8 +333,8 @@ quern_tensor *quern_batch_norm(quern_tensor *x, quern_tensor *weight, quern_tens
   quern_context *ctx = tensor_enter_some(what, 1, 5, all);
   if (ctx == NULL) return &ir_poison;
   TENSOR_CHECK(ctx, options != NULL, INVALID, "batch_norm: options is null; it has train, momentum and eps");
-  if (!tensor_need_options(ctx, what, options->size, sizeof *options) ||
-      enter_channels(what, 2, x, weight, bias, options->eps) == NULL || !running_ok("running_mean", running_mean, x) ||
+  TENSOR_OPTIONS(ctx, what, quern_batch_norm_options, options);
+  if (enter_channels(what, 2, x, weight, bias, options->eps) == NULL || !running_ok("running_mean", running_mean, x) ||
       !running_ok("running_var", running_var, x)) {
     return &ir_poison;
   }

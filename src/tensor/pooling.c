@@ -33,7 +33,9 @@ static bool read_options(quern_context *ctx, const char *what, const quern_tenso
     ir_fail(ctx, QUERN_STATUS_INVALID, "%s: options is null; it has the window", what);
     return false;
   }
-  if (!tensor_need_options(ctx, what, options->size, sizeof *options)) return false;
+  quern_pool_options taken;
+  if (!tensor_options(ctx, what, &taken, sizeof taken, options, "quern_pool_options")) return false;
+  options = &taken;
   *p = (struct pool){.spatial = x->rank - 2, .count_pad = options->count_pad};
   for (int i = 0; i < p->spatial; i++) {
     const struct {

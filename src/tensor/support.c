@@ -258,3 +258,10 @@ const void *quern_tensor_data(const quern_tensor *x) {
   struct ir_buffer *buffer = x->node->attrs->buffer;
   return ir_buffer_fetch(x->node->ctx, buffer) == QUERN_STATUS_OK ? buffer->data : NULL;
 }
+
+bool tensor_options(quern_context *ctx, const char *what, void *dst, size_t known, const void *options,
+                    const char *type) {
+  if (base_struct_take(dst, known, options, type, what) == QUERN_STATUS_OK) return true;
+  ir_fail_last(ctx);
+  return false;
+}

@@ -105,8 +105,13 @@ quern_tensor *tensor_unbroadcast(quern_tensor *dy, const quern_tensor *like);
 quern_status tensor_check_eval(const char *what, quern_context *ctx, size_t n, quern_tensor *const *outputs,
                                void *const *dst, size_t n_feeds, const quern_feed *feeds) QUERN_NODISCARD;
 
-/* A text for the user, who frees it with quern_free_text (graph.c). */
-quern_status tensor_text_copy(quern_context *ctx, const struct base_str *str, char **text) QUERN_NODISCARD;
+/* options, a caller's, become those that this version knows (base_take); else the poison, or false, with the error recorded. */
+#define TENSOR_OPTIONS(ctx, what, T, options)                                                                          \
+  T options##_taken;                                                                                                   \
+  if (!tensor_options((ctx), (what), &options##_taken, sizeof(T), (options), #T)) return &ir_poison;                   \
+  (options) = &options##_taken
+bool tensor_options(quern_context *ctx, const char *what, void *dst, size_t known, const void *options,
+                    const char *type);
 
 /* Every kind of composite that tensor/ defines, ended by NULL (composites.c); quern_context_new registers them. */
 extern const struct ir_composite *const tensor_composites[];

@@ -199,11 +199,10 @@ static quern_status open_generator(quern_generator *g, struct train_weights *wei
 
 quern_status train_generator_new(quern_generator **generator, struct train_weights *weights, struct base_heap *heap,
                                  const quern_lm_options *model, const quern_generate_options *options) {
-  static const quern_generate_options defaults = QUERN_INIT(quern_generate_options);
   quern_generator *g = base_alloc_zero(heap, sizeof *g);
   if (g == NULL) return QUERN_STATUS_MEMORY;
   base_heap_init(&g->heap, &heap->user);
-  quern_status status = open_generator(g, weights, model, options != NULL ? options : &defaults);
+  quern_status status = open_generator(g, weights, model, options);
   if (status == QUERN_STATUS_OK)
     *generator = g;
   else
@@ -216,15 +215,16 @@ quern_status quern_generator_open(quern_generator **generator, const char *path,
   QUERN_CHECK(generator != NULL, INVALID, "generator_open: the place for the generator is null");
   *generator = NULL;
   QUERN_CHECK(path != NULL, INVALID, "generator_open: the path is null");
-  QUERN_CHECK(model != NULL && model->size == sizeof *model, INVALID,
-              "generator_open: the model is null or of another size");
-  QUERN_CHECK(options == NULL || options->size == sizeof *options, INVALID,
-              "generator_open: the options are of another size");
+  QUERN_CHECK(model != NULL, INVALID, "generator_open: the model is null");
+  quern_lm_options lm = QUERN_INIT(quern_lm_options);
+  quern_generate_options o;
+  QUERN_TRY(base_take(quern_lm_options, &lm, model, "generator_open"));
+  QUERN_TRY(base_take(quern_generate_options, &o, options, "generator_open"));
   struct base_heap heap;
   struct train_weights weights;
-  base_heap_init(&heap, options != NULL ? &options->allocator : NULL);
+  base_heap_init(&heap, &o.allocator);
   quern_status status = train_weights_open(&weights, &heap, path);
-  if (status == QUERN_STATUS_OK) status = train_generator_new(generator, &weights, &heap, model, options);
+  if (status == QUERN_STATUS_OK) status = train_generator_new(generator, &weights, &heap, &lm, &o);
   train_weights_close(&weights);
   return status;
 }
@@ -319,11 +319,12 @@ quern_status quern_generator_next(quern_generator *g, const quern_sampling *samp
   QUERN_CHECK(g != NULL, INVALID, "generator_next: the generator is null");
   QUERN_CHECK(id != NULL, INVALID, "generator_next: the place for the id is null");
   *id = 0;
-  QUERN_TRY(train_sampling_check(sampling));
+  quern_sampling s;
+  QUERN_TRY(train_sampling_take(&s, sampling));
   QUERN_CHECK(g->known, STATE, "generator_next: nothing has been fed that could go on");
   QUERN_CHECK(g->length < g->most, STATE, "generator_next: all %lld places are taken", (long long)g->most);
   uint32_t chosen;
-  QUERN_TRY(train_sample(sampling, g->length, (size_t)g->model.vocabulary, g->logits, g->work, &chosen));
+  QUERN_TRY(train_sample(&s, g->length, (size_t)g->model.vocabulary, g->logits, g->work, &chosen));
   QUERN_TRY(quern_generator_feed(g, 1, &chosen, NULL));
   *id = chosen;
   return QUERN_STATUS_OK;

@@ -7,7 +7,7 @@
 
 /* ---- choosing (sample.c) ----------------------------------------------------------------------------------------- */
 
-quern_status train_sampling_check(const quern_sampling *sampling) QUERN_NODISCARD;
+quern_status train_sampling_take(quern_sampling *taken, const quern_sampling *sampling) QUERN_NODISCARD;
 /* quern_sample of what is checked; work: so many bytes, as aligned as a double. */
 size_t train_sample_bytes(size_t n);
 quern_status train_sample(const quern_sampling *sampling, int64_t position, size_t n, const float *logits, void *work,

@@ -57,10 +57,10 @@ quern_status quern_generator_open_run(quern_generator **generator, const char *d
   QUERN_CHECK(generator != NULL, INVALID, "generator_open_run: the place for the generator is null");
   *generator = NULL;
   QUERN_CHECK(dir != NULL, INVALID, "generator_open_run: the folder is null");
-  QUERN_CHECK(options == NULL || options->size == sizeof *options, INVALID,
-              "generator_open_run: the options are of another size");
+  quern_generate_options o;
+  QUERN_TRY(base_take(quern_generate_options, &o, options, "generator_open_run"));
   struct base_heap heap;
-  base_heap_init(&heap, options != NULL ? &options->allocator : NULL);
+  base_heap_init(&heap, &o.allocator);
   struct train_weights weights = {.path = dir};
   quern_config *config = NULL;
   quern_status status = quern_checkpoint_find(&weights.checkpoint, dir, &heap.user);
@@ -69,7 +69,7 @@ quern_status quern_generator_open_run(quern_generator **generator, const char *d
   weights.heap = &heap;
   if (status == QUERN_STATUS_OK) weights.file = quern_checkpoint_tensors(weights.checkpoint);
   if (status == QUERN_STATUS_OK) status = quern_train_config(&config, &heap.user);
-  if (status == QUERN_STATUS_OK) status = open_run(generator, &weights, &heap, config, options, tokenizer);
+  if (status == QUERN_STATUS_OK) status = open_run(generator, &weights, &heap, config, &o, tokenizer);
   if (status != QUERN_STATUS_OK) {
     quern_generator_free(*generator);
     *generator = NULL;

@@ -11,7 +11,7 @@
 /* A run that is under way. */
 struct loop {
   quern_trainer *t;
-  const quern_train_callbacks *callbacks;
+  quern_train_callbacks callbacks;
   struct train_metrics metrics;
   int64_t saved, evaluated; /* the steps of the last; -1: none */
   int profile;              /* steps that are still to be recorded; -1: it has ended */
@@ -29,8 +29,7 @@ static quern_status evaluate(struct loop *l) {
   QUERN_TRY(quern_trainer_eval(l->t, &record));
   l->evaluated = l->t->info.step;
   QUERN_TRY(train_metrics_eval(&l->metrics, &record));
-  if (l->callbacks != NULL && l->callbacks->eval != NULL)
-    l->stop = !l->callbacks->eval(l->callbacks->user, &record) || l->stop;
+  if (l->callbacks.eval != NULL) l->stop = !l->callbacks.eval(l->callbacks.user, &record) || l->stop;
   int64_t patience = quern_config_int(l->t->config, "patience");
   l->early = patience > 0 && l->t->bad >= patience;
   return QUERN_STATUS_OK;
@@ -42,8 +41,7 @@ static quern_status save(struct loop *l) {
   if (l->t->info.out[0] == 0 || l->saved == l->t->info.step) return QUERN_STATUS_OK;
   QUERN_TRY(quern_trainer_save(l->t, &path));
   l->saved = l->t->info.step;
-  if (l->callbacks != NULL && l->callbacks->saved != NULL)
-    l->callbacks->saved(l->callbacks->user, path, l->saved, base_clock() - start);
+  if (l->callbacks.saved != NULL) l->callbacks.saved(l->callbacks.user, path, l->saved, base_clock() - start);
   return QUERN_STATUS_OK;
 }
 
@@ -74,8 +72,7 @@ static quern_status one_step(struct loop *l) {
   QUERN_TRY(profile(l));
   QUERN_TRY(train_step(l->t, &record, is_read(l)));
   if (record.known) QUERN_TRY(train_metrics_step(&l->metrics, &record));
-  if (l->callbacks != NULL && l->callbacks->step != NULL)
-    l->stop = !l->callbacks->step(l->callbacks->user, &record) || l->stop;
+  if (l->callbacks.step != NULL) l->stop = !l->callbacks.step(l->callbacks.user, &record) || l->stop;
   if (is_due(l, "eval_every") || record.step == record.steps) QUERN_TRY(evaluate(l));
   return is_due(l, "save_every") ? save(l) : QUERN_STATUS_OK;
 }
@@ -92,9 +89,12 @@ static quern_status run(struct loop *l, quern_train_end *end) {
 
 static quern_status train(const struct train_request *request, quern_train_end *end) {
   quern_train_end how = QUERN_TRAIN_STOPPED;
-  struct loop loop = {.callbacks = request->callbacks, .saved = -1, .evaluated = -1};
+  struct loop loop = {.saved = -1, .evaluated = -1};
   if (end != NULL) *end = how;
-  QUERN_TRY(train_new(&loop.t, request, true));
+  QUERN_TRY(base_take(quern_train_callbacks, &loop.callbacks, request->callbacks, request->what));
+  struct train_request taken = *request;
+  taken.callbacks = &loop.callbacks;
+  QUERN_TRY(train_new(&loop.t, &taken, true));
   loop.profile = loop.t->info.out[0] != 0 ? (int)quern_config_int(request->config, "profile") : 0;
   quern_status status = run(&loop, &how);
   train_metrics_close(&loop.metrics);

@@ -44,7 +44,7 @@ static void fill_program_info(quern_trainer *t) {
   const quern_program *program = t->main.program;
   t->info.threads = program->target.base.threads;
   t->info.target = program->target.base.name;
-  t->info.memory = program->memory;
+  t->info.memory = &program->memory;
   t->info.flops = program->counts.flops;
   t->info.passes = program->counts.seconds_passes;
   t->info.plan = program->counts.seconds_plan;

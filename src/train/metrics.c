@@ -169,7 +169,7 @@ quern_status train_metrics_eval(struct train_metrics *m, const quern_eval_record
 /* ---- run.json ------------------------------------------------------------------------------------------- */
 
 static void add_info(struct base_str *str, const quern_train_info *info) {
-  const quern_memory_plan *m = &info->memory;
+  const quern_memory_plan *m = info->memory;
   add_key(str, "info");
   base_str_add(str, "{");
   add_text(str, "model", info->model);

@@ -17,9 +17,8 @@ static bool is_name(const char *name) {
   return n > 0 && n < TRAIN_NAME && name[n] == 0;
 }
 
-quern_status train_task_check(const quern_train_task *task) {
-  QUERN_CHECK(task->size == sizeof *task, INVALID, "task: size is %zu; must be sizeof(quern_train_task), %zu",
-              task->size, sizeof *task);
+quern_status train_task_take(quern_train_task *task, const quern_train_task *callers) {
+  QUERN_TRY(base_take(quern_train_task, task, callers, "task"));
   QUERN_CHECK(task->name != NULL, INVALID, "task: the name is null");
   QUERN_CHECK(is_name(task->name), INVALID,
               "task: the name is '%.80s'; must be 1 to %d letters, digits, '_', '.' and '-'", task->name,

@@ -32,7 +32,7 @@ static quern_status plan(const struct train_request *request, size_t room, quern
   QUERN_CHECK(room == 0 || (points != NULL && n_points != NULL), INVALID,
               "%s: there is room for %zu points, but no place", request->what, room);
   QUERN_TRY(train_request_open(&t, request));
-  quern_status status = train_open_run(t, request->task, true);
+  quern_status status = train_open_run(t, true);
   if (status == QUERN_STATUS_OK) status = train_precision(t, NULL);
   if (status == QUERN_STATUS_OK) status = train_plan_programs(t);
   if (status == QUERN_STATUS_OK) status = tell(t);

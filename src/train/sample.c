@@ -103,8 +103,10 @@ static double draw(uint64_t seed, int64_t position) {
   return (double)bits * 0x1p-53;
 }
 
-quern_status train_sampling_check(const quern_sampling *s) {
-  QUERN_CHECK(s != NULL && s->size == sizeof *s, INVALID, "sample: the sampling is null or of another size");
+quern_status train_sampling_take(quern_sampling *s, const quern_sampling *sampling) {
+  QUERN_CHECK(sampling != NULL, INVALID, "sample: the sampling is null");
+  QUERN_TRY(base_take(quern_sampling, s, sampling, "sample"));
+  if (s->top_p == 0) s->top_p = 1;
   QUERN_CHECK(isfinite(s->temperature) && s->temperature >= 0, INVALID,
               "sample: temperature is %g, must be finite and at least 0", s->temperature);
   QUERN_CHECK(s->top_k >= 0, INVALID, "sample: top_k is %lld, must be at least 0", (long long)s->top_k);
@@ -143,7 +145,8 @@ quern_status quern_sample(const quern_sampling *sampling, int64_t position, size
                           uint32_t *id) {
   QUERN_CHECK(id != NULL, INVALID, "sample: the place for the id is null");
   *id = 0;
-  QUERN_TRY(train_sampling_check(sampling));
+  quern_sampling s;
+  QUERN_TRY(train_sampling_take(&s, sampling));
   QUERN_CHECK(position >= 0, INVALID, "sample: the position is %lld, must be at least 0", (long long)position);
   QUERN_CHECK(logits != NULL, INVALID, "sample: the logits are null");
   QUERN_CHECK(n >= 1 && n <= UINT32_MAX, INVALID, "sample: there are %zu logits, must be 1 to 2^32 - 1", n);
@@ -151,7 +154,7 @@ quern_status quern_sample(const quern_sampling *sampling, int64_t position, size
   base_heap_init(&heap, NULL);
   void *work = base_alloc(&heap, train_sample_bytes(n));
   if (work == NULL) return QUERN_STATUS_MEMORY;
-  quern_status status = train_sample(sampling, position, n, logits, work, id);
+  quern_status status = train_sample(&s, position, n, logits, work, id);
   base_free(&heap, work, train_sample_bytes(n));
   return status;
 }

@@ -28,10 +28,8 @@ static bool begins(const char *text, const char *with) { return strncmp(text, wi
 static quern_status read_lm(struct train_spec *spec, const quern_config *config, const char *model) {
   quern_lm_options *o = &spec->lm;
   bool own = strcmp(model, "lm") == 0, gpt2 = begins(model, "gpt2:");
-  if (own)
-    *o = (quern_lm_options){.size = sizeof *o, .names = QUERN_LM_GPT2, .vocabulary = 1, .layers = 4, .width = 128};
-  else
-    QUERN_TRY(quern_lm_named(o, model));
+  *o = QUERN_INIT(quern_lm_options, .names = QUERN_LM_GPT2, .vocabulary = 1, .layers = 4, .width = 128);
+  if (!own) QUERN_TRY(quern_lm_named(o, model));
   take_int(config, "layers", &o->layers);
   bool wider = !is_model(config, "width") && quern_config_int(config, "width") != o->width;
   take_int(config, "width", &o->width);

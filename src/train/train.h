@@ -133,8 +133,8 @@ struct quern_train_graph {
   char names[TRAIN_REPORTS][TRAIN_NAME];
   quern_tensor *reports[TRAIN_REPORTS]; /* sums over the batch */
 };
-/* Whether a task is one, before anything of the run is there. */
-quern_status train_task_check(const quern_train_task *task) QUERN_NODISCARD;
+/* A caller's task as this version knows it, and whether it is one, before anything of the run is there. */
+quern_status train_task_take(quern_train_task *task, const quern_train_task *callers) QUERN_NODISCARD;
 /* The network of a task, or NULL: of the spec, on the data's fields. */
 quern_status train_network_open(struct train_network *network, const quern_train_task *task, struct train_spec *spec,
                                 const struct train_data *data) QUERN_NODISCARD;
@@ -194,6 +194,7 @@ struct quern_trainer {
   BASE_VEC(quern_optim_group) groups;
   quern_step *step;
   quern_tensor *inputs[QUERN_MAX_FIELDS], *loss;
+  quern_train_task task;                 /* of a user's own network; the name is NULL of built-in ones */
   const quern_device *device;            /* of the configuration */
   bool remote;                           /* it has memory of its own */
   int64_t room;                          /* that was free in it before instances were made; 0: not known */
@@ -255,9 +256,9 @@ quern_status train_config_write(const quern_config *config, const char *out) QUE
 
 /* ---- programs and steps ------------------------------------------------------------------------------------------ */
 
-/* Everything but programs and states: data, sizes, the learning rate. task NULL: a built-in model. plan: the device
+/* Everything but programs and states: data, sizes, the learning rate. plan: the device
 ** need not be there. */
-quern_status train_open_run(quern_trainer *trainer, const quern_train_task *task, bool plan) QUERN_NODISCARD;
+quern_status train_open_run(quern_trainer *trainer, bool plan) QUERN_NODISCARD;
 /* One step; read: wait for its outputs, else they stay on the device. Steps after one that was not finite are not made, so that it is found
 ** by the next that is read, or by train_sync. */
 quern_status train_step(quern_trainer *trainer, quern_train_record *record, bool read) QUERN_NODISCARD;

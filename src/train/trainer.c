@@ -52,8 +52,9 @@ static quern_status open_loader(quern_trainer *t) {
   options.batch = t->info.batch;
   options.order = QUERN_ORDER_SHUFFLED;
   options.seed = (uint64_t)quern_config_int(c, "seed");
-  options.workers = (int)quern_config_int(c, "workers");
-  options.prefetch = (int)quern_config_int(c, "prefetch");
+  int workers = (int)quern_config_int(c, "workers");
+  options.workers = workers > 0 ? workers : -1;
+  options.prefetch = BASE_MAX((int)quern_config_int(c, "prefetch"), 1);
   options.allocator = t->heap.user;
   QUERN_CHECK(t->info.batch <= t->info.train_samples, INVALID,
               "batch = %lld: there are %lld samples to train on HINT: batch=%lld, or a smaller length",
@@ -87,7 +88,7 @@ static quern_status open_schedule(quern_trainer *t) {
   bool falls = piece->kind == QUERN_SCHEDULE_COSINE || piece->kind == QUERN_SCHEDULE_LINEAR ||
                piece->kind == QUERN_SCHEDULE_POLYNOMIAL;
   if (falls) piece->steps = BASE_MAX(left, 1);
-  t->schedule = (quern_schedule){.lr = quern_config_real(c, "lr"), .n = warmup > 0 ? 2 : 1, .pieces = t->pieces};
+  t->schedule = (quern_schedule){.lr = quern_config_real(c, "lr"), .n_pieces = warmup > 0 ? 2 : 1, .pieces = t->pieces};
   return QUERN_STATUS_OK;
 }
 
@@ -117,7 +118,8 @@ static quern_status fill_info(quern_trainer *t) {
   return open_schedule(t);
 }
 
-quern_status train_open_run(quern_trainer *t, const quern_train_task *task, bool plan) {
+quern_status train_open_run(quern_trainer *t, bool plan) {
+  const quern_train_task *task = t->task.name != NULL ? &t->task : NULL;
   QUERN_TRY(train_device_open(t, plan));
   QUERN_TRY(train_spec_read(&t->spec, t->config));
   QUERN_CHECK(task != NULL || t->spec.family != TRAIN_OWN, INVALID,
@@ -140,9 +142,9 @@ static void begin(quern_trainer *t, double start) {
   train_find_peak(t); /* the caller may have had the machine measured */
 }
 
-static quern_status start_run(quern_trainer *t, const quern_train_task *task, bool folder, double start) {
+static quern_status start_run(quern_trainer *t, bool folder, double start) {
   if (folder) QUERN_TRY(train_folder_open(t, t->config));
-  QUERN_TRY(train_open_run(t, task, false));
+  QUERN_TRY(train_open_run(t, false));
   double reading = base_clock();
   quern_checkpoint *checkpoint = NULL;
   if (t->info.out[0] != 0) QUERN_TRY(quern_checkpoint_find(&checkpoint, t->info.out, &t->heap.user));
@@ -177,18 +179,18 @@ static quern_status name_model(quern_trainer *t, const quern_train_task *task, c
 }
 
 quern_status train_request_open(quern_trainer **trainer, const struct train_request *r) {
-  const quern_train_callbacks *callbacks = r->callbacks;
   QUERN_CHECK(r->task != NULL || !r->own, INVALID, "%s: the task is null", r->what);
   QUERN_CHECK(r->config != NULL, INVALID, "%s: the configuration is null", r->what);
-  QUERN_CHECK(callbacks == NULL || callbacks->size == sizeof *callbacks, INVALID,
-              "%s: callbacks of size %zu; start from QUERN_TRAIN_CALLBACKS, of size %zu", r->what, callbacks->size,
-              sizeof *callbacks);
-  if (r->task != NULL) QUERN_TRY(train_task_check(r->task));
+  quern_train_callbacks callbacks;
+  quern_train_task task = {0};
+  QUERN_TRY(base_take(quern_train_callbacks, &callbacks, r->callbacks, r->what));
+  if (r->task != NULL) QUERN_TRY(train_task_take(&task, r->task));
   QUERN_TRY(base_env_read());
-  quern_trainer *made = alloc(r->config, callbacks);
+  quern_trainer *made = alloc(r->config, &callbacks);
   if (made == NULL) return QUERN_STATUS_MEMORY;
+  made->task = task;
   quern_status status = copy_config(made, r->config);
-  if (status == QUERN_STATUS_OK && r->task != NULL) status = name_model(made, r->task, r->config);
+  if (status == QUERN_STATUS_OK && task.name != NULL) status = name_model(made, &task, r->config);
   if (status == QUERN_STATUS_OK)
     *trainer = made;
   else
@@ -202,7 +204,7 @@ quern_status train_new(quern_trainer **trainer, const struct train_request *requ
   *trainer = NULL;
   quern_trainer *made;
   QUERN_TRY(train_request_open(&made, request));
-  quern_status status = start_run(made, request->task, folder, start);
+  quern_status status = start_run(made, folder, start);
   if (status == QUERN_STATUS_OK)
     *trainer = made;
   else
@@ -320,7 +322,8 @@ static quern_status check_step(quern_trainer *t, quern_train_record *record, dou
 quern_status train_step(quern_trainer *t, quern_train_record *record, bool read) {
   quern_batch batch = QUERN_INIT(quern_batch);
   double scale = 0;
-  *record = (quern_train_record){.step = t->info.step, .steps = t->info.steps, .scale = 1, .success_rate = 1};
+  *record = (quern_train_record){
+      .size = sizeof *record, .step = t->info.step, .steps = t->info.steps, .scale = 1, .success_rate = 1};
   QUERN_CHECK(!t->broken, STATE, "trainer_step: the last step was not finite: there is nothing to go on from");
   if (t->info.step >= t->info.steps) return QUERN_STATUS_OK;
   QUERN_TRY(train_check_data(t));
@@ -353,7 +356,11 @@ quern_status train_sync(quern_trainer *t) {
 quern_status quern_trainer_step(quern_trainer *trainer, quern_train_record *record) {
   QUERN_CHECK(trainer != NULL, INVALID, "trainer_step: the trainer is null");
   QUERN_CHECK(record != NULL, INVALID, "trainer_step: the place for the record is null");
-  return train_step(trainer, record, true);
+  quern_train_record made = QUERN_INIT(quern_train_record);
+  QUERN_TRY(base_give(quern_train_record, record, &made, "trainer_step"));
+  quern_status status = train_step(trainer, &made, true);
+  base_struct_put(record, record->size, &made, sizeof made);
+  return status;
 }
 
 /* ---- evaluation ----------------------------------------------------------------------------------------- */
@@ -409,11 +416,8 @@ static void check(quern_trainer *t, quern_eval_record *r) {
   quern_schedule_report(&t->schedule, r->loss);
 }
 
-quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *record) {
-  quern_trainer *t = trainer;
-  QUERN_CHECK(t != NULL, INVALID, "trainer_eval: the trainer is null");
-  QUERN_CHECK(record != NULL, INVALID, "trainer_eval: the place for the record is null");
-  *record = (quern_eval_record){.step = t->info.step, .loss = NAN, .accuracy = NAN};
+static quern_status evaluate(quern_trainer *t, quern_eval_record *record) {
+  *record = (quern_eval_record){.size = sizeof *record, .step = t->info.step, .loss = NAN, .accuracy = NAN};
   QUERN_CHECK(t->data.eval != NULL, STATE,
               "trainer_eval: there are no samples for evaluation HINT: eval_data=FILE, or eval_part above 0");
   double start = base_clock();
@@ -426,8 +430,7 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
   options.order = QUERN_ORDER_SHUFFLED; /* always the same: not only the first ones of a long text */
   options.last = t->data.labels >= 0 ? QUERN_LAST_PAD : QUERN_LAST_DROP;
   options.epochs = 1;
-  options.workers = 0;
-  options.prefetch = 0;
+  options.workers = -1;
   options.allocator = t->heap.user;
   quern_loader *loader;
   QUERN_TRY(quern_loader_new(&loader, t->data.eval, &options));
@@ -435,5 +438,15 @@ quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *recor
   quern_loader_free(loader);
   record->seconds = base_clock() - start;
   if (status == QUERN_STATUS_OK) check(t, record);
+  return status;
+}
+
+quern_status quern_trainer_eval(quern_trainer *trainer, quern_eval_record *record) {
+  QUERN_CHECK(trainer != NULL, INVALID, "trainer_eval: the trainer is null");
+  QUERN_CHECK(record != NULL, INVALID, "trainer_eval: the place for the record is null");
+  quern_eval_record made = QUERN_INIT(quern_eval_record);
+  QUERN_TRY(base_give(quern_eval_record, record, &made, "trainer_eval"));
+  quern_status status = evaluate(trainer, &made);
+  base_struct_put(record, record->size, &made, sizeof made);
   return status;
 }

@@ -71,6 +71,26 @@ static bool wrong_call_holds_nothing(void) {
          context_stats(ctx).live_bytes == live && live == memory_live - context_stats(other).live_bytes;
 }
 
+static quern_context_stats stats = QUERN_INIT(quern_context_stats);
+
+/* A text is the caller's: it stays when the context that gave it is gone, and is freed without it. */
+static bool text_outlives_its_context(void) {
+  quern_context *made = NULL;
+  quern_graph *graph = NULL;
+  char *text = NULL;
+  size_t live = memory_live;
+  quern_context_options options = {.size = sizeof options, .allocator = {memory_alloc, memory_free, NULL}};
+  if (quern_context_new(&made, &options) != QUERN_STATUS_OK) return false;
+  quern_tensor *x = quern_neg(quern_zeros(made, QUERN_DTYPE_F32, QUERN_LIST(2)));
+  bool good = quern_graph_new(&graph, made, 1, &x, NULL) == QUERN_STATUS_OK &&
+              quern_graph_print(graph, &text) == QUERN_STATUS_OK;
+  quern_graph_free(graph);
+  quern_context_free(made);
+  good = good && memory_live > live && strncmp(text, "quern 1", 7) == 0;
+  quern_free_text(text);
+  return good && memory_live == live;
+}
+
 static bool wrong_call_adds_none(void) {
   quern_tensor *x = T(F32, 2, 3);
   size_t nodes = quern_context_node_count(ctx);

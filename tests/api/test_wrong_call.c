@@ -3,7 +3,7 @@
 
 static _Alignas(16) char space[64];
 static const quern_call_options on_interp = {sizeof on_interp, "interp", NULL, false};
-static const quern_call_heads heads = {1, 1, 1, 1, 1, 4, 0, false};
+static const quern_call_heads heads = {sizeof heads, 1, 1, 1, 1, 1, 4, 0, false};
 
 #define ROWS "api/wrong_call.def"
 #include "api/rows.h"

@@ -49,7 +49,7 @@ static quern_tokens_options tokens_options(size_t size, quern_dtype dtype) {
 #define RAW (&(quern_tokens_options){sizeof(quern_tokens_options), true, QUERN_DTYPE_U16, 0, {NULL, NULL, NULL}})
 #define WRONG_SIZE (&(quern_tokens_options){1, true, QUERN_DTYPE_U16, 0, {NULL, NULL, NULL}})
 #define WRONG_DTYPE                                                                                                    \
-  (&(quern_tokens_options){sizeof(quern_tokens_options), true, QUERN_DTYPE_F32, 0, {NULL, NULL, NULL}})
+  (&(quern_tokens_options){sizeof(quern_tokens_options), true, QUERN_DTYPE_F64, 0, {NULL, NULL, NULL}})
 
 static quern_tokens *tokens;
 static quern_tokens *tokens_left;

@@ -9,7 +9,7 @@ static size_t number;
 static quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
 static quern_program_stats counts = QUERN_INIT(quern_program_stats);
 static quern_run_stats run_counts = QUERN_INIT(quern_run_stats);
-static const quern_program_options interp = {sizeof interp, "interp", .threads = 1, .optimise = 1};
+static const quern_program_options interp = {sizeof interp, "interp", .threads = 1};
 
 static quern_tensor *leaf(int rank, const int64_t *dims) { return quern_input(ctx, "z", QUERN_DTYPE_F32, rank, dims); }
 

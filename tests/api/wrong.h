@@ -11,7 +11,7 @@
 **   HOLDS(function, call, condition)                 cannot fail: what a hostile call gives
 ** Each row is a test with two contexts of its own, `ctx` and `other`, which must still work after it and hold no byte in
 ** the end. test_wrong_<section>.c includes this file, then rows.h with the name of its .def as ROWS.
-** tools/check_wrong_calls.sh counts the rows of every public function.
+** tools/api.py counts the rows of every public function.
 */
 #ifndef TESTS_API_WRONG_H
 #define TESTS_API_WRONG_H

@@ -287,7 +287,7 @@ static void test_table(void **state) {
     int bits, mantissa, exponent;
     bool inf;
   } want[] = {
-      {"f64", 8, BASE_FLOAT, 64, 52, 11, true},   {"f32", 4, BASE_FLOAT, 32, 23, 8, true},
+      {"f32", 4, BASE_FLOAT, 32, 23, 8, true},    {"f64", 8, BASE_FLOAT, 64, 52, 11, true},
       {"f16", 2, BASE_FLOAT, 16, 10, 5, true},    {"bf16", 2, BASE_FLOAT, 16, 7, 8, true},
       {"f8e4m3", 1, BASE_FLOAT, 8, 3, 4, false},  {"f8e5m2", 1, BASE_FLOAT, 8, 2, 5, true},
       {"i8", 1, BASE_SIGNED, 8, 0, 0, false},     {"i16", 2, BASE_SIGNED, 16, 0, 0, false},

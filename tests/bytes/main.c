@@ -89,6 +89,7 @@ static void build_training(struct graph *g, const char *checkpoint) {
   quern_tensor *in[2];
   const quern_update *updates;
   optim.clip_norm = 1;
+  optim.weight_decay = 0.01;
   for (int i = 0; i < 2; i++)
     in[i] = quern_input(g->ctx, i == 0 ? "tokens" : "labels", QUERN_DTYPE_I32, QUERN_LIST(8, 128));
   if (quern_lm_named(&lm, "modern:256x6") != QUERN_STATUS_OK ||
@@ -206,7 +207,7 @@ static quern_status run_subject(const struct subject *subject, int threads, stru
   options.threads = threads;
   options.n_updates = g.n_updates;
   options.updates = g.updates;
-  options.recompute = g.recompute;
+  options.gradient_checkpointing = g.recompute;
   quern_status status = find_limit(&g, subject, &options);
   if (status == QUERN_STATUS_OK) status = quern_program_compile(&program, g.ctx, g.n, g.outputs, &options);
   if (status == QUERN_STATUS_OK) status = run_program(program, watch);

@@ -121,9 +121,10 @@ static void help(void **state) {
       {"quern help", 0, OVERVIEW},
       {"quern --version", 0, "quern 0...."},
       {"quern help graph", 0,
-       "usage: quern graph FILE.qir [--dot] [--inline] [--rewrite] [-o FILE]\n\nprint a graph: its text form, or a "
+       "usage: quern graph FILE.qir [--graphviz] [--inline] [--rewrite] [-o FILE]\n\nprint a graph: its text form, or "
+       "a "
        "picture\n\n"
-       "options:\n  --dot                  Graphviz instead of the text form\n..."},
+       "options:\n  --graphviz             Graphviz instead of the text form\n..."},
       {"quern graph --help", 0, "usage: quern graph FILE.qir..."},
       {"quern eval x y z -h", 0, "usage: quern eval FILE.qir [--set NAME=VALUE ...]..."},
       {"quern env --help", 0, "usage: quern env\n\nthe environment..."},
@@ -135,10 +136,10 @@ static void help(void **state) {
        "quern help: takes at most 1 argument, 'eval' is one more\n  HINT: quern help help\n"},
       {"quern graph", 2, "quern graph: takes 1 argument, got 0\n  HINT: quern help graph\n"},
       {"quern graph a b", 2, "quern graph: takes at most 1 argument, 'b' is one more\n..."},
-      {"quern graph --dto a", 2, "quern graph: there is no option '--dto'; did you mean '--dot'?\n..."},
+      {"quern graph --grafviz a", 2, "quern graph: there is no option '--grafviz'; did you mean '--graphviz'?\n..."},
       {"quern graph --xyzzy=3 a", 2, "quern graph: there is no option '--xyzzy'\n..."},
       {"quern graph -x a", 2, "quern graph: there is no option '-x'\n..."},
-      {"quern graph --dot=1 a", 2, "quern graph: --dot takes no value\n..."},
+      {"quern graph --dot=1 a", 2, "quern graph: --graphviz takes no value\n..."},
       {"quern graph a -o", 2, "quern graph: --output needs FILE\n..."},
       {"quern eval small.qir --set", 2, "quern eval: --set needs NAME=VALUE\n..."},
       {"quern env x", 2, "quern env: takes at most 0 arguments, 'x' is one more\n..."},
@@ -352,7 +353,7 @@ static void run_programs(void **state) {
       {"quern run dense.qir --fill --dynamic-batch q", 1,
        "quern: --dynamic-batch q: the graph has no such input; did you mean 'x'?\n"},
       {"quern run dense.qir --fill --dynamic-batch w", 1,
-       "quern: dense.qir: dynamic_batch: dot of f32(8, 16) mixes rows..."},
+       "quern: dense.qir: dynamic batch: dot of f32(8, 16) mixes rows..."},
       {"quern run dense.qir --fill > /dev/full", 1, "quern: standard output cannot be written\n"},
   };
   RUN(rows);
@@ -370,7 +371,8 @@ static void escaped(void **state) {
        "quern: --out z: the graph has no such output\n  HINT: it has y\\x1b[2J\\xc2\\x9b\"\\\n"},
       {"quern graph evil.qir > same.qir; tail -1 same.qir; quern graph same.qir | cmp - same.qir", 0,
        "return \"y\\x1b[2J\\xc2\\x9b\\\"\\\\\"=%1\n"},
-      {"quern graph --dot evil.qir | sed -n 's/.*out0.*label=//p'", 0, "\"y\\\\x1b[2J\\\\xc2\\\\x9b\\\"\\\\\"];\n"},
+      {"quern graph --graphviz evil.qir | sed -n 's/.*out0.*label=//p'", 0,
+       "\"y\\\\x1b[2J\\\\xc2\\\\x9b\\\"\\\\\"];\n"},
       {"E=$(printf 'e\\033[2J'); quern \"$E\"; quern eval \"$E.qir\"; quern graph evil.qir -o \"$E/x\"; "
        "quern compile evil.qir -o \"$E\" | tail -1",
        0,
@@ -489,14 +491,15 @@ static void plans(void **state) {
        "0: i32[]\n12\n5 runs: ..."},
       {"quern plan twice.qir --updates | grep -c ^steps", 0, "1\n"},
       {"quern explain dense.qir | grep -c ' k_'", 0, "..."},
-      {"quern explain dense.qir --dot | head -1", 0, "digraph program {\n"},
+      {"quern explain dense.qir --graphviz | head -1", 0, "digraph program {\n"},
       {"quern explain dense.qir --source | grep -c '^void k_'", 0, "..."},
       {"quern explain dense.qir --fusion | head -1", 0,
        "  step kind     group              estimate  threshold  kernel\n"},
       {"quern explain dense.qir --plan -o plan.txt && grep -c ^steps plan.txt", 0, "1\n"},
       {"quern explain dense.qir --run 3 | tail -1 | grep -c 'over 3 runs'", 0, "1\n"},
       {"quern explain dense.qir --fusion --run 3 | tail -1 | grep -c '^all .* us, before .* us: .*x$'", 0, "1\n"},
-      {"quern explain dense.qir --dot --plan", 2, "quern explain: --dot, --source, --fusion and --plan exclude..."},
+      {"quern explain dense.qir --dot --plan", 2,
+       "quern explain: --graphviz, --source, --fusion and --plan exclude..."},
       {"quern explain dense.qir --run none", 2, "quern explain: --run takes a number..."},
       {"quern devices | head -2 | tail -1 | cut -c1-4", 0, "cpu \n"},
       {"quern devices | grep -c '^auto is [a-z]*\\(: there is no GPU: .*\\)*$'", 0, "1\n"},

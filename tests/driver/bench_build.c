@@ -41,7 +41,8 @@ static double time_build(const char *name, const char *aim, quern_status (*build
     }
     ms[i] = (base_clock() - start) * 1e3;
     nodes = quern_context_node_count(ctx);
-    bytes = context_stats(ctx).peak_bytes;
+    quern_context_stats stats = QUERN_INIT(quern_context_stats);
+    if (quern_context_get_stats(ctx, &stats) == QUERN_STATUS_OK) bytes = stats.peak_bytes;
     quern_context_free(ctx);
   }
   qsort(ms, RUNS, sizeof *ms, by_value);

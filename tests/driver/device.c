@@ -54,7 +54,7 @@ static quern_status compile(struct run *r) {
   quern_program_options options = QUERN_INIT(quern_program_options);
   quern_memory_plan memory = QUERN_INIT(quern_memory_plan);
   options.device = way->device;
-  options.optimise = way->optimize;
+  options.optimize = way->optimize > 0 ? QUERN_OPTIMIZE_DEFAULT : QUERN_OPTIMIZE_NONE;
   options.threads = way->threads;
   options.passes = way->passes;
   options.target = way->target;

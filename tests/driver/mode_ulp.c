@@ -146,7 +146,7 @@ void mode_ulp(const struct options *options, const struct case_list *cases, stru
   double exact = 0, approximate = 0;
   (void)options, (void)cases;
   for (size_t i = 0; i < BASE_COUNT(functions); i++) {
-    for (quern_dtype dtype = QUERN_DTYPE_F64; dtype <= QUERN_DTYPE_F32; dtype++) {
+    for (quern_dtype dtype = QUERN_DTYPE_F32; dtype <= QUERN_DTYPE_F64; dtype++) {
       const struct function *f = &functions[i];
       struct worst worst = {0};
       quern_status status = measure(f, dtype, &worst);

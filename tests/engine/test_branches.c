@@ -123,7 +123,7 @@ static void mixed_graphs(void **state) {
       }
     }
     quern_program_options options = QUERN_INIT(quern_program_options);
-    options.optimize = (int)(seed % 2);
+    options.optimize = seed % 2 == 1 ? QUERN_OPTIMIZE_DEFAULT : QUERN_OPTIMIZE_NONE;
     (void)expect_order(TENSORS(pool[39], pool[38], pool[20], pool[30]), &options);
   }
 }

@@ -39,7 +39,7 @@ static void gelu(void **state) {
 
 static void linear_gelu(void **state) {
   (void)state;
-  const quern_call_linear sizes = {ROWS, FROM, TO, true};
+  const quern_call_linear sizes = {sizeof sizes, ROWS, FROM, TO, true};
   fill(x, ROWS * FROM, 1);
   fill(weight, TO * FROM, 2);
   fill(bias, TO, 3);
@@ -57,7 +57,7 @@ static void linear_gelu(void **state) {
 
 static void layer_norm(void **state) {
   (void)state;
-  const quern_call_norm sizes = {ROWS, FROM, 0};
+  const quern_call_norm sizes = {sizeof sizes, ROWS, FROM, 0};
   fill(x, ROWS * FROM, 1);
   fill(wide[0], FROM, 2);
   fill(wide[1], FROM, 3);
@@ -77,7 +77,7 @@ static void layer_norm(void **state) {
 /* One query sees one key, and takes its value; heads of a group share it. */
 static void attention(void **state) {
   (void)state;
-  const quern_call_heads sizes = {1, 2, 1, 3, 3, 4, 0, true};
+  const quern_call_heads sizes = {sizeof sizes, 1, 2, 1, 3, 3, 4, 0, true};
   static _Alignas(256) float q[2 * 3 * 4], k[3 * 4], v[3 * 4], out[2 * 3 * 4];
   fill(q, BASE_COUNT(q), 1);
   fill(k, BASE_COUNT(k), 2);
@@ -117,7 +117,7 @@ static void calls_on_two_devices(void **state) {
 
 static void refusals(void **state) {
   (void)state;
-  const quern_call_norm sizes = {ROWS, FROM, -1};
+  const quern_call_norm sizes = {sizeof sizes, ROWS, FROM, -1};
   EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_I32, 4, false, x, y, &on_cpu), DTYPE, "call_gelu: the dtype is i32");
   EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 0, false, x, y, &on_cpu), INVALID, "n is 0, must be at least 1");
   EXPECT_ERROR(quern_call_layer_norm(QUERN_DTYPE_F32, &sizes, x, NULL, NULL, y, &on_cpu), INVALID, "eps is -1");
@@ -131,7 +131,8 @@ static void refusals(void **state) {
   other.queue = x;
   EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), UNSUPPORTED, "device cpu has no queues");
   other.size = 1;
-  EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), INVALID, "the options' size is 1");
+  EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), INVALID,
+               "call_gelu: quern_call_options says that it has 1 bytes");
   quern_call_clear();
 }
 

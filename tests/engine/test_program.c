@@ -133,7 +133,7 @@ static void expect_updates(size_t n, const quern_update *updates, size_t n_roots
   quern_tensor *all[MOST_SLOTS];
   for (int way = 0; way < 3; way++) {
     quern_program_options options = QUERN_INIT(quern_program_options);
-    options.optimize = way == 1 ? 0 : 1;
+    options.optimize = way == 1 ? QUERN_OPTIMIZE_NONE : QUERN_OPTIMIZE_DEFAULT;
     options.n_updates = n;
     options.updates = updates;
     open_program(n_roots, roots, &options);

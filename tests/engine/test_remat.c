@@ -115,6 +115,8 @@ static void make(const struct way *way, struct made *made) {
   test_renew();
   step_open(&s, way);
   EXPECT_OK(quern_program_compile(&program, ctx, 2, s.outputs, &s.options));
+  made->memory = QUERN_INIT(quern_memory_plan);
+  made->counts = QUERN_INIT(quern_program_stats);
   EXPECT_OK(quern_program_get_memory(program, &made->memory));
   EXPECT_OK(quern_program_get_stats(program, &made->counts));
   train(program, made);

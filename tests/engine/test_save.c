@@ -289,7 +289,7 @@ static void wrong_programs_do_not_fit(void **state) {
 static void expect_kept(size_t n, quern_tensor *const *roots, int optimize) {
   quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = "cpu";
-  options.optimize = optimize;
+  options.optimize = optimize > 0 ? QUERN_OPTIMIZE_DEFAULT : QUERN_OPTIMIZE_NONE;
   open_program(n, roots, &options);
   EXPECT_OK(quern_program_save(program, PATH));
   close_program();

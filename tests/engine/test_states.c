@@ -452,6 +452,36 @@ static void inputs_by_name(void **state) {
   close_program();
 }
 
+static void outputs_by_name(void **state) {
+  (void)state;
+  quern_tensor *x = F32_INPUT("x", 2);
+  float in[] = {1, 2}, sum[2], product[2];
+  size_t i;
+  quern_program_options options = QUERN_INIT(quern_program_options);
+  options.output_names = (const char *const[]){"sum", "product", NULL};
+  quern_slot slot = QUERN_INIT(quern_slot);
+  open_program(TENSORS(quern_add(x, x), quern_mul(x, x)), &options);
+  EXPECT_OK(quern_program_output(program, 1, &slot));
+  assert_string_equal(slot.name, "product");
+  assert_true(slot.role == QUERN_SLOT_OUTPUT && slot.size == sizeof slot);
+  EXPECT_OK(quern_program_find_output(program, "product", &i));
+  assert_int_equal(i, 1);
+  EXPECT_ERROR(quern_program_find_output(program, "prodct", &i), INVALID, "HINT: did you mean \"product\"?");
+  EXPECT_OK(quern_instance_bind(instance, "x", in, sizeof in));
+  EXPECT_OK(quern_instance_bind_output(instance, "product", product, sizeof product)); /* in any order */
+  EXPECT_ERROR(quern_instance_run_bound(instance, NULL), STATE, "output 0, \"sum\", is not bound");
+  EXPECT_ERROR(quern_instance_bind_output(instance, "sum", sum, 4), SHAPE,
+               "4 bytes for output \"sum\", which is f32(2,): 8 bytes");
+  EXPECT_ERROR(quern_instance_bind_output(instance, "sum", NULL, 8), INVALID, "the data of output \"sum\" is null");
+  EXPECT_OK(quern_instance_bind_output(instance, "sum", sum, sizeof sum));
+  EXPECT_OK(quern_instance_run_bound(instance, NULL));
+  assert_true(sum[0] == 2 && sum[1] == 4 && product[0] == 1 && product[1] == 4);
+  in[1] = 5; /* what lies there when it runs counts */
+  EXPECT_OK(quern_instance_run_bound(instance, NULL));
+  assert_true(sum[1] == 10 && product[1] == 25);
+  close_program();
+}
+
 static void rows_are_compared(void **state) {
   (void)state;
   quern_tensor *x = F32_INPUT("x", 4, 2);
@@ -483,6 +513,7 @@ int main(void) {
                                      TEST(checkpoints_are_read),
                                      TEST(without_memory),
                                      TEST(inputs_by_name),
+                                     TEST(outputs_by_name),
                                      TEST(rows_are_compared),
                                      TEST(states_on_a_device)};
   return cmocka_run_group_tests(tests, folder_make, folder_remove);

@@ -16,7 +16,7 @@ static const quern_string_pair pairs[] = {{"format", "pt"},
 
 /* The tensors of the reference's function expected(): the dtypes in its order, four shapes of each. */
 static void make_tensors(void) {
-  static const char *const dtypes[QUERN_DTYPE_COUNT] = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8",  "I16",
+  static const char *const dtypes[QUERN_DTYPE_COUNT] = {"F32", "F64", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8",  "I16",
                                                         "I32", "I64", "U8",  "U16",  "U32",     "U64",     "BOOL"};
   static const int64_t dims[KINDS][3] = {{0}, {2, 0}, {3, 1, 5}, {4, 16}};
   static const int ranks[KINDS] = {0, 2, 3, 2};

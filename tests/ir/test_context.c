@@ -13,8 +13,8 @@ static void test_wrong_calls(void **state) {
   (void)state;
   quern_context *c = (quern_context *)&c;
   EXPECT_ERROR(ir_context_new(NULL, NULL), INVALID, "the place for the context is null");
-  quern_context_options options = {.size = sizeof options - 1};
-  EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "options.size is");
+  quern_context_options options = {.size = sizeof options.size - 1};
+  EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "context_new: quern_context_options says that it has 7 bytes");
   assert_null(c);
   options = (quern_context_options){.size = sizeof options, .allocator = {.alloc = memory_alloc}};
   EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "needs both alloc and free");
@@ -24,8 +24,6 @@ static void test_wrong_calls(void **state) {
   EXPECT_ERROR(quern_context_check(NULL), INVALID, "the context is null");
   quern_context_free(NULL);
   assert_int_equal(quern_context_node_count(NULL), 0);
-  assert_int_equal(context_stats(NULL).live_bytes, 0);
-  assert_int_equal(context_stats(NULL).allocations, 0);
 }
 
 static void test_defaults(void **state) {

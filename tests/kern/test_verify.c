@@ -199,7 +199,7 @@ static void test_kernels(void **state) {
   struct kern *k = m.kern;
   PLANT(k, k->mems[2].role, KERN_IN, "the memories and scalars of phase 0 are not the kernel's");
   PLANT(k, k->mems[0].role, KERN_OUT, "inputs come first");
-  PLANT(k, k->mems[0].count, -1, "memory 0: dtype 1, -1 elements cannot be");
+  PLANT(k, k->mems[0].count, -1, "memory 0: dtype 0, -1 elements cannot be");
   PLANT(k, k->mems[2].alias, 0, "memory 2 cannot be memory 0");
   PLANT(k, k->mems[2].alias, 2, "memory 2 cannot be memory 2");
   PLANT(k, k->phases[0].fn, 5, "phase 0 has no function of its own");

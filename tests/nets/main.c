@@ -58,6 +58,7 @@ static quern_status make(struct made *m, const struct which *w) {
   quern_autocast_options low = QUERN_INIT(quern_autocast_options);
   *m = (struct made){0};
   optim.clip_norm = 1;
+  optim.weight_decay = 0.01;
   QUERN_TRY(quern_context_new(&m->ctx, NULL));
   QUERN_TRY(quern_model_new(&m->model, m->ctx, &model));
   quern_model_begin(m->model, w->train);

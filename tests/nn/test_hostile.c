@@ -94,7 +94,10 @@ static quern_tensor *place(void) {
           .groups = option(), .same = some(), .padding_mode = word(), .no_bias = some())
 #define NORM                                                                                                           \
   OPTIONS(quern_nn_norm_options, .eps = real(), .axes = percent(90) ? 0 : between(-1, 5), .momentum = real(),          \
-          .no_affine = some(), .no_bias = some(), .affine = some(), .no_tracking = some(), .tracking = some())
+          .no_affine = some(), .no_bias = some(), .no_tracking = some())
+#define INSTANCE_NORM                                                                                                  \
+  OPTIONS(quern_nn_instance_norm_options, .eps = real(), .momentum = real(), .affine = some(), .no_bias = some(),      \
+          .tracking = some())
 #define RNN                                                                                                            \
   OPTIONS(quern_nn_rnn_options, .layers = percent(90) ? between(0, 3) : -1, .no_bias = some(), .batch_first = some(),  \
           .bidirectional = some(), .dropout = rate(), .projection = percent(90) ? 0 : number())
@@ -159,7 +162,7 @@ static quern_tensor *sequential(void) {
   LAYER(rms_norm, quern_nn_rms_norm(scope(), tensor(3, false), NORM))                                                  \
   LAYER(batch_norm, quern_nn_batch_norm(scope(), tensor(3, false), NORM))                                              \
   LAYER(group_norm, quern_nn_group_norm(scope(), tensor(3, false), number(), NORM))                                    \
-  LAYER(instance_norm, quern_nn_instance_norm(scope(), tensor(3, false), NORM))                                        \
+  LAYER(instance_norm, quern_nn_instance_norm(scope(), tensor(3, false), INSTANCE_NORM))                               \
   LAYER(dropout, quern_nn_dropout(scope(), tensor(3, false), rate()))                                                  \
   LAYER(dropout_spatial, quern_nn_dropout_spatial(scope(), tensor(3, false), rate()))                                  \
   LAYER(rnn, quern_nn_rnn(scope(), tensor(3, false), number(), kind(), states(3), RNN))                                \
@@ -213,7 +216,7 @@ static void run_layer(void **state) {
   for (int round = 0; round < ROUNDS; round++) {
     random_state = (uint64_t)round * 1000003 + base_hash_string(BASE_HASH_SEED, layer->name);
     test_renew();
-    quern_model_options options = {sizeof options, QUERN_DTYPE_F32, percent(70), 1};
+    quern_model_options options = {.size = sizeof options, .inference = !percent(70), .seed = 1};
     EXPECT_OK(quern_model_new(&model, ctx, &options));
     excused = false;
     for (int k = 0; k < QUERN_MAX_RANK; k++) call_dims[k] = k < 2 ? between(1, 4) : 2 * between(1, 2);

@@ -40,6 +40,7 @@ static void out(struct io *io, const char *name, quern_tensor *tensor) {
 #define MLP(...) OPTIONS(quern_nn_mlp_options, __VA_ARGS__)
 #define CONV(...) OPTIONS(quern_nn_conv_options, __VA_ARGS__)
 #define NORM(...) OPTIONS(quern_nn_norm_options, __VA_ARGS__)
+#define INSTANCE_NORM(...) OPTIONS(quern_nn_instance_norm_options, __VA_ARGS__)
 #define RNN(...) OPTIONS(quern_nn_rnn_options, __VA_ARGS__)
 #define ATTENTION(...) OPTIONS(quern_nn_attention_options, __VA_ARGS__)
 #define BLOCK(...) OPTIONS(quern_nn_transformer_options, __VA_ARGS__)
@@ -146,8 +147,8 @@ static quern_tensor *sequential(struct io *io) {
   CASE(batch_norm_twice, quern_nn_batch_norm(S, quern_tanh(quern_nn_batch_norm(S, X, NULL)), NULL))                    \
   CASE(group_norm, quern_nn_group_norm(S, X, 2, NULL))                                                                 \
   CASE(instance_norm, quern_nn_instance_norm(S, X, NULL))                                                              \
-  CASE(instance_norm_tracked, quern_nn_instance_norm(S, X, NORM(.affine = true, .tracking = true)))                    \
-  CASE(instance_norm_eval, quern_nn_instance_norm(S, X, NORM(.affine = true, .tracking = true)))                       \
+  CASE(instance_norm_tracked, quern_nn_instance_norm(S, X, INSTANCE_NORM(.affine = true, .tracking = true)))           \
+  CASE(instance_norm_eval, quern_nn_instance_norm(S, X, INSTANCE_NORM(.affine = true, .tracking = true)))              \
   CASE(rnn_tanh, recurrent(io, QUERN_RNN_TANH, 2, false, RNN(.layers = 2)))                                            \
   CASE(rnn_relu, recurrent(io, QUERN_RNN_RELU, 2, false, RNN(.bidirectional = true, .no_bias = true)))                 \
   CASE(lstm, recurrent(io, QUERN_RNN_LSTM, 2, true, NULL))                                                             \
@@ -391,7 +392,7 @@ static void run_in(quern_dtype of_model, const struct layer *layer) {
   struct oracle_case *c = oracle_find(layer->name);
   assert_non_null(c);
   dtype = of_model;
-  quern_model_options options = {sizeof options, dtype, c->train, 0};
+  quern_model_options options = {.size = sizeof options, .dtype = dtype, .inference = !c->train};
   EXPECT_OK(quern_model_new(&model, ctx, &options));
   struct io io = {.of = c, .scope = quern_model_scope(model)};
   struct results r = {0};

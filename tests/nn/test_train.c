@@ -290,7 +290,7 @@ static size_t feed_parameters(quern_feed *feeds) {
 static void cached(void **state) {
   (void)state;
   quern_model_free(model);
-  quern_model_options options = {sizeof options, QUERN_DTYPE_F64, false, 0};
+  quern_model_options options = {.size = sizeof options, .dtype = QUERN_DTYPE_F64, .inference = true};
   EXPECT_OK(quern_model_new(&model, ctx, &options));
   root = quern_model_scope(model);
   test_fill(B * T * E, token, 3);

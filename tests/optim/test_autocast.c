@@ -249,8 +249,8 @@ static void rows(void **state) {
   EXPECT_ERROR(quern_autocast(model, 2, x, y, &options), INVALID, "loop is body and cannot be low");
   options.rows = "state=low";
   EXPECT_ERROR(quern_autocast(model, 2, x, y, &options), INVALID, "state is built and cannot be low");
-  options = to(QUERN_DTYPE_F32);
-  EXPECT_ERROR(quern_autocast(model, 2, x, y, &options), DTYPE, "the low dtype is f32; must be bf16 or f16");
+  options = to(QUERN_DTYPE_F64);
+  EXPECT_ERROR(quern_autocast(model, 2, x, y, &options), DTYPE, "the low dtype is f64; must be bf16 or f16");
   quern_model_free(model);
 }
 

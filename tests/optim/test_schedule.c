@@ -10,7 +10,7 @@ static void expect(const quern_schedule *s, int64_t step, double lr) {
 }
 
 static quern_schedule of(size_t n, const quern_schedule_piece *pieces) {
-  return (quern_schedule){.lr = 2, .n = n, .pieces = pieces};
+  return (quern_schedule){.lr = 2, .n_pieces = n, .pieces = pieces};
 }
 
 static void single(void **state) {

@@ -311,7 +311,8 @@ static void wrong(void **state) {
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "no optimizer number 9");
   o = QUERN_INIT(quern_optim_options);
   o.size = 3;
-  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "options of size 3");
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
+               "step: quern_optim_options says that it has 3 bytes");
   quern_scaler_options s = QUERN_INIT(quern_scaler_options);
   s.start = 1;
   o = QUERN_INIT(quern_optim_options);
@@ -491,7 +492,7 @@ static void forgotten_changes(void **state) {
 }
 
 static quern_tensor *instances_normed(quern_model *model, quern_tensor *x) {
-  const quern_nn_norm_options options = {.size = sizeof options, .tracking = true};
+  const quern_nn_instance_norm_options options = {.size = sizeof options, .tracking = true};
   return quern_nn_instance_norm(quern_model_scope(model), quern_reshape(x, QUERN_LIST(2, 3, 2)), &options);
 }
 

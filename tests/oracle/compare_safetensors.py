@@ -17,7 +17,7 @@ import tempfile
 
 import numpy as np
 
-SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8,
+SIZES = {"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8,
          "U8": 1, "U16": 2, "U32": 4, "U64": 8, "BOOL": 1}
 SHAPES = [[], [2, 0], [3, 1, 5], [4, 16]]
 PAIRS = {"format": "pt", "note": "a \"quoted\" line\nand \u00fc \U0001f33e"}

@@ -159,7 +159,7 @@ static void reductions(void **state) {
   MIXED(quern_sort(last, 2, false, NULL), "sort of");
   MIXED(quern_einsum("bij,bij->ij", 2, (quern_tensor *[]){x, fixed}), "mixes rows");
   MIXED(quern_einsum("bj,cj->bc", 2, (quern_tensor *[]){y, y}), "dot mixes rows: they lie differently");
-  MIXED(quern_matmul(quern_reshape(x, QUERN_LIST(60, B)), quern_reshape(y, QUERN_LIST(B, 3))), "dynamic_batch: dot");
+  MIXED(quern_matmul(quern_reshape(x, QUERN_LIST(60, B)), quern_reshape(y, QUERN_LIST(B, 3))), "dynamic batch: dot");
 }
 
 /* ---- subgraphs ------------------------------------------------------------------------------------------ */
@@ -249,11 +249,11 @@ static void one_row(void **state) {
   EXPECT_OK(quern_while(ctx, 1, 0, &a, is_small, twice, NULL, roots));
   graph.n_roots = 1;
   EXPECT_ERROR(pass_dynamic_batch_find(&rows, &graph), UNSUPPORTED,
-               "dynamic_batch: the condition of while depends on rows");
+               "dynamic batch: the condition of while depends on rows");
   quern_tensor *any = quern_lt(quern_sum(a, QUERN_ALL, false), quern_scalar(ctx, QUERN_DTYPE_F32, 0));
   EXPECT_OK(quern_if(any, 1, &a, 1, twice, twice, NULL, roots));
   EXPECT_ERROR(pass_dynamic_batch_find(&rows, &graph), UNSUPPORTED,
-               "dynamic_batch: the condition of if depends on rows");
+               "dynamic batch: the condition of if depends on rows");
   pass_dynamic_batch_fini(&rows);
 }
 

@@ -125,7 +125,7 @@ static quern_status run_way(struct run *r, const struct leaves *leaves, const st
   quern_program_options options = QUERN_INIT(quern_program_options);
   quern_program *program;
   options.device = way->device;
-  options.optimise = way->optimize;
+  options.optimize = way->optimize > 0 ? QUERN_OPTIMIZE_DEFAULT : QUERN_OPTIMIZE_NONE;
   options.passes = way->passes;
   options.target = way->target;
   options.threads = 2;

@@ -40,7 +40,7 @@ static const struct {
     ROW(isinf, 0, QUERN_DTYPE_I32),
     ROW(isfinite, 1, QUERN_DTYPE_BOOL),
     ROW(stop_gradient, 0.5, -1),
-    ROW(keep, 0.5, -1),
+    ROW(checkpoint_activation, 0.5, -1),
 #undef ROW
 };
 

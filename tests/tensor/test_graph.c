@@ -218,10 +218,10 @@ static void wrong_graphs(void **state) {
   EXPECT_ERROR(quern_graph_rewrite(NULL, false), INVALID, "graph_rewrite: the graph is null");
   EXPECT_ERROR(quern_graph_inline(NULL), INVALID, "graph_inline: the graph is null");
   EXPECT_ERROR(quern_graph_print(NULL, &text), INVALID, "graph_print: the graph is null");
-  EXPECT_ERROR(quern_graph_graphviz(NULL, &text), INVALID, "graph_dot: the graph is null");
+  EXPECT_ERROR(quern_graph_graphviz(NULL, &text), INVALID, "graph_graphviz: the graph is null");
   EXPECT_OK(quern_graph_new(&graph, ctx, 1, &x, NULL));
   EXPECT_ERROR(quern_graph_print(graph, NULL), INVALID, "graph_print: the place for the text is null");
-  EXPECT_ERROR(quern_graph_graphviz(graph, NULL), INVALID, "graph_dot: the place for the text is null");
+  EXPECT_ERROR(quern_graph_graphviz(graph, NULL), INVALID, "graph_graphviz: the place for the text is null");
   quern_graph_free(graph);
 }
 

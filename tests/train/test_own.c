@@ -365,7 +365,7 @@ static void planned(void **state) {
   callbacks.user = &info;
   callbacks.begin = on_begin;
   EXPECT_OK(quern_train_plan_with(&task, config, &callbacks, 4, points, &n));
-  assert_true(n >= 1 && info.memory.arena > 0 && info.memory.state > 0 && info.flops > 0);
+  assert_true(n >= 1 && info.memory->arena > 0 && info.memory->state > 0 && info.flops > 0);
   assert_int_equal(info.parameters, (2 + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * 2);
   assert_int_equal(info.train_samples, 65);
   assert_int_equal(info.eval_samples, 7);

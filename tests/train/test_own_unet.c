@@ -126,7 +126,7 @@ static struct outcome run_with(quern_train_loss *loss, const char *accum, const 
   for (size_t i = 0; i < BASE_COUNT(settings); i++) set(config, settings[i][0], settings[i][1]);
   EXPECT_OK(quern_trainer_new_with(&trainer, &task, config, NULL));
   run_to(trainer, 2);
-  const quern_memory_plan *memory = &quern_trainer_info(trainer)->memory;
+  const quern_memory_plan *memory = quern_trainer_info(trainer)->memory;
   struct outcome outcome = {memory->held, memory->arena, digest_of(trainer)};
   quern_trainer_free(trainer);
   quern_config_free(config);

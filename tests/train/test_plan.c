@@ -6,6 +6,7 @@
 struct told {
   int begins, notes;
   quern_train_info info;
+  quern_memory_plan memory;
   char text[2048];
 };
 
@@ -13,6 +14,7 @@ static void take_info(void *user, const quern_train_info *info) {
   struct told *told = user;
   told->begins++;
   told->info = *info;
+  told->memory = *info->memory;
 }
 
 static void take_note(void *user, const char *text) {
@@ -53,8 +55,8 @@ static void same_as_run(void **state) {
   quern_trainer *trainer = trainer_of(config);
   const quern_train_info *info = quern_trainer_info(trainer);
   assert_int_equal(told.info.parameters, info->parameters);
-  assert_int_equal(told.info.memory.state, info->memory.state);
-  assert_int_equal(told.info.memory.arena, info->memory.arena);
+  assert_int_equal(told.memory.state, info->memory->state);
+  assert_int_equal(told.memory.arena, info->memory->arena);
   assert_int_equal(told.info.steps, info->steps);
   assert_int_equal(told.info.first_launch, 0);
   assert_true(told.info.flops == info->flops);
