@@ -282,10 +282,10 @@ quern_status quern_context_set_device(quern_context *ctx, const char *device) {
   return engine_eager_move(eager, found);
 }
 
-quern_status quern_eager_get_stats(const quern_context *ctx, quern_run_stats *counts) {
-  QUERN_CHECK(ctx != NULL, INVALID, "eager_count: the context is null");
-  QUERN_CHECK(counts != NULL, INVALID, "eager_count: the place for the counts is null");
+quern_status quern_eager_get_stats(const quern_context *ctx, quern_run_stats *stats) {
+  QUERN_CHECK(ctx != NULL, INVALID, "eager_get_stats: the context is null");
+  QUERN_CHECK(stats != NULL, INVALID, "eager_get_stats: the place for the figures is null");
   const struct engine_eager *eager = ctx->eager.state;
-  *counts = eager != NULL ? eager->counts : (quern_run_stats){0};
-  return QUERN_STATUS_OK;
+  const quern_run_stats none = {0};
+  return base_give(quern_run_stats, stats, eager != NULL ? &eager->counts : &none, "eager_get_stats");
 }

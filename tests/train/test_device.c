@@ -76,6 +76,7 @@ static void side_by_side(void **state) {
   quern_trainer *trainers[3];
   quern_train_record records[3];
   for (int d = 0; d < 3; d++) {
+    records[d] = (quern_train_record)QUERN_INIT(quern_train_record);
     configs[d] = config_on(devices[d], "");
     set(configs[d], "precision", "f32");
     trainers[d] = trainer_of(configs[d]);

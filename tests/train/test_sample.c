@@ -115,8 +115,8 @@ static void wrong(void **state) {
   EXPECT_ERROR(quern_sample(&s, 0, 1, logits, &id), INVALID, "temperature is");
   s.temperature = 1, s.top_k = -2;
   EXPECT_ERROR(quern_sample(&s, 0, 1, logits, &id), INVALID, "top_k is -2");
-  s.top_k = 0, s.top_p = 0;
-  EXPECT_ERROR(quern_sample(&s, 0, 1, logits, &id), INVALID, "top_p is 0, must be above 0 and at most 1");
+  s.top_k = 0, s.top_p = -0.5;
+  EXPECT_ERROR(quern_sample(&s, 0, 1, logits, &id), INVALID, "top_p is -0.5, must be above 0 and at most 1");
   s.top_p = 1.5;
   EXPECT_ERROR(quern_sample(&s, 0, 1, logits, &id), INVALID, "top_p is 1.5");
   s.top_p = 1;
