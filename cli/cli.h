@@ -86,7 +86,7 @@ const char *cli_nearest(const char *word, size_t n, const char *const *words);
 int cli_read(const char *path, char **bytes, size_t *n);
 /* Writes a text to a file, "-" for standard output. */
 int cli_write(const char *path, const char *text);
-/* Closes a file that was written; when not all of it could be, says so and removes it. */
+/* Closes a file that was written; when not all of it could be, reports it and removes it. */
 int cli_close(FILE *file, const char *path);
 
 /* Seconds since some fixed moment. */
@@ -179,7 +179,7 @@ int cli_plan_settings(const struct cli_call *call);
 
 /* ---- programs (program.c) ------------------------------------------------------------------------------- */
 
-/* The device of that name, which an option or a key gives; or says that there is none. */
+/* The device of that name, which an option or a key gives; or reports that there is none. */
 int cli_device(const struct cli_call *call, const char *name, const char *word, const char **device);
 /* clang-format off */
 #define CLI_PROGRAM_OPTIONS                                                                                            \

@@ -22,8 +22,8 @@ extern "C" {
 
 typedef struct quern_device quern_device;
 
-/* The device of a name, which must be there: its driver is loaded and the device opened; the error says what is
-** missing. Of "auto" that is the CPU nothing is logged: quern_last_error says why. Opening it again gives the same
+/* The device of a name, which must be there: its driver is loaded and the device opened; the error names what is
+** missing. Of "auto" that is the CPU nothing is logged: quern_last_error gives the reason. Opening it again gives the same
 ** pointer. Each open has its quern_device_free. */
 QUERN_API quern_status quern_device_open(quern_device **device, const char *name) QUERN_NODISCARD;
 /* Gives a handle back; NULL is fine. With its last handle and its last program a device closes what it has opened, such
@@ -34,7 +34,7 @@ QUERN_API void quern_device_free(quern_device *device);
 /* The kinds by number: "cpu", "interp" (the kernel interpreter), "null" (compiles, runs nothing), "cuda", "opencl";
 ** NULL after the last. */
 QUERN_API const char *quern_device_kind(size_t i);
-/* How many devices of a kind there are; 0: none, and quern_last_error says why. NULL: of all kinds together. Of
+/* How many devices of a kind there are; 0: none, and quern_last_error gives the reason. NULL: of all kinds together. Of
 ** "interp" and "null" any number could be made; all of a kind are alike. */
 QUERN_API size_t quern_device_count(const char *kind);
 

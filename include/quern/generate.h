@@ -40,7 +40,7 @@ typedef struct quern_sampling {
 QUERN_API quern_status quern_generator_open(quern_generator **generator, const char *path,
                                             const quern_lm_options *model,
                                             const quern_generate_options *options) QUERN_NODISCARD;
-/* Of a run's folder (quern/train.h): the checkpoint says which model it is. tokenizer (may be NULL) becomes the run's, to be freed. */
+/* Of a run's folder (quern/train.h): the checkpoint names the model. tokenizer (may be NULL) becomes the run's, to be freed. */
 QUERN_API quern_status quern_generator_open_run(quern_generator **generator, const char *dir,
                                                 const quern_generate_options *options,
                                                 quern_tokenizer **tokenizer) QUERN_NODISCARD;

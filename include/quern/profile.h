@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* What the processor reached with that many threads, or a GPU: operations and bytes a second. */
+/* What the CPU reached with that many threads, or a GPU: operations and bytes a second. */
 enum { QUERN_LEVELS = 4 }; /* L1, L2, L3, DRAM */
 typedef struct quern_limits {
   size_t size;
@@ -86,7 +86,7 @@ typedef struct quern_measure_stats {
   int64_t used_bytes;    /* that the instance has in fact, with the program's constants */
   bool stopped;          /* before its time: by options->stop */
 } quern_measure_stats;
-/* Runs a program on made-up inputs (floats in [-1, 1), others 0) and says how long it takes. options may be NULL. */
+/* Runs a program on made-up inputs (floats in [-1, 1), others 0) and measures how long it takes. options may be NULL. */
 QUERN_API quern_status quern_program_measure(const quern_program *program, const quern_measure_options *options,
                                              quern_measure_stats *stats) QUERN_NODISCARD;
 

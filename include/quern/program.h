@@ -23,7 +23,7 @@ typedef struct quern_update {
 typedef enum quern_numerics { QUERN_NUMERICS_EXACT, QUERN_NUMERICS_FAST } quern_numerics;
 /* NONE: one kernel per operation, in scalar code. */
 typedef enum quern_optimize { QUERN_OPTIMIZE_DEFAULT, QUERN_OPTIMIZE_NONE } quern_optimize;
-/* Latency: threads that wait for work spin for some tens of microseconds. Throughput: they sleep at once, and leave the processor
+/* Latency: threads that wait for work spin for some tens of microseconds. Throughput: they sleep at once, and leave the CPU
 ** to other work. */
 typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR_THROUGHPUT } quern_optimize_for;
 
@@ -79,7 +79,7 @@ QUERN_API void quern_program_free(quern_program *program);
 /* What it was compiled for or loaded on: a handle that is the program's, and not to be freed. NULL of no program. */
 QUERN_API const quern_device *quern_program_device(const quern_program *program);
 
-/* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a processor
+/* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a CPU
 ** that has what the code needs; of device "cuda" on the first GPU, which must be of the same target. Of no other
 ** device. The file is written whole or not at all. It holds machine code: load what you would execute, and nothing
 ** else. A damaged file is refused. */

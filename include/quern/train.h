@@ -149,7 +149,7 @@ QUERN_API quern_instance *quern_trainer_instance(quern_trainer *trainer);
 
 /* The expression of a loss while a quern_train_loss builds it. */
 typedef struct quern_train_graph quern_train_graph;
-/* The outermost scope of the network. quern_scope_train says whether the loss is for training or for evaluation. */
+/* The outermost scope of the network. quern_scope_train is true of a loss for training, false of one for evaluation. */
 QUERN_API quern_scope *quern_train_graph_scope(const quern_train_graph *graph);
 /* The batch of a field of the samples: (B, ..). Under accumulation B is the micro-batch. */
 QUERN_API quern_tensor *quern_train_graph_input(const quern_train_graph *graph, const char *name);
@@ -172,7 +172,7 @@ typedef struct quern_train_task {
   void *user; /* of loss */
   /* Samples by number. What a source gives for a number never changes: so a run goes on with the same bits. */
   const quern_source *data;
-  const quern_source *eval_data; /* with the same fields; NULL: the key eval_part says what is held out of data */
+  const quern_source *eval_data; /* with the same fields; NULL: the key eval_part is the part held out of data */
   /* An integer field whose negative elements do not count: the loss is a mean over those that do. Evaluation fills its
   ** last batch up with samples whose labels are -1, whose reported values must be 0. NULL: all samples count the same,
   ** and samples at the end that do not fill a batch of an evaluation are left out. */

@@ -132,7 +132,7 @@ static void refusals(void **state) {
   EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), UNSUPPORTED, "device cpu has no queues");
   other.size = 1;
   EXPECT_ERROR(quern_call_gelu(QUERN_DTYPE_F32, 4, false, x, y, &other), INVALID,
-               "call_gelu: quern_call_options says that it has 1 bytes");
+               "call_gelu: quern_call_options has a size of 1 bytes");
   quern_call_clear();
 }
 

@@ -14,7 +14,7 @@ static void test_wrong_calls(void **state) {
   quern_context *c = (quern_context *)&c;
   EXPECT_ERROR(ir_context_new(NULL, NULL), INVALID, "the place for the context is null");
   quern_context_options options = {.size = sizeof options.size - 1};
-  EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "context_new: quern_context_options says that it has 7 bytes");
+  EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "context_new: quern_context_options has a size of 7 bytes");
   assert_null(c);
   options = (quern_context_options){.size = sizeof options, .allocator = {.alloc = memory_alloc}};
   EXPECT_ERROR(ir_context_new(&c, &options), INVALID, "needs both alloc and free");

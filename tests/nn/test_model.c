@@ -259,7 +259,7 @@ static void wrong_options(void **state) {
   assert_null(other);
   options = QUERN_INIT(quern_model_options);
   options.size = 7;
-  EXPECT_ERROR(quern_model_new(&other, ctx, &options), INVALID, "quern_model_options says that it has 7 bytes");
+  EXPECT_ERROR(quern_model_new(&other, ctx, &options), INVALID, "quern_model_options has a size of 7 bytes");
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */

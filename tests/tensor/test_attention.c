@@ -254,7 +254,7 @@ static void wrong_calls(void **state) {
   EXPECT_POISON(quern_attention(a, b, c, NULL, &o, NULL), INVALID, "attention: scale is nan, must be finite");
   o.size = 1;
   EXPECT_POISON(quern_attention(a, b, c, NULL, &o, NULL), INVALID,
-                "attention: quern_attention_options says that it has 1 bytes");
+                "attention: quern_attention_options has a size of 1 bytes");
 }
 
 int main(void) {

@@ -107,7 +107,7 @@ static void wrong_loops(void **state) {
   expect_status(quern_loop(ctx, NULL, NULL, counts, NULL, results), QUERN_STATUS_INVALID, "loop: the options are null",
                 NULL, __LINE__);
   expect_status(quern_loop(ctx, &(quern_loop_options){.n_stacked = 1}, NULL, counts, NULL, results),
-                QUERN_STATUS_INVALID, "loop: quern_loop_options says that it has 0 bytes", NULL, __LINE__);
+                QUERN_STATUS_INVALID, "loop: quern_loop_options has a size of 0 bytes", NULL, __LINE__);
   expect_status(quern_loop(ctx, stack, NULL, NULL, NULL, results), QUERN_STATUS_INVALID, "loop: the body is null", NULL,
                 __LINE__);
   expect_status(quern_loop(ctx, stack, NULL, counts, NULL, NULL), QUERN_STATUS_INVALID,

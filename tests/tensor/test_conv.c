@@ -276,7 +276,7 @@ static void wrong_calls(void **state) {
                 "dilation 4 needs 9");
   EXPECT_POISON(quern_conv3d(x2, w3, NULL, NULL), SHAPE, "conv3d: x is f32(1, 4, 8, 8), must be (N, C, D, H, W)");
   o.size = 6;
-  EXPECT_POISON(quern_conv3d(x3, w3, NULL, &o), INVALID, "conv3d: quern_conv_options says that it has 6 bytes");
+  EXPECT_POISON(quern_conv3d(x3, w3, NULL, &o), INVALID, "conv3d: quern_conv_options has a size of 6 bytes");
 
   quern_tensor *t1 = ZEROS(F32, 4, 2, 3), *t2 = ZEROS(F32, 4, 2, 3, 3), *t3 = ZEROS(F32, 4, 2, 3, 3, 3);
   o = (quern_conv_options){.size = sizeof o, .output_pad = {1}};

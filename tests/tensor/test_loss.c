@@ -380,7 +380,7 @@ static void wrong_labels(void **state) {
   o.reduction = QUERN_REDUCTION_SUM;
   o.size = 4;
   EXPECT_POISON(quern_linear_cross_entropy(a, w, ids, &o), INVALID,
-                "linear_cross_entropy: quern_cross_entropy_options says that it has 4 bytes");
+                "linear_cross_entropy: quern_cross_entropy_options has a size of 4 bytes");
   EXPECT_POISON(quern_linear_cross_entropy(a, ZEROS(F32, 7, 4), ids, NULL), SHAPE,
                 "linear_cross_entropy: weight is f32(7, 4), must be (classes, 3) for x f32(5, 3)");
   EXPECT_POISON(quern_linear_cross_entropy(a, ZEROS(F64, 7, 3), ids, NULL), DTYPE,

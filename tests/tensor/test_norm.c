@@ -330,7 +330,7 @@ static void wrong_calls(void **state) {
   EXPECT(m, 0, 0, 0);
   o.size = 7;
   EXPECT_POISON(quern_batch_norm(x, NULL, NULL, w3, w3, &o, NULL, NULL), INVALID,
-                "batch_norm: quern_batch_norm_options says that it has 7 bytes");
+                "batch_norm: quern_batch_norm_options has a size of 7 bytes");
 }
 
 int main(void) {

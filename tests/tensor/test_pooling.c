@@ -205,7 +205,7 @@ static void wrong_calls(void **state) {
   o.stride[0] = -1;
   EXPECT_POISON(quern_max_pool(x, &o), INVALID, "max_pool: stride[0] is -1, must be in 0..2^31-1");
   o.size = 0;
-  EXPECT_POISON(quern_max_pool(x, &o), INVALID, "max_pool: quern_pool_options says that it has 0 bytes");
+  EXPECT_POISON(quern_max_pool(x, &o), INVALID, "max_pool: quern_pool_options has a size of 0 bytes");
   EXPECT_POISON(quern_adaptive_avg_pool(x, QUERN_LIST(2, 2)), SHAPE,
                 "adaptive_avg_pool: 2 sizes for the 1 spatial axes of x f32(1, 2, 6)");
   EXPECT_POISON(quern_adaptive_avg_pool(i, QUERN_LIST(2)), DTYPE, "adaptive_avg_pool: x is i32(1, 2, 6)");

@@ -17,7 +17,7 @@ extern "C" {
 
 typedef struct quern_call_options {
   size_t size;
-  const char *device; /* "cuda", "cpu"; NULL: "cuda" */
+  const char *device; /* its name (device.h): "cuda:1", "cpu"; NULL: "cuda" */
   void *queue;        /* the caller's CUstream: the call returns before it is done there. NULL: it is done on return */
   bool fast;          /* numerics=fast: libraries may vary the last bits, f32 products may use tf32 */
 } quern_call_options;

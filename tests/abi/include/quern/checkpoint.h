@@ -46,7 +46,7 @@ QUERN_API quern_status quern_checkpoint_open(quern_checkpoint **checkpoint, cons
                                              const quern_allocator *allocator) QUERN_NODISCARD;
 
 /* Opens the checkpoint of the highest step in a folder that is whole, elements included. For each later one that is damaged, a
-** warning on stderr says what is wrong, and it is skipped. *checkpoint is NULL when the folder is not there or has none; PARSE when
+** warning on stderr describes it, and it is skipped. *checkpoint is NULL when the folder is not there or has none; PARSE when
 ** it has some and all are damaged. */
 QUERN_API quern_status quern_checkpoint_find(quern_checkpoint **checkpoint, const char *dir,
                                              const quern_allocator *allocator) QUERN_NODISCARD;

@@ -37,7 +37,7 @@ QUERN_API quern_status quern_config_new(quern_config **config, size_t n, const q
                                         const quern_allocator *allocator) QUERN_NODISCARD;
 QUERN_API void quern_config_free(quern_config *config);
 
-/* Sets a key. A key that there is not, or a value that is not allowed, is an error that says what is; nothing has changed then. */
+/* Sets a key. A key that there is not, or a value that is not allowed, is an error with those that are; nothing has changed then. */
 QUERN_API quern_status quern_config_set(quern_config *config, const char *key, const char *value) QUERN_NODISCARD;
 /* "key=value", as on a command line. */
 QUERN_API quern_status quern_config_word(quern_config *config, const char *word) QUERN_NODISCARD;

@@ -85,6 +85,11 @@ QUERN_API quern_status quern_source_tokens(quern_source **source, size_t n, quer
 /* The rows of .npy files with equally many; each is a field that is named by its path. Rows are read as they are needed. */
 QUERN_API quern_status quern_source_arrays(quern_source **source, size_t n, const char *const *paths,
                                            const quern_allocator *allocator) QUERN_NODISCARD;
+/* The rows of arrays in memory, each an array of `samples` elements of its field, one after another. The arrays must
+** stay. */
+QUERN_API quern_status quern_source_memory(quern_source **source, int64_t samples, size_t n_fields,
+                                           const quern_field *fields, const void *const *arrays,
+                                           const quern_allocator *allocator) QUERN_NODISCARD;
 /* Samples that a function makes. */
 QUERN_API quern_status quern_source_call(quern_source **source, int64_t samples, size_t n_fields,
                                          const quern_field *fields, quern_source_read *read, void *self,

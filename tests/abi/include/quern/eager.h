@@ -15,11 +15,20 @@ QUERN_API quern_status quern_tensor_realize(quern_tensor **x) QUERN_NODISCARD;
 /* The same for several of one context, by one program. All are replaced, or none. */
 QUERN_API quern_status quern_tensors_realize(size_t n, quern_tensor **xs) QUERN_NODISCARD;
 
+/* Where the context realizes and evaluates (quern_eval) from now on: "cpu", as at first, "interp", "opencl" or "cuda". On a
+** device that has its own memory, elements stay there from one realization to the next, quern_tensor_realize returns
+** before they are computed, and what goes wrong meanwhile is told by a later call. Elements that are on another device
+** come to the host, and go to the new one when they are used; programs of the other are dropped. A device that is not
+** there is an error, and nothing has changed then. */
+QUERN_API quern_status quern_context_set_device(quern_context *ctx, const char *device) QUERN_NODISCARD;
+
 /* Gives the memory of a realized, copied or wrapped tensor back, the pool's to the pool. Its elements are gone:
 ** evaluating what is made of it fails with UNBOUND. What was realized from it stays. */
 QUERN_API quern_status quern_tensor_release(quern_tensor *x) QUERN_NODISCARD;
 
-/* ---- the pool: where the elements of tensors that a context owns lie -------------------------------------------- */
+/* ---- the pool: where the elements of tensors that a context owns lie --------------------------------------------
+** On a device that has its own memory there is a pool of that memory and one of the host's, for what is copied or read
+** there: limit and trim are for each of them, and the figures are of the device's. */
 
 typedef struct quern_pool_stats {
   size_t size;

@@ -1,4 +1,4 @@
-/* quern/graph.h -- graphs as text and pictures, and their evaluation by the reference evaluator
+/* quern/graph.h -- graphs as text and pictures, and evaluation: compiled, or by the reference evaluator
 ** The text form (.qir) is described in docs/ir.md; printing and parsing are inverse.
 */
 #ifndef QUERN_GRAPH_H
@@ -16,9 +16,16 @@ typedef struct quern_feed {
   const void *data;
 } quern_feed;
 
-/* dst[i] = the elements of outputs[i]: quern_tensor_bytes(outputs[i]) bytes each. */
+/* dst[i] = the elements of outputs[i]: quern_tensor_bytes(outputs[i]) bytes each, which may overlap what is fed. Runs
+** compiled code: as in eager use (eager.h) the context keeps the program, and finds it again for an expression of the
+** same structure on other elements. Floats differ from those of quern_eval_reference by rounding (docs/runtime.md). */
 QUERN_API quern_status quern_eval(quern_context *ctx, size_t n, quern_tensor *const *outputs, void *const *dst,
                                   size_t n_feeds, const quern_feed *feeds) QUERN_NODISCARD;
+
+/* The same by the reference evaluator, which defines the results: every node in double, rounded once to its dtype. It
+** compiles nothing and is slow. */
+QUERN_API quern_status quern_eval_reference(quern_context *ctx, size_t n, quern_tensor *const *outputs,
+                                            void *const *dst, size_t n_feeds, const quern_feed *feeds) QUERN_NODISCARD;
 
 /* Outputs with names, and the inputs they reach. */
 typedef struct quern_graph quern_graph;

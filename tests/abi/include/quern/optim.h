@@ -50,7 +50,26 @@ typedef struct quern_scaler_options {
   double start, growth, backoff; /* 0: 65536, 2, 0.5 */
   int64_t interval;              /* good steps in a row before the scale grows; 0: 2000 */
   double least, most;            /* 0: 1024, 1048576 */
+  /* The interval follows the scale: an overflow doubles it, two growths without an overflow between them halve it,
+  ** within a sixteenth and sixteen times what it is here. So a scale that is far from where it belongs gets there
+  ** soon, and one that has arrived is not raised above it again and again. State: buffers "scaler.interval",
+  ** "scaler.rising". */
+  bool adaptive;
 } quern_scaler_options;
+
+/* What became of the steps of a scaler, read from the states of an instance of their program. */
+typedef struct quern_scaler_stats {
+  size_t size;
+  double scale;        /* now */
+  int64_t interval;    /* good steps after which it grows, where that is adaptive; else 0 */
+  int64_t good;        /* steps in a row since the scale changed */
+  int64_t made;        /* steps that were made, .. */
+  int64_t skipped;     /* .. and that were not, since gradients overflowed */
+  double success_rate; /* made / (made + skipped); 1 before the first step */
+} quern_scaler_stats;
+/* STATE when the program has no scaler, or nothing has set its states yet. */
+QUERN_API quern_status quern_scaler_get_stats(const quern_instance *instance,
+                                              quern_scaler_stats *stats) QUERN_NODISCARD;
 
 /* A step: compile loss, norm and whatever else is wanted as outputs, with these updates. The learning rate is an input
 ** named "lr", an f32 scalar (f64 when the model's dtype is). The loss depends on one trained parameter at least; those

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* What the processor reached with that many threads, or a GPU: operations and bytes a second. */
+/* What the CPU reached with that many threads, or a GPU: operations and bytes a second. */
 enum { QUERN_LEVELS = 4 }; /* L1, L2, L3, DRAM */
 typedef struct quern_limits {
   size_t size;
@@ -24,25 +24,13 @@ typedef struct quern_limits {
 ** cache. again: measure in any case. */
 QUERN_API quern_status quern_device_limits(quern_limits *limits, int threads, bool again) QUERN_NODISCARD;
 
-/* The same of a device by its name: of a GPU that can be measured, or of the CPU. */
+/* The same of a device by its name (device.h): of a GPU that can be measured, or of the CPU. */
 QUERN_API quern_status quern_device_limits_of(quern_limits *limits, const char *device, bool again) QUERN_NODISCARD;
 
 /* The least seconds that so many operations on a dtype and so many bytes, which are of `footprint` different ones, can take
 ** within the limits. */
 QUERN_API double quern_limits_floor(const quern_limits *limits, quern_dtype dtype, double flops, double bytes,
                                     double footprint);
-
-/* A device that programs can be compiled for. */
-typedef struct quern_device {
-  const char *name;   /* "cpu", "interp", "null" */
-  const char *target; /* what code is made for: "avx512" */
-  const char *detail; /* a line: the compiler, or why there is none */
-  int threads;        /* by default */
-  int64_t caches[3];  /* bytes of L1 and L2 of a core, and of L3 */
-} quern_device;
-QUERN_API size_t quern_devices(void);
-/* The texts are valid until the thread's next call. */
-QUERN_API quern_status quern_device_get(size_t i, quern_device *device) QUERN_NODISCARD;
 
 /* From now on every run of the instance is recorded: times of all its steps, events of the last runs. */
 QUERN_API quern_status quern_instance_record(quern_instance *instance, bool on) QUERN_NODISCARD;
@@ -77,6 +65,30 @@ QUERN_API quern_status quern_program_explain(const quern_program *program, const
 QUERN_API quern_status quern_program_compare(const quern_program *program, const quern_instance *instance,
                                              const quern_program *other, const quern_instance *other_instance,
                                              char **text) QUERN_NODISCARD;
+
+/* How a program is measured; zero everywhere but in size: as told below, and a whole batch. */
+typedef struct quern_measure_options {
+  size_t size;              /* of this struct */
+  double seconds;           /* of timed runs, about, but one run at least; 0: 1 */
+  int warm_up, most_runs;   /* runs before, which are not timed, 0: 3; timed runs, 0: 100000 */
+  int64_t rows;             /* of the dynamic batch, in each run; 0: the most */
+  quern_instance *instance; /* that runs, and whose states change; NULL: one of its own, with states made up */
+  bool (*stop)(void *user); /* (may be NULL) Asked before every run: true ends it */
+  void *user;
+} quern_measure_options;
+/* Seconds of single runs as a caller on the host sees them: with copies of inputs and outputs, where they are made. */
+typedef struct quern_measure_stats {
+  size_t size; /* of this struct: to be set before the call */
+  uint64_t runs;
+  double least, p10, median, p90, p99;
+  double runs_per_second;
+  int64_t planned_bytes; /* quern_memory_plan.total */
+  int64_t used_bytes;    /* that the instance has in fact, with the program's constants */
+  bool stopped;          /* before its time: by options->stop */
+} quern_measure_stats;
+/* Runs a program on made-up inputs (floats in [-1, 1), others 0) and measures how long it takes. options may be NULL. */
+QUERN_API quern_status quern_program_measure(const quern_program *program, const quern_measure_options *options,
+                                             quern_measure_stats *stats) QUERN_NODISCARD;
 
 /* Times other schedules of the kernels in which a program spends most of its time, one number after another, and writes those that
 ** are faster to a file of wisdom (QUERN_WISDOM), whose other lines stay. Inputs are made up. Bits do not change. On a GPU the

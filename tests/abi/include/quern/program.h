@@ -4,6 +4,7 @@
 */
 #ifndef QUERN_PROGRAM_H
 #define QUERN_PROGRAM_H
+#include "quern/device.h"
 #include "quern/graph.h"
 
 #ifdef __cplusplus
@@ -22,14 +23,14 @@ typedef struct quern_update {
 typedef enum quern_numerics { QUERN_NUMERICS_EXACT, QUERN_NUMERICS_FAST } quern_numerics;
 /* NONE: one kernel per operation, in scalar code. */
 typedef enum quern_optimize { QUERN_OPTIMIZE_DEFAULT, QUERN_OPTIMIZE_NONE } quern_optimize;
-/* Latency: threads that wait for work spin for some tens of microseconds. Throughput: they sleep at once, and leave the processor
+/* Latency: threads that wait for work spin for some tens of microseconds. Throughput: they sleep at once, and leave the CPU
 ** to other work. */
 typedef enum quern_optimize_for { QUERN_OPTIMIZE_FOR_LATENCY, QUERN_OPTIMIZE_FOR_THROUGHPUT } quern_optimize_for;
 
 typedef struct quern_program_options {
   size_t size;
-  const char *device; /* "cpu", "interp" (the kernel interpreter), "null" (compiles, does not run), "cuda", "opencl";
-                        ** NULL: "cpu" */
+  const char *device; /* by its name (device.h): "cpu", "cuda", "cuda:1", "opencl", "interp" (the kernel interpreter),
+                      ** "null" (compiles, does not run), "auto" (the best there is); NULL: "cpu" */
   int threads;        /* 0: QUERN_THREADS, OMP_NUM_THREADS, or as many as the machine grants */
   quern_optimize optimize;
   const char *passes;   /* single passes on and off, such as "-fuse,-layout"; NULL: as optimize says */
@@ -60,20 +61,33 @@ typedef struct quern_program_options {
   ** compiled in smaller units, fewer at a time, and what does not fit is refused with MEMORY before a compiler is
   ** started. What one takes is estimated from the text that it compiles. Kernels that are in the cache need none. */
   int64_t compiler_limit;
-  int64_t *least_compiler_limit; /* the same as least_limit, of compiler_limit */
+  int64_t *least_compiler_limit;     /* the same as least_limit, of compiler_limit */
+  const quern_device *device_handle; /* the device by its handle instead of its name; NULL: by its name */
+  /* Gradient checkpointing of a graph that marks nothing, instead of recompute: the kernels that the loss, output 0,
+  ** needs are cut into segments of about so many, as even in bytes as can be, where little is alive. What crosses a
+  ** cut is held, what lies inside a segment but the last is computed again, with the same bits.
+  ** QUERN_RECOMPUTE_SQRT: as many segments as the square root of the number of kernels; 0: none. */
+  int64_t recompute_every;
 } quern_program_options;
+#define QUERN_RECOMPUTE_SQRT (-1)
 
 /* Compiles what computes the outputs and the updates. options may be NULL. */
 QUERN_API quern_status quern_program_compile(quern_program **program, quern_context *ctx, size_t n,
                                              quern_tensor *const *outputs,
                                              const quern_program_options *options) QUERN_NODISCARD;
 QUERN_API void quern_program_free(quern_program *program);
+/* What it was compiled for or loaded on: a handle that is the program's, and not to be freed. NULL of no program. */
+QUERN_API const quern_device *quern_program_device(const quern_program *program);
 
-/* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a processor
-** that has what the code needs; of device "cuda" on a GPU of the same target. Of no other device. The file is written whole or not at all.
-** It holds machine code: load what you would execute, and nothing else. A damaged file is refused. */
+/* A program in a file, which is opened and run without a C compiler and without a cache, by the same version of Quern on a CPU
+** that has what the code needs; of device "cuda" on the first GPU, which must be of the same target. Of no other
+** device. The file is written whole or not at all. It holds machine code: load what you would execute, and nothing
+** else. A damaged file is refused. */
 QUERN_API quern_status quern_program_save(const quern_program *program, const char *path) QUERN_NODISCARD;
 QUERN_API quern_status quern_program_load(quern_program **program, const char *path) QUERN_NODISCARD;
+/* The same on one of several devices of the kind that the program was made for. */
+QUERN_API quern_status quern_program_load_on(quern_program **program, const char *path,
+                                             const quern_device *device) QUERN_NODISCARD;
 
 /* What less memory costs: plans of the same step under smaller and smaller limits. */
 typedef struct quern_curve_point {

@@ -6,6 +6,7 @@
 #include "quern/config.h"
 #include "quern/context.h"
 #include "quern/data.h"
+#include "quern/device.h"
 #include "quern/dtype.h"
 #include "quern/eager.h"
 #include "quern/env.h"

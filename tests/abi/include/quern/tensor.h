@@ -40,7 +40,8 @@ QUERN_API const int64_t *quern_tensor_dims(const quern_tensor *x);
 QUERN_API int64_t quern_tensor_count(const quern_tensor *x); /* elements; 0 of the poison */
 QUERN_API size_t quern_tensor_bytes(const quern_tensor *x);
 QUERN_API const char *quern_tensor_name(const quern_tensor *x); /* of an input or a state, else NULL */
-/* The elements of a wrapped, copied or realized tensor; NULL of any other. */
+/* The elements of a wrapped, copied or realized tensor; NULL of any other. Those in the memory of a device (eager.h) are
+** copied to the host first, which is waited for; NULL with the error where that fails. */
 QUERN_API const void *quern_tensor_data(const quern_tensor *x);
 
 /* ---- creation (create.c) ------------------------------------------------------------------------------------------- */

@@ -7,7 +7,8 @@
 #ifndef QUERN_TRAIN_H
 #define QUERN_TRAIN_H
 #include "quern/config.h"
-#include "quern/program.h"
+#include "quern/data.h"
+#include "quern/nn.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -58,16 +59,23 @@ typedef struct quern_train_record {
   size_t size;
   int64_t step, steps; /* this one, from 1 on; all */
   double loss, norm, lr;
-  double seconds;    /* of the step */
-  double per_second; /* tokens, or samples when there are none, over the last steps */
-  double peak;       /* part of the machine's limit that the step reached, 0 to 1; 0: not known */
-  double left;       /* seconds, estimated */
-  bool skipped;      /* mixed precision: gradients overflowed, nothing but the scale has changed */
-  double scale;      /* of the loss; 1 without scaling */
+  double seconds;      /* of the step */
+  double per_second;   /* tokens, or samples when there are none, over the last steps */
+  double peak;         /* part of the machine's limit that the step reached, 0 to 1; 0: not known */
+  double left;         /* seconds, estimated */
+  bool skipped;        /* mixed precision: gradients overflowed, nothing but the scale has changed */
+  double scale;        /* of the loss; 1 without scaling */
+  double success_rate; /* of all steps so far, those that were made; 1 without scaling */
   /* False of a step that a GPU was asked for and that was not waited for: only step, steps and lr are told. Those of log_every, of
   ** evaluations and of checkpoints are; their seconds are the mean since the last that was. */
   bool known;
 } quern_train_record;
+
+/* A number by its name. */
+typedef struct quern_train_value {
+  const char *name;
+  double value;
+} quern_train_value;
 
 /* Of an evaluation. */
 typedef struct quern_eval_record {
@@ -78,6 +86,9 @@ typedef struct quern_eval_record {
   int64_t samples;
   double seconds;
   bool best; /* so far */
+  /* What the network reported, by name, as means over the samples; valid until the next evaluation. */
+  size_t n_reports;
+  const quern_train_value *reports;
 } quern_eval_record;
 
 /* Any may be NULL. Callbacks that return false end the run: it is saved first. */
@@ -134,7 +145,58 @@ QUERN_API quern_status quern_trainer_save(quern_trainer *trainer, const char **p
 QUERN_API const quern_program *quern_trainer_program(const quern_trainer *trainer);
 QUERN_API quern_instance *quern_trainer_instance(quern_trainer *trainer);
 
+/* ---- own networks -------------------------------------------------------------------------------------------------- */
+
+/* The expression of a loss while a quern_train_loss builds it. */
+typedef struct quern_train_graph quern_train_graph;
+/* The outermost scope of the network. quern_scope_train is true of a loss for training, false of one for evaluation. */
+QUERN_API quern_scope *quern_train_graph_scope(const quern_train_graph *graph);
+/* The batch of a field of the samples: (B, ..). Under accumulation B is the micro-batch. */
+QUERN_API quern_tensor *quern_train_graph_input(const quern_train_graph *graph, const char *name);
+/* Evaluations report the mean of values (B,), one number per sample, under a name of letters, digits, _ . and - that
+** is not taken. "accuracy" is the accuracy of records, lines and the report. */
+QUERN_API void quern_train_graph_report(quern_train_graph *graph, const char *name, quern_tensor *values);
+enum { QUERN_TRAIN_MAX_REPORTS = 8 };
+
+/* Builds the loss of a batch: a scalar of floats, a mean over the batch. It is called once for each program of the run
+** and makes the same expression each time, on one thread. After an error it returns NULL or the result of the call that
+** failed. */
+typedef quern_tensor *quern_train_loss(quern_train_graph *graph, void *user);
+
+/* A network and its data. size, name, loss and data are set; zero in any other member means the default. The sources
+** and user must outlive the trainer. */
+typedef struct quern_train_task {
+  size_t size;
+  const char *name; /* letters, digits, _ . and -; another name is another network, which no checkpoint of this fits */
+  quern_train_loss *loss;
+  void *user; /* of loss */
+  /* Samples by number. What a source gives for a number never changes: so a run goes on with the same bits. */
+  const quern_source *data;
+  const quern_source *eval_data; /* with the same fields; NULL: the key eval_part is the part held out of data */
+  /* An integer field whose negative elements do not count: the loss is a mean over those that do. Evaluation fills its
+  ** last batch up with samples whose labels are -1, whose reported values must be 0. NULL: all samples count the same,
+  ** and samples at the end that do not fill a batch of an evaluation are left out. */
+  const char *labels;
+} quern_train_task;
+
+/* quern_train, quern_train_plan and quern_trainer_new of a network of one's own. All keys of the configuration have
+** their meaning but those of built-in models and of their data, which the run leaves to its program; `model` becomes
+** own:NAME. docs/train.md, "Own networks". */
+QUERN_API quern_status quern_train_with(const quern_train_task *task, const quern_config *config,
+                                        const quern_train_callbacks *callbacks, quern_train_end *end) QUERN_NODISCARD;
+QUERN_API quern_status quern_train_plan_with(const quern_train_task *task, const quern_config *config,
+                                             const quern_train_callbacks *callbacks, size_t room,
+                                             quern_curve_point *points, size_t *n_points) QUERN_NODISCARD;
+QUERN_API quern_status quern_trainer_new_with(quern_trainer **trainer, const quern_train_task *task,
+                                              const quern_config *config,
+                                              const quern_train_callbacks *callbacks) QUERN_NODISCARD;
+
 #ifdef __cplusplus
 }
+#endif
+
+#ifndef QUERN_NO_PLACE /* their errors carry the caller's file and line, as those of builders do (place.h) */
+#define quern_train_graph_input(...) (quern_place_set(__FILE__, __LINE__), quern_train_graph_input(__VA_ARGS__))
+#define quern_train_graph_report(...) (quern_place_set(__FILE__, __LINE__), quern_train_graph_report(__VA_ARGS__))
 #endif
 #endif
