@@ -2,7 +2,7 @@
 ** A backend turns kernels into something that a device of its kind can launch. cpu/ compiles C; interp/ runs the kernel
 ** interpreter; null/ compiles everything and launches nothing; cuda/ and opencl/ have memory of their own. What is
 ** opened for a device is the device's.
-** see: docs/design/002-cpu-compiler.md, docs/design/007-gpu.md, docs/design/011-devices.md
+** see: docs/design/002-cpu-compiler.md, docs/design/007-gpu.md, docs/design/010-devices.md
 */
 #ifndef RUNTIME_RUNTIME_H
 #define RUNTIME_RUNTIME_H

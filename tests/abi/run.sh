@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/abi/run.sh [--freeze] -- programs and libraries go together when structs differ in size: docs/design/010-api.md
+# tests/abi/run.sh [--freeze] -- programs and libraries go together when structs differ in size: docs/design/009-api.md
 #   frozen headers, today's library      what people have compiled runs on
 #   frozen headers, grown library        ... with a later version, whose structs have more members
 #   grown headers, today's library       a newer program: what it leaves zero is accepted, what it sets is refused
