@@ -124,7 +124,7 @@ static int run_file(const struct cli_call *call) {
 
 /* What is of files only is not given. */
 static int check_suite(const struct cli_call *call) {
-  const char *option = cli_first_given(call, false);
+  const char *option = cli_first_given(call, "--threads --precision");
   if (cli_has(call, "--batch", NULL)) option = "--batch";
   if (cli_has(call, "--seconds", NULL)) option = "--seconds";
   if (option != NULL) return cli_usage(call->command, "%s is of graphs and programs", option);
@@ -179,7 +179,6 @@ static int run_bench(const struct cli_call *call) {
 static const struct cli_option options[] = {
     {"--json", 0, "FILE", "write the results to FILE as JSON"},
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
-    {"--precision", 0, "KIND", "of graph: f32; bf16 or f16 for activations of 16 bits (f32)"},
     {"--quick", 0, NULL, "of cuda: the most important cases, in fewer rounds"},
     {"--rounds", 0, "N", "rounds of all sides, one after another (11; cuda: 7)"},
     {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
@@ -192,13 +191,16 @@ const struct cli_command cli_command_bench = {
     .name = "bench",
     .usage = "SUITE [--json FILE] [--only TEXT] [--quick] [--rounds N] [--threads N] [--write DIR]\n"
              "       quern bench FILE [--batch LIST] [--seconds S] [--json FILE] " CLI_PROGRAM_USAGE "\n"
-             "       quern bench RUN [--batch LIST] [--seconds S] [--json FILE] [key=value ...]",
-    .help = "measure a graph, a program or a run's training step; or a suite against the peers that are installed",
+             "       quern bench RUN [--batch LIST] [--seconds S] [--json FILE] [--inference] [key=value ...]",
+    .help = "measure a graph, a program or a run's checkpoint; or a suite against the peers that are installed",
     .more =
         "FILE is a graph, or a program that quern compile -o saved; with a dynamic batch it is measured with "
         "batches\n"
-        "of 1, 2, 4, ... rows. RUN is the folder `out` of a run. Inputs are made up. The best batch, marked *, is the\n"
-        "smallest whose throughput is within 5 % of the most.\n"
+        "of 1, 2, 4, ... rows. RUN is the folder `out` of a run: the training step from its newest checkpoint, or "
+        "with\n"
+        "--inference the evaluation. Inputs are made up. The best batch, marked *, is the smallest whose throughput "
+        "is\n"
+        "within 5 % of the most.\n"
         "suites:\n"
         "  gemm             matrix products: 12 shapes plain and packed, few rows, linear + GELU\n"
         "  gemm-off-by-one  the 12 shapes with each size one less and one more: rates as ratios\n"

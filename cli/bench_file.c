@@ -1,6 +1,7 @@
-/* cli/bench_file.c -- quern bench FILE|RUN: how long runs of a graph, a saved program or a training step take, by batch
-** A graph is compiled once, as the options say; its batch, and that of a saved program, are rows of its dynamic batch.
-** Of a run's folder the training step is built anew for each batch, with initial values.
+/* cli/bench_file.c -- quern bench FILE|RUN: how long runs of a graph, a saved program or a checkpoint take, by batch
+** A graph is compiled once, by the options; its batch, and that of a saved program, are rows of its dynamic batch.
+** Of a run's folder the training step, or with --inference the evaluation, is built anew for each batch, with the states
+** of the newest checkpoint.
 ** tests: tests/cli/test_bench.c
 */
 #include "bench.h"
@@ -100,7 +101,7 @@ static int settle_batches(struct subject *s, int64_t most) {
 /* ---- files -------------------------------------------------------------------------------------------------- */
 
 static int open_program(struct subject *s) {
-  const char *path = s->call->files[0], *option = cli_first_given(s->call, true);
+  const char *path = s->call->files[0], *option = cli_first_given(s->call, "");
   s->kind = "program";
   s->under = "compile it with --dynamic-batch NAME";
   if (option != NULL) return cli_fail("%s is compiled already: %s comes too late", path, option);
@@ -120,8 +121,8 @@ static int open_graph(struct subject *s) {
 }
 
 static int open_run(struct subject *s) {
-  const char *option = cli_first_given(s->call, true);
-  s->kind = "training step";
+  const char *option = cli_first_given(s->call, "--inference");
+  s->kind = cli_has(s->call, "--inference", NULL) ? "evaluation" : "training step";
   if (option != NULL)
     return cli_usage(s->call->command, "%s is of graphs; of a run it is a key, such as device=cuda or threads=2",
                      option);
@@ -166,7 +167,17 @@ static quern_status measure(const struct subject *s, const quern_program *progra
   return quern_program_measure(program, &options, &row->stats);
 }
 
-static quern_status measure_step(struct subject *s, struct measured *row) {
+/* The training step of a run with the states of its newest checkpoint, or its evaluation. */
+static quern_status measure_trainer(const struct subject *s, quern_trainer *trainer, struct measured *row) {
+  const quern_program *program = quern_trainer_program(trainer);
+  quern_instance *instance = quern_trainer_instance(trainer);
+  quern_status status = quern_instance_load_states(instance, s->call->files[0], QUERN_LOAD_STRICT);
+  if (status == QUERN_STATUS_OK && cli_has(s->call, "--inference", NULL))
+    status = quern_trainer_evaluation(trainer, &program, &instance);
+  return status == QUERN_STATUS_OK ? measure(s, program, instance, row) : status;
+}
+
+static quern_status measure_batch(struct subject *s, struct measured *row) {
   char batch[24];
   quern_trainer *trainer = NULL;
   snprintf(batch, sizeof batch, "%lld", (long long)row->batch);
@@ -178,7 +189,7 @@ static quern_status measure_step(struct subject *s, struct measured *row) {
     snprintf(s->device, sizeof s->device, "%s %s, %d threads, %s", info->device, info->target, info->threads,
              info->precision);
     row->tokens = info->length;
-    status = measure(s, quern_trainer_program(trainer), quern_trainer_instance(trainer), row);
+    status = measure_trainer(s, trainer, row);
   }
   quern_trainer_free(trainer);
   return status;
@@ -198,7 +209,7 @@ static int measure_all(struct subject *s) {
   for (size_t i = 0; i < s->n_batches && status == CLI_OK; i++) {
     struct measured row = {.batch = s->batches[i]};
     tell_progress(s, i);
-    quern_status got = s->config != NULL ? measure_step(s, &row) : measure(s, s->program, NULL, &row);
+    quern_status got = s->config != NULL ? measure_batch(s, &row) : measure(s, s->program, NULL, &row);
     if (got != QUERN_STATUS_OK) {
       tell_progress(s, s->n_batches);
       status = cli_fail_last(s->call->files[0]);

@@ -204,8 +204,8 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   "       [--gradient-checkpointing] [--precision KIND] [--numerics KIND] [--optimize-for GOAL] [--inference]\n"       \
   "       [--updates] [--donate NAME[,NAME]] [--dynamic-batch NAME[,NAME]]"
 
-/* The first of these options that is given, without --threads or with it; NULL: none is. */
-const char *cli_first_given(const struct cli_call *call, bool threads);
+/* The first of these options that is given and is none of `but`, "--a --b"; NULL: none is. */
+const char *cli_first_given(const struct cli_call *call, const char *but);
 /* Whether quern compile -o has written a file, by its first bytes. */
 bool cli_is_program(const char *path);
 /* Compiles a graph by the options of the call, for the device unless they name one, with more passes (or NULL). */

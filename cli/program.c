@@ -27,10 +27,13 @@ bool cli_is_program(const char *path) {
 
 /* ---- options -------------------------------------------------------------------------------------------- */
 
-const char *cli_first_given(const struct cli_call *call, bool threads) {
+const char *cli_first_given(const struct cli_call *call, const char *but) {
   static const struct cli_option compiling[] = {CLI_PROGRAM_OPTIONS, {0}};
-  for (const struct cli_option *option = compiling; option->name != NULL; option++)
-    if (cli_has(call, option->name, NULL) && (threads || strcmp(option->name, "--threads") != 0)) return option->name;
+  for (const struct cli_option *option = compiling; option->name != NULL; option++) {
+    const char *found = strstr(but, option->name);
+    bool is_but = found != NULL && strchr(" ", found[strlen(option->name)]) != NULL;
+    if (cli_has(call, option->name, NULL) && !is_but) return option->name;
+  }
   return NULL;
 }
 

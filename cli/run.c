@@ -27,7 +27,7 @@ struct execution {
 /* ---- compiling or loading ------------------------------------------------------------------------------- */
 
 static int load(struct execution *ex) {
-  const char *option = cli_first_given(ex->call, true);
+  const char *option = cli_first_given(ex->call, "");
   if (option != NULL) return cli_fail("%s is compiled already: %s comes too late", ex->call->files[0], option);
   if (quern_program_load(&ex->sides[FUSED].program, ex->call->files[0]) != QUERN_STATUS_OK)
     return cli_fail("%s", quern_last_error());

@@ -9,8 +9,8 @@ static size_t size_of(const void *caller, const char *type, const char *what) {
   size_t size;
   memcpy(&size, caller, sizeof size);
   if (size >= sizeof size && size <= BASE_STRUCT_MOST) return size;
-  base_error(QUERN_STATUS_INVALID, "%s: %s has a size of %zu bytes HINT: start from QUERN_INIT(%s)", what, type,
-             size, type);
+  base_error(QUERN_STATUS_INVALID, "%s: %s has a size of %zu bytes HINT: start from QUERN_INIT(%s)", what, type, size,
+             type);
   return 0;
 }
 

@@ -78,6 +78,12 @@ struct kern_fn *kern_add_phase(struct kern *kern, struct kern_tasks tasks) {
     fail(kern, base_error(QUERN_STATUS_INTERNAL, "kernel: more than %d phases", KERN_MAX_PHASES));
     return NULL;
   }
+  if (tasks.mul > KERN_MAX_TASKS) {
+    fail(kern, base_error(QUERN_STATUS_UNSUPPORTED,
+                          "kernel: %lld tasks, where %lld are the most: tensors of the graph are too large",
+                          (long long)tasks.mul, (long long)KERN_MAX_TASKS));
+    return NULL;
+  }
   char name[32];
   snprintf(name, sizeof name, "phase%d", kern->n_phases);
   struct kern_fn *fn = add_fn(kern, name);

@@ -416,15 +416,31 @@ static void check(quern_trainer *t, quern_eval_record *r) {
   quern_schedule_report(&t->schedule, r->loss);
 }
 
-static quern_status evaluate(quern_trainer *t, quern_eval_record *record) {
-  *record = (quern_eval_record){.size = sizeof *record, .step = t->info.step, .loss = NAN, .accuracy = NAN};
+/* Makes the program of evaluations and its instance where they are not there yet. */
+static quern_status open_eval(quern_trainer *t, const char *what) {
   QUERN_CHECK(t->data.eval != NULL, STATE,
-              "trainer_eval: there are no samples for evaluation HINT: eval_data=FILE, or eval_part above 0");
-  double start = base_clock();
+              "%s: there are no samples for evaluation HINT: eval_data=FILE, or eval_part above 0", what);
   QUERN_TRY(train_sync(t));
   QUERN_TRY(train_eval_program(t, false));
-  if (t->eval.instance == NULL)
-    QUERN_TRY(quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance));
+  if (t->eval.instance != NULL) return QUERN_STATUS_OK;
+  return quern_instance_new_with(&t->eval.instance, t->eval.program, t->main.instance);
+}
+
+quern_status quern_trainer_evaluation(quern_trainer *trainer, const quern_program **program,
+                                      quern_instance **instance) {
+  if (program != NULL) *program = NULL;
+  if (instance != NULL) *instance = NULL;
+  QUERN_CHECK(trainer != NULL, INVALID, "trainer_evaluation: the trainer is null");
+  QUERN_TRY(open_eval(trainer, "trainer_evaluation"));
+  if (program != NULL) *program = trainer->eval.program;
+  if (instance != NULL) *instance = trainer->eval.instance;
+  return QUERN_STATUS_OK;
+}
+
+static quern_status evaluate(quern_trainer *t, quern_eval_record *record) {
+  *record = (quern_eval_record){.size = sizeof *record, .step = t->info.step, .loss = NAN, .accuracy = NAN};
+  double start = base_clock();
+  QUERN_TRY(open_eval(t, "trainer_eval"));
   quern_loader_options options = QUERN_INIT(quern_loader_options);
   options.batch = t->eval_batch;
   options.order = QUERN_ORDER_SHUFFLED; /* always the same: not only the first ones of a long text */

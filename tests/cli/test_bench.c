@@ -63,6 +63,10 @@ static void runs(void **state) {
       {"quern bench run threads=1 --batch 1..4 --seconds 0.01 --json r.json > /dev/null && /usr/bin/python3 form.py "
        "r.json",
        0, "training step [1, 2, 4] 1\n"},
+      {"quern bench run threads=1 --batch 1,2 --inference --seconds 0.01 --json r.json > /dev/null && "
+       "/usr/bin/python3 form.py r.json; ls run | cmp - before",
+       0, "evaluation [1, 2] 1\n"},
+      {"quern bench run --inference --updates", 2, "quern bench: --updates is of graphs; of a run it is a key..."},
       {"quern bench run --device cpu", 2,
        "quern bench: --device is of graphs; of a run it is a key, such as device=cuda or threads=2\n..."},
       {"quern bench run batsh=3", 2, "quern bench: there is no key 'batsh'..."},

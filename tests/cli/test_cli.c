@@ -106,7 +106,7 @@ static int remove_files(void **state) {
   "  explain   what a graph compiles to: each kernel's work and the least time it can take on this machine\n"          \
   "  graph     print a graph: its text form, or a picture\n"                                                           \
   "  tune      time other schedules of a graph's kernels, and keep the faster ones in a file of wisdom\n"              \
-  "  bench     measure a graph, a program or a run's training step; or a suite against the peers that are installed\n" \
+  "  bench     measure a graph, a program or a run's checkpoint; or a suite against the peers that are installed\n"    \
   "  devices   what programs can be compiled for, and what the CPU can do\n"                                           \
   "  env       the environment variables that Quern reads, and their values\n"                                         \
   "  help      what there is, or how a command is called\n\n"                                                          \

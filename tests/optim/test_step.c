@@ -311,8 +311,7 @@ static void wrong(void **state) {
   EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "no optimizer number 9");
   o = QUERN_INIT(quern_optim_options);
   o.size = 3;
-  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID,
-               "step: quern_optim_options has a size of 3 bytes");
+  EXPECT_ERROR(quern_step_new(&step, p.model, p.loss, &o), INVALID, "step: quern_optim_options has a size of 3 bytes");
   quern_scaler_options s = QUERN_INIT(quern_scaler_options);
   s.start = 1;
   o = QUERN_INIT(quern_optim_options);

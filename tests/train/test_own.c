@@ -351,25 +351,33 @@ static void names_the_operation(void **state) {
 
 /* ---- plans ---------------------------------------------------------------------------------------------- */
 
-static void on_begin(void *user, const quern_train_info *info) { *(quern_train_info *)user = *info; }
+struct begun {
+  quern_train_info info;
+  quern_memory_plan memory;
+};
+
+static void on_begin(void *user, const quern_train_info *info) {
+  *(struct begun *)user = (struct begun){*info, *info->memory};
+}
 
 static void planned(void **state) {
   (void)state;
   quern_source *data = ring_source();
   const quern_train_task task = ring_task(data);
   quern_config *config = ring_config("");
-  quern_train_info info = {0};
+  struct begun begun = {0};
   quern_train_callbacks callbacks = QUERN_INIT(quern_train_callbacks);
   quern_curve_point points[4] = {QUERN_INIT(quern_curve_point)};
   size_t n = 0;
-  callbacks.user = &info;
+  callbacks.user = &begun;
   callbacks.begin = on_begin;
   EXPECT_OK(quern_train_plan_with(&task, config, &callbacks, 4, points, &n));
-  assert_true(n >= 1 && info.memory->arena > 0 && info.memory->state > 0 && info.flops > 0);
-  assert_int_equal(info.parameters, (2 + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * 2);
-  assert_int_equal(info.train_samples, 65);
-  assert_int_equal(info.eval_samples, 7);
-  assert_int_equal(info.length, 0);
+  assert_true(n >= 1 && begun.memory.arena > 0 && begun.memory.state > 0 && begun.info.flops > 0);
+  assert_int_equal(begun.info.parameters,
+                   (2 + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * 2);
+  assert_int_equal(begun.info.train_samples, 65);
+  assert_int_equal(begun.info.eval_samples, 7);
+  assert_int_equal(begun.info.length, 0);
   quern_config_free(config);
   quern_source_free(data);
 }

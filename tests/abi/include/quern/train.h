@@ -144,6 +144,11 @@ QUERN_API quern_status quern_trainer_save(quern_trainer *trainer, const char **p
 /* The program of a step and its instance: for profiles, explanations, states by name. */
 QUERN_API const quern_program *quern_trainer_program(const quern_trainer *trainer);
 QUERN_API quern_instance *quern_trainer_instance(quern_trainer *trainer);
+/* The program of evaluations and its instance, which works on the states of the step's: the network without dropout and
+** without gradients, on a batch (quern_trainer_eval runs it). The first call, or the first evaluation, makes them. Either
+** place may be NULL. STATE when there are no samples for evaluation. */
+QUERN_API quern_status quern_trainer_evaluation(quern_trainer *trainer, const quern_program **program,
+                                                quern_instance **instance) QUERN_NODISCARD;
 
 /* ---- own networks -------------------------------------------------------------------------------------------------- */
 
