@@ -268,9 +268,11 @@ static const quern_loop_options *loop_options(void) {
                            .n_scanned = counts[1],
                            .n_captures = counts[2],
                            .n_stacked = counts[3]};
+  if (o.size < sizeof o) memset((char *)&o + o.size, 0, sizeof o - o.size); /* what the library takes it for */
+  const int taken[] = {o.n_carries, o.n_scanned, o.n_captures, o.n_stacked};
   n_operands = 0;
-  for (int i = 0; i < 3; i++) n_operands += counts[i] >= 0 && counts[i] <= 2 ? counts[i] : 0;
-  n_results = (counts[0] >= 0 && counts[0] <= 2 ? counts[0] : 0) + (counts[3] >= 0 && counts[3] <= 2 ? counts[3] : 0);
+  for (int i = 0; i < 3; i++) n_operands += taken[i] >= 0 && taken[i] <= 2 ? taken[i] : 0;
+  n_results = (taken[0] >= 0 && taken[0] <= 2 ? taken[0] : 0) + (taken[3] >= 0 && taken[3] <= 2 ? taken[3] : 0);
   return percent(3) ? NULL : &o;
 }
 

@@ -46,7 +46,7 @@ static void sizes_that_are_none(void **state) {
   for (size_t i = 0; i < BASE_COUNT(sizes); i++) {
     struct known own, caller = {sizes[i], 7, 8};
     EXPECT_ERROR(base_take(struct known, &own, &caller, "f"), INVALID, "HINT: start from QUERN_INIT(struct known)");
-    EXPECT_ERROR(base_give(struct known, &caller, &own, "f"), INVALID, "f: struct known says that it has");
+    EXPECT_ERROR(base_give(struct known, &caller, &own, "f"), INVALID, "f: struct known has a size of");
     assert_true(caller.size == sizes[i] && caller.a == 7 && caller.b == 8);
   }
 }
