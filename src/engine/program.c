@@ -148,6 +148,7 @@ quern_status engine_program_empty(quern_program **program, const quern_allocator
   *program = made;
   if (made == NULL) return QUERN_STATUS_MEMORY;
   made->heap = heap;
+  made->memory.size = sizeof made->memory;
   base_arena_init(&made->arena, &made->heap);
   atomic_init(&made->users, 1);
   return QUERN_STATUS_OK;

@@ -47,6 +47,9 @@ static quern_status add_field(quern_source *source, const char *what, const quer
               field->name, (int)field->dtype);
   QUERN_CHECK(field->rank >= 0 && field->rank <= QUERN_MAX_RANK, SHAPE, "%s: field \"%s\": rank %d is not in 0..%d",
               what, field->name, field->rank, QUERN_MAX_RANK);
+  for (int i = 0; i < field->rank; i++)
+    QUERN_CHECK(field->dims[i] >= 0, SHAPE, "%s: field \"%s\": dimension %d is %" PRId64, what, field->name, i,
+                field->dims[i]);
   if (ir_type_count(field->dtype, field->rank, field->dims, &count) != QUERN_STATUS_OK)
     return base_error(quern_last_status(), "%s: field \"%s\": %s", what, field->name, quern_last_error());
   source->fields[number] = *field;

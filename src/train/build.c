@@ -121,6 +121,18 @@ void train_build_free(quern_trainer *t) {
   t->step = NULL, t->model = NULL, t->ctx = NULL;
 }
 
+/* Groups of parameters are found, and evaluation is compiled, by the loss for evaluation: it has them all. */
+static quern_status check_parameters(const quern_trainer *t, size_t known) {
+  quern_parameter parameter = QUERN_INIT(quern_parameter);
+  if (quern_model_element_count(t->model) == t->info.parameters) return QUERN_STATUS_OK;
+  do QUERN_TRY(quern_model_parameter(t->model, known++, &parameter)); /* states of the optimizer are among them */
+  while (!parameter.trained);
+  return base_error(QUERN_STATUS_STATE,
+                    "task '%s': the loss for training has the parameter \"%s\", which that for evaluation has not "
+                    "HINT: build it in both, and leave it out of the loss for evaluation",
+                    t->network.name, parameter.name);
+}
+
 quern_status train_build_step(quern_trainer *t, int64_t parts) {
   const quern_config *c = t->config;
   double start = base_clock();
@@ -138,6 +150,7 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
   QUERN_TRY(train_network_loss(&graph, &loss));
   QUERN_TRY(find_groups(t));
   t->info.parameters = quern_model_element_count(t->model);
+  size_t known = quern_model_parameter_count(t->model);
   quern_model_begin(t->model, true);
   quern_scaler_options scaler = scaler_of(c);
   quern_optim_options options = optim_of(t, &scaler);
@@ -145,6 +158,7 @@ quern_status train_build_step(quern_trainer *t, int64_t parts) {
   if (t->remote && options.scaler == NULL) options.gate = gate_of(t);
   QUERN_TRY(
       quern_step_accumulate(&t->step, t->model, parts, t->network.n_fields, t->inputs, loss_of, t, &options, &t->loss));
+  QUERN_TRY(check_parameters(t, known));
   t->info.build += base_clock() - start;
   return QUERN_STATUS_OK;
 }

@@ -208,7 +208,7 @@ quern_status train_compare(quern_trainer *t, const quern_checkpoint *checkpoint,
 quern_status train_check_data(const quern_trainer *t) {
   QUERN_CHECK(!t->changed, INVALID,
               "%s: the data has changed since the run began: '%.200s' HINT: another folder: out=FOLDER", t->info.out,
-              t->info.data);
+              t->task.name != NULL ? t->task.name : t->info.data);
   return QUERN_STATUS_OK;
 }
 

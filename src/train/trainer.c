@@ -96,6 +96,7 @@ static quern_status open_schedule(quern_trainer *t) {
 static quern_status fill_info(quern_trainer *t) {
   const quern_config *c = t->config;
   quern_train_info *info = &t->info;
+  info->size = sizeof *info;
   info->batch = quern_config_int(c, "batch");
   info->length = t->spec.length;
   info->train_samples = quern_source_sample_count(t->data.train);
@@ -398,7 +399,7 @@ static quern_status eval_batches(quern_trainer *t, quern_loader *loader, quern_e
     if (batch.fields == NULL) break;
     QUERN_TRY(train_run(&t->eval, batch.fields, true));
     double weight = weight_of(t, &batch);
-    loss += weight * train_output(&t->eval, TRAIN_LOSS);
+    if (weight > 0) loss += weight * train_output(&t->eval, TRAIN_LOSS); /* a mean over no label is NaN */
     weights += weight;
     for (size_t k = 0; k < t->results.n; k++) sums[k] += train_output(&t->eval, TRAIN_REPORTED + k);
     r->samples += batch.samples;

@@ -134,7 +134,7 @@ def scalar_operand(c):
 
 table("exact", neg=lambda x: -x, abs=np.abs, sign=sign, floor=np.floor, ceil=np.ceil, round=np.rint, trunc=np.trunc,
       sqrt=np.sqrt, square=lambda x: x * x, isnan=np.isnan, isinf=np.isinf, isfinite=np.isfinite, stop_gradient=lambda x: x,
-      keep=lambda x: x,
+      checkpoint_activation=lambda x: x,
       reciprocal=lambda x: 1 / x, add=lambda a, b: a + b, sub=lambda a, b: a - b, mul=lambda a, b: a * b, div=divide,
       maximum=maximum, minimum=minimum, eq=lambda a, b: a == b, ne=lambda a, b: a != b, lt=lambda a, b: a < b,
       le=lambda a, b: a <= b, gt=lambda a, b: a > b, ge=lambda a, b: a >= b, and_=np.bitwise_and, or_=np.bitwise_or,

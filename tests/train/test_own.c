@@ -236,6 +236,28 @@ static void whole_batches(void **state) {
   quern_source_free(data);
 }
 
+/* Batches of an evaluation without a label that counts, whose loss is 0 / 0, leave the mean of the others as it is. */
+static void few_labels(void **state) {
+  (void)state;
+  enum { SAMPLES = 24 };
+  int32_t label[SAMPLES];
+  quern_source *data = ring_source(), *eval;
+  quern_train_task task = ring_task(data);
+  quern_config *config = ring_config("");
+  quern_eval_record record = QUERN_INIT(quern_eval_record);
+  for (int i = 0; i < SAMPLES; i++) label[i] = i == 3 ? ring_label[i] : -1;
+  EXPECT_OK(quern_source_memory(&eval, SAMPLES, 2, ring_fields, (const void *[]){ring_x, label}, &memory_allocator));
+  task.eval_data = eval;
+  quern_trainer *trainer = own_trainer(&task, config);
+  EXPECT_OK(quern_trainer_eval(trainer, &record));
+  assert_int_equal(record.samples, SAMPLES);
+  assert_true(isfinite(record.loss) && record.loss > 0 && record.best);
+  quern_trainer_free(trainer);
+  quern_config_free(config);
+  quern_source_free(eval);
+  quern_source_free(data);
+}
+
 /* Each value that is reported has its place in the metrics. */
 static void metrics_have_reports(void **state) {
   (void)state;
@@ -376,6 +398,8 @@ static void planned(void **state) {
   assert_int_equal(begun.info.parameters,
                    (2 + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * RING_HIDDEN + (RING_HIDDEN + 1) * 2);
   assert_int_equal(begun.info.train_samples, 65);
+  assert_int_equal(begun.info.size, sizeof begun.info);
+  assert_int_equal(begun.memory.size, sizeof begun.memory);
   assert_int_equal(begun.info.eval_samples, 7);
   assert_int_equal(begun.info.length, 0);
   quern_config_free(config);
@@ -398,6 +422,8 @@ static quern_tensor *broken_loss(quern_train_graph *graph, void *user) {
   if (strcmp(how, "field") == 0) return quern_add(loss, quern_train_graph_input(graph, "lable"));
   if (strcmp(how, "null field") == 0) return quern_add(loss, quern_train_graph_input(graph, NULL));
   if (strcmp(how, "input") == 0) return quern_add(loss, quern_input(in, "noise", QUERN_DTYPE_F32, QUERN_SCALAR));
+  if (strcmp(how, "head") == 0 && quern_scope_train(scope)) /* evaluation has not this parameter */
+    return quern_add(loss, quern_scope_parameter(scope, "extra", QUERN_SCALAR, (quern_init){0}));
   if (strcmp(how, "twice") == 0) quern_train_graph_report(graph, "accuracy", x);
   if (strcmp(how, "name") == 0) quern_train_graph_report(graph, "a b", x);
   if (strcmp(how, "null name") == 0) quern_train_graph_report(graph, NULL, x);
@@ -424,6 +450,7 @@ static void wrong_losses(void **state) {
                {"field", QUERN_STATUS_INVALID, "test_own.c:"},
                {"null field", QUERN_STATUS_INVALID, "train_graph_input: the name is null"},
                {"input", QUERN_STATUS_INVALID, "depends on an input \"noise\" that is no field of the samples"},
+               {"head", QUERN_STATUS_STATE, "the loss for training has the parameter \"extra\", which that for"},
                {"twice", QUERN_STATUS_INVALID, "\"accuracy\" is reported twice"},
                {"name", QUERN_STATUS_INVALID, "\"a b\" is no name"},
                {"null name", QUERN_STATUS_INVALID, "train_graph_report: the name is null"},
@@ -557,10 +584,12 @@ static void allocations_fail(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(same_as_by_hand), TEST(same_however_it_is_read), TEST(same_as_a_model),
-                                     TEST(variants),        TEST(whole_batches),           TEST(metrics_have_reports),
-                                     TEST(goes_on),         TEST(names_the_operation),     TEST(planned),
-                                     TEST(wrong_losses),    TEST(failing_samples),         TEST(wrong_tasks),
-                                     TEST(allocations_fail)};
+  const struct CMUnitTest tests[] = {TEST(same_as_by_hand),      TEST(same_however_it_is_read),
+                                     TEST(same_as_a_model),      TEST(variants),
+                                     TEST(whole_batches),        TEST(few_labels),
+                                     TEST(metrics_have_reports), TEST(goes_on),
+                                     TEST(names_the_operation),  TEST(planned),
+                                     TEST(wrong_losses),         TEST(failing_samples),
+                                     TEST(wrong_tasks),          TEST(allocations_fail)};
   return cmocka_run_group_tests_name("train/own", tests, setup_folder, remove_folder);
 }
