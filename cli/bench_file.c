@@ -300,7 +300,9 @@ int bench_run_file(const struct cli_call *call) {
   cli_catch_interrupt();
   if (status == CLI_OK) status = open_subject(&s);
   if (status == CLI_OK) status = measure_all(&s);
-  if (status == CLI_INTERRUPTED) fprintf(stderr, "quern: interrupted; what was measured so far:\n");
+  if (status == CLI_INTERRUPTED)
+    fprintf(stderr, "quern: interrupted; %s\n",
+            s.n_rows > 0 ? "what was measured so far:" : "nothing was measured yet");
   if (s.n_rows > 0) print_rows(&s);
   if (s.n_rows > 0 && cli_has(call, "--json", &json)) {
     int written = write_json(&s, json);

@@ -143,6 +143,7 @@ struct cli_values {
   size_t n_ins, n_outs;
   struct cli_slot *ins, *outs; /* inputs and states in their order; of a program inputs, then states */
   quern_tensor **outputs;      /* of a graph */
+  const char **output_names;   /* of these; NULL: it has none */
   size_t n_updates;
   quern_update *updates; /* of a graph, with --updates: those of its outputs that are new values of states */
   size_t n_donated, n_dynamic_batch;

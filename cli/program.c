@@ -128,6 +128,7 @@ int cli_program_options(const struct cli_values *values, const char *device, con
   options->device = device;
   options->n_updates = values->n_updates;
   options->updates = values->updates;
+  options->output_names = values->output_names;
   options->n_donated = values->n_donated;
   options->donated = values->donated;
   options->n_dynamic_batch = values->n_dynamic_batch;

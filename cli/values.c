@@ -251,7 +251,8 @@ static int make_slots(struct cli_values *v, size_t n_ins, size_t n_outs) {
   v->outs = calloc(n_outs + 1, sizeof *v->outs);
   v->outputs = calloc(n_outs + 1, sizeof *v->outputs);
   v->updates = calloc(n_outs + 1, sizeof *v->updates);
-  bool all = v->ins != NULL && v->outs != NULL && v->outputs != NULL && v->updates != NULL;
+  v->output_names = calloc(n_outs + 1, sizeof *v->output_names);
+  bool all = v->ins != NULL && v->outs != NULL && v->outputs != NULL && v->updates != NULL && v->output_names != NULL;
   return all ? CLI_OK : cli_fail("no memory");
 }
 
@@ -277,6 +278,7 @@ static int slots_of_graph(struct cli_values *v) {
           (quern_update){quern_graph_input(graph, (size_t)(state - v->ins)), quern_graph_output(graph, i)};
     } else {
       v->outputs[v->n_outs] = quern_graph_output(graph, i);
+      v->output_names[v->n_outs] = type.name;
       v->outs[v->n_outs++].type = type;
     }
   }
@@ -367,6 +369,7 @@ void cli_values_end(struct cli_values *v) {
   free(v->outs);
   free(v->outputs);
   free(v->updates);
+  free(v->output_names);
   free(v->donated);
   free(v->leading);
   cli_graph_end(&v->graph);

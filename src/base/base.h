@@ -28,6 +28,8 @@
 
 enum { BASE_MESSAGE_BYTES = 1024 };
 
+/* Sets what quern_last_status gives, and gives what it was: to see whether a function of the caller's records an error. */
+quern_status base_error_swap(quern_status status);
 /* Records a failure in this thread and returns its status. */
 quern_status base_error(quern_status status, const char *fmt, ...) BASE_PRINTF(2, 3);
 quern_status base_error_v(quern_status status, const char *fmt, va_list args);

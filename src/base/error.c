@@ -42,6 +42,12 @@ const char *quern_last_error(void) { return last.message; }
 
 quern_status quern_last_status(void) { return last.status; }
 
+quern_status base_error_swap(quern_status status) {
+  quern_status before = last.status;
+  last.status = status;
+  return before;
+}
+
 void quern_place_set(const char *file, int line) {
   place.file = file;
   place.line = line;

@@ -54,6 +54,8 @@ struct quern_source {
   size_t n_rows;
   struct io_rows *rows;
 };
+/* A sample; a function of the caller's that fails without a reason, or with what is no status, is IO. */
+quern_status io_source_read(const quern_source *source, int64_t index, void *const *fields) QUERN_NODISCARD;
 
 /* ---- orders (sample_order.c) ---------------------------------------------------------------------------------- */
 

@@ -95,7 +95,7 @@ static void fill(const quern_loader *loader, struct slot *slot) {
     int64_t index = io_sample_order_at(&loader->order, slot->cursor.epoch, position);
     for (size_t f = 0; f < source->n_fields; f++)
       fields[f] = (unsigned char *)slot->fields[f] + (size_t)i * source->bytes[f];
-    quern_status status = source->read(source->self, index, fields);
+    quern_status status = io_source_read(source, index, fields);
     if (status != QUERN_STATUS_OK) {
       slot->status = status;
       snprintf(slot->message, sizeof slot->message, "%s\n  in epoch %" PRIu64 ", position %" PRId64 ", sample %" PRId64,

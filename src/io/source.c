@@ -295,6 +295,17 @@ size_t quern_source_fields(const quern_source *source, const quern_field **field
   return source != NULL ? source->n_fields : 0;
 }
 
+quern_status io_source_read(const quern_source *source, int64_t index, void *const *fields) {
+  quern_status before = base_error_swap(QUERN_STATUS_OK), status = source->read(source->self, index, fields);
+  if (status == QUERN_STATUS_OK) {
+    base_error_swap(before);
+    return QUERN_STATUS_OK;
+  }
+  if (quern_last_status() != QUERN_STATUS_OK && status > QUERN_STATUS_OK && status < QUERN_STATUS_COUNT) return status;
+  return base_error(QUERN_STATUS_IO, "the source gave status %d without a reason HINT: return quern_source_fail(..)",
+                    (int)status);
+}
+
 quern_status quern_source_get(const quern_source *source, int64_t index, void *const *fields) {
   QUERN_CHECK(source != NULL, INVALID, "source_get: the source is null");
   QUERN_CHECK(fields != NULL, INVALID, "source_get: the fields are null");
@@ -303,5 +314,7 @@ quern_status quern_source_get(const quern_source *source, int64_t index, void *c
   for (size_t i = 0; i < source->n_fields; i++) {
     QUERN_CHECK(fields[i] != NULL, INVALID, "source_get: the place for field \"%s\" is null", source->fields[i].name);
   }
-  return source->read(source->self, index, fields);
+  quern_status status = io_source_read(source, index, fields);
+  if (status != QUERN_STATUS_OK) base_error(status, "%s\n  in sample %" PRId64, quern_last_error(), index);
+  return status;
 }

@@ -40,9 +40,9 @@ quern_status train_lock(quern_trainer *t, const char *out) {
   t->lock = base_lock_take(t->folder, LOCK, &holder);
   if (t->lock >= 0) return QUERN_STATUS_OK;
   QUERN_CHECK(errno == EWOULDBLOCK, IO, "%s/%s: cannot be made: %s", out, LOCK, strerror(errno));
-  if (holder > 0) snprintf(who, sizeof who, " (pid %ld)", holder);
-  return base_error(QUERN_STATUS_STATE, "%s: another process%s trains in this folder HINT: another folder: out=FOLDER",
-                    out, who);
+  if (holder > 0 && holder != (long)getpid()) snprintf(who, sizeof who, " (pid %ld)", holder);
+  return base_error(QUERN_STATUS_STATE, "%s: another %s%s trains in this folder HINT: another folder: out=FOLDER", out,
+                    holder == (long)getpid() ? "run of this process" : "process", who);
 }
 
 void train_unlock(quern_trainer *t) {

@@ -415,9 +415,9 @@ static void saved_programs(void **state) {
       {"quern compile dense.qir -o dense.qprg | sed 's/[0-9.]* ms/T/g; 3s/:.*/:/'", 0, "dense.qir: 5 nodes, ..."},
       {"quern compile dense.qir -o dense.qprg | tail -1", 0, "written to dense.qprg\n"},
       {"QUERN_CC=/none QUERN_CACHE=0 quern run dense.qprg --set x=2 --set w=0.5 | head -2", 0,
-       "0: f32[4]\n[-8 -8 -8 -8]\n"},
-      {"quern run dense.qprg --fill --out 1=s.npy --out 0=t.npy && cmp s.npy b.npy", 0,
-       "0: f32[4] written to t.npy\n1: f32[4,16] written to s.npy\n"},
+       "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qprg --fill --out z=s.npy --out y=t.npy && cmp s.npy b.npy", 0,
+       "y: f32[4] written to t.npy\nz: f32[4,16] written to s.npy\n"},
       {"quern run dense.qprg --fill --device cpu", 1,
        "quern: dense.qprg is compiled already: --device comes too late\n"},
       {"quern compile twist.qir --donate xx --optimize-for throughput -o twist.qprg | tail -1", 0,
@@ -426,8 +426,8 @@ static void saved_programs(void **state) {
       {"quern run twist.qprg --fill --donate xx", 1,
        "quern: twist.qprg is compiled already: --donate comes too late\n"},
       {"quern compile dense.qir --dynamic-batch x -o rows.qprg | tail -1", 0, "written to rows.qprg\n"},
-      {"quern run rows.qprg --set x=2 --set w=0.5 --rows 2 | head -2", 0, "0: f32[2]\n[-8 -8]\n"},
-      {"quern run rows.qprg --set x=2 --set w=0.5 | head -2", 0, "0: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run rows.qprg --set x=2 --set w=0.5 --rows 2 | head -2", 0, "y: f32[2]\n[-8 -8]\n"},
+      {"quern run rows.qprg --set x=2 --set w=0.5 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern tune dense.qir --kernels 1 --wisdom w.txt > tune.txt && head -1 w.txt", 0, "quern wisdom 1\n"},
       {"tail -1 tune.txt | grep -c '^w.txt: [01] lines\\? new; QUERN_WISDOM=w.txt uses it'; ls w.txt.0.tmp", 2,
        "1\n..."},
@@ -450,6 +450,7 @@ static void saved_programs(void **state) {
 static void plans(void **state) {
   (void)state;
   static const struct row rows[] = {
+      {"quern compile dense.qir -o named.qprg > /dev/null && quern run named.qprg --fill | grep -c '^y: '", 0, "1\n"},
       {"quern plan dense.qir | sed -n '3,4p'", 0, "memory\n  arena ..."},
       {"quern plan dense.qir --optimize 0 | grep -c ' k_'", 0, "3\n"},
       /* former names of options */
@@ -488,7 +489,7 @@ static void plans(void **state) {
       {"quern run count.qir --updates --runs 3", 0, "now: i32[]\n6\n3 runs: ..."},
       {"quern run count.qir --set n=1", 0, "now: i32[]\n1\nn: i32[]\n4\n"},
       {"quern compile count.qir --updates -o count.qprg > /dev/null && quern run count.qprg --runs 5", 0,
-       "0: i32[]\n12\n5 runs: ..."},
+       "now: i32[]\n12\n5 runs: ..."},
       {"quern plan twice.qir --updates | grep -c ^steps", 0, "1\n"},
       {"quern explain dense.qir | grep -c ' k_'", 0, "..."},
       {"quern explain dense.qir --graphviz | head -1", 0, "digraph program {\n"},

@@ -165,6 +165,29 @@ static quern_source *numbers(int64_t n) {
   return source;
 }
 
+/* What the function of a source returns without a reason is no earlier error, and always a status. */
+static quern_status without_reason(void *self, int64_t index, void *const *fields) {
+  (void)index, (void)fields;
+  return *(const quern_status *)self;
+}
+
+static void failures_without_reason(void **state) {
+  (void)state;
+  static const int numbers_of[] = {QUERN_STATUS_INTERNAL, 77, -1};
+  int32_t x;
+  for (size_t i = 0; i < BASE_COUNT(numbers_of); i++) {
+    quern_status given = (quern_status)numbers_of[i];
+    quern_source *source;
+    char words[64];
+    snprintf(words, sizeof words, "the source gave status %d without a reason", numbers_of[i]);
+    EXPECT_OK(quern_source_call(&source, 5, 1, number_fields, without_reason, &given, &memory_allocator));
+    quern_source_fail(QUERN_STATUS_IO, "an earlier error");
+    EXPECT_ERROR(quern_source_get(source, 3, (void *[]){&x}), IO, words);
+    assert_non_null(strstr(quern_last_error(), "in sample 3"));
+    quern_source_free(source);
+  }
+}
+
 static void token_windows(void **state) {
   (void)state;
   uint16_t first[10], second[4], third[9];
@@ -659,6 +682,7 @@ int main(void) {
       TEST(mixed),
       TEST(weights),
       TEST(known_orders),
+      TEST(failures_without_reason),
       TEST(token_windows),
       TEST(array_rows),
       TEST(drop_and_pad),

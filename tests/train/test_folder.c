@@ -27,11 +27,10 @@ static int refused;
 
 /* Another run in the same folder, while the first one is under way. */
 static bool on_step(void *user, const quern_train_record *record) {
-  char who[128];
   (void)user;
   if (record->step != 2) return true;
-  snprintf(who, sizeof who, "another process (pid %ld) trains in this folder HINT: another", (long)getpid());
-  EXPECT_ERROR(quern_train(first, NULL, NULL), STATE, who);
+  EXPECT_ERROR(quern_train(first, NULL, NULL), STATE,
+               "another run of this process trains in this folder HINT: another");
   assert_non_null(strstr(quern_last_error(), in_folder("run")));
   EXPECT_ERROR(quern_trainer_save(other, NULL), STATE, "trains in this folder");
   refused++;

@@ -178,9 +178,10 @@ typedef struct quern_train_task {
   /* Samples by number. What a source gives for a number never changes: so a run goes on with the same bits. */
   const quern_source *data;
   const quern_source *eval_data; /* with the same fields; NULL: the key eval_part is the part held out of data */
-  /* An integer field whose negative elements do not count: the loss is a mean over those that do. Evaluation fills its
-  ** last batch up with samples whose labels are -1, whose reported values must be 0. NULL: all samples count the same,
-  ** and samples at the end that do not fill a batch of an evaluation are left out. */
+  /* An integer field whose negative elements do not count: the loss is a mean over those that do (quern_cross_entropy
+  ** with ignore, ignore_index -1). Evaluation fills its last batch up with samples whose labels are -1, whose reported
+  ** values must be 0. NULL: all samples count the same, and samples at the end that do not fill a batch of an evaluation
+  ** are left out. */
   const char *labels;
 } quern_train_task;
 
