@@ -7,6 +7,7 @@
 #include "ir/eval.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 static eval_rule *const rules[IR_OP_COUNT] = {
@@ -175,6 +176,29 @@ static void release(struct eval_run *run, struct slot *slot) {
   slot->owned = NULL;
 }
 
+/* Ops whose results are rounded; those that reduce, where it is a sum or a product. */
+static const bool rounds[IR_OP_COUNT] = {
+    [IR_EXP] = true,    [IR_EXPM1] = true,   [IR_LOG] = true,    [IR_LOG1P] = true, [IR_SQRT] = true,
+    [IR_SIN] = true,    [IR_COS] = true,     [IR_TANH] = true,   [IR_ERF] = true,   [IR_ADD] = true,
+    [IR_SUB] = true,    [IR_MUL] = true,     [IR_DIV] = true,    [IR_POW] = true,   [IR_ATAN2] = true,
+    [IR_COL2IM] = true, [IR_SCATTER] = true, [IR_REDUCE] = true, [IR_SCAN] = true,  [IR_DOT] = true};
+
+static bool is_rounded(const struct ir_node *node) {
+  bool reduces = (ir_ops[node->op].attrs & (UINT64_C(1) << IR_ATTR_reduce)) != 0;
+  return rounds[node->op] && (!reduces || node->attrs->reduce == IR_SUM || node->attrs->reduce == IR_PROD);
+}
+
+/* Moves the elements of t by a unit in their last place. */
+static void perturb(const quern_tensor *t, void *data, uint64_t noise) {
+  double unit = ldexp(1, -base_dtypes[t->dtype].mantissa);
+  int64_t count = base_dtype_is(t->dtype, BASE_FLOAT) ? ir_count(t) : 0;
+  for (int64_t i = 0; i < count; i++) {
+    double x = base_load_float(t->dtype, data, (size_t)i);
+    bool up = base_hash_u64(noise, (uint64_t)i) % 2 == 0;
+    base_store_float(t->dtype, data, (size_t)i, x * (up ? 1 + unit : 1 - unit));
+  }
+}
+
 /* Evaluates call's node into out, the slots of its results; dst is call's. */
 static quern_status eval_node(struct eval_call *call, struct slot *out, void **dst) {
   const struct ir_node *node = call->node;
@@ -186,6 +210,8 @@ static quern_status eval_node(struct eval_call *call, struct slot *out, void **d
   }
   double start = call->run->debug >= 2 ? base_clock() : 0;
   QUERN_TRY(rules[node->op](call));
+  for (int i = 0; i < node->n_out && call->run->noise != 0 && is_rounded(node); i++)
+    perturb(&node->out[i], dst[i], base_hash_u64(base_hash_u64(call->run->noise, node->id), (uint64_t)i));
   if (lends[node->op]) {
     out[0].data = call->lent;
   } else if (call->run->debug >= 2) {
@@ -273,8 +299,8 @@ static quern_status check_arguments(quern_context *ctx, size_t n, quern_tensor *
 }
 
 static quern_status evaluate(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst,
-                             size_t n_bindings, const struct ir_binding *bindings) {
-  struct eval_run run = {.ctx = ctx, .n_bindings = n_bindings, .bindings = bindings};
+                             size_t n_bindings, const struct ir_binding *bindings, uint64_t noise) {
+  struct eval_run run = {.ctx = ctx, .n_bindings = n_bindings, .bindings = bindings, .noise = noise};
   run.check = base_env_has(BASE_ENV_VERBOSE, "check");
   run.debug = base_env_int(BASE_ENV_DEBUG);
   double start = base_clock();
@@ -292,12 +318,22 @@ static quern_status evaluate(quern_context *ctx, size_t n, quern_tensor *const *
   return status;
 }
 
-quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
-                     const struct ir_binding *bindings) {
+static quern_status eval_roots(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst,
+                               size_t n_bindings, const struct ir_binding *bindings, uint64_t noise) {
   QUERN_TRY(check_arguments(ctx, n, roots, dst, n_bindings, bindings));
   QUERN_TRY(ir_fetch(ctx, n, roots));
   struct base_floats floats = base_floats_enter();
-  quern_status status = evaluate(ctx, n, roots, dst, n_bindings, bindings);
+  quern_status status = evaluate(ctx, n, roots, dst, n_bindings, bindings, noise);
   base_floats_leave(floats);
   return status;
+}
+
+quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
+                     const struct ir_binding *bindings) {
+  return eval_roots(ctx, n, roots, dst, n_bindings, bindings, 0);
+}
+
+quern_status ir_eval_perturbed(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst,
+                               size_t n_bindings, const struct ir_binding *bindings, uint64_t noise) {
+  return eval_roots(ctx, n, roots, dst, n_bindings, bindings, noise);
 }

@@ -12,6 +12,7 @@ struct eval_run {
   size_t n_bindings;
   const struct ir_binding *bindings;
   bool check;              /* an index out of range is an error */
+  uint64_t noise;          /* of ir_eval_perturbed; 0: none */
   int64_t debug;           /* QUERN_DEBUG */
   struct base_arena arena; /* of the plans */
   struct eval_plan *plans; /* one per subgraph met so far */

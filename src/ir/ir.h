@@ -492,6 +492,11 @@ struct ir_binding {
 quern_status ir_eval(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst, size_t n_bindings,
                      const struct ir_binding *bindings) QUERN_NODISCARD;
 
+/* As ir_eval, with every result that is rounded moved up or down by a unit in its last place, as noise (not 0) decides: how far
+** results differ says how much rounding alone may change them. */
+quern_status ir_eval_perturbed(quern_context *ctx, size_t n, quern_tensor *const *roots, void *const *dst,
+                               size_t n_bindings, const struct ir_binding *bindings, uint64_t noise) QUERN_NODISCARD;
+
 /* Records that a leaf has no value. */
 quern_status ir_unbound(const struct ir_node *node);
 

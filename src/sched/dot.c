@@ -190,7 +190,7 @@ static void each_panel(struct body *f, const struct block *k, kern_id strip, boo
   close_block(f);
 }
 
-/* ---- what comes after ------------------------------------------------------------------------------------- */
+/* ---- the epilogue ------------------------------------------------------------------------------------- */
 
 /* The outs from the vector of sums that begins at column col of the row that is set. */
 static void finish_vector(struct body *f, const struct block *k, kern_id sums_at, kern_id col, kern_id active) {

@@ -183,11 +183,28 @@ static void test_shapes(void **state) {
                4, 5, 6);
 }
 
+/* Sums move by a unit in the last place, what is only compared or copied not at all. */
+static void test_perturbed(void **state) {
+  (void)state;
+  float moved[3], again[3], most[3];
+  void *dst = moved, *dst_again = again, *dst_most = most;
+  quern_tensor *a = REALS(F32, DIMS(3), 1, 3, 0), *b = REALS(F32, DIMS(3), 2, -1, 0);
+  quern_tensor *sum = B(ADD, a, b), *larger = B(MAX, a, b);
+  assert_int_equal(ir_eval_perturbed(ctx, 1, &sum, &dst, 0, NULL, 5), QUERN_STATUS_OK);
+  assert_int_equal(ir_eval_perturbed(ctx, 1, &sum, &dst_again, 0, NULL, 5), QUERN_STATUS_OK);
+  assert_int_equal(ir_eval_perturbed(ctx, 1, &larger, &dst_most, 0, NULL, 5), QUERN_STATUS_OK);
+  assert_memory_equal(moved, again, sizeof moved);
+  const float unit = ldexpf(1, -23);
+  assert_true(moved[0] == 3 * (1 + unit) || moved[0] == 3 * (1 - unit));
+  assert_true(moved[1] == 2 * (1 + unit) || moved[1] == 2 * (1 - unit));
+  assert_true(moved[2] == 0 && most[0] == 2 && most[1] == 3 && most[2] == 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_signs),     TEST(test_rounding), TEST(test_functions), TEST(test_arithmetic), TEST(test_mod),
       TEST(test_pow_atan2), TEST(test_max_min),  TEST(test_compare),   TEST(test_select),     TEST(test_nan_bits),
-      TEST(test_cast),      TEST(test_bitcast),  TEST(test_shapes),
+      TEST(test_cast),      TEST(test_bitcast),  TEST(test_shapes),    TEST(test_perturbed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,7 +142,7 @@ struct run {
   struct made *m;
   struct base_arena *arena;
   BASE_VEC(quern_tensor *) outputs;
-  BASE_VEC(quern_feed) feeds;
+  BASE_VEC(struct ir_binding) feeds;
 };
 
 static void *alloc_for(struct run *r, const quern_tensor *t) { return base_arena_alloc(r->arena, ir_bytes(t) + 1); }
@@ -156,7 +156,7 @@ static void fill_input(const struct net *net, int i, void *data) {
 }
 
 static quern_status add_feed(struct run *r, quern_tensor *leaf, const void *data) {
-  quern_feed feed = {leaf, data};
+  struct ir_binding feed = {leaf, data};
   return data != NULL && base_vec_push(&r->m->ctx->heap, &r->feeds, feed) ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
 }
 
@@ -315,12 +315,13 @@ static quern_status evaluate(struct run *r, const struct which *w, void ***value
   QUERN_TRY(find_feeds(r));
   *values = alloc_values(r);
   if (*values == NULL) return QUERN_STATUS_MEMORY;
-  return quern_eval_reference(r->m->ctx, r->outputs.n, r->outputs.at, *values, r->feeds.n, r->feeds.at);
+  return ir_eval(r->m->ctx, r->outputs.n, r->outputs.at, *values, r->feeds.n, r->feeds.at);
 }
 
-/* The evaluator's values of what goes in, each number of it moved up or down by that part of it. */
+/* The evaluator's values of what goes in, each number of it moved up or down by that part of it, and each that is rounded on
+** the way by a unit in its last place: a difference of equal numbers is 0 whatever goes in, but not where they are rounded. */
 static quern_status evaluate_moved(struct run *r, uint64_t way, double by, void **values) {
-  quern_feed *feeds = base_arena_copy(r->arena, r->feeds.at, r->feeds.n * sizeof *feeds);
+  struct ir_binding *feeds = base_arena_copy(r->arena, r->feeds.at, r->feeds.n * sizeof *feeds);
   for (size_t i = 0; i < r->feeds.n && feeds != NULL; i++) {
     const quern_tensor *t = feeds[i].leaf;
     if (!base_dtype_is(t->dtype, BASE_FLOAT)) continue;
@@ -334,7 +335,7 @@ static quern_status evaluate_moved(struct run *r, uint64_t way, double by, void 
     feeds[i].data = data;
   }
   if (feeds == NULL) return QUERN_STATUS_MEMORY;
-  return quern_eval_reference(r->m->ctx, r->outputs.n, r->outputs.at, values, r->feeds.n, feeds);
+  return ir_eval_perturbed(r->m->ctx, r->outputs.n, r->outputs.at, values, r->feeds.n, feeds, way + 1);
 }
 
 /* How far results move with their inputs, at most of a few times: where a unit of an activation like relu is at its corner, or

@@ -238,7 +238,7 @@ static void test_not_fused(void **state) {
   pass_groups_fini(&m.groups);
 }
 
-/* ---- what comes after ------------------------------------------------------------------------------------ */
+/* ---- the epilogue ------------------------------------------------------------------------------------ */
 
 static void test_bias(void **state) {
   (void)state;
