@@ -28,9 +28,9 @@ PYTHON = "/usr/bin/python3"  # Debian's, which has NumPy
 # CPUs for itself.
 QUICK = """
 build            200 -            tools/build.sh release
-unit-1           100 -            ctest --test-dir build --no-tests=error -V -I 1,,3 -LE "slow-[^$((TEST_SEED % 5))]"
-unit-2           100 -            ctest --test-dir build --no-tests=error -V -I 2,,3 -LE "slow-[^$((TEST_SEED % 5))]"
-unit-3           100 -            ctest --test-dir build --no-tests=error -V -I 3,,3 -LE "slow-[^$((TEST_SEED % 5))]"
+unit-1           100 -            ctest --test-dir build --no-tests=error -V -I 1,,3 -LE "slow-[^$((TEST_SEED % 10))]"
+unit-2           100 -            ctest --test-dir build --no-tests=error -V -I 2,,3 -LE "slow-[^$((TEST_SEED % 10))]"
+unit-3           100 -            ctest --test-dir build --no-tests=error -V -I 3,,3 -LE "slow-[^$((TEST_SEED % 10))]"
 value             20 -            build/querntest --mode value
 grad              20 -            build/querntest --mode grad
 value-interp      20 -            build/querntest --mode value --device interp
