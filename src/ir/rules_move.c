@@ -381,13 +381,26 @@ quern_tensor *ir_rule_window_unit(quern_context *ctx, struct ir_node *node) {
   return ir_reshape_to(node->src[0], node->out[0].rank, node->out[0].dims);
 }
 
-quern_tensor *ir_rule_col2im_unit(quern_context *ctx, struct ir_node *node) {
-  (void)ctx;
+/* Windows that lie side by side and cover all there is: a window's elements become neighbors, and then one axis. */
+quern_tensor *ir_rule_col2im_tiles(quern_context *ctx, struct ir_node *node) {
   const struct ir_attrs *a = node->attrs;
-  for (int i = 0; i < a->axes.n; i++) {
-    if (node->src[0]->dims[node->out[0].rank + i] != 1 || a->step.at[i] != 1) return NULL;
+  const quern_tensor *y = &node->out[0];
+  quern_tensor *x = node->src[0];
+  int64_t axes[QUERN_MAX_RANK];
+  int n = 0, next = 0;
+  bool moves = false;
+  for (int k = 0; k < y->rank; k++) {
+    axes[n++] = k;
+    if (next == a->axes.n || a->axes.at[next] != k) continue;
+    int64_t size = x->dims[y->rank + next];
+    bool near = size == 1 || a->dilate.at[next] == 1, touch = x->dims[k] == 1 || a->step.at[next] == size;
+    if (!near || !touch || x->dims[k] * size != y->dims[k]) return NULL;
+    moves = moves || (size != 1 && n != y->rank + next);
+    axes[n++] = y->rank + next++;
   }
-  return ir_reshape_to(node->src[0], node->out[0].rank, node->out[0].dims);
+  if (next != a->axes.n) return NULL;
+  if (moves) x = IR_MAKE(ctx, IR_PERMUTE, (&(struct ir_attrs){.axes = {n, axes}}), x);
+  return ir_is_poison(x) ? x : ir_reshape_to(x, y->rank, y->dims);
 }
 
 quern_tensor *ir_rule_gather_iota(quern_context *ctx, struct ir_node *node) {

@@ -466,6 +466,17 @@ static bool is_column(const struct ir_node *node) {
   return false;
 }
 
+/* Few long rows: a pass over them is split among all threads of the device, and so is the next one only in a kernel of its own. On
+** GPUs a thread block has a row, or a warp 32 columns. */
+static bool is_wide(const struct fuse *f, const struct fuse_cluster *cluster) {
+  enum { LONG_COLUMN = 256 };
+  const struct base_target *target = f->options->target;
+  if (target == NULL || !target->gpu) return cluster->outer < FEW_ROWS && cluster->inner > WIDE_ROW;
+  int64_t columns = (int64_t)target->multiprocessors * target->max_threads_per_sm / 2;
+  return cluster->column ? cluster->inner > LONG_COLUMN && cluster->outer < columns
+                         : cluster->inner > WIDE_ROW && cluster->outer < 2 * (int64_t)target->multiprocessors;
+}
+
 static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   int number;
   QUERN_TRY(add_cluster(f, PASS_KIND_REDUCE, node, &number));
@@ -480,7 +491,7 @@ static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   pick(set, false, s->rank, NULL, at, NULL, result);
   QUERN_TRY(finish_space(f, cluster, node->out[0].rank, s, at));
   cluster->column = is_column(node);
-  cluster->wide = cluster->outer < FEW_ROWS && cluster->inner > WIDE_ROW;
+  cluster->wide = is_wide(f, cluster);
   struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = fusing(f, node) ? FUSE_POINT : FUSE_ALONE};
   QUERN_TRY(walk_new(f, &walk, s, at));
   int sibling = fusing(f, node) && number == (int)f->clusters.n - 1 ? find_sibling(f, cluster) : -1;

@@ -11,6 +11,7 @@
 struct job {
   struct ir_order order; /* of the graph as it was */
   int *users;
+  bool gpu;
 };
 
 static quern_tensor *permute(quern_tensor *x, int n, const int64_t *axes) {
@@ -37,8 +38,8 @@ static quern_tensor *uniform_like(const quern_tensor *t, const quern_tensor *lik
   return IR_MAKE(ctx, IR_BROADCAST, (&(struct ir_attrs){.shape = {like->rank, like->dims}}), one);
 }
 
-/* op(permute(a), permute(b), c) = permute(op(a, b, c)), c of one element in every place. */
-static quern_tensor *sink_elementwise(struct ir_node *node, quern_tensor *const *src) {
+/* op(permute(a), permute(b), c) = permute(op(a, b, c)), c of one element in every place; on GPUs any. */
+static quern_tensor *sink_elementwise(const struct job *job, struct ir_node *node, quern_tensor *const *src) {
   const quern_tensor *first = NULL;
   for (int i = 0; i < node->n_src && first == NULL; i++) first = axes_of(src[i]) != NULL ? src[i] : NULL;
   if (first == NULL) return NULL;
@@ -49,6 +50,7 @@ static quern_tensor *sink_elementwise(struct ir_node *node, quern_tensor *const 
       under[i] = same_axes(src[i], first) ? src[i]->node->src[0] : NULL;
     else
       under[i] = uniform_like(src[i], inner);
+    if (under[i] == NULL && job->gpu) under[i] = pass_unpermute(src[i], first);
     if (under[i] == NULL) return NULL;
   }
   quern_tensor *y = ir_make(node->ctx, node->op, node->n_src, under, node->attrs);
@@ -174,13 +176,20 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
   struct job *job = user;
   quern_tensor *y = NULL;
   if (pass_is_elementwise(node)) {
-    y = sink_elementwise(node, src);
+    y = sink_elementwise(job, node, src);
   } else if (node->op == IR_SLICE || node->op == IR_FLIP || node->op == IR_PAD || node->op == IR_BROADCAST) {
     y = sink_movement(node, src);
   } else if (node->op == IR_PERMUTE) {
     y = join_permute(job, node, src[0]);
   } else if (node->op == IR_CONCAT) {
     y = sink_reshapes(node, src);
+    if (y == NULL && job->gpu) y = pass_sink_concat(node, src);
+  } else if (node->op == IR_WINDOW && job->gpu) {
+    y = pass_sink_window(node, src[0]);
+  } else if (node->op == IR_COL2IM && job->gpu) {
+    y = pass_sink_col2im(node, src[0]);
+  } else if (node->op == IR_RESHAPE && job->gpu) {
+    y = pass_sink_reshape(node, src[0]);
   } else if (node->op == IR_GATHER) {
     y = pass_move_gather(node, src);
   } else if (node->op == IR_SCATTER) {
@@ -220,18 +229,27 @@ static bool has_movement(const struct ir_order *order) {
   return false;
 }
 
-quern_status pass_layout(struct pass_graph *graph, const struct pass_options *options) {
-  (void)options;
+static quern_status move_permutes(struct pass_graph *graph, struct job *job, bool *has) {
   quern_context *ctx = graph->ctx;
-  struct job job = {0};
-  QUERN_TRY(ir_topo(ctx, graph->n_roots, graph->roots, &job.order));
+  QUERN_TRY(ir_topo(ctx, graph->n_roots, graph->roots, &job->order));
   quern_status status = QUERN_STATUS_OK;
-  if (has_movement(&job.order)) {
-    status = pass_count_users(graph, &job.order, &job.users);
-    if (status == QUERN_STATUS_OK) status = pass_subgraphs(graph, visit, &job);
-    if (status == QUERN_STATUS_OK) status = absorb(graph);
-    base_free(&ctx->heap, job.users, job.order.n * sizeof *job.users);
+  *has = has_movement(&job->order);
+  if (*has) {
+    status = pass_count_users(graph, &job->order, &job->users);
+    if (status == QUERN_STATUS_OK) status = pass_subgraphs(graph, visit, job);
+    base_free(&ctx->heap, job->users, job->order.n * sizeof *job->users);
   }
-  ir_order_fini(ctx, &job.order);
+  ir_order_fini(ctx, &job->order);
   return status;
+}
+
+/* On GPUs twice: what permutes leave when they sink into reductions sinks on. */
+quern_status pass_layout(struct pass_graph *graph, const struct pass_options *options) {
+  struct job job = {.gpu = options->target != NULL && options->target->gpu};
+  bool has = true;
+  for (int round = 0; round < (job.gpu ? 2 : 1) && has; round++) {
+    QUERN_TRY(move_permutes(graph, &job, &has));
+    if (has) QUERN_TRY(absorb(graph));
+  }
+  return QUERN_STATUS_OK;
 }

@@ -48,6 +48,15 @@ quern_tensor *pass_move_gather(struct ir_node *node, quern_tensor *const *src);
 /* What a SCATTER into src becomes, or NULL when it stays; the poison with the error recorded. */
 quern_tensor *pass_move_scatter(struct ir_node *node, quern_tensor *const *src);
 
+/* What WINDOW, COL2IM, CONCAT and RESHAPE of permutes become, a permute, or NULL when they stay; the poison with the error recorded
+** (layout_sink.c). */
+quern_tensor *pass_sink_window(const struct ir_node *node, quern_tensor *x);
+quern_tensor *pass_sink_col2im(const struct ir_node *node, quern_tensor *x);
+quern_tensor *pass_sink_concat(const struct ir_node *node, quern_tensor *const *src);
+quern_tensor *pass_sink_reshape(const struct ir_node *node, quern_tensor *x);
+/* t as it is under that permute, which an elementwise op with both then sinks through; NULL: it is not worth it. */
+quern_tensor *pass_unpermute(quern_tensor *t, const quern_tensor *permuted);
+
 /* ---- fusion: kinds of ops (classify.c) --------------------------------------------------------------------- */
 
 enum pass_class {
