@@ -222,11 +222,26 @@ static void codec_attention(struct codec *c, struct kern_attention *a) {
   codec_int(c, &a->lse);
 }
 
+static void codec_conv(struct codec *c, struct kern_conv *v) {
+  int64_t *const numbers[] = {&v->groups, &v->samples, &v->channels, &v->outputs};
+  int64_t *const axes[] = {v->in, v->out, v->window, v->step, v->dilation, v->pad};
+  int *const mems[] = {&v->spatial, &v->x, &v->w, &v->y};
+  v->part = (enum kern_conv_part)codec_enum(c, (int)v->part, KERN_CONV_PARTS);
+  for (size_t i = 0; i < BASE_COUNT(mems); i++) codec_int(c, mems[i]);
+  for (size_t i = 0; i < BASE_COUNT(numbers); i++) codec_i64(c, numbers[i]);
+  for (size_t i = 0; i < BASE_COUNT(axes); i++)
+    for (int k = 0; k < KERN_CONV_SPATIAL; k++) codec_i64(c, &axes[i][k]);
+  codec_bool(c, &v->exact);
+  codec_bool(c, &v->tf32);
+}
+
 static void codec_call(struct codec *c, struct kern_library_call *call) {
-  call->kind = (enum kern_library_kind)codec_enum(c, (int)call->kind, KERN_LIBRARY_ATTENTION_BACK + 1);
+  call->kind = (enum kern_library_kind)codec_enum(c, (int)call->kind, KERN_LIBRARY_KINDS);
   if (call->kind == KERN_LIBRARY_NONE) return;
   if (call->kind == KERN_LIBRARY_GEMM)
     codec_gemm(c, &call->gemm);
+  else if (call->kind == KERN_LIBRARY_CONV)
+    codec_conv(c, &call->conv);
   else
     codec_attention(c, &call->attention);
   codec_int(c, &call->work);

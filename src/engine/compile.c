@@ -49,6 +49,7 @@ static quern_status configure(struct engine_build *b) {
   b->passes.target = &program->target.base;
   b->passes.supports = sched_supports;
   if (options->n_dynamic_batch > 0) b->passes.on[PASS_CHUNK] = false; /* its loop over rows would mix them */
+  b->passes.no_convolutions = b->request->no_convolutions || options->n_dynamic_batch > 0;
   const char *wisdom = b->request->wisdom != NULL ? b->request->wisdom : base_env_get(BASE_ENV_WISDOM);
   return sched_wisdom_read(&b->wisdom, &b->ctx->heap, wisdom);
 }
@@ -210,6 +211,7 @@ struct lessons {
   struct base_heap *heap;
   BASE_VEC(uint64_t) refused;
   BASE_VEC(struct engine_unfused) unfused;
+  bool no_convolutions; /* a library refused one */
 };
 
 static void lessons_fini(struct lessons *l) {
@@ -223,6 +225,11 @@ static quern_status learn(struct lessons *l, const struct engine_build *b, quern
   for (size_t i = 0; i < b->unfused.n; i++)
     if (!base_vec_push(l->heap, &l->unfused, b->unfused.at[i])) return QUERN_STATUS_MEMORY;
   *more = failed == QUERN_STATUS_INTERNAL && b->unfused.n > 0;
+  if (failed == QUERN_STATUS_UNSUPPORTED && b->conv_refused && !l->no_convolutions) {
+    base_log(1, "compile again, convolutions by generated code: %s", quern_last_error());
+    *more = l->no_convolutions = true;
+    return QUERN_STATUS_OK;
+  }
   if (failed != QUERN_STATUS_UNSUPPORTED || stats->n_refused == 0) return QUERN_STATUS_OK;
   for (size_t i = 0; i < l->refused.n; i++)
     if (l->refused.at[i] == stats->refused[0]) return QUERN_STATUS_OK; /* nothing was gained */
@@ -276,6 +283,7 @@ static quern_status compile(quern_program **program, const struct engine_request
     now.n_refused = lessons.refused.n;
     now.unfused = lessons.unfused.at;
     now.n_unfused = lessons.unfused.n;
+    now.no_convolutions = lessons.no_convolutions;
   }
   lessons_fini(&lessons);
   base_floats_leave(floats);

@@ -122,7 +122,8 @@ struct engine_request {
   bool verify;        /* every stage: QUERN_VERBOSE=check, or a build with assertions */
   size_t n_refused;   /* hashes of kernels that a library has refused when they were built: code is generated instead */
   const uint64_t *refused;
-  size_t n_unfused; /* of groups that were found to have no kernel */
+  bool no_convolutions; /* a library has refused one: code is generated for all */
+  size_t n_unfused;     /* of groups that were found to have no kernel */
   const struct engine_unfused *unfused;
   bool (*fails)(const struct pass_group *group); /* for tests: which groups have no kernel; NULL: it shows */
 };
@@ -194,6 +195,7 @@ struct engine_build {
   bool asks;     /* the device's libraries are asked for their workspaces: it is there */
   int64_t state_bytes, constant_bytes;
   struct rt_stats stats;
+  bool conv_refused;                       /* the library does not do a convolution that it was to do */
   BASE_VEC(struct engine_unfused) unfused; /* nodes of groups that have no kernel, those of the request left out */
   bool cacheable;                          /* the program may be kept under cache_key */
   uint64_t cache_key[2];

@@ -195,7 +195,9 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   quern_status status = take_kernel(b, kern, &known->kernel);
   if (status != QUERN_STATUS_UNSUPPORTED) return status;
   base_log(1, "generated code for a %s: %s", pass_kind_names[group->kind], quern_last_error());
-  sched.no_library = true; /* what nobody refuses */
+  struct pass_conv conv;
+  b->conv_refused = group->anchor != NULL && pass_conv_read(group->anchor, &conv);
+  sched.no_library = true; /* what nobody refuses but a convolution, which is computed by other groups then */
   QUERN_TRY(sched_lower(&kern, &b->program->heap, b->ctx, group, target, &sched));
   return take_kernel(b, kern, &known->kernel);
 }

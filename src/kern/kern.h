@@ -115,7 +115,14 @@ struct kern_phase {
 ** The interpreter defines what a library call means. Sums have an order of the library's own, which is the same every
 ** time. */
 
-enum kern_library_kind { KERN_LIBRARY_NONE, KERN_LIBRARY_GEMM, KERN_LIBRARY_ATTENTION, KERN_LIBRARY_ATTENTION_BACK };
+enum kern_library_kind {
+  KERN_LIBRARY_NONE,
+  KERN_LIBRARY_GEMM,
+  KERN_LIBRARY_ATTENTION,
+  KERN_LIBRARY_ATTENTION_BACK,
+  KERN_LIBRARY_CONV,
+  KERN_LIBRARY_KINDS
+};
 enum kern_activation { KERN_ACT_NONE, KERN_ACT_RELU, KERN_ACT_GELU_TANH };
 
 /* Element (n, i, j) of batch n is element `at + n batch + i row + j column` of the memory. mem KERN_NONE: there is
@@ -160,10 +167,27 @@ struct kern_attention {
   int lse;                         /* KERN_NONE: not wanted (forward) */
 };
 
+/* x is (sample, in.., channel), w (output, window.., channel of a group), y (sample, out.., output), dense and of one dtype;
+** y[n, o, k] = sum over the window r and channels c of x[n, step o + dilation r - pad, c] w[k, r, c], x 0 outside, in the dtype of
+** accumulators, rounded once. Its gradients likewise: one of the three memories is written. Axes that there are not are 1. */
+enum { KERN_CONV_SPATIAL = 3 };
+enum kern_conv_part { KERN_CONV_FORWARD, KERN_CONV_INPUT_GRAD, KERN_CONV_WEIGHT_GRAD, KERN_CONV_PARTS };
+struct kern_conv {
+  enum kern_conv_part part; /* y, x or w is written */
+  int spatial;
+  int64_t groups, samples, channels, outputs;
+  int64_t in[KERN_CONV_SPATIAL], out[KERN_CONV_SPATIAL], window[KERN_CONV_SPATIAL], step[KERN_CONV_SPATIAL],
+      dilation[KERN_CONV_SPATIAL], pad[KERN_CONV_SPATIAL];
+  int x, w, y;
+  bool exact; /* the same bits every time */
+  bool tf32;  /* f32 operands may be rounded to tf32 */
+};
+
 struct kern_library_call {
   enum kern_library_kind kind;
   struct kern_gemm gemm;
   struct kern_attention attention;
+  struct kern_conv conv;
   int work;               /* a WORK of u8 for the library, or KERN_NONE; its count is what the device asks for */
   uint64_t algorithm[16]; /* the library's algorithm, in words of its own; all 0: the library has not been asked */
 };

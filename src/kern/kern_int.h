@@ -26,7 +26,7 @@ static inline bool kern_is_phase(const struct kern *kern, int fn, int *phase) {
   return false;
 }
 
-/* ---- library_call.c, library_attention.c: what a library does ---------------------------------------------------- */
+/* ---- library_call.c, library_attention.c, library_conv.c: what a library does ---------------------------------------------------- */
 
 bool kern_has_library_call(const struct kern *kern);
 void kern_print_library_call(struct base_str *str,
@@ -48,6 +48,12 @@ quern_status kern_check_attention(const struct kern *kern) QUERN_NODISCARD;
 void kern_print_attention(struct base_str *str, const struct kern *kern);
 uint64_t kern_hash_attention(uint64_t h, const struct kern *kern);
 quern_status kern_run_attention(const struct kern *kern, void *const *mems) QUERN_NODISCARD;
+
+/* The convolution and its gradients: the same (library_conv.c). */
+quern_status kern_check_conv(const struct kern *kern) QUERN_NODISCARD;
+void kern_print_conv(struct base_str *str, const struct kern *kern);
+uint64_t kern_hash_conv(uint64_t h, const struct kern *kern);
+quern_status kern_run_conv(const struct kern *kern, void *const *mems) QUERN_NODISCARD;
 
 /* ---- launching ------------------------------------------------------------------------------------------- */
 

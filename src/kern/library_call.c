@@ -262,6 +262,7 @@ static const struct {
                                 kern_run_attention},
     [KERN_LIBRARY_ATTENTION_BACK] = {"attention backward", kern_check_attention, kern_print_attention,
                                      kern_hash_attention, kern_run_attention},
+    [KERN_LIBRARY_CONV] = {"convolution", kern_check_conv, kern_print_conv, kern_hash_conv, kern_run_conv},
 };
 
 bool kern_has_library_call(const struct kern *kern) {

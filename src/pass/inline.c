@@ -1,4 +1,4 @@
-/* pass/inline.c -- composites that the device does not support become their bodies
+/* pass/inline.c -- composites that the device does not support become their bodies, convolutions those that a library knows
 ** keeps: also inside subgraphs and inside bodies; a supported composite keeps its body as it is
 ** tests: tests/pass/test_passes.c
 */
@@ -14,6 +14,9 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
   struct job *job = user;
   const struct pass_options *options = job->options;
   if (node->op != IR_COMPOSITE) return ir_rebuild(node, src, out);
+  bool placed;
+  QUERN_TRY(pass_place_convolution(options, node, src, out, &placed));
+  if (placed) return QUERN_STATUS_OK;
   QUERN_TRY(ir_rebuild(node, src, out));
   if (options->supports != NULL && options->supports(options->target, out[0]->node)) return QUERN_STATUS_OK;
   const struct ir_graph *body;

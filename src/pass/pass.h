@@ -24,7 +24,9 @@ extern const struct pass_info pass_table[PASS_COUNT];
 
 struct pass_options {
   bool on[PASS_COUNT];
-  bool approximate;    /* numerics=fast: rules that change the last bits are allowed */
+  bool approximate; /* numerics=fast: rules that change the last bits are allowed */
+  bool
+      no_convolutions; /* those that a library would do are computed by generated code: it has refused, or batches are dynamic */
   bool inference;      /* nothing will be differentiated: statistics may be folded into weights */
   int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB, 512 on GPUs */
   /* Nodes, by their places in ir_topo's order of the roots, that share no kernel with others: there is none for what
@@ -185,6 +187,26 @@ struct pass_attention {
 ** nodes. */
 bool pass_attention_read(const struct ir_node *composite, struct pass_attention *attention);
 bool pass_operand_view_is_out(int view, bool back);
+
+/* ---- convolutions that a library does (convolutions.c) ----------------------------------------------------------- */
+
+enum { PASS_CONV_SPATIAL = 3 };
+enum pass_conv_part { PASS_CONV_FORWARD, PASS_CONV_INPUT_GRAD, PASS_CONV_WEIGHT_GRAD, PASS_CONV_PARTS };
+
+/* x is (sample, in.., channel), the weight (output, window.., channel of a group), the result or its gradient
+** (sample, out.., output), dense. Forward computes the result of x and the weight, the gradient of x is computed of the weight and
+** the result's gradient, that of the weight of x and the result's gradient. Axes beyond `spatial` are 1. */
+struct pass_conv {
+  enum pass_conv_part part;
+  int spatial;
+  int64_t groups, samples, channels, outputs;
+  int64_t in[PASS_CONV_SPATIAL], out[PASS_CONV_SPATIAL], window[PASS_CONV_SPATIAL], step[PASS_CONV_SPATIAL],
+      dilation[PASS_CONV_SPATIAL], pad[PASS_CONV_SPATIAL];
+};
+/* Reads a composite that pass_inline made of a convolution for a library; false of other nodes. */
+bool pass_conv_read(const struct ir_node *composite, struct pass_conv *conv);
+/* Whether the target's library is asked to do it. */
+bool pass_conv_is_known(const struct base_target *target, const struct pass_conv *conv, quern_dtype dtype);
 
 /* ---- fusion groups (fuse.c): what one kernel computes ------------------------------------------------------------ */
 

@@ -48,6 +48,10 @@ quern_tensor *pass_move_gather(struct ir_node *node, quern_tensor *const *src);
 /* What a SCATTER into src becomes, or NULL when it stays; the poison with the error recorded. */
 quern_tensor *pass_move_scatter(struct ir_node *node, quern_tensor *const *src);
 
+/* Replaces a convolution or its gradient by what a library does of it (convolutions.c); *placed: whether it does. */
+quern_status pass_place_convolution(const struct pass_options *options, const struct ir_node *node,
+                                    quern_tensor *const *src, quern_tensor **out, bool *placed) QUERN_NODISCARD;
+
 /* What WINDOW, COL2IM, CONCAT and RESHAPE of permutes become, a permute, or NULL when they stay; the poison with the error recorded
 ** (layout_sink.c). */
 quern_tensor *pass_sink_window(const struct ir_node *node, quern_tensor *x);

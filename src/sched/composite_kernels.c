@@ -36,6 +36,9 @@ static const struct {
     {"attention.vjp", true, att_gpu_supports, sched_gpu_attention_back, att_flops},
     {"attention.placed", true, att_gpu_supports, sched_gpu_attention, att_library_flops},
     {"attention.vjp.placed", true, att_gpu_supports, sched_gpu_attention_back, att_library_flops},
+    {"conv.placed", true, conv_library_supports, sched_gpu_conv_library, conv_library_flops},
+    {"conv.input_grad.placed", true, conv_library_supports, sched_gpu_conv_library, conv_library_flops},
+    {"conv.weight_grad.placed", true, conv_library_supports, sched_gpu_conv_library, conv_library_flops},
 };
 
 static size_t find(const struct ir_node *composite, bool gpu) {

@@ -30,6 +30,11 @@ sched_build sched_gpu_attention_library;
 /* The memory of source or result number `place` of the group's composite; KERN_NONE: there is none. */
 int att_operand_mem(const struct sched_job *job, int place, bool out);
 
+/* Convolutions on GPUs by a library (gpu_conv_library.c); there is no generated code for these composites. */
+bool conv_library_supports(const struct base_target *target, const struct ir_node *composite);
+double conv_library_flops(const struct ir_node *composite);
+sched_build sched_gpu_conv_library;
+
 /* Attention on GPUs by kernels of their own (gpu_flash.c, gpu_flash_back.c): with any mask, of any float. */
 bool flash_supports(const struct base_target *target, const struct ir_node *composite);
 sched_build sched_gpu_flash, sched_gpu_flash_back;

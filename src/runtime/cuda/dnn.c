@@ -1,4 +1,4 @@
-/* runtime/cuda/dnn.c -- calls of attention by cuDNN, loaded when it is first asked for
+/* runtime/cuda/dnn.c -- calls of attention and convolutions by cuDNN, loaded when it is first asked for
 ** A plan is kept for its device: the kernels that do the same share it. Its text is kept in the cache. When the algorithm
 ** is queried of a call that the cache does not know, a thread compiles it, for the device rather than by the handle,
 ** which belongs to one thread at a time; meanwhile other kernels are made, and when it is planned the text of what came
@@ -90,10 +90,35 @@ struct kept {
   const struct rt_cuda_driver *driver;
   struct rt_dnn_plan plan;
 };
+static void write_conv_key(const struct kern *kern, const struct kern_conv *c, int64_t key[KEY]) {
+  const int64_t words[] = {KERN_LIBRARY_CONV,
+                           kern->mems[c->x].dtype,
+                           c->part,
+                           c->spatial,
+                           c->groups,
+                           c->samples,
+                           c->channels,
+                           c->outputs,
+                           c->x,
+                           c->w,
+                           c->y,
+                           c->exact,
+                           c->tf32};
+  const int64_t *const axes[] = {c->in, c->out, c->window, c->step, c->dilation, c->pad};
+  memcpy(key, words, sizeof words);
+  for (size_t i = 0; i < BASE_COUNT(axes); i++)
+    memcpy(key + BASE_COUNT(words) + i * KERN_CONV_SPATIAL, axes[i], KERN_CONV_SPATIAL * sizeof **axes);
+}
+
 static void write_key(const struct kern *kern, const struct kern_library_call *call, int64_t key[KEY]) {
   const struct kern_attention *a = &call->attention;
   const struct kern_view *const views[VIEWS] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
   int64_t scale;
+  memset(key, 0, KEY * sizeof *key);
+  if (call->kind == KERN_LIBRARY_CONV) {
+    write_conv_key(kern, &call->conv, key);
+    return;
+  }
   memcpy(&scale, &a->scale, sizeof scale);
   const int64_t words[] = {call->kind,  kern->mems[a->q.mem].dtype,
                            a->batch,    a->heads,
@@ -318,7 +343,7 @@ static quern_status take(struct rt_cuda_dnn *s, struct base_heap *heap, const st
   bool same = k->made && memcmp(k->key, key, sizeof key) == 0;
   k->used = ++s->last_use;
   if (same && k->plan.bytes <= most) return QUERN_STATUS_OK;
-  QUERN_CHECK(!same || k->users == 0, UNSUPPORTED, "%s: attention needs %lld bytes of workspace, and is given %lld",
+  QUERN_CHECK(!same || k->users == 0, UNSUPPORTED, "%s: a call needs %lld bytes of workspace, and is given %lld",
               s->opened.identity, (long long)k->plan.bytes, (long long)most);
   drop(k);
   memcpy(k->key, key, sizeof key);
@@ -353,7 +378,8 @@ static quern_status check_places(const struct kern *kern) {
   const struct kern_attention *a = &kern->library_call.attention;
   const struct kern_view *const views[] = {&a->q, &a->k, &a->v, &a->y, &a->dy, &a->dq, &a->dk, &a->dv};
   QUERN_CHECK(!kern->unaligned_base, UNSUPPORTED,
-              "cuDNN: attention in a loop whose iterations are not aligned to 16 bytes");
+              "cuDNN: a call in a loop whose iterations are not aligned to 16 bytes");
+  if (kern->library_call.kind == KERN_LIBRARY_CONV) return QUERN_STATUS_OK;
   for (size_t i = 0; i < BASE_COUNT(views); i++) {
     if (views[i]->mem == KERN_NONE || (kern->library_call.kind == KERN_LIBRARY_ATTENTION && i >= 4)) continue;
     QUERN_CHECK(views[i]->at % 8 == 0, UNSUPPORTED,

@@ -1,4 +1,4 @@
-/* runtime/cuda/dnn.h -- attention by cuDNN: the library, and plans of calls
+/* runtime/cuda/dnn.h -- attention and convolutions by cuDNN: the library, and plans of calls
 ** see: docs/design/008-libraries.md
 */
 #ifndef RUNTIME_CUDA_DNN_H
@@ -60,7 +60,10 @@ enum rt_dnn_id {
   RT_DNN_DQ_SUMS,     /* dq in f32 */
   RT_DNN_ALL_QUERIES, /* how many each sample has */
   RT_DNN_ALL_KEYS,
-  RT_DNN_IDS
+  RT_DNN_IDS,
+  RT_DNN_X = RT_DNN_Q, /* of a convolution */
+  RT_DNN_W = RT_DNN_K,
+  RT_DNN_CONV_Y = RT_DNN_V
 };
 
 /* How a call is done. */
@@ -98,11 +101,14 @@ void rt_dnn_plan_free(struct rt_dnn_plan *plan);
 quern_status rt_dnn_plan_run(const struct rt_dnn_plan *plan, void *stream, void *const *mems,
                              void *work) QUERN_NODISCARD;
 
-/* The operations of a call, in order: the graph that the library knows as attention (dnn_graph.c). A failure is remembered. */
+/* The operations of a call, in order: the graph that the library knows as attention (dnn_graph.c), or a convolution (dnn_conv.c). A
+** failure is remembered. */
 struct rt_dnn_graph {
   struct rt_dnn_plan *plan;
-  const struct kern_attention *call;
-  int dtype; /* of elements */
+  const struct kern_attention *call; /* NULL of a convolution */
+  const struct kern_conv *conv;      /* NULL of attention */
+  unsigned refused;                  /* bits of notes: engines that have one are not taken */
+  int dtype;                         /* of elements */
   bool back;
   int n_ops;
   void *ops[RT_DNN_MOST];
@@ -111,6 +117,7 @@ struct rt_dnn_graph {
   quern_status failed;
 };
 void rt_dnn_graph_build(struct rt_dnn_graph *g);
+void rt_dnn_conv_build(struct rt_dnn_graph *g);
 /* A new descriptor of the plan; NULL after a failure. */
 void *rt_dnn_make(struct rt_dnn_graph *g, int type);
 void rt_dnn_set(struct rt_dnn_graph *g, void *descriptor, int name, int type, int64_t n, const void *at);

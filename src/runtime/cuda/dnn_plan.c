@@ -1,15 +1,22 @@
-/* runtime/cuda/dnn_plan.c -- plans of attention calls: the graph, an algorithm to do it that the library advises, and running it
+/* runtime/cuda/dnn_plan.c -- plans of calls: the graph, an algorithm to do it that the library advises, and running it
 ** tests: tests/runtime/test_dnn.c; make test-cuda
 */
 #include "runtime/cuda/dnn.h"
 
-enum { MOST_CONFIGS = 16, MOST_NOTES = 16 };
+enum { MOST_CONFIGS = 16, MOST_NOTES = 16, MODES = 2 };
 
 /* ---- the algorithms that are advised ---------------------------------------------------------------------------- */
 
+static void build_graph(struct rt_dnn_graph *g) {
+  if (g->conv != NULL)
+    rt_dnn_conv_build(g);
+  else
+    rt_dnn_graph_build(g);
+}
+
 static void *graph_of(struct rt_dnn_graph *g) {
   const struct rt_dnn *dnn = g->plan->dnn;
-  rt_dnn_graph_build(g);
+  build_graph(g);
   void *d = rt_dnn_make(g, RT_DNN_GRAPH);
   rt_dnn_set(g, d, RT_DNN_GRAPH_OPS, RT_DNN_TYPE_DESCRIPTOR, g->n_ops, g->ops);
   if (dnn->handle != NULL) rt_dnn_set(g, d, RT_DNN_GRAPH_HANDLE, RT_DNN_TYPE_HANDLE, 1, &dnn->handle);
@@ -18,9 +25,8 @@ static void *graph_of(struct rt_dnn_graph *g) {
 }
 
 /* The algorithms, best first, in configs; how many. */
-static int64_t ask(struct rt_dnn_graph *g, void *graph, void *configs[MOST_CONFIGS]) {
+static int64_t ask(struct rt_dnn_graph *g, void *graph, int mode, void *configs[MOST_CONFIGS]) {
   const struct rt_dnn *dnn = g->plan->dnn;
-  const int mode = RT_DNN_ADVICE_A;
   int64_t n = 0;
   void *d = rt_dnn_make(g, RT_DNN_ADVICE);
   rt_dnn_set(g, d, RT_DNN_ADVICE_GRAPH, RT_DNN_TYPE_DESCRIPTOR, 1, &graph);
@@ -30,21 +36,23 @@ static int64_t ask(struct rt_dnn_graph *g, void *graph, void *configs[MOST_CONFI
   for (int i = 0; i < MOST_CONFIGS; i++) configs[i] = rt_dnn_make(g, RT_DNN_CONFIG);
   if (g->failed != QUERN_STATUS_OK) return 0;
   int code = dnn->get(d, RT_DNN_ADVICE_RESULTS, RT_DNN_TYPE_DESCRIPTOR, MOST_CONFIGS, &n, configs);
-  g->failed = rt_dnn_check(dnn, code, "how attention can be done");
+  g->failed = rt_dnn_check(dnn, code, "how a call can be done");
   return g->failed == QUERN_STATUS_OK ? BASE_MIN(n, MOST_CONFIGS) : 0;
 }
 
-/* True when an engine is marked as not deterministic. */
-static bool varies(const struct rt_dnn_plan *plan, void *config) {
-  const struct rt_dnn *dnn = plan->dnn;
+/* True when an engine has a note that is not wanted: that its bits vary, or of sums that are less exact than the call's. */
+static bool is_refused(const struct rt_dnn_graph *g, void *config) {
+  const struct rt_dnn *dnn = g->plan->dnn;
   int notes[MOST_NOTES];
   int64_t n = 0;
   void *engine = NULL;
+  if (g->refused == 0) return false;
   if (dnn->make(RT_DNN_ENGINE, &engine) != 0) return true;
   bool told = dnn->get(config, RT_DNN_CONFIG_ENGINE, RT_DNN_TYPE_DESCRIPTOR, 1, &n, &engine) == 0 &&
               dnn->get(engine, RT_DNN_ENGINE_NOTES, RT_DNN_TYPE_NOTE, MOST_NOTES, &n, notes) == 0;
   bool found = !told;
-  for (int64_t i = 0; told && i < n; i++) found = found || notes[i] == RT_DNN_NOTE_VARIES;
+  for (int64_t i = 0; told && i < n; i++)
+    found = found || ((unsigned)notes[i] < 32 && (g->refused >> notes[i] & 1) != 0);
   (void)dnn->drop(engine);
   return found;
 }
@@ -74,17 +82,28 @@ static void place_work(struct rt_dnn_graph *g, int64_t bytes) {
   plan->bytes = bytes + g->work;
 }
 
+/* All algorithms that are advised for attention, whose kernels only the best advice knows; of a convolution also those that do any. */
+static int64_t ask_all(struct rt_dnn_graph *g, void *graph, void *configs[MODES * MOST_CONFIGS]) {
+  static const int modes[MODES] = {RT_DNN_ADVICE_A, RT_DNN_ADVICE_FALLBACK};
+  int64_t n = 0;
+  for (int mode = 0; mode < (g->conv != NULL ? MODES : 1); mode++) {
+    n += ask(g, graph, modes[mode], configs + n);
+    if (g->failed != QUERN_STATUS_OK) return n;
+  }
+  return n;
+}
+
 static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
   struct rt_dnn_plan *plan = g->plan;
-  void *configs[MOST_CONFIGS];
+  void *configs[MODES * MOST_CONFIGS];
   void *graph = graph_of(g);
-  int64_t n = ask(g, graph, configs);
+  int64_t n = ask_all(g, graph, configs);
   QUERN_TRY(g->failed);
   plan->n_configs = (int)n;
   for (int64_t i = 0; i < n; i++) {
     int64_t k = ((first >= 0 && first < n ? first : 0) + i) % n,
             bytes = bytes_of(plan->dnn, configs[k], RT_DNN_CONFIG_BYTES);
-    if (bytes > most - g->work || (g->call->exact && varies(plan, configs[k]))) continue;
+    if (bytes > most - g->work || is_refused(g, configs[k])) continue;
     plan->config = (int)k;
     plan->plan = rt_dnn_make(g, RT_DNN_PLAN);
     rt_dnn_set(g, plan->plan, RT_DNN_PLAN_CONFIG, RT_DNN_TYPE_DESCRIPTOR, 1, &configs[k]);
@@ -94,17 +113,37 @@ static quern_status choose(struct rt_dnn_graph *g, int first, int64_t most) {
   }
   char text[300] = "";
   plan->dnn->last_error(text, sizeof text);
-  return base_error(QUERN_STATUS_UNSUPPORTED,
-                    "%s has no kernel for this attention%s, of %lld algorithms that it names: %s", plan->dnn->identity,
-                    g->back ? "'s gradient" : "", (long long)n, text);
+  return base_error(QUERN_STATUS_UNSUPPORTED, "%s has no kernel for this %s%s, of %lld algorithms that it names: %s",
+                    plan->dnn->identity, g->conv != NULL ? "convolution" : "attention",
+                    g->conv == NULL && g->back ? "'s gradient" : "", (long long)n, text);
+}
+
+static struct rt_dnn_graph new_conv_graph(struct rt_dnn_plan *plan, const struct kern *kern) {
+  const struct kern_conv *c = &kern->library_call.conv;
+  quern_dtype dtype = kern->mems[c->x].dtype;
+  bool narrow = dtype != QUERN_DTYPE_F32;
+  unsigned refused = 1u << RT_DNN_NOTE_NARROW_SUMS | 1u << RT_DNN_NOTE_FFT | 1u << RT_DNN_NOTE_WINOGRAD;
+  if (c->exact) refused |= 1u << RT_DNN_NOTE_VARIES;
+  if (!narrow && !c->tf32) refused |= 1u << RT_DNN_NOTE_TENSOR_CORES | 1u << RT_DNN_NOTE_NARROWS;
+  return (struct rt_dnn_graph){.plan = plan,
+                               .conv = c,
+                               .refused = refused,
+                               .dtype = dtype == QUERN_DTYPE_BF16 ? RT_DNN_BF16
+                                        : narrow                  ? RT_DNN_F16
+                                                                  : RT_DNN_F32};
 }
 
 static struct rt_dnn_graph new_graph(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern) {
   const struct kern_attention *a = &kern->library_call.attention;
   *plan = (struct rt_dnn_plan){.dnn = dnn};
+  if (kern->library_call.kind == KERN_LIBRARY_CONV) return new_conv_graph(plan, kern);
   bool back = kern->library_call.kind == KERN_LIBRARY_ATTENTION_BACK,
        brain = kern->mems[a->q.mem].dtype == QUERN_DTYPE_BF16;
-  return (struct rt_dnn_graph){.plan = plan, .call = a, .back = back, .dtype = brain ? RT_DNN_BF16 : RT_DNN_F16};
+  return (struct rt_dnn_graph){.plan = plan,
+                               .call = a,
+                               .refused = a->exact ? 1u << RT_DNN_NOTE_VARIES : 0,
+                               .back = back,
+                               .dtype = brain ? RT_DNN_BF16 : RT_DNN_F16};
 }
 
 /* ---- plans ------------------------------------------------------------------------------------------------ */
@@ -128,9 +167,9 @@ static int compile(const struct rt_dnn *dnn, void *plan) {
 
 quern_status rt_dnn_plan_finish(struct rt_dnn_plan *plan) {
   const struct rt_dnn *dnn = plan->dnn;
-  QUERN_TRY(rt_dnn_check(dnn, compile(dnn, plan->plan), "compiling attention"));
+  QUERN_TRY(rt_dnn_check(dnn, compile(dnn, plan->plan), "compiling a call"));
   int64_t bytes = bytes_of(dnn, plan->plan, RT_DNN_PLAN_BYTES);
-  QUERN_CHECK(bytes <= plan->own, UNSUPPORTED, "%s: attention needs %lld bytes of workspace, and was said to need %lld",
+  QUERN_CHECK(bytes <= plan->own, UNSUPPORTED, "%s: a call needs %lld bytes of workspace, and was said to need %lld",
               dnn->identity, (long long)bytes, (long long)plan->own);
   return QUERN_STATUS_OK;
 }
@@ -152,7 +191,7 @@ quern_status rt_dnn_plan_make(struct rt_dnn_plan *plan, const struct rt_dnn *dnn
 quern_status rt_dnn_plan_restore(struct rt_dnn_plan *plan, const struct rt_dnn *dnn, const struct kern *kern,
                                  const char *text, size_t n) {
   struct rt_dnn_graph g = new_graph(plan, dnn, kern);
-  rt_dnn_graph_build(&g); /* for what is given to it */
+  build_graph(&g); /* for what is given to it */
   rt_dnn_plan_free(plan);
   plan->plan = rt_dnn_make(&g, RT_DNN_PLAN);
   rt_dnn_set(&g, plan->plan, RT_DNN_PLAN_TEXT, RT_DNN_TYPE_CHAR, (int64_t)n, text);
@@ -235,7 +274,7 @@ quern_status rt_dnn_plan_run(const struct rt_dnn_plan *plan, void *stream, void 
   if (code == 0) code = dnn->finish(pack);
   if (code == 0) code = dnn->set_stream(dnn->handle, stream);
   if (code == 0) code = dnn->execute(dnn->handle, plan->plan, pack);
-  quern_status status = rt_dnn_check(dnn, code, "attention");
+  quern_status status = rt_dnn_check(dnn, code, "a call");
   (void)dnn->drop(pack);
   return status;
 }

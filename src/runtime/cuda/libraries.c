@@ -14,7 +14,8 @@ static const struct {
   const struct rt_cuda_library *library;
 } kinds[] = {{KERN_LIBRARY_GEMM, &rt_cuda_blas},
              {KERN_LIBRARY_ATTENTION, &rt_cuda_dnn},
-             {KERN_LIBRARY_ATTENTION_BACK, &rt_cuda_dnn}};
+             {KERN_LIBRARY_ATTENTION_BACK, &rt_cuda_dnn},
+             {KERN_LIBRARY_CONV, &rt_cuda_dnn}};
 
 const struct rt_cuda_library *rt_cuda_library_of(enum kern_library_kind kind) {
   for (size_t i = 0; i < BASE_COUNT(kinds); i++)
