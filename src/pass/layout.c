@@ -11,7 +11,7 @@
 struct job {
   struct ir_order order; /* of the graph as it was */
   int *users;
-  bool gpu;
+  bool gpu, first; /* the first of its rounds */
 };
 
 static quern_tensor *permute(quern_tensor *x, int n, const int64_t *axes) {
@@ -50,7 +50,7 @@ static quern_tensor *sink_elementwise(const struct job *job, struct ir_node *nod
       under[i] = same_axes(src[i], first) ? src[i]->node->src[0] : NULL;
     else
       under[i] = uniform_like(src[i], inner);
-    if (under[i] == NULL && job->gpu) under[i] = pass_unpermute(src[i], first);
+    if (under[i] == NULL && job->gpu) under[i] = pass_unpermute(src[i], first, job->first);
     if (under[i] == NULL) return NULL;
   }
   quern_tensor *y = ir_make(node->ctx, node->op, node->n_src, under, node->attrs);
@@ -248,6 +248,7 @@ quern_status pass_layout(struct pass_graph *graph, const struct pass_options *op
   struct job job = {.gpu = options->target != NULL && options->target->gpu};
   bool has = true;
   for (int round = 0; round < (job.gpu ? 2 : 1) && has; round++) {
+    job.first = round == 0;
     QUERN_TRY(move_permutes(graph, &job, &has));
     if (has) QUERN_TRY(absorb(graph));
   }

@@ -18,12 +18,12 @@ static quern_tensor *permute(quern_tensor *x, int n, const int64_t *axes) {
   return IR_MAKE(x->node->ctx, IR_PERMUTE, (&(struct ir_attrs){.axes = {n, axes}}), x);
 }
 
-quern_tensor *pass_unpermute(quern_tensor *t, const quern_tensor *permuted) {
+quern_tensor *pass_unpermute(quern_tensor *t, const quern_tensor *permuted, bool any) {
   const quern_tensor *inner = permuted->node->src[0];
   const int64_t *axes = axes_of(permuted);
   int64_t inverse[QUERN_MAX_RANK];
   for (int k = 0; k < t->rank; k++) inverse[axes[k]] = k;
-  if (t->node->op != IR_BROADCAST) return t->rank < LEAST_RANK ? NULL : permute(t, t->rank, inverse);
+  if (t->node->op != IR_BROADCAST) return any && t->rank >= LEAST_RANK ? permute(t, t->rank, inverse) : NULL;
   quern_tensor *small = permute(t->node->src[0], t->rank, inverse);
   if (ir_is_poison(small)) return small;
   return IR_MAKE(t->node->ctx, IR_BROADCAST, (&(struct ir_attrs){.shape = {inner->rank, inner->dims}}), small);

@@ -58,8 +58,9 @@ quern_tensor *pass_sink_window(const struct ir_node *node, quern_tensor *x);
 quern_tensor *pass_sink_col2im(const struct ir_node *node, quern_tensor *x);
 quern_tensor *pass_sink_concat(const struct ir_node *node, quern_tensor *const *src);
 quern_tensor *pass_sink_reshape(const struct ir_node *node, quern_tensor *x);
-/* t as it is under that permute, which an elementwise op with both then sinks through; NULL: it is not worth it. */
-quern_tensor *pass_unpermute(quern_tensor *t, const quern_tensor *permuted);
+/* t as it is under that permute, which an elementwise op with both then sinks through; NULL: it is not worth it. any: also where t
+** itself is permuted for that, once. */
+quern_tensor *pass_unpermute(quern_tensor *t, const quern_tensor *permuted, bool any);
 
 /* ---- fusion: kinds of ops (classify.c) --------------------------------------------------------------------- */
 
