@@ -19,6 +19,7 @@ static pass_function *const functions[PASS_COUNT] = {
     [PASS_INLINE] = pass_inline,
     [PASS_CONSTANT_FOLDING] = pass_constant_folding,
     [PASS_SIMPLIFY] = pass_simplify,
+    [PASS_FOLDS] = pass_folds,
     [PASS_LAYOUT] = pass_layout,
     [PASS_BATCHNORM] = pass_batchnorm,
     [PASS_ATTENTION_VIEWS] = pass_attention_views,
