@@ -175,7 +175,7 @@ static quern_tensor *join_permute(const struct job *job, const struct ir_node *n
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
   struct job *job = user;
   quern_tensor *y = NULL;
-  if (pass_is_elementwise(node)) {
+  if (pass_is_elementwise(node) || (node->op == IR_CHECKPOINT && job->gpu)) {
     y = sink_elementwise(job, node, src);
   } else if (node->op == IR_SLICE || node->op == IR_FLIP || node->op == IR_PAD || node->op == IR_BROADCAST) {
     y = sink_movement(node, src);

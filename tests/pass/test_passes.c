@@ -278,6 +278,69 @@ static void test_layout(void **state) {
 }
 
 /* Two reduced axes in another order would be summed in another order: that permute stays. */
+/* On GPUs permutes also sink through windows, col2im, reshapes, concatenations, and beside what is stretched or lies otherwise. */
+static void test_layout_on_gpus(void **state) {
+  (void)state;
+  static const struct base_target gpu = {.name = "sm_90", .gpu = true};
+  const struct pass_options options = {.target = &gpu};
+  const int64_t last[] = {0, 2, 3, 1}, two[] = {1, 1}, three[] = {3, 3}, grouped[] = {2, 2, 3, 5, 6};
+  quern_tensor *x = INPUT("x", 2, 5, 6, 6), *y = INPUT("y", 2, 5, 6, 6), *bias = INPUT("bias", 6);
+  quern_tensor *a = quern_permute(x, 4, (int64_t[]){0, 3, 1, 2}), *b = quern_permute(y, 4, (int64_t[]){0, 3, 1, 2});
+  quern_tensor *other = INPUT("other", 2, 6, 5, 6);
+  quern_tensor *windows = quern_window(a, 2, (int64_t[]){2, 3}, three, two, two);
+  quern_tensor *folded = MAKE(COL2IM,
+                              ATTRS(.shape = {4, (int64_t[]){2, 6, 5, 6}}, .axes = {2, (int64_t[]){2, 3}},
+                                    .step = {2, two}, .dilate = {2, two}),
+                              windows);
+  quern_tensor *both[] = {a, b}, *channels = quern_reshape(bias, 3, (int64_t[]){6, 1, 1});
+  const struct {
+    quern_tensor *t;
+    int permutes; /* beside the one that undoes them */
+  } rows[] = {
+      {quern_permute(quern_add(quern_mul(a, channels), b), 4, last), 0},
+      {quern_permute(quern_max(windows, 2, (int64_t[]){4, 5}, false), 4, last), 0},
+      {quern_permute(folded, 4, last), 0},
+      {quern_permute(quern_concat(2, both, 1), 4, last), 0},
+      {quern_permute(quern_reshape(a, 5, grouped), 5, (int64_t[]){0, 3, 4, 1, 2}), 0},
+      {quern_permute(quern_add(a, other), 4, last), 1},
+  };
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    quern_tensor *u = run_pass(PASS_LAYOUT, rows[i].t, options);
+    if ((int)count_op(u, IR_PERMUTE) != rows[i].permutes)
+      fail_msg("row %zu has %zu permutes, not %d", i, count_op(u, IR_PERMUTE), rows[i].permutes);
+    expect_same(rows[i].t, u, 0);
+  }
+  /* an axis that becomes one with another, which lies elsewhere, stays where it is */
+  quern_tensor *t = quern_reshape(a, 3, (int64_t[]){2, 30, 6}), *u = run_pass(PASS_LAYOUT, t, options);
+  expect_same(t, u, 0);
+}
+
+/* Of what is computed it becomes a sum of slices, in f32 where they are narrow; of what lies in memory, and of large windows, it stays. */
+static void test_col2im(void **state) {
+  (void)state;
+  static const struct base_target gpu = {.name = "sm_90", .gpu = true}, cpu = {.name = "avx2"};
+  const int64_t axes[] = {1, 2}, size[] = {3, 2}, step[] = {2, 1}, dilate[] = {1, 2}, dims[] = {2, 7, 6};
+  quern_tensor *x = INPUT("x", 2, 7, 6), *wide = INPUT("wide", 2, 9, 9);
+  struct ir_attrs fold = {.shape = {3, dims}, .axes = {2, axes}, .step = {2, step}, .dilate = {2, dilate}};
+  quern_tensor *windows = quern_window(x, 2, axes, size, step, dilate);
+  for (int narrow = 0; narrow < 2; narrow++) {
+    quern_tensor *w = narrow ? quern_cast(windows, QUERN_DTYPE_BF16) : quern_mul(windows, windows);
+    quern_tensor *t = IR_MAKE(ctx, IR_COL2IM, &fold, w),
+                 *u = run_pass(PASS_COL2IM, t, (struct pass_options){.target = &gpu});
+    assert_int_equal(count_op(u, IR_COL2IM), 0);
+    assert_int_equal(count_op(u, IR_PAD), 6);
+    expect_same(t, u, narrow ? 0.05 : 1e-5);
+    assert_ptr_equal(run_pass(PASS_COL2IM, t, (struct pass_options){.target = &cpu}), t);
+  }
+  quern_tensor *there = IR_MAKE(ctx, IR_COL2IM, &fold, INPUT("w", 2, 3, 4, 3, 2));
+  assert_ptr_equal(run_pass(PASS_COL2IM, there, (struct pass_options){.target = &gpu}), there);
+  const int64_t four[] = {4, 4}, one[] = {1, 1}, nine[] = {2, 9, 9};
+  quern_tensor *many = quern_exp(quern_window(wide, 2, axes, four, one, one));
+  struct ir_attrs large = {.shape = {3, nine}, .axes = {2, axes}, .step = {2, one}, .dilate = {2, one}};
+  quern_tensor *stays = IR_MAKE(ctx, IR_COL2IM, &large, many);
+  assert_ptr_equal(run_pass(PASS_COL2IM, stays, (struct pass_options){.target = &gpu}), stays);
+}
+
 static void test_layout_keeps_the_order_of_sums(void **state) {
   (void)state;
   quern_tensor *x = INPUT("x", 7, 9), *t = quern_sum(quern_transpose(x, 0, 1), QUERN_ALL, false);
@@ -459,6 +522,8 @@ int main(void) {
       TEST(test_fold_leaves_random),
       TEST(test_simplify),
       TEST(test_layout),
+      TEST(test_layout_on_gpus),
+      TEST(test_col2im),
       TEST(test_layout_keeps_the_order_of_sums),
       TEST(test_layout_of_gathers),
       TEST(test_layout_of_scatters),

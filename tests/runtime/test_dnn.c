@@ -1,4 +1,4 @@
-/* tests/runtime/test_dnn.c -- attention by cuDNN: which graph it is given, which algorithm is taken, what it is given, and what fails
+/* tests/runtime/test_dnn.c -- attention and convolutions by cuDNN: which graph it is given, which algorithm is taken, what it is given, and what fails
 ** The library is a fake that remembers what it was told. With a GPU: make test-cuda.
 */
 #include <math.h>
@@ -343,6 +343,160 @@ static void test_backward(void **state) {
   }
 }
 
+/* ---- convolutions ----------------------------------------------------------------------------------------------- */
+
+enum { CI = 8, CO = 16, PLACES = 10, SAMPLES = 3 };
+
+/* Memories: two that are read and the one that is written. spatial axes are alike: a window of 3, step 2, padding 1. */
+static struct kern *make_conv(enum kern_conv_part part, int spatial, quern_dtype dtype, bool tf32) {
+  struct kern *kern = NULL;
+  int64_t in = 1, out = 1, window = 1;
+  struct kern_library_call call = {.kind = KERN_LIBRARY_CONV};
+  struct kern_conv *c = &call.conv;
+  *c = (struct kern_conv){.part = part,
+                          .spatial = spatial,
+                          .groups = 2,
+                          .samples = SAMPLES,
+                          .channels = CI,
+                          .outputs = CO,
+                          .exact = true,
+                          .tf32 = tf32};
+  for (int i = 0; i < KERN_CONV_SPATIAL; i++) {
+    bool has = i < spatial;
+    c->in[i] = has ? PLACES : 1, c->out[i] = has ? PLACES / 2 : 1, c->window[i] = has ? 3 : 1;
+    c->step[i] = has ? 2 : 1, c->dilation[i] = 1, c->pad[i] = has;
+    in *= c->in[i], out *= c->out[i], window *= c->window[i];
+  }
+  const int64_t counts[3] = {SAMPLES * in * CI, CO * window * CI / 2, SAMPLES * out * CO};
+  int *const mems[3] = {&c->x, &c->w, &c->y};
+  const int written = part == KERN_CONV_FORWARD ? 2 : part == KERN_CONV_INPUT_GRAD ? 0 : 1;
+  EXPECT_OK(kern_new(&kern, &ctx->heap));
+  for (int i = 0; i < 3; i++)
+    if (i != written) *mems[i] = kern_add_mem(kern, dtype, KERN_IN, counts[i]);
+  *mems[written] = kern_add_mem(kern, dtype, KERN_OUT, counts[written]);
+  call.work = kern_add_mem(kern, QUERN_DTYPE_U8, KERN_WORK, 1);
+  kern_add_library_call(kern, &call);
+  EXPECT_OK(kern_finish(kern, "convolution", NULL));
+  EXPECT_OK(kern_verify(kern, NULL));
+  return kern;
+}
+
+static const struct object *only(int type) {
+  const struct object *found = NULL;
+  for (int i = 0; i < fake.live; i++)
+    if (fake.objects[i]->type == type) {
+      assert_null(found);
+      found = fake.objects[i];
+    }
+  return found;
+}
+
+static void expect_numbers(const struct object *o, int name, int64_t count, const int64_t *want) {
+  int64_t n = 0;
+  const int64_t *got = find_words(o, name, &n);
+  assert_non_null(got);
+  assert_int_equal(n, count);
+  assert_memory_equal(got, want, (size_t)count * sizeof *want);
+}
+
+static void test_convolutions(void **state) {
+  (void)state;
+  static const struct {
+    enum kern_conv_part part;
+    int op, first;
+  } rows[] = {{KERN_CONV_FORWARD, RT_DNN_CONV_FORWARD_OP, RT_DNN_CONV_FORWARD_OP_ALPHA},
+              {KERN_CONV_INPUT_GRAD, RT_DNN_CONV_INPUT_OP, RT_DNN_CONV_INPUT_OP_ALPHA},
+              {KERN_CONV_WEIGHT_GRAD, RT_DNN_CONV_WEIGHT_OP, RT_DNN_CONV_WEIGHT_OP_ALPHA}};
+  for (size_t i = 0; i < BASE_COUNT(rows); i++) {
+    struct rt_dnn dnn = library(91900);
+    struct kern *kern = make_conv(rows[i].part, 2, QUERN_DTYPE_BF16, false);
+    struct rt_dnn_plan plan;
+    EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, kern, 0, INT64_MAX));
+    int64_t P = PLACES, Q = PLACES / 2;
+    expect_tensor(RT_DNN_X, RT_DNN_BF16, FOUR(SAMPLES, CI, P, P), FOUR(P * P * CI, 1, P * CI, CI));
+    expect_tensor(RT_DNN_W, RT_DNN_BF16, FOUR(CO, CI / 2, 3, 3), FOUR(9 * CI / 2, 1, 3 * CI / 2, CI / 2));
+    expect_tensor(RT_DNN_CONV_Y, RT_DNN_BF16, FOUR(SAMPLES, CO, Q, Q), FOUR(Q * Q * CO, 1, Q * CO, CO));
+    const struct object *how = only(RT_DNN_CONV), *op = only(rows[i].op);
+    assert_true(how != NULL && op != NULL);
+    expect_numbers(how, RT_DNN_CONV_SPATIAL, 1, FOUR(2));
+    expect_numbers(how, RT_DNN_CONV_STRIDES, 2, FOUR(2, 2));
+    expect_numbers(how, RT_DNN_CONV_DILATIONS, 2, FOUR(1, 1));
+    expect_numbers(how, RT_DNN_CONV_PAD_LO, 2, FOUR(1, 1));
+    expect_numbers(how, RT_DNN_CONV_PAD_HI, 2, FOUR(1, 1));
+    assert_ptr_equal((void *)(intptr_t)find_words(op, rows[i].first + 2, NULL)[0], how);
+    assert_ptr_equal((void *)(intptr_t)find_words(op, rows[i].first + 3, NULL)[0], tensor_of(RT_DNN_W));
+    assert_ptr_equal((void *)(intptr_t)find_words(op, rows[i].first + 4, NULL)[0], tensor_of(RT_DNN_X));
+    assert_ptr_equal((void *)(intptr_t)find_words(op, rows[i].first + 5, NULL)[0], tensor_of(RT_DNN_CONV_Y));
+    char three[3][16], work[16];
+    void *mems[] = {three[0], three[1], three[2], work};
+    EXPECT_OK(rt_dnn_plan_run(&plan, &fake.words, mems, work));
+    int64_t n = 0;
+    const int64_t *ids = find_words(&fake.last, RT_DNN_PACK_IDS, &n),
+                  *at = find_words(&fake.last, RT_DNN_PACK_POINTERS, NULL);
+    assert_int_equal(n, 3);
+    const struct kern_conv *c = &kern->library_call.conv;
+    for (int64_t k = 0; k < n; k++)
+      assert_ptr_equal((void *)(intptr_t)at[k], mems[ids[k] == RT_DNN_X ? c->x : ids[k] == RT_DNN_W ? c->w : c->y]);
+    rt_dnn_plan_free(&plan);
+    assert_int_equal(fake.live, 0);
+    kern_free(kern);
+  }
+}
+
+/* One axis is the second of two; three are three. */
+static void test_convolutions_of_axes(void **state) {
+  (void)state;
+  for (int spatial = 1; spatial <= 3; spatial += 2) {
+    struct rt_dnn dnn = library(91900);
+    struct kern *kern = make_conv(KERN_CONV_FORWARD, spatial, QUERN_DTYPE_F16, false);
+    struct rt_dnn_plan plan;
+    EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, kern, 0, INT64_MAX));
+    const struct object *x = tensor_of(RT_DNN_X), *how = only(RT_DNN_CONV);
+    int64_t P = PLACES;
+    if (spatial == 1) {
+      expect_numbers(x, RT_DNN_TENSOR_DIMS, 4, FOUR(SAMPLES, CI, 1, P));
+      expect_numbers(x, RT_DNN_TENSOR_STRIDES, 4, FOUR(P * CI, 1, P * CI, CI));
+      expect_numbers(how, RT_DNN_CONV_STRIDES, 2, FOUR(1, 2));
+      expect_numbers(how, RT_DNN_CONV_PAD_LO, 2, FOUR(0, 1));
+    } else {
+      expect_numbers(x, RT_DNN_TENSOR_DIMS, 5, (const int64_t[]){SAMPLES, CI, P, P, P});
+      expect_numbers(x, RT_DNN_TENSOR_STRIDES, 5, (const int64_t[]){P * P * P * CI, 1, P * P * CI, P * CI, CI});
+      expect_numbers(how, RT_DNN_CONV_STRIDES, 3, FOUR(2, 2, 2));
+    }
+    rt_dnn_plan_free(&plan);
+    assert_int_equal(fake.live, 0);
+    kern_free(kern);
+  }
+}
+
+/* Engines whose bits vary are left out, and of f32 those that round to tf32, unless they may; where the best advice has none, that for
+** everything is asked for. The fake's engines all use tensor cores. */
+static void test_convolutions_refused(void **state) {
+  (void)state;
+  struct rt_dnn dnn = library(91900);
+  struct kern *kern = make_conv(KERN_CONV_WEIGHT_GRAD, 2, QUERN_DTYPE_BF16, false);
+  struct kern *exact = make_conv(KERN_CONV_FORWARD, 2, QUERN_DTYPE_F32, false),
+              *tf32 = make_conv(KERN_CONV_FORWARD, 2, QUERN_DTYPE_F32, true);
+  struct rt_dnn_plan plan;
+  EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, exact, 0, INT64_MAX), UNSUPPORTED, "of 4 algorithms");
+  EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, tf32, 0, INT64_MAX));
+  rt_dnn_plan_free(&plan);
+  kern_free(exact);
+  kern_free(tf32);
+  EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, kern, 0, INT64_MAX));
+  assert_true(plan.config == 0 && plan.n_configs == 4);
+  rt_dnn_plan_free(&plan);
+  fake.varies[0] = true;
+  EXPECT_OK(rt_dnn_plan_make(&plan, &dnn, kern, 0, INT64_MAX));
+  assert_int_equal(plan.config, 1);
+  rt_dnn_plan_free(&plan);
+  fake.varies[1] = true;
+  EXPECT_ERROR(rt_dnn_plan_make(&plan, &dnn, kern, 0, INT64_MAX), UNSUPPORTED,
+               "has no kernel for this convolution, of 4 algorithms");
+  assert_int_equal(fake.live, 0);
+  kern_free(kern);
+}
+
 /* ---- which algorithm -------------------------------------------------------------------------------------------- */
 
 static void test_ways(void **state) {
@@ -635,10 +789,20 @@ static void test_wake(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_forward),     TEST(test_backward), TEST(test_ways),
-                                     TEST(test_failures),    TEST(test_versions), TEST(test_shared),
-                                     TEST(test_two_devices), TEST(test_many),     TEST(test_cached),
-                                     TEST(test_late),        TEST(test_wake)};
+  const struct CMUnitTest tests[] = {TEST(test_forward),
+                                     TEST(test_backward),
+                                     TEST(test_convolutions),
+                                     TEST(test_convolutions_of_axes),
+                                     TEST(test_convolutions_refused),
+                                     TEST(test_ways),
+                                     TEST(test_failures),
+                                     TEST(test_versions),
+                                     TEST(test_shared),
+                                     TEST(test_two_devices),
+                                     TEST(test_many),
+                                     TEST(test_cached),
+                                     TEST(test_late),
+                                     TEST(test_wake)};
   files_begin();
   setenv("QUERN_CACHE", test_folder, 1);
   int failed = cmocka_run_group_tests_name("runtime/dnn", tests, NULL, NULL);

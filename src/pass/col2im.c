@@ -1,7 +1,7 @@
-/* pass/folds.c -- GPUs: folds of windows whose elements are cheap to compute become sums of their parts, one for each place in
-** the window
-** The gradient of pooling is computed for every element of every window, and folded. Each part is a slice of that, moved to where it
-** is added: all are computed where the result is written, and nothing as large as the windows lies in memory.
+/* pass/col2im.c -- GPUs: col2im of windows whose elements are cheap to compute becomes a sum of slices, one for each place in the
+** window
+** The gradient of pooling is computed for every element of every window, and added up where windows overlap. Each slice is moved to
+** where it is added: all are computed where the result is written, once, and nothing as large as the windows lies in memory.
 ** in:    COL2IM of what elementwise ops compute, few elements a window
 ** keeps: each sum, but for the order of its terms: that of the window's elements, in the dtype of accumulators
 ** tests: tests/pass/test_passes.c
@@ -11,7 +11,7 @@
 
 enum { MOST_PARTS = 9 };
 
-struct fold {
+struct overlap {
   const struct ir_node *node;
   quern_tensor *x;
   int rank;                   /* of the result */
@@ -20,7 +20,7 @@ struct fold {
 };
 
 /* Elements of all windows at one place in them, in the dtype of accumulators. */
-static quern_tensor *slice_part(const struct fold *f) {
+static quern_tensor *slice_part(const struct overlap *f) {
   const quern_tensor *x = f->x;
   int64_t lo[QUERN_MAX_RANK] = {0}, hi[QUERN_MAX_RANK], step[QUERN_MAX_RANK];
   for (int k = 0; k < x->rank; k++) {
@@ -39,7 +39,7 @@ static quern_tensor *slice_part(const struct fold *f) {
 }
 
 /* The part where it is added. */
-static quern_tensor *move_part(const struct fold *f, quern_tensor *part) {
+static quern_tensor *move_part(const struct overlap *f, quern_tensor *part) {
   const struct ir_attrs *a = f->node->attrs;
   int64_t lo[QUERN_MAX_RANK] = {0}, hi[QUERN_MAX_RANK] = {0}, mid[QUERN_MAX_RANK] = {0};
   for (int i = 0; i < a->axes.n; i++) {
@@ -53,7 +53,7 @@ static quern_tensor *move_part(const struct fold *f, quern_tensor *part) {
 }
 
 /* The next place in the window; false after the last. */
-static bool next_place(struct fold *f) {
+static bool next_place(struct overlap *f) {
   for (int i = f->node->attrs->axes.n - 1; i >= 0; i--) {
     if (++f->at[i] < f->x->dims[f->rank + i]) return true;
     f->at[i] = 0;
@@ -61,7 +61,7 @@ static bool next_place(struct fold *f) {
   return false;
 }
 
-static quern_tensor *sum_parts(struct fold *f) {
+static quern_tensor *sum_parts(struct overlap *f) {
   quern_context *ctx = f->node->ctx;
   quern_tensor *sum = NULL;
   do {
@@ -71,10 +71,11 @@ static quern_tensor *sum_parts(struct fold *f) {
     if (ir_is_poison(sum)) return sum;
   } while (next_place(f));
   quern_dtype dtype = f->node->out[0].dtype;
-  return sum->dtype == dtype ? sum : IR_MAKE(ctx, IR_CAST, (&(struct ir_attrs){.dtype = dtype}), sum);
+  if (sum->dtype != dtype) sum = IR_MAKE(ctx, IR_CAST, (&(struct ir_attrs){.dtype = dtype}), sum);
+  return ir_is_poison(sum) ? sum : IR_MAKE(ctx, IR_CHECKPOINT, NULL, sum);
 }
 
-static bool is_folded_here(const struct ir_node *node, const quern_tensor *x) {
+static bool is_computed_here(const struct ir_node *node, const quern_tensor *x) {
   int64_t parts = 1;
   for (int k = node->out[0].rank; k < x->rank; k++) parts *= x->dims[k];
   bool computed = pass_is_elementwise(x->node) || x->node->op == IR_BROADCAST;
@@ -83,15 +84,15 @@ static bool is_folded_here(const struct ir_node *node, const quern_tensor *x) {
 
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
   (void)user;
-  if (node->op != IR_COL2IM || !is_folded_here(node, src[0])) return ir_rebuild(node, src, out);
+  if (node->op != IR_COL2IM || !is_computed_here(node, src[0])) return ir_rebuild(node, src, out);
   quern_dtype acc = kern_acc_dtype(src[0]->dtype);
-  struct fold f = {.node = node, .x = src[0], .rank = node->out[0].rank};
+  struct overlap f = {.node = node, .x = src[0], .rank = node->out[0].rank};
   f.zero = ir_const(node->ctx, acc, 0);
   out[0] = ir_is_poison(f.zero) ? f.zero : sum_parts(&f);
   return ir_is_poison(out[0]) ? ir_poison_error(node->ctx) : QUERN_STATUS_OK;
 }
 
-quern_status pass_folds(struct pass_graph *graph, const struct pass_options *options) {
+quern_status pass_col2im(struct pass_graph *graph, const struct pass_options *options) {
   bool gpu = options->target != NULL && options->target->gpu;
   return gpu ? pass_subgraphs(graph, visit, NULL) : QUERN_STATUS_OK;
 }
