@@ -95,14 +95,35 @@ static quern_status make_body(quern_context *ctx, const struct pass_conv *c, que
   return ir_graph_make(ctx, 2, params, 1, &result, body);
 }
 
+/* With channels of zeros behind those that there are: axis 1 of x, of a weight and of their gradients. */
+static quern_tensor *widen(quern_tensor *x, int64_t channels) {
+  int64_t lo[QUERN_MAX_RANK] = {0}, hi[QUERN_MAX_RANK] = {0};
+  hi[1] = channels - x->dims[1];
+  return quern_pad(x, x->rank, lo, hi, 0);
+}
+
+/* Tensor cores take 16-bit channels by eights; those that an image lacks are zeros. Groups stay as they are. */
+static int64_t channels_of(const struct pass_conv *c, quern_dtype dtype) {
+  enum { LANES = 8 };
+  bool narrow = base_dtypes[dtype].size == 2 && c->groups == 1;
+  return narrow ? (c->channels + LANES - 1) / LANES * LANES : c->channels;
+}
+
 /* The placed composite of two tensors with the channels first, and its result with the channels first; NULL and the error recorded. */
-static quern_status make(quern_context *ctx, const struct pass_conv *c, quern_tensor *a, quern_tensor *b,
+static quern_status make(quern_context *ctx, const struct pass_conv *given, quern_tensor *a, quern_tensor *b,
                          quern_tensor **y) {
+  struct pass_conv own = *given, *c = &own;
   int64_t ints[INTS];
+  own.channels = channels_of(given, a->dtype);
+  bool more = own.channels > given->channels;
+  if (more) a = widen(a, own.channels);
+  if (more && c->part == PASS_CONV_FORWARD) b = widen(b, own.channels);
+  QUERN_TRY(quern_context_check(ctx));
   write_ints(c, ints);
   struct ir_attrs attrs = {.name = placed_names[c->part], .ints = {INTS, ints}};
   QUERN_TRY(make_body(ctx, c, a->dtype, &attrs.body));
   *y = permute(IR_MAKE(ctx, IR_COMPOSITE, &attrs, permute(a, true), permute(b, true)), false);
+  if (more && c->part != PASS_CONV_FORWARD) *y = quern_slice(*y, 1, 0, given->channels, 1);
   return quern_context_check(ctx);
 }
 
