@@ -123,8 +123,9 @@ static int run_file(const struct cli_call *call) {
 }
 
 /* What is of files only is not given. */
-static int check_suite(const struct cli_call *call) {
-  const char *option = cli_first_given(call, "--threads --precision");
+static int check_suite(const struct cli_call *call, const struct bench_suite *suite) {
+  bool zoo = suite->run == bench_run_zoo; /* has networks for devices */
+  const char *option = cli_first_given(call, zoo ? "--threads --precision --device" : "--threads --precision");
   if (cli_has(call, "--batch", NULL)) option = "--batch";
   if (cli_has(call, "--seconds", NULL)) option = "--seconds";
   if (option != NULL) return cli_usage(call->command, "%s is of graphs and programs", option);
@@ -137,13 +138,17 @@ static int run_bench(const struct cli_call *call) {
   const char *json = NULL;
   int64_t rounds = 11, threads;
   if (run.suite == NULL) return is_file(call->files[0]) ? run_file(call) : unknown_suite(call);
-  if (check_suite(call) != CLI_OK) return CLI_USAGE;
+  if (check_suite(call, run.suite) != CLI_OK) return CLI_USAGE;
   threads = run.suite->threads;
   cli_has(call, "--json", &json);
   cli_has(call, "--only", &run.only);
   run.quick = cli_has(call, "--quick", NULL);
-  if (run.quick && run.suite->run != bench_run_cuda) return cli_usage(call->command, "--quick is of the suite cuda");
-  if (run.suite->run == bench_run_cuda) rounds = run.quick ? 3 : 7;
+  bool zoo = run.suite->run == bench_run_zoo;
+  if (run.quick && run.suite->run != bench_run_cuda && !zoo)
+    return cli_usage(call->command, "--quick is of the suites cuda and zoo");
+  if (run.suite->run == bench_run_cuda || zoo) rounds = run.quick ? 3 : 7;
+  const char *device;
+  if (cli_has(call, "--device", &device) && cli_device(call, "--device", device, &run.on) != CLI_OK) return CLI_USAGE;
   if (cli_has(call, "--write", &run.write) && run.suite->run != bench_run_graph)
     return cli_usage(call->command, "--write is of the suite graph");
   int status = cli_number(call, "--threads", 1, 1024, &threads);
@@ -179,8 +184,8 @@ static int run_bench(const struct cli_call *call) {
 static const struct cli_option options[] = {
     {"--json", 0, "FILE", "write the results to FILE as JSON"},
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
-    {"--quick", 0, NULL, "of cuda: the most important cases, in fewer rounds"},
-    {"--rounds", 0, "N", "rounds of all sides, one after another (11; cuda: 7)"},
+    {"--quick", 0, NULL, "of cuda: the most important cases; of zoo: without torch.compile; both in fewer rounds"},
+    {"--rounds", 0, "N", "rounds of all sides, one after another (11; cuda, zoo: 7)"},
     {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
     {"--batch", 0, "LIST", "of files: batches such as 1,2,4 or 1..128, which doubles"},
     {"--seconds", 0, "S", "of files: how long each batch is measured (1)"},
@@ -189,9 +194,11 @@ static const struct cli_option options[] = {
 
 const struct cli_command cli_command_bench = {
     .name = "bench",
-    .usage = "SUITE [--json FILE] [--only TEXT] [--quick] [--rounds N] [--threads N] [--write DIR]\n"
-             "       quern bench FILE [--batch LIST] [--seconds S] [--json FILE] " CLI_PROGRAM_USAGE "\n"
-             "       quern bench RUN [--batch LIST] [--seconds S] [--json FILE] [--inference] [key=value ...]",
+    .usage =
+        "SUITE [--json FILE] [--only TEXT] [--quick] [--rounds N] [--threads N] [--write DIR]\n"
+        "       quern bench zoo [--device cpu|cuda] [--json FILE] [--only TEXT] [--quick] [--rounds N] [--threads N]\n"
+        "       quern bench FILE [--batch LIST] [--seconds S] [--json FILE] " CLI_PROGRAM_USAGE "\n"
+        "       quern bench RUN [--batch LIST] [--seconds S] [--json FILE] [--inference] [key=value ...]",
     .help = "measure a graph, a program or a run's checkpoint; or a suite against the peers that are installed",
     .more =
         "FILE is a graph, or a program that quern compile -o saved; with a dynamic batch it is measured with "
@@ -214,6 +221,8 @@ const struct cli_command cli_command_bench = {
         "  infer            networks with batches of 1 to 128: samples a second, latency, bytes (minutes)\n"
         "  cuda             a card: kernels, attention, loss, step (--only takes these names), beside PyTorch on it;\n"
         "                   --only loss200: the losses of 200 steps of GPT-2 124M against PyTorch's\n"
+        "  zoo              networks of all kinds: training steps, and answers to batches of 1 and 32, beside PyTorch\n"
+        "                   eager and compiled; --device cuda: larger ones, in f32 and bf16 (an hour)\n"
         "\npeers: onednn, openblas, numpy, torch, each in a process of its own.\n"
         "A ratio is peer's time / Quern's time; spread is the distance of the quartiles over the median.\n",
     .options = options,

@@ -79,7 +79,7 @@ void bench_model_end(struct bench_model *model);
 
 /* ---- rows (bench_row.c) ----------------------------------------------------------------------------------- */
 
-enum { BENCH_RESULTS = 4, BENCH_MORE = 8, BENCH_MOST_ROUNDS = 101 };
+enum { BENCH_RESULTS = 4, BENCH_MORE = 8, BENCH_MOST_ROUNDS = 101, BENCH_PATH = 256 };
 
 struct bench_result {
   const char *peer;
@@ -96,7 +96,8 @@ struct bench_row {
   struct {
     const char *key;
     double value;
-  } more[BENCH_MORE]; /* what else a suite reports */
+  } more[BENCH_MORE]; /* what else a suite reports; NaN: nobody knows */
+  char failed[256];   /* why there are no times; "": there are */
 };
 void bench_row_add(struct bench_row *row, const char *key, double value);
 
@@ -110,9 +111,10 @@ struct bench_run {
   const char *write; /* a folder for the graphs of the suite; NULL: none */
   size_t n_rows, room;
   struct bench_row *rows;
-  bool quick;                   /* of cuda: fewer cases and rounds */
+  bool quick;                   /* of cuda and zoo: less in fewer rounds */
+  const char *on;               /* of zoo: --device */
   char device[256];             /* what was measured, when it is not the CPU; "" */
-  struct bench_peer *peers[10]; /* running, of bench_peer_get */
+  struct bench_peer *peers[14]; /* running, of bench_peer_get */
 };
 
 /* True when --only wants a row of that name. */
@@ -131,6 +133,13 @@ struct bench_json {
 };
 int bench_json_begin(struct bench_json *json, const char *path, const char *device);
 int bench_json_end(struct bench_json *json);
+
+/* A folder for files of a suite; removed with what is in it (bench_room.c). */
+struct bench_room {
+  char path[BENCH_PATH];
+};
+int bench_room_make(struct bench_room *room);
+void bench_room_remove(const struct bench_room *room);
 
 /* ---- measuring (bench_side.c) ----------------------------------------------------------------------------- */
 
@@ -197,19 +206,26 @@ int bench_run_limit(struct bench_run *run);
 int bench_run_train(struct bench_run *run);
 int bench_run_infer(struct bench_run *run);
 int bench_run_cuda(struct bench_run *run);
+int bench_run_zoo(struct bench_run *run);
 int bench_run_file(const struct cli_call *call); /* a graph, a saved program or a run's folder (bench_file.c) */
 
 /* ---- peers (bench_peer.c): processes that do the same work, see bench/peers/peer.h ------------------------- */
 
-enum { BENCH_PEERS = 5 };
-extern const char
-    *const bench_peer_names[BENCH_PEERS]; /* "onednn", "openblas", "numpy", "torch"; "cuda": PyTorch on a card */
+enum { BENCH_PEERS = 7 };
+/* "onednn", "openblas", "numpy", "torch"; PyTorch: "cuda" on a card, "eager" and "compile" of the suite zoo */
+extern const char *const bench_peer_names[BENCH_PEERS];
 
 /* The peer with that many threads, started if need be, or NULL when it is not installed. */
 struct bench_peer *bench_peer_get(struct bench_run *run, const char *name, int threads);
 void bench_peers_stop(struct bench_run *run);
 /* Makes the case ready; false when the peer cannot do it. */
 bool bench_peer_prepare(struct bench_peer *peer, const char *kind, const char *params, const char *more);
+/* What it answered: "ok key=number ...", "no REASON"; and one of the numbers, NaN when it is not there. */
+const char *bench_peer_answer(const struct bench_peer *peer);
+double bench_peer_number(const struct bench_peer *peer, const char *key);
+const char *bench_peer_version(const struct bench_peer *peer);
+/* From now on it may take that many seconds for an answer. */
+void bench_peer_patient(struct bench_peer *peer, int seconds);
 bench_timed bench_peer_run; /* self: the peer */
 
 #endif

@@ -1,7 +1,6 @@
 /* cli/bench_cuda_step.c -- the suite cuda: training steps of GPT-2 124M, how soon the first comes, and 200 losses, beside PyTorch's
 ** Steps are those of quern_train: the card is waited for at the end of a timing window, and PyTorch runs while Quern waits.
 */
-#define _DEFAULT_SOURCE /* mkdtemp */
 #include "bench_cuda.h"
 
 #include <math.h>
@@ -12,27 +11,9 @@
 #include "quern/data.h"
 #include "train.h"
 
-enum { LENGTH = 1024, VOCABULARY = 50304, IDS = 50257, TURN = 10, MOST = BENCH_MOST_ROUNDS, PATH = 256 };
+enum { LENGTH = 1024, VOCABULARY = 50304, IDS = 50257, TURN = 10, MOST = BENCH_MOST_ROUNDS, PATH = BENCH_PATH };
 
 /* ---- data and configurations ------------------------------------------------------------------------------------- */
-
-/* A folder for files of the suite; removed with what is in it. */
-struct room {
-  char path[PATH];
-};
-
-static int room_make(struct room *room) {
-  const char *dir = getenv("TMPDIR");
-  int n = snprintf(room->path, sizeof room->path, "%s/quern-bench-XXXXXX", dir != NULL && dir[0] != 0 ? dir : "/tmp");
-  if (n < 0 || n >= PATH - 64 || mkdtemp(room->path) == NULL) return cli_fail("bench: no folder for files can be made");
-  return CLI_OK;
-}
-
-static void room_remove(const struct room *room) {
-  char command[PATH + 16];
-  snprintf(command, sizeof command, "rm -rf '%s'", room->path);
-  if (system(command) != 0) fprintf(stderr, "quern: %s could not be removed\n", room->path);
-}
 
 /* Tokens that follow each other in a way that can be learned: mostly one after another in a fixed order, sometimes any. */
 static quern_status write_tokens(const char *path, size_t n) {
@@ -144,7 +125,7 @@ struct first {
   double step, context, libraries, compiler;
 };
 
-static bool time_first(const struct room *room, const char *data, int64_t batch, struct first *first) {
+static bool time_first(const struct bench_room *room, const char *data, int64_t batch, struct first *first) {
   char command[4096], line[512], self[1024];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n <= 0) return false;
@@ -167,7 +148,7 @@ static bool time_first(const struct room *room, const char *data, int64_t batch,
 }
 
 /* Cold: nothing is in the cache, which is this batch's own; then warm. */
-static void add_first(struct bench_row *row, const struct room *room, const char *data, int64_t batch) {
+static void add_first(struct bench_row *row, const struct bench_room *room, const char *data, int64_t batch) {
   struct first cold, warm;
   if (!time_first(room, data, batch, &cold) || cli_interrupted() || !time_first(room, data, batch, &warm)) return;
   bench_row_add(row, "first_cold_s", cold.step);
@@ -179,7 +160,7 @@ static void add_first(struct bench_row *row, const struct room *room, const char
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
-static int run_step(struct bench_run *run, const struct room *room, const char *data, int64_t batch) {
+static int run_step(struct bench_run *run, const struct bench_room *room, const char *data, int64_t batch) {
   struct bench_row row = {0};
   struct race race = {0};
   snprintf(row.name, sizeof row.name, "step");
@@ -203,7 +184,7 @@ static int run_step(struct bench_run *run, const struct room *room, const char *
 
 int cuda_run_steps(struct bench_run *run) {
   static const int64_t batches[] = {4, 64};
-  struct room room;
+  struct bench_room room;
   char data[PATH];
   bool any = false;
   for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
@@ -212,13 +193,13 @@ int cuda_run_steps(struct bench_run *run) {
     any = any || cuda_wanted(run, "step", "step", params);
   }
   if (!any) return CLI_OK;
-  int status = room_make(&room);
+  int status = bench_room_make(&room);
   if (status != CLI_OK) return status;
   snprintf(data, sizeof data, "%.200s/tokens.bin", room.path);
   if (write_tokens(data, (size_t)1 << 21) != QUERN_STATUS_OK) status = cli_fail_last("bench cuda");
   for (size_t i = 0; i < sizeof batches / sizeof *batches && status == CLI_OK && !cli_interrupted(); i++)
     status = run_step(run, &room, data, batches[i]);
-  room_remove(&room);
+  bench_room_remove(&room);
   return status;
 }
 
@@ -267,7 +248,7 @@ static quern_status write_batches(const char *data, const char *path) {
 }
 
 /* The parameters that the run begins with, in a checkpoint of step 0; then its losses. */
-static quern_status train_losses(const struct room *room, const char *data, struct losses *losses) {
+static quern_status train_losses(const struct bench_room *room, const char *data, struct losses *losses) {
   char out[PATH];
   quern_config *config = NULL;
   quern_trainer *trainer = NULL;
@@ -308,12 +289,12 @@ static int compare_losses(struct bench_run *run, struct losses *losses) {
 }
 
 int cuda_run_losses(struct bench_run *run) {
-  struct room room;
+  struct bench_room room;
   struct losses losses = {0};
   char data[PATH], batches[PATH], params[PATH + 64];
   struct bench_peer *peer = bench_peer_get(run, "cuda", 1);
   if (peer == NULL) return cli_fail("bench cuda: losses are compared with PyTorch's, which is not there");
-  int status = room_make(&room);
+  int status = bench_room_make(&room);
   if (status != CLI_OK) return status;
   snprintf(data, sizeof data, "%.200s/tokens.bin", room.path);
   snprintf(batches, sizeof batches, "%.200s/batches.bin", room.path);
@@ -324,7 +305,7 @@ int cuda_run_losses(struct bench_run *run) {
   if (status == CLI_OK && !cli_interrupted() && !bench_peer_prepare(peer, "losses", params, ""))
     status = cli_fail("bench cuda: PyTorch cannot train from the same parameters");
   for (int i = 0; i < STEPS && status == CLI_OK && !cli_interrupted(); i++) losses.its[i] = bench_peer_run(peer, 1);
-  room_remove(&room);
+  bench_room_remove(&room);
   if (status == CLI_OK && cli_interrupted()) status = CLI_INTERRUPTED;
   return status == CLI_OK ? compare_losses(run, &losses) : status;
 }

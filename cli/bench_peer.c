@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -14,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const char *const bench_peer_names[BENCH_PEERS] = {"onednn", "openblas", "numpy", "torch", "cuda"};
+const char *const bench_peer_names[BENCH_PEERS] = {"onednn", "openblas", "numpy", "torch", "cuda", "eager", "compile"};
 
-enum { PATIENCE = 120000, GLANCE = 100 }; /* milliseconds until a peer is given up; between looks for a Ctrl-C */
+enum { PATIENCE = 120, GLANCE = 100 }; /* seconds until a peer is given up; milliseconds between looks for a Ctrl-C */
 
 struct bench_peer {
   const char *name;
@@ -25,6 +26,8 @@ struct bench_peer {
   int to, from;
   size_t n; /* bytes read and not yet used */
   char buffer[1024];
+  char version[64], answer[512]; /* of the last case */
+  int patience;                  /* seconds */
   bool lost;
 };
 
@@ -33,7 +36,7 @@ extern char **environ;
 /* Waits until the peer has written something; false when it has not in time, or not before Ctrl-C. */
 static bool wait_for(const struct bench_peer *peer) {
   struct pollfd poll_in = {.fd = peer->from, .events = POLLIN};
-  for (int waited = 0; waited < PATIENCE && !cli_interrupted(); waited += GLANCE) {
+  for (int waited = 0; waited < peer->patience * 1000 && !cli_interrupted(); waited += GLANCE) {
     int ready = poll(&poll_in, 1, GLANCE);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
@@ -77,8 +80,11 @@ static bool own_folder(char *path, size_t bytes) {
   return true;
 }
 
-/* Python: that of the system, where peers on the CPU are; for a card the first one of PATH, whichever has PyTorch for it. */
+/* The Python of peers: that of QUERN_PYTHON; else that of the system, and for a card the first one of PATH, whichever
+** has PyTorch for it. */
 static bool find_python(const char *name, char *program, size_t bytes) {
+  snprintf(program, bytes, "%s", cli_env("QUERN_PYTHON"));
+  if (program[0] != 0) return access(program, X_OK) == 0;
   snprintf(program, bytes, "/usr/bin/python3");
   if (strcmp(name, "cuda") != 0) return access(program, X_OK) == 0;
   for (const char *at = getenv("PATH"); at != NULL && *at != 0;) {
@@ -144,13 +150,17 @@ static bool spawn(struct bench_peer *peer, char *program, char *script, int thre
 /* Starts the process and hears its greeting; false, with the reason, when that does not work. */
 static bool start(struct bench_peer *peer, const char **why) {
   char program[1200], script[1200], line[256];
-  *why = "is not built: its headers were missing";
+  *why = "is not there: its headers were missing when it was built, or there is no Python for it (QUERN_PYTHON)";
   if (!find_command(peer->name, program, script, sizeof program)) return false;
   *why = "cannot be started";
   signal(SIGPIPE, SIG_IGN);
   if (!spawn(peer, program, script, peer->threads)) return false;
-  *why = "is not installed";
-  if (read_line(peer, line, sizeof line) && strncmp(line, "peer ", 5) == 0) return true;
+  *why = "is not installed for the Python that it runs with (QUERN_PYTHON)";
+  if (read_line(peer, line, sizeof line) && strncmp(line, "peer ", 5) == 0) {
+    const char *space = strchr(line + 5, ' ');
+    snprintf(peer->version, sizeof peer->version, "%.60s", space != NULL ? space + 1 : "");
+    return true;
+  }
   close(peer->to), close(peer->from);
   while (waitpid(peer->pid, NULL, 0) < 0 && errno == EINTR) continue;
   return false;
@@ -167,7 +177,10 @@ static void stop(struct bench_peer *peer) {
 }
 
 void bench_peers_stop(struct bench_run *run) {
-  for (size_t i = 0; i < sizeof run->peers / sizeof *run->peers; i++) stop(run->peers[i]);
+  for (size_t i = 0; i < sizeof run->peers / sizeof *run->peers; i++) {
+    stop(run->peers[i]);
+    run->peers[i] = NULL;
+  }
 }
 
 struct bench_peer *bench_peer_get(struct bench_run *run, const char *name, int threads) {
@@ -180,7 +193,7 @@ struct bench_peer *bench_peer_get(struct bench_run *run, const char *name, int t
   *place = calloc(1, sizeof **place);
   if (*place == NULL) return NULL;
   const char *why;
-  **place = (struct bench_peer){.name = name, .threads = threads};
+  **place = (struct bench_peer){.name = name, .threads = threads, .patience = PATIENCE};
   if (start(*place, &why)) return *place;
   (*place)->pid = 0;
   const struct bench_peer *other = run->peers[2 * number + (threads <= 1)];
@@ -189,9 +202,23 @@ struct bench_peer *bench_peer_get(struct bench_run *run, const char *name, int t
 }
 
 bool bench_peer_prepare(struct bench_peer *peer, const char *kind, const char *params, const char *more) {
-  char line[512], answer[512];
+  char line[512];
   snprintf(line, sizeof line, "case %s %s%s%s\n", kind, params, more[0] != 0 ? " " : "", more);
-  return ask(peer, line, answer, sizeof answer) && strcmp(answer, "ok") == 0;
+  if (!ask(peer, line, peer->answer, sizeof peer->answer)) snprintf(peer->answer, sizeof peer->answer, "no answer");
+  return strncmp(peer->answer, "ok", 2) == 0 && (peer->answer[2] == 0 || peer->answer[2] == ' ');
+}
+
+const char *bench_peer_answer(const struct bench_peer *peer) { return peer->answer; }
+
+const char *bench_peer_version(const struct bench_peer *peer) { return peer->version; }
+
+void bench_peer_patient(struct bench_peer *peer, int seconds) { peer->patience = seconds; }
+
+double bench_peer_number(const struct bench_peer *peer, const char *key) {
+  size_t n = strlen(key);
+  for (const char *at = peer->answer; (at = strstr(at, key)) != NULL; at += n)
+    if (at > peer->answer && at[-1] == ' ' && at[n] == '=') return strtod(at + n + 1, NULL);
+  return NAN;
 }
 
 /* Seconds of n runs in one of the ways that the peer has. */

@@ -26,6 +26,7 @@ static int params_width(const struct bench_run *run) {
   size_t width = 42;
   for (const struct bench_case *c = run->suite->cases; c != NULL && c->kind != NULL; c++)
     if (strlen(c->params) > width) width = strlen(c->params);
+  if (run->suite->run == bench_run_zoo) width = 66;
   return (int)width;
 }
 
@@ -41,6 +42,10 @@ static void print_head(const struct bench_run *run, const struct bench_row *row)
 
 /* Whole numbers as such, others with three digits after the point. */
 static void print_number(double value, int width) {
+  if (isnan(value)) {
+    printf(" %*s", width, "-");
+    return;
+  }
   bool whole = value == floor(value) && fabs(value) < 1e15;
   printf(" %*.*f", width, whole ? 0 : 3, value);
 }
@@ -54,6 +59,11 @@ static void print_rate(double value, int width, const char *unit) {
 }
 
 static void print_row(const struct bench_run *run, const struct bench_row *row) {
+  if (row->failed[0] != 0) {
+    printf("%-14s %-*s %2d FAILED: %s\n", row->name, params_width(run), row->params, row->threads, row->failed);
+    fflush(stdout);
+    return;
+  }
   printf("%-14s %-*s %2d %10.4f %6.1f%%", row->name, params_width(run), row->params, row->threads, row->median * 1e3,
          100 * row->spread);
   if (run->suite->rates) {
@@ -147,14 +157,36 @@ static void write_rate(FILE *out, const char *key, double value, int digits) {
     fprintf(out, "\"%s\": null, ", key);
 }
 
+/* A number or, where nobody knows it, null. */
+static void write_more(FILE *out, const char *key, double value) {
+  if (isnan(value))
+    fprintf(out, "\"%s\": null, ", key);
+  else
+    fprintf(out, "\"%s\": %.10g, ", key, value);
+}
+
+/* A text in quotes; what JSON would have to escape becomes a blank or an apostrophe. */
+static void write_text(FILE *out, const char *text) {
+  fputc('"', out);
+  for (; *text != 0; text++) fputc(*text == '"' || *text == '\\' ? '\'' : *text >= 0 && *text < ' ' ? ' ' : *text, out);
+  fputc('"', out);
+}
+
 static void write_row(FILE *out, const struct bench_row *row) {
+  if (row->failed[0] != 0) {
+    fprintf(out, "  {\"name\": \"%s\", \"params\": \"%s\", \"threads\": %d, \"failed\": ", row->name, row->params,
+            row->threads);
+    write_text(out, row->failed);
+    fputc('}', out);
+    return;
+  }
   fprintf(out, "  {\"name\": \"%s\", \"params\": \"%s\", \"threads\": %d, \"median_ms\": %.6f, \"spread\": %.4f, ",
           row->name, row->params, row->threads, row->median * 1e3, row->spread);
   write_rate(out, "gflops", row->gflops, 3);
   write_rate(out, "gbs", row->gbs, 3);
   write_rate(out, "limit_pct", row->limit, 2);
   fprintf(out, "\"planned_bytes\": %lld, ", (long long)row->planned);
-  for (int i = 0; i < row->n_more; i++) fprintf(out, "\"%s\": %.10g, ", row->more[i].key, row->more[i].value);
+  for (int i = 0; i < row->n_more; i++) write_more(out, row->more[i].key, row->more[i].value);
   fprintf(out, "\"peers\": {");
   for (int k = 0; k < row->n_results; k++)
     fprintf(out, "%s\"%s\": {\"median_ms\": %.6f, \"ratio\": %.4f}", k == 0 ? "" : ", ", row->results[k].peer,

@@ -110,5 +110,6 @@ const struct bench_suite bench_suites[] = {
     {"train", "whole training steps of networks: forward, backward, clipping, AdamW", true, 2, NULL, bench_run_train},
     {"infer", "networks with batches of 1 to 128: samples a second, latency, bytes", true, 2, NULL, bench_run_infer},
     {"cuda", "kernels, attention, losses and training steps on a card", true, 1, NULL, bench_run_cuda},
+    {"zoo", "networks of all kinds, trained and asked, beside PyTorch", false, 2, NULL, bench_run_zoo},
 };
 const size_t bench_suite_count = sizeof bench_suites / sizeof *bench_suites;

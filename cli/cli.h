@@ -67,7 +67,7 @@ int cli_bytes(const struct cli_call *call, const char *name, int64_t *bytes);
 
 void cli_print_help(FILE *out, const struct cli_command *command);
 
-/* ---- messages and files (file.c) ------------------------------------------------------------------------ */
+/* ---- messages and files (file.c, env.c) ------------------------------------------------------------------------ */
 
 /* printf of what names files, tensors or the like: what a terminal would obey is shown as quern_text_shown does. */
 void cli_print(FILE *out, const char *fmt, ...) CLI_PRINTF(2, 3);
@@ -88,6 +88,9 @@ int cli_read(const char *path, char **bytes, size_t *n);
 int cli_write(const char *path, const char *text);
 /* Closes a file that was written; when not all of it could be, reports it and removes it. */
 int cli_close(FILE *file, const char *path);
+
+/* The value of an environment variable of Quern, "" when it has none. */
+const char *cli_env(const char *name);
 
 /* Seconds since some fixed moment. */
 double cli_seconds(void);

@@ -1,6 +1,16 @@
 /* cli/env.c -- the command env: the environment variables that Quern reads */
 #include "cli.h"
 
+#include <string.h>
+
+const char *cli_env(const char *name) {
+  for (size_t i = 0; i < quern_env_count(); i++) {
+    quern_env_entry entry = QUERN_INIT(quern_env_entry);
+    if (quern_env_get(i, &entry) == QUERN_STATUS_OK && strcmp(entry.name, name) == 0) return entry.value;
+  }
+  return "";
+}
+
 static int run(const struct cli_call *call) {
   (void)call;
   for (size_t i = 0; i < quern_env_count(); i++) {

@@ -1,7 +1,9 @@
 /* bench/peers/peer.h -- a library that Quern is measured against, as a process of its own
 ** Each peer has its own process, so that no two thread pools disturb each other. It reads lines and answers lines:
 **   (at its start)                  peer NAME VERSION
-**   case KIND key=value ...         ok | no REASON      makes the work ready: memory, primitives, packed weights
+**   case KIND key=value ...         ok [key=number ...] | no REASON
+**                                                       makes the work ready: memory, primitives, packed weights; the numbers
+**                                                       are what a suite asks of its peers, such as how many parameters there are
 **   run N                           time SECONDS        of N runs of the case, together
 **   quit
 ** The number of threads is given as OMP_NUM_THREADS when it is started.

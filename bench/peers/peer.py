@@ -1,6 +1,7 @@
 """bench/peers/peer.py -- the protocol of peer.h for peers in Python: serve(name, version, prepare)
 
-prepare(kind, values) gives a function that does the work once, or raises Unknown. values: the integers of the case."""
+prepare(kind, values) gives a function that does the work once, or raises Unknown. values: the integers of the case.
+The function may have attributes: finish(), which waits until the work is done, and report(), a dictionary of numbers."""
 import ctypes
 import mmap
 import sys
@@ -46,7 +47,8 @@ def serve(name, version, prepare):
                 forget()
                 run = prepare(words[1], values)
                 run()
-                print("ok", flush=True)
+                numbers = run.report() if hasattr(run, "report") else {}
+                print("ok", *(f"{k}={x}" for k, x in numbers.items()), flush=True)
             except Exception as why:  # a case that a peer cannot do must not end it
                 run = None
                 print("no", " ".join(str(why).split()) or type(why).__name__, flush=True)
@@ -54,6 +56,8 @@ def serve(name, version, prepare):
             start = time.perf_counter()
             for _ in range(int(words[1])):
                 run()
+            if hasattr(run, "finish"):
+                run.finish()
             print(f"time {time.perf_counter() - start:.9f}", flush=True)
         else:
             print("no such command:", line.strip(), flush=True)

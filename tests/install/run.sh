@@ -52,7 +52,8 @@ version=$(pkg-config --modversion quern)
 printf '%s\n' bin/quern lib/cmake/quern/quernConfig.cmake lib/cmake/quern/quernConfigVersion.cmake \
   lib/cmake/quern/quernTargets-release.cmake lib/cmake/quern/quernTargets.cmake lib/libquern.a lib/libquern.so \
   "lib/libquern.so.${version%%.*}" "lib/libquern.so.$version" lib/pkgconfig/quern.pc \
-  libexec/quern/peers/cuda_peer.py libexec/quern/peers/numpy_peer.py libexec/quern/peers/peer.py libexec/quern/peers/torch_models.py libexec/quern/peers/torch_peer.py >"$tmp/wanted"
+  libexec/quern/peers/compile_peer.py libexec/quern/peers/cuda_peer.py libexec/quern/peers/eager_peer.py libexec/quern/peers/numpy_peer.py libexec/quern/peers/peer.py libexec/quern/peers/torch_models.py libexec/quern/peers/torch_peer.py \
+  libexec/quern/peers/zoo_images.py libexec/quern/peers/zoo_models.py libexec/quern/peers/zoo_pictures.py libexec/quern/peers/zoo_sequences.py libexec/quern/peers/zoo_serve.py libexec/quern/peers/zoo_tables.py libexec/quern/peers/zoo_text.py >"$tmp/wanted"
 diff "$tmp/wanted" "$tmp/files"
 passed=$((passed + 1))
 echo "$passed passed, 0 failed"
