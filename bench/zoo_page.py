@@ -8,7 +8,7 @@ import math
 import sys
 
 MODES = (("train", "training step"), ("infer B=1 ", "inference, batch 1"), ("infer B=32 ", "inference, batch 32"))
-LEFT, PANEL, GAP, ROW, TOP = 112, 286, 26, 24, 56
+LEFT, PANEL, GAP, ROW, TOP = 138, 270, 40, 24, 56
 FAST, SLOW, INK, DIM, GRID = "#1f8a70", "#c8553d", "#1d2733", "#6b7785", "#e3e8ed"
 STYLE = f"""
 body {{ font: 15px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; color: {INK}; background: #f6f8fa; margin: 0 }}
@@ -193,8 +193,11 @@ def page(data):
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    with open(sys.argv[1], encoding="utf-8") as file:
-        data = json.load(file)
+    try:
+        with open(sys.argv[1], encoding="utf-8") as file:
+            data = json.load(file)
+    except ValueError:
+        data = {}
     if data.get("suite") != "zoo" or not data["rows"]:
         sys.exit(f"{sys.argv[1]} holds no rows of quern bench zoo")
     with open(sys.argv[2], "w", encoding="utf-8") if len(sys.argv) == 3 else sys.stdout as out:

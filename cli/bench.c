@@ -149,8 +149,8 @@ static int run_bench(const struct cli_call *call) {
   if (run.suite->run == bench_run_cuda || zoo) rounds = run.quick ? 3 : 7;
   const char *device;
   if (cli_has(call, "--device", &device) && cli_device(call, "--device", device, &run.on) != CLI_OK) return CLI_USAGE;
-  if (cli_has(call, "--write", &run.write) && run.suite->run != bench_run_graph)
-    return cli_usage(call->command, "--write is of the suite graph");
+  if (cli_has(call, "--write", &run.write) && run.suite->run != bench_run_graph && !zoo)
+    return cli_usage(call->command, "--write is of the suites graph and zoo");
   int status = cli_number(call, "--threads", 1, 1024, &threads);
   if (status == CLI_OK) status = cli_precision(call, &run.low);
   if (status == CLI_OK && run.low != QUERN_DTYPE_F32 && run.suite->run != bench_run_graph)
@@ -160,7 +160,7 @@ static int run_bench(const struct cli_call *call) {
   run.threads = (int)threads;
   run.rounds = (int)rounds;
   cli_catch_interrupt();
-  if (run.write != NULL) return bench_write_graphs(&run);
+  if (run.write != NULL) return zoo ? bench_run_zoo(&run) : bench_write_graphs(&run);
   status = run.suite->cases != NULL ? run_cases(&run) : run.suite->run(&run);
   if (cli_interrupted()) {
     fprintf(stderr, "quern: interrupted; what was measured so far:\n");
@@ -186,7 +186,7 @@ static const struct cli_option options[] = {
     {"--only", 0, "TEXT", "only cases whose name and params contain TEXT"},
     {"--quick", 0, NULL, "of cuda: the most important cases; of zoo: without torch.compile; both in fewer rounds"},
     {"--rounds", 0, "N", "rounds of all sides, one after another (11; cuda, zoo: 7)"},
-    {"--write", 0, "DIR", "of graph: write the graphs to DIR/NAME.qir, measure nothing"},
+    {"--write", 0, "DIR", "of graph and zoo: write the graphs to DIR/NAME.qir, measure nothing"},
     {"--batch", 0, "LIST", "of files: batches such as 1,2,4 or 1..128, which doubles"},
     {"--seconds", 0, "S", "of files: how long each batch is measured (1)"},
     CLI_PROGRAM_OPTIONS,

@@ -108,7 +108,7 @@ struct bench_run {
   int rounds, threads;
   quern_dtype low;   /* of graph: --precision */
   double slice;      /* seconds of a side in a round */
-  const char *write; /* a folder for the graphs of the suite; NULL: none */
+  const char *write; /* of graph and zoo: a folder for the graphs of the suite; NULL: none */
   size_t n_rows, room;
   struct bench_row *rows;
   bool quick;                   /* of cuda and zoo: less in fewer rounds */
@@ -201,6 +201,9 @@ extern const size_t bench_suite_count;
 int bench_run_fusion(struct bench_run *run);
 int bench_run_graph(struct bench_run *run);
 int bench_write_graphs(const struct bench_run *run); /* those of the suite graph, as text */
+/* Outputs, and new values of states under the names of those, as text; to be freed with quern_free_text. */
+quern_status bench_print_graph(quern_context *ctx, size_t n_outputs, quern_tensor *const *outputs, size_t n_updates,
+                               const quern_update *updates, char **text);
 int bench_run_memory(struct bench_run *run);
 int bench_run_limit(struct bench_run *run);
 int bench_run_train(struct bench_run *run);

@@ -134,19 +134,19 @@ static int run_model(struct bench_run *run, const struct bench_model_kind *kind)
 
 /* ---- graphs as text -------------------------------------------------------------------------------------------- */
 
-/* Outputs, and new values of states under the names of those. */
-static quern_status print_model(const struct bench_model *model, char **text) {
-  size_t n = model->n_outputs + model->n_updates;
+quern_status bench_print_graph(quern_context *ctx, size_t n_outputs, quern_tensor *const *given, size_t n_updates,
+                               const quern_update *updates, char **text) {
+  size_t n = n_outputs + n_updates;
   quern_tensor **outputs = calloc(n + 1, sizeof *outputs);
   const char **names = calloc(n + 1, sizeof *names);
   quern_graph *graph = NULL;
   quern_status status = outputs != NULL && names != NULL ? QUERN_STATUS_OK : QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < model->n_outputs && status == QUERN_STATUS_OK; i++) outputs[i] = model->outputs[i];
-  for (size_t i = 0; i < model->n_updates && status == QUERN_STATUS_OK; i++) {
-    outputs[model->n_outputs + i] = model->updates[i].value;
-    names[model->n_outputs + i] = quern_tensor_name(model->updates[i].state);
+  for (size_t i = 0; i < n_outputs && status == QUERN_STATUS_OK; i++) outputs[i] = given[i];
+  for (size_t i = 0; i < n_updates && status == QUERN_STATUS_OK; i++) {
+    outputs[n_outputs + i] = updates[i].value;
+    names[n_outputs + i] = quern_tensor_name(updates[i].state);
   }
-  if (status == QUERN_STATUS_OK) status = quern_graph_new(&graph, model->ctx, n, outputs, names);
+  if (status == QUERN_STATUS_OK) status = quern_graph_new(&graph, ctx, n, outputs, names);
   if (status == QUERN_STATUS_OK) status = quern_graph_print(graph, text);
   quern_graph_free(graph);
   free(outputs);
@@ -160,7 +160,8 @@ static int write_graph(const char *path, const struct bench_model_kind *kind) {
   quern_status status = quern_context_new(&model.ctx, NULL);
   if (status == QUERN_STATUS_OK) kind->build(&model, kind->params);
   if (status == QUERN_STATUS_OK) status = quern_context_check(model.ctx);
-  if (status == QUERN_STATUS_OK) status = print_model(&model, &text);
+  if (status == QUERN_STATUS_OK)
+    status = bench_print_graph(model.ctx, model.n_outputs, model.outputs, model.n_updates, model.updates, &text);
   int result = status == QUERN_STATUS_OK ? cli_write(path, text) : cli_fail_last(kind->name);
   if (text != NULL) quern_free_text(text);
   bench_model_end(&model);

@@ -90,36 +90,49 @@ static double run_own(void *self, long n) {
   return (cli_seconds() - start) / (double)n;
 }
 
-static quern_status compile(struct own *own, const struct bench_run *run, const struct task *task) {
+/* What the program of a row has: the loss with its step, or the answer. */
+struct wanted {
+  size_t n, n_updates;
+  quern_tensor *outputs[2];
+  const quern_update *updates;
+};
+
+static quern_status build(struct own *own, const struct task *task, struct wanted *wanted) {
+  own->cuda = own->zoo.resident = task->cuda;
+  own->zoo.train = task->train;
+  own->zoo.dtype = task->bf16 && !task->train ? QUERN_DTYPE_BF16 : QUERN_DTYPE_F32;
+  quern_status status = zoo_begin(&own->zoo, task->network, &task->size);
+  *wanted = (struct wanted){.n = 1, .outputs = {own->zoo.y}};
+  if (!task->train || status != QUERN_STATUS_OK) return status;
+  quern_optim_options how = QUERN_INIT(quern_optim_options);
+  how.clip_norm = 1;
+  how.weight_decay = 0.01;
+  if (task->bf16) status = quern_autocast(own->zoo.model, 1, &own->zoo.y, wanted->outputs, NULL);
+  if (status == QUERN_STATUS_OK) status = quern_step_new(&own->step, own->zoo.model, wanted->outputs[0], &how);
+  if (status != QUERN_STATUS_OK) return status;
+  wanted->n_updates = quern_step_updates(own->step, &wanted->updates);
+  wanted->outputs[wanted->n++] = quern_step_norm(own->step);
+  return QUERN_STATUS_OK;
+}
+
+static quern_status compile(struct own *own, const struct bench_run *run, const struct task *task,
+                            const struct wanted *wanted) {
   quern_program_options options = QUERN_INIT(quern_program_options);
-  quern_tensor *outputs[2] = {own->zoo.y, NULL};
-  quern_status status = QUERN_STATUS_OK;
   options.threads = run->threads;
   options.device = run->on;
   options.inference = !task->train;
   if (task->cuda) options.numerics = QUERN_NUMERICS_FAST;
-  if (task->train && task->bf16) status = quern_autocast(own->zoo.model, 1, &own->zoo.y, outputs, NULL);
-  if (task->train && status == QUERN_STATUS_OK) {
-    quern_optim_options how = QUERN_INIT(quern_optim_options);
-    how.clip_norm = 1;
-    how.weight_decay = 0.01;
-    status = quern_step_new(&own->step, own->zoo.model, outputs[0], &how);
-    if (status != QUERN_STATUS_OK) return status;
-    options.n_updates = quern_step_updates(own->step, &options.updates);
-    outputs[1] = quern_step_norm(own->step);
-  }
-  if (status != QUERN_STATUS_OK) return status;
-  return bench_side_open(&own->side, own->zoo.ctx, task->train ? 2 : 1, outputs, &options);
+  options.updates = wanted->updates;
+  options.n_updates = wanted->n_updates;
+  return bench_side_open(&own->side, own->zoo.ctx, wanted->n, wanted->outputs, &options);
 }
 
 /* Everything up to the end of the first step. */
 static quern_status begin(struct own *own, const struct bench_run *run, const struct task *task) {
   double start = cli_seconds();
-  own->cuda = own->zoo.resident = task->cuda;
-  own->zoo.train = task->train;
-  own->zoo.dtype = task->bf16 && !task->train ? QUERN_DTYPE_BF16 : QUERN_DTYPE_F32;
-  quern_status status = zoo_begin(&own->zoo, task->network, &task->size);
-  if (status == QUERN_STATUS_OK) status = compile(own, run, task);
+  struct wanted wanted;
+  quern_status status = build(own, task, &wanted);
+  if (status == QUERN_STATUS_OK) status = compile(own, run, task, &wanted);
   if (status != QUERN_STATUS_OK) return status;
   own->none = calloc(own->side.n_outputs + 1, sizeof *own->none);
   if (own->none == NULL) return QUERN_STATUS_MEMORY;
@@ -207,6 +220,23 @@ static int race(struct bench_run *run, struct bench_row *row, const struct task 
   return CLI_OK;
 }
 
+/* The graph of a row as DIR/NAME-train-B8-f32.qir. */
+static int write_task(const struct bench_run *run, const struct task *task) {
+  struct own own = {.cuda = false};
+  struct wanted wanted;
+  char path[1024], *text = NULL;
+  snprintf(path, sizeof path, "%.900s/%s-%s-B%lld-%s.qir", run->write, task->network->name,
+           task->train ? "train" : "infer", (long long)task->size.batch, task->bf16 ? "bf16" : "f32");
+  quern_status status = build(&own, task, &wanted);
+  if (status == QUERN_STATUS_OK)
+    status = bench_print_graph(own.zoo.ctx, wanted.n, wanted.outputs, wanted.n_updates, wanted.updates, &text);
+  int result = status == QUERN_STATUS_OK ? cli_write(path, text) : cli_fail_last(task->network->name);
+  if (text != NULL) quern_free_text(text);
+  end(&own);
+  if (result == CLI_OK) printf("%s\n", path);
+  return result;
+}
+
 /* Keeps the row; one whose side of Quern fails is a row with the message, and the suite goes on. */
 static int run_task(struct bench_run *run, const struct task *task, const char *params, bool *failed) {
   struct bench_row row = {.threads = run->threads};
@@ -235,7 +265,8 @@ static int run_network(struct bench_run *run, const struct zoo_network *network,
       if (i > 0) task.size.batch = batches[i];
       snprintf(params, sizeof params, "%s B=%lld %s %s", task.train ? "train" : "infer", (long long)task.size.batch,
                task.bf16 ? "bf16" : "f32", size->params);
-      if (bench_wanted(run, network->name, params)) status = run_task(run, &task, params, failed);
+      if (!bench_wanted(run, network->name, params)) continue;
+      status = run->write != NULL ? write_task(run, &task) : run_task(run, &task, params, failed);
     }
   }
   return status;

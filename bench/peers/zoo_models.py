@@ -68,6 +68,9 @@ NETWORKS = {
     "dlrm": (tables.DLRM, [integers("rows", "B", "tables"), floats("B", "dense")], floats("B", 1)),
 }
 
+# convolutions of images are faster so, up to twice
+CHANNELS_LAST = {"resnet18", "resnet50", "mobilenetv2", "convnext", "unet", "diffusion"}
+
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +157,9 @@ def prepare(kind, v, compiled):
     how = (lambda f: torch.compile(f, dynamic=False, **options)) if compiled else (lambda f: f)
     with torch.device("cuda" if cuda else "cpu"):
         model, inputs = build(v), [read(v) for read in reads]
+        if name in CHANNELS_LAST:
+            model.to(memory_format=torch.channels_last)
+            inputs = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
         count = sum(p.numel() for p in model.parameters())
         if v["train"]:
             run = training(name, v, model, inputs, None if target is None else target(v), how)
