@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""bench/zoo_page.py ZOO.json [PAGE.html] -- the ratios of `quern bench zoo --json ZOO.json` as a page that needs nothing else
+"""bench/zoo_page.py ZOO.json [PAGE.html] -- the ratios of `quern bench zoo --json ZOO.json` as a page of one file
 
-A bar is the time of PyTorch's better way over Quern's, on a logarithmic scale; a ring is eager, a diamond torch.compile."""
+A bar is the time of PyTorch's better way over Quern's, on a logarithmic scale; a ring is eager, a diamond compiled."""
 import html
 import json
 import math
@@ -11,7 +11,7 @@ MODES = (("train", "training step"), ("infer B=1 ", "inference, batch 1"), ("inf
 LEFT, PANEL, GAP, ROW, TOP = 138, 270, 40, 24, 56
 FAST, SLOW, INK, DIM, GRID = "#1f8a70", "#c8553d", "#1d2733", "#6b7785", "#e3e8ed"
 STYLE = f"""
-body {{ font: 15px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; color: {INK}; background: #f6f8fa; margin: 0 }}
+body {{ font: 15px/1.5 system-ui, "Segoe UI", Arial, sans-serif; color: {INK}; background: #f6f8fa; margin: 0 }}
 main {{ max-width: 1080px; margin: 0 auto; padding: 36px 24px 60px }}
 h1 {{ font-size: 27px; margin: 0 0 4px; letter-spacing: -0.01em }}
 h2 {{ font-size: 18px; margin: 34px 0 10px }}
@@ -81,7 +81,8 @@ def bar(scale, left, y, row):
     if best is None:
         return text(left + scale(1) + 6, y + 5, "no peer", DIM)
     a, b = sorted((scale(1), scale(best)))
-    out = [f'<rect x="{left + a:.1f}" y="{y - 7}" width="{max(b - a, 1.5):.1f}" height="14" rx="2" fill="{color(best)}" '
+    out = [f'<rect x="{left + a:.1f}" y="{y - 7}" width="{max(b - a, 1.5):.1f}" height="14" rx="2" '
+           f'fill="{color(best)}" '
            f'fill-opacity="0.82"><title>{html.escape(row["name"] + " " + row["params"])}</title></rect>']
     end = b
     for way in ("eager", "compile"):
@@ -141,8 +142,9 @@ def cells(values, digits):
 
 
 def table(names, find, precision):
-    head = ('<tr><th></th><th></th><th class="group" colspan="3">time of a step, ms</th><th class="group" colspan="3">memory, MB</th>'
-            '<th class="group" colspan="3">to the end of the first step, s</th></tr><tr><th>training</th><th>parameters</th>'
+    groups = ("time of a step, ms", "memory, MB", "to the end of the first step, s")
+    head = ("<tr><th></th><th></th>" + "".join(f'<th class="group" colspan="3">{group}</th>' for group in groups)
+            + "</tr><tr><th>training</th><th>parameters</th>"
             + "<th>Quern</th><th>eager</th><th>compile</th>" * 3 + "</tr>")
     out = []
     for name in names:
@@ -152,7 +154,8 @@ def table(names, find, precision):
         ms = [row["median_ms"]] + [row["peers"].get(w, {}).get("median_ms") for w in ("eager", "compile")]
         mb = [x and x / 1e6 for x in (row["planned_bytes"], row["eager_bytes"], row["compile_bytes"])]
         first = [row["first_s"], row["eager_first_s"], row["compile_first_s"]]
-        out.append(f'<tr><td>{name}</td><td>{row["parameters"]:,.0f}</td>{cells(ms, 1)}{cells(mb, 0)}{cells(first, 1)}</tr>')
+        numbers = cells(ms, 1) + cells(mb, 0) + cells(first, 1)
+        out.append(f'<tr><td>{name}</td><td>{row["parameters"]:,.0f}</td>{numbers}</tr>')
     return f"<table>{head}{''.join(out)}</table>"
 
 
@@ -168,25 +171,29 @@ def page(data):
         return geomean([r for row in rows if row["params"].startswith(mode) for r in [ratio_of(row, "best")] if r])
 
     sums = [(mean(""), f"all {sum('failed' not in r for r in rows)} cases")] + [(mean(m), title) for m, title in MODES]
-    boxes = "".join(f'<div class="card"><b style="color:{color(m or 1)}">{times(m)}</b><span>{t}</span></div>' for m, t in sums)
-    facts = html.escape(f"{data['machine']} · {data.get('device', 'cpu')} · "
-                        f"{max(r['threads'] for r in rows)} threads · {data['date'][:10]}".replace("1 threads", "1 thread"))
+    boxes = "".join(f'<div class="card"><b style="color:{color(m or 1)}">{times(m)}</b><span>{words}</span></div>'
+                    for m, words in sums)
+    threads = max(r["threads"] for r in rows)
+    facts = html.escape(f"{data['machine']} · {data.get('device', 'cpu')} · {threads} thread{'s' * (threads > 1)} · "
+                        f"{data['date'][:10]}")
     parts = []
     for precision in ("f32", "bf16"):
         if not any(f" {precision} " in r["params"] for r in rows):
             continue
-        parts.append(f'<h2>{precision}: how many times as fast as PyTorch</h2><div class="card">{chart(names, find, precision)}</div>')
-        parts.append(f'<h2>{precision}: training in numbers</h2><p>Memory of Quern is what its plan has: arena, states, constants and '
-                     'scratch. That of PyTorch is the growth of its process, or of its part of the card, to the peak.</p>'
-                     f'<div class="card">{table(names, find, precision)}</div>')
+        parts.append(f'<h2>{precision}: how many times as fast as PyTorch</h2>'
+                     f'<div class="card">{chart(names, find, precision)}</div>'
+                     f'<h2>{precision}: training in numbers</h2><p>Memory of Quern is what its plan has: arena, '
+                     'states, constants and scratch. That of PyTorch is the growth of its process, or of its part of the card, '
+                     f'to the peak.</p><div class="card">{table(names, find, precision)}</div>')
     failed = [r for r in rows if "failed" in r]
     if failed:
-        items = "".join(f"<li>{html.escape(r['name'] + ' ' + r['params'] + ': ' + r['failed'])}</li>" for r in failed)
+        lines = (" ".join((r["name"], r["params"] + ":", r["failed"])) for r in failed)
+        items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         parts.append(f'<h2>Failed</h2><div class="card failed"><ul>{items}</ul></div>')
-    return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Quern: the zoo</title><style>{STYLE}</style></head>'
-            f'<body><main><h1>Quern and PyTorch: {len(names)} networks</h1><p>{facts}</p>'
-            '<p>A training step is forward, backward, clipping and AdamW. Sides take turns, each in a process of its own; '
-            f'a ratio is PyTorch’s time over Quern’s, geometric means below.</p><div class="sums">{boxes}</div>'
+    return ('<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Quern: the zoo</title>'
+            f'<style>{STYLE}</style></head><body><main><h1>Quern and PyTorch: {len(names)} networks</h1><p>{facts}</p>'
+            '<p>A training step is forward, backward, clipping and AdamW. Sides take turns, each in a process of its '
+            f'own; a ratio is PyTorch’s time over Quern’s, geometric means below.</p><div class="sums">{boxes}</div>'
             f'{"".join(parts)}</main></body></html>\n')
 
 

@@ -50,7 +50,7 @@ void zoo_end(struct zoo *z);
 int64_t zoo_value(const struct zoo *z, const char *key);
 quern_tensor *zoo_floats(struct zoo *z, const char *name, int rank, const int64_t *dims);
 quern_tensor *zoo_integers(struct zoo *z, const char *name, int64_t below, int rank, const int64_t *dims);
-/* Answers; in training the mean cross-entropy of labels, one for each row of the last axis, or the mean squared error. */
+/* Answers; in training the mean cross-entropy of labels, one for each row of the last axis, or the squared error. */
 quern_tensor *zoo_classes(struct zoo *z, quern_tensor *logits);
 quern_tensor *zoo_regression(struct zoo *z, quern_tensor *y);
 /* Convolutions (N, C, H, W) with square windows; groups 0: 1. */

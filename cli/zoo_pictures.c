@@ -161,7 +161,7 @@ static quern_tensor *discriminated(struct zoo *z, quern_tensor *x, bool frozen) 
   return x;
 }
 
-static quern_tensor *judged(quern_tensor *logits, double truth) {
+static quern_tensor *adversarial(quern_tensor *logits, double truth) {
   return quern_bce_loss(logits, quern_full_like(logits, truth), QUERN_REDUCTION_MEAN);
 }
 
@@ -170,9 +170,9 @@ quern_tensor *zoo_dcgan(struct zoo *z) {
   quern_tensor *fake = generated(z);
   if (!z->train) return fake;
   quern_tensor *real = zoo_floats(z, "x", QUERN_LIST(z->batch, 3, 64, 64));
-  quern_tensor *a = judged(discriminated(z, real, false), 1);
-  quern_tensor *b = judged(discriminated(z, quern_stop_gradient(fake), false), 0);
-  quern_tensor *c = judged(discriminated(z, fake, true), 1);
+  quern_tensor *a = adversarial(discriminated(z, real, false), 1);
+  quern_tensor *b = adversarial(discriminated(z, quern_stop_gradient(fake), false), 0);
+  quern_tensor *c = adversarial(discriminated(z, fake, true), 1);
   return quern_add(quern_add(a, b), c);
 }
 

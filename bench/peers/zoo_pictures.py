@@ -128,7 +128,7 @@ class Discriminator(nn.Module):
         return x
 
 
-def judged(logits, truth):
+def adversarial(logits, truth):
     return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, truth))
 
 
@@ -145,7 +145,8 @@ class DCGAN(nn.Module):
         if real is None:
             return fake
         d = self.discriminator
-        return judged(d(real, False), 1.0) + judged(d(fake.detach(), False), 0.0) + judged(d(fake, True), 1.0)
+        real, own = adversarial(d(real, False), 1.0), adversarial(d(fake.detach(), False), 0.0)
+        return real + own + adversarial(d(fake, True), 1.0)
 
 
 # ---- a variational autoencoder ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* tests/cli/test_zoo.c -- quern bench zoo beside a made-up PyTorch: rows, ratios, refusals, Ctrl-C, and the page of ratios */
+/* tests/cli/test_zoo.c -- quern bench zoo beside a made-up PyTorch: rows, refusals, Ctrl-C, the page of ratios */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include <limits.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include "shell.h"
 
 /* Speaks the lines of bench/peers/peer.h instead of the Python that would run a peer: the network pinn has 12737
-** parameters. PEER=other: another network; PEER=none: it cannot; PEER=stop: in the second case someone presses Ctrl-C. */
+** parameters. PEER=other: another network; PEER=none: it cannot; PEER=stop: Ctrl-C is pressed in the second case. */
 static const char peer[] = "#!/bin/sh\n"
                            "echo peer fake 1.0\n"
                            "while read -r word kind rest; do\n"
