@@ -183,7 +183,8 @@ def page(data):
         parts.append(f'<h2>{precision}: how many times as fast as PyTorch</h2>'
                      f'<div class="card">{chart(names, find, precision)}</div>'
                      f'<h2>{precision}: training in numbers</h2><p>Memory of Quern is what its plan has: arena, '
-                     'states, constants and scratch. That of PyTorch is the growth of its process, or of its part of the card, '
+                     'states, constants and scratch. That of PyTorch is the growth of its process, or of its part of '
+                     'the card, '
                      f'to the peak.</p><div class="card">{table(names, find, precision)}</div>')
     failed = [r for r in rows if "failed" in r]
     if failed:
