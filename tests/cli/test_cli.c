@@ -537,7 +537,7 @@ static void bench(void **state) {
       {"quern bench", 2, "quern bench: takes 1 argument, got 0\n..."},
       {"quern bench ops --rounds 2", 2, "quern bench: --rounds takes a number from 3 to 101, got '2'\n..."},
       {"quern bench ops --only nothing", 1, "quern: no case of ops contains 'nothing'\n"},
-      {"quern bench ops --quick", 2, "quern bench: --quick is of the suite cuda\n..."},
+      {"quern bench ops --quick", 2, "quern bench: --quick is of the suites cuda and zoo\n..."},
       {"CUDA_VISIBLE_DEVICES= quern bench cuda --quick", 1, "quern: bench cuda: cuda: ..."},
       {"quern bench ops --only 'gelu rows=1000' --rounds 3 --json o.json > /dev/null 2>&1; "
        "/usr/bin/python3 form.py o.json ops 1",
@@ -569,7 +569,7 @@ static void bench(void **state) {
        "$?; "
        "grep -c 'interrupted; what was measured so far' cut.err; ls cut.json.part 2> /dev/null | wc -l",
        0, "130\n1\n0\n"},
-      {"quern bench ops --write .", 2, "quern bench: --write is of the suite graph\n..."},
+      {"quern bench ops --write .", 2, "quern bench: --write is of the suites graph and zoo\n..."},
       /* nothing but machine code is measured */
       {"QUERN_REF=1 quern bench ops --only 'sum count' --rounds 3 2>&1 | grep -c 'were not run as machine code'", 0,
        "1\n"},
