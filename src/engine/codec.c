@@ -117,6 +117,7 @@ static void codec_control(struct codec *c, struct engine_control **control) {
   codec_i64s(c, x->n_src, &x->src_stride);
   codec_i64s(c, x->n_out, &x->out_stride);
   codec_ints(c, x->carries, &x->in_place);
+  codec_ints(c, x->carries, &x->slot);
 }
 
 static void codec_step(struct codec *c, struct engine_step *s) {

@@ -39,6 +39,8 @@ struct engine_control {
   bool reverse;
   int64_t *src_stride, *out_stride; /* bytes of one iteration of scanned sources and stacked results; 0 of others */
   int *in_place;                    /* of each carry: 1 when an iteration writes it where it reads it */
+  int *
+      slot; /* of each carry of a LOOP: a stacked result of the same values, where it lies between iterations; 0: none */
 };
 
 struct engine_step {
@@ -256,6 +258,8 @@ quern_status engine_make_kernels(struct engine_build *b) QUERN_NODISCARD; /* low
 quern_status engine_make_plans(struct engine_build *b, int64_t *least) QUERN_NODISCARD;
 quern_status engine_write_program(struct engine_build *b) QUERN_NODISCARD; /* write.c */
 /* The subgraphs of a control node's graphs; other is -1 when there is none. */
+/* The first stacked result of a LOOP's body that has the values of the carry; 0: none. */
+int engine_carry_slot(const struct ir_graph *body, int carries, int carry);
 void engine_find_bodies(const struct engine_build *b, const struct ir_node *node, int *body, int *other);
 /* The schedule of a group's kernel: the heuristic's, overridden by a file of wisdom (lower.c). */
 void engine_schedule(const struct engine_build *b, const struct pass_group *group, struct sched *sched);

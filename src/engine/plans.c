@@ -83,16 +83,25 @@ static quern_status plan_main(struct engine_build *b, int64_t *least) {
   return plan_subgraph(b, subgraph, &options, least);
 }
 
+int engine_carry_slot(const struct ir_graph *body, int carries, int carry) {
+  for (int i = carries; i < body->n_results; i++)
+    if (body->results[i] == body->results[carry]) return i;
+  return 0;
+}
+
 static quern_status plan_body(struct engine_build *b, struct engine_subgraph *subgraph, int64_t limit, int64_t *least) {
   struct plan_carry *carried = NEW(&b->arena, struct plan_carry, subgraph->carries);
   if (carried == NULL) return QUERN_STATUS_MEMORY;
-  for (int i = 0; i < subgraph->carries; i++) carried[i] = (struct plan_carry){subgraph->first + i, i};
+  size_t n = 0;
+  for (int i = 0; i < subgraph->carries; i++) /* a carry that is stacked lies where that is */
+    if (subgraph->first == 0 || engine_carry_slot(subgraph->graph, subgraph->carries, i) == 0)
+      carried[n++] = (struct plan_carry){subgraph->first + i, i};
   struct plan_options options = {.limit = limit,
                                  .align = engine_align(&b->program->target.base),
                                  .n_params = (size_t)subgraph->graph->n_params,
                                  .params = subgraph->graph->params,
                                  .n_results = (size_t)subgraph->graph->n_results,
-                                 .n_carried = (size_t)subgraph->carries,
+                                 .n_carried = n,
                                  .carried = carried};
   return plan_subgraph(b, subgraph, &options, least);
 }

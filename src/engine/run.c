@@ -61,7 +61,8 @@ static void *first_carry(const struct iterations *t, int i) {
 static void *shift(void *at, int64_t bytes) { return (char *)at + bytes; }
 
 /* Turn k of n writes its carries to the results when n - 1 - k is even, else to the second places: so the last writes
-** the results, and none writes what it reads, but for carries in place. */
+** the results, and none writes what it reads, but for carries in place. A carry that is stacked as well is read where
+** the last iteration has stacked it. */
 static quern_status run_loop(quern_instance *instance, const struct iterations *t) {
   const struct engine_control *c = t->control;
   const quern_program *program = instance->program;
@@ -77,16 +78,19 @@ static quern_status run_loop(quern_instance *instance, const struct iterations *
     else
       QUERN_TRY(engine_upload(instance, params[0] = work(t, 0), &iteration, sizeof iteration));
     for (int i = 0; i < c->carries; i++) {
-      if (k > 0) params[1 + i] = carry(t, i, !second);
-      results[i] = carry(t, i, second);
+      int slot = c->slot[i];
+      if (k > 0) params[1 + i] = slot > 0 ? results[i] : carry(t, i, !second);
+      results[i] = slot > 0 ? shift(result(t, slot), iteration * c->out_stride[slot]) : carry(t, i, second);
     }
     for (int i = c->carries; i < c->carries + c->scanned; i++)
       params[1 + i] = shift(source(t, i), iteration * c->src_stride[i]);
     for (int i = c->carries; i < c->n_out; i++) results[i] = shift(result(t, i), iteration * c->out_stride[i]);
     QUERN_TRY(run_body(instance, c->body, t->body));
   }
-  for (int i = 0; i < c->carries && c->trip == 0; i++)
-    QUERN_TRY(copy(instance, result(t, i), source(t, i), result_bytes(t, i)));
+  for (int i = 0; i < c->carries; i++) {
+    const void *last = c->trip == 0 ? source(t, i) : results[i];
+    if (c->trip == 0 || c->slot[i] > 0) QUERN_TRY(copy(instance, result(t, i), last, result_bytes(t, i)));
+  }
   return QUERN_STATUS_OK;
 }
 
@@ -153,7 +157,9 @@ static quern_status run_step(quern_instance *instance, struct engine_frame *fram
   }
   const struct engine_buffer *to = &frame->subprogram->buffers[step->buffers[0]];
   int64_t bytes = to->rows ? to->bytes / instance->program->dynamic_batch * instance->rows : to->bytes;
-  return copy(instance, frame->at[step->buffers[0]], frame->at[step->buffers[1]], bytes);
+  void *at = frame->at[step->buffers[0]];
+  const void *from = frame->at[step->buffers[1]];
+  return at == from ? QUERN_STATUS_OK : copy(instance, at, from, bytes); /* a carry lies where it is stacked */
 }
 
 /* While a run is captured: the launch groups of the main subprogram, each with its graph dependencies. */

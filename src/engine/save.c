@@ -9,7 +9,7 @@
 #include "quern/version.h"
 
 static const char magic[8] = {'Q', 'U', 'E', 'R', 'N', 'P', 'R', 'G'};
-enum { FORMAT = 9, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
+enum { FORMAT = 10, HEAD = 8 + 3 * 8 }; /* magic, format, bytes before the constants, checksum */
 
 /* Of everything after the head. */
 static uint64_t checksum(const void *program, size_t n, const void *constants, size_t n_constants) {

@@ -170,6 +170,10 @@ static bool carries_valid(const struct control_view *l) {
   bool once = l->step->kind == PLAN_LOOP && l->control->trip <= 1;
   for (int i = 0; i < l->control->carries; i++) {
     int64_t bytes = result_bytes(l, i);
+    int slot = l->control->slot[i];
+    bool stacked = l->step->kind == PLAN_LOOP && slot >= l->control->carries && slot < l->control->n_out &&
+                   l->control->out_stride[slot] >= bytes && !l->control->in_place[i];
+    if (slot != 0 && !stacked) return false;
     if (source_bytes(l, i) < bytes || (!once && !l->control->in_place[i] && work_bytes(l, 2 + i) < bytes)) return false;
   }
   return true;

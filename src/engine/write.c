@@ -66,11 +66,15 @@ static quern_status write_control(struct engine_build *b, const struct ir_node *
                                      .reverse = attrs->reverse != 0,
                                      .src_stride = NEW(arena, int64_t, node->n_src),
                                      .out_stride = NEW(arena, int64_t, node->n_out),
-                                     .in_place = NEW(arena, int, node->n_out)};
-  if (control->src_stride == NULL || control->out_stride == NULL || control->in_place == NULL)
+                                     .in_place = NEW(arena, int, node->n_out),
+                                     .slot = NEW(arena, int, node->n_out)};
+  if (control->src_stride == NULL || control->out_stride == NULL || control->in_place == NULL || control->slot == NULL)
     return QUERN_STATUS_MEMORY;
   engine_find_bodies(b, node, &control->body, &control->other);
-  for (int i = 0; i < control->carries; i++) control->in_place[i] = b->subgraphs.at[control->body].plan->in_place[i];
+  for (int i = 0; i < control->carries; i++) {
+    control->in_place[i] = b->subgraphs.at[control->body].plan->in_place[i];
+    control->slot[i] = node->op == IR_LOOP ? engine_carry_slot(attrs->body, control->carries, i) : 0;
+  }
   for (int i = 0; i < control->scanned; i++) {
     int s = control->carries + i;
     control->src_stride[s] = (int64_t)ir_bytes(attrs->body->params[1 + s]);
