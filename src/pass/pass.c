@@ -18,9 +18,12 @@ static pass_function *const functions[PASS_COUNT] = {
     [PASS_CHUNK] = pass_chunk,
     [PASS_INLINE] = pass_inline,
     [PASS_CONSTANT_FOLDING] = pass_constant_folding,
+    [PASS_LOOPS] = pass_loops,
+    [PASS_LOOP_MERGE] = pass_loop_merge,
     [PASS_SIMPLIFY] = pass_simplify,
     [PASS_COL2IM] = pass_col2im,
     [PASS_LAYOUT] = pass_layout,
+    [PASS_LOOP_OPERANDS] = pass_loop_operands,
     [PASS_BATCHNORM] = pass_batchnorm,
     [PASS_ATTENTION_VIEWS] = pass_attention_views,
 };

@@ -28,6 +28,7 @@ struct pass_options {
   bool
       no_convolutions; /* those that a library would do are computed by generated code: it has refused, or batches are dynamic */
   bool inference;      /* nothing will be differentiated: statistics may be folded into weights */
+  int64_t loop_work;   /* multiplications of a contraction that leaves a loop, at least; 0: 2^14 */
   int64_t chunk_bytes; /* of logits of linear_cross_entropy at a time; 0: 64 MiB, 512 on GPUs */
   /* Nodes, by their places in ir_topo's order of the roots, that share no kernel with others: there is none for what
   ** they were fused to. */

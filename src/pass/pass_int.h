@@ -7,7 +7,7 @@
 
 typedef quern_status pass_function(struct pass_graph *graph, const struct pass_options *options);
 pass_function pass_col2im, pass_chunk, pass_inline, pass_constant_folding, pass_simplify, pass_layout, pass_batchnorm,
-    pass_attention_views;
+    pass_attention_views, pass_loop_merge, pass_loops, pass_loop_operands;
 /* Splits concatenations of more sources than a kernel can have; always done. */
 pass_function pass_split;
 
@@ -18,7 +18,13 @@ struct pass_subgraphs {
   ir_visit *visit; /* of the nodes; gets user */
   void *user;
   struct pass_replacements *swaps; /* NULL: none */
-  struct base_map graphs;          /* what became of subgraphs */
+  /* Gives the results of a control node, whose subgraphs have been visited and are in attrs; NULL: the node on them. */
+  quern_status (*control)(struct pass_subgraphs *deep, struct ir_node *node, quern_tensor *const *src,
+                          const struct ir_attrs *attrs, quern_tensor **out);
+  /* Before and after the nodes of a graph are visited, those of a subgraph between; NULL: nothing. */
+  quern_status (*begin)(struct pass_subgraphs *deep, size_t n, quern_tensor *const *roots, size_t *mark);
+  void (*end)(struct pass_subgraphs *deep, size_t mark);
+  struct base_map graphs; /* what became of subgraphs */
   struct base_arena arena;
 };
 /* What a visit wants replaced, of the same type, when all nodes of the graph it is in have been visited: where it met
@@ -35,6 +41,8 @@ quern_status pass_subgraphs(struct pass_graph *graph, ir_visit *visit, void *use
 /* Visits like pass_subgraphs, then makes the replacements that the visit asked for. */
 quern_status pass_subgraphs_replace(struct pass_graph *graph, ir_visit *visit, void *user,
                                     struct pass_replacements *swaps) QUERN_NODISCARD;
+/* Visits with all that is set but ctx, graphs and arena. */
+quern_status pass_subgraphs_control(struct pass_graph *graph, const struct pass_subgraphs *how) QUERN_NODISCARD;
 /* Visits one subgraph, as part of a visit that is under way. */
 quern_status pass_subgraphs_one(struct pass_subgraphs *deep, const struct ir_graph *graph,
                                 const struct ir_graph **out) QUERN_NODISCARD;
