@@ -219,7 +219,7 @@ const struct cli_command cli_command_bench = {
         "  limit            GPT-2's training step in 60 % of the memory, against all it wants (minutes)\n"
         "  train            whole training steps of networks: forward, backward, clipping, AdamW\n"
         "  infer            networks with batches of 1 to 128: samples a second, latency, bytes (minutes)\n"
-        "  cuda             a card: kernels, attention, loss, step (--only takes these names), beside PyTorch on it;\n"
+        "  cuda             a card: kernels, attention, loss, lstm, step (--only takes these), beside PyTorch on it;\n"
         "                   --only loss200: the losses of 200 steps of GPT-2 124M against PyTorch's\n"
         "  zoo              networks of all kinds: training steps, and answers to batches of 1 and 32, beside PyTorch\n"
         "                   eager and compiled; --device cuda: larger ones, in f32 and bf16 (an hour)\n"

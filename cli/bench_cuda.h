@@ -6,10 +6,11 @@
 /* ---- graphs (bench_cuda_cases.c) --------------------------------------------------------------------------------- */
 
 /* A graph whose operands and results are states, so that a run moves nothing between the card and the host. */
-enum { CUDA_RESULTS = 4, CUDA_STATES = 16 };
+enum { CUDA_RESULTS = 16, CUDA_STATES = 32 };
 struct cuda_graph {
   quern_context *ctx;
-  quern_dtype dtype; /* of operands */
+  quern_model *model; /* of parameters; NULL: none */
+  quern_dtype dtype;  /* of operands */
   size_t n_updates, n_states;
   quern_update updates[CUDA_RESULTS];
   char names[CUDA_STATES][24];
@@ -18,7 +19,7 @@ struct cuda_graph {
 };
 
 struct cuda_case {
-  const char *section; /* "kernels", "attention", "loss" */
+  const char *section; /* "kernels", "attention", "loss", "lstm" */
   const char *kind,
       *params; /* as the peer has them; bf16=1: of that dtype, else f32; fast=1: numerics fast; back=1: gradients, too */
   const char *modes; /* ways in which the peer does it */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "quern/nn.h"
+
 #define VALUE(key) bench_value(params, key, 1)
 
 /* ---- states ----------------------------------------------------------------------------------------------------- */
@@ -142,6 +144,32 @@ static void build_loss(struct cuda_graph *g, const char *params) {
   for (int i = 0; i < 2; i++) result(g, dx[i]);
 }
 
+/* A layered LSTM on (T, B, C), and its gradients: of the input and all parameters. */
+static void build_lstm(struct cuda_graph *g, const char *params) {
+  enum { MOST = CUDA_RESULTS - 2 };
+  const int64_t dims[] = {VALUE("T"), VALUE("B"), VALUE("C")};
+  quern_nn_rnn_options options = {.size = sizeof options, .layers = (int)VALUE("layers")};
+  quern_tensor *x = operand_of(g, QUERN_DTYPE_F32, 3, dims), *all[MOST], *results[MOST], *dx[MOST];
+  size_t n = 0;
+  g->flops = 48.0 * (double)options.layers * (double)dims[0] * (double)dims[1] * (double)dims[2] * (double)dims[2];
+  if (quern_model_new(&g->model, g->ctx, NULL) != QUERN_STATUS_OK) return;
+  quern_tensor *y = quern_nn_rnn(quern_model_scope(g->model), x, dims[2], QUERN_RNN_LSTM, NULL, &options);
+  all[n++] = x;
+  for (size_t i = 0; i < quern_model_parameter_count(g->model) && n < MOST; i++) {
+    quern_parameter parameter = QUERN_INIT(quern_parameter);
+    if (quern_model_parameter(g->model, i, &parameter) == QUERN_STATUS_OK) all[n++] = parameter.tensor;
+  }
+  quern_tensor *dy = operand_of(g, QUERN_DTYPE_F32, 3, dims);
+  if (quern_vjp(1, &y, &dy, n, all, dx) != QUERN_STATUS_OK) return;
+  results[0] = y;
+  for (size_t i = 0; i < n; i++) results[1 + i] = dx[i];
+  if (g->dtype == QUERN_DTYPE_BF16) {
+    quern_autocast_options how = QUERN_INIT(quern_autocast_options);
+    if (quern_autocast(g->model, n + 1, results, results, &how) != QUERN_STATUS_OK) return;
+  }
+  for (size_t i = 0; i <= n; i++) result(g, results[i]);
+}
+
 static const struct {
   const char *name;
   void (*build)(struct cuda_graph *graph, const char *params);
@@ -154,7 +182,8 @@ static const struct {
              {"add", build_add},
              {"sum", build_sum},
              {"attention", build_attention},
-             {"linear_loss", build_loss}};
+             {"linear_loss", build_loss},
+             {"lstm", build_lstm}};
 
 quern_status cuda_graph_begin(struct cuda_graph *graph, const struct cuda_case *c) {
   bool half = bench_value(c->params, "bf16", 0) != 0;
@@ -166,7 +195,10 @@ quern_status cuda_graph_begin(struct cuda_graph *graph, const struct cuda_case *
   return quern_context_check(graph->ctx);
 }
 
-void cuda_graph_end(struct cuda_graph *graph) { quern_context_free(graph->ctx); }
+void cuda_graph_end(struct cuda_graph *graph) {
+  quern_model_free(graph->model);
+  quern_context_free(graph->ctx);
+}
 
 /* ---- cases ------------------------------------------------------------------------------------------------------ */
 
@@ -207,5 +239,8 @@ const struct cuda_case cuda_cases[] = {
     ATTENTION(SMALL_HEADS, " causal=1", "efficient", false),
     ATTENTION(SMALL_HEADS, " causal=1 back=1", "efficient", false),
     {"loss", "linear_loss", "m=65536 k=768 n=50304 bf16=1", "eager compile", true},
+    {"lstm", "lstm", "layers=2 C=1024 B=64 T=128", "eager", false},
+    {"lstm", "lstm", "layers=2 C=1024 B=64 T=128 fast=1", "eager", true},
+    {"lstm", "lstm", "layers=2 C=1024 B=64 T=128 bf16=1", "eager", true},
     {0},
 };

@@ -119,10 +119,20 @@ def linear_loss(v):
     return run, (x, w)
 
 
+def lstm(v):
+    """cuDNN's; products by tf32 where fast=1"""
+    torch.backends.cudnn.allow_tf32 = bool(v.get("fast"))
+    c = v["C"]
+    net = nn.LSTM(c, c, v["layers"]).to(CARD, dtype(v))
+    x, dy = numbers(v, v["T"], v["B"], c, grad=True), numbers(v, v["T"], v["B"], c)
+    operands = (x, *net.parameters())
+    return (lambda: torch.autograd.grad(net(x)[0], operands, dy)), ()
+
+
 KINDS = {"copy": copy, "gelu": unary(F.gelu, gelu_back),
          "softmax": unary(lambda x: torch.softmax(x, 1), softmax_back), "layernorm": layernorm,
          "linear_gelu": linear_gelu, "gemm": gemm, "add": add, "sum": total, "attention": attention,
-         "linear_loss": linear_loss}
+         "linear_loss": linear_loss, "lstm": lstm}
 
 
 # ---- GPT-2 ---------------------------------------------------------------------------------------------------------------------
