@@ -105,6 +105,33 @@ static void carries_in_place(void **state) {
   }
 }
 
+/* A carry that is stacked lies where it is stacked, and the other one, which is not, does not. */
+static void body_stacked(void *user, quern_tensor *const *in, quern_tensor **out) {
+  (void)user;
+  quern_tensor *swapped = quern_transpose(in[1], 0, 1), *less = quern_mul_scalar(in[2], 0.5);
+  out[0] = quern_add(swapped, in[3]);
+  out[1] = quern_add(less, in[1]);
+  out[2] = quern_tanh(in[3]);
+  out[3] = out[0];
+}
+
+static void carries_that_are_stacked(void **state) {
+  (void)state;
+  for (int64_t trip = 0; trip <= 4; trip++) {
+    for (int reverse = 0; reverse < 2; reverse++) {
+      quern_tensor *results[4];
+      quern_tensor *operands[] = {F32_INPUT("a", 4, 4), F32_INPUT("b", 4, 4), F32_INPUT("x", trip, 4, 4)};
+      EXPECT_OK(make_loop(trip, reverse != 0, 2, 1, 0, 2, operands, body_stacked, NULL, results));
+      open_program(TENSORS(results[0], results[1], results[2], results[3]), NULL);
+      const struct engine_control *control = find_control();
+      assert_true(control == NULL || (control->slot[0] == 3 && control->slot[1] == 0 && control->in_place[0] == 0));
+      close_program();
+      expect_all(TENSORS(results[0], results[1], results[2], results[3]));
+      expect_all(TENSORS(results[1], quern_sum(results[3], QUERN_ALL, false)));
+    }
+  }
+}
+
 /* Carries in place that start as one tensor: the first has its place, unless somebody else reads it as well. */
 struct start {
   int carries, captures; /* a third carry is multiplied; a capture is stacked */
@@ -347,11 +374,21 @@ static void gradients(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(loops_of_any_length),  TEST(carries_that_move),    TEST(loops_in_loops),
-      TEST(carries_in_place),     TEST(carries_of_one_start), TEST(carries_of_many_kernels),
-      TEST(counts_of_turns),      TEST(equal_bodies),         TEST(constants),
-      TEST(whiles_of_any_length), TEST(both_branches),        TEST(gradients),
-      TEST(branches_in_branches), TEST(rows_in_branches),     TEST(bodies_in_conditions)};
+  const struct CMUnitTest tests[] = {TEST(loops_of_any_length),
+                                     TEST(carries_that_move),
+                                     TEST(loops_in_loops),
+                                     TEST(carries_in_place),
+                                     TEST(carries_that_are_stacked),
+                                     TEST(carries_of_one_start),
+                                     TEST(carries_of_many_kernels),
+                                     TEST(counts_of_turns),
+                                     TEST(equal_bodies),
+                                     TEST(constants),
+                                     TEST(whiles_of_any_length),
+                                     TEST(both_branches),
+                                     TEST(gradients),
+                                     TEST(branches_in_branches),
+                                     TEST(rows_in_branches),
+                                     TEST(bodies_in_conditions)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
