@@ -57,6 +57,7 @@ words-self        20 -            tools/check_words.sh --selftest
 words             60 -            tools/check_words.sh
 mutate-self       20 -            $python tools/mutate.py --selftest
 docs-self         20 -            $python tools/docs.py --selftest
+accuracy-self     20 -            $python tools/accuracy.py --selftest
 unit-1           300 -            ctest --test-dir build --no-tests=error -V -I 1,,2
 unit-2           300 -            ctest --test-dir build --no-tests=error -V -I 2,,2
 value             20 -            build/querntest --mode value
@@ -64,7 +65,7 @@ grad              20 -            build/querntest --mode grad
 grad2             30 -            build/querntest --mode grad2
 jvp               30 -            build/querntest --mode jvp
 bits              30 -            build/querntest --mode bits
-ulp               60 -            build/querntest --mode ulp
+ulp               60 -            $python tools/accuracy.py
 coverage          30 -            build/querntest --mode coverage
 value-interp      20 -            build/querntest --mode value --device interp
 value-interp-0    20 -            build/querntest --mode value --device interp --optimize 0
@@ -96,6 +97,7 @@ compare-self      20 -            $python tests/oracle/compare.py --selftest
 compare-io-self   20 -            $python tests/oracle/compare_safetensors.py --selftest
 plant             30 -            tests/driver/plant.sh build
 plant-nvrtc       20 -            tests/driver/plant_nvrtc.sh build
+plant-ulp         20 -            tests/driver/plant_ulp.sh build
 program           20 -            build/quern --help
 install           20 -            tests/install/run.sh
 examples         120 -            tools/examples.sh build

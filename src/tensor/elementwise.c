@@ -3,7 +3,7 @@
 ** keeps: no dtype is ever changed silently
 ** tests: tests/tensor/test_elementwise.c
 */
-#include "tensor/tensor.h"
+#include "tensor/compound.h"
 
 #include <math.h>
 
@@ -38,13 +38,14 @@ UNARY(stop_gradient, STOP_GRAD)
 UNARY(checkpoint_activation, CHECKPOINT)
 #undef UNARY
 
+/* Quotients of functions: of short floats computed in f32, so that they are rounded once. */
 static quern_tensor *one_over_root(quern_context *ctx, quern_tensor *x) {
-  quern_tensor *one = tensor_full_of(x, 1);
-  return IR_MAKE(ctx, IR_DIV, NULL, one, IR_MAKE(ctx, IR_SQRT, NULL, x));
+  quern_tensor *w = tensor_widen(x), *one = tensor_full_of(w, 1);
+  return tensor_to(IR_MAKE(ctx, IR_DIV, NULL, one, IR_MAKE(ctx, IR_SQRT, NULL, w)), x->dtype);
 }
 static quern_tensor *sine_over_cosine(quern_context *ctx, quern_tensor *x) {
-  quern_tensor *sine = IR_MAKE(ctx, IR_SIN, NULL, x);
-  return IR_MAKE(ctx, IR_DIV, NULL, sine, IR_MAKE(ctx, IR_COS, NULL, x));
+  quern_tensor *w = tensor_widen(x), *sine = IR_MAKE(ctx, IR_SIN, NULL, w);
+  return tensor_to(IR_MAKE(ctx, IR_DIV, NULL, sine, IR_MAKE(ctx, IR_COS, NULL, w)), x->dtype);
 }
 /* |x| op infinity */
 static quern_tensor *size_to_infinity(quern_context *ctx, enum ir_op op, quern_tensor *x) {

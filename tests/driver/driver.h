@@ -164,6 +164,7 @@ enum { BATCH = 48 };
 
 struct options {
   const char *mode, *root, *python, *reference, *keep;
+  const char *peer;   /* of mode ulp: a Python program that computes the same, or NULL */
   const char *device; /* "ref": the evaluator; else that of programs */
   const char *target; /* of programs; NULL: the device's own; of mode compile several, separated by commas */
   int optimize;

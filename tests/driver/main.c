@@ -27,7 +27,7 @@ static const struct {
      "programs of the cpu: bytes as planned, no allocation after the first run, none interpreted"},
     {"compile", mode_compile,
      "programs of results and gradients are compiled, and not run: --device null --target sm_90"},
-    {"ulp", mode_ulp, "errors of elementwise functions in units of the last place"},
+    {"ulp", mode_ulp, "the largest error of each function, in units in the last place (tests/driver/accuracy.def)"},
     {"coverage", mode_coverage, "every op, dtype and edge family has a case"},
     {"list", mode_list, "print the cases"},
     {"dump", mode_dump, "print the graphs of the cases"},
@@ -46,9 +46,10 @@ static void usage(void) {
          "lacks "
          "NumPy or SciPy)\n"
          "  --reference FILE   another reference than tests/oracle/compare.py\n"
+         "  --peer FILE    ulp: a Python program that computes the same, such as tests/oracle/accuracy_torch.py\n"
          "  --keep DIR     value: leave the reference's files in DIR\n"
          "  --device NAME  value, grad, bits: ref (the evaluator, default), interp, cpu, opencl or cuda: cases become "
-         "programs; memory: cpu; compile: null (default) or another\n"
+         "programs; ulp: interp (default) or another; memory: cpu; compile: null (default) or another\n"
          "  --target NAME  what programs are made for, such as avx2 or sm_90 (default: the device's own); "
          "compile: sm_75,sm_90 too\n"
          "  --quick        compile: kernels for CUDA many at a time and little optimized, a third of the work\n"
@@ -207,6 +208,7 @@ static const char **option_place(struct command *command, const char *name) {
       {"--keep", &command->options.keep},     {"--device", &command->options.device},
       {"--optimize", &command->optimize},     {"--target", &command->options.target},
       {"--share", &command->share},           {"--repeat", &command->repeat},
+      {"--peer", &command->options.peer},
   };
   for (size_t i = 0; i < BASE_COUNT(table); i++)
     if (strcmp(table[i].name, name) == 0) return table[i].place;
