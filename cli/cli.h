@@ -196,7 +196,7 @@ int cli_device(const struct cli_call *call, const char *name, const char *word, 
   {"--gradient-checkpointing", 0, NULL, "what lies between checkpoints is computed again for what output 0 does not "  \
    "need"},                                                                                                            \
   {"--precision", 0, "KIND", "f32 (as written); bf16 or f16: what is f32 is computed with 16-bit activations"},          \
-  {"--numerics", 0, "KIND", "exact (as written) or fast (may round otherwise, on GPUs with bits that vary)"},          \
+  {"--numerics", 0, "KIND", "exact (as written), tf32 (f32 products of GPUs may round to tf32) or fast (bits may vary on GPUs)"},          \
   {"--optimize-for", 0, "GOAL", "latency: threads wait actively; throughput: they sleep, and leave room (latency)"},   \
   {"--inference", 0, NULL, "nothing will be differentiated: more can be folded"},                                      \
   {"--updates", 0, NULL, "outputs with the name of a state become its value after a run, and are outputs no more"},    \

@@ -99,7 +99,8 @@ quern_status cli_lower(quern_context *ctx, quern_dtype low, size_t n, quern_tens
 }
 
 static int read_options(const struct cli_call *call, quern_program_options *options) {
-  static const char *const kinds[] = {[QUERN_NUMERICS_EXACT] = "exact", [QUERN_NUMERICS_FAST] = "fast"};
+  static const char *const kinds[] = {
+      [QUERN_NUMERICS_EXACT] = "exact", [QUERN_NUMERICS_FAST] = "fast", [QUERN_NUMERICS_TF32] = "tf32"};
   static const char *const goals[] = {
       [QUERN_OPTIMIZE_FOR_LATENCY] = "latency", [QUERN_OPTIMIZE_FOR_THROUGHPUT] = "throughput"};
   int64_t threads = 0, optimize = 1;
@@ -108,7 +109,7 @@ static int read_options(const struct cli_call *call, quern_program_options *opti
   if (status == CLI_OK) status = cli_number(call, "--threads", 1, 1024, &threads);
   if (status == CLI_OK) status = cli_number(call, "--optimize", 0, 1, &optimize);
   if (status == CLI_OK) status = cli_bytes(call, "--memory", &options->memory_limit);
-  if (status == CLI_OK) status = read_word(call, "--numerics", 2, kinds, &numerics);
+  if (status == CLI_OK) status = read_word(call, "--numerics", sizeof kinds / sizeof *kinds, kinds, &numerics);
   if (status == CLI_OK) status = read_word(call, "--optimize-for", 2, goals, &goal);
   cli_has(call, "--pass", &options->passes);
   cli_has(call, "--target", &options->target);

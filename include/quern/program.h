@@ -20,7 +20,9 @@ typedef struct quern_update {
   quern_tensor *state, *value;
 } quern_update;
 
-typedef enum quern_numerics { QUERN_NUMERICS_EXACT, QUERN_NUMERICS_FAST } quern_numerics;
+/* Every kind but FAST gives the same bits every time. EXACT: as the graph is written. TF32: on GPUs libraries may round the
+** operands of f32 products to tf32. FAST: that, sums in another order, and gradients of attention whose last bits vary. */
+typedef enum quern_numerics { QUERN_NUMERICS_EXACT, QUERN_NUMERICS_FAST, QUERN_NUMERICS_TF32 } quern_numerics;
 /* NONE: one kernel per operation, in scalar code. */
 typedef enum quern_optimize { QUERN_OPTIMIZE_DEFAULT, QUERN_OPTIMIZE_NONE } quern_optimize;
 /* Latency: threads that wait for work spin for some tens of microseconds. Throughput: they sleep at once, and leave the CPU

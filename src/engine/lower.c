@@ -182,7 +182,8 @@ static quern_status make_kernels(struct engine_build *b, struct known *known) {
   engine_schedule(b, group, &sched);
   sched.rows = known->rows;
   sched.unaligned_base = known->unaligned_base;
-  sched.fast = b->passes.approximate;
+  sched.fast = b->request->options.numerics == QUERN_NUMERICS_FAST;
+  sched.tf32 = b->request->options.numerics != QUERN_NUMERICS_EXACT;
   for (int in = 0; in < 64 && known->packed == 0; in++) {
     int64_t count;
     if ((known->constants >> in & 1) == 0) continue;

@@ -95,8 +95,9 @@ static quern_status check_options(const quern_context *ctx, const quern_program_
               (long long)o->compiler_limit);
   QUERN_CHECK(o->memory_limit >= 0, INVALID, "program_compile: a memory limit of %lld bytes",
               (long long)o->memory_limit);
-  QUERN_CHECK(o->numerics == QUERN_NUMERICS_EXACT || o->numerics == QUERN_NUMERICS_FAST, INVALID,
-              "program_compile: there are no numerics %d", (int)o->numerics);
+  QUERN_CHECK(o->numerics == QUERN_NUMERICS_EXACT || o->numerics == QUERN_NUMERICS_FAST ||
+                  o->numerics == QUERN_NUMERICS_TF32,
+              INVALID, "program_compile: there are no numerics %d", (int)o->numerics);
   QUERN_CHECK(o->optimize_for == QUERN_OPTIMIZE_FOR_LATENCY || o->optimize_for == QUERN_OPTIMIZE_FOR_THROUGHPUT,
               INVALID, "program_compile: there is nothing %d to optimize for", (int)o->optimize_for);
   QUERN_TRY(check_updates(ctx, o->n_updates, o->updates));

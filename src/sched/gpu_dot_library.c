@@ -49,7 +49,7 @@ quern_status sched_gpu_dot_library(struct sched_job *job) {
                                             .y_sums = KERN_NONE,
                                             .act = acts[g->act],
                                             .back = g->back,
-                                            .tf32 = job->sched->fast && g->a.tensor->dtype == QUERN_DTYPE_F32}};
+                                            .tf32 = job->sched->tf32 && g->a.tensor->dtype == QUERN_DTYPE_F32}};
   const struct kern_gemm *k = &call.gemm;
   QUERN_CHECK(k->y.mem >= 0 && k->a.mem >= 0 && k->b.mem >= 0 && (g->add.tensor != NULL) == (k->add.mem >= 0) &&
                   (g->aux.tensor != NULL) == (k->aux.mem >= 0) && (g->bias != NULL) == (k->bias >= 0),

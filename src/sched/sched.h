@@ -16,7 +16,8 @@ struct sched {
   int64_t mc, nc, kc; /* DOT: the cache tiles; kc is KERN_DOT_BLOCK */
   int packed;         /* DOT: 1 + the in whose memory holds what sched_pack's kernel wrote; 0: none */
   bool unaligned_base; /* memories may begin anywhere: kern.unaligned_base */
-  bool fast;           /* numerics=fast: libraries may vary the last bits, and round f32 to tf32 */
+  bool fast;           /* numerics=fast: libraries may vary the last bits */
+  bool tf32;           /* numerics=tf32 or fast: libraries may round the operands of f32 products to tf32 */
   bool no_library;     /* no library call, whatever the target's capabilities: the library has refused */
   /* Of a program with a dynamic batch, NULL of others: the kernel has the number of rows as scalar 0, and need not
   ** write what is behind them. */

@@ -174,7 +174,10 @@ static quern_program_options options_of(quern_trainer *t, int64_t limit) {
   o.compiler_limit = t->compiler_room;
   o.least_compiler_limit = &t->compiler_least;
   o.threads = (int)quern_config_int(c, "threads");
-  o.numerics = strcmp(quern_config_get(c, "numerics"), "fast") == 0 ? QUERN_NUMERICS_FAST : QUERN_NUMERICS_EXACT;
+  const char *numerics = quern_config_get(c, "numerics");
+  o.numerics = strcmp(numerics, "fast") == 0   ? QUERN_NUMERICS_FAST
+               : strcmp(numerics, "tf32") == 0 ? QUERN_NUMERICS_TF32
+                                               : QUERN_NUMERICS_EXACT;
   o.memory_limit = limit;
   return o;
 }

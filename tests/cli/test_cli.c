@@ -270,6 +270,7 @@ static void run_programs(void **state) {
       {"quern run dense.qir --set x=2 --set w=0.5 --optimize 0 --threads 2 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern run dense.qir --set x=2 --set w=0.5 --pass -fuse --numerics fast --inference --runs 3 | head -2", 0,
        "y: f32[4]\n[-8 -8 -8 -8]\n"},
+      {"quern run dense.qir --set x=2 --set w=0.5 --numerics tf32 | head -2", 0, "y: f32[4]\n[-8 -8 -8 -8]\n"},
       {"quern run dense.qir --fill --out y=a.npy --out z=b.npy && quern run dense.qir --fill --device interp "
        "--out y=c.npy --out z=d.npy && cmp a.npy c.npy && cmp b.npy d.npy",
        0, "y: f32[4] written to a.npy\nz: f32[4,16] written to b.npy\ny: f32[4] written to c.npy\n..."},

@@ -173,6 +173,52 @@ static void test_two_cards(void **state) {
   fake_cuda_close();
 }
 
+/* ---- numerics -------------------------------------------------------------------------------------------- */
+
+/* A product of f32, and the gradients of attention of bf16. */
+static size_t make_numerics(quern_tensor **roots) {
+  quern_tensor *q = quern_input(ctx, "q", QUERN_DTYPE_BF16, QUERN_LIST(1, 2, 16, 8));
+  quern_tensor *y = quern_attention(q, q, q, NULL, NULL, NULL);
+  quern_tensor *loss = quern_sum(quern_square(quern_cast(y, QUERN_DTYPE_F32)), QUERN_ALL, false);
+  roots[0] = make_root();
+  EXPECT_OK(quern_grad(loss, 1, &q, &roots[1]));
+  return 2;
+}
+
+/* tf32 is for products alone: the gradients of attention keep the same bits every time. Either of them only fast lets vary. */
+static void test_numerics(void **state) {
+  (void)state;
+  static const struct {
+    quern_numerics numerics;
+    bool tf32, exact;
+  } cases[] = {
+      {QUERN_NUMERICS_EXACT, false, true}, {QUERN_NUMERICS_TF32, true, true}, {QUERN_NUMERICS_FAST, true, false}};
+  quern_tensor *roots[2];
+  size_t n = make_numerics(roots);
+  for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+    quern_program_options options = QUERN_INIT(quern_program_options);
+    size_t n_products = 0, n_gradients = 0;
+    options.device = "interp";
+    options.target = "sm_90+blas+dnn";
+    options.numerics = cases[i].numerics;
+    EXPECT_OK(quern_program_compile(&program, ctx, n, roots, &options));
+    for (size_t k = 0; k < (size_t)program->n_kernels; k++) {
+      const struct kern_library_call *call = &program->kernels[k]->library_call;
+      if (call->kind == KERN_LIBRARY_GEMM) {
+        assert_int_equal(call->gemm.tf32, cases[i].tf32);
+        n_products++;
+      }
+      if (call->kind == KERN_LIBRARY_ATTENTION_BACK) {
+        assert_int_equal(call->attention.exact, cases[i].exact);
+        n_gradients++;
+      }
+    }
+    assert_int_equal(n_products, 1);
+    assert_int_equal(n_gradients, 1);
+    quern_program_free(program);
+  }
+}
+
 /* ---- running, as bytes ----------------------------------------------------------------------------------- */
 
 static void test_run(void **state) {
@@ -317,8 +363,8 @@ static void test_model(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {TEST(test_settle),    TEST(test_refused), TEST(test_refused_late),
-                                     TEST(test_two_cards), TEST(test_run),     TEST(test_bytes),
-                                     TEST(test_model)};
+  const struct CMUnitTest tests[] = {TEST(test_settle),    TEST(test_refused),  TEST(test_refused_late),
+                                     TEST(test_two_cards), TEST(test_numerics), TEST(test_run),
+                                     TEST(test_bytes),     TEST(test_model)};
   return cmocka_run_group_tests_name("engine/call", tests, NULL, NULL);
 }

@@ -44,8 +44,8 @@ static void variants(void **state) {
   static const char *const others[][2] = {{"precision", "f64"}, {"precision", "bf16"},   {"precision", "f16"},
                                           {"accum", "4"},       {"checkpoint", "block"}, {"threads", "2"},
                                           {"optimizer", "sgd"}, {"optimizer", "lion"},   {"schedule", "plateau"},
-                                          {"numerics", "fast"}};
-  static const double bounds[] = {1e-4, 0.05, 0.02, 1e-4, 0, 0, 1, 1, 1, 1e-5};
+                                          {"numerics", "fast"}, {"numerics", "tf32"}};
+  static const double bounds[] = {1e-4, 0.05, 0.02, 1e-4, 0, 0, 1, 1, 1, 1e-5, 0};
   quern_config *config = tiny_config("");
   quern_trainer *trainer = trainer_of(config);
   double want = run_to(trainer, 6);
