@@ -45,6 +45,7 @@
 #define quern_tan(...) (quern_place_set(__FILE__, __LINE__), quern_tan(__VA_ARGS__))
 #define quern_tanh(...) (quern_place_set(__FILE__, __LINE__), quern_tanh(__VA_ARGS__))
 #define quern_erf(...) (quern_place_set(__FILE__, __LINE__), quern_erf(__VA_ARGS__))
+#define quern_erfc(...) (quern_place_set(__FILE__, __LINE__), quern_erfc(__VA_ARGS__))
 #define quern_isnan(...) (quern_place_set(__FILE__, __LINE__), quern_isnan(__VA_ARGS__))
 #define quern_isinf(...) (quern_place_set(__FILE__, __LINE__), quern_isinf(__VA_ARGS__))
 #define quern_isfinite(...) (quern_place_set(__FILE__, __LINE__), quern_isfinite(__VA_ARGS__))

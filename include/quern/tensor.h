@@ -102,6 +102,7 @@ QUERN_API quern_tensor *quern_cos(quern_tensor *x);
 QUERN_API quern_tensor *quern_tan(quern_tensor *x);
 QUERN_API quern_tensor *quern_tanh(quern_tensor *x);
 QUERN_API quern_tensor *quern_erf(quern_tensor *x);
+QUERN_API quern_tensor *quern_erfc(quern_tensor *x);  /* 1 - erf x, accurate where that is near 0 */
 QUERN_API quern_tensor *quern_isnan(quern_tensor *x); /* these three give bools */
 QUERN_API quern_tensor *quern_isinf(quern_tensor *x);
 QUERN_API quern_tensor *quern_isfinite(quern_tensor *x);

@@ -66,6 +66,11 @@ static quern_tensor *along_ERF(struct ir_node *n, int i, quern_tensor *t) {
   return quern_mul(t, quern_mul_scalar(quern_exp(quern_neg(quern_square(A))), TWO_OVER_ROOT_PI));
 }
 
+static quern_tensor *along_ERFC(struct ir_node *n, int i, quern_tensor *t) {
+  (void)i;
+  return quern_mul(t, quern_mul_scalar(quern_exp(quern_neg(quern_square(A))), -TWO_OVER_ROOT_PI));
+}
+
 static quern_tensor *along_CHECKPOINT(struct ir_node *n, int i, quern_tensor *t) {
   (void)n, (void)i;
   return t; /* which need not be kept */
@@ -148,6 +153,7 @@ ELEMENTWISE(SIN)
 ELEMENTWISE(COS)
 ELEMENTWISE(TANH)
 ELEMENTWISE(ERF)
+ELEMENTWISE(ERFC)
 ELEMENTWISE(ADD)
 ELEMENTWISE(SUB)
 ELEMENTWISE(MUL)

@@ -178,10 +178,10 @@ static void release(struct eval_run *run, struct slot *slot) {
 
 /* Ops whose results are rounded; those that reduce, where it is a sum or a product. */
 static const bool rounds[IR_OP_COUNT] = {
-    [IR_EXP] = true,    [IR_EXPM1] = true,   [IR_LOG] = true,    [IR_LOG1P] = true, [IR_SQRT] = true,
-    [IR_SIN] = true,    [IR_COS] = true,     [IR_TANH] = true,   [IR_ERF] = true,   [IR_ADD] = true,
-    [IR_SUB] = true,    [IR_MUL] = true,     [IR_DIV] = true,    [IR_POW] = true,   [IR_ATAN2] = true,
-    [IR_COL2IM] = true, [IR_SCATTER] = true, [IR_REDUCE] = true, [IR_SCAN] = true,  [IR_DOT] = true};
+    [IR_EXP] = true,    [IR_EXPM1] = true, [IR_LOG] = true, [IR_LOG1P] = true, [IR_SQRT] = true,   [IR_SIN] = true,
+    [IR_COS] = true,    [IR_TANH] = true,  [IR_ERF] = true, [IR_ERFC] = true,  [IR_ADD] = true,    [IR_SUB] = true,
+    [IR_MUL] = true,    [IR_DIV] = true,   [IR_POW] = true, [IR_ATAN2] = true, [IR_COL2IM] = true, [IR_SCATTER] = true,
+    [IR_REDUCE] = true, [IR_SCAN] = true,  [IR_DOT] = true};
 
 static bool is_rounded(const struct ir_node *node) {
   bool reduces = (ir_ops[node->op].attrs & (UINT64_C(1) << IR_ATTR_reduce)) != 0;

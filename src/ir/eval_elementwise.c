@@ -158,6 +158,7 @@ UNARY(SIN, sin, NULL)
 UNARY(COS, cos, NULL)
 UNARY(TANH, tanh, NULL)
 UNARY(ERF, erf, NULL)
+UNARY(ERFC, erfc, NULL)
 UNARY(NOT, NULL, int_not)
 
 /* The bits of source 0 as they are. */

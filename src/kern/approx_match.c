@@ -58,9 +58,9 @@ static bool is_rounded_only(const struct pass_group *group, const quern_tensor *
 
 static bool is_known(enum ir_op op) {
   static const bool known[IR_OP_COUNT] = {
-      [IR_NEG] = true, [IR_ABS] = true, [IR_EXP] = true, [IR_ERF] = true,   [IR_TANH] = true,
-      [IR_ADD] = true, [IR_SUB] = true, [IR_MUL] = true, [IR_DIV] = true,   [IR_MAX] = true,
-      [IR_MIN] = true, [IR_LT] = true,  [IR_LE] = true,  [IR_SELECT] = true};
+      [IR_NEG] = true,  [IR_ABS] = true, [IR_EXP] = true, [IR_ERF] = true, [IR_ERFC] = true,
+      [IR_TANH] = true, [IR_ADD] = true, [IR_SUB] = true, [IR_MUL] = true, [IR_DIV] = true,
+      [IR_MAX] = true,  [IR_MIN] = true, [IR_LT] = true,  [IR_LE] = true,  [IR_SELECT] = true};
   return known[op];
 }
 
@@ -123,7 +123,7 @@ static bool read_all(struct expression *x, const quern_tensor *t) {
   for (int i = 0; i < x->n; i++) {
     enum ir_op op = x->items[i].t->node->op;
     if (!read_item(x, i)) return false;
-    dear = dear || op == IR_EXP || op == IR_ERF || op == IR_TANH;
+    dear = dear || op == IR_EXP || op == IR_ERF || op == IR_ERFC || op == IR_TANH;
     int at = i;
     for (; at > 0 && x->items[x->order[at - 1]].t->node->id > x->items[i].t->node->id; at--)
       x->order[at] = x->order[at - 1];

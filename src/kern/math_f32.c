@@ -136,6 +136,16 @@ kern_id math_erf_f32(struct kern_builder *b, kern_id x) {
   return math_with_sign(&m, mad(&m, slope, r, sel(&m, lt(&m, start, r), r, start)), x);
 }
 
+/* e^(a^2) erfc a = r Q(a r) with r = 1 / (a + 2), Q of degree 10, Q(0) = 2, relative error 2^-28; 0 beyond 10.1. */
+kern_id math_erfc_f32(struct kern_builder *b, kern_id x) {
+  static const double q[] = {0x1.1d60b4p-4, -0x1.4ce452p-2, 0x1.0e3e96p-1,  -0x1.58f084p-2,
+                             0x1.6efe8p-3,  -0x1.f63a22p-3, -0x1.7f162ep-3, 0x1.b05504p-2,
+                             0x1.f23128p-1, -0x1.41baf4p1,  0x1p1};
+  struct math m = floats(b, x);
+  kern_id a = at_most(&m, absolute(&m, x), 10.1), one = num(&m, 1), r = over(&m, one, add_n(&m, a, 2));
+  return math_erfc(&m, x, a, mul(&m, r, MATH_POLY(&m, mul(&m, a, r), q)));
+}
+
 /* ---- sin, cos --------------------------------------------------------------------------------------------- */
 
 /* |x| = A 2^(8 j) with A < 2^31, whole when j > 0; so |x| 2/pi = A (2^(8 j) 2/pi), and for j > 0 the factor may be

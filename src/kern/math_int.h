@@ -91,6 +91,9 @@ kern_id math_exp_power(const struct math *m, struct math_exp e); /* e^r */
 kern_id math_exp(const struct math *m, kern_id x);
 kern_id math_expm1(const struct math *m, kern_id x);
 
+/* erfc x, of scaled = e^(a^2) erfc a, a = |x|. */
+kern_id math_erfc(const struct math *m, kern_id x, kern_id a, kern_id scaled);
+
 /* x = 2^k (1 + f) with 1 + f in [sqrt 1/2, sqrt 2); k is a float. x is positive and normal. */
 struct math_log {
   kern_id f, k, k_whole;
@@ -147,11 +150,11 @@ typedef kern_id math_unary(struct kern_builder *b, kern_id x);
 typedef kern_id math_binary(struct kern_builder *b, kern_id x, kern_id y);
 
 math_unary math_exp_f32, math_expm1_f32, math_log_f32, math_log1p_f32, math_sin_f32, math_cos_f32, math_tanh_f32,
-    math_erf_f32;
+    math_erf_f32, math_erfc_f32;
 math_binary math_pow_f32, math_atan2_f32, math_mod_f32;
 
 math_unary math_exp_f64, math_expm1_f64, math_log_f64, math_log1p_f64, math_sin_f64, math_cos_f64, math_tanh_f64,
-    math_erf_f64;
+    math_erf_f64, math_erfc_f64;
 math_binary math_pow_f64, math_atan2_f64, math_mod_f64;
 
 #endif

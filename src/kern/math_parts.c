@@ -150,6 +150,14 @@ kern_id math_expm1(const struct math *m, kern_id x) {
   return math_with_sign(m, y, x); /* of -0 */
 }
 
+/* What e^(a^2) is more than that of the rounded square, 1 + lo, counts: the square is up to 746. */
+kern_id math_erfc(const struct math *m, kern_id x, kern_id a, kern_id scaled) {
+  struct math_pair square = math_two_product(m, a, a);
+  kern_id rest = mad(m, neg(m, square.lo), scaled, scaled);
+  kern_id y = mul(m, rest, math_exp(m, neg(m, square.hi))), two = num(m, 2);
+  return sel(m, lt_n(m, x, 0), sub(m, two, y), y);
+}
+
 /* ---- ln x ------------------------------------------------------------------------------------------------- */
 
 /* A whole number below 2^51 as a float: of f64 without a conversion, which many CPUs do not have for vectors. */

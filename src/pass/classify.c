@@ -42,6 +42,7 @@
 #define FUSE_COS EACH(16)
 #define FUSE_TANH EACH(16)
 #define FUSE_ERF EACH(16)
+#define FUSE_ERFC EACH(24)
 #define FUSE_NOT EACH(1)
 #define FUSE_STOP_GRAD SAME
 #define FUSE_CHECKPOINT SAME

@@ -20,9 +20,9 @@ static const bool exact[IR_OP_COUNT] = {
 
 /* Ops whose values are the same wherever they are computed when they are of integers, or with numerics=fast. */
 static const bool otherwise[IR_OP_COUNT] = {
-    [IR_EXP] = true,    [IR_EXPM1] = true, [IR_LOG] = true, [IR_LOG1P] = true,   [IR_SIN] = true,   [IR_COS] = true,
-    [IR_TANH] = true,   [IR_ERF] = true,   [IR_MOD] = true, [IR_POW] = true,     [IR_ATAN2] = true, [IR_COL2IM] = true,
-    [IR_REDUCE] = true, [IR_SCAN] = true,  [IR_DOT] = true, [IR_SCATTER] = true,
+    [IR_EXP] = true,    [IR_EXPM1] = true,  [IR_LOG] = true,  [IR_LOG1P] = true, [IR_SIN] = true,     [IR_COS] = true,
+    [IR_TANH] = true,   [IR_ERF] = true,    [IR_ERFC] = true, [IR_MOD] = true,   [IR_POW] = true,     [IR_ATAN2] = true,
+    [IR_COL2IM] = true, [IR_REDUCE] = true, [IR_SCAN] = true, [IR_DOT] = true,   [IR_SCATTER] = true,
 };
 
 static bool is_choice(const struct ir_node *node) {

@@ -82,6 +82,7 @@ double pass_compute(enum ir_op op, double a, double b, double c) {
   case IR_EXP: return exp(a);
   case IR_TANH: return tanh(a);
   case IR_ERF: return erf(a);
+  case IR_ERFC: return erfc(a);
   case IR_ADD: return a + b;
   case IR_SUB: return a - b;
   case IR_MUL: return a * b;

@@ -24,9 +24,9 @@ static double traffic(const struct pass_group *group, double *elements) {
 
 double sched_weight(enum ir_op op) {
   static const float weights[IR_OP_COUNT] = {
-      [IR_EXP] = 10, [IR_EXPM1] = 12, [IR_LOG] = 12,   [IR_LOG1P] = 12,  [IR_SIN] = 12,
-      [IR_COS] = 12, [IR_TANH] = 12,  [IR_ERF] = 16,   [IR_POW] = 40,    [IR_DIV] = 5,
-      [IR_SQRT] = 5, [IR_MOD] = 10,   [IR_ATAN2] = 20, [IR_RANDOM] = 40, [IR_GATHER] = 8};
+      [IR_EXP] = 10,  [IR_EXPM1] = 12, [IR_LOG] = 12,    [IR_LOG1P] = 12, [IR_SIN] = 12, [IR_COS] = 12,
+      [IR_TANH] = 12, [IR_ERF] = 16,   [IR_ERFC] = 24,   [IR_POW] = 40,   [IR_DIV] = 5,  [IR_SQRT] = 5,
+      [IR_MOD] = 10,  [IR_ATAN2] = 20, [IR_RANDOM] = 40, [IR_GATHER] = 8};
   return op < IR_OP_COUNT && weights[op] > 0 ? (double)weights[op] : 1;
 }
 

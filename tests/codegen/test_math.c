@@ -9,9 +9,10 @@ static const struct {
   enum ir_op op;
   const char *name;
   int n;
-} functions[] = {{IR_EXP, "exp", 1}, {IR_EXPM1, "expm1", 1}, {IR_LOG, "log", 1},   {IR_LOG1P, "log1p", 1},
-                 {IR_SIN, "sin", 1}, {IR_COS, "cos", 1},     {IR_TANH, "tanh", 1}, {IR_ERF, "erf", 1},
-                 {IR_POW, "pow", 2}, {IR_ATAN2, "atan2", 2}, {IR_SIGN, "sign", 1}, {IR_MOD, "mod", 2}};
+} functions[] = {{IR_EXP, "exp", 1},  {IR_EXPM1, "expm1", 1}, {IR_LOG, "log", 1},   {IR_LOG1P, "log1p", 1},
+                 {IR_SIN, "sin", 1},  {IR_COS, "cos", 1},     {IR_TANH, "tanh", 1}, {IR_ERF, "erf", 1},
+                 {IR_POW, "pow", 2},  {IR_ATAN2, "atan2", 2}, {IR_SIGN, "sign", 1}, {IR_MOD, "mod", 2},
+                 {IR_ERFC, "erfc", 1}};
 
 /* All functions on all inputs as they are, and scaled to where they are interesting. */
 static struct kern *make_functions(quern_dtype dtype, int lanes) {

@@ -49,6 +49,7 @@ static void test_functions(void **state) {
   check_function(IR_COS, 2, -0.41614683654714239);
   check_function(IR_TANH, 0.5, 0.46211715726000976);
   check_function(IR_ERF, 0.5, 0.52049987781304654);
+  check_function(IR_ERFC, 0.5, 0.47950012218695346);
   quern_tensor *x = REALS(F32, DIMS(5), 0.0, -0.0, INF, -INF, NOT_A_NUMBER);
   EXPECT_REALS(U(EXP, x), 1, 1, INF, 0, NOT_A_NUMBER);
   EXPECT_REALS(U(EXPM1, x), 0.0, -0.0, INF, -1, NOT_A_NUMBER);

@@ -166,6 +166,7 @@ static void test_elementwise(void **state) {
       {"cos %0", "f32[2,3]"},
       {"tanh %0", "f32[2,3]"},
       {"erf %0", "f32[2,3]"},
+      {"erfc %0", "f32[2,3]"},
       {"not %3", "i32[2,3]"},
       {"not %4", "bool[2,3]"},
       {"stop_grad %4", "bool[2,3]"},

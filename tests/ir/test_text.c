@@ -84,7 +84,7 @@ static void every_op(void **state) {
   assert_int_equal(module.n_inputs, 2);
   assert_string_equal(module.inputs[0]->node->attrs->name, "x");
   assert_string_equal(module.inputs[1]->node->attrs->name, "step \"1\"\n");
-  assert_int_equal(module.n_outputs, 13);
+  assert_int_equal(module.n_outputs, 14);
   assert_string_equal(module.names[0], "loss");
   assert_string_equal(module.names[1], "a name");
   assert_null(module.names[2]);

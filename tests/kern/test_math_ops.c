@@ -22,8 +22,8 @@ static const struct row rows[] = {
 static bool is_kind(const struct row *row, const char *infer) { return strcmp(row->infer, infer) == 0; }
 
 static bool rounds(enum ir_op op) {
-  static const enum ir_op ops[] = {IR_EXP,  IR_EXPM1, IR_LOG, IR_LOG1P, IR_SIN, IR_COS,
-                                   IR_TANH, IR_ERF,   IR_POW, IR_ATAN2, IR_MOD};
+  static const enum ir_op ops[] = {IR_EXP,  IR_EXPM1, IR_LOG,  IR_LOG1P, IR_SIN,   IR_COS,
+                                   IR_TANH, IR_ERF,   IR_ERFC, IR_POW,   IR_ATAN2, IR_MOD};
   for (size_t i = 0; i < BASE_COUNT(ops); i++)
     if (ops[i] == op) return true;
   return false;

@@ -14,7 +14,7 @@ DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f
 FUNCTIONS = {
     "div": torch.div, "reciprocal": torch.reciprocal, "sqrt": torch.sqrt, "mod": torch.remainder, "rsqrt": torch.rsqrt,
     "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p, "pow": torch.pow, "sin": torch.sin,
-    "cos": torch.cos, "tan": torch.tan, "atan2": torch.atan2, "tanh": torch.tanh, "erf": torch.erf, "elu": F.elu,
+    "cos": torch.cos, "tan": torch.tan, "atan2": torch.atan2, "tanh": torch.tanh, "erf": torch.erf, "erfc": torch.erfc, "elu": F.elu,
     "sigmoid": torch.sigmoid, "softplus": F.softplus, "silu": F.silu, "mish": F.mish, "gelu": F.gelu,
     "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x), "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "softmax": lambda x: F.softmax(x, -1), "log_softmax": lambda x: F.log_softmax(x, -1),

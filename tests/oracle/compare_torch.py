@@ -59,7 +59,7 @@ def padded(c, x, value=0.0):
 def register():
     table(neg=torch.neg, abs=torch.abs, exp=torch.exp, expm1=torch.expm1, log=torch.log, log1p=torch.log1p, sqrt=torch.sqrt,
           rsqrt=torch.rsqrt, reciprocal=torch.reciprocal, sin=torch.sin, cos=torch.cos, tan=torch.tan, tanh=torch.tanh,
-          erf=torch.erf, floor=torch.floor, ceil=torch.ceil, round=torch.round, trunc=torch.trunc, add=torch.add, sub=torch.sub,
+          erf=torch.erf, erfc=torch.erfc, floor=torch.floor, ceil=torch.ceil, round=torch.round, trunc=torch.trunc, add=torch.add, sub=torch.sub,
           mul=torch.mul, div=torch.div, pow=torch.pow, atan2=torch.atan2, matmul=torch.matmul, linear=F.linear, relu=F.relu,
           sigmoid=torch.sigmoid, gelu=F.gelu, silu=F.silu, mish=F.mish, softplus=lambda x: F.softplus(x, threshold=1e9),
           gelu_tanh=lambda x: F.gelu(x, approximate="tanh"))

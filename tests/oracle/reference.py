@@ -142,7 +142,7 @@ table("exact", neg=lambda x: -x, abs=np.abs, sign=sign, floor=np.floor, ceil=np.
       where=np.where)
 table("near", exp=np.exp, expm1=np.expm1, log=np.log, log1p=np.log1p, sin=np.sin, cos=np.cos, tanh=np.tanh,
       erf=lambda x: special.erf(x.astype(float)), pow=np.power, atan2=np.arctan2)
-table("compound", mod=mod, rsqrt=lambda x: 1 / np.sqrt(x), tan=np.tan)
+table("compound", erfc=lambda x: special.erfc(x.astype(float)), mod=mod, rsqrt=lambda x: 1 / np.sqrt(x), tan=np.tan)
 op("clip")(clip)
 op("add_scalar")(lambda c: c.x[0] + scalar_operand(c))
 op("mul_scalar")(lambda c: c.x[0] * scalar_operand(c))

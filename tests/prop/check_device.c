@@ -38,8 +38,8 @@ static bool keeps_nans(const struct ir_node *node) {
 /* True when the result does not depend on the order of sums, nor on how a function is approximated. */
 static bool is_exact(const struct ir_node *node) {
   static const bool approximate[IR_OP_COUNT] = {
-      [IR_EXP] = true,  [IR_EXPM1] = true, [IR_LOG] = true, [IR_LOG1P] = true, [IR_SIN] = true, [IR_COS] = true,
-      [IR_TANH] = true, [IR_ERF] = true,   [IR_POW] = true, [IR_ATAN2] = true, [IR_MOD] = true};
+      [IR_EXP] = true,  [IR_EXPM1] = true, [IR_LOG] = true,  [IR_LOG1P] = true, [IR_SIN] = true,   [IR_COS] = true,
+      [IR_TANH] = true, [IR_ERF] = true,   [IR_ERFC] = true, [IR_POW] = true,   [IR_ATAN2] = true, [IR_MOD] = true};
   static const bool sums[IR_OP_COUNT] = {
       [IR_REDUCE] = true, [IR_SCAN] = true, [IR_DOT] = true, [IR_COL2IM] = true, [IR_SCATTER] = true};
   bool floats = node->n_src > 0 && base_dtype_is(node->src[0]->dtype, BASE_FLOAT);
