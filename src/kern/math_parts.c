@@ -155,7 +155,8 @@ kern_id math_erfc(const struct math *m, kern_id x, kern_id a, kern_id scaled) {
   struct math_pair square = math_two_product(m, a, a);
   kern_id rest = mad(m, neg(m, square.lo), scaled, scaled);
   kern_id y = mul(m, rest, math_exp(m, neg(m, square.hi))), two = num(m, 2);
-  return sel(m, lt_n(m, x, 0), sub(m, two, y), y);
+  kern_id left = sub(m, two, y);
+  return sel(m, lt_n(m, x, 0), left, y);
 }
 
 /* ---- ln x ------------------------------------------------------------------------------------------------- */
