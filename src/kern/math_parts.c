@@ -113,16 +113,20 @@ static kern_id power_f32(const struct math *m, kern_id r) {
   return math_exp_power(m, (struct math_exp){.q = MATH_POLY(m, r, q), .r = r});
 }
 
+/* Of f32, x in [-104, 89]; shift is 1.5 2^23. */
+static kern_id exp_within(const struct math *m, kern_id shift, kern_id x) {
+  kern_id n = sub(m, mad_n(m, x, 0x1.715476p0, shift), shift);
+  kern_id r = mad_n(m, n, -0x1.7f7d1cp-20, mad_n(m, n, -0x1.62e4p-1, x));
+  return kern_bin(m->b, KERN_SCALE, power_f32(m, r), n);
+}
+
 kern_id math_exp(const struct math *m, kern_id x) {
   if (m->dtype == QUERN_DTYPE_F64) {
     struct math_exp e = math_exp_parts(m, x);
     return mul(m, mul(m, math_exp_power(m, e), e.s), e.s);
   }
   kern_id shift = num(m, 0x1.8p23);
-  x = at_most(m, at_least(m, x, exp32.least), exp32.greatest);
-  kern_id n = sub(m, mad_n(m, x, 0x1.715476p0, shift), shift);
-  kern_id r = mad_n(m, n, -0x1.7f7d1cp-20, mad_n(m, n, -0x1.62e4p-1, x));
-  return kern_bin(m->b, KERN_SCALE, power_f32(m, r), n);
+  return exp_within(m, shift, at_most(m, at_least(m, x, exp32.least), exp32.greatest));
 }
 
 /* n ln 2 is rounded once: ln 2 is so near a float that this is 2^-29 n off. The low bits of t are n, from which 2^n is
@@ -154,7 +158,9 @@ kern_id math_expm1(const struct math *m, kern_id x) {
 kern_id math_erfc(const struct math *m, kern_id x, kern_id a, kern_id scaled) {
   struct math_pair square = math_two_product(m, a, a);
   kern_id rest = mad(m, neg(m, square.lo), scaled, scaled);
-  kern_id y = mul(m, rest, math_exp(m, neg(m, square.hi))), two = num(m, 2);
+  kern_id power = neg(m, square.hi), two = num(m, 2), shift = num(m, 0x1.8p23);
+  power = m->dtype == QUERN_DTYPE_F64 ? math_exp(m, power) : exp_within(m, shift, power);
+  kern_id y = mul(m, rest, power);
   kern_id left = sub(m, two, y);
   return sel(m, lt_n(m, x, 0), left, y);
 }
