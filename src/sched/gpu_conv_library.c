@@ -46,7 +46,7 @@ quern_status sched_gpu_conv_library(struct sched_job *job) {
                                                                  : first,
                           .y = c.part == PASS_CONV_FORWARD ? out : second,
                           .exact = !job->sched->fast,
-                          .tf32 = job->sched->fast && node->src[0]->dtype == QUERN_DTYPE_F32};
+                          .tf32 = job->sched->tf32 && node->src[0]->dtype == QUERN_DTYPE_F32};
   for (int i = 0; i < KERN_CONV_SPATIAL; i++) {
     k->in[i] = c.in[i], k->out[i] = c.out[i], k->window[i] = c.window[i];
     k->step[i] = c.step[i], k->dilation[i] = c.dilation[i], k->pad[i] = c.pad[i];
