@@ -316,7 +316,7 @@ static void test_layout_on_gpus(void **state) {
 }
 
 /* Of what is computed it becomes a sum of slices, in f32 where they are narrow; of what lies in memory, and of large windows, it stays. */
-static void test_col2im(void **state) {
+static void test_pooling(void **state) {
   (void)state;
   static const struct base_target gpu = {.name = "sm_90", .gpu = true}, cpu = {.name = "avx2"};
   const int64_t axes[] = {1, 2}, size[] = {3, 2}, step[] = {2, 1}, dilate[] = {1, 2}, dims[] = {2, 7, 6};
@@ -326,19 +326,19 @@ static void test_col2im(void **state) {
   for (int narrow = 0; narrow < 2; narrow++) {
     quern_tensor *w = narrow ? quern_cast(windows, QUERN_DTYPE_BF16) : quern_mul(windows, windows);
     quern_tensor *t = IR_MAKE(ctx, IR_COL2IM, &fold, w),
-                 *u = run_pass(PASS_COL2IM, t, (struct pass_options){.target = &gpu});
+                 *u = run_pass(PASS_POOLING, t, (struct pass_options){.target = &gpu});
     assert_int_equal(count_op(u, IR_COL2IM), 0);
     assert_int_equal(count_op(u, IR_PAD), 6);
     expect_same(t, u, narrow ? 0.05 : 1e-5);
-    assert_ptr_equal(run_pass(PASS_COL2IM, t, (struct pass_options){.target = &cpu}), t);
+    assert_ptr_equal(run_pass(PASS_POOLING, t, (struct pass_options){.target = &cpu}), t);
   }
   quern_tensor *there = IR_MAKE(ctx, IR_COL2IM, &fold, INPUT("w", 2, 3, 4, 3, 2));
-  assert_ptr_equal(run_pass(PASS_COL2IM, there, (struct pass_options){.target = &gpu}), there);
+  assert_ptr_equal(run_pass(PASS_POOLING, there, (struct pass_options){.target = &gpu}), there);
   const int64_t four[] = {4, 4}, one[] = {1, 1}, nine[] = {2, 9, 9};
   quern_tensor *many = quern_exp(quern_window(wide, 2, axes, four, one, one));
   struct ir_attrs large = {.shape = {3, nine}, .axes = {2, axes}, .step = {2, one}, .dilate = {2, one}};
   quern_tensor *stays = IR_MAKE(ctx, IR_COL2IM, &large, many);
-  assert_ptr_equal(run_pass(PASS_COL2IM, stays, (struct pass_options){.target = &gpu}), stays);
+  assert_ptr_equal(run_pass(PASS_POOLING, stays, (struct pass_options){.target = &gpu}), stays);
 }
 
 static void test_layout_keeps_the_order_of_sums(void **state) {
@@ -523,7 +523,7 @@ int main(void) {
       TEST(test_simplify),
       TEST(test_layout),
       TEST(test_layout_on_gpus),
-      TEST(test_col2im),
+      TEST(test_pooling),
       TEST(test_layout_keeps_the_order_of_sums),
       TEST(test_layout_of_gathers),
       TEST(test_layout_of_scatters),

@@ -1,4 +1,4 @@
-/* pass/col2im.c -- GPUs: col2im of windows whose elements are cheap to compute becomes a sum of slices, one for each place in the
+/* pass/pooling.c -- GPUs: col2im of windows whose elements are cheap to compute becomes a sum of slices, one for each place in the
 ** window
 ** The gradient of pooling is computed for every element of every window, and added up where windows overlap. Each slice is moved to
 ** where it is added: all are computed where the result is written, once, and nothing as large as the windows lies in memory.
@@ -92,7 +92,7 @@ static quern_status visit(void *user, struct ir_node *node, quern_tensor *const 
   return ir_is_poison(out[0]) ? ir_poison_error(node->ctx) : QUERN_STATUS_OK;
 }
 
-quern_status pass_col2im(struct pass_graph *graph, const struct pass_options *options) {
+quern_status pass_pooling(struct pass_graph *graph, const struct pass_options *options) {
   bool gpu = options->target != NULL && options->target->gpu;
   return gpu ? pass_subgraphs(graph, visit, NULL) : QUERN_STATUS_OK;
 }
