@@ -110,19 +110,43 @@ static void build_attention(struct bench_graph *g, const char *params) {
   if (back) gradients(g, y, bench_input(g, "dy", 4, dims), 3, qkv);
 }
 
+/* The convolution of a case: its input x, weights w, and what each output takes of multiplications. */
+static quern_tensor *convolve(struct bench_graph *g, const char *params, quern_tensor *x, quern_tensor *w) {
+  int64_t stride = VALUE("stride"), pad = bench_value(params, "pad", 0);
+  quern_conv_options options = {.size = sizeof options,
+                                .groups = VALUE("groups"),
+                                .stride = {stride, stride},
+                                .pad_lo = {pad, pad},
+                                .pad_hi = {pad, pad}};
+  quern_tensor *y = quern_conv2d(x, w, NULL, &options);
+  g->flops =
+      2.0 * (double)(quern_tensor_bytes(y) / 4) * (double)(VALUE("c") / VALUE("groups") * VALUE("kh") * VALUE("kw"));
+  return y;
+}
+
+static quern_tensor *image(struct bench_graph *g, const char *params) {
+  return bench_input(g, "x", 4, (int64_t[]){VALUE("n"), VALUE("c"), VALUE("h"), VALUE("w")});
+}
+
 /* As in inference: weights are elements that the program knows, as oneDNN's are in a layout of its own before it is timed. */
 static void build_conv(struct bench_graph *g, const char *params) {
-  int64_t n = VALUE("n"), c = VALUE("c"), h = VALUE("h"), w = VALUE("w"), o = VALUE("o"), kh = VALUE("kh"),
-          kw = VALUE("kw"), stride = VALUE("stride"), pad = bench_value(params, "pad", 0);
-  quern_conv_options options = {
-      .size = sizeof options, .stride = {stride, stride}, .pad_lo = {pad, pad}, .pad_hi = {pad, pad}};
-  quern_tensor *x = bench_input(g, "x", 4, (int64_t[]){n, c, h, w});
-  quern_tensor *k = bench_known(g, 4, (int64_t[]){o, c, kh, kw});
-  quern_tensor *y = quern_conv2d(x, k, NULL, &options);
-  int64_t oh = (h + 2 * pad - kh) / stride + 1, ow = (w + 2 * pad - kw) / stride + 1;
-  g->flops = 2.0 * (double)(n * o * oh * ow) * (double)(c * kh * kw);
-  bench_output(g, y);
+  int64_t weights[] = {VALUE("o"), VALUE("c") / VALUE("groups"), VALUE("kh"), VALUE("kw")};
+  quern_tensor *x = image(g, params), *w = bench_known(g, 4, weights);
+  bench_output(g, convolve(g, params, x, w));
 }
+
+/* As in training: weights change from step to step. */
+static void build_conv_some(struct bench_graph *g, const char *params, bool y, bool dx, bool dw) {
+  int64_t weights[] = {VALUE("o"), VALUE("c") / VALUE("groups"), VALUE("kh"), VALUE("kw")}, dims[4];
+  quern_tensor *x = image(g, params), *w = bench_input(g, "k", 4, weights), *out = convolve(g, params, x, w);
+  if (y) bench_output(g, out);
+  for (int k = 0; k < 4; k++) dims[k] = quern_tensor_dim(out, k);
+  if (dx) gradients(g, out, bench_input(g, "dy", 4, dims), 1, &x);
+  if (dw) gradients(g, out, bench_input(g, "dy", 4, dims), 1, &w);
+}
+static void build_conv_y(struct bench_graph *g, const char *params) { build_conv_some(g, params, true, false, false); }
+static void build_conv_dx(struct bench_graph *g, const char *params) { build_conv_some(g, params, false, true, false); }
+static void build_conv_dw(struct bench_graph *g, const char *params) { build_conv_some(g, params, false, false, true); }
 
 static quern_tensor *flat(struct bench_graph *g, const char *params, const char *name) {
   const int64_t n = VALUE("count");
@@ -150,6 +174,9 @@ static const struct bench_kind kinds[] = {{"gemm", build_gemm},
                                           {"layernorm_train", build_layernorm_train},
                                           {"attention", build_attention},
                                           {"conv", build_conv},
+                                          {"conv_y", build_conv_y},
+                                          {"conv_dx", build_conv_dx},
+                                          {"conv_dw", build_conv_dw},
                                           {"add", build_add},
                                           {"exp", build_exp},
                                           {"tanh", build_tanh},

@@ -95,12 +95,38 @@ static const struct bench_case conv[] = {CONV(3, 224, 64, 7, 2, 3),
                                          CONV(512, 7, 512, 3, 1, 1),
                                          {0}};
 
+/* Convolutions as in training, forward and both gradients: of ResNet-50 (3x3, strided, 1x1 strided), a U-Net's first, and
+** depthwise ones of MobileNetV2; a grouped one of ResNeXt-50. */
+#define CONV_OF(kind, n, c, hw, o, k, stride, pad, groups)                                                             \
+  {                                                                                                                    \
+    kind,                                                                                                              \
+        "n=" #n " c=" #c " h=" #hw " w=" #hw " o=" #o " kh=" #k " kw=" #k " stride=" #stride " pad=" #pad              \
+        " groups=" #groups,                                                                                            \
+        2, "torch", NULL                                                                                               \
+  }
+#define CONV_BOTH(n, c, hw, o, k, stride, pad, groups)                                                                 \
+  CONV_OF("conv_dx", n, c, hw, o, k, stride, pad, groups), CONV_OF("conv_dw", n, c, hw, o, k, stride, pad, groups)
+#define CONV_TRAIN(c, hw, o, k, stride, pad)                                                                           \
+  CONV_BOTH(1, c, hw, o, k, stride, pad, 1), CONV_BOTH(16, c, hw, o, k, stride, pad, 1)
+#define CONV_ALL(n, c, hw, o, k, stride, pad, groups)                                                                  \
+  CONV_OF("conv_y", n, c, hw, o, k, stride, pad, groups), CONV_BOTH(n, c, hw, o, k, stride, pad, groups)
+#define CONV_GROUPS(c, hw, k, stride, pad, groups)                                                                     \
+  CONV_ALL(1, c, hw, c, k, stride, pad, groups), CONV_ALL(16, c, hw, c, k, stride, pad, groups)
+static const struct bench_case conv_train[] = {
+    CONV_TRAIN(64, 56, 64, 3, 1, 1),   CONV_TRAIN(128, 28, 128, 3, 1, 1),  CONV_TRAIN(256, 14, 256, 3, 1, 1),
+    CONV_TRAIN(512, 7, 512, 3, 1, 1),  CONV_TRAIN(128, 56, 128, 3, 2, 1),  CONV_TRAIN(512, 14, 512, 3, 2, 1),
+    CONV_TRAIN(256, 56, 512, 1, 2, 0), CONV_TRAIN(16, 128, 16, 3, 1, 1),   CONV_GROUPS(32, 112, 3, 1, 1, 32),
+    CONV_GROUPS(96, 112, 3, 2, 1, 96), CONV_GROUPS(144, 56, 3, 1, 1, 144), CONV_GROUPS(384, 14, 3, 1, 1, 384),
+    CONV_GROUPS(960, 7, 3, 1, 1, 960), CONV_GROUPS(128, 56, 3, 1, 1, 32),  {0}};
+
 const struct bench_suite bench_suites[] = {
     {"gemm", "matrix products: 12 shapes plain and packed, few rows, linear + GELU", true, 1, gemm, NULL},
     {"gemm-off-by-one", "the 12 shapes with each size one less and one more: rates as ratios", true, 1, neighbors,
      NULL},
     {"ops", "elementwise, rows, gradients, attention", true, 1, ops, NULL},
     {"conv", "convolutions of ResNet-50", true, 1, conv, NULL},
+    {"conv-train", "gradients of convolutions of ResNet-50 and U-Net; depthwise and grouped ones, forward and back",
+     true, 2, conv_train, NULL},
     {"fusion", "kernels, bytes and time of patterns: fused, not fused, and written by hand", true, 1, NULL,
      bench_run_fusion},
     {"graph", "nodes before and after the passes; passes, plan, cold and warm compilation", false, 1, NULL,

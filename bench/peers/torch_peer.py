@@ -99,10 +99,27 @@ def attention(v):
     return run
 
 
-def conv(v):
+def conv_operands(v):
+    groups = v.get("groups", 1)
     x = matrix(v["n"], v["c"], v["h"], v["w"])
-    w = matrix(v["o"], v["c"], v["kh"], v["kw"])
-    return lambda: F.conv2d(x, w, stride=v["stride"], padding=v["pad"])
+    w = matrix(v["o"], v["c"] // groups, v["kh"], v["kw"])
+    return x, w, groups
+
+
+def conv(v):
+    x, w, groups = conv_operands(v)
+    return lambda: F.conv2d(x, w, stride=v["stride"], padding=v["pad"], groups=groups)
+
+
+def conv_back(x_wanted, w_wanted):
+    def make(v):
+        x, w, groups = conv_operands(v)
+        dy = matrix(*F.conv2d(x, w, stride=v["stride"], padding=v["pad"], groups=groups).shape)
+        stride, pad = [v["stride"]] * 2, [v["pad"]] * 2
+        return lambda: torch.ops.aten.convolution_backward(
+            dy, x, w, None, stride, pad, [1, 1], False, [0, 0], groups, [x_wanted, w_wanted, False])
+
+    return make
 
 
 def flat(op):
@@ -126,6 +143,9 @@ CASES = {
     "layernorm_train": layernorm_train,
     "attention": attention,
     "conv": conv,
+    "conv_y": conv,
+    "conv_dx": conv_back(True, False),
+    "conv_dw": conv_back(False, True),
     "add": flat(lambda a, b, c: torch.add(a, b, out=c)),
     "exp": flat(lambda a, b, c: torch.exp(a, out=c)),
     "tanh": flat(lambda a, b, c: torch.tanh(a, out=c)),

@@ -99,6 +99,8 @@ static bool valid_THREADS(const char *text, const char *form) {
   return parse_u64(text, &number) && number >= 1 && number <= 1024;
 }
 
+static bool valid_PYTHON(const char *text, const char *form) { return valid_CACHE(text, form); }
+
 static bool valid_WISDOM(const char *text, const char *form) { return valid_CACHE(text, form); }
 
 static bool valid_VERBOSE(const char *text, const char *form) {

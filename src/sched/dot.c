@@ -127,11 +127,12 @@ static kern_id sums_col(struct body *f, const struct block *k, kern_id panel) {
 }
 
 /* Memories of side a for a strip: where it begins, or where each of its rows does. Returns how many. */
-static int left_of(struct body *f, kern_id strip, int rows, kern_id *mems) {
+static int left_of(struct body *f, kern_id strip, kern_id pc, int rows, kern_id *mems) {
   const struct dot *d = f->d;
   struct kern_builder *b = f->b;
   kern_id row = clamp(b, kern_sub(b, strip, f->strip_lo), d->task_m_strips - 1), first = times(b, strip, d->mr);
-  mems[0] = d->a.packed         ? kern_at(b, f->rows, times(b, row, (int64_t)d->mr * DOT_PACKED_ROW))
+  mems[0] = d->packs_a_once     ? dot_packed_once_at(d, b, strip, pc)
+            : d->a.packed       ? kern_at(b, f->rows, times(b, row, (int64_t)d->mr * DOT_PACKED_ROW))
             : d->a.reads_im2col ? KERN_NONE
                                 : dot_view_mem(b, f->values, &d->a.view);
   if (!d->a.reads_im2col) return 1;
@@ -154,7 +155,7 @@ static void call_micro(struct body *f, const struct block *k, kern_id strip, ker
   kern_values_set(f->values, DOT_COL, col, 1, KERN_NONE);
   if (d->c.mem >= 0 && d->split_axes != 0) dot_set(d, b, f->values, d->split_axes, DOT_COL, col, 1, KERN_NONE);
   kern_id mems[TILE_ROWS + 3];
-  int lefts = left_of(f, strip, small_strip ? last_rows(d) : d->mr, mems);
+  int lefts = left_of(f, strip, k->pc, small_strip ? last_rows(d) : d->mr, mems);
   bool transposed = d->b_transposed && !small_panel, packed = d->b.packed && !transposed;
   kern_id right = packed ? packed_panel(f, k, panel) : dot_view_mem(b, f->values, &d->b.view), sums;
   if (d->c.mem >= 0) {
@@ -325,9 +326,9 @@ static void each_chunk(struct body *f, kern_id pc, int64_t kb, kern_id add, bool
   struct dot *d = f->d;
   struct kern_builder *b = f->b;
   struct block k = {.pc = pc, .kb = kb, .add = add, .last = last, .lo = f->panel_lo, .hi = f->panel_hi};
-  if (d->a.packed) {
+  if (d->a.packed && !d->packs_a_once) {
     kern_id end = kern_min_i(b, times(b, f->strip_hi, d->mr), d->m);
-    dot_pack_rows(d, b, f->values, f->rows, times(b, f->strip_lo, d->mr), end, pc, kb);
+    dot_pack_rows(d, b, f->values, f->rows, times(b, f->strip_lo, d->mr), end, d->task_m_strips * d->mr, pc, kb);
   }
   bool several = d->task_n_panels > d->chunk_n_panels;
   if (several) {
@@ -384,7 +385,7 @@ static void make_scratch(struct body *f) {
   }
   f->sums_stride = (f->all_sums ? d->task_n_panels : d->chunk_n_panels) * panel_width(d);
   f->rows = f->panels = f->sums = f->start = KERN_NONE;
-  if (d->a.packed) f->rows = kern_local(f->b, d->acc, d->task_m_strips * d->mr * DOT_PACKED_ROW);
+  if (d->a.packed && !d->packs_a_once) f->rows = kern_local(f->b, d->acc, d->task_m_strips * d->mr * DOT_PACKED_ROW);
   if (d->b.packed && !d->prepacked)
     f->panels = kern_local(f->b, d->acc, (d->b_transposed ? 1 : d->chunk_n_panels) * DOT_BLOCK * panel_width(d));
   if (d->biased) f->start = kern_local(f->b, d->acc, d->chunk_n_panels * panel_width(d));
@@ -406,6 +407,7 @@ static quern_status build(struct dot *d) {
   int64_t down = sched_ceil(d->m_strips, d->task_m_strips), along = sched_ceil(d->n_panels, d->task_n_panels);
   int64_t splits = BASE_MAX(d->k_splits, 1);
   make_functions(d);
+  if (d->packs_a_once) QUERN_TRY(dot_pack_once(d));
   struct kern_builder b = {.kern = kern,
                            .fn = kern_add_phase(kern, KERN_FIXED_TASKS(d->batch * down * along * splits))};
   struct body f = {.d = d, .b = &b};
@@ -446,6 +448,7 @@ quern_status sched_dot(struct sched_job *job) {
       mem->count = dot_packed_count(&d);
     }
     if (d.k_splits > 0) dot_make_split_k(&d);
+    if (d.packs_a_once) dot_make_pack_once(&d);
     status = dot_materialize(&d);
     if (status == QUERN_STATUS_OK) status = make(&d);
   }

@@ -25,7 +25,7 @@ enum {
   DOT_VARS = DOT_OWN + 2 * QUERN_MAX_RANK
 };
 struct dot_axis {
-  int64_t size, inner; /* inner: the extent of the innermost variable */
+  int64_t size, inner; /* inner: the extent of the innermost variable; of terms, of the last dot.inner_terms */
 };
 
 /* Terms that are packed at a time: the block of the order of sums. Rows of packed A are a little longer, so that they
@@ -56,6 +56,7 @@ struct dot_operand {
   struct dot_im2col im2col; /* the same where no view has the rows, but two expressions */
   bool packed;              /* copied to scratch before it is used */
   bool reads_im2col;        /* read by im2col */
+  int64_t cost;             /* of packing a vector */
   bool across;              /* packing reads vectors along the dim that is not contiguous when packed */
 };
 
@@ -84,6 +85,7 @@ struct dot {
   quern_dtype acc; /* of accumulators and of packed operands */
   int lanes;       /* of a vector of accumulators */
   struct dot_axis axis[DOT_AXES];
+  int inner_terms;        /* how many variables of the terms count as innermost */
   int64_t batch, m, n, k; /* their sizes */
   int n_materialized;
   struct dot_materialized materialized[2];
@@ -96,6 +98,8 @@ struct dot {
   struct dot_view c;                /* the out that sums are kept in; mem -1: scratch */
   bool bare;                        /* c is the only out, and is the sum itself */
   bool column_major_epilogue;       /* the first out is contiguous along rows: the epilogue has lanes along them */
+  bool packs_a_once;                /* side a is packed in a phase of its own: see dot_pack_once.c */
+  int a_once;                       /* the workspace that it is packed into */
   bool prepacked;                   /* side b lies packed where an in was: see dot_prepack.c */
   bool b_transposed;    /* micro-kernels read side b as it lies, terms contiguous, and transpose it in registers */
   int64_t k_splits;     /* split-K: c is a workspace of so many partial sums, one per block of terms; 0: no */
@@ -156,9 +160,9 @@ int dot_transpose_size(const struct dot *d);
 /* Turns size values of as many lanes in registers. */
 void dot_transpose_square(struct kern_builder *b, int size, kern_id *x);
 
-/* Packs kb terms from term pc on of rows first .. end - 1 of side a, as rows of length DOT_PACKED_ROW. */
+/* Packs kb terms from term pc on of rows first .. end - 1 of side a, `most` at most, as rows of length DOT_PACKED_ROW. */
 void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id dst, kern_id first,
-                   kern_id end, kern_id pc, int64_t kb);
+                   kern_id end, int64_t most, kern_id pc, int64_t kb);
 /* Packs kb terms of a panel of side b: as many vectors, the last with tail lanes; other lanes are 0. */
 void dot_pack_panel(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id dst, kern_id panel,
                     int vectors, int tail, kern_id pc, int64_t kb);
@@ -231,6 +235,16 @@ quern_status dot_inner(struct dot *d) QUERN_NODISCARD;
 int64_t dot_packed_count(const struct dot *d);
 kern_id dot_packed_at(const struct dot *d, struct kern_builder *b, kern_id batch, kern_id panel, kern_id pc,
                       int64_t kb);
+
+/* ---- dot_pack_once.c */
+
+/* Whether side a, which is packed, is the same in all of the batch, and not too large to be packed as a whole. */
+bool dot_can_pack_once(const struct dot *d);
+/* Adds the workspace that it is packed into; and the phase that packs it. */
+void dot_make_pack_once(struct dot *d);
+quern_status dot_pack_once(struct dot *d) QUERN_NODISCARD;
+/* Memory from the first row of a strip, in the block of terms that begins at pc. */
+kern_id dot_packed_once_at(const struct dot *d, struct kern_builder *b, kern_id strip, kern_id pc);
 
 /* ---- dot_skinny.c */
 

@@ -197,6 +197,9 @@ static void choose_split_k(struct dot *d) {
 
 /* ---- tasks ---------------------------------------------------------------------------------------------- */
 
+/* Whether tasks read what a phase before them has packed of side a. */
+static bool packs_in_tasks(const struct dot *d) { return d->a.packed && !d->packs_a_once; }
+
 static int64_t pack_cost(const struct dot_operand *side, bool turned) {
   return !side->packed && !turned ? 0 : side->across ? COST_ACROSS : COST_PACK;
 }
@@ -209,19 +212,19 @@ static double time_of(const struct dot *d, int64_t strips, int64_t panels) {
   double rows = (double)(strips * d->mr), vectors = (double)(panels * d->nv);
   double k = (double)d->k / (double)BASE_MAX(d->k_splits, 1);
   int64_t pack_b = d->prepacked ? 0 : pack_cost(&d->b, d->b_transposed);
-  double one = rows * vectors * k + vectors * k * (double)pack_b +
-               rows * (k / d->lanes) * (double)pack_cost(&d->a, false) + COST_TASK;
+  int64_t pack_a = d->packs_a_once ? 0 : pack_cost(&d->a, false);
+  double one = rows * vectors * k + vectors * k * (double)pack_b + rows * (k / d->lanes) * (double)pack_a + COST_TASK;
   double all = one * (double)sched_ceil(tasks, threads);
   if (d->batch_rows == 0) return all;
   /* a run of one strip counts as much as one of all, strip by strip */
-  one -= (rows - d->mr) * (vectors * k + k / d->lanes * (double)pack_cost(&d->a, false));
+  one -= (rows - d->mr) * (vectors * k + k / d->lanes * (double)pack_a);
   return all / (double)d->m_strips + one * (double)sched_ceil(tasks / sched_ceil(d->m_strips, strips), threads);
 }
 
 /* Rows of a task at most. Sums that lie in scratch must fit there. */
 static int64_t most_strips(const struct dot *d) {
   int64_t rows = d->column_major_epilogue          ? TASK_ROWS_UPRIGHT
-                 : d->a.packed                     ? TASK_ROWS_PACKED
+                 : packs_in_tasks(d)               ? TASK_ROWS_PACKED
                  : d->c.mem < 0 || d->n_panels > 1 ? TASK_ROWS
                                                    : TASK_ROWS_MOST;
   return BASE_MAX(rows / d->mr, 1);
@@ -233,7 +236,7 @@ static void choose_tasks(struct dot *d) {
   if (d->job->sched->nc > 0) chunk = BASE_MAX(d->job->sched->nc / (d->nv * d->lanes), 1);
   bool whole = d->c.mem < 0 && d->k_splits == 0 && d->k > DOT_BLOCK; /* the sums of a task lie in scratch */
   if (d->b_transposed) chunk = d->n_panels;
-  int64_t widest = whole || !d->a.packed ? chunk : d->n_panels, best_strips = 1, best_panels = 1;
+  int64_t widest = whole || !packs_in_tasks(d) ? chunk : d->n_panels, best_strips = 1, best_panels = 1;
   double best = -1;
   for (int64_t rows = 1; rows <= BASE_MIN(d->m_strips, 256); rows += 1 + rows / 8) {
     int64_t strips = sched_ceil(d->m_strips, rows);
@@ -254,7 +257,7 @@ static void choose_tasks(struct dot *d) {
   }
   d->task_m_strips = d->job->sched->mc > 0 ? sched_ceil(d->job->sched->mc, d->mr) : best_strips;
   d->task_n_panels = d->job->sched->grain > 0 ? sched_ceil(d->job->sched->grain, d->nv * d->lanes) : best_panels;
-  if (d->a.packed)
+  if (packs_in_tasks(d))
     d->task_m_strips = BASE_MAX(BASE_MIN(d->task_m_strips, DOT_BLOCK / d->mr), 1); /* one row of staging */
   d->strip_group = d->lanes;
   while (d->strip_group % 2 == 0 && d->strip_group / 2 * d->mr % d->lanes == 0) d->strip_group /= 2;
@@ -269,5 +272,6 @@ void dot_sizes(struct dot *d) {
   choose_tile(d);
   choose_packing(d);
   choose_split_k(d);
+  d->packs_a_once = dot_can_pack_once(d) && (d->batch > 1 || d->n_panels > 1);
   choose_tasks(d);
 }

@@ -30,12 +30,13 @@ static void find_terms(const struct pass_group *group, const struct dot_orientat
   }
 }
 
-/* The size of an axis, and the extent of its innermost variable of more than one value. */
-static struct dot_axis axis_of(const struct parts *parts, int axis) {
+/* The size of an axis, and the extent of its innermost variables of more than one value, as many as given. */
+static struct dot_axis axis_of(const struct parts *parts, int axis, int n_inner) {
   struct dot_axis out = {.size = 1, .inner = 1};
-  for (int i = 0; i < parts->n[axis]; i++) {
-    out.size *= parts->dims[axis][i];
-    if (parts->dims[axis][i] != 1) out.inner = parts->dims[axis][i];
+  for (int i = parts->n[axis] - 1; i >= 0; i--) {
+    int64_t dim = parts->dims[axis][i];
+    out.size *= dim;
+    if (dim != 1 && n_inner-- > 0) out.inner *= dim;
   }
   return out;
 }
@@ -46,7 +47,7 @@ static quern_status make_space(struct dot *d, const struct dot_orientation *orie
   struct pass_space *space = d->space;
   struct parts parts;
   find_terms(d->job->group, orientation, &parts);
-  for (int x = 0; x < DOT_AXES; x++) d->axis[x] = axis_of(&parts, x);
+  for (int x = 0; x < DOT_AXES; x++) d->axis[x] = axis_of(&parts, x, x == DOT_TERM ? d->inner_terms : 1);
   for (int x = 0; x < DOT_AXES; x++) (void)pass_space_add(space, d->axis[x].size);
   for (int x = 0; x < DOT_AXES; x++) (void)pass_space_add(space, d->axis[x].size / BASE_MAX(d->axis[x].inner, 1));
   for (int x = 0; x < DOT_AXES; x++) (void)pass_space_add(space, d->axis[x].inner);
@@ -244,6 +245,7 @@ static quern_status make_side(struct dot *d, struct dot_operand *side, const que
     if (side->at == NULL) return QUERN_STATUS_MEMORY;
   }
   side->across = side->own == DOT_ROW ? plain[0] < plain[1] : plain[1] < plain[0];
+  side->cost = side->view.mem >= 0 ? 0 : BASE_MIN(plain[0], plain[1]);
   return QUERN_STATUS_OK;
 }
 
@@ -305,10 +307,44 @@ static quern_status make_outs(struct dot *d, const struct pass_index *const *fla
 
 /* ---- all of it ---------------------------------------------------------------------------------------------- */
 
+/* The space and both operands, with so many innermost variables of the terms as one; *cost: of packing. */
+static quern_status make_sides(struct dot *d, const struct dot_orientation *orientation, int inner_terms,
+                               const struct pass_index **flat, const struct pass_index **cut, int64_t *cost) {
+  const struct pass_stage *stage = &d->job->group->stages[0];
+  pass_space_free(d->space);
+  d->inner_terms = inner_terms;
+  d->space = NULL;
+  QUERN_TRY(pass_space_new(&d->space, d->job->kern->heap));
+  d->group.space = d->space;
+  QUERN_TRY(make_space(d, orientation, flat, cut));
+  d->a = (struct dot_operand){.own = DOT_ROW};
+  d->b = (struct dot_operand){.own = DOT_COL};
+  struct dot_operand *sides[] = {orientation->swap_mn ? &d->b : &d->a, orientation->swap_mn ? &d->a : &d->b};
+  QUERN_TRY(make_side(d, sides[0], d->node->src[0], stage->source, flat, cut));
+  QUERN_TRY(make_side(d, sides[1], d->node->src[1], stage->other, flat, cut));
+  *cost = d->a.cost + d->b.cost;
+  return d->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
+}
+
+/* The operands, with terms in runs of as many variables as makes packing cheapest: such as both window axes of weights,
+** where one alone would be shorter than a vector. */
+static quern_status choose_sides(struct dot *d, const struct dot_orientation *orientation,
+                                 const struct pass_index **flat, const struct pass_index **cut) {
+  int64_t costs[2], least = 0;
+  int best = 1;
+  QUERN_TRY(make_sides(d, orientation, 1, flat, cut, &least));
+  for (int n = 2; n <= 3 && least > 0 && d->lanes > 1 && d->axis[DOT_TERM].inner < d->lanes; n++) {
+    if (d->axis[DOT_TERM].inner == d->axis[DOT_TERM].size) break;
+    QUERN_TRY(make_sides(d, orientation, n, flat, cut, &costs[0]));
+    if (costs[0] < least) best = n, least = costs[0];
+  }
+  if (d->inner_terms != best) QUERN_TRY(make_sides(d, orientation, best, flat, cut, &costs[1]));
+  return QUERN_STATUS_OK;
+}
+
 quern_status dot_setup(struct dot *d, struct sched_job *job) {
   const struct pass_group *group = job->group;
-  const struct pass_stage *stage = &group->stages[0];
-  const struct ir_node *node = stage->node;
+  const struct ir_node *node = group->stages[0].node;
   struct dot_orientation orientation;
   memset(d, 0, sizeof *d);
   d->job = job;
@@ -318,24 +354,20 @@ quern_status dot_setup(struct dot *d, struct sched_job *job) {
   d->inner.group = &d->group;
   d->reduce = node->attrs->reduce;
   d->combine = node->attrs->combine;
+  d->combine = node->attrs->combine;
   d->acc = kern_acc_dtype(node->out[0].dtype);
   int bytes = 4 * job->sched->lanes, size = (int)base_dtypes[d->acc].size;
   d->lanes = job->sched->lanes <= 1 ? 1 : BASE_MIN(BASE_MAX(bytes / size, 1), KERN_MAX_LANES);
   base_arena_init(&d->arena, job->kern->heap);
   QUERN_TRY(dot_choose_orientation(job, &orientation));
-  QUERN_TRY(pass_space_new(&d->space, job->kern->heap));
-  d->group.space = d->space;
   size_t room = (group->space->extents.n + 1) * sizeof(const struct pass_index *);
   const struct pass_index **flat = base_arena_alloc(&d->arena, room), **cut = base_arena_alloc(&d->arena, room);
   if (flat == NULL || cut == NULL) return QUERN_STATUS_MEMORY;
-  QUERN_TRY(make_space(d, &orientation, flat, cut));
   d->columns = orientation.swap_mn ? 0 : 1;
-  if (d->lanes > 1 && d->k > 0 && d->batch * d->m * d->n > 0)
+  bool some = dot_extents(group, 0, (int)group->space->extents.n) > 0;
+  if (d->lanes > 1 && some)
     for (int i = 0; i < 2; i++) keep_windows(d, node->src[i]);
-  d->a.own = DOT_ROW;
-  d->b.own = DOT_COL;
-  QUERN_TRY(make_side(d, orientation.swap_mn ? &d->b : &d->a, node->src[0], stage->source, flat, cut));
-  QUERN_TRY(make_side(d, orientation.swap_mn ? &d->a : &d->b, node->src[1], stage->other, flat, cut));
+  QUERN_TRY(choose_sides(d, &orientation, flat, cut));
   QUERN_TRY(make_outs(d, flat, cut));
   QUERN_TRY(dot_find_bytes(d));
   return d->space->failed ? QUERN_STATUS_MEMORY : job->kern->failed;

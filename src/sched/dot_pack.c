@@ -267,7 +267,7 @@ static void pack_across(struct pack *p, const struct box *box) {
 /* ---- rows ----------------------------------------------------------------------------------------------- */
 
 void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *values, kern_id dst, kern_id first,
-                   kern_id end, kern_id pc, int64_t kb) {
+                   kern_id end, int64_t most, kern_id pc, int64_t kb) {
   struct pack p = {.d = d, .b = b, .values = values, .side = &d->a, .dst = dst, .pc = pc, .kb = kb};
   if (d->a.across) {
     kern_id rows = kern_max_i(b, kern_sub(b, end, first), 0);
@@ -276,7 +276,7 @@ void dot_pack_rows(struct dot *d, struct kern_builder *b, struct kern_values *va
                       .outer_base = pc,
                       .inner_base = first,
                       .n_outer = kb,
-                      .n_inner = kern_min(b, rows, kern_index(b, d->task_m_strips * d->mr)),
+                      .n_inner = kern_min(b, rows, kern_index(b, most)),
                       .inner_all = d->m,
                       .stride = DOT_PACKED_ROW};
     pack_across(&p, &box);

@@ -128,7 +128,7 @@ static void one_block(struct body *f, kern_id pc, int64_t kb, kern_id sums) {
   kern_values_set(f->values, DOT_TERM, pc, 1, KERN_NONE);
   kern_values_set(f->values, DOT_COL, f->col, 1, KERN_NONE);
   kern_id zero = kern_index(b, 0);
-  if (d->a.packed) dot_pack_rows(d, b, f->values, f->rows, zero, kern_index(b, d->m), pc, kb);
+  if (d->a.packed) dot_pack_rows(d, b, f->values, f->rows, zero, kern_index(b, d->m), d->m, pc, kb);
   kern_values_set(f->values, DOT_ROW, zero, 1, KERN_NONE);
   kern_values_set(f->values, DOT_TERM, pc, 1, KERN_NONE);
   kern_id left = f->rows;

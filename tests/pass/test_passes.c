@@ -69,7 +69,7 @@ static void test_options(void **state) {
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
   for (int i = 0; i < PASS_COUNT; i++) assert_true(options.on[i]);
   EXPECT_OK(pass_options_parse(&options, 0, ""));
-  for (int i = 0; i < PASS_COUNT; i++) assert_int_equal(options.on[i], i == PASS_INLINE);
+  for (int i = 0; i < PASS_COUNT; i++) assert_int_equal(options.on[i], i == PASS_INLINE || i == PASS_COL2IM);
   EXPECT_OK(pass_options_parse(&options, 1, "-fuse,,-layout,+fuse,"));
   assert_true(options.on[PASS_FUSE]);
   assert_false(options.on[PASS_LAYOUT]);
@@ -486,6 +486,11 @@ static void test_planted_pass(void **state) {
   pass_groups_fini(&groups);
 }
 
+static quern_tensor *transposed_convolution(void) {
+  quern_conv_options options = {.size = sizeof options, .stride = {2}, .pad_lo = {1}};
+  return quern_conv_transpose1d(INPUT("c", 2, 3, 5), INPUT("k", 3, 2, 3), NULL, &options);
+}
+
 static void test_faults(void **state) {
   (void)state;
   struct fault fault = {0};
@@ -496,7 +501,7 @@ static void test_faults(void **state) {
     quern_tensor *w = weights(IR_INTS(6, 8), 0.1), *f = weights(IR_INTS(6), 1);
     quern_tensor *roots[] = {looped, quern_cross_entropy(x, labels, NULL),
                              quern_mul(quern_linear(x, w, NULL), quern_add(f, quern_mul_scalar(f, 2))),
-                             quern_transpose(quern_exp(quern_transpose(x, 0, 1)), 0, 1)};
+                             quern_transpose(quern_exp(quern_transpose(x, 0, 1)), 0, 1), transposed_convolution()};
     struct pass_graph graph = {ctx, BASE_COUNT(roots), roots};
     struct pass_options options = {.inference = true, .approximate = true};
     struct pass_report reports[PASS_COUNT];
