@@ -439,7 +439,9 @@ quern_status sched_dot(struct sched_job *job) {
   if (status == QUERN_STATUS_OK && none) (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
   if (status == QUERN_STATUS_OK && !none && plain) status = (dot_is_tiled(&d) ? gpu_dot : dot_scalar)(&d);
   if (status == QUERN_STATUS_OK && !none && !plain) {
-    quern_status (*make)(struct dot *) = dot_is_inner(&d) ? dot_inner : dot_is_skinny(&d) ? dot_skinny : build;
+    bool direct = dot_is_direct(&d);
+    quern_status (*make)(struct dot *) = direct            ? dot_direct
+                                         : dot_is_inner(&d) ? dot_inner : dot_is_skinny(&d) ? dot_skinny : build;
     d.prepacked = job->sched->packed > 0;
     if (make == build) dot_sizes(&d);
     if (d.prepacked) {
@@ -449,6 +451,7 @@ quern_status sched_dot(struct sched_job *job) {
     }
     if (d.k_splits > 0) dot_make_split_k(&d);
     if (d.packs_a_once) dot_make_pack_once(&d);
+    if (direct) dot_drop_materialized(&d);
     status = dot_materialize(&d);
     if (status == QUERN_STATUS_OK) status = make(&d);
   }

@@ -49,7 +49,7 @@ struct dot_im2col {
 /* One operand. */
 struct dot_operand {
   const quern_tensor *tensor;
-  const struct pass_index **at;
+  const struct pass_index **at, **in_runs; /* in_runs: with all axes split */
   int own;                  /* DOT_ROW or DOT_COL */
   unsigned split_axes;      /* bit x: `at` uses the inner and outer variables of axis x */
   struct dot_view view;     /* when it is read as it lies in memory, in the dtype of the accumulators */
@@ -66,7 +66,8 @@ struct dot_materialized {
   int mem;
 };
 
-/* How the group's variables become axes: whether M and N are swapped; how many row variables count as batch. */
+/* How the group's variables become axes: whether M and N are swapped; how many of what the columns then are count as
+** batch. */
 struct dot_orientation {
   bool swap_mn;
   int hoisted;
@@ -123,6 +124,8 @@ struct dot {
 quern_status dot_setup(struct dot *d, struct sched_job *job) QUERN_NODISCARD;
 void dot_fini(struct dot *d);
 bool dot_is_movement(const struct ir_node *node);
+/* Takes the workspaces of what is materialized back: nothing else has been added to the kernel since. */
+void dot_drop_materialized(struct dot *d);
 /* The memory that an operand lies in, moved or not, and its offset there, over flat axes; mem -1: it is computed.
 ** Strides are not given. */
 struct dot_view dot_find_view(struct dot *d, const struct dot_operand *side);
@@ -187,6 +190,34 @@ void dot_finish(struct dot *d, struct kern_builder *b, struct kern_values *value
 
 /* The phases that compute what is materialized. */
 quern_status dot_materialize(struct dot *d) QUERN_NODISCARD;
+
+/* Computing rows of a tensor into memory. */
+struct dot_copy {
+  struct dot *d;
+  struct sched_job job;
+  struct pass_group group; /* the job's, over the space */
+  struct kern_builder *b;
+  struct kern_values *values;
+  struct pass_space *space;
+  const quern_tensor *tensor, *from;           /* from: whose values are copied, what is padded or the tensor itself */
+  const struct pass_index *at[QUERN_MAX_RANK]; /* over the dims of from */
+  const struct ir_node *pad;                   /* or NULL */
+  int last;                                    /* the axis that rows lie along */
+  kern_id to;
+};
+/* The axis that rows are said to lie along: the last of more than one element. */
+int dot_copy_axis(const quern_tensor *t);
+quern_status dot_copy_begin(struct dot_copy *f, struct dot *d, const quern_tensor *t,
+                            struct kern_builder *b) QUERN_NODISCARD;
+/* Row number `row` of the tensor, to element `at` of that memory on. */
+void dot_copy_row(struct dot_copy *f, kern_id row, kern_id to, kern_id at);
+void dot_copy_end(struct dot_copy *f);
+
+/* ---- dot_direct.c */
+
+/* Windows, few terms and rows. */
+bool dot_is_direct(struct dot *d);
+quern_status dot_direct(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_choose.c */
 

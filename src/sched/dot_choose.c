@@ -51,15 +51,22 @@ static int innermost(const struct pass_group *group, int first, int n) {
   return v;
 }
 
+/* How many of n variables, from the first, come before those that out 0 is contiguous along. */
+static int hoisted_of(const struct pass_group *group, const int64_t *coef, int first, int n) {
+  const int64_t *extents = group->space->extents.at;
+  int v = innermost(group, first, n);
+  if (v < first || coef[v] != 1) return 0;
+  int64_t next = extents[v];
+  while (v > first && (coef[v - 1] == next || extents[v - 1] == 1)) next *= extents[--v];
+  return v - first;
+}
+
 /* The orientation that out 0, which lies at these coefficients of the group's variables, asks for. */
 static struct dot_orientation orientation_for(const struct pass_group *group, const int64_t *coef) {
-  const int64_t *extents = group->space->extents.at;
   int rows = group->vars[0], cols = rows + group->vars[1];
   int row = innermost(group, rows, group->vars[1]), col = innermost(group, cols, group->vars[2]);
   if (coef[col] == 1 || coef[row] != 1) return (struct dot_orientation){0};
-  int64_t next = extents[row];
-  while (row > rows && (coef[row - 1] == next || extents[row - 1] == 1)) next *= extents[--row];
-  return (struct dot_orientation){.swap_mn = true, .hoisted = row - rows};
+  return (struct dot_orientation){.swap_mn = true, .hoisted = hoisted_of(group, coef, rows, group->vars[1])};
 }
 
 static bool is_in(const struct pass_group *group, const quern_tensor *t) {
@@ -103,16 +110,20 @@ quern_status dot_choose_orientation(const struct sched_job *job, struct dot_orie
   *orientation = (struct dot_orientation){.swap_mn = n == 1 && m > 1};
   bool scalar = job->sched->lanes <= 1 && job->sched->mr == 0; /* neither vectors nor tiles */
   if (scalar) orientation->swap_mn = false;
-  if (scalar || m <= 1 || n <= 1 || group->space->extents.n > BASE_COUNT(by)) return QUERN_STATUS_OK;
+  bool single = m <= 1 || n <= 1; /* windows of several samples are columns sample by sample */
+  int columns = orientation->swap_mn ? 1 : 2, first = group->vars[0] + (columns == 2 ? group->vars[1] : 0);
+  if (scalar || group->space->extents.n > BASE_COUNT(by)) return QUERN_STATUS_OK;
+  if (single && !dot_has_windows(group, group->stages[0].node->src[columns - 1])) return QUERN_STATUS_OK;
   QUERN_TRY(pass_space_new(&space, job->kern->heap)); /* the group's own is left as it is */
   for (size_t v = 0; v < group->space->extents.n; v++)
     by[v] = pass_index_var(space, pass_space_add(space, group->space->extents.at[v]));
   for (int k = 0; k < out->tensor->rank; k++) at[k] = pass_index_replace(space, out->at[k], by);
   const struct pass_index *offset = pass_index_flat(space, out->tensor->rank, out->tensor->dims, at);
   quern_status status = space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
-  if (status == QUERN_STATUS_OK && pass_index_affine(space, offset, coef, &constant))
-    *orientation = orientation_for(group, coef);
-  prefer_packed(job, orientation);
+  bool affine = status == QUERN_STATUS_OK && pass_index_affine(space, offset, coef, &constant);
+  if (affine && single) orientation->hoisted = hoisted_of(group, coef, first, group->vars[columns]);
+  if (affine && !single) *orientation = orientation_for(group, coef);
+  if (!single) prefer_packed(job, orientation);
   pass_space_free(space);
   return status;
 }

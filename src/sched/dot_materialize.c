@@ -7,22 +7,11 @@
 
 enum { TASK_ELEMENTS = 16384 };
 
-struct keep {
-  struct dot *d;
-  struct kern_builder b;
-  struct kern_values *values;
-  struct pass_space *space;
-  const quern_tensor *from;                    /* whose values are copied: what is padded, or the tensor itself */
-  const struct pass_index *at[QUERN_MAX_RANK]; /* over the dims of from */
-  const struct ir_node *pad;                   /* or NULL */
-  kern_id to;
-};
-
-static int64_t low(const struct keep *f, int k) { return f->pad != NULL ? f->pad->attrs->lo.at[k] : 0; }
+static int64_t low(const struct dot_copy *f, int k) { return f->pad != NULL ? f->pad->attrs->lo.at[k] : 0; }
 
 /* Elements from element `at` on, the same value; n is a number of them. */
-static void fill(struct keep *f, kern_id at, int64_t n) {
-  struct kern_builder *b = &f->b;
+static void fill(struct dot_copy *f, kern_id at, int64_t n) {
+  struct kern_builder *b = f->b;
   int64_t lanes = f->d->lanes, whole = n - n % lanes;
   kern_id x = kern_splat(b, kern_values_get(f->values, f->pad->src[1], 0, NULL), (int)lanes);
   if (whole > 0) {
@@ -36,18 +25,18 @@ static void fill(struct keep *f, kern_id at, int64_t n) {
   }
 }
 
-static void copy_vector(struct keep *f, kern_id at, kern_id i, kern_id active) {
-  int last = f->from->rank - 1, lanes = f->d->lanes;
+static void copy_vector(struct dot_copy *f, kern_id at, kern_id i, kern_id active) {
+  int last = f->last, lanes = f->d->lanes;
   kern_values_set(f->values, last, i, lanes, active);
-  kern_id x = kern_splat(&f->b, kern_values_get(f->values, f->from, f->from->rank, f->at), lanes);
-  kern_store_n(&f->b, f->to, kern_add(&f->b, at, i), x, active);
+  kern_id x = kern_splat(f->b, kern_values_get(f->values, f->from, f->from->rank, f->at), lanes);
+  kern_store_n(f->b, f->to, kern_add(f->b, at, i), x, active);
   kern_values_set(f->values, last, i, 1, KERN_NONE);
 }
 
 /* A row of `from`, to element `at` on. */
-static void copy(struct keep *f, kern_id at) {
-  struct kern_builder *b = &f->b;
-  int64_t lanes = f->d->lanes, n = f->from->dims[f->from->rank - 1], whole = n - n % lanes;
+static void copy(struct dot_copy *f, kern_id at) {
+  struct kern_builder *b = f->b;
+  int64_t lanes = f->d->lanes, n = f->from->dims[f->last], whole = n - n % lanes;
   if (whole > 0) {
     kern_id i = kern_range(b, 0, whole, lanes);
     kern_values_enter(f->values);
@@ -63,11 +52,11 @@ static void copy(struct keep *f, kern_id at) {
 
 /* Row number `row` of the tensor: its indices but the last, in the dims of from; opens an if for each that padding can
 ** take outside, and returns how many. */
-static int set_row(struct keep *f, const quern_tensor *t, kern_id row) {
-  struct kern_builder *b = &f->b;
+static int set_row(struct dot_copy *f, const quern_tensor *t, kern_id row) {
+  struct kern_builder *b = f->b;
   int opened = 0;
   kern_id inside = KERN_NONE;
-  for (int k = t->rank - 2; k >= 0; k--) {
+  for (int k = f->last - 1; k >= 0; k--) {
     kern_id i = kern_imod(b, row, t->dims[k]);
     i = kern_sub(b, i, kern_index(b, low(f, k)));
     row = kern_idiv(b, row, t->dims[k]);
@@ -88,22 +77,26 @@ static int set_row(struct keep *f, const quern_tensor *t, kern_id row) {
   return opened;
 }
 
-static void materialize_row(struct keep *f, const quern_tensor *t, kern_id row) {
-  struct kern_builder *b = &f->b;
-  int last = t->rank - 1;
+void dot_copy_row(struct dot_copy *f, kern_id row, kern_id to, kern_id at) {
+  struct kern_builder *b = f->b;
+  const quern_tensor *t = f->tensor;
+  int last = f->last;
   int64_t lo = low(f, last), middle = f->from->dims[last], n = t->dims[last];
-  kern_id at = kern_mul(b, row, kern_index(b, n));
+  f->to = to;
+  kern_values_enter(f->values);
   int opened = set_row(f, t, row);
   if (lo > 0) fill(f, at, lo);
   copy(f, kern_add(b, at, kern_index(b, lo)));
   if (n - middle - lo > 0) fill(f, kern_add(b, at, kern_index(b, lo + middle)), n - middle - lo);
-  if (opened == 0) return;
+  if (opened > 0) {
+    kern_values_leave(f->values);
+    kern_else(b);
+    kern_values_enter(f->values);
+    fill(f, at, n);
+    kern_values_leave(f->values);
+    kern_end(b);
+  }
   kern_values_leave(f->values);
-  kern_else(b);
-  kern_values_enter(f->values);
-  fill(f, at, n);
-  kern_values_leave(f->values);
-  kern_end(b);
 }
 
 /* True when rows can be filled and copied: nothing lies between the elements. */
@@ -114,29 +107,43 @@ static bool is_plain_pad(const quern_tensor *t) {
   return true;
 }
 
-static quern_status materialize_in(struct keep *f, const struct dot_materialized *kept) {
-  const quern_tensor *t = kept->tensor;
-  struct kern *kern = f->d->job->kern;
-  struct sched_job job = f->d->inner;
-  struct pass_group group = f->d->group;
-  struct kern_builder *b = &f->b;
-  int64_t n = t->rank > 0 ? t->dims[t->rank - 1] : 1, rows = ir_count(t) / n, some = BASE_MAX(TASK_ELEMENTS / n, 1);
-  if (f->d->job->sched->rows != NULL && pass_dynamic_batch_is_outermost(f->d->job->sched->rows, t))
-    kern->mems[kept->mem].row = pass_dynamic_batch_get(f->d->job->sched->rows, t);
+int dot_copy_axis(const quern_tensor *t) {
+  int last = t->rank - 1;
+  while (last > 0 && t->dims[last] == 1) last--;
+  return last;
+}
+
+quern_status dot_copy_begin(struct dot_copy *f, struct dot *d, const quern_tensor *t, struct kern_builder *b) {
+  *f = (struct dot_copy){.d = d, .b = b, .tensor = t, .from = t, .last = dot_copy_axis(t), .group = d->group};
+  QUERN_TRY(pass_space_new(&f->space, d->job->kern->heap));
   if (is_plain_pad(t)) f->pad = t->node;
-  f->from = f->pad != NULL ? f->pad->src[0] : t;
+  if (f->pad != NULL) f->from = f->pad->src[0];
   for (int k = 0; k < t->rank; k++) f->at[k] = pass_index_var(f->space, pass_space_add(f->space, f->from->dims[k]));
-  group.space = f->space;
-  job.group = &group;
-  *b = (struct kern_builder){.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(rows, some)))};
-  QUERN_TRY(sched_values(&job, b, &f->values));
-  f->to = kern_mem(b, kept->mem);
+  f->job = d->inner;
+  f->job.group = &f->group;
+  f->group.space = f->space;
+  return f->space->failed ? QUERN_STATUS_MEMORY : sched_values(&f->job, b, &f->values);
+}
+
+void dot_copy_end(struct dot_copy *f) {
+  kern_values_free(f->values);
+  pass_space_free(f->space);
+}
+
+static quern_status materialize_in(struct dot_copy *f, struct dot *d, const struct dot_materialized *kept) {
+  const quern_tensor *t = kept->tensor;
+  struct kern *kern = d->job->kern;
+  int64_t n = t->rank > 0 ? t->dims[dot_copy_axis(t)] : 1, rows = ir_count(t) / n, some = BASE_MAX(TASK_ELEMENTS / n, 1);
+  if (d->job->sched->rows != NULL && pass_dynamic_batch_is_outermost(d->job->sched->rows, t))
+    kern->mems[kept->mem].row = pass_dynamic_batch_get(d->job->sched->rows, t);
+  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(rows, some)))};
+  struct kern_builder *b = &builder;
+  QUERN_TRY(dot_copy_begin(f, d, t, b));
+  kern_id to = kern_mem(b, kept->mem);
   kern_id first = kern_mul_i(b, kern_task(b), some);
   kern_id end = kern_min_i(b, kern_add(b, first, kern_index(b, some)), rows);
   kern_id row = kern_for(b, first, end, 1);
-  kern_values_enter(f->values);
-  materialize_row(f, t, row);
-  kern_values_leave(f->values);
+  dot_copy_row(f, row, to, kern_mul_i(b, row, n));
   kern_end(b);
   return f->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
@@ -144,11 +151,9 @@ static quern_status materialize_in(struct keep *f, const struct dot_materialized
 quern_status dot_materialize(struct dot *d) {
   quern_status status = QUERN_STATUS_OK;
   for (int i = 0; i < d->n_materialized && status == QUERN_STATUS_OK; i++) {
-    struct keep f = {.d = d};
-    status = pass_space_new(&f.space, d->job->kern->heap);
-    if (status == QUERN_STATUS_OK) status = materialize_in(&f, &d->materialized[i]);
-    kern_values_free(f.values);
-    pass_space_free(f.space);
+    struct dot_copy f = {0};
+    status = materialize_in(&f, d, &d->materialized[i]);
+    dot_copy_end(&f);
   }
   return status;
 }

@@ -8,7 +8,7 @@
 
 /* ---- the space -------------------------------------------------------------------------------------------- */
 
-/* The group's variables of each axis, in order; row variables before `hoisted` count as batch. */
+/* The group's variables of each axis, in order; column variables before `hoisted` count as batch. */
 struct parts {
   int n[DOT_AXES], vars[DOT_AXES][4 * QUERN_MAX_RANK];
   int64_t dims[DOT_AXES][4 * QUERN_MAX_RANK];
@@ -26,7 +26,10 @@ static void find_terms(const struct pass_group *group, const struct dot_orientat
   memset(parts, 0, sizeof *parts);
   for (int i = 0; i < DOT_AXES; i++) {
     for (int j = 0; j < group->vars[i]; j++, var++)
-      add_part(group, parts, i == 1 && j < orientation->hoisted ? DOT_BATCH : axes[orientation->swap_mn][i], var);
+    {
+      int axis = axes[orientation->swap_mn][i];
+      add_part(group, parts, axis == DOT_COL && j < orientation->hoisted ? DOT_BATCH : axis, var);
+    }
   }
 }
 
@@ -112,6 +115,11 @@ static void keep_windows(struct dot *d, const quern_tensor *t) {
   if (!windows || memory_of(d, t) >= 0 || ir_count(t) <= 1) return;
   int mem = kern_add_mem(d->job->kern, t->dtype, KERN_WORK, ir_count(t));
   d->materialized[d->n_materialized++] = (struct dot_materialized){.tensor = t, .mem = mem};
+}
+
+void dot_drop_materialized(struct dot *d) {
+  d->job->kern->n_mems -= d->n_materialized;
+  d->n_materialized = 0;
 }
 
 /* ---- strides ---------------------------------------------------------------------------------------------- */
@@ -225,6 +233,7 @@ static quern_status make_side(struct dot *d, struct dot_operand *side, const que
   const struct pass_index **by = base_arena_copy(&d->arena, flat, (n_vars + 1) * sizeof *by);
   const struct pass_index **in_runs = translate(d, t->rank, read, cut);
   side->tensor = t;
+  side->in_runs = in_runs;
   side->at = translate(d, t->rank, read, flat);
   if (by == NULL || in_runs == NULL || side->at == NULL) return QUERN_STATUS_MEMORY;
   side->view = view_of(d, side);
