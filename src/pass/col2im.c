@@ -4,13 +4,14 @@
 **        positions are free axes of the other; also under a SLICE that cuts off padding
 ** out:   for stride 1 the positions padded, WINDOW, and a DOT with the flipped weights; for greater strides one of these
 **        for each residue of the position, with the weights that reach it, and the results interleaved
+**        where a position has few products, one convolution with zeros between the positions
 ** keeps: every product that is added; the order of sums is another one: docs/design/011-convolution-gradients.md
 ** tests: tests/pass/test_col2im.c
 */
 #include "pass/pass_int.h"
 
 /* Convolutions that one overlap-add becomes at most; how many more products they may have than what they replace. */
-enum { MOST_CLASSES = 64, MOST_WORK = 8, AXES = QUERN_MAX_RANK };
+enum { MOST_CLASSES = 64, MOST_WORK = 8, THIN = 4, AXES = QUERN_MAX_RANK };
 
 /* A spatial axis. */
 struct spatial {
@@ -18,6 +19,7 @@ struct spatial {
   int64_t places, size, step, dilate; /* positions and places of a window */
   int64_t from, to;                   /* what of the result is wanted */
   int place, window;                  /* which axes of the operands they are; -1: a window of size 1 that has none */
+  int64_t every; /* positions are read with zeros between them: one in so many is none */
 };
 
 struct match {
@@ -215,19 +217,25 @@ static quern_tensor *windows_of(const struct match *m, const struct taps *taps) 
   quern_tensor *x = m->dot->src[m->side];
   int64_t lo[AXES] = {0}, hi[AXES], step[AXES], before[AXES] = {0}, after[AXES] = {0}, mid[AXES] = {0};
   int64_t axes[AXES], size[AXES], ones[AXES], dilate[AXES];
-  int n = 0;
-  for (int k = 0; k < x->rank; k++) hi[k] = x->dims[k], step[k] = 1;
+  static const int64_t nothing[AXES] = {0};
+  int n = 0, rank = x->rank;
+  bool cut = false;
+  for (int k = 0; k < rank; k++) hi[k] = x->dims[k], step[k] = 1;
   for (int i = 0; i < m->n; i++) {
     int k = m->at[i].place;
     int64_t end = taps[i].start + taps[i].count + (taps[i].n - 1) * taps[i].dilate;
-    lo[k] = BASE_MIN(BASE_MAX(taps[i].start, 0), x->dims[k]);
-    hi[k] = BASE_MAX(BASE_MIN(end, x->dims[k]), lo[k]);
+    int64_t dim = (x->dims[k] - 1) * m->at[i].every + 1;
+    mid[k] = m->at[i].every - 1;
+    lo[k] = BASE_MIN(BASE_MAX(taps[i].start, 0), dim);
+    hi[k] = BASE_MAX(BASE_MIN(end, dim), lo[k]);
+    cut = cut || lo[k] > 0 || hi[k] < dim;
     before[k] = BASE_MIN(BASE_MAX(-taps[i].start, 0), end - taps[i].start);
     after[k] = end - taps[i].start - before[k] - (hi[k] - lo[k]);
   }
-  x = slice(x, lo, hi, step);
-  if (ir_is_poison(x)) return x;
-  x = pad(x, before, after, mid);
+  if (cut && !ir_is_poison(x)) x = pad(x, nothing, nothing, mid);
+  if (cut && !ir_is_poison(x)) x = slice(x, lo, hi, step);
+  for (int k = 0; k < rank && cut; k++) mid[k] = 0;
+  if (!ir_is_poison(x)) x = pad(x, before, after, mid);
   if (ir_is_poison(x)) return x;
   for (int i = 0; i < m->n; i++) {
     if (m->at[i].window < 0) continue;
@@ -342,6 +350,31 @@ static bool pays(const struct match *m) {
   return overlaps && classes <= MOST_CLASSES && work > 0 && work <= MOST_WORK * before;
 }
 
+/* True when a position has few products, as in a depthwise convolution: to put the results of several convolutions
+** together would take longer than to multiply by zeros. */
+static bool is_thin(const struct match *m) {
+  const struct ir_node *dot = m->dot;
+  const quern_tensor *w = dot->src[1 - m->side];
+  const struct ir_ints *batch = m->side == 1 ? &dot->attrs->a_batch : &dot->attrs->b_batch;
+  int64_t products = 1;
+  for (int k = 0; k < w->rank; k++) {
+    bool counts = !has(batch, k);
+    for (int i = 0; i < m->n; i++) counts = counts && m->at[i].window != k;
+    products *= counts ? w->dims[k] : 1;
+  }
+  return products <= THIN;
+}
+
+/* Stride 1, with zeros between the positions. */
+static void insert_zeros(struct match *m) {
+  for (int i = 0; i < m->n; i++) {
+    struct spatial *s = &m->at[i];
+    s->every = s->step;
+    s->places = (s->places - 1) * s->step + 1;
+    s->step = 1;
+  }
+}
+
 /* The positions from[k] .. to[k] - 1 of a COL2IM as convolutions; NULL when it stays. */
 static quern_status rewrite(quern_context *ctx, const struct ir_node *col2im, const int64_t *from, const int64_t *to,
                             quern_tensor **out) {
@@ -359,6 +392,7 @@ static quern_status rewrite(quern_context *ctx, const struct ir_node *col2im, co
                                .size = columns->dims[columns->rank - m.n + i],
                                .step = attrs->step.at[i],
                                .dilate = attrs->dilate.at[i],
+                               .every = 1,
                                .from = from != NULL ? from[k] : 0,
                                .to = to != NULL ? to[k] : col2im->out[0].dims[k]};
     if (m.at[i].to <= m.at[i].from) return QUERN_STATUS_OK;
@@ -368,6 +402,7 @@ static quern_status rewrite(quern_context *ctx, const struct ir_node *col2im, co
   bool found = find_axes(&m, space), failed = space->failed;
   pass_space_free(space);
   if (failed) return QUERN_STATUS_MEMORY;
+  if (found && is_thin(&m)) insert_zeros(&m);
   if (found && m.dot->src[0]->rank + m.n <= AXES && m.dot->src[1]->rank + m.n <= AXES) *out = all_classes(&m, 0, taps);
   return *out != NULL && ir_is_poison(*out) ? ir_poison_error(ctx) : QUERN_STATUS_OK;
 }

@@ -27,14 +27,24 @@ static bool same_indices(int rank, const struct pass_index *const *a, const stru
   return rank == 0 || memcmp(a, b, (size_t)rank * sizeof *a) == 0;
 }
 
-/* Affine, as far as pads allow. */
-static bool is_plain(const struct pass_index *e) {
+/* Affine, as far as pads allow; spread: also where these have padding between elements. */
+static bool is_plain(const struct pass_index *e, bool spread) {
   for (int i = 0; i < e->n_terms; i++) {
     const struct pass_atom *atom = e->terms[i].atom;
-    if (atom->kind == PASS_ATOM_DIV || atom->kind == PASS_ATOM_MOD) return false;
-    if (atom->kind == PASS_ATOM_CLAMP && !is_plain(atom->of)) return false;
+    bool between = spread && atom->kind == PASS_ATOM_DIV;
+    if ((atom->kind == PASS_ATOM_DIV && !spread) || atom->kind == PASS_ATOM_MOD) return false;
+    if ((atom->kind == PASS_ATOM_CLAMP || between) && !is_plain(atom->of, spread && !between)) return false;
   }
   return true;
+}
+
+/* True when the operand is windows of a pad: the kernel then copies what is padded, with what is between the elements. */
+static bool has_padded_windows(const struct fuse *f, const struct fuse_walk *walk) {
+  const struct base_target *target = f->options->target;
+  const quern_tensor *t = walk->cluster->anchor->src[walk->side];
+  if (target != NULL && target->gpu) return false;
+  while (pass_is_plain_movement(t->node) && t->node->op != IR_WINDOW) t = t->node->src[0];
+  return t->node->op == IR_WINDOW && t->node->src[0]->node->op == IR_PAD;
 }
 
 static void force(struct fuse_walk *walk, ptrdiff_t place) {
@@ -108,8 +118,10 @@ static quern_status meet(struct fuse *f, struct fuse_walk *walk, const quern_ten
       if (leaf && !pass_is_given(t)) walk->fits = false; /* a number */
     }
     if (leaf && !pass_is_given(t)) return QUERN_STATUS_OK;
-    if (walk->mode == FUSE_OPERAND && !is_plain(pass_index_flat(walk->cluster->space, t->rank, t->dims, at))) {
-      walk->fits = false; /* and the whole operand is copied */
+    if (walk->mode == FUSE_OPERAND) {
+      const struct pass_index *flat = pass_index_flat(walk->cluster->space, t->rank, t->dims, at);
+      bool plain = is_plain(flat, false) || (has_padded_windows(f, walk) && is_plain(flat, true));
+      if (!plain) walk->fits = false; /* and the whole operand is copied */
     }
     if (!leaf) QUERN_TRY(note_before(f, info->home));
     return note_read(f, t);

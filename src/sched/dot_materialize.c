@@ -9,6 +9,8 @@ enum { TASK_ELEMENTS = 16384 };
 
 static int64_t low(const struct dot_copy *f, int k) { return f->pad != NULL ? f->pad->attrs->lo.at[k] : 0; }
 
+static int64_t between(const struct dot_copy *f, int k) { return f->pad != NULL ? f->pad->attrs->mid.at[k] : 0; }
+
 /* Elements from element `at` on, the same value; n is a number of them. */
 static void fill(struct dot_copy *f, kern_id at, int64_t n) {
   struct kern_builder *b = f->b;
@@ -25,11 +27,31 @@ static void fill(struct dot_copy *f, kern_id at, int64_t n) {
   }
 }
 
+/* A vector of `from` from element `at` on, with one element of padding after each of its elements. */
+static void spread(struct dot_copy *f, kern_id at, kern_id x, kern_id active) {
+  struct kern_builder *b = f->b;
+  int lanes = (int)f->d->lanes;
+  kern_id zero = kern_splat(b, kern_values_get(f->values, f->pad->src[1], 0, NULL), lanes);
+  for (int half = 0; half < 2; half++) {
+    int pattern[KERN_MAX_LANES], first = half * lanes;
+    for (int i = 0; i < lanes; i++) pattern[i] = i % 2 * lanes + (first + i) / 2;
+    kern_id count = KERN_NONE, part = kern_shuffle(b, x, zero, lanes, pattern);
+    if (active != KERN_NONE) {
+      count = kern_add_i(b, kern_mul_i(b, active, 2), -first);
+      count = kern_min_i(b, kern_max_i(b, count, 0), lanes);
+    }
+    kern_store_n(b, f->to, kern_add_i(b, at, first), part, count);
+  }
+}
+
 static void copy_vector(struct dot_copy *f, kern_id at, kern_id i, kern_id active) {
   int last = f->last, lanes = f->d->lanes;
   kern_values_set(f->values, last, i, lanes, active);
   kern_id x = kern_splat(f->b, kern_values_get(f->values, f->from, f->from->rank, f->at), lanes);
-  kern_store_n(f->b, f->to, kern_add(f->b, at, i), x, active);
+  if (between(f, last) > 0)
+    spread(f, kern_add(f->b, at, kern_mul_i(f->b, i, 2)), x, active);
+  else
+    kern_store_n(f->b, f->to, kern_add(f->b, at, i), x, active);
   kern_values_set(f->values, last, i, 1, KERN_NONE);
 }
 
@@ -62,8 +84,12 @@ static int set_row(struct dot_copy *f, const quern_tensor *t, kern_id row) {
     row = kern_idiv(b, row, t->dims[k]);
     int64_t last = f->from->dims[k] - 1;
     if (f->from->dims[k] != t->dims[k]) {
+      int64_t step = between(f, k) + 1;
       kern_id zero = kern_index(b, 0), both = kern_bin(b, KERN_LE, zero, i);
-      both = kern_bin(b, KERN_AND, both, kern_bin(b, KERN_LE, i, kern_index(b, last)));
+      both = kern_bin(b, KERN_AND, both, kern_bin(b, KERN_LE, i, kern_index(b, last * step)));
+      i = kern_max(b, i, zero);
+      if (step > 1) both = kern_bin(b, KERN_AND, both, kern_bin(b, KERN_LE, kern_imod(b, i, step), zero));
+      i = kern_idiv(b, i, step);
       inside = inside == KERN_NONE ? both : kern_bin(b, KERN_AND, inside, both);
       i = kern_min_i(b, kern_max(b, i, zero), last);
     }
@@ -81,7 +107,7 @@ void dot_copy_row(struct dot_copy *f, kern_id row, kern_id to, kern_id at) {
   struct kern_builder *b = f->b;
   const quern_tensor *t = f->tensor;
   int last = f->last;
-  int64_t lo = low(f, last), middle = f->from->dims[last], n = t->dims[last];
+  int64_t lo = low(f, last), n = t->dims[last], middle = (f->from->dims[last] - 1) * (between(f, last) + 1) + 1;
   f->to = to;
   kern_values_enter(f->values);
   int opened = set_row(f, t, row);
@@ -99,18 +125,19 @@ void dot_copy_row(struct dot_copy *f, kern_id row, kern_id to, kern_id at) {
   kern_values_leave(f->values);
 }
 
-/* True when rows can be filled and copied: nothing lies between the elements. */
-static bool is_plain_pad(const quern_tensor *t) {
-  if (t->node->op != IR_PAD || ir_count(t->node->src[0]) == 0) return false;
-  for (int k = 0; k < t->rank; k++)
-    if (t->node->attrs->mid.at[k] != 0) return false;
-  return true;
-}
-
 int dot_copy_axis(const quern_tensor *t) {
   int last = t->rank - 1;
   while (last > 0 && t->dims[last] == 1) last--;
   return last;
+}
+
+/* True when rows can be filled and copied: between the elements of one there is nothing, or one element of padding, which
+** may be written after the last as well. */
+static bool is_plain_pad(const quern_tensor *t) {
+  if (t->node->op != IR_PAD || ir_count(t->node->src[0]) == 0) return false;
+  int last = dot_copy_axis(t);
+  const struct ir_attrs *attrs = t->node->attrs;
+  return attrs->mid.at[last] == 0 || (attrs->mid.at[last] == 1 && attrs->hi.at[last] > 0);
 }
 
 quern_status dot_copy_begin(struct dot_copy *f, struct dot *d, const quern_tensor *t, struct kern_builder *b) {

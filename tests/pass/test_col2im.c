@@ -130,7 +130,8 @@ static void test_groups(void **state) {
       if (6 % groups != 0) continue;
       struct geometry g = make(2, 2, 6, 6, groups, 6, 3, stride, 1);
       g.options.pad_lo[0] = g.options.pad_lo[1] = 1;
-      expect_products(&g, stride == 1 ? 1 : 4);
+      bool thin = 6 / groups * (6 / groups) <= 4; /* zeros between the positions, and one convolution */
+      expect_products(&g, stride == 1 || thin ? 1 : 4);
     }
 }
 
