@@ -15,6 +15,9 @@ enum { TASK_ROWS = 1200, TASK_ROWS_PACKED = 384, TASK_ROWS_UPRIGHT = 192, TASK_R
 ** split-K's partial sums. */
 enum { TURNED_ROWS = 8, TILE_VECTORS = 4, SLABS_MOST = 1 << 22, TILE_MOST = 32 };
 
+/* Columns of a sample from which on windows are taken sample by sample, or, for so few rows, always. */
+enum { HOISTED_COLUMNS = 128, FEW_ROWS = 4 };
+
 /* Register tiles by target, the first that fits: vectors of at least as many bytes, registers. */
 static const struct {
   int bytes, registers, mr, nv;
@@ -65,6 +68,12 @@ static int hoisted_of(const struct pass_group *group, const int64_t *coef, int f
 static struct dot_orientation orientation_for(const struct pass_group *group, const int64_t *coef) {
   int rows = group->vars[0], cols = rows + group->vars[1];
   int row = innermost(group, rows, group->vars[1]), col = innermost(group, cols, group->vars[2]);
+  if (coef[col] == 1 && dot_has_windows(group, group->stages[0].node->src[1])) {
+    int hoisted = hoisted_of(group, coef, cols, group->vars[2]);
+    bool long_enough = dot_extents(group, cols + hoisted, group->vars[2] - hoisted) >= HOISTED_COLUMNS;
+    bool few_rows = dot_extents(group, rows, group->vars[1]) <= FEW_ROWS;
+    return (struct dot_orientation){.hoisted = long_enough || few_rows ? hoisted : 0};
+  }
   if (coef[col] == 1 || coef[row] != 1) return (struct dot_orientation){0};
   return (struct dot_orientation){.swap_mn = true, .hoisted = hoisted_of(group, coef, rows, group->vars[1])};
 }

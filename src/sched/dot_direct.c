@@ -8,12 +8,12 @@
 #include "sched/dot.h"
 
 /* Rows of sums at a time; terms, products of rows and terms, elements of a plane at most; elements of a task. */
-enum { ROWS = 4, TERMS = 64, PRODUCTS = 128, PLANE = 1 << 16, TASK_ELEMENTS = 32768, LOADS = ROWS * PRODUCTS };
+enum { ROWS = 4, TERMS = 64, PRODUCTS = 160, PLANE = 1 << 16, TASK_ELEMENTS = 32768, LOADS = ROWS * TERMS };
 
-/* What windows read: element plane(batch) * size + outer row + inner step + term[k] of the tensor. */
+/* What windows read: element outer row + inner step + term[k] of the rows that begin with `first`. */
 struct plane {
   const quern_tensor *tensor;
-  const struct pass_index *number; /* of the plane */
+  const struct pass_index *first; /* row of the tensor, by the batch */
   int64_t size, rows, row, step, term[TERMS];
 };
 
@@ -32,13 +32,6 @@ static bool value_at(struct dot *d, const struct pass_index *e, int64_t outer, i
   return e->n_terms == 0 && !d->space->failed;
 }
 
-static bool uses_batch_only(const struct pass_index *e) {
-  static const int others[] = {DOT_ROW, DOT_COL, DOT_TERM};
-  for (size_t i = 0; i < BASE_COUNT(others); i++)
-    if (pass_index_uses(e, DOT_OUTER + others[i]) || pass_index_uses(e, DOT_INNER + others[i])) return false;
-  return true;
-}
-
 static bool uses_batch(const struct pass_index *e) {
   return pass_index_uses(e, DOT_OUTER + DOT_BATCH) || pass_index_uses(e, DOT_INNER + DOT_BATCH);
 }
@@ -54,19 +47,23 @@ static bool find_plane(struct dot *d, struct plane *p) {
     for (int k = 0; k < t->rank; k++) at[k] = in[k];
     for (size_t i = 0; i < d->job->group->n_ins; i++) here = here || d->job->group->ins[i] == t;
   }
-  int first = 0;
-  while (first < t->rank && uses_batch_only(at[first])) first++;
-  for (int k = first; k < t->rank; k++)
-    if (uses_batch(at[k])) return false;
-  if (first == t->rank) return false;
+  const struct pass_index *flat = pass_index_flat(d->space, t->rank, t->dims, at), *zeros[DOT_VARS] = {NULL};
+  static const int others[] = {DOT_ROW, DOT_COL, DOT_TERM};
+  for (size_t i = 0; i < BASE_COUNT(others); i++)
+    zeros[DOT_OUTER + others[i]] = zeros[DOT_INNER + others[i]] = pass_index_const(d->space, 0);
+  const struct pass_index *start = pass_index_replace(d->space, flat, zeros);
+  int64_t zero;
+  if (!value_at(d, flat, 0, 0, 0, &zero)) return false;
+  start = pass_index_add(d->space, start, pass_index_const(d->space, -zero));
+  const struct pass_index *offset = pass_index_add(d->space, flat, pass_index_scale(d->space, start, -1));
+  int64_t row = t->dims[dot_copy_axis(t)];
+  if (uses_batch(offset) || offset->lo < 0 || offset->hi >= PLANE) return false;
+  if (pass_index_mod(d->space, start, row) != pass_index_const(d->space, 0)) return false;
   p->tensor = t;
-  p->number = pass_index_flat(d->space, first, t->dims, at);
-  p->size = 1;
-  for (int k = first; k < t->rank; k++) p->size *= t->dims[k];
-  p->rows = p->size / t->dims[BASE_MAX(dot_copy_axis(t), first)];
-  const struct pass_index *offset = pass_index_flat(d->space, t->rank - first, t->dims + first, at + first);
-  int64_t outer = d->n / d->axis[DOT_COL].inner, zero;
-  if (!value_at(d, offset, 0, 0, 0, &zero) || p->size > PLANE || offset->lo < 0 || offset->hi >= p->size) return false;
+  p->first = pass_index_div(d->space, start, row);
+  p->rows = offset->hi / row + 1;
+  p->size = p->rows * row;
+  int64_t outer = d->n / d->axis[DOT_COL].inner;
   if (!pass_index_stride(d->space, offset, DOT_INNER + DOT_COL, &p->step)) return false;
   if (!pass_index_stride(d->space, offset, DOT_OUTER + DOT_COL, &p->row)) return false;
   const struct pass_index *by[DOT_VARS] = {NULL};
@@ -218,7 +215,7 @@ quern_status dot_direct(struct dot *d) {
     kern_id batch = kern_for(b, first, end, 1);
     kern_values_enter(f.values);
     set_both(&f, DOT_BATCH, batch);
-    kern_id number = kern_mul_i(b, kern_values_first(f.values, f.plane.number), f.plane.rows);
+    kern_id number = kern_values_first(f.values, f.plane.first);
     kern_id row = kern_range(b, 0, f.plane.rows, 1);
     dot_copy_row(&copy, kern_add(b, number, row), f.scratch, kern_mul_i(b, row, f.plane.size / f.plane.rows));
     kern_end(b);
