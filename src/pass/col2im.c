@@ -19,7 +19,7 @@ struct spatial {
   int64_t places, size, step, dilate; /* positions and places of a window */
   int64_t from, to;                   /* what of the result is wanted */
   int place, window;                  /* which axes of the operands they are; -1: a window of size 1 that has none */
-  int64_t every; /* positions are read with zeros between them: one in so many is none */
+  int64_t every;                      /* positions are read with zeros between them: one in so many is none */
 };
 
 struct match {

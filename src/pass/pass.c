@@ -22,6 +22,7 @@ static pass_function *const functions[PASS_COUNT] = {
     [PASS_LOOP_MERGE] = pass_loop_merge,
     [PASS_SIMPLIFY] = pass_simplify,
     [PASS_COL2IM] = pass_col2im,
+    [PASS_THIN_SUMS] = pass_thin_sums,
     [PASS_POOLING] = pass_pooling,
     [PASS_LAYOUT] = pass_layout,
     [PASS_LOOP_OPERANDS] = pass_loop_operands,
@@ -50,7 +51,8 @@ static quern_status unknown_pass(const char *name, size_t n) {
 }
 
 quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) {
-  for (int i = 0; i < PASS_COUNT; i++) options->on[i] = optimize > 0 || i == PASS_INLINE || i == PASS_COL2IM;
+  for (int i = 0; i < PASS_COUNT; i++)
+    options->on[i] = optimize > 0 || i == PASS_INLINE || i == PASS_COL2IM || i == PASS_THIN_SUMS;
   while (list != NULL && *list != '\0') {
     size_t n = strcspn(list, ",");
     if (n > 0) {

@@ -40,8 +40,8 @@ struct pass_options {
   bool (*supports)(const struct base_target *target, const struct ir_node *composite);
 };
 
-/* All passes on at optimize=1; at 0 only inline, without which nothing runs, and col2im, which changes the order of
-** sums; then a list such as "-fuse,+layout" by name. */
+/* All passes on at optimize=1; at 0 only inline, without which nothing runs, and col2im and thin_sums, which
+** change the order of sums; then a list such as "-fuse,+layout" by name. */
 quern_status pass_options_parse(struct pass_options *options, int optimize, const char *list) QUERN_NODISCARD;
 
 /* The graph that is being compiled: results, replaced by each pass. */

@@ -7,7 +7,7 @@
 
 typedef quern_status pass_function(struct pass_graph *graph, const struct pass_options *options);
 pass_function pass_pooling, pass_chunk, pass_inline, pass_constant_folding, pass_simplify, pass_layout, pass_batchnorm,
-    pass_attention_views, pass_loop_merge, pass_loops, pass_loop_operands, pass_col2im;
+    pass_attention_views, pass_loop_merge, pass_loops, pass_loop_operands, pass_col2im, pass_thin_sums;
 /* Splits concatenations of more sources than a kernel can have; always done. */
 pass_function pass_split;
 

@@ -439,9 +439,12 @@ quern_status sched_dot(struct sched_job *job) {
   if (status == QUERN_STATUS_OK && none) (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
   if (status == QUERN_STATUS_OK && !none && plain) status = (dot_is_tiled(&d) ? gpu_dot : dot_scalar)(&d);
   if (status == QUERN_STATUS_OK && !none && !plain) {
-    bool direct = dot_is_direct(&d);
-    quern_status (*make)(struct dot *) = direct            ? dot_direct
-                                         : dot_is_inner(&d) ? dot_inner : dot_is_skinny(&d) ? dot_skinny : build;
+    bool back = dot_is_direct_back(&d), direct = back || dot_is_direct(&d);
+    quern_status (*make)(struct dot *) = back                ? dot_direct_back
+                                         : direct            ? dot_direct
+                                         : dot_is_inner(&d)  ? dot_inner
+                                         : dot_is_skinny(&d) ? dot_skinny
+                                                             : build;
     d.prepacked = job->sched->packed > 0;
     if (make == build) dot_sizes(&d);
     if (d.prepacked) {

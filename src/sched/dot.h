@@ -50,14 +50,14 @@ struct dot_im2col {
 struct dot_operand {
   const quern_tensor *tensor;
   const struct pass_index **at, **in_runs; /* in_runs: with all axes split */
-  int own;                  /* DOT_ROW or DOT_COL */
-  unsigned split_axes;      /* bit x: `at` uses the inner and outer variables of axis x */
-  struct dot_view view;     /* when it is read as it lies in memory, in the dtype of the accumulators */
-  struct dot_im2col im2col; /* the same where no view has the rows, but two expressions */
-  bool packed;              /* copied to scratch before it is used */
-  bool reads_im2col;        /* read by im2col */
-  int64_t cost;             /* of packing a vector */
-  bool across;              /* packing reads vectors along the dim that is not contiguous when packed */
+  int own;                                 /* DOT_ROW or DOT_COL */
+  unsigned split_axes;                     /* bit x: `at` uses the inner and outer variables of axis x */
+  struct dot_view view;                    /* when it is read as it lies in memory, in the dtype of the accumulators */
+  struct dot_im2col im2col;                /* the same where no view has the rows, but two expressions */
+  bool packed;                             /* copied to scratch before it is used */
+  bool reads_im2col;                       /* read by im2col */
+  int64_t cost;                            /* of packing a vector */
+  bool across;                             /* packing reads vectors along the dim that is not contiguous when packed */
 };
 
 /* A tensor that is computed into a workspace first. */
@@ -218,6 +218,9 @@ void dot_copy_end(struct dot_copy *f);
 /* Windows, few terms and rows. */
 bool dot_is_direct(struct dot *d);
 quern_status dot_direct(struct dot *d) QUERN_NODISCARD;
+/* Windows, few sums of rows of terms, and a batch whose innermost variable runs along the windows' positions. */
+bool dot_is_direct_back(struct dot *d);
+quern_status dot_direct_back(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_choose.c */
 

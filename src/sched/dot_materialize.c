@@ -160,7 +160,8 @@ void dot_copy_end(struct dot_copy *f) {
 static quern_status materialize_in(struct dot_copy *f, struct dot *d, const struct dot_materialized *kept) {
   const quern_tensor *t = kept->tensor;
   struct kern *kern = d->job->kern;
-  int64_t n = t->rank > 0 ? t->dims[dot_copy_axis(t)] : 1, rows = ir_count(t) / n, some = BASE_MAX(TASK_ELEMENTS / n, 1);
+  int64_t n = t->rank > 0 ? t->dims[dot_copy_axis(t)] : 1, rows = ir_count(t) / n,
+          some = BASE_MAX(TASK_ELEMENTS / n, 1);
   if (d->job->sched->rows != NULL && pass_dynamic_batch_is_outermost(d->job->sched->rows, t))
     kern->mems[kept->mem].row = pass_dynamic_batch_get(d->job->sched->rows, t);
   struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(rows, some)))};

@@ -25,8 +25,7 @@ static void find_terms(const struct pass_group *group, const struct dot_orientat
   int var = 0;
   memset(parts, 0, sizeof *parts);
   for (int i = 0; i < DOT_AXES; i++) {
-    for (int j = 0; j < group->vars[i]; j++, var++)
-    {
+    for (int j = 0; j < group->vars[i]; j++, var++) {
       int axis = axes[orientation->swap_mn][i];
       add_part(group, parts, axis == DOT_COL && j < orientation->hoisted ? DOT_BATCH : axis, var);
     }

@@ -69,7 +69,8 @@ static void test_options(void **state) {
   EXPECT_OK(pass_options_parse(&options, 1, NULL));
   for (int i = 0; i < PASS_COUNT; i++) assert_true(options.on[i]);
   EXPECT_OK(pass_options_parse(&options, 0, ""));
-  for (int i = 0; i < PASS_COUNT; i++) assert_int_equal(options.on[i], i == PASS_INLINE || i == PASS_COL2IM);
+  for (int i = 0; i < PASS_COUNT; i++)
+    assert_int_equal(options.on[i], i == PASS_INLINE || i == PASS_COL2IM || i == PASS_THIN_SUMS);
   EXPECT_OK(pass_options_parse(&options, 1, "-fuse,,-layout,+fuse,"));
   assert_true(options.on[PASS_FUSE]);
   assert_false(options.on[PASS_LAYOUT]);
