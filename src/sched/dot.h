@@ -66,11 +66,11 @@ struct dot_materialized {
   int mem;
 };
 
-/* How the group's variables become axes: whether M and N are swapped; how many of what the columns then are count as
-** batch. */
+/* How the group's variables become axes: whether M and N are swapped; how many variables of the group's rows (of: 1) or
+** columns (2) count as batch. */
 struct dot_orientation {
   bool swap_mn;
-  int hoisted;
+  int hoisted, of;
 };
 
 struct dot {

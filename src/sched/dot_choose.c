@@ -72,10 +72,10 @@ static struct dot_orientation orientation_for(const struct pass_group *group, co
     int hoisted = hoisted_of(group, coef, cols, group->vars[2]);
     bool long_enough = dot_extents(group, cols + hoisted, group->vars[2] - hoisted) >= HOISTED_COLUMNS;
     bool few_rows = dot_extents(group, rows, group->vars[1]) <= FEW_ROWS;
-    return (struct dot_orientation){.hoisted = long_enough || few_rows ? hoisted : 0};
+    return (struct dot_orientation){.hoisted = long_enough || few_rows ? hoisted : 0, .of = 2};
   }
   if (coef[col] == 1 || coef[row] != 1) return (struct dot_orientation){0};
-  return (struct dot_orientation){.swap_mn = true, .hoisted = hoisted_of(group, coef, rows, group->vars[1])};
+  return (struct dot_orientation){.swap_mn = true, .hoisted = hoisted_of(group, coef, rows, group->vars[1]), .of = 1};
 }
 
 static bool is_in(const struct pass_group *group, const quern_tensor *t) {
@@ -130,7 +130,8 @@ quern_status dot_choose_orientation(const struct sched_job *job, struct dot_orie
   const struct pass_index *offset = pass_index_flat(space, out->tensor->rank, out->tensor->dims, at);
   quern_status status = space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
   bool affine = status == QUERN_STATUS_OK && pass_index_affine(space, offset, coef, &constant);
-  if (affine && single) orientation->hoisted = hoisted_of(group, coef, first, group->vars[columns]);
+  if (affine && single)
+    orientation->hoisted = hoisted_of(group, coef, first, group->vars[columns]), orientation->of = columns;
   if (affine && !single) *orientation = orientation_for(group, coef);
   if (!single) prefer_packed(job, orientation);
   pass_space_free(space);

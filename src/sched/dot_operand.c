@@ -8,7 +8,7 @@
 
 /* ---- the space -------------------------------------------------------------------------------------------- */
 
-/* The group's variables of each axis, in order; column variables before `hoisted` count as batch. */
+/* The group's variables of each axis, in order; those that are hoisted count as batch. */
 struct parts {
   int n[DOT_AXES], vars[DOT_AXES][4 * QUERN_MAX_RANK];
   int64_t dims[DOT_AXES][4 * QUERN_MAX_RANK];
@@ -27,7 +27,7 @@ static void find_terms(const struct pass_group *group, const struct dot_orientat
   for (int i = 0; i < DOT_AXES; i++) {
     for (int j = 0; j < group->vars[i]; j++, var++) {
       int axis = axes[orientation->swap_mn][i];
-      add_part(group, parts, axis == DOT_COL && j < orientation->hoisted ? DOT_BATCH : axis, var);
+      add_part(group, parts, i == orientation->of && j < orientation->hoisted ? DOT_BATCH : axis, var);
     }
   }
 }

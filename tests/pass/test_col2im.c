@@ -1,4 +1,5 @@
-/* tests/pass/test_col2im.c -- overlap-adds of products become convolutions: where, and with the same values
+/* tests/pass/test_col2im.c -- overlap-adds of products become convolutions, weight gradients of depthwise ones partial sums:
+** where, and with the same values
 ** Elements are small integers, so that sums in any order are equal.
 */
 #include "unit.h"
@@ -20,7 +21,7 @@ static quern_tensor *compile(quern_tensor *t, bool with) {
   struct pass_options options = {0};
   EXPECT_OK(quern_context_check(ctx));
   options.on[PASS_INLINE] = options.on[PASS_SIMPLIFY] = true;
-  options.on[PASS_COL2IM] = with;
+  options.on[PASS_COL2IM] = options.on[PASS_THIN_SUMS] = with;
   EXPECT_OK(pass_run(&graph, &options, reports));
   EXPECT_OK(ir_verify(ctx, 1, &t));
   return t;
@@ -195,10 +196,36 @@ static void test_channels_are_sliced(void **state) {
   expect_equal(quern_concat(2, (quern_tensor *[]){part, dx}, 1), after);
 }
 
+/* The weight gradient of a depthwise convolution of n samples of that size: how many axes are summed afterwards. */
+static void expect_thin(int64_t n, int64_t groups, int64_t each, int64_t size, int64_t stride, int summed) {
+  struct geometry g = make(2, n, groups * each, groups * each, groups, size, 3, stride, 1);
+  g.options.pad_lo[0] = g.options.pad_hi[1] = 1;
+  quern_tensor *x = input("x", g.n, g.in, 2, g.size), *w = input("w", g.out, each, 2, g.k), *dw = NULL;
+  quern_tensor *y = quern_conv2d(x, w, NULL, &g.options), *dy = quern_input(ctx, "dy", QUERN_DTYPE_F64, 4, y->dims);
+  EXPECT_OK(quern_vjp(1, &y, &dy, 1, &w, &dw));
+  quern_tensor *before = compile(dw, false), *after = compile(dw, true);
+  struct ir_order order;
+  int axes = 0;
+  EXPECT_OK(ir_topo(ctx, 1, &after, &order));
+  for (size_t i = 0; i < order.n; i++) axes += order.at[i]->op == IR_REDUCE ? order.at[i]->attrs->axes.n : 0;
+  ir_order_fini(ctx, &order);
+  assert_int_equal(axes, summed);
+  expect_equal(before, after);
+}
+
+static void test_thin_sums(void **state) {
+  (void)state;
+  expect_thin(2, 3, 1, 7, 1, 1);
+  expect_thin(3, 2, 1, 9, 2, 1);
+  expect_thin(30, 2, 1, 24, 1, 2); /* more terms than a block: samples are summed afterwards as well */
+  expect_thin(2, 2, 2, 7, 1, 0);   /* more sums than registers */
+  expect_thin(1, 2, 1, 4, 1, 0);   /* few terms */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_strides_and_dilations), TEST(test_groups), TEST(test_padding), TEST(test_units), TEST(test_stays),
-      TEST(test_channels_are_sliced),
+      TEST(test_strides_and_dilations), TEST(test_groups),    TEST(test_padding), TEST(test_units), TEST(test_stays),
+      TEST(test_channels_are_sliced),   TEST(test_thin_sums),
   };
   return cmocka_run_group_tests_name("pass/col2im", tests, NULL, NULL);
 }

@@ -339,6 +339,48 @@ static void check_fused(size_t n, quern_tensor *const *roots, const char *what) 
 #define CHECK_FUSED(what, ...)                                                                                         \
   check_fused(sizeof((quern_tensor *[]){__VA_ARGS__}) / sizeof(quern_tensor *), (quern_tensor *[]){__VA_ARGS__}, (what))
 
+/* Contractions that are computed directly: windows of planes, few terms, or few sums along rows of the image. */
+static void test_direct(void **state) {
+  (void)state;
+  static const int64_t shapes[][3] = {{11, 9, 1}, {6, 18, 1}, {9, 33, 2}, {5, 5, 1}, {17, 16, 2}, {3, 40, 1}};
+  for (size_t i = 0; i < BASE_COUNT(shapes); i++) {
+    for (int64_t images = 1; images <= 3; images += 2) {
+      int64_t mid = shapes[i][2] == 1 && images == 3;
+      quern_tensor *x = INPUT(F32, images, 5, shapes[i][0], shapes[i][1]), *w = INPUT(F32, 5, 3, 3);
+      quern_tensor *windows = windows_of(x, 3, shapes[i][2], mid);
+      quern_tensor *turned = IR_MAKE(ctx, IR_FLIP, ATTRS(.axes = IR_INTS(4, 5)), windows);
+      quern_tensor *y =
+          IR_MAKE(ctx, IR_DOT,
+                  ATTRS(.a_batch = IR_INTS(0), .b_batch = IR_INTS(1), .a_sum = IR_INTS(1, 2), .b_sum = IR_INTS(4, 5)),
+                  w, turned);
+      CHECK("each channel, flipped", IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(1, 0, 2, 3)), y));
+      quern_tensor *many = INPUT(F32, 3, 5, 3, 3);
+      y = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(1, 2, 3), .b_sum = IR_INTS(1, 4, 5)), many, windows);
+      CHECK("few rows", op1(IR_NEG, IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(1, 0, 2, 3)), y)));
+      quern_tensor *dy = INPUT(F32, images, 5, windows->dims[2], windows->dims[3]);
+      struct ir_attrs along = {
+          .a_batch = IR_INTS(1, 3), .b_batch = IR_INTS(1, 3), .a_sum = IR_INTS(0, 2), .b_sum = IR_INTS(0, 2)};
+      CHECK("along rows", IR_MAKE(ctx, IR_DOT, &along, dy, windows));
+      along.a_batch = along.b_batch = IR_INTS(1, 0, 3), along.a_sum = along.b_sum = IR_INTS(2);
+      CHECK("along rows, of each image", IR_MAKE(ctx, IR_DOT, &along, dy, turned));
+      test_renew();
+    }
+  }
+}
+
+/* Weights whose terms are not contiguous, packed once for several images. */
+static void test_packed_once(void **state) {
+  (void)state;
+  for (int64_t o = 7; o <= 71; o += 64) {
+    quern_tensor *x = INPUT(F32, 3, 60, 12, 12), *w = INPUT(F32, 60, o, 3, 3), *windows = windows_of(x, 3, 1, 0);
+    quern_tensor *y = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(0, 2, 3), .b_sum = IR_INTS(1, 4, 5)), w, windows);
+    CHECK("weights", IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(1, 0, 2, 3)), y));
+    y = IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(0), .b_sum = IR_INTS(1)), INPUT(F32, 60, o), x);
+    CHECK("rows contiguous", IR_MAKE(ctx, IR_PERMUTE, ATTRS(.axes = IR_INTS(1, 0, 2, 3)), y));
+    test_renew();
+  }
+}
+
 static void test_fused(void **state) {
   (void)state;
   quern_tensor *x = INPUT(F32, 3, 20, 48), *w = INPUT(F32, 48, 70), *bias = INPUT(F32, 70);
@@ -571,6 +613,14 @@ static void test_faults(void **state) {
   quern_tensor *a = cast(left(&p, QUERN_DTYPE_I8), QUERN_DTYPE_I32);
   check_faults(dot(&p, a, cast(right(&p, QUERN_DTYPE_I8), QUERN_DTYPE_I32)), lower);
   quern_tensor *windows = windows_of(INPUT(F32, 2, 3, 9, 9), 3, 1, 0);
+  check_faults(IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(1, 2, 3), .b_sum = IR_INTS(1, 4, 5)), INPUT(F32, 2, 3, 3, 3),
+                       windows),
+               lower);
+  check_faults(
+      IR_MAKE(ctx, IR_DOT,
+              ATTRS(.a_batch = IR_INTS(1, 3), .b_batch = IR_INTS(1, 3), .a_sum = IR_INTS(0, 2), .b_sum = IR_INTS(0, 2)),
+              INPUT(F32, 2, 3, 9, 9), windows),
+      lower);
   check_faults(IR_MAKE(ctx, IR_DOT, ATTRS(.a_sum = IR_INTS(1, 4, 5), .b_sum = IR_INTS(1, 2, 3)), windows,
                        INPUT(F32, 20, 3, 3, 3)),
                lower);
@@ -578,10 +628,10 @@ static void test_faults(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_sizes),          TEST(test_blocks), TEST(test_order),   TEST(test_dtypes), TEST(test_semirings),
-      TEST(test_empty),          TEST(test_thin),   TEST(test_axes),    TEST(test_heads),  TEST(test_before),
-      TEST(test_after),          TEST(test_fused),  TEST(test_windows), TEST(test_bytes),  TEST(test_packed),
-      TEST(test_packed_windows), TEST(test_ways),   TEST(test_faults),
+      TEST(test_sizes),          TEST(test_blocks), TEST(test_order),       TEST(test_dtypes), TEST(test_semirings),
+      TEST(test_empty),          TEST(test_thin),   TEST(test_axes),        TEST(test_heads),  TEST(test_before),
+      TEST(test_after),          TEST(test_fused),  TEST(test_windows),     TEST(test_bytes),  TEST(test_packed),
+      TEST(test_packed_windows), TEST(test_direct), TEST(test_packed_once), TEST(test_ways),   TEST(test_faults),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
