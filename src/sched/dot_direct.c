@@ -235,7 +235,8 @@ quern_status dot_direct(struct dot *d) {
     set_both(&f, DOT_BATCH, batch);
     kern_id number = kern_values_first(f.values, f.plane.first);
     kern_id row = kern_range(b, 0, f.plane.rows, 1);
-    dot_copy_row(&copy, kern_add(b, number, row), f.scratch, kern_mul_i(b, row, f.plane.size / f.plane.rows));
+    kern_id at = kern_mul_i(b, row, f.plane.size / f.plane.rows);
+    dot_copy_row(&copy, kern_add(b, number, row), f.scratch, at);
     kern_end(b);
     load_weights(&f);
     each_row(&f);
@@ -273,7 +274,10 @@ static void add_plane(struct direct *f, kern_id outer, kern_id acc, kern_id inne
   kern_values_set(f->values, DOT_INNER + DOT_BATCH, inner, 1, KERN_NONE);
   kern_values_leave(f->values);
   kern_end(b);
-  for (int64_t i = 0; i < n; i++) kern_store(b, acc, kern_add_i(b, inner, i * width), kern_get(b, sum[i]));
+  for (int64_t i = 0; i < n; i++) {
+    kern_id to = kern_add_i(b, inner, i * width);
+    kern_store(b, acc, to, kern_get(b, sum[i]));
+  }
 }
 
 /* The outs from all sums, for the vector that begins at inner. */
