@@ -72,8 +72,6 @@ static bool valid_PASS(const char *text, const char *form) {
   return text[0] == '-' || text[0] == '+';
 }
 
-static bool valid_PYTHON(const char *text, const char *form) { return valid_CACHE(text, form); }
-
 static bool valid_REF(const char *text, const char *form) {
   (void)form;
   return (text[0] == '0' || text[0] == '1') && text[1] == 0;
