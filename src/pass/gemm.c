@@ -8,12 +8,42 @@
 
 enum { MOST_COEFS = PASS_MOST_VARS + QUERN_MAX_RANK };
 
+/* The product of the extents of an operand's axes that are neither of the batch nor summed. */
+static int64_t own_extent(const quern_tensor *x, struct ir_ints batch, struct ir_ints sum) {
+  int64_t n = ir_count(x);
+  for (int i = 0; i < batch.n; i++) n /= BASE_MAX(x->dims[batch.at[i]], 1);
+  for (int i = 0; i < sum.n; i++) n /= BASE_MAX(x->dims[sum.at[i]], 1);
+  return n;
+}
+
+/* Whether an operand is read through windows, as convolutions do: what it overlaps on is read many times. */
+static bool has_windows(const quern_tensor *x) {
+  while (x->node->n_src == 1 && x->node->op != IR_WINDOW) x = x->node->src[0];
+  return x->node->op == IR_WINDOW;
+}
+
+/* A library's kernels are made of tiles of many rows, of which such a product fills a few: in f32 cuBLASLt took 16 times
+** as long as reading the weights of GPT-2 with one row. Generated code reads the matrix once, by as many thread blocks
+** as keep the memory busy, and takes any epilogue along. */
+bool pass_is_skinny_dot(const struct ir_node *dot) {
+  enum { LEAST_COLUMNS = 64, LEAST_TERMS = 32, LEAST_ELEMENTS = 1 << 15 };
+  const struct ir_attrs *attrs = dot->attrs;
+  if (dot->op != IR_DOT || !base_dtype_is(dot->src[0]->dtype, BASE_FLOAT)) return false;
+  if (has_windows(dot->src[0]) || has_windows(dot->src[1])) return false;
+  if (ir_count(dot->src[0]) == 0 || ir_count(dot->src[1]) == 0) return false;
+  int64_t rows = own_extent(dot->src[0], attrs->a_batch, attrs->a_sum), terms = 1;
+  int64_t columns = own_extent(dot->src[1], attrs->b_batch, attrs->b_sum), wide = BASE_MAX(rows, columns);
+  for (int i = 0; i < attrs->a_sum.n; i++) terms *= dot->src[0]->dims[attrs->a_sum.at[i]];
+  return BASE_MIN(rows, columns) <= PASS_SKINNY_ROWS && wide >= LEAST_COLUMNS && terms >= LEAST_TERMS &&
+         wide * terms >= LEAST_ELEMENTS;
+}
+
 bool pass_is_gemm(const struct base_target *target, const struct ir_node *dot) {
   const struct ir_attrs *attrs = dot->attrs;
   if (dot->op != IR_DOT) return false;
   quern_dtype dtype = dot->src[0]->dtype;
   if (target == NULL || (target->capabilities & BASE_LIBRARY_BLAS) == 0) return false;
-  if (attrs->reduce != IR_SUM || attrs->combine != IR_COMBINE_MUL) return false;
+  if (attrs->reduce != IR_SUM || attrs->combine != IR_COMBINE_MUL || pass_is_skinny_dot(dot)) return false;
   bool float_dtype =
       dtype == QUERN_DTYPE_F32 || dtype == QUERN_DTYPE_F64 || dtype == QUERN_DTYPE_BF16 || dtype == QUERN_DTYPE_F16;
   int64_t terms = 1;

@@ -209,6 +209,13 @@ bool pass_conv_read(const struct ir_node *composite, struct pass_conv *conv);
 /* Whether the target's library is asked to do it. */
 bool pass_conv_is_known(const struct base_target *target, const struct pass_conv *conv, quern_dtype dtype);
 
+/* ---- skinny products (gemm.c) */
+
+/* Whether a contraction is limited by reading one operand, a large matrix, since the other has few rows: GPUs have a
+** kernel of their own for it (sched/gpu_dot_skinny.c). */
+enum { PASS_SKINNY_ROWS = 8 };
+bool pass_is_skinny_dot(const struct ir_node *dot);
+
 /* ---- fusion groups (fuse.c): what one kernel computes ------------------------------------------------------------ */
 
 enum pass_kind {

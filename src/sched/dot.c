@@ -437,7 +437,8 @@ quern_status sched_dot(struct sched_job *job) {
   bool none = d.batch * d.m * d.n == 0, plain = d.lanes == 1 || d.k == 0;
   if (status == QUERN_STATUS_OK && !none) status = dot_alias(&d);
   if (status == QUERN_STATUS_OK && none) (void)kern_add_phase(job->kern, KERN_FIXED_TASKS(0));
-  if (status == QUERN_STATUS_OK && !none && plain) status = (dot_is_tiled(&d) ? gpu_dot : dot_scalar)(&d);
+  if (status == QUERN_STATUS_OK && !none && plain)
+    status = (dot_is_gpu_skinny(&d) ? gpu_dot_skinny : dot_is_tiled(&d) ? gpu_dot : dot_scalar)(&d);
   if (status == QUERN_STATUS_OK && !none && !plain) {
     bool back = dot_is_direct_back(&d), direct = back || dot_is_direct(&d);
     quern_status (*make)(struct dot *) = back                ? dot_direct_back

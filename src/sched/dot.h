@@ -3,7 +3,7 @@
 ** terms (M, N and K of a GEMM), in a space of the kernel's own. Columns are what lanes run along; rows and columns may
 ** be swapped.
 ** see: dot.c (the loops), dot_operand.c (operands), dot_micro.c (micro-kernels), dot_pack.c, dot_epilogue.c (the
-**      epilogue) other implementations: dot_scalar.c, dot_skinny.c, dot_split_k.c; gpu_dot.c (GPUs)
+**      epilogue) other implementations: dot_scalar.c, dot_skinny.c, dot_split_k.c; gpu_dot.c, gpu_dot_skinny.c (GPUs)
 */
 #ifndef SCHED_DOT_H
 #define SCHED_DOT_H
@@ -291,6 +291,12 @@ quern_status dot_skinny(struct dot *d) QUERN_NODISCARD;
 /* On a GPU: large enough for tiles. */
 bool dot_is_tiled(const struct dot *d);
 quern_status gpu_dot(struct dot *d) QUERN_NODISCARD;
+
+/* ---- gpu_dot_skinny.c */
+
+/* On a GPU: few rows by a large matrix, whose reading is what takes time. */
+bool dot_is_gpu_skinny(const struct dot *d);
+quern_status gpu_dot_skinny(struct dot *d) QUERN_NODISCARD;
 
 /* ---- dot_scalar.c */
 

@@ -38,12 +38,16 @@ void sched_choose_gpu_dot(struct sched *sched, const struct pass_group *group) {
   int64_t n = dot_extents(group, group->vars[0] + group->vars[1], group->vars[2]);
   int64_t count = ir_count(&node->out[0]);
   bool thin = BASE_MAX(m, n) < THIN && count >= MANY;
+  if (pass_is_skinny_dot(node)) {
+    sched->mr = GPU_DOT_SKINNY;
+    return;
+  }
   if (!thin && terms >= LEAST_TERMS && terms * (double)count >= LEAST_PRODUCTS) sched->mr = GPU_DOT_OWN;
 }
 
 /* Not where dot_alias has added variables to the space (of folds): those of tiles are right behind dot.h's. */
 bool dot_is_tiled(const struct dot *d) {
-  bool wanted = d->job->target->gpu && d->job->sched->mr > 0 && d->k > 0;
+  bool wanted = d->job->target->gpu && d->job->sched->mr > GPU_DOT_SKINNY && d->k > 0;
   return wanted && d->space->extents.n == GPU_DOT_ROW;
 }
 

@@ -10,6 +10,9 @@
 /* Threads of a thread block: ACROSS x ACROSS of them. Sums of a thread: OWN x OWN at most. */
 enum { GPU_DOT_THREADS = 256, GPU_DOT_ACROSS = 16, GPU_DOT_OWN = 8 };
 
+/* A schedule's mr where there are no tiles but few rows: gpu_dot_skinny.c. */
+enum { GPU_DOT_SKINNY = 1 };
+
 /* Pieces of a side that a thread has of a stage, at most: it reads 16 bytes of it. */
 enum { GPU_DOT_PIECES = 4 };
 
