@@ -74,17 +74,20 @@ static quern_status compile(quern_generator *g, quern_model *model, struct piece
   QUERN_TRY(quern_context_check(ctx));
   if (g->low != QUERN_DTYPE_F32) QUERN_TRY(quern_autocast(model, 1, &y, &y, &low));
   size_t n = quern_model_change_count(model);
-  quern_update *updates = base_alloc(&g->heap, (n + 1) * sizeof *updates);
-  if (updates == NULL) return QUERN_STATUS_MEMORY;
-  for (size_t i = 0; i < n; i++) updates[i] = quern_model_change(model, i);
+  size_t bytes = 2 * (n + 1) * sizeof(quern_update);
+  quern_update *changes = base_alloc(&g->heap, bytes), *updates = changes + n + 1;
+  if (changes == NULL) return QUERN_STATUS_MEMORY;
+  for (size_t i = 0; i < n; i++) updates[i] = changes[i] = quern_model_change(model, i);
+  quern_status status = QUERN_STATUS_OK;
+  if (g->low != QUERN_DTYPE_F32) status = train_low_states(ctx, g->low, &y, n, changes, updates);
   quern_program_options options = QUERN_INIT(quern_program_options);
   options.device = g->device[0] != 0 ? g->device : NULL;
   options.threads = g->threads;
   options.inference = true;
   options.n_updates = n;
   options.updates = updates;
-  quern_status status = quern_program_compile(&p->program, ctx, 1, &y, &options);
-  base_free(&g->heap, updates, (n + 1) * sizeof *updates);
+  if (status == QUERN_STATUS_OK) status = quern_program_compile(&p->program, ctx, 1, &y, &options);
+  base_free(&g->heap, changes, bytes);
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "quern/checkpoint.h"
 #include "quern/generate.h"
+#include "quern/program.h"
 
 /* ---- choosing (sample.c) ----------------------------------------------------------------------------------------- */
 
@@ -36,6 +37,15 @@ int64_t train_weights_vocabulary(const struct train_weights *weights);
 ** model's kind but not of the model is an error that names it. */
 quern_status train_weights_load(const struct train_weights *weights, const quern_model *model,
                                 const quern_program *program, quern_instance *instance) QUERN_NODISCARD;
+
+/* ---- states in 16 bits (low_states.c) --------------------------------------------------------------------------- */
+
+/* Makes *y and the changes of a model that was autocast compute with states of the low dtype, where nothing is lost by it;
+** `to` has room for the n changes as they are then. */
+quern_status train_low_states(quern_context *ctx, quern_dtype low, quern_tensor **y, size_t n,
+                              const quern_update *changes, quern_update *to) QUERN_NODISCARD;
+/* How many bytes of a state's name are that of the parameter that it has, rounded or not. */
+size_t train_low_name(const quern_slot *slot);
 
 /* ---- generators (generate.c) ------------------------------------------------------------------------------------- */
 

@@ -90,7 +90,8 @@ static const char *shape_text(char text[96], int rank, const int64_t *dims) {
   return text;
 }
 
-/* Elements of another dtype, or of a matrix that lies the other way. */
+/* Elements of another dtype, or of a matrix that lies the other way. What is narrower than f32 is rounded from f32, as a
+** cast of an f32 parameter would be. */
 static quern_status convert(const struct train_weights *w, const quern_slot *slot, size_t number,
                             const quern_safetensor *t, bool turned, void *dst) {
   void *data = base_alloc(w->heap, t->bytes);
@@ -99,7 +100,11 @@ static quern_status convert(const struct train_weights *w, const quern_slot *slo
   size_t n = t->bytes / base_dtypes[t->dtype].size, rows = turned ? (size_t)t->dims[0] : 1,
          columns = n / BASE_MAX(rows, 1);
   for (size_t c = 0; status == QUERN_STATUS_OK && c < columns; c++)
-    for (size_t r = 0; r < rows; r++) base_convert(slot->dtype, dst, c * rows + r, t->dtype, data, r * columns + c);
+    for (size_t r = 0; r < rows; r++) {
+      float x;
+      base_convert(QUERN_DTYPE_F32, &x, 0, t->dtype, data, r * columns + c);
+      base_convert(slot->dtype, dst, c * rows + r, QUERN_DTYPE_F32, &x, 0);
+    }
   base_free(w->heap, data, t->bytes);
   return status;
 }
@@ -161,7 +166,10 @@ quern_status train_weights_load(const struct train_weights *w, const quern_model
   for (size_t i = 0; i < n; i++) {
     quern_slot slot = QUERN_INIT(quern_slot);
     QUERN_TRY(quern_program_state(program, i, &slot));
-    const quern_parameter *p = quern_model_find(model, slot.name);
+    char name[NAME_MOST];
+    snprintf(name, sizeof name, "%.*s", (int)BASE_MIN(train_low_name(&slot), sizeof name), slot.name);
+    slot.name = name;
+    const quern_parameter *p = quern_model_find(model, name);
     if (p == NULL || !p->saved) continue;
     void *at;
     QUERN_TRY(train_state_open(w->heap, instance, i, &slot, &at));
