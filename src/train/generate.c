@@ -7,6 +7,7 @@
 **        blocks of the target's size, and those over anything else depend on what is summed only
 ** see:   sample.c, weights.c        tests: tests/train/test_generate.c
 */
+#include <math.h>
 #include <stdio.h>
 
 #include "quern/optim.h"
@@ -34,9 +35,12 @@ struct quern_generator {
   struct piece pieces[MOST_PIECES];
   int32_t *ids; /* as many as most, and what fills up the last piece */
   size_t n_ids;
-  float *logits; /* of the last token */
-  bool known;    /* they are */
-  void *work;    /* of choosing */
+  float *logits;    /* of the last token */
+  double choice[2]; /* the most likely token after it, and the largest of its logits but for the sign */
+  bool known;       /* that choice is; */
+  bool copied;      /* and the logits have been copied to the host */
+  bool greedy;      /* the last token was the most likely one, so that logits will hardly be asked for */
+  void *work;       /* of choosing */
 };
 
 static const struct {
@@ -66,6 +70,14 @@ static quern_tensor *logits_of(quern_generator *g, quern_model *model, const str
   return quern_lm_logits(root, x, &o);
 }
 
+/* The two numbers of g->choice: a device with memory of its own gives them instead of a token's logits. NaN is above all
+** numbers. */
+static quern_tensor *choice_of(quern_tensor *logits) {
+  quern_tensor *best = quern_cast(quern_argmax(logits, 2, false), QUERN_DTYPE_F64);
+  quern_tensor *largest = quern_cast(quern_max(quern_abs(logits), QUERN_LIST(2), false), QUERN_DTYPE_F64);
+  return quern_concat(2, (quern_tensor *[]){best, largest}, 1);
+}
+
 static quern_status compile(quern_generator *g, quern_model *model, struct piece *p) {
   quern_context *ctx = quern_model_context(model);
   quern_tensor *y = logits_of(g, model, p);
@@ -86,7 +98,9 @@ static quern_status compile(quern_generator *g, quern_model *model, struct piece
   options.inference = true;
   options.n_updates = n;
   options.updates = updates;
-  if (status == QUERN_STATUS_OK) status = quern_program_compile(&p->program, ctx, 1, &y, &options);
+  quern_tensor *outputs[] = {y, choice_of(y)};
+  if (status == QUERN_STATUS_OK) status = quern_context_check(ctx);
+  if (status == QUERN_STATUS_OK) status = quern_program_compile(&p->program, ctx, 2, outputs, &options);
   base_free(&g->heap, changes, bytes);
   return status;
 }
@@ -271,34 +285,47 @@ static struct piece *choose(quern_generator *g, int64_t at, int64_t n) {
   return &g->pieces[i];
 }
 
-/* Runs a piece: n tokens from `at` on, those before it known to the cache. */
-static quern_status run(quern_generator *g, struct piece *p, int64_t at, int64_t n) {
+/* Runs a piece: n tokens from `at` on, those before it known to the cache. Where the logits lie in memory of the device's
+** own, they stay there unless they are wanted. */
+static quern_status run(quern_generator *g, struct piece *p, int64_t at, int64_t n, bool wanted) {
   if (p->instance == NULL) QUERN_TRY(build(g, p, NULL));
   int64_t start = at, last = n - 1;
   const void *values[MOST_INPUTS] = {g->ids + at, &start, &last}, *ins[MOST_INPUTS];
-  void *outs[] = {g->logits};
+  bool remote = quern_instance_state(p->instance, 0) == NULL;
+  g->copied = wanted || !remote;
+  void *outs[] = {g->copied ? g->logits : NULL, g->choice};
   for (int k = 0; k < MOST_INPUTS; k++)
     if (p->input[k] >= 0) ins[p->input[k]] = values[k];
   return quern_instance_run(p->instance, ins, outs);
 }
 
 /* The n tokens that stand behind those there are. */
-static quern_status take_tokens(quern_generator *g, int64_t n) {
+static quern_status take_tokens(quern_generator *g, int64_t n, bool wanted) {
   int64_t at = g->length, end = g->length + n;
   g->known = false;
   if (g->no_cache) {
-    QUERN_TRY(run(g, choose(g, 0, end), 0, end));
+    QUERN_TRY(run(g, choose(g, 0, end), 0, end, wanted));
     at = end;
   }
   while (at < end) {
     struct piece *p = choose(g, at, end - at);
     int64_t some = BASE_MIN(p->tokens, end - at);
-    QUERN_TRY(run(g, p, at, some));
+    QUERN_TRY(run(g, p, at, some, wanted && at + some == end));
     at += some;
   }
   g->length = end;
   g->known = true;
   return QUERN_STATUS_OK;
+}
+
+/* The logits of the last token, which is taken once more if they are not here: it gives the same bits. */
+static quern_status copy_logits(quern_generator *g) {
+  if (g->copied) return QUERN_STATUS_OK;
+  int64_t n = g->no_cache ? g->length : 1;
+  g->length -= n;
+  quern_status status = take_tokens(g, n, true);
+  if (status != QUERN_STATUS_OK) g->length += n;
+  return status;
 }
 
 quern_status quern_generator_feed(quern_generator *g, size_t n, const uint32_t *ids, float *logits) {
@@ -311,9 +338,10 @@ quern_status quern_generator_feed(quern_generator *g, size_t n, const uint32_t *
     QUERN_CHECK(ids[i] < (uint64_t)g->model.vocabulary, INVALID, "generator_feed: id %zu is %lu; the model has %lld", i,
                 (unsigned long)ids[i], (long long)g->model.vocabulary);
   for (size_t i = 0; i < n; i++) g->ids[(size_t)g->length + i] = (int32_t)ids[i];
-  if (n > 0) QUERN_TRY(take_tokens(g, (int64_t)n));
+  if (n > 0) QUERN_TRY(take_tokens(g, (int64_t)n, logits != NULL || !g->greedy));
   if (logits == NULL) return QUERN_STATUS_OK;
   QUERN_CHECK(g->known, STATE, "generator_feed: there are no logits before the first token");
+  QUERN_TRY(copy_logits(g));
   memcpy(logits, g->logits, (size_t)g->model.vocabulary * sizeof *logits);
   return QUERN_STATUS_OK;
 }
@@ -326,8 +354,12 @@ quern_status quern_generator_next(quern_generator *g, const quern_sampling *samp
   QUERN_TRY(train_sampling_take(&s, sampling));
   QUERN_CHECK(g->known, STATE, "generator_next: nothing has been fed that could go on");
   QUERN_CHECK(g->length < g->most, STATE, "generator_next: all %lld places are taken", (long long)g->most);
-  uint32_t chosen;
-  QUERN_TRY(train_sample(&s, g->length, (size_t)g->model.vocabulary, g->logits, g->work, &chosen));
+  uint32_t chosen = (uint32_t)g->choice[0];
+  g->greedy = s.temperature == 0;
+  if (!g->greedy || !isfinite(g->choice[1])) {
+    QUERN_TRY(copy_logits(g));
+    QUERN_TRY(train_sample(&s, g->length, (size_t)g->model.vocabulary, g->logits, g->work, &chosen));
+  }
   QUERN_TRY(quern_generator_feed(g, 1, &chosen, NULL));
   *id = chosen;
   return QUERN_STATUS_OK;
