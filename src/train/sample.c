@@ -124,11 +124,10 @@ quern_status train_sample(const quern_sampling *s, int64_t position, size_t n, c
   if (s->temperature == 0) return QUERN_STATUS_OK;
   struct choices c = {.logits = logits, .weights = work, .ids = (uint32_t *)((double *)work + n), .n = n};
   c.rest = c.ids + n;
-  for (size_t i = 0; i < n; i++) {
-    c.weights[i] = exp(((double)logits[i] - (double)logits[largest]) / s->temperature);
-    c.ids[i] = (uint32_t)i;
-  }
+  for (size_t i = 0; i < n; i++) c.ids[i] = (uint32_t)i;
   if (s->top_k > 0 && (uint64_t)s->top_k < n) keep(&c, (double)s->top_k, true);
+  for (size_t i = 0; i < c.n; i++) /* of those that are left only: exp of all ids takes longer than a token on a GPU */
+    c.weights[c.ids[i]] = exp(((double)logits[c.ids[i]] - (double)logits[largest]) / s->temperature);
   if (s->top_p < 1) keep_part(&c, s->top_p);
   double left = draw(s->seed, position) * weigh(&c), sum = 0;
   for (size_t i = 0; i < c.n; i++) {
