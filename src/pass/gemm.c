@@ -22,9 +22,9 @@ static bool has_windows(const quern_tensor *x) {
   return x->node->op == IR_WINDOW;
 }
 
-/* A library's kernels are made of tiles of many rows, of which such a product fills a few: in f32 cuBLASLt took 16 times
-** as long as reading the weights of GPT-2 with one row. Generated code reads the matrix once, by as many thread blocks
-** as keep the memory busy, and takes any epilogue along. */
+/* A library's kernels are made of tiles of many rows, of which such a product fills a few, and it takes few epilogues.
+** Generated code reads the matrix once, by as many thread blocks as keep the memory busy, rounds weights as it reads them
+** and takes any epilogue along: fewer launches, each of which takes longer than reading the weights of a layer. */
 bool pass_is_skinny_dot(const struct ir_node *dot) {
   enum { LEAST_COLUMNS = 64, LEAST_TERMS = 32, LEAST_ELEMENTS = 1 << 15 };
   const struct ir_attrs *attrs = dot->attrs;

@@ -8,7 +8,8 @@
 */
 #include "sched/nest.h"
 
-enum { TASK_ELEMENTS = 16384 };
+/* Elements of a task: on a GPU, where it is a thread, one vector of 16 bytes at most. */
+enum { TASK_ELEMENTS = 16384, THREAD_BYTES = 16 };
 
 static int number_of(const struct pass_group *group, const quern_tensor *t) {
   for (size_t i = 0; i < group->n_ins; i++)
@@ -40,6 +41,7 @@ struct update {
   int axis;             /* from this one on a row of the block is one piece of x */
   int64_t rows, length; /* of the block: rows of so many elements */
   int lanes;
+  int64_t task; /* elements */
 };
 
 /* Opens a loop over elements begin .. end in vectors; active: how many of its lanes count. */
@@ -53,10 +55,10 @@ static kern_id open_elements(const struct update *u, struct kern_builder *b, ker
 static void copy_phase(const struct update *u) {
   struct kern *kern = u->job->kern;
   int64_t count = ir_count(u->x);
-  struct kern_builder builder = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(count, TASK_ELEMENTS)))},
+  struct kern_builder builder = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(count, u->task)))},
                       *b = &builder;
-  kern_id begin = kern_mul_i(b, kern_task(b), TASK_ELEMENTS), active;
-  kern_id end = kern_min_i(b, kern_add_i(b, begin, TASK_ELEMENTS), count);
+  kern_id begin = kern_mul_i(b, kern_task(b), u->task), active;
+  kern_id end = kern_min_i(b, kern_add_i(b, begin, u->task), count);
   kern_id at = open_elements(u, b, begin, end, &active), from = kern_mem(b, u->from), to = kern_mem(b, u->to);
   kern_store_n(b, to, at, kern_load_n(b, from, at, u->lanes, active), active);
   kern_end(b);
@@ -82,7 +84,7 @@ static kern_id row_in_x(const struct update *u, struct kern_builder *b, const ke
 static quern_status block_phase(const struct update *u) {
   struct kern *kern = u->job->kern;
   const struct ir_node *node = u->job->group->outs[0].tensor->node;
-  int64_t pieces = sched_ceil(u->length, TASK_ELEMENTS), each = BASE_MAX(TASK_ELEMENTS / u->length, 1);
+  int64_t pieces = sched_ceil(u->length, u->task), each = BASE_MAX(u->task / u->length, 1);
   int64_t tasks = pieces > 1 ? u->rows * pieces : sched_ceil(u->rows, each), size = sched_ceil(u->length, pieces);
   struct kern_builder builder = {kern, kern_add_phase(kern, KERN_FIXED_TASKS(tasks))}, *b = &builder;
   struct kern_values *values;
@@ -117,7 +119,11 @@ quern_status sched_update_at(struct sched_job *job) {
   while (u.axis > 0 && u.block->dims[u.axis] == u.x->dims[u.axis]) u.axis--;
   u.rows = u.length = 1;
   for (int k = 0; k < u.x->rank; k++) *(k < u.axis ? &u.rows : &u.length) *= u.block->dims[k];
+  bool gpu = job->target->gpu;
+  if (gpu) u.lanes = (int)BASE_MIN(u.lanes, BASE_MAX(THREAD_BYTES / (int)base_dtypes[u.x->dtype].size, 1));
   while (u.lanes / 2 >= u.length && u.lanes > 1) u.lanes /= 2;
+  while (gpu && u.length % u.lanes != 0) u.lanes /= 2;
+  u.task = gpu ? u.lanes : TASK_ELEMENTS;
   job->kern->mems[u.to].alias = u.from;
   copy_phase(&u);
   QUERN_TRY(job->kern->failed);

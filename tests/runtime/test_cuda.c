@@ -572,6 +572,27 @@ static void any_number_of_tasks(void **state) {
   close_all();
 }
 
+/* A phase that would copy a memory to itself, as the first of an update in place, is left out; of a batch when all would. */
+static void idle_phases_are_not_launched(void **state) {
+  (void)state;
+  struct rt_module *module;
+  float x[2], y[2];
+  void *apart[] = {x, y, x, x}, *same[] = {x, x, y, y};
+  struct rt_gpu_phase phase = {.phase = {.tasks = KERN_FIXED_TASKS(1), .from = 0, .to = 1}, .group = 1};
+  open_all();
+  EXPECT_OK(rt_cuda_module_new(&module, &ctx->heap, &fake.driver, 1, 0, 1 << 14));
+  module->kernels[0] = (struct rt_gpu_kernel){.name = "k", .n_mems = 2, .n_phases = 2, .max_batched = 2};
+  module->kernels[0].phases[0] = module->kernels[0].phases[1] = phase;
+  module->kernels[0].phases[1].phase.from = 1;
+  int before = fake.launched[0];
+  EXPECT_OK(rt_cuda_launch(stream, module, 0, &(struct kern_launch){.mems = same}, NULL, 0));
+  assert_int_equal(fake.launched[0] - before, 1);
+  EXPECT_OK(rt_cuda_launch(stream, module, 0, &(struct kern_launch){.mems = apart}, NULL, 0));
+  assert_int_equal(fake.launched[0] - before, 3);
+  rt_cuda_module_free(module);
+  close_all();
+}
+
 /* Where nothing is said of a limit a part of what is free is left for others. */
 static void some_is_left(void **state) {
   (void)state;
@@ -596,13 +617,26 @@ static void more_than_the_device_has(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      TEST(uploads_are_read_at_once), TEST(without_pinned_memory), TEST(inputs_are_fed),
-      TEST(room_and_too_much),        TEST(a_borrowed_queue),      TEST(graphs_are_replayed),
-      TEST(without_dependencies),     TEST(marks_have_times),      TEST(every_call_fails),
-      TEST(allocations_fail),         TEST(programs_are_replayed), TEST(equal_steps_are_one_launch),
-      TEST(a_fault_names_the_kernel), TEST(large_inputs_are_fed),  TEST(every_call_of_runs_fails),
-      TEST(programs_in_files),        TEST(programs_in_the_cache), TEST(more_than_the_device_has),
-      TEST(any_number_of_tasks),      TEST(some_is_left)};
+  const struct CMUnitTest tests[] = {TEST(uploads_are_read_at_once),
+                                     TEST(without_pinned_memory),
+                                     TEST(inputs_are_fed),
+                                     TEST(room_and_too_much),
+                                     TEST(a_borrowed_queue),
+                                     TEST(graphs_are_replayed),
+                                     TEST(without_dependencies),
+                                     TEST(marks_have_times),
+                                     TEST(every_call_fails),
+                                     TEST(allocations_fail),
+                                     TEST(programs_are_replayed),
+                                     TEST(equal_steps_are_one_launch),
+                                     TEST(idle_phases_are_not_launched),
+                                     TEST(a_fault_names_the_kernel),
+                                     TEST(large_inputs_are_fed),
+                                     TEST(every_call_of_runs_fails),
+                                     TEST(programs_in_files),
+                                     TEST(programs_in_the_cache),
+                                     TEST(more_than_the_device_has),
+                                     TEST(any_number_of_tasks),
+                                     TEST(some_is_left)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,6 +162,13 @@ static int launch_phase(const struct rt_stream *stream, const struct rt_module *
                    stream->stream, parameters, NULL);
 }
 
+/* True when a phase would copy memories to themselves in all launches of a batch. */
+static bool is_idle(const struct rt_gpu_kernel *kernel, int p, const struct rows *rows) {
+  size_t i = 0;
+  while (i < rows->n && kern_phase_is_idle(&kernel->phases[p].phase, rows->mems + i * (size_t)kernel->n_mems)) i++;
+  return i == rows->n;
+}
+
 /* With the context current. */
 static quern_status launch_all(const struct rt_stream *stream, const struct rt_module *module, size_t k,
                                const struct rows *rows, const int64_t *scalars, char *scratch, int64_t stride) {
@@ -171,7 +178,7 @@ static quern_status launch_all(const struct rt_stream *stream, const struct rt_m
   for (int p = 0; p < kernel->n_phases && code == 0; p++) {
     if (kernel->phases[p].phase.library_call)
       QUERN_TRY(rt_cuda_call_run(&module->calls[k], d, stream->stream, rows->mems));
-    else
+    else if (!is_idle(kernel, p, rows))
       code = launch_phase(stream, module, kernel, p, rows, scalars, scratch, stride);
   }
   if (code == 0 && stream->sync) code = d->stream_wait(stream->stream);

@@ -215,7 +215,7 @@ quern_status rt_cl_launch(struct rt_stream *stream, struct rt_module *module, si
     size_t group = phase->group > 1 ? (size_t)phase->group : CG_BLOCK_THREADS_OPENCL;
     int64_t wanted = phase->group > 1 ? tasks : (tasks + CG_BLOCK_THREADS_OPENCL - 1) / CG_BLOCK_THREADS_OPENCL;
     size_t size = (size_t)BASE_MAX(BASE_MIN(wanted, module->threads / (int64_t)group), 1) * group;
-    if (tasks == 0) continue;
+    if (tasks == 0 || kern_phase_is_idle(&phase->phase, launch->mems)) continue;
     pthread_mutex_lock(&cl->lock);
     int32_t code =
         set_args(cl, entry, stream, phase, &table, tasks, own, kernel->scratch ? (int64_t)scratch_stride : 0);
