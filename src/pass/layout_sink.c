@@ -64,13 +64,20 @@ quern_tensor *pass_sink_col2im(const struct ir_node *node, quern_tensor *x) {
   return permute(IR_MAKE(node->ctx, IR_COL2IM, &attrs, x->node->src[0]), rank, axes);
 }
 
+/* Results of attention are written where they are wanted: attention_views.c wants to see where that is. */
+static bool is_attention(const quern_tensor *t) {
+  return t->node->op == IR_COMPOSITE && strncmp(t->node->attrs->name, "attention", strlen("attention")) == 0;
+}
+
 /* concat(permute(a), permute(b)) = permute(concat(a, b)) */
 quern_tensor *pass_sink_concat(const struct ir_node *node, quern_tensor *const *src) {
   const int64_t *axes = axes_of(src[0]);
   struct base_heap *heap = &node->ctx->heap;
   for (int i = 0; i < node->n_src; i++) {
     const int64_t *own = axes_of(src[i]);
-    if (own == NULL || memcmp(own, axes, (size_t)src[0]->rank * sizeof *axes) != 0) return NULL;
+    if (own == NULL || is_attention(src[i]->node->src[0]) ||
+        memcmp(own, axes, (size_t)src[0]->rank * sizeof *axes) != 0)
+      return NULL;
   }
   if (node->n_src == 0) return NULL;
   size_t bytes = (size_t)node->n_src * sizeof(quern_tensor *);
