@@ -122,7 +122,9 @@ static quern_status make(quern_context *ctx, const struct pass_conv *given, quer
   write_ints(c, ints);
   struct ir_attrs attrs = {.name = placed_names[c->part], .ints = {INTS, ints}};
   QUERN_TRY(make_body(ctx, c, a->dtype, &attrs.body));
-  *y = permute(IR_MAKE(ctx, IR_COMPOSITE, &attrs, permute(a, true), permute(b, true)), false);
+  a = permute(a, true);
+  b = permute(b, true);
+  *y = permute(IR_MAKE(ctx, IR_COMPOSITE, &attrs, a, b), false);
   if (more && c->part != PASS_CONV_FORWARD) *y = quern_slice(*y, 1, 0, given->channels, 1);
   return quern_context_check(ctx);
 }

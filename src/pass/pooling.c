@@ -6,7 +6,6 @@
 ** keeps: each sum, but for the order of its terms: that of the window's elements, in the dtype of accumulators
 ** tests: tests/pass/test_passes.c
 */
-#include "kern/kern.h"
 #include "pass/pass_int.h"
 
 enum { MOST_PARTS = 9 };
@@ -85,7 +84,7 @@ static bool is_computed_here(const struct ir_node *node, const quern_tensor *x) 
 static quern_status visit(void *user, struct ir_node *node, quern_tensor *const *src, quern_tensor **out) {
   (void)user;
   if (node->op != IR_COL2IM || !is_computed_here(node, src[0])) return ir_rebuild(node, src, out);
-  quern_dtype acc = kern_acc_dtype(src[0]->dtype);
+  quern_dtype acc = src[0]->dtype == QUERN_DTYPE_F64 ? QUERN_DTYPE_F64 : QUERN_DTYPE_F32;
   struct overlap f = {.node = node, .x = src[0], .rank = node->out[0].rank};
   f.zero = ir_const(node->ctx, acc, 0);
   out[0] = ir_is_poison(f.zero) ? f.zero : sum_parts(&f);

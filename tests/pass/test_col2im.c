@@ -103,8 +103,9 @@ static void expect_products(const struct geometry *g, size_t products) {
   for (int i = 0; i < 2; i++) {
     quern_tensor *y = i == 0 ? input_gradient(g) : transposed(g);
     quern_tensor *before = compile(y, false), *after = compile(y, true);
-    assert_int_equal(count_op(before, IR_COL2IM), 1);
-    assert_int_equal(count_op(after, IR_COL2IM), products == 0 ? 1 : 0);
+    size_t columns = count_op(before, IR_COL2IM); /* none where windows lie side by side: a rule moves their elements */
+    assert_true(columns == 1 || (columns == 0 && products == 0));
+    assert_int_equal(count_op(after, IR_COL2IM), products == 0 ? columns : 0);
     if (products > 0) assert_int_equal(count_op(after, IR_DOT), products);
     expect_equal(before, after);
   }
@@ -176,7 +177,7 @@ static void test_stays(void **state) {
   (void)state;
   struct geometry g = make(2, 1, 3, 2, 1, 8, 2, 2, 1);
   expect_products(&g, 0);
-  g = make(1, 1, 3, 2, 1, 9, 9, 1, 1);
+  g = make(1, 1, 3, 2, 1, 17, 16, 1, 1);
   quern_tensor *dx = input_gradient(&g);
   assert_int_equal(count_op(compile(dx, true), IR_COL2IM), 1);
 }

@@ -134,7 +134,8 @@ static struct outcome run_with(quern_train_loss *loss, const char *accum, const 
   return outcome;
 }
 
-/* Less is held, and in a network that marks nothing all bits stay: its kernels are the same. */
+/* Less is held, and in a network that marks nothing all bits stay: its kernels are the same. (A bound of 0.8 before the input
+** gradients of convolutions needed no columns, which were a third of what is held without checkpoints.) */
 static void checkpoint_holds_less(void **state) {
   (void)state;
   static const char *const parts[] = {"1", "2"}, *const words[] = {"sqrt", "every:12", "block"};
@@ -145,7 +146,7 @@ static void checkpoint_holds_less(void **state) {
       print_message("accum %s: %s holds %lld of %lld bytes, arena %lld of %lld\n", parts[k], words[i],
                     (long long)other.held, (long long)none.held, (long long)other.arena, (long long)none.arena);
       assert_true(other.digest == none.digest);
-      assert_true(other.held < none.held * 8 / 10 && other.arena < none.arena);
+      assert_true(other.held < none.held * 85 / 100 && other.arena < none.arena);
     }
     struct outcome automatic = run_with(loss_of, parts[k], "auto");
     assert_true(automatic.digest == none.digest && automatic.held == none.held);

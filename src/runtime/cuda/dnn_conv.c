@@ -70,9 +70,11 @@ void rt_dnn_conv_build(struct rt_dnn_graph *g) {
                               [KERN_CONV_WEIGHT_GRAD] = {RT_DNN_CONV_WEIGHT_OP, RT_DNN_CONV_WEIGHT_OP_ALPHA}};
   const struct kern_conv *c = g->conv;
   const float alpha = 1, beta = 0;
-  void *parts_of[4] = {describe(g), tensor(g, RT_DNN_W, c->w, c->outputs, c->channels / c->groups, c->window),
-                       tensor(g, RT_DNN_X, c->x, c->samples, c->channels, c->in),
-                       tensor(g, RT_DNN_CONV_Y, c->y, c->samples, c->outputs, c->out)};
+  void *parts_of[4];
+  parts_of[0] = describe(g);
+  parts_of[1] = tensor(g, RT_DNN_W, c->w, c->outputs, c->channels / c->groups, c->window);
+  parts_of[2] = tensor(g, RT_DNN_X, c->x, c->samples, c->channels, c->in);
+  parts_of[3] = tensor(g, RT_DNN_CONV_Y, c->y, c->samples, c->outputs, c->out);
   int first = parts[c->part].first;
   void *d = rt_dnn_make(g, parts[c->part].op);
   rt_dnn_set(g, d, first, RT_DNN_TYPE_FLOAT, 1, &alpha);
