@@ -7,6 +7,8 @@
 ** keeps: a cluster reads from clusters of lower level only
 ** tests: tests/pass/test_fuse.c, tests/pass/test_groups.c
 */
+#include <math.h>
+
 #include "pass/pass_int.h"
 
 enum { MOST_AGAIN = 12, MOST_NARROW = 48, NARROW_COST = 96, MOST_PARTS = 64 };
@@ -57,6 +59,19 @@ static int level_of(const struct fuse *f, const struct fuse_node_info *info) {
 /* Whether another cluster writes it if it is wanted. */
 static bool is_offered(const struct fuse_node_info *info) { return info->home >= 0 && !info->inside; }
 
+/* On GPUs: a mask of what windows show, such as which element is the largest. To look again reads no more than writing the mask and
+** reading it would move, and a reduction over the windows then writes nothing of their size. */
+static bool is_window_mask(const struct fuse *f, const quern_tensor *t) {
+  if (t->dtype != QUERN_DTYPE_BOOL || f->options->target == NULL || !f->options->target->gpu) return false;
+  for (int i = 0; i < t->node->n_src; i++) {
+    const struct ir_node *node = t->node->src[i]->node;
+    while (pass_ops[node->op].class == PASS_CLASS_MOVE && node->n_src == 1 && node->op != IR_WINDOW)
+      node = node->src[0]->node;
+    if (node->op == IR_WINDOW) return true;
+  }
+  return false;
+}
+
 /* What computing t again would read, as nodes in found; false when it would cost too much. parts: of what is put
 ** together on the way. */
 static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *parts, int *n_found,
@@ -66,6 +81,7 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *pa
   int n = 1, cost = 0;
   /* Reading it, and writing it when nobody else seems to want it; and a little. */
   double bytes = 0, most = (fuse_info_of(f, t)->outside_users > 1 ? 1.25 : 2.25) * (double)ir_bytes(t);
+  if (is_window_mask(f, t)) most = HUGE_VAL;
   met[0] = t->node;
   *n_found = 0;
   *parts = 1;
@@ -83,8 +99,9 @@ static bool is_cheap_again(const struct build *b, const quern_tensor *t, int *pa
       double size = (double)ir_bytes(src);
       if (pass_needs_memory(node, i)) return false;
       if (leaf && !pass_is_given(src)) continue;
-      bool there = leaf || (low && (info->needed || info->outside_users > 0)),
-           small = low && 2 * size <= (double)ir_bytes(t);
+      bool again = low && !info->needed && is_window_mask(f, src);
+      bool there = leaf || (low && !again && (info->needed || info->outside_users > 0)),
+           small = low && !again && 2 * size <= (double)ir_bytes(t);
       if (there || small) {
         bool known = false;
         for (int k = 0; k < *n_found; k++) known = known || found[k] == src;
