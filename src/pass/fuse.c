@@ -433,6 +433,23 @@ static quern_status add_stage(struct fuse *f, int number, struct ir_node *node, 
   return set_home(f, number, node, result);
 }
 
+static bool is_plain_order(const struct fuse_cluster *cluster, int rank, const struct pass_index *const *at) {
+  int64_t coef[PASS_MOST_VARS], constant;
+  for (int k = 0; k < rank; k++)
+    if (!pass_index_affine(cluster->space, at[k], coef, &constant)) return false;
+  return true;
+}
+
+/* On GPUs a stage that runs over the row in another order than the others, by divisions, would leave thread blocks no way to read
+** neighbors: it gets a kernel of its own. */
+static bool is_other_order(const struct fuse *f, const struct fuse_cluster *cluster, const quern_tensor *s,
+                           const struct pass_index *const *at) {
+  if (f->options->target == NULL || !f->options->target->gpu || cluster->n_vars > PASS_MOST_VARS) return false;
+  const struct fuse_stage *first = &cluster->stages.at[0];
+  return is_plain_order(cluster, first->node->src[0]->rank, (const struct pass_index *const *)first->source) &&
+         !is_plain_order(cluster, s->rank, at);
+}
+
 /* Makes the reduction a stage of a cluster when its rows are the cluster's. */
 static quern_status join_stage(struct fuse *f, int number, struct ir_node *node, bool *joined) {
   struct fuse_cluster *cluster = f->clusters.at[number];
@@ -447,7 +464,7 @@ static quern_status join_stage(struct fuse *f, int number, struct ir_node *node,
     int left = FORWARD_STEPS;
     if (i == 0) row_indices(cluster, node, at);
     if (i == 1 && !forward(f, number, s, &left, at)) continue;
-    if (!is_stage(cluster, node, at, result)) continue;
+    if (!is_stage(cluster, node, at, result) || is_other_order(f, cluster, s, at)) continue;
     struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = FUSE_POINT};
     QUERN_TRY(walk_joining(f, &walk, s, at));
     if (!walk.fits || (cluster->wide && walk.own) || !fuse_can_follow(f, number)) continue;
@@ -466,13 +483,28 @@ static bool is_column(const struct ir_node *node) {
   return false;
 }
 
+/* Reduced axes with others between them: elements of a row are no neighbors, as in groups of channels that lie last. */
+static bool is_apart(const struct ir_node *node) {
+  const quern_tensor *s = node->src[0];
+  int runs = 0;
+  bool last = false;
+  for (int k = 0; k < s->rank; k++) {
+    bool in = (reduced_axes(node) >> k & 1) != 0;
+    if (s->dims[k] == 1) continue;
+    runs += in && !last;
+    last = in;
+  }
+  return runs > 1;
+}
+
 /* Few long rows: a pass over them is split among all threads of the device, and so is the next one only in a kernel of its own. On
-** GPUs a thread block has a row, or a warp 32 columns. */
-static bool is_wide(const struct fuse *f, const struct fuse_cluster *cluster) {
+** GPUs a thread block has a row, or a warp 32 columns; and thread blocks cannot write rows that lie apart. */
+static bool is_wide(const struct fuse *f, const struct fuse_cluster *cluster, const struct ir_node *node) {
   enum { LONG_COLUMN = 256 };
   const struct base_target *target = f->options->target;
   if (target == NULL || !target->gpu) return cluster->outer < FEW_ROWS && cluster->inner > WIDE_ROW;
   int64_t columns = (int64_t)target->multiprocessors * target->max_threads_per_sm / 2;
+  if (is_apart(node)) return true;
   return cluster->column ? cluster->inner > LONG_COLUMN && cluster->outer < columns
                          : cluster->inner > WIDE_ROW && cluster->outer < 2 * (int64_t)target->multiprocessors;
 }
@@ -491,7 +523,7 @@ static quern_status new_reduce(struct fuse *f, struct ir_node *node) {
   pick(set, false, s->rank, NULL, at, NULL, result);
   QUERN_TRY(finish_space(f, cluster, node->out[0].rank, s, at));
   cluster->column = is_column(node);
-  cluster->wide = is_wide(f, cluster);
+  cluster->wide = is_wide(f, cluster, node);
   struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = fusing(f, node) ? FUSE_POINT : FUSE_ALONE};
   QUERN_TRY(walk_new(f, &walk, s, at));
   int sibling = fusing(f, node) && number == (int)f->clusters.n - 1 ? find_sibling(f, cluster) : -1;

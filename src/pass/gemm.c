@@ -24,9 +24,10 @@ static bool has_windows(const quern_tensor *x) {
 
 /* A library's kernels are made of tiles of many rows, of which such a product fills a few, and it takes few epilogues.
 ** Generated code reads the matrix once, by as many thread blocks as keep the memory busy, rounds weights as it reads them
-** and takes any epilogue along: fewer launches, each of which takes longer than reading the weights of a layer. */
+** and takes any epilogue along: fewer launches, each of which takes longer than reading the weights of a layer. Where terms are
+** many beside the columns, as in gradients of weights, it is a long sum for each of few results: libraries split those. */
 bool pass_is_skinny_dot(const struct ir_node *dot) {
-  enum { LEAST_COLUMNS = 64, LEAST_TERMS = 32, LEAST_ELEMENTS = 1 << 15 };
+  enum { LEAST_COLUMNS = 64, LEAST_TERMS = 32, LEAST_ELEMENTS = 1 << 15, LONG = 8 };
   const struct ir_attrs *attrs = dot->attrs;
   if (dot->op != IR_DOT || !base_dtype_is(dot->src[0]->dtype, BASE_FLOAT)) return false;
   if (has_windows(dot->src[0]) || has_windows(dot->src[1])) return false;
@@ -35,7 +36,7 @@ bool pass_is_skinny_dot(const struct ir_node *dot) {
   int64_t columns = own_extent(dot->src[1], attrs->b_batch, attrs->b_sum), wide = BASE_MAX(rows, columns);
   for (int i = 0; i < attrs->a_sum.n; i++) terms *= dot->src[0]->dims[attrs->a_sum.at[i]];
   return BASE_MIN(rows, columns) <= PASS_SKINNY_ROWS && wide >= LEAST_COLUMNS && terms >= LEAST_TERMS &&
-         wide * terms >= LEAST_ELEMENTS;
+         wide * terms >= LEAST_ELEMENTS && terms <= LONG * wide;
 }
 
 bool pass_is_gemm(const struct base_target *target, const struct ir_node *dot) {
