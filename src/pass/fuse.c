@@ -197,6 +197,19 @@ static quern_status try_extend(struct fuse *f, int number, const quern_tensor *t
   return cluster->space->failed ? QUERN_STATUS_MEMORY : QUERN_STATUS_OK;
 }
 
+/* On GPUs: rows of t that thread blocks cannot write, since what follows in a row of the cluster lies elsewhere. */
+static bool lies_otherwise(const struct fuse *f, const struct fuse_cluster *cluster, const quern_tensor *t,
+                           const struct pass_index *const *at) {
+  int64_t coef[PASS_MOST_VARS], constant;
+  bool gpu = f->options->target != NULL && f->options->target->gpu;
+  if (!gpu || cluster->kind != PASS_KIND_REDUCE || cluster->n_vars > PASS_MOST_VARS) return false;
+  if (!pass_index_affine(cluster->space, pass_index_flat(cluster->space, t->rank, t->dims, at), coef, &constant))
+    return false;
+  for (int v = cluster->n_outer; v + 1 < cluster->n_vars; v++)
+    if (coef[v] != coef[v + 1] * cluster->space->extents.at[v + 1]) return true;
+  return false;
+}
+
 /* Computes t in the cluster if a walk proves it can be, which *joined reports. */
 static quern_status try_join(struct fuse *f, int number, const quern_tensor *t, bool *joined) {
   struct fuse_cluster *cluster = f->clusters.at[number];
@@ -210,6 +223,7 @@ static quern_status try_join(struct fuse *f, int number, const quern_tensor *t, 
     if (!candidate(f, number, t, i, at)) continue;
     enum pass_cover cover = pass_index_covers(cluster->space, cluster->n_vars, cluster->n_outer, t, at);
     if (cover == PASS_COVER_NONE || (cluster->wide && cover == PASS_COVER_ALL)) continue;
+    if (cover == PASS_COVER_ALL && lies_otherwise(f, cluster, t, at)) continue;
     if (cluster->kind == PASS_KIND_DOT && cover == PASS_COVER_ALL && cluster->inner != 1) continue;
     struct fuse_walk walk = {.cluster = cluster, .number = number, .mode = FUSE_POINT};
     QUERN_TRY(walk_joining(f, &walk, t, at));

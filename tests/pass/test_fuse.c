@@ -572,6 +572,31 @@ static void test_crosses_on_gpu(void **state) {
 }
 
 /* On GPUs what is made of the sums and of numbers alone goes along: not what reads more, nor what has them in another order. */
+/* Statistics of few long columns, or of rows that lie apart, get a kernel a pass on GPUs, whose work is split; and normalization its own. */
+static void test_statistics_on_gpu(void **state) {
+  (void)state;
+  for (int apart = 0; apart < 2; apart++)
+    for (int gpu = 0; gpu < 2; gpu++) {
+      struct base_target target = {.name = "test", .vector_bytes = 16, .registers = 32, .threads = 4, .gpu = gpu};
+      target.multiprocessors = 4, target.max_threads_per_sm = 64;
+      quern_tensor *x = apart ? INPUT("x", 4, 6, 5) : INPUT("x", 600, 7);
+      const int64_t axes[] = {0, 2};
+      int n = apart ? 2 : 1;
+      quern_tensor *d = quern_sub(x, quern_mean(x, n, axes, true)), *var = quern_mean(quern_mul(d, d), n, axes, true);
+      quern_tensor *y = quern_div(d, quern_sqrt(quern_add_scalar(var, 1e-5)));
+      struct pass_options options = pass_test_options("-layout");
+      options.target = &target;
+      struct pass_groups groups;
+      struct pass_graph graph = {ctx, 1, &y};
+      EXPECT_OK(quern_context_check(ctx));
+      EXPECT_OK(pass_fuse(&groups, &graph, &options));
+      struct pass_counts counts = pass_test_count(&groups);
+      assert_int_equal(counts.kinds[PASS_KIND_REDUCE], gpu ? 2 : 1);
+      assert_int_equal(counts.kinds[PASS_KIND_MAP], gpu);
+      pass_groups_fini(&groups);
+    }
+}
+
 static void test_ends_on_gpu(void **state) {
   (void)state;
   struct base_target target = {.name = "test", .vector_bytes = 16, .registers = 32, .threads = 4, .gpu = true};
@@ -859,6 +884,7 @@ int main(void) {
       TEST(test_other_rows),
       TEST(test_crosses),
       TEST(test_crosses_on_gpu),
+      TEST(test_statistics_on_gpu),
       TEST(test_ends_on_gpu),
       TEST(test_no_cycle),
       TEST(test_moves),
