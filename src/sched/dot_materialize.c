@@ -157,15 +157,16 @@ void dot_copy_end(struct dot_copy *f) {
   pass_space_free(f->space);
 }
 
-static quern_status materialize_in(struct dot_copy *f, struct dot *d, const struct dot_materialized *kept) {
+/* The builder is that of the copy's values, which outlive this call. */
+static quern_status materialize_in(struct dot_copy *f, struct dot *d, const struct dot_materialized *kept,
+                                   struct kern_builder *b) {
   const quern_tensor *t = kept->tensor;
   struct kern *kern = d->job->kern;
   int64_t n = t->rank > 0 ? t->dims[dot_copy_axis(t)] : 1, rows = ir_count(t) / n,
           some = BASE_MAX(TASK_ELEMENTS / n, 1);
   if (d->job->sched->rows != NULL && pass_dynamic_batch_is_outermost(d->job->sched->rows, t))
     kern->mems[kept->mem].row = pass_dynamic_batch_get(d->job->sched->rows, t);
-  struct kern_builder builder = {.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(rows, some)))};
-  struct kern_builder *b = &builder;
+  *b = (struct kern_builder){.kern = kern, .fn = kern_add_phase(kern, KERN_FIXED_TASKS(sched_ceil(rows, some)))};
   QUERN_TRY(dot_copy_begin(f, d, t, b));
   kern_id to = kern_mem(b, kept->mem);
   kern_id first = kern_mul_i(b, kern_task(b), some);
@@ -180,7 +181,8 @@ quern_status dot_materialize(struct dot *d) {
   quern_status status = QUERN_STATUS_OK;
   for (int i = 0; i < d->n_materialized && status == QUERN_STATUS_OK; i++) {
     struct dot_copy f = {0};
-    status = materialize_in(&f, d, &d->materialized[i]);
+    struct kern_builder b;
+    status = materialize_in(&f, d, &d->materialized[i], &b);
     dot_copy_end(&f);
   }
   return status;
