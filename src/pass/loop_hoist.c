@@ -116,8 +116,9 @@ static quern_status find_in(const struct loop_edit *edit, const struct ir_node *
   struct ir_order order;
   size_t n = 0, bytes = 2 * (edit->operands.n + 1) * sizeof(quern_tensor *);
   *found = NULL;
-  quern_tensor **leaves = base_alloc(edit->heap, bytes), **to = leaves + edit->operands.n + 1;
+  quern_tensor **leaves = base_alloc(edit->heap, bytes);
   if (leaves == NULL) return QUERN_STATUS_MEMORY;
+  quern_tensor **to = leaves + edit->operands.n + 1;
   bool all = true;
   quern_status status = ir_topo(edit->ctx, 1, &value, &order);
   if (status != QUERN_STATUS_OK) goto done;

@@ -87,8 +87,9 @@ static quern_status compile(quern_generator *g, quern_model *model, struct piece
   if (g->low != QUERN_DTYPE_F32) QUERN_TRY(quern_autocast(model, 1, &y, &y, &low));
   size_t n = quern_model_change_count(model);
   size_t bytes = 2 * (n + 1) * sizeof(quern_update);
-  quern_update *changes = base_alloc(&g->heap, bytes), *updates = changes + n + 1;
+  quern_update *changes = base_alloc(&g->heap, bytes);
   if (changes == NULL) return QUERN_STATUS_MEMORY;
+  quern_update *updates = changes + n + 1;
   for (size_t i = 0; i < n; i++) updates[i] = changes[i] = quern_model_change(model, i);
   quern_status status = QUERN_STATUS_OK;
   if (g->low != QUERN_DTYPE_F32) status = train_low_states(ctx, g->low, &y, n, changes, updates);
