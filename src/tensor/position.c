@@ -72,6 +72,7 @@ quern_tensor *quern_sinusoidal(quern_context *ctx, quern_dtype dtype, int64_t po
   TENSOR_CHECK(ctx, base_dtype_is(dtype, BASE_FLOAT), DTYPE, "sinusoidal: dtype is %s, must be a float",
                base_dtypes[dtype].name);
   if (!base_ok(ctx, "sinusoidal", base)) return &ir_poison;
+  TENSOR_CHECK(ctx, width < INT64_MAX, OVERFLOW, "sinusoidal: a width of %lld is too large", (long long)width);
   int64_t pairs = width / 2 + width % 2, count;
   if (ir_type_count(dtype, 2, dims, &count) != QUERN_STATUS_OK) return ir_fail_last(ctx);
   if (count <= CONSTANT_BYTES / (int64_t)base_dtypes[dtype].size) {

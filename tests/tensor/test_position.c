@@ -136,6 +136,8 @@ static void wrong_calls(void **state) {
   EXPECT_POISON(quern_sinusoidal(ctx, QUERN_DTYPE_F32, -3, 4, 10000), SHAPE,
                 "sinusoidal: dim 0 of (-3, 4) is negative");
   EXPECT_POISON(quern_sinusoidal(ctx, QUERN_DTYPE_F32, 3, 4, NAN), INVALID, "sinusoidal: base is nan");
+  EXPECT_POISON(quern_sinusoidal(ctx, QUERN_DTYPE_F8E4M3, 1, INT64_MAX, 10000), OVERFLOW,
+                "sinusoidal: a width of 9223372036854775807 is too large");
   EXPECT_NULL_ERROR(quern_sinusoidal(NULL, QUERN_DTYPE_F32, 3, 4, 10000), "sinusoidal: the context is null");
 }
 
