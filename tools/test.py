@@ -58,14 +58,14 @@ words             60 -            tools/check_words.sh
 mutate-self       20 -            $python tools/mutate.py --selftest
 docs-self         20 -            $python tools/docs.py --selftest
 accuracy-self     20 -            $python tools/accuracy.py --selftest
-unit-1           300 -            ctest --test-dir build --no-tests=error -V -I 1,,2
-unit-2           300 -            ctest --test-dir build --no-tests=error -V -I 2,,2
+unit-1           450 -            ctest --test-dir build --no-tests=error -V -I 1,,2
+unit-2           450 -            ctest --test-dir build --no-tests=error -V -I 2,,2
 value             20 -            build/querntest --mode value
 grad              20 -            build/querntest --mode grad
 grad2             30 -            build/querntest --mode grad2
 jvp               30 -            build/querntest --mode jvp
 bits              30 -            build/querntest --mode bits
-ulp               60 -            $python tools/accuracy.py
+ulp               80 -            $python tools/accuracy.py
 coverage          30 -            build/querntest --mode coverage
 value-interp      20 -            build/querntest --mode value --device interp
 value-interp-0    20 -            build/querntest --mode value --device interp --optimize 0
@@ -83,7 +83,7 @@ value-cpu        120 -            build/querntest --mode value --device cpu
 value-cpu-0       80 -            build/querntest --mode value --device cpu --optimize 0
 grad-cpu         120 -            build/querntest --mode grad --device cpu
 grad-cpu-0        40 -            build/querntest --mode grad --device cpu --optimize 0
-bits-cpu         220 value-cpu    build/querntest --mode bits --device cpu
+bits-cpu         320 value-cpu    build/querntest --mode bits --device cpu
 memory-cpu        30 bits-cpu     build/querntest --mode memory --device cpu
 memory-large     100 -            build/quernbytes
 ref-cpu           30 value-cpu    QUERN_REF=1 build/querntest --mode value --device cpu
